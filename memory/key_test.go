@@ -138,6 +138,7 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"{subagent:" + name + ":" + id + "}:notes":     {Kind: memory.KindNotes, Key: subagent},
 		"{chat_history:" + id + "}:turn":               {Kind: memory.KindLease, Key: own},
 		"{chat_history:" + id + "}:first":              {Kind: memory.KindFirst, Key: own},
+		"{chat_history:" + id + "}:rewound:12":         {Kind: memory.KindRewound, Key: own, Run: "12"},
 		"{chat_history:" + id + "}:damaged:1":          {Kind: memory.KindHistory, Key: own, Aside: "1"},
 		"{subagent:" + name + ":" + id + "}:damaged:1": {Kind: memory.KindHistory, Key: subagent, Aside: "1"},
 		"events:" + id + ":" + run:                     {Kind: memory.KindEvents, Key: own, Run: run},
@@ -171,7 +172,8 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 	require.Equal(t, "{chat_history:1}:damaged:2", meta.String(), "what lies beside a history stays in its slot")
 	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "events", "events:",
 		"events:1", "run:a b:R", "{chat_history:1}", "{chat_history:1}:", "{chat_history:1}:other",
-		"{chat_history:1}:damaged:", "{other}:damaged:1", "{chat_history:1}:meta:1", "proxy:turns:born"} {
+		"{chat_history:1}:damaged:", "{other}:damaged:1", "{chat_history:1}:meta:1", "{chat_history:1}:meta:", "{chat_history:1}:rewound",
+		"{chat_history:1}:rewound:", "proxy:turns:born"} {
 		key, ok := memory.ParseRedisKey(foreign)
 		require.False(t, ok, foreign)
 		require.Zero(t, key)
@@ -180,7 +182,7 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 
 // The keys are made in one place. The sources are read, so that the test sees them change.
 func TestNobodyElseMakesKeys(t *testing.T) {
-	made := regexp.MustCompile(`"\{?(chat_history|subagent|events|run|turns|mneme):|"\}:(meta|turn|first|damaged)`)
+	made := regexp.MustCompile(`"\{?(chat_history|subagent|events|run|turns|mneme):|"\}:(meta|turn|first|rewound|damaged)`)
 	for _, root := range []string{".", "../webmemory", "../apiserver", "../master", "../cmd"} {
 		require.NoError(t, filepath.WalkDir(root, func(name string, file fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||

@@ -13,6 +13,7 @@ const (
 	KindMeta    Kind = "meta"    // beside a history: its sum, length, turn, and an index of the chat
 	KindLease   Kind = "turn"    // beside a chat's history: the token of who may write
 	KindFirst   Kind = "first"   // beside a chat's history: the token of who takes the lease next
+	KindRewound Kind = "rewound" // beside a chat's history: what one rewind took back, under the rewind's id
 	KindEvents  Kind = "events"  // a run's log
 	KindRecord  Kind = "run"     // a run's record
 )
@@ -30,6 +31,7 @@ var types = map[Kind]string{
 	KindHistory: "string", KindArchive: "hash", KindNotes: "string", KindMeta: "hash",
 	KindLease: "string", KindFirst: "string", KindEvents: "stream", KindRecord: "hash",
 	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
+	KindRewound:   "hash",
 	KindProcesses: "hash",
 }
 
@@ -38,7 +40,7 @@ var types = map[Kind]string{
 type RedisKey struct {
 	Kind Kind
 	Key  Key    // the history that it is or lies beside, the chat's own for a run; none if all chats share it
-	Run  string // of a log or a record
+	Run  string // of a log or a record; of what a rewind took back, the rewind
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
 	Aside string
@@ -67,6 +69,8 @@ func (k RedisKey) String() string {
 		return "chat_history:" + k.Key.chat.String()
 	case k.Kind == KindHistory:
 		return "subagent:" + string(k.Key.agent) + ":" + k.Key.chat.String()
+	case k.Kind == KindRewound:
+		return "{" + k.Key.String() + "}:" + string(k.Kind) + ":" + k.Run
 	case k.besideHistory():
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
 	case k.Kind == KindEvents || k.Kind == KindRecord:
@@ -77,7 +81,7 @@ func (k RedisKey) String() string {
 
 func (k RedisKey) besideHistory() bool {
 	switch k.Kind {
-	case KindArchive, KindNotes, KindMeta, KindLease, KindFirst:
+	case KindArchive, KindNotes, KindMeta, KindLease, KindFirst, KindRewound:
 		return true
 	}
 	return false
@@ -112,8 +116,9 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 			key.Aside = at
 			return key, ok && at != ""
 		case key.Kind == KindHistory:
-			key.Kind = Kind(rest)
-			return key, ok && key.besideHistory()
+			kind, id, named := strings.Cut(rest, ":")
+			key.Kind, key.Run = Kind(kind), id
+			return key, ok && key.besideHistory() && named == (key.Kind == KindRewound) && named == (id != "")
 		}
 		return RedisKey{}, false
 	}

@@ -343,6 +343,9 @@ func (s *Server) knownOrStarted(
 		if kept := keptAnswer(record); newer == 0 && kept != nil && kept.mayPass() {
 			newer = r.attempt + 1
 		}
+		if record.Rewound {
+			newer = max(newer, r.attempt+1)
+		}
 		return record, newer, sameBody(record, r)
 	}
 	// One that is found now was begun by somebody who tried at the same time.
@@ -363,7 +366,7 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 	defer cancel()
 	for {
 		record, err := s.store.Record(ctx, r.chat, r.id)
-		if err != nil || record == nil || len(record.Result) > 0 || record.Newest > r.attempt {
+		if err != nil || record == nil || len(record.Result) > 0 || record.Newest > r.attempt || record.Rewound {
 			return record, err
 		}
 		line, err := s.store.LastEvent(ctx, r.chat, r.id)

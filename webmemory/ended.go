@@ -176,6 +176,18 @@ func (e *ends) remove(chat memory.Chat) error {
 	return nil
 }
 
+// removeRun deletes what is kept of one run. It may be called again.
+func (e *ends) removeRun(chat memory.Chat, run string) error {
+	path := e.path(chat, run)
+	if e.dir == "" || path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("taking back run %s of chat %s: %w", run, chat, err)
+	}
+	return nil
+}
+
 // endFile is one file of the folder.
 type endFile struct {
 	path string

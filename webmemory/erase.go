@@ -171,6 +171,9 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return out, err
 	}
+	if err := s.dropRewound(ctx, w.chat); err != nil {
+		return out, err
+	}
 	named, err := s.store.Keys(ctx, w.chat, s.cfg.Agents...)
 	if err != nil {
 		return out, err
@@ -403,6 +406,9 @@ func (s *Server) followErasures(ctx context.Context) error {
 	if err := s.followHandCuts(ctx, turns); err != nil {
 		return err
 	}
+	if err := s.followRewinds(ctx, turns); err != nil {
+		return err
+	}
 	s.follower.mu.Lock()
 	defer s.follower.mu.Unlock()
 	s.follower.since = began.Add(-followMargin).UnixMilli()
@@ -497,7 +503,10 @@ func (s *Server) trySyncErasures(ctx context.Context) error {
 	if err := s.restoreErasures(ctx); err != nil {
 		return err
 	}
-	return s.restoreHandCuts(ctx)
+	if err := s.restoreHandCuts(ctx); err != nil {
+		return err
+	}
+	return s.restoreRewinds(ctx)
 }
 
 // restoreErasures tells Redis again of what this disk knows to be erased, and erases
@@ -596,6 +605,9 @@ func (s *Server) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key,
 // cutAgain erases what was written before a turn: of one history, or, if key is nil, of all of
 // a chat, with what belongs to its runs and, at the gateway, its conversation.
 func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
+	if err := s.store.DropRewound(ctx, chat, turn, 0); err != nil {
+		return err
+	}
 	keys, err := s.keysThere(ctx, chat)
 	if err != nil {
 		return err

@@ -45,6 +45,10 @@ func (s *Server) routes() http.Handler {
 	chat.GET("/recall", r.Answered(s.getRecall))
 	chat.GET("/export", r.Answered(s.exportChat))
 	chat.POST("/import", r.Answered(s.importChat))
+	chat.POST("/rewind", r.Answered(s.postRewind))
+	chat.GET("/set-aside", r.Answered(s.getSetAside))
+	chat.POST("/set-aside/:id/restore", r.Answered(s.postRestore))
+	chat.POST("/fork", r.Answered(s.postFork))
 	chat.GET("/history", r.Answered(s.getHistory))
 	chat.DELETE("/history", r.Answered(s.deleteHistory))
 	chat.GET("/subagents/:name/history", r.Answered(s.getHistory))
@@ -115,7 +119,7 @@ func problemOf(err error) *api.Problem {
 			true)
 	case errors.Is(err, errErased):
 		say(http.StatusConflict, webapi.CodeChatErased,
-			"The chat, or a part of it, was erased while this message waited for its turn; send it again if it is still "+
+			"The chat, or a part of it, was erased or taken back while this waited for its turn; send it again if it is still "+
 				"meant.", true)
 	case errors.Is(err, memory.ErrMoved):
 		say(http.StatusConflict, webapi.CodeTurnMoved,

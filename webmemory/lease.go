@@ -100,8 +100,9 @@ func (s *Server) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 			next()
 			return nil, err
 		}
-		if l.Open != nil && (l.Open.Turn < s.follower.file.Of(memory.ChatKey(chat)) || s.redactedSince(chat, l.Open.Turn)) {
-			l.Open = nil // it was over, or erased with its chat, and Redis came back with it
+		if l.Open != nil && (l.Open.Turn < s.follower.file.Of(memory.ChatKey(chat)) ||
+			s.redactedSince(chat, l.Open.Turn) || s.rewoundSince(chat, l.Open.Run, l.Open.Turn)) {
+			l.Open = nil // it was over, taken back, or erased with its chat, and Redis came back with it
 		}
 		return l, nil
 	}

@@ -461,7 +461,7 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 	head.Chat, head.Run = r.chat, r.id
 	events := head.events(lines)
 	switch {
-	case len(events) == 0:
+	case len(events) == 0, s.rewoundSince(r.chat, r.id, head.Turn):
 		return nil, nil
 	case head.Body != "" && head.Body != r.body:
 		return nil, errKeyReused
@@ -480,7 +480,8 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 
 // putBack writes back a run that is over, under its chat's lease; events are all of it.
 func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []event.Event) error {
-	if w.ErasedIn() > head.Turn || s.redactedSince(head.Chat, head.Turn) {
+	if w.ErasedIn() > head.Turn || s.redactedSince(head.Chat, head.Turn) ||
+		s.rewoundSince(head.Chat, head.Run, head.Turn) {
 		return nil
 	}
 	r := newRun(head.Run, head.Chat, head.Body)

@@ -115,17 +115,32 @@ func (s *Server) remembered(ctx context.Context, key memory.Key) func(func(json.
 			yield(nil, err)
 			return
 		}
-		// What a trim moves from now on is in both, and shown where it was.
-		hot := map[string]bool{}
-		for _, id := range h.IDs() {
-			hot[id] = true
-		}
 		segments, err := s.store.Segments(ctx, key)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		for some := range slices.Chunk(segments, 32) {
+		for raw, err := range s.walk(ctx, pinned{h, segments}) {
+			if !yield(raw, err) {
+				return
+			}
+		}
+	}
+}
+
+// walk is remembered for a history as it was.
+func (s *Server) walk(ctx context.Context, h pinned) func(func(json.RawMessage, error) bool) {
+	return func(yield func(json.RawMessage, error) bool) {
+		if h.History == nil {
+			return
+		}
+		key := h.Key()
+		// What a trim moves from now on is in both, and shown where it was.
+		hot := map[string]bool{}
+		for _, id := range h.IDs() {
+			hot[id] = true
+		}
+		for some := range slices.Chunk(h.segments, 32) {
 			read, err := s.store.ReadSegments(ctx, key, some...)
 			if err != nil {
 				yield(nil, err)
@@ -161,34 +176,53 @@ func (s *Server) importChat(c *gin.Context) error {
 	ctx := c.Request.Context()
 	var out webapi.Imported
 	err = s.underTurn(ctx, chat, func(ctx context.Context, w *writer) error {
-		stored, err := s.store.Histories(ctx, chat, s.cfg.Agents...)
-		if err == nil && len(stored) > 0 {
-			err = errNotEmpty
-		}
-		if err != nil {
+		if err := s.isEmpty(ctx, chat); err != nil {
 			return err
 		}
-		in := importing{server: s, writer: w, notes: map[memory.Key][]memory.Note{}}
-		err = in.read(ctx, http.MaxBytesReader(c.Writer, c.Request.Body, maxImport))
-		if err == nil {
-			err = in.close(ctx)
-		}
-		if err == nil {
-			err = in.storeNotes(ctx)
-		}
-		if err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-			defer cancel()
-			return errors.Join(err, s.cache.Erase(ctx, w.Number, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
-		}
-		out = webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noted}
-		return nil
+		out, err = s.fillWhole(ctx, w, func(in *importing) error {
+			return in.read(ctx, http.MaxBytesReader(c.Writer, c.Request.Body, maxImport))
+		})
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	api.WriteJSON(c.Writer, http.StatusCreated, out)
 	return nil
+}
+
+// fillWhole fills a chat that has no memory with what from adds, all of it or nothing: whoever takes the turn of
+// a process that died meanwhile undoes it.
+func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing) error) (
+	out webapi.Imported, err error) {
+	if err := s.store.Pending(ctx, w.Number, w.chat, pendingImport, "", s.cfg.Lease); err != nil {
+		return out, err
+	}
+	in := importing{server: s, writer: w, notes: map[memory.Key][]memory.Note{}}
+	err = from(&in)
+	if err == nil {
+		err = in.close(ctx)
+	}
+	if err == nil {
+		err = in.storeNotes(ctx)
+	}
+	if err == nil {
+		err = s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+	}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+		return out, errors.Join(err, s.undoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
+	}
+	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noted}, nil
+}
+
+// undoImport erases what an import has stored that is not whole.
+func (s *Server) undoImport(ctx context.Context, w *writer, keys ...memory.Key) error {
+	if err := s.cache.Erase(ctx, w.Number, keys...); err != nil {
+		return err
+	}
+	return s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
 }
 
 // underTurn does something to a chat as its only writer. A lease that is lost meanwhile ends

@@ -55,6 +55,7 @@ func (s *Server) internalRoutes(r *telemetry.Edge) {
 	r.POST(internalPath+"/runs/:run/notes", r.Answered(s.postRemember))
 	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.getKnown))
 	r.POST(internalPath+"/erasures", r.Answered(s.postErasure))
+	r.POST(internalPath+"/rewinds", r.Answered(s.postRewound))
 }
 
 // announce says every few seconds that this process lives, and at the end that it

@@ -142,7 +142,7 @@ func (s *Server) getEvents(c *gin.Context) error {
 		if err != nil {
 			return err
 		}
-		if record == nil {
+		if record == nil || record.Rewound {
 			return errUnknownRun
 		}
 		r = s.mirror(ctx, chat, c.Param("run"), len(record.Result) > 0)

@@ -236,6 +236,9 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 	if err := s.runs.DeleteRuns(ctx, w.chat); err != nil {
 		return asking(err)
 	}
+	if err := s.dropRewound(ctx, w.chat); err != nil { // which may hold the text
+		return err
+	}
 	// Another process must not offer the one that was erased once more.
 	if _, err := s.store.ChangeConversation(ctx, w.chat, rand.Text()); err != nil {
 		return err
@@ -299,6 +302,9 @@ func suspects(what erasures.Redaction) (all []string) {
 
 // redactAgain makes a redaction once more that Redis has forgotten, or not heard of to its end.
 func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn int64) error {
+	if err := s.store.DropRewound(ctx, what.Chat, turn, 0); err != nil {
+		return err
+	}
 	keys, err := s.keysThere(ctx, what.Chat)
 	if err != nil {
 		return err

@@ -298,7 +298,7 @@ func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
 }
 
 // outdated says whether a run that is held here must not be shown any more: it was left to
-// another process, or its chat was erased through another one. While Redis is away that
+// another process, it was taken back, or its chat was erased through another one. While Redis is away that
 // cannot be known.
 func (s *Server) outdated(ctx context.Context, r *run) bool {
 	if r.log.Aborted() {
@@ -308,7 +308,7 @@ func (s *Server) outdated(ctx context.Context, r *run) bool {
 		return false
 	}
 	erased, err := s.store.Erased(ctx, memory.ChatKey(r.chat))
-	if err != nil || erased <= r.turn.Load() {
+	if !s.rewoundSince(r.chat, r.id, r.turn.Load()) && (err != nil || erased <= r.turn.Load()) {
 		return false // that Redis does not know the run says nothing: it may have lost it
 	}
 	s.forgetRun(r)

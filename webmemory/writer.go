@@ -29,6 +29,8 @@ type writer struct {
 
 	// redacted says whether the text of a spool's entry was redacted.
 	redacted func(spool.Entry) bool
+	// rewound says whether a run of a turn was taken back since.
+	rewound func(run string, turn int64) bool
 
 	again time.Time // not before Redis is asked to log events, after a try that failed
 	kept  time.Time // when the log's life was prolonged
@@ -91,6 +93,7 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 	w := &writer{
 		lease: l, store: s.store, cache: s.cache, spool: s.spool, histories: map[memory.Key]*memory.History{},
 		redacted: func(spool.Entry) bool { return false },
+		rewound:  func(string, int64) bool { return false },
 	}
 	if w.Open != nil {
 		// Who left the run may have died beside us, with events in its spool.
@@ -100,12 +103,21 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		var known redactions
 		known, err = s.redactionsOf(ctx, chat) // their text must not come out of a spool
 		w.redacted = known.cover
+		if err == nil {
+			w.rewound, err = s.rewindsOf(ctx, chat)
+		}
 	}
 	if err == nil {
 		err = s.redactCopies(chat)
 	}
 	if err == nil {
 		err = w.prepare(ctx, s.cfg.Agents)
+	}
+	if err == nil && w.Pending != "" {
+		if err = s.finishPending(ctx, w); err == nil {
+			w.histories = map[memory.Key]*memory.History{}
+			err = w.load(ctx, s.cfg.Agents)
+		}
 	}
 	if err != nil {
 		err = errors.Join(err, w.leave())
@@ -267,7 +279,8 @@ func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, er
 	run := entries[0].Mark.Run
 	var lines []redisstore.Logged
 	for _, e := range entries {
-		if e.Mark.Turn >= erased && !w.redacted(e) && (run == w.run || w.Open != nil && w.Open.Run == run) {
+		if e.Mark.Turn >= erased && !w.redacted(e) && !w.rewound(run, e.Mark.Turn) &&
+			(run == w.run || w.Open != nil && w.Open.Run == run) {
 			lines = append(lines, redisstore.Logged{Seq: e.Mark.Seq, Line: e.Bytes})
 		}
 	}
@@ -382,7 +395,7 @@ func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 		return 0, err
 	}
 	for i, e := range entries {
-		if e.Mark.Turn < erased || w.redacted(e) {
+		if e.Mark.Turn < erased || w.redacted(e) || w.rewound(e.Mark.Run, e.Mark.Turn) {
 			continue
 		}
 		mark := e.Mark

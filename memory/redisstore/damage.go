@@ -174,7 +174,8 @@ func (s *Store) mend(ctx context.Context, name string) error {
 	key.Aside = at
 	keys, field := []string{name, key.String()}, ""
 	switch key.Kind {
-	case memory.KindHistory, memory.KindArchive, memory.KindNotes, memory.KindLease, memory.KindFirst:
+	case memory.KindHistory, memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindLease,
+		memory.KindFirst:
 		if err := s.mend(ctx, metaKey(key.Key)); err != nil { // it takes the note
 			return err
 		}

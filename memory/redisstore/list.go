@@ -194,7 +194,7 @@ func (s *Store) Scan(ctx context.Context, chat memory.Chat) (histories []memory.
 		k, ok := memory.ParseRedisKey(name)
 		switch {
 		case !ok || k.Key.Chat() != chat:
-		case k.Aside != "" || k.Kind == memory.KindEvents || k.Kind == memory.KindRecord:
+		case k.Aside != "" || k.Kind == memory.KindEvents || k.Kind == memory.KindRecord || k.Kind == memory.KindRewound:
 			beside = append(beside, name)
 		case k.Kind == memory.KindHistory || k.Kind == memory.KindMeta || k.Kind == memory.KindNotes:
 			found[k.Key] = true

@@ -40,6 +40,8 @@ type Record struct {
 	// Newest is the number of the newest attempt at what was posted. Only the record
 	// of the first attempt has it; 0 there means that there is no other.
 	Newest int
+	// Rewound: it was taken back, with all that it said.
+	Rewound bool
 }
 
 // Begin notes that a run exists, before it is posted; found is the record of a
@@ -82,7 +84,8 @@ func (s *Store) Record(ctx context.Context, chat memory.Chat, run string) (*Reco
 		return nil, nil
 	}
 	newest, _ := strconv.Atoi(values["newest"])
-	return &Record{Body: values["body"], Result: []byte(values["result"]), Newest: newest}, nil
+	return &Record{Body: values["body"], Result: []byte(values["result"]), Newest: newest,
+		Rewound: values["rewound"] != ""}, nil
 }
 
 // Retried notes in the record of a first run that there is a further attempt at

@@ -39,7 +39,11 @@ var (
 	distrustScript   = redisscript.New(lua, "common", "distrust")
 	restoreCutScript = redisscript.New(lua, "common", "restore_cut")
 	segmentScript    = redisscript.New(lua, "common", "segment")
-	rearchiveScript  = redisscript.New(lua, "common", "rearchive")
+	rearchiveScript  = redisscript.New(lua, "common", "segments", "rearchive")
+	rewindScript     = redisscript.New(lua, "common", "segments", "rewind")
+	rewindRunScript  = redisscript.New(lua, "common", "rewind_run")
+	setAsideScript   = redisscript.New(lua, "common", "set_aside")
+	pendingScript    = redisscript.New(lua, "common", "pending")
 	answerScript     = redisscript.New(lua, "common", "answer")
 	notesScript      = redisscript.New(lua, "common", "notes")
 )
@@ -111,6 +115,10 @@ func notesKey(k memory.Key) string { return memory.RedisKey{Kind: memory.KindNot
 
 func asideKey(k memory.Key, at string) string {
 	return memory.RedisKey{Kind: memory.KindHistory, Key: k, Aside: at}.String()
+}
+
+func rewoundKey(c memory.Chat, id string) string {
+	return memory.RedisKey{Kind: memory.KindRewound, Key: memory.ChatKey(c), Run: id}.String()
 }
 
 func leaseKey(c memory.Chat) string {

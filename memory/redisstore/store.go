@@ -8,9 +8,10 @@
 //	{<history key>}:notes             its notes: a JSON array of memory.Note
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
-//	                                  on the chat's also open, conversation, lost, told, notes,
+//	                                  on the chat's also open, conversation, lost, told, notes, pending, a:<rewind>,
 //	                                  s:<name>, r:<run>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
+//	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see SetAside
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
 //	{<history key>}:damaged:<time>    a value that was set aside
 //	{<other key>}:damaged:<time>      a key of the wrong type that was set aside

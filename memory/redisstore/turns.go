@@ -31,6 +31,7 @@ type Turn struct {
 	Number       int64          // raised with every turn; fences older ones
 	Conversation string         // the gateway's conversation of this chat
 	Open         *OpenRun       // a run that an earlier holder left open
+	Pending      string         // a change of the memory that an earlier holder has begun and not finished
 	Agents       []memory.Agent // subagents that have a history in this chat
 	Erased       string         // the turn of the chat's last erasure, "0" for none
 }
@@ -81,12 +82,13 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 		}
 	}
 	number, err := strconv.ParseInt(r.At(1), 10, 64)
-	if err != nil || len(r) < 5 {
+	if err != nil || len(r) < 6 {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w: unexpected reply %v", chat, memory.ErrUnavailable, r)
 	}
 	turn := Turn{Number: number, Erased: r.At(2), Conversation: r.At(3)}
 	turn.Open = readOpenRun([]byte(r.At(4)))
-	for _, name := range r[5:] {
+	turn.Pending = r.At(5)
+	for _, name := range r[6:] {
 		if agent, err := memory.ParseAgent(name); err == nil {
 			turn.Agents = append(turn.Agents, agent)
 		}

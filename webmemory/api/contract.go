@@ -56,6 +56,8 @@ const (
 	CodeUnknownNote       = "unknown_note"
 	CodeOperatorsNote     = "operators_note"        // a model would replace it
 	CodeNotesFull         = "notes_full"            // some have to be deleted
+	CodeUnknownSetAside   = "unknown_set_aside"     // a rewind of long ago, or of another chat
+	CodeMessagesSince     = "messages_since"        // the rewind
 	CodeTurnMoved         = "turn_moved"            // another process has the chat's lease
 	CodeHistoryFull       = "history_full"          // it has to be deleted, or a part of it
 	CodeHistoryDamaged    = "history_damaged"       // what is stored is no history
@@ -194,6 +196,39 @@ type Imported struct {
 	Messages  int `json:"messages"`
 	Histories int `json:"histories"`
 	Notes     int `json:"notes,omitempty"` // all of them proposed
+}
+
+// RewindRequest is the body of POST …/rewind.
+type RewindRequest struct {
+	To *string `json:"to"` // id of the last message that stays; nil for none
+}
+
+// SetAside is what a rewind took back: it answers POST …/rewind and …/set-aside/{id}/restore, and is an
+// entry of SetAsides.
+type SetAside struct {
+	ID        string            `json:"id,omitempty"` // empty if there was nothing to take back
+	TS        float64           `json:"ts"`           // Unix seconds of the rewind
+	Until     float64           `json:"until,omitempty"`
+	To        *string           `json:"to"`
+	Messages  int               `json:"messages"`
+	Histories []SetAsideHistory `json:"histories"`
+}
+
+// SetAsideHistory is how much of one history is set aside.
+type SetAsideHistory struct {
+	Subagent memory.Agent `json:"subagent"` // empty for the chat's own
+	Messages int          `json:"messages"`
+}
+
+// SetAsides answers GET …/set-aside, the oldest first.
+type SetAsides struct {
+	SetAside []SetAside `json:"set_aside"`
+}
+
+// ForkRequest is the body of POST …/fork.
+type ForkRequest struct {
+	As memory.Chat `json:"as"`
+	At string      `json:"at,omitempty"` // id of the last message that goes along; empty for all
 }
 
 // HistoryPage answers GET …/history: a part of a history, the messages as stored.

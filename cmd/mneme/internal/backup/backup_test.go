@@ -88,6 +88,9 @@ func fill(t *testing.T, c redis.UniversalClient) {
 		require.NoError(t, s.ChangeNotes(ctx, int64(i+1), key, func([]memory.Note) ([]memory.Note, error) {
 			return []memory.Note{{ID: "n", Text: "заметка <&>"}}, nil
 		}))
+		if key.Chat() == memory.MustChat("a:b") { // with something that was taken back
+			require.NoError(t, s.DescribeSetAside(ctx, key.Chat(), redisstore.SetAside{ID: fmt.Sprint(i + 1)}))
+		}
 	}
 	require.NoError(t, s.EraseChat(ctx, 9, memory.MustChat("gone"), memory.ChatKey(memory.MustChat("gone"))))
 	turn, err := s.Take(ctx, memory.MustChat("12345"), "token", "conversation", time.Minute)

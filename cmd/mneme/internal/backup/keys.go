@@ -65,7 +65,7 @@ func ofMemory(k memory.RedisKey) role {
 		return history
 	case memory.KindMeta:
 		return meta
-	case memory.KindArchive, memory.KindNotes:
+	case memory.KindArchive, memory.KindNotes, memory.KindRewound:
 		return plain
 	}
 	return live // leases, and what all chats share, also if it was set aside

@@ -1,0 +1,432 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+	"mneme/memory/redisscript"
+)
+
+// This file is about taking messages back and putting them back. A rewind changes several histories,
+// which lie in several slots of a Cluster, so it is a redo log: what goes is set aside first, in one key
+// of the chat's; then the chat's meta says that the rewind has begun, and from then on whoever has the
+// chat's turn brings it to its end. Each step may be done again.
+//
+//	{chat_history:<chat>}:rewound:<id>   about          JSON: SetAside
+//	                                     runs           "run run …" whose messages went
+//	                                     <history>/<n>  JSON: piece, from 0 on
+
+// SetAsideLife is how long what a rewind took back is kept.
+const SetAsideLife = 24 * time.Hour
+
+// MaxSetAside is how many rewinds of a chat are kept; the oldest one leaves.
+const MaxSetAside = 8
+
+// SetAside describes what a rewind took back.
+type SetAside struct {
+	ID        string         `json:"id"` // the number of the turn
+	TS        float64        `json:"ts"` // Unix seconds
+	To        string         `json:"to,omitempty"`
+	Histories []AsideHistory `json:"histories"`
+
+	Runs  []string  `json:"-"`
+	Until time.Time `json:"-"`
+}
+
+// AsideHistory is one history of the chat, as the rewind left it.
+type AsideHistory struct {
+	Key      string `json:"key"`
+	Messages int    `json:"messages"`       // that were taken back
+	Kept     int    `json:"kept"`           // that stayed
+	Last     string `json:"last,omitempty"` // id of the last one that stayed
+	Pieces   int    `json:"pieces"`
+}
+
+// Turn is the number of the turn in which the rewind was made.
+func (a SetAside) Turn() int64 { return integer(a.ID) }
+
+// Taken is how many messages were taken back.
+func (a SetAside) Taken() (n int) {
+	for _, h := range a.Histories {
+		n += h.Messages
+	}
+	return n
+}
+
+// Piece are messages that followed one another.
+type Piece struct {
+	After    string            `json:"after"` // id of the message before them; "" for none
+	Messages []json.RawMessage `json:"messages"`
+}
+
+// SetAside sets a piece of a history aside, under a turn.
+func (s *Store) SetAside(ctx context.Context, turn int64, chat memory.Chat, id string, key memory.Key, n int,
+	p Piece) error {
+	// By hand, since an encoder changes the bytes of a message.
+	value := fmt.Appendf(nil, `{"after":%q,"messages":%s}`, p.After, memory.Array(p.Messages))
+	return s.setAsideField(ctx, turn, chat, id, pieceField(key.String(), n), value)
+}
+
+func pieceField(key string, n int) string { return key + "/" + strconv.Itoa(n) }
+
+func (s *Store) setAsideField(ctx context.Context, turn int64, chat memory.Chat, id, field string, value any) error {
+	_, err := s.call(ctx, setAsideScript, []string{chatMeta(chat), rewoundKey(chat, id)}, turn, id,
+		SetAsideLife.Milliseconds(), s.now().Add(SetAsideLife).UnixMilli(), field, value)
+	return failure(err, "setting messages of chat %s aside", chat)
+}
+
+// DescribeSetAside ends what SetAside has filled: from then on it is listed.
+func (s *Store) DescribeSetAside(ctx context.Context, chat memory.Chat, a SetAside) error {
+	about, err := json.Marshal(a)
+	if err == nil {
+		err = s.setAsideField(ctx, a.Turn(), chat, a.ID, "runs", strings.Join(a.Runs, " "))
+	}
+	if err == nil {
+		err = s.setAsideField(ctx, a.Turn(), chat, a.ID, "about", about)
+	}
+	return err
+}
+
+// Pending notes, under a turn, that a change of the chat's memory has begun, or with "" that it is done.
+// id is what was set aside for it, "" for nothing. Should the process die, others find the chat by its
+// lease's end, as one with an open run.
+func (s *Store) Pending(ctx context.Context, turn int64, chat memory.Chat, change, id string, ttl time.Duration) error {
+	keys := []string{chatMeta(chat)}
+	if id != "" {
+		keys = append(keys, rewoundKey(chat, id))
+	}
+	var err error
+	if change != "" {
+		err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
+	}
+	if err == nil {
+		_, err = s.call(ctx, pendingScript, keys, turn, change, SetAsideLife.Milliseconds(),
+			s.now().Add(SetAsideLife).UnixMilli())
+	}
+	return failure(err, "noting a change of chat %s", chat)
+}
+
+// SetAsides lists what rewinds took back of a chat, the oldest first.
+func (s *Store) SetAsides(ctx context.Context, chat memory.Chat) ([]SetAside, error) {
+	ids, err := s.setAsideIDs(ctx, chat)
+	if err != nil {
+		return nil, err
+	}
+	var out []SetAside
+	for _, id := range ids {
+		a, err := s.ReadSetAside(ctx, chat, id)
+		if err != nil {
+			return nil, err
+		}
+		if a != nil {
+			out = append(out, *a)
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) setAsideIDs(ctx context.Context, chat memory.Chat) (ids []string, err error) {
+	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
+	if err != nil {
+		return nil, failure(err, "listing what was set aside of chat %s", chat)
+	}
+	for _, f := range fields {
+		if id, ok := strings.CutPrefix(f, "a:"); ok && integer(id) > 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return int(integer(a) - integer(b)) })
+	return ids, nil
+}
+
+// ReadSetAside describes what a rewind took back; nil if there is no such thing.
+func (s *Store) ReadSetAside(ctx context.Context, chat memory.Chat, id string) (*SetAside, error) {
+	key := rewoundKey(chat, id)
+	if integer(id) <= 0 {
+		return nil, nil
+	}
+	values, err := s.redis.HMGet(ctx, key, "about", "runs").Result()
+	if err != nil {
+		return nil, failure(err, "reading what was set aside of chat %s", chat)
+	}
+	about, _ := values[0].(string)
+	runs, _ := values[1].(string)
+	var a SetAside
+	if json.Unmarshal([]byte(about), &a) != nil || a.ID != id {
+		return nil, nil
+	}
+	left, err := s.redis.PTTL(ctx, key).Result()
+	if err != nil {
+		return nil, failure(err, "reading what was set aside of chat %s", chat)
+	}
+	if left < 0 { // it is being used
+		left = SetAsideLife
+	}
+	a.Runs, a.Until = strings.Fields(runs), s.now().Add(left)
+	return &a, nil
+}
+
+// Pieces walks what was set aside of a history.
+func (s *Store) Pieces(ctx context.Context, chat memory.Chat, id string, h AsideHistory) func(func(Piece, error) bool) {
+	return func(yield func(Piece, error) bool) {
+		for n := range h.Pieces {
+			var p Piece
+			text, err := s.redis.HGet(ctx, rewoundKey(chat, id), pieceField(h.Key, n)).Bytes()
+			switch {
+			case errors.Is(err, redis.Nil):
+				err = fmt.Errorf("%w: a piece of it is gone", memory.ErrDamaged)
+			case err == nil:
+				if err = json.Unmarshal(text, &p); err != nil {
+					err = fmt.Errorf("%w: %w", memory.ErrDamaged, err)
+				}
+			}
+			if err != nil {
+				err = failure(err, "reading what was set aside of %s", h.Key)
+			}
+			if !yield(p, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// DropRewound deletes what rewinds before a turn took back of a chat; keep of them stay, the newest.
+func (s *Store) DropRewound(ctx context.Context, chat memory.Chat, before int64, keep int) error {
+	ids, err := s.setAsideIDs(ctx, chat)
+	if err != nil {
+		return err
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return integer(id) >= before })
+	for _, id := range ids[:max(len(ids)-keep, 0)] {
+		if err := s.RemoveRewound(ctx, chat, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveRewound deletes what one rewind took back.
+func (s *Store) RemoveRewound(ctx context.Context, chat memory.Chat, id string) error {
+	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.Unlink(ctx, rewoundKey(chat, id))
+		p.HDel(ctx, chatMeta(chat), "a:"+id)
+		return nil
+	})
+	return failure(err, "dropping what was set aside of chat %s", chat)
+}
+
+// TakeBack takes messages out of a history and its archive, as a deliberate change in the turn cut, and
+// fills what is at hand up from the archive, to limit messages. turn is the writer's, 0 for a change that
+// Redis has forgotten, which is no turn's write. The history comes back itself if nothing of it goes.
+func (s *Store) TakeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
+	gone func(id string, raw json.RawMessage) bool) (*memory.History, error) {
+	for try := range attempts {
+		h, err := s.takeBack(ctx, turn, cut, have, limit, gone)
+		if !errors.Is(err, errChanged) {
+			return h, failure(err, "taking messages of %s back", have.Key())
+		}
+		if err := pause(ctx, try); err != nil {
+			return nil, err
+		}
+		if have, err = s.reload(ctx, turn, memory.Empty(have.Key())); err != nil {
+			return nil, failure(err, "taking messages of %s back", have.Key())
+		}
+	}
+	return nil, fmt.Errorf("%w: %s changed under every attempt", memory.ErrUnavailable, have.Key())
+}
+
+// part is a segment of an archive, and what stays of it.
+type part struct {
+	Segment
+	left []json.RawMessage
+}
+
+func (s *Store) takeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
+	gone func(id string, raw json.RawMessage) bool) (*memory.History, error) {
+	key := have.Key()
+	stay := func(raw []json.RawMessage) (left []json.RawMessage) {
+		for i, id := range memory.IDs(raw) {
+			if !gone(id, raw[i]) {
+				left = append(left, memory.WithID(raw[i], id))
+			}
+		}
+		return left
+	}
+	hot := stay(have.Raw(0))
+	short := len(hot) < have.Len()
+	segments, err := s.Segments(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	var args []any
+	write := func(seg Segment, left []json.RawMessage) {
+		about, value := "", ""
+		if len(left) > 0 {
+			about, value = describe(left), string(memory.Array(left))
+		}
+		args = append(args, seg.Position, seg.about, about, value)
+	}
+	var taken []part // that are taken up again, the newest first
+	count, size := len(hot), len(memory.Array(hot))
+	for end := len(segments); end > 0; end -= min(end, 32) {
+		some := segments[max(end-32, 0):end]
+		read, err := s.ReadSegments(ctx, key, some...)
+		if err != nil {
+			return nil, err
+		}
+		for i, raw := range slices.Backward(read) {
+			left := stay(raw)
+			if short && (count == 0 || count < limit) && size < trimBytes {
+				taken = append(taken, part{some[i], left})
+				count, size = count+len(left), size+len(memory.Array(left))
+			} else if len(left) < len(raw) {
+				write(some[i], left)
+			}
+		}
+	}
+	if !short && len(args) == 0 {
+		return have, nil
+	}
+	slices.Reverse(taken)
+	h := memory.Empty(key)
+	front := 0
+	for _, p := range taken {
+		front += len(p.left)
+		h = grown(h, p.left)
+	}
+	h = grown(h, hot)
+	archived, first := "", ""
+	stays := min(h.Excess(limit, trimBytes*4/5), front) // in the archive
+	raw := h.Raw(stays)
+	for _, p := range taken {
+		n := min(stays, len(p.left))
+		if stays -= n; n < len(p.left) && archived == "" || len(p.left) == 0 && archived == "" && stays == 0 {
+			archived = strconv.Itoa(p.Position + n)
+		}
+		if n < p.Messages || n < len(p.left) {
+			write(p.Segment, p.left[:n])
+		}
+	}
+	if h = grown(memory.Empty(key), raw); h.Len() > 0 && (have.First() != "" || len(segments) > 0) {
+		first = h.IDs()[0]
+	}
+	value := []byte{}
+	if h.Len() > 0 {
+		value = h.JSON()
+	}
+	r, err := s.call(ctx, rewindScript, append(historyKeys(key), archiveKey(key)), append([]any{turn,
+		have.Sum().String(), have.Size(), value, h.Sum().String(), h.Len(), first, archived, cut, int(tombstone.Seconds())},
+		args...)...)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Word() != "ok":
+		return nil, errChanged
+	}
+	h.Follows(cut, first)
+	h.ProvenIn(max(turn, cut))
+	return h, nil
+}
+
+func grown(h *memory.History, more []json.RawMessage) *memory.History {
+	for _, raw := range more {
+		h = h.With(raw)
+	}
+	return h
+}
+
+// PutBack puts messages behind the one with an id ("" for the front), in a history or its archive, as a
+// deliberate change in a turn. Of a history that grows too long for it the oldest go to the archive.
+func (s *Store) PutBack(ctx context.Context, turn int64, have *memory.History, limit int, p Piece) (*memory.History,
+	error) {
+	key := have.Key()
+	segments, err := s.Segments(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	raw := have.Identified().Raw(0)
+	at := slices.Index(have.IDs(), p.After) + 1
+	if at == 0 && (p.After != "" || len(segments) > 0) {
+		archived := false
+		found, err := s.rearchive(ctx, key, func(raw []json.RawMessage) ([]json.RawMessage, error) {
+			at := slices.Index(memory.IDs(raw), p.After) + 1
+			if archived || at == 0 && p.After != "" {
+				return raw, nil
+			}
+			archived = true
+			return slices.Concat(raw[:at], p.Messages, raw[at:]), nil
+		}, func(string) bool { return false })
+		if err == nil && !found {
+			err = fmt.Errorf("%w: what stood before is gone", memory.ErrUnavailable)
+		}
+		if err != nil {
+			return nil, failure(err, "putting messages of %s back", key)
+		}
+	} else {
+		raw = slices.Concat(raw[:at], p.Messages, raw[at:])
+	}
+	fresh := grown(memory.Empty(key), raw)
+	first := ""
+	if have.First() != "" || len(segments) > 0 {
+		first = fresh.IDs()[0]
+	}
+	fresh.Follows(turn, first)
+	c := change{turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: fresh, cut: turn}
+	if have.Len() == 0 {
+		c.seen, c.old = "absent", ""
+	}
+	if err := s.replace(ctx, c); err != nil {
+		return nil, failure(err, "putting messages of %s back", key)
+	}
+	fresh.ProvenIn(turn)
+	return s.Trim(ctx, fresh, turn, limit)
+}
+
+// Remembered is how many messages a history has with its archive.
+func (s *Store) Remembered(ctx context.Context, h *memory.History) (n int, err error) {
+	segments, err := s.Segments(ctx, h.Key())
+	for _, seg := range segments {
+		n += seg.Messages
+	}
+	return n + h.Len(), err
+}
+
+// TakeBackRuns removes the logs of some of a chat's runs and what their records keep of their answers. A post
+// that repeats one finds that it was taken back, and is a further attempt.
+func (s *Store) TakeBackRuns(ctx context.Context, chat memory.Chat, runs ...string) error {
+	return s.changeRuns(ctx, chat, "", runs)
+}
+
+// PutBackRuns has posts that repeat some of a chat's runs, which were taken back, get an answer.
+func (s *Store) PutBackRuns(ctx context.Context, chat memory.Chat, answer []byte, runs ...string) error {
+	return s.changeRuns(ctx, chat, string(answer), runs)
+}
+
+func (s *Store) changeRuns(ctx context.Context, chat memory.Chat, answer string, runs []string) error {
+	for some := range slices.Chunk(runs, 256) {
+		var logs []string
+		calls := make([]redisscript.Call, len(some))
+		for i, run := range some {
+			logs = append(logs, eventsKey(chat, run))
+			calls[i] = redisscript.Call{Script: rewindRunScript, Keys: []string{recordKey(chat, run)}, Args: []any{answer}}
+		}
+		for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {
+			if err := cmd.Err(); err != nil {
+				return failure(err, "changing runs of chat %s", chat)
+			}
+		}
+		if err := s.forget(ctx, chat, logs, nil); err != nil {
+			return failure(err, "changing runs of chat %s", chat)
+		}
+	}
+	return nil
+}

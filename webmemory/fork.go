@@ -1,0 +1,120 @@
+package webmemory
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about forks: a chat that begins with what another one remembers, up to a message.
+
+// errForkChanged says that the source of a fork was changed on purpose while it was read.
+var errForkChanged = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, Retryable: true,
+	Message: "Something was taken out of the chat while it was read; please try again."}
+
+// postFork is POST …/fork. It holds the turn of the new chat, and that of its source only for the moment in
+// which it pins what it reads.
+func (s *Server) postFork(c *gin.Context) error {
+	source, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	var body webapi.ForkRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &body); err != nil {
+		return err
+	}
+	if body.As.IsZero() {
+		return badRequest("as is missing: the id of the new chat.")
+	}
+	ctx := c.Request.Context()
+	if err := s.forkable(ctx, source, body); err != nil {
+		return err
+	}
+	var out webapi.Imported
+	err = s.underTurn(ctx, body.As, func(ctx context.Context, w *writer) error {
+		if err := s.isEmpty(ctx, body.As); err != nil {
+			return err
+		}
+		var v view
+		err := s.underTurn(ctx, source, func(ctx context.Context, from *writer) (err error) {
+			v, err = s.pin(ctx, from.histories)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		l := &boundary{at: math.MaxInt} // all stays
+		if body.At != "" {
+			if l, err = s.locate(ctx, source, v, body.At); err != nil {
+				return err
+			}
+		}
+		out, err = s.fillWhole(ctx, w, func(in *importing) error { return s.copyInto(ctx, in, v, l) })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusCreated, out)
+	return nil
+}
+
+// forkable refuses what cannot be forked before a turn is waited for.
+func (s *Server) forkable(ctx context.Context, source memory.Chat, body webapi.ForkRequest) error {
+	if err := s.isEmpty(ctx, body.As); err != nil {
+		return err
+	}
+	v, err := s.look(ctx, source)
+	if err == nil && len(v) == 0 {
+		err = errUnknownChat
+	}
+	if err == nil {
+		_, err = s.locate(ctx, source, v, body.At)
+	}
+	return err
+}
+
+func (s *Server) isEmpty(ctx context.Context, chat memory.Chat) error {
+	stored, err := s.store.Histories(ctx, chat, s.cfg.Agents...)
+	if err == nil && len(stored) > 0 {
+		err = errNotEmpty
+	}
+	return err
+}
+
+// copyInto adds what stays of a view. Notes are to be copied here too.
+func (s *Server) copyInto(ctx context.Context, in *importing, v view, l *boundary) error {
+	for _, key := range v.keys() {
+		for raw, err := range s.staying(ctx, v[key], l, nil) {
+			if err == nil {
+				err = in.add(ctx, webapi.ExportLine{Subagent: key.Agent(), Message: raw})
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	// What was erased, redacted or taken back meanwhile must not live on in the new chat.
+	for _, key := range v.keys() {
+		h, _, err := s.current(ctx, key)
+		if err != nil {
+			return err
+		}
+		segments, err := s.store.Segments(ctx, key)
+		if err != nil {
+			return err
+		}
+		if h.Cut() != v[key].Cut() || len(segments) < len(v[key].segments) ||
+			!slices.Equal(segments[:len(v[key].segments)], v[key].segments) {
+			return errForkChanged
+		}
+	}
+	return nil
+}

@@ -1,0 +1,812 @@
+package webmemory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about going back: what was said behind a message is taken back, in every history of the
+// chat, and set aside for a day, in which it can be put back. It is a deliberate change: no older copy
+// brings it back, and what a run that was taken back has left in a spool stays away.
+
+var (
+	errUnknownMessage = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownMessage,
+		Message: "The chat's memory has no message with this id."}
+	errUnknownSetAside = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownSetAside,
+		Message: "Nothing is set aside for this chat under this id; it is kept for a day."}
+	errMessagesSince = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
+		Message: "The chat's memory has changed since; what was set aside is put back only where it was taken."}
+)
+
+// postRewind is POST …/rewind. It stops what runs, as an erasure does.
+func (s *Server) postRewind(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	var body struct {
+		To json.RawMessage `json:"to"`
+	}
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &body); err != nil {
+		return err
+	}
+	to := ""
+	if body.To == nil {
+		return badRequest("to is missing: the id of the last message that stays, or null for none.")
+	}
+	if string(body.To) != "null" && (json.Unmarshal(body.To, &to) != nil || to == "") {
+		return badRequest("to is the id of a message or null, not %.80s.", body.To)
+	}
+	// Before anything is stopped for it.
+	seen, err := s.look(c.Request.Context(), chat)
+	if err == nil && len(seen) == 0 {
+		err = errUnknownChat
+	}
+	if err == nil {
+		_, err = s.locate(c.Request.Context(), chat, seen, to)
+	}
+	if err != nil {
+		return err
+	}
+	return takeAway(s, c, chat, scanTimeout, func(ctx context.Context, w *writer) (webapi.SetAside, error) {
+		return s.rewindUnder(ctx, w, to)
+	})
+}
+
+// view is all of a chat's histories at one moment, by their keys.
+type view map[memory.Key]pinned
+
+// pinned is a history as it was, and the segments of its archive.
+type pinned struct {
+	*memory.History
+	segments []redisstore.Segment
+}
+
+// keys are those of a view, the chat's own first and then by name: the order of an export.
+func (v view) keys() []memory.Key {
+	return slices.SortedFunc(maps.Keys(v), func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// look is a view without a turn, of the histories that hold something.
+func (s *Server) look(ctx context.Context, chat memory.Chat) (view, error) {
+	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	if err != nil {
+		return nil, err
+	}
+	histories := map[memory.Key]*memory.History{}
+	for _, key := range keys {
+		if histories[key], _, err = s.current(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	return s.pin(ctx, histories)
+}
+
+func (s *Server) pin(ctx context.Context, histories map[memory.Key]*memory.History) (view, error) {
+	v := view{}
+	for key, h := range histories {
+		segments, err := s.store.Segments(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if h.Len()+len(segments) > 0 {
+			v[key] = pinned{h, segments}
+		}
+	}
+	return v, nil
+}
+
+// boundary says what stays of a chat's memory that goes back to a message: what stands before it, and all of
+// the runs that began before it.
+type boundary struct {
+	start bool    // nothing stays
+	at    int     // messages of the chat's own history up to this one stay
+	ts    float64 // the message's time, 0 if nobody knows
+	runs  map[string]*spoken
+}
+
+// spoken is what a run left in the chat's own history.
+type spoken struct {
+	questions   int // messages of a user
+	asked       int // the first of them
+	first, last int
+}
+
+// head is what is to be known of a message to place it.
+type head struct {
+	Role      string  `json:"role"`
+	Timestamp float64 `json:"timestamp"`
+}
+
+func headOf(raw json.RawMessage) (h head, id string) {
+	_ = json.Unmarshal(raw, &h) // a foreign writer may have stored a time that is none
+	return h, memory.IDs([]json.RawMessage{raw})[0]
+}
+
+// runOf is the run that made a message, "" for none.
+func runOf(id string) string {
+	run, _, _ := memory.SplitID(id)
+	return strings.TrimSuffix(run, memory.ClosingSuffix)
+}
+
+// locate finds a message, "" for the start.
+func (s *Server) locate(ctx context.Context, chat memory.Chat, v view, to string) (*boundary, error) {
+	if to == "" {
+		return &boundary{start: true}, nil
+	}
+	l := &boundary{at: -1, runs: map[string]*spoken{}}
+	var times []float64
+	n := 0
+	for raw, err := range s.walk(ctx, v[memory.ChatKey(chat)]) {
+		if err != nil {
+			return nil, err
+		}
+		h, id := headOf(raw)
+		if id == to {
+			l.at, l.ts = n, h.Timestamp
+		}
+		times = append(times, h.Timestamp)
+		if run := runOf(id); run != "" {
+			of := l.runs[run]
+			if of == nil {
+				of = &spoken{first: n}
+				l.runs[run] = of
+			}
+			if of.last = n; h.Role == memory.RoleUser {
+				if of.questions++; of.questions == 1 {
+					of.asked = n
+				}
+			}
+		}
+		n++
+	}
+	if l.at < 0 {
+		if err := s.locateBeside(ctx, v, to, l, times); err != nil {
+			return nil, err
+		}
+	}
+	for i := 0; l.ts == 0 && i <= l.at; i++ {
+		l.ts = max(l.ts, times[l.at-i])
+	}
+	return l, nil
+}
+
+// locateBeside finds a message of a subagent's: the place is that of its run in the chat's own history,
+// or by its time. times are those of the messages there.
+func (s *Server) locateBeside(ctx context.Context, v view, to string, l *boundary, times []float64) error {
+	for _, key := range v.keys() {
+		if key.Agent() == "" {
+			continue
+		}
+		for raw, err := range s.walk(ctx, v[key]) {
+			if err != nil {
+				return err
+			}
+			h, id := headOf(raw)
+			if id != to {
+				continue
+			}
+			l.ts = h.Timestamp
+			if of := l.runs[runOf(to)]; of != nil {
+				l.at = of.last
+				return nil
+			}
+			for i, at := range times {
+				if at <= h.Timestamp {
+					l.at = i
+				}
+			}
+			return nil
+		}
+	}
+	return errUnknownMessage
+}
+
+// goes says whether a message goes: message n of the chat's own history, or one of a subagent's behind one
+// of which before says whether it went.
+func (l *boundary) goes(own bool, n int, raw json.RawMessage, before bool) bool {
+	if l.start {
+		return true
+	}
+	h, id := headOf(raw)
+	of := l.runs[runOf(id)]
+	switch {
+	case of != nil && of.questions == 1: // a run
+		return of.asked > l.at
+	case own:
+		return n > l.at
+	case of != nil && of.questions == 0 && (of.first > l.at || of.last <= l.at): // a further try at a question
+		return of.first > l.at
+	case h.Timestamp == 0 || l.ts == 0:
+		return before
+	}
+	return h.Timestamp > l.ts
+}
+
+// staying walks what stays of a history; gone is told what goes, and which message stood before it.
+func (s *Server) staying(ctx context.Context, p pinned, l *boundary,
+	gone func(after, id string, raw json.RawMessage) error) func(func(json.RawMessage, error) bool) {
+	return func(yield func(json.RawMessage, error) bool) {
+		n, after, went := 0, "", false
+		for raw, err := range s.walk(ctx, p) {
+			_, id := headOf(raw)
+			if err == nil {
+				if went = l.goes(p.Key().Agent() == "", n, raw, went); went && gone != nil {
+					err = gone(after, id, raw)
+				}
+			}
+			if (err != nil || !went) && !yield(raw, err) || err != nil {
+				return
+			}
+			n, after = n+1, id
+		}
+	}
+}
+
+// Bounds of a piece that is set aside.
+const (
+	pieceMessages = 256
+	pieceBytes    = 1 << 20
+)
+
+// rewindUnder takes back what was said behind a message, under the chat's lease. Nothing changes before all
+// of that is set aside; from then on the rewind is brought to its end, whatever happens to this process.
+func (s *Server) rewindUnder(ctx context.Context, w *writer, to string) (out webapi.SetAside, err error) {
+	v, err := s.pin(ctx, w.histories)
+	if err != nil {
+		return out, err
+	}
+	l, err := s.locate(ctx, w.chat, v, to)
+	if err != nil {
+		return out, err
+	}
+	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000, To: to}
+	if err := s.store.DropRewound(ctx, w.chat, w.Number, redisstore.MaxSetAside-1); err != nil {
+		return out, err
+	}
+	runs := map[string]bool{}
+	for _, key := range v.keys() {
+		of, err := s.setAside(ctx, w, a.ID, v[key], l, runs)
+		if err != nil {
+			return out, errors.Join(err, s.store.RemoveRewound(ctx, w.chat, a.ID))
+		}
+		a.Histories = append(a.Histories, of)
+	}
+	if a.Taken() == 0 {
+		out = setAsideEntry(a)
+		out.ID, out.Until = "", 0
+		return out, nil
+	}
+	a.Runs = slices.Sorted(maps.Keys(runs))
+	err = s.eraseConversations(ctx, w.chat, w.Number)
+	if err == nil {
+		err = s.store.DescribeSetAside(ctx, w.chat, a)
+	}
+	if err != nil {
+		return out, errors.Join(err, s.store.RemoveRewound(ctx, w.chat, a.ID))
+	}
+	if err := s.store.Pending(ctx, w.Number, w.chat, pendingRewind+a.ID, a.ID, s.cfg.Lease); err != nil {
+		return out, err
+	}
+	a.Until = time.Now().Add(redisstore.SetAsideLife)
+	return setAsideEntry(a), s.finishRewind(ctx, w, &a)
+}
+
+// setAside sets aside what goes of one history, and notes the runs of it.
+func (s *Server) setAside(ctx context.Context, w *writer, id string, p pinned, l *boundary,
+	runs map[string]bool) (of redisstore.AsideHistory, err error) {
+	of.Key = p.Key().String()
+	var piece redisstore.Piece
+	size, last := 0, ""
+	flush := func() error {
+		if len(piece.Messages) == 0 {
+			return nil
+		}
+		err := s.store.SetAside(ctx, w.Number, w.chat, id, p.Key(), of.Pieces, piece)
+		of.Pieces, piece, size = of.Pieces+1, redisstore.Piece{}, 0
+		return err
+	}
+	oldest := float64(time.Now().Add(-erasures.Life).Unix())
+	gone := func(after, id string, raw json.RawMessage) error {
+		if len(piece.Messages) > 0 && (last != after || len(piece.Messages) >= pieceMessages || size > pieceBytes) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if len(piece.Messages) == 0 {
+			piece.After = after
+		}
+		of.Messages, last, size = of.Messages+1, id, size+len(raw)
+		piece.Messages = append(piece.Messages, raw)
+		if h, _ := headOf(raw); runOf(id) != "" && (h.Timestamp == 0 || h.Timestamp > oldest) {
+			runs[runOf(id)] = true
+		}
+		return nil
+	}
+	for raw, err := range s.staying(ctx, p, l, gone) {
+		if err != nil {
+			return of, err
+		}
+		of.Kept++
+		_, of.Last = headOf(raw)
+	}
+	return of, flush()
+}
+
+// What a chat's meta may say to have begun and not to be over.
+const (
+	pendingRewind  = "rewind:"  // and its id
+	pendingRestore = "restore:" // and the id of the rewind
+	pendingImport  = "import"   // of all that is there, or a fork
+)
+
+// finishPending brings to its end what a holder of the chat's lease began who has died: a rewind or its
+// restoring is done to its end, an import is undone.
+func (s *Server) finishPending(ctx context.Context, w *writer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
+	defer cancel()
+	s.log.Warn().Str("chat", w.chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
+	if w.Pending == pendingImport {
+		return s.undoImport(ctx, w, slices.Collect(maps.Keys(w.histories))...)
+	}
+	id, rewind := strings.CutPrefix(w.Pending, pendingRewind)
+	if !rewind {
+		id = strings.TrimPrefix(w.Pending, pendingRestore)
+	}
+	a, err := s.store.ReadSetAside(ctx, w.chat, id)
+	switch {
+	case err != nil:
+		return err
+	case a == nil: // it is done, or erased
+		return s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+	case rewind:
+		return s.finishRewind(ctx, w, a)
+	}
+	return s.finishRestore(ctx, w, a)
+}
+
+// finishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
+// have of the runs, and no older copy counts.
+func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetAside) error {
+	fact := rewound{Chat: w.chat, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
+	for _, of := range a.Histories {
+		if of.Messages > 0 {
+			fact.Keys = append(fact.Keys, of.Key)
+		}
+	}
+	if err := s.tellRewound(ctx, fact); err != nil {
+		return err
+	}
+	for _, of := range a.Histories {
+		key, _ := memory.ParseKey(of.Key)
+		ids := map[string]bool{}
+		for p, err := range s.store.Pieces(ctx, w.chat, a.ID, of) {
+			if err != nil {
+				return err
+			}
+			for _, raw := range p.Messages {
+				_, id := headOf(raw)
+				ids[id] = true
+			}
+		}
+		h, err := s.store.TakeBack(ctx, w.Number, w.Number, w.history(key), s.cfg.MaxHistory,
+			func(id string, _ json.RawMessage) bool { return ids[id] })
+		if err != nil {
+			return err
+		}
+		w.histories[key] = h
+		s.cache.Put(h)
+	}
+	// Notes that were made from these messages are to be voided here.
+	if err := s.store.TakeBackRuns(ctx, w.chat, a.Runs...); err != nil {
+		return err
+	}
+	return s.store.Pending(ctx, w.Number, w.chat, "", a.ID, 0)
+}
+
+// rewound is a rewind as a fact, and the body of POST /internal/v1/rewinds.
+type rewound struct {
+	Chat   memory.Chat `json:"chat"`
+	Turn   int64       `json:"turn"`   // in which the histories change
+	Rewind int64       `json:"rewind"` // in which the rewind began
+	Runs   []string    `json:"runs"`   // that it takes back
+	Keys   []string    `json:"keys"`   // histories that change
+}
+
+// tellRewound notes a rewind here and in Redis, and tells the other processes, of which those that cannot be
+// reached find it there.
+func (s *Server) tellRewound(ctx context.Context, fact rewound) error {
+	if err := s.applyRewound(ctx, fact); err != nil {
+		return err
+	}
+	var cuts []string
+	for _, key := range fact.Keys {
+		k, _ := memory.ParseKey(key)
+		cuts = append(cuts, erasures.HandCut(k))
+	}
+	if err := s.noteAll(ctx, fact.Turn, cuts); err != nil {
+		return err
+	}
+	var names []string
+	for _, run := range fact.Runs {
+		names = append(names, erasures.Rewound(fact.Chat, run))
+	}
+	if err := s.noteAll(ctx, fact.Rewind, names); err != nil {
+		return err
+	}
+	for runs := fact.Runs; ; {
+		part := fact
+		part.Runs = runs[:min(len(runs), 10_000)]
+		err := askAll(ctx, s, http.MethodPost, "/rewinds", part, func(struct{}) {}, func(p redisstore.Process, err error) {
+			s.log.Warn().Err(err).Str("process", p.ID).Msg("another process has not applied a rewind yet; it does when it looks")
+		})
+		if err != nil {
+			s.log.Warn().Err(err).Msg("other processes are not known; they apply a rewind when they look")
+		}
+		if runs = runs[len(part.Runs):]; len(runs) == 0 {
+			return nil
+		}
+	}
+}
+
+func (s *Server) noteAll(ctx context.Context, turn int64, names []string) error {
+	for some := range slices.Chunk(names, 1000) {
+		if err := s.store.NoteErasure(ctx, turn, some...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// postRewound is POST /internal/v1/rewinds: another process takes something back.
+func (s *Server) postRewound(c *gin.Context) error {
+	var fact rewound
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &fact); err != nil {
+		return err
+	}
+	if fact.Chat.IsZero() || fact.Turn <= 0 || fact.Rewind <= 0 {
+		return badRequest("A rewind has a chat, a turn and the turn in which it began.")
+	}
+	if err := s.applyRewound(c.Request.Context(), fact); err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, struct{}{})
+	return nil
+}
+
+// applyRewound drops what this process and its disk hold of runs that are taken back, and what was said to
+// models; the cuts, if it has some, are noted first.
+func (s *Server) applyRewound(ctx context.Context, fact rewound) error {
+	if err := s.eraseConversations(ctx, fact.Chat, fact.Turn); err != nil {
+		return err
+	}
+	cuts := map[string]int64{}
+	for _, name := range fact.Keys {
+		key, ok := memory.ParseKey(name)
+		if !ok || key.Chat() != fact.Chat {
+			return badRequest("%.200q is no history of the chat.", name)
+		}
+		cuts[name] = fact.Turn
+	}
+	names := map[string]int64{}
+	for _, run := range fact.Runs {
+		names[erasures.Rewound(fact.Chat, run)] = fact.Rewind
+	}
+	if err := errors.Join(s.cfg.Cuts.Add(cuts), s.follower.file.Add(names)); err != nil {
+		return err
+	}
+	for name := range cuts {
+		key, _ := memory.ParseKey(name)
+		s.cache.Forget(key)
+	}
+	for _, run := range fact.Runs {
+		s.mu.Lock()
+		if r := s.live[run]; r != nil && r.chat == fact.Chat && r.over(0) && r.turn.Load() < fact.Rewind {
+			s.unlist(r)
+		}
+		s.mu.Unlock()
+		if head, lines := s.ends.find(fact.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
+			if err := s.ends.removeRun(fact.Chat, run); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.sessions.remove(fact.Chat); err != nil {
+		return err
+	}
+	s.follower.mu.Lock()
+	defer s.follower.mu.Unlock()
+	maps.Copy(s.follower.applied, names)
+	return nil
+}
+
+// followRewinds applies the rewinds of other processes that this one was not told of.
+func (s *Server) followRewinds(ctx context.Context, turns map[string]int64) error {
+	facts := map[memory.Chat]map[int64]*rewound{}
+	s.follower.mu.Lock()
+	for name, turn := range turns {
+		chat, run, ok := erasures.RewoundOf(name)
+		if !ok || turn <= s.follower.applied[name] {
+			continue
+		}
+		if facts[chat] == nil {
+			facts[chat] = map[int64]*rewound{}
+		}
+		if facts[chat][turn] == nil {
+			facts[chat][turn] = &rewound{Chat: chat, Turn: turn, Rewind: turn}
+		}
+		facts[chat][turn].Runs = append(facts[chat][turn].Runs, run)
+	}
+	s.follower.mu.Unlock()
+	for _, of := range facts {
+		for _, fact := range of {
+			if err := s.applyRewound(ctx, *fact); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rewoundSince says whether a run of a turn was taken back later on.
+func (s *Server) rewoundSince(chat memory.Chat, run string, turn int64) bool {
+	run = strings.TrimSuffix(run, memory.ClosingSuffix)
+	return s.follower.file.Turn(erasures.Rewound(chat, run)) > turn
+}
+
+// rewindsOf is rewoundSince for the runs of a chat, with what Redis knows and this process was not told yet.
+func (s *Server) rewindsOf(ctx context.Context, chat memory.Chat) (func(run string, turn int64) bool, error) {
+	s.follower.mu.Lock()
+	since := s.follower.since
+	s.follower.mu.Unlock()
+	turns, err := s.store.Erasures(ctx, since)
+	return func(run string, turn int64) bool {
+		name := erasures.Rewound(chat, strings.TrimSuffix(run, memory.ClosingSuffix))
+		return turns[name] > turn || s.rewoundSince(chat, run, turn)
+	}, err
+}
+
+// restoreRewinds takes back once more what rewinds took back of which Redis does not know any more.
+func (s *Server) restoreRewinds(ctx context.Context) error {
+	known, err := s.follower.file.All()
+	if err != nil {
+		return err
+	}
+	stored, err := s.store.Erasures(ctx, 0)
+	if err != nil {
+		return err
+	}
+	oldest := time.Now().Add(-erasures.Life).UnixMilli()
+	forgotten := map[memory.Chat]map[string]int64{}
+	for name, turn := range known {
+		chat, run, ok := erasures.RewoundOf(name)
+		if !ok || turn < oldest || turn <= stored[name] {
+			continue
+		}
+		if known[erasures.Restored(chat, strconv.FormatInt(turn, 10))] > 0 {
+			continue
+		}
+		if forgotten[chat] == nil {
+			forgotten[chat] = map[string]int64{}
+		}
+		forgotten[chat][run] = turn
+	}
+	for chat, runs := range forgotten {
+		if err := s.rewindAgain(ctx, chat, runs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewindAgain takes back what runs said before a turn.
+func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[string]int64) error {
+	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	if err != nil {
+		return err
+	}
+	loaded := make([]*memory.History, 0, len(keys))
+	for _, key := range slices.Compact(keys) {
+		loaded = append(loaded, memory.Empty(key))
+	}
+	if loaded, err = s.store.Load(ctx, 0, loaded...); err != nil {
+		return err
+	}
+	cut, byTurn := int64(0), map[int64][]string{}
+	for run, turn := range runs {
+		cut = max(cut, turn)
+		byTurn[turn] = append(byTurn[turn], erasures.Rewound(chat, run))
+	}
+	for _, h := range loaded {
+		_, err := s.store.TakeBack(ctx, 0, cut, h, s.cfg.MaxHistory, func(id string, raw json.RawMessage) bool {
+			of, _ := headOf(raw)
+			return runs[runOf(id)] > 0 && of.Timestamp*1000 < float64(runs[runOf(id)])
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := s.store.TakeBackRuns(ctx, chat, slices.Collect(maps.Keys(runs))...); err != nil {
+		return err
+	}
+	for turn, some := range byTurn {
+		if err := s.noteAll(ctx, turn, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// getSetAside is GET …/set-aside.
+func (s *Server) getSetAside(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	all, err := s.store.SetAsides(c.Request.Context(), chat)
+	if err != nil {
+		return err
+	}
+	out := webapi.SetAsides{SetAside: []webapi.SetAside{}}
+	for _, a := range all {
+		out.SetAside = append(out.SetAside, setAsideEntry(a))
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
+	out := webapi.SetAside{ID: a.ID, TS: a.TS, Until: float64(a.Until.UnixMilli()) / 1000, Messages: a.Taken(),
+		Histories: []webapi.SetAsideHistory{}}
+	if a.To != "" {
+		out.To = &a.To
+	}
+	for _, h := range a.Histories {
+		if key, ok := memory.ParseKey(h.Key); ok && h.Messages > 0 {
+			out.Histories = append(out.Histories, webapi.SetAsideHistory{Subagent: key.Agent(), Messages: h.Messages})
+		}
+	}
+	return out
+}
+
+// postRestore is POST …/set-aside/{id}/restore. It waits for a run that goes on, and is refused then.
+func (s *Server) postRestore(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	known := func(ctx context.Context) (*redisstore.SetAside, error) {
+		a, err := s.store.ReadSetAside(ctx, chat, c.Param("id"))
+		if err == nil && a == nil {
+			err = errUnknownSetAside
+		}
+		return a, err
+	}
+	if _, err := known(ctx); err != nil {
+		return err
+	}
+	var out webapi.SetAside
+	err = s.underTurn(context.WithoutCancel(ctx), chat, func(ctx context.Context, w *writer) error {
+		a, err := known(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.unchangedSince(ctx, w, a); err != nil {
+			return err
+		}
+		out = setAsideEntry(*a)
+		if err := s.store.Pending(ctx, w.Number, chat, pendingRestore+a.ID, a.ID, s.cfg.Lease); err != nil {
+			return err
+		}
+		return s.finishRestore(ctx, w, a)
+	})
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// unchangedSince is errMessagesSince unless the chat's histories end as a rewind left them.
+func (s *Server) unchangedSince(ctx context.Context, w *writer, a *redisstore.SetAside) error {
+	left := map[string]redisstore.AsideHistory{}
+	for _, of := range a.Histories {
+		left[of.Key] = of
+	}
+	for key, h := range w.histories {
+		n, err := s.store.Remembered(ctx, h)
+		if err != nil {
+			return err
+		}
+		last := ""
+		if h.Len() > 0 {
+			_, last = headOf(h.Identified().Raw(h.Len() - 1)[0])
+		}
+		if of := left[key.String()]; of.Kept != n || of.Last != last {
+			return errMessagesSince
+		}
+		delete(left, key.String())
+	}
+	for _, of := range left {
+		if of.Kept > 0 {
+			return errMessagesSince
+		}
+	}
+	return nil
+}
+
+// finishRestore puts back what is set aside, of which some may be there already. Late entries of the runs
+// in spools stay away: they may be here.
+func (s *Server) finishRestore(ctx context.Context, w *writer, a *redisstore.SetAside) error {
+	name := map[string]int64{erasures.Restored(w.chat, a.ID): w.Number}
+	if err := s.follower.file.Add(name); err != nil {
+		return err
+	}
+	if err := s.noteAll(ctx, w.Number, slices.Collect(maps.Keys(name))); err != nil {
+		return err
+	}
+	for _, of := range a.Histories {
+		key, _ := memory.ParseKey(of.Key)
+		if of.Messages == 0 {
+			continue
+		}
+		// From here on copies that end where the rewind did are old ones.
+		s.noteCut(key, w.Number)
+		there := map[string]bool{}
+		v, err := s.pin(ctx, map[memory.Key]*memory.History{key: w.history(key)})
+		if err != nil {
+			return err
+		}
+		for raw, err := range s.walk(ctx, v[key]) {
+			if err != nil {
+				return err
+			}
+			_, id := headOf(raw)
+			there[id] = true
+		}
+		for p, err := range s.store.Pieces(ctx, w.chat, a.ID, of) {
+			if err != nil {
+				return err
+			}
+			if _, id := headOf(p.Messages[0]); there[id] {
+				continue
+			}
+			h, err := s.store.PutBack(ctx, w.Number, w.history(key), s.cfg.MaxHistory, p)
+			if err != nil {
+				return err
+			}
+			w.histories[key] = h
+			s.cache.Put(h)
+		}
+	}
+	err := s.store.PutBackRuns(ctx, w.chat, encodeFinal(api.ErrGone.Status, api.ErrGone), a.Runs...)
+	if err == nil {
+		err = s.store.RemoveRewound(ctx, w.chat, a.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+}
+
+// dropRewound deletes all that is set aside of a chat, which holds words of any of its histories.
+func (s *Server) dropRewound(ctx context.Context, chat memory.Chat) error {
+	return s.store.DropRewound(ctx, chat, math.MaxInt64, 0)
+}

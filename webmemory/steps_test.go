@@ -1,0 +1,150 @@
+package webmemory_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// cutter is a way to Redis that ends in the middle: so many requests pass once it is armed, and the next
+// one goes nowhere.
+type cutter struct {
+	addr    string
+	left    atomic.Int64 // requests that pass; what is not armed lets all pass
+	armed   atomic.Bool
+	reached chan struct{}
+	once    sync.Once
+}
+
+func newCutter(t *testing.T, to string) *cutter {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := &cutter{addr: l.Addr().String(), reached: make(chan struct{})}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go c.serve(from, to)
+		}
+	}()
+	return c
+}
+
+func (c *cutter) serve(from net.Conn, to string) {
+	defer from.Close()
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() { _, _ = io.Copy(from, server) }()
+	for b := make([]byte, 64<<10); ; {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		if c.armed.Load() && c.left.Add(-1) < 0 {
+			c.once.Do(func() { close(c.reached) })
+			_, _ = io.Copy(io.Discard, from) // until its process is dead
+			return
+		}
+		if _, err := server.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// A process is killed at every few of the requests that a change of the memory makes of Redis. Whoever is
+// left finishes the change, or it has never begun.
+func TestAKilledProcessLeavesNoHalfOfAChange(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"rewind", "restore", "fork"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, answers("hello"), sixAtHand, lease)
+			w.talk(t, "c", 0, 8)
+			to, before := w.id(t, "c", 5), w.export(t, "c")
+			path, body, chat := "/v1/chats/c/rewind", `{"to":"`+to+`"}`, "c"
+			id := w.rewind(t, "c", to).ID
+			after := w.export(t, "c")
+			switch name {
+			case "restore":
+				before, after = after, before
+			case "fork":
+				chat, body = "fork", `{"as":"fork"}`
+				before = ""
+			default:
+				w.restore(t, "c", id, http.StatusOK)
+			}
+			seen, whole := map[string]bool{}, false
+			for n := int64(1); !whole; n += 4 + n/2 {
+				switch name {
+				case "restore":
+					path, body = "/v1/chats/c/set-aside/"+id+"/restore", ""
+				case "fork":
+					path = "/v1/chats/c/fork"
+				}
+				way := newCutter(t, w.redis.Addr)
+				settings := w.settings()
+				settings.Redis, settings.Lease = way.addr, shortLease
+				child, process := w.start(settings)
+				answered := make(chan answer, 1)
+				w.on(child, func() {
+					require.Equal(t, 200, w.do("GET", "/v1/chats/c", nil).status)
+					req := w.request("POST", path, body)
+					way.left.Store(n)
+					way.armed.Store(true)
+					go func() { answered <- w.sendQuietly(req) }()
+				})
+				select {
+				case a := <-answered:
+					require.Less(t, a.status, 300, string(a.body))
+					whole = true
+				case <-way.reached:
+				}
+				require.NoError(t, process.Process.Kill())
+				_ = process.Wait()
+				eventually(t, "the change is over", func() bool {
+					meta, ctx := "{chat_history:"+chat+"}:meta", t.Context()
+					return !w.look.HExists(ctx, meta, "pending").Val() &&
+						w.look.Exists(ctx, "{chat_history:c}:turn", "{chat_history:"+chat+"}:turn").Val() == 0
+				})
+				got := w.export(t, chat)
+				require.Contains(t, []string{before, after}, got, "after %d requests", n)
+				seen[got] = true
+				// Once more from where it began.
+				switch {
+				case name == "fork":
+					require.Equal(t, 200, w.do("DELETE", "/v1/chats/fork", nil).status)
+				case got == before:
+				case name == "restore":
+					id = w.rewind(t, "c", to).ID
+				default:
+					asides := w.asides(t, "c")
+					require.Len(t, asides, 1)
+					w.restore(t, "c", asides[0].ID, http.StatusOK)
+				}
+			}
+			require.Len(t, seen, 2)
+		})
+	}
+}
+
+// sendQuietly is send for a request whose server may die.
+func (w *world) sendQuietly(req *http.Request) answer {
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return answer{status: 599}
+	}
+	defer resp.Body.Close()
+	raw, _ := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, raw}
+}
