@@ -56,7 +56,7 @@ func (s *Server) postFork(c *gin.Context) error {
 				return err
 			}
 		}
-		out, err = s.fillWhole(ctx, w, func(in *importing) error { return s.copyInto(ctx, in, v, l) })
+		out, err = s.fillWhole(ctx, w, func(in *importing) error { return s.copyInto(ctx, in, source, v, l) })
 		return err
 	})
 	if err != nil {
@@ -89,15 +89,46 @@ func (s *Server) isEmpty(ctx context.Context, chat memory.Chat) error {
 	return err
 }
 
-// copyInto adds what stays of a view. Notes are to be copied here too.
-func (s *Server) copyInto(ctx context.Context, in *importing, v view, l *boundary) error {
+// copyInto adds what stays of a view of a chat, and the notes that are not from behind that.
+func (s *Server) copyInto(ctx context.Context, in *importing, source memory.Chat, v view, l *boundary) error {
+	keys, err := s.store.Keys(ctx, source, s.cfg.Agents...)
+	if err != nil {
+		return err
+	}
+	notes, err := s.store.Notes(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	made := map[string]bool{"": true} // messages that notes were made from: they stay
+	for _, n := range slices.Concat(notes...) {
+		if n.Message != "" {
+			made[n.Message] = false
+		}
+	}
 	for _, key := range v.keys() {
 		for raw, err := range s.staying(ctx, v[key], l, nil) {
+			if _, id := headOf(raw); err == nil && key.Agent() == "" {
+				if _, of := made[id]; of {
+					made[id] = true
+				}
+			}
 			if err == nil {
 				err = in.add(ctx, webapi.ExportLine{Subagent: key.Agent(), Message: raw})
 			}
 			if err != nil {
 				return err
+			}
+		}
+	}
+	for i, key := range keys {
+		to := memory.ChatKey(in.writer.chat)
+		if key.Agent() != "" {
+			to = memory.SubagentKey(key.Agent(), in.writer.chat)
+		}
+		for _, n := range notes[i] {
+			if made[n.Message] && (n.Message != "" || l.ts == 0 || n.TS <= l.ts) {
+				in.notes[to] = append(in.notes[to], n)
+				in.noted++
 			}
 		}
 	}

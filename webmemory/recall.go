@@ -182,10 +182,8 @@ func readTime(text string) (time.Time, error) {
 	return at, err
 }
 
-// recall searches histories of one chat.
+// recall searches histories of one chat, given in the order of their names.
 func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (recall.Result, error) {
-	slices.SortFunc(keys, func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
-	keys = slices.Compact(keys)
 	indexes, err := s.upToDate(ctx, keys)
 	if err != nil {
 		return recall.Result{}, err

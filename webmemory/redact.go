@@ -79,9 +79,9 @@ func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, e
 	if plan.keys, err = s.store.Keys(ctx, chat, s.cfg.Agents...); err != nil {
 		return plan, err
 	}
-	plan.keys = append(plan.keys, key)
-	slices.SortFunc(plan.keys, func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
-	plan.keys = slices.Compact(plan.keys)
+	if !slices.Contains(plan.keys, key) {
+		plan.keys = append(plan.keys, key)
+	}
 	ids, err := s.exchangeOf(ctx, key, id)
 	if err != nil {
 		return plan, err
@@ -285,7 +285,6 @@ func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn
 		}
 		changed = changed || void > 0
 	}
-	// Notes that were made from these messages are to be voided here.
 	return changed, s.store.RemoveDamaged(ctx, keys...)
 }
 

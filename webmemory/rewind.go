@@ -393,6 +393,7 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 	if err := s.tellRewound(ctx, fact); err != nil {
 		return err
 	}
+	taken := map[string]bool{}
 	for _, of := range a.Histories {
 		key, _ := memory.ParseKey(of.Key)
 		ids := map[string]bool{}
@@ -412,8 +413,20 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 		}
 		w.histories[key] = h
 		s.cache.Put(h)
+		maps.Copy(taken, ids)
 	}
-	// Notes that were made from these messages are to be voided here.
+	keys, err := s.store.Keys(ctx, w.chat, s.cfg.Agents...)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		_, err := s.store.VoidNotes(ctx, w.Number, key, func(n memory.Note) bool {
+			return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, runOf(n.Message))
+		})
+		if err != nil {
+			return err
+		}
+	}
 	if err := s.store.TakeBackRuns(ctx, w.chat, a.Runs...); err != nil {
 		return err
 	}
@@ -622,7 +635,7 @@ func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[str
 		return err
 	}
 	loaded := make([]*memory.History, 0, len(keys))
-	for _, key := range slices.Compact(keys) {
+	for _, key := range keys {
 		loaded = append(loaded, memory.Empty(key))
 	}
 	if loaded, err = s.store.Load(ctx, 0, loaded...); err != nil {

@@ -386,3 +386,33 @@ func TestARewindOfWhatNoRunMade(t *testing.T) {
 		require.Equal(t, lines(20, 20), w.export(t, "c"))
 	}
 }
+
+// Notes go with the messages that they were made from: a fork has those of what it copies, a rewind
+// voids those of what it takes back, and a person's own stay.
+func TestNotesOfRewindsAndForks(t *testing.T) {
+	w := newWorld(t, answers("hello"), sixAtHand)
+	text, _, _ := strings.Cut(lines(9, 9), `{"messages"`)
+	for _, at := range []int{2, 7} {
+		text += fmt.Sprintf(`{"note":{"id":"n%d","text":"told in %d","by":"user","message":"s1:%d","ts":%d}}`+"\n", at, at, at, at)
+		text += fmt.Sprintf(`{"subagent":"analytic","note":{"id":"a%d","text":"told in %d","by":"user","message":"s1:%d","ts":%d}}`+"\n",
+			at, at, at, at)
+	}
+	status, got := w.ask(t, "POST", "/v1/chats/c/import", text)
+	require.Equal(t, 201, status, got)
+	w.note(t, 200, "PATCH", "c/notes/n2", `{"state":"active"}`)
+	w.note(t, 201, "POST", "c/notes", `{"text":"the operator's"}`)
+
+	before, now := []string{"active: told in 2"}, []string{"active: told in 2", "proposed: told in 7", "active: the operator's"}
+	for body, want := range map[string][]string{`{"as":"all"}`: now, `{"as":"part","at":"s1:4"}`: before} {
+		status, got := w.ask(t, "POST", "/v1/chats/c/fork", body)
+		require.Equal(t, 201, status, got)
+		as := map[bool]string{true: "all", false: "part"}[len(want) > 1]
+		require.Equal(t, want, states(w.notes(t, as)))
+	}
+	require.Len(t, w.notes(t, "part/subagents/analytic"), 1)
+	require.Equal(t, now, states(w.notes(t, "c")))
+
+	w.rewind(t, "c", "s1:4")
+	require.Equal(t, []string{"active: told in 2", "active: the operator's"}, states(w.notes(t, "c")))
+	require.Len(t, w.notes(t, "c/subagents/analytic"), 1)
+}

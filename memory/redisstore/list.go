@@ -89,8 +89,8 @@ func (s *Store) Histories(ctx context.Context, chat memory.Chat, agents ...memor
 	return s.Measure(ctx, keys...)
 }
 
-// Keys names the histories that a chat may have: its own, those in its index, and
-// those of agents, which another program may have written.
+// Keys names the histories that a chat may have, each once, its own first and then by name: those in
+// its index, and those of agents, which another program may have written.
 func (s *Store) Keys(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
 	for _, agent := range agents {
@@ -107,15 +107,19 @@ func (s *Store) Keys(ctx context.Context, chat memory.Chat, agents ...memory.Age
 			}
 		}
 	}
-	return keys, nil
+	return sorted(keys), nil
+}
+
+func sorted(keys []memory.Key) []memory.Key {
+	return slices.Compact(slices.SortedFunc(slices.Values(keys), func(a, b memory.Key) int {
+		return strings.Compare(a.String(), b.String())
+	}))
 }
 
 // Measure gives those of some histories that hold something, each once, ordered by
 // the subagent's name.
 func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error) {
-	ordered := slices.Compact(slices.SortedFunc(slices.Values(keys), func(a, b memory.Key) int {
-		return strings.Compare(a.String(), b.String())
-	}))
+	ordered := sorted(keys)
 	sizes := make([]*redis.IntCmd, len(ordered))
 	counts := make([]*redis.StringCmd, len(ordered))
 	archives := make([]*redis.SliceCmd, len(ordered))
