@@ -38,7 +38,8 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 		err   error
 	}
 	got := make(chan outcome, 1)
-	q := recall.Query{Agent: "analytic", Text: "tea?", From: "2024-01-01T00:00:00Z", To: "2025-01-01T00:00:00Z", Budget: 700,
+	q := recall.Query{Agent: "analytic", Text: "tea?", From: "2024-01-01T00:00:00Z", To: "2025-01-01T00:00:00Z",
+		Budget:   700,
 		Overhead: 9, Automatic: true}
 	s := start(t, apiserver.Config{Memory: holder.Client()}, agent(func(ctx context.Context, r master.Request,
 		say func(event.Payload)) {

@@ -172,7 +172,8 @@ func TestAgentsSearch(t *testing.T) {
 	require.Equal(t, 201, status, "%s", body)
 
 	asked := w.recordRuns()
-	stream := w.open("POST", "/v1/chats/a/messages", map[string]any{"message": "What is my name?"}, "Accept", "text/event-stream")
+	stream := w.open("POST", "/v1/chats/a/messages", map[string]any{"message": "What is my name?"}, "Accept",
+		"text/event-stream")
 	var run api.RunRequest
 	require.NoError(t, json.Unmarshal(<-asked, &run))
 	require.NotNil(t, run.Memory)

@@ -402,7 +402,8 @@ func TestNotesOfRewindsAndForks(t *testing.T) {
 	w.note(t, 200, "PATCH", "c/notes/n2", `{"state":"active"}`)
 	w.note(t, 201, "POST", "c/notes", `{"text":"the operator's"}`)
 
-	before, now := []string{"active: told in 2"}, []string{"active: told in 2", "proposed: told in 7", "active: the operator's"}
+	before := []string{"active: told in 2"}
+	now := append(before, "proposed: told in 7", "active: the operator's")
 	for body, want := range map[string][]string{`{"as":"all"}`: now, `{"as":"part","at":"s1:4"}`: before} {
 		status, got := w.ask(t, "POST", "/v1/chats/c/fork", body)
 		require.Equal(t, 201, status, got)

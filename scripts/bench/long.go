@@ -117,5 +117,6 @@ func searches(s lab.Services, chat string, messages int) {
 		took = append(took, time.Since(began))
 	}
 	fmt.Printf("a search in a chat of %d messages: first answer %.0f ms, whole after %.2f s, "+
-		"then p50 %.1f ms, p95 %.1f ms\n", messages, ms(first), whole.Seconds(), ms(quantile(took, .5)), ms(quantile(took, .95)))
+		"then p50 %.1f ms, p95 %.1f ms\n", messages, ms(first), whole.Seconds(), ms(quantile(took, .5)),
+		ms(quantile(took, .95)))
 }

@@ -203,7 +203,8 @@ func TestRecallByMeaningEndToEnd(t *testing.T) {
 		u := hybrid(t, e, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_RECALL_VECTORS="+vectors)
 		e.set(func() { e.batches = nil }) // what the documents' library asked
 		var lines strings.Builder
-		for _, text := range slices.Concat([]string{"Keep automobiles in the shed."}, slices.Repeat([]string{"It rains."}, 40)) {
+		said := slices.Concat([]string{"Keep automobiles in the shed."}, slices.Repeat([]string{"It rains."}, 40))
+		for _, text := range said {
 			fmt.Fprintf(&lines, `{"message":{"role":"user","content":%q}}`+"\n", text)
 		}
 		status, body := u.request("POST", "/v1/chats/a/import", "application/x-ndjson", lines.String())

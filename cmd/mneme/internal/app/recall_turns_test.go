@@ -30,7 +30,8 @@ const blockIntro = "What was said earlier in this chat, outside of the other mes
 // lead leads a chat of so many turns, each of a delegation and an answer, with a vendor that
 // binds thinking to everything before it. In some the subagent looks things up itself.
 func lead(t *testing.T, turns int, auto string) (l led) {
-	vendor := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}, Remember: 4 * turns})
+	vendor := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true},
+		Remember: 4 * turns})
 	server := httptest.NewServer(vendor)
 	defer server.Close()
 	redis := redistest.Start(t)
@@ -44,7 +45,8 @@ func lead(t *testing.T, turns int, auto string) (l led) {
 		replies := []upstreamtest.Answer{
 			upstreamtest.Reply(upstreamtest.Think(fmt.Sprintf("before %d.", i)),
 				upstreamtest.Use("analytic", fmt.Sprintf(`{"task":"Count the violets of day %d"}`, i))),
-			upstreamtest.Reply(upstreamtest.Think(fmt.Sprintf("of %d.", i)), upstreamtest.Say(fmt.Sprintf("There are %d.", 7*i))),
+			upstreamtest.Reply(upstreamtest.Think(fmt.Sprintf("of %d.", i)),
+				upstreamtest.Say(fmt.Sprintf("There are %d.", 7*i))),
 			upstreamtest.Reply(upstreamtest.Think(fmt.Sprintf("after %d.", i)), upstreamtest.Say(fmt.Sprintf("So: %d.", 7*i))),
 		}
 		if i%5 == 3 {
@@ -115,6 +117,6 @@ func TestRecalledMessagesChangeNothingElse(t *testing.T) {
 	require.Equal(t, off.outcomes, always.outcomes)
 	require.Zero(t, off.recalled)
 	require.Greater(t, always.recalled, turns)
-	t.Logf("%d turns: the messages of a call begin with the bytes of its agent's call before: %.1f %%, with recall %.1f %%; %v",
-		turns, 100*float64(off.common)/float64(off.size), 100*float64(always.common)/float64(always.size), off.outcomes)
+	t.Logf("%d turns: the messages of a call begin with the bytes of its agent's call before: %.1f %%, "+
+		"with recall %.1f %%; %v", turns, 100*float64(off.common)/float64(off.size), 100*float64(always.common)/float64(always.size), off.outcomes)
 }
