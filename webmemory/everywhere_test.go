@@ -48,9 +48,15 @@ func tells() agent {
 // traces are the places, in Redis and below folders, where a secret stands.
 func (w *world) traces(folders ...string) (places []string) {
 	w.t.Helper()
+	return w.tracesOf(secrets, folders...)
+}
+
+// tracesOf are the places where one of some words stands.
+func (w *world) tracesOf(words []string, folders ...string) (places []string) {
+	w.t.Helper()
 	ctx := context.Background()
 	note := func(place string, content string) {
-		for _, s := range secrets {
+		for _, s := range words {
 			if strings.Contains(content, s) {
 				places = append(places, place+": "+s)
 			}

@@ -148,10 +148,7 @@ func gossip(secret string) agent {
 
 // bytesIn are the files below folders in which a text stands, and the keys of Redis.
 func (w *world) bytesIn(text string, folders ...string) (places []string) {
-	before := secrets
-	defer func() { secrets = before }()
-	secrets = []string{text}
-	return w.traces(folders...)
+	return w.tracesOf([]string{text}, folders...)
 }
 
 // redactAll redacts an exchange of chat 1, and each message that is named to repeat its words.
