@@ -62,11 +62,11 @@ func (c *Cache) Peek(key memory.Key) *memory.History {
 // Load implements memory.Store. It offers the longer of the caller's copy and the cached one to the
 // store below.
 func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History) ([]*memory.History, error) {
-	best := make([]*memory.History, len(copies))
+	best, cached := make([]*memory.History, len(copies)), make([]*memory.History, len(copies))
 	for i, h := range copies {
-		best[i] = h
-		if cached := c.Peek(h.Key()); cached != nil && cached.Len() > h.Len() {
-			best[i] = cached
+		best[i], cached[i] = h, c.Peek(h.Key())
+		if cached[i] != nil && cached[i].Len() > h.Len() {
+			best[i] = cached[i]
 		}
 	}
 	current, err := c.below.Load(ctx, turn, best...)
@@ -81,8 +81,11 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 		default:
 			c.misses.Add(1)
 		}
-		if turn > 0 || covers(h, best[i]) {
+		switch {
+		case turn > 0:
 			c.Put(h)
+		case covers(h, best[i]):
+			c.swap(cached[i], h)
 		}
 	}
 	return current, nil
@@ -122,9 +125,22 @@ func (c *Cache) All() []*memory.History {
 // Refresh replaces a cached copy by what is stored. Nothing happens if the copy was replaced
 // meanwhile.
 func (c *Cache) Refresh(have, current *memory.History) {
-	if c.Peek(have.Key()) == have {
-		c.Put(current)
-	}
+	c.swap(have, current)
+}
+
+// swap caches a history in the place of a copy, nil for none. Nothing happens if that was replaced
+// meanwhile: who holds the turn may have put what is newer, and nowhere else, should the store lose
+// its data.
+func (c *Cache) swap(have, h *memory.History) {
+	c.copies.Compute(h.Key(), func(cached *memory.History, _ bool) (*memory.History, otter.ComputeOp) {
+		switch {
+		case cached != have:
+			return nil, otter.CancelOp
+		case h.Len() == 0:
+			return nil, otter.InvalidateOp
+		}
+		return h, otter.WriteOp
+	})
 }
 
 // Forget drops copies and revokes them, so that nobody who still holds one writes it back.
