@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"mneme/memory"
+	"mneme/memory/event"
 )
 
 // RunRequest asks for one run. Contexts are stored messages, passed on as they are.
@@ -28,6 +29,27 @@ type RunRequest struct {
 	// Memory is how the agents search what the windows do not show; nil where they cannot.
 	Memory *MemoryAccess `json:"memory,omitempty"`
 	RunNotes
+	// Tools are the client's own. The master may call them; the run waits for what they return.
+	Tools []ClientTool `json:"tools,omitempty"`
+	// Approved names tools that were approved in this chat for good, see approve: first_in_chat.
+	Approved []string `json:"approved,omitempty"`
+	// Resume goes on with a run that waits; the rest of the request is as it was then, and only
+	// RunID, ChatID, ConversationID and Memory are read of it. Nil for a run that begins.
+	Resume *Resume `json:"resume,omitempty"`
+}
+
+// ClientTool is a tool that the client of a run has: the run waits for its result.
+type ClientTool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"` // JSON schema of an object
+}
+
+// Resume is what a run that waits goes on from.
+type Resume struct {
+	Events  []json.RawMessage  `json:"events"` // all, from the first to the event.RunWaiting
+	State   json.RawMessage    `json:"state"`  // of that
+	Answers []event.WaitAnswer `json:"answers"`
 }
 
 // MarshalJSON writes histories that hold nothing as [], also where a sender of an

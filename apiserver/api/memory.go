@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"mneme/memory"
 )
@@ -111,6 +112,54 @@ func (m MemoryAccess) Remember(ctx context.Context, h *http.Client, r RememberRe
 	var out memory.Note
 	err := m.post(ctx, h, "/notes", r, &out)
 	return out, err
+}
+
+// ClaimRequest is the body of POST {MemoryAccess.URL}/calls: an agent is about to call a tool
+// outside of this service.
+type ClaimRequest struct {
+	Subagent  memory.Agent    `json:"subagent,omitempty"` // whose tool it is; empty for the master's
+	Tool      string          `json:"tool"`               // server and name, which stay the same whoever else has such a tool
+	Arguments json.RawMessage `json:"arguments"`
+	N         int             `json:"n"` // 1 for the first call of the run with these arguments, 2 for the next
+	// After is the number of the event that tells of the call. The claim is granted once that is
+	// stored.
+	After int64 `json:"after"`
+	// Repeatable: the tool may be called again where it is not known whether it was.
+	Repeatable bool `json:"repeatable,omitempty"`
+}
+
+// Claimed answers a ClaimRequest. Of all who ask for one call, in whatever process and whatever
+// attempt at the run's post, one is granted it.
+type Claimed struct {
+	CallID string `json:"call_id"` // of the call, the same in every attempt at it
+	State  string `json:"state"`   // one of the states below
+	Result string `json:"result,omitempty"`
+	Failed bool   `json:"failed,omitempty"` // the result is an error
+}
+
+// States of a Claimed.
+const (
+	CallGranted = "granted" // call it, and settle it then
+	CallDone    = "done"    // it was called; this is what it returned
+	CallUnknown = "unknown" // it was granted before, and what became of it is not known
+)
+
+// SettleRequest is the body of POST {MemoryAccess.URL}/calls/{call}: what a granted call returned.
+type SettleRequest struct {
+	Result string `json:"result"`
+	Failed bool   `json:"failed,omitempty"`
+}
+
+// Claim asks for a call, by h.
+func (m MemoryAccess) Claim(ctx context.Context, h *http.Client, r ClaimRequest) (Claimed, error) {
+	var out Claimed
+	err := m.post(ctx, h, "/calls", r, &out)
+	return out, err
+}
+
+// Settle says what a granted call returned, by h.
+func (m MemoryAccess) Settle(ctx context.Context, h *http.Client, call string, r SettleRequest) error {
+	return m.post(ctx, h, "/calls/"+url.PathEscape(call), r, nil)
 }
 
 // post calls a route below URL. Its errors are those of a Client.

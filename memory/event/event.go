@@ -43,7 +43,7 @@ type Payload interface {
 	Role() string
 }
 
-// Outcomes of a run, and with OutcomeMaxSteps the statuses of a delegation.
+// Outcomes of a run, and with MaxSteps the statuses of a delegation.
 const (
 	Completed = "completed"
 	Stopped   = "stopped"
@@ -220,6 +220,64 @@ type Error struct {
 	Retryable bool   `json:"retryable"`
 }
 
+// MasterTool shows a tool of the master's own at work: what ToolProgress is for a subagent. It
+// stands in no history.
+type MasterTool ToolProgress
+
+// RunWaiting says that the run goes on only after each of its waits has a WaitAnswer. Nothing
+// follows it until then: it ends streams of events, and who reads on later begins behind it.
+type RunWaiting struct {
+	Waits []Wait `json:"waits"`
+	// State is what the run goes on from. The apiserver gives it to who holds the run, who keeps
+	// it and shows the event without.
+	State json.RawMessage `json:"state,omitempty"`
+}
+
+// Wait is what a run waits for: somebody outside of it.
+type Wait struct {
+	ID         string          `json:"id"`   // unique
+	Kind       string          `json:"kind"` // one of the kinds below
+	Subagent   memory.Agent    `json:"subagent,omitempty"`
+	CallID     string          `json:"call_id,omitempty"` // of the delegation; empty for a tool of the master's
+	ToolCallID string          `json:"tool_call_id"`      // the model's, in the message that calls the tool
+	Tool       string          `json:"tool"`              // as its agent knows it
+	Arguments  json.RawMessage `json:"arguments"`         // an object
+	Reason     string          `json:"reason"`            // a sentence for who is to answer
+	ExpiresAt  float64         `json:"expires_at"`        // Unix seconds; after that the answer is no
+	Schema     json.RawMessage `json:"schema,omitempty"`  // JSON schema of a Question's result
+}
+
+// Kinds of a Wait.
+const (
+	Approval     = "approval"      // of a call that a person is to allow
+	Question     = "question"      // that a tool asks a person
+	ClientResult = "client_result" // of a tool that the client of the run has
+)
+
+// WaitAnswer answers a Wait.
+type WaitAnswer struct {
+	ID       string `json:"id"`
+	Decision string `json:"decision"` // one of the decisions below
+	// Arguments take the place of those that were asked for, where Decision is Edit.
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	// Result is what a tool returned, of a ClientResult; what a person filled in, of a Question.
+	Result json.RawMessage `json:"result,omitempty"`
+	Reason string          `json:"reason,omitempty"` // why it is denied, in words for the model
+}
+
+// Decisions. Approve goes with any kind, Edit with an Approval.
+const (
+	Approve = "approve"
+	Deny    = "deny"
+	Edit    = "edit"
+)
+
+// RunResumed is the first event after a RunWaiting: how its waits were answered. The results
+// and arguments in the answers are left out; the events that follow have them.
+type RunResumed struct {
+	Answers []WaitAnswer `json:"answers"`
+}
+
 // RunFinished is the last event of every run.
 type RunFinished struct {
 	Outcome string `json:"outcome"` // Completed, Stopped or Failed
@@ -241,6 +299,9 @@ func (*ToolResult) Role() string         { return "subagent_tool_result" }
 func (*Completion) Role() string         { return "subagent_completion" }
 func (*Assistant) Role() string          { return "assistant" }
 func (*Error) Role() string              { return "error" }
+func (*MasterTool) Role() string         { return "tool" }
+func (*RunWaiting) Role() string         { return "run_waiting" }
+func (*RunResumed) Role() string         { return "run_resumed" }
 func (*RunFinished) Role() string        { return "run_finished" }
 func (u *Unknown) Role() string          { return u.Name }
 
@@ -248,7 +309,7 @@ func (u *Unknown) Role() string          { return u.Name }
 var blanks = byRole(
 	blank[RunStarted], blank[MemoryReset], blank[Recalled], blank[AssistantDelta], blank[Delegation], blank[SubagentDelta],
 	blank[AssistantWithTools], blank[ToolProgress], blank[ToolResult], blank[Completion], blank[Assistant], blank[Error],
-	blank[RunFinished],
+	blank[MasterTool], blank[RunWaiting], blank[RunResumed], blank[RunFinished],
 )
 
 func byRole(makers ...func() Payload) map[string]func() Payload {
@@ -270,6 +331,12 @@ func blank[T any, P interface {
 func (e Event) Terminal() bool {
 	_, last := e.Payload.(*RunFinished)
 	return last
+}
+
+// Waits says whether nothing follows the event until somebody answers it.
+func (e Event) Waits() bool {
+	_, waits := e.Payload.(*RunWaiting)
+	return waits
 }
 
 // Ephemeral says whether the event only shows progress: it changes no history

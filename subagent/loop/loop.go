@@ -101,32 +101,45 @@ type Result struct {
 // results, until an answer has no calls or MaxSteps is reached. The Result is
 // filled as far as it came also when an error is returned.
 func (l Loop) Run(ctx context.Context, messages []memory.Message, o Observer) (Result, error) {
-	var r Result
+	return l.run(ctx, &state{Messages: append([]memory.Message(nil), messages...)}, o)
+}
+
+func (l Loop) run(ctx context.Context, s *state, o Observer) (Result, error) {
+	r := Result{Text: s.Answer.Content, Usage: s.Usage}
 	specs := make([]Spec, len(l.Tools))
 	for i, t := range l.Tools {
 		specs[i] = t.Spec()
 	}
-	messages = append([]memory.Message(nil), messages...)
 	known := sizes{}
-	for range max(l.MaxSteps, 1) {
-		answer, err := l.step(ctx, Request{
-			l.System, messages, specs, l.Recalled, l.Conversation, l.Over, known,
-		}, o, &r)
-		if err != nil || len(answer.ToolCalls) == 0 {
-			return r, err
+	for {
+		if len(s.Answer.ToolCalls) == 0 {
+			if s.Step >= max(l.MaxSteps, 1) {
+				r.Exhausted = true
+				return r, nil
+			}
+			s.Step++
+			answer, err := l.step(ctx, Request{
+				l.System, s.Messages, specs, l.Recalled, l.Conversation, l.Over, known,
+			}, o, &r)
+			if err != nil || len(answer.ToolCalls) == 0 {
+				return r, err
+			}
+			if err := o.Calls(answer.Content, answer.ToolCalls); err != nil {
+				return r, err
+			}
+			s.Answer = answer
 		}
-		if err := o.Calls(answer.Content, answer.ToolCalls); err != nil {
-			return r, err
+		results, waits, err := l.callAll(ctx, s, o)
+		if err == nil && len(waits) > 0 {
+			err = l.suspended(s, r, waits)
 		}
-		results, err := l.callAll(ctx, answer.ToolCalls, o)
 		if err != nil {
 			return r, err
 		}
 		// Ids that a vendor uses again would tear the chain of the next request.
-		messages, _ = memory.Repair(append(append(messages, answer), results...))
+		s.Messages, _ = memory.Repair(append(append(s.Messages, s.Answer), results...))
+		s.Answer, s.Done, s.Waiting = memory.Message{}, nil, nil
 	}
-	r.Exhausted = true
-	return r, nil
 }
 
 // step is one model call.
@@ -161,22 +174,27 @@ func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (mem
 }
 
 type outcome struct {
-	content string
-	failed  bool
-	err     error  // of the observer: ends the loop
-	panic   string // what a tool panicked with, and where
+	finished
+	waits *Suspended // it has not ended
+	err   error      // of the observer: ends the loop
+	panic string     // what a tool panicked with, and where
 }
 
-// callAll runs the calls of one answer at the same time, but those of one tool one after
+// callAll runs the calls of the last answer at the same time, but those of one tool one after
 // the other, in call order, unless the tool is Parallel: each such row of calls is a lane,
 // with a goroutine that ends before callAll returns. Results are observed in call order,
-// whichever tool is done first. A tool's panic is raised again on the caller's goroutine,
-// since one that nobody recovers would end the process.
-func (l Loop) callAll(ctx context.Context, calls []memory.ToolCall, o Observer) ([]memory.Message, error) {
-	done := make([]chan outcome, len(calls)) // each receives once
+// whichever tool is done first. A call that waits holds up those behind it in its lane and no
+// others; what it waits for is returned once all others have ended. A tool's panic is raised
+// again on the caller's goroutine, since one that nobody recovers would end the process.
+func (l Loop) callAll(ctx context.Context, s *state, o Observer) ([]memory.Message, []event.Wait, error) {
+	calls := s.Answer.ToolCalls
+	done := make([]chan outcome, len(calls)) // each receives once, or is nil for a call that was done
 	lanes := map[string][]int{}
 	var order []string
 	for i, c := range calls {
+		if _, ended := s.Done[strconv.Itoa(i)]; ended {
+			continue
+		}
 		done[i] = make(chan outcome, 1)
 		lane := c.Function.Name
 		if t := l.tool(lane); t == nil || t.Spec().Parallel {
@@ -193,36 +211,63 @@ func (l Loop) callAll(ctx context.Context, calls []memory.ToolCall, o Observer) 
 	defer cancel()
 	for _, lane := range order {
 		running.Go(func() {
+			var held outcome // by a call that waits
 			for _, i := range lanes[lane] {
-				done[i] <- l.call(ctx, calls[i], o)
+				if held.waits == nil {
+					held = l.call(ctx, s, i, o)
+					done[i] <- held
+				} else {
+					done[i] <- outcome{waits: &Suspended{}}
+				}
 			}
 		})
 	}
-	messages := make([]memory.Message, len(calls))
+	waiting := map[string]json.RawMessage{}
+	var waits []event.Wait
 	for i, c := range calls {
+		if done[i] == nil {
+			continue
+		}
 		result := <-done[i]
-		if result.panic != "" {
+		switch {
+		case result.panic != "":
 			panic(result.panic) // on the caller's goroutine, which may recover
+		case result.err != nil:
+			return nil, nil, result.err
+		case ctx.Err() != nil:
+			return nil, nil, context.Cause(ctx)
+		case result.waits != nil:
+			if waits = append(waits, result.waits.Waits...); len(result.waits.Waits) > 0 {
+				waiting[strconv.Itoa(i)] = result.waits.State
+			}
+			continue
 		}
-		if result.err != nil {
-			return nil, result.err
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		kept := result.content
+		kept := result.Content
 		if k, ok := l.tool(c.Function.Name).(Keeper); ok {
 			kept = k.Kept(kept)
 		}
-		if err := o.Result(c, kept, result.failed); err != nil {
-			return nil, err
+		if err := o.Result(c, kept, result.Failed); err != nil {
+			return nil, nil, err
 		}
-		messages[i] = memory.Message{Role: memory.RoleTool, ToolCallID: c.ID, Name: c.Function.Name, Content: result.content}
+		if s.Done == nil {
+			s.Done = map[string]finished{}
+		}
+		s.Done[strconv.Itoa(i)] = result.finished
 	}
-	return messages, nil
+	if s.Waiting = waiting; len(waits) > 0 {
+		return nil, waits, nil
+	}
+	messages := make([]memory.Message, len(calls))
+	for i, c := range calls {
+		messages[i] = memory.Message{Role: memory.RoleTool, ToolCallID: c.ID, Name: c.Function.Name,
+			Content: s.Done[strconv.Itoa(i)].Content}
+	}
+	return messages, nil, nil
 }
 
-func (l Loop) call(ctx context.Context, c memory.ToolCall, o Observer) (result outcome) {
+// call runs the call at an index of the last answer, or goes on with it.
+func (l Loop) call(ctx context.Context, s *state, i int, o Observer) (result outcome) {
+	c := s.Answer.ToolCalls[i]
 	defer func() {
 		if p := recover(); p != nil {
 			result.panic = fmt.Sprintf("tool %s: %v\n%s", c.Function.Name, p, debug.Stack())
@@ -230,19 +275,23 @@ func (l Loop) call(ctx context.Context, c memory.ToolCall, o Observer) (result o
 	}()
 	t := l.tool(c.Function.Name)
 	if t == nil {
-		return outcome{content: fmt.Sprintf("(error: there is no tool %q)", c.Function.Name), failed: true}
+		return outcome{finished: finished{fmt.Sprintf("(error: there is no tool %q)", c.Function.Name), true}}
 	}
 	if ctx.Err() != nil {
-		return outcome{failed: true}
+		return outcome{finished: finished{Failed: true}}
 	}
 	if err := o.Start(c); err != nil {
 		return outcome{err: err}
 	}
-	content, err := t.Call(ctx, c)
-	if err != nil {
-		return outcome{content: fmt.Sprintf("(error: %v)", err), failed: true}
+	content, err := s.call(ctx, t, i, c)
+	var waits *Suspended
+	switch {
+	case errors.As(err, &waits):
+		return outcome{waits: waits}
+	case err != nil:
+		return outcome{finished: finished{fmt.Sprintf("(error: %v)", err), true}}
 	}
-	return outcome{content: Cut(content)}
+	return outcome{finished: finished{Cut(content), false}}
 }
 
 func (l Loop) tool(name string) Tool {

@@ -67,6 +67,10 @@ const (
 	CodeShuttingDown      = "shutting_down"         // another process may take the message
 	CodeClientLeft        = "client_left"           // said in logs only
 	CodeTimeout           = "timeout"               // of a request
+	CodeNotWaiting        = "not_waiting"           // the run waits for nothing, or for nothing more
+	CodeWaitsOpen         = "waits_open"            // not all of them were answered
+	CodeAnswered          = "answered"              // otherwise, before
+	CodeWaitExpired       = "wait_expired"          // and counts as denied
 	CodeRunFailed         = "run_failed"            // and its run did not say how
 	CodeInternal          = "internal"              // the log says what
 )
@@ -79,6 +83,42 @@ type MessageRequest struct {
 	Stream       bool         `json:"stream,omitempty"`        // as Accept: text/event-stream
 	ChatID       *memory.Chat `json:"chat_id,omitempty"`       // required by POST /chat; elsewhere the path's, if given
 	OnBusy       string       `json:"on_busy,omitempty"`       // Queue, Reject or Interrupt; empty for Queue
+	// Tools are the client's own: a run that calls one waits for its result.
+	Tools []ClientTool `json:"tools,omitempty"`
+}
+
+// ClientTool is a tool of the client's own.
+type ClientTool = api.ClientTool
+
+// OutcomeWaiting is the outcome of a run that goes on when its waits are answered.
+const OutcomeWaiting = "waiting"
+
+// Waiting answers, with 202, a message whose run waits for somebody.
+type Waiting struct {
+	Outcome string       `json:"outcome"` // OutcomeWaiting
+	RunID   string       `json:"run_id"`
+	Waits   []event.Wait `json:"waits"`
+}
+
+// ResumeRequest is the body of POST …/runs/{run}/resume, which is answered as a message is. It
+// answers all that the run waits for.
+type ResumeRequest struct {
+	Answers []event.WaitAnswer `json:"answers"`
+	Stream  bool               `json:"stream,omitempty"` // as of a MessageRequest
+}
+
+// ApprovalList answers GET /v1/approvals?status=open: what runs wait for, what expires first
+// before the others.
+type ApprovalList struct {
+	Approvals  []ApprovalEntry `json:"approvals"`
+	NextCursor string          `json:"next_cursor"` // empty at the end
+}
+
+// ApprovalEntry is a wait of an ApprovalList.
+type ApprovalEntry struct {
+	ChatID memory.Chat `json:"chat_id"`
+	RunID  string      `json:"run_id"`
+	event.Wait
 }
 
 // Result answers a message whose client waits for the end of its run.
@@ -274,6 +314,12 @@ func MessagesPath(chat memory.Chat) string { return ChatPath(chat) + "/messages"
 func RunPath(chat memory.Chat, run string) string {
 	return ChatPath(chat) + "/runs/" + url.PathEscape(run)
 }
+
+// ResumePath is where a run that waits is answered.
+func ResumePath(chat memory.Chat, run string) string { return RunPath(chat, run) + "/resume" }
+
+// ApprovalsPath lists what runs wait for.
+const ApprovalsPath = "/v1/approvals"
 
 // MessagePath is where a message of a history is redacted.
 func MessagePath(key memory.Key, id string) string {
