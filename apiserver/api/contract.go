@@ -29,6 +29,8 @@ type RunRequest struct {
 	// Memory is how the agents search what the windows do not show; nil where they cannot.
 	Memory *MemoryAccess `json:"memory,omitempty"`
 	RunNotes
+	// User is whom the message is of, for tools that are told; empty if it is not known.
+	User string `json:"user,omitempty"`
 	// Tools are the client's own. The master may call them; the run waits for what they return.
 	Tools []ClientTool `json:"tools,omitempty"`
 	// Approved names tools that were approved in this chat for good, see approve: first_in_chat.

@@ -83,6 +83,8 @@ type MessageRequest struct {
 	Stream       bool         `json:"stream,omitempty"`        // as Accept: text/event-stream
 	ChatID       *memory.Chat `json:"chat_id,omitempty"`       // required by POST /chat; elsewhere the path's, if given
 	OnBusy       string       `json:"on_busy,omitempty"`       // Queue, Reject or Interrupt; empty for Queue
+	// User is whom the message is of, for tools that are told; at most 255 bytes.
+	User string `json:"user,omitempty"`
 	// Tools are the client's own: a run that calls one waits for its result.
 	Tools []ClientTool `json:"tools,omitempty"`
 }
