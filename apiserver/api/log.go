@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,7 @@ type Log struct {
 	bytes   int
 	open    []event.Head  // delegations without a completion, in their order
 	outcome string        // of run_finished; empty until then
+	rests   bool          // the last event is an event.RunWaiting: the run waits for somebody
 	aborted *Problem      // why no event will follow although the run is not over
 	dropped bool          //
 	changed chan struct{} // closed at the next change; nil while nobody waits
@@ -74,6 +76,31 @@ func NewLog(run string, limits Limits) *Log {
 		limits.Bytes = 64 << 20
 	}
 	return &Log{run: run, limits: limits}
+}
+
+// GoOn is the log of a run that goes on after it waited: it holds the events until then, the
+// lines from the first on, and readers of it wait for those that follow.
+func GoOn(run string, limits Limits, lines []json.RawMessage) (*Log, error) {
+	l := NewLog(run, limits)
+	for _, line := range lines {
+		e, err := event.Decode(line)
+		if err == nil {
+			err = l.Append(e)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	l.GoOn()
+	return l, nil
+}
+
+// GoOn says that something will follow although the last event is an event.RunWaiting, as the
+// log of a run has it which is about to go on.
+func (l *Log) GoOn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rests = false
 }
 
 // Append adds the next event: Seq must be Last()+1. It does not wait. An event
@@ -101,7 +128,7 @@ func (l *Log) Append(e event.Event) error {
 func (l *Log) add(e event.Event, en entry) {
 	l.entries = append(l.entries, en)
 	l.bytes += len(en.line)
-	l.last, l.ts = e.Seq, e.TS
+	l.last, l.ts, l.rests = e.Seq, e.TS, e.Waits()
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
 		l.open = append(l.open, e.Head)
@@ -268,6 +295,14 @@ func (l *Log) Size() int {
 // Done says whether run_finished is in the log.
 func (l *Log) Done() bool { return l.Outcome() != "" }
 
+// Waiting says whether the run waits for somebody: its last event is an event.RunWaiting, and
+// GoOn was not called since. Readers have come to an end then.
+func (l *Log) Waiting() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rests
+}
+
 // Outcome is that of run_finished, empty until then.
 func (l *Log) Outcome() string {
 	l.mu.Lock()
@@ -292,7 +327,7 @@ func (l *Log) Lines(after int64) [][]byte {
 }
 
 // Follow gives the events after a number (0 for all), then those to come, until
-// run_finished or the end of ctx; with roles only those of one of them, the others are
+// run_finished, a run_waiting that is the last one, or the end of ctx; with roles only those of one of them, the others are
 // not decoded. An error is the last thing it yields: ErrGone, ErrPosition, the problem
 // of Abort, or the cause of ctx's end.
 func (l *Log) Follow(ctx context.Context, after int64, roles ...string) iter.Seq2[event.Event, error] {
@@ -316,7 +351,7 @@ func (l *Log) Follow(ctx context.Context, after int64, roles ...string) iter.Seq
 	}
 }
 
-// Reach waits until the log holds event n. ErrGone: the run is over and never had
+// Reach waits until the log holds event n. ErrGone: the run is over, or waits, and never had
 // it here; otherwise the problem of Abort, or the cause of ctx's end.
 func (l *Log) Reach(ctx context.Context, n int64) error {
 	for last := l.Last(); last < n; last = l.Last() {
@@ -346,14 +381,14 @@ func (l *Log) wait(ctx context.Context, after int64) (entry, error) {
 
 // next gives the entry after a number. If there may be one later, it gives a channel that
 // is closed when it is time to look again: a condition variable that can be waited for
-// together with a context or a timer. io.EOF: the run is over and nothing follows.
+// together with a context or a timer. io.EOF: the run is over, or waits, and nothing follows.
 func (l *Log) next(after int64) (entry, <-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case after < 0 || after > l.last:
 		return entry{}, nil, ErrPosition
-	case after == l.last && l.outcome != "":
+	case after == l.last && (l.outcome != "" || l.rests):
 		return entry{}, nil, io.EOF
 	case l.dropped:
 		return entry{}, nil, ErrGone

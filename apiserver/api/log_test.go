@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -221,4 +222,42 @@ func TestFollowGivesExactlyTheMissingEvents(t *testing.T) {
 			require.Equal(t, from(after+1, total), got[i])
 		}
 	})
+}
+
+// Who reads a run that waits comes to an end; who reads it once it goes on gets what follows.
+func TestALogRestsWhereItsRunWaits(t *testing.T) {
+	waiting := at(2, &event.RunWaiting{Waits: []event.Wait{{ID: "w1", Kind: event.Approval}}})
+	log := logOf(t, delta(1, "a"), waiting)
+	require.True(t, log.Waiting())
+	require.False(t, log.Done())
+	var seqs []int64
+	for e, err := range log.Follow(t.Context(), 0) {
+		require.NoError(t, err)
+		seqs = append(seqs, e.Seq)
+	}
+	require.Equal(t, from(1, 2), seqs)
+	require.ErrorIs(t, log.Reach(t.Context(), 3), api.ErrGone)
+	server := serve(t, log, api.Pace{})
+	got, err := read(t.Context(), client(t, server.URL), server.URL, 0)
+	require.NoError(t, err)
+	require.Equal(t, from(1, 2), got)
+	resp, _ := get(t, server.URL, "2")
+	require.Equal(t, 204, resp.StatusCode)
+
+	again, err := api.GoOn(runID, api.Limits{}, []json.RawMessage{delta(1, "a").Line(), waiting.Line()})
+	require.NoError(t, err)
+	require.False(t, again.Waiting())
+	server = serve(t, again, api.Pace{})
+	reading := make(chan []int64)
+	go func() {
+		seqs, _ := read(t.Context(), client(t, server.URL), server.URL, 0)
+		reading <- seqs
+	}()
+	require.NoError(t, again.Append(at(3, &event.RunResumed{Answers: []event.WaitAnswer{{ID: "w1", Decision: event.Deny}}})))
+	require.NoError(t, again.Append(finished(4)))
+	require.Equal(t, from(1, 4), <-reading)
+	require.EqualValues(t, 4, again.Last())
+
+	_, err = api.GoOn(runID, api.Limits{}, []json.RawMessage{waiting.Line()})
+	require.ErrorIs(t, err, api.ErrOrder)
 }

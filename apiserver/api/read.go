@@ -17,7 +17,8 @@ import (
 )
 
 // Events reads a run's events after a number (0 for all) from its events URL,
-// until run_finished. It ends without an error only when the run is over. An
+// until run_finished. It ends without an error only when the run is over, or waits: then
+// the last event is an event.RunWaiting. An
 // error is the last thing it yields: ErrCut or ErrUnreachable (ask again for the
 // events after the last one received), a *Problem such as ErrGone, or the cause
 // of ctx's end. Events come in order and without gaps.
@@ -52,7 +53,7 @@ func (c *Client) Batches(ctx context.Context, url string, after int64, size int)
 			return nil
 		}
 		err := c.stream(ctx, url, after, give, func(e event.Event) error {
-			if batch = append(batch, e); len(batch) < size && !e.Terminal() {
+			if batch = append(batch, e); len(batch) < size && !e.Terminal() && !e.Waits() {
 				return nil
 			}
 			return give()
@@ -143,16 +144,26 @@ func broken(parent, ctx context.Context, err error) error {
 // of streams wait in its Next; what it does else is in functions that are not inlined, so that
 // its frame, and with it each waiting goroutine's stack, is small.
 func readEvents(from *sse.Reader, after int64, take func(event.Event) error) error {
-	for over := false; !over; {
+	for at := (place{last: after}); !at.over; {
 		frame, err := from.Next()
-		if err != nil {
-			return cut(after, err)
+		if at.rests && err == io.EOF {
+			return nil // the server has ended the stream, and nothing else has
 		}
-		if after, over, err = takeFrame(frame, after, take); err != nil {
+		if err != nil {
+			return cut(at.last, err)
+		}
+		if err = takeFrame(frame, &at, take); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// place is how far a stream was read.
+type place struct {
+	last  int64 // number of the last event
+	over  bool  // it was the run's last one
+	rests bool  // it was an event.RunWaiting: the stream may end behind it
 }
 
 func cut(after int64, err error) error {
@@ -162,24 +173,24 @@ func cut(after int64, err error) error {
 	return fmt.Errorf("%w after event %d: %w", ErrCut, after, err)
 }
 
-// takeFrame hands the event in a frame to take, unless it is known: after is the number of the
-// last one before, and last that of the last one now.
+// takeFrame hands the event in a frame to take, unless it is known.
 //
 //go:noinline
-func takeFrame(f sse.Event, after int64, take func(event.Event) error) (last int64, over bool, err error) {
+func takeFrame(f sse.Event, at *place, take func(event.Event) error) error {
 	if f.ID == nil {
-		return after, false, closingProblem(f.Data)
+		return closingProblem(f.Data)
 	}
 	e, err := event.Decode(f.Data)
 	switch {
 	case err != nil:
-		return after, false, fmt.Errorf("after event %d: %w", after, err)
-	case e.Seq <= after:
-		return after, false, nil
-	case e.Seq != after+1:
-		return after, false, fmt.Errorf("%w: event %d came after event %d", ErrCut, e.Seq, after)
+		return fmt.Errorf("after event %d: %w", at.last, err)
+	case e.Seq <= at.last:
+		return nil
+	case e.Seq != at.last+1:
+		return fmt.Errorf("%w: event %d came after event %d", ErrCut, e.Seq, at.last)
 	}
-	return e.Seq, e.Terminal(), take(e)
+	*at = place{e.Seq, e.Terminal(), e.Waits()}
+	return take(e)
 }
 
 // closingProblem reads the error frame with which a server ends a stream early.

@@ -62,6 +62,15 @@ func TestAStreamThatEndsBeforeTheRunIsCut(t *testing.T) {
 	}
 }
 
+// A stream that breaks off behind run_waiting may have had more to give.
+func TestAStreamBreaksOffWhereARunWaited(t *testing.T) {
+	hangUp := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	url := stream(t, frame(at(1, &event.RunWaiting{})), hangUp)
+	seqs, err := read(t.Context(), client(t, url), url, 0)
+	require.ErrorIs(t, err, api.ErrCut)
+	require.Equal(t, []int64{1}, seqs)
+}
+
 func TestReadingSkipsWhatItHasAndWhatIsNoEvent(t *testing.T) {
 	body := ": hello\n\n" + frame(delta(1, "a")) + "retry: 5\n\n" + frame(delta(2, "b")) +
 		strings.ReplaceAll(frame(delta(3, "c")), "\n", "\r\n") +

@@ -33,8 +33,8 @@ func (p Pace) withDefaults() Pace {
 }
 
 // ServeEvents answers a request for a run's events: those after the request's
-// Last-Event-ID (or ?last_event_id=), then those to come until the run is over.
-// Nothing new in a run that is over → 204. It returns when the stream has ended:
+// Last-Event-ID (or ?last_event_id=), then those to come until the run is over or waits.
+// Nothing new in such a run → 204. It returns when the stream has ended:
 // after the last event, or because the client went away or took nothing for
 // pace.Write; such a client resumes with Last-Event-ID. It starts no goroutine.
 func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
