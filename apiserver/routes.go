@@ -99,12 +99,12 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	req := master.Request{
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
-		Subagents: map[memory.Agent][]memory.Message{},
+		Subagents: map[memory.Agent][]memory.Message{}, User: body.User, Approved: body.Approved,
 	}
 	req.Notes = note.Notes{Chat: body.Notes, Subagents: body.SubagentNotes}
 	if body.Memory != nil {
 		at := chatMemory{*body.Memory, cmp.Or(s.cfg.Memory, http.DefaultClient)}
-		req.Memory, req.Notes.Remember = at, at.Remember
+		req.Memory, req.Notes.Remember, req.Calls = at, at.Remember, at
 	}
 	var err error
 	if req.Context, err = history("context", body.Context); err != nil {

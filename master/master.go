@@ -21,6 +21,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
 	"mneme/subagent"
+	"mneme/subagent/external"
 	"mneme/subagent/loop"
 	"mneme/subagent/note"
 	"mneme/subagent/recall"
@@ -38,6 +39,9 @@ type Agent struct {
 	Subagents []*subagent.Subagent
 	Recall    recall.Settings // what the master is given of the chat beyond Request.Context
 	Notes     note.Settings
+	// External makes the master's own tools that lie outside of this service, once per run; nil
+	// for none.
+	External func(external.Run) []loop.Tool
 	// Commands are the subagents that a user reaches by a message "/name task",
 	// past the master's model.
 	Commands []memory.Agent
@@ -61,6 +65,9 @@ type Request struct {
 	Memory       recall.Memory // of the chat, beyond Context and Subagents; nil for none
 	Notes        note.Notes
 	Subagents    map[memory.Agent][]memory.Message
+	User         string         // whom the message is of, for tools that are told; empty if it is not known
+	Calls        external.Calls // grants calls of tools outside; nil where nobody does, and then none is called
+	Approved     []string       // IDs of such tools that were approved in the chat for good
 }
 
 // Run does one request to its end: it publishes the events 1, 2, 3 …, the last
@@ -85,11 +92,7 @@ func (a *Agent) begin(
 ) (*run, context.Context) {
 	r := *req
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{}}
-	for _, s := range a.Subagents {
-		if s.Kit != nil {
-			run.kits[s.Name] = s.Kit()
-		}
-	}
+	run.kit()
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
@@ -102,7 +105,9 @@ type run struct {
 	req   Request
 	rec   *recorder
 	kits  map[memory.Agent]subagent.Kit
+	own   []loop.Tool  // the master's, beside its subagents
 	calls atomic.Int64 // delegations so far
+	alike counter      // of calls of tools outside
 
 	mu    sync.Mutex
 	spent event.Usage // guarded by mu: delegations end in parallel
@@ -152,7 +157,7 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
-	l.System, l.Tools = notes.System(l.System), append(l.Tools, notes.Tools()...)
+	l.System, l.Tools = notes.System(l.System), append(append(l.Tools, r.own...), notes.Tools()...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Emit: r.rec.emit}
 	l.Tools = append(l.Tools, asker.Tools()...)
 	var err error
@@ -164,7 +169,7 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		history = memory.Pending(history)
 	}
 	messages, _ := memory.Repair(history)
-	result, err := l.Run(ctx, messages, listener{r.rec})
+	result, err := l.Run(ctx, messages, listener{r})
 	r.spend(result.Usage)
 	if err == nil && result.Exhausted && result.Text == "" {
 		err = errMaxSteps
@@ -274,14 +279,6 @@ func (r *run) spend(u event.Usage) {
 	defer r.mu.Unlock()
 	r.spent = r.spent.Add(u)
 }
-
-// listener tells the master's own text; what its tools do, they tell themselves.
-type listener struct{ rec *recorder }
-
-func (l listener) Text(text string) error                   { return l.rec.emit(&event.AssistantDelta{Text: text}) }
-func (listener) Calls(string, []memory.ToolCall) error      { return nil }
-func (listener) Start(memory.ToolCall) error                { return nil }
-func (listener) Result(memory.ToolCall, string, bool) error { return nil }
 
 // delegate is the tool by which the master's model reaches a subagent.
 type delegate struct {

@@ -78,6 +78,13 @@ func (r *recorder) history(key memory.Key) []memory.Message {
 	return h[:len(h):len(h)]
 }
 
+// last is the number of the last event.
+func (r *recorder) last() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seq
+}
+
 // text is what was published of the answer.
 func (r *recorder) text() string {
 	r.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent/external"
 	"mneme/subagent/loop"
 	"mneme/subagent/note"
 	"mneme/subagent/recall"
@@ -45,7 +46,10 @@ type Subagent struct {
 	MaxSteps    int        // model calls for one task
 	Calls       string     // event.Serial or event.Isolated
 	Kit         func() Kit // called once per run; nil for no tools
-	Work        Work       // what it does instead of running its Model; nil for that
+	// External makes its tools that lie outside of this service, once per run; nil for none. A
+	// subagent with Work has none.
+	External func(external.Run) []loop.Tool
+	Work     Work // what it does instead of running its Model; nil for that
 	// Recall says what it is given of its memory beyond its History; nothing where calls are
 	// Isolated, or where there is Work.
 	Recall recall.Settings
@@ -186,6 +190,10 @@ func (t teller) Calls(content string, calls []memory.ToolCall) error {
 
 func (t teller) Start(call memory.ToolCall) error {
 	return t(&event.ToolProgress{Tool: call.Function.Name, Status: "running", Detail: call.Function.Arguments})
+}
+
+func (t teller) Progress(call memory.ToolCall, text string) error {
+	return t(&event.ToolProgress{Tool: call.Function.Name, Status: "running", Detail: text})
 }
 
 func (t teller) Result(call memory.ToolCall, content string, failed bool) error {

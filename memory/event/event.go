@@ -343,7 +343,7 @@ func (e Event) Waits() bool {
 // and the events after it hold what it said.
 func (e Event) Ephemeral() bool {
 	switch e.Payload.(type) {
-	case *AssistantDelta, *SubagentDelta, *ToolProgress:
+	case *AssistantDelta, *SubagentDelta, *ToolProgress, *MasterTool:
 		return true
 	}
 	return false

@@ -183,7 +183,7 @@ func TestEventsRoundTrip(t *testing.T) {
 		require.Equal(t, e, back)
 		require.Equal(t, string(line), string(back.Line()))
 		require.Equal(t, e.Terminal(), e.Role() == "run_finished")
-		require.Equal(t, e.Ephemeral(), strings.HasSuffix(e.Role(), "_delta") || e.Role() == "subagent_tool")
+		require.Equal(t, e.Ephemeral(), strings.HasSuffix(e.Role(), "_delta") || strings.HasSuffix(e.Role(), "tool"))
 	})
 }
 

@@ -159,6 +159,10 @@ type Run struct {
 	Approved func(tool string) bool
 	// Told is the number of the run's last event.
 	Told func() int64
+	// Count gives the N of a Claim: 1 for the run's first call of a tool, by its ID, with these
+	// arguments, 2 for the next. It goes on where the run does after a wait, so each call is
+	// counted once, when it begins.
+	Count func(subagent memory.Agent, tool string, arguments json.RawMessage) int
 	// Expiry is how long a wait is open.
 	Expiry time.Duration
 	Now    func() time.Time

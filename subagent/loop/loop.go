@@ -283,7 +283,7 @@ func (l Loop) call(ctx context.Context, s *state, i int, o Observer) (result out
 	if err := o.Start(c); err != nil {
 		return outcome{err: err}
 	}
-	content, err := s.call(ctx, t, i, c)
+	content, err := s.call(telling(ctx, o, c), t, i, c)
 	var waits *Suspended
 	switch {
 	case errors.As(err, &waits):
