@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -332,10 +333,12 @@ func TestConformanceAReplicaCatchesUpWithAConversation(t *testing.T) {
 	w.conforms(0)
 }
 
-// awayTurns is a store of turns that cannot be reached to erase.
+// awayTurns is a store of turns that cannot be reached to erase or to keep.
 type awayTurns struct{ ledger.Remote }
 
 func (awayTurns) Erase(context.Context, ledger.Erasure) error { return errors.New("away") }
+
+func (awayTurns) Keep(context.Context, string, string, time.Time) error { return errors.New("away") }
 
 // Fault: an erasure that Redis did not hear of is called done.
 func TestConformanceAnErasureThatFails(t *testing.T) {

@@ -6,10 +6,12 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/tidwall/gjson"
@@ -160,6 +162,41 @@ func (s *Server) eraseConversation(c *gin.Context) {
 		return
 	}
 	s.log.Info().EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).Msg("conversation erased")
+	c.Status(http.StatusNoContent)
+}
+
+// maxKeep is how far ahead a conversation can be kept.
+const maxKeep = 8 * 24 * time.Hour
+
+// keepConversation has a conversation of the caller's outlive its TTL on all its routes. One that
+// nobody knows is kept from its first turn on.
+func (s *Server) keepConversation(c *gin.Context) {
+	id := c.Param("id")
+	if !isConversationID(id) {
+		refuseRoute(c, http.StatusBadRequest, badConversationID)
+		return
+	}
+	var asked struct {
+		Until int64 `json:"until"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10)).Decode(&asked); err != nil {
+		refuseRoute(c, http.StatusBadRequest, `the body must be JSON like {"until":1760000000}, in Unix seconds`)
+		return
+	}
+	now := time.Now()
+	if asked.Until <= now.Unix() || asked.Until > now.Add(maxKeep).Unix() {
+		refuseRoute(c, http.StatusBadRequest, "until must be Unix seconds between now and 8 days from now")
+		return
+	}
+	until := time.Unix(asked.Until, 0)
+	if err := s.ledger.Keep(c.Request.Context(), tenant(c.Request.Header), id, until); err != nil {
+		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).
+			Msg("a conversation could not be kept")
+		refuseRoute(c, http.StatusServiceUnavailable, "the conversation is kept in this process only; try again")
+		return
+	}
+	s.log.Info().EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).Time("until", until).
+		Msg("conversation kept")
 	c.Status(http.StatusNoContent)
 }
 

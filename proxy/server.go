@@ -143,6 +143,7 @@ func (s *Server) routes() http.Handler {
 	s.endpoints(e.Group("/teammate/:name", s.checkTeammate), scopeTeammate, s.teammate)
 
 	e.DELETE("/v1/conversations/:id", s.eraseConversation)
+	e.PUT("/v1/conversations/:id/keep", s.keepConversation)
 	e.GET("/admin/backend", s.showBackend)
 	e.PUT("/admin/backend", s.switchBackend)
 	e.GET("/admin/usage", s.showUsage)

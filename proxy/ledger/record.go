@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -146,6 +147,23 @@ func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error 
 	return nil
 }
 
+// Keep has a conversation outlive Config.TTL on every route of its tenant: its turns, and those that
+// are recorded later, stay at least until then, here and in the remote, unless their room is needed.
+// An earlier time than before changes nothing; Forget ends it. After an error this process keeps it
+// but the remote may not; the call may be repeated.
+func (l *Ledger) Keep(ctx context.Context, tenant, conversation string, until time.Time) error {
+	l.mu.Lock()
+	l.store.keepUntil(talk{strings.Clone(tenant), strings.Clone(conversation)}, until, l.config.Now())
+	l.mu.Unlock()
+	if l.writer == nil {
+		return nil
+	}
+	if err := l.writer.keep(ctx, talk{tenant, conversation}, until); err != nil {
+		return fmt.Errorf("keep conversation %s: %w", conversation, err)
+	}
+	return nil
+}
+
 // find is a scope's book, nil if there is none, after reading its new entries. It counts as a use.
 // The caller holds mu, so that nobody misses a turn that another goroutine is reading.
 func (l *Ledger) find(scope Scope) *book {
@@ -166,15 +184,22 @@ func (l *Ledger) find(scope Scope) *book {
 	return l.store.find(scope, now)
 }
 
-// saveAll saves all turns of this process to the remote again.
-func (l *Ledger) saveAll() {
+// saveAll saves all turns of this process to the remote again, and until when it keeps them.
+func (l *Ledger) saveAll(ctx context.Context) {
 	l.mu.Lock()
 	var all []*entry
 	for _, b := range l.store.books {
 		all = append(append(all, b.turns...), b.unread...)
 	}
+	kept := maps.Clone(l.store.kept)
 	l.mu.Unlock()
 	l.writer.again(all)
+	for t, until := range kept {
+		if err := l.writer.keep(ctx, t, until); err != nil {
+			l.config.Log.Warn().Err(err).Str("conversation", t.conversation).Msg("a conversation is kept in memory only")
+			return
+		}
+	}
 }
 
 // stamp is a strictly increasing clock, in µs: an erasure must be ordered against what is recorded

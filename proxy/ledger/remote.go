@@ -17,6 +17,10 @@ type Remote interface {
 	// Erase removes a conversation on every route, with its index entries, and keeps a tombstone
 	// with the time, so that nothing older is saved later.
 	Erase(ctx context.Context, e Erasure) error
+	// Keep has a conversation outlive its TTL on every route: what it has and what is saved to it
+	// later stays at least until then. An earlier time than before changes nothing; an erasure
+	// ends it.
+	Keep(ctx context.Context, tenant, conversation string, until time.Time) error
 }
 
 // Entry is one record in a scope's log: a turn, or blocks that were refused.

@@ -20,6 +20,7 @@ type remote struct {
 	save  func(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error)
 	load  func(ctx context.Context, q ledger.Query) (ledger.Loaded, error)
 	erase func(ctx context.Context, e ledger.Erasure) error
+	keep  func(conversation string, until time.Time) error
 }
 
 func (r remote) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
@@ -41,6 +42,13 @@ func (r remote) Erase(ctx context.Context, e ledger.Erasure) error {
 		return nil
 	}
 	return r.erase(ctx, e)
+}
+
+func (r remote) Keep(_ context.Context, _, conversation string, until time.Time) error {
+	if r.keep == nil {
+		return nil
+	}
+	return r.keep(conversation, until)
 }
 
 var errAway = errors.New("away")

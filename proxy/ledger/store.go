@@ -16,6 +16,7 @@ type store struct {
 	recent *list.List // of *book, the most recently used one in front
 	routes map[route]*commons
 	erased map[talk]time.Time // tombstones of erasures, kept as long as something older may still be recorded
+	kept   map[talk]time.Time // until when a conversation stays though it is not used
 	// Scopes that were dropped for their age or for room, in two generations of at most maxLapsed: of
 	// the older one no more is added, and it goes as a whole.
 	lapsed, earlier map[Scope]struct{}
@@ -58,6 +59,7 @@ const (
 	bookSize = 1024 // estimated memory of an empty book, in bytes
 
 	maxErasures = 4096
+	maxKept     = 4096
 	maxLapsed   = 2048
 	// erasureLife is longer than any request lasts that could still record a turn.
 	erasureLife = time.Hour
@@ -66,7 +68,7 @@ const (
 func newStore(c Config) *store {
 	return &store{
 		config: c, books: map[Scope]*book{}, recent: list.New(), routes: map[route]*commons{}, erased: map[talk]time.Time{},
-		lapsed: map[Scope]struct{}{},
+		kept: map[talk]time.Time{}, lapsed: map[Scope]struct{}{},
 	}
 }
 
@@ -76,13 +78,33 @@ func (s *store) find(scope Scope, now time.Time) *book {
 	if b == nil {
 		return nil
 	}
-	if now.Sub(b.used) > s.config.TTL {
+	if s.aged(b, now) {
 		s.lapse(b)
 		return nil
 	}
 	b.used = now
 	s.recent.MoveToFront(b.place)
 	return b
+}
+
+// aged reports whether a book was not used for too long.
+func (s *store) aged(b *book, now time.Time) bool {
+	return now.Sub(b.used) > s.config.TTL && !now.Before(s.kept[b.scope.talk()])
+}
+
+// keepUntil has a conversation outlive the TTL. Where too many do, any other one no longer does.
+func (s *store) keepUntil(t talk, until, now time.Time) {
+	if !until.After(s.kept[t]) {
+		return
+	}
+	maps.DeleteFunc(s.kept, func(_ talk, until time.Time) bool { return !now.Before(until) })
+	for other := range s.kept {
+		if len(s.kept) < maxKept {
+			break
+		}
+		delete(s.kept, other)
+	}
+	s.kept[t] = until
 }
 
 // open is a scope's book, which is made if there is none.
@@ -297,7 +319,7 @@ func (s *store) trim(b *book, now time.Time) {
 	for back := s.recent.Back(); back != nil; back = s.recent.Back() {
 		last := back.Value.(*book)
 		over := s.turns > s.config.Turns || s.bytes > s.config.Bytes
-		if !over && now.Sub(last.used) <= s.config.TTL {
+		if !over && !s.aged(last, now) {
 			return
 		}
 		if last != b {
@@ -350,6 +372,9 @@ func (s *store) erase(all []Erasure, now time.Time) {
 		}
 	}
 	maps.Copy(s.erased, fresh)
+	for t := range fresh {
+		delete(s.kept, t)
+	}
 	for scope, b := range s.books {
 		if at, ok := fresh[scope.talk()]; ok {
 			s.clear(b, at, now)

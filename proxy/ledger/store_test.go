@@ -103,6 +103,48 @@ func TestTTL(t *testing.T) {
 	require.Equal(t, 1, l.Stats().Scopes, "what nobody asks for goes too")
 }
 
+// A run waits three days for somebody: its turns, and those of all of its agents, are there.
+func TestAConversationIsKept(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	l := memoryOnly(t, ledger.Config{TTL: time.Hour, Now: func() time.Time { return now }})
+	mate, other := alice, alice
+	mate.Route, other.Tenant = "teammate/analytic", strings.Repeat("b", 64)
+	days := func(n int) time.Time { return now.Add(time.Duration(n) * 24 * time.Hour) }
+	same := func(s ledger.Scope) bool { return replayOne(t, l, s, opus, storedTurn).Same }
+	l.Record(t.Context(), answer(alice, opus, storedTurn))
+	l.Record(t.Context(), answer(other, opus, storedTurn))
+	until := days(3)
+	for _, at := range []time.Time{until, until, days(1)} {
+		require.NoError(t, l.Keep(t.Context(), alice.Tenant, alice.Conversation, at))
+	}
+	l.Record(t.Context(), answer(mate, opus, storedTurn))
+	now = until.Add(-time.Second)
+	l.Record(t.Context(), answer(chat(1), opus, storedTurn)) // which drops what is too old
+	require.True(t, same(alice))
+	require.True(t, same(mate), "it was recorded later")
+	require.False(t, same(other))
+	now = until.Add(time.Hour + time.Second)
+	require.False(t, same(alice), "it is as any other")
+
+	l.Record(t.Context(), answer(alice, opus, storedTurn))
+	require.NoError(t, l.Keep(t.Context(), alice.Tenant, alice.Conversation, days(3)))
+	require.NoError(t, l.Forget(t.Context(), alice.Tenant, alice.Conversation))
+	l.Record(t.Context(), answer(alice, opus, storedTurn))
+	now = days(1)
+	require.False(t, same(alice), "an erasure ends it")
+}
+
+// Its room is needed: then it goes, as others do.
+func TestAConversationThatIsKeptGoesForRoom(t *testing.T) {
+	l := memoryOnly(t, ledger.Config{Turns: 10})
+	l.Record(t.Context(), answer(chat(0), opus, storedTurn))
+	require.NoError(t, l.Keep(t.Context(), chat(0).Tenant, chat(0).Conversation, time.Now().Add(time.Hour)))
+	for i := range 10 {
+		l.Record(t.Context(), answer(chat(1+i), opus, storedTurn))
+	}
+	require.False(t, replayOne(t, l, chat(0), opus, storedTurn).Same)
+}
+
 func TestForgetInMemory(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	l := memoryOnly(t, ledger.Config{Now: func() time.Time { return now }})

@@ -31,7 +31,7 @@ type writer struct {
 	Config
 	erased  func([]Erasure)
 	saved   func([]*item, []Mark) // called with what was saved, and where it stands
-	lost    func()                // called when the remote has lost everything
+	lost    func(context.Context) // called when the remote has lost everything
 	born    string                // the remote's incarnation when it was last asked; belongs to the goroutine
 	reading trouble               // the last query failed
 	saving  trouble               // the last save failed
@@ -227,7 +227,7 @@ func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
 	w.erased(loaded.Erasures)
 	if w.born != "" && loaded.Born != w.born {
 		w.Log.Warn().Msg("the ledger's Redis has lost what it had; this process saves again what it knows")
-		w.lost()
+		w.lost(ctx)
 	}
 	w.born = loaded.Born
 	return now.Add(-skew)
@@ -247,6 +247,13 @@ func (w *writer) erase(ctx context.Context, e Erasure) error {
 	ctx, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
 	defer cancel()
 	return w.Remote.Erase(ctx, e)
+}
+
+// keep tells the remote until when a conversation stays.
+func (w *writer) keep(ctx context.Context, t talk, until time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
+	defer cancel()
+	return w.Remote.Keep(ctx, t.tenant, t.conversation, until)
 }
 
 func (w *writer) failing() bool { return w.reading.Load() || w.saving.Load() }

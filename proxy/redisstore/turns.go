@@ -15,11 +15,13 @@ import (
 )
 
 var (
-	turnsSave  = redisscript.New(lua, "turns_save")
+	turnsSave  = redisscript.New(lua, "turns_rest", "turns_save")
 	turnsLoad  = redisscript.New(lua, "turns_load")
 	turnsIndex = redisscript.New(lua, "turns_index")
 	turnsErase = redisscript.New(lua, "turns_erase")
 	turnsClear = redisscript.New(lua, "turns_clear")
+	turnsKeep  = redisscript.New(lua, "turns_rest", "turns_keep")
+	turnsStay  = redisscript.New(lua, "turns_stay")
 )
 
 // TurnLimits bound what is kept of each scope. A zero value means its default.
@@ -294,6 +296,30 @@ func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 	pipe.PExpire(ctx, erasedKey, tombstone)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("tell the others: %w", err)
+	}
+	return nil
+}
+
+// Keep implements ledger.Remote. The time stands in the conversation's meta before
+// any of its scopes lives longer: what is saved from then on heeds it.
+func (t *Turns) Keep(ctx context.Context, tenant, conversation string, until time.Time) error {
+	cmds, err := runAll(ctx, t.redis, []redisscript.Call{{
+		Script: turnsKeep, Keys: []string{metaKey(tenant, conversation)}, Args: []any{until.UnixMilli(), t.metaTTL()},
+	}})
+	if err != nil {
+		return fmt.Errorf("keep turns: %w", err)
+	}
+	routes, err := words(cmds[0])
+	if err != nil || len(routes) < 2 {
+		return err
+	}
+	var stays []redisscript.Call
+	for _, route := range routes[1:] {
+		s := ledger.Scope{Tenant: tenant, Route: route, Conversation: conversation}
+		stays = append(stays, redisscript.Call{Script: turnsStay, Keys: []string{scopeKey(s)}, Args: []any{routes[0]}})
+	}
+	if _, err := runAll(ctx, t.redis, stays); err != nil {
+		return fmt.Errorf("keep turns: %w", err)
 	}
 	return nil
 }

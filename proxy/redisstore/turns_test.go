@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -105,6 +106,7 @@ func TestARedisThatComesBackEmptyIsFilledAgain(t *testing.T) {
 	l.Record(t.Context(), turnOf(heard, 99))
 	require.NoError(t, shared(t, client).Forget(t.Context(), heard.Tenant, heard.Conversation))
 	require.Eventually(t, func() bool { return !knows(t, l, heard, false, 99) }, 30*time.Second, time.Millisecond)
+	require.NoError(t, l.Keep(t.Context(), turnScope.Tenant, turnScope.Conversation, time.Now().Add(3*day)))
 	require.NoError(t, client.FlushAll(t.Context()).Err())
 	last := "proxy:turns:{" + turnScope.Tenant + ":" + turnScope.Conversation + "}:" + turnScope.Route
 	require.Eventually(t, func() bool { return client.HGet(t.Context(), last, "last").Val() == "20" }, 30*time.Second,
@@ -114,6 +116,7 @@ func TestARedisThatComesBackEmptyIsFilledAgain(t *testing.T) {
 		require.True(t, knows(t, other, turnScope, false, i))
 	}
 	require.Equal(t, 1, other.Conversation(turnScope, nil).Size)
+	require.Eventually(t, func() bool { return expiries(t, client, "c:1")[0] > 2*day }, 30*time.Second, time.Millisecond)
 }
 
 func TestTurnsSurviveARestart(t *testing.T) {
@@ -270,6 +273,74 @@ func TestForgetEverywhere(t *testing.T) {
 	require.True(t, knows(t, one, turnScope, false, 5), "the conversation may begin anew")
 }
 
+// expiries are the TTLs of a conversation's keys, the shortest one first.
+func expiries(t testing.TB, client redis.UniversalClient, conversation string) (all []time.Duration) {
+	meta := "proxy:turns:{" + turnScope.Tenant + ":" + conversation + "}"
+	for _, route := range []string{"", ":main", ":teammate/analytic"} {
+		if left := client.PTTL(t.Context(), meta+route).Val(); left > 0 {
+			all = append(all, left)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+const day = 24 * time.Hour
+
+// keptTurns keeps a conversation of two routes, of which one begins later, and erases it.
+func keptTurns(t testing.TB, client redis.UniversalClient) {
+	l := shared(t, client)
+	mate, other := turnScope, turnScope
+	mate.Route, other.Conversation = "teammate/analytic", "other"
+	until := time.Now().Add(3*day + time.Hour)
+	l.Record(t.Context(), turnOf(turnScope, 0))
+	saved(t, l)
+	require.Less(t, expiries(t, client, "c:1")[0], 2*day)
+	for _, at := range []time.Time{until, until, until.Add(-day)} {
+		require.NoError(t, l.Keep(t.Context(), turnScope.Tenant, turnScope.Conversation, at))
+	}
+	for i := 1; i < 3; i++ {
+		for _, s := range []ledger.Scope{turnScope, mate, other} {
+			l.Record(t.Context(), turnOf(s, i))
+		}
+	}
+	saved(t, l)
+	left := expiries(t, client, "c:1")
+	require.Len(t, left, 3)
+	require.Greater(t, left[0], 3*day)
+	require.Less(t, left[2], 4*day)
+	require.Less(t, expiries(t, client, "other")[1], 2*day)
+	require.True(t, knows(t, shared(t, client), mate, false, 1))
+	require.NoError(t, l.Forget(t.Context(), turnScope.Tenant, turnScope.Conversation))
+	l.Record(t.Context(), turnOf(turnScope, 5))
+	saved(t, l)
+	require.Less(t, expiries(t, client, "c:1")[1], 2*day, "an erasure ends it")
+}
+
+func TestTurnsAreKept(t *testing.T) {
+	keptTurns(t, redistest.Start(t).Client())
+}
+
+func TestTurnsAreKeptInTheEmbeddedStore(t *testing.T) {
+	s, err := embedded.Open(t.Context(), embedded.Options{Dir: t.TempDir(), Log: zerolog.Nop()})
+	require.NoError(t, err)
+	client := redis.NewClient(&redis.Options{Dialer: s.Dial, ContextTimeoutEnabled: true})
+	keptTurns(t, client)
+	require.NoError(t, client.Close())
+	require.NoError(t, s.Close())
+}
+
+// One that nobody has said anything in yet is kept from its first turn on, by whichever process has it.
+func TestTurnsAreKeptBeforeTheyAreThere(t *testing.T) {
+	server := redistest.Start(t)
+	require.NoError(t, shared(t, server.Client()).Keep(t.Context(), turnScope.Tenant, turnScope.Conversation,
+		time.Now().Add(3*day)))
+	l := shared(t, server.Client())
+	l.Record(t.Context(), turnOf(turnScope, 1))
+	saved(t, l)
+	require.Greater(t, expiries(t, server.Client(), "c:1")[0], 2*day)
+}
+
 func TestRedisKilledAndBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -279,6 +350,7 @@ func TestRedisKilledAndBack(t *testing.T) {
 	l.Record(t.Context(), turnOf(turnScope, 0))
 	saved(t, l)
 	server.Kill()
+	require.Error(t, l.Keep(t.Context(), "", "another", time.Now().Add(day)), "what is not kept in Redis is said")
 	for i := 1; i < 20; i++ {
 		l.Record(t.Context(), turnOf(turnScope, i))
 		require.True(t, knows(t, l, turnScope, false, i), "from memory")
@@ -367,6 +439,7 @@ func TestTurnsOnACluster(t *testing.T) {
 	gone := turnScope
 	gone.Conversation = "c3"
 	require.False(t, knows(t, shared(t, cluster.Client()), gone, false, 3))
+	keptTurns(t, cluster.Client())
 }
 
 // The store of one process without a Redis, after a restart too.

@@ -11,5 +11,6 @@ local erased = redis.call('HGET', KEYS[1], 'erased')
 if not erased or tonumber(erased) < tonumber(ARGV[1]) then
   redis.call('HSET', KEYS[1], 'erased', ARGV[1])
 end
+redis.call('HDEL', KEYS[1], 'keep')
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return routes

@@ -4,16 +4,18 @@
 -- KEYS  the conversation's meta, the scope's entries
 -- ARGV  time of the entry in µs, the entry, route, TTL of the scope and of the meta in ms,
 --       most entries, most bytes, random text
-local erased = redis.call('HGET', KEYS[1], 'erased')
+local known = redis.call('HMGET', KEYS[1], 'erased', 'keep')
+local erased, keep = known[1], known[2]
 if erased and tonumber(ARGV[1]) <= tonumber(erased) then
   return {'erased'}
 end
 redis.call('HSET', KEYS[1], 'route:' .. ARGV[3], ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('PEXPIRE', KEYS[1], keep and rest(ARGV[5], keep) or ARGV[5])
+local ttl = keep and rest(ARGV[4], keep) or ARGV[4]
 local state = redis.call('HMGET', KEYS[2], 'last', 'first', 'bytes', 'born')
 local last, first = tonumber(state[1] or '0'), tonumber(state[2] or '1')
 if last > 0 and redis.call('HGET', KEYS[2], tostring(last)) == ARGV[2] then
-  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+  redis.call('PEXPIRE', KEYS[2], ttl)
   return {'ok', state[4], tostring(last)} -- sent twice
 end
 last = last + 1
@@ -36,5 +38,5 @@ while first < last and (last - first >= most or bytes > room) do
 end
 redis.call('HSET', KEYS[2], tostring(last), ARGV[2], 'last', last, 'first', first, 'bytes', bytes,
   'born', born)
-redis.call('PEXPIRE', KEYS[2], ARGV[4])
+redis.call('PEXPIRE', KEYS[2], ttl)
 return reply

@@ -1,0 +1,48 @@
+package openaimodel
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// EraseConversation has the gateway at base forget a conversation on all its routes.
+// A server that keeps none, and so knows no such request, has nothing to forget.
+// A nil client is http.DefaultClient.
+func EraseConversation(ctx context.Context, client *http.Client, base, id string) error {
+	return ofConversation(ctx, client, http.MethodDelete, base, id, "", nil, "erase")
+}
+
+// KeepConversation has the gateway at base keep a conversation on all its routes until a time at
+// least, which may be up to 8 days from now. A server that keeps none, and so knows no such request,
+// has nothing to keep. A nil client is http.DefaultClient.
+func KeepConversation(ctx context.Context, client *http.Client, base, id string, until time.Time) error {
+	body := strings.NewReader(fmt.Sprintf(`{"until":%d}`, until.Unix()))
+	return ofConversation(ctx, client, http.MethodPut, base, id, "/keep", body, "keep")
+}
+
+func ofConversation(ctx context.Context, client *http.Client, method, base, id, path string, body io.Reader,
+	what string) error {
+	if client == nil {
+		client = http.DefaultClient
+	}
+	at := strings.TrimRight(base, "/") + "/v1/conversations/" + url.PathEscape(id) + path
+	r, err := http.NewRequestWithContext(ctx, method, at, body)
+	if err != nil {
+		return fmt.Errorf("%s conversation %s: %w", what, id, err)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return fmt.Errorf("%s conversation %s: %w", what, id, err)
+	}
+	_ = resp.Body.Close()
+	switch {
+	case resp.StatusCode/100 == 2, resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusMethodNotAllowed:
+		return nil
+	}
+	return fmt.Errorf("%s conversation %s: the gateway answered with status %d", what, id, resp.StatusCode)
+}
