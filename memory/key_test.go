@@ -149,6 +149,8 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:erasures":                               {Kind: memory.KindErasures},
 		"mneme:epoch":                                  {Kind: memory.KindEpoch},
 		"mneme:processes":                              {Kind: memory.KindProcesses},
+		"mneme:tools:crm":                              {Kind: memory.KindTools, Run: "crm"},
+		"{mneme:tools:crm}:damaged:1":                  {Kind: memory.KindTools, Run: "crm", Aside: "1"},
 	}
 }
 
@@ -170,7 +172,7 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 	})
 	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1")), Aside: "2"}
 	require.Equal(t, "{chat_history:1}:damaged:2", meta.String(), "what lies beside a history stays in its slot")
-	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "events", "events:",
+	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "events", "events:",
 		"events:1", "run:a b:R", "{chat_history:1}", "{chat_history:1}:", "{chat_history:1}:other",
 		"{chat_history:1}:damaged:", "{other}:damaged:1", "{chat_history:1}:meta:1", "{chat_history:1}:meta:", "{chat_history:1}:rewound",
 		"{chat_history:1}:rewound:", "proxy:turns:born"} {

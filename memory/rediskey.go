@@ -26,6 +26,10 @@ const (
 	KindProcesses Kind = "mneme:processes" // processes that live
 )
 
+// KindTools is a kind of which there is one key for each server of tools: what its tools were
+// when they were pinned.
+const KindTools Kind = "mneme:tools"
+
 // types are those that the values have in Redis.
 var types = map[Kind]string{
 	KindHistory: "string", KindArchive: "hash", KindNotes: "string", KindMeta: "hash",
@@ -33,6 +37,7 @@ var types = map[Kind]string{
 	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
 	KindRewound:   "hash",
 	KindProcesses: "hash",
+	KindTools:     "hash",
 }
 
 // RedisKey is a key of Redis in its parts. String makes each key that the memory has
@@ -40,7 +45,7 @@ var types = map[Kind]string{
 type RedisKey struct {
 	Kind Kind
 	Key  Key    // the history that it is or lies beside, the chat's own for a run; none if all chats share it
-	Run  string // of a log or a record; of what a rewind took back, the rewind
+	Run  string // of a log or a record; of what a rewind took back, the rewind; of pins, the server
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
 	Aside string
@@ -75,6 +80,8 @@ func (k RedisKey) String() string {
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
 	case k.Kind == KindEvents || k.Kind == KindRecord:
 		return string(k.Kind) + ":" + k.Key.chat.String() + ":" + k.Run
+	case k.Kind == KindTools:
+		return string(k.Kind) + ":" + k.Run
 	}
 	return string(k.Kind)
 }
@@ -122,6 +129,9 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		}
 		return RedisKey{}, false
 	}
+	if server, pins := strings.CutPrefix(s, string(KindTools)+":"); pins {
+		return RedisKey{Kind: KindTools, Run: server}, server != ""
+	}
 	kind, rest, _ := strings.Cut(s, ":")
 	switch kind {
 	case "chat_history":
@@ -138,5 +148,5 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		return RedisKey{Kind: Kind(kind), Key: ChatKey(chat), Run: strings.TrimPrefix(rest[end:], ":")}, err == nil
 	}
 	_, ok = types[Kind(s)]
-	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":")
+	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":") && Kind(s) != KindTools
 }

@@ -162,6 +162,9 @@ func TestCluster(t *testing.T) {
 		"a foreign value and a damaged one":       clusterForeign,
 		"appends while the slot moves":            clusterMoves,
 		"replicas are asked of the right master":  clusterReplicas,
+		"pins of tools": func(t *testing.T, _ *redisstore.Store, cluster *redistest.Cluster) {
+			pins(t, cluster.Client())
+		},
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t), cluster) })
 	}

@@ -46,6 +46,7 @@ var (
 	pendingScript    = redisscript.New(lua, "common", "pending")
 	answerScript     = redisscript.New(lua, "common", "answer")
 	notesScript      = redisscript.New(lua, "common", "notes")
+	pinScript        = redisscript.New(lua, "pin")
 )
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it

@@ -22,6 +22,7 @@
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce
+//	mneme:tools:<server>              hash: the pinned definitions of a server's tools, see PinTools
 //
 // memory.RedisKey makes and reads all of these keys. Every change of a history is one Lua
 // script over it and its meta; memory/DESIGN.md says what the scripts check and why.

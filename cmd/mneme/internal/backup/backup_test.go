@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -115,6 +116,7 @@ func fill(t *testing.T, c redis.UniversalClient) {
 	_, err = s.Load(ctx, 10, memory.Empty(memory.SubagentKey("analytic", memory.MustChat("x")))) // sets it aside
 	require.NoError(t, err)
 	require.NoError(t, c.Set(ctx, "subagent:foreign:x", `[{"role":"user","content":"by hand"}]`, 0).Err())
+	require.NoError(t, s.AcceptTools(ctx, "crm", map[string]json.RawMessage{"refund": json.RawMessage(`{"name":"refund"}`)}))
 	fillGateway(t, c)
 }
 

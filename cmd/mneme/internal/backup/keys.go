@@ -28,7 +28,8 @@ const turnsBornKey = "proxy:turns:born"
 // histories before the logs of the runs that wrote them, and what the gateway has
 // of a conversation before the keys that lead to it. Of a chat that is erased
 // meanwhile the histories go first, so that nothing behind them outlives it.
-var scans = append(slices.Clone(memory.RedisPatterns), "documents:{*", "proxy:turns:*", "proxy:*")
+var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: memory.KindTools, Run: "*"}.String(),
+	"documents:{*", "proxy:turns:*", "proxy:*")
 
 // runID is what the id of a run looks like: others may have keys that begin with
 // "run:" or "events:".
@@ -65,7 +66,7 @@ func ofMemory(k memory.RedisKey) role {
 		return history
 	case memory.KindMeta:
 		return meta
-	case memory.KindArchive, memory.KindNotes, memory.KindRewound:
+	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindTools:
 		return plain
 	}
 	return live // leases, and what all chats share, also if it was set aside
