@@ -52,7 +52,8 @@ type Log struct {
 	bytes   int
 	open    []event.Head  // delegations without a completion, in their order
 	outcome string        // of run_finished; empty until then
-	rests   bool          // the last event is an event.RunWaiting: the run waits for somebody
+	rests   bool          // the last event is an event.RunWaiting, and the run waits for somebody
+	goesOn  bool          // the event.RunWaiting that is last, or comes next, ends nobody's reading
 	aborted *Problem      // why no event will follow although the run is not over
 	dropped bool          //
 	changed chan struct{} // closed at the next change; nil while nobody waits
@@ -95,12 +96,32 @@ func GoOn(run string, limits Limits, lines []json.RawMessage) (*Log, error) {
 	return l, nil
 }
 
-// GoOn says that something will follow although the last event is an event.RunWaiting, as the
-// log of a run has it which is about to go on.
+// GoOn says that something will follow the event.RunWaiting that is last, or comes next, as in
+// the log of a run that has gone on, or is about to.
 func (l *Log) GoOn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rests = false
+	l.rests, l.goesOn = false, true
+}
+
+// Rest takes GoOn back: readers come to an end if the last event is an event.RunWaiting.
+func (l *Log) Rest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rests, l.goesOn = l.atWait(), false
+	l.wake()
+}
+
+// AtWait says whether the last event is an event.RunWaiting, whatever may follow.
+func (l *Log) AtWait() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.atWait()
+}
+
+func (l *Log) atWait() bool {
+	n := len(l.entries)
+	return n > 0 && l.entries[n-1].role == (*event.RunWaiting)(nil).Role()
 }
 
 // Append adds the next event: Seq must be Last()+1. It does not wait. An event
@@ -128,7 +149,8 @@ func (l *Log) Append(e event.Event) error {
 func (l *Log) add(e event.Event, en entry) {
 	l.entries = append(l.entries, en)
 	l.bytes += len(en.line)
-	l.last, l.ts, l.rests = e.Seq, e.TS, e.Waits()
+	l.last, l.ts = e.Seq, e.TS
+	l.rests, l.goesOn = e.Waits() && !l.goesOn, false
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
 		l.open = append(l.open, e.Head)
@@ -188,6 +210,79 @@ func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
 	}
 	add(event.Head{}, &event.RunFinished{Outcome: far.outcome, Usage: far.usage})
 	return events
+}
+
+// Denying gives the events that would end a run that waits, as if all that it waits for were
+// denied: the answers, a result for each call of a tool that has none, a completion for every
+// open delegation, all of them with a reason, what was shown of an answer, and run_finished as
+// stopped. It goes on where such an end broke off. None if the run is over.
+func (l *Log) Denying(reason string, now time.Time) (events []event.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.outcome != "" {
+		return nil
+	}
+	add := func(of event.Head, p event.Payload) {
+		events = append(events, event.New(event.Head{
+			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: of.Subagent, CallID: of.CallID,
+		}, p))
+	}
+	waits, calls := l.pending()
+	if l.atWait() {
+		var answers []event.WaitAnswer
+		for _, w := range waits {
+			answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: event.Deny, Reason: reason})
+		}
+		add(event.Head{}, &event.RunResumed{Answers: answers})
+		for _, w := range waits {
+			if w.Subagent == "" {
+				add(event.Head{}, &event.MasterTool{Tool: w.Tool, Status: "failed", Detail: reason})
+			}
+		}
+	}
+	said := "(denied: " + reason + ")"
+	for _, head := range l.open {
+		for _, c := range calls[head.CallID] {
+			add(head, &event.ToolResult{ToolCallID: c.ID, Name: c.Function.Name, Content: said})
+		}
+		add(head, &event.Completion{Response: said, Status: event.Stopped})
+	}
+	far := l.far()
+	if far.outcome == "" {
+		if far.shown != "" {
+			add(event.Head{}, &event.Assistant{Content: far.shown, Partial: true})
+		}
+		far.outcome = event.Stopped
+	}
+	add(event.Head{}, &event.RunFinished{Outcome: far.outcome, Usage: far.usage})
+	return events
+}
+
+// pending gives what the run waited for last, and by the id of a delegation the calls of tools
+// without a result.
+func (l *Log) pending() (waits []event.Wait, calls map[string][]memory.ToolCall) {
+	calls = map[string][]memory.ToolCall{}
+	for _, en := range l.entries {
+		if strings.HasSuffix(en.role, "_delta") {
+			continue
+		}
+		e, err := event.Decode(en.line)
+		if err != nil {
+			continue
+		}
+		switch p := e.Payload.(type) {
+		case *event.RunWaiting:
+			waits = p.Waits
+		case *event.AssistantWithTools:
+			calls[e.CallID] = slices.Clone(p.ToolCalls)
+		case *event.ToolResult:
+			of := calls[e.CallID]
+			if i := slices.IndexFunc(of, func(c memory.ToolCall) bool { return c.ID == p.ToolCallID }); i >= 0 {
+				calls[e.CallID] = slices.Delete(of, i, i+1)
+			}
+		}
+	}
+	return waits, calls
 }
 
 // reached is how far a run that did not end came.

@@ -253,11 +253,64 @@ func TestALogRestsWhereItsRunWaits(t *testing.T) {
 		seqs, _ := read(t.Context(), client(t, server.URL), server.URL, 0)
 		reading <- seqs
 	}()
-	require.NoError(t, again.Append(at(3, &event.RunResumed{Answers: []event.WaitAnswer{{ID: "w1", Decision: event.Deny}}})))
+	require.NoError(t, again.Append(at(3, &event.RunResumed{})))
 	require.NoError(t, again.Append(finished(4)))
 	require.Equal(t, from(1, 4), <-reading)
 	require.EqualValues(t, 4, again.Last())
 
+	passed := api.NewLog(runID, api.Limits{})
+	passed.GoOn()
+	require.NoError(t, passed.Append(at(1, &event.RunWaiting{})))
+	require.False(t, passed.Waiting())
+	require.True(t, passed.AtWait())
+	passed.Rest()
+	require.True(t, passed.Waiting())
+	require.NoError(t, passed.Append(at(2, &event.RunResumed{})))
+	require.False(t, passed.AtWait())
+	require.NoError(t, passed.Append(at(3, &event.RunWaiting{})))
+	require.True(t, passed.Waiting(), "each wait ends reading anew")
+
 	_, err = api.GoOn(runID, api.Limits{}, []json.RawMessage{waiting.Line()})
 	require.ErrorIs(t, err, api.ErrOrder)
+}
+
+// A run that waits is ended without leaving a call unanswered, also where that broke off.
+func TestDenyingEndsARunThatWaits(t *testing.T) {
+	of := func(seq int64, p event.Payload) event.Event {
+		e := at(seq, p)
+		e.Subagent, e.CallID = "billing", "c1"
+		return e
+	}
+	calls := []memory.ToolCall{{ID: "t1", Function: memory.FunctionCall{Name: "refund"}},
+		{ID: "t2", Function: memory.FunctionCall{Name: "find"}}}
+	log := logOf(t,
+		at(1, &event.RunStarted{ChatID: memory.MustChat("1"), Message: "hi"}),
+		at(2, &event.AssistantDelta{Text: "one moment"}),
+		of(3, &event.Delegation{Task: "a", Calls: event.Serial}),
+		of(4, &event.AssistantWithTools{ToolCalls: calls}),
+		of(5, &event.ToolResult{ToolCallID: "t2", Name: "find", Content: "found"}),
+		at(6, &event.RunWaiting{Waits: []event.Wait{{ID: "w1", Subagent: "billing", CallID: "c1", ToolCallID: "t1"},
+			{ID: "w2", Tool: "own"}}}))
+	whole := log.Denying("too late", time.Unix(10, 0))
+	var payloads []event.Payload
+	for _, e := range whole {
+		payloads = append(payloads, e.Payload)
+	}
+	require.Equal(t, []event.Payload{
+		&event.RunResumed{Answers: []event.WaitAnswer{{ID: "w1", Decision: event.Deny, Reason: "too late"},
+			{ID: "w2", Decision: event.Deny, Reason: "too late"}}},
+		&event.MasterTool{Tool: "own", Status: "failed", Detail: "too late"},
+		&event.ToolResult{ToolCallID: "t1", Name: "refund", Content: "(denied: too late)"},
+		&event.Completion{Response: "(denied: too late)", Status: event.Stopped},
+		&event.Assistant{Content: "one moment", Partial: true},
+		&event.RunFinished{Outcome: event.Stopped},
+	}, payloads)
+	for _, e := range whole[:2] {
+		require.NoError(t, log.Append(e))
+	}
+	for i, e := range whole[2:] {
+		require.Equal(t, whole[i+2:], log.Denying("too late", time.Unix(10, 0)))
+		require.NoError(t, log.Append(e))
+	}
+	require.Empty(t, log.Denying("too late", time.Unix(10, 0)))
 }

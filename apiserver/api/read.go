@@ -146,7 +146,7 @@ func broken(parent, ctx context.Context, err error) error {
 func readEvents(from *sse.Reader, after int64, take func(event.Event) error) error {
 	for at := (place{last: after}); !at.over; {
 		frame, err := from.Next()
-		if at.rests && err == io.EOF {
+		if at.rests && errors.Is(err, io.EOF) {
 			return nil // the server has ended the stream, and nothing else has
 		}
 		if err != nil {
