@@ -79,10 +79,12 @@ type Loop struct {
 	MaxSteps     int    // model calls in one Run
 	Conversation string
 	Over         bool // of every Request
+	NoWaits      bool // nobody could answer: a call that would wait fails
 }
 
-// Observer is told what happens in a Run; an error from it ends the Run. Start
-// may be called from several goroutines, the others from the one that runs.
+// Observer is told what happens in a Run, and once of each thing however often the Run is
+// suspended and resumed; an error from it ends the Run. Start may be called from several
+// goroutines, the others from the one that runs.
 type Observer interface {
 	Text(text string) error                                         // a piece of text, as it is written
 	Calls(content string, calls []memory.ToolCall) error            // an answer that calls tools
@@ -127,18 +129,16 @@ func (l Loop) run(ctx context.Context, s *state, o Observer) (Result, error) {
 			if err := o.Calls(answer.Content, answer.ToolCalls); err != nil {
 				return r, err
 			}
-			s.Answer = answer
+			s.Answer, s.Calls = answer, make([]callState, len(answer.ToolCalls))
 		}
-		results, waits, err := l.callAll(ctx, s, o)
+		waits, err := l.callAll(ctx, s, o)
 		if err == nil && len(waits) > 0 {
 			err = l.suspended(s, r, waits)
 		}
 		if err != nil {
 			return r, err
 		}
-		// Ids that a vendor uses again would tear the chain of the next request.
-		s.Messages, _ = memory.Repair(append(append(s.Messages, s.Answer), results...))
-		s.Answer, s.Done, s.Waiting = memory.Message{}, nil, nil
+		s.settle()
 	}
 }
 
@@ -174,8 +174,8 @@ func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (mem
 }
 
 type outcome struct {
-	finished
-	waits *Suspended // it has not ended
+	callState
+	waits *Suspended // it has not ended; without Waits where it has not begun
 	err   error      // of the observer: ends the loop
 	panic string     // what a tool panicked with, and where
 }
@@ -186,13 +186,13 @@ type outcome struct {
 // whichever tool is done first. A call that waits holds up those behind it in its lane and no
 // others; what it waits for is returned once all others have ended. A tool's panic is raised
 // again on the caller's goroutine, since one that nobody recovers would end the process.
-func (l Loop) callAll(ctx context.Context, s *state, o Observer) ([]memory.Message, []event.Wait, error) {
+func (l Loop) callAll(ctx context.Context, s *state, o Observer) (waits []event.Wait, err error) {
 	calls := s.Answer.ToolCalls
-	done := make([]chan outcome, len(calls)) // each receives once, or is nil for a call that was done
+	done := make([]chan outcome, len(calls)) // each receives once; nil for a call that ended before the run waited
 	lanes := map[string][]int{}
 	var order []string
 	for i, c := range calls {
-		if _, ended := s.Done[strconv.Itoa(i)]; ended {
+		if s.Calls[i].Ended {
 			continue
 		}
 		done[i] = make(chan outcome, 1)
@@ -211,19 +211,17 @@ func (l Loop) callAll(ctx context.Context, s *state, o Observer) ([]memory.Messa
 	defer cancel()
 	for _, lane := range order {
 		running.Go(func() {
-			var held outcome // by a call that waits
+			held := false // by a call that waits
 			for _, i := range lanes[lane] {
-				if held.waits == nil {
-					held = l.call(ctx, s, i, o)
-					done[i] <- held
-				} else {
-					done[i] <- outcome{waits: &Suspended{}}
+				result := outcome{waits: &Suspended{}}
+				if !held {
+					result = l.call(ctx, s, i, o)
+					held = result.waits != nil
 				}
+				done[i] <- result
 			}
 		})
 	}
-	waiting := map[string]json.RawMessage{}
-	var waits []event.Wait
 	for i, c := range calls {
 		if done[i] == nil {
 			continue
@@ -233,39 +231,31 @@ func (l Loop) callAll(ctx context.Context, s *state, o Observer) ([]memory.Messa
 		case result.panic != "":
 			panic(result.panic) // on the caller's goroutine, which may recover
 		case result.err != nil:
-			return nil, nil, result.err
+			return nil, result.err
 		case ctx.Err() != nil:
-			return nil, nil, context.Cause(ctx)
-		case result.waits != nil:
-			if waits = append(waits, result.waits.Waits...); len(result.waits.Waits) > 0 {
-				waiting[strconv.Itoa(i)] = result.waits.State
-			}
-			continue
+			return nil, context.Cause(ctx)
 		}
-		kept := result.Content
-		if k, ok := l.tool(c.Function.Name).(Keeper); ok {
-			kept = k.Kept(kept)
+		if result.waits != nil {
+			waits = append(waits, result.waits.Waits...)
+		} else if err := o.Result(c, l.kept(c, result.Content), result.Failed); err != nil {
+			return nil, err
 		}
-		if err := o.Result(c, kept, result.Failed); err != nil {
-			return nil, nil, err
-		}
-		if s.Done == nil {
-			s.Done = map[string]finished{}
-		}
-		s.Done[strconv.Itoa(i)] = result.finished
+		// No goroutine reads it any more: it has sent its outcome.
+		s.Calls[i] = result.callState
 	}
-	if s.Waiting = waiting; len(waits) > 0 {
-		return nil, waits, nil
-	}
-	messages := make([]memory.Message, len(calls))
-	for i, c := range calls {
-		messages[i] = memory.Message{Role: memory.RoleTool, ToolCallID: c.ID, Name: c.Function.Name,
-			Content: s.Done[strconv.Itoa(i)].Content}
-	}
-	return messages, nil, nil
+	return waits, nil
 }
 
-// call runs the call at an index of the last answer, or goes on with it.
+// kept is what a history keeps of a call's result.
+func (l Loop) kept(c memory.ToolCall, result string) string {
+	if k, ok := l.tool(c.Function.Name).(Keeper); ok {
+		return k.Kept(result)
+	}
+	return result
+}
+
+// call runs the call at an index of the last answer, or goes on with it; that it begins was
+// observed then.
 func (l Loop) call(ctx context.Context, s *state, i int, o Observer) (result outcome) {
 	c := s.Answer.ToolCalls[i]
 	defer func() {
@@ -275,23 +265,30 @@ func (l Loop) call(ctx context.Context, s *state, i int, o Observer) (result out
 	}()
 	t := l.tool(c.Function.Name)
 	if t == nil {
-		return outcome{finished: finished{fmt.Sprintf("(error: there is no tool %q)", c.Function.Name), true}}
+		return failed(fmt.Errorf("there is no tool %q", c.Function.Name))
 	}
 	if ctx.Err() != nil {
-		return outcome{finished: finished{Failed: true}}
+		return failed(ctx.Err())
 	}
-	if err := o.Start(c); err != nil {
-		return outcome{err: err}
+	if !s.Calls[i].Waits {
+		if err := o.Start(c); err != nil {
+			return outcome{err: err}
+		}
 	}
-	content, err := s.call(telling(ctx, o, c), t, i, c)
+	content, err := s.call(telling(ctx, o, c), t, i)
 	var waits *Suspended
 	switch {
 	case errors.As(err, &waits):
-		return outcome{waits: waits}
+		return l.waits(c, waits)
 	case err != nil:
-		return outcome{finished: finished{fmt.Sprintf("(error: %v)", err), true}}
+		return failed(err)
 	}
-	return outcome{finished: finished{Cut(content), false}}
+	return outcome{callState: callState{Ended: true, Content: Cut(content)}}
+}
+
+// failed is a call with an error that the model reads.
+func failed(err error) outcome {
+	return outcome{callState: callState{Ended: true, Content: Cut(fmt.Sprintf("(error: %v)", err)), Failed: true}}
 }
 
 func (l Loop) tool(name string) Tool {

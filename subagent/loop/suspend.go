@@ -1,11 +1,12 @@
 package loop
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"mneme/memory"
 	"mneme/memory/event"
@@ -39,17 +40,18 @@ type state struct {
 	Step     int              `json:"step"`     // model calls so far
 	Answer   memory.Message   `json:"answer"`   // the last one, whose calls are under way; no calls for none
 	Usage    event.Usage      `json:"usage"`
-	// By the index of a call in Answer: what has ended, and was observed, and what waits.
-	Done    map[string]finished        `json:"done,omitempty"`
-	Waiting map[string]json.RawMessage `json:"waiting,omitempty"`
+	Calls    []callState      `json:"calls"` // those of Answer, in their order
 
 	answers Answers // to what waits
 }
 
-// finished is a call that has ended.
-type finished struct {
-	Content string `json:"content"`
-	Failed  bool   `json:"failed,omitempty"`
+// callState is how far a call came. Without Ended and Waits it has not begun.
+type callState struct {
+	Ended   bool            `json:"ended,omitempty"` // and was observed
+	Content string          `json:"content,omitempty"`
+	Failed  bool            `json:"failed,omitempty"`
+	Waits   bool            `json:"waits,omitempty"`
+	State   json.RawMessage `json:"state,omitempty"` // of its Suspended
 }
 
 // Resume is Run for what a Suspended of this loop was: it goes on where that stopped, with the
@@ -59,6 +61,9 @@ func (l Loop) Resume(ctx context.Context, from json.RawMessage, answers Answers,
 	if err := json.Unmarshal(from, s); err != nil {
 		return Result{}, fmt.Errorf("the state of a loop that waited cannot be read: %w", err)
 	}
+	if len(s.Calls) == 0 || len(s.Calls) != len(s.Answer.ToolCalls) {
+		return Result{}, errors.New("the state of a loop that waited does not fit its calls")
+	}
 	l.System, l.Recalled = s.System, s.Recalled
 	return l.run(ctx, s, o)
 }
@@ -66,22 +71,65 @@ func (l Loop) Resume(ctx context.Context, from json.RawMessage, answers Answers,
 // suspended is the error of a Run that waits for calls of its last answer.
 func (l Loop) suspended(s *state, r Result, waits []event.Wait) error {
 	s.System, s.Recalled, s.Usage = l.System, l.Recalled, r.Usage
-	raw, err := json.Marshal(s)
+	raw, err := Encode(s)
 	if err != nil {
-		return err
+		return fmt.Errorf("the state of a loop that waits: %w", err)
 	}
 	return &Suspended{waits, raw}
 }
 
-// call goes on with the call at an index of the answer, if it waited; else it begins.
-func (s *state) call(ctx context.Context, t Tool, i int, call memory.ToolCall) (string, error) {
-	from, waited := s.Waiting[strconv.Itoa(i)]
-	if !waited {
+// Encode makes a State that people can read: <, > and & stay as they are.
+func Encode(state any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(state)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// settle puts the results of the last answer's calls behind it.
+func (s *state) settle() {
+	s.Messages = append(s.Messages, s.Answer)
+	for i, c := range s.Answer.ToolCalls {
+		s.Messages = append(s.Messages, memory.Message{Role: memory.RoleTool, ToolCallID: c.ID, Name: c.Function.Name,
+			Content: s.Calls[i].Content})
+	}
+	// Ids that a vendor uses again would tear the chain of the next request.
+	s.Messages, _ = memory.Repair(s.Messages)
+	s.Answer, s.Calls = memory.Message{}, nil
+}
+
+// call begins the call at an index of the answer, or goes on with it if it waited.
+func (s *state) call(ctx context.Context, t Tool, i int) (string, error) {
+	call, at := s.Answer.ToolCalls[i], s.Calls[i]
+	if !at.Waits {
 		return t.Call(ctx, call)
 	}
 	again, ok := t.(Resumer)
 	if !ok {
 		return "", errors.New("this tool cannot go on with a call that waited")
 	}
-	return again.Resume(ctx, call, from, s.answers)
+	return again.Resume(ctx, call, at.State, s.answers)
+}
+
+// waits is the outcome of a call that waits for somebody. What its waits do not say of the call
+// is filled in.
+func (l Loop) waits(c memory.ToolCall, s *Suspended) outcome {
+	switch {
+	case l.NoWaits:
+		return failed(errors.New("this needs an answer from outside, and nobody keeps this run until one comes: " +
+			"go on without it"))
+	case len(s.Waits) == 0:
+		return failed(errors.New("the tool waits for nothing"))
+	}
+	filled := make([]event.Wait, len(s.Waits))
+	for i, w := range s.Waits {
+		w.ToolCallID = cmp.Or(w.ToolCallID, c.ID)
+		w.Tool = cmp.Or(w.Tool, c.Function.Name)
+		if w.Arguments == nil && json.Valid([]byte(c.Function.Arguments)) {
+			w.Arguments = json.RawMessage(c.Function.Arguments)
+		}
+		filled[i] = w
+	}
+	return outcome{callState: callState{Waits: true, State: s.State}, waits: &Suspended{filled, s.State}}
 }
