@@ -78,6 +78,7 @@ var homes = map[string][]string{
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
 	"github.com/go-analyze/charts":      {"scripts/bench"},
 	"github.com/spf13/cobra":            {"cmd/mneme", "scripts"},
+	"github.com/google/jsonschema-go":   {"subagent"},
 }
 
 // A package imports only downward. The sources are read, since a test that asked

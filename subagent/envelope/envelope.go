@@ -1,6 +1,6 @@
 // Package envelope holds what models are shown beside their instructions and is none of
-// them: passages of documents, which come from strangers, and what was said in a chat
-// before. It is put between tags that no text can forge, since their nonce is random, and
+// them: passages of documents, which come from strangers, what was said in a chat before, and
+// what tools outside of this service return. It is put between tags that no text can forge, since their nonce is random, and
 // what could be taken for such a tag, for a speaker or for a citation is changed so that it
 // cannot. That makes an attack harder, not impossible: a model may still do what a text
 // says in plain words. What holds is that it has no tool there with which it could do harm.
@@ -25,6 +25,7 @@ import (
 const (
 	Passages = "passage"
 	Recalled = "recalled"
+	Outside  = "outside" // what a tool returned
 )
 
 // Nonce is new for each envelope, or for all of one run: 130 random bits.
@@ -133,7 +134,7 @@ var speakers = []string{
 
 // The patterns see a folded text.
 var (
-	tag = regexp.MustCompile(`<[\s/!?|\\"'*_~.-]*(?:[a-z0-9]+[:._-])*(?:` + spaced([]string{Passages, Recalled}) +
+	tag = regexp.MustCompile(`<[\s/!?|\\"'*_~.-]*(?:[a-z0-9]+[:._-])*(?:` + spaced([]string{Passages, Recalled, Outside}) +
 		`|(?:` + spaced(tagNames) + `)s?(?:[^\p{L}\d]|$))|<\s*\||<\s*<`)
 	// speaker is a name with a colon, where a line or a sentence begins.
 	speaker = regexp.MustCompile(`(?:^|\n|[.!?…)\]>"'»;|]\s)[ \t>*#_~|"'(\[{/=-]*(?:` + folded(speakers) +

@@ -1,0 +1,98 @@
+package external
+
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"mneme/memory"
+	"mneme/subagent/loop"
+)
+
+// Holder is an agent in a run.
+type Holder struct {
+	Run
+	Agent       memory.Agent // empty for the master
+	Sources     []Source
+	Reserved    []string     // names of the agent's other tools
+	Max         int          // tools that it is shown; 0 for no bound
+	Definitions *Definitions // of all runs
+	Log         zerolog.Logger
+}
+
+// Tools are the agent's, each a loop.Resumer. They are those of this run: make them once.
+func (h Holder) Tools() []loop.Tool {
+	if h.Definitions == nil {
+		h.Definitions = &Definitions{}
+	}
+	var all []Tool
+	for _, s := range h.Sources {
+		all = append(all, s.Tools()...)
+	}
+	all = Named(all, h.Reserved...)
+	if h.Max > 0 && len(all) > h.Max {
+		h.tooMany(all[h.Max:])
+		all = all[:h.Max]
+	}
+	var tools []loop.Tool
+	for _, t := range all {
+		if t.Caller != nil {
+			tools = append(tools, &tool{Tool: t, holder: &h, prepared: h.Definitions.of(t.Definition, h.Log)})
+		}
+	}
+	return tools
+}
+
+// tooMany says which tools an agent is not shown.
+func (h Holder) tooMany(left []Tool) {
+	names := make([]string, len(left))
+	for i, t := range left {
+		names[i] = t.ID()
+	}
+	list := strings.Join(names, ", ")
+	if h.Definitions.once(string(h.Agent) + "\x00" + list) {
+		h.Log.Error().Str("subagent", string(h.Agent)).Int("max_tools", h.Max).Str("left_out", list).
+			Msg("an agent has more tools than max_tools; name fewer in allow, or raise max_tools")
+	}
+}
+
+// maxName is how long vendors allow the name of a tool to be.
+const maxName = 64
+
+var notInNames = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
+
+// Named gives each tool the name that models call it by: its own, in the letters that vendors
+// allow. Where another tool has it the server's name goes in front, for all that are alike.
+func Named(tools []Tool, reserved ...string) []Tool {
+	taken := map[string]int{}
+	for _, name := range reserved {
+		taken[name]++
+	}
+	plain := make([]string, len(tools))
+	for i, t := range tools {
+		plain[i] = notInNames.ReplaceAllString(t.Name, "_")
+		taken[plain[i]]++
+	}
+	used := map[string]bool{}
+	for _, name := range reserved {
+		used[name] = true
+	}
+	named := make([]Tool, len(tools))
+	for i, t := range tools {
+		name := cmp.Or(plain[i], "tool")
+		if taken[plain[i]] > 1 {
+			name = notInNames.ReplaceAllString(t.Server, "_") + "_" + name
+		}
+		t.As = name[:min(len(name), maxName)]
+		for n := 2; used[t.As]; n++ {
+			end := "_" + strconv.Itoa(n)
+			t.As = name[:min(len(name), maxName-len(end))] + end
+		}
+		used[t.As] = true
+		named[i] = t
+	}
+	return named
+}
