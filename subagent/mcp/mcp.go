@@ -1,19 +1,26 @@
 // Package mcp reaches servers of the Model Context Protocol, by the official SDK: over
-// streamable HTTP, or as a process of their own on standard input and output. What a server
-// offers is pinned by its hash in the store; a server that is away, slow or hostile harms no
-// run.
+// streamable HTTP, or as a process of their own on standard input and output, in the era of
+// sessions (up to 2025-11-25) and in the one after it (2026-07-28). What a server offers is
+// pinned by its hash in the store; a server that is away, slow or hostile harms no run: its
+// calls end with a sentence.
+//
+// Of what a server may ask of its client only a form that a person fills in is taken, and
+// only as the result of a call (input_required): the run waits for it. Sampling, roots and
+// questions in the midst of a call are not offered.
 package mcp
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"mneme/subagent/external"
-
-	_ "github.com/google/jsonschema-go/jsonschema"
-	_ "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // ServerConfig says where a server is: URL or Command.
@@ -22,8 +29,9 @@ type ServerConfig struct {
 	Headers map[string]string // sent with each request to URL
 	Command []string          // a program and its arguments
 	Env     []string          // NAME=value, beside PATH and HOME
-	Dir     string            // where the program works, and its HOME
-	Timeout time.Duration     // of a call
+	Path    string            // PATH of the program; empty for that of this process
+	Dir     string            // where the program works, and its HOME; made if it is not there
+	Timeout time.Duration     // of a call; 0 for a minute
 	Pin     bool              // its tools are pinned
 }
 
@@ -31,38 +39,117 @@ type ServerConfig struct {
 type Pins interface {
 	// Pinned gives the definitions of a server's tools, by name; none if it was never reached.
 	Pinned(ctx context.Context, server string) (map[string]external.Definition, error)
-	// Pin keeps definitions that nobody has kept before, and gives all that are kept then.
+	// Pin keeps definitions of a server of which none are kept, and gives all that are kept then.
 	Pin(ctx context.Context, server string, tools ...external.Definition) (map[string]external.Definition, error)
 	// Accept keeps definitions in the place of all that are kept.
 	Accept(ctx context.Context, server string, tools ...external.Definition) error
 }
 
 // Client reaches the servers of a configuration. Close it.
-type Client struct{}
+type Client struct {
+	servers map[string]*server
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
 
 // Open begins to reach servers; it waits for none.
-func Open(servers map[string]ServerConfig, pins Pins, log zerolog.Logger) *Client { return &Client{} }
+func Open(servers map[string]ServerConfig, pins Pins, log zerolog.Logger) *Client {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Client{servers: make(map[string]*server, len(servers)), cancel: cancel}
+	for name, config := range servers {
+		config.Timeout = cmp.Or(config.Timeout, time.Minute)
+		s := newServer(name, config, pins, log.With().Str("mcp_server", name).Logger())
+		c.servers[name] = s
+		c.running.Go(func() { s.run(ctx) })
+	}
+	return c
+}
 
-// Tools are those that a server has now, as they are pinned: also of one that is away.
-func (c *Client) Tools(server string) []external.Definition { return nil }
+// pinsWait bounds how long Tools waits for the store of the pins, at the first time.
+const pinsWait = 2 * time.Second
 
-// Caller reaches a tool of a server.
-func (c *Client) Caller(server, tool string) external.Caller { return nil }
+// Tools are those that a server has now, as they are pinned: also of one that is away. They are
+// in the order of their names.
+func (c *Client) Tools(server string) []external.Definition {
+	s := c.servers[server]
+	if s == nil {
+		return nil
+	}
+	select {
+	case <-s.known:
+	default:
+		select {
+		case <-s.known:
+		case <-time.After(pinsWait):
+		}
+	}
+	return s.tools()
+}
+
+// Ready waits until the first attempt to reach each of these servers has ended, well or not, and
+// no longer than ctx. Before that a server that was never reached has no tools. No names mean all
+// servers.
+func (c *Client) Ready(ctx context.Context, servers ...string) {
+	if len(servers) == 0 {
+		servers = slices.Collect(maps.Keys(c.servers))
+	}
+	for _, name := range servers {
+		s := c.servers[name]
+		if s == nil {
+			continue
+		}
+		select {
+		case <-s.tried:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Caller reaches a tool of a server. An end of a call is told in sentences that name the server,
+// and nothing of where it is.
+func (c *Client) Caller(server, tool string) external.Caller {
+	return &caller{c.servers[server], server, tool}
+}
 
 // Status is how a server is.
 type Status struct {
 	Server  string   `json:"server"`
-	State   string   `json:"state"`             // ready, starting or away
+	State   string   `json:"state"`             // one of the states below
 	Reason  string   `json:"reason,omitempty"`  // why it is not ready
 	Tools   int      `json:"tools"`             // that may be used
 	Changed []string `json:"changed,omitempty"` // names of tools that are not what was pinned, and not used
+	Refused []string `json:"refused,omitempty"` // names of tools that nobody could use, as a server gave them
 }
 
-// Status is that of each server, by name.
-func (c *Client) Status() []Status { return nil }
+// States of a server.
+const (
+	StateReady    = "ready"
+	StateStarting = "starting" // an attempt to reach it is under way, the first one or after a session broke
+	StateAway     = "away"     // it is tried again
+)
 
-// Accept pins what a server offers now.
-func (c *Client) Accept(ctx context.Context, server string) error { return nil }
+// Status is that of each server, by name.
+func (c *Client) Status() []Status {
+	all := make([]Status, 0, len(c.servers))
+	for _, name := range slices.Sorted(maps.Keys(c.servers)) {
+		all = append(all, c.servers[name].status())
+	}
+	return all
+}
+
+// Accept pins what a server offers now. The error is a sentence.
+func (c *Client) Accept(ctx context.Context, server string) error {
+	s := c.servers[server]
+	if s == nil {
+		return fmt.Errorf("no server of tools is called %q", server)
+	}
+	return s.accept(ctx)
+}
 
 // Close ends all sessions and processes.
-func (c *Client) Close() error { return nil }
+func (c *Client) Close() error {
+	c.cancel()
+	c.running.Wait()
+	return nil
+}
