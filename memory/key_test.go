@@ -139,6 +139,8 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"{chat_history:" + id + "}:turn":               {Kind: memory.KindLease, Key: own},
 		"{chat_history:" + id + "}:first":              {Kind: memory.KindFirst, Key: own},
 		"{chat_history:" + id + "}:rewound:12":         {Kind: memory.KindRewound, Key: own, Run: "12"},
+		"{chat_history:" + id + "}:waiting":            {Kind: memory.KindWaiting, Key: own},
+		"{chat_history:" + id + "}:calls:" + run:       {Kind: memory.KindCalls, Key: own, Run: run},
 		"{chat_history:" + id + "}:damaged:1":          {Kind: memory.KindHistory, Key: own, Aside: "1"},
 		"{subagent:" + name + ":" + id + "}:damaged:1": {Kind: memory.KindHistory, Key: subagent, Aside: "1"},
 		"events:" + id + ":" + run:                     {Kind: memory.KindEvents, Key: own, Run: run},
@@ -146,6 +148,7 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"run:" + id + ":" + run:                        {Kind: memory.KindRecord, Key: own, Run: run},
 		"turns:open":                                   {Kind: memory.KindOpenRuns},
 		"{turns:open}:damaged:1":                       {Kind: memory.KindOpenRuns, Aside: "1"},
+		"mneme:waiting":                                {Kind: memory.KindWaits},
 		"mneme:erasures":                               {Kind: memory.KindErasures},
 		"mneme:epoch":                                  {Kind: memory.KindEpoch},
 		"mneme:processes":                              {Kind: memory.KindProcesses},
@@ -175,7 +178,7 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "events", "events:",
 		"events:1", "run:a b:R", "{chat_history:1}", "{chat_history:1}:", "{chat_history:1}:other",
 		"{chat_history:1}:damaged:", "{other}:damaged:1", "{chat_history:1}:meta:1", "{chat_history:1}:meta:", "{chat_history:1}:rewound",
-		"{chat_history:1}:rewound:", "proxy:turns:born"} {
+		"{chat_history:1}:rewound:", "{chat_history:1}:waiting:1", "{chat_history:1}:calls", "proxy:turns:born"} {
 		key, ok := memory.ParseRedisKey(foreign)
 		require.False(t, ok, foreign)
 		require.Zero(t, key)
@@ -184,7 +187,7 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 
 // The keys are made in one place. The sources are read, so that the test sees them change.
 func TestNobodyElseMakesKeys(t *testing.T) {
-	made := regexp.MustCompile(`"\{?(chat_history|subagent|events|run|turns|mneme):|"\}:(meta|turn|first|rewound|damaged)`)
+	made := regexp.MustCompile(`"\{?(chat_history|subagent|events|run|turns|mneme):|"\}:(meta|turn|first|rewound|waiting|calls|damaged)`)
 	for _, root := range []string{".", "../webmemory", "../apiserver", "../master", "../cmd"} {
 		require.NoError(t, filepath.WalkDir(root, func(name string, file fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||

@@ -14,6 +14,8 @@ const (
 	KindLease   Kind = "turn"    // beside a chat's history: the token of who may write
 	KindFirst   Kind = "first"   // beside a chat's history: the token of who takes the lease next
 	KindRewound Kind = "rewound" // beside a chat's history: what one rewind took back, under the rewind's id
+	KindWaiting Kind = "waiting" // beside a chat's history: what a run that waits goes on from
+	KindCalls   Kind = "calls"   // beside a chat's history: calls of tools outside, under the run's first attempt
 	KindEvents  Kind = "events"  // a run's log
 	KindRecord  Kind = "run"     // a run's record
 )
@@ -21,6 +23,7 @@ const (
 // Kinds of which there is one key, whose name they are.
 const (
 	KindOpenRuns  Kind = "turns:open"      // chats with an open run, by the end of their lease
+	KindWaits     Kind = "mneme:waiting"   // chats of which a run waits for somebody, by the first expiry
 	KindErasures  Kind = "mneme:erasures"  // what was erased, by the turn
 	KindEpoch     Kind = "mneme:epoch"     // random text; another one means that data was lost
 	KindProcesses Kind = "mneme:processes" // processes that live
@@ -35,7 +38,7 @@ var types = map[Kind]string{
 	KindHistory: "string", KindArchive: "hash", KindNotes: "string", KindMeta: "hash",
 	KindLease: "string", KindFirst: "string", KindEvents: "stream", KindRecord: "hash",
 	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
-	KindRewound:   "hash",
+	KindRewound: "hash", KindWaiting: "hash", KindCalls: "hash", KindWaits: "zset",
 	KindProcesses: "hash",
 	KindTools:     "hash",
 }
@@ -44,8 +47,9 @@ var types = map[Kind]string{
 // there, and ParseRedisKey takes it apart; nothing else does either.
 type RedisKey struct {
 	Kind Kind
-	Key  Key    // the history that it is or lies beside, the chat's own for a run; none if all chats share it
-	Run  string // of a log or a record; of what a rewind took back, the rewind; of pins, the server
+	Key  Key // the history that it is or lies beside, the chat's own for a run; none if all chats share it
+	// Run is that of a log, a record or calls; of what a rewind took back, the rewind; of pins, the server.
+	Run string
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
 	Aside string
@@ -74,7 +78,7 @@ func (k RedisKey) String() string {
 		return "chat_history:" + k.Key.chat.String()
 	case k.Kind == KindHistory:
 		return "subagent:" + string(k.Key.agent) + ":" + k.Key.chat.String()
-	case k.Kind == KindRewound:
+	case k.named():
 		return "{" + k.Key.String() + "}:" + string(k.Kind) + ":" + k.Run
 	case k.besideHistory():
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
@@ -88,11 +92,14 @@ func (k RedisKey) String() string {
 
 func (k RedisKey) besideHistory() bool {
 	switch k.Kind {
-	case KindArchive, KindNotes, KindMeta, KindLease, KindFirst, KindRewound:
+	case KindArchive, KindNotes, KindMeta, KindLease, KindFirst, KindRewound, KindWaiting, KindCalls:
 		return true
 	}
 	return false
 }
+
+// named says whether there may be several keys of the kind beside one history, by their Run.
+func (k RedisKey) named() bool { return k.Kind == KindRewound || k.Kind == KindCalls }
 
 // Type is the type that Redis should say the key has, "" for what was set aside, which
 // may be of any.
@@ -125,7 +132,7 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		case key.Kind == KindHistory:
 			kind, id, named := strings.Cut(rest, ":")
 			key.Kind, key.Run = Kind(kind), id
-			return key, ok && key.besideHistory() && named == (key.Kind == KindRewound) && named == (id != "")
+			return key, ok && key.besideHistory() && named == key.named() && named == (id != "")
 		}
 		return RedisKey{}, false
 	}

@@ -134,11 +134,15 @@ func (s *Server) answerWhole(c *gin.Context, a *admitted) error {
 		c.Data(a.kept.Status, "application/json; charset=utf-8", a.kept.body())
 		return nil
 	}
-	out, err := a.run.collect(c.Request.Context())
-	if err != nil {
+	out, waiting, err := a.run.collect(c.Request.Context())
+	switch {
+	case err != nil:
 		return begun(err)
+	case waiting != nil:
+		api.WriteJSON(c.Writer, http.StatusAccepted, waiting)
+	default:
+		api.WriteJSON(c.Writer, http.StatusOK, out)
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
 }
 
@@ -447,7 +451,7 @@ func (r *run) mayPass() bool {
 	if r.log.Outcome() != event.Failed {
 		return false
 	}
-	_, err := r.collect(context.Background()) // it is over: nothing is waited for
+	_, _, err := r.collect(context.Background()) // it is over: nothing is waited for
 	var p *api.Problem
 	return errors.As(err, &p) && p.Retryable
 }
@@ -455,7 +459,7 @@ func (r *run) mayPass() bool {
 // final is the answer to a post that waits for the run's end: a webapi.Result, or an
 // *api.Problem.
 func (r *run) final(ctx context.Context) (status int, body any) {
-	out, err := r.collect(ctx)
+	out, _, err := r.collect(ctx)
 	if err != nil {
 		p := problemOf(err)
 		return p.Status, p

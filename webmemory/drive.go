@@ -14,6 +14,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/redisstore"
 )
 
 // This file is about driving a run: its events come from the apiserver, are stored, and
@@ -33,6 +34,10 @@ type driver struct {
 	log    zerolog.Logger
 	runs   *api.Client // of the process that has the run
 	events string      // URL of the run's events
+
+	// waiting is what the run goes on from, kept since its last event says that it waits; nil for
+	// a run that goes on.
+	waiting *redisstore.Waiting
 
 	left  bool   // by another process, which this one has replaced
 	owner string // of a left run: the process that had it; empty if that is not known
@@ -63,13 +68,21 @@ func (s *Server) work(d *driver) {
 //
 //go:noinline
 func (s *Server) leave(d *driver, finished bool) {
-	giveBack := d.writer.leave
-	if finished {
+	giveBack, waits := d.writer.leave, finished && d.rests()
+	switch {
+	case waits:
+		giveBack = d.rest
+	case finished:
 		giveBack = d.writer.end
 	}
 	_ = d.writer.release(giveBack, &d.log)
 	d.run.end()
-	s.retire(d.run)
+	if waits {
+		s.forgetRun(d.run) // from here on it is that of any process
+		s.suspended(d)
+	} else {
+		s.retire(d.run)
+	}
 	if !finished {
 		return // the apiserver keeps the run for whoever finishes it
 	}
@@ -78,6 +91,9 @@ func (s *Server) leave(d *driver, finished bool) {
 	if err := d.runs.Done(done, d.run.id); err != nil {
 		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
 	}
+	if waits {
+		return
+	}
 	packing, stop := context.WithTimeout(s.life, storeTimeout)
 	defer stop()
 	if err := s.store.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
@@ -85,8 +101,8 @@ func (s *Server) leave(d *driver, finished bool) {
 	}
 }
 
-// drive follows a run to its end. It belongs to the server: no client's leaving
-// ends it. True: the run is over and stored as such.
+// drive follows a run to its end, or to where it waits. It belongs to the server: no client's
+// leaving ends it. True: the run is over and stored as such, or is to be suspended.
 func (d *driver) drive(ctx context.Context) bool {
 	d.writer.driven.Store(d)
 	err := d.follow(ctx)
@@ -103,7 +119,15 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	d.tell()
 	// Without the lease nothing is made up: another process may close the run too.
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
-		err = d.giveUp(ctx, gone)
+		rests, failed := d.restAgain(ctx)
+		switch {
+		case failed != nil:
+			err = failed
+		case rests:
+			err = nil
+		default:
+			err = d.giveUp(ctx, gone)
+		}
 	}
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		return d.withdraw(err)
@@ -111,6 +135,9 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	if err != nil {
 		d.abandon(err)
 		return false
+	}
+	if d.rests() {
+		return d.secured()
 	}
 	unfinished := d.conclude()
 	if unfinished != nil {
@@ -120,6 +147,20 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}
 	return unfinished == nil
+}
+
+// secured says whether Redis has all of a run that is about to be suspended. If not, it is left
+// open, and whoever takes it over suspends it.
+//
+//go:noinline
+func (d *driver) secured() bool {
+	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
+	defer cancel()
+	if err := d.secure(ctx); err != nil {
+		d.log.Warn().Err(err).Msg("a run that waits is suspended later: Redis does not have all of it")
+		return false
+	}
+	return true
 }
 
 // goneError says that a run's events will not come any more.
@@ -139,7 +180,7 @@ func (d *driver) follow(ctx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(d.writer.ctx, stop)()
 	var failing time.Time // since when no connection could be made; zero while they can
-	for !d.run.log.Done() {
+	for !d.run.log.Done() && !d.rests() {
 		before := d.run.log.Last()
 		if err := d.again(ctx, d.read(reading), before, &failing); err != nil {
 			return err
@@ -183,7 +224,9 @@ func (d *driver) takeAlone(events []event.Event) error {
 	defer d.busy.Unlock()
 	err := d.regainIfLost(d.writer.ctx)
 	if err == nil && len(events) > 0 {
-		err = d.take(events)
+		if events, err = d.hold(events); err == nil {
+			err = d.take(events)
+		}
 	}
 	if err != nil {
 		return failedError{err}
@@ -215,7 +258,7 @@ func (d *driver) again(ctx context.Context, broken error, before int64, failing 
 	switch {
 	case errors.As(broken, &failed):
 		return failed.error
-	case d.run.log.Done():
+	case d.run.log.Done(), d.rests():
 		return nil
 	case d.writer.ctx.Err() != nil:
 		return context.Cause(d.writer.ctx)
@@ -223,6 +266,8 @@ func (d *driver) again(ctx context.Context, broken error, before int64, failing 
 		return context.Cause(ctx)
 	case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
 		return &goneError{errors.Join(errors.New("no more events"), broken)}
+	case broken == nil && d.run.log.AtWait():
+		return &goneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
 	case d.run.log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
 		*failing = time.Time{}
 	case failing.IsZero():
@@ -290,6 +335,8 @@ func (d *driver) note(e event.Event) {
 		say("answer saved: %s", p.Content)
 	case *event.Error:
 		say("error %s: %s", p.Code, p.Message)
+	case *event.RunWaiting:
+		say("run %s waits for %d answers", d.run.id, len(p.Waits))
 	case *event.RunFinished:
 		say("run %s finished: %s", d.run.id, p.Outcome)
 		d.finished(e.Seq, p)
@@ -411,6 +458,19 @@ func (d *driver) withdraw(cause error) bool {
 func (d *driver) conclude() error {
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
+	if err := d.secure(ctx); err != nil {
+		return err
+	}
+	status, body := d.run.final(ctx)
+	if err := d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+		return err
+	}
+	d.writer.over = d.run
+	return nil
+}
+
+// secure makes sure that Redis has all of the run.
+func (d *driver) secure(ctx context.Context) error {
 	logged := d.writer.renewLast(ctx, d.run.id) // Redis may have lost the run since; what fails here fails again below
 	if err := d.regainIfLost(ctx); err != nil {
 		return err
@@ -419,15 +479,8 @@ func (d *driver) conclude() error {
 		return err
 	}
 	if logged < d.writer.entries {
-		if err := d.fillLog(ctx); err != nil {
-			return err
-		}
+		return d.fillLog(ctx)
 	}
-	status, body := d.run.final(ctx)
-	if err := d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
-		return err
-	}
-	d.writer.over = d.run
 	return nil
 }
 

@@ -119,7 +119,7 @@ func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
 		return out, err
 	}
 	s.dismiss(chat)
-	w, err := s.turnFor(ctx, ctx, chat, token, erasing)
+	w, err := s.turnFor(ctx, ctx, chat, token, erasing, takenAway)
 	if err != nil {
 		yield()
 		return out, err

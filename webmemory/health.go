@@ -17,6 +17,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // checkEvery is how often the store is asked whether it answers.
@@ -209,6 +210,7 @@ type metrics struct {
 	logged     prometheus.Counter
 
 	takeovers prometheus.Counter
+	resumed   prometheus.Counter
 	resets    prometheus.Counter
 	changes   prometheus.Counter
 	retold    prometheus.Counter
@@ -225,7 +227,8 @@ func newMetrics(s *Server) *metrics {
 	}
 	m := &metrics{
 		runs: made.NewCounterVec(prometheus.CounterOpts{
-			Name: "mneme_runs_total", Help: "Runs by how they ended; left: for another process to finish.",
+			Name: "mneme_runs_total",
+			Help: "Runs by how they ended; waiting: suspended until somebody answers; left: for another process to finish.",
 		}, []string{"outcome"}),
 		runSeconds: made.NewHistogramVec(timed("mneme_run_duration_seconds",
 			"Time from a post to its run's end, the wait for the chat's turn included."), []string{"outcome"}),
@@ -238,6 +241,7 @@ func newMetrics(s *Server) *metrics {
 		firstText: made.NewHistogram(timed("mneme_run_first_text_seconds",
 			"Time from a post to the first of the answer's text.")),
 		logged:    count("mneme_event_log_bytes_total", "Bytes of events put into the logs of runs."),
+		resumed:   count("mneme_resumed_runs_total", "Runs that waited for somebody and went on."),
 		takeovers: count("mneme_takeovers_total", "Runs that another process left and this one finished."),
 		resets:    count("mneme_redis_resets_total", "Times that Redis was found to have lost its data."),
 		changes: count("mneme_redis_changes_total",
@@ -247,7 +251,7 @@ func newMetrics(s *Server) *metrics {
 		regained: count("mneme_regained_turns_total",
 			"Turns that Redis lost in the middle of a run, and that were taken again."),
 	}
-	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, "left"} {
+	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, webapi.OutcomeWaiting, "left"} {
 		m.runs.WithLabelValues(outcome)
 	}
 	gauge("mneme_redis_away_seconds", "For how long Redis has not answered; 0 while it does.", func() float64 {

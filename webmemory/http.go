@@ -42,6 +42,7 @@ func (s *Server) routes() http.Handler {
 	chat.DELETE("/subagents/:name/messages/:id", r.Answered(s.redactMessage))
 	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
 	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
+	chat.POST("/runs/:run/resume", r.Answered(s.answering(s.resumePosted)))
 	chat.GET("/recall", r.Answered(s.getRecall))
 	chat.GET("/export", r.Answered(s.exportChat))
 	chat.POST("/import", r.Answered(s.importChat))

@@ -104,6 +104,10 @@ func (s *Server) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 			s.redactedSince(chat, l.Open.Turn) || s.rewoundSince(chat, l.Open.Run, l.Open.Turn)) {
 			l.Open = nil // it was over, taken back, or erased with its chat, and Redis came back with it
 		}
+		if l.Waits != nil && (l.Waits.Turn < s.follower.file.Of(memory.ChatKey(chat)) ||
+			s.redactedSince(chat, l.Waits.Turn) || s.rewoundSince(chat, l.Waits.Run, l.Waits.Turn)) {
+			l.Waits = nil // likewise
+		}
 		return l, nil
 	}
 }
@@ -216,11 +220,17 @@ func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error
 
 // end gives the lease back, its run over; once Redis is back, if it is away.
 func (l *lease) end() error {
-	if l.over == nil {
-		return l.giveBack(l.keeper.store.Release)
+	store := l.keeper.store
+	switch waits := l.Waits; {
+	case waits != nil && (l.over == nil || l.over.id != waits.Run): // and goes on to do so
+		return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
+			return store.ReleaseWaiting(ctx, chat, token, *waits)
+		})
+	case l.over == nil:
+		return l.giveBack(store.Release)
 	}
 	return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return l.keeper.store.Close(ctx, chat, token, l.over.id, l.over.keyed)
+		return store.Close(ctx, chat, token, l.over.id, l.over.keyed)
 	})
 }
 

@@ -58,6 +58,9 @@ func (s *Server) getChat(c *gin.Context) error {
 	if open != nil {
 		out.Run = open.Run
 	}
+	if out.Waiting, err = s.waitingOf(c.Request.Context(), chat); err != nil {
+		return err
+	}
 	for _, h := range stored {
 		if h.Messages == 0 {
 			// A value that another program wrote has no count yet.
@@ -186,6 +189,10 @@ func (s *Server) caughtUp(r *run, req *http.Request) error {
 	ctx, cancel := context.WithTimeout(req.Context(), s.cfg.ResumeWait)
 	defer cancel()
 	err = r.log.Reach(ctx, want)
+	if err == nil && r.log.AtWait() && r.log.Last() == after { // does it wait, or go on?
+		_ = r.log.Reach(ctx, after+1)
+		return nil
+	}
 	switch {
 	case err == nil, errors.Is(err, api.ErrGone) && r.log.Done() && r.log.Last() == after:
 		return nil
@@ -223,12 +230,15 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 		last := time.NewTimer(s.lastMoment())
 		defer last.Stop()
 		var missing, looked time.Time // since when the log lacks what was read or comes next; when that was asked
-		for !r.log.Done() {
+		for !r.log.Done() && !r.log.Waiting() {
 			before := r.log.Last()
 			logged, err := s.store.Events(ctx, chat, id, before, batch)
 			for _, l := range logged {
 				var e event.Event
 				if e, err = event.Decode(l.Line); err == nil {
+					if e.Waits() { // whether the run still does is looked for when nothing follows
+						r.log.GoOn()
+					}
 					err = r.log.Append(e)
 				}
 				if err != nil {
@@ -237,6 +247,12 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 			}
 			grown := r.log.Last() > before
 			sound := grown
+			if err == nil && !grown && r.log.AtWait() {
+				if rest, failed := s.store.Waits(ctx, chat); failed == nil && rest != nil && rest.Run == id {
+					r.log.Rest()
+					return
+				}
+			}
 			if err == nil && !grown && !finished && time.Since(looked) >= lookEvery {
 				looked = time.Now()
 				err = s.stillLogged(ctx, r)
@@ -318,6 +334,12 @@ func (s *Server) stopRun(c *gin.Context) error {
 		err = s.stop(c.Request.Context(), r)
 	case err == nil && open != nil && open.Run == id:
 		err = s.stopOpen(c.Request.Context(), open)
+	case err == nil && s.waitsFor(c.Request.Context(), chat, id):
+		if err := s.denyNow(c.Request.Context(), chat, id, stoppedRun); err != nil {
+			return err
+		}
+		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
+		return nil
 	case err == nil:
 		record, failed := s.store.Record(c.Request.Context(), chat, id)
 		if failed != nil {

@@ -171,14 +171,15 @@ func (r *run) logged() (all []redisstore.Logged) {
 	return all
 }
 
-// collect waits for the run's end and gives what its events add up to. A failed run is an
-// *api.Problem.
-func (r *run) collect(ctx context.Context) (webapi.Result, error) {
+// collect waits for the run's end and gives what its events add up to; for a run that waits, what
+// it waits for. A failed run is an *api.Problem.
+func (r *run) collect(ctx context.Context) (webapi.Result, *webapi.Waiting, error) {
 	out := webapi.Result{RunID: r.id, Citations: []event.Citation{}}
 	var failure *event.Error
-	for e, err := range r.log.Follow(ctx, 0, "assistant", "subagent_completion", "error", "run_finished") {
+	var waits []event.Wait
+	for e, err := range r.log.Follow(ctx, 0, "assistant", "subagent_completion", "error", "run_waiting", "run_finished") {
 		if err != nil {
-			return out, err
+			return out, nil, err
 		}
 		switch p := e.Payload.(type) {
 		case *event.Assistant:
@@ -192,20 +193,25 @@ func (r *run) collect(ctx context.Context) (webapi.Result, error) {
 			if e.Subagent == "" {
 				failure = p
 			}
+		case *event.RunWaiting:
+			waits = p.Waits
 		case *event.RunFinished:
 			out.Usage, out.Outcome = p.Usage, p.Outcome
 		}
+	}
+	if out.Outcome == "" && waits != nil {
+		return out, &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: r.id, Waits: waits}, nil
 	}
 	if out.Outcome == event.Failed {
 		if failure == nil {
 			failure = &event.Error{Code: webapi.CodeRunFailed, Message: "The run failed."}
 		}
-		return out, &api.Problem{
+		return out, nil, &api.Problem{
 			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable,
 			RunID: r.id,
 		}
 	}
-	return out, nil
+	return out, nil, nil
 }
 
 // finished are the runs that are over and still held here, by when they ended: a cache,

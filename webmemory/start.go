@@ -96,9 +96,8 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 // lease's open run then.
 func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
 	// Where its events will be as far as is known here: who answers may name another process.
-	note := redisstore.OpenRun{
-		Run: r.id, Turn: w.Number, Events: s.runs.EventsURL(r.id), Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent(),
-	}
+	note := r.openRun(w.Number)
+	note.Events, note.By = s.runs.EventsURL(r.id), s.spool.Name()
 	loss, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
 	w.opened(note)
 	if err != nil {

@@ -98,11 +98,14 @@ func (s *Server) lookAt(chat memory.Chat) {
 		}
 		return
 	}
-	if w.Open != nil {
+	switch {
+	case w.Open != nil:
 		s.resume(w)
-		return
+	case w.Waits != nil && expired(w.Waits):
+		s.deny(w, nobodyInTime)
+	default:
+		_ = w.release(w.end, &s.log)
 	}
-	_ = w.release(w.end, &s.log)
 }
 
 // resume takes over the run that was found open under a lease, and brings it to its end.
@@ -110,6 +113,7 @@ func (s *Server) lookAt(chat memory.Chat) {
 func (s *Server) resume(w *writer) *run {
 	_, known := s.knownEvents(w.chat, w.Open.Run)
 	r := newRun(w.Open.Run, w.chat, w.Open.Body)
+	r.identify(*w.Open)
 	r.keyed = true // as far as is known
 	r.trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
 	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
@@ -166,6 +170,9 @@ func (d *driver) replay(ctx context.Context) error {
 			}
 			if err := d.fold.Apply(e); err != nil {
 				return err
+			}
+			if e.Waits() {
+				d.run.log.GoOn()
 			}
 			if err := d.run.log.Append(e); err != nil {
 				return err

@@ -60,18 +60,28 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 		}
 		defer yield()
 	}
-	return s.turnFor(ctx, waiting, r.chat, token, at)
+	return s.turnFor(ctx, waiting, r.chat, token, at, saidElse)
 }
 
 // turnFor waits for the chat's lease. A run that another process left open is brought to
-// its end first.
-func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*writer, error) {
+// its end first, and so is one that waits for somebody, for the reason given; nil leaves it so.
+func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial) (*writer,
+	error) {
 	for {
 		w, err := s.takeTurn(ctx, waiting, chat, token, at)
-		if err != nil || w.Open == nil {
+		if err != nil || w.Open == nil && (w.Waits == nil || why == nil) {
 			return w, err
 		}
-		left := s.resume(w)
+		var left *run
+		switch {
+		case w.Open != nil:
+			left = s.resume(w)
+		case at == now && !expired(w.Waits):
+			rest := w.Waits
+			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.release(w.end, &s.log))
+		default:
+			left = s.deny(w, why)
+		}
 		if at == now {
 			return nil, errQueueSlow
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mneme/memory"
+	"mneme/memory/event"
 )
 
 // Problem is the error body of every HTTP answer, {"error":{…}}, and the error
@@ -27,6 +28,7 @@ type Problem struct {
 	Message    string        `json:"message"` // one sentence that says what to do
 	Retryable  bool          `json:"retryable"`
 	RunID      string        `json:"run_id,omitempty"` // of the run that it is about, by which the logs know it
+	Waits      []event.Wait  `json:"waits,omitempty"`  // that are open, where the run waits for somebody
 	RetryAfter time.Duration `json:"-"`                // sent as Retry-After in whole seconds; 0 for none
 }
 

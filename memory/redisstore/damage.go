@@ -175,7 +175,7 @@ func (s *Store) mend(ctx context.Context, name string) error {
 	keys, field := []string{name, key.String()}, ""
 	switch key.Kind {
 	case memory.KindHistory, memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindLease,
-		memory.KindFirst:
+		memory.KindFirst, memory.KindWaiting, memory.KindCalls:
 		if err := s.mend(ctx, metaKey(key.Key)); err != nil { // it takes the note
 			return err
 		}

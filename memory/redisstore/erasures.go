@@ -125,11 +125,16 @@ func (s *Store) EraseOldRuns(ctx context.Context, turn int64, chat memory.Chat) 
 	if err != nil {
 		return "", failure(err, "erasing old runs of chat %s", chat)
 	}
-	gone, names := []string{"conversation"}, []string{}
+	waited, err := s.forgetWaiting(ctx, chat, turn)
+	if err != nil {
+		return "", failure(err, "erasing old runs of chat %s", chat)
+	}
+	gone, names := []string{"conversation", "approved"}, []string{}
 	for f, until := range fields {
 		at, _ := strconv.ParseInt(until, 10, 64)
-		if run, ok := strings.CutPrefix(f, "r:"); ok && run != "" && at-recordLife.Milliseconds() < turn {
-			gone, names = append(gone, f), append(names, eventsKey(chat, run), recordKey(chat, run))
+		run, ok := strings.CutPrefix(f, "r:")
+		if ok && run != "" && (at-recordLife.Milliseconds() < turn || waited != nil && run == waited.Run) {
+			gone, names = append(gone, f), append(names, eventsKey(chat, run), recordKey(chat, run), callsKey(chat, run))
 		}
 	}
 	return fields["conversation"], failure(s.forget(ctx, chat, names, gone), "erasing old runs of chat %s", chat)

@@ -311,6 +311,8 @@ type Loss struct {
 	Told  string // the epoch of which a run of the chat told last
 	Epoch string // the store's mark; "" if it has none
 	Notes bool   // the chat may have notes
+	// Approved are the tools that were approved in the chat for good.
+	Approved []string
 }
 
 // TellLoss notes that a run of the chat has told of what it lost.

@@ -198,7 +198,8 @@ func (s *Store) Scan(ctx context.Context, chat memory.Chat) (histories []memory.
 		k, ok := memory.ParseRedisKey(name)
 		switch {
 		case !ok || k.Key.Chat() != chat:
-		case k.Aside != "" || k.Kind == memory.KindEvents || k.Kind == memory.KindRecord || k.Kind == memory.KindRewound:
+		case k.Aside != "", k.Kind == memory.KindEvents, k.Kind == memory.KindRecord, k.Kind == memory.KindRewound,
+			k.Kind == memory.KindWaiting, k.Kind == memory.KindCalls:
 			beside = append(beside, name)
 		case k.Kind == memory.KindHistory || k.Kind == memory.KindMeta || k.Kind == memory.KindNotes:
 			found[k.Key] = true

@@ -113,6 +113,10 @@ func equalBytes(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
 // before is not 0, only runs that were over before that turn are meant.
 func (s *Store) RedactRuns(ctx context.Context, chat memory.Chat, before int64, answer []byte,
 	further ...string) error {
+	_, err := s.forgetWaiting(ctx, chat, before)
+	if err != nil {
+		return failure(err, "redacting the runs of chat %s", chat)
+	}
 	fields, err := s.redis.HGetAll(ctx, chatMeta(chat)).Result()
 	if err != nil {
 		return failure(err, "redacting the runs of chat %s", chat)
@@ -133,7 +137,7 @@ func (s *Store) RedactRuns(ctx context.Context, chat memory.Chat, before int64, 
 	}
 	calls := make([]redisscript.Call, len(further))
 	for i, run := range further {
-		names = append(names, eventsKey(chat, run))
+		names = append(names, eventsKey(chat, run), callsKey(chat, run))
 		calls[i] = redisscript.Call{Script: answerScript, Keys: []string{recordKey(chat, run)}, Args: []any{answer}}
 	}
 	for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {

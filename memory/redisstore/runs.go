@@ -134,7 +134,7 @@ func (s *Store) Withdraw(ctx context.Context, chat memory.Chat, run string) erro
 	return failure(err, "withdrawing run %s", run)
 }
 
-// EraseRuns removes the logs and records of a chat's runs: of those in the chat's
+// EraseRuns removes the logs, records and calls of a chat's runs, and what one that waits goes on from: of those in the chat's
 // index, and of further ones that the caller knows of. It must run before the
 // chat's meta is erased, which holds the index.
 func (s *Store) EraseRuns(ctx context.Context, chat memory.Chat, further ...string) error {
@@ -151,9 +151,12 @@ func (s *Store) EraseRuns(ctx context.Context, chat memory.Chat, further ...stri
 		}
 	}
 	for _, run := range further {
-		names = append(names, eventsKey(chat, run), recordKey(chat, run))
+		names = append(names, eventsKey(chat, run), recordKey(chat, run), callsKey(chat, run))
 	}
-	return failure(s.forget(ctx, chat, names, gone), "erasing the runs of chat %s", chat)
+	if _, err = s.forgetWaiting(ctx, chat, 0); err == nil {
+		err = s.forget(ctx, chat, names, gone)
+	}
+	return failure(err, "erasing the runs of chat %s", chat)
 }
 
 // forget deletes keys, and then the fields of the chat's meta by which they are found.

@@ -47,6 +47,13 @@ var (
 	answerScript     = redisscript.New(lua, "common", "answer")
 	notesScript      = redisscript.New(lua, "common", "notes")
 	pinScript        = redisscript.New(lua, "pin")
+	stateScript      = redisscript.New(lua, "common", "state")
+	suspendScript    = redisscript.New(lua, "common", "suspend")
+	reopenScript     = redisscript.New(lua, "common", "reopen")
+	staleScript      = redisscript.New(lua, "common", "stale")
+	approveScript    = redisscript.New(lua, "common", "approve")
+	claimScript      = redisscript.New(lua, "common", "claim")
+	settleScript     = redisscript.New(lua, "common", "settle")
 )
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it
@@ -122,6 +129,14 @@ func rewoundKey(c memory.Chat, id string) string {
 	return memory.RedisKey{Kind: memory.KindRewound, Key: memory.ChatKey(c), Run: id}.String()
 }
 
+func waitingKey(c memory.Chat) string {
+	return memory.RedisKey{Kind: memory.KindWaiting, Key: memory.ChatKey(c)}.String()
+}
+
+func callsKey(c memory.Chat, run string) string {
+	return memory.RedisKey{Kind: memory.KindCalls, Key: memory.ChatKey(c), Run: run}.String()
+}
+
 func leaseKey(c memory.Chat) string {
 	return memory.RedisKey{Kind: memory.KindLease, Key: memory.ChatKey(c)}.String()
 }
@@ -140,6 +155,7 @@ func recordKey(c memory.Chat, run string) string {
 
 const (
 	openChats    = string(memory.KindOpenRuns) // scored by the Unix ms at which the holder's lease ends
+	waitsKey     = string(memory.KindWaits)    // scored by the Unix ms at which the first wait expires
 	epochKey     = string(memory.KindEpoch)
 	processesKey = string(memory.KindProcesses) // by id, where each is reached and when it last said so
 	erasuresKey  = string(memory.KindErasures)  // names as in package erasures, scored by the turn

@@ -23,6 +23,10 @@ type OpenRun struct {
 	Body   string `json:"body"`             // hash of the post
 	By     string `json:"by,omitempty"`     // the process that began it
 	Trace  string `json:"trace,omitempty"`  // traceparent of the post
+	First  string `json:"first,omitempty"`  // run of the first attempt at the post, if this is another one
+	// Attempt is this one's number, and Unkeyed says that no post can repeat the run.
+	Attempt int  `json:"attempt,omitempty"`
+	Unkeyed bool `json:"unkeyed,omitempty"`
 }
 
 // Turn is what the holder of a chat's lease has: the right to write into its histories. The
@@ -31,6 +35,7 @@ type Turn struct {
 	Number       int64          // raised with every turn; fences older ones
 	Conversation string         // the gateway's conversation of this chat
 	Open         *OpenRun       // a run that an earlier holder left open
+	Waits        *Rest          // a run that waits for somebody
 	Pending      string         // a change of the memory that an earlier holder has begun and not finished
 	Agents       []memory.Agent // subagents that have a history in this chat
 	Erased       string         // the turn of the chat's last erasure, "0" for none
@@ -82,13 +87,14 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 		}
 	}
 	number, err := strconv.ParseInt(r.At(1), 10, 64)
-	if err != nil || len(r) < 6 {
+	if err != nil || len(r) < 7 {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w: unexpected reply %v", chat, memory.ErrUnavailable, r)
 	}
 	turn := Turn{Number: number, Erased: r.At(2), Conversation: r.At(3)}
 	turn.Open = readOpenRun([]byte(r.At(4)))
 	turn.Pending = r.At(5)
-	for _, name := range r[6:] {
+	turn.Waits = readRest(r.At(6))
+	for _, name := range r[7:] {
 		if agent, err := memory.ParseAgent(name); err == nil {
 			turn.Agents = append(turn.Agents, agent)
 		}
@@ -209,7 +215,9 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	if err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
-	return Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val(), Notes: r.At(3) != ""}, nil
+	loss := Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val(), Notes: r.At(3) != ""}
+	_ = json.Unmarshal([]byte(r.At(4)), &loss.Approved) // what is no list approves nothing
+	return loss, nil
 }
 
 // Release gives a turn back, its run over or never begun; a turn that others hold
@@ -231,9 +239,12 @@ func (s *Store) released(ctx context.Context, chat memory.Chat, held bool, err e
 // something is kept of the run.
 func (s *Store) Close(ctx context.Context, chat memory.Chat, token, run string, keyed bool) error {
 	now := s.now()
-	held, err := closeScript.Run(ctx, s.redis, turnKeys(chat),
-		token, "r:"+run, now.Add(s.keptLife(keyed)).UnixMilli(), now.UnixMilli()).Bool()
-	return s.released(ctx, chat, held, err)
+	done, err := closeScript.Run(ctx, s.redis, append(turnKeys(chat), waitingKey(chat)),
+		token, "r:"+run, now.Add(s.keptLife(keyed)).UnixMilli(), now.UnixMilli()).Int()
+	if err == nil && done == 2 {
+		err = s.redis.ZRem(ctx, waitsKey, chat.String()).Err()
+	}
+	return s.released(ctx, chat, done > 0, err)
 }
 
 // Leave gives a turn back while its run is still open, so that another process

@@ -67,9 +67,11 @@ const (
 	CodeShuttingDown      = "shutting_down"         // another process may take the message
 	CodeClientLeft        = "client_left"           // said in logs only
 	CodeTimeout           = "timeout"               // of a request
+	CodeBadWait           = "bad_wait"              // the agents wanted to wait for what cannot be kept
 	CodeNotWaiting        = "not_waiting"           // the run waits for nothing, or for nothing more
 	CodeWaitsOpen         = "waits_open"            // not all of them were answered
 	CodeAnswered          = "answered"              // otherwise, before
+	CodeUnknownWait       = "unknown_wait"          // the run never waited for it
 	CodeWaitExpired       = "wait_expired"          // and counts as denied
 	CodeRunFailed         = "run_failed"            // and its run did not say how
 	CodeInternal          = "internal"              // the log says what
@@ -166,7 +168,8 @@ type ChatEntry struct {
 type ChatInfo struct {
 	ChatID    memory.Chat   `json:"chat_id"`
 	Histories []HistoryInfo `json:"histories"`
-	Run       string        `json:"run,omitempty"` // id of the run under way, empty for none
+	Run       string        `json:"run,omitempty"`     // id of the run under way, empty for none
+	Waiting   *Waiting      `json:"waiting,omitempty"` // the run that waits for somebody; nil for none
 }
 
 // HistoryInfo describes a history without its messages.

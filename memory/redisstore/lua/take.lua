@@ -1,5 +1,5 @@
 -- Takes a chat's turn: the lease and the number that fences older holders. Answers
--- with the run that an earlier holder left open, if any, the change that one has begun and not
+-- with the run that an earlier holder left open, if any, the one that waits, the change that one has begun and not
 -- finished, and the subagents of the index.
 -- Every answer tells the turn of the chat's last erasure, "0" for none; a refusal also
 -- the token that stands in the way.
@@ -40,7 +40,7 @@ if not string.match(redis.call('HGET', KEYS[2], 'conversation') or '', '^[%w_-]+
 end
 redis.call('PERSIST', KEYS[2])
 local reply = {'ok', turn, erased, redis.call('HGET', KEYS[2], 'conversation'), redis.call('HGET', KEYS[2], 'open') or '',
-  redis.call('HGET', KEYS[2], 'pending') or ''}
+  redis.call('HGET', KEYS[2], 'pending') or '', redis.call('HGET', KEYS[2], 'waits') or ''}
 -- Of an index with many runs the subagents are noted by themselves, so that a turn does not cost more
 -- the more of them there are.
 local long = redis.call('HLEN', KEYS[2]) > 64
@@ -57,6 +57,6 @@ for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
   end
 end
 if long then
-  redis.call('HSET', KEYS[2], 'agents', table.concat(reply, ' ', 7))
+  redis.call('HSET', KEYS[2], 'agents', table.concat(reply, ' ', 8))
 end
 return reply

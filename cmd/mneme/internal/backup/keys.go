@@ -66,7 +66,7 @@ func ofMemory(k memory.RedisKey) role {
 		return history
 	case memory.KindMeta:
 		return meta
-	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindTools:
+	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools:
 		return plain
 	}
 	return live // leases, and what all chats share, also if it was set aside

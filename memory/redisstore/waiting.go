@@ -1,0 +1,399 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+	"mneme/memory/redisscript"
+)
+
+// This file is about runs that wait for somebody. What such a run goes on from is a hash beside
+// its chat's history, with these fields:
+//
+//	run    the run
+//	seq    number of its run_waiting event
+//	event  the line of that event
+//	state  what the agents go on from
+//	open   the run as it was open, see OpenRun
+//
+// The chat's meta says in waits that the hash is in force; without that the run is open, and the
+// hash is there for the case that nothing comes of its going on.
+
+// WaitsKept is how long what belongs to a waiting run outlives the last expiry.
+const WaitsKept = 24 * time.Hour
+
+// Rest is what a chat's meta says of a run that waits.
+type Rest struct {
+	Run   string `json:"run"`
+	Turn  int64  `json:"turn"`  // in which it stopped
+	First int64  `json:"first"` // Unix ms at which the first of its waits expires
+	Until int64  `json:"until"` // Unix ms until which all is kept that belongs to it
+}
+
+// readRest is nil for what is no record of ours.
+func readRest(record string) *Rest {
+	var rest Rest
+	if json.Unmarshal([]byte(record), &rest) != nil || rest.Run == "" {
+		return nil
+	}
+	return &rest
+}
+
+// Waiting is a run that waits, or is about to.
+type Waiting struct {
+	Rest
+	Seq   int64   // number of its run_waiting event
+	Event []byte  // the line of that
+	State []byte  // what the agents go on from, JSON
+	Open  OpenRun // the run as it was open
+}
+
+// SaveState keeps what a run goes on from, under the token of its chat's lease. The run is open
+// as before.
+func (s *Store) SaveState(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
+	open, err := json.Marshal(w.Open)
+	if err != nil {
+		return err
+	}
+	_, err = s.call(ctx, stateScript, []string{leaseKey(chat), waitingKey(chat)}, token, w.Until,
+		"run", w.Run, "seq", w.Seq, "event", w.Event, "state", w.State, "open", open)
+	return failure(err, "keeping what run %s goes on from", w.Run)
+}
+
+// ErrStateLost says that there is nothing from which a run could go on.
+var ErrStateLost = errors.New("what the run goes on from is not there")
+
+// Suspend gives a chat's turn back whose run waits, with the state of SaveState. All that is kept
+// of the run lives as long as that.
+func (s *Store) Suspend(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
+	rest, err := json.Marshal(w.Rest)
+	if err != nil {
+		return err
+	}
+	runs, fields := []string{w.Run}, []any{token, w.Run, rest, w.Until, "r:" + w.Run}
+	first := w.Run // whose claims these are
+	if w.Open.First != "" {
+		first = w.Open.First
+		runs, fields = append(runs, first), append(fields, "r:"+first)
+	}
+	var cmds []redis.Cmder
+	for _, run := range runs {
+		for _, key := range []string{eventsKey(chat, run), recordKey(chat, run)} {
+			cmds = append(cmds, redis.NewBoolCmd(ctx, "pexpireat", key, w.Until))
+		}
+	}
+	keys := append(turnKeys(chat), waitingKey(chat), callsKey(chat, first))
+	suspend := redisscript.Command(ctx, suspendScript, keys, fields...)
+	cmds = append(cmds, suspend)
+	err = s.inOrder(ctx, []*redis.Script{suspendScript}, cmds...)
+	if err == nil {
+		var r redisscript.Reply
+		if r, err = read(suspend); r.Word() == "lost" {
+			err = ErrStateLost
+		}
+	}
+	if err == nil {
+		err = s.rested(ctx, chat, w.Rest)
+	}
+	return failure(err, "suspending run %s", w.Run)
+}
+
+// rested has a chat looked after when the first of its waits expires, and lists it.
+func (s *Store) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
+	at := redis.Z{Score: float64(rest.First), Member: chat.String()}
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.ZAdd(ctx, openChats, at)
+		p.ZAdd(ctx, waitsKey, at)
+		return nil
+	})
+	return err
+}
+
+// ReleaseWaiting is Release for the turn of a chat of which a run waits, and stays so.
+func (s *Store) ReleaseWaiting(ctx context.Context, chat memory.Chat, token string, rest Rest) error {
+	held, err := s.renew(ctx, chat, token, 0, "")
+	if err == nil && held {
+		err = s.rested(ctx, chat, rest)
+	}
+	return failure(err, "giving back the turn of chat %s", chat)
+}
+
+// Reopen notes that a run which waited goes on, under the token of its chat's lease. ErrStateLost:
+// it does not wait.
+func (s *Store) Reopen(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
+	record, err := json.Marshal(run)
+	if err != nil {
+		return err
+	}
+	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
+	keys := append(turnKeys(chat), waitingKey(chat))
+	reopen := redisscript.Command(ctx, reopenScript, keys, token, ttl.Milliseconds(), run.Run, record)
+	list := redis.NewIntCmd(ctx, "zrem", waitsKey, chat.String())
+	err = s.inOrder(ctx, []*redis.Script{reopenScript}, set, reopen, list)
+	if err == nil {
+		var r redisscript.Reply
+		if r, err = read(reopen); r.Word() == "lost" {
+			err = ErrStateLost
+		}
+	}
+	return failure(err, "reopening run %s", run.Run)
+}
+
+// Waits says which run of a chat waits; nil for none.
+func (s *Store) Waits(ctx context.Context, chat memory.Chat) (*Rest, error) {
+	record, err := s.redis.HGet(ctx, chatMeta(chat), "waits").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, failure(err, "looking whether chat %s waits", chat)
+	}
+	return readRest(record), nil
+}
+
+// Waiting gives the run of a chat that waits; nil for none. ErrStateLost: one waits, and cannot
+// go on.
+func (s *Store) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) {
+	rest, err := s.Waits(ctx, chat)
+	if err != nil || rest == nil {
+		return nil, err
+	}
+	w, err := s.State(ctx, chat, rest.Run)
+	if err == nil && w == nil {
+		err = fmt.Errorf("run %s: %w", rest.Run, ErrStateLost)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.Rest = *rest
+	return w, nil
+}
+
+// State gives what a run goes on from, whether it waits or is open again; nil for nothing.
+func (s *Store) State(ctx context.Context, chat memory.Chat, run string) (*Waiting, error) {
+	fields, err := s.redis.HGetAll(ctx, waitingKey(chat)).Result()
+	if err != nil {
+		return nil, failure(err, "reading what run %s goes on from", run)
+	}
+	return readWaiting(run, fields), nil
+}
+
+// readWaiting is nil for what is not whole, or another run's.
+func readWaiting(run string, fields map[string]string) *Waiting {
+	w := &Waiting{Rest: Rest{Run: run}, Seq: integer(fields["seq"]), Event: []byte(fields["event"]),
+		State: []byte(fields["state"])}
+	if fields["run"] != run || w.Seq < 1 || json.Unmarshal([]byte(fields["open"]), &w.Open) != nil {
+		return nil
+	}
+	w.Turn = w.Open.Turn
+	return w
+}
+
+// Answers is what a run's record knows of how its waits were answered, by the wait's id.
+func (s *Store) Answers(ctx context.Context, chat memory.Chat, run string) (map[string]string, error) {
+	text, err := s.redis.HGet(ctx, recordKey(chat, run), "answers").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, failure(err, "looking for the answers to run %s", run)
+	}
+	known := map[string]string{}
+	_ = json.Unmarshal([]byte(text), &known) // what cannot be read answers nothing
+	return known, nil
+}
+
+// KeepAnswers adds to what Answers gives, under the chat's turn. The record lives on until then.
+func (s *Store) KeepAnswers(ctx context.Context, chat memory.Chat, run string, until int64,
+	answers map[string]string) error {
+	known, err := s.Answers(ctx, chat, run)
+	if err != nil {
+		return err
+	}
+	for id, answer := range answers {
+		known[id] = answer
+	}
+	text, err := json.Marshal(known)
+	if err != nil {
+		return err
+	}
+	key := recordKey(chat, run)
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, key, "answers", text)
+		p.PExpireAt(ctx, key, time.UnixMilli(until))
+		return nil
+	})
+	return failure(err, "keeping the answers to run %s", run)
+}
+
+// ListWaiting gives up to limit chats of which a run waits, by the first expiry, from a cursor on
+// ("" for the start), with what they wait for. next is the cursor of what follows, "" for the
+// end. What is listed and does not wait is taken off the list.
+func (s *Store) ListWaiting(ctx context.Context, cursor string, limit int) (
+	chats []memory.Chat, waiting []*Waiting, next string, err error) {
+	score, member, _ := strings.Cut(cursor, " ")
+	if score == "" {
+		score = "-inf"
+	}
+	for len(chats) < limit {
+		// One more, since the one at the cursor comes again.
+		page, err := s.redis.ZRangeByScoreWithScores(ctx, waitsKey, &redis.ZRangeBy{
+			Min: score, Max: "+inf", Count: int64(limit + 64)}).Result()
+		if err != nil {
+			return nil, nil, "", failure(err, "listing the chats that wait")
+		}
+		whole := len(page) == limit+64
+		for len(page) > 0 && member != "" && strconv.FormatFloat(page[0].Score, 'f', -1, 64) == score &&
+			page[0].Member.(string) <= member {
+			page = page[1:]
+		}
+		found, err := s.ofList(ctx, page)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		for i, w := range found {
+			score, member = strconv.FormatFloat(page[i].Score, 'f', -1, 64), page[i].Member.(string)
+			if w == nil {
+				continue
+			}
+			chat, _ := memory.ParseChat(member)
+			if chats, waiting = append(chats, chat), append(waiting, w); len(chats) == limit {
+				if whole || i < len(found)-1 {
+					next = score + " " + member
+				}
+				return chats, waiting, next, nil
+			}
+		}
+		if !whole || len(page) == 0 {
+			break
+		}
+	}
+	return chats, waiting, "", nil
+}
+
+// ofList reads what the chats of a list wait for; nil for one that does not wait, which is taken
+// off the list.
+func (s *Store) ofList(ctx context.Context, page []redis.Z) ([]*Waiting, error) {
+	rests, states := make([]*redis.StringCmd, len(page)), make([]*redis.SliceCmd, len(page))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, z := range page {
+			if chat, err := memory.ParseChat(z.Member.(string)); err == nil {
+				rests[i] = p.HGet(ctx, chatMeta(chat), "waits")
+				states[i] = p.HMGet(ctx, waitingKey(chat), "run", "seq", "event", "open")
+			}
+		}
+		return nil
+	})
+	found := make([]*Waiting, len(page))
+	for i, z := range page {
+		if rests[i] != nil {
+			record, err := rests[i].Result()
+			if err == nil {
+				err = states[i].Err()
+			}
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return nil, failure(err, "listing the chats that wait")
+			}
+			if rest := readRest(record); rest != nil {
+				fields := map[string]string{}
+				for j, name := range []string{"run", "seq", "event", "open"} {
+					fields[name], _ = states[i].Val()[j].(string)
+				}
+				if found[i] = readWaiting(rest.Run, fields); found[i] != nil {
+					found[i].Rest = *rest
+				}
+			}
+		}
+		if found[i] == nil {
+			_, err := s.call(ctx, staleScript, []string{waitsKey}, z.Member, strconv.FormatFloat(z.Score, 'f', -1, 64))
+			if err != nil {
+				return nil, failure(err, "listing the chats that wait")
+			}
+		}
+	}
+	return found, nil
+}
+
+// forgetWaiting deletes what a waiting run goes on from, and takes its chat off the list. Where
+// the run is of a turn from a number on, it stays; 0 for any.
+func (s *Store) forgetWaiting(ctx context.Context, chat memory.Chat, before int64) (*Rest, error) {
+	rest, err := s.Waits(ctx, chat)
+	if err != nil || before != 0 && (rest == nil || rest.Turn >= before) {
+		return nil, err
+	}
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Unlink(ctx, waitingKey(chat))
+		p.HDel(ctx, chatMeta(chat), "waits")
+		p.ZRem(ctx, waitsKey, chat.String())
+		return nil
+	})
+	return rest, err
+}
+
+// Approve adds to the tools that were approved in a chat for good, in a turn.
+func (s *Store) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
+	args := []any{turn}
+	for _, name := range tools {
+		args = append(args, name)
+	}
+	_, err := s.call(ctx, approveScript, []string{chatMeta(chat)}, args...)
+	return failure(err, "keeping an approval in chat %s", chat)
+}
+
+// Approved are the tools that were approved in a chat for good.
+func (s *Store) Approved(ctx context.Context, chat memory.Chat) (tools []string, err error) {
+	text, err := s.redis.HGet(ctx, chatMeta(chat), "approved").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, failure(err, "reading the approvals of chat %s", chat)
+	}
+	_ = json.Unmarshal([]byte(text), &tools) // what is no list approves nothing
+	return tools, nil
+}
+
+// Call is one call of a tool outside, as a run's calls have it under the call's id.
+type Call struct {
+	Run      string       `json:"run"` // the attempt that was granted it first
+	Subagent memory.Agent `json:"subagent,omitempty"`
+	Tool     string       `json:"tool"`
+	N        int          `json:"n"`
+	At       int64        `json:"at"` // Unix ms
+}
+
+// Words of a Claim.
+const (
+	CallGranted = "granted"
+	CallDone    = "done"
+	CallUnknown = "unknown"
+)
+
+// Claim asks for a call of a run's, by its id, under the chat's lease and turn. The word is one of
+// those above; result is that of Settle. first is the run of the first attempt at the post: all
+// attempts share their calls. memory.ErrMoved: the turn is over.
+func (s *Store) Claim(ctx context.Context, chat memory.Chat, token string, turn int64, first, id string, c Call,
+	repeatable bool) (word string, result []byte, err error) {
+	record, err := json.Marshal(c)
+	if err != nil {
+		return "", nil, err
+	}
+	again := 0
+	if repeatable {
+		again = 1
+	}
+	// The index first: calls are found by their run when the chat is erased.
+	err = s.redis.HSetNX(ctx, chatMeta(chat), "r:"+first, s.now().Add(s.openLife(true)).UnixMilli()).Err()
+	if err != nil {
+		return "", nil, failure(err, "claiming a call of run %s", first)
+	}
+	r, err := s.call(ctx, claimScript, append(turnKeys(chat), callsKey(chat, first)), token, turn, id, record, again,
+		s.openLife(true).Milliseconds())
+	return r.Word(), []byte(r.At(1)), failure(err, "claiming a call of run %s", first)
+}
+
+// Settle keeps what a granted call returned; the first result stays. false: it was not granted.
+func (s *Store) Settle(ctx context.Context, chat memory.Chat, turn int64, first, id string, result []byte) (bool,
+	error) {
+	r, err := s.call(ctx, settleScript, []string{chatMeta(chat), callsKey(chat, first)}, turn, id, result)
+	return r.Word() == "ok", failure(err, "keeping the result of a call of run %s", first)
+}

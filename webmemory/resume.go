@@ -1,0 +1,441 @@
+package webmemory
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about answers to what a run waits for: they are checked, the run is opened again
+// under its chat's lease, and the apiserver is asked to go on with it. If that is not known to
+// have begun, the run waits as before.
+
+// Bounds of answers.
+const (
+	maxResume = 8 << 20 // bytes of a request
+	maxResult = memory.MaxToolResult
+	maxReason = 1000
+)
+
+// resumePosted is POST /v1/chats/{chat}/runs/{run}/resume.
+func (s *Server) resumePosted(c *gin.Context) (*admitted, error) {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return nil, err
+	}
+	var body webapi.ResumeRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxResume, &body); err != nil {
+		return nil, err
+	}
+	if err := checkAnswers(body.Answers); err != nil {
+		return nil, err
+	}
+	c.Request.Header.Del("Last-Event-ID")
+	id := c.Param("run")
+	telemetry.Concerns(c.Request.Context(), chat.String(), id)
+	r, kept, from, err := s.answered(c.Request.Context(), chat, id, body.Answers)
+	if err != nil {
+		return nil, err
+	}
+	// The stream is of what follows: who answers has seen the rest.
+	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", from)
+	c.Header(webapi.RunID, id)
+	return &admitted{r, kept, body.Stream || acceptsSSE(c.Request)}, nil
+}
+
+// checkAnswers says what is wrong with answers by themselves.
+func checkAnswers(answers []event.WaitAnswer) error {
+	if len(answers) == 0 {
+		return badRequest("answers is missing or empty: it needs one for each wait of the run.")
+	}
+	seen := map[string]bool{}
+	for _, a := range answers {
+		switch {
+		case a.ID == "":
+			return badRequest("An answer has no id: that of the wait which it answers.")
+		case seen[a.ID]:
+			return badRequest("The wait %.80q is answered twice.", a.ID)
+		case a.Decision != event.Approve && a.Decision != event.Deny && a.Decision != event.Edit:
+			return badRequest("decision is approve, deny or edit, not %.40q.", a.Decision)
+		case a.Decision == event.Edit && !isObject(a.Arguments):
+			return badRequest("The edit of %.80q needs arguments, an object: those that take the place of the others.", a.ID)
+		case a.Decision != event.Edit && len(a.Arguments) > 0:
+			return badRequest("arguments go with the decision edit, not with %s.", a.Decision)
+		case a.Decision == event.Deny && len(a.Result) > 0:
+			return badRequest("result goes with the decision approve, not with deny.")
+		case len(a.Result) > maxResult || len(a.Arguments) > maxResult:
+			return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
+				Message: fmt.Sprintf("The result or the arguments of %.80q have more than %d bytes.", a.ID, maxResult)}
+		case len(a.Reason) > maxReason:
+			return badRequest("The reason of %.80q has more than %d bytes.", a.ID, maxReason)
+		}
+		seen[a.ID] = true
+	}
+	return nil
+}
+
+func isObject(raw json.RawMessage) bool {
+	var members map[string]json.RawMessage
+	return json.Unmarshal(raw, &members) == nil && members != nil
+}
+
+// fit says whether answers are those to the open waits of a run.
+func fit(answers []event.WaitAnswer, waits []event.Wait, run string) error {
+	refuse := func(status int, code, format string, args ...any) error {
+		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Waits: waits}
+	}
+	for _, a := range answers {
+		i := slices.IndexFunc(waits, func(w event.Wait) bool { return w.ID == a.ID })
+		if i < 0 {
+			return refuse(http.StatusNotFound, webapi.CodeUnknownWait, "The run does not wait for %.80q.", a.ID)
+		}
+		switch w := waits[i]; {
+		case a.Decision == event.Edit && w.Kind != event.Approval:
+			return badRequest("%.80q is a %s: only an approval is edited.", a.ID, w.Kind)
+		case a.Decision != event.Approve:
+		case w.Kind == event.Approval && len(a.Result) > 0:
+			return badRequest("%.80q is an approval: it takes no result.", a.ID)
+		case w.Kind != event.Approval && len(a.Result) == 0:
+			return badRequest("%.80q is a %s: an answer that approves it needs a result.", a.ID, w.Kind)
+		}
+	}
+	var open []string
+	for _, w := range waits {
+		if !slices.ContainsFunc(answers, func(a event.WaitAnswer) bool { return a.ID == w.ID }) {
+			open = append(open, w.ID)
+		}
+	}
+	if len(open) > 0 {
+		return refuse(http.StatusConflict, webapi.CodeWaitsOpen,
+			"All that the run waits for is answered at once; there is no answer to %.500s.", strings.Join(open, ", "))
+	}
+	return nil
+}
+
+// answered has a run go on with the answers to what it waits for. If it has gone on with them
+// already, that run is joined, or its kept answer given. from is the number of the event that the
+// answers are to.
+func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
+	r *run, kept *final, from int64, err error) {
+	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+	defer cancel()
+	for {
+		w, err := s.store.Waiting(ctx, chat)
+		if errors.Is(err, redisstore.ErrStateLost) {
+			return nil, nil, 0, errors.Join(errStateLost, s.denyNow(ctx, chat, id, stateLost))
+		}
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		if w == nil || w.Run != id {
+			return s.answeredBefore(ctx, chat, id, answers)
+		}
+		waits, err := waitsOf(w)
+		if err == nil {
+			err = s.notErased(chat, &w.Rest)
+		}
+		if err == nil {
+			err = fit(answers, waits, id)
+		}
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		if expired(&w.Rest) {
+			return nil, nil, 0, errors.Join(errExpired, s.denyNow(ctx, chat, id, nobodyInTime))
+		}
+		r, err := s.tryReopen(ctx, chat, id, answers)
+		if r != nil || err != nil && !errors.Is(err, errQueueSlow) {
+			return r, nil, w.Seq, err
+		}
+		// Somebody else has the lease, perhaps with the same answers.
+		if pause(waiting, jitter(100*time.Millisecond)) != nil {
+			return nil, nil, 0, ended(waiting)
+		}
+	}
+}
+
+var (
+	errExpired = &api.Problem{Status: http.StatusGone, Code: webapi.CodeWaitExpired,
+		Message: "Nobody answered in time, which counts as a no: the run is over; please send the message again."}
+	errClosed = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeNotWaiting,
+		Message: "The run does not wait any more: it was ended without an answer, since a new message came, or it was " +
+			"stopped, or the chat's memory was changed."}
+	errNotWaiting = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeNotWaiting,
+		Message: "The run waits for nothing."}
+	errStateLost = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeNotWaiting,
+		Message: "What the run would go on from is lost, so it was ended; please send the message again."}
+	errLostRun = &api.Problem{Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
+		Message: "This chat has no such run, or the memory lost what it would go on from; please send the message again."}
+	errNotTaken = &api.Problem{Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
+		Message: "The agents could not go on with the run right now, so it waits as before; please answer again."}
+)
+
+// notErased refuses a run that was erased or taken back, and that Redis has come back with.
+func (s *Server) notErased(chat memory.Chat, rest *redisstore.Rest) error {
+	if rest.Turn < s.follower.file.Of(memory.ChatKey(chat)) || s.redactedSince(chat, rest.Turn) ||
+		s.rewoundSince(chat, rest.Run, rest.Turn) {
+		return errLostRun
+	}
+	return nil
+}
+
+// answeredBefore gives a run that does not wait, if these are the answers with which it went on.
+func (s *Server) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
+	r *run, kept *final, from int64, err error) {
+	record, err := s.store.Record(ctx, chat, id)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if record == nil || record.Rewound {
+		return nil, nil, 0, errLostRun
+	}
+	known, err := s.store.Answers(ctx, chat, id)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	for _, a := range answers {
+		switch decided := known[a.ID]; decided {
+		case a.Decision:
+		case "":
+			return nil, nil, 0, errNotWaiting
+		case waitExpired:
+			return nil, nil, 0, errExpired
+		case waitClosed:
+			return nil, nil, 0, errClosed
+		default:
+			return nil, nil, 0, &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAnswered, RunID: id,
+				Message: fmt.Sprintf("%.80q was answered before, with %s.", a.ID, decided)}
+		}
+	}
+	kept = keptAnswer(record)
+	s.mu.Lock()
+	r = s.live[id]
+	s.mu.Unlock()
+	if r == nil || r.chat != chat || s.outdated(ctx, r) {
+		r = s.mirror(ctx, chat, id, kept != nil)
+	}
+	if string(record.Result) == "{}" { // of a run that no post repeats: its events say it
+		kept = nil
+	}
+	return r, kept, 0, nil
+}
+
+// tryReopen has a run go on, if its chat's lease can be had at once. Neither run nor error, or
+// errQueueSlow: it is to be looked at again.
+func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (*run, error) {
+	w, err := s.takeTurn(ctx, ctx, chat, "", now)
+	switch {
+	case err != nil:
+		return nil, err
+	case w.Open != nil:
+		s.resume(w)
+		return nil, nil
+	case w.Waits == nil || w.Waits.Run != id || expired(w.Waits):
+		return nil, w.release(w.end, &s.log)
+	}
+	// What follows must not end with the client, half way.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*storeTimeout)
+	defer cancel()
+	state, err := s.store.Waiting(ctx, chat)
+	var waits []event.Wait
+	if err == nil {
+		waits, err = waitsOf(state)
+	}
+	if err == nil {
+		err = fit(answers, waits, id)
+	}
+	if errors.Is(err, redisstore.ErrStateLost) {
+		s.deny(w, stateLost)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.release(w.end, &s.log))
+	}
+	d := s.reopened(ctx, w, state)
+	d.waiting = state
+	err = d.replay(ctx)
+	if errors.Is(err, memory.ErrUnavailable) || errors.Is(err, memory.ErrMoved) {
+		return nil, errors.Join(err, w.release(w.end, &s.log))
+	}
+	if err != nil || d.run.log.Last() != state.Seq || !d.run.log.AtWait() {
+		s.deny(w, stateLost) // its log is lost, or has a part of its end
+		return nil, nil
+	}
+	if err := d.goOn(ctx, answers, waits); err != nil {
+		d.waiting = state
+		d.run.log.Rest()
+		back := w.release(d.rest, &d.log)
+		d.run.end()
+		return nil, errors.Join(err, back)
+	}
+	s.mu.Lock()
+	s.enlist(d.run)
+	s.mu.Unlock()
+	s.workers.Go(func() { s.work(d) })
+	return d.run, nil
+}
+
+// reopened makes the driver of a run that is to go on.
+func (s *Server) reopened(ctx context.Context, w *writer, state *redisstore.Waiting) *driver {
+	r := newRun(state.Run, w.chat, state.Open.Body)
+	r.identify(state.Open)
+	r.trail = telemetry.From(ctx)
+	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
+	close(r.posted)
+	return s.driver(r, w, "")
+}
+
+// goOn has the apiserver go on with a run whose events were replayed. After an error it is to be
+// suspended again.
+func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait) error {
+	s, r, w := d.server, d.run, d.writer
+	state := d.waiting
+	d.waiting = nil
+	decided := map[string]string{}
+	for _, a := range answers {
+		decided[a.ID] = a.Decision
+	}
+	if err := s.store.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
+		return err
+	}
+	note := r.openRun(w.Number)
+	note.Events, note.By = d.events, s.spool.Name()
+	if err := s.store.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {
+		return err
+	}
+	w.opened(note)
+	req := api.RunRequest{RunID: r.id, ChatID: r.chat, ConversationID: w.Conversation, AgentVersion: webapi.Master,
+		Resume: &api.Resume{State: state.State, Answers: answers}}
+	for _, line := range r.log.Lines(0) {
+		req.Resume.Events = append(req.Resume.Events, line)
+	}
+	if first, err := event.Decode(req.Resume.Events[0]); err == nil {
+		if said, ok := first.Payload.(*event.RunStarted); ok {
+			req.Message, req.AgentVersion = said.Message, said.AgentVersion
+			r.asked = []event.Payload{said}
+		}
+	}
+	granted := grants(answers, waits)
+	var err error
+	if req.Approved, err = s.store.Approved(ctx, r.chat); err != nil {
+		return err
+	}
+	req.Approved = append(req.Approved, granted...)
+	if s.cfg.SelfURL != "" {
+		req.Memory = &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
+		r.lend(req.Memory.Token, nil)
+		s.mu.Lock()
+		s.enlist(r) // its agents may ask before the apiserver has answered
+		s.mu.Unlock()
+	}
+	asking, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	accepted, err := s.runs.PostRun(asking, req)
+	if err != nil {
+		s.forgetRun(r)
+		s.workers.Go(func() { s.forget(r) })
+		return fmt.Errorf("%w: %w", errNotTaken, err)
+	}
+	if len(granted) > 0 {
+		if err := s.store.Approve(ctx, r.chat, w.Number, granted...); err != nil {
+			d.log.Warn().Err(err).Msg("an approval holds for this run only")
+		}
+	}
+	d.moveTo(ctx, note, accepted.Events)
+	s.metrics.resumed.Inc()
+	return nil
+}
+
+// moveTo notes where the apiserver has the run, if that is not where it was looked for.
+func (d *driver) moveTo(ctx context.Context, note redisstore.OpenRun, events string) {
+	if events == "" || events == d.events {
+		return
+	}
+	at, err := d.server.runs.At(events)
+	if err != nil {
+		return
+	}
+	d.events, d.runs, note.Events = events, at, events
+	d.run.mu.Lock()
+	d.run.at = at
+	d.run.mu.Unlock()
+	d.writer.opened(note)
+	if _, err := d.server.store.Open(ctx, d.run.chat, d.writer.token, d.server.cfg.Lease, note); err != nil {
+		d.log.Warn().Err(err).Msg("a run's place was not noted")
+	}
+}
+
+// grants are the tools that answers approve for good.
+func grants(answers []event.WaitAnswer, waits []event.Wait) (tools []string) {
+	for _, a := range answers {
+		i := slices.IndexFunc(waits, func(w event.Wait) bool { return w.ID == a.ID })
+		if a.Decision != event.Deny && i >= 0 && waits[i].Approves != "" && !slices.Contains(tools, waits[i].Approves) {
+			tools = append(tools, waits[i].Approves)
+		}
+	}
+	return tools
+}
+
+// denyNow ends a run that waits, and waits until that is done. What does not wait any more is fine.
+func (s *Server) denyNow(ctx context.Context, chat memory.Chat, id string, why *denial) error {
+	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+	defer cancel()
+	for s.waitsFor(ctx, chat, id) {
+		w, err := s.takeTurn(ctx, waiting, chat, "", behind)
+		if err != nil {
+			return err
+		}
+		var left *run
+		switch {
+		case w.Open != nil:
+			left = s.resume(w)
+		case w.Waits != nil && w.Waits.Run == id:
+			left = s.deny(w, why)
+		default:
+			return w.release(w.end, &s.log)
+		}
+		select {
+		case <-left.done:
+		case <-waiting.Done():
+			return ended(waiting)
+		}
+	}
+	return nil
+}
+
+// waitsFor says whether a chat's run waits, as far as can be seen.
+func (s *Server) waitsFor(ctx context.Context, chat memory.Chat, id string) bool {
+	rest, err := s.store.Waits(ctx, chat)
+	return err == nil && rest != nil && rest.Run == id
+}
+
+// waitingOf is the run of a chat that waits; nil for none.
+func (s *Server) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
+	w, err := s.store.Waiting(ctx, chat)
+	if errors.Is(err, redisstore.ErrStateLost) || err == nil && w == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	waits, err := waitsOf(w)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it cannot go on, and is ended by whoever comes next
+	}
+	return &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: w.Run, Waits: waits}, nil
+}

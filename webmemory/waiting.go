@@ -1,0 +1,318 @@
+package webmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about runs that wait for somebody: how one is suspended, and how one is ended for
+// which nobody answers. A suspended run has no lease, no connection and nothing in memory: all
+// that it goes on from is in Redis. How one goes on is in resume.go.
+
+// Bounds of what a run may wait with.
+const (
+	maxState = 4 << 20 // bytes of what it goes on from
+	maxWaits = 100
+)
+
+// rests says whether the run waits: its state is kept, and is in force once the lease is given
+// back by rest.
+func (d *driver) rests() bool { return d.waiting != nil && d.run.log.Waiting() }
+
+// hold keeps the state of a run whose last event says that it waits, and gives the events to store
+// and show, without the state. A state that cannot be kept ends the run: the events tell so.
+func (d *driver) hold(events []event.Event) ([]event.Event, error) {
+	last := events[len(events)-1]
+	p, waits := last.Payload.(*event.RunWaiting)
+	d.waiting = nil
+	if !waits {
+		return events, nil
+	}
+	if p.State == nil { // of a log that goes on behind it, or the apiserver does not have it any more
+		d.run.log.GoOn()
+		return events, nil
+	}
+	shown := event.New(last.Head, &event.RunWaiting{Waits: p.Waits})
+	w := d.waitOf(shown, p.Waits)
+	w.State = p.State
+	err := checkWaits(p)
+	if err == nil {
+		err = d.saveState(w)
+	}
+	if err == nil {
+		d.waiting = w
+		return append(events[:len(events)-1:len(events)-1], shown), nil
+	}
+	var cause *api.Problem
+	if !errors.As(err, &cause) {
+		return nil, err
+	}
+	d.log.Error().Err(err).Msg("what a run goes on from was not kept; the run is ended")
+	d.server.workers.Go(d.stopThere)
+	if err := d.take(events[:len(events)-1]); err != nil {
+		return nil, err
+	}
+	return d.run.log.Closing(event.Error{Code: cause.Code, Message: cause.Message, Retryable: cause.Retryable},
+		time.Now()), nil
+}
+
+// waitOf is the record of a run that waits, by the event that says so.
+func (d *driver) waitOf(e event.Event, waits []event.Wait) *redisstore.Waiting {
+	w := &redisstore.Waiting{Seq: e.Seq, Event: e.Line(), Open: d.run.openRun(d.writer.Number)}
+	w.Open.Events, w.Open.By = d.events, d.server.spool.Name()
+	w.Rest = redisstore.Rest{Run: d.run.id, Turn: d.writer.Number}
+	for i, wait := range waits {
+		at := int64(wait.ExpiresAt * 1000)
+		if i == 0 || at < w.First {
+			w.First = at
+		}
+		w.Until = max(w.Until, at)
+	}
+	w.Until += redisstore.WaitsKept.Milliseconds()
+	return w
+}
+
+// checkWaits says what keeps a run from waiting, as a *api.Problem.
+func checkWaits(p *event.RunWaiting) error {
+	bad := func(format string, args ...any) error {
+		return &api.Problem{Code: webapi.CodeBadWait, Message: "The run cannot wait: " + fmt.Sprintf(format, args...)}
+	}
+	if len(p.State) > maxState {
+		return bad("what it would go on from has %d bytes, at most %d are kept.", len(p.State), maxState)
+	}
+	if n := len(p.Waits); n == 0 || n > maxWaits {
+		return bad("it names %d waits, where 1 to %d can be kept.", n, maxWaits)
+	}
+	seen := map[string]bool{}
+	for _, w := range p.Waits {
+		if w.ID == "" || len(w.ID) > 128 || seen[w.ID] || w.ExpiresAt <= 0 {
+			return bad("its waits need ids of their own, of 1 to 128 bytes, and times at which they expire.")
+		}
+		seen[w.ID] = true
+	}
+	return nil
+}
+
+var errNotKept = &api.Problem{Status: http.StatusServiceUnavailable, Code: webapi.CodeMemoryUnavailable, Retryable: true,
+	Message: "The run was to wait for somebody, and the memory could not keep what it goes on from; please send the " +
+		"message again."}
+
+// saveState keeps what the run goes on from. While Redis is away it is tried for as long as the
+// patience; the error is errNotKept then.
+func (d *driver) saveState(w *redisstore.Waiting) error {
+	for began := time.Now(); ; {
+		err := d.regainIfLost(d.writer.ctx)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
+			err = d.server.store.SaveState(ctx, d.run.chat, d.writer.token, w)
+			cancel()
+		}
+		switch {
+		case err == nil:
+			return nil
+		case d.writer.ctx.Err() != nil:
+			return context.Cause(d.writer.ctx)
+		case d.writer.detached.Load(), time.Since(began) > d.server.cfg.Patience:
+			return fmt.Errorf("%w: %w", errNotKept, err)
+		}
+		_ = pause(d.writer.ctx, jitter(300*time.Millisecond)) // a lease that Redis lost is regained meanwhile
+	}
+}
+
+// restAgain has a run rest whose events do not come any more although it is open: it was about to
+// wait, or to go on, when somebody died. False: it does not stand where its state was kept.
+func (d *driver) restAgain(ctx context.Context) (bool, error) {
+	w, err := d.server.store.State(ctx, d.run.chat, d.run.id)
+	if err != nil || w == nil || len(w.State) == 0 {
+		return false, err
+	}
+	e, err := event.Decode(w.Event)
+	if err != nil {
+		return false, nil //nolint:nilerr // as if it had not been kept: the run is closed
+	}
+	p, waits := e.Payload.(*event.RunWaiting)
+	if !waits || d.run.log.Last() != w.Seq && d.run.log.Last() != w.Seq-1 {
+		return false, nil
+	}
+	state := w.State
+	w = d.waitOf(e, p.Waits)
+	if w.State = state; d.run.log.Last() < w.Seq {
+		d.run.log.GoOn()
+		if err := d.take([]event.Event{e}); err != nil {
+			return false, err
+		}
+	}
+	if !d.run.log.AtWait() {
+		return false, nil
+	}
+	d.log.Warn().Msg("a run that did not go on waits again")
+	d.waiting = w
+	d.run.log.Rest()
+	return true, nil
+}
+
+// rest gives the lease back with the run suspended.
+func (d *driver) rest() error {
+	w := d.waiting
+	return d.writer.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
+		return d.server.store.Suspend(ctx, chat, token, w)
+	})
+}
+
+// openRun is how the run is noted as open in a turn.
+func (r *run) openRun(turn int64) redisstore.OpenRun {
+	open := redisstore.OpenRun{Run: r.id, Turn: turn, Body: r.body, Trace: r.trail.Parent(), First: r.first,
+		Unkeyed: !r.keyed}
+	if r.attempt > 1 {
+		open.Attempt = r.attempt
+	}
+	return open
+}
+
+// denial is why the waits of a run are closed without an answer.
+type denial struct {
+	reason string // for the model and for readers, behind "denied: "
+	code   string // what the run's record says of each wait
+}
+
+// Codes of denials, beside the decisions of people.
+const (
+	waitClosed  = "closed"
+	waitExpired = "expired"
+)
+
+var (
+	saidElse     = &denial{"the user said something else", waitClosed}
+	nobodyInTime = &denial{"nobody answered in time", waitExpired}
+	stoppedRun   = &denial{"the user stopped the run", waitClosed}
+	takenAway    = &denial{"the chat was erased, or a part of it taken back", waitClosed}
+	stateLost    = &denial{"what the run goes on from is lost", waitClosed}
+)
+
+// deny brings the waiting run of a lease to its end as if its waits were denied. The lease is the
+// run's from here on.
+func (s *Server) deny(w *writer, why *denial) *run {
+	open := redisstore.OpenRun{Run: w.Waits.Run, Turn: w.Waits.Turn}
+	r := newRun(open.Run, w.chat, "")
+	r.keyed, r.elsewhere = true, true // as far as is known
+	close(r.posted)
+	s.mu.Lock()
+	s.enlist(r)
+	s.mu.Unlock()
+	d := s.driver(r, w, "")
+	d.left = true
+	s.workers.Go(func() {
+		finished, err := d.denied(r.trail.In(s.life), why)
+		if err != nil {
+			d.log.Warn().Err(err).Msg("a run that waits was not ended; it is tried again")
+			r.log.Abort(problemOf(err))
+		}
+		s.leave(d, finished)
+	})
+	return r
+}
+
+// denied stores the end of a run that waits, and says whether Redis has it.
+func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*storeTimeout)
+	defer cancel()
+	d.writer.driven.Store(d)
+	kept, err := d.server.store.State(ctx, d.run.chat, d.run.id)
+	if err != nil {
+		return false, err
+	}
+	if kept != nil {
+		d.run.identify(kept.Open)
+	} else if record, err := d.server.store.Record(ctx, d.run.chat, d.run.id); err != nil {
+		return false, err
+	} else if record != nil {
+		d.run.body = record.Body
+	}
+	err = d.replay(ctx)
+	if errors.Is(err, memory.ErrUnavailable) || errors.Is(err, memory.ErrMoved) {
+		return false, err
+	}
+	if err != nil || d.run.log.Last() == 0 { // its events are lost or damaged: there is nothing to end
+		d.writer.over = d.run
+		return d.withdraw(errUnknownRun), nil
+	}
+	d.log.Info().Str("reason", why.reason).Msg("a run that waits is ended")
+	answers := map[string]string{}
+	for _, w := range d.run.openWaits() {
+		answers[w.ID] = why.code
+	}
+	until := time.Now().Add(redisstore.WaitsKept).UnixMilli()
+	if err := d.server.store.KeepAnswers(ctx, d.run.chat, d.run.id, until, answers); err != nil {
+		return false, err
+	}
+	if err := d.take(d.run.log.Denying(why.reason, time.Now())); err != nil {
+		return false, err
+	}
+	d.tell()
+	d.busy.Lock()
+	d.concluding = true
+	d.busy.Unlock()
+	if err := d.conclude(); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// identify notes on a run that this process did not begin what is known of its post.
+func (r *run) identify(open redisstore.OpenRun) {
+	r.body, r.first, r.keyed, r.attempt = open.Body, open.First, !open.Unkeyed, max(open.Attempt, 1)
+}
+
+// openWaits are those that the run's last event of the kind names.
+func (r *run) openWaits() (last []event.Wait) {
+	for _, line := range r.log.Lines(0) {
+		if e, err := event.Decode(line); err == nil && e.Waits() {
+			last = e.Payload.(*event.RunWaiting).Waits
+		}
+	}
+	return last
+}
+
+// waitsOf are those of a run that is suspended.
+func waitsOf(w *redisstore.Waiting) ([]event.Wait, error) {
+	e, err := event.Decode(w.Event)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", redisstore.ErrStateLost, err)
+	}
+	p, ok := e.Payload.(*event.RunWaiting)
+	if !ok {
+		return nil, redisstore.ErrStateLost
+	}
+	return p.Waits, nil
+}
+
+// expired says whether the first wait of a chat has.
+func expired(rest *redisstore.Rest) bool { return time.Now().UnixMilli() >= rest.First }
+
+// busyWaiting refuses a post that takes only a chat at rest: a run waits in it.
+func (s *Server) busyWaiting(ctx context.Context, chat memory.Chat, rest *redisstore.Rest) error {
+	p := &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, RunID: rest.Run,
+		Message: "A run of the chat waits for somebody; answer it, or send the message with another on_busy, which " +
+			"counts as a no."}
+	if w, err := s.store.Waiting(ctx, chat); err == nil && w != nil {
+		if waits, err := waitsOf(w); err == nil {
+			p.Waits = waits
+		}
+	}
+	return p
+}
+
+// suspended tells of a run that was.
+func (s *Server) suspended(d *driver) {
+	s.metrics.runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
+	d.log.Info().Int("waits", len(d.run.openWaits())).Int64("events", d.run.log.Last()).Msg("run waits")
+}
