@@ -48,8 +48,12 @@ type Agent struct {
 	// Cite says what the markers of an answer stand for, and what was found wrong with
 	// it; nil for no citations.
 	Cite func(text string) ([]event.Citation, []event.Flag)
-	Now  func() time.Time
-	Log  zerolog.Logger
+	// Save and Restore are for what the agents of a run share, as those of a Kit.
+	Save    func() (json.RawMessage, error)
+	Restore func(json.RawMessage) error
+	Expiry  time.Duration // how long somebody may take to answer what a run waits for; 0 for 24 h
+	Now     func() time.Time
+	Log     zerolog.Logger
 }
 
 // Request is one run.
@@ -62,16 +66,25 @@ type Request struct {
 	RetryOf      string // the failed run whose message this is, as Context ends with it already; empty for none
 	MemoryReset  bool   // the memory lost data since the chat's run before, which the run is to tell
 	Context      []memory.Message
-	Memory       recall.Memory // of the chat, beyond Context and Subagents; nil for none
-	Notes        note.Notes
-	Subagents    map[memory.Agent][]memory.Message
-	User         string         // whom the message is of, for tools that are told; empty if it is not known
-	Calls        external.Calls // grants calls of tools outside; nil where nobody does, and then none is called
-	Approved     []string       // IDs of such tools that were approved in the chat for good
+	// Memory is the chat's, beyond Context and Subagents; nil for none, and then nobody keeps the
+	// run while it waits, so that it cannot.
+	Memory    recall.Memory
+	Notes     note.Notes
+	Subagents map[memory.Agent][]memory.Message
+	User      string         // whom the message is of, for tools that are told; empty if it is not known
+	Calls     external.Calls // grants calls of tools outside; nil where nobody does, and then none is called
+	Approved  []string       // IDs of such tools that were approved in the chat for good
+	Tools     []ClientTool   // the client's own
+	// Posted gives the request as it is to be made again when the run goes on after a wait; it is
+	// asked for when the run waits. Nil for nothing.
+	Posted func() (json.RawMessage, error)
+	Resume *Resume // nil for a run that begins
 }
 
 // Run does one request to its end: it publishes the events 1, 2, 3 …, the last
-// one always run_finished, and returns. The end of ctx ends the run; it counts as
+// one always run_finished, and returns. A run that waits for somebody ends with run_waiting
+// instead; one that is resumed publishes the events behind that, first run_resumed. The end
+// of ctx ends the run; it counts as
 // stopped if the cause is subagent.ErrStopped, as failed otherwise. An error of
 // publish ends the run too; nobody is left to tell it to but the log.
 func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) error) {
@@ -91,7 +104,8 @@ func (a *Agent) begin(
 	ctx context.Context, req *Request, publish func(event.Event) error, abort context.CancelCauseFunc,
 ) (*run, context.Context) {
 	r := *req
-	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{}}
+	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{},
+		held: map[string]event.Usage{}}
 	run.kit()
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
@@ -109,11 +123,40 @@ type run struct {
 	calls atomic.Int64 // delegations so far
 	alike counter      // of calls of tools outside
 
-	mu    sync.Mutex
-	spent event.Usage // guarded by mu: delegations end in parallel
+	from     *state       // what the run goes on from; nil for one that begins
+	answers  loop.Answers // to what it waited for
+	unusable error        // why it cannot go on
+	used     event.Usage  // by the master's loop, where that waits
+
+	mu    sync.Mutex             // delegations end in parallel
+	spent event.Usage            // guarded by mu
+	held  map[string]event.Usage // of delegations that wait, by their call; guarded by mu
 }
 
 func (r *run) do(ctx context.Context) error {
+	begin := r.start
+	if r.req.Resume != nil {
+		begin = r.resume
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	answer, err := event.Assistant{}, r.unusable
+	if err == nil {
+		answer, err = r.answer(ctx)
+	}
+	var waits *loop.Suspended
+	if errors.As(err, &waits) {
+		if err = r.suspend(waits); err == nil {
+			return nil
+		}
+		r.spend(r.used)
+	}
+	return r.finish(ctx, answer, err)
+}
+
+// start tells that the run begins.
+func (r *run) start() error {
 	names := make([]memory.Agent, len(r.agent.Subagents))
 	for i, s := range r.agent.Subagents {
 		names[i] = s.Name
@@ -122,59 +165,77 @@ func (r *run) do(ctx context.Context) error {
 		ChatID: r.req.Chat, AgentVersion: r.req.AgentVersion, Subagents: names, Message: r.req.Message,
 		RetryOf: r.req.RetryOf,
 	}
-	if err := r.rec.emit(started); err != nil {
+	if err := r.rec.emit(started); err != nil || !r.req.MemoryReset {
 		return err
 	}
-	if r.req.MemoryReset {
-		if err := r.rec.emit(&event.MemoryReset{}); err != nil {
-			return err
-		}
-	}
-	answer, err := r.answer(ctx)
-	return r.finish(ctx, answer, err)
+	return r.rec.emit(&event.MemoryReset{})
 }
 
 // answer gets the text for the user: from the master's loop, or from the one
 // subagent that the user talks to.
 func (r *run) answer(ctx context.Context) (event.Assistant, error) {
-	if r.req.AgentVersion != Version {
+	switch to, task, command := r.agent.command(r.req.Message); {
+	case r.from != nil && r.from.Direct != "":
+		return r.direct(ctx, r.from.Direct, "")
+	case r.from != nil:
+		return r.loop(ctx)
+	case r.req.AgentVersion != Version:
 		return r.direct(ctx, memory.Agent(r.req.AgentVersion), r.req.Message)
-	}
-	if to, task, ok := r.agent.command(r.req.Message); ok {
-		if task == "" {
-			return event.Assistant{}, subagent.Failure{
-				Code: "empty_command", Message: fmt.Sprintf("Write the question behind the command: /%s …", to),
-			}
+	case command && task == "":
+		return event.Assistant{}, subagent.Failure{
+			Code: "empty_command", Message: fmt.Sprintf("Write the question behind the command: /%s …", to),
 		}
+	case command:
 		return r.direct(ctx, to, task)
 	}
+	return r.loop(ctx)
+}
+
+// loop is the answer of the master's model.
+func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	tools := make([]loop.Tool, len(r.agent.Subagents))
 	for i, s := range r.agent.Subagents {
 		tools[i] = &delegate{run: r, to: s}
 	}
 	l := loop.Loop{
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
-		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation,
+		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
 	l.System, l.Tools = notes.System(l.System), append(append(l.Tools, r.own...), notes.Tools()...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Emit: r.rec.emit}
 	l.Tools = append(l.Tools, asker.Tools()...)
+	if err := apart(l.Tools); err != nil {
+		return event.Assistant{}, err
+	}
+	result, err := r.ask(ctx, l, asker)
+	var waits *loop.Suspended
+	if errors.As(err, &waits) { // what it used is in its state, too
+		r.used = result.Usage
+		return event.Assistant{}, err
+	}
+	r.spend(result.Usage)
+	if err == nil && result.Exhausted && result.Text == "" {
+		err = errMaxSteps
+	}
+	return r.cited(event.Assistant{Content: result.Text}), err
+}
+
+// ask runs the master's loop, or goes on with it.
+func (r *run) ask(ctx context.Context, l loop.Loop, asker recall.Asker) (loop.Result, error) {
+	if r.from != nil {
+		return l.Resume(ctx, r.from.Agent, r.answers, listener{r})
+	}
 	var err error
 	if l.Recalled, err = asker.Block(ctx, r.req.Message); err != nil {
-		return event.Assistant{}, err
+		return loop.Result{}, err
 	}
 	history := r.rec.history(memory.ChatKey(r.req.Chat))
 	if r.req.RetryOf != "" {
 		history = memory.Pending(history)
 	}
 	messages, _ := memory.Repair(history)
-	result, err := l.Run(ctx, messages, listener{r})
-	r.spend(result.Usage)
-	if err == nil && result.Exhausted && result.Text == "" {
-		err = errMaxSteps
-	}
-	return r.cited(event.Assistant{Content: result.Text}), err
+	return l.Run(ctx, messages, listener{r})
 }
 
 // cited is an answer with its citations.
@@ -200,13 +261,24 @@ func (a *Agent) command(message string) (to memory.Agent, task string, ok bool) 
 	return "", "", false
 }
 
-// direct is a talk with one subagent: a delegation whose task the user wrote.
+// direct is a talk with one subagent: a delegation whose task the user wrote, or one that goes
+// on.
 func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.Assistant, error) {
 	for _, s := range r.agent.Subagents {
 		if s.Name != to {
 			continue
 		}
-		a, err := r.delegate(ctx, s, task)
+		var a subagent.Outcome
+		var err error
+		if r.from != nil {
+			a, err = r.goOn(ctx, s, r.from.Agent)
+		} else {
+			a, err = r.delegate(ctx, s, task)
+		}
+		var waits *loop.Suspended
+		if errors.As(err, &waits) {
+			return event.Assistant{}, err
+		}
 		if err == nil {
 			err = a.Err
 		}
@@ -221,21 +293,37 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 	}
 }
 
-// delegate runs a subagent on a task. The error is that the run cannot go on.
-func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (subagent.Outcome, error) {
-	call := fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1))
-	a, err := s.Run(ctx, r.kits[s.Name], subagent.Task{
-		Text:         task,
+// delegate runs a subagent on a task. The error is that the run cannot go on, or waits.
+func (r *run) delegate(ctx context.Context, s *subagent.Subagent, text string) (subagent.Outcome, error) {
+	d := delegation{Agent: s.Name, Call: fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1)), Task: text}
+	a, err := s.Run(ctx, r.kits[s.Name], r.task(d), r.rec.emitter(s.Name, d.Call))
+	return r.returned(ctx, d, a, err)
+}
+
+// task is a delegation as its subagent is given it.
+func (r *run) task(d delegation) subagent.Task {
+	return subagent.Task{
+		Text:         d.Task,
 		Conversation: r.req.Conversation,
 		History: func() []memory.Message {
-			return r.rec.history(memory.SubagentKey(s.Name, r.req.Chat))
+			return r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
 		},
-		Memory: r.req.Memory,
-		Notes:  r.req.Notes,
-	}, r.rec.emitter(s.Name, call))
+		Memory:  r.req.Memory,
+		Notes:   r.req.Notes,
+		NoWaits: r.req.Memory == nil,
+	}
+}
+
+// returned is what became of a delegation.
+func (r *run) returned(ctx context.Context, d delegation, a subagent.Outcome, err error) (subagent.Outcome, error) {
+	var waits *loop.Suspended
+	if errors.As(err, &waits) {
+		return a, r.hold(d, a.Usage, waits)
+	}
+	r.release(d.Call)
 	r.spend(a.Usage)
 	if a.Err != nil {
-		zerolog.Ctx(ctx).Warn().Err(a.Err).Str("subagent", string(s.Name)).Str("call", call).
+		zerolog.Ctx(ctx).Warn().Err(a.Err).Str("subagent", string(d.Agent)).Str("call", d.Call).
 			Str("status", a.Status).Msg("a delegation did not complete")
 	}
 	return a, err
@@ -243,19 +331,29 @@ func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (
 
 // finish tells how the run ended.
 func (r *run) finish(ctx context.Context, answer event.Assistant, err error) error {
-	outcome := event.Completed
+	outcome, cause := event.Completed, (*event.Error)(nil)
 	switch {
 	case err == nil:
-		err = r.rec.emit(&answer)
 	case errors.Is(context.Cause(ctx), subagent.ErrStopped):
-		outcome, err = event.Stopped, nil
+		outcome = event.Stopped
+	default:
+		zerolog.Ctx(ctx).Error().Err(err).Msg("a run failed")
+		outcome, cause = event.Failed, subagent.Describe(err)
+	}
+	if err := r.giveUp(outcome, cause); err != nil {
+		return err
+	}
+	switch outcome {
+	case event.Completed:
+		err = r.rec.emit(&answer)
+	case event.Stopped:
+		err = nil
 		if shown := r.rec.text(); shown != "" {
 			partial := r.cited(event.Assistant{Content: shown, Partial: true})
 			err = r.rec.emit(&partial)
 		}
 	default:
-		zerolog.Ctx(ctx).Error().Err(err).Msg("a run failed")
-		outcome, err = event.Failed, r.fail(subagent.Describe(err))
+		err = r.fail(cause)
 	}
 	if err != nil {
 		return err
@@ -309,10 +407,15 @@ func (d *delegate) Call(ctx context.Context, call memory.ToolCall) (string, erro
 		return "", errors.New("the task is empty: say what the subagent is to do")
 	}
 	a, err := d.run.delegate(ctx, d.to, args.Task)
-	if err != nil {
-		return "", err
-	}
-	return a.Response, nil
+	return a.Response, err
+}
+
+// Resume goes on with a delegation that waited.
+func (d *delegate) Resume(
+	ctx context.Context, _ memory.ToolCall, state json.RawMessage, _ loop.Answers,
+) (string, error) {
+	a, err := d.run.goOn(ctx, d.to, state)
+	return a.Response, err
 }
 
 // errMaxSteps: the master's model asked for tools until its steps were used up.

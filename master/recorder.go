@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ type recorder struct {
 	fold    *event.Histories  //
 	shown   strings.Builder   // the answer's text that was published
 	pending map[stream]string // text held back past the soft bounds
+	open    []stream          // delegations without a completion, in their order
 }
 
 // stream is one text that is told in pieces: the answer's, or a delegation's.
@@ -130,12 +132,41 @@ func (r *recorder) write(s stream, p event.Payload) error {
 		r.abort(err)
 		return err
 	}
-	r.seq++
-	r.bytes += size
-	if d, ok := p.(*event.AssistantDelta); ok {
-		r.shown.WriteString(d.Text)
+	return r.take(e, size)
+}
+
+// take counts an event that was published, and folds it.
+func (r *recorder) take(e event.Event, size int) error {
+	r.seq, r.bytes = e.Seq, r.bytes+size
+	of := stream{e.Subagent, e.CallID}
+	switch p := e.Payload.(type) {
+	case *event.AssistantDelta:
+		r.shown.WriteString(p.Text)
+	case *event.Delegation:
+		r.open = append(r.open, of)
+	case *event.Completion:
+		r.open = slices.DeleteFunc(r.open, func(s stream) bool { return s == of })
 	}
 	return r.fold.Apply(e) // Copies never refuse
+}
+
+// replay takes the events of a run that goes on.
+func (r *recorder) replay(events []event.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range events {
+		if err := r.take(e, len(e.Line())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unfinished are the delegations without a completion.
+func (r *recorder) unfinished() []stream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.open)
 }
 
 // ends says whether an event closes what others opened; such events pass the

@@ -2,11 +2,14 @@ package master
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"mneme/memory"
 	"mneme/memory/event"
@@ -20,7 +23,7 @@ func (r *run) kit() {
 	tools := external.Run{
 		ID: r.req.RunID, Chat: r.req.Chat, User: r.req.User, Calls: r.req.Calls,
 		Approved: func(tool string) bool { return slices.Contains(r.req.Approved, tool) },
-		Told:     r.rec.last, Count: r.alike.next, Now: r.agent.Now,
+		Told:     r.rec.last, Count: r.alike.next, Expiry: cmp.Or(r.agent.Expiry, 24*time.Hour), Now: r.agent.Now,
 	}
 	for _, s := range r.agent.Subagents {
 		if s.Kit == nil && s.External == nil {
@@ -38,6 +41,23 @@ func (r *run) kit() {
 	if r.agent.External != nil {
 		r.own = r.agent.External(tools)
 	}
+	for _, t := range r.req.Tools {
+		r.own = append(slices.Clip(r.own), clientTool{t, tools})
+	}
+}
+
+// apart says whether a model can tell tools apart.
+func apart(tools []loop.Tool) error {
+	known := map[string]bool{}
+	for _, t := range tools {
+		name := t.Spec().Name
+		if known[name] {
+			return subagent.Failure{Code: "tool_name_taken",
+				Message: fmt.Sprintf("Two tools of the master's have the name %q: give yours another one.", name)}
+		}
+		known[name] = true
+	}
+	return nil
 }
 
 // counter counts the calls of a run that are alike. Safe for concurrent use.

@@ -5,6 +5,7 @@ package subagent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 
@@ -27,6 +28,10 @@ type Kit struct {
 	// Answer says what a response cites, and of a subagent that reads documents what
 	// it concludes; nil for no citations.
 	Answer func(response string) (*event.Answer, []event.Citation)
+	// Save gives what another Kit of the same run goes on from, in this process or another one;
+	// Restore takes it, before anything else is called. Both nil where there is nothing to keep.
+	Save    func() (json.RawMessage, error)
+	Restore func(json.RawMessage) error
 }
 
 // model is the subagent's with what the kit puts around it.
@@ -73,6 +78,7 @@ type Task struct {
 	History func() []memory.Message
 	Memory  recall.Memory // of the chat; nil for none
 	Notes   note.Notes
+	NoWaits bool // nobody keeps the run while it waits, so none of its calls can
 }
 
 // Outcome is how a delegation ended.
@@ -83,17 +89,40 @@ type Outcome struct {
 
 // Run does the task and emits exactly one delegation and one completion around
 // what happens; emit is called from one goroutine at a time. The error is
-// emit's: without it the task has an Outcome, be it that it failed.
+// emit's: without it the task has an Outcome, be it that it failed. The error may also be a
+// *loop.Suspended: then there is no completion yet, and the Outcome has nothing but the Usage
+// so far.
 func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.Payload) error) (Outcome, error) {
 	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls}); err != nil {
 		return Outcome{}, err
 	}
-	work := s.Work
-	if work == nil {
-		work = s.oneModel(kit)
+	do := s.Work
+	if do == nil {
+		do = s.oneModel(kit)
 	}
-	result, err := work(ctx, task, emit)
-	out := conclude(ctx, result, err)
+	result, err := do(ctx, task, emit)
+	return conclude(ctx, kit, result, err, emit)
+}
+
+// Resume goes on with a task from the State of its Suspended, and emits no delegation; else it
+// is Run.
+func (s *Subagent) Resume(
+	ctx context.Context, kit Kit, task Task, state json.RawMessage, answers loop.Answers, emit func(event.Payload) error,
+) (Outcome, error) {
+	l, _ := s.loop(kit, task, emit)
+	result, err := l.Resume(ctx, state, answers, teller(emit))
+	return conclude(ctx, kit, result, err, emit)
+}
+
+// conclude emits how the work ended.
+func conclude(
+	ctx context.Context, kit Kit, result loop.Result, err error, emit func(event.Payload) error,
+) (Outcome, error) {
+	var waits *loop.Suspended
+	if errors.As(err, &waits) {
+		return Outcome{Completion: event.Completion{Usage: result.Usage}}, waits
+	}
+	out := outcome(ctx, result, err)
 	if kit.Answer != nil && out.Status == event.Completed {
 		out.Answer, out.Citations = kit.Answer(out.Response)
 	}
@@ -110,15 +139,10 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 // oneModel is the work of a subagent that is a model with its tools.
 func (s *Subagent) oneModel(kit Kit) Work {
 	return func(ctx context.Context, task Task, emit func(event.Payload) error) (loop.Result, error) {
-		l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
-			Conversation: task.Conversation}
+		l, asker := s.loop(kit, task, emit)
 		messages := []memory.Message{{Role: memory.RoleUser, Content: task.Text}}
 		if s.Calls != event.Isolated {
 			messages, _ = memory.Repair(task.History())
-			notes := note.Holder{Settings: s.Notes, Notes: task.Notes, Agent: s.Name}
-			l.System, l.Tools = notes.System(l.System), append(slices.Clip(l.Tools), notes.Tools()...)
-			asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Agent: s.Name, Emit: emit}
-			l.Tools = append(l.Tools, asker.Tools()...)
 			var err error
 			if l.Recalled, err = asker.Block(ctx, task.Text); err != nil {
 				return loop.Result{}, err
@@ -128,8 +152,21 @@ func (s *Subagent) oneModel(kit Kit) Work {
 	}
 }
 
-// conclude makes an Outcome of what the work returned.
-func conclude(ctx context.Context, r loop.Result, err error) Outcome {
+// loop is the model with its tools, and who asks what was said before.
+func (s *Subagent) loop(kit Kit, task Task, emit func(event.Payload) error) (loop.Loop, recall.Asker) {
+	l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
+		Conversation: task.Conversation, NoWaits: task.NoWaits}
+	asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Agent: s.Name, Emit: emit}
+	if s.Calls != event.Isolated {
+		notes := note.Holder{Settings: s.Notes, Notes: task.Notes, Agent: s.Name}
+		l.System, l.Tools = notes.System(l.System), append(slices.Clip(l.Tools), notes.Tools()...)
+		l.Tools = append(l.Tools, asker.Tools()...)
+	}
+	return l, asker
+}
+
+// outcome is what the work returned.
+func outcome(ctx context.Context, r loop.Result, err error) Outcome {
 	out := Outcome{event.Completion{Response: r.Text, Status: event.Completed, Usage: r.Usage}, err}
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), ErrStopped):
