@@ -107,18 +107,17 @@ func (r *run) restore() error {
 	r.spent = r.from.Spent
 	r.alike.of = r.from.Alike
 	maps.Copy(r.held, r.from.Waiting)
+	if restore := r.agent.Restore; restore != nil && r.from.Shared != nil {
+		if err := restore(r.from.Shared); err != nil {
+			return fmt.Errorf("%w (%w)", errState, err)
+		}
+	}
 	for name, kept := range r.from.Kits {
 		if restore := r.kits[name].Restore; restore != nil {
 			if err := restore(kept); err != nil {
 				return fmt.Errorf("%w (%s: %w)", errState, name, err)
 			}
 		}
-	}
-	if r.agent.Restore == nil || r.from.Shared == nil {
-		return nil
-	}
-	if err := r.agent.Restore(r.from.Shared); err != nil {
-		return fmt.Errorf("%w (%w)", errState, err)
 	}
 	return nil
 }

@@ -467,5 +467,5 @@ func TestWhatKitsKeepGoesWithTheRun(t *testing.T) {
 		return a
 	}
 	wellFormed(t, toTheEnd(t, of, kept(master.Version)))
-	require.Equal(t, []string{`"of a"`, `"of all"`}, restored)
+	require.Equal(t, []string{`"of all"`, `"of a"`}, restored, "what they share first")
 }

@@ -397,6 +397,7 @@ func (t *Session) Kit(log zerolog.Logger) subagent.Kit {
 			a := d.concluded(response)
 			return &a, a.Citations
 		},
+		Save: d.save, Restore: d.restore,
 	}
 }
 

@@ -160,7 +160,7 @@ func (a *agents) forRun(ctx context.Context, r *master.Request) *master.Agent {
 		_, reads := a.readers[memory.Agent(tool)]
 		return reads
 	})
-	m.Cite = evidence.Cite
+	m.Cite, m.Save, m.Restore = evidence.Cite, evidence.Save, evidence.Restore
 	return &m
 }
 

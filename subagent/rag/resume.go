@@ -1,0 +1,129 @@
+package rag
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/subagent/loop"
+)
+
+// evidenceState is what a run that waits keeps of an Evidence. What was said is not in it: it
+// comes with the run's request.
+type evidenceState struct {
+	Given []Passage               `json:"given"`
+	Flags map[string][]event.Flag `json:"flags,omitempty"`
+}
+
+// Save gives what Restore takes, in another process.
+func (e *Evidence) Save() (json.RawMessage, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.given) == 0 && len(e.flags) == 0 {
+		return nil, nil
+	}
+	return loop.Encode(evidenceState{e.given, e.flags})
+}
+
+// Restore has the passages under their numbers again. Call it before anything is checked.
+func (e *Evidence) Restore(from json.RawMessage) error {
+	var s evidenceState
+	if err := json.Unmarshal(from, &s); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.given, e.flags = s.Given, s.Flags
+	return nil
+}
+
+// readerState is what a run that waits keeps of a subagent that reads documents. Its passages are
+// numbers of the Evidence.
+type readerState struct {
+	Nonce     string                  `json:"nonce"`
+	Given     []int                   `json:"given"`
+	Signals   int                     `json:"signals,omitempty"`
+	Questions []questionState         `json:"questions"`
+	Asked     map[string]int          `json:"asked"` // indexes of Questions
+	Calls     map[string]int          `json:"calls"`
+	Found     map[string]string       `json:"found,omitempty"`
+	Said      map[string]event.Answer `json:"said,omitempty"`
+}
+
+type questionState struct {
+	Task     string           `json:"task"`
+	History  []memory.Message `json:"history"`
+	Searched int              `json:"searched"`
+	Found    int              `json:"found"`
+}
+
+// save gives what restore takes, in another process.
+func (d *readerKit) save() (json.RawMessage, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.asked) == 0 {
+		return nil, nil
+	}
+	s := readerState{Asked: map[string]int{}, Calls: map[string]int{}, Found: d.found, Said: d.said}
+	index := map[*Question]int{}
+	of := func(q *Question) int {
+		if _, known := index[q]; !known {
+			index[q] = len(s.Questions)
+			q.mu.Lock()
+			s.Questions = append(s.Questions, questionState{q.task, q.history, q.searched, q.found})
+			q.mu.Unlock()
+		}
+		return index[q]
+	}
+	for task, q := range d.asked {
+		s.Asked[task] = of(q)
+	}
+	for call, q := range d.calls {
+		s.Calls[call] = of(q)
+	}
+	t := d.session
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.Nonce, s.Given, s.Signals = t.nonce, slices.Sorted(maps.Keys(t.given)), t.signals
+	return loop.Encode(s)
+}
+
+// restore makes of the kit what another one was; its session's Evidence is restored already.
+func (d *readerKit) restore(from json.RawMessage) error {
+	var s readerState
+	if err := json.Unmarshal(from, &s); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	questions := make([]*Question, len(s.Questions))
+	for i, q := range s.Questions {
+		questions[i] = &Question{session: d.session, task: q.Task, history: q.History, searched: q.Searched, found: q.Found}
+	}
+	for into, indexes := range map[*map[string]*Question]map[string]int{&d.asked: s.Asked, &d.calls: s.Calls} {
+		for key, i := range indexes {
+			if i < 0 || i >= len(questions) {
+				return errors.New("a question is missing")
+			}
+			(*into)[key] = questions[i]
+		}
+	}
+	maps.Copy(d.found, s.Found)
+	maps.Copy(d.said, s.Said)
+	t, given := d.session, d.session.evidence.all()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.nonce, t.signals = s.Nonce, s.Signals
+	for _, n := range s.Given {
+		p, known := given[n]
+		if !known {
+			return errors.New("a passage is missing")
+		}
+		p.N = n
+		t.given[n] = p
+	}
+	return nil
+}
