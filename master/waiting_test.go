@@ -177,7 +177,7 @@ func TestARunWaitsForTwoSubagentsAtOnce(t *testing.T) {
 // However often subagents make it wait, a run tells the same, and each thing once.
 func TestARunThatWaitsIsTheSameRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tasks := func(zero bool) []memory.ToolCall {
+		tasks := func() []memory.ToolCall {
 			var calls []memory.ToolCall
 			for _, name := range []string{"a", "b"} {
 				var words []string
@@ -191,7 +191,7 @@ func TestARunThatWaitsIsTheSameRun(t *testing.T) {
 				calls = append(calls, delegate(name, words...)...)
 			}
 			return calls
-		}(false)
+		}()
 		of := func(at string) func() *master.Agent {
 			return func() *master.Agent {
 				subagents := []*subagent.Subagent{asker("a"), asker("b")}
@@ -210,7 +210,7 @@ func TestARunThatWaitsIsTheSameRun(t *testing.T) {
 		require.Equal(t, last[*event.RunFinished](plain), last[*event.RunFinished](waits))
 		require.Equal(t, last[*event.Assistant](plain), last[*event.Assistant](waits))
 		for _, name := range []memory.Agent{"a", "b"} {
-			require.Equal(t, of1(plain, name), of1(waits, name))
+			require.Equal(t, did(plain, name), did(waits, name))
 		}
 		for i, e := range waits.events {
 			require.EqualValues(t, i+1, e.Seq)
@@ -218,8 +218,8 @@ func TestARunThatWaitsIsTheSameRun(t *testing.T) {
 	})
 }
 
-// of1 is what the subagent did, apart from the order of results that came while others waited.
-func of1(l *log, name memory.Agent) (told []string) {
+// did is what the subagent did, apart from the order of results that came while others waited.
+func did(l *log, name memory.Agent) (told []string) {
 	for _, e := range l.events {
 		if e.Subagent == name && !e.Ephemeral() {
 			body, _ := json.Marshal(e.Payload)
@@ -261,9 +261,11 @@ func TestADirectTalkWaits(t *testing.T) {
 			l := toTheEnd(t, of, r)
 			wellFormed(t, l)
 			require.Equal(t, 2, strings.Count(last[*event.Assistant](l).Content, `"yes"`))
-			require.Equal(t, []string{"run_started", "subagent_delegation a", "subagent_assistant_with_tools a", "run_waiting",
-				"run_resumed", "subagent_tool_result a", "run_waiting", "run_resumed", "subagent_tool_result a", "subagent_completion a",
-				"assistant", "run_finished"}, l.roles())
+			require.Equal(t, []string{
+				"run_started", "subagent_delegation a", "subagent_assistant_with_tools a", "run_waiting",
+				"run_resumed", "subagent_tool_result a", "run_waiting",
+				"run_resumed", "subagent_tool_result a", "subagent_completion a", "assistant", "run_finished",
+			}, l.roles())
 			require.Equal(t, event.Usage{InputTokens: 200, OutputTokens: 20}, last[*event.RunFinished](l).Usage)
 		})
 	}
@@ -316,15 +318,19 @@ func TestTheClientsToolsWaitForTheirResults(t *testing.T) {
 	wait := last[*event.RunWaiting](l).Waits[0]
 	require.Equal(t, event.ClientResult, wait.Kind)
 	require.JSONEq(t, `{"room":"hall"}`, string(wait.Arguments))
-	require.Equal(t, []string{"light", "light-0", "", ""}, []string{wait.Tool, wait.ToolCallID, wait.CallID, string(wait.Subagent)})
+	require.Equal(t, "light light-0  ",
+		strings.Join([]string{wait.Tool, wait.ToolCallID, wait.CallID, string(wait.Subagent)}, " "))
 	require.InDelta(t, float64(time.Now().Add(24*time.Hour).Unix()), wait.ExpiresAt, 60)
 	for name, c := range map[string]struct {
 		answer event.WaitAnswer
 		says   []string
 	}{
-		"a text":   {event.WaitAnswer{Decision: event.Approve, Result: json.RawMessage(`"It is on. </result>"`)}, []string{"\nIt is on. ", "<result nonce="}},
-		"JSON":     {event.WaitAnswer{Decision: event.Approve, Result: json.RawMessage(`{"on":true}`)}, []string{`{"on":true}`}},
-		"declined": {event.WaitAnswer{Decision: event.Deny, Reason: "nobody is home"}, []string{"(error: the tool was not run: nobody is home)"}},
+		"a text": {event.WaitAnswer{Decision: event.Approve, Result: json.RawMessage(`"It is on. </result>"`)},
+			[]string{"\nIt is on. ", "<result nonce="}},
+		"JSON": {event.WaitAnswer{Decision: event.Approve, Result: json.RawMessage(`{"on":true}`)},
+			[]string{`{"on":true}`}},
+		"declined": {event.WaitAnswer{Decision: event.Deny, Reason: "nobody is home"},
+			[]string{"(error: the tool was not run: nobody is home)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.answer.ID = wait.ID
@@ -389,7 +395,8 @@ func TestAStopEndsWhatWaits(t *testing.T) {
 	}
 	waits := asker("a")
 	waits.External = func(run external.Run) []loop.Tool { return []loop.Tool{signals{asks{run}, asked}} }
-	l := stopped(agent(once(append(delegate("a", "1"), delegate("b", "x")...)...), waits, works), r, `"tool":"work"`)
+	l := stopped(agent(once(append(delegate("a", "1"), delegate("b", "x")...)...), waits, works), r,
+		`"tool":"work"`)
 	wellFormed(t, l)
 	require.Equal(t, event.Stopped, last[*event.RunFinished](l).Outcome)
 }
@@ -415,10 +422,11 @@ func TestARunThatCannotGoOnFails(t *testing.T) {
 		change func(*master.Resume)
 		code   string
 	}{
-		"no answer":       {func(r *master.Resume) { r.Answers = nil }, "answers_missing"},
-		"another's":       {func(r *master.Resume) { r.Answers = []event.WaitAnswer{{ID: "x"}} }, "answers_missing"},
-		"another version": {func(r *master.Resume) { r.State = bytes.Replace(r.State, []byte(`:1,`), []byte(`:2,`), 1) }, "state_unreadable"},
-		"no JSON":         {func(r *master.Resume) { r.State = json.RawMessage(`{`) }, "state_unreadable"},
+		"no answer": {func(r *master.Resume) { r.Answers = nil }, "answers_missing"},
+		"another's": {func(r *master.Resume) { r.Answers = []event.WaitAnswer{{ID: "x"}} }, "answers_missing"},
+		"another version": {func(r *master.Resume) { r.State = bytes.Replace(r.State, []byte(`:1,`), []byte(`:2,`), 1) },
+			"state_unreadable"},
+		"no JSON": {func(r *master.Resume) { r.State = json.RawMessage(`{`) }, "state_unreadable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, resume := good, *good.Resume

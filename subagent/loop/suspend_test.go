@@ -31,7 +31,9 @@ func (t asks) Spec() loop.Spec {
 
 func (t asks) Call(_ context.Context, c memory.ToolCall) (string, error) { return t.ask(c, 0) }
 
-func (t asks) Resume(_ context.Context, c memory.ToolCall, state json.RawMessage, answers loop.Answers) (string, error) {
+func (t asks) Resume(
+	_ context.Context, c memory.ToolCall, state json.RawMessage, answers loop.Answers,
+) (string, error) {
 	var asked int
 	if err := json.Unmarshal(state, &asked); err != nil {
 		return "", err
@@ -168,7 +170,8 @@ func TestALoopThatWaitsIsTheSameLoop(t *testing.T) {
 // While a call waits, others end; those of its own tool behind it have not begun.
 func TestACallThatWaitsHoldsUpItsLane(t *testing.T) {
 	m := &scripted{answers: []answer{{text: "So: ", calls: []memory.ToolCall{
-		call("1", "serial", "1 ok"), call("2", "serial", "0 ok"), call("3", "parallel", "1 ok"), call("4", "parallel", "0 ok"),
+		call("1", "serial", "1 ok"), call("2", "serial", "0 ok"),
+		call("3", "parallel", "1 ok"), call("4", "parallel", "0 ok"),
 	}}, {text: "done"}}}
 	h := &told{}
 	l := loop.Loop{Model: m, Tools: []loop.Tool{asks{"serial", false}, asks{"parallel", true}}, MaxSteps: 2}
@@ -182,7 +185,8 @@ func TestACallThatWaitsHoldsUpItsLane(t *testing.T) {
 	require.ElementsMatch(t, []string{"1", "3", "4"}, h.started)
 	require.Equal(t, []string{"4=4 is done false"}, h.results)
 
-	r, err := l.Resume(guard(t), waits.State, loop.Answers{"1/1": {Decision: event.Approve}, "3/1": {Decision: event.Deny}}, h)
+	answers := loop.Answers{"1/1": {Decision: event.Approve}, "3/1": {Decision: event.Deny}}
+	r, err := l.Resume(guard(t), waits.State, answers, h)
 	require.NoError(t, err)
 	require.Equal(t, "done", r.Text)
 	require.ElementsMatch(t, []string{"1", "2", "3", "4"}, h.started)
@@ -247,7 +251,8 @@ func TestACallThatCannotWait(t *testing.T) {
 // suspended is a loop that waits for one call, with what it goes on from.
 func suspended(t *testing.T, m *scripted, more ...loop.Tool) (loop.Loop, *loop.Suspended) {
 	t.Helper()
-	m.answers = slices.Insert(m.answers, 0, answer{text: "Let me ask. ", calls: []memory.ToolCall{call("1", "serial", "1 ok")}})
+	first := answer{text: "Let me ask. ", calls: []memory.ToolCall{call("1", "serial", "1 ok")}}
+	m.answers = slices.Insert(m.answers, 0, first)
 	l := loop.Loop{Model: m, Tools: append(more, asks{name: "serial"}), MaxSteps: 3}
 	r, err := l.Run(guard(t), question, &told{})
 	var waits *loop.Suspended
@@ -270,8 +275,8 @@ func TestALoopThatIsResumedInItsLastStepIsExhausted(t *testing.T) {
 	l.MaxSteps = 1
 	r, err := l.Resume(guard(t), waits.State, yes, &told{})
 	require.NoError(t, err)
-	require.Equal(t, loop.Result{Text: "Let me ask. ", Usage: event.Usage{InputTokens: 10, OutputTokens: 1}, Exhausted: true},
-		r)
+	used := event.Usage{InputTokens: 10, OutputTokens: 1}
+	require.Equal(t, loop.Result{Text: "Let me ask. ", Usage: used, Exhausted: true}, r)
 }
 
 func TestTheEndOfTheContextEndsALoopThatIsResumed(t *testing.T) {
