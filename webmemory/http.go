@@ -60,6 +60,9 @@ func (s *Server) routes() http.Handler {
 		chat.PATCH(of+"/notes/:id", r.Answered(s.patchNote))
 		chat.DELETE(of+"/notes/:id", r.Answered(s.deleteNote))
 	}
+	if s.cfg.MCP != nil {
+		r.POST("/mcp", gin.WrapH(s.cfg.MCP))
+	}
 	s.forwardDocuments(r)
 	s.internalRoutes(r)
 	r.GET("/healthz", r.Answered(s.healthz))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -174,44 +173,17 @@ func (r *run) logged() (all []redisstore.Logged) {
 // collect waits for the run's end and gives what its events add up to; for a run that waits, what
 // it waits for. A failed run is an *api.Problem.
 func (r *run) collect(ctx context.Context) (webapi.Result, *webapi.Waiting, error) {
-	out := webapi.Result{RunID: r.id, Citations: []event.Citation{}}
-	var failure *event.Error
-	var waits []event.Wait
+	out := webapi.NewCollected(r.id)
 	for e, err := range r.log.Follow(ctx, 0, "assistant", "subagent_completion", "error", "run_waiting", "run_finished") {
 		if err != nil {
-			return out, nil, err
+			return out.Result, nil, err
 		}
-		switch p := e.Payload.(type) {
-		case *event.Assistant:
-			out.Content, out.Partial = p.Content, p.Partial
-			out.Citations = append(out.Citations, p.Citations...)
-		case *event.Completion:
-			if p.Answer != nil {
-				out.Answers = append(out.Answers, webapi.Finding{Subagent: e.Subagent, CallID: e.CallID, Answer: p.Answer})
-			}
-		case *event.Error:
-			if e.Subagent == "" {
-				failure = p
-			}
-		case *event.RunWaiting:
-			waits = p.Waits
-		case *event.RunFinished:
-			out.Usage, out.Outcome = p.Usage, p.Outcome
-		}
+		out.Add(e)
 	}
-	if out.Outcome == "" && waits != nil {
-		return out, &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: r.id, Waits: waits}, nil
+	if out.Outcome == webapi.OutcomeWaiting {
+		return out.Result, &webapi.Waiting{Outcome: out.Outcome, RunID: r.id, Waits: out.Waits}, nil
 	}
-	if out.Outcome == event.Failed {
-		if failure == nil {
-			failure = &event.Error{Code: webapi.CodeRunFailed, Message: "The run failed."}
-		}
-		return out, nil, &api.Problem{
-			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable,
-			RunID: r.id,
-		}
-	}
-	return out, nil, nil
+	return out.Result, nil, out.Err()
 }
 
 // finished are the runs that are over and still held here, by when they ended: a cache,

@@ -47,6 +47,7 @@ type Config struct {
 	Heartbeat     time.Duration // comment on a quiet stream; 15 s
 	Advertise     string        // base URL under which other processes reach this one; "": they do not
 	SelfURL       string        // base URL under which the apiserver reaches this one; "": agents do not search
+	MCP           http.Handler  // of POST /mcp; nil for none
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }

@@ -40,9 +40,33 @@ type SearchRequest struct {
 	History []struct {
 		Role    string `json:"role"` // user or assistant
 		Content string `json:"content"`
-	} `json:"history"` // what was said before the query, oldest first
-	K     *int            `json:"k"`     // how many passages at most; 10
-	Where json.RawMessage `json:"where"` // which documents, by their metadata; as rag.ParseWhere reads it
+	} `json:"history,omitempty"` // what was said before the query, oldest first
+	K     *int            `json:"k,omitempty"`     // how many passages at most; 10
+	Where json.RawMessage `json:"where,omitempty"` // which documents, by their metadata; as rag.ParseWhere reads it
+}
+
+// SearchResult is what a client needs of the answer to a search.
+type SearchResult struct {
+	Status string `json:"status"` // ok, weak or empty
+	// Degraded: the store, or a part of the search, could not be asked; this is from what was
+	// known before.
+	Degraded bool      `json:"degraded"`
+	Passages []Passage `json:"passages"` // best first
+}
+
+// Passage is a passage of a document. Start and End are its place in the document's text, in
+// bytes.
+type Passage struct {
+	ID      string  `json:"id"` // document#ordinal
+	DocID   string  `json:"doc_id"`
+	Title   string  `json:"title"`
+	Source  string  `json:"source"`
+	Section string  `json:"section"`        // the headings above it, outermost first
+	Page    int     `json:"page,omitempty"` // it is on, from 1
+	Start   int     `json:"start"`
+	End     int     `json:"end"`
+	Score   float64 `json:"score"` // more is better; only those of one answer compare
+	Text    string  `json:"text"`
 }
 
 // Forward passes requests on to the apiserver and its answers back, both as

@@ -16,11 +16,27 @@ import (
 // struct behind v does not have is a 400 that names the nearest one, so that a
 // mistyped option is not silently none.
 func DecodeKnown(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	var members map[string]json.RawMessage
 	raw, err := decodeBody(w, r, limit, math.MaxInt, v)
 	if err != nil {
 		return err
 	}
+	return onlyKnown(raw, v)
+}
+
+// UnmarshalKnown is DecodeKnown for an object that is no body by itself.
+func UnmarshalKnown(raw []byte, v any) error {
+	if err := json.Unmarshal(raw, v); err != nil {
+		return explain(err)
+	}
+	if err := checkUnique(raw, math.MaxInt); err != nil {
+		return err
+	}
+	return onlyKnown(raw, v)
+}
+
+// onlyKnown refuses the members of a valid object that the struct behind v does not have.
+func onlyKnown(raw []byte, v any) error {
+	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil {
 		return explain(err)
 	}

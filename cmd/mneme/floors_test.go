@@ -47,6 +47,7 @@ var floors = map[string][]string{
 	"apiserver/api/sse":     {},
 	"webmemory":             {"memory", "apiserver/api", "webmemory"},
 	"webmemory/api":         {"=memory", "memory/event", "apiserver/api"},
+	"webmemory/mcpserver":   {"=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
 	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
 	"cmd/mneme/internal/crossorigin": {"=apiserver/api"},
@@ -74,6 +75,7 @@ var homes = map[string][]string{
 	"github.com/sourcegraph/jsonrpc2":   {"internal/copilottest"},
 	"github.com/tetratelabs/wazero":     {"subagent/rag/loader/pdfium"},
 	"github.com/xuri/excelize":          {"subagent/rag/loader"},
+	"github.com/modelcontextprotocol":   {"subagent/mcp", "webmemory/mcpserver"},
 	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
 	"github.com/go-analyze/charts":      {"scripts/bench"},

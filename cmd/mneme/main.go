@@ -58,6 +58,7 @@ func run(ctx context.Context, args []string, con *console) int {
 		con.service("apiserver", "Run the service of the agents.", apiserverHelp, app.Apiserver, nil),
 		con.proxy(),
 		con.chat(),
+		con.mcp(),
 		group("memory", "Look at memories, move them and erase them.",
 			con.memoryLs(), con.memoryGet(), con.memoryTail(), con.memorySearch(), con.memoryNote(),
 			con.memoryExport(), con.memoryImport(), con.memoryFork(), con.memoryRewind(), con.memorySetAside(),

@@ -42,13 +42,17 @@ type Client struct {
 
 // New takes webmemory's base URL, such as http://127.0.0.1:8080.
 func New(base string) (*Client, error) {
+	return NewOver(base, &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()})
+}
+
+// NewOver is New by an HTTP client without a Timeout, which would cut streams.
+func NewOver(base string, h *http.Client) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is no URL of webmemory; give one such as http://127.0.0.1:8080", base)
 	}
 	return &Client{
-		base: strings.TrimRight(base, "/"), http: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
-		Pause: 250 * time.Millisecond, Idle: 45 * time.Second,
+		base: strings.TrimRight(base, "/"), http: h, Pause: 250 * time.Millisecond, Idle: 45 * time.Second,
 	}, nil
 }
 
@@ -231,19 +235,45 @@ func (c *Client) RemoveNote(ctx context.Context, key memory.Key, id string) erro
 }
 
 func (c *Client) sendNote(ctx context.Context, method, path string, body any) (n memory.Note, err error) {
+	err = c.sendJSON(ctx, method, path, body, &n)
+	return n, err
+}
+
+// Collections lists the collections of documents that there are, by name.
+func (c *Client) Collections(ctx context.Context) ([]string, error) {
+	var out struct {
+		Collections []struct{ Name string }
+	}
+	err := c.Call(ctx, http.MethodGet, CollectionsPath, &out)
+	names := make([]string, len(out.Collections))
+	for i, one := range out.Collections {
+		names[i] = one.Name
+	}
+	return names, err
+}
+
+// Search gives the passages of a collection that match a query best.
+func (c *Client) Search(ctx context.Context, collection string, r api.SearchRequest) (api.SearchResult, error) {
+	var out api.SearchResult
+	err := c.sendJSON(ctx, http.MethodPost, CollectionsPath+"/"+url.PathEscape(collection)+"/search", r, &out)
+	return out, err
+}
+
+// sendJSON is Call with a body.
+func (c *Client) sendJSON(ctx context.Context, method, path string, body, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return n, err
+		return err
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	resp, err := c.Send(ctx, method, path, header, bytes.NewReader(raw))
 	if err != nil {
-		return n, err
+		return err
 	}
 	defer resp.Body.Close()
-	return n, json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&n)
+	return json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer)
 }
 
 // Stop asks for the end of a run; its events tell when it has ended.

@@ -277,10 +277,17 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		return fmt.Errorf("%w; check data_dir", err)
 	}
 	a.push("spool", appends.Close)
+	tools, err := a.mcpServer(seen)
+	if err != nil {
+		return err
+	}
+	w.MCP = tools
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
+	tools.hosts.Serve(tools.host, server.Handler())
 	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
 		server.Drain(ctx)
+		tools.Close()
 		return nil
 	})
 	a.addrs.Webmemory = l.Addr().String()

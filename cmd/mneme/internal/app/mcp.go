@@ -1,0 +1,32 @@
+package app
+
+import (
+	"net/http"
+
+	"mneme"
+	"mneme/cmd/mneme/internal/inprocess"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+	"mneme/webmemory/mcpserver"
+)
+
+// mcpServer is POST /mcp of a webmemory, and what answers its requests: webmemory itself.
+type mcpServer struct {
+	*mcpserver.Handler
+	hosts inprocess.Hosts
+	host  string // under which hosts has webmemory's handler, once it serves it
+}
+
+func (a *app) mcpServer(seen *telemetry.Service) (*mcpServer, error) {
+	s := &mcpServer{host: "webmemory"}
+	network := &http.Transport{}
+	memory, err := webapi.NewOver("http://"+s.host, &http.Client{
+		Transport: seen.Transport("webmemory", &inprocess.Transport{Transport: network, Hosts: &s.hosts}),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Handler = mcpserver.Config{Memory: memory, Version: mneme.Version(), Log: seen.Log}.HTTP()
+	a.push("mcp", func() error { s.Handler.Close(); return nil })
+	return s, nil
+}

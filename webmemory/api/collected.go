@@ -1,0 +1,58 @@
+package api
+
+import (
+	"net/http"
+
+	"mneme/apiserver/api"
+	"mneme/memory/event"
+)
+
+// Collected is what the events of a run add up to, as far as they have come.
+type Collected struct {
+	Result
+	Waits []event.Wait // what the run waits for, if it does
+
+	failure *event.Error
+}
+
+// NewCollected is that of a run whose events are still to come.
+func NewCollected(run string) *Collected {
+	return &Collected{Result: Result{RunID: run, Citations: []event.Citation{}}}
+}
+
+// Add takes in the run's next event.
+func (c *Collected) Add(e event.Event) {
+	c.RunID, c.Waits = e.RunID, nil
+	switch p := e.Payload.(type) {
+	case *event.Assistant:
+		c.Content, c.Partial = p.Content, p.Partial
+		c.Citations = append(c.Citations, p.Citations...)
+	case *event.Completion:
+		if p.Answer != nil {
+			c.Answers = append(c.Answers, Finding{Subagent: e.Subagent, CallID: e.CallID, Answer: p.Answer})
+		}
+	case *event.Error:
+		if e.Subagent == "" {
+			c.failure = p
+		}
+	case *event.RunWaiting:
+		c.Outcome, c.Waits = OutcomeWaiting, p.Waits
+	case *event.RunFinished:
+		c.Usage, c.Outcome = p.Usage, p.Outcome
+	}
+}
+
+// Err is the *api.Problem of a run that failed; nil for any other.
+func (c *Collected) Err() error {
+	if c.Outcome != event.Failed {
+		return nil
+	}
+	failure := c.failure
+	if failure == nil {
+		failure = &event.Error{Code: CodeRunFailed, Message: "The run failed."}
+	}
+	return &api.Problem{
+		Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable,
+		RunID: c.RunID,
+	}
+}

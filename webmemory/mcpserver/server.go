@@ -1,0 +1,170 @@
+// Package mcpserver makes a webmemory a server of the Model Context Protocol (MCP), by the
+// official SDK: other agents ask its agents, and search its memory and its documents, by the
+// tools ask, recall and search_documents. It is a client of webmemory's public routes, so that
+// a tool is admitted, bounded and refused as the same request over HTTP, and it is the same
+// over HTTP and on standard input and output.
+//
+// No session is kept: any process over the same memory answers any request, by the protocol's
+// version of 2026-07-28 and by those with an initialize handshake. Nothing here can answer
+// what a run waits for: that takes a person.
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
+
+	"mneme/apiserver/api"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// Config says what a server serves.
+type Config struct {
+	Memory  *webapi.Client // of the webmemory whose tools these are
+	Version string         // of the program, as clients are told it
+	Log     zerolog.Logger
+	// Called, if it is not nil, is told of each call of a tool that is over.
+	Called func(tool string, failed bool, took time.Duration)
+}
+
+const instructions = `mneme keeps conversations ("chats") for good, and has agents that remember what was said in ` +
+	`them. Use one chat id for one conversation or project, and the same id each time: ask puts a message to its ` +
+	`agents, recall finds what was said in it, however long ago, and search_documents finds passages of loaded documents.`
+
+// new makes the server; its calls end with life.
+func (c Config) new(life context.Context) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "mneme", Title: "mneme", Version: c.Version}, &mcp.ServerOptions{
+		Instructions: instructions,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}, // which never change
+	})
+	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (_ mcp.Result, err error) {
+			defer c.recovered(method, &err)
+			ctx, end := context.WithCancelCause(ctx)
+			defer end(nil)
+			defer endWith(life, end)()
+			if client, ok := ctx.Value(requestKey{}).(context.Context); ok {
+				defer endWith(client, end)()
+			}
+			return next(ctx, method, req)
+		}
+	})
+	c.addTools(s)
+	return s
+}
+
+// endWith has end called with the cause of a context's end, until it is detached.
+func endWith(ctx context.Context, end context.CancelCauseFunc) (detach func() bool) {
+	return context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+}
+
+// recovered answers for a handler that panicked. The SDK runs it on a goroutine of its own,
+// where a panic would end the process.
+func (c Config) recovered(method string, err *error) {
+	if cause := recover(); cause != nil {
+		c.Log.Error().Str("method", method).Str("panic", telemetry.PanicText(cause)).Msg("an MCP request panicked")
+		*err = errors.New(api.ErrInternal.Message)
+	}
+}
+
+// Stdio serves one client that writes to in and reads from out, until in or ctx ends.
+func (c Config) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	over, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err := c.new(over).Run(ctx, &mcp.IOTransport{
+		Reader: io.NopCloser(in), Writer: unclosed{out}, MaxLineLength: maxBody,
+	})
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("what came on standard input is no message of the Model Context Protocol: %w", err)
+}
+
+// unclosed is a writer that stays open.
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
+
+const (
+	maxBody = 2 << 20 // bytes of a request, as of webmemory's other routes
+	// writeTime is how long a client may take to read what it is sent at one time.
+	writeTime = 30 * time.Second
+)
+
+// Handler serves POST /mcp. Close it.
+type Handler struct {
+	sdk http.Handler
+	end context.CancelCauseFunc
+}
+
+// HTTP makes the handler.
+func (c Config) HTTP() *Handler {
+	life, end := context.WithCancelCause(context.Background())
+	s := c.new(life)
+	return &Handler{end: end, sdk: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s },
+		&mcp.StreamableHTTPOptions{
+			Stateless: true,
+			// The service's own guard knows the names that the operator allows.
+			DisableLocalhostProtection: true,
+			MaxRequestBodyBytes:        -1, // ServeHTTP bounds it
+		})}
+}
+
+// errShutdown ends calls that are not over when the handler is closed.
+var errShutdown = &api.Problem{
+	Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
+	Message: "The service is shutting down. A message that was taken is answered all the same; recall finds it.",
+}
+
+// Close ends the calls that are not over. Their clients are told so, and the runs go on.
+func (h *Handler) Close() { h.end(errShutdown) }
+
+// requestKey is where a handler of the SDK finds the context of its HTTP request, which ends
+// when the client leaves. The SDK's own contexts outlive it, for sessions that are resumed.
+type requestKey struct{}
+
+// ServeHTTP answers a request. The body is read here, so that one that is too large or too slow
+// is refused as elsewhere.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		api.WriteProblem(w, api.BodyError(err))
+		return
+	}
+	if bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("[")) {
+		api.WriteProblem(w, &api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest,
+			Message: "A request is one message; send those of a batch one by one."})
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context()))
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	h.sdk.ServeHTTP(paced{w}, r)
+}
+
+// paced bounds how long each write waits for a client that does not read.
+type paced struct{ http.ResponseWriter }
+
+// Unwrap lets http.ResponseController flush.
+func (p paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+func (p paced) Write(b []byte) (int, error) {
+	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTime))
+	return p.ResponseWriter.Write(b)
+}
+
+// problemText says an error in a sentence, for a client or its model.
+func problemText(err error) string {
+	var p *api.Problem
+	if errors.As(err, &p) {
+		return err.Error()
+	}
+	return fmt.Sprintf("webmemory gave no answer: %v", err)
+}
