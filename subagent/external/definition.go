@@ -193,6 +193,9 @@ func compile(schema json.RawMessage) (*jsonschema.Resolved, error) {
 	if err := json.Unmarshal(schema, &s); err != nil {
 		return nil, err
 	}
+	if s.Type != "" && s.Type != "object" {
+		return nil, fmt.Errorf("its type is %q, and arguments are an object", s.Type)
+	}
 	if !drafts[s.Schema] {
 		s.Schema = ""
 	}
