@@ -42,6 +42,7 @@ type Config struct {
 	Query       map[string]string
 	Headers     map[string]string
 	Body        json.RawMessage // a string "{name}" in it becomes the argument of any type; empty for none
+	Secrets     []string        // values of Headers that no answer may show
 	Response    string          // gjson path of what is kept of an answer in JSON; empty for all
 }
 
@@ -276,7 +277,7 @@ func (c *Call) Call(ctx context.Context, call external.Call) (external.Returned,
 	if err != nil {
 		return external.Returned{}, c.unreachable(ctx, err)
 	}
-	text := shown(raw, response)
+	text := c.strike(shown(raw, response))
 	switch {
 	case response.StatusCode >= 400:
 		return external.Returned{Text: fmt.Sprintf("the answer is %s\n%s", status(response), first(text)), Failed: true}, nil
@@ -293,13 +294,29 @@ func (c *Call) Call(ctx context.Context, call external.Call) (external.Returned,
 	case !gjson.ValidBytes(raw):
 		return external.Returned{Text: text}, nil
 	}
-	found := gjson.GetBytes(raw, c.config.Response)
+	found := gjson.Parse(c.strike(string(raw))).Get(c.config.Response)
 	if !found.Exists() {
 		text = fmt.Sprintf("(the answer holds nothing at %s)\n%s", c.config.Response, first(text))
 		return external.Returned{Text: text}, nil
 	}
 	return external.Returned{Text: found.String()}, nil
 }
+
+// strike takes the call's own secrets out of what a server repeats.
+func (c *Call) strike(text string) string {
+	for _, secret := range c.config.Secrets {
+		_, token, _ := strings.Cut(secret, " ") // "Bearer …"
+		for _, value := range []string{secret, token} {
+			if len(value) >= minSecret {
+				text = strings.ReplaceAll(text, value, "***")
+			}
+		}
+	}
+	return text
+}
+
+// minSecret is how long a secret is, in bytes, that is no word.
+const minSecret = 8
 
 // status is that of an answer in the words of the standard; those of the answer are a stranger's.
 func status(r *http.Response) string {

@@ -54,7 +54,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 	}
 	for _, s := range cfg.Agents.Subagents {
 		name, system := memory.Agent(s.Name), s.System
-		if slices.Contains(s.Tools, config.ToolDocuments) {
+		if config.Has(s.Tools, config.ToolDocuments) {
 			all.readers[name] = scope(s)
 			system += "\n\n" + rag.SystemRule
 		}
@@ -115,11 +115,11 @@ func newPanel(p config.Panel, model func(config.Member) loop.Model) (*panel.Pane
 }
 
 // kit makes the tools that need no documents.
-func kit(names []string) func() subagent.Kit {
+func kit(entries []*config.ToolEntry) func() subagent.Kit {
 	return func() subagent.Kit {
 		var k subagent.Kit
-		for _, name := range names {
-			switch name {
+		for _, t := range entries {
+			switch t.Name {
 			case config.ToolCalculator:
 				k.Tools = append(k.Tools, tools.Calculator())
 			case config.ToolDate:

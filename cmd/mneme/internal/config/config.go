@@ -17,20 +17,23 @@ import (
 
 // Config is the whole configuration, complete and checked as Load returns it.
 type Config struct {
-	DataDir     string        `yaml:"data_dir" env:"DATA_DIR"`
-	RunTimeout  time.Duration `yaml:"run_timeout" env:"RUN_TIMEOUT"` // a run that takes longer fails
-	SessionLogs bool          `yaml:"session_logs" env:"SESSION_LOGS"`
-	Log         Log           `yaml:"log" envPrefix:"LOG_"`
-	HTTP        HTTP          `yaml:"http" envPrefix:"HTTP_"`
-	Redis       Redis         `yaml:"redis" envPrefix:"REDIS_"`
-	Webmemory   Webmemory     `yaml:"webmemory" envPrefix:"WEBMEMORY_"`
-	Apiserver   Apiserver     `yaml:"apiserver" envPrefix:"APISERVER_"`
-	Proxy       Proxy         `yaml:"proxy" envPrefix:"PROXY_"`
-	Retrieval   Retrieval     `yaml:"retrieval" envPrefix:"RETRIEVAL_"`
-	Recall      Recall        `yaml:"recall" envPrefix:"RECALL_"`
-	Notes       Notes         `yaml:"notes" envPrefix:"NOTES_"`
-	Agents      Agents        `yaml:"agents" envPrefix:"AGENTS_"`
-	Panel       Panel         `yaml:"panel" envPrefix:"PANEL_"`
+	DataDir     string               `yaml:"data_dir" env:"DATA_DIR"`
+	RunTimeout  time.Duration        `yaml:"run_timeout" env:"RUN_TIMEOUT"` // a run that takes longer fails
+	SessionLogs bool                 `yaml:"session_logs" env:"SESSION_LOGS"`
+	Log         Log                  `yaml:"log" envPrefix:"LOG_"`
+	HTTP        HTTP                 `yaml:"http" envPrefix:"HTTP_"`
+	Redis       Redis                `yaml:"redis" envPrefix:"REDIS_"`
+	Webmemory   Webmemory            `yaml:"webmemory" envPrefix:"WEBMEMORY_"`
+	Apiserver   Apiserver            `yaml:"apiserver" envPrefix:"APISERVER_"`
+	Proxy       Proxy                `yaml:"proxy" envPrefix:"PROXY_"`
+	Retrieval   Retrieval            `yaml:"retrieval" envPrefix:"RETRIEVAL_"`
+	Recall      Recall               `yaml:"recall" envPrefix:"RECALL_"`
+	Notes       Notes                `yaml:"notes" envPrefix:"NOTES_"`
+	Agents      Agents               `yaml:"agents" envPrefix:"AGENTS_"`
+	Panel       Panel                `yaml:"panel" envPrefix:"PANEL_"`
+	MCP         map[string]MCPServer `yaml:"mcp" env:"-"`               // servers of the Model Context Protocol, by name
+	MaxTools    int                  `yaml:"max_tools" env:"MAX_TOOLS"` // REST calls and tools of servers that one agent is shown
+	Approvals   Approvals            `yaml:"approvals" envPrefix:"APPROVALS_"`
 
 	origin origin // where the values came from, for error messages
 }
@@ -221,11 +224,12 @@ type Agents struct {
 
 // Master answers the user.
 type Master struct {
-	Model           string `yaml:"model" env:"MODEL"`
-	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // auto, a level, or none; empty is none
-	System          string `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
-	SystemReplace   string `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
-	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
+	Model           string       `yaml:"model" env:"MODEL"`
+	ReasoningEffort string       `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // auto, a level, or none; empty is none
+	System          string       `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
+	SystemReplace   string       `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
+	MaxSteps        int          `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
+	Tools           []*ToolEntry `yaml:"tools,omitempty" env:"TOOLS"`             // beside its subagents
 	// of the model's context window; 0: as the gateway tells it
 	ContextTokens int            `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
 	Recall        RecallOverride `yaml:"recall,omitempty" envPrefix:"RECALL_"`
@@ -245,11 +249,11 @@ func (m Master) Prompt() string {
 
 // Subagent is one subagent of the master.
 type Subagent struct {
-	Name        string   `yaml:"name" env:"NAME"`
-	Description string   `yaml:"description" env:"DESCRIPTION"` // tells the master what to delegate here
-	System      string   `yaml:"system" env:"SYSTEM"`
-	Model       string   `yaml:"model" env:"MODEL"`
-	Tools       []string `yaml:"tools" env:"TOOLS"` // ToolCalculator, ToolDate, ToolDocuments
+	Name        string       `yaml:"name" env:"NAME"`
+	Description string       `yaml:"description" env:"DESCRIPTION"` // tells the master what to delegate here
+	System      string       `yaml:"system" env:"SYSTEM"`
+	Model       string       `yaml:"model" env:"MODEL"`
+	Tools       []*ToolEntry `yaml:"tools" env:"TOOLS"`
 	// what ToolDocuments searches, beside the chat's own documents
 	Collections []*Collection `yaml:"collections" env:"COLLECTIONS"`
 	Calls       string        `yaml:"calls" env:"CALLS"`         // serial or isolated, see event.Delegation
@@ -296,13 +300,6 @@ func (c Config) AgentNames() []memory.Agent {
 	return names
 }
 
-// Tools that a subagent may be given.
-const (
-	ToolCalculator = "calculator"
-	ToolDate       = "date"
-	ToolDocuments  = "documents"
-)
-
 // Secret is a value that no log and no dump of the configuration shows.
 type Secret string
 
@@ -329,6 +326,7 @@ func (c Config) Secrets() []string {
 	if c.Retrieval.Rerank.APIKey != "" {
 		out = append(out, c.Retrieval.Rerank.APIKey.Reveal())
 	}
+	out = append(out, c.toolSecrets()...)
 	if u, err := url.Parse(c.Redis.URL); err == nil && u.User != nil {
 		if password, ok := u.User.Password(); ok {
 			out = append(out, password)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mneme/memory/event"
+	"mneme/subagent/external"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
 	"mneme/subagent/rag"
@@ -48,6 +49,8 @@ func Default() Config {
 		Notes:  Notes{BudgetTokens: 500, Tool: true},
 		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: openaimodel.EffortAuto, MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
+
+		MaxTools: 40, Approvals: Approvals{Expiry: external.DefaultExpiry},
 	}
 }
 
@@ -61,11 +64,11 @@ func builtinSubagents() []Subagent {
 	return []Subagent{
 		{
 			Name: "analytic", Description: analyticDescription, System: analyticSystem,
-			Tools: []string{ToolCalculator, ToolDate},
+			Tools: builtins(ToolCalculator, ToolDate),
 		},
 		{
 			Name: "knowledge", Description: knowledgeDescription, System: knowledgeSystem,
-			Tools: []string{ToolDocuments}, Collections: []*Collection{{Name: DefaultCollection}},
+			Tools: builtins(ToolDocuments), Collections: []*Collection{{Name: DefaultCollection}},
 		},
 	}
 }
@@ -92,8 +95,8 @@ func (c *Config) completeSubagents() {
 				s.Collections = b.Collections
 			}
 		}
-		if len(s.Collections) > 0 && !slices.Contains(s.Tools, ToolDocuments) {
-			s.Tools = append(slices.Clone(s.Tools), ToolDocuments)
+		if len(s.Collections) > 0 && !Has(s.Tools, ToolDocuments) {
+			s.Tools = append(slices.Clone(s.Tools), builtins(ToolDocuments)...)
 		}
 		setDefault(&s.Model, s.Name)
 		setDefault(&s.Calls, event.Serial)

@@ -100,7 +100,7 @@ func (c *Config) setVar(said, name, value string) error {
 			return parseVar(c, envRoot, said, name, value)
 		}
 	}
-	for _, n := range []named{c.backendVars(), c.extractorVars(), c.subagentVars(), c.memberVars()} {
+	for _, n := range []named{c.backendVars(), c.extractorVars(), c.mcpVars(), c.subagentVars(), c.memberVars()} {
 		if rest, ok := strings.CutPrefix(name, n.prefix); ok {
 			return c.setNamedVar(n, said, rest, value)
 		}
@@ -168,6 +168,22 @@ func (c *Config) extractorVars() named {
 			extension := "." + strings.ToLower(id)
 			e := c.Retrieval.Extractors[extension]
 			return extractorKey(extension), &e, func() { put(&c.Retrieval.Extractors, extension, e) }
+		},
+	}
+}
+
+func (c *Config) mcpVars() named {
+	return named{
+		prefix: "MNEME_MCP_", what: "an MCP server", fields: reflect.TypeFor[MCPServer](),
+		find: func(id, _ string) (string, any, func()) {
+			name := strings.ToLower(id)
+			for existing := range c.MCP {
+				if envName(existing) == envRoot+id {
+					name = existing
+				}
+			}
+			s := c.MCP[name]
+			return join("mcp", name), &s, func() { put(&c.MCP, name, s) }
 		},
 	}
 }

@@ -225,7 +225,7 @@ func suggest(path string) string {
 // pattern is a path as the schema writes it: * for the names of backends and of
 // extractors, and for the places in lists.
 func pattern(path string) string {
-	for _, named := range []string{"proxy.backends.", "retrieval.extractors."} {
+	for _, named := range []string{"proxy.backends.", "retrieval.extractors.", "mcp."} {
 		rest, ok := strings.CutPrefix(path, named)
 		if !ok {
 			continue

@@ -55,6 +55,7 @@ func loaded(path string, environ []string, alone bool) (Config, error) {
 func (c *Config) readSecrets(vars map[string]string) {
 	c.Redis.Password = Secret(vars[c.Redis.PasswordEnv])
 	c.Retrieval.Rerank.APIKey = Secret(strings.TrimSpace(vars[c.Retrieval.Rerank.APIKeyEnv]))
+	c.readToolSecrets(vars)
 	for name, b := range c.Proxy.Backends {
 		b.APIKey = Secret(strings.TrimSpace(vars[b.APIKeyEnv])) // files that hold a key end in a line feed
 		if len(b.Command) > 0 {

@@ -407,10 +407,10 @@ func TestSubagentsKeepWhatTheFileLeavesOut(t *testing.T) {
 	require.Len(t, c.Agents.Subagents, 2)
 	analytic, poet := c.Agents.Subagents[0], c.Agents.Subagents[1]
 	require.Equal(t, "small", analytic.Model)
-	require.Equal(t, []string{ToolCalculator, ToolDate}, analytic.Tools)
+	require.Equal(t, builtins(ToolCalculator, ToolDate), analytic.Tools)
 	require.Equal(t, analyticSystem, analytic.System)
 	require.Equal(t, Subagent{
-		Name: "poet", Description: "Writes verse.", Model: "poet", Tools: []string{}, Calls: "serial",
+		Name: "poet", Description: "Writes verse.", Model: "poet", Tools: []*ToolEntry{}, Calls: "serial",
 		MaxSteps: defaultMaxSteps,
 	}, poet)
 

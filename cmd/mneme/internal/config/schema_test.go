@@ -19,7 +19,7 @@ func TestVariablesAreNamedAfterTheirKeys(t *testing.T) {
 		value  any
 		prefix string
 	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."},
-		{&Member{}, "panel.members.*."}, {&Extractor{}, "retrieval.extractors.*."}} {
+		{&Member{}, "panel.members.*."}, {&Extractor{}, "retrieval.extractors.*."}, {&MCPServer{}, "mcp.*."}} {
 		params, err := env.GetFieldParamsWithOptions(part.value, env.Options{Prefix: envName(part.prefix)})
 		require.NoError(t, err)
 		var tagged, byRule []string

@@ -41,6 +41,7 @@ func (c Config) validate(gatewayAlone bool) error {
 		c.Agents.validate(),
 		c.Panel.validate(c.Agents.Subagents),
 		c.validatePanelTime(),
+		c.validateTools(),
 		c.validateOrigins(),
 	))
 }
@@ -298,21 +299,12 @@ func (a Agents) validate() error {
 }
 
 func (s Subagent) validate(key string) error {
-	tools := map[string]bool{}
 	return cmp.Or(
 		agentName(key+".name", "a subagent's name", s.Name),
 		when(s.Name == master.Version, key+".name", "%q is the master's own name; choose another", s.Name),
 		when(slices.Contains(memoryTools, s.Name), key+".name",
 			"%q is a tool of all agents, by which they reach their memory; choose another", s.Name),
 		when(s.Description == "", key+".description", "is missing; it tells the master what to delegate to %s", s.Name),
-		each(key+".tools", s.Tools, func(at, tool string) error {
-			err := cmp.Or(
-				oneOf(at, tool, ToolCalculator, ToolDate, ToolDocuments),
-				when(tools[tool], at, "%q is listed twice; keep one", tool),
-			)
-			tools[tool] = true
-			return err
-		}),
 		s.validateCollections(key),
 		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
 		positive(key+".max_steps", s.MaxSteps),
