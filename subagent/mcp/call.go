@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -111,9 +112,9 @@ func (se *session) call(ctx context.Context, params mcp.CallToolParams, call ext
 	error) {
 	se.calls.Add(1)
 	defer se.calls.Add(-1)
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, toolCall{}, true))
-	defer cancel(nil)
-	defer context.AfterFunc(se.ctx, func() { cancel(broken{context.Cause(se.ctx)}) })()
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, toolCall{}, true))
+	defer cancel()
+	defer context.AfterFunc(se.ctx, cancel)()
 	token, done := se.listen(call.Progress)
 	defer done()
 	params.Meta = mcp.Meta{metaRun: call.Run, metaCall: call.ID, "progressToken": token}
@@ -130,9 +131,13 @@ func (se *session) call(ctx context.Context, params mcp.CallToolParams, call ext
 		se.answered.Store(true)
 		return result, nil
 	}
-	var cause broken
-	if errors.As(context.Cause(ctx), &cause) {
-		return nil, errors.Join(cause, err)
+	switch cause := context.Cause(se.ctx); {
+	case cause != nil:
+		return nil, errors.Join(broken{cause}, err)
+	case se.process != nil && errors.Is(err, io.EOF):
+		return nil, broken{errEnded}
+	case errors.Is(err, errCut):
+		return nil, broken{errCut}
 	}
 	return nil, err
 }
@@ -220,7 +225,7 @@ func (c *caller) failed(ctx context.Context, err error) (external.Returned, erro
 		return external.Returned{}, fmt.Errorf("The server %s failed: %w. %s", c.name, status, unknown)
 	case errors.Is(err, errRedirected) || errors.Is(err, errNotReached):
 		return external.Returned{}, fmt.Errorf("The server %s did not call the tool: %s.", c.name, reasonOf(err))
-	case errors.As(err, &cause):
+	case errors.As(err, &cause) && reasonOf(cause) != noProtocol:
 		return external.Returned{}, fmt.Errorf("The session with the server %s broke: %s. %s", c.name,
 			reasonOf(cause), unknown)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -35,7 +35,7 @@ type offer struct {
 
 // list asks a server for its tools. A list that is too long is an error.
 func list(ctx context.Context, server string, session *mcp.ClientSession) (offer, error) {
-	o := offer{tools: map[string]external.Definition{}}
+	o, ctx := offer{tools: map[string]external.Definition{}}, context.WithValue(ctx, toolList{}, true)
 	seen, size, cursor := 0, 0, ""
 	twice := map[string]bool{}
 	for page := 1; ; page++ {

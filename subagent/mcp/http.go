@@ -49,8 +49,12 @@ func (e statusError) Error() string {
 // untouched says whether a call that ended so was surely not made.
 func (e statusError) untouched() bool { return e < http.StatusInternalServerError }
 
-// toolCall marks the context of a call of a tool, which may take its time to answer.
-type toolCall struct{}
+// toolCall marks the context of a call of a tool, which may take its time to answer, and
+// toolList that of a list of tools.
+type (
+	toolCall struct{}
+	toolList struct{}
+)
 
 // link makes the requests of one session over HTTP. They end with the session, go to the
 // configured address only, and bring bounded answers.
@@ -89,8 +93,9 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 			if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 				why = errNotReached
 			}
-			err = fmt.Errorf("%w: %w", why, err)
-			l.session.fail(err)
+			if err = fmt.Errorf("%w: %w", why, err); errors.Is(why, errNotReached) {
+				l.session.fail(err)
+			}
 		}
 		return nil, err
 	}
@@ -131,9 +136,12 @@ func (l *link) send(until context.Context, r *http.Request) (*http.Response, err
 		cancel()
 		return nil, err
 	}
-	var body io.Reader = newLines(ctx, resp.Body, isAny)
+	var body io.Reader = newLines(ctx, resp.Body, isAny, l.session.fail)
 	if !isStream(resp) {
-		body = &limited{resp.Body, maxMessage}
+		body = &limited{resp.Body, maxMessage, l.session.fail}
+		if r.Context().Value(toolList{}) != nil {
+			body = &limited{resp.Body, maxList, l.session.fail}
+		}
 	}
 	resp.Body = &answer{body, resp.Body, func() { stop(); cancel() }}
 	return resp, nil
@@ -205,7 +213,7 @@ func (l *link) hear(r *http.Request, to io.Writer) (again bool) {
 		return resp.StatusCode >= http.StatusInternalServerError
 	}
 	var event []byte
-	from := newLines(r.Context(), resp.Body, isAny)
+	from := newLines(r.Context(), resp.Body, isAny, l.session.fail)
 	for {
 		line, err := from.next()
 		if err != nil {

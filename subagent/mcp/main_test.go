@@ -67,14 +67,18 @@ func (p *pins) Accept(_ context.Context, server string, tools ...external.Defini
 	return p.fails
 }
 
+// logTo is the test's log where it is wanted.
+func logTo(t *testing.T) zerolog.Logger {
+	if !testing.Verbose() {
+		return zerolog.Nop()
+	}
+	return zerolog.New(zerolog.NewTestWriter(t))
+}
+
 // open reaches servers until the test ends.
 func open(t *testing.T, servers map[string]mcp.ServerConfig, p *pins) *mcp.Client {
 	t.Helper()
-	log := zerolog.Nop()
-	if testing.Verbose() {
-		log = zerolog.New(zerolog.NewTestWriter(t))
-	}
-	c := mcp.Open(servers, p, log)
+	c := mcp.Open(servers, p, logTo(t))
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	c.Ready(t.Context())
 	return c

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -112,7 +113,10 @@ type input struct {
 func (i input) Write(b []byte) (int, error) {
 	_ = i.f.SetWriteDeadline(time.Now().Add(writeTime)) // one that knows no deadline is closed with the session
 	n, err := i.f.Write(b)
-	if err != nil && !errors.Is(err, os.ErrClosed) {
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		i.broken(errEnded)
+	case err != nil && !errors.Is(err, os.ErrClosed):
 		i.broken(fmt.Errorf("its program does not read: %w", err))
 	}
 	return n, err

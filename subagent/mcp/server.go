@@ -101,7 +101,7 @@ func (s *server) run(ctx context.Context) {
 			s.settle()
 			err = s.keep(ctx, session)
 			session.end()
-			if ctx.Err() == nil && (session.answered.Load() || time.Since(began) > goodLife) {
+			if ctx.Err() == nil && (session.answered.Load() || time.Since(began) > goodLife || errors.Is(err, errGone)) {
 				s.log.Warn().Err(err).Msg("the session with an MCP server broke")
 				attempt, backoff = -1, minBackoff
 				s.set(StateStarting, "")
@@ -155,7 +155,8 @@ func reasonOf(err error) string {
 	case errors.Is(err, errPins):
 		return errPins.Error()
 	case errors.Is(err, errTooLong):
-		return fmt.Sprintf("it sent more than %d MiB at once", maxMessage>>20)
+		return fmt.Sprintf("it sent more at once than is read: %d MiB, of a list of tools %d MiB",
+			maxMessage>>20, maxList>>20)
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it does not answer"
 	}
@@ -164,8 +165,11 @@ func reasonOf(err error) string {
 			return known.Error()
 		}
 	}
-	return "it does not speak the protocol"
+	return noProtocol
 }
+
+// noProtocol is the reason where none else is known.
+const noProtocol = "it does not speak the protocol"
 
 var errPins = errors.New("the store with the pins of its tools cannot be used")
 

@@ -27,6 +27,7 @@ type session struct {
 	fail     func(error)
 	conn     mcp.Connection
 	process  *process // nil over HTTP
+	link     *link    // nil for a program
 	server   *server
 	running  sync.WaitGroup
 	answered atomic.Bool  // at least one call
@@ -56,13 +57,14 @@ func (s *server) open(ctx context.Context, attempt int) (*session, error) {
 		}
 		context.AfterFunc(sctx, se.process.closePipes)
 		transport = &mcp.IOTransport{
-			Reader:        readCloser{newLines(sctx, se.process.out, isMessage), se.process.out},
+			Reader:        readCloser{newLines(sctx, se.process.out, isMessage, cancel), se.process.out},
 			Writer:        input{se.process.in, cancel},
 			MaxLineLength: maxMessage + 1,
 		}
 	} else {
+		se.link = newLink(se, s.config)
 		transport = &mcp.StreamableClientTransport{
-			Endpoint: s.config.URL, HTTPClient: newLink(se, s.config).client(), MaxEventSize: maxMessage,
+			Endpoint: s.config.URL, HTTPClient: se.link.client(), MaxEventSize: maxMessage,
 		}
 	}
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -79,7 +81,7 @@ func (s *server) open(ctx context.Context, attempt int) (*session, error) {
 		if cause := context.Cause(sctx); cause != nil {
 			err = cause
 		}
-		if se.process != nil && errors.Is(err, io.EOF) {
+		if se.process != nil && (errors.Is(err, io.EOF) || errors.Is(err, mcp.ErrConnectionClosed)) {
 			err = fmt.Errorf("%w: %w", errEnded, err)
 		}
 		se.fail(err)
@@ -138,6 +140,9 @@ func (se *session) end() {
 		_ = se.Close()
 	}
 	se.running.Wait()
+	if se.link != nil {
+		se.link.next.CloseIdleConnections()
+	}
 }
 
 // noted is a transport whose connection is noted, so that it can be closed whatever the SDK waits for.

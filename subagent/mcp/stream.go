@@ -28,12 +28,15 @@ type lines struct {
 	r      *bufio.Reader
 	limit  *rate.Limiter
 	keep   func(line []byte) bool
-	rest   []byte // of the line that is being read
+	broken func(error) // is told of a line that is too long
+	rest   []byte      // of the line that is being read
 	failed error
 }
 
-func newLines(ctx context.Context, r io.Reader, keep func([]byte) bool) *lines {
-	return &lines{ctx: ctx, r: bufio.NewReader(r), limit: rate.NewLimiter(lineRate, lineBurst), keep: keep}
+func newLines(ctx context.Context, r io.Reader, keep func([]byte) bool, broken func(error)) *lines {
+	return &lines{
+		ctx: ctx, r: bufio.NewReader(r), limit: rate.NewLimiter(lineRate, lineBurst), keep: keep, broken: broken,
+	}
 }
 
 func (l *lines) Read(p []byte) (int, error) {
@@ -54,13 +57,15 @@ func (l *lines) Read(p []byte) (int, error) {
 // next is a line with its end.
 func (l *lines) next() ([]byte, error) {
 	if err := l.limit.Wait(l.ctx); err != nil {
-		return nil, err
+		<-l.ctx.Done() // it says before a deadline that this one will pass
+		return nil, l.ctx.Err()
 	}
 	var line []byte
 	for {
 		part, err := l.r.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > maxMessage {
+			l.broken(errTooLong)
 			return nil, errTooLong
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
@@ -80,15 +85,19 @@ func isAny([]byte) bool { return true }
 
 // limited is a body of which at most so many bytes are read.
 type limited struct {
-	io.ReadCloser
-	left int64
+	io.Reader
+	left   int64
+	broken func(error) // is told of a body that is too long or not whole
 }
 
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left <= 0 {
+		l.broken(errTooLong)
 		return 0, errTooLong
 	}
-	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left)])
-	l.left -= int64(n)
+	n, err := l.Reader.Read(p[:min(int64(len(p)), l.left)])
+	if l.left -= int64(n); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+		l.broken(errCut)
+	}
 	return n, err
 }
