@@ -211,6 +211,7 @@ type metrics struct {
 
 	takeovers prometheus.Counter
 	resumed   prometheus.Counter
+	claims    *prometheus.CounterVec
 	resets    prometheus.Counter
 	changes   prometheus.Counter
 	retold    prometheus.Counter
@@ -240,8 +241,12 @@ func newMetrics(s *Server) *metrics {
 			"Time from a post to its run's first event, the wait for the chat's turn included.")),
 		firstText: made.NewHistogram(timed("mneme_run_first_text_seconds",
 			"Time from a post to the first of the answer's text.")),
-		logged:    count("mneme_event_log_bytes_total", "Bytes of events put into the logs of runs."),
-		resumed:   count("mneme_resumed_runs_total", "Runs that waited for somebody and went on."),
+		logged:  count("mneme_event_log_bytes_total", "Bytes of events put into the logs of runs."),
+		resumed: count("mneme_resumed_runs_total", "Runs that waited for somebody and went on."),
+		claims: made.NewCounterVec(prometheus.CounterOpts{
+			Name: "mneme_tool_claims_total",
+			Help: "Claims of calls of tools outside, by their answer: granted, done before, or of unknown outcome.",
+		}, []string{"state"}),
 		takeovers: count("mneme_takeovers_total", "Runs that another process left and this one finished."),
 		resets:    count("mneme_redis_resets_total", "Times that Redis was found to have lost its data."),
 		changes: count("mneme_redis_changes_total",

@@ -230,7 +230,7 @@ func (l *lease) end() error {
 		return l.giveBack(store.Release)
 	}
 	return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return store.Close(ctx, chat, token, l.over.id, l.over.keyed)
+		return store.Close(ctx, chat, token, l.over.id, l.over.firstRun(), l.over.keyed)
 	})
 }
 

@@ -90,6 +90,7 @@ func beWebmemory(settings string) {
 	l, err := listen(c.Listen)
 	must(err)
 	cfg.Advertise = "http://" + l.Addr().String()
+	cfg.SelfURL = cfg.Advertise
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs,
 		zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
 	fmt.Println(l.Addr())

@@ -53,6 +53,8 @@ func newOthersClient(seen *telemetry.Service) *http.Client {
 func (s *Server) internalRoutes(r *telemetry.Edge) {
 	r.POST(internalPath+"/runs/:run/recall", r.Answered(s.postRecall))
 	r.POST(internalPath+"/runs/:run/notes", r.Answered(s.postRemember))
+	r.POST(internalPath+"/runs/:run/calls", r.Answered(s.postClaim))
+	r.POST(internalPath+"/runs/:run/calls/:call", r.Answered(s.postSettle))
 	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.getKnown))
 	r.POST(internalPath+"/erasures", r.Answered(s.postErasure))
 	r.POST(internalPath+"/rewinds", r.Answered(s.postRewound))

@@ -143,7 +143,14 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 			return nil, nil, 0, err
 		}
 		if w == nil || w.Run != id {
-			return s.answeredBefore(ctx, chat, id, answers)
+			r, kept, from, err := s.answeredBefore(ctx, chat, id, answers)
+			if !errors.Is(err, errNotWaiting) || !s.aboutToWait(ctx, chat, id, answers) {
+				return r, kept, from, err
+			}
+			if pause(waiting, jitter(20*time.Millisecond)) != nil {
+				return nil, nil, 0, ended(waiting)
+			}
+			continue
 		}
 		waits, err := waitsOf(w)
 		if err == nil {
@@ -184,6 +191,22 @@ var (
 	errNotTaken = &api.Problem{Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
 		Message: "The agents could not go on with the run right now, so it waits as before; please answer again."}
 )
+
+// aboutToWait says whether a run is open that has shown what these answers are to: it is being
+// suspended, or its process died before it was.
+func (s *Server) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
+	open, err := s.store.OpenRun(ctx, chat)
+	if err != nil || open == nil || open.Run != id {
+		w, err := s.store.Waits(ctx, chat) // suspended just now
+		return err == nil && w != nil && w.Run == id
+	}
+	state, err := s.store.State(ctx, chat, id)
+	if err != nil || state == nil {
+		return false
+	}
+	waits, err := waitsOf(state)
+	return err == nil && fit(answers, waits, id) == nil
+}
 
 // notErased refuses a run that was erased or taken back, and that Redis has come back with.
 func (s *Server) notErased(chat memory.Chat, rest *redisstore.Rest) error {

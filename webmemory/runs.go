@@ -58,6 +58,7 @@ type run struct {
 
 	mu    sync.Mutex
 	token string                  // guarded by mu: what its agents show to reach the memory; empty once it is over
+	held  string                  // guarded by mu: token of the chat's lease
 	shown map[memory.Key]windowed // guarded by mu: what its agents were shown of the memory
 	at    *api.Client             // guarded by mu: where the run is; nil before it is posted
 	ended time.Time               // guarded by mu; zero while it runs

@@ -168,6 +168,9 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	r.turn.Store(w.Number)
 	if s.cfg.SelfURL != "" {
 		req.Memory = &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
+		r.mu.Lock()
+		r.held = w.token
+		r.mu.Unlock()
 		r.lend(req.Memory.Token, shown)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -240,7 +243,7 @@ func (s *Server) driver(r *run, w *writer, events string) *driver {
 		at = s.runs
 	}
 	r.mu.Lock()
-	r.at, r.conversation = at, w.Conversation
+	r.at, r.conversation, r.held = at, w.Conversation, w.token
 	r.mu.Unlock()
 	r.turn.Store(w.Number)
 	w.run, w.logged = r.id, r.logged

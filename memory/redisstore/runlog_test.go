@@ -174,7 +174,7 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 		t.Helper()
 		require.NoError(t, failure(w.Take(ctx, memory.MustChat("1"), "token", "c", time.Minute)))
 		require.NoError(t, w.Finish(ctx, memory.MustChat("1"), run, []byte(result)))
-		require.NoError(t, w.Close(ctx, memory.MustChat("1"), "token", run, keyed))
+		require.NoError(t, w.Close(ctx, memory.MustChat("1"), "token", run, run, keyed))
 	}
 	finish("keyed", `{"status":200}`, true)
 	finish("free", `{"status":200}`, false)
@@ -211,7 +211,7 @@ func TestAnIndexOfManyRuns(t *testing.T) {
 		require.NoError(t, failure(w.BeginUnkeyed(ctx, chat, run, "body")))
 		return turn.Agents
 	}
-	end := func(run string) { require.NoError(t, w.Close(ctx, chat, "token", run, false)) }
+	end := func(run string) { require.NoError(t, w.Close(ctx, chat, "token", run, run, false)) }
 	write := func(agent memory.Agent) {
 		t.Helper()
 		turn, err := w.Take(ctx, chat, "token", "c", time.Minute)

@@ -236,11 +236,11 @@ func (s *Store) released(ctx context.Context, chat memory.Chat, held bool, err e
 }
 
 // Close is Release for a turn whose run is over, and notes in the index until when
-// something is kept of the run.
-func (s *Store) Close(ctx context.Context, chat memory.Chat, token, run string, keyed bool) error {
+// something is kept of the run. first is the run of the first attempt at its post.
+func (s *Store) Close(ctx context.Context, chat memory.Chat, token, run, first string, keyed bool) error {
 	now := s.now()
-	done, err := closeScript.Run(ctx, s.redis, append(turnKeys(chat), waitingKey(chat)),
-		token, "r:"+run, now.Add(s.keptLife(keyed)).UnixMilli(), now.UnixMilli()).Int()
+	done, err := closeScript.Run(ctx, s.redis, append(turnKeys(chat), waitingKey(chat), callsKey(chat, first)),
+		token, "r:"+run, now.Add(s.keptLife(keyed)).UnixMilli(), now.UnixMilli(), "r:"+first).Int()
 	if err == nil && done == 2 {
 		err = s.redis.ZRem(ctx, waitsKey, chat.String()).Err()
 	}

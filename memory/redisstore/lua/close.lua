@@ -1,8 +1,9 @@
 -- Gives a turn back whose run is over: it is open no more, the index says until when
 -- something is kept of it, and forgets runs of which nothing is. Only for the token
 -- that holds the lease.
--- KEYS  lease, meta of the chat's history, what a waiting run goes on from
--- ARGV  token, the run's field in the index, its Unix ms, the Unix ms of now
+-- KEYS  lease, meta of the chat's history, what a waiting run goes on from, the run's calls
+-- ARGV  token, the run's field in the index, its Unix ms, the Unix ms of now, the field of the run
+--       whose calls these are
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
@@ -17,6 +18,9 @@ if string.find(redis.call('HGET', KEYS[2], 'waits') or '', '"run":"' .. run .. '
   waited = 2
 end
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+if redis.call('PEXPIREAT', KEYS[4], ARGV[3]) == 1 then
+  redis.call('HSET', KEYS[2], ARGV[5], ARGV[3])
+end
 -- A long index is looked through when it has doubled, so that this costs no more the more runs there are.
 local size = redis.call('HLEN', KEYS[2])
 if size <= 64 or size >= 2 * number(redis.call('HGET', KEYS[2], 'kept')) then

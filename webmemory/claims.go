@@ -1,0 +1,163 @@
+package webmemory
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about calls of tools outside: an agent claims each before it makes it, by routes
+// that take its run's token. A claim is granted once (set-if-absent) for all attempts at the
+// run's post, under the fencing token of the chat's lease: so a call is made once or never.
+
+// maxTool bounds the name of a tool, in bytes.
+const maxTool = 256
+
+// postClaim is POST /internal/v1/runs/{run}/calls.
+func (s *Server) postClaim(c *gin.Context) error {
+	r, err := s.ofAgents(c)
+	if err != nil {
+		return err
+	}
+	var asked api.ClaimRequest
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
+		return err
+	}
+	if asked.Subagent != "" {
+		if _, err := memory.ParseAgent(string(asked.Subagent)); err != nil {
+			return err
+		}
+	}
+	if asked.Tool == "" || len(asked.Tool) > maxTool {
+		return badRequest("tool is the name of a tool, of 1 to %d bytes.", maxTool)
+	}
+	if !isObject(asked.Arguments) {
+		return badRequest("arguments is missing or no object.")
+	}
+	if asked.N < 1 || asked.After < 0 {
+		return badRequest("n is a whole number from 1 on, and after one from 0 on.")
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.ResumeWait)
+	defer cancel()
+	err = r.log.Reach(ctx, asked.After) // what is in the log is stored
+	if errors.Is(err, context.DeadlineExceeded) && c.Request.Context().Err() == nil {
+		return badRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.", asked.After)
+	}
+	if err != nil {
+		return err
+	}
+	token, turn := r.holder()
+	if token == "" {
+		return errNotHeld
+	}
+	id := callID(r.firstRun(), asked)
+	call := redisstore.Call{Run: r.id, Subagent: asked.Subagent, Tool: asked.Tool, N: asked.N, At: time.Now().UnixMilli()}
+	word, result, err := s.store.Claim(ctx, r.chat, token, turn, r.firstRun(), id, call, asked.Repeatable)
+	if errors.Is(err, memory.ErrMoved) {
+		return errors.Join(errNotHeld, err)
+	}
+	if err != nil {
+		return err
+	}
+	out := api.Claimed{CallID: id, State: word}
+	if word == redisstore.CallDone {
+		var kept api.SettleRequest
+		if err := json.Unmarshal(result, &kept); err != nil {
+			out.State = api.CallUnknown
+		}
+		out.Result, out.Failed = kept.Result, kept.Failed
+	}
+	s.metrics.claims.WithLabelValues(out.State).Inc()
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// postSettle is POST /internal/v1/runs/{run}/calls/{call}.
+func (s *Server) postSettle(c *gin.Context) error {
+	r, err := s.ofAgents(c)
+	if err != nil {
+		return err
+	}
+	var asked api.SettleRequest
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
+		return err
+	}
+	if len(asked.Result) > maxResult {
+		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
+			Message: fmt.Sprintf("A result may have %d bytes; this one has %d.", maxResult, len(asked.Result))}
+	}
+	raw, err := json.Marshal(asked)
+	if err != nil {
+		return err
+	}
+	_, turn := r.holder()
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	granted, err := s.store.Settle(ctx, r.chat, turn, r.firstRun(), c.Param("call"), raw)
+	switch {
+	case errors.Is(err, memory.ErrMoved):
+		return errors.Join(errNotHeld, err)
+	case err == nil && !granted:
+		err = &api.Problem{Status: http.StatusNotFound, Code: "unknown_call",
+			Message: fmt.Sprintf("The run was granted no call %.80q.", c.Param("call"))}
+	case err == nil:
+		c.Status(http.StatusNoContent)
+	}
+	return err
+}
+
+// firstRun is the run of the first attempt at what was posted.
+func (r *run) firstRun() string {
+	if r.first != "" {
+		return r.first
+	}
+	return r.id
+}
+
+// holder is the token of the lease that the run has, and its turn; empty once it is over.
+func (r *run) holder() (token string, turn int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.token == "" {
+		return "", r.turn.Load()
+	}
+	return r.held, r.turn.Load()
+}
+
+// callID follows from what is called, so that it is the same in every attempt at the call.
+func callID(first string, c api.ClaimRequest) string {
+	h := sha256.New()
+	for _, part := range []string{first, string(c.Subagent), c.Tool, string(canonical(c.Arguments)), strconv.Itoa(c.N)} {
+		fmt.Fprintf(h, "%d\x00%s", len(part), part)
+	}
+	return base32.StdEncoding.EncodeToString(h.Sum(nil))[:26]
+}
+
+// canonical is JSON with the members of objects in their order and numbers as they stand.
+func canonical(raw json.RawMessage) []byte {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return raw
+	}
+	sorted, err := json.Marshal(v)
+	if err != nil {
+		return raw
+	}
+	return sorted
+}

@@ -1,0 +1,197 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// refund is the claim of a call, behind an event.
+func refund(after int64) api.ClaimRequest {
+	return api.ClaimRequest{Subagent: "analytic", Tool: "crm/refund", Arguments: json.RawMessage(`{"amount":5,"to":"x"}`), N: 1,
+		After: after}
+}
+
+// claiming is a world whose run of chat 1 is under way, with two events, and has access to its
+// memory.
+func claiming(t *testing.T) (w *world, s *suspending, access api.MemoryAccess, emit func(event.Head, event.Payload)) {
+	t.Helper()
+	w = newWorld(t, nil)
+	began := make(chan api.RunRequest, 1)
+	emits := make(chan func(event.Head, event.Payload), 1)
+	s = w.suspends(func(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, Message: r.Message})
+		emit(of, &event.Delegation{Task: "task", Calls: event.Serial})
+		began <- r
+		emits <- emit
+	})
+	w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k").until("subagent_delegation")
+	r := <-began
+	return w, s, *r.Memory, <-emits
+}
+
+func TestACallIsGrantedOnce(t *testing.T) {
+	ctx := context.Background()
+	w, _, access, emit := claiming(t)
+	claim := func(r api.ClaimRequest) api.Claimed {
+		t.Helper()
+		got, err := access.Claim(ctx, http.DefaultClient, r)
+		require.NoError(t, err)
+		return got
+	}
+	first := claim(refund(2))
+	require.Equal(t, api.CallGranted, first.State)
+	same := refund(2)
+	same.Arguments = json.RawMessage(` { "to": "x",  "amount":5}`)
+	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallUnknown}, claim(same), "the arguments are the same")
+	again := refund(2)
+	again.Repeatable = true
+	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallGranted}, claim(again))
+	for _, other := range []func(*api.ClaimRequest){
+		func(r *api.ClaimRequest) { r.N = 2 },
+		func(r *api.ClaimRequest) { r.Tool = "crm/pay" },
+		func(r *api.ClaimRequest) { r.Subagent = "" },
+		func(r *api.ClaimRequest) { r.Arguments = json.RawMessage(`{"amount":6}`) },
+	} {
+		r := refund(2)
+		other(&r)
+		got := claim(r)
+		require.Equal(t, api.CallGranted, got.State)
+		require.NotEqual(t, first.CallID, got.CallID)
+	}
+	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{Result: "paid", Failed: true}))
+	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{Result: "later"}))
+	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallDone, Result: "paid", Failed: true}, claim(same))
+
+	t.Run("behind its event", func(t *testing.T) {
+		r := refund(3)
+		r.N = 7
+		claimed := make(chan api.Claimed)
+		go func() {
+			got, err := access.Claim(ctx, http.DefaultClient, r)
+			if err != nil {
+				t.Error(err)
+			}
+			claimed <- got
+		}()
+		emit(of, &event.ToolProgress{Tool: "refund", Status: "running"})
+		require.Equal(t, api.CallGranted, (<-claimed).State)
+	})
+	t.Run("bad input", func(t *testing.T) {
+		for _, bad := range []func(*api.ClaimRequest){
+			func(r *api.ClaimRequest) { r.N = 0 },
+			func(r *api.ClaimRequest) { r.After = -1 },
+			func(r *api.ClaimRequest) { r.Tool = "" },
+			func(r *api.ClaimRequest) { r.Tool = strings.Repeat("x", 300) },
+			func(r *api.ClaimRequest) { r.Subagent = "no such:name" },
+			func(r *api.ClaimRequest) { r.Arguments = json.RawMessage(`[1]`) },
+		} {
+			r := refund(2)
+			bad(&r)
+			_, err := access.Claim(ctx, http.DefaultClient, r)
+			require.ErrorIs(t, err, &api.Problem{Code: "bad_request"})
+		}
+		err := access.Settle(ctx, http.DefaultClient, "none", api.SettleRequest{})
+		require.ErrorIs(t, err, &api.Problem{Code: "unknown_call"})
+		err = access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{Result: strings.Repeat("x", 300<<10)})
+		require.ErrorIs(t, err, &api.Problem{Code: "too_large"})
+		stranger := access
+		stranger.Token = "other"
+		_, err = stranger.Claim(ctx, http.DefaultClient, refund(2))
+		require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
+	})
+	t.Run("not under a turn that is over", func(t *testing.T) {
+		turn := w.look.HGet(ctx, "{chat_history:1}:meta", "turn").Val()
+		require.NoError(t, w.look.HIncrBy(ctx, "{chat_history:1}:meta", "turn", 1).Err())
+		r := refund(2)
+		r.N = 9
+		_, err := access.Claim(ctx, http.DefaultClient, r)
+		require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
+		require.ErrorIs(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{}),
+			&api.Problem{Code: "run_not_held"})
+		require.NoError(t, w.look.HSet(ctx, "{chat_history:1}:meta", "turn", turn).Err())
+	})
+	emit(event.Head{}, &event.Error{Code: "upstream_failed", Message: "Away.", Retryable: true})
+	emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+	eventually(t, "the run is over", func() bool { return w.look.ZCard(ctx, "turns:open").Val() == 0 })
+	_, err := access.Claim(ctx, http.DefaultClient, refund(2))
+	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
+}
+
+// A further attempt at the same post finds what the first one called.
+func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
+	ctx := context.Background()
+	w, s, access, emit := claiming(t)
+	got, err := access.Claim(ctx, http.DefaultClient, refund(2))
+	require.NoError(t, err)
+	require.NoError(t, access.Settle(ctx, http.DefaultClient, got.CallID, api.SettleRequest{Result: "paid"}))
+	emit(event.Head{}, &event.Error{Code: "upstream_failed", Message: "Away.", Retryable: true})
+	emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+	eventually(t, "the run is over", func() bool { return w.look.ZCard(ctx, "turns:open").Val() == 0 })
+
+	claims := make(chan api.Claimed, 2)
+	asks := asksFor(one)
+	s.mu.Lock()
+	s.script = func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+		emits := emit
+		if r.Resume != nil { // where the tool is called again
+			emits = func(h event.Head, p event.Payload) {
+				emit(h, p)
+				if _, ok := p.(*event.RunResumed); ok {
+					got, err := r.Memory.Claim(ctx, http.DefaultClient, refund(5))
+					if err != nil {
+						w.t.Error(err)
+					}
+					claims <- got
+				}
+			}
+		}
+		asks(ctx, r, emits)
+	}
+	s.mu.Unlock()
+	other := w.process()
+	run := w.wait("1", "Idempotency-Key", "k2")
+	require.NotEmpty(t, run)
+	// The chat's first post again: a second attempt, which waits, and goes on in another process.
+	answered := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+	require.Equal(t, 202, answered.status, string(answered.body))
+	w.atRest("1")
+	w.on(other, func() {
+		got := w.resume("1", answered.header.Get(webapi.RunID), yes("w1"))
+		require.Equal(t, 200, got.status, string(got.body))
+	})
+	require.Equal(t, api.Claimed{CallID: got.CallID, State: api.CallDone, Result: "paid"}, <-claims)
+
+	calls := w.look.Keys(ctx, "{chat_history:1}:calls:*").Val()
+	require.Len(t, calls, 1)
+	require.Greater(t, w.look.PTTL(ctx, calls[0]).Val(), 23*time.Hour)
+	require.Contains(t, w.look.HGet(ctx, calls[0], got.CallID).Val(), `"tool":"crm/refund"`)
+	t.Run("and nothing of it outlives a redaction", func(t *testing.T) {
+		var page struct{ Messages []struct{ ID string } }
+		require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/1/history", nil).body, &page))
+		got := w.do("DELETE", "/v1/chats/1/messages/"+page.Messages[0].ID, nil)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.Empty(t, w.look.Keys(ctx, "*calls*").Val())
+	})
+}
+
+func TestCallsAreErasedWithTheirChat(t *testing.T) {
+	ctx := context.Background()
+	w, _, access, emit := claiming(t)
+	_, err := access.Claim(ctx, http.DefaultClient, refund(2))
+	require.NoError(t, err)
+	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	eventually(t, "the run is over", func() bool { return w.look.ZCard(ctx, "turns:open").Val() == 0 })
+	require.NotEmpty(t, w.look.Keys(ctx, "*calls*").Val())
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
+	require.Empty(t, w.look.Keys(ctx, "*calls*").Val())
+}
