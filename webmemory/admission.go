@@ -163,6 +163,9 @@ func (s *Server) check(p *webapi.MessageRequest) error {
 	if _, ok := places[p.OnBusy]; !ok {
 		return badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
 	}
+	if err := checkTools(p); err != nil {
+		return err
+	}
 	p.AgentVersion = cmp.Or(p.AgentVersion, webapi.Master)
 	if !slices.Contains(s.versions(), p.AgentVersion) {
 		return &api.Problem{
@@ -206,7 +209,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 func (s *Server) begin(
 	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, key string,
 ) (found *run, kept *final, fresh bool, err error) {
-	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
+	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + withTools(p)))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
 		telemetry.Concerns(ctx, chat.String(), r.id)

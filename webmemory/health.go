@@ -212,6 +212,7 @@ type metrics struct {
 	takeovers prometheus.Counter
 	resumed   prometheus.Counter
 	claims    *prometheus.CounterVec
+	webhook   *prometheus.CounterVec
 	resets    prometheus.Counter
 	changes   prometheus.Counter
 	retold    prometheus.Counter
@@ -247,6 +248,9 @@ func newMetrics(s *Server) *metrics {
 			Name: "mneme_tool_claims_total",
 			Help: "Claims of calls of tools outside, by their answer: granted, done before, or of unknown outcome.",
 		}, []string{"state"}),
+		webhook: made.NewCounterVec(prometheus.CounterOpts{
+			Name: "mneme_approvals_webhook_total", Help: "Runs that wait, by whether approvals.webhook was told of them.",
+		}, []string{"outcome"}),
 		takeovers: count("mneme_takeovers_total", "Runs that another process left and this one finished."),
 		resets:    count("mneme_redis_resets_total", "Times that Redis was found to have lost its data."),
 		changes: count("mneme_redis_changes_total",

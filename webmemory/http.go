@@ -34,6 +34,7 @@ func (s *Server) routes() http.Handler {
 	r := s.seen.Edge(s.fail)
 	r.POST("/chat", r.Answered(s.answering(s.chatPosted)))
 	r.GET("/v1/chats", r.Answered(s.listChats))
+	r.GET(webapi.ApprovalsPath, r.Answered(s.getApprovals))
 	chat := r.Group("/v1/chats/:chat")
 	chat.GET("", r.Answered(s.getChat))
 	chat.DELETE("", r.Answered(s.deleteChat))

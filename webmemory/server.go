@@ -46,6 +46,7 @@ type Config struct {
 	Patience      time.Duration // with an apiserver that cannot be reached, before its run is closed; 15 s
 	Heartbeat     time.Duration // comment on a quiet stream; 15 s
 	Advertise     string        // base URL under which other processes reach this one; "": they do not
+	Webhook       Webhook       // is told what runs wait for
 	SelfURL       string        // base URL under which the apiserver reaches this one; "": agents do not search
 	MCP           http.Handler  // of POST /mcp; nil for none
 
@@ -84,6 +85,7 @@ type Server struct {
 	spool         *spool.Spool
 	runs          *api.Client
 	between       *http.Client // to other processes of this kind
+	webhook       *http.Client
 	log           zerolog.Logger
 	queue         *queue
 	keeper        *keeper
@@ -137,7 +139,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)
 	}
-	s.between = newOthersClient(s.seen)
+	s.between, s.webhook = newOthersClient(s.seen), newWebhookClient()
 	s.sessions = &sessionLogs{dir: cfg.SessionLogs, log: s.seen.Often}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -196,4 +198,5 @@ func (s *Server) Close() {
 	s.workers.Wait()
 	s.keeper.close() // after all who hold a lease
 	s.between.CloseIdleConnections()
+	s.webhook.CloseIdleConnections()
 }

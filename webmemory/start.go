@@ -110,7 +110,7 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 			return s.orWithdraw(ctx, r, err)
 		}
 	}
-	accepted, err := s.ask(ctx, r, p, w, notes)
+	accepted, err := s.ask(ctx, r, p, w, notes, loss.Approved)
 	if r.keyed && hasRun(err) {
 		w.Open = &note
 		return nil
@@ -131,8 +131,8 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 }
 
 // ask posts the run with what the memory holds.
-func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer, notes api.RunNotes) (
-	api.RunAccepted, error) {
+func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer, notes api.RunNotes,
+	approved []string) (api.RunAccepted, error) {
 	for key, h := range w.histories {
 		if h.Size() > s.cfg.FullAt {
 			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
@@ -146,7 +146,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		ConversationID:   w.Conversation,
 		Context:          chat.Window(s.cfg.ContextWindow),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
-		RunNotes:         notes,
+		RunNotes:         notes, User: p.User, Tools: p.Tools, Approved: approved,
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
 	if r.retryOf != "" && owes(chat, p.Message) {

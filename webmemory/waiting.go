@@ -314,5 +314,7 @@ func (s *Server) busyWaiting(ctx context.Context, chat memory.Chat, rest *rediss
 // suspended tells of a run that was.
 func (s *Server) suspended(d *driver) {
 	s.metrics.runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
-	d.log.Info().Int("waits", len(d.run.openWaits())).Int64("events", d.run.log.Last()).Msg("run waits")
+	waits := d.run.openWaits()
+	s.tellWebhook(d.run.chat, d.run.id, waits)
+	d.log.Info().Int("waits", len(waits)).Int64("events", d.run.log.Last()).Msg("run waits")
 }

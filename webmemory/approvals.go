@@ -1,0 +1,165 @@
+package webmemory
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about who is to answer: the list of what all runs wait for, and the webhook that
+// is told of each wait.
+
+// getApprovals is GET /v1/approvals.
+func (s *Server) getApprovals(c *gin.Context) error {
+	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	if status := c.DefaultQuery("status", "open"); status != "open" {
+		return badRequest("status is open, not %.40q: what was answered is in the events of its run.", status)
+	}
+	kind := c.Query("kind")
+	if kinds := []string{event.Approval, event.Question, event.ClientResult}; kind != "" && !slices.Contains(kinds, kind) {
+		return badRequest("kind is approval, question or client_result, not %.40q.", kind)
+	}
+	chats, waiting, next, err := s.store.ListWaiting(c.Request.Context(), c.Query("cursor"), limit)
+	if err != nil {
+		return err
+	}
+	out := webapi.ApprovalList{Approvals: []webapi.ApprovalEntry{}, NextCursor: next}
+	for i, w := range waiting {
+		if s.notErased(chats[i], &w.Rest) != nil {
+			continue
+		}
+		waits, err := waitsOf(w)
+		if err != nil {
+			continue // it cannot go on, and is ended by whoever comes next
+		}
+		for _, wait := range waits {
+			if kind == "" || wait.Kind == kind {
+				out.Approvals = append(out.Approvals, webapi.ApprovalEntry{ChatID: chats[i], RunID: w.Run, Wait: wait})
+			}
+		}
+	}
+	slices.SortStableFunc(out.Approvals, func(a, b webapi.ApprovalEntry) int {
+		return int(max(-1, min(1, a.ExpiresAt-b.ExpiresAt)))
+	})
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// Webhook is told what runs wait for. It gets ids and the tool's name, and never arguments.
+type Webhook struct {
+	URL    string // "" tells nobody
+	Secret string // of the signature; never empty with a URL
+}
+
+// Headers of a request to a webhook: when it was made, in Unix seconds, and "sha256=" with the
+// HMAC-SHA256 in hex of that, a dot and the body.
+const (
+	WebhookTimestamp = "Mneme-Timestamp"
+	WebhookSignature = "Mneme-Signature"
+)
+
+// WebhookBody is what a webhook is told of a run that waits.
+type WebhookBody struct {
+	ChatID memory.Chat   `json:"chat_id"`
+	RunID  string        `json:"run_id"`
+	Waits  []WebhookWait `json:"waits"`
+}
+
+// WebhookWait is one wait in a WebhookBody.
+type WebhookWait struct {
+	ID        string       `json:"id"`
+	Kind      string       `json:"kind"`
+	Subagent  memory.Agent `json:"subagent,omitempty"`
+	Tool      string       `json:"tool"`
+	ExpiresAt float64      `json:"expires_at"`
+}
+
+// Times of telling a webhook.
+const (
+	webhookAnswers = 10 * time.Second // for one answer
+	webhookFirst   = time.Second      // until the second try; twice as long until each further one
+	webhookTries   = 8                // over about four minutes
+)
+
+// tellWebhook tells the webhook what a run waits for, which never holds the run up. It gives up
+// after some tries, when the process ends, or when the webhook says that it will not have it.
+func (s *Server) tellWebhook(chat memory.Chat, run string, waits []event.Wait) {
+	if s.cfg.Webhook.URL == "" || len(waits) == 0 {
+		return
+	}
+	told := WebhookBody{ChatID: chat, RunID: run}
+	for _, w := range waits {
+		told.Waits = append(told.Waits, WebhookWait{w.ID, w.Kind, w.Subagent, w.Tool, w.ExpiresAt})
+	}
+	body, err := json.Marshal(told)
+	if err != nil {
+		return // plain structs of ours
+	}
+	s.workers.Go(func() {
+		for try, wait := 1, webhookFirst; ; try, wait = try+1, 2*wait {
+			again, err := s.callWebhook(s.life, body)
+			if err == nil {
+				s.metrics.webhook.WithLabelValues("told").Inc()
+				return
+			}
+			if !again || try == webhookTries || pause(s.life, jitter(wait)) != nil {
+				s.metrics.webhook.WithLabelValues("failed").Inc()
+				s.log.Warn().Err(err).Str("run", run).Msg("approvals.webhook was not told what a run waits for")
+				return
+			}
+		}
+	})
+}
+
+// callWebhook makes one request; again says whether another may have success.
+func (s *Server) callWebhook(ctx context.Context, body []byte) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, webhookAnswers)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.Webhook.URL, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	at := strconv.FormatInt(time.Now().Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(s.cfg.Webhook.Secret))
+	mac.Write([]byte(at + "."))
+	mac.Write(body)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(WebhookTimestamp, at)
+	req.Header.Set(WebhookSignature, "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	resp, err := s.webhook.Do(req)
+	if err != nil {
+		return true, err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4<<10))
+	if resp.StatusCode/100 == 2 {
+		return false, nil
+	}
+	return resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests,
+		fmt.Errorf("it answered with %s", resp.Status)
+}
+
+// newWebhookClient follows no redirects: only the configured URL is told.
+func newWebhookClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}

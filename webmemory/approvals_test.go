@@ -1,0 +1,198 @@
+package webmemory_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/memory/event"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+func TestWhatRunsWaitForIsListed(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, nil)
+	w.suspends(asksFor(func(r api.RunRequest) []event.Wait {
+		waits := approvals(inTime(), "w-"+r.ChatID.String())
+		if r.ChatID.String() == "5" {
+			waits[0].Kind, waits[0].ExpiresAt = event.Question, waits[0].ExpiresAt-60
+		}
+		return waits
+	}))
+	for i := range 5 {
+		w.wait(fmt.Sprint(i + 1))
+	}
+	// What is listed and does not wait is passed over, and taken off.
+	require.NoError(t, w.look.ZAdd(ctx, "mneme:waiting", redis.Z{Score: 1, Member: "gone"}, redis.Z{Score: 2, Member: "no chat"}).Err())
+	list := func(query string) (chats []string, next string) {
+		t.Helper()
+		got := w.do("GET", "/v1/approvals"+query, nil)
+		require.Equal(t, 200, got.status, string(got.body))
+		var page webapi.ApprovalList
+		require.NoError(t, json.Unmarshal(got.body, &page))
+		for _, a := range page.Approvals {
+			require.Equal(t, "w-"+a.ChatID.String(), a.ID)
+			require.NotEmpty(t, a.RunID)
+			require.JSONEq(t, `{"amount":5}`, string(a.Arguments))
+			chats = append(chats, a.ChatID.String())
+		}
+		return chats, page.NextCursor
+	}
+	all, next := list("?status=open")
+	require.Equal(t, []string{"5", "1", "2", "3", "4"}, all, "by when it expires")
+	require.Empty(t, next)
+	require.EqualValues(t, 5, w.look.ZCard(ctx, "mneme:waiting").Val())
+	var paged []string
+	for query := "?limit=2"; query != ""; {
+		some, next := list(query)
+		paged = append(paged, some...)
+		if query = ""; next != "" {
+			query = "?limit=2&cursor=" + url.QueryEscape(next)
+		}
+	}
+	require.Equal(t, all, paged)
+	questions, _ := list("?kind=question")
+	require.Equal(t, []string{"5"}, questions)
+	for _, bad := range []string{"?limit=0", "?limit=2000", "?status=done", "?kind=other"} {
+		require.Equal(t, 400, w.do("GET", "/v1/approvals"+bad, nil).status, bad)
+	}
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/5", nil).status)
+	left, _ := list("")
+	require.NotContains(t, left, "5")
+}
+
+// A tool that was approved for good is named to the runs that follow in the chat, and in no other.
+func TestAToolIsApprovedForGood(t *testing.T) {
+	w := newWorld(t, nil)
+	s := w.suspends(asksFor(func(api.RunRequest) []event.Wait {
+		waits := approvals(inTime(), "w1", "w2")
+		waits[0].Grants, waits[1].Grants = "crm/refund", "crm/pay"
+		return waits
+	}))
+	run := w.wait("1")
+	answers := yes("w1", "w2")
+	answers.Answers[1].Decision = event.Deny
+	require.Equal(t, 200, w.resume("1", run, answers).status)
+	approvedIn := func(chat string) []string {
+		t.Helper()
+		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"plain"}).status)
+		posted := s.requests()
+		return posted[len(posted)-1].Approved
+	}
+	require.Equal(t, []string{"crm/refund"}, approvedIn("1"))
+	require.Empty(t, approvedIn("2"))
+	run = w.wait("1")
+	require.Equal(t, 200, w.resume("1", run, yes("w1", "w2")).status)
+	require.Equal(t, []string{"crm/refund", "crm/pay"}, approvedIn("1"))
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
+	require.Empty(t, approvedIn("1"))
+}
+
+// The webhook is told with a signature, tried again, and never sent elsewhere or told arguments.
+func TestTheWebhookIsTold(t *testing.T) {
+	bodies := make(chan []byte, 1)
+	var tries atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a redirect was followed")
+	}))
+	defer elsewhere.Close()
+	hook := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if tries.Add(1) == 1 {
+			rw.WriteHeader(503)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		mac := hmac.New(sha256.New, []byte("secret"))
+		fmt.Fprintf(mac, "%s.%s", r.Header.Get(webmemory.WebhookTimestamp), body)
+		if r.Header.Get(webmemory.WebhookSignature) != "sha256="+hex.EncodeToString(mac.Sum(nil)) {
+			t.Error("the signature is wrong")
+		}
+		if strings.Contains(string(body), `"chat_id":2`) || strings.Contains(string(body), `"chat_id":"2"`) {
+			http.Redirect(rw, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		}
+		bodies <- body
+	}))
+	defer hook.Close()
+	w, _, run := waitingWorld(t, func(c *webmemory.Config) {
+		c.Webhook = webmemory.Webhook{URL: hook.URL, Secret: "secret"}
+	})
+	body := <-bodies
+	var told webmemory.WebhookBody
+	require.NoError(t, json.Unmarshal(body, &told))
+	require.Equal(t, run, told.RunID)
+	require.Equal(t, "1", told.ChatID.String())
+	require.Equal(t, "w1", told.Waits[0].ID)
+	require.Equal(t, "refund", told.Waits[0].Tool)
+	require.Greater(t, told.Waits[0].ExpiresAt, event.Seconds(time.Now()))
+	require.NotContains(t, string(body), "amount")
+	w.wait("2")
+	<-bodies
+	eventually(t, "it is counted", func() bool {
+		return strings.Contains(string(w.do("GET", "/metrics", nil).body), `mneme_approvals_webhook_total{outcome="failed"} 1`)
+	})
+}
+
+func TestTheClientsOwnTools(t *testing.T) {
+	w := newWorld(t, nil)
+	s := w.suspends(asksFor(func(r api.RunRequest) []event.Wait {
+		return []event.Wait{{ID: "w1", Kind: event.ClientResult, ToolCallID: "t1", Tool: r.Tools[0].Name,
+			Arguments: json.RawMessage(`{}`), ExpiresAt: inTime()}}
+	}))
+	tool := func(name string) string {
+		return fmt.Sprintf(`{"name":%q,"description":"d","parameters":{"type":"object"}}`, name)
+	}
+	post := func(tools, more string, header ...string) answer {
+		return w.do("POST", "/v1/chats/1/messages", `{"message":"hi","tools":[`+tools+`]`+more+`}`, append(header,
+			"Content-Type", "application/json")...)
+	}
+	many := strings.Repeat(tool("x")+",", 41)
+	for name, c := range map[string]struct {
+		tools, more string
+		status      int
+	}{
+		"a bad name":      {tool("a b"), "", 400},
+		"no name":         {tool(""), "", 400},
+		"two of a name":   {tool("a") + "," + tool("a"), "", 400},
+		"no schema":       {`{"name":"a"}`, "", 400},
+		"a schema's list": {`{"name":"a","parameters":[]}`, "", 400},
+		"too many":        {many[:len(many)-1], "", 400},
+		"of a subagent":   {tool("a"), `,"agent_version":"analytic"`, 400},
+		"too much": {fmt.Sprintf(`{"name":"a","description":%q,"parameters":{}}`, strings.Repeat("x", 300<<10)), "",
+			413},
+		"too long a user": {"", `,"user":"` + strings.Repeat("u", 300) + `"`, 400},
+	} {
+		got := post(c.tools, c.more)
+		require.Equal(t, c.status, got.status, "%s: %s", name, got.body)
+	}
+	got := post(tool("door"), `,"user":"ann"`, "Idempotency-Key", "k")
+	require.Equal(t, 202, got.status, string(got.body))
+	w.atRest("1")
+	sent := s.requests()[0]
+	require.Equal(t, "ann", sent.User)
+	require.Equal(t, "door", sent.Tools[0].Name)
+	require.Equal(t, 422, post(tool("window"), `,"user":"ann"`, "Idempotency-Key", "k").status, "other tools are another post")
+	require.Equal(t, 422, post(tool("door"), `,"user":"bob"`, "Idempotency-Key", "k").status)
+	require.Equal(t, 202, post(tool("door"), `,"user":"ann"`, "Idempotency-Key", "k").status)
+	answered := w.resume("1", got.header.Get(webapi.RunID), `{"answers":[{"id":"w1","decision":"approve","result":"open"}]}`,
+		"Content-Type", "application/json")
+	require.Equal(t, 200, answered.status, string(answered.body))
+}

@@ -1,0 +1,73 @@
+package webmemory
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+
+	"mneme/apiserver/api"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about what a post says beside its message: the client's own tools, and whom the
+// message is of.
+
+// Bounds of what a post says beside its message.
+const (
+	maxTools     = 40
+	maxToolBytes = 256 << 10 // of all tools
+	maxUser      = 255       // bytes
+)
+
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+// checkTools says what is wrong with a post's tools, or with its user.
+func checkTools(p *webapi.MessageRequest) error {
+	if len(p.User) > maxUser {
+		return badRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
+	}
+	if len(p.Tools) == 0 {
+		return nil
+	}
+	if p.AgentVersion != "" && p.AgentVersion != webapi.Master {
+		return badRequest("tools go with the master, not with agent_version %.80q.", p.AgentVersion)
+	}
+	if len(p.Tools) > maxTools {
+		return badRequest("There are %d tools, at most %d are taken.", len(p.Tools), maxTools)
+	}
+	size, seen := 0, map[string]bool{}
+	for _, t := range p.Tools {
+		switch {
+		case !toolName.MatchString(t.Name):
+			return badRequest("The name of a tool is 1 to 64 characters of a-z A-Z 0-9 _ -, not %.80q.", t.Name)
+		case seen[t.Name]:
+			return badRequest("There are two tools with the name %s.", t.Name)
+		case !isObject(t.Parameters):
+			return badRequest("parameters of the tool %s is missing or no object: it is a JSON schema.", t.Name)
+		}
+		seen[t.Name] = true
+		size += len(t.Name) + len(t.Description) + len(t.Parameters)
+	}
+	if size > maxToolBytes {
+		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
+			Message: fmt.Sprintf("The tools have %d bytes, at most %d are taken.", size, maxToolBytes)}
+	}
+	return nil
+}
+
+// withTools is what the hash of a post covers beside its message; empty for a post that has
+// nothing of it, as posts of before.
+func withTools(p webapi.MessageRequest) string {
+	if p.User == "" && len(p.Tools) == 0 {
+		return ""
+	}
+	raw, err := json.Marshal(struct {
+		User  string
+		Tools []webapi.ClientTool
+	}{p.User, p.Tools})
+	if err != nil {
+		return p.User // of parameters that are no JSON, which checkTools has refused
+	}
+	return "\x00" + string(raw)
+}
