@@ -82,7 +82,7 @@ func TestAToolIsApprovedForGood(t *testing.T) {
 	w := newWorld(t, nil)
 	s := w.suspends(asksFor(func(api.RunRequest) []event.Wait {
 		waits := approvals(inTime(), "w1", "w2")
-		waits[0].Grants, waits[1].Grants = "crm/refund", "crm/pay"
+		waits[0].Approves, waits[1].Approves = "crm/refund", "crm/pay"
 		return waits
 	}))
 	run := w.wait("1")
