@@ -20,7 +20,7 @@ type Config struct {
 	// the host that it was sent to.
 	Advertise  string
 	MaxRuns    int           // running at a time; 256
-	MaxBody    int64         // of a run request, in bytes; 32 MiB
+	MaxBody    int64         // of a run request, in bytes, with all events of a run that goes on; 64 MiB
 	RunTimeout time.Duration // 10 min
 	StopGrace  time.Duration // how long stopped runs are given to publish their end; 10 s
 
@@ -31,6 +31,10 @@ type Config struct {
 	// EraseConversation has the gateway forget a conversation; nil if there is
 	// nothing to forget.
 	EraseConversation func(ctx context.Context, id string) error
+
+	// KeepConversation has the gateway keep what was said in a conversation until a time, since
+	// a run waits that goes on in it; nil if there is nothing to keep.
+	KeepConversation func(ctx context.Context, id string, until time.Time) error
 
 	// Embed gives a vector for each text, nil for one that is refused; nil without a model.
 	Embed func(ctx context.Context, texts []string) ([][]float32, error)
@@ -51,7 +55,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Advertise = strings.TrimRight(c.Advertise, "/")
 	c.MaxRuns = cmp.Or(c.MaxRuns, 256)
-	c.MaxBody = cmp.Or(c.MaxBody, 32<<20)
+	c.MaxBody = cmp.Or(c.MaxBody, 64<<20)
 	c.RunTimeout = cmp.Or(c.RunTimeout, 10*time.Minute)
 	c.StopGrace = cmp.Or(c.StopGrace, 10*time.Second)
 	c.KeepFinished = cmp.Or(c.KeepFinished, 15*time.Minute)

@@ -13,6 +13,7 @@ type metrics struct {
 	refused *prometheus.CounterVec   // by the problem's code
 	seconds *prometheus.HistogramVec // of finished runs, by outcome
 	streams prometheus.Gauge
+	unkept  prometheus.Counter
 }
 
 func newMetrics(s *Server) metrics {
@@ -28,10 +29,13 @@ func newMetrics(s *Server) metrics {
 		streams: made.NewGauge(prometheus.GaugeOpts{
 			Name: "mneme_apiserver_event_streams", Help: "Open event streams."}),
 	}
+	m.unkept = made.NewCounter(prometheus.CounterOpts{
+		Name: "mneme_apiserver_conversations_not_kept_total",
+		Help: "Runs that wait whose conversation the gateway did not agree to keep until then."})
 	for _, p := range []string{errDraining.Code, errTooManyRuns.Code} {
 		m.refused.WithLabelValues(p)
 	}
-	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed} {
+	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, waiting} {
 		m.seconds.WithLabelValues(outcome)
 	}
 	gauge := func(name, help string, value func() int) {

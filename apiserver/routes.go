@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -60,29 +61,41 @@ func (s *Server) postRun(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if body.AgentVersion == "" {
+	if body.AgentVersion == "" && body.Resume == nil {
 		body.AgentVersion = master.Version
 	}
 	if err := body.Validate(); err != nil {
 		return err
 	}
 	telemetry.Concerns(c.Request.Context(), body.ChatID.String(), body.RunID)
-	if !s.hasAgent(body.AgentVersion) {
-		return &api.Problem{Status: http.StatusBadRequest, Code: "unknown_agent",
-			Message: fmt.Sprintf("There is no agent %.80q; agent_version is %q or the name of a subagent.", body.AgentVersion,
-				master.Version)}
-	}
-	req, err := s.request(body)
+	req, events, err := s.admit(c.Request.Context(), body)
 	if err != nil {
 		return err
 	}
-	r, err := s.start(req, digest(body), telemetry.From(c.Request.Context()))
+	r, err := s.start(req, digest(body), events, telemetry.From(c.Request.Context()))
 	if err != nil {
 		return err
 	}
 	api.WriteJSON(c.Writer, http.StatusAccepted, api.RunAccepted{RunID: r.id, Events: s.base(c.Request) + "/v1/runs/" +
 		r.id + "/events"})
 	return nil
+}
+
+// admit makes of a valid body what is to run, with the log of its events.
+func (s *Server) admit(ctx context.Context, body api.RunRequest) (master.Request, *api.Log, error) {
+	if body.Resume != nil {
+		return s.resumed(ctx, body)
+	}
+	if !s.hasAgent(body.AgentVersion) {
+		return master.Request{}, nil, &api.Problem{Status: http.StatusBadRequest, Code: "unknown_agent",
+			Message: fmt.Sprintf("There is no agent %.80q; agent_version is %q or the name of a subagent.", body.AgentVersion,
+				master.Version)}
+	}
+	if err := s.checkTools(body); err != nil {
+		return master.Request{}, nil, err
+	}
+	req, err := s.request(body)
+	return req, api.NewLog(body.RunID, s.cfg.Log), err
 }
 
 func (s *Server) hasAgent(version string) bool {
@@ -114,6 +127,12 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		if req.Subagents[name], err = history("subagent_contexts."+string(name), raw); err != nil {
 			return req, err
 		}
+	}
+	for _, t := range body.Tools {
+		req.Tools = append(req.Tools, master.ClientTool(t))
+	}
+	if body.Memory != nil { // else it cannot wait
+		req.Posted = posted(body, req)
 	}
 	return req, nil
 }
@@ -189,10 +208,10 @@ func (s *Server) deleteRun(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if !r.log.Done() {
+	if !r.log.Done() && !r.log.Waiting() {
 		return errNotOver
 	}
-	// run_finished can be read a moment before the agent returns.
+	// Its last event can be read a moment before the agent returns.
 	if err := s.await(c.Request.Context(), r); err != nil {
 		return err
 	}

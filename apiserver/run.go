@@ -27,6 +27,7 @@ type run struct {
 
 	started time.Time
 	over    time.Time // guarded by Server.mu; set before ended is closed
+	waits   int64     // the number of the event.RunWaiting that it ended with here; 0 for none; guarded as over
 }
 
 var (
@@ -63,17 +64,19 @@ func (r *run) hasEnded() bool {
 
 // start admits a request and runs it. The run's id is its idempotency key: a repeated
 // request finds the run that the first one started, also a while after that is over, and
-// another request under the same id is refused, by the digest.
-func (s *Server) start(req master.Request, digest [32]byte, trail telemetry.Trail) (*run, error) {
+// another request under the same id is refused, by the digest. A run that waits has ended here;
+// what goes on with it takes its place, and from then on the requests before are other ones.
+func (s *Server) start(
+	req master.Request, digest [32]byte, events *api.Log, trail telemetry.Trail,
+) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.runs[req.RunID]; r != nil {
-		if r.digest != digest {
-			return nil, errConflict
-		}
-		return r, nil
-	}
+	before := s.runs[req.RunID]
 	switch {
+	case before != nil && before.digest == digest:
+		return before, nil
+	case before != nil && (req.Resume == nil || before.waits != events.Last()):
+		return nil, errConflict
 	case s.draining:
 		return nil, s.refuse(errDraining)
 	case s.running >= s.cfg.MaxRuns:
@@ -82,7 +85,10 @@ func (s *Server) start(req master.Request, digest [32]byte, trail telemetry.Trai
 	life, cancel := context.WithCancelCause(s.life)
 	r := &run{
 		id: req.RunID, chat: req.Chat, digest: digest, trail: trail, cancel: cancel,
-		log: api.NewLog(req.RunID, s.cfg.Log), ended: make(chan struct{}), started: time.Now(),
+		log: events, ended: make(chan struct{}), started: time.Now(),
+	}
+	if before != nil {
+		s.drop(before)
 	}
 	s.runs[r.id] = r
 	s.running++
@@ -111,15 +117,31 @@ func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 		}
 		release()
 		r.cancel(nil)
-		if r.log.End(cause, time.Now()) {
+		if !r.log.Waiting() && r.log.End(cause, time.Now()) {
 			log.Error().Msg("a run came back without its end")
 		}
-		log.Info().Str("outcome", r.log.Outcome()).Int64("events", r.log.Last()).
+		log.Info().Str("outcome", r.outcome()).Int64("events", r.log.Last()).
 			Dur("took", time.Since(r.started)).Msg("run finished")
 		s.finish(r)
 	}()
 	log.Debug().Str("agent", req.AgentVersion).Msg("run started")
-	s.agent.Run(ctx, req, r.log.Append)
+	s.agent.Run(ctx, req, func(e event.Event) error {
+		if waiting, ok := e.Payload.(*event.RunWaiting); ok {
+			s.keepConversation(ctx, req.Conversation, waiting.Waits)
+		}
+		return r.log.Append(e)
+	})
+}
+
+// waiting is the outcome of a run that waits, in logs and metrics.
+const waiting = "waiting"
+
+// outcome is how the run ended here.
+func (r *run) outcome() string {
+	if r.log.Waiting() {
+		return waiting
+	}
+	return r.log.Outcome()
 }
 
 // finish moves a run from the running to the finished ones.
@@ -130,7 +152,10 @@ func (s *Server) finish(r *run) {
 	s.running--
 	s.finished = append(s.finished, r)
 	s.kept += r.log.Size()
-	s.metrics.seconds.WithLabelValues(r.log.Outcome()).Observe(r.over.Sub(r.started).Seconds())
+	if r.log.Waiting() {
+		r.waits = r.log.Last()
+	}
+	s.metrics.seconds.WithLabelValues(r.outcome()).Observe(r.over.Sub(r.started).Seconds())
 	close(r.ended) // before trim can hide the run from Drain
 	s.trim()
 }

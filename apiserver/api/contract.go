@@ -79,6 +79,14 @@ func (r RunRequest) Validate() error {
 	if _, err := memory.ParseChat(r.ChatID.String()); err != nil {
 		return BadRequest(fmt.Errorf("bad chat_id: %w", err))
 	}
+	if r.ConversationID != "" {
+		if err := ValidConversation(r.ConversationID); err != nil {
+			return err
+		}
+	}
+	if r.Resume != nil {
+		return r.Resume.validate()
+	}
 	if strings.TrimSpace(r.Message) == "" {
 		return badRequest("message is empty: say what the run is to answer.")
 	}
@@ -98,11 +106,14 @@ func (r RunRequest) Validate() error {
 	if r.RetryOf != "" && !ValidRunID(r.RetryOf) {
 		return badRequest("retry_of must be the id of a run: 1 to 64 characters of A-Z a-z 0-9 _ -.")
 	}
-	if r.ConversationID == "" {
-		return nil
+	if len(r.User) > maxUser {
+		return badRequest(fmt.Sprintf("user has %d bytes, at most %d are taken.", len(r.User), maxUser))
 	}
-	return ValidConversation(r.ConversationID)
+	return ValidateTools(r.Tools)
 }
+
+// maxUser bounds RunRequest.User, in bytes.
+const maxUser = 255
 
 var (
 	runID          = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)

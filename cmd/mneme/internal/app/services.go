@@ -218,6 +218,9 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
+		KeepConversation: func(ctx context.Context, id string, until time.Time) error {
+			return openaimodel.KeepConversation(ctx, gateway, cfg.Apiserver.Proxy, id, until)
+		},
 	}, agent, infos, seen.Log)
 	a.push("apiserver", server.Close)
 	a.serve("apiserver", l, guarded(cfg, server.Handler(), refuseRequest, seen), server.Drain)
