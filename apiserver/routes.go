@@ -19,6 +19,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/telemetry"
 	"mneme/subagent"
+	"mneme/subagent/external"
 	"mneme/subagent/note"
 )
 
@@ -129,7 +130,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		}
 	}
 	for _, t := range body.Tools {
-		req.Tools = append(req.Tools, master.ClientTool(t))
+		req.Tools = append(req.Tools, external.Definition{Name: t.Name, Description: t.Description, Parameters: t.Parameters})
 	}
 	if body.Memory != nil { // else it cannot wait
 		req.Posted = posted(body, req)

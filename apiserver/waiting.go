@@ -75,6 +75,9 @@ func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Reque
 		return master.Request{}, nil, api.BadRequest(errors.New("the state in resume is not that of this run"))
 	}
 	first.Memory, first.ConversationID = body.Memory, body.ConversationID
+	if body.Approved != nil { // in the meantime, too
+		first.Approved = body.Approved
+	}
 	req, err := s.request(first)
 	req.Resume = &from
 	if before, err := s.find(body.RunID); err == nil && before.log.Waiting() {

@@ -71,10 +71,10 @@ type Request struct {
 	Memory    recall.Memory
 	Notes     note.Notes
 	Subagents map[memory.Agent][]memory.Message
-	User      string         // whom the message is of, for tools that are told; empty if it is not known
-	Calls     external.Calls // grants calls of tools outside; nil where nobody does, and then none is called
-	Approved  []string       // IDs of such tools that were approved in the chat for good
-	Tools     []ClientTool   // the client's own
+	User      string                // whom the message is of, for tools that are told; empty if it is not known
+	Calls     external.Calls        // grants calls of tools outside; nil where nobody does, and then none is called
+	Approved  []string              // IDs of such tools that were approved in the chat for good
+	Tools     []external.Definition // the client's own
 	// Posted gives the request as it is to be made again when the run goes on after a wait; it is
 	// asked for when the run waits. Nil for nothing.
 	Posted func() (json.RawMessage, error)

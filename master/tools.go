@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"mneme/memory"
 	"mneme/memory/event"
@@ -23,7 +22,7 @@ func (r *run) kit() {
 	tools := external.Run{
 		ID: r.req.RunID, Chat: r.req.Chat, User: r.req.User, Calls: r.req.Calls,
 		Approved: func(tool string) bool { return slices.Contains(r.req.Approved, tool) },
-		Told:     r.rec.last, Count: r.alike.next, Expiry: cmp.Or(r.agent.Expiry, 24*time.Hour), Now: r.agent.Now,
+		Told:     r.rec.last, Count: r.alike.next, Expiry: cmp.Or(r.agent.Expiry, external.DefaultExpiry), Now: r.agent.Now,
 	}
 	for _, s := range r.agent.Subagents {
 		if s.Kit == nil && s.External == nil {
@@ -41,8 +40,9 @@ func (r *run) kit() {
 	if r.agent.External != nil {
 		r.own = r.agent.External(tools)
 	}
-	for _, t := range r.req.Tools {
-		r.own = append(slices.Clip(r.own), clientTool{t, tools})
+	if len(r.req.Tools) > 0 {
+		client := external.Holder{Run: tools, Log: r.agent.Log}
+		r.own = append(slices.Clip(r.own), client.ClientTools(r.req.Tools)...)
 	}
 }
 

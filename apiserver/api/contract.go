@@ -36,7 +36,7 @@ type RunRequest struct {
 	// Approved names tools that were approved in this chat for good, see approve: first_in_chat.
 	Approved []string `json:"approved,omitempty"`
 	// Resume goes on with a run that waits; the rest of the request is as it was then, and only
-	// RunID, ChatID, ConversationID and Memory are read of it. Nil for a run that begins.
+	// RunID, ChatID, ConversationID, Memory and Approved are read of it. Nil for a run that begins.
 	Resume *Resume `json:"resume,omitempty"`
 }
 
