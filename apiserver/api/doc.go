@@ -4,7 +4,8 @@
 //
 // # On the wire
 //
-//	POST   /v1/runs               RunRequest → 202 RunAccepted; the same run_id again → the same run
+//	POST   /v1/runs               RunRequest → 202 RunAccepted; the same run_id again → the same run;
+//	                              with resume, a run that waits goes on, be it one of another process
 //	GET    /v1/runs/{id}/events   the run's events from the start, or after Last-Event-ID
 //	POST   /v1/runs/{id}/stop     → 204, whether the run still went or not
 //	DELETE /v1/runs/{id}          the caller has all events: → 204, they are dropped
@@ -19,7 +20,7 @@
 //	data: {"role":"assistant_delta","run_id":"…","seq":7,…}
 //	event: assistant_delta
 //
-// and the frame of run_finished is the last. A stream that cannot go on although
+// and the frame of run_finished, or of run_waiting where the run waits, is the last. A stream that cannot go on although
 // the run is not over ends with an error frame that has no id, so that it does not
 // move the client's Last-Event-ID. A comment comes every 15 s. Asked for events
 // after the last one of a run that is over, the answer is 204; for events that

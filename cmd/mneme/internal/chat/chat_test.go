@@ -45,6 +45,8 @@ func remember(r *webtest.Run) {
 		&event.Recalled{Failed: event.MemoryUnreachable},
 		&event.SubagentDelta{Text: "not"}, &event.SubagentDelta{Text: "ed"},
 		&event.Completion{Response: "noted", Status: event.Completed})
+	r.Emit(&event.MasterTool{Tool: "calendar", Status: "running", Detail: `{"day":1}`},
+		&event.MasterTool{Tool: "calendar", Status: "done"})
 	r.Emit(&event.AssistantDelta{Text: "I noted "}, &event.AssistantDelta{Text: "that."})
 	r.Emit(&event.Assistant{Content: "I noted that.", Citations: []event.Citation{
 		{N: 1, Title: "Notes", Source: "notes.txt"},
@@ -74,6 +76,7 @@ Let me ask.
   analytic · calculator {"expression":"1+1"}
   analytic · the memory could not be searched (memory_unreachable)
 ← analytic: noted
+  master · calendar {"day":1}
 I noted that.
 [1] Notes · notes.txt
   master · recalled 2 messages: r.1 r.2
@@ -82,6 +85,7 @@ Let me ask.
   analytic · calculator {"expression":"1+1"}
   analytic · the memory could not be searched (memory_unreachable)
 ← analytic: noted
+  master · calendar {"day":1}
 I noted that.
 [1] Notes · notes.txt
 `, out)

@@ -69,32 +69,36 @@ func (v *view) show(e event.Event) {
 	}
 }
 
-// delegation shows a subagent at work, a line for each thing.
+// delegation shows an agent at work, a line for each thing.
 func (v *view) delegation(e event.Event) {
-	name := term.OneLine(string(e.Subagent), 64)
+	name := cmp.Or(term.OneLine(string(e.Subagent), 64), "master")
 	switch p := e.Payload.(type) {
 	case *event.Recalled:
-		v.note(fmt.Sprintf("  %s · %s", cmp.Or(name, "master"), term.OneLine(p.String(), maxLineShown)))
+		v.note(fmt.Sprintf("  %s · %s", name, term.OneLine(p.String(), maxLineShown)))
 	case *event.Delegation:
 		v.note(fmt.Sprintf("→ %s: %s", name, term.OneLine(p.Task, maxLineShown)))
+	case *event.MasterTool:
+		v.tool(name, event.ToolProgress(*p))
 	case *event.ToolProgress:
-		if p.Status != "done" || p.Detail != "" { // what a tool gave shows in the answer
-			v.note(strings.TrimRight(fmt.Sprintf("  %s · %s %s", name, v.tool(p), term.OneLine(p.Detail, maxLineShown)), " "))
-		}
+		v.tool(name, *p)
 	case *event.Completion:
 		v.note(fmt.Sprintf("← %s: %s", name, term.OneLine(p.Response, maxLineShown)))
 	}
 }
 
-func (v *view) tool(p *event.ToolProgress) string {
+// tool shows a tool at work; what it gave shows in the answer.
+func (v *view) tool(agent string, p event.ToolProgress) {
+	if p.Status == "done" && p.Detail == "" {
+		return
+	}
 	tool := term.OneLine(p.Tool, 64)
 	switch p.Status {
 	case "failed":
-		return tool + " failed:"
+		tool += " failed:"
 	case "done":
-		return tool + " ✓"
+		tool += " ✓"
 	}
-	return tool
+	v.note(strings.TrimRight(fmt.Sprintf("  %s · %s %s", agent, tool, term.OneLine(p.Detail, maxLineShown)), " "))
 }
 
 // answer completes what was streamed. Text from steps before the last may stand
