@@ -36,6 +36,7 @@ type fault struct {
 	class     thinking.Class
 	length    thinking.Length  // of the request
 	parameter thinking.Refused // without a name for none
+	schema    thinking.RefusedSchema
 }
 
 // stream is an answer that comes in events.
@@ -81,6 +82,7 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		a.failed, a.whole = true, hide.error(a.whole)
 		a.class, a.length = thinking.Classify(a.status, a.whole), thinking.ReadLength(a.status, a.whole)
 		a.parameter, _ = thinking.RefusedParameter(a.status, a.whole)
+		a.schema = thinking.SchemaRefused(a.status, a.whole)
 	case thinking.IsError(a.whole):
 		a.failed, a.whole = true, hide.error(a.whole)
 		a.class, a.length = thinking.ClassifyEvent(a.whole), thinking.ReadLengthEvent(a.whole)
@@ -88,6 +90,7 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		if a.status < 300 {
 			a.status = wire.ReadFailure(0, a.whole).Status
 		}
+		a.schema = thinking.SchemaRefused(a.status, a.whole)
 	default:
 		a.whole = hide.answer(a.whole)
 	}
@@ -99,6 +102,9 @@ func (a *answer) refused() bool { return a.status >= 300 || a.failed }
 
 // about is what the refusal says is at fault, as metrics call it.
 func (a *answer) about() string {
+	if a.schema.Found {
+		return toolSchema
+	}
 	if a.parameter.Name != "" {
 		return "parameter"
 	}
@@ -156,7 +162,8 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 // is worth no repetition and no failure of the backend, whatever its status.
 func ofRequest(status int, body []byte) bool {
 	_, parameter := thinking.RefusedParameter(status, body)
-	return parameter || thinking.Classify(status, body) != thinking.ClassOther ||
+	return parameter || thinking.SchemaRefused(status, body).Found ||
+		thinking.Classify(status, body) != thinking.ClassOther ||
 		thinking.ReadLength(status, body).Excess != thinking.NotLong
 }
 

@@ -94,12 +94,14 @@ func (x said) try(ctx context.Context, cures []*cure, thinks restore) (a *attemp
 type cure struct {
 	kind  cureKind
 	class thinking.Class // of the refusal, of kind cureThinking
-	// partial: it takes out the thinking of strangers alone; if that does not help, all of it goes.
+	// partial: it takes out the thinking of strangers alone, or changes the schemas alone that the error
+	// names; if that does not help, another cure of its kind goes for all.
 	partial bool
 
 	amend   func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
 	profile *sanitize.Profile                // for the last hop, in place of the model's; nil for that
 	without []sanitize.Refusal               // what the last hop leaves out
+	schemas []string                         // keys of tools whose schemas get the plain form
 
 	log   func(ok bool)
 	learn func(ctx context.Context) // remembers what has helped; nil for nothing
@@ -121,6 +123,7 @@ const (
 	cureThinking  cureKind = iota // the thinking in its messages
 	cureParameter                 // a parameter that the model does not take
 	cureLength                    // the answer that it asks for does not fit
+	cureSchema                    // the schemas of its tools
 )
 
 // cure finds what could make a refused request pass; nil for nothing.
@@ -136,6 +139,9 @@ func (a *attempt) cure() *cure {
 	}
 	if a.answer.length.Excess != thinking.NotLong {
 		return a.lessOutput()
+	}
+	if a.answer.schema.Found {
+		return a.plainSchemas()
 	}
 	return a.leaveOut()
 }
@@ -180,7 +186,7 @@ func (a *attempt) strip() *cure {
 
 // partly reports whether the attempt went without the thinking of strangers.
 func (a *attempt) partly() bool {
-	return slices.ContainsFunc(a.cures, func(c *cure) bool { return c.partial })
+	return slices.ContainsFunc(a.cures, func(c *cure) bool { return c.kind == cureThinking && c.partial })
 }
 
 func (a *attempt) logThinking() func(ok bool) {

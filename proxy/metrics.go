@@ -152,6 +152,9 @@ func (m *metrics) retried(x *attempt, c *cure, ok bool) {
 	case cureLength:
 		m.parameters.WithLabelValues(x.pipeline, x.backend.name, "max_tokens", outcome).Inc()
 		return
+	case cureSchema:
+		m.parameters.WithLabelValues(x.pipeline, x.backend.name, toolSchema, outcome).Inc()
+		return
 	case cureParameter:
 		m.parameters.WithLabelValues(x.pipeline, x.backend.name, c.without[0].Name, outcome).Inc()
 		return

@@ -195,6 +195,7 @@ func (a *attempt) sent(name string) []byte {
 type lesson struct {
 	refusals []sanitize.Refusal
 	replay   *sanitize.Replay // how reasoning goes back, if not as the profile says
+	schemas  []string         // keys of tools whose schemas go in the plain form
 }
 
 // refuse adds a refusal, unless a request at the same time has added it.
@@ -217,8 +218,9 @@ type lessons struct {
 }
 
 const (
-	maxLessons  = 64 // models
-	maxRefusals = 16 // of a model; the oldest goes
+	maxLessons  = 64  // models
+	maxRefusals = 16  // of a model; the oldest goes
+	maxSchemas  = 512 // of a model; the oldest go
 )
 
 func (l *lessons) of(model string) lesson {

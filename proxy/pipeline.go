@@ -184,6 +184,7 @@ type attempt struct {
 	fitting sanitize.Profile // for the last hop, see said.fitted
 	replayed
 	changes []sanitize.Change // that the last hop made
+	plain   []string          // keys of tools whose schemas went in the plain form
 	answer  *answer           // nil until there is one
 }
 

@@ -155,17 +155,20 @@ func placeholder(p sanitize.Profile) thinking.Placeholder {
 // sanitize is the last hop: what it gives is what leaves, under the backend's name
 // for the model.
 func (a *attempt) sanitize() (out sanitize.Output, err error) {
-	refusals := a.backend.lessons.of(a.model).refusals // the parameters that the request goes without
+	learned := a.backend.lessons.of(a.model)
+	refusals, schemas := learned.refusals, learned.schemas // the parameters that the request goes without
 	for _, c := range a.cures {
-		refusals = slices.Concat(refusals, c.without)
+		refusals, schemas = slices.Concat(refusals, c.without), slices.Concat(schemas, c.schemas)
 	}
+	a.plain = schemas
 	if a.backend.cli != nil {
 		a.fitting.TextOnly = true // a prompt is a text
 	}
 	a.doc = a.doc.WithModel(a.model)
 	out = sanitize.Sanitize(sanitize.Input{
 		Outline: a.doc, Dialect: a.backend.dialect, Profile: a.fitting, Refusals: refusals,
-		Betas: a.betas(), Effort: a.ownEffort(),
+		Schemas: schemas,
+		Betas:   a.betas(), Effort: a.ownEffort(),
 		Budget: a.backend.config.Thinking.BudgetTokens, Count: a.endpoint.counts,
 		Translated: a.translated(), Ephemeral: len(a.ephemeral.parts) > 0,
 	})

@@ -123,6 +123,8 @@ type ChatRules struct {
 	// NoParameters are members that are refused for any model, in the words of
 	// Config.Vendor Chat: "Unsupported parameter: 'x' is not supported with this model."
 	NoParameters []string
+	// Schemas is what is taken of the schemas of tools.
+	Schemas Schemas
 	// TextOnly refuses messages of the user whose content is not one text.
 	TextOnly bool
 }

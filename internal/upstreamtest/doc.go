@@ -32,6 +32,11 @@
 // structure and is left to a Server. So is Mistral's demand for ids of exactly
 // nine letters and digits, which no other vendor's ids can meet.
 //
+// # Schemas of tools
+//
+// What a vendor refuses of them is Config.Chat.Schemas, in the words that users of the vendor have reported;
+// the rules of Anthropic's messages always hold. Google's and Moonshot's are more than these.
+//
 // # What is not known
 //
 // Some rules have no text that is known by its letter: the refusal of any

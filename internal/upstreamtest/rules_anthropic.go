@@ -20,7 +20,7 @@ type rule func(*exchange) error
 var anthropicRules = []rule{
 	versionGiven, fieldsKnown, betasKnown, modeFits, effortFits, formatFits, budgetFits, temperatureFits,
 	choiceFits, clearingFits,
-	schemaHolds, toolsPair, contentsHold, markersFit, lengthFits, offMeansOff, thinkingPlaced,
+	schemaHolds, anthropicSchemas, toolsPair, contentsHold, markersFit, lengthFits, offMeansOff, thinkingPlaced,
 	latestTurnKept, turnBegins, signaturesHold,
 }
 

@@ -17,11 +17,11 @@ const reasoningField = "reasoning_content"
 
 // chatRules are those of chat completions, by vendor.
 var chatRules = map[Vendor][]rule{
-	Kimi:     {kimiThinking, dialogueHolds, kimiReasoning, chatFormat},
+	Kimi:     {kimiThinking, dialogueHolds, functionSchemas, kimiReasoning, chatFormat},
 	DeepSeek: {deepSeekThinking, dialogueHolds, deepSeekReasoning, deepSeekFormat},
 	GLM:      {glmThinking, dialogueHolds},
-	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, textOnly, reasoningReplayed,
-		thoughtsSigned, chatFormat},
+	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, functionSchemas, textOnly,
+		reasoningReplayed, thoughtsSigned, chatFormat},
 }
 
 // mistralID is what Mistral takes as the id of a call.

@@ -62,3 +62,25 @@ func BenchmarkOutline(b *testing.B) {
 		}
 	}
 }
+
+// The schemas of fifty tools are looked at with each request.
+func BenchmarkTools(b *testing.B) {
+	var tools []string
+	for i := range 50 {
+		tools = append(tools, fmt.Sprintf(`{"name":"t%d","description":"%s","input_schema":{"type":"object","properties":{`+
+			`"path":{"type":"string","description":"%s"},"limit":{"type":"number"}},"required":["path"]}}`, i,
+			strings.Repeat("What it does. ", 40), strings.Repeat("Which one. ", 20)))
+	}
+	body := `{"model":"claude-opus-4-8","max_tokens":9,"tools":[` + strings.Join(tools, ",") +
+		`],"messages":[{"role":"user","content":"hi"}]}`
+	for _, vendor := range []string{"generic", "anthropic", "gemini"} {
+		b.Run(vendor, func(b *testing.B) {
+			in := input(b, wire.Messages, body, vendor)
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				sanitize.Sanitize(in)
+			}
+		})
+	}
+}

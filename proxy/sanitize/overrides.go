@@ -21,6 +21,7 @@ type Overrides struct {
 	CompletionTokens  *bool             `yaml:"completion_tokens"`
 	Schemas           *bool             `yaml:"json_schema"`
 	TextOnly          *bool             `yaml:"text_only"`
+	ToolSchemas       string            `yaml:"tool_schemas"` // any, object, top, subset, plain
 }
 
 // ThinkingOverrides are those of Thinking.
@@ -69,6 +70,7 @@ func (o Overrides) Validate() error {
 		allOf("reasoning.fields", o.Reasoning.Fields, reasoningFields...),
 		oneOf("reasoning.placeholder_field", o.Reasoning.Field, reasoningContent, "reasoning", extraContent),
 		oneOf("sampling", o.Sampling, SamplingFree, SamplingFixed, SamplingPlain, SamplingIdle),
+		oneOf("tool_schemas", o.ToolSchemas, SchemaAny, SchemaObject, SchemaTop, SchemaSubset, SchemaPlain),
 		oneOf("context_management", o.ContextManagement, Passed, Beta, Rejected),
 	}
 	fault := func(wrong bool, format string, args ...any) {
@@ -146,6 +148,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	given(&p.Roles.Developer, o.Roles.Developer)
 	given(&p.Roles.Strict, o.Roles.Strict)
 	named(&p.Sampling, o.Sampling)
+	named(&p.ToolSchemas, o.ToolSchemas)
 	named(&p.ContextManagement, o.ContextManagement)
 	replace(&p.Betas, o.Betas)
 	given(&p.CacheMarkers, o.CacheMarkers)

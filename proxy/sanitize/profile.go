@@ -26,6 +26,8 @@ type Profile struct {
 	CompletionTokens bool
 	// Schemas: an answer is held to a JSON Schema by output_config.format.
 	Schemas bool
+	// ToolSchemas is what is taken of the schemas of tools; empty for any.
+	ToolSchemas SchemaForm
 	// TextOnly: what a user says is sent as one text where the client has no choice but parts, since
 	// not all of the vendor's models or servers take parts.
 	TextOnly bool

@@ -35,6 +35,7 @@ const (
 	RuleLimit      Rule = "max_tokens"        // under the name that the model takes
 	RuleRefused    Rule = "parameter_refused" // the backend refused it for this model before
 	RuleFormat     Rule = "answer_form"       // of the answer: by a tool, since the model has none of its own
+	RuleSchema     Rule = "tool_schema"       // of a tool, in a form that the vendor takes
 	RuleUsage      Rule = "usage"             // a stream is asked to end with its counts of tokens
 	RuleContext    Rule = "context_management"
 	RuleBeta       Rule = "beta"
@@ -53,6 +54,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).dropStrayMembers,
 		(*request).settleRoles,
 		(*request).answerByTool,
+		(*request).fitSchemas,
 
 		(*request).leaveOut,
 		(*request).settleMode,
@@ -78,6 +80,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).joinTexts,
 		(*request).dropReasoning,
 		(*request).settleRoles,
+		(*request).fitSchemas,
 
 		(*request).leaveOut,
 		(*request).settleMode,

@@ -24,6 +24,8 @@ type Input struct {
 	Effort string
 	// Refusals are the parameters that the backend is known to refuse.
 	Refusals []Refusal
+	// Schemas are the Keys of tools whose schemas the backend is known to refuse. They get the plain form.
+	Schemas []string
 	// Count: the request only counts tokens, so it has no max_tokens to compare a budget with.
 	Count bool
 	// Translated: the client used another dialect, in which it cannot ask for thinking between

@@ -27,22 +27,25 @@ func base(vendor string) Profile {
 		p.Thinking.LoopStart, p.Thinking.NeedsBudget = true, true
 		p.Replay.Signed = true
 		p.ToolIDs.Max, p.Sampling = 64, SamplingPlain
-		p.ContextManagement = Beta
+		p.ContextManagement, p.ToolSchemas = Beta, SchemaTop
 		if vendor == "bedrock" {
 			p.ContextManagement, p.Betas = Rejected, bedrockBetas
 			p.Roles.SystemInside = false // it comes with a beta
 		}
 	case "gemini":
+		p.ToolSchemas = SchemaSubset
 		p.Thinking.Modes, p.Thinking.Default = []Mode{Enabled, Disabled}, Off
 		p.Replay = Replay{
 			Reasoning: Required, Fields: []string{extraContent}, Field: extraContent, Placeholder: sentinel,
 			Signed: true, StrictOff: true,
 		}
 	case "kimi":
+		p.ToolSchemas = SchemaObject
 		p.Thinking.Modes = []Mode{Enabled, Disabled}
 		p.Replay.Reasoning, p.Replay.Field, p.Replay.Fields = Required, reasoningContent, []string{reasoningContent}
 		p.ToolIDs, p.Roles.Developer = ToolIDs{Recurring: true}, false
 	case "deepseek":
+		p.ToolSchemas = SchemaObject
 		p.Thinking.Modes, p.Thinking.NoEffortOff = []Mode{Enabled, Adaptive, Disabled}, true
 		p.Replay = Replay{Reasoning: Always, Field: reasoningContent, Fields: []string{reasoningContent}}
 		p.CacheMarkers, p.Roles.Developer = 0, false
@@ -54,6 +57,9 @@ func base(vendor string) Profile {
 	case "openai", "azure", "groq", "cerebras", "mistral":
 		p.Thinking.Modes, p.Replay = []Mode{}, Replay{Reasoning: Forbidden}
 		p.CompletionTokens = vendor == "openai"
+		if vendor == "openai" || vendor == "azure" {
+			p.ToolSchemas = SchemaTop
+		}
 		if vendor == "mistral" {
 			p.ToolIDs = ToolIDs{Alphanumeric: true, Length: 9}
 			p.Roles = Roles{Strict: true}

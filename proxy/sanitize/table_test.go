@@ -109,6 +109,7 @@ func TestOverrides(t *testing.T) {
 		ToolIDs:  &sanitize.ToolIDs{Length: 12},
 		Roles:    sanitize.RolesOverrides{SystemInside: &no, Developer: &no, Strict: &yes},
 		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, CacheMarkers: &none, Schemas: &no,
+		ToolSchemas: "subset",
 	}
 	require.NoError(t, o.Validate())
 	require.Equal(t, sanitize.Profile{
@@ -122,7 +123,7 @@ func TestOverrides(t *testing.T) {
 		},
 		ToolIDs:  sanitize.ToolIDs{Length: 12},
 		Roles:    sanitize.Roles{Strict: true},
-		Sampling: "free", ContextManagement: "rejected", Betas: []string{},
+		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, ToolSchemas: "subset",
 	}, o.Apply(table))
 }
 
@@ -144,6 +145,7 @@ func TestOverridesAreChecked(t *testing.T) {
 		`reasoning.need must be one of forbidden, optional, required, always, not "maybe"`: {
 			Reasoning: sanitize.ReplayOverrides{Need: "maybe"},
 		},
+		`tool_schemas must be one of any, object, top, subset, plain, not "some"`: {ToolSchemas: "some"},
 		`reasoning.fields must be one of`: {
 			Reasoning: sanitize.ReplayOverrides{Fields: []string{"thoughts"}},
 		},
