@@ -296,7 +296,7 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 // delegate runs a subagent on a task. The error is that the run cannot go on, or waits.
 func (r *run) delegate(ctx context.Context, s *subagent.Subagent, text string) (subagent.Outcome, error) {
 	d := delegation{Agent: s.Name, Call: fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1)), Task: text}
-	a, err := s.Run(ctx, r.kits[s.Name], r.task(d), r.rec.emitter(s.Name, d.Call))
+	a, err := s.Run(telemetry.Delegated(ctx, d.Call), r.kits[s.Name], r.task(d), r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
 }
 

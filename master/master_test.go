@@ -16,6 +16,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/loop"
 )
@@ -181,6 +182,16 @@ func TestASecondDelegationSeesTheFirst(t *testing.T) {
 		"assistant", "run_finished",
 	}, l.roles())
 	require.Equal(t, event.Usage{InputTokens: 400, OutputTokens: 40}, last[*event.RunFinished](l).Usage)
+}
+
+// What a subagent calls can know for which delegation it is called.
+func TestADelegationIsOnTheTrail(t *testing.T) {
+	calls := model(func(ctx context.Context, _ loop.Request) (string, []memory.ToolCall, error) {
+		return telemetry.From(ctx).Run + " " + telemetry.From(ctx).Call, nil, nil
+	})
+	l := run(t, agent(once(delegate("analytic", "a", "b")...), sub("analytic", calls)), ask("master"))
+	done := last[*event.Completion](l)
+	require.Contains(t, done.Response, " RUN-2")
 }
 
 func TestWhatWasStoredIsSeen(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/loop"
 )
@@ -179,7 +180,8 @@ func (r *run) goOn(ctx context.Context, s *subagent.Subagent, from json.RawMessa
 	if err := json.Unmarshal(from, &d); err != nil {
 		return subagent.Outcome{}, fmt.Errorf("the state of a delegation cannot be read: %w", err)
 	}
-	a, err := s.Resume(ctx, r.kits[s.Name], r.task(d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
+	called := telemetry.Delegated(ctx, d.Call)
+	a, err := s.Resume(called, r.kits[s.Name], r.task(d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
 }
 

@@ -84,6 +84,7 @@ type BackendConfig struct {
 	Models   []string          // that clients are shown; empty: the names in ModelMap, else what the vendor lists
 	Thinking ThinkingConfig
 	Profile  sanitize.Overrides // of the vendor's rules
+	PassRun  bool               // it is told the ids of run and delegation: it is the operator's own server
 
 	CLI             copilot.SupervisorConfig // of kind copilot; its token is APIKey
 	ProviderBackend string                   // that answers the CLI's own model calls
@@ -177,6 +178,9 @@ func (b BackendConfig) faults() []string {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if b.Kind != KindCopilot && (b.CLI.Addr != "" || b.CLI.Command != nil || b.ProviderBackend != "") {
 		add("addr, command and provider_backend are for kind copilot only")
+	}
+	if b.PassRun && b.Kind != KindAnthropic && b.Kind != KindOpenAI {
+		add("pass_run is for the kinds anthropic and openai only")
 	}
 	switch b.Kind {
 	case KindCopilot:

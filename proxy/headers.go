@@ -34,6 +34,13 @@ func (x routed) headers(out sanitize.Output) http.Header {
 		h = make(http.Header, len(x.in.header)+1)
 		endToEnd(h, x.in.header, unasked)
 	}
+	if x.backend.config.PassRun {
+		for _, name := range []string{mnemeRun, mnemeCall} {
+			if value := x.in.header.Get(name); value != "" {
+				h.Set(name, value)
+			}
+		}
+	}
 	h[telemetry.Header] = []string{x.trail.Parent()}
 	out.Header(h)
 	return h
@@ -47,7 +54,7 @@ func unasked(name string) bool {
 		"Accept-Encoding", "Content-Length", "Content-Encoding", "Cookie", "Expect", "Forwarded", "Host", "X-Real-Ip":
 		return true
 	}
-	return strings.HasPrefix(name, ours) || strings.HasPrefix(name, "X-Forwarded-")
+	return strings.HasPrefix(name, ours) || strings.HasPrefix(name, "Mneme-") || strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // betas are the values of the header by which a client turns on what is new.
@@ -116,6 +123,12 @@ func unanswered(name string) bool {
 	}
 	return strings.HasPrefix(name, "Access-Control-")
 }
+
+// Headers that tell a backend which is the operator's own what a call belongs to.
+const (
+	mnemeRun  = "Mneme-Run-Id"
+	mnemeCall = "Mneme-Call-Id"
+)
 
 // Headers by which a client names what a request belongs to, for the log and the
 // records of usage.

@@ -162,6 +162,25 @@ func TestHeadersOfRequests(t *testing.T) {
 	require.Empty(t, r.header.Get("X-Stainless-Lang"))
 }
 
+// A server of the operator's own is told what a call belongs to, in both dialects; a vendor never is.
+func TestRunsAreToldToABackendOfOnesOwn(t *testing.T) {
+	v := vendor(t, says("application/json", messagesBody))
+	for _, own := range []bool{false, true} {
+		c := to(v, proxy.KindAnthropic)
+		b := c.Backends["v"]
+		b.PassRun = own
+		c.Backends["v"] = b
+		url, _ := gateway(t, c)
+		for _, path := range []string{"/v1/messages", "/v1/chat/completions"} {
+			post(t, url+path, ask+`}`, "Mneme-Run-Id", "run1", "Mneme-Call-Id", "run1-2", "Mneme-Chat-Id", "7", "X-AG-Chat-Id", "7")
+			h := v.last(t).header
+			told := map[bool][]string{true: {"run1", "run1-2"}, false: {"", ""}}[own]
+			require.Equal(t, told, []string{h.Get("Mneme-Run-Id"), h.Get("Mneme-Call-Id")}, path)
+			require.Empty(t, h.Get("Mneme-Chat-Id")+h.Get("X-AG-Chat-Id"))
+		}
+	}
+}
+
 func TestTheCallersCredentialPassesOnlyWhereConfigured(t *testing.T) {
 	v := vendor(t, says("application/json", chatBody))
 	c := to(v, proxy.KindOpenAI)

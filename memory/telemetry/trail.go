@@ -20,6 +20,7 @@ type Trail struct {
 	Trace string // W3C trace id: 32 lower-case hexadecimal digits
 	Run   string // id of the run that it belongs to
 	Chat  string
+	Call  string // id of the delegation that it belongs to; empty outside of one
 
 	flags string // of the traceparent that came: two hexadecimal digits
 }
@@ -84,6 +85,13 @@ func (t Trail) MarshalZerologObject(e *zerolog.Event) {
 // In puts the trail into a context, from which From has it.
 func (t Trail) In(ctx context.Context) context.Context {
 	return (&request{Trail: t}).in(ctx)
+}
+
+// Delegated is ctx for what a delegation does.
+func Delegated(ctx context.Context, call string) context.Context {
+	t := From(ctx)
+	t.Call = call
+	return t.In(ctx)
 }
 
 type key struct{}

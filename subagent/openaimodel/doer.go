@@ -70,6 +70,11 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	if trail := telemetry.From(r.Context()); trail.Run != "" {
 		r.Header.Set("X-AG-Run-Id", trail.Run)
 		r.Header.Set("X-AG-Chat-Id", trail.Chat)
+		// These a backend may see that is the operator's own.
+		r.Header.Set("Mneme-Run-Id", trail.Run)
+		if trail.Call != "" {
+			r.Header.Set("Mneme-Call-Id", trail.Call)
+		}
 	}
 	resp, err := d.http.Do(r)
 	if err != nil {

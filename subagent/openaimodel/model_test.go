@@ -17,6 +17,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
 )
@@ -106,6 +107,22 @@ func TestTheRequest(t *testing.T) {
 			{"role":"tool","tool_call_id":"c1","content":"(empty)"},{"role":"assistant","content":"(empty)"}],
 		"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","z":1}}},
 			{"type":"function","function":{"name":"g","parameters":{"type":"object","properties":{}}}}]}`, body)
+}
+
+func TestTheRequestNamesRunAndDelegation(t *testing.T) {
+	var got http.Header
+	m := gateway(t, openaimodel.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header
+		streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
+	})
+	ctx := telemetry.Trail{Run: "R", Chat: "7"}.In(t.Context())
+	_, err := collect(ctx, m, hello)
+	require.NoError(t, err)
+	require.Equal(t, []string{"R", "R"}, []string{got.Get("X-AG-Run-Id"), got.Get("Mneme-Run-Id")})
+	require.Empty(t, got.Get("Mneme-Call-Id"))
+	_, err = collect(telemetry.Delegated(ctx, "R-1"), m, hello)
+	require.NoError(t, err)
+	require.Equal(t, []string{"R", "R-1"}, []string{got.Get("Mneme-Run-Id"), got.Get("Mneme-Call-Id")})
 }
 
 func TestAnswers(t *testing.T) {

@@ -112,6 +112,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		backend := proxy.BackendConfig{
 			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(),
 			KeyName: b.APIKeyEnv, ModelMap: b.ModelMap, Models: b.Models, ProviderBackend: b.ProviderBackend,
+			PassRun: b.PassRun,
 			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens),
 				Unproven: thinking.Unproven(b.Thinking.Unproven)},
 		}

@@ -60,6 +60,11 @@ func TestWrongBackends(t *testing.T) {
 			`mneme.yaml:3: proxy.backends.off.vendor: an offline backend has none: it keeps no vendor's rules; remove it, or ` +
 				`change kind`,
 		},
+		"runs for an offline backend": {
+			"proxy:\n  backends:\n    off: {kind: offline, pass_run: true}\n",
+			`mneme.yaml:3: proxy.backends.off.pass_run: is for the kinds anthropic and openai, which call somebody's server; ` +
+				`remove it`,
+		},
 		"models of an offline backend": {
 			"proxy:\n  backends:\n    off: {kind: offline, model_map: {master: x}}\n",
 			`mneme.yaml:3: proxy.backends.off.model_map: an offline backend has none: it has one model, whatever it is ` +

@@ -152,6 +152,8 @@ type Backend struct {
 	Models    []string          `yaml:"models" env:"MODELS"`                              // that clients are shown
 	Thinking  Thinking          `yaml:"thinking" envPrefix:"THINKING_"`
 	Profile   *Profile          `yaml:"profile" env:"PROFILE"` // what the vendor's rules say otherwise
+	// of a server of one's own: it is told the ids of run and delegation
+	PassRun bool `yaml:"pass_run" env:"PASS_RUN"`
 	// Of kind copilot: Addr or Command.
 	Addr            string   `yaml:"addr" env:"ADDR"`                         // host:port of a Copilot CLI that runs
 	Command         []string `yaml:"command" env:"COMMAND"`                   // runs one: the program, then its arguments

@@ -215,6 +215,9 @@ func (b Backend) validate(key string) error {
 	if err != nil {
 		return err
 	}
+	if b.PassRun && (b.Kind == KindCopilot || b.Kind == KindOffline) {
+		return bad(key+".pass_run", "is for the kinds anthropic and openai, which call somebody's server; remove it")
+	}
 	if b.Kind == KindCopilot {
 		return b.validateCopilot(key)
 	}
