@@ -16,8 +16,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 
@@ -48,6 +51,9 @@ func (c Config) new(life context.Context) *mcp.Server {
 	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (_ mcp.Result, err error) {
 			defer c.recovered(method, &err)
+			if undeclared(method) {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("method not found: %q", method)}
+			}
 			ctx, end := context.WithCancelCause(ctx)
 			defer end(nil)
 			defer endWith(life, end)()
@@ -59,6 +65,13 @@ func (c Config) new(life context.Context) *mcp.Server {
 	})
 	c.addTools(s)
 	return s
+}
+
+// undeclared says whether a method is of a capability that the server does not have. The SDK
+// would answer it all the same, with empty lists.
+func undeclared(method string) bool {
+	family, _, _ := strings.Cut(method, "/")
+	return slices.Contains([]string{"prompts", "resources", "completion", "logging"}, family)
 }
 
 // endWith has end called with the cause of a context's end, until it is detached.
