@@ -35,7 +35,7 @@ type Config struct {
 	Version string         // of the program, as clients are told it
 	Log     zerolog.Logger
 	// Called, if it is not nil, is told of each call of a tool that is over.
-	Called func(tool string, failed bool, took time.Duration)
+	Called func(tool string, failed bool)
 }
 
 const instructions = `mneme keeps conversations ("chats") for good, and has agents that remember what was said in ` +

@@ -87,7 +87,6 @@ func add[In, Out any](c Config, s *mcp.Server, t *mcp.Tool,
 	t.InputSchema, t.OutputSchema = schemaOf[In](), schemaOf[Out]()
 	t.InputSchema.(*jsonschema.Schema).AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 	s.AddTool(t, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		began := time.Now()
 		var in In
 		var text string
 		var out Out
@@ -96,7 +95,7 @@ func add[In, Out any](c Config, s *mcp.Server, t *mcp.Tool,
 			text, out, err = call(ctx, req, in)
 		}
 		if c.Called != nil {
-			c.Called(t.Name, err != nil, time.Since(began))
+			c.Called(t.Name, err != nil)
 		}
 		if err != nil {
 			return failed(err), nil

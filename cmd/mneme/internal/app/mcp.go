@@ -3,6 +3,8 @@ package app
 import (
 	"net/http"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"mneme"
 	"mneme/cmd/mneme/internal/inprocess"
 	"mneme/memory/telemetry"
@@ -26,7 +28,19 @@ func (a *app) mcpServer(seen *telemetry.Service) (*mcpServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Handler = mcpserver.Config{Memory: memory, Version: mneme.Version(), Log: seen.Log}.HTTP()
+	calls := seen.Make().NewCounterVec(prometheus.CounterOpts{
+		Name: "mneme_mcp_calls_total", Help: "Calls of tools at /mcp that are over, by their outcome: answered, or refused.",
+	}, []string{"tool", "outcome"})
+	s.Handler = mcpserver.Config{
+		Memory: memory, Version: mneme.Version(), Log: seen.Log,
+		Called: func(tool string, failed bool) {
+			outcome := "answered"
+			if failed {
+				outcome = "refused"
+			}
+			calls.WithLabelValues(tool, outcome).Inc()
+		},
+	}.HTTP()
 	a.push("mcp", func() error { s.Handler.Close(); return nil })
 	return s, nil
 }

@@ -68,8 +68,15 @@ func TestMCPOverTwoReplicas(t *testing.T) {
 		require.Contains(t, mcpText(t, s, "search_documents", map[string]any{"collection": "../chats", "query": "x"}),
 			"(bad_collection)")
 		require.Contains(t, mcpText(t, s, "search_documents", map[string]any{"collection": "..", "query": "x"}),
-			"(")
+			"(bad_collection)")
 	}
+	resp, err := http.Get(b.url("/metrics"))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(raw), "\nmneme_mcp_calls_total{outcome=\"answered\",tool=\"ask\"} 1\n")
+	require.Contains(t, string(raw), "\nmneme_mcp_calls_total{outcome=\"refused\",tool=\"search_documents\"} 3\n")
 }
 
 // Web pages and foreign names are kept from /mcp as from the other routes.
