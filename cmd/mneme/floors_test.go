@@ -80,7 +80,7 @@ var homes = map[string][]string{
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
 	"github.com/go-analyze/charts":      {"scripts/bench"},
 	"github.com/spf13/cobra":            {"cmd/mneme", "scripts"},
-	"github.com/google/jsonschema-go":   {"subagent", "apiserver/api"},
+	"github.com/google/jsonschema-go":   {"subagent", "apiserver/api", "webmemory/mcpserver"},
 }
 
 // A package imports only downward. The sources are read, since a test that asked

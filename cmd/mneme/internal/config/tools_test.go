@@ -64,7 +64,7 @@ func TestTools(t *testing.T) {
 		require.True(t, files.Allows("anything/at.all"))
 		for name, want := range map[string]external.Policy{
 			"refund": "first_in_chat", "order_x": "always",
-			"order_list": "never",
+			"order_list":    "never",
 			"find_customer": ""} {
 			require.Equal(t, want, crm.Policy(name), name)
 		}
