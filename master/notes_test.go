@@ -2,6 +2,7 @@ package master_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,8 +18,11 @@ import (
 // own; an isolated subagent is shown its task alone, and without notes no request differs
 // from one of an agent that has none.
 func TestNotesOfARun(t *testing.T) {
+	var mu sync.Mutex // the subagents answer side by side
 	var asked []loop.Request
 	seen := func(_ context.Context, r loop.Request) (string, []memory.ToolCall, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		asked = append(asked, r)
 		if len(asked) > 1 {
 			return "done", nil, nil
