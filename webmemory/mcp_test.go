@@ -369,3 +369,39 @@ func TestMCPFailedRun(t *testing.T) {
 	require.Equal(t, "model_failed", got.problem.Code)
 	require.NotEmpty(t, got.problem.RunID)
 }
+
+// A run that waits for a person is no error: the result says what it waits for and where a person
+// answers it, which no tool does. The same call gives the answer then, and another message closes
+// the wait.
+func TestMCPRunThatWaits(t *testing.T) {
+	w, _, _ := waitingWorld(t)
+	w.url, _ = w.mcpProcess()
+	for _, era := range eras {
+		s := mcpClient(t, w.url, era, nil)
+		key := mcp.Meta{mcpserver.MetaKey: "k-" + era}
+		chat := "waits-" + era
+		got, err := callTool(s, "ask", ask(chat, "refund me"), key)
+		require.NoError(t, err)
+		require.Contains(t, got.text, "\n- w1 (approval refund, until ")
+		require.Equal(t, "waiting", got.data["outcome"])
+		require.Equal(t, got.text, got.data["note"])
+		wait := got.data["waits"].([]any)[0].(map[string]any)
+		require.Equal(t, "w1", wait["id"])
+		require.Equal(t, map[string]any{"amount": 5.0}, wait["arguments"])
+		w.atRest(chat)
+		again, err := callTool(s, "ask", ask(chat, "refund me"), key)
+		require.NoError(t, err)
+		require.Equal(t, got, again, "it still waits")
+		require.Equal(t, 200, w.do("POST", got.data["resume_path"].(string), yes("w1")).status)
+		again, err = callTool(s, "ask", ask(chat, "refund me"), key)
+		require.NoError(t, err)
+		require.Equal(t, "decided: approve", again.text)
+		require.Equal(t, got.data["run_id"], again.data["run_id"])
+
+		_, err = callTool(s, "ask", ask("closed-"+era, "refund me"), nil)
+		require.NoError(t, err)
+		got, err = callTool(s, "ask", ask("closed-"+era, "plain words"), nil)
+		require.NoError(t, err)
+		require.Equal(t, "plainly", got.text)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"strconv"
@@ -31,7 +32,7 @@ var (
 // Say posts a message and walks the events of its run, each once, across broken
 // connections. key must be new for every message: it is what keeps a repeated
 // post from running twice. An error is the last thing walked; without one the
-// last event is Terminal.
+// last event is Terminal, or Waits.
 func (c *Client) Say(ctx context.Context, chat memory.Chat, message, key string) iter.Seq2[event.Event, error] {
 	return (&stream{client: c, chat: chat, message: message, key: key}).walk(ctx)
 }
@@ -56,6 +57,7 @@ type stream struct {
 
 	run     string // known from the first event on
 	last    int64  // seq of the last event received
+	rests   bool   // that was an event.RunWaiting, behind which the stream may end
 	reached bool   // somebody answered before
 }
 
@@ -113,7 +115,7 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 	defer resp.Body.Close()
 	s.reached = true
 	if resp.StatusCode == http.StatusNoContent {
-		return false, errEndUnseen
+		return s.rests, errEndUnseen
 	}
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
 		return false, fmt.Errorf("%w: %s answered with %q instead of events; is --url right?", errForeign, s.client.base,
@@ -121,6 +123,9 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 	}
 	for frames := sse.NewReader(resp.Body, api.MaxEvent, s.client.Idle, func() { cancel(sse.ErrSilent) }); ; {
 		f, err := frames.Next()
+		if s.rests && errors.Is(err, io.EOF) {
+			return true, nil
+		}
 		if err != nil {
 			return false, fmt.Errorf("the stream of events broke: %w", cmp.Or(context.Cause(ctx), err))
 		}
@@ -131,7 +136,7 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 		if e.Seq <= s.last {
 			continue
 		}
-		s.run, s.last = e.RunID, e.Seq
+		s.run, s.last, s.rests = e.RunID, e.Seq, e.Waits()
 		if !yield(e, nil) || e.Terminal() {
 			return true, nil
 		}

@@ -174,9 +174,6 @@ func (c Config) ask(ctx context.Context, req *mcp.CallToolRequest, in askInput) 
 		}
 		got.Add(e)
 		shown.tell(e)
-		if e.Waits() {
-			break
-		}
 	}
 	if err := got.Err(); err != nil {
 		return "", Answer{}, err
