@@ -11,6 +11,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
+	"mneme/subagent"
 )
 
 // run is one request and its events. After it is forgotten only its id and digest
@@ -21,9 +22,12 @@ type run struct {
 	chat   memory.Chat
 	digest [32]byte // of the request
 	log    *api.Log
-	trail  telemetry.Trail
-	cancel context.CancelCauseFunc
-	ended  chan struct{} // closed last of all: the agent has returned, the log is complete
+	// Of what goes on with a run that waited: the number of the event.RunWaiting, and the fencing
+	// token of who asked.
+	from, turn int64
+	trail      telemetry.Trail
+	cancel     context.CancelCauseFunc
+	ended      chan struct{} // closed last of all: the agent has returned, the log is complete
 
 	started time.Time
 	over    time.Time // guarded by Server.mu; set before ended is closed
@@ -75,8 +79,12 @@ func (s *Server) start(
 	switch {
 	case before != nil && before.digest == digest:
 		return before, nil
-	case before != nil && (req.Resume == nil || before.waits != events.Last()):
+	case before != nil && !before.givesWay(req.Resume, events.Last()):
 		return nil, errConflict
+	case before != nil && !before.hasEnded():
+		// Who holds the run asks once more, since the answer was lost; nobody reads what began.
+		before.cancel(subagent.ErrStopped)
+		return nil, errStillEnding
 	case s.draining:
 		return nil, s.refuse(errDraining)
 	case s.running >= s.cfg.MaxRuns:
@@ -87,6 +95,9 @@ func (s *Server) start(
 		id: req.RunID, chat: req.Chat, digest: digest, trail: trail, cancel: cancel,
 		log: events, ended: make(chan struct{}), started: time.Now(),
 	}
+	if req.Resume != nil {
+		r.from, r.turn = events.Last(), req.Resume.Turn
+	}
 	if before != nil {
 		s.drop(before)
 	}
@@ -95,6 +106,12 @@ func (s *Server) start(
 	s.metrics.started.Inc()
 	go s.execute(life, r, req) // ends with the agent's Run; Drain and Close wait for it
 	return r, nil
+}
+
+// givesWay says whether what goes on from an event takes the run's place: the run waits there, or
+// went on from there for one who does not have it any more.
+func (r *run) givesWay(to *master.Resume, from int64) bool {
+	return to != nil && (r.waits == from || r.from == from && r.turn < to.Turn)
 }
 
 func (s *Server) refuse(p *api.Problem) error {

@@ -47,7 +47,7 @@ func encoded(messages []memory.Message) []json.RawMessage {
 // resumed makes the request of a run that goes on: as it was posted first, with the memory of
 // who holds it now. The log has its events until then.
 func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Request, *api.Log, error) {
-	from := master.Resume{State: body.Resume.State, Answers: body.Resume.Answers}
+	from := master.Resume{State: body.Resume.State, Answers: body.Resume.Answers, Turn: body.Resume.Turn}
 	events, err := api.GoOn(body.RunID, s.cfg.Log, body.Resume.Events)
 	if err != nil {
 		return master.Request{}, nil, api.BadRequest(fmt.Errorf("the events in resume are not the run's: %w", err))

@@ -167,6 +167,32 @@ func TestARunThatWaitsHasEndedHere(t *testing.T) {
 	require.Contains(t, w.Body.String(), "mneme_apiserver_runs_running 0\n")
 }
 
+// Who asked to go on and had no answer has the run wait again, and asks once more: what began by
+// the first request is stopped, and gives way.
+func TestARunGoesOnAlthoughTheAnswerToTheFirstRequestWasLost(t *testing.T) {
+	s := start(t, apiserver.Config{}, waits())
+	lines, last := s.stored(t, s.post(t, lights("r1", "one two")).Events)
+	resume := goesOn("r1", lines, last, "ONE")
+	lost := s.post(t, resume)
+	resume.Resume.Turn++
+	var accepted api.RunAccepted
+	require.Eventually(t, func() bool {
+		var err error
+		accepted, err = s.PostRun(t.Context(), resume)
+		var problem *api.Problem
+		if err != nil {
+			require.ErrorAs(t, err, &problem)
+			require.Equal(t, "runs_still_ending", problem.Code)
+		}
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, lost, accepted)
+	lines, last = s.stored(t, accepted.Events, lines...)
+	require.True(t, last.Waits(), "the second word")
+	_, last = s.stored(t, s.post(t, goesOn("r1", lines, last, "TWO")).Events, lines...)
+	require.True(t, last.Terminal())
+}
+
 // The gateway is asked to keep the conversation before anybody can know that the run waits.
 func TestAConversationIsKeptWhileItsRunWaits(t *testing.T) {
 	var kept []string

@@ -24,6 +24,7 @@ type Resume struct {
 	Events  []event.Event   // from the first to the event.RunWaiting
 	State   json.RawMessage // of that
 	Answers []event.WaitAnswer
+	Turn    int64 // the fencing token of who asks
 }
 
 // state is how far a run came. The histories' copies are not in it: the events make them.

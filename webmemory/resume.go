@@ -343,7 +343,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	}
 	w.opened(note)
 	req := api.RunRequest{RunID: r.id, ChatID: r.chat, ConversationID: w.Conversation, AgentVersion: webapi.Master,
-		Resume: &api.Resume{State: state.State, Answers: answers}}
+		Resume: &api.Resume{State: state.State, Answers: answers, Turn: w.Number}}
 	for _, line := range r.log.Lines(0) {
 		req.Resume.Events = append(req.Resume.Events, line)
 	}

@@ -52,6 +52,9 @@ type Resume struct {
 	Events  []json.RawMessage  `json:"events"` // all, from the first to the event.RunWaiting
 	State   json.RawMessage    `json:"state"`  // of that
 	Answers []event.WaitAnswer `json:"answers"`
+	// Turn is the fencing token of who asks. What a later one began takes the place of what an
+	// earlier one did, never the other way round.
+	Turn int64 `json:"turn"`
 }
 
 // MarshalJSON writes histories that hold nothing as [], also where a sender of an
