@@ -47,7 +47,7 @@ type tool struct {
 type waiting struct {
 	Hash      string            `json:"hash"` // of the definition that it was asked for
 	Arguments json.RawMessage   `json:"arguments"`
-	N         int               `json:"n"`
+	N         int               `json:"n,omitempty"`    // of its claim; 0 before that
 	Wait      string            `json:"wait,omitempty"` // id of the approval
 	Call      string            `json:"call,omitempty"` // its id: it was made, and the tool asked Keys
 	Round     int               `json:"round,omitempty"`
@@ -69,7 +69,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w := waiting{Hash: t.hash, Arguments: arguments, N: t.count(arguments)}
+	w := waiting{Hash: t.hash, Arguments: arguments}
 	if t.approved() {
 		return t.claimed(ctx, w)
 	}
@@ -163,9 +163,7 @@ func (t *tool) Resume(
 		if err != nil {
 			return "", fmt.Errorf("it was not called: a person changed the arguments, and %w", err)
 		}
-		if string(edited) != string(w.Arguments) {
-			w.Arguments, w.N = edited, t.count(edited)
-		}
+		w.Arguments = edited
 	default:
 		return denied(answer), nil
 	}
@@ -185,8 +183,10 @@ func denied(a event.WaitAnswer) string {
 	return "(denied by a person: " + reason + ")"
 }
 
-// claimed asks for the right to make a call, and makes it.
+// claimed asks for the right to make a call, and makes it. It is counted here, so that one which
+// was denied does not count.
 func (t *tool) claimed(ctx context.Context, w waiting) (string, error) {
+	w.N = t.count(w.Arguments)
 	claim := Claim{Tool: t.ID(), Arguments: w.Arguments, N: w.N}
 	got, err := t.claim(ctx, claim)
 	if err != nil || got.State == Done {

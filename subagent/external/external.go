@@ -161,7 +161,8 @@ type Run struct {
 	Told func() int64
 	// Count gives the N of a Claim: 1 for the run's first call of a tool, by its ID, with these
 	// arguments, 2 for the next. It goes on where the run does after a wait, so each call is
-	// counted once, when it begins.
+	// counted once, when it is claimed: another attempt at the run, in which it is denied or
+	// not, gives calls that are made the same numbers.
 	Count func(subagent memory.Agent, tool string, arguments json.RawMessage) int
 	// Expiry is how long a wait is open.
 	Expiry time.Duration

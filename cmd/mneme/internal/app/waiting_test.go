@@ -77,8 +77,8 @@ func (p *till) process(t *testing.T, gateway string) *api.Client {
 	m := &master.Agent{Model: model(""), System: "You are the master.", MaxSteps: 5, Now: time.Now, Log: zerolog.Nop()}
 	infos := []api.SubagentInfo{}
 	for _, name := range []memory.Agent{"a", "b"} {
-		m.Subagents = append(m.Subagents, &subagent.Subagent{Name: name, Description: "Pays.", System: "You are " + string(name),
-			Model: model("/teammate/" + string(name)), MaxSteps: 5, Calls: event.Serial,
+		m.Subagents = append(m.Subagents, &subagent.Subagent{Name: name, Description: "Pays.",
+			System: "You are " + string(name), Model: model("/teammate/" + string(name)), MaxSteps: 5, Calls: event.Serial,
 			External: func(run external.Run) []loop.Tool {
 				return external.Holder{Run: run, Agent: name, Sources: []external.Source{p}}.Tools()
 			}})
