@@ -43,6 +43,8 @@ type Config struct {
 	// http.DefaultClient.
 	Memory *http.Client
 
+	Tools Tools // that lie outside; nil for none
+
 	Documents   *rag.Library // what can be loaded and searched; nil for nothing
 	MaxDocument int64        // of an uploaded document, in bytes; 50 MiB
 

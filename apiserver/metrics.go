@@ -56,5 +56,6 @@ func newMetrics(s *Server) metrics {
 			"For how long changes of documents have been missing here; 0 while none are.",
 			func() float64 { return library.Lag().For.Seconds() })
 	}
+	s.toolMetrics()
 	return m
 }

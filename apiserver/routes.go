@@ -35,6 +35,7 @@ func (s *Server) routes() http.Handler {
 	s.documents.routes(e)
 	e.POST("/v1/embeddings", e.Answered(s.postEmbeddings))
 	e.GET("/v1/subagents", e.Answered(s.getSubagents))
+	s.toolRoutes(e)
 	e.GET("/healthz", e.Answered(s.getHealth))
 	e.GET("/readyz", e.Answered(s.getReady))
 	return e
@@ -294,7 +295,8 @@ func (s *Server) getReady(c *gin.Context) error {
 	s.mu.Lock()
 	draining := s.draining
 	s.mu.Unlock()
-	out, status := readiness{Readiness: telemetry.Readiness{Status: "ready"}, Documents: s.documents.lag()}, http.StatusOK
+	out, status := readiness{Readiness: telemetry.Readiness{Status: "ready"}, Documents: s.documents.lag(),
+		ToolServersAway: s.toolServersAway(c.Request.Context())}, http.StatusOK
 	switch {
 	case draining:
 		out.Readiness, status = telemetry.Readiness{Status: "draining", Reasons: []string{errDraining.Message}},
@@ -311,6 +313,8 @@ func (s *Server) getReady(c *gin.Context) error {
 type readiness struct {
 	telemetry.Readiness
 	Documents *documentsLag `json:"documents,omitempty"` // while changes of documents are not applied here
+	// ToolServersAway are servers whose tools cannot be called now. Runs go on without them.
+	ToolServersAway []toolServerAway `json:"tool_servers_away,omitempty"`
 }
 
 // documentsLag is how far what searches find here is behind the store.

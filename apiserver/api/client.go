@@ -125,7 +125,12 @@ func (c *Client) Subagents(ctx context.Context) ([]SubagentInfo, error) {
 }
 
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	return c.callWithin(ctx, callTimeout, method, path, body, into)
+}
+
+func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, path string, body io.Reader,
+	into any) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {

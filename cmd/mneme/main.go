@@ -63,6 +63,7 @@ func run(ctx context.Context, args []string, con *console) int {
 			con.memoryLs(), con.memoryGet(), con.memoryTail(), con.memorySearch(), con.memoryNote(),
 			con.memoryExport(), con.memoryImport(), con.memoryFork(), con.memoryRewind(), con.memorySetAside(),
 			con.memoryRedact(), con.memoryRm()),
+		con.tools(),
 		con.ingest(),
 		con.backup(),
 		con.restore(),

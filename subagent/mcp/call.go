@@ -90,7 +90,7 @@ func (c *caller) once(ctx context.Context, params mcp.CallToolParams, call exter
 		if err != nil {
 			return nil, told{err}
 		}
-		if err := c.server.usable(c.tool); err != nil {
+		if err := c.server.permits(c.tool); err != nil {
 			return nil, told{err}
 		}
 		result, err := session.call(ctx, params, call)

@@ -29,9 +29,9 @@ type ServerConfig struct {
 	Headers map[string]string // sent with each request to URL
 	Command []string          // a program and its arguments
 	Env     []string          // NAME=value, beside PATH and HOME
-	Path    string            // PATH of the program; empty for that of this process
+	Path    string            // PATH of the program; empty for that of a bare system
 	Dir     string            // where the program works, and its HOME; made if it is not there
-	Timeout time.Duration     // of a call; 0 for a minute
+	Timeout time.Duration     // of a call; 0 for external.DefaultTimeout
 	Pin     bool              // its tools are pinned
 }
 
@@ -52,12 +52,16 @@ type Client struct {
 	running sync.WaitGroup
 }
 
-// Open begins to reach servers; it waits for none.
+// Open begins to reach servers; it waits for none. Without pins those of this process are kept
+// until it ends.
 func Open(servers map[string]ServerConfig, pins Pins, log zerolog.Logger) *Client {
+	if pins == nil {
+		pins = &localPins{}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{servers: make(map[string]*server, len(servers)), cancel: cancel}
 	for name, config := range servers {
-		config.Timeout = cmp.Or(config.Timeout, time.Minute)
+		config.Timeout = cmp.Or(config.Timeout, external.DefaultTimeout)
 		s := newServer(name, config, pins, log.With().Str("mcp_server", name).Logger())
 		c.servers[name] = s
 		c.running.Go(func() { s.run(ctx) })
@@ -69,7 +73,7 @@ func Open(servers map[string]ServerConfig, pins Pins, log zerolog.Logger) *Clien
 const pinsWait = 2 * time.Second
 
 // Tools are those that a server has now, as they are pinned: also of one that is away. They are
-// in the order of their names.
+// in the order of their names; who calls does not change them.
 func (c *Client) Tools(server string) []external.Definition {
 	s := c.servers[server]
 	if s == nil {

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,9 @@ var (
 	outputTime = time.Second
 )
 
+// standardPath is the PATH of programs where none is given.
+const standardPath = "/usr/local/bin:/usr/bin:/bin"
+
 // process is a server that this process runs.
 type process struct {
 	cmd    *exec.Cmd
@@ -40,12 +44,8 @@ func start(c ServerConfig, log zerolog.Logger) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the folder of its program: %w", err)
 	}
-	path := c.Path
-	if path == "" {
-		path = os.Getenv("PATH")
-	}
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
-	cmd.Dir, cmd.Env = dir, append([]string{"PATH=" + path, "HOME=" + dir}, c.Env...)
+	cmd.Dir, cmd.Env = dir, append([]string{"PATH=" + cmp.Or(c.Path, standardPath), "HOME=" + dir}, c.Env...)
 	cmd.Stderr, cmd.WaitDelay = &stderr{log: log}, outputTime
 	prepare(cmd)
 	p := &process{cmd: cmd, exited: make(chan struct{})}

@@ -48,7 +48,9 @@ type server struct {
 	reason  string        // why it is not ready
 	changed chan struct{} // closed and replaced whenever state changes
 	pinned  map[string]external.Definition
-	offered *offer // nil before the first list
+	offered *offer                // nil before the first list
+	usable  []external.Definition // of these, by name
+	differ  []string              // names of tools that are not what is pinned
 }
 
 func newServer(name string, c ServerConfig, pins Pins, log zerolog.Logger) *server {
@@ -62,7 +64,7 @@ func newServer(name string, c ServerConfig, pins Pins, log zerolog.Logger) *serv
 	return s
 }
 
-func (s *server) pinning() bool { return s.config.Pin && s.pins != nil }
+func (s *server) pinning() bool { return s.config.Pin }
 
 // hide replaces what is secret in the configuration, should a server give it back.
 func hide(c ServerConfig) *strings.Replacer {
@@ -249,10 +251,8 @@ func (s *server) refresh(ctx context.Context, session *session) error {
 	if len(o.refused) > 0 {
 		s.log.Warn().Strs("tools", o.refused).Msg("tools of an MCP server are refused: their names or schemas cannot be used")
 	}
-	s.mu.Lock()
-	s.offered = &o
-	first := len(s.pinned) == 0
-	s.mu.Unlock()
+	first := false
+	s.update(func() { s.offered, first = &o, len(s.pinned) == 0 })
 	if !s.pinning() || !first || len(o.tools) == 0 {
 		return nil
 	}
@@ -280,18 +280,51 @@ func (s *server) readPins(ctx context.Context) error {
 
 // take notes what is pinned.
 func (s *server) take(pinned map[string]external.Definition) {
-	before := s.status().Changed
-	s.mu.Lock()
-	s.pinned = pinned
-	s.mu.Unlock()
+	s.update(func() { s.pinned = pinned })
 	select {
 	case <-s.known:
 	default:
 		close(s.known)
 	}
-	if now := s.status().Changed; len(now) > 0 && !slices.Equal(before, now) {
-		s.log.Warn().Strs("tools", now).
+}
+
+// update changes what is pinned or offered, and what follows from it.
+func (s *server) update(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.differ
+	change()
+	s.usable, s.differ = nil, nil
+	switch {
+	case s.offered == nil && s.pinning():
+		s.usable = slices.Collect(maps.Values(s.pinned))
+	case s.offered == nil:
+	case !s.pinning():
+		s.usable = slices.Collect(maps.Values(s.offered.tools))
+	default:
+		s.compare()
+	}
+	slices.SortFunc(s.usable, func(a, b external.Definition) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(s.differ)
+	if len(s.differ) > 0 && !slices.Equal(before, s.differ) {
+		s.log.Warn().Strs("tools", s.differ).
 			Msg("tools of an MCP server are not what was accepted, and are not used: see mneme tools accept")
+	}
+}
+
+// compare tells tools that are offered as they are pinned from others. The lock is held.
+func (s *server) compare() {
+	for name, d := range s.pinned {
+		if now, offered := s.offered.tools[name]; offered && now.Hash() == d.Hash() {
+			s.usable = append(s.usable, d)
+		} else {
+			s.differ = append(s.differ, name)
+		}
+	}
+	for name := range s.offered.tools {
+		if _, pinned := s.pinned[name]; !pinned && len(s.pinned) > 0 {
+			s.differ = append(s.differ, name)
+		}
 	}
 }
 
@@ -313,10 +346,7 @@ func (s *server) accept(ctx context.Context) error {
 	if err := s.pins.Accept(ctx, s.name, slices.Collect(maps.Values(o.tools))...); err != nil {
 		return fmt.Errorf("the tools of %s cannot be pinned: %w", s.name, err)
 	}
-	s.mu.Lock()
-	s.offered = &o
-	s.mu.Unlock()
-	s.take(o.tools)
+	s.update(func() { s.offered, s.pinned = &o, o.tools })
 	s.log.Info().Int("tools", len(o.tools)).Msg("the tools of an MCP server were accepted")
 	return nil
 }
@@ -325,78 +355,30 @@ func (s *server) accept(ctx context.Context) error {
 func (s *server) tools() []external.Definition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []external.Definition
-	switch {
-	case s.pinning():
-		for name, d := range s.pinned {
-			if s.asPinned(name) {
-				all = append(all, d)
-			}
-		}
-	case s.offered != nil:
-		all = slices.Collect(maps.Values(s.offered.tools))
-	}
-	slices.SortFunc(all, func(a, b external.Definition) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return s.usable
 }
 
-// asPinned says whether a pinned tool is offered as it is pinned, as far as is known. The lock
-// is held.
-func (s *server) asPinned(name string) bool {
-	if s.offered == nil {
-		return true
-	}
-	now, offered := s.offered.tools[name]
-	return offered && now.Hash() == s.pinned[name].Hash()
-}
-
-// usable says why a tool may not be called; nil if it may.
-func (s *server) usable(tool string) error {
+// permits says why a tool may not be called; nil if it may.
+func (s *server) permits(tool string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.pinning() {
-		if s.offered == nil {
-			return nil
-		}
-		if _, ok := s.offered.tools[tool]; !ok {
-			return fmt.Errorf("The server %s has no tool %s.", s.name, clip(tool))
-		}
+	switch named := func(d external.Definition) bool { return d.Name == tool }; {
+	case slices.ContainsFunc(s.usable, named):
 		return nil
+	case slices.Contains(s.differ, tool):
+		return fmt.Errorf("The tool %s of the server %s is not what was accepted. It is not called until an operator "+
+			"accepts it.", clip(tool), s.name)
 	}
-	_, pinned := s.pinned[tool]
-	switch {
-	case !pinned && (s.offered == nil || s.offered.tools[tool].Name == ""):
-		return fmt.Errorf("The server %s has no tool %s.", s.name, clip(tool))
-	case pinned && s.asPinned(tool):
-		return nil
-	}
-	return fmt.Errorf("The tool %s of the server %s is not what was accepted. It is not called until an operator "+
-		"accepts it.", clip(tool), s.name)
+	return fmt.Errorf("The server %s has no tool %s.", s.name, clip(tool))
 }
 
 func (s *server) status() Status {
-	tools := len(s.tools())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Server: s.name, State: s.state, Reason: s.reason, Tools: tools}
-	if s.offered == nil {
-		return st
+	st := Status{Server: s.name, State: s.state, Reason: s.reason, Tools: len(s.usable), Changed: s.differ}
+	if s.offered != nil {
+		st.Refused = s.offered.refused
 	}
-	st.Refused = s.offered.refused
-	if !s.pinning() || len(s.pinned) == 0 {
-		return st
-	}
-	for name := range s.pinned {
-		if !s.asPinned(name) {
-			st.Changed = append(st.Changed, name)
-		}
-	}
-	for name := range s.offered.tools {
-		if _, pinned := s.pinned[name]; !pinned {
-			st.Changed = append(st.Changed, name)
-		}
-	}
-	slices.Sort(st.Changed)
 	return st
 }
 

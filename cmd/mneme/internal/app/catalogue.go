@@ -1,0 +1,112 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"maps"
+	"slices"
+	"strings"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/subagent/external"
+	"mneme/subagent/mcp"
+)
+
+// catalogue is what tools the agents have, for who asks the apiserver about them. The master's
+// name in it is empty.
+type catalogue struct {
+	servers *mcp.Client               // nil for none
+	builtIn map[memory.Agent][]string // names of tools that lie inside
+	sources map[memory.Agent][]external.Source
+}
+
+// outside are the tools of an agent that lie outside, with the names that models call them by.
+func (c *catalogue) outside(agent memory.Agent) []external.Tool {
+	var all []external.Tool
+	for _, s := range c.sources[agent] {
+		all = append(all, s.Tools()...)
+	}
+	return external.Named(all, c.builtIn[agent]...)
+}
+
+// List implements apiserver.Tools.
+func (c *catalogue) List(context.Context) api.ToolList {
+	list, states := api.ToolList{}, map[string]string{}
+	if c.servers != nil {
+		for _, s := range c.servers.Status() {
+			list.Servers = append(list.Servers, api.ToolServer(s))
+			states[s.Server] = s.State
+		}
+	}
+	agents := maps.Clone(c.builtIn)
+	for agent := range c.sources {
+		agents[agent] = c.builtIn[agent]
+	}
+	for _, agent := range slices.Sorted(maps.Keys(agents)) {
+		for _, name := range agents[agent] {
+			list.Tools = append(list.Tools, api.ToolInfo{
+				Agent: agent, Name: name, ID: name, Kind: api.ToolBuiltIn, State: mcp.StateReady,
+			})
+		}
+		for _, t := range c.outside(agent) {
+			info := api.ToolInfo{
+				Agent: agent, Name: t.As, ID: t.ID(), Kind: api.ToolHTTP, Policy: string(asked(t)), State: mcp.StateReady,
+			}
+			if state, served := states[t.Server]; served {
+				info.Kind, info.State = api.ToolMCP, state
+			}
+			list.Tools = append(list.Tools, info)
+		}
+	}
+	return list
+}
+
+// asked is when a person is asked before a call of the tool.
+func asked(t external.Tool) external.Policy {
+	if t.Policy == "" && t.Hints.Destructive {
+		return external.Always
+	}
+	return cmp.Or(t.Policy, external.Never)
+}
+
+// Call implements apiserver.Tools.
+func (c *catalogue) Call(ctx context.Context, call api.ToolCall) (api.ToolCalled, error) {
+	if slices.Contains(c.builtIn[call.Agent], call.Tool) {
+		p := *api.ErrUnknownTool
+		p.Message = "This tool is built in; only those that lie outside can be called by hand."
+		return api.ToolCalled{}, &p
+	}
+	for _, t := range c.outside(call.Agent) {
+		if t.As != call.Tool && t.ID() != call.Tool || t.Caller == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(t.Timeout, external.DefaultTimeout))
+		defer cancel()
+		r, err := t.Caller.Call(ctx, external.Call{
+			ID: "by-hand-" + rand.Text(), Run: "by-hand", Arguments: call.Arguments, Progress: func(string) {},
+		})
+		if err != nil {
+			return api.ToolCalled{}, err
+		}
+		called := api.ToolCalled{Result: r.Text, Failed: r.Failed}
+		if r.Asked != nil {
+			var questions []string
+			for _, q := range r.Asked.Questions {
+				questions = append(questions, q.Message)
+			}
+			called.Asks = strings.Join(questions, "\n")
+		}
+		return called, nil
+	}
+	return api.ToolCalled{}, api.ErrUnknownTool
+}
+
+// Accept implements apiserver.Tools.
+func (c *catalogue) Accept(ctx context.Context, server string) error {
+	if c.servers == nil {
+		return api.ErrUnknownToolServer
+	}
+	return c.servers.Accept(ctx, server)
+}
