@@ -39,7 +39,8 @@ func TestWhatRunsWaitForIsListed(t *testing.T) {
 		w.wait(fmt.Sprint(i + 1))
 	}
 	// What is listed and does not wait is passed over, and taken off.
-	require.NoError(t, w.look.ZAdd(ctx, "mneme:waiting", redis.Z{Score: 1, Member: "gone"}, redis.Z{Score: 2, Member: "no chat"}).Err())
+	require.NoError(t, w.look.ZAdd(ctx, "mneme:waiting", redis.Z{Score: 1, Member: "gone"},
+		redis.Z{Score: 2, Member: "no chat"}).Err())
 	list := func(query string) (chats []string, next string) {
 		t.Helper()
 		got := w.do("GET", "/v1/approvals"+query, nil)

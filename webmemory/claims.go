@@ -55,7 +55,8 @@ func (s *Server) postClaim(c *gin.Context) error {
 	defer cancel()
 	err = r.log.Reach(ctx, asked.After) // what is in the log is stored
 	if errors.Is(err, context.DeadlineExceeded) && c.Request.Context().Err() == nil {
-		return badRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.", asked.After)
+		return badRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.",
+			asked.After)
 	}
 	if err != nil {
 		return err

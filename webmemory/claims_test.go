@@ -68,7 +68,8 @@ func TestACallIsGrantedOnce(t *testing.T) {
 		require.Equal(t, api.CallGranted, got.State)
 		require.NotEqual(t, first.CallID, got.CallID)
 	}
-	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{Result: "paid", Failed: true}))
+	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID,
+		api.SettleRequest{Result: "paid", Failed: true}))
 	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{Result: "later"}))
 	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallDone, Result: "paid", Failed: true}, claim(same))
 

@@ -143,9 +143,9 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 			return nil, nil, 0, err
 		}
 		if w == nil || w.Run != id {
-			r, kept, from, err := s.answeredBefore(ctx, chat, id, answers)
+			r, kept, err := s.answeredBefore(ctx, chat, id, answers)
 			if !errors.Is(err, errNotWaiting) || !s.aboutToWait(ctx, chat, id, answers) {
-				return r, kept, from, err
+				return r, kept, 0, err
 			}
 			if pause(waiting, jitter(20*time.Millisecond)) != nil {
 				return nil, nil, 0, ended(waiting)
@@ -219,29 +219,29 @@ func (s *Server) notErased(chat memory.Chat, rest *redisstore.Rest) error {
 
 // answeredBefore gives a run that does not wait, if these are the answers with which it went on.
 func (s *Server) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
-	r *run, kept *final, from int64, err error) {
+	r *run, kept *final, err error) {
 	record, err := s.store.Record(ctx, chat, id)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
 	if record == nil || record.Rewound {
-		return nil, nil, 0, errLostRun
+		return nil, nil, errLostRun
 	}
 	known, err := s.store.Answers(ctx, chat, id)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
 	for _, a := range answers {
 		switch decided := known[a.ID]; decided {
 		case a.Decision:
 		case "":
-			return nil, nil, 0, errNotWaiting
+			return nil, nil, errNotWaiting
 		case waitExpired:
-			return nil, nil, 0, errExpired
+			return nil, nil, errExpired
 		case waitClosed:
-			return nil, nil, 0, errClosed
+			return nil, nil, errClosed
 		default:
-			return nil, nil, 0, &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAnswered, RunID: id,
+			return nil, nil, &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAnswered, RunID: id,
 				Message: fmt.Sprintf("%.80q was answered before, with %s.", a.ID, decided)}
 		}
 	}
@@ -255,7 +255,7 @@ func (s *Server) answeredBefore(ctx context.Context, chat memory.Chat, id string
 	if string(record.Result) == "{}" { // of a run that no post repeats: its events say it
 		kept = nil
 	}
-	return r, kept, 0, nil
+	return r, kept, nil
 }
 
 // tryReopen has a run go on, if its chat's lease can be had at once. Neither run nor error, or

@@ -102,9 +102,11 @@ func checkWaits(p *event.RunWaiting) error {
 	return nil
 }
 
-var errNotKept = &api.Problem{Status: http.StatusServiceUnavailable, Code: webapi.CodeMemoryUnavailable, Retryable: true,
+var errNotKept = &api.Problem{
+	Status: http.StatusServiceUnavailable, Code: webapi.CodeMemoryUnavailable, Retryable: true,
 	Message: "The run was to wait for somebody, and the memory could not keep what it goes on from; please send the " +
-		"message again."}
+		"message again.",
+}
 
 // saveState keeps what the run goes on from. While Redis is away it is tried for as long as the
 // patience; the error is errNotKept then.

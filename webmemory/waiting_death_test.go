@@ -41,8 +41,7 @@ func (g *gated) run(ctx context.Context, r api.RunRequest, emit func(event.Head,
 			return false
 		}
 	}
-	a, b := event.Head{Subagent: "analytic", CallID: r.RunID + "-1"}, event.Head{Subagent: "knowledge", CallID: r.RunID + "-2"}
-	heads := []event.Head{a, b}
+	heads := []event.Head{{Subagent: "analytic", CallID: r.RunID + "-1"}, {Subagent: "knowledge", CallID: r.RunID + "-2"}}
 	if r.Resume == nil {
 		waits := approvals(inTime(), "w1", "w2")
 		ok := let(event.Head{}, &event.RunStarted{ChatID: r.ChatID, Message: r.Message, RetryOf: r.RetryOf})

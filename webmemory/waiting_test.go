@@ -135,8 +135,8 @@ func inTime() float64 { return event.Seconds(time.Now().Add(time.Hour)) }
 // approvals are waits of a run for its calls of a tool.
 func approvals(at float64, ids ...string) (waits []event.Wait) {
 	for _, id := range ids {
-		waits = append(waits, event.Wait{ID: id, Kind: event.Approval, Subagent: "analytic", CallID: "c", ToolCallID: "t-" + id,
-			Tool: "refund", Arguments: json.RawMessage(`{"amount":5}`), Reason: "refund asks", ExpiresAt: at})
+		waits = append(waits, event.Wait{ID: id, Kind: event.Approval, Subagent: "analytic", CallID: "c",
+			ToolCallID: "t-" + id, Tool: "refund", Arguments: json.RawMessage(`{"amount":5}`), Reason: "refund asks", ExpiresAt: at})
 	}
 	return waits
 }
@@ -260,7 +260,8 @@ func TestARunWaitsAndGoesOn(t *testing.T) {
 	require.JSONEq(t, `{"step":1}`, string(posted[1].Resume.State))
 	require.Equal(t, yes("w1").Answers, posted[1].Resume.Answers)
 	require.Equal(t, []string{"user: refund me", "assistant: decided: approve"}, w.stored("chat_history:1"))
-	require.Equal(t, []string{"user: task", "assistant: ", "tool: approve", "assistant: done"}, w.stored("subagent:analytic:1"))
+	require.Equal(t, []string{"user: task", "assistant: ", "tool: approve", "assistant: done"},
+		w.stored("subagent:analytic:1"))
 	eventually(t, "nothing is kept of the wait", func() bool {
 		return w.look.Exists(ctx, "{chat_history:1}:waiting").Val() == 0 && w.look.ZCard(ctx, "mneme:waiting").Val() == 0 &&
 			!w.look.HExists(ctx, "{chat_history:1}:meta", "waits").Val() && w.look.ZCard(ctx, "turns:open").Val() == 0
@@ -485,8 +486,8 @@ func TestAWaitIsClosed(t *testing.T) {
 			require.Equal(t, append(chat[:1:1], "user: plain", "assistant: plainly"), w.stored("chat_history:"+id))
 			require.Equal(t, analytic, w.stored("subagent:analytic:"+id))
 			roles := w.open("GET", "/v1/chats/"+id+"/runs/"+run+"/events", nil).roles()
-			require.Equal(t, []string{"run_waiting", "run_resumed", "subagent_tool_result", "subagent_completion", "run_finished"},
-				roles[3:])
+			require.Equal(t, []string{"run_waiting", "run_resumed", "subagent_tool_result", "subagent_completion",
+				"run_finished"}, roles[3:])
 			late := w.resume(id, run, yes("w1"))
 			require.Equal(t, 409, late.status)
 			require.Equal(t, "not_waiting", late.problem(t).Code)

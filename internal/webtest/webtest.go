@@ -39,7 +39,8 @@ type Run struct {
 	ID, Message string
 	Agent       memory.Agent // whom the post was for; empty for the master
 	Chat        memory.Chat
-	Stopped     chan struct{} // closed when a stop was asked for
+	Stopped     chan struct{}           // closed when a stop was asked for
+	Answers     chan []event.WaitAnswer // what people answer
 
 	server *Server
 	fold   *event.Histories
@@ -55,6 +56,7 @@ func New(t *testing.T, play func(*Run)) *Server {
 	mux.HandleFunc("POST /v1/chats/{chat}/messages", s.post)
 	mux.HandleFunc("GET /v1/chats/{chat}/runs/{run}/events", s.resume)
 	mux.HandleFunc("POST /v1/chats/{chat}/runs/{run}/stop", s.stop)
+	mux.HandleFunc("POST /v1/chats/{chat}/runs/{run}/resume", s.answer)
 	mux.HandleFunc("GET /v1/chats", s.chats)
 	mux.HandleFunc("GET /v1/chats/{chat}", s.chat)
 	mux.HandleFunc("DELETE /v1/chats/{chat}", s.erase)
@@ -111,7 +113,8 @@ func (s *Server) start(chat memory.Chat, agent memory.Agent, id, message string)
 		return run
 	}
 	run := &Run{
-		ID: id, Message: message, Agent: agent, Chat: chat, Stopped: make(chan struct{}), server: s,
+		ID: id, Message: message, Agent: agent, Chat: chat, Stopped: make(chan struct{}),
+		Answers: make(chan []event.WaitAnswer, 1), server: s,
 		fold: event.NewHistories(chat, s.histories), more: make(chan struct{}),
 	}
 	s.runs[id] = run
@@ -160,6 +163,21 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request) {
 	s.send(w, r, run, after)
 }
 
+// answer hands answers to a run that waits, and sends what follows.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	var body webapi.ResumeRequest
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		api.WriteProblem(w, api.BadRequest(err))
+		return
+	}
+	s.mu.Lock()
+	run := s.runs[r.PathValue("run")]
+	after := len(run.events)
+	s.mu.Unlock()
+	run.Answers <- body.Answers
+	s.send(w, r, run, after)
+}
+
 func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, after int) {
 	s.mu.Lock()
 	cut := -1
@@ -182,7 +200,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, after in
 			fmt.Fprintf(w, ": comment\nid: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Line())
 			_ = flush()
 			after, sent = after+1, sent+1
-			if e.Terminal() {
+			if e.Terminal() || e.Waits() && after == s.emitted(run) {
 				return
 			}
 		}
@@ -195,6 +213,13 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, after in
 			return
 		}
 	}
+}
+
+// emitted is how many events a run has.
+func (s *Server) emitted(run *Run) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(run.events)
 }
 
 func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
@@ -249,6 +274,10 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	for _, run := range s.runs {
 		if run.Chat == info.ChatID && !slices.ContainsFunc(run.events, event.Event.Terminal) {
 			info.Run = run.ID
+			if n := len(run.events); n > 0 && run.events[n-1].Waits() {
+				info.Run, info.Waiting = "", &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: run.ID,
+					Waits: run.events[n-1].Payload.(*event.RunWaiting).Waits}
+			}
 		}
 	}
 	api.WriteJSON(w, http.StatusOK, info)

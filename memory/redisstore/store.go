@@ -8,10 +8,14 @@
 //	{<history key>}:notes             its notes: a JSON array of memory.Note
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
-//	                                  on the chat's also open, conversation, lost, told, notes, pending, a:<rewind>,
+//	                                  on the chat's also open, waits, approved, conversation, lost, told, notes,
+//	                                  pending, a:<rewind>,
 //	                                  s:<name>, r:<run>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see SetAside
+//	{chat_history:<chat>}:waiting     hash: what a run goes on from that waits, see Waiting
+//	{chat_history:<chat>}:calls:<run> hash: calls of tools outside by their ids, and their results under
+//	                                  <id>:result, see Claim
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
 //	{<history key>}:damaged:<time>    a value that was set aside
 //	{<other key>}:damaged:<time>      a key of the wrong type that was set aside
@@ -19,6 +23,7 @@
 //	events:<chat>:<run>               stream: a run's log, see Log and Pack
 //	run:<chat>:<run>                  hash: what a repeated post is answered from, and
 //	                                  what tells other processes that the run has a log
+//	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce

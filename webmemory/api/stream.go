@@ -10,6 +10,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,7 +33,7 @@ var (
 // Say posts a message and walks the events of its run, each once, across broken
 // connections. key must be new for every message: it is what keeps a repeated
 // post from running twice. An error is the last thing walked; without one the
-// last event is Terminal, or Waits.
+// last event is Terminal, or Waits: the run goes on by Resume.
 func (c *Client) Say(ctx context.Context, chat memory.Chat, message, key string) iter.Seq2[event.Event, error] {
 	return (&stream{client: c, chat: chat, message: message, key: key}).walk(ctx)
 }
@@ -48,12 +49,44 @@ func (c *Client) Follow(ctx context.Context, chat memory.Chat, run string) iter.
 	return (&stream{client: c, chat: chat, run: run}).walk(ctx)
 }
 
+// Resume answers what a run waits for, and walks the events that follow. after is the number of
+// the event that said so, or 0.
+func (c *Client) Resume(ctx context.Context, chat memory.Chat, run string, after int64,
+	answers ...event.WaitAnswer) iter.Seq2[event.Event, error] {
+	return (&stream{client: c, chat: chat, run: run, last: after, answers: answers}).walk(ctx)
+}
+
+// Waiting gives what all runs wait for, of a kind or of all ("").
+func (c *Client) Waiting(ctx context.Context, kind string) iter.Seq2[ApprovalEntry, error] {
+	return func(yield func(ApprovalEntry, error) bool) {
+		for cursor := ""; ; {
+			var page ApprovalList
+			query := url.Values{"cursor": {cursor}, "kind": {kind}, "limit": {strconv.Itoa(pageSize)}}
+			if err := c.Call(ctx, http.MethodGet, ApprovalsPath+"?"+query.Encode(), &page); err != nil {
+				yield(ApprovalEntry{}, err)
+				return
+			}
+			for _, a := range page.Approvals {
+				if !yield(a, nil) {
+					return
+				}
+			}
+			if page.NextCursor == "" || page.NextCursor == cursor {
+				return
+			}
+			cursor = page.NextCursor
+		}
+	}
+}
+
 // stream is one run as it is received.
 type stream struct {
 	client       *Client
 	chat         memory.Chat
 	agent        memory.Agent // whom it is for; empty for the master
 	message, key string       // what is posted until the run has a name
+
+	answers []event.WaitAnswer // what is posted until the run goes on; nil for one that does
 
 	run     string // known from the first event on
 	last    int64  // seq of the last event received
@@ -136,7 +169,7 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 		if e.Seq <= s.last {
 			continue
 		}
-		s.run, s.last, s.rests = e.RunID, e.Seq, e.Waits()
+		s.run, s.last, s.rests, s.answers = e.RunID, e.Seq, e.Waits(), nil
 		if !yield(e, nil) || e.Terminal() {
 			return true, nil
 		}
@@ -145,6 +178,14 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 
 func (s *stream) open(ctx context.Context) (*http.Response, error) {
 	header := http.Header{"Accept": {"text/event-stream"}}
+	if s.answers != nil {
+		body, err := json.Marshal(ResumeRequest{Answers: s.answers})
+		if err != nil {
+			return nil, err
+		}
+		header.Set("Content-Type", "application/json")
+		return s.client.Send(ctx, http.MethodPost, ResumePath(s.chat, s.run), header, bytes.NewReader(body))
+	}
 	if s.run != "" {
 		if s.last > 0 {
 			header.Set("Last-Event-ID", strconv.FormatInt(s.last, 10))

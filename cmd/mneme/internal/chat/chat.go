@@ -251,13 +251,17 @@ func (t *talk) greet(ctx context.Context) error {
 	for _, m := range messages {
 		t.view.recall(m)
 	}
-	if info.Run == "" {
-		return nil
-	}
-	fmt.Fprintln(t.Out, t.Style.Dim("(an answer is under way)"))
 	following, leave := context.WithCancel(ctx)
 	defer leave()
-	err = t.watch(following, t.client.Follow(following, t.Chat, info.Run))
+	switch {
+	case info.Waiting != nil:
+		err = t.answer(following, &waiting{run: info.Waiting.RunID, waits: info.Waiting.Waits})
+	case info.Run == "":
+		return nil
+	default:
+		fmt.Fprintln(t.Out, t.Style.Dim("(an answer is under way)"))
+		err = t.watch(following, t.client.Follow(following, t.Chat, info.Run))
+	}
 	if err != nil && !errors.Is(err, errLeave) && ctx.Err() == nil {
 		t.view.problem(err.Error())
 		return nil
@@ -270,12 +274,20 @@ type received struct {
 	err   error
 }
 
-// watch shows a run to its end. Events are read in a goroutine of their own, so that an
+// watch shows a run to its end. What it waits for is asked in between.
+func (t *talk) watch(ctx context.Context, events iter.Seq2[event.Event, error]) error {
+	if err := t.watchOne(ctx, events); err != nil {
+		return err
+	}
+	return t.answer(ctx, t.view.waiting)
+}
+
+// watchOne shows a run to its end, or to where it waits. Events are read in a goroutine of their own, so that an
 // interrupt is seen while none comes. An interrupt stops the run; its id comes with the
 // first event, so that a stop that is asked for earlier is sent then. A second interrupt
 // leaves, and the run goes on by itself. The caller ends ctx, which must be that of
-// events, after watch returned: that ends the goroutine.
-func (t *talk) watch(ctx context.Context, events iter.Seq2[event.Event, error]) error {
+// events, after watchOne returned: that ends the goroutine.
+func (t *talk) watchOne(ctx context.Context, events iter.Seq2[event.Event, error]) error {
 	t.view.begin()
 	feed := make(chan received)
 	left := make(chan struct{})

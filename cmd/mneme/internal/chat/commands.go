@@ -19,6 +19,7 @@ const maxListed = 50
 const help = `/discuss QUESTION  several models answer, review one another, and conclude
 /ensemble GOAL     several models each write a plan and vote; the best one is shown
 /memory            what is remembered in this chat
+/answer            answer what the run of this chat waits for
 /new               begin another chat
 /chats [ID]        list the chats, or go on with one of them
 /forget            erase this chat
@@ -58,6 +59,8 @@ func (t *talk) command(ctx context.Context, line string) error {
 		return err
 	case "memory":
 		return t.memory(ctx)
+	case "answer":
+		return t.answerNow(ctx)
 	case "new":
 		return t.switchTo(ctx, "terminal-"+strings.ToLower(rand.Text()[:10]))
 	case "chats":
@@ -81,6 +84,19 @@ func (t *talk) memory(ctx context.Context) error {
 		fmt.Fprintf(t.Out, "%s  %d messages, %d bytes\n", term.Clean(h.Key), h.Messages, h.Bytes)
 	}
 	return nil
+}
+
+// answerNow asks for what the run of this chat waits for.
+func (t *talk) answerNow(ctx context.Context) error {
+	info, err := t.client.Chat(ctx, t.Chat)
+	if err != nil && !webapi.IsNotFound(err) {
+		return err
+	}
+	if info.Waiting == nil {
+		t.view.note("no run of this chat waits for an answer")
+		return nil
+	}
+	return t.answer(ctx, &waiting{run: info.Waiting.RunID, waits: info.Waiting.Waits})
 }
 
 // switchTo goes on in another chat, also in one that has said nothing yet.

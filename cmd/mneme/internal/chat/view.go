@@ -27,11 +27,12 @@ type view struct {
 	shown   strings.Builder // the answer's text that was streamed
 	trouble string          // what the last error of the run itself said
 	outcome string          // of the run, when it is over
+	waiting *waiting        // what the run waits for; nil for one that does not
 }
 
 func (v *view) begin() {
 	v.shown.Reset()
-	v.trouble, v.outcome = "", ""
+	v.trouble, v.outcome, v.waiting = "", "", nil
 }
 
 // end says how the run ended, as an error unless it went well.
@@ -47,6 +48,7 @@ func (v *view) end() error {
 }
 
 func (v *view) show(e event.Event) {
+	v.waiting = nil
 	switch p := e.Payload.(type) {
 	case *event.AssistantDelta:
 		if !v.quiet {
@@ -57,6 +59,8 @@ func (v *view) show(e event.Event) {
 		v.answer(p)
 	case *event.Error:
 		v.failure(e, p)
+	case *event.RunWaiting:
+		v.waiting = &waiting{e.RunID, e.Seq, p.Waits}
 	case *event.RunFinished:
 		v.outcome = p.Outcome
 		if p.Outcome == event.Stopped {
