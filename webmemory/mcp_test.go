@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -404,4 +405,25 @@ func TestMCPRunThatWaits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "plainly", got.text)
 	}
+}
+
+// A client that listens for changes of the list of tools, of which there are none, is let go when
+// the service ends.
+func TestMCPListener(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	url, end := w.mcpProcess()
+	w.url = url
+	resp, err := http.DefaultClient.Do(w.request("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen",`+
+		`"params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
+		`"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"}}}}`,
+		"Content-Type", "application/json", "Accept", "application/json, text/event-stream", "Mcp-Method", "subscriptions/listen",
+		"Mcp-Protocol-Version", "2026-07-28"))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	frame, err := eventsOf(resp).Next()
+	require.NoError(t, err)
+	require.Contains(t, string(frame.Data), "notifications/subscriptions/acknowledged")
+	end()
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
 }

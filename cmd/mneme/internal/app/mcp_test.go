@@ -55,6 +55,7 @@ func TestMCPOverTwoReplicas(t *testing.T) {
 		return start(t, "MNEME_REDIS_URL="+redis.URL(), "MNEME_DATA_DIR="+t.TempDir())
 	}
 	a, b := replica(), replica()
+	require.Contains(t, a.out.String(), " "+a.url("/mcp")+" ")
 	a.load(map[string]string{"ferry.md": "# Ferry\n\nA ferry ticket costs 14 crowns."})
 	old, modern := mcpOver(t, a, "2025-06-18"), mcpOver(t, b, "2026-07-28")
 	require.Contains(t, mcpText(t, old, "ask", map[string]any{"chat": "c", "message": "My name is Aliya."}), "Aliya")

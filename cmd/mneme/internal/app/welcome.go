@@ -44,7 +44,8 @@ Try:
   redis-cli%s GET subagent:analytic:12345
   go run ./cmd/mneme chat --chat 12345%s
   go run ./cmd/mneme ingest docs --collection docs%s    (then ask: What happens when Redis is away?)
-`, at.Webmemory, redisAt, chatURL(at.Webmemory), chatURL(at.Webmemory))
+  claude mcp add --transport http mneme http://%s/mcp    (an agent of your own that uses the same memory)
+`, at.Webmemory, redisAt, chatURL(at.Webmemory), chatURL(at.Webmemory), at.Webmemory)
 }
 
 func chatURL(addr string) string {
