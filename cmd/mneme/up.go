@@ -61,7 +61,8 @@ Examples:
 
 // checkEndpoints wants everything that the endpoints of the configuration need.
 func checkEndpoints(cfg config.Config) error {
-	return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
+	return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey(), cfg.RequireToolSecrets(),
+		cfg.RequireWebhookSecret())
 }
 
 // autoModel is the value of --model that takes the first model that is found.

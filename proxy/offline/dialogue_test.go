@@ -219,6 +219,9 @@ var dialogues = []struct {
 		{say: `use calculator {"expression":"2+2*3"}`, want: "8"},
 		{say: `use nothing {"a":1}`, want: "no tool named nothing|calculator, date"},
 		{say: `ask analytic to use calculator`, want: honest},
+		{say: `Tell the analytic subagent to use calculator {"expression": "6*7"}`, want: "42"},
+		{say: "use calculator {\"expression\":\"2+2*3\"}\nuse calculator {\"expression\":\"6*7\"}", want: "8 42"},
+		{say: `use calculator {"expression":}`, want: honest},
 	}},
 	{"everything else", []line{
 		{say: "Hi!", want: honest}, {say: "thanks", want: honest}, {say: "How are you?", want: honest},

@@ -1,6 +1,8 @@
 package offline
 
 import (
+	"cmp"
+	"encoding/json"
 	"regexp"
 	"strings"
 
@@ -42,8 +44,8 @@ type speech struct {
 
 func (s *speech) read(text string) (out []step) {
 	list := sentences(text)
-	if using.MatchString(text) {
-		return []step{{kind: calling, text: text}}
+	if calls := s.calls(text); calls != nil {
+		return calls
 	} else if len(list) > 10 || strings.Contains(text, "```") {
 		return []step{{kind: note, text: text, long: true}}
 	}
@@ -51,6 +53,32 @@ func (s *speech) read(text string) (out []step) {
 		out = append(out, s.sentence(sentence)...)
 	}
 	return out
+}
+
+// calls reads "use NAME {json}", one or one in each line, each perhaps behind words that name a subagent; nil if there
+// is anything else.
+func (s *speech) calls(text string) (out []step) {
+	for _, part := range [][]string{{text}, strings.Split(strings.TrimSpace(text), "\n")} {
+		out = nil
+		for _, line := range part {
+			m := using.FindStringSubmatch(line)
+			if m == nil || !json.Valid([]byte(m[3])) {
+				break
+			}
+			st := step{kind: calling, text: "use " + m[2] + " " + m[3]}
+			for _, w := range words(m[1]) {
+				st.to = cmp.Or(st.to, s.agent(w))
+			}
+			if st.explicit = st.to != ""; !st.explicit && strings.TrimSpace(m[1]) != "" {
+				break
+			}
+			out = append(out, st)
+		}
+		if len(out) == len(part) {
+			return out
+		}
+	}
+	return nil
 }
 
 // sentence reads one sentence; "tell X …, then ask it …" has two steps.

@@ -17,6 +17,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
 	"mneme/subagent"
+	"mneme/subagent/external"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
@@ -36,8 +37,8 @@ type agents struct {
 
 // newAgents makes the agents, all of whose model calls go to the proxy: the
 // master's by its main routes, a subagent's by /teammate/<name>.
-func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, log zerolog.Logger) (*agents,
-	[]api.SubagentInfo, error) {
+func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, box *toolbox, log zerolog.Logger) (
+	*agents, []api.SubagentInfo, error) {
 	model := func(path string, c openaimodel.Config, tokens int) loop.Model {
 		c.BaseURL, c.HTTP = cfg.Apiserver.Proxy+path, gateway
 		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c)}
@@ -49,6 +50,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 			System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
 			Recall: cfg.RecallOf(m.Recall),
 			Notes:  cfg.NotesOf(m.Notes),
+			Expiry: cfg.Approvals.Expiry,
 		},
 		readers: map[memory.Agent]rag.SessionOptions{}, library: library, log: log,
 	}
@@ -64,7 +66,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 				Model: s.Model, ReasoningEffort: s.ReasoningEffort, Temperature: s.Temperature, MaxTokens: s.MaxTokens,
 			}, s.ContextTokens),
 			MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools), Recall: cfg.RecallOf(s.Recall),
-			Notes: cfg.NotesOf(s.Notes),
+			Notes: cfg.NotesOf(s.Notes), External: box.of(name, s.Tools),
 		})
 	}
 	if cfg.Panel.On() {
@@ -81,6 +83,11 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 			}
 		}
 	}
+	names := make([]string, len(all.master.Subagents))
+	for i, s := range all.master.Subagents {
+		names[i] = string(s.Name)
+	}
+	all.master.External = mastersTools(m.Tools, box.of("", m.Tools, names...))
 	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
 		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls,
@@ -112,6 +119,21 @@ func newPanel(p config.Panel, model func(config.Member) loop.Model) (*panel.Pane
 		return nil, fmt.Errorf("panel: %w", err)
 	}
 	return made, nil
+}
+
+// mastersTools makes what the master has beside its subagents.
+func mastersTools(entries []*config.ToolEntry, outside func(external.Run) []loop.Tool) func(external.Run) []loop.Tool {
+	if len(entries) == 0 {
+		return nil
+	}
+	builtIn := kit(entries)
+	return func(r external.Run) []loop.Tool {
+		tools := builtIn().Tools
+		if outside != nil {
+			tools = append(tools, outside(r)...)
+		}
+		return tools
+	}
 }
 
 // kit makes the tools that need no documents.

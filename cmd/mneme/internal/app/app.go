@@ -23,6 +23,7 @@ import (
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/inprocess"
 	"mneme/memory/embedded"
+	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
 )
 
@@ -87,6 +88,7 @@ type app struct {
 	hosts    inprocess.Hosts               // those that they reach without it
 	seen     map[string]*telemetry.Service // what runs in this process, by its name
 	redis    redis.UniversalClient         // once it is open
+	memory   *redisstore.Store             // of redis, once it is used
 	embedded *embedded.Server              // once it is open; nil over a Redis
 }
 

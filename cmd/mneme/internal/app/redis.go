@@ -12,6 +12,7 @@ import (
 	"mneme/cmd/mneme/internal/backup"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/memory/embedded"
+	"mneme/memory/redisstore"
 )
 
 // openRedis connects to the configured Redis, or opens the embedded store; for the
@@ -33,6 +34,14 @@ func (a *app) openRedis(cfg config.Config, log zerolog.Logger) (redis.UniversalC
 		a.warnOfEviction(client, log)
 	}
 	return client, nil
+}
+
+// store is that of the histories, for the services of one process one.
+func (a *app) store(client redis.UniversalClient, log zerolog.Logger) *redisstore.Store {
+	if a.memory == nil {
+		a.memory = redisstore.New(client, log)
+	}
+	return a.memory
 }
 
 func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.UniversalOptions, error) {

@@ -202,7 +202,11 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	agent, infos, err := newAgents(cfg, gateway, library, seen.Log)
+	box, err := a.tools(cfg, seen)
+	if err != nil {
+		return "", err
+	}
+	agent, infos, err := newAgents(cfg, gateway, library, box, seen.Log)
 	if err != nil {
 		return "", err
 	}
@@ -266,7 +270,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if w.Cuts, err = erasures.Open(filepath.Join(cfg.DataDir, "cuts.ndjson")); err != nil {
 		return fmt.Errorf("reading what was changed by hand: %w; check data_dir", err)
 	}
-	store := redisstore.New(client, seen.Log)
+	store := a.store(client, seen.Log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
 	kept := cfg.Webmemory.Archive
 	store.Archive = redisstore.Archive{Off: !kept.Enabled, MaxMessages: kept.MaxMessages, MaxAge: kept.MaxAge}

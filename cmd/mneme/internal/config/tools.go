@@ -444,7 +444,8 @@ func (c Config) validateEntries(key string, tools []*ToolEntry, others []string)
 		seen[name] = true
 	}
 	return when(len(calls) > c.MaxTools, key,
-		"%d REST calls are more than max_tools (%d): %s; remove some, or raise max_tools", len(calls), c.MaxTools, strings.Join(calls, ", "))
+		"%d REST calls are more than max_tools (%d): %s; remove some, or raise max_tools", len(calls), c.MaxTools,
+		strings.Join(calls, ", "))
 }
 
 // validateEntry checks one tool.

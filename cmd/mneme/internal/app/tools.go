@@ -1,0 +1,192 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/cmd/mneme/internal/config"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	"mneme/subagent/external"
+	"mneme/subagent/httptool"
+	"mneme/subagent/loop"
+	"mneme/subagent/mcp"
+	"mneme/subagent/note"
+	"mneme/subagent/rag"
+	"mneme/subagent/recall"
+)
+
+// toolbox has the agents' tools that lie outside of this service.
+type toolbox struct {
+	servers     *mcp.Client
+	calls       map[*config.ToolEntry]*httptool.Call
+	definitions external.Definitions
+	timeouts    map[string]time.Duration // of calls, by server
+	most        int                      // tools of one agent
+	log         zerolog.Logger
+}
+
+// tools opens the toolbox. Servers are reached in the background: one that is away keeps nobody
+// from starting.
+func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error) {
+	if err := cfg.RequireToolSecrets(); err != nil {
+		return nil, err
+	}
+	box := &toolbox{calls: map[*config.ToolEntry]*httptool.Call{}, timeouts: map[string]time.Duration{},
+		most: cfg.MaxTools, log: seen.Log}
+	client := httptool.NewClient()
+	a.push("connections of REST calls", func() error { client.CloseIdleConnections(); return nil })
+	entries := slices.Clone(cfg.Agents.Master.Tools)
+	for _, s := range cfg.Agents.Subagents {
+		entries = append(entries, s.Tools...)
+	}
+	for _, t := range entries {
+		if t.HTTP == nil {
+			continue
+		}
+		call, err := t.HTTP.Call(client)
+		if err != nil {
+			return nil, fmt.Errorf("the tool %s: %w", t.HTTP.Name, err)
+		}
+		box.calls[t] = call
+	}
+	if len(cfg.MCP) == 0 {
+		return box, nil
+	}
+	servers := map[string]mcp.ServerConfig{}
+	for name, s := range cfg.MCP {
+		dir, err := filepath.Abs(filepath.Join(cfg.DataDir, "mcp", name))
+		if err != nil {
+			return nil, err
+		}
+		box.timeouts[name] = s.Timeout
+		servers[name] = mcp.ServerConfig{
+			URL: s.URL, Headers: s.AllHeaders(), Command: s.Command, Env: s.Environ(), Path: os.Getenv("PATH"), Dir: dir,
+			Timeout: s.Timeout, Pin: s.Pinned(),
+		}
+	}
+	var kept mcp.Pins
+	if cfg.Redis.Embedded() && !a.together {
+		seen.Log.Warn().Msg("without redis.url what MCP servers offer is pinned for this process alone")
+	} else {
+		redis, err := a.openRedis(cfg, seen.Often)
+		if err != nil {
+			return nil, err
+		}
+		kept = pins{a.store(redis, seen.Log)}
+	}
+	box.servers = mcp.Open(servers, kept, seen.Log)
+	a.push("MCP servers", box.servers.Close)
+	return box, nil
+}
+
+// of makes an agent's tools for each run; nil for none. others are names of tools that it has
+// beside those.
+func (b *toolbox) of(agent memory.Agent, entries []*config.ToolEntry, others ...string) func(external.Run) []loop.Tool {
+	if !slices.ContainsFunc(entries, func(t *config.ToolEntry) bool { return t.HTTP != nil || t.MCP != "" }) {
+		return nil
+	}
+	others = append(others, recall.ToolName, note.ToolName, rag.SearchSpec().Name)
+	for _, t := range entries {
+		others = append(others, t.Name)
+	}
+	return func(run external.Run) []loop.Tool {
+		return external.Holder{
+			Run: run, Agent: agent, Sources: []external.Source{shelf{b, entries}}, Reserved: others, Max: b.most,
+			Definitions: &b.definitions, Log: b.log,
+		}.Tools()
+	}
+}
+
+// shelf is what one agent has of a toolbox.
+type shelf struct {
+	box     *toolbox
+	entries []*config.ToolEntry
+}
+
+// Tools are those that there are now.
+func (s shelf) Tools() (all []external.Tool) {
+	for _, t := range s.entries {
+		switch {
+		case t.HTTP != nil:
+			call := s.box.calls[t]
+			all = append(all, granted(t, external.Tool{
+				Definition: call.Definition(), Caller: call, Timeout: t.HTTP.Timeout,
+				Repeatable: call.Repeatable() || t.HTTP.Idempotent,
+			}))
+		case t.MCP != "":
+			for _, d := range s.box.servers.Tools(t.MCP) {
+				if t.Allows(d.Name) {
+					all = append(all, granted(t, external.Tool{
+						Definition: d, Caller: s.box.servers.Caller(t.MCP, d.Name), Timeout: s.box.timeouts[t.MCP],
+						Repeatable: d.Hints.ReadOnly || d.Hints.Idempotent,
+					}))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// granted is a tool with what its entry allows.
+func granted(t *config.ToolEntry, tool external.Tool) external.Tool {
+	tool.Policy = t.Policy(tool.Name)
+	tool.PassChat, tool.PassUser = slices.Contains(t.Pass, config.PassChat), slices.Contains(t.Pass, config.PassUser)
+	return tool
+}
+
+// pins keep what servers offer in the store of the histories.
+type pins struct{ store *redisstore.Store }
+
+func (p pins) Pinned(ctx context.Context, server string) (map[string]external.Definition, error) {
+	return definitions(p.store.PinnedTools(ctx, server))
+}
+
+func (p pins) Pin(ctx context.Context, server string, tools ...external.Definition) (
+	map[string]external.Definition, error) {
+	raw, err := encoded(tools)
+	if err != nil {
+		return nil, err
+	}
+	return definitions(p.store.PinTools(ctx, server, raw))
+}
+
+func (p pins) Accept(ctx context.Context, server string, tools ...external.Definition) error {
+	raw, err := encoded(tools)
+	if err != nil {
+		return err
+	}
+	return p.store.AcceptTools(ctx, server, raw)
+}
+
+func encoded(tools []external.Definition) (map[string]json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
+	for _, d := range tools {
+		raw, err := json.Marshal(d)
+		if err != nil {
+			return nil, err
+		}
+		all[d.Name] = raw
+	}
+	return all, nil
+}
+
+func definitions(raw map[string]json.RawMessage, err error) (map[string]external.Definition, error) {
+	all := map[string]external.Definition{}
+	for name, text := range raw {
+		var d external.Definition
+		if err := json.Unmarshal(text, &d); err != nil {
+			return nil, fmt.Errorf("the pinned tool %q cannot be read: %w", name, err)
+		}
+		all[name] = d
+	}
+	return all, err
+}
