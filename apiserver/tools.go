@@ -134,9 +134,6 @@ func (s *Server) toolServersAway(ctx context.Context) (away []toolServerAway) {
 
 // toolMetrics are what an operator watches of servers of tools.
 func (s *Server) toolMetrics() {
-	if s.cfg.Tools == nil {
-		return
-	}
 	s.seen.Gauge("mneme_tool_servers_away", "Servers of tools that cannot be reached now.",
 		func() float64 { return float64(len(s.toolServersAway(s.life))) })
 	s.seen.Gauge("mneme_tools_changed", "Tools that are not what was accepted, and are not used.", func() float64 {
