@@ -26,6 +26,7 @@ import (
 )
 
 func TestWhatRunsWaitForIsListed(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w := newWorld(t, nil)
 	w.suspends(asksFor(func(r api.RunRequest) []event.Wait {
@@ -80,6 +81,7 @@ func TestWhatRunsWaitForIsListed(t *testing.T) {
 
 // A tool that was approved for good is named to the runs that follow in the chat, and in no other.
 func TestAToolIsApprovedForGood(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	s := w.suspends(asksFor(func(api.RunRequest) []event.Wait {
 		waits := approvals(inTime(), "w1", "w2")

@@ -17,8 +17,8 @@ import (
 
 // refund is the claim of a call, behind an event.
 func refund(after int64) api.ClaimRequest {
-	return api.ClaimRequest{Subagent: "analytic", Tool: "crm/refund", Arguments: json.RawMessage(`{"amount":5,"to":"x"}`), N: 1,
-		After: after}
+	return api.ClaimRequest{Subagent: "analytic", Tool: "crm/refund", Arguments: json.RawMessage(`{"amount":5,"to":"x"}`),
+		N: 1, After: after}
 }
 
 // claiming is a world whose run of chat 1 is under way, with two events, and has access to its
@@ -130,6 +130,7 @@ func TestACallIsGrantedOnce(t *testing.T) {
 
 // A further attempt at the same post finds what the first one called.
 func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w, s, access, emit := claiming(t)
 	got, err := access.Claim(ctx, http.DefaultClient, refund(2))
@@ -186,6 +187,7 @@ func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
 }
 
 func TestCallsAreErasedWithTheirChat(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w, _, access, emit := claiming(t)
 	_, err := access.Claim(ctx, http.DefaultClient, refund(2))

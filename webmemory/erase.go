@@ -623,6 +623,11 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 		}
 		back = back || cut
 	}
+	rest, err := s.store.Waits(ctx, chat)
+	if err != nil {
+		return err
+	}
+	back = back || rest != nil && rest.Turn < turn
 	if !back {
 		return nil
 	}

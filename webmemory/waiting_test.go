@@ -136,7 +136,8 @@ func inTime() float64 { return event.Seconds(time.Now().Add(time.Hour)) }
 func approvals(at float64, ids ...string) (waits []event.Wait) {
 	for _, id := range ids {
 		waits = append(waits, event.Wait{ID: id, Kind: event.Approval, Subagent: "analytic", CallID: "c",
-			ToolCallID: "t-" + id, Tool: "refund", Arguments: json.RawMessage(`{"amount":5}`), Reason: "refund asks", ExpiresAt: at})
+			ToolCallID: "t-" + id, Tool: "refund", Arguments: json.RawMessage(`{"amount":5}`), Reason: "refund asks",
+			ExpiresAt: at})
 	}
 	return waits
 }
@@ -313,23 +314,34 @@ func TestAnswersAreChecked(t *testing.T) {
 		{"no JSON", "1", run, `{`, 400, "bad_request", ""},
 		{"no answers", "1", run, `{"answers":[]}`, 400, "bad_request", "answers"},
 		{"a mistyped member", "1", run, `{"answer":[]}`, 400, "bad_request", "answers"},
-		{"no id", "1", run, `{"answers":[{"decision":"approve"}]}`, 400, "bad_request", "id"},
-		{"twice in one", "1", run, `{"answers":[{"id":"w1","decision":"approve"},{"id":"w1","decision":"deny"}]}`, 400, "bad_request", "twice"},
-		{"an unknown decision", "1", run, `{"answers":[{"id":"w1","decision":"maybe"}]}`, 400, "bad_request", "maybe"},
-		{"an edit without arguments", "1", run, `{"answers":[{"id":"w1","decision":"edit"}]}`, 400, "bad_request", "arguments"},
-		{"an edit with a list", "1", run, `{"answers":[{"id":"w1","decision":"edit","arguments":[1]}]}`, 400, "bad_request", "object"},
-		{"arguments without an edit", "1", run, `{"answers":[{"id":"w1","decision":"approve","arguments":{}}]}`, 400, "bad_request", "edit"},
-		{"a result for an approval", "1", run, `{"answers":[{"id":"w1","decision":"approve","result":1},` + result + `]}`, 400, "bad_request", "no result"},
-		{"no result of the client's", "1", run, `{"answers":[{"id":"w1","decision":"approve"},{"id":"w2","decision":"approve"}]}`, 400, "bad_request", "result"},
-		{"an edit of what is no approval", "1", run, `{"answers":[{"id":"w1","decision":"approve"},{"id":"w2","decision":"edit","arguments":{}}]}`, 400, "bad_request", "approval"},
-		{"too large a result", "1", run, `{"answers":[{"id":"w2","decision":"approve","result":"` + strings.Repeat("x", 300<<10) + `"}]}`, 413, "too_large", "bytes"},
-		{"some of them", "1", run, `{"answers":[{"id":"w1","decision":"approve"}]}`, 409, "waits_open", "w2"},
-		{"another wait", "1", run, `{"answers":[{"id":"w3","decision":"approve"}]}`, 404, "unknown_wait", "w3"},
-		{"another run", "1", "NOSUCHRUN", `{"answers":[{"id":"w1","decision":"approve"}]}`, 404, "unknown_run", ""},
-		{"another chat's run", "2", run, `{"answers":[{"id":"w1","decision":"approve"}]}`, 404, "unknown_run", ""},
-		{"a bad chat", "a%20b", run, `{"answers":[{"id":"w1","decision":"approve"}]}`, 400, "bad_request", ""},
+		{"no id", "1", run, `{"decision":"approve"}`, 400, "bad_request", "id"},
+		{"twice in one", "1", run,
+			`{"id":"w1","decision":"approve"},{"id":"w1","decision":"deny"}`, 400, "bad_request", "twice"},
+		{"an unknown decision", "1", run, `{"id":"w1","decision":"maybe"}`, 400, "bad_request", "maybe"},
+		{"an edit without arguments", "1", run,
+			`{"id":"w1","decision":"edit"}`, 400, "bad_request", "arguments"},
+		{"an edit with a list", "1", run,
+			`{"id":"w1","decision":"edit","arguments":[1]}`, 400, "bad_request", "object"},
+		{"arguments without an edit", "1", run,
+			`{"id":"w1","decision":"approve","arguments":{}}`, 400, "bad_request", "edit"},
+		{"a result for an approval", "1", run,
+			`{"id":"w1","decision":"approve","result":1},` + result + ``, 400, "bad_request", "no result"},
+		{"no result of the client's", "1", run,
+			`{"id":"w1","decision":"approve"},{"id":"w2","decision":"approve"}`, 400, "bad_request", "result"},
+		{"an edit of what is no approval", "1", run,
+			`{"id":"w1","decision":"approve"},{"id":"w2","decision":"edit","arguments":{}}`, 400, "bad_request", "approval"},
+		{"too large a result", "1", run,
+			`{"id":"w2","decision":"approve","result":"` + strings.Repeat("x", 300<<10) + `"}`, 413, "too_large", "bytes"},
+		{"some of them", "1", run, `{"id":"w1","decision":"approve"}`, 409, "waits_open", "w2"},
+		{"another wait", "1", run, `{"id":"w3","decision":"approve"}`, 404, "unknown_wait", "w3"},
+		{"another run", "1", "NOSUCHRUN", `{"id":"w1","decision":"approve"}`, 404, "unknown_run", ""},
+		{"another chat's run", "2", run, `{"id":"w1","decision":"approve"}`, 404, "unknown_run", ""},
+		{"a bad chat", "a%20b", run, `{"id":"w1","decision":"approve"}`, 400, "bad_request", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if strings.HasPrefix(c.body, `{"id"`) || strings.HasPrefix(c.body, `{"decision"`) {
+				c.body = `{"answers":[` + c.body + `]}`
+			}
 			got := w.resume(c.chat, c.run, c.body, "Content-Type", "application/json")
 			require.Equal(t, c.status, got.status, string(got.body))
 			p := got.problem(t)
@@ -438,7 +450,8 @@ func TestARunWaitsAgain(t *testing.T) {
 	require.Equal(t, 202, got.status, string(got.body))
 	require.Contains(t, string(got.body), `"w2"`)
 	w.atRest("1")
-	require.Contains(t, string(w.do("POST", "/v1/chats/1/messages", message{"refund me"}, "Idempotency-Key", "k").body), `"w2"`)
+	repeated := w.do("POST", "/v1/chats/1/messages", message{"refund me"}, "Idempotency-Key", "k")
+	require.Contains(t, string(repeated.body), `"w2"`)
 	other := w.process()
 	w.on(other, func() {
 		tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil)
@@ -458,15 +471,18 @@ func closed(reason string) (chat, analytic []string) {
 
 // At most one run of a chat is not over: what comes next ends one that waits.
 func TestAWaitIsClosed(t *testing.T) {
+	t.Parallel()
 	w, s, run := waitingWorld(t)
 	t.Run("not by a post that rejects", func(t *testing.T) {
-		got := w.do("POST", "/v1/chats/1/messages", `{"message":"plain","on_busy":"reject"}`, "Content-Type", "application/json")
+		got := w.do("POST", "/v1/chats/1/messages", `{"message":"plain","on_busy":"reject"}`, "Content-Type",
+			"application/json")
 		require.Equal(t, 409, got.status, string(got.body))
 		require.Equal(t, "chat_busy", got.problem(t).Code)
 		require.Equal(t, "w1", got.problem(t).Waits[0].ID)
 	})
 	t.Run("not by a note or a fork", func(t *testing.T) {
-		require.Equal(t, 201, w.do("POST", "/v1/chats/1/notes", `{"text":"allergic to nuts"}`, "Content-Type", "application/json").status)
+		require.Equal(t, 201, w.do("POST", "/v1/chats/1/notes", `{"text":"allergic to nuts"}`, "Content-Type",
+			"application/json").status)
 		got := w.do("POST", "/v1/chats/1/fork", `{"as":"fork"}`, "Content-Type", "application/json")
 		require.Equal(t, 201, got.status, string(got.body))
 		w.atRest("1")
@@ -595,4 +611,59 @@ func TestARunThatCannotBeKept(t *testing.T) {
 			require.Equal(t, []string{"user: task", "assistant: (no answer: bad_wait)"}, w.stored("subagent:analytic:"+chat))
 		})
 	}
+}
+
+// A Redis that comes back with a wait of before an erasure is not believed.
+func TestAWaitThatWasErasedStaysSo(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w, _, run := waitingWorld(t)
+	before := map[string]string{}
+	for _, key := range []string{"{chat_history:1}:meta", "{chat_history:1}:waiting", "events:1:" + run, "run:1:" + run,
+		"mneme:waiting"} {
+		before[key] = w.look.Dump(ctx, key).Val()
+	}
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
+	for key, value := range before {
+		require.NoError(t, w.look.RestoreReplace(ctx, key, 0, value).Err())
+	}
+	require.Equal(t, 404, w.resume("1", run, yes("w1")).status)
+	require.NotContains(t, string(w.do("GET", "/v1/approvals", nil).body), "w1")
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"plain"}).status)
+	require.Equal(t, []string{"user: plain", "assistant: plainly"}, w.stored("chat_history:1"))
+	require.Zero(t, w.look.Exists(ctx, "{chat_history:1}:waiting").Val())
+	require.Equal(t, 404, w.resume("1", run, yes("w1")).status)
+}
+
+// A run that cannot be kept since Redis is away ends, and its client is told.
+func TestARunIsToWaitWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	w := newWorldOver(t, nil, []string{"--appendonly", "yes", "--appendfsync", "always"}, func(c *webmemory.Config) {
+		c.Patience = time.Second
+	})
+	away := make(chan struct{})
+	asks := asksFor(one)
+	w.suspends(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+		asks(ctx, r, func(h event.Head, p event.Payload) {
+			if _, waits := p.(*event.RunWaiting); waits {
+				<-away
+			}
+			emit(h, p)
+		})
+	})
+	tr := w.open("POST", "/v1/chats/1/messages", message{"refund me"})
+	tr.until("subagent_assistant_with_tools")
+	w.redis.Kill()
+	close(away)
+	require.Contains(t, string(tr.until("error")), "memory_unavailable")
+	tr.until("run_finished")
+	require.NoError(t, w.redis.Run())
+	eventually(t, "the chat is usable", func() bool {
+		return w.do("POST", "/v1/chats/1/messages", message{"plain"}).status == 200
+	})
+	require.Equal(t, []string{"user: refund me", "assistant: (no answer: memory_unavailable)", "user: plain",
+		"assistant: plainly"}, w.stored("chat_history:1"))
 }
