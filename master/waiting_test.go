@@ -271,6 +271,28 @@ func TestADirectTalkWaits(t *testing.T) {
 	}
 }
 
+// Tasks that a subagent works on side by side wait side by side, and leave no trace afterwards
+// either.
+func TestIsolatedCallsWait(t *testing.T) {
+	of := func() *master.Agent {
+		s := asker("a")
+		s.Calls = event.Isolated
+		return agent(once(delegate("a", "1", "2 0")...), s)
+	}
+	first := until(t, of(), kept(master.Version))
+	require.Len(t, last[*event.RunWaiting](first).Waits, 2)
+	l := toTheEnd(t, of, kept(master.Version))
+	wellFormed(t, l)
+	require.Equal(t, 2, strings.Count(last[*event.Assistant](l).Content, `"yes"`))
+	copies := event.Copies{}
+	fold := event.NewHistories(memory.MustChat("1"), copies)
+	for _, e := range l.events {
+		require.NoError(t, fold.Apply(e))
+	}
+	require.Len(t, copies[memory.ChatKey(memory.MustChat("1"))], 2, "what was asked, and the answer")
+	require.Len(t, copies, 1)
+}
+
 // A later task of a run that waited is told to the subagent behind what it answered before.
 func TestARunThatGoesOnKnowsWhatItDid(t *testing.T) {
 	of := func() *master.Agent {
