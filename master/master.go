@@ -205,7 +205,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	l.System, l.Tools = notes.System(l.System), append(append(l.Tools, r.own...), notes.Tools()...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Emit: r.rec.emit}
 	l.Tools = append(l.Tools, asker.Tools()...)
-	if err := apart(l.Tools); err != nil {
+	if err := r.apart(l.Tools); err != nil {
 		return event.Assistant{}, err
 	}
 	result, err := r.ask(ctx, l, asker)

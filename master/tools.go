@@ -46,8 +46,11 @@ func (r *run) kit() {
 	}
 }
 
-// apart says whether a model can tell tools apart.
-func apart(tools []loop.Tool) error {
+// apart says whether the master's model can tell its tools apart.
+func (r *run) apart(tools []loop.Tool) error {
+	if len(r.own) == 0 { // the others were told apart by the configuration
+		return nil
+	}
 	known := map[string]bool{}
 	for _, t := range tools {
 		name := t.Spec().Name
