@@ -159,6 +159,12 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 		if err == nil {
 			err = fit(answers, waits, id)
 		}
+		if unknown := new(api.Problem); errors.As(err, &unknown) && unknown.Code == webapi.CodeUnknownWait {
+			// They may be those with which it went on before, to where it waits once more.
+			if r, kept, before := s.answeredBefore(ctx, chat, id, answers); !errors.Is(before, errNotWaiting) {
+				return r, kept, 0, before
+			}
+		}
 		if err != nil {
 			return nil, nil, 0, err
 		}

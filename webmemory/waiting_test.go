@@ -457,8 +457,12 @@ func TestARunWaitsAgain(t *testing.T) {
 		tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil)
 		require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_assistant_with_tools", "run_waiting",
 			"run_resumed", "run_waiting"}, tr.roles())
-		require.Equal(t, "unknown_wait", w.resume("1", run, yes("w1")).problem(t).Code)
-		got := w.resume("1", run, yes("w2"))
+		require.Equal(t, "unknown_wait", w.resume("1", run, yes("w3")).problem(t).Code)
+		require.Equal(t, "answered", w.resume("1", run, decided(event.Deny, "w1")).problem(t).Code)
+		got := w.resume("1", run, yes("w1"))
+		require.Equal(t, 202, got.status, "an answer that is given once more: %s", got.body)
+		require.Contains(t, string(got.body), `"w2"`)
+		got = w.resume("1", run, yes("w2"))
 		require.Equal(t, 200, got.status, string(got.body))
 	})
 }

@@ -116,6 +116,9 @@ func (t *tool) agent() string {
 // label names the tool for a person.
 func (t *tool) label() string {
 	name, _ := envelope.Label(t.Name)
+	if t.Server == HTTP {
+		return name
+	}
 	return fmt.Sprintf("%s of %s", name, t.Server)
 }
 
@@ -171,7 +174,15 @@ func (t *tool) Resume(
 		return "", errors.New("it was not called: the tool is described in other words than when a person was asked; " +
 			"call it again if it is still what you need")
 	}
-	return t.claimed(ctx, w)
+	text, err := t.claimed(ctx, w)
+	var waits *loop.Suspended
+	switch {
+	case answer.Decision != event.Edit || errors.As(err, &waits):
+		return text, err
+	case err != nil:
+		return "", fmt.Errorf("a person changed the arguments to %s; %w", harmless(string(w.Arguments)), err)
+	}
+	return fmt.Sprintf("(A person changed the arguments to %s.)\n%s", harmless(string(w.Arguments)), text), nil
 }
 
 // denied is what a model is told of a no.

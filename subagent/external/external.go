@@ -18,7 +18,7 @@ import (
 // Definition is a tool as who offers it describes it. Only Parameters shape a call; the rest is
 // told to models and to persons.
 type Definition struct {
-	Server      string          `json:"server"` // its name in the configuration; "http" for a REST call
+	Server      string          `json:"server"` // its name in the configuration; HTTP for a REST call
 	Name        string          `json:"name"`   // as the server knows it
 	Description string          `json:"description"`
 	Parameters  json.RawMessage `json:"parameters"` // JSON schema of an object
@@ -31,6 +31,9 @@ type Hints struct {
 	ReadOnly    bool `json:"read_only,omitempty"`
 	Idempotent  bool `json:"idempotent,omitempty"`
 }
+
+// HTTP is the Server of REST calls.
+const HTTP = "http"
 
 // ID names a tool whoever else has one of its name: "crm/refund".
 func (d Definition) ID() string { return d.Server + "/" + d.Name }

@@ -397,6 +397,8 @@ func TestAnApproval(t *testing.T) {
 	require.Len(t, calls, 1)
 	text, err = resume(h, event.WaitAnswer{Decision: event.Edit, Arguments: json.RawMessage(`{"note":"half","order":1}`)})
 	require.NoError(t, err)
+	told, text, _ := strings.Cut(text, "\n")
+	require.Equal(t, `(A person changed the arguments to {"note":"half","order":1}.)`, told)
 	require.Equal(t, "refunded", enveloped(t, text))
 	require.JSONEq(t, `{"order":1,"note":"half"}`, string(calls[1].Arguments))
 }

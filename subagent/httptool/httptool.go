@@ -144,7 +144,7 @@ func (c *Call) Repeatable() bool {
 // Definition presents the call as a tool.
 func (c *Call) Definition() external.Definition {
 	return external.Definition{
-		Server: "http", Name: c.config.Name, Description: c.config.Description, Parameters: c.config.Parameters,
+		Server: external.HTTP, Name: c.config.Name, Description: c.config.Description, Parameters: c.config.Parameters,
 	}
 }
 
