@@ -66,7 +66,8 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, bo
 				Model: s.Model, ReasoningEffort: s.ReasoningEffort, Temperature: s.Temperature, MaxTokens: s.MaxTokens,
 			}, s.ContextTokens),
 			MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools), Recall: cfg.RecallOf(s.Recall),
-			Notes: cfg.NotesOf(s.Notes), External: box.of(name, s.Tools),
+			Notes:    cfg.NotesOf(s.Notes),
+			External: box.give(name, s.Tools, memoryTools(cfg.RecallOf(s.Recall), cfg.NotesOf(s.Notes))...),
 		})
 	}
 	if cfg.Panel.On() {
@@ -83,11 +84,11 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, bo
 			}
 		}
 	}
-	names := make([]string, len(all.master.Subagents))
-	for i, s := range all.master.Subagents {
-		names[i] = string(s.Name)
+	inside := memoryTools(all.master.Recall, all.master.Notes)
+	for _, s := range all.master.Subagents {
+		inside = append(inside, string(s.Name))
 	}
-	all.master.External = mastersTools(m.Tools, box.of("", m.Tools, names...))
+	all.master.External = mastersTools(m.Tools, box.give("", m.Tools, inside...))
 	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
 		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls,

@@ -219,7 +219,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	server := apiserver.New(apiserver.Config{
 		Embed:     embed,
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
-		Telemetry: seen, Memory: a.client(seen, "webmemory"),
+		Telemetry: seen, Memory: a.client(seen, "webmemory"), Tools: box,
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
@@ -254,6 +254,10 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
 	}
+	if err := cfg.RequireWebhookSecret(); err != nil {
+		return err
+	}
+	w.Webhook = webmemory.Webhook{URL: cfg.Approvals.Webhook.URL, Secret: cfg.Approvals.Webhook.Secret.Reveal()}
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}

@@ -24,9 +24,9 @@ import (
 	"mneme/subagent/recall"
 )
 
-// toolbox has the agents' tools that lie outside of this service.
+// toolbox has the agents' tools, and makes those that lie outside of this service.
 type toolbox struct {
-	servers     *mcp.Client
+	catalogue
 	calls       map[*config.ToolEntry]*httptool.Call
 	definitions external.Definitions
 	timeouts    map[string]time.Duration // of calls, by server
@@ -40,8 +40,11 @@ func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error
 	if err := cfg.RequireToolSecrets(); err != nil {
 		return nil, err
 	}
-	box := &toolbox{calls: map[*config.ToolEntry]*httptool.Call{}, timeouts: map[string]time.Duration{},
-		most: cfg.MaxTools, log: seen.Log}
+	box := &toolbox{
+		catalogue: catalogue{builtIn: map[memory.Agent][]string{}, sources: map[memory.Agent][]external.Source{}},
+		calls:     map[*config.ToolEntry]*httptool.Call{}, timeouts: map[string]time.Duration{},
+		most: cfg.MaxTools, log: seen.Log,
+	}
 	client := httptool.NewClient()
 	a.push("connections of REST calls", func() error { client.CloseIdleConnections(); return nil })
 	entries := slices.Clone(cfg.Agents.Master.Tools)
@@ -88,22 +91,42 @@ func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error
 	return box, nil
 }
 
-// of makes an agent's tools for each run; nil for none. others are names of tools that it has
-// beside those.
-func (b *toolbox) of(agent memory.Agent, entries []*config.ToolEntry, others ...string) func(external.Run) []loop.Tool {
-	if !slices.ContainsFunc(entries, func(t *config.ToolEntry) bool { return t.HTTP != nil || t.MCP != "" }) {
+// give notes what tools an agent has, and makes those that lie outside for each run; nil for none.
+// inside are names of tools that it has beside its entries.
+func (b *toolbox) give(agent memory.Agent, entries []*config.ToolEntry, inside ...string) func(external.Run) []loop.Tool {
+	outside := false
+	for _, t := range entries {
+		switch t.Name {
+		case "":
+			outside = true
+		case config.ToolDocuments:
+			inside = append(inside, rag.SearchSpec().Name)
+		default:
+			inside = append(inside, t.Name)
+		}
+	}
+	b.builtIn[agent] = inside
+	if !outside {
 		return nil
 	}
-	others = append(others, recall.ToolName, note.ToolName, rag.SearchSpec().Name)
-	for _, t := range entries {
-		others = append(others, t.Name)
-	}
+	b.sources[agent] = []external.Source{shelf{b, entries}}
 	return func(run external.Run) []loop.Tool {
 		return external.Holder{
-			Run: run, Agent: agent, Sources: []external.Source{shelf{b, entries}}, Reserved: others, Max: b.most,
-			Definitions: &b.definitions, Log: b.log,
+			Run: run, Agent: agent, Sources: b.sources[agent], Reserved: inside, Max: b.most, Definitions: &b.definitions,
+			Log: b.log,
 		}.Tools()
 	}
+}
+
+// memoryTools are names of the tools by which an agent reaches its memory.
+func memoryTools(r recall.Settings, n note.Settings) (names []string) {
+	if r.Tool {
+		names = append(names, recall.ToolName)
+	}
+	if n.Tool {
+		names = append(names, note.ToolName)
+	}
+	return names
 }
 
 // shelf is what one agent has of a toolbox.

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,7 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
@@ -106,7 +109,13 @@ func TestARESTCall(t *testing.T) {
 	require.Equal(t, `POST /refunds {"id":1}  user "" chat "" run true`, o.requests()[3])
 	require.Len(t, o.requests(), 4)
 	require.Contains(t, u.say("7", `use calculator {"expression": "6*7"}`), "42", "the master has it, too")
-	require.NotContains(t, u.log.String(), "sesame")
+	resp, err := http.Get("http://" + u.addrs.Apiserver + "/v1/tools")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	list, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, `["order_state","refund"]`, gjson.GetBytes(list, `tools.#(kind=="http")#|#(agent=="shop")#.name`).Raw)
+	require.NotContains(t, u.log.String()+string(list), "sesame")
 	_, history := u.request(http.MethodGet, "/v1/chats/7/subagents/shop/history", "", "")
 	require.Contains(t, history, "outside nonce")
 	require.NotContains(t, history, "sesame")
@@ -149,6 +158,41 @@ func TestARESTCallWaitsForAPerson(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, answer.Raw)
 	require.Contains(t, answer.Get("content").Str, "(denied by a person: too much)")
 	require.Len(t, o.requests(), 2)
+}
+
+// Tools of an MCP server are an agent's, as far as its entry allows; the model is told of what it
+// asked for, and of no other.
+func TestToolsOfAServer(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "crm", Version: "1"}, nil)
+	for _, name := range []string{"find_one", "delete_all"} {
+		server.AddTool(&mcp.Tool{Name: name, Description: name, InputSchema: json.RawMessage(
+			`{"type":"object","properties":{"a":{"type":"integer"}}}`)},
+			func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + string(r.Params.Arguments)}}}, nil
+			})
+	}
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(web.Close)
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("mneme.yaml", []byte(`
+mcp: {crm: {url: "`+web.URL+`"}}
+agents:
+  subagents:
+  - {name: desk, description: It can find_one., tools: [date, {mcp: crm, allow: ["find_*"]}]}
+`), 0o600))
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	require.Eventually(t, func() bool {
+		resp, err := http.Get("http://" + u.addrs.Apiserver + "/v1/tools")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		list, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return gjson.GetBytes(list, `tools.#(kind=="mcp")#.name`).Raw == `["find_one"]`
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, `find_one{"a":1}`, u.say("1", `use find_one {"a": 1}`))
+	require.Contains(t, u.say("1", `use find_one {"a": "x"}`), "do not fit the tool's schema")
+	require.Contains(t, u.say("1", `use delete_all {}`), "no tool named delete_all")
 }
 
 // An apiserver says what of its tools' variables is not set, and does not start.
