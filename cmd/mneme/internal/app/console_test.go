@@ -59,6 +59,21 @@ func consoleExamples(t *testing.T) map[string][]example {
 	return found
 }
 
+// toolsOf is the first configuration on a page that gives an agent a REST call; empty for none.
+func toolsOf(t *testing.T, page string) string {
+	text, err := os.ReadFile(page)
+	if os.IsNotExist(err) {
+		text, err = os.ReadFile(filepath.Join(filepath.Dir(page), "docs", filepath.Base(page)))
+	}
+	require.NoError(t, err)
+	for _, block := range fenced.FindAllSubmatch(text, -1) {
+		if strings.Contains(string(block[1]), "- http:") {
+			return string(block[1])
+		}
+	}
+	return ""
+}
+
 // varying are parts of an output that differ from run to run, and what stands for
 // them in the comparison. Sizes of the documentation itself are among them, or each
 // change of a page would change the README.
@@ -107,13 +122,18 @@ func TestTheOutputsInTheDocumentation(t *testing.T) {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			s := newStack(t)
-			s.start("up", s.web)
 			dir := t.TempDir()
 			require.NoError(t, os.CopyFS(filepath.Join(dir, "docs"), os.DirFS(filepath.Join(root, "docs"))))
 			here := strings.NewReplacer("go run ./cmd/mneme", "mneme",
 				"127.0.0.1:8080", s.web, "127.0.0.1:8081", s.setting("MNEME_APISERVER_LISTEN"), "127.0.0.1:8082",
 				s.setting("MNEME_PROXY_LISTEN"),
 				"redis-cli -p 6380", "redis-cli -p "+strings.TrimPrefix(s.setting("MNEME_REDIS_EMBEDDED_LISTEN"), "127.0.0.1:"))
+			if tools := toolsOf(t, filepath.Join(root, page)); tools != "" { // there from the start
+				file := filepath.Join(dir, "mneme.yaml")
+				require.NoError(t, os.WriteFile(file, []byte(here.Replace(tools)), 0o600))
+				s.environ = append(s.environ, "MNEME_CONFIG="+file)
+			}
+			s.start("up", s.web)
 			for _, e := range examples {
 				for _, tool := range []string{"curl", "jq", "redis-cli"} {
 					if _, err := exec.LookPath(tool); err != nil && regexp.MustCompile(`\b`+tool+`\b`).MatchString(e.command) {
