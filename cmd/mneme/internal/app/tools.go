@@ -111,10 +111,26 @@ func (b *toolbox) give(agent memory.Agent, entries []*config.ToolEntry, inside .
 	}
 	b.sources[agent] = []external.Source{shelf{b, entries}}
 	return func(run external.Run) []loop.Tool {
+		b.await(entries)
 		return external.Holder{
 			Run: run, Agent: agent, Sources: b.sources[agent], Reserved: inside, Max: b.most, Definitions: &b.definitions,
 			Log: b.log,
 		}.Tools()
+	}
+}
+
+// firstReach is how long a run waits for servers that no attempt to reach has ended yet of, as
+// right after a start.
+const firstReach = 10 * time.Second
+
+// await waits until it is known what an agent's servers offer, or that they are away.
+func (b *toolbox) await(entries []*config.ToolEntry) {
+	ctx, cancel := context.WithTimeout(context.Background(), firstReach)
+	defer cancel()
+	for _, t := range entries {
+		if t.MCP != "" {
+			b.servers.Ready(ctx, t.MCP)
+		}
 	}
 }
 
