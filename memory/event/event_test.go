@@ -125,10 +125,26 @@ func some[T any](t *rapid.T, what *rapid.Generator[T], label string) []T {
 	return list
 }
 
+var (
+	values = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"a":"<b>","n":1.50}`), json.RawMessage(`"x"`)})
+	waits  = rapid.Custom(func(t *rapid.T) event.Wait {
+		return event.Wait{ID: rapid.String().Draw(t, "id"), Kind: rapid.SampledFrom([]string{event.Approval, event.Question,
+			event.ClientResult}).Draw(t, "kind"), Subagent: agents.Draw(t, "subagent"), CallID: rapid.String().Draw(t, "call"),
+			ToolCallID: rapid.String().Draw(t, "tool call"), Tool: rapid.String().Draw(t, "tool"),
+			Arguments: json.RawMessage(`{"a":[1,"<"]}`), Reason: rapid.String().Draw(t, "reason"),
+			ExpiresAt: rapid.Float64().Draw(t, "expires"), Schema: values.Draw(t, "schema")}
+	})
+	waitAnswers = rapid.Custom(func(t *rapid.T) event.WaitAnswer {
+		return event.WaitAnswer{ID: rapid.String().Draw(t, "id"), Decision: rapid.SampledFrom([]string{event.Approve,
+			event.Deny, event.Edit}).Draw(t, "decision"), Arguments: values.Draw(t, "arguments"),
+			Result: values.Draw(t, "result"), Reason: rapid.String().Draw(t, "reason")}
+	})
+)
+
 // payloads has one generator for every kind of event but Unknown.
 func payloads(t *rapid.T) event.Payload {
 	text := func(label string) string { return rapid.String().Draw(t, label) }
-	switch rapid.IntRange(0, 12).Draw(t, "kind") {
+	switch rapid.IntRange(0, 15).Draw(t, "kind") {
 	case 0:
 		chat := memory.MustChat(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`).Draw(t, "chat"))
 		return &event.RunStarted{ChatID: chat, AgentVersion: text("version"), Subagents: some(t, agents, "subagents"),
@@ -161,6 +177,12 @@ func payloads(t *rapid.T) event.Payload {
 			Partial: rapid.Bool().Draw(t, "partial"), Failed: text("failed")}
 	case 11:
 		return &event.Error{Code: text("code"), Message: text("message"), Retryable: rapid.Bool().Draw(t, "retryable")}
+	case 12:
+		return &event.MasterTool{Tool: text("tool"), Status: text("status"), Detail: text("detail")}
+	case 13:
+		return &event.RunWaiting{Waits: some(t, waits, "waits"), State: values.Draw(t, "state")}
+	case 14:
+		return &event.RunResumed{Answers: some(t, waitAnswers, "answers")}
 	}
 	return &event.RunFinished{Outcome: outcomes.Draw(t, "outcome"), Usage: usages.Draw(t, "usage")}
 }
@@ -183,6 +205,7 @@ func TestEventsRoundTrip(t *testing.T) {
 		require.Equal(t, e, back)
 		require.Equal(t, string(line), string(back.Line()))
 		require.Equal(t, e.Terminal(), e.Role() == "run_finished")
+		require.Equal(t, e.Waits(), e.Role() == "run_waiting")
 		require.Equal(t, e.Ephemeral(), strings.HasSuffix(e.Role(), "_delta") || strings.HasSuffix(e.Role(), "tool"))
 	})
 }
