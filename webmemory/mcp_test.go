@@ -125,12 +125,15 @@ func TestMCPTools(t *testing.T) {
 			require.Equal(t, "hello", got.data["content"])
 			require.Equal(t, "completed", got.data["outcome"])
 			require.Equal(t, []string{"user: the word is heron", "assistant: hello"}, w.stored("chat_history:a-"+era))
-			mu.Lock()
+			eventually(t, "all of the progress is told", func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(told) == 3
+			})
 			require.Equal(t, []string{
 				"1 subagent_delegation analytic is asked: task: the word is heron",
 				"2 subagent_completion analytic is done (completed)", "3 assistant_delta hello",
 			}, told)
-			mu.Unlock()
 
 			there := mcpClient(t, other, era, nil)
 			got, err = callTool(there, "recall", map[string]any{"chat": "a-" + era, "query": "heron"}, nil)
@@ -286,7 +289,7 @@ func TestMCPRetry(t *testing.T) {
 // A client that leaves, or that cancels its call, does not stop the run; what it waited for is in
 // the memory, and nothing of the call is left.
 func TestMCPClientLeaves(t *testing.T) {
-	for _, era := range eras {
+	for _, era := range eras[1:] {
 		t.Run(era, func(t *testing.T) {
 			release := make(chan struct{})
 			w := mcpWorld(t, waits(release))
@@ -315,7 +318,7 @@ func TestMCPClientLeaves(t *testing.T) {
 
 // When the service ends, a call that goes on is told so, and its message is answered all the same.
 func TestMCPShutdown(t *testing.T) {
-	for _, era := range eras {
+	for _, era := range eras[1:] {
 		release := make(chan struct{})
 		w := newWorld(t, waits(release))
 		url, end := w.mcpProcess()
@@ -426,4 +429,38 @@ func TestMCPListener(t *testing.T) {
 	end()
 	_, err = io.Copy(io.Discard, resp.Body)
 	require.NoError(t, err)
+}
+
+// A message whose client leaves while it waits for its chat's turn is withdrawn, as over HTTP.
+func TestMCPClientLeavesTheQueue(t *testing.T) {
+	for _, era := range eras[1:] {
+		release := make(chan struct{})
+		w := mcpWorld(t, waits(release))
+		begun := make(chan struct{}, 10)
+		s := mcpClient(t, w.url, era, func(*mcp.ProgressNotificationParams) { begun <- struct{}{} })
+		first := make(chan error, 1)
+		go func() {
+			_, err := callTool(s, "ask", ask("c", "first"), mcp.Meta{"progressToken": 1})
+			first <- err
+		}()
+		<-begun
+		waiting := func(n int) func() bool {
+			return func() bool {
+				return strings.Contains(string(w.do("GET", "/metrics", nil).body), fmt.Sprint("\nmneme_waiting_messages ", n, "\n"))
+			}
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "ask", Arguments: ask("c", "second")})
+			left <- err
+		}()
+		eventually(t, "the second message waits", waiting(1))
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		eventually(t, "it is withdrawn", waiting(0))
+		close(release)
+		require.NoError(t, <-first)
+		require.Equal(t, []string{"user: first", "assistant: answer to first"}, w.stored("chat_history:c"))
+	}
 }

@@ -60,6 +60,7 @@ func TestProgressWhileNothingHappens(t *testing.T) {
 			Arguments: map[string]any{"chat": "c", "message": "hi"}})
 		require.NoError(t, err)
 		require.Equal(t, "at last", got.Content[0].(*mcp.TextContent).Text)
+		synctest.Wait()
 		require.Equal(t, []time.Duration{15 * time.Second, 30 * time.Second}, told)
 		require.NoError(t, s.Close())
 		require.NoError(t, <-served)
