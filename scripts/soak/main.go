@@ -5,6 +5,7 @@
 //	go run ./scripts/soak memory --duration 10m --chats 50 --writers 16 --seed 7
 //	go run ./scripts/soak memory --fault failover --duration 10m   # Redis loses data, too
 //	go run ./scripts/soak recall --rounds 1000                     # written to one process, found by another
+//	go run ./scripts/soak approvals --rounds 200                   # two approvals, killed at every event
 //	go run ./scripts/soak pass --bodies 100000                     # answers are compared byte by byte
 package main
 
@@ -29,7 +30,7 @@ import (
 	"mneme/memory"
 )
 
-const usage = `Usage: go run ./scripts/soak memory|recall|pass [flags]
+const usage = `Usage: go run ./scripts/soak memory|recall|approvals|pass [flags]
 
 memory: two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
 (every write synced) serve writers while processes are killed, paused and ended at
@@ -41,6 +42,11 @@ be gone which Redis lost and no living process held, and it is counted apart.
 recall: two webmemories as above. In each round one is told something, and right behind the
 answer's last byte the other is asked for it; in every tenth one of them is killed in
 between and started again. Every search must find what was said.
+
+approvals: two webmemories with an apiserver each. In each round two subagents call a tool
+each that has to be approved; what holds the run is killed with kill -9 at the next one of
+its events, and the other side approves and goes on. Each call must be made once or never,
+each run must end, and each chat must go on.
 
 pass: a webmemory passes the documents of an apiserver on to many clients, quick and slow
 ones and some that leave. Every answer is compared with what the apiserver itself says.
@@ -54,7 +60,7 @@ kept; 2: the soak could not be done.
 
 // options are the command line.
 type options struct {
-	mode  string // memory, recall or pass
+	mode  string // memory, recall, approvals or pass
 	mneme string // the binary
 	dir   string // for everything that is kept
 	keep  bool
@@ -67,7 +73,8 @@ type options struct {
 	chats, writers, wait           int
 	level                          string
 
-	rounds int // of recall
+	rounds int    // of recall and of approvals
+	config string // file of the configuration; empty for none
 
 	// Of pass.
 	bodies           int64
@@ -78,8 +85,8 @@ type options struct {
 // faultKinds are what --fault may be, by the mode; the first is the default.
 var faultKinds = map[string][]string{
 	"memory": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
-	"recall": {faultKills},
-	"pass":   {faultNone, faultKill},
+	"recall": {faultKills}, "approvals": {faultKills},
+	"pass": {faultNone, faultKill},
 }
 
 func parse(args []string, out io.Writer) (o options, err error) {
@@ -114,6 +121,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	case "recall":
 		f.IntVar(&o.rounds, "rounds", 1000, "how often something is said and asked for")
 		o.fault, o.level = faultKills, "info"
+	case "approvals":
+		f.IntVar(&o.rounds, "rounds", 200, "runs")
+		o.fault, o.level = faultKills, "info"
 	case "pass":
 		f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
 		f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
@@ -126,7 +136,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		f.Usage()
 		return o, flag.ErrHelp
 	default:
-		return o, errors.New("say what to do: memory, recall or pass; each has --help")
+		return o, errors.New("say what to do: memory, recall, approvals or pass; each has --help")
 	}
 	if err := f.Parse(args[1:]); err != nil {
 		return o, err
@@ -152,7 +162,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		err = errors.New("duration, chats and writers must be positive")
 	case o.up && o.fault == faultKill:
 		err = errors.New("--fault kill needs a webmemory that goes on: leave --up away")
-	case o.mode == "recall" && o.rounds < 1:
+	case (o.mode == "recall" || o.mode == "approvals") && o.rounds < 1:
 		err = errors.New("rounds must be positive")
 	case o.mode == "pass" && (o.bodies < 1 || o.clients < 1 || o.library < 1 || o.every <= 0):
 		err = errors.New("bodies, clients, documents and faults-every must be positive")
@@ -193,6 +203,17 @@ func once(ctx context.Context, o options, out io.Writer) (clean bool, err error)
 	if err != nil {
 		return false, err
 	}
+	counter := &till{done: map[string]int{}}
+	if o.mode == "approvals" {
+		addr, stop, err := counter.serve()
+		if err != nil {
+			return false, err
+		}
+		defer stop()
+		if o.config, err = configure(o.dir, addr); err != nil {
+			return false, err
+		}
+	}
 	stack, err := newStack(o)
 	if err != nil {
 		return false, err
@@ -205,6 +226,8 @@ func once(ctx context.Context, o options, out io.Writer) (clean bool, err error)
 			clean, err = (&passing{options: o, stack: stack, out: out, counts: map[verdict]int{}}).run(ctx)
 		case "recall":
 			clean, err = (&recalling{options: o, stack: stack, out: out}).run(ctx)
+		case "approvals":
+			clean, err = (&approving{options: o, stack: stack, out: out, till: counter}).run(ctx)
 		default:
 			clean, err = newSoak(o, stack, out).run(ctx)
 		}

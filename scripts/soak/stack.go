@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ const (
 	apiName      = "apiserver"
 	webA         = "webmemory-a"
 	webB         = "webmemory-b"
+	apiA, apiB   = "apiserver-a", "apiserver-b" // of approvals, each of the webmemory of its letter
 )
 
 // masterName is what the sentinel calls its master.
@@ -127,6 +129,8 @@ func newStack(o options) (*stack, error) {
 		s.order = []string{redisName, apiName}
 	case o.mode == "pass":
 		s.order = []string{redisName, apiName, webA}
+	case o.mode == "approvals":
+		s.order = []string{redisName, proxyName, apiA, apiB, webA, webB}
 	default:
 		s.order = []string{redisName, proxyName, apiName, webA, webB}
 	}
@@ -164,7 +168,11 @@ func newStack(o options) (*stack, error) {
 			}
 			continue
 		}
-		command, _, _ := strings.Cut(name, "-")
+		command, side, _ := strings.Cut(name, "-")
+		agents := at[apiName]
+		if o.mode == "approvals" {
+			agents = at[apiName+"-"+cmp.Or(side, "a")]
+		}
 		disk := name
 		if o.fault == faultKills {
 			disk = command // one for both webmemories, as on one machine
@@ -175,7 +183,10 @@ func newStack(o options) (*stack, error) {
 			"MNEME_DATA_DIR="+data, "MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL="+o.level,
 			"MNEME_WEBMEMORY_MAX_HISTORY="+history, "MNEME_WEBMEMORY_LISTEN="+v.addr,
 			"MNEME_PROXY_LISTEN="+at[proxyName], "MNEME_APISERVER_PROXY=http://"+at[proxyName],
-			"MNEME_APISERVER_LISTEN="+at[apiName], "MNEME_WEBMEMORY_APISERVER=http://"+at[apiName])
+			"MNEME_APISERVER_LISTEN="+agents, "MNEME_WEBMEMORY_APISERVER=http://"+agents)
+		if o.config != "" {
+			v.Args = append(v.Args, "--config", o.config)
+		}
 		if o.up {
 			v.Args, v.Env = []string{mneme, "up", "--offline"}, append(v.Env, "MNEME_WEBMEMORY_LISTEN="+at[webA])
 		}
