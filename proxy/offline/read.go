@@ -58,6 +58,9 @@ func (s *speech) read(text string) (out []step) {
 // calls reads "use NAME {json}", one or one in each line, each perhaps behind words that name a subagent; nil if there
 // is anything else.
 func (s *speech) calls(text string) (out []step) {
+	if !strings.Contains(text, "{") {
+		return nil
+	}
 	for _, part := range [][]string{{text}, strings.Split(strings.TrimSpace(text), "\n")} {
 		out = nil
 		for _, line := range part {

@@ -93,7 +93,9 @@ func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error
 
 // give notes what tools an agent has, and makes those that lie outside for each run; nil for none.
 // inside are names of tools that it has beside its entries.
-func (b *toolbox) give(agent memory.Agent, entries []*config.ToolEntry, inside ...string) func(external.Run) []loop.Tool {
+func (b *toolbox) give(
+	agent memory.Agent, entries []*config.ToolEntry, inside ...string,
+) func(external.Run) []loop.Tool {
 	outside := false
 	for _, t := range entries {
 		switch t.Name {
