@@ -100,7 +100,7 @@ func TestTheMastersPromptIsDocumented(t *testing.T) {
 
 func TestTheFilesThatPeopleCopyAreValid(t *testing.T) {
 	pages := ""
-	for _, name := range []string{"configuration.md", "panel.md"} {
+	for _, name := range []string{"configuration.md", "panel.md", "tools.md"} {
 		page, err := os.ReadFile("../../../../docs/" + name)
 		require.NoError(t, err)
 		pages += string(page)
@@ -113,11 +113,13 @@ func TestTheFilesThatPeopleCopyAreValid(t *testing.T) {
 			files = append(files, text)
 		}
 	}
-	require.Len(t, files, 6)
+	require.Len(t, files, 9)
 	for _, text := range files {
-		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k", "ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k")
+		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k", "ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k",
+			"SHOP_TOKEN=k", "CRM_TOKEN=k", "NODE_EXTRA_CA_CERTS=k")
 		require.NoError(t, err, text)
 		require.NoError(t, c.RequireKeys(), text)
+		require.NoError(t, c.RequireToolSecrets(), text)
 	}
 }
 
