@@ -53,10 +53,11 @@ var floors = map[string][]string{
 	"cmd/mneme/internal/crossorigin": {"=apiserver/api"},
 
 	// Programs that measure and disturb the product, and no part of it.
-	"scripts":       {},
-	"scripts/bench": {"memory", "scripts/lab"},
-	"scripts/lab":   {"internal"},
-	"scripts/soak":  {"memory", "apiserver/api", "webmemory/api", "internal", "scripts/lab", "scripts/soak"},
+	"scripts":             {},
+	"scripts/bench":       {"memory", "scripts/lab"},
+	"scripts/lab":         {"internal"},
+	"scripts/conformance": {"subagent/mcp", "=subagent/external"},
+	"scripts/soak":        {"memory", "apiserver/api", "webmemory/api", "internal", "scripts/lab", "scripts/soak"},
 
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":              {},

@@ -16,6 +16,7 @@ import * as faults from './scenarios/faults.mjs'
 import * as frameworks from './scenarios/frameworks.mjs'
 import * as listed from './scenarios/listed.mjs'
 import * as mcp from './scenarios/mcp.mjs'
+import * as mcpclient from './scenarios/mcpclient.mjs'
 import * as messages from './scenarios/messages.mjs'
 import * as opencode from './scenarios/opencode.mjs'
 import * as streams from './scenarios/streams.mjs'
@@ -34,7 +35,7 @@ const { values: flags } = parseArgs({
     list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient]
 const scenarios = sets
   .flatMap((m) => m.scenarios)
   .filter((s) => !flags.only || flags.only.some((text) => s.name.includes(text)))
