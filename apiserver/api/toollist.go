@@ -65,7 +65,8 @@ type ToolAccept struct {
 
 // Problems with tools.
 var (
-	ErrUnknownTool       = &Problem{Status: http.StatusNotFound, Code: "unknown_tool", Message: "The agent has no such tool."}
+	ErrUnknownTool = &Problem{
+		Status: http.StatusNotFound, Code: "unknown_tool", Message: "The agent has no such tool."}
 	ErrUnknownToolServer = &Problem{Status: http.StatusNotFound, Code: "unknown_tool_server",
 		Message: "There is no such server of tools."}
 	ErrToolFailed = &Problem{Status: http.StatusBadGateway, Code: "tool_failed", Message: "The tool failed."}

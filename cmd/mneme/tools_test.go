@@ -18,7 +18,8 @@ type crm struct{}
 func (crm) List(context.Context) api.ToolList {
 	return api.ToolList{
 		Tools: []api.ToolInfo{{Name: "refund", ID: "crm/refund", Kind: api.ToolMCP, Policy: "always", State: "ready"}},
-		Servers: []api.ToolServer{{Server: "crm", State: "ready", Tools: 1, Changed: []string{"st\x1beal"}, Refused: []string{"a b"}},
+		Servers: []api.ToolServer{
+			{Server: "crm", State: "ready", Tools: 1, Changed: []string{"st\x1beal"}, Refused: []string{"a b"}},
 			{Server: "erp", State: "away", Reason: "it cannot be reached"}},
 	}
 }

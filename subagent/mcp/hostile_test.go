@@ -336,6 +336,12 @@ func webTricks() []trick {
 			}
 			event(w, m.text("done"))
 		})},
+		{name: "says all the time that its tools change", want: "done", http: onCall(func(w http.ResponseWriter, m message) {
+			for range 1000 {
+				event(w, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			}
+			event(w, m.text("done"))
+		})},
 		{name: "progress of other calls", want: "done", http: onCall(func(w http.ResponseWriter, m message) {
 			event(w, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{"a":1},"progress":"x"}}`)
 			event(w, `{"jsonrpc":"2.0","method":"notifications/progress"}`)
@@ -495,7 +501,6 @@ func programTricks() []trick {
 // A server may do what it wants: a call of it ends with a sentence, which has no secrets, and
 // another server's tools work on.
 func TestHostileServers(t *testing.T) {
-	mcp.HurryUp()
 	good := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server {
 		s := sdk.NewServer(&sdk.Implementation{Name: "good", Version: "1"}, nil)
 		s.AddTool(&sdk.Tool{Name: "work", InputSchema: json.RawMessage(`{"type":"object"}`)},

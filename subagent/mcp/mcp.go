@@ -70,7 +70,7 @@ func Open(servers map[string]ServerConfig, pins Pins, log zerolog.Logger) *Clien
 }
 
 // pinsWait bounds how long Tools waits for the store of the pins, at the first time.
-const pinsWait = 2 * time.Second
+var pinsWait = 2 * time.Second
 
 // Tools are those that a server has now, as they are pinned: also of one that is away. They are
 // in the order of their names; who calls does not change them.
@@ -85,6 +85,7 @@ func (c *Client) Tools(server string) []external.Definition {
 		select {
 		case <-s.known:
 		case <-time.After(pinsWait):
+			s.know()
 		}
 	}
 	return s.tools()

@@ -38,7 +38,8 @@ type server struct {
 	pins    Pins
 	log     zerolog.Logger
 	secrets *strings.Replacer
-	known   chan struct{} // closed once the pins were read
+	known   chan struct{} // closed by know
+	know    func()        // once the pins were read, or waited for in vain
 	tried   chan struct{} // closed once the first attempt to reach it has ended
 	relist  chan struct{} // has room for one; the list of tools is to be read again
 
@@ -58,8 +59,8 @@ func newServer(name string, c ServerConfig, pins Pins, log zerolog.Logger) *serv
 		name: name, config: c, pins: pins, log: log, secrets: hide(c), state: StateStarting,
 		known: make(chan struct{}), tried: make(chan struct{}), relist: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
-	if !s.pinning() {
-		close(s.known)
+	if s.know = sync.OnceFunc(func() { close(s.known) }); !s.pinning() {
+		s.know()
 	}
 	return s
 }
@@ -281,11 +282,7 @@ func (s *server) readPins(ctx context.Context) error {
 // take notes what is pinned.
 func (s *server) take(pinned map[string]external.Definition) {
 	s.update(func() { s.pinned = pinned })
-	select {
-	case <-s.known:
-	default:
-		close(s.known)
-	}
+	s.know()
 }
 
 // update changes what is pinned or offered, and what follows from it.

@@ -50,8 +50,9 @@ func TestTheCatalogue(t *testing.T) {
 	web := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s },
 		&sdk.StreamableHTTPOptions{Stateless: true}))
 	t.Cleanup(web.Close)
-	client := mcp.Open(map[string]mcp.ServerConfig{"crm": {URL: web.URL, Pin: true}, "erp": {URL: "http://127.0.0.1:1/"}}, nil,
-		zerolog.Nop())
+	client := mcp.Open(map[string]mcp.ServerConfig{
+		"crm": {URL: web.URL, Pin: true}, "erp": {URL: "http://127.0.0.1:1/"},
+	}, nil, zerolog.Nop())
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	client.Ready(t.Context())
 	c := &catalogue{servers: client, builtIn: map[memory.Agent][]string{"": {"recall"}, "support": {"date"}},
@@ -78,7 +79,9 @@ func TestTheCatalogue(t *testing.T) {
 	r, err := c.Call(t.Context(), api.ToolCall{Agent: "support", Tool: "ask"})
 	require.NoError(t, err)
 	require.Equal(t, api.ToolCalled{Asks: "Which size?"}, r)
-	for _, call := range []api.ToolCall{{Tool: "find_one"}, {Agent: "support", Tool: "other"}, {Agent: "support", Tool: "date"}} {
+	for _, call := range []api.ToolCall{
+		{Tool: "find_one"}, {Agent: "support", Tool: "other"}, {Agent: "support", Tool: "date"},
+	} {
 		_, err := c.Call(t.Context(), call)
 		require.ErrorIs(t, err, api.ErrUnknownTool)
 	}
