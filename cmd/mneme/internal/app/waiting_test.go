@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/apiserver"
 	"mneme/apiserver/api"
@@ -188,5 +189,34 @@ func TestThinkingOutlivesAWait(t *testing.T) {
 			who, _, _ := strings.Cut(strings.TrimPrefix(r.User, "task of "), " ")
 			require.Contains(t, string(r.Body), strings.Replace(who, "Pay", "master", 1)+" thinks first")
 		}
+	}
+}
+
+// A bot's own function is a tool of the master's: its run waits for what the bot returns, and
+// nothing of it is left when the run is over.
+func TestAClientsOwnTool(t *testing.T) {
+	t.Parallel()
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	post := func(path, body string) (int, gjson.Result) {
+		status, answer := u.request(http.MethodPost, path, "application/json", body)
+		return status, gjson.Parse(answer)
+	}
+	status, waiting := post("/v1/chats/9/messages", `{"message":"use light {\"room\":\"hall\"}","tools":[{"name":"light",`+
+		`"description":"Turns a light on.","parameters":{"type":"object","properties":{"room":{"type":"string"}}}}]}`)
+	require.Equal(t, http.StatusAccepted, status, waiting.Raw)
+	wait := waiting.Get("waits.0")
+	require.Equal(t, `client_result light {"room":"hall"}`,
+		wait.Get("kind").Str+" "+wait.Get("tool").Str+" "+wait.Get("arguments").Raw)
+	status, answer := post("/v1/chats/9/runs/"+waiting.Get("run_id").Str+"/resume",
+		`{"answers":[{"id":"`+wait.Get("id").Str+`","decision":"approve","result":{"state":"it shines"}}]}`)
+	require.Equal(t, http.StatusOK, status, answer.Raw)
+	require.Contains(t, answer.Get("content").Str, "it shines")
+	require.NotEmpty(t, u.say("9", "Thank you."), "the chat goes on")
+
+	for _, taken := range []string{"remember", "analytic"} {
+		status, refused := post("/v1/chats/9/messages",
+			`{"message":"hi","tools":[{"name":"`+taken+`","parameters":{"type":"object"}}]}`)
+		require.Equal(t, http.StatusBadRequest, status, refused.Raw)
+		require.Contains(t, refused.Get("error.message").Str, "is taken")
 	}
 }
