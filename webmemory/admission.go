@@ -359,7 +359,10 @@ func (s *Server) knownOrStarted(
 	if record, err = s.start(ctx, r, p); err != nil || record == nil {
 		return record, 0, err
 	}
-	return record, 0, sameBody(record, r)
+	if record.Rewound {
+		newer = r.attempt + 1
+	}
+	return record, newer, sameBody(record, r)
 }
 
 // known gives the record in Redis of a run that another process, or this one before its

@@ -290,7 +290,13 @@ func (s *Server) eraseOffered(ctx context.Context, chat memory.Chat, taken redis
 // runsOf are the runs of a chat that this process knows of: those that it has lately
 // shown, and those that wrote the messages of the histories.
 func (s *Server) runsOf(w *writer) []string {
-	runs := s.runsHere(w.chat)
+	runs := append(s.runsHere(w.chat), w.runs()...)
+	slices.Sort(runs)
+	return slices.Compact(runs)
+}
+
+// runs are those that wrote the messages of the histories.
+func (w *writer) runs() (runs []string) {
 	for _, h := range w.histories {
 		for _, raw := range h.Raw(0) {
 			var m struct {
@@ -302,8 +308,7 @@ func (s *Server) runsOf(w *writer) []string {
 			}
 		}
 	}
-	slices.Sort(runs)
-	return slices.Compact(runs)
+	return runs
 }
 
 // erasure is one erasure as a fact, and the body of POST /internal/v1/erasures.

@@ -446,7 +446,8 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 // record a moment ago, and who knows it has not written it back yet. Begun once more it
 // would say other things under the ids of events that were shown. The record is that of a
 // run that is over, written back under the chat's lease; one that goes on becomes the
-// lease's open run. Neither, if nobody knows the run.
+// lease's open run. Neither, if nobody knows the run. Of one of which nothing but its messages is
+// left the record says that it was taken back: it is tried under another id.
 func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.Record, error) {
 	if !r.keyed {
 		return nil, nil
@@ -456,6 +457,9 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 		var err error
 		if head, lines, err = s.askForRun(ctx, r.chat, r.id); err != nil {
 			return nil, err
+		}
+		if len(lines) == 0 && slices.Contains(w.runs(), r.id) { // as of a run that waited
+			return &redisstore.Record{Body: r.body, Rewound: true}, nil
 		}
 	}
 	head.Chat, head.Run = r.chat, r.id
