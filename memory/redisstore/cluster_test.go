@@ -158,6 +158,7 @@ func TestCluster(t *testing.T) {
 		"lists see all nodes, pages lose nothing": clusterLists,
 		"an erased chat leaves only tombstones":   clusterErase,
 		"trim":                                    clusterTrim,
+		"runs that wait":                          clusterWaiting,
 		"lost writes come back":                   clusterRegain,
 		"a foreign value and a damaged one":       clusterForeign,
 		"appends while the slot moves":            clusterMoves,

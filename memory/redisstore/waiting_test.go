@@ -1,0 +1,122 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/internal/redistest"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+)
+
+func TestARunIsSuspendedAndReopened(t *testing.T) {
+	client := redistest.Start(t).Client()
+	suspends(t, redisstore.New(client, zerolog.Nop()), client)
+}
+
+func clusterWaiting(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
+	suspends(t, s, cluster.Client())
+}
+
+// suspends takes runs of some chats, in any slots, from their turns to a wait and back.
+func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
+	expires := time.Now().Add(time.Hour).UnixMilli()
+	for i := range 20 {
+		chat := memory.MustChat(fmt.Sprint("chat", i))
+		turn, err := s.Take(ctx, chat, "one", "c", time.Minute)
+		require.NoError(t, err)
+		open := redisstore.OpenRun{Run: "r2", Turn: turn.Number, Body: "b", First: "r"}
+		_, err = s.Begin(ctx, chat, "r2", "b")
+		require.NoError(t, err)
+		_, err = s.Open(ctx, chat, "one", time.Minute, open)
+		require.NoError(t, err)
+		_, err = s.Log(ctx, chat, "r2", true, redisstore.Logged{Seq: 1, Line: []byte(`{}`)})
+		require.NoError(t, err)
+
+		word, _, err := s.Claim(ctx, chat, "one", turn.Number, "r", "call", redisstore.Call{Tool: "t"}, false)
+		require.NoError(t, err)
+		require.Equal(t, redisstore.CallGranted, word)
+		word, _, err = s.Claim(ctx, chat, "one", turn.Number, "r", "call", redisstore.Call{Tool: "t"}, false)
+		require.NoError(t, err)
+		require.Equal(t, redisstore.CallUnknown, word)
+		for _, other := range []struct {
+			token string
+			turn  int64
+		}{{"two", turn.Number}, {"one", turn.Number - 1}, {"one", turn.Number + 1}} {
+			_, _, err = s.Claim(ctx, chat, other.token, other.turn, "r", "more", redisstore.Call{}, false)
+			require.ErrorIs(t, err, memory.ErrMoved)
+		}
+		_, err = s.Settle(ctx, chat, turn.Number-1, "r", "call", []byte("late"))
+		require.ErrorIs(t, err, memory.ErrMoved)
+		kept, err := s.Settle(ctx, chat, turn.Number, "r", "call", []byte("result"))
+		require.NoError(t, err)
+		require.True(t, kept)
+
+		w := &redisstore.Waiting{Seq: 1, Event: []byte(`{}`), State: []byte(`{"step":1}`), Open: open,
+			Rest: redisstore.Rest{Run: "r2", Turn: turn.Number, First: expires + int64(i), Until: expires + 100}}
+		require.ErrorIs(t, s.SaveState(ctx, chat, "two", w), memory.ErrMoved)
+		require.ErrorIs(t, s.Suspend(ctx, chat, "one", w), redisstore.ErrStateLost, "the state comes first")
+		require.NoError(t, s.SaveState(ctx, chat, "one", w))
+		require.ErrorIs(t, s.Suspend(ctx, chat, "two", w), memory.ErrMoved)
+		none, err := s.Waiting(ctx, chat)
+		require.NoError(t, err)
+		require.Nil(t, none, "it is not in force yet")
+		require.NoError(t, s.Suspend(ctx, chat, "one", w))
+		found, err := s.Waiting(ctx, chat)
+		require.NoError(t, err)
+		require.Equal(t, w, found)
+		for _, key := range []string{"events:" + chat.String() + ":r2", "run:" + chat.String() + ":r2",
+			"{chat_history:" + chat.String() + "}:waiting", "{chat_history:" + chat.String() + "}:calls:r"} {
+			at, err := client.PTTL(ctx, key).Result()
+			require.NoError(t, err)
+			require.InDelta(t, time.Hour, at, float64(time.Minute), key)
+		}
+
+		turn, err = s.Take(ctx, chat, "two", "c", time.Minute)
+		require.NoError(t, err)
+		require.Nil(t, turn.Open)
+		require.Equal(t, &w.Rest, turn.Waits)
+		if i%2 == 0 { // another one's work, such as a note
+			require.NoError(t, s.ReleaseWaiting(ctx, chat, "two", *turn.Waits))
+			continue
+		}
+		open.Turn = turn.Number
+		require.ErrorIs(t, s.Reopen(ctx, chat, "one", time.Minute, open), memory.ErrMoved)
+		require.NoError(t, s.Reopen(ctx, chat, "two", time.Minute, open))
+		require.ErrorIs(t, s.Reopen(ctx, chat, "two", time.Minute, open), redisstore.ErrStateLost)
+		word, result, err := s.Claim(ctx, chat, "two", turn.Number, "r", "call", redisstore.Call{}, false)
+		require.NoError(t, err)
+		require.Equal(t, redisstore.CallDone, word)
+		require.Equal(t, "result", string(result))
+		require.NoError(t, s.Approve(ctx, chat, turn.Number, "crm/refund", "crm/pay"))
+		require.NoError(t, s.Approve(ctx, chat, turn.Number, "crm/pay", "a \"b\""))
+		tools, err := s.Approved(ctx, chat)
+		require.NoError(t, err)
+		require.Equal(t, []string{"crm/refund", "crm/pay", "a \"b\""}, tools)
+		require.NoError(t, s.Close(ctx, chat, "two", "r2", "r", true))
+		state, err := s.State(ctx, chat, "r2")
+		require.NoError(t, err)
+		require.Nil(t, state)
+	}
+	chats, waiting, next, err := s.ListWaiting(ctx, "", 100)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Len(t, chats, 10)
+	require.Equal(t, "chat18", chats[9].String())
+	require.Equal(t, "r2", waiting[9].Run)
+	require.Empty(t, waiting[9].State, "a list does not read states")
+	for _, chat := range chats {
+		require.NoError(t, s.EraseRuns(ctx, chat))
+	}
+	chats, _, _, err = s.ListWaiting(ctx, "", 100)
+	require.NoError(t, err)
+	require.Empty(t, chats)
+	left, err := s.Abandoned(ctx)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
