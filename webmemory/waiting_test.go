@@ -35,6 +35,7 @@ type suspending struct {
 type suspendingRun struct {
 	log    *api.Log
 	cancel context.CancelFunc
+	read   chan struct{} // has a token once somebody reads its events
 }
 
 // suspends puts one in the place of a world's apiserver.
@@ -86,6 +87,10 @@ func (s *suspending) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		case run == nil:
 			api.WriteProblem(rw, api.ErrUnknownRun)
 		case r.Method == "GET":
+			select {
+			case run.read <- struct{}{}:
+			default:
+			}
 			api.ServeEvents(rw, r, run.log, api.Pace{})
 		case r.Method == "POST":
 			run.cancel()
@@ -115,7 +120,7 @@ func (s *suspending) start(req api.RunRequest) bool {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.w.t.Cleanup(cancel)
-	s.runs[req.RunID] = &suspendingRun{log, cancel}
+	s.runs[req.RunID] = &suspendingRun{log, cancel, make(chan struct{}, 1)}
 	var emitting sync.Mutex
 	go s.script(ctx, req, func(h event.Head, p event.Payload) {
 		emitting.Lock()
@@ -422,6 +427,10 @@ func TestARunThatDoesNotGoOnWaitsAgain(t *testing.T) {
 		answered := make(chan answer)
 		go func() { answered <- w.send(req) }()
 		<-held
+		s.mu.Lock()
+		read := s.runs[run].read
+		s.mu.Unlock()
+		<-read
 		s.mu.Lock()
 		s.script = asks
 		s.mu.Unlock()
