@@ -9,12 +9,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
 )
@@ -189,9 +187,9 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 
 // usable says something more in the chat.
 func (a *approving) usable(ctx context.Context, v *service, chat memory.Chat, round, at int) error {
-	for e, err := range v.client.Say(ctx, chat, "Tell the billing subagent that my name is Aliya", fmt.Sprint("more-", round)) {
-		var problem *api.Problem
-		if errors.As(err, &problem) || err != nil {
+	const message = "Tell the billing subagent that my name is Aliya"
+	for e, err := range v.client.Say(ctx, chat, message, fmt.Sprint("more-", round)) {
+		if err != nil {
 			a.find(round, at, "the chat cannot be used: %v", err)
 			return nil
 		}
@@ -205,15 +203,14 @@ func (a *approving) usable(ctx context.Context, v *service, chat memory.Chat, ro
 // kill ends what holds the run: its webmemory, its apiserver, both, or everything but Redis.
 func (a *approving) kill(round int, web *service) {
 	a.kills++
-	side := strings.TrimPrefix(web.name, "webmemory")
-	all := slices.Collect(func(yield func(*service) bool) {
-		for _, v := range a.stack.services {
-			if !v.isRedis() && !yield(v) {
-				return
-			}
+	agents := a.stack.services["apiserver"+strings.TrimPrefix(web.name, "webmemory")]
+	var all []*service
+	for _, v := range a.stack.services {
+		if !v.isRedis() {
+			all = append(all, v)
 		}
-	})
-	for _, v := range [][]*service{{web}, {a.stack.services["apiserver"+side]}, {web, a.stack.services["apiserver"+side]}, all}[round/2%4] {
+	}
+	for _, v := range [][]*service{{web}, {agents}, {web, agents}, all}[round/2%4] {
 		v.Kill()
 	}
 }

@@ -118,8 +118,8 @@ func (r *recalling) report(took time.Duration) (clean bool) {
 	for _, v := range r.stack.services {
 		r.wrong = append(r.wrong, v.crashes...)
 	}
-	printRows(r.out, []row{{"rounds", r.rounds}, {"messages posted", r.posts}, {"searches", r.searches}, {"kill -9", r.kills},
-		{"misses and other findings", len(r.wrong)}})
+	printRows(r.out, []row{{"rounds", r.rounds}, {"messages posted", r.posts}, {"searches", r.searches},
+		{"kill -9", r.kills}, {"misses and other findings", len(r.wrong)}})
 	for _, w := range r.wrong[:min(len(r.wrong), 20)] {
 		fmt.Fprintln(r.out, w)
 	}
