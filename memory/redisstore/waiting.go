@@ -159,16 +159,23 @@ func (s *Store) Waits(ctx context.Context, chat memory.Chat) (*Rest, error) {
 // Waiting gives the run of a chat that waits; nil for none. ErrStateLost: one waits, and cannot
 // go on.
 func (s *Store) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) {
-	rest, err := s.Waits(ctx, chat)
-	if err != nil || rest == nil {
-		return nil, err
+	var meta *redis.StringCmd
+	var state *redis.MapStringStringCmd
+	// Between two reads by themselves the run may come to its end, which would look like a loss.
+	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		meta, state = p.HGet(ctx, chatMeta(chat), "waits"), p.HGetAll(ctx, waitingKey(chat))
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, failure(err, "looking for what chat %s waits for", chat)
 	}
-	w, err := s.State(ctx, chat, rest.Run)
-	if err == nil && w == nil {
-		err = fmt.Errorf("run %s: %w", rest.Run, ErrStateLost)
+	rest := readRest(meta.Val())
+	if rest == nil {
+		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	w := readWaiting(rest.Run, state.Val())
+	if w == nil {
+		return nil, fmt.Errorf("run %s: %w", rest.Run, ErrStateLost)
 	}
 	w.Rest = *rest
 	return w, nil
