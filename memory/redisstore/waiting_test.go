@@ -120,3 +120,45 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
+
+// A run that comes to its end while somebody looks whether it waits is not taken for one of which
+// the memory lost what it goes on from.
+func TestARunThatEndsIsNotLost(t *testing.T) {
+	ctx := t.Context()
+	client := redistest.Start(t).Client()
+	s := redisstore.New(client, zerolog.Nop())
+	chat := memory.MustChat("chat")
+	stop, looked := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				looked <- nil
+				return
+			default:
+			}
+			if _, err := s.Waiting(ctx, chat); err != nil {
+				looked <- err
+				return
+			}
+		}
+	}()
+	until := time.Now().Add(time.Hour).UnixMilli()
+	for i := range 300 {
+		run, token := fmt.Sprint("r", i), fmt.Sprint("t", i)
+		turn, err := s.Take(ctx, chat, token, "c", time.Minute)
+		require.NoError(t, err)
+		open := redisstore.OpenRun{Run: run, Turn: turn.Number, Body: "b"}
+		_, err = s.Open(ctx, chat, token, time.Minute, open)
+		require.NoError(t, err)
+		w := &redisstore.Waiting{Seq: 1, Event: []byte(`{}`), State: []byte(`{}`), Open: open,
+			Rest: redisstore.Rest{Run: run, Turn: turn.Number, First: until, Until: until}}
+		require.NoError(t, s.SaveState(ctx, chat, token, w))
+		require.NoError(t, s.Suspend(ctx, chat, token, w))
+		_, err = s.Take(ctx, chat, token, "c", time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, s.Close(ctx, chat, token, run, "", true))
+	}
+	close(stop)
+	require.NoError(t, <-looked)
+}
