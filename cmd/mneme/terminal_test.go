@@ -131,6 +131,8 @@ func TestChatAtATerminal(t *testing.T) {
 	p := chat()
 	p.types("Меня завут Алия" + strings.Repeat(left, 8) + "\x7fо\r")
 	p.answered("You said: Меня зовут Алия\r\n")
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt)) // as a Ctrl-C before the terminal is in its mode
+	p.answered("(Ctrl-C again, or Ctrl-D, leaves)")
 	p.types("日本XX語" + left + "\x7f\x7f\r")
 	p.answered("You said: 日本語\r\n")
 	long := strings.Repeat("long words ", 12)

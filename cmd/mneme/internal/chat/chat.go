@@ -101,6 +101,7 @@ type talk struct {
 	client *webapi.Client
 	view   view
 	lines  <-chan line // without an Editor
+	edited <-chan line // of an Editor's ReadLine that goes on; nil for none
 }
 
 type line struct {
@@ -158,19 +159,25 @@ func (t *talk) prompt(ctx context.Context) (string, error) {
 // read waits for one line. The end of the input and that of ctx are errLeave.
 func (t *talk) read(ctx context.Context, prompt string) (string, error) {
 	lines := t.lines
-	if t.Editor != nil {
+	switch {
+	case t.Editor == nil && t.Interactive:
+		fmt.Fprint(t.Out, t.Style.Bold(prompt))
+	case t.Editor == nil:
+	case t.edited == nil:
 		edited := make(chan line, 1)
 		go func() { // ends with the line, or with the process
 			text, err := t.Editor.ReadLine(prompt)
 			edited <- line{text, err}
 		}()
-		lines = edited
-	} else if t.Interactive {
-		fmt.Fprint(t.Out, t.Style.Bold(prompt))
+		t.edited, lines = edited, edited
+	default: // a signal interrupted this method, but not the editor: a second one would take turns with it
+		fmt.Fprint(t.Out, prompt)
+		lines = t.edited
 	}
 	err := errLeave
 	select {
 	case l, ok := <-lines:
+		t.edited = nil
 		if ok && !errors.Is(l.err, io.EOF) {
 			return l.text, l.err
 		}
