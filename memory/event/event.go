@@ -62,11 +62,18 @@ type Usage struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
 	Estimated    bool  `json:"estimated,omitempty"` // part of it is, since a call was cut short
+
+	CachedTokens    int64 `json:"cached_tokens,omitempty"`    // of InputTokens, those that the vendor had cached
+	ReasoningTokens int64 `json:"reasoning_tokens,omitempty"` // of OutputTokens, those of thinking
 }
 
 // Add is the sum of both.
 func (u Usage) Add(v Usage) Usage {
-	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.Estimated || v.Estimated}
+	return Usage{
+		InputTokens: u.InputTokens + v.InputTokens, OutputTokens: u.OutputTokens + v.OutputTokens,
+		Estimated:    u.Estimated || v.Estimated,
+		CachedTokens: u.CachedTokens + v.CachedTokens, ReasoningTokens: u.ReasoningTokens + v.ReasoningTokens,
+	}
 }
 
 // Citation names the passage that a marker [n] in an answer stands for.
@@ -122,6 +129,8 @@ type RunStarted struct {
 	// RetryOf is the failed run whose message this run tries to answer. The chat's
 	// history ends with the message and its failure already.
 	RetryOf string `json:"retry_of,omitempty"`
+	// Metadata is stored with the message.
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // MemoryReset follows RunStarted when the store was found to have lost its data
@@ -285,6 +294,27 @@ type RunResumed struct {
 type RunFinished struct {
 	Outcome string `json:"outcome"` // Completed, Stopped or Failed
 	Usage   Usage  `json:"usage"`
+	// Calls are the run's calls of models, in the order of their beginnings, the first MaxModelCalls of them.
+	Calls []ModelCall `json:"calls,omitempty"`
+}
+
+// MaxModelCalls bounds RunFinished.Calls.
+const MaxModelCalls = 200
+
+// ModelCall is one call of a model.
+type ModelCall struct {
+	Subagent memory.Agent `json:"subagent,omitempty"` // empty for the master
+	CallID   string       `json:"call_id,omitempty"`  // of the delegation
+	Started  float64      `json:"started"`            // Unix seconds
+	Seconds  float64      `json:"seconds"`            // until its end
+	Model    string       `json:"model,omitempty"`    // that answered
+	Backend  string       `json:"backend,omitempty"`  // of the gateway
+	Attempts int          `json:"attempts,omitempty"` // of the gateway at its backends; 1 where nothing was tried again
+	// Mended names what the gateway did to thinking and to chains of tools, such as "thinking_restored"; see its
+	// documentation.
+	Mended []string `json:"mended,omitempty"`
+	Usage  Usage    `json:"usage"`
+	Error  string   `json:"error,omitempty"` // the code of its failure
 }
 
 // Unknown is an event of a newer version: passed on, changing no history.

@@ -10,6 +10,8 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -89,7 +91,20 @@ type MessageRequest struct {
 	User string `json:"user,omitempty"`
 	// Tools are the client's own: a run that calls one waits for its result.
 	Tools []ClientTool `json:"tools,omitempty"`
+	// Instructions stand behind the prompt of whoever answers, for this run alone; at most MaxInstructions bytes.
+	Instructions string `json:"instructions,omitempty"`
+	// Metadata is stored with the message and given back with it; see CheckMetadata.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// After is the id of the message that this one follows, "" for none: what stands behind that is taken back
+	// first, as by a rewind, under the turn in which the message is taken. Nil: behind all there is.
+	After *string `json:"after,omitempty"`
+	// IfLast is the id of the chat's last message, "" for none: if another one stands there when the message has
+	// its turn, it is refused with CodeMessagesSince. Nil: whatever stands there.
+	IfLast *string `json:"if_last,omitempty"`
 }
+
+// MaxInstructions bounds a post's instructions, in bytes.
+const MaxInstructions = 64 << 10
 
 // ClientTool is a tool of the client's own.
 type ClientTool = api.ClientTool
@@ -161,7 +176,58 @@ type ChatList struct {
 
 // ChatEntry is one chat of a ChatList.
 type ChatEntry struct {
-	ChatID memory.Chat `json:"chat_id"`
+	ChatID    memory.Chat `json:"chat_id"`
+	*ChatCard             // nil where the list is in no order
+}
+
+// ChatCard is what a list in the order of use says of a chat.
+type ChatCard struct {
+	Title    string            `json:"title"`           // as set, else the beginning of its first message
+	Used     float64           `json:"used"`            // Unix seconds of its last run, 0 if that is not known
+	Messages int               `json:"messages"`        // of its own history, with those in its archive
+	State    string            `json:"state,omitempty"` // ChatBusy, ChatWaiting or empty
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// What the state of a ChatCard says beside nothing.
+const (
+	ChatBusy    = "busy"    // a run goes on
+	ChatWaiting = "waiting" // one waits for somebody
+)
+
+// ChatChange is the body of PATCH /v1/chats/{chat}, which answers with the ChatEntry. What is left out stays.
+type ChatChange struct {
+	Title    *string            `json:"title,omitempty"`    // at most MaxTitle bytes; "" for the beginning of its first message
+	Metadata *map[string]string `json:"metadata,omitempty"` // takes the place of all pairs
+}
+
+// MaxTitle bounds a chat's title, in bytes.
+const MaxTitle = 512
+
+// Bounds of metadata, of a chat or of a message.
+const (
+	MaxMetadata      = 16  // pairs
+	MaxMetadataName  = 64  // bytes
+	MaxMetadataValue = 512 // bytes
+)
+
+// CheckMetadata says what is wrong with metadata, as a *api.Problem.
+func CheckMetadata(pairs map[string]string) error {
+	bad := func(format string, args ...any) error {
+		return &api.Problem{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+	}
+	if len(pairs) > MaxMetadata {
+		return bad("metadata has %d pairs, at most %d are taken.", len(pairs), MaxMetadata)
+	}
+	for name, value := range pairs {
+		if name == "" || len(name) > MaxMetadataName {
+			return bad("A name in metadata has 1 to %d bytes, not %d.", MaxMetadataName, len(name))
+		}
+		if len(value) > MaxMetadataValue {
+			return bad("The value of %s in metadata has %d bytes, at most %d are taken.", name, len(value), MaxMetadataValue)
+		}
+	}
+	return nil
 }
 
 // ChatInfo answers GET /v1/chats/{chat}.
@@ -284,6 +350,8 @@ type HistoryPage struct {
 	Messages   []json.RawMessage `json:"messages"`
 	NextOffset int               `json:"next_offset,omitempty"` // 0 at the end
 	Stale      bool              `json:"stale,omitempty"`       // Redis is away; this is what was known
+	// Runs are those that made the messages, by their ids, where they were asked for with runs=true and are known.
+	Runs map[string]*RunView `json:"runs,omitempty"`
 }
 
 // Erased answers the DELETE of a chat or of a history with the keys that were erased.

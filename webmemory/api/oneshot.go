@@ -1,0 +1,27 @@
+package api
+
+import (
+	"encoding/json"
+)
+
+// OneShotPath answers a message without a chat: what is sent is all that is known, and nothing is kept.
+const OneShotPath = "/v1/oneshot"
+
+// OneShotRequest is the body of POST /v1/oneshot, which is answered as a message to a chat is.
+type OneShotRequest struct {
+	// Message is answered; empty where Context ends with the results of tools.
+	Message      string `json:"message"`
+	AgentVersion string `json:"agent_version,omitempty"` // Master or a subagent's name; empty for Master
+	Stream       bool   `json:"stream,omitempty"`        // as Accept: text/event-stream
+	// Context are the messages before, each a memory.Message: of user, assistant with or without tool_calls, or tool.
+	Context      []json.RawMessage `json:"context,omitempty"`
+	Instructions string            `json:"instructions,omitempty"` // as of a MessageRequest
+	User         string            `json:"user,omitempty"`         // as of a MessageRequest
+	Tools        []ClientTool      `json:"tools,omitempty"`        // as of a MessageRequest
+	// Bare: the master's model alone answers, without the master's prompt, subagents and tools.
+	Bare bool `json:"bare,omitempty"`
+}
+
+// OneShotResumePath is where a run that waits for the results of its client's tools is answered, with a
+// ResumeRequest. It is kept for an hour.
+func OneShotResumePath(run string) string { return OneShotPath + "/" + run + "/resume" }

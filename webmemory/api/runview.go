@@ -1,0 +1,83 @@
+package api
+
+import (
+	"encoding/json"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// RunView is what a run's events say of it when it is looked at afterwards: enough to draw it as it was
+// streamed. It is known for as long as the run's log is kept.
+type RunView struct {
+	RunID       string                  `json:"run_id"`
+	Outcome     string                  `json:"outcome"` // of event.RunFinished, OutcomeWaiting, or empty while it goes on
+	Started     float64                 `json:"started"` // Unix seconds
+	Ended       float64                 `json:"ended,omitempty"`
+	Usage       event.Usage             `json:"usage"`
+	Delegations []DelegationView        `json:"delegations"`
+	Tools       []ToolView              `json:"tools"` // of the master
+	Recalled    []event.RecalledMessage `json:"recalled"`
+	Citations   []event.Citation        `json:"citations"` // of the answer
+	Waits       []event.Wait            `json:"waits,omitempty"`
+	Error       *event.Error            `json:"error,omitempty"`
+}
+
+// DelegationView is a delegation of a RunView.
+type DelegationView struct {
+	Subagent memory.Agent            `json:"subagent"`
+	CallID   string                  `json:"call_id"`
+	Task     string                  `json:"task"`
+	Content  string                  `json:"content"` // what the subagent answered, as far as it has
+	Status   string                  `json:"status"`  // of event.Completion; empty while it goes on
+	Tools    []ToolView              `json:"tools"`
+	Recalled []event.RecalledMessage `json:"recalled"`
+	Answer   *event.Answer           `json:"answer,omitempty"`
+}
+
+// ToolView is a call of a tool.
+type ToolView struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Result    string          `json:"result,omitempty"`
+	Status    string          `json:"status,omitempty"`
+}
+
+// Trace answers GET …/runs/{run}/trace: a run as a list of its steps, in the order of their beginnings.
+type Trace struct {
+	RunID   string      `json:"run_id"`
+	Outcome string      `json:"outcome"` // as of a RunView
+	Started float64     `json:"started"`
+	Ended   float64     `json:"ended,omitempty"`
+	Usage   event.Usage `json:"usage"`
+	Steps   []TraceStep `json:"steps"`
+}
+
+// Kinds of a TraceStep.
+const (
+	StepMessage    = "message"    // of the user
+	StepModelCall  = "model_call" // of Agent
+	StepDelegation = "delegation" // to Agent
+	StepTool       = "tool"       // that Agent called
+	StepRecalled   = "recalled"   // by Agent
+	StepWait       = "wait"       // for somebody, and the answer
+	StepAnswer     = "answer"     // of the master, or of the subagent that was asked
+	StepError      = "error"
+)
+
+// TraceStep is a step of a run.
+type TraceStep struct {
+	Kind    string           `json:"kind"`
+	Agent   string           `json:"agent,omitempty"`   // Master or a subagent's name
+	CallID  string           `json:"call_id,omitempty"` // of the delegation that it belongs to
+	Started float64          `json:"started"`           // Unix seconds
+	Ended   float64          `json:"ended,omitempty"`
+	Title   string           `json:"title"`            // one line: the tool's name, the task, the model
+	Detail  string           `json:"detail,omitempty"` // what there is to read below it: arguments and result, the answer
+	Status  string           `json:"status,omitempty"`
+	Call    *event.ModelCall `json:"call,omitempty"` // of a StepModelCall
+}
+
+// TracePath is where a run's steps are.
+func TracePath(chat memory.Chat, run string) string { return RunPath(chat, run) + "/trace" }
