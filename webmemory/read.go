@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -74,41 +73,6 @@ func (s *Server) getChat(c *gin.Context) error {
 			Key: h.Key.String(), Subagent: h.Key.Agent(), Messages: h.Messages, Bytes: h.Bytes,
 			Archived: h.Archived, ArchivedBytes: h.ArchivedBytes, Notes: h.Notes,
 		})
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
-}
-
-// getHistory is GET …/history of a chat or of one of its subagents. A negative
-// offset counts from the end.
-func (s *Server) getHistory(c *gin.Context) error {
-	key, err := keyOf(c)
-	if err != nil {
-		return err
-	}
-	limit, err := number(c, "limit", pageSize, 1, maxPage)
-	if err != nil {
-		return err
-	}
-	offset, err := number(c, "offset", 0, -1<<31, 1<<31-1)
-	if err != nil {
-		return err
-	}
-	h, stale, err := s.current(c.Request.Context(), key)
-	if err != nil {
-		return err
-	}
-	if offset < 0 {
-		offset = max(h.Len()+offset, 0)
-	}
-	offset = min(offset, h.Len())
-	messages := h.Raw(offset)
-	out := webapi.HistoryPage{Key: key.String(), Total: h.Len(), Offset: offset, Messages: messages, Stale: stale}
-	if len(messages) > limit {
-		out.Messages, out.NextOffset = messages[:limit], offset+limit
-	}
-	if out.Messages == nil {
-		out.Messages = []json.RawMessage{}
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil

@@ -118,12 +118,12 @@ func aboutField(position int) string { return strconv.Itoa(position) + ":about" 
 
 // Segments lists what the archive of a history holds, the oldest first.
 func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error) {
-	all, err := s.allSegments(ctx, key)
+	all, err := s.AllSegments(ctx, key)
 	return slices.DeleteFunc(all, func(seg Segment) bool { return !seg.described }), err
 }
 
-// allSegments is Segments with those that nothing describes, or something else.
-func (s *Store) allSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
+// AllSegments is Segments with those that nothing describes, or something else: they count no messages.
+func (s *Store) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
 	fields, err := s.redis.HKeys(ctx, archiveKey(key)).Result()
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
@@ -152,7 +152,9 @@ func (s *Store) allSegments(ctx context.Context, key memory.Key) ([]Segment, err
 		seg, sum := &segments[i], ""
 		seg.about, _ = values[i].(string)
 		_, err := fmt.Sscan(seg.about, &seg.Messages, &sum, &seg.Newest)
-		seg.described = err == nil
+		if seg.described = err == nil && seg.Messages >= 0; !seg.described {
+			seg.Messages = 0
+		}
 	}
 	return segments, nil
 }
@@ -253,7 +255,7 @@ func (s *Store) retire(ctx context.Context, key memory.Key) error {
 func (s *Store) rearchive(ctx context.Context, key memory.Key,
 	keep func([]json.RawMessage) ([]json.RawMessage, error), drop func(value string) bool) (changed bool, err error) {
 	for range attempts {
-		segments, err := s.allSegments(ctx, key)
+		segments, err := s.AllSegments(ctx, key)
 		if err != nil {
 			return false, err
 		}

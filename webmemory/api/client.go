@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,8 +105,22 @@ func (c *Client) Chat(ctx context.Context, chat memory.Chat) (ChatInfo, error) {
 // Page reads up to limit messages of a history; a negative offset counts from
 // its end.
 func (c *Client) Page(ctx context.Context, key memory.Key, offset, limit int) (HistoryPage, error) {
+	return c.PageOf(ctx, key, PageQuery{Offset: offset, Limit: limit})
+}
+
+// PageQuery says which part of a history is read.
+type PageQuery struct {
+	Offset  int  // of the first message; negative: from the end
+	Limit   int  // messages; 0 for 100
+	Archive bool // what trims cut off counts too, as the beginning
+	Runs    bool // with HistoryPage.Runs
+}
+
+// PageOf reads a part of a history.
+func (c *Client) PageOf(ctx context.Context, key memory.Key, q PageQuery) (HistoryPage, error) {
 	var page HistoryPage
-	query := url.Values{"offset": {strconv.Itoa(offset)}, "limit": {strconv.Itoa(limit)}}
+	query := url.Values{"offset": {strconv.Itoa(q.Offset)}, "limit": {strconv.Itoa(cmp.Or(q.Limit, pageSize))},
+		"archive": {strconv.FormatBool(q.Archive)}, "runs": {strconv.FormatBool(q.Runs)}}
 	err := c.Call(ctx, http.MethodGet, HistoryPath(key)+"?"+query.Encode(), &page)
 	return page, err
 }

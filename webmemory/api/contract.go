@@ -350,8 +350,16 @@ type HistoryPage struct {
 	Messages   []json.RawMessage `json:"messages"`
 	NextOffset int               `json:"next_offset,omitempty"` // 0 at the end
 	Stale      bool              `json:"stale,omitempty"`       // Redis is away; this is what was known
+	// Damaged are parts of the archive that cannot be read: their messages count, and are missing in Messages.
+	Damaged []HistoryGap `json:"damaged,omitempty"`
 	// Runs are those that made the messages, by their ids, where they were asked for with runs=true and are known.
 	Runs map[string]*RunView `json:"runs,omitempty"`
+}
+
+// HistoryGap is a part of a HistoryPage's range that is damaged.
+type HistoryGap struct {
+	Offset   int `json:"offset"`
+	Messages int `json:"messages"` // 0 where nobody knows how many there were
 }
 
 // Erased answers the DELETE of a chat or of a history with the keys that were erased.

@@ -1,0 +1,206 @@
+package webmemory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about pages of a history, with or without its archive.
+
+// getHistory is GET …/history of a chat or of one of its subagents. A negative
+// offset counts from the end.
+func (s *Server) getHistory(c *gin.Context) error {
+	key, err := keyOf(c)
+	if err != nil {
+		return err
+	}
+	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	offset, err := number(c, "offset", 0, -1<<31, 1<<31-1)
+	if err != nil {
+		return err
+	}
+	archive, err := flag(c, "archive")
+	if err != nil {
+		return err
+	}
+	page := s.page
+	if archive {
+		page = s.archivedPage
+	}
+	out, err := page(c.Request.Context(), key, offset, limit)
+	if err != nil {
+		return err
+	}
+	if out.Messages == nil {
+		out.Messages = []json.RawMessage{}
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// bounds are the offset of a page, counted from the start, and that behind it.
+func bounds(total, offset, limit int) (from, to int) {
+	if offset < 0 {
+		offset = max(total+offset, 0)
+	}
+	from = min(offset, total)
+	return from, min(from+limit, total)
+}
+
+// page is a part of what is at hand of a history.
+func (s *Server) page(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
+	h, stale, err := s.current(ctx, key)
+	if err != nil {
+		return webapi.HistoryPage{}, err
+	}
+	from, to := bounds(h.Len(), offset, limit)
+	out := webapi.HistoryPage{Key: key.String(), Total: h.Len(), Offset: from, Stale: stale}
+	out.Messages = h.Raw(from)[:to-from]
+	if to < h.Len() {
+		out.NextOffset = to
+	}
+	return out, nil
+}
+
+// archivedPage is a part of a history and its archive as one sequence, the oldest message first. It reads the
+// segments that it needs.
+func (s *Server) archivedPage(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
+	for try := 1; ; try++ {
+		h, segments, err := s.withSegments(ctx, key)
+		if err != nil {
+			return webapi.HistoryPage{}, err
+		}
+		out, err := s.cutOut(ctx, h, segments, offset, limit)
+		// What looks damaged may have been redacted, moved or dropped between its description and itself.
+		if err != nil || out.Damaged == nil || try == 3 {
+			return out, err
+		}
+	}
+}
+
+// withSegments gives a history and its archive's segments as they were at one moment.
+func (s *Server) withSegments(ctx context.Context, key memory.Key) (*memory.History, []redisstore.Segment, error) {
+	load := func() (*memory.History, error) {
+		loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
+		if err != nil {
+			return nil, err
+		}
+		return loaded[0], nil
+	}
+	h, err := load()
+	for range 8 {
+		if err != nil {
+			return nil, nil, err
+		}
+		before := h
+		segments, err := s.store.AllSegments(ctx, key)
+		if err == nil {
+			h, err = load()
+		}
+		// A trim or a rewind in between would have messages in both or in none.
+		if err == nil && h.First() == before.First() && h.Cut() == before.Cut() {
+			return h, segments, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: %s changed under every attempt to read it", memory.ErrUnavailable, key)
+}
+
+// cutOut is a page of a history and its archive. A segment that is damaged, or gone, is named in it.
+func (s *Server) cutOut(ctx context.Context, h *memory.History, segments []redisstore.Segment, offset, limit int) (
+	out webapi.HistoryPage, err error) {
+	archived := 0
+	for _, seg := range segments {
+		archived += seg.Messages
+	}
+	total := archived + h.Len()
+	from, to := bounds(total, offset, limit)
+	out = webapi.HistoryPage{Key: h.Key().String(), Total: total, Offset: from}
+	if to < total {
+		out.NextOffset = to
+	}
+	var wanted []redisstore.Segment
+	var places []int // of their first messages in the sequence
+	at := 0
+	for _, seg := range segments {
+		// One that nothing describes counts no messages, and is looked at where it lies.
+		if at < to && at+seg.Messages > from || seg.Messages == 0 && from <= at && (at < to || to == total) {
+			wanted, places = append(wanted, seg), append(places, at)
+		}
+		at += seg.Messages
+	}
+	read := 0
+	for some := range slices.Chunk(wanted, 32) {
+		values, err := s.readEach(ctx, h.Key(), some)
+		if err != nil {
+			return out, err
+		}
+		for i, v := range values {
+			place, seg := places[read+i], some[i]
+			first, last := max(from-place, 0), min(to-place, seg.Messages)
+			if v.damaged || len(v.raw) != seg.Messages {
+				out.Damaged = append(out.Damaged, webapi.HistoryGap{Offset: place + first, Messages: max(last-first, 0)})
+				continue
+			}
+			if first < last {
+				out.Messages = append(out.Messages, v.raw[first:last]...)
+			}
+		}
+		read += len(some)
+	}
+	if to > archived {
+		first := max(from-archived, 0)
+		out.Messages = append(out.Messages, h.Raw(first)[:to-archived-first]...)
+	}
+	return out, nil
+}
+
+// segmentRead is what came of reading a segment; one that is gone has no messages.
+type segmentRead struct {
+	raw     []json.RawMessage
+	damaged bool
+}
+
+// readEach reads segments, at once unless one of them is damaged.
+func (s *Server) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) ([]segmentRead, error) {
+	out := make([]segmentRead, len(segments))
+	all, err := s.store.ReadSegments(ctx, key, segments...)
+	if err == nil {
+		for i, raw := range all {
+			out[i].raw = raw
+		}
+		return out, nil
+	}
+	if !errors.Is(err, memory.ErrDamaged) {
+		return nil, err
+	}
+	if len(segments) == 1 {
+		s.seen.Often.Error().Err(err).Msg("a part of an archive is damaged, and not shown")
+		out[0].damaged = true
+		return out, nil
+	}
+	for i := range segments {
+		one, err := s.readEach(ctx, key, segments[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		out[i] = one[0]
+	}
+	return out, nil
+}

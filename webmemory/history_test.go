@@ -1,0 +1,190 @@
+package webmemory_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+func (w *world) client(t *testing.T) *webapi.Client {
+	t.Helper()
+	c, err := webapi.New(w.url)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func chatKey(t *testing.T, id string) memory.Key {
+	t.Helper()
+	chat, err := memory.ParseChat(id)
+	require.NoError(t, err)
+	return memory.ChatKey(chat)
+}
+
+// contents are what the messages of a page say.
+func contents(t *testing.T, p webapi.HistoryPage) (out []string) {
+	t.Helper()
+	for _, raw := range p.Messages {
+		var m memory.Message
+		require.NoError(t, json.Unmarshal(raw, &m))
+		out = append(out, m.Content)
+	}
+	return out
+}
+
+// A page counts the archive and what is at hand as one sequence, from either end.
+func TestPagesOverTheArchive(t *testing.T) {
+	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+	status, body := w.ask(t, "POST", "/v1/chats/old/import", lines(300, 300))
+	require.Equal(t, 201, status, body)
+	var all []string
+	for i := range 300 {
+		all = append(all, fmt.Sprintf("question %d — ё <b>", i), fmt.Sprintf("answer %d", i))
+	}
+	c, own := w.client(t), chatKey(t, "old")
+	for _, key := range []memory.Key{own, memory.SubagentKey("analytic", own.Chat())} {
+		for _, offset := range []int{0, 1, 250, 255, 256, 257, 560, 579, 580, 581, 599, 600, 700, -1, -20, -30, -600, -1000} {
+			for _, limit := range []int{1, 40, 1000} {
+				from := offset
+				if from < 0 {
+					from = max(600+from, 0)
+				}
+				from = min(from, 600)
+				to := min(from+limit, 600)
+				page, err := c.PageOf(t.Context(), key, webapi.PageQuery{Offset: offset, Limit: limit, Archive: true})
+				require.NoError(t, err)
+				require.Equal(t, 600, page.Total)
+				require.Equal(t, from, page.Offset)
+				require.Equal(t, append([]string(nil), all[from:to]...), contents(t, page), "%d, %d", offset, limit)
+				require.Equal(t, to%600, page.NextOffset)
+				require.Empty(t, page.Damaged)
+			}
+		}
+	}
+	hot, err := c.Page(t.Context(), own, 0, 100)
+	require.NoError(t, err)
+	require.LessOrEqual(t, hot.Total, 20)
+	empty, err := c.PageOf(t.Context(), chatKey(t, "none"), webapi.PageQuery{Archive: true})
+	require.NoError(t, err)
+	require.Zero(t, empty.Total)
+	status, body = w.ask(t, "GET", "/v1/chats/old/history?archive=yes", "")
+	require.Equal(t, 400, status)
+	require.Contains(t, body, "archive is true or false")
+}
+
+// While turns trim the history, a page has each message once.
+func TestPagesOfAnArchiveThatGrows(t *testing.T) {
+	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	c := w.client(t)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(done)
+		for i := range 30 {
+			w.do("POST", "/v1/chats/g/messages", message{"m" + strconv.Itoa(i)})
+		}
+	})
+	look := func() {
+		page, err := c.PageOf(t.Context(), chatKey(t, "g"), webapi.PageQuery{Limit: 1000, Archive: true})
+		require.NoError(t, err)
+		require.Len(t, page.Messages, page.Total)
+		for i, text := range contents(t, page) {
+			if i%2 == 0 {
+				require.Equal(t, "m"+strconv.Itoa(i/2), text)
+			}
+		}
+	}
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		look()
+	}
+	wg.Wait()
+	page, err := c.PageOf(t.Context(), chatKey(t, "g"), webapi.PageQuery{Archive: true})
+	require.NoError(t, err)
+	require.Equal(t, 60, page.Total)
+}
+
+// A part of the archive that cannot be read is named, and the rest is there.
+func TestPagesWithADamagedSegment(t *testing.T) {
+	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+	status, body := w.ask(t, "POST", "/v1/chats/old/import", lines(500, 0))
+	require.Equal(t, 201, status, body)
+	c, own, archive := w.client(t), chatKey(t, "old"), "{chat_history:old}:archive"
+	whole, err := c.PageOf(t.Context(), own, webapi.PageQuery{Limit: 1000, Archive: true})
+	require.NoError(t, err)
+	positions := map[int]int{} // of segments, and how many messages they have
+	for field, about := range w.look.HGetAll(t.Context(), archive).Val() {
+		if position, is := strings.CutSuffix(field, ":about"); is {
+			at, err := strconv.Atoi(position)
+			require.NoError(t, err)
+			_, err = fmt.Sscan(about, new(int))
+			require.NoError(t, err)
+			n, err := strconv.Atoi(strings.Fields(about)[0])
+			require.NoError(t, err)
+			positions[at] = n
+		}
+	}
+	require.GreaterOrEqual(t, len(positions), 3)
+	second := positions[0]
+	require.NoError(t, w.look.HSet(t.Context(), archive, strconv.Itoa(second), sentinel).Err())
+
+	page, err := c.PageOf(t.Context(), own, webapi.PageQuery{Offset: second - 2, Limit: 10, Archive: true})
+	require.NoError(t, err)
+	require.Equal(t, []webapi.HistoryGap{{Offset: second, Messages: 8}}, page.Damaged)
+	require.Equal(t, whole.Messages[second-2:second], page.Messages)
+	require.Equal(t, second+8, page.NextOffset)
+	inside, err := c.PageOf(t.Context(), own, webapi.PageQuery{Offset: second + 3, Limit: 4, Archive: true})
+	require.NoError(t, err)
+	require.Empty(t, inside.Messages)
+	require.Equal(t, []webapi.HistoryGap{{Offset: second + 3, Messages: 4}}, inside.Damaged)
+
+	// Nothing says any more how many messages the first one has.
+	require.NoError(t, w.look.HDel(t.Context(), archive, "0:about").Err())
+	page, err = c.PageOf(t.Context(), own, webapi.PageQuery{Limit: 1000, Archive: true})
+	require.NoError(t, err)
+	require.Equal(t, 1000-second, page.Total)
+	require.Equal(t, []webapi.HistoryGap{{}, {Messages: positions[second]}}, page.Damaged)
+	require.Equal(t, whole.Messages[second+positions[second]:], page.Messages)
+
+	// What is not on the page is not looked at.
+	page, err = c.PageOf(t.Context(), own, webapi.PageQuery{Offset: -30, Archive: true})
+	require.NoError(t, err)
+	require.Empty(t, page.Damaged)
+	require.Equal(t, whole.Messages[970:], page.Messages)
+}
+
+// The last page of a long chat takes what it shows out of Redis, and not the archive.
+func TestThePageAtTheEndOfALongChat(t *testing.T) {
+	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 100 })
+	status, body := w.ask(t, "POST", "/v1/chats/long/import", lines(5000, 0))
+	require.Equal(t, 201, status, body)
+	sent := func() (bytes int) {
+		info := w.look.Info(t.Context(), "stats").Val()
+		_, rest, _ := strings.Cut(info, "total_net_output_bytes:")
+		_, err := fmt.Sscan(rest, &bytes)
+		require.NoError(t, err)
+		return bytes
+	}
+	stored := w.look.HGet(t.Context(), "{chat_history:long}:archive", "bytes").Val()
+	before := sent()
+	page, err := w.client(t).PageOf(t.Context(), chatKey(t, "long"), webapi.PageQuery{Offset: -150, Archive: true})
+	require.NoError(t, err)
+	require.Equal(t, 10_000, page.Total)
+	require.Equal(t, 9950, page.NextOffset)
+	all, err := strconv.Atoi(stored)
+	require.NoError(t, err)
+	require.Less(t, sent()-before, all/10)
+}
