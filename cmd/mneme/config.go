@@ -149,8 +149,7 @@ func say(ctx context.Context, m loop.Model) (usage event.Usage, err error) {
 		if err != nil {
 			return usage, err
 		}
-		usage.InputTokens += delta.Usage.InputTokens
-		usage.OutputTokens += delta.Usage.OutputTokens
+		usage = usage.Add(delta.Usage)
 	}
 	return usage, nil
 }

@@ -57,7 +57,9 @@ const (
 	Isolated = "isolated" // each starts with nothing and is not remembered
 )
 
-// Usage counts tokens of model calls.
+// Usage counts tokens of model calls. InputTokens are all of the prompts', whatever dialect the vendor speaks:
+// those that it read from its cache, CachedTokens, and those that it wrote to it are among them. OutputTokens are all
+// that the models wrote, with their thinking, ReasoningTokens, as far as vendors tell those apart.
 type Usage struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`

@@ -81,7 +81,8 @@ var (
 	outcomes = rapid.SampledFrom([]string{event.Completed, event.Stopped, event.Failed, event.MaxSteps})
 	usages   = rapid.Custom(func(t *rapid.T) event.Usage {
 		return event.Usage{InputTokens: rapid.Int64Min(0).Draw(t, "input"), OutputTokens: rapid.Int64Min(0).Draw(t, "output"),
-			Estimated: rapid.Bool().Draw(t, "estimated")}
+			Estimated:    rapid.Bool().Draw(t, "estimated"),
+			CachedTokens: rapid.Int64Min(0).Draw(t, "cached"), ReasoningTokens: rapid.Int64Min(0).Draw(t, "reasoning")}
 	})
 	toolCalls = rapid.Custom(func(t *rapid.T) memory.ToolCall {
 		return memory.ToolCall{ID: rapid.String().Draw(t, "id"), Type: "function", Function: memory.FunctionCall{

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/tidwall/gjson"
 
@@ -101,6 +102,8 @@ func (r *Reader) messages(u gjson.Result) {
 			to = &r.tokens.CacheRead
 		case "cache_creation_input_tokens":
 			to = &r.tokens.CacheCreation
+		case "output_tokens_details":
+			to, value = &r.tokens.Reasoning, value.Get("thinking_tokens")
 		default:
 			return true
 		}
@@ -112,16 +115,19 @@ func (r *Reader) messages(u gjson.Result) {
 }
 
 // chat takes counts whose prompt includes what came from the cache. Vendors have
-// three names for that.
+// three names for that. What the total has beyond prompt and completion is thinking
+// that some (Google, xAI) leave out of the completion.
 func (r *Reader) chat(u gjson.Result) {
 	cached := count(u, "prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens")
 	prompt, output := count(u, "prompt_tokens"), count(u, "completion_tokens")
 	if prompt == 0 && output == 0 {
 		return // a chunk that has counts, and none of them yet
 	}
+	said := output
+	output = max(output, count(u, "total_tokens")-prompt)
 	r.tokens = Tokens{
 		Input: max(0, prompt-cached), CacheRead: min(cached, prompt), Output: output,
-		Reasoning: min(count(u, "completion_tokens_details.reasoning_tokens"), output),
+		Reasoning: min(cmp.Or(count(u, "completion_tokens_details.reasoning_tokens"), output-said), output),
 	}
 	r.told, r.final = true, true
 }

@@ -92,6 +92,20 @@ func TestReader(t *testing.T) {
 			`{"usage":{"prompt_tokens":30,"completion_tokens":12,"prompt_cache_hit_tokens":20,"prompt_cache_miss_tokens":10}}`,
 			usage.Tokens{Input: 10, CacheRead: 20, Output: 12}, false,
 		},
+		"chat, thinking beside the completion": {
+			wire.Chat, nil, `{"usage":{"prompt_tokens":32,"completion_tokens":9,"total_tokens":135,
+				"prompt_tokens_details":{"cached_tokens":6},"completion_tokens_details":{"reasoning_tokens":94}}}`,
+			usage.Tokens{Input: 26, CacheRead: 6, Output: 103, Reasoning: 94}, false,
+		},
+		"chat, thinking in the total alone": {
+			wire.Chat, nil, `{"usage":{"prompt_tokens":20,"completion_tokens":198,"total_tokens":623}}`,
+			usage.Tokens{Input: 20, Output: 603, Reasoning: 405}, false,
+		},
+		"messages, thinking": {
+			wire.Messages, []string{start, `{"type":"message_delta","usage":{"output_tokens":15,"output_tokens_details":` +
+				`{"thinking_tokens":9}}}`},
+			"", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15, Reasoning: 9}, false,
+		},
 		"chat, not asked for": {wire.Chat, []string{chunk, chunk, "[DONE]"}, "", usage.Tokens{Input: asked, Output: 7},
 			true},
 		"chat, arguments, untold": {

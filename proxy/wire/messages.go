@@ -198,6 +198,13 @@ type Usage struct {
 	OutputTokens  int64 `json:"output_tokens"`
 	CacheCreation int64 `json:"cache_creation_input_tokens,omitzero"`
 	CacheRead     int64 `json:"cache_read_input_tokens,omitzero"`
+
+	OutputDetails OutputDetails `json:"output_tokens_details,omitzero"`
+}
+
+// OutputDetails says how many of the output tokens are thinking.
+type OutputDetails struct {
+	ThinkingTokens int64 `json:"thinking_tokens"`
 }
 
 // Update takes over the counts that u has, because later events of a stream repeat only some of
@@ -206,6 +213,7 @@ func (c *Usage) Update(u Usage) {
 	for _, p := range []struct{ to, from *int64 }{
 		{&c.InputTokens, &u.InputTokens}, {&c.OutputTokens, &u.OutputTokens},
 		{&c.CacheCreation, &u.CacheCreation}, {&c.CacheRead, &u.CacheRead},
+		{&c.OutputDetails.ThinkingTokens, &u.OutputDetails.ThinkingTokens},
 	} {
 		if *p.from != 0 {
 			*p.to = *p.from

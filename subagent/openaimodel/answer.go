@@ -40,10 +40,33 @@ type chunk struct {
 		} `json:"delta"`
 		FinishReason openai.FinishReason `json:"finish_reason"`
 	} `json:"choices"`
-	Usage *struct {
-		Prompt     int64 `json:"prompt_tokens"`
-		Completion int64 `json:"completion_tokens"`
-	} `json:"usage"`
+	Usage json.RawMessage `json:"usage"`
+}
+
+// usage is what vendors count of a call: in a chunk, and read as far as it can be.
+type usage struct {
+	Prompt        int64 `json:"prompt_tokens"` // with those that were cached
+	Completion    int64 `json:"completion_tokens"`
+	Total         int64 `json:"total_tokens"`
+	PromptDetails struct {
+		Cached int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionDetails struct {
+		Reasoning int64 `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+	Cached   int64 `json:"cached_tokens"`           // the same as in PromptDetails, as Moonshot calls it
+	CacheHit int64 `json:"prompt_cache_hit_tokens"` // and DeepSeek
+}
+
+// event is u as events have it. What the total has beyond prompt and completion is thinking, which some vendors
+// (Google, xAI) leave out of the completion.
+func (u usage) event() event.Usage {
+	output := max(u.Completion, u.Total-u.Prompt)
+	return event.Usage{
+		InputTokens: u.Prompt, OutputTokens: output,
+		CachedTokens:    min(cmp.Or(u.PromptDetails.Cached, u.Cached, u.CacheHit), u.Prompt),
+		ReasoningTokens: min(cmp.Or(u.CompletionDetails.Reasoning, output-u.Completion), output),
+	}
 }
 
 // receive waits for the next chunk.
@@ -58,8 +81,12 @@ func receive(stream *openai.ChatCompletionStream) (c chunk, err error) {
 // add takes a chunk and returns its text. The usage comes in a chunk without
 // choices.
 func (a *collector) add(c chunk) (text string) {
-	if c.Usage != nil {
-		a.usage = event.Usage{InputTokens: c.Usage.Prompt, OutputTokens: c.Usage.Completion}
+	if len(c.Usage) > 0 {
+		var u usage
+		_ = json.Unmarshal(c.Usage, &u) // a count of another type stays 0
+		if u != (usage{}) {
+			a.usage = u.event()
+		}
 	}
 	for _, choice := range c.Choices {
 		if choice.Index != 0 {

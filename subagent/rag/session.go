@@ -359,8 +359,7 @@ func (g guarded) first(ctx context.Context, r loop.Request, yield func(loop.Delt
 		if err == nil && len(found.Passages) == 0 {
 			usage := event.Usage{}
 			for _, d := range held {
-				usage.InputTokens += d.Usage.InputTokens
-				usage.OutputTokens += d.Usage.OutputTokens
+				usage = usage.Add(d.Usage)
 			}
 			yield(loop.Delta{Text: notFound(g.question.task), Usage: usage}, nil)
 			return
