@@ -22,6 +22,7 @@ import (
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/web"
 )
 
 // This file is about HTTP: the routes, what their parameters may be, how an error becomes
@@ -66,9 +67,19 @@ func (s *Server) routes() http.Handler {
 	}
 	s.forwardDocuments(r)
 	s.internalRoutes(r)
+	r.GET("/", r.Answered(getPage))
+	r.GET(web.Folder+"*file", r.Answered(getPage))
 	r.GET("/healthz", r.Answered(s.healthz))
 	r.GET("/readyz", r.Answered(s.readyz))
 	return r
+}
+
+// getPage answers with a file of the page.
+func getPage(c *gin.Context) error {
+	if !web.Serve(c.Writer, c.Request) {
+		return telemetry.ErrNoRoute
+	}
+	return nil
 }
 
 // fail answers with an error.

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -82,9 +83,10 @@ func TestBadInput(t *testing.T) {
 			"offset is a whole number"},
 		"a bad limit": {"GET", "/v1/chats/1/history?limit=0", nil, 400, "bad_request",
 			"limit is a whole number from 1 to 1000"},
-		"a bad cursor":           {"GET", "/v1/chats?cursor=x", nil, 400, "bad_request", "no cursor"},
-		"an unknown run":         {"GET", "/v1/chats/1/runs/nope/events", nil, 404, "unknown_run", "no such run"},
-		"stop of an unknown run": {"POST", "/v1/chats/1/runs/nope/stop", nil, 404, "unknown_run", "no such run"},
+		"a bad cursor":                 {"GET", "/v1/chats?cursor=x", nil, 400, "bad_request", "no cursor"},
+		"an unknown run":               {"GET", "/v1/chats/1/runs/nope/events", nil, 404, "unknown_run", "no such run"},
+		"a file that the page has not": {"GET", "/ui/none.js", nil, 404, "unknown_route", "no route"},
+		"stop of an unknown run":       {"POST", "/v1/chats/1/runs/nope/stop", nil, 404, "unknown_run", "no such run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := w.do(test.method, test.path, test.body)
@@ -98,6 +100,17 @@ func TestBadInput(t *testing.T) {
 	}
 	keys := w.look.Keys(context.Background(), "*").Val()
 	require.Subset(t, []string{"mneme:epoch", "mneme:processes"}, keys, "what is refused leaves nothing behind")
+}
+
+func TestThePageIsThere(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	page := w.do("GET", "/", nil)
+	require.Equal(t, 200, page.status)
+	require.Contains(t, page.header.Get("Content-Security-Policy"), "default-src 'none'")
+	app := regexp.MustCompile(`src="(ui/app[^"]*)"`).FindSubmatch(page.body)
+	require.NotNil(t, app)
+	require.Equal(t, 200, w.do("GET", "/"+string(app[1]), nil).status)
+	require.Equal(t, 405, w.do("POST", "/", nil).status)
 }
 
 func TestAMessage(t *testing.T) {

@@ -48,6 +48,7 @@ var floors = map[string][]string{
 	"webmemory":             {"memory", "apiserver/api", "webmemory"},
 	"webmemory/api":         {"=memory", "memory/event", "apiserver/api"},
 	"webmemory/mcpserver":   {"=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
+	"webmemory/web":         {},
 	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
 	"cmd/mneme/internal/crossorigin": {"=apiserver/api"},

@@ -1,0 +1,122 @@
+// Markdown as nodes. marked only takes the text apart; nodes are made here, of the kinds listed below and no
+// others, so HTML in the text stays text and nothing is ever set as HTML. Images become links: nothing is loaded.
+
+import { html, useMemo } from "./html.js";
+import { lexer } from "./vendor/marked.mjs";
+
+// longest is how many characters are read as Markdown; a longer text is shown as it is.
+const longest = 200_000;
+
+// deepest bounds what is inside of what, which a hostile text could nest without end.
+const deepest = 20;
+
+// Markdown shows a text. cite, if given, makes a node of the number in a marker [n], or gives undefined.
+export function Markdown({ text, cite }) {
+  const nodes = useMemo(() => parse(text, cite), [text, cite]);
+  return html`<div class="md">${nodes}</div>`;
+}
+
+function parse(text, cite) {
+  if (text.length > longest) return html`<pre class="plain">${text}</pre>`;
+  try {
+    return blocks(lexer(text, { gfm: true, breaks: true }), { cite, depth: 0 });
+  } catch {
+    return html`<pre class="plain">${text}</pre>`;
+  }
+}
+
+const blocks = (tokens, o) => tokens.map((token) => block(token, o));
+
+function block(token, o) {
+  if (o.depth > deepest) return token.raw;
+  const inside = { ...o, depth: o.depth + 1 };
+  switch (token.type) {
+    case "space":
+    case "def":
+      return null;
+    case "heading":
+      return heading(token.depth, inline(token.tokens, inside));
+    case "paragraph":
+      return html`<p>${inline(token.tokens, inside)}</p>`;
+    case "text": // of an item of a list
+      return token.tokens ? inline(token.tokens, inside) : plain(token, o);
+    case "code":
+      return html`<pre class="code"><code>${token.text}</code></pre>`;
+    case "blockquote":
+      return html`<blockquote>${blocks(token.tokens, inside)}</blockquote>`;
+    case "hr":
+      return html`<hr />`;
+    case "list": {
+      const items = token.items.map((item) => html`<li>${box(item)}${blocks(item.tokens, inside)}</li>`);
+      return token.ordered ? html`<ol start=${token.start || 1}>${items}</ol>` : html`<ul>${items}</ul>`;
+    }
+    case "checkbox":
+      return null; // box has shown it
+    case "table":
+      return html`<div class="scroll-x"><table>
+        <thead><tr>${token.header.map((c) => html`<th scope="col">${inline(c.tokens, inside)}</th>`)}</tr></thead>
+        <tbody>${token.rows.map((row) => html`<tr>${row.map((c) => html`<td>${inline(c.tokens, inside)}</td>`)}</tr>`)}</tbody>
+      </table></div>`;
+    case "html":
+      return html`<p>${token.raw}</p>`;
+    default:
+      return inline([token], o);
+  }
+}
+
+const box = (item) => (item.task ? (item.checked ? "☑ " : "☐ ") : null);
+
+// A heading in a message is below those of the page.
+function heading(level, inside) {
+  return level < 2 ? html`<h3>${inside}</h3>` : level < 4 ? html`<h4>${inside}</h4>` : html`<h5>${inside}</h5>`;
+}
+
+const inline = (tokens, o) => (tokens ?? []).map((token) => span(token, o));
+
+function span(token, o) {
+  if (o.depth > deepest) return token.raw;
+  const inside = { ...o, depth: o.depth + 1 };
+  switch (token.type) {
+    case "strong":
+      return html`<strong>${inline(token.tokens, inside)}</strong>`;
+    case "em":
+      return html`<em>${inline(token.tokens, inside)}</em>`;
+    case "del":
+      return html`<del>${inline(token.tokens, inside)}</del>`;
+    case "codespan":
+      return html`<code>${token.text}</code>`;
+    case "br":
+      return html`<br />`;
+    case "link":
+      return link(token.href, inline(token.tokens, { ...inside, cite: undefined }));
+    case "image":
+      return link(token.href, token.text || token.href);
+    case "escape":
+      return token.text;
+    case "text":
+      return token.tokens ? inline(token.tokens, inside) : plain(token, o);
+    default: // HTML among it
+      return token.raw;
+  }
+}
+
+// A link leads to another site over http or https, or is text.
+export function link(address, inside) {
+  let url;
+  try {
+    url = new URL(address);
+  } catch {
+    return inside;
+  }
+  if (url.protocol !== "http:" && url.protocol !== "https:") return inside;
+  return html`<a href=${url.href} target="_blank" rel="noopener noreferrer nofollow" title=${url.href}>${inside}</a>`;
+}
+
+const entities = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", "#39": "'" };
+
+// plain is text with the commonest entities of HTML as what they stand for, and markers [n] as citations.
+function plain(token, o) {
+  const text = token.text.replace(/&(#39|[a-z]{2,4});/g, (whole, name) => entities[name] ?? whole);
+  if (!o.cite) return text;
+  return text.split(/(\[\d{1,3}\])/).map((piece, i) => (i % 2 ? (o.cite(Number(piece.slice(1, -1))) ?? piece) : piece));
+}

@@ -1,0 +1,148 @@
+// Components that several views use.
+
+import { html, useCallback, useEffect, useRef, useState } from "./html.js";
+import { addTexts, t } from "./i18n.js";
+import { clock, fullTime } from "./lib.js";
+
+addTexts({
+  copy: ["Copy", "Копировать"],
+  copied: ["Copied", "Скопировано"],
+  cancel: ["Cancel", "Отмена"],
+  close: ["Close", "Закрыть"],
+  retry: ["Try again", "Повторить"],
+  loading: ["Loading…", "Загрузка…"],
+  "show.more": ["Show more", "Показать ещё"],
+});
+
+// The lines of the icons, in a square of 16.
+const icons = {
+  plus: "M8 3v10M3 8h10",
+  send: "M2.5 8 13.5 3l-4 10.5-2-4.5zM7.5 9 13.5 3",
+  stop: "M4.5 4.5h7v7h-7z",
+  refresh: "M13 8a5 5 0 1 1-1.6-3.7M13 2.5v3h-3",
+  edit: "M3 13l.7-2.9L10.5 3.300a1.300 1.300 0 0 1 2 0 1.300 1.300 0 0 1 0 2L5.800 12.300z",
+  fork: "M5 5v6M5 8h3.500A2.500 2.500 0 0 0 11 5.500V5M5 5a1.500 1.500 0 1 0 0-3 1.500 1.500 0 0 0 0 3zM11 5a1.500 1.500 0 1 0 0-3 1.500 1.500 0 0 0 0 3zM5 14a1.500 1.500 0 1 0 0-3 1.500 1.500 0 0 0 0 3z",
+  copy: "M6 6h7v7H6zM10 6V3H3v7h3",
+  file: "M4 2h5l3 3v9H4zM9 2v3h3",
+  clip: "M12.500 7.500 8 12a2.800 2.800 0 0 1-4-4l5-5a1.900 1.900 0 0 1 2.700 2.700L6.800 10.500a.9.9 0 0 1-1.300-1.300L9.500 5.200",
+  search: "M7 12A5 5 0 1 0 7 2a5 5 0 0 0 0 10zM10.600 10.600 14 14",
+  trash: "M3 4.500h10M6.500 4.500V3h3v1.500M4.500 4.500l.5 9h6l.5-9",
+  check: "M3 8.500 6.500 12 13 4.500",
+  close: "M4 4l8 8M12 4l-8 8",
+  chevron: "M6 4l4 4-4 4",
+  back: "M10 3 5 8l5 5",
+  down: "M8 3v10M4 9l4 4 4-4",
+  clock: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 5v3.500l2 1.500",
+  chat: "M2.500 3.500h11v8h-6l-3 2.500v-2.500h-2z",
+  memory: "M3 4.500C3 3.100 13 3.100 13 4.500v7c0 1.400-10 1.400-10 0zM3 4.500c0 1.400 10 1.400 10 0M3 8c0 1.400 10 1.400 10 0",
+  runs: "M3 4h3M3 8h6M3 12h4M9 4h4M11 8h2M9 12h4",
+  warn: "M8 2.500 14.500 13.500h-13zM8 6.500v3.500M8 11.800v.2",
+  sun: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM8 1.500v1M8 13.500v1M1.500 8h1M13.500 8h1M3.400 3.400l.7.7M11.900 11.900l.7.7M12.600 3.400l-.7.7M4.100 11.900l-.7.7",
+  moon: "M13 9.500A5.500 5.500 0 0 1 6.500 3 5.500 5.500 0 1 0 13 9.500z",
+  auto: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 2v12M8 5h3.500M8 8h6M8 11h3.500",
+  dots: "M3.500 8h.1M8 8h.1M12.500 8h.1",
+  upload: "M8 11V3M4.500 6.500 8 3l3.500 3.500M3 13h10",
+};
+
+export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false">
+  <path d=${icons[name]} /></svg>`;
+
+// IconButton is a button of which only the picture is seen.
+export const IconButton = ({ icon, label, class: kind = "", ...rest }) => html`
+  <button type="button" class=${"icon-button " + kind} aria-label=${label} title=${label} ...${rest}><${Icon} name=${icon} /></button>`;
+
+// CopyButton copies a text, and says so.
+export function CopyButton({ text, label = t("copy") }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    await copyText(text);
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return html`<span><${IconButton} icon=${done ? "check" : "copy"} label=${done ? t("copied") : label} onClick=${copy} />
+    <span class="visually-hidden" role="status">${done ? t("copied") : ""}</span></span>`;
+}
+
+// copyText also works where the page is not of a secure origin, by a field that is selected.
+async function copyText(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
+// Time is a time of day that says all of itself when it is pointed at.
+export const Time = ({ at, text }) =>
+  at ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${fullTime(at)}>${text ?? clock(at)}</time>` : null;
+
+// ProblemNote says what went wrong where it did; retry, if given, is what the button does.
+export const ProblemNote = ({ problem, retry, children }) =>
+  problem ? html`<div class="problem" role="alert"><${Icon} name="warn" />
+    <div class="grow"><span>${problem.message}</span>${problem.code ? html` <code>${problem.code}</code>` : null}${children}</div>
+    ${retry ? html`<button type="button" class="button" onClick=${retry}>${t("retry")}</button>` : null}
+  </div>` : null;
+
+// Empty is what is shown where there is nothing yet.
+export const Empty = ({ title, children }) =>
+  html`<div class="empty"><h2>${title}</h2>${children}</div>`;
+
+export const Loading = () => html`<div class="loading" role="status">${t("loading")}</div>`;
+
+// Dialog stands before the page until it is closed, by its buttons or by Esc.
+export function Dialog({ title, onClose, children }) {
+  const ref = useRef();
+  useEffect(() => {
+    const before = document.activeElement;
+    ref.current.showModal();
+    return () => before?.isConnected && before.focus();
+  }, []);
+  const id = "dialog-title";
+  return html`<dialog ref=${ref} aria-labelledby=${id} onCancel=${(e) => (e.preventDefault(), onClose())}>
+    <div class="row"><h2 id=${id} class="grow">${title}</h2>
+      <${IconButton} icon="close" label=${t("close")} onClick=${onClose} /></div>
+    ${children}</dialog>`;
+}
+
+// Fold is what opens below its summary. What is inside is made when it is opened first.
+export function Fold({ summary, open = false, class: kind = "", children }) {
+  const [opened, setOpened] = useState(open);
+  return html`<details class=${"fold " + kind} open=${open} onToggle=${(e) => e.currentTarget.open && setOpened(true)}>
+    <summary><${Icon} name="chevron" />${summary}</summary>
+    ${opened ? html`<div class="fold-body">${children}</div>` : null}
+  </details>`;
+}
+
+// useLoad gives {value, problem, loading, reload} of what load fetches when the inputs change; load is given an
+// AbortSignal. A value stays until the next one is there.
+export function useLoad(load, inputs) {
+  const [state, setState] = useState({ loading: true });
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    const leave = new AbortController();
+    setState((s) => ({ ...s, loading: true }));
+    load(leave.signal).then(
+      (value) => leave.signal.aborted || setState({ value, loading: false }),
+      (problem) => leave.signal.aborted || setState((s) => ({ ...s, problem, loading: false })),
+    );
+    return () => leave.abort();
+  }, [...inputs, turn]);
+  return { ...state, reload: useCallback(() => setTurn((n) => n + 1), []) };
+}
+
+// usePoll calls a function every so many milliseconds while the page is seen, and when it is seen again.
+export function usePoll(call, every) {
+  const latest = useRef(call);
+  latest.current = call;
+  useEffect(() => {
+    const look = () => document.visibilityState === "visible" && latest.current();
+    const timer = setInterval(look, every);
+    document.addEventListener("visibilitychange", look);
+    return () => {
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", look);
+    };
+  }, [every]);
+}
