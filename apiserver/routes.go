@@ -115,6 +115,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
 		Subagents: map[memory.Agent][]memory.Message{}, User: body.User, Approved: body.Approved,
+		Instructions: body.Instructions, Metadata: body.Metadata,
 	}
 	req.Notes = note.Notes{Chat: body.Notes, Subagents: body.SubagentNotes}
 	if body.Memory != nil {

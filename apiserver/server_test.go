@@ -216,6 +216,9 @@ func TestBadInput(t *testing.T) {
 		{"a message too long", "POST", "/v1/runs", `{"run_id":"r","chat_id":"c","message":"` + strings.Repeat("x", 1<<20+1) +
 			`"}`, 413, "too_large"},
 		{"a body too long", "POST", "/v1/runs", `"` + strings.Repeat("x", 4<<20) + `"`, 413, "too_large"},
+		{"instructions too long", "POST", "/v1/runs", run(`"instructions":"` + strings.Repeat("x", 64<<10+1) + `"`), 413,
+			"too_large"},
+		{"metadata too long", "POST", "/v1/runs", run(`"metadata":{"` + strings.Repeat("x", 65) + `":""}`), 400, "bad_request"},
 		{"an unknown agent", "POST", "/v1/runs", run(`"agent_version":"nobody"`), 400, "unknown_agent"},
 		{"a context that is none", "POST", "/v1/runs", run(`"context":[{"content":"x"}]`), 400, "bad_request"},
 		{"a subagent's context that is none", "POST", "/v1/runs", run(`"subagent_contexts":{"analytic":[1]}`), 400,

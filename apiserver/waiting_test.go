@@ -127,6 +127,35 @@ func TestARunGoesOnInAnotherProcess(t *testing.T) {
 	require.Len(t, third.roles(t, accepted.Events), len(lines), "the process that went on has all events")
 }
 
+// prompted is a caller that notes its prompts.
+type prompted struct {
+	caller
+	prompts chan string
+}
+
+func (p prompted) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	p.prompts <- r.System
+	return p.caller.Generate(ctx, r)
+}
+
+// What was posted beside the message holds over waits, in any process.
+func TestInstructionsHoldOverWaits(t *testing.T) {
+	prompts := make(chan string, 10)
+	a := waits()
+	a.Model, a.System = prompted{prompts: prompts}, "Master."
+	first, second := start(t, apiserver.Config{}, a), start(t, apiserver.Config{}, a)
+	r := lights("r1", "one")
+	r.Instructions, r.Metadata = "Answer in rhymes.", map[string]string{"from": "web"}
+	lines, last := first.stored(t, first.post(t, r).Events)
+	require.Contains(t, string(lines[0]), `"metadata":{"from":"web"}`)
+	_, last = second.stored(t, second.post(t, goesOn("r1", lines, last, "ONE")).Events, lines...)
+	require.True(t, last.Terminal())
+	require.Len(t, prompts, 2)
+	for range 2 {
+		require.Equal(t, "Master.\n\nAnswer in rhymes.", <-prompts)
+	}
+}
+
 // A run that waits has ended here: it takes no room, and what is done with runs that are over can
 // be done with it.
 func TestARunThatWaitsHasEndedHere(t *testing.T) {

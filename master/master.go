@@ -79,6 +79,9 @@ type Request struct {
 	// asked for when the run waits. Nil for nothing.
 	Posted func() (json.RawMessage, error)
 	Resume *Resume // nil for a run that begins
+	// Instructions stand behind the prompt of whoever answers, the master or the subagent talked to; empty for none.
+	Instructions string
+	Metadata     map[string]string // of the message, stored with it
 }
 
 // Run does one request to its end: it publishes the events 1, 2, 3 …, the last
@@ -163,7 +166,7 @@ func (r *run) start() error {
 	}
 	started := &event.RunStarted{
 		ChatID: r.req.Chat, AgentVersion: r.req.AgentVersion, Subagents: names, Message: r.req.Message,
-		RetryOf: r.req.RetryOf,
+		RetryOf: r.req.RetryOf, Metadata: r.req.Metadata,
 	}
 	if err := r.rec.emit(started); err != nil || !r.req.MemoryReset {
 		return err
@@ -202,7 +205,8 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
-	l.System, l.Tools = notes.System(l.System), append(append(l.Tools, r.own...), notes.Tools()...)
+	l.System = loop.Behind(notes.System(l.System), r.req.Instructions)
+	l.Tools = append(append(l.Tools, r.own...), notes.Tools()...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Emit: r.rec.emit}
 	l.Tools = append(l.Tools, asker.Tools()...)
 	if err := r.apart(l.Tools); err != nil {
@@ -302,8 +306,13 @@ func (r *run) delegate(ctx context.Context, s *subagent.Subagent, text string) (
 
 // task is a delegation as its subagent is given it.
 func (r *run) task(d delegation) subagent.Task {
+	instructions := r.req.Instructions
+	if r.talksTo() != d.Agent {
+		instructions = "" // they are for the master
+	}
 	return subagent.Task{
 		Text:         d.Task,
+		Instructions: instructions,
 		Conversation: r.req.Conversation,
 		History: func() []memory.Message {
 			return r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))

@@ -15,7 +15,7 @@ const (
 )
 
 // Message is one entry of a history. Its JSON is the format stored in Redis;
-// apart from timestamp, partial, failure and id it is the chat-completions message.
+// apart from timestamp, partial, failure, metadata and id it is the chat-completions message.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -25,7 +25,9 @@ type Message struct {
 	Name       string     `json:"name,omitempty"`    // of the tool whose result this is
 	Partial    bool       `json:"partial,omitempty"` // an answer that was stopped while it was shown
 	Failure    string     `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
-	ID         string     `json:"id,omitempty"`      // see IDs; the last member, and never sent to a model
+	// Metadata is what the client said of its message; never sent to a model.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	ID       string            `json:"id,omitempty"` // see IDs; the last member, and never sent to a model
 }
 
 // Failed is the message that stands in a history where an answer should, had the
@@ -71,6 +73,7 @@ type foreign struct {
 	Name       json.RawMessage `json:"name"`
 	Partial    json.RawMessage `json:"partial"`
 	Failure    json.RawMessage `json:"failure"`
+	Metadata   json.RawMessage `json:"metadata"`
 	ID         json.RawMessage `json:"id"`
 }
 
@@ -106,6 +109,9 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	// Of what is absent or of another type, nothing is read.
 	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
 	_ = json.Unmarshal(f.Partial, &m.Partial)
+	if json.Unmarshal(f.Metadata, &m.Metadata) != nil {
+		m.Metadata = nil
+	}
 	m.ID = readID(f.ID)
 	var calls []foreignCall
 	_ = json.Unmarshal(f.ToolCalls, &calls)

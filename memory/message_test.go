@@ -29,6 +29,9 @@ func TestMessageIsStoredAs(t *testing.T) {
 			`{"role":"assistant","content":"","timestamp":2,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":\"<1>\"}"}}]}`},
 		{"result", memory.Message{Role: "tool", Content: "12", Timestamp: 3, ToolCallID: "c1", Name: "f"},
 			`{"role":"tool","content":"12","timestamp":3,"tool_call_id":"c1","name":"f"}`},
+		{"metadata", memory.Message{Role: "user", Content: "hi", Timestamp: 1, Metadata: map[string]string{"b": "<1>", "a": ""},
+			ID: "r.1"},
+			`{"role":"user","content":"hi","timestamp":1,"metadata":{"a":"","b":"<1>"},"id":"r.1"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, c.want, string(c.message.Encode()))

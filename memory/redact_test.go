@@ -12,7 +12,7 @@ import (
 // A redacted message says nothing of what it said, keeps its place, and is redacted once.
 func TestRedacted(t *testing.T) {
 	for _, raw := range []string{
-		`{"role":"user","content":"my pin is secret","timestamp":1700000000.25,"name":"secret","id":"r.1"}`,
+		`{"role":"user","content":"my pin is secret","timestamp":1700000000.25,"name":"secret","metadata":{"secret":"secret"},"id":"r.1"}`,
 		`{"role":"assistant","content":"","timestamp":2,"tool_calls":[{"id":"t1","type":"function","function":` +
 			`{"name":"calculator","arguments":"{\"secret\":1}"}}],"id":"r.1"}`,
 		`{"role":"tool","content":"secret","timestamp":2,"tool_call_id":"t1","name":"calculator","id":"r.1"}`,

@@ -72,6 +72,7 @@ type Work func(ctx context.Context, task Task, emit func(event.Payload) error) (
 // Task is one delegation.
 type Task struct {
 	Text         string
+	Instructions string // that stand behind the prompt; empty for none
 	Conversation string // the gateway's id; empty for none
 	// History gives the subagent's messages up to now; it is asked after the
 	// delegation is recorded. An isolated subagent is shown the task alone.
@@ -162,6 +163,7 @@ func (s *Subagent) loop(kit Kit, task Task, emit func(event.Payload) error) (loo
 		l.System, l.Tools = notes.System(l.System), append(slices.Clip(l.Tools), notes.Tools()...)
 		l.Tools = append(l.Tools, asker.Tools()...)
 	}
+	l.System = loop.Behind(l.System, task.Instructions)
 	return l, asker
 }
 

@@ -10,8 +10,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about what a post says beside its message: the client's own tools, and whom the
-// message is of.
+// This file is about what a post says beside its message: the client's own tools, whom the
+// message is of, instructions and metadata.
 
 // Bounds of what a post says beside its message.
 const (
@@ -22,10 +22,16 @@ const (
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// checkTools says what is wrong with a post's tools, or with its user.
+// checkTools says what is wrong with what a post says beside its message.
 func checkTools(p *webapi.MessageRequest) error {
 	if len(p.User) > maxUser {
 		return badRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
+	}
+	if err := api.CheckInstructions(p.Instructions); err != nil {
+		return err
+	}
+	if err := api.CheckMetadata(p.Metadata); err != nil {
+		return err
 	}
 	if len(p.Tools) == 0 {
 		return nil
@@ -59,13 +65,15 @@ func checkTools(p *webapi.MessageRequest) error {
 // withTools is what the hash of a post covers beside its message; empty for a post that has
 // nothing of it, as posts of before.
 func withTools(p webapi.MessageRequest) string {
-	if p.User == "" && len(p.Tools) == 0 {
+	if p.User == "" && len(p.Tools) == 0 && p.Instructions == "" && len(p.Metadata) == 0 {
 		return ""
 	}
 	raw, err := json.Marshal(struct {
-		User  string
-		Tools []webapi.ClientTool
-	}{p.User, p.Tools})
+		User         string
+		Tools        []webapi.ClientTool
+		Instructions string            `json:",omitempty"`
+		Metadata     map[string]string `json:",omitempty"`
+	}{p.User, p.Tools, p.Instructions, p.Metadata})
 	if err != nil {
 		return p.User // of parameters that are no JSON, which checkTools has refused
 	}

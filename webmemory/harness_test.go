@@ -59,7 +59,8 @@ func (a agent) Run(ctx context.Context, r master.Request, publish func(event.Eve
 func answers(text string) agent {
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		of := event.Head{Subagent: "analytic", CallID: "c"}
-		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+			Metadata: r.Metadata})
 		emit(of, &event.Delegation{Task: "task: " + r.Message, Calls: event.Serial})
 		emit(of, &event.Completion{Response: "done", Status: event.Completed})
 		emit(event.Head{}, &event.AssistantDelta{Text: text})

@@ -35,6 +35,10 @@ type RunRequest struct {
 	Tools []ClientTool `json:"tools,omitempty"`
 	// Approved names tools that were approved in this chat for good, see approve: first_in_chat.
 	Approved []string `json:"approved,omitempty"`
+	// Instructions stand behind the prompt of whoever answers, for this run alone; at most MaxInstructions bytes.
+	Instructions string `json:"instructions,omitempty"`
+	// Metadata is stored with the message; see CheckMetadata.
+	Metadata map[string]string `json:"metadata,omitempty"`
 	// Resume goes on with a run that waits; the rest of the request is as it was then, and only
 	// RunID, ChatID, ConversationID, Memory and Approved are read of it. Nil for a run that begins.
 	Resume *Resume `json:"resume,omitempty"`
@@ -111,6 +115,12 @@ func (r RunRequest) Validate() error {
 	}
 	if len(r.User) > maxUser {
 		return badRequest(fmt.Sprintf("user has %d bytes, at most %d are taken.", len(r.User), maxUser))
+	}
+	if err := CheckInstructions(r.Instructions); err != nil {
+		return err
+	}
+	if err := CheckMetadata(r.Metadata); err != nil {
+		return err
 	}
 	return ValidateTools(r.Tools)
 }

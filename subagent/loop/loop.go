@@ -70,6 +70,14 @@ type Keeper interface {
 // ErrModel is wrapped by every failure of a model call.
 var ErrModel = errors.New("the model call failed")
 
+// Behind is a prompt with more of it behind.
+func Behind(prompt, more string) string {
+	if prompt == "" || more == "" {
+		return prompt + more
+	}
+	return prompt + "\n\n" + more
+}
+
 // Loop is a model with its tools.
 type Loop struct {
 	Model        Model

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"mneme/memory"
+	"mneme/subagent/loop"
 )
 
 // Settings are those of one agent. The zero value shows no notes.
@@ -48,14 +49,7 @@ func (h Holder) System(prompt string) string {
 	if own := h.Subagents[h.Agent]; h.Agent != "" && len(own) > 0 {
 		notes = append(notes[:len(notes):len(notes)], own...)
 	}
-	section := write(notes, h.Budget)
-	switch {
-	case section == "":
-		return prompt
-	case prompt == "":
-		return section
-	}
-	return prompt + "\n\n" + section
+	return loop.Behind(prompt, write(notes, h.Budget))
 }
 
 // The envelope. A note is a JSON string in which no angle bracket is literal, so that none

@@ -102,7 +102,7 @@ func (r *round) answers(ctx context.Context) []contribution {
 		a.letter, a.member = letter(i), m.Name
 		a.err = r.hold(ctx, &session{
 			member: m, step: stepAnswer, what: fmt.Sprintf("%s (%s)", a.member, a.letter),
-			system: answerSystem, prompt: r.question, accept: words(&a.text),
+			system: loop.Behind(answerSystem, r.instructions), prompt: r.question, accept: words(&a.text),
 		})
 	})
 	return answers
@@ -153,7 +153,7 @@ func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) 
 	var made synthesis
 	err := r.hold(ctx, &session{
 		member: r.panel.moderator, step: stepSynthesis, what: d.moderator + " (moderator)",
-		system: synthesisSystem, prompt: material(all),
+		system: loop.Behind(synthesisSystem, r.instructions), prompt: material(all),
 		accept: func(text string) (string, error) {
 			var read synthesis
 			if parse(text, &read) != nil || strings.TrimSpace(read.Conclusion) == "" {

@@ -47,6 +47,7 @@ type round struct {
 	panel        *Panel
 	conversation string
 	question     string
+	instructions string // behind the prompts of those who answer the user
 	earlier      []memory.Message
 	cancel       context.CancelCauseFunc // ends all sessions when an event cannot be told
 
@@ -68,7 +69,7 @@ func (p *Panel) run(ctx context.Context, task subagent.Task, emit func(event.Pay
 	defer cancel(nil)
 	r := &round{
 		panel: p, conversation: task.Conversation, question: strings.TrimSpace(task.Text),
-		earlier: earlier(task), emit: emit, cancel: cancel,
+		instructions: task.Instructions, earlier: earlier(task), emit: emit, cancel: cancel,
 	}
 	text, err := work(ctx, r)
 	if ctx.Err() != nil {

@@ -10,8 +10,6 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -104,7 +102,7 @@ type MessageRequest struct {
 }
 
 // MaxInstructions bounds a post's instructions, in bytes.
-const MaxInstructions = 64 << 10
+const MaxInstructions = api.MaxInstructions
 
 // ClientTool is a tool of the client's own.
 type ClientTool = api.ClientTool
@@ -206,29 +204,13 @@ const MaxTitle = 512
 
 // Bounds of metadata, of a chat or of a message.
 const (
-	MaxMetadata      = 16  // pairs
-	MaxMetadataName  = 64  // bytes
-	MaxMetadataValue = 512 // bytes
+	MaxMetadata      = api.MaxMetadata      // pairs
+	MaxMetadataName  = api.MaxMetadataName  // bytes
+	MaxMetadataValue = api.MaxMetadataValue // bytes
 )
 
 // CheckMetadata says what is wrong with metadata, as a *api.Problem.
-func CheckMetadata(pairs map[string]string) error {
-	bad := func(format string, args ...any) error {
-		return &api.Problem{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf(format, args...)}
-	}
-	if len(pairs) > MaxMetadata {
-		return bad("metadata has %d pairs, at most %d are taken.", len(pairs), MaxMetadata)
-	}
-	for name, value := range pairs {
-		if name == "" || len(name) > MaxMetadataName {
-			return bad("A name in metadata has 1 to %d bytes, not %d.", MaxMetadataName, len(name))
-		}
-		if len(value) > MaxMetadataValue {
-			return bad("The value of %s in metadata has %d bytes, at most %d are taken.", name, len(value), MaxMetadataValue)
-		}
-	}
-	return nil
-}
+func CheckMetadata(pairs map[string]string) error { return api.CheckMetadata(pairs) }
 
 // ChatInfo answers GET /v1/chats/{chat}.
 type ChatInfo struct {

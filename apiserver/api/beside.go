@@ -1,0 +1,40 @@
+package api
+
+import "fmt"
+
+// This file is about what a message may come with beside its text.
+
+// MaxInstructions bounds RunRequest.Instructions, in bytes.
+const MaxInstructions = 64 << 10
+
+// Bounds of metadata, of a chat or of a message.
+const (
+	MaxMetadata      = 16  // pairs
+	MaxMetadataName  = 64  // bytes
+	MaxMetadataValue = 512 // bytes
+)
+
+// CheckInstructions says what is wrong with instructions, as a *Problem.
+func CheckInstructions(text string) error {
+	if len(text) > MaxInstructions {
+		return tooLarge(fmt.Sprintf("instructions has %d bytes, at most %d are taken.", len(text), MaxInstructions))
+	}
+	return nil
+}
+
+// CheckMetadata says what is wrong with metadata, as a *Problem.
+func CheckMetadata(pairs map[string]string) error {
+	bad := func(format string, args ...any) error { return badRequest(fmt.Sprintf(format, args...)) }
+	if len(pairs) > MaxMetadata {
+		return bad("metadata has %d pairs, at most %d are taken.", len(pairs), MaxMetadata)
+	}
+	for name, value := range pairs {
+		if name == "" || len(name) > MaxMetadataName {
+			return bad("A name in metadata has 1 to %d bytes, not %d.", MaxMetadataName, len(name))
+		}
+		if len(value) > MaxMetadataValue {
+			return bad("The value of %s in metadata has %d bytes, at most %d are taken.", name, len(value), MaxMetadataValue)
+		}
+	}
+	return nil
+}
