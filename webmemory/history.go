@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
 )
@@ -37,6 +39,10 @@ func (s *Server) getHistory(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	runs, err := flag(c, "runs")
+	if err != nil {
+		return err
+	}
 	page := s.page
 	if archive {
 		page = s.archivedPage
@@ -47,6 +53,11 @@ func (s *Server) getHistory(c *gin.Context) error {
 	}
 	if out.Messages == nil {
 		out.Messages = []json.RawMessage{}
+	}
+	if runs && !out.Stale {
+		if out.Runs, err = s.viewRuns(c.Request.Context(), key.Chat(), out.Messages); err != nil {
+			return err
+		}
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
@@ -203,4 +214,42 @@ func (s *Server) readEach(ctx context.Context, key memory.Key, segments []rediss
 		out[i] = one[0]
 	}
 	return out, nil
+}
+
+// viewRuns are the runs that made messages, by their ids, of those whose logs are there.
+func (s *Server) viewRuns(ctx context.Context, chat memory.Chat, messages []json.RawMessage) (
+	map[string]*webapi.RunView, error) {
+	var runs []string
+	for _, id := range memory.IDs(messages) {
+		run, _, ok := memory.SplitID(id)
+		if run = strings.TrimSuffix(run, memory.ClosingSuffix); ok && isRunID(run) && !slices.Contains(runs, run) {
+			runs = append(runs, run)
+		}
+	}
+	out := map[string]*webapi.RunView{}
+	for some := range slices.Chunk(runs, 100) {
+		logs, err := s.store.Logs(ctx, chat, some...)
+		if err != nil {
+			return nil, err
+		}
+		for i, logged := range logs {
+			if view := viewRun(logged); view != nil {
+				out[some[i]] = view
+			}
+		}
+	}
+	return out, nil
+}
+
+// viewRun is nil for a log that is not whole.
+func viewRun(logged []redisstore.Logged) *webapi.RunView {
+	events := make([]event.Event, len(logged))
+	for i, l := range logged {
+		e, err := event.Decode(l.Line)
+		if err != nil || e.Seq != int64(i+1) {
+			return nil
+		}
+		events[i] = e
+	}
+	return webapi.ViewRun(events)
 }

@@ -1,6 +1,7 @@
 package webmemory_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -8,9 +9,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/master"
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -187,4 +191,59 @@ func TestThePageAtTheEndOfALongChat(t *testing.T) {
 	all, err := strconv.Atoi(stored)
 	require.NoError(t, err)
 	require.Less(t, sent()-before, all/10)
+}
+
+// A page tells what the runs behind its messages showed, for as long as their logs are there: of a run that goes on,
+// of one that is over, and also where only a subagent's history is looked at.
+func TestPagesWithRuns(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		if r.Message == "wait" {
+			waits(release)(ctx, r, emit)
+			return
+		}
+		answers("hello")(ctx, r, emit)
+	})
+	c, own := w.client(t), chatKey(t, "r")
+	for _, text := range []string{"one", "two"} {
+		require.Equal(t, 200, w.do("POST", "/v1/chats/r/messages", message{text}).status)
+	}
+	open := w.open("POST", "/v1/chats/r/messages", message{"wait"})
+	open.until("subagent_delegation")
+	page, err := c.PageOf(t.Context(), own, webapi.PageQuery{Runs: true})
+	require.NoError(t, err)
+	require.Len(t, page.Messages, 5)
+	require.Len(t, page.Runs, 3)
+	ids := memory.IDs(page.Messages)
+	for i, id := range ids {
+		run, _, _ := memory.SplitID(id)
+		v := page.Runs[run]
+		require.NotNil(t, v)
+		require.Equal(t, run, v.RunID)
+		require.Len(t, v.Delegations, 1)
+		require.Equal(t, i == 4, v.Outcome == "")
+		if i < 4 {
+			require.Equal(t, event.Completed, v.Outcome)
+			require.Equal(t, "done", v.Delegations[0].Content)
+		}
+	}
+	last, err := c.PageOf(t.Context(), memory.SubagentKey("analytic", own.Chat()), webapi.PageQuery{Limit: 1, Runs: true})
+	require.NoError(t, err)
+	require.Len(t, last.Runs, 1)
+
+	// A log that is damaged, or not whole, costs its own run only.
+	first, _, _ := memory.SplitID(ids[0])
+	second, _, _ := memory.SplitID(ids[2])
+	require.NoError(t, w.look.Del(t.Context(), "events:r:"+first, "events:r:"+second).Err())
+	require.NoError(t, w.look.XAdd(t.Context(), &redis.XAddArgs{Stream: "events:r:" + first, ID: "1-0",
+		Values: []any{"x", "y"}}).Err())
+	require.NoError(t, w.look.XAdd(t.Context(), &redis.XAddArgs{Stream: "events:r:" + second, ID: "7-0",
+		Values: []any{"e", `{"role":"run_finished","run_id":"` + second + `","seq":7,"ts":1,"outcome":"completed","usage":{}}`}}).Err())
+	page, err = c.PageOf(t.Context(), own, webapi.PageQuery{Runs: true})
+	require.NoError(t, err)
+	require.Len(t, page.Runs, 1)
+	without, err := c.Page(t.Context(), own, 0, 100)
+	require.NoError(t, err)
+	require.Nil(t, without.Runs)
 }

@@ -171,16 +171,50 @@ func (s *Store) Events(ctx context.Context, chat memory.Chat, run string, after 
 	if err != nil {
 		return nil, failure(err, "reading the events of run %s", run)
 	}
+	out, err := eventsAfter(after, found)
+	if err != nil {
+		return nil, fmt.Errorf("reading the events of run %s: %w", run, err)
+	}
+	return out, nil
+}
+
+// eventsAfter are those of entries after a number, each once.
+func eventsAfter(after int64, found []redis.XMessage) ([]Logged, error) {
 	out := make([]Logged, 0, len(found))
 	for _, m := range found {
 		of, err := events(m)
 		if err != nil {
-			return nil, fmt.Errorf("reading the events of run %s: %w", run, err)
+			return nil, err
 		}
 		for _, l := range of {
 			if l.Seq > after {
 				out, after = append(out, l), l.Seq
 			}
+		}
+	}
+	return out, nil
+}
+
+// Logs reads the whole logs of a chat's runs, in one round trip. A run without a log, or with one that cannot be
+// read, has no events.
+func (s *Store) Logs(ctx context.Context, chat memory.Chat, runs ...string) ([][]Logged, error) {
+	cmds := make([]*redis.XMessageSliceCmd, len(runs))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, run := range runs {
+			cmds[i] = p.XRange(ctx, eventsKey(chat, run), "-", "+")
+		}
+		return nil
+	})
+	out := make([][]Logged, len(runs))
+	for i, cmd := range cmds {
+		err := cmd.Err()
+		if err == nil {
+			out[i], err = eventsAfter(0, cmd.Val())
+		}
+		if err = failure(err, "reading the events of run %s", runs[i]); errors.Is(err, memory.ErrDamaged) {
+			s.log.Warn().Err(err).Msg("the log of a run is damaged")
+		} else if err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

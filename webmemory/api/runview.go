@@ -11,15 +11,16 @@ import (
 // streamed. It is known for as long as the run's log is kept.
 type RunView struct {
 	RunID       string                  `json:"run_id"`
-	Outcome     string                  `json:"outcome"` // of event.RunFinished, OutcomeWaiting, or empty while it goes on
-	Started     float64                 `json:"started"` // Unix seconds
+	RetryOf     string                  `json:"retry_of,omitempty"` // as of event.RunStarted
+	Outcome     string                  `json:"outcome"`            // of event.RunFinished, OutcomeWaiting, or empty while it goes on
+	Started     float64                 `json:"started"`            // Unix seconds
 	Ended       float64                 `json:"ended,omitempty"`
 	Usage       event.Usage             `json:"usage"`
 	Delegations []DelegationView        `json:"delegations"`
 	Tools       []ToolView              `json:"tools"` // of the master
 	Recalled    []event.RecalledMessage `json:"recalled"`
-	Citations   []event.Citation        `json:"citations"` // of the answer
-	Waits       []event.Wait            `json:"waits,omitempty"`
+	Citations   []event.Citation        `json:"citations"`       // of the answer
+	Waits       []event.Wait            `json:"waits,omitempty"` // that nobody has answered
 	Error       *event.Error            `json:"error,omitempty"`
 }
 
@@ -37,11 +38,11 @@ type DelegationView struct {
 
 // ToolView is a call of a tool.
 type ToolView struct {
-	ID        string          `json:"id"`
+	ID        string          `json:"id"` // the model's; empty for the master's own
 	Name      string          `json:"name"`
-	Arguments json.RawMessage `json:"arguments,omitempty"`
-	Result    string          `json:"result,omitempty"`
-	Status    string          `json:"status,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"` // as the model gave them; a JSON string if they are no JSON
+	Result    string          `json:"result,omitempty"`    // of the master's own only where it failed
+	Status    string          `json:"status,omitempty"`    // of event.ToolProgress; empty until it starts
 }
 
 // Trace answers GET …/runs/{run}/trace: a run as a list of its steps, in the order of their beginnings.

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"encoding/json"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// ViewRun is what a run's events say of it, in their order; nil for none.
+func ViewRun(events []event.Event) *RunView {
+	if len(events) == 0 {
+		return nil
+	}
+	v := &RunView{
+		RunID: events[0].RunID, Started: events[0].TS, Delegations: []DelegationView{}, Tools: []ToolView{},
+		Recalled: []event.RecalledMessage{}, Citations: []event.Citation{},
+	}
+	for _, e := range events {
+		v.Apply(e)
+	}
+	return v
+}
+
+// Apply adds the run's next event. It needs no more than what the view shows, so that whoever draws a run
+// while it streams can do the same.
+func (v *RunView) Apply(e event.Event) {
+	if _, newer := e.Payload.(*event.Unknown); newer {
+		return
+	}
+	if e.Subagent != "" {
+		v.applyTo(v.delegation(e.Head), e.Payload)
+		return
+	}
+	switch p := e.Payload.(type) {
+	case *event.RunStarted:
+		v.RetryOf = p.RetryOf
+	case *event.Recalled:
+		v.Recalled = append(v.Recalled, p.Messages...)
+	case *event.MasterTool:
+		v.Tools = progress(v.Tools, p.Tool, p.Status, p.Detail)
+	case *event.Assistant:
+		v.Citations = append([]event.Citation{}, p.Citations...)
+	case *event.RunWaiting:
+		v.Outcome, v.Waits = OutcomeWaiting, p.Waits
+	case *event.RunResumed:
+		v.Outcome, v.Waits = "", nil
+	case *event.Error:
+		v.Error = p
+	case *event.RunFinished:
+		v.Outcome, v.Waits, v.Usage, v.Ended = p.Outcome, nil, p.Usage, e.TS
+		settle(v.Tools, running, failed)
+	}
+}
+
+// delegation is the newest one to a subagent under a call's id: a model may give an id once more. One that is not
+// there yet, since its subagent was shown something first, or since the run was closed without it, is added.
+func (v *RunView) delegation(of event.Head) *DelegationView {
+	for i := len(v.Delegations) - 1; i >= 0; i-- {
+		if d := &v.Delegations[i]; d.Subagent == of.Subagent && d.CallID == of.CallID {
+			return d
+		}
+	}
+	return v.begin(of.Subagent, of.CallID)
+}
+
+func (v *RunView) begin(subagent memory.Agent, call string) *DelegationView {
+	v.Delegations = append(v.Delegations, DelegationView{
+		Subagent: subagent, CallID: call, Tools: []ToolView{}, Recalled: []event.RecalledMessage{},
+	})
+	return &v.Delegations[len(v.Delegations)-1]
+}
+
+func (v *RunView) applyTo(d *DelegationView, p event.Payload) {
+	switch p := p.(type) {
+	case *event.Delegation:
+		if d.Status != "" { // it has its completion: this is another one
+			d = v.begin(d.Subagent, d.CallID)
+		}
+		d.Task = p.Task
+	case *event.Recalled:
+		d.Recalled = append(d.Recalled, p.Messages...)
+	case *event.SubagentDelta:
+		d.Content += p.Text
+	case *event.AssistantWithTools:
+		d.Content = "" // what was said until here stood before these calls
+		for _, c := range p.ToolCalls {
+			d.Tools = append(d.Tools, ToolView{ID: c.ID, Name: c.Function.Name, Arguments: arguments(c.Function.Arguments)})
+		}
+	case *event.ToolProgress:
+		d.Tools = progress(d.Tools, p.Tool, p.Status, p.Detail)
+	case *event.ToolResult:
+		d.Tools = returned(d.Tools, p)
+	case *event.Completion:
+		d.Content, d.Status, d.Answer = p.Response, p.Status, p.Answer
+		settle(d.Tools, running, failed) // whose end nobody saw
+		settle(d.Tools, "", failed)
+	}
+}
+
+// settle gives the tools of one status another one.
+func settle(tools []ToolView, from, to string) {
+	for i := range tools {
+		if tools[i].Status == from {
+			tools[i].Status = to
+		}
+	}
+}
+
+// What event.ToolProgress says of a tool.
+const (
+	running = "running"
+	done    = "done"
+	failed  = "failed"
+)
+
+// progress notes how a tool works, of which events say the name alone. It runs with its arguments as the detail first,
+// and with words of its own after that.
+func progress(tools []ToolView, name, status, detail string) []ToolView {
+	given := arguments(detail)
+	find := func(is func(ToolView) bool) *ToolView {
+		for i := range tools {
+			if tools[i].Name == name && is(tools[i]) {
+				return &tools[i]
+			}
+		}
+		return nil
+	}
+	runs := find(func(t ToolView) bool { return t.Status == running })
+	if status != running {
+		if runs == nil {
+			runs = find(func(t ToolView) bool { return t.Status == "" })
+		}
+		if runs == nil {
+			tools = append(tools, ToolView{Name: name})
+			runs = &tools[len(tools)-1]
+		}
+		runs.Status, runs.Result = status, detail
+		return tools
+	}
+	begins := find(func(t ToolView) bool { return t.Status == "" && string(t.Arguments) == string(given) })
+	if begins == nil && runs == nil {
+		begins = find(func(t ToolView) bool { return t.Status == "" })
+	}
+	if begins != nil {
+		begins.Status = running
+		return tools
+	}
+	if runs != nil && (len(given) == 0 || given[0] != '{') {
+		return tools
+	}
+	return append(tools, ToolView{Name: name, Arguments: given, Status: running})
+}
+
+// returned notes the result of a call. That it ended stands in the event before, which does not say which of the
+// calls of the tool did.
+func returned(tools []ToolView, p *event.ToolResult) []ToolView {
+	at, ended := -1, -1
+	for i, t := range tools {
+		if t.ID == p.ToolCallID { // the newest of them: a model may give an id once more
+			at = i
+		}
+		if t.Name == p.Name && (t.Status == done && t.Result == "" || t.Status == failed && t.Result == p.Content) {
+			ended = i
+		}
+	}
+	if at < 0 {
+		return append(tools, ToolView{ID: p.ToolCallID, Name: p.Name, Result: p.Content, Status: done})
+	}
+	t := &tools[at]
+	if over := t.Status == done || t.Status == failed; !over && ended >= 0 {
+		e := &tools[ended]
+		t.Status, e.Status, e.Result = e.Status, t.Status, ""
+	} else if !over {
+		t.Status = failed // it was not made
+	}
+	t.Result = p.Content
+	return tools
+}
+
+// arguments are those of a call as JSON.
+func arguments(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	quoted, _ := json.Marshal(text) // a string
+	return quoted
+}
