@@ -102,6 +102,7 @@ type cure struct {
 	profile *sanitize.Profile                // for the last hop, in place of the model's; nil for that
 	without []sanitize.Refusal               // what the last hop leaves out
 	schemas []string                         // keys of tools whose schemas get the plain form
+	mends   []mend                           // what else it does, see told.go
 
 	log   func(ok bool)
 	learn func(ctx context.Context) // remembers what has helped; nil for nothing

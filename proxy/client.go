@@ -23,8 +23,9 @@ type clientWriter struct {
 	http.ResponseWriter
 	control http.ResponseController
 	timeout time.Duration
-	begun   bool // the status is out
-	stream  bool // what is out is an event stream
+	tell    func(http.Header) // adds to the header just before it is written
+	begun   bool              // the status is out
+	stream  bool              // what is out is an event stream
 	status  int
 	spent   time.Duration // in writing, which is the client's time
 
@@ -69,6 +70,7 @@ func newClientWriter(w http.ResponseWriter, timeout time.Duration) *clientWriter
 // begin writes the status and the header.
 func (c *clientWriter) begin(status int) {
 	c.begun, c.status = true, status
+	c.tell(c.Header())
 	if c.stream = strings.HasPrefix(c.Header().Get("Content-Type"), "text/event-stream"); c.stream {
 		c.Header().Set("Cache-Control", "no-cache")
 		c.Header().Set("X-Accel-Buffering", "no")

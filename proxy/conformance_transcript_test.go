@@ -80,7 +80,16 @@ func (t *transcript) call(path string, header http.Header, body []byte, got answ
 		}
 		t.shown[name] = len(all)
 	}
-	t.section("answer", fmt.Sprint(got.status, " ", got.header.Get("Content-Type"), "\n", laidOut(got.body)))
+	t.section("answer", fmt.Sprint(got.status, " ", got.header.Get("Content-Type"), mended(got.header), "\n",
+		laidOut(got.body)))
+}
+
+// mended is what an answer says of how its request was changed.
+func mended(h http.Header) string {
+	if names := h.Get("X-AG-Mended"); names != "" {
+		return "\nX-AG-Mended: " + names
+	}
+	return ""
 }
 
 // headers are those that say something of thinking or of whose call it is.

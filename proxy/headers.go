@@ -118,7 +118,8 @@ func answerHeader(to, from http.Header) { endToEnd(to, from, unanswered) }
 func unanswered(name string) bool {
 	switch name {
 	case "Alt-Svc", "Content-Encoding", "Content-Length", "Date", "Server", "Set-Cookie", "Strict-Transport-Security",
-		"Vary", requestIDHeader, conversationHeader, contextHeader, reasonHeader, keyNameHeader, limitHeader, sentHeader:
+		"Vary", requestIDHeader, conversationHeader, contextHeader, reasonHeader, keyNameHeader, limitHeader, sentHeader,
+		backendHeader, modelHeader, attemptsHeader, mendedHeader:
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")

@@ -137,6 +137,8 @@ type result struct {
 	heard   *listener // nil unless the client gets an answer
 	waited  waited
 	reason  reason // why the backend refused; empty if it did not
+
+	attempts int // requests that the backend was sent, those that were repeated for a failure too
 }
 
 // waited is the time that was the backend's.

@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
+	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
 )
 
@@ -12,7 +14,7 @@ import (
 func (a *attempt) send(ctx context.Context, header http.Header) error {
 	call := wire.Call{
 		Dialect: a.backend.dialect, Path: a.endpoint.path[a.backend.dialect], Header: header,
-		Body: a.doc.Body, Stream: a.doc.Stream, Model: a.model, Once: a.backend.once,
+		Body: a.doc.Body, Stream: a.doc.Stream, Model: a.model, Once: a.backend.once, Tries: new(int),
 	}
 	if !a.translated() && a.in.query != "" {
 		call.Path += "?" + a.in.query
@@ -22,6 +24,10 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	resp, err := a.backend.Send(a.inConversation(ctx), call)
 	waited.firstByte = time.Since(began)
 	waited.all += waited.firstByte
+	if *call.Tries == 0 && !errors.Is(err, upstream.ErrOpen) { // a backend that does not count has no tries
+		*call.Tries = 1
+	}
+	a.result.attempts += *call.Tries
 	if err != nil {
 		return err
 	}

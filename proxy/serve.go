@@ -37,6 +37,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 		client: newClientWriter(w, s.limits.Client),
 		notes:  notes{id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often},
 	}
+	x.client.tell = x.tell
 	defer x.close()
 	err := s.receive(r, x)
 	if err == nil {

@@ -95,6 +95,15 @@ func (a *attempt) refill() *cure {
 	if err != nil || c.profile == nil && !filled.Changed && !filled.Off {
 		return nil
 	}
+	if filled.Turns > 0 {
+		c.mends = append(c.mends, thinkingRestored)
+	}
+	if filled.Placeholders > 0 {
+		c.mends = append(c.mends, thinkingPlaceholder)
+	}
+	if filled.Off && c.profile == nil {
+		c.mends = append(c.mends, thinkingOff)
+	}
 	c.amend = func(r replayed) (_ replayed, err error) {
 		r.doc, err = r.doc.WithBody(filled.Body)
 		if err == nil && filled.Off && c.profile == nil {

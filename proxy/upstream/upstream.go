@@ -170,6 +170,9 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 		return nil, err
 	}
 	for try := 0; ; try++ {
+		if call.Tries != nil {
+			*call.Tries++
+		}
 		resp, err := c.once(ctx, call, header, deadline)
 		v, again := c.weigh(resp, err)
 		var wait time.Duration

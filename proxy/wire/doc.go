@@ -41,4 +41,5 @@ type Call struct {
 	Body   []byte      // buffered, so that it can be sent again
 	Stream bool        // the answer was asked for as server-sent events
 	Once   bool        // it is not retried, since its caller does that
+	Tries  *int        // grows by 1 whenever it is sent, by a backend that sends it more than once; nil for nothing
 }
