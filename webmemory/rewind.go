@@ -85,6 +85,15 @@ func (v view) keys() []memory.Key {
 
 // look is a view without a turn, of the histories that hold something.
 func (s *Server) look(ctx context.Context, chat memory.Chat) (view, error) {
+	histories, err := s.currentAll(ctx, chat)
+	if err != nil {
+		return nil, err
+	}
+	return s.pin(ctx, histories)
+}
+
+// currentAll are a chat's histories without a turn.
+func (s *Server) currentAll(ctx context.Context, chat memory.Chat) (map[memory.Key]*memory.History, error) {
 	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
 	if err != nil {
 		return nil, err
@@ -95,7 +104,7 @@ func (s *Server) look(ctx context.Context, chat memory.Chat) (view, error) {
 			return nil, err
 		}
 	}
-	return s.pin(ctx, histories)
+	return histories, nil
 }
 
 func (s *Server) pin(ctx context.Context, histories map[memory.Key]*memory.History) (view, error) {
@@ -721,14 +730,11 @@ func (s *Server) postRestore(c *gin.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.unchangedSince(ctx, w, a); err != nil {
+		if err := s.unchangedSince(ctx, w.histories, a); err != nil {
 			return err
 		}
 		out = setAsideEntry(*a)
-		if err := s.store.Pending(ctx, w.Number, chat, pendingRestore+a.ID, a.ID, s.cfg.Lease); err != nil {
-			return err
-		}
-		return s.finishRestore(ctx, w, a)
+		return s.restoreUnder(ctx, w, a)
 	})
 	if err != nil {
 		return err
@@ -737,13 +743,22 @@ func (s *Server) postRestore(c *gin.Context) error {
 	return nil
 }
 
+// restoreUnder puts back what is set aside, under the chat's lease.
+func (s *Server) restoreUnder(ctx context.Context, w *writer, a *redisstore.SetAside) error {
+	if err := s.store.Pending(ctx, w.Number, w.chat, pendingRestore+a.ID, a.ID, s.cfg.Lease); err != nil {
+		return err
+	}
+	return s.finishRestore(ctx, w, a)
+}
+
 // unchangedSince is errMessagesSince unless the chat's histories end as a rewind left them.
-func (s *Server) unchangedSince(ctx context.Context, w *writer, a *redisstore.SetAside) error {
+func (s *Server) unchangedSince(ctx context.Context, histories map[memory.Key]*memory.History,
+	a *redisstore.SetAside) error {
 	left := map[string]redisstore.AsideHistory{}
 	for _, of := range a.Histories {
 		left[of.Key] = of
 	}
-	for key, h := range w.histories {
+	for key, h := range histories {
 		n, err := s.store.Remembered(ctx, h)
 		if err != nil {
 			return err

@@ -33,11 +33,17 @@ var (
 // start gets the chat's lease, has the apiserver run what was posted, and leaves the run to
 // a driver. A record instead: another process has run it meanwhile.
 func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
+	if found, err := s.mayFollow(ctx, r, p); err != nil || found != nil {
+		return found, err
+	}
 	w, err := s.turnOf(ctx, r, places[p.OnBusy])
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.note(ctx, r, w)
+	back, found, err := s.goBack(ctx, r, p, w)
+	if err == nil && found == nil {
+		found, err = s.note(ctx, r, w)
+	}
 	if err == nil && found == nil && w.Open == nil {
 		err = s.open(ctx, r, p, w)
 	}
@@ -51,6 +57,9 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 		return nil, nil
 	}
 	log := r.trail.Logger(s.log)
+	if err != nil && back != "" {
+		s.undo(w, back)
+	}
 	if w.release(w.end, &log) != nil && errors.Is(err, errAsked) {
 		err = fmt.Errorf("%w: %w", errMayRun, err)
 	}

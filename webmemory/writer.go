@@ -35,6 +35,7 @@ type writer struct {
 	again time.Time // not before Redis is asked to log events, after a try that failed
 	kept  time.Time // when the log's life was prolonged
 
+	closed    string                         // the run that waited and was ended for this lease; "" for none
 	run       string                         // whose events are stored
 	logged    func() []redisstore.Logged     // the run's events until now
 	entries   int                            // that the run's log should have in Redis
@@ -67,10 +68,14 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 // its end first, and so is one that waits for somebody, for the reason given; nil leaves it so.
 func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial) (*writer,
 	error) {
+	closed := ""
 	for {
 		w, err := s.takeTurn(ctx, waiting, chat, token, at)
-		if err != nil || w.Open == nil && (w.Waits == nil || why == nil) {
-			return w, err
+		if err != nil {
+			return nil, err
+		}
+		if w.closed = closed; w.Open == nil && (w.Waits == nil || why == nil) {
+			return w, nil
 		}
 		var left *run
 		switch {
@@ -81,6 +86,7 @@ func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.release(w.end, &s.log))
 		default:
 			left = s.deny(w, why)
+			closed = left.id
 		}
 		if at == now {
 			return nil, errQueueSlow

@@ -1,0 +1,188 @@
+package webmemory
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about posts that say where they stand: behind which message of the chat (after), which is a
+// rewind and a message under one turn, and which message they take for the chat's last one (if_last), a
+// compare-and-set.
+
+var errMoreSaid = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
+	Message: "Another message than if_last is the chat's last one; nothing was changed. Read the history and decide anew."}
+
+// isPlaced says whether a post says where it stands.
+func isPlaced(p webapi.MessageRequest) bool { return p.After != nil || p.IfLast != nil }
+
+// fits gives the message to which a chat's histories are to go back for a post, nil if they need not; or why the
+// post does not follow what they say. closed is the run that was ended for the post, "" for none.
+func (s *Server) fits(ctx context.Context, r *run, p webapi.MessageRequest, closed string,
+	histories map[memory.Key]*memory.History) (to *string, err error) {
+	own := histories[memory.ChatKey(r.chat)]
+	if own == nil {
+		own = memory.Empty(memory.ChatKey(r.chat))
+	}
+	if r.retryOf != "" && owes(own, p.Message) {
+		return nil, nil // it stands there already
+	}
+	ids, last := own.IDs(), ""
+	if len(ids) > 0 {
+		last = ids[len(ids)-1]
+	}
+	if p.IfLast != nil && *p.IfLast != last && !onlyEnded(own, ids, *p.IfLast, closed, p.OnBusy == webapi.Interrupt) {
+		went, err := s.wentBack(ctx, r.chat, p, histories)
+		if err == nil && !went {
+			err = errMoreSaid
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if p.After == nil || *p.After == last {
+		return nil, nil
+	}
+	v, err := s.pin(ctx, histories)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.locate(ctx, r.chat, v, *p.After)
+	return p.After, err
+}
+
+// onlyEnded says whether nothing stands behind a message but what its run left when it was ended for a post:
+// the run closed, or, of a post that interrupts, one that was cut short.
+func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts bool) bool {
+	at, run := slices.Index(ids, id), runOf(id)
+	if at < 0 || run == "" {
+		return false
+	}
+	for i, raw := range own.Raw(at + 1) {
+		if runOf(ids[at+1+i]) != run {
+			return false
+		}
+		var m memory.Message
+		if closed != run && (!interrupts || json.Unmarshal(raw, &m) != nil || !m.Partial && m.Failure == "") {
+			return false
+		}
+	}
+	return true
+}
+
+// wentBack says whether the histories stand as the rewind left them that a post asks for: it was posted before,
+// to a process that died then.
+func (s *Server) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
+	histories map[memory.Key]*memory.History) (bool, error) {
+	all, err := s.store.SetAsides(ctx, chat)
+	if err != nil || p.After == nil || len(all) == 0 || all[len(all)-1].To != *p.After {
+		return false, err
+	}
+	a := &all[len(all)-1]
+	if err := s.unchangedSince(ctx, histories, a); err != nil {
+		if errors.Is(err, errMessagesSince) {
+			err = nil
+		}
+		return false, err
+	}
+	last := ""
+	for _, of := range a.Histories {
+		if of.Key != memory.ChatKey(chat).String() {
+			continue
+		}
+		last = of.Last
+		for piece, err := range s.store.Pieces(ctx, chat, a.ID, of) {
+			if err != nil {
+				return false, err
+			}
+			_, last = headOf(piece.Messages[len(piece.Messages)-1])
+		}
+	}
+	return last == *p.IfLast, nil
+}
+
+// mayFollow refuses a post that is to end a run and does not follow what the chat says, before that run is
+// ended. The record instead: another process has the post's run.
+func (s *Server) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
+	if !isPlaced(p) {
+		return nil, nil
+	}
+	if p.OnBusy != webapi.Interrupt {
+		if rest, err := s.store.Waits(ctx, r.chat); err != nil || rest == nil {
+			return nil, err // nothing is ended for it; it is looked at under the turn
+		}
+	}
+	histories, err := s.currentAll(ctx, r.chat)
+	if err == nil {
+		_, err = s.fits(ctx, r, p, "", histories)
+	}
+	if err == nil || !r.keyed {
+		return nil, err
+	}
+	record, unknown := s.store.Record(ctx, r.chat, r.id)
+	if record != nil {
+		return record, nil
+	}
+	return nil, errors.Join(err, unknown)
+}
+
+// goBack has the chat's histories end where a post stands, under its turn. back is the id of what is set
+// aside for it, "" for nothing. The record instead: another process has the post's run.
+func (s *Server) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) (back string,
+	found *redisstore.Record, err error) {
+	if !isPlaced(p) {
+		return "", nil, nil
+	}
+	if r.keyed {
+		if found, err = s.store.Record(ctx, r.chat, r.id); err != nil || found != nil {
+			return "", found, err
+		}
+	}
+	to, err := s.fits(ctx, r, p, w.closed, w.histories)
+	if err != nil || to == nil {
+		return "", nil, err
+	}
+	// What follows must not end with the client, half way.
+	ctx, cancel := within(w)
+	defer cancel()
+	aside, err := s.rewindUnder(ctx, w, *to)
+	if err != nil || aside.ID == "" {
+		return "", nil, err
+	}
+	// The one before was erased, and a process that hears of the rewind later erases it once more.
+	fresh := rand.Text()
+	if _, err := s.store.ChangeConversation(ctx, w.chat, fresh); err != nil {
+		return aside.ID, nil, err
+	}
+	s.conversations.note(w.chat, fresh, w.Number)
+	w.renewing.Lock()
+	w.Conversation = fresh
+	w.renewing.Unlock()
+	return aside.ID, nil, nil
+}
+
+// undo puts back what was taken back for a post that was refused then.
+func (s *Server) undo(w *writer, back string) {
+	ctx, cancel := within(w)
+	defer cancel()
+	a, err := s.store.ReadSetAside(ctx, w.chat, back)
+	if err == nil && a != nil {
+		err = s.restoreUnder(ctx, w, a)
+	}
+	if err != nil {
+		s.log.Warn().Err(err).Str("chat", w.chat.String()).Msg("what a refused message took back is still set aside")
+	}
+}
+
+// within is a context for a change of a chat's memory that nobody's leaving ends, but for the loss of the lease.
+func within(w *writer) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(w.ctx, scanTimeout)
+}
