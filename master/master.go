@@ -110,6 +110,7 @@ func (a *Agent) begin(
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{},
 		held: map[string]event.Usage{}}
 	run.kit()
+	ctx = run.models.In(ctx, "", "")
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
@@ -118,13 +119,14 @@ func (a *Agent) begin(
 
 // run is one request in progress.
 type run struct {
-	agent *Agent
-	req   Request
-	rec   *recorder
-	kits  map[memory.Agent]subagent.Kit
-	own   []loop.Tool  // the master's, beside its subagents
-	calls atomic.Int64 // delegations so far
-	alike counter      // of calls of tools outside
+	agent  *Agent
+	req    Request
+	rec    *recorder
+	kits   map[memory.Agent]subagent.Kit
+	own    []loop.Tool  // the master's, beside its subagents
+	calls  atomic.Int64 // delegations so far
+	alike  counter      // of calls of tools outside
+	models loop.Calls   // of models, by all agents
 
 	from     *state       // what the run goes on from; nil for one that begins
 	answers  loop.Answers // to what it waited for
@@ -300,8 +302,13 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 // delegate runs a subagent on a task. The error is that the run cannot go on, or waits.
 func (r *run) delegate(ctx context.Context, s *subagent.Subagent, text string) (subagent.Outcome, error) {
 	d := delegation{Agent: s.Name, Call: fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1)), Task: text}
-	a, err := s.Run(telemetry.Delegated(ctx, d.Call), r.kits[s.Name], r.task(d), r.rec.emitter(s.Name, d.Call))
+	a, err := s.Run(r.called(ctx, d), r.kits[s.Name], r.task(d), r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
+}
+
+// called is the context of a delegation, by which what it asks of others names it.
+func (r *run) called(ctx context.Context, d delegation) context.Context {
+	return r.models.In(telemetry.Delegated(ctx, d.Call), d.Agent, d.Call)
 }
 
 // task is a delegation as its subagent is given it.
@@ -367,7 +374,7 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 	if err != nil {
 		return err
 	}
-	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent})
+	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent, Calls: r.models.All()})
 }
 
 // fail tells an error, behind what was shown before it.

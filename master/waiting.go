@@ -8,7 +8,6 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/loop"
 )
@@ -39,6 +38,7 @@ type state struct {
 	Spent   event.Usage                      `json:"spent"`             // of what has ended
 	Waiting map[string]event.Usage           `json:"waiting,omitempty"` // of delegations that wait, by their call
 	Alike   map[string]int                   `json:"alike,omitempty"`   // see counter
+	Models  []event.ModelCall                `json:"models,omitempty"`  // calls of models so far
 	Kits    map[memory.Agent]json.RawMessage `json:"kits,omitempty"`
 	Shared  json.RawMessage                  `json:"shared,omitempty"` // see Agent.Save
 }
@@ -108,6 +108,7 @@ func (r *run) restore() error {
 	r.calls.Store(r.from.Calls)
 	r.spent = r.from.Spent
 	r.alike.of = r.from.Alike
+	r.models.Restore(r.from.Models)
 	maps.Copy(r.held, r.from.Waiting)
 	if restore := r.agent.Restore; restore != nil && r.from.Shared != nil {
 		if err := restore(r.from.Shared); err != nil {
@@ -140,6 +141,7 @@ func (r *run) save(waits *loop.Suspended) (json.RawMessage, error) {
 	s := state{
 		Version: stateVersion, Direct: r.talksTo(), Agent: waits.State, Calls: r.calls.Load(), Spent: r.spent,
 		Waiting: r.held, Alike: r.alike.of, Kits: map[memory.Agent]json.RawMessage{},
+		Models: r.models.All(),
 	}
 	for _, w := range waits.Waits {
 		s.Waits = append(s.Waits, w.ID)
@@ -181,8 +183,7 @@ func (r *run) goOn(ctx context.Context, s *subagent.Subagent, from json.RawMessa
 	if err := json.Unmarshal(from, &d); err != nil {
 		return subagent.Outcome{}, fmt.Errorf("the state of a delegation cannot be read: %w", err)
 	}
-	called := telemetry.Delegated(ctx, d.Call)
-	a, err := s.Resume(called, r.kits[s.Name], r.task(d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
+	a, err := s.Resume(r.called(ctx, d), r.kits[s.Name], r.task(d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
 }
 

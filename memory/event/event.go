@@ -308,7 +308,7 @@ type ModelCall struct {
 	Subagent memory.Agent `json:"subagent,omitempty"` // empty for the master
 	CallID   string       `json:"call_id,omitempty"`  // of the delegation
 	Started  float64      `json:"started"`            // Unix seconds
-	Seconds  float64      `json:"seconds"`            // until its end
+	Seconds  float64      `json:"seconds"`            // until its end, to the millisecond
 	Model    string       `json:"model,omitempty"`    // that answered
 	Backend  string       `json:"backend,omitempty"`  // of the gateway
 	Attempts int          `json:"attempts,omitempty"` // of the gateway at its backends; 1 where nothing was tried again
@@ -316,7 +316,8 @@ type ModelCall struct {
 	// documentation.
 	Mended []string `json:"mended,omitempty"`
 	Usage  Usage    `json:"usage"`
-	Error  string   `json:"error,omitempty"` // the code of its failure
+	// Error is the code of its failure, such as "model_unavailable"; "canceled" where its caller ended it.
+	Error string `json:"error,omitempty"`
 }
 
 // Unknown is an event of a newer version: passed on, changing no history.

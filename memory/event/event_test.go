@@ -111,6 +111,15 @@ var (
 		return event.RecalledMessage{ID: rapid.String().Draw(t, "id"), TS: rapid.Float64().Draw(t, "ts"),
 			Score: rapid.Float64().Draw(t, "score")}
 	})
+	modelCalls = rapid.Custom(func(t *rapid.T) event.ModelCall {
+		return event.ModelCall{
+			Subagent: agents.Draw(t, "subagent"), CallID: rapid.String().Draw(t, "call"),
+			Started: rapid.Float64().Draw(t, "started"), Seconds: rapid.Float64().Draw(t, "seconds"),
+			Model: rapid.String().Draw(t, "model"), Backend: rapid.String().Draw(t, "backend"),
+			Attempts: rapid.Int().Draw(t, "attempts"), Mended: some(t, rapid.String(), "mended"),
+			Usage: usages.Draw(t, "usage"), Error: rapid.String().Draw(t, "error"),
+		}
+	})
 	flags = rapid.Custom(func(t *rapid.T) event.Flag {
 		return event.Flag{Kind: rapid.String().Draw(t, "kind"), Text: rapid.String().Draw(t, "text")}
 	})
@@ -185,7 +194,8 @@ func payloads(t *rapid.T) event.Payload {
 	case 14:
 		return &event.RunResumed{Answers: some(t, waitAnswers, "answers")}
 	}
-	return &event.RunFinished{Outcome: outcomes.Draw(t, "outcome"), Usage: usages.Draw(t, "usage")}
+	return &event.RunFinished{Outcome: outcomes.Draw(t, "outcome"), Usage: usages.Draw(t, "usage"),
+		Calls: some(t, modelCalls, "calls")}
 }
 
 func TestEventsRoundTrip(t *testing.T) {

@@ -1,11 +1,16 @@
 package openaimodel
 
 import (
+	"cmp"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
+	"mneme/memory/event"
 	"mneme/memory/telemetry"
 )
 
@@ -27,6 +32,57 @@ type exchange struct {
 	reason       string // why the vendor refused
 	keyName      string // the variable that holds the key that it refused
 	limit, sent  int    // of a request that is too long, in tokens
+
+	answer   collector
+	began    time.Time
+	end      func(event.ModelCall)
+	failure  string // code of it; empty for none
+	model    string // as the gateway says, else by its alias
+	backend  string
+	attempts int
+	mended   []string
+}
+
+// codeCanceled is the failure of a call whose caller ended it, as with the run.
+const codeCanceled = "canceled"
+
+// failed takes the error that ends the call, and gives it back.
+func (x *exchange) failed(err error) error {
+	if e := new(Error); errors.As(err, &e) {
+		x.failure = e.Code
+	}
+	return err
+}
+
+// note tells the run that the call has ended.
+func (x *exchange) note() {
+	took := float64(time.Since(x.began).Milliseconds()) / 1000
+	x.end(event.ModelCall{
+		Started: event.Seconds(x.began), Seconds: took, Model: x.model, Backend: x.backend, Attempts: x.attempts,
+		Mended: x.mended, Usage: x.answer.usage, Error: x.failure,
+	})
+}
+
+// Bounds of what is believed of the gateway's headers.
+const (
+	maxName   = 200 // bytes
+	maxMended = 32  // names
+)
+
+// readAnswerer notes whose answer it is, and what that took.
+func (x *exchange) readAnswerer(h http.Header) {
+	short := func(name string) string {
+		if s := h.Get(name); len(s) <= maxName && utf8.ValidString(s) {
+			return s
+		}
+		return ""
+	}
+	x.model, x.backend = cmp.Or(short("X-AG-Model"), x.model), short("X-AG-Backend")
+	for name := range strings.SplitSeq(h.Get("X-AG-Mended"), ",") {
+		if name != "" && len(name) <= maxName && utf8.ValidString(name) && len(x.mended) < maxMended {
+			x.mended = append(x.mended, name)
+		}
+	}
 }
 
 // read notes the gateway's headers.
@@ -41,6 +97,8 @@ func (x *exchange) read(h http.Header) {
 	x.answered, x.retryAfter = true, retryAfter(h)
 	x.request, x.reason, x.keyName = h.Get("X-AG-Request-Id"), h.Get("X-AG-Error"), h.Get("X-AG-Key-Name")
 	x.window, x.limit, x.sent = number(contextHeader), number("X-AG-Limit-Tokens"), number("X-AG-Sent-Tokens")
+	x.attempts = number("X-AG-Attempts")
+	x.readAnswerer(h)
 }
 
 // contextHeader tells the context window of the model that was asked, in tokens.

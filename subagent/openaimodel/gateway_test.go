@@ -1,7 +1,11 @@
 package openaimodel_test
 
 import (
+	"context"
+	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -9,6 +13,7 @@ import (
 
 	"mneme/memory/event"
 	"mneme/proxy"
+	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
 )
 
@@ -68,4 +73,68 @@ func TestUsageOfEveryVendor(t *testing.T) {
 			require.Equal(t, c.want, got[len(got)-1].Usage)
 		})
 	}
+}
+
+// calls makes a call, as far as to a part of its answer, and gives what is noted of it.
+func calls(t *testing.T, ctx context.Context, m *openaimodel.Model, parts int) event.ModelCall {
+	t.Helper()
+	var noted loop.Calls
+	for range m.Generate(noted.In(ctx, "analytic", "R-1"), hello) {
+		if parts--; parts == 0 {
+			break
+		}
+	}
+	all := noted.All()
+	require.Len(t, all, 1)
+	require.Positive(t, all[0].Started)
+	require.GreaterOrEqual(t, all[0].Seconds, 0.0)
+	all[0].Started, all[0].Seconds = 0, 0
+	return all[0]
+}
+
+// Each call is noted with who answered it and what that took, however it ends.
+func TestACallIsNoted(t *testing.T) {
+	whole := []string{delta(`"content":"x"`), delta(`"content":"y"`), finish("stop"), usageChunk, done}
+	used := event.Usage{InputTokens: 11, OutputTokens: 5}
+	noted := event.ModelCall{Subagent: "analytic", CallID: "R-1", Model: "real-1", Backend: "v", Attempts: 1, Usage: used}
+	with := func(change func(*event.ModelCall)) event.ModelCall {
+		c := noted
+		change(&c)
+		return c
+	}
+	canceled := with(func(c *event.ModelCall) { c.Usage, c.Error = event.Usage{}, "canceled" })
+	t.Run("answered", func(t *testing.T) {
+		require.Equal(t, noted, calls(t, t.Context(), through(t, proxy.KindOpenAI, whole...), 0))
+	})
+	t.Run("nobody listens to its end", func(t *testing.T) {
+		require.Equal(t, canceled, calls(t, t.Context(), through(t, proxy.KindOpenAI, whole...), 1))
+	})
+	t.Run("refused by the model", func(t *testing.T) {
+		m := through(t, proxy.KindOpenAI, finish("content_filter"), usageChunk, done)
+		require.Equal(t, with(func(c *event.ModelCall) { c.Error = openaimodel.CodeRefused }), calls(t, t.Context(), m, 0))
+	})
+	t.Run("cut off", func(t *testing.T) {
+		require.Equal(t, with(func(c *event.ModelCall) { c.Usage, c.Error = event.Usage{}, openaimodel.CodeAnswerCut }),
+			calls(t, t.Context(), through(t, proxy.KindOpenAI, whole[:2]...), 0))
+	})
+	t.Run("ended with the run", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Equal(t, event.ModelCall{Subagent: "analytic", CallID: "R-1", Model: "master", Error: "canceled"},
+			calls(t, ctx, through(t, proxy.KindOpenAI, whole...), 0))
+	})
+}
+
+// What a gateway says of itself is believed within bounds.
+func TestOddHeadersOfTheGateway(t *testing.T) {
+	m := gateway(t, openaimodel.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-AG-Model", strings.Repeat("m", 1000))
+		w.Header().Set("X-AG-Backend", "\xff")
+		w.Header().Set("X-AG-Attempts", "-1")
+		w.Header().Set("X-AG-Mended", strings.Repeat("tool_ids,,", 100)+strings.Repeat("m", 1000))
+		streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
+	})
+	got := calls(t, t.Context(), m, 0)
+	require.Equal(t, []any{"analytic", "", 0}, []any{got.Model, got.Backend, got.Attempts})
+	require.Equal(t, slices.Repeat([]string{"tool_ids"}, 32), got.Mended)
 }

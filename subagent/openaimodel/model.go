@@ -15,6 +15,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"time"
 
 	openai "github.com/sashabaranov/go-openai"
 
@@ -73,23 +74,25 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		defer cancel()
 		call := &exchange{
 			conversation: r.Conversation, over: r.Over, auto: m.config.ReasoningEffort == EffortAuto,
-			recalled: newestUser(r) >= 0,
+			recalled: newestUser(r) >= 0, began: time.Now(), end: loop.BeginCall(ctx), model: m.config.Model,
+			failure: codeCanceled, // until it has come to another end
 		}
+		defer call.note()
 		stream, err := m.start(context.WithValue(ctx, exchangeKey{}, call), &r)
 		m.window.tell(call)
 		if err != nil {
-			yield(loop.Delta{}, explain(ctx, err, call))
+			yield(loop.Delta{}, call.failed(explain(ctx, err, call)))
 			return
 		}
 		defer func() { _ = stream.Close() }()
-		var a collector
+		a := &call.answer
 		for {
 			chunk, err := receive(stream)
 			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
-				a.fail(yield, explain(ctx, err, call))
+				a.fail(yield, call.failed(explain(ctx, err, call)))
 				return
 			}
 			if text := a.add(chunk); text != "" && !yield(loop.Delta{Text: text}, nil) {
@@ -101,9 +104,10 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 			err = context.Cause(ctx)
 		}
 		if err != nil {
-			a.fail(yield, err)
+			a.fail(yield, call.failed(err))
 			return
 		}
+		call.failure = ""
 		if len(calls) > 0 && !yield(loop.Delta{Calls: calls}, nil) {
 			return
 		}
