@@ -185,13 +185,13 @@ export function ago(seconds) {
 
 export const number = (n) => new Intl.NumberFormat(language()).format(n);
 
-// duration is a span of seconds, as 0.4 s or 2:05.
+// duration is a span of seconds, as 40 ms, 4.2 s or 2:05.
 export function duration(seconds) {
   if (!(seconds >= 0)) return "";
   if (seconds < 60) {
-    const digits = seconds < 10 ? 1 : 0;
-    return new Intl.NumberFormat(language(), { style: "unit", unit: "second", unitDisplay: "narrow",
-      maximumFractionDigits: digits }).format(seconds);
+    const [n, unit] = seconds < 1 ? [seconds * 1000, "millisecond"] : [seconds, "second"];
+    return new Intl.NumberFormat(language(), { style: "unit", unit, unitDisplay: "narrow",
+      maximumFractionDigits: n < 10 && unit === "second" ? 1 : 0 }).format(n);
   }
   const whole = Math.round(seconds);
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;

@@ -10,9 +10,10 @@ const longest = 200_000;
 // deepest bounds what is inside of what, which a hostile text could nest without end.
 const deepest = 20;
 
-// Markdown shows a text. cite, if given, makes a node of the number in a marker [n], or gives undefined.
-export function Markdown({ text, cite }) {
-  const nodes = useMemo(() => parse(text, cite), [text, cite]);
+// Markdown shows a text. cite, if given, makes a node of the number in a marker [n], or gives undefined; it is
+// called anew when one of its inputs has changed.
+export function Markdown({ text, cite, inputs = "" }) {
+  const nodes = useMemo(() => parse(text ?? "", cite), [text, inputs]);
   return html`<div class="md">${nodes}</div>`;
 }
 

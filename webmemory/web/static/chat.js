@@ -1,0 +1,305 @@
+// One chat: its messages, what was done for each answer, and the field in which the next one is written.
+
+import { Fragment, html, useEffect, useRef, useState } from "./html.js";
+import { addTexts, t } from "./i18n.js";
+import { useScroll } from "./history.js";
+import { chatPath, del, duration, get, href, number, path, post, put, randomID, size } from "./lib.js";
+import { Cited, Flags, Lanes, Spent } from "./lanes.js";
+import { CopyButton, Icon, IconButton, Loading, ProblemNote, Time, useLoad } from "./parts.js";
+import { useTalk } from "./talk.js";
+import { Waits } from "./waits.js";
+
+addTexts({
+  "chat.messages": ["Messages", "Сообщения"],
+  "chat.placeholder": ["Write a message", "Напишите сообщение"],
+  "chat.send": ["Send (Enter)", "Отправить (Enter)"],
+  "chat.stop": ["Stop (Esc)", "Остановить (Esc)"],
+  "chat.attach": ["Give a file to this chat", "Дать файл этому чату"],
+  "chat.drop": ["Drop files to give them to this chat", "Отпустите файлы, чтобы дать их этому чату"],
+  "chat.edit": ["Edit: takes back what follows", "Изменить: дальнейшее отменяется"],
+  "chat.regenerate": ["Answer anew: takes back what follows", "Ответить заново: дальнейшее отменяется"],
+  "chat.fork": ["Go on from here in a new chat", "Продолжить отсюда в новом чате"],
+  "chat.run": ["Show the run", "Показать запуск"],
+  "chat.save": ["Send", "Отправить"],
+  "chat.newest": ["To the newest", "К новым"],
+  "chat.older": ["Older messages", "Более ранние сообщения"],
+  "chat.working": ["The answer is being made", "Ответ готовится"],
+  "chat.thinking": ["thinking", "думает"],
+  "chat.partial": ["stopped early", "прерван"],
+  "chat.failed": ["No answer: {code}", "Нет ответа: {code}"],
+  "chat.you": ["You", "Вы"],
+  "chat.answered": ["Answer:", "Ответ:"],
+  "chat.stale": ["Redis cannot be reached. This is what was known before.", "Redis недоступен. Показано то, что было известно раньше."],
+  "chat.setaside": ["What was taken back can be put back for 24 hours:", "Отменённое можно вернуть в течение 24 часов:"],
+  "chat.inmemory": ["Memory", "Память"],
+  "chat.since": ["Somebody has written here since. Look at what was said, and try again.",
+    "Здесь успели написать. Посмотрите, что сказано, и повторите."],
+  "chat.busy": ["The chat is busy with another message. Wait for its answer, or stop it.",
+    "Чат занят другим сообщением. Дождитесь ответа или остановите его."],
+  "chat.draining": ["The service is shutting down or restarting. Your text is still here; send it again in a moment.",
+    "Сервис останавливается или перезапускается. Текст сохранён; отправьте его чуть позже."],
+  "chat.redis": ["Redis is away, so nothing can be remembered. Your text is still here; send it when Redis is back.",
+    "Redis недоступен, запомнить ничего нельзя. Текст сохранён; отправьте его, когда Redis вернётся."],
+  "file.sending": ["sending", "отправляется"],
+  "file.passages": [{ one: "{n} passage", other: "{n} passages" },
+    { one: "{n} фрагмент", few: "{n} фрагмента", many: "{n} фрагментов", other: "{n} фрагмента" }],
+  "file.remove": ["Take {name} away from this chat", "Убрать {name} из чата"],
+  "file.list": ["Files of this chat", "Файлы этого чата"],
+  "welcome.title": ["What should be remembered?", "Что запомнить?"],
+  "welcome.text": ["Type below, or try one of these. Each works without a key, with the offline model too.",
+    "Напишите внизу или попробуйте пример. Каждый работает без ключа, и с офлайн-моделью тоже."],
+  "welcome.first": ["Tell the analytic subagent that my name is Aliya, then ask it what my name is",
+    "Скажи субагенту analytic, что меня зовут Алия, а потом спроси его, как меня зовут"],
+  "welcome.second": ["Remember: my locker number is 12", "Запомни, что код от двери 4455"],
+  "welcome.third": ["Ask the analytic subagent to calculate 3*7", "Попроси субагента analytic посчитать 3*7"],
+  "welcome.file": ["Or drop a file here and ask what it says.", "Или перетащите сюда файл и спросите, что в нём."],
+});
+
+// advice is what to do about a problem, where that can be said.
+const advice = { messages_since: "chat.since", chat_busy: "chat.busy", shutting_down: "chat.draining", draining: "chat.draining",
+  memory_unavailable: "chat.redis" };
+
+// Chat shows a chat; changed is called when a run begins or ends.
+export function Chat({ chat, changed }) {
+  const talk = useTalk(chat, changed);
+  const { history, run } = talk;
+  const { page } = history;
+  const scroll = useScroll(page, { ...history, changes: [run, talk.problem] });
+  const [tookBack, setTookBack] = useState(false);
+  const [draft, setDraft] = useDraft(chat);
+  const files = useFiles(chat);
+  const [over, setOver] = useState(false);
+
+  const say = async (text, at) => {
+    scroll.atEnd.current = true;
+    if (page.to < page.total) await history.load();
+    setTookBack(at !== undefined);
+    try {
+      await talk.say(text, at);
+    } catch (err) {
+      setTookBack(false);
+      if (at === undefined && err.status !== 502) setDraft((d) => d || text); // 502: it is in the history
+    }
+  };
+  const fork = async (at) => {
+    const as = randomID().slice(0, 12);
+    await post(chatPath(chat, "", "fork"), { as, at });
+    location.hash = href("chats", as);
+  };
+  const drop = (e) => {
+    e.preventDefault();
+    setOver(false);
+    files.add(e.dataTransfer.files);
+  };
+  const dragged = (e) => {
+    if (!e.dataTransfer.types.includes("Files")) return;
+    e.preventDefault();
+    setOver(true);
+  };
+  const empty = page && page.total === 0 && !run;
+  const shown = page ? page.messages.map((message, i) => ({ message, at: page.from + i })).filter(({ message, at }) =>
+    !(run?.hideFrom <= at) && !(run?.run_id && message.id?.startsWith(run.run_id + "."))) : [];
+  const atTail = page && page.to >= page.total;
+  return html`<section class=${"chat" + (over ? " over" : "")} onDragOver=${dragged} onDragLeave=${(e) => e.currentTarget.contains(e.relatedTarget) || setOver(false)} onDrop=${drop}>
+    <div class="page-body talk" ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region" aria-label=${t("chat.messages")}>
+      ${page?.stale ? html`<p class="hint">${t("chat.stale")}</p>` : null}
+      ${page?.from > 0 ? html`<div class="center"><button type="button" class="quiet" onClick=${history.older}>${t("chat.older")}</button></div>` : null}
+      ${empty ? html`<${Welcome} use=${say} />` : null}
+      ${!page && history.loading ? html`<${Loading} />` : null}
+      ${shown.map(({ message, at }) => html`<${Message} key=${at} at=${at} chat=${chat} message=${message} known=${talk.known}
+        busy=${talk.working} say=${say} fork=${fork} history=${page} />`)}
+      ${run && atTail ? html`<${Live} chat=${chat} run=${run} onAnswer=${talk.answer} />` : null}
+      <${ProblemNote} problem=${history.problem} retry=${() => history.load().catch(() => {})} />
+      ${talk.problem ? html`<${ProblemNote} problem=${talk.problem}>${advice[talk.problem.code] ? html`<div>${t(advice[talk.problem.code])}</div>` : null}<//>` : null}
+      ${tookBack && !run && !talk.problem ? html`<p class="soft small center">${t("chat.setaside")} <a href=${href("memory", chat)}>${t("chat.inmemory")}</a></p>` : null}
+      ${page && !atTail ? html`<button type="button" class="button newest" onClick=${() => history.load().then(scroll.toEnd)}><${Icon} name="down" />${t("chat.newest")}</button>` : null}
+    </div>
+    <${Announcer} run=${run} last=${page?.messages.at(-1)} />
+    <${Files} files=${files} />
+    <${Composer} chat=${chat} draft=${draft} setDraft=${setDraft} working=${talk.working} ready=${Boolean(page)} say=${say} stop=${talk.stop} files=${files} />
+    ${over ? html`<div class="drop-note"><${Icon} name="upload" />${t("chat.drop")}</div>` : null}
+  </section>`;
+}
+
+function Welcome({ use }) {
+  const examples = ["welcome.first", "welcome.second", "welcome.third"];
+  return html`<div class="welcome"><h2>${t("welcome.title")}</h2><p class="soft">${t("welcome.text")}</p>
+    <ul class="plain-list stack tight">${examples.map((key) => html`<li key=${key}>
+      <button type="button" class="example" onClick=${() => use(t(key))}>${t(key)}<${Icon} name="send" /></button></li>`)}</ul>
+    <p class="soft small">${t("welcome.file")}</p></div>`;
+}
+
+const runOf = (message) => message.id?.split(".")[0];
+
+function Message({ chat, message, at, known, busy, say, fork, history }) {
+  const [editing, setEditing] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const mine = message.role === "user";
+  if (mine) {
+    return html`<article class="message user" data-at=${at} aria-label=${t("chat.you")}>
+      ${editing ? html`<${Editor} text=${message.content} onDone=${(text) => {
+        setEditing(false);
+        if (text) say(text, at);
+      }} />` : html`<${Fragment}><div class="bubble break">${message.content}</div>
+      <div class="tools"><${Time} at=${message.timestamp} /><${CopyButton} text=${message.content} />
+        <${IconButton} icon="edit" label=${t("chat.edit")} disabled=${busy} onClick=${() => setEditing(true)} /></div><//>`}
+    </article>`;
+  }
+  const run = known.get(runOf(message));
+  const asked = () => {
+    const before = history.messages.slice(0, at - history.from).findLastIndex((m) => m.role === "user");
+    if (before >= 0) say(history.messages[before].content, history.from + before);
+  };
+  return html`<article class="message" data-at=${at} aria-label=${t("role.assistant")}>
+    ${run ? html`<${Lanes} chat=${chat} run=${run} />` : null}
+    ${message.failure ? html`<${Failure} message=${message} run=${run} retry=${busy ? undefined : asked} />` :
+      html`<${Cited} text=${message.content} citations=${run?.citations} />`}
+    <${Flags} flags=${run?.flags} />
+    <${ProblemNote} problem=${problem} />
+    <div class="tools">${message.partial ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}<${Time} at=${message.timestamp} />
+      ${run ? html`<${Spent} run=${run} />` : null}<${CopyButton} text=${message.content} />
+      <${IconButton} icon="refresh" label=${t("chat.regenerate")} disabled=${busy} onClick=${asked} />
+      ${message.id ? html`<${IconButton} icon="fork" label=${t("chat.fork")} onClick=${() => fork(message.id).catch(setProblem)} />
+        <a class="icon-button" href=${href("runs", chat, runOf(message))} aria-label=${t("chat.run")} title=${t("chat.run")}><${Icon} name="runs" /></a>` : null}</div>
+  </article>`;
+}
+
+// Failure is a message that stands for an answer, or an answer that was cut short.
+function Failure({ message, run, retry }) {
+  const said = run?.error?.message ?? t("chat.failed", { code: message.failure });
+  return html`<${Fragment}>${message.partial ? html`<${Cited} text=${message.content} />` : null}
+    <${ProblemNote} problem=${{ message: said, code: message.failure }} retry=${retry} /><//>`;
+}
+
+// Live is the run that goes on or waits: what was asked, what is done for it, and the answer as far as it has come.
+function Live({ chat, run, onAnswer }) {
+  const working = run.outcome === "";
+  return html`<${Fragment}>
+    ${run.message !== undefined ? html`<article class="message user" aria-label=${t("chat.you")}><div class="bubble break">${run.message}</div></article>` : null}
+    <article class="message" aria-label=${t("role.assistant")} aria-busy=${working}>
+      <${Lanes} chat=${chat} run=${run} />
+      ${run.content ? html`<div class=${working && !run.answered ? "writing" : ""}><${Cited} text=${run.content} citations=${run.citations} /></div>` :
+        working ? html`<p class="soft"><span class="pulse"></span> ${t("chat.thinking")}</p>` : null}
+      ${run.error ? html`<${ProblemNote} problem=${run.error} />` : null}
+      ${run.waits.length ? html`<${Waits} key=${run.waits.map((w) => w.id).join()} waits=${run.waits} onAnswer=${onAnswer} />` : null}
+    </article><//>`;
+}
+
+// Announcer tells those who do not see the page that an answer is made, and the answer once it is whole.
+function Announcer({ run, last }) {
+  const was = useRef(false);
+  const [text, setText] = useState("");
+  const working = Boolean(run && run.outcome === "");
+  useEffect(() => {
+    if (working) setText(t("chat.working"));
+    else if (was.current && run?.waits.length) setText(t("waits.title"));
+    else if (was.current && last) setText(`${t("chat.answered")} ${last.content}`);
+    was.current = working;
+  }, [working, last?.id]);
+  return html`<div class="visually-hidden" role="status" aria-live="polite">${text}</div>`;
+}
+
+function Editor({ text, onDone }) {
+  const [value, setValue] = useState(text);
+  const field = useRef();
+  useEffect(() => field.current.focus(), []);
+  const key = (e) => {
+    if (e.key === "Escape") (e.stopPropagation(), onDone());
+    if (sends(e)) (e.preventDefault(), onDone(value.trim()));
+  };
+  return html`<div class="editor"><textarea class="field" ref=${field} rows=${Math.min(12, value.split("\n").length + 1)} value=${value}
+      aria-label=${t("chat.edit")} onInput=${(e) => setValue(e.target.value)} onKeyDown=${key}></textarea>
+    <div class="row end"><button type="button" class="button" onClick=${() => onDone()}>${t("cancel")}</button>
+      <button type="button" class="button primary" disabled=${!value.trim()} onClick=${() => onDone(value.trim())}>${t("chat.save")}</button></div></div>`;
+}
+
+// sends says whether a key sends: Enter, unless a line begins by it or letters are composed.
+const sends = (e) => e.key === "Enter" && !e.shiftKey && !e.isComposing;
+
+function Composer({ draft, setDraft, working, ready, say, stop, files }) {
+  const field = useRef();
+  const picker = useRef();
+  useEffect(() => {
+    if (matchMedia("(hover: hover)").matches) field.current.focus({ preventScroll: true });
+  }, []);
+  useEffect(() => {
+    field.current.style.height = "auto";
+    field.current.style.height = Math.min(field.current.scrollHeight + 2, 240) + "px";
+  }, [draft]);
+  useEffect(() => {
+    if (!working) return;
+    const escape = (e) => e.key === "Escape" && !e.defaultPrevented && !document.querySelector("dialog[open]") && stop();
+    addEventListener("keydown", escape);
+    return () => removeEventListener("keydown", escape);
+  }, [working, stop]);
+  const submit = (e) => {
+    e.preventDefault();
+    const text = draft.trim();
+    if (!text || working || !ready) return;
+    setDraft("");
+    say(text);
+  };
+  return html`<form class="composer" onSubmit=${submit}>
+    <input type="file" multiple hidden ref=${picker} onChange=${(e) => (files.add(e.target.files), (e.target.value = ""))} />
+    <${IconButton} icon="clip" label=${t("chat.attach")} onClick=${() => picker.current.click()} />
+    <textarea ref=${field} class="grow" rows="1" value=${draft} placeholder=${t("chat.placeholder")} aria-label=${t("chat.placeholder")}
+      onInput=${(e) => setDraft(e.target.value)} onKeyDown=${(e) => sends(e) && submit(e)}></textarea>
+    ${working ? html`<${IconButton} icon="stop" class="primary" label=${t("chat.stop")} onClick=${stop} />` :
+      html`<button class="icon-button primary" disabled=${!draft.trim() || !ready} aria-label=${t("chat.send")} title=${t("chat.send")}><${Icon} name="send" /></button>`}
+  </form>`;
+}
+
+// useDraft is the text that was not sent yet; it outlives a reload.
+function useDraft(chat) {
+  const key = "mneme.draft." + chat;
+  const [draft, setDraft] = useState(() => {
+    try {
+      return sessionStorage.getItem(key) ?? "";
+    } catch {
+      return "";
+    }
+  });
+  useEffect(() => {
+    try {
+      if (draft) sessionStorage.setItem(key, draft);
+      else sessionStorage.removeItem(key);
+    } catch { /* the browser keeps nothing */ }
+  }, [draft]);
+  return [draft, setDraft];
+}
+
+// useFiles are the documents of a chat, and files on their way there.
+function useFiles(chat) {
+  const { value, problem, reload } = useLoad((signal) => get(chatPath(chat, "", "documents"), {}, { signal }), [chat]);
+  const [sent, setSent] = useState([]);
+  const note = (name, change) => setSent((all) => all.map((f) => (f.name === name ? { ...f, ...change } : f)));
+  const sendFile = async (file) => {
+    setSent((all) => [...all.filter((f) => f.name !== file.name), { name: file.name, sending: true }]);
+    const kind = !file.type || file.type === "application/json" ? "application/octet-stream" : file.type;
+    try {
+      const got = await put(path("chats", chat, "documents", file.name), file, { headers: { "Content-Type": kind } });
+      if (got?.error) throw got.error;
+      setSent((all) => all.filter((f) => f.name !== file.name));
+    } catch (problem) {
+      note(file.name, { sending: false, problem });
+    }
+    reload();
+  };
+  return { sent, kept: value?.documents ?? [], problem: problem?.code === "documents_off" ? null : problem,
+    add: (list) => [...list].forEach(sendFile),
+    remove: (id) => del(path("chats", chat, "documents", id)).then(reload, reload),
+    forget: (name) => setSent((all) => all.filter((f) => f.name !== name)) };
+}
+
+function Files({ files }) {
+  const kept = files.kept.filter((d) => !files.sent.some((f) => f.name === d.id));
+  if (!kept.length && !files.sent.length) return null;
+  return html`<ul class="plain-list files" aria-label=${t("file.list")} aria-live="polite">
+    ${kept.map((d) => html`<li key=${d.id} class="file"><${Icon} name="file" /><span class="cut" title=${d.id}>${d.title || d.id}</span>
+      <span class="soft small nowrap">${t("file.passages", { n: d.passages })}</span>
+      <${IconButton} icon="close" label=${t("file.remove", { name: d.id })} onClick=${() => files.remove(d.id)} /></li>`)}
+    ${files.sent.map((f) => html`<li key=${f.name} class="file"><${Icon} name=${f.problem ? "warn" : "file"} /><span class="cut">${f.name}</span>
+      ${f.problem ? html`<span class="small warn-text">${f.problem.message}</span><${IconButton} icon="close" label=${t("close")} onClick=${() => files.forget(f.name)} />` :
+        html`<span class="soft small"><span class="pulse"></span> ${t("file.sending")}</span>`}</li>`)}
+  </ul>`;
+}

@@ -1,0 +1,136 @@
+// A chat as it goes on: its history, the run that is open, and what is posted.
+
+import { useCallback, useEffect, useRef, useState } from "./html.js";
+import { readPage, useHistory } from "./history.js";
+import { chatPath, follow, get, path, post, send } from "./lib.js";
+import { usePoll } from "./parts.js";
+import { fold, goesOn, newRun } from "./run.js";
+
+const pollEvery = 2500; // milliseconds, while the page is seen
+
+// useTalk gives {history, run, known, problem, say, answer, stop, dismiss}: the window of the chat's history, the run
+// that is open or waits, RunViews by their ids, and what went wrong last.
+// changed is called when a run begins and when it is over.
+export function useTalk(chat, changed) {
+  const known = useRef(new Map());
+  const onRuns = (runs) => {
+    for (const [id, run] of Object.entries(runs)) known.current.set(id, run);
+  };
+  const history = useHistory(chat, "", { runs: true, onRuns });
+  const [run, setRun] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const live = useRef(null); // the run that is followed, as far as its events have come
+  const leave = useRef(null); // ends the following
+  const seen = useRef(""); // the chat as it was when it was read last
+
+  // attend follows a run, begun by start, to its end or its wait, and reads the history then.
+  const attend = useCallback(async (begin, start) => {
+    leave.current?.abort();
+    const mine = new AbortController();
+    leave.current = mine;
+    live.current = begin;
+    let frame = 0;
+    const draw = () => {
+      frame ||= setTimeout(() => {
+        frame = 0;
+        if (leave.current === mine) setRun(live.current);
+      }, 33);
+    };
+    setRun(begin);
+    setProblem(null);
+    let failed = null;
+    try {
+      await start({ signal: mine.signal,
+        onRun: (id) => {
+          live.current = { ...live.current, run_id: id };
+          draw();
+          changed?.();
+        },
+        onEvent: (event) => {
+          live.current = fold(live.current, event);
+          draw();
+        } });
+    } catch (err) {
+      if (mine.signal.aborted) return;
+      failed = err;
+    }
+    clearTimeout(frame);
+    const over = live.current;
+    if (over.run_id && over.outcome) known.current.set(over.run_id, over);
+    seen.current = "";
+    if (over.outcome === "waiting") setRun(over);
+    else {
+      await history.load().catch(() => {});
+      if (leave.current !== mine) return;
+      live.current = null;
+      setRun(null);
+    }
+    leave.current = null;
+    setProblem(failed);
+    changed?.();
+    if (failed) throw failed;
+  }, [chat]);
+
+  const join = (id, waits = []) =>
+    attend({ ...newRun(id), waits, outcome: "" }, (o) => follow(chat, id, o)).catch((err) => {
+      if (!waits.length) return;
+      live.current = { ...newRun(id), waits, outcome: "waiting" }; // its events are gone, and it still waits
+      setRun(live.current);
+      setProblem(err);
+    });
+
+  // look finds out what others did to the chat.
+  const look = useCallback(async () => {
+    if (leave.current) return; // what happens is seen as it does
+    const info = await get(chatPath(chat)).catch(() => null);
+    if (!info || leave.current) return;
+    const open = info.run || info.waiting?.run_id;
+    if (open && (open !== live.current?.run_id || info.run)) {
+      join(open, info.waiting?.waits);
+      return;
+    }
+    const now = JSON.stringify(info.histories);
+    if (!open && live.current) {
+      live.current = null; // its wait is over
+      setRun(null);
+      seen.current = "";
+    }
+    if (now === seen.current) return;
+    if (seen.current !== "" || !open) await history.load().catch(() => {});
+    seen.current = now;
+  }, [chat]);
+  usePoll(look, pollEvery);
+  useEffect(() => {
+    look();
+    return () => leave.current?.abort();
+  }, [chat]);
+
+  // say posts a message. With at, the place of a message of the user in the history, it takes that one's place.
+  const say = useCallback(async (message, at) => {
+    const body = { message };
+    const begin = { ...newRun(undefined, message), started: Date.now() / 1000, hideFrom: at };
+    if (at !== undefined) {
+      const before = at > 0 ? (await readPage(chat, "", at - 1, 1)).messages[0] : { id: "" };
+      const last = (await readPage(chat, "", -1, 1)).messages[0];
+      Object.assign(body, { after: before.id ?? "", if_last: last?.id ?? "" });
+    }
+    await attend(begin, (o) => send(chat, chatPath(chat, "", "messages"), body, o));
+  }, [chat]);
+
+  // answer answers all that the run waits for.
+  const answer = useCallback((answers) => {
+    const { run_id: id, seq: after } = live.current;
+    return attend({ ...live.current, waits: [], outcome: "" },
+      (o) => send(chat, path("chats", chat, "runs", id, "resume"), { answers }, { ...o, after }));
+  }, [chat]);
+
+  const stop = useCallback(async () => {
+    const id = live.current?.run_id;
+    if (!id) return;
+    await post(path("chats", chat, "runs", id, "stop")).catch(setProblem);
+    look();
+  }, [chat]);
+
+  return { history, run, known: known.current, problem, say, answer, stop, working: Boolean(run && goesOn(run)),
+    dismiss: () => setProblem(null) };
+}
