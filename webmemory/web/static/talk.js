@@ -8,6 +8,12 @@ import { fold, goesOn, newRun } from "./run.js";
 
 const pollEvery = 2500; // milliseconds, while the page is seen
 
+// messages is how many a chat's own history has, with those in its archive.
+const messages = (info) => {
+  const own = info.histories.find((h) => !h.subagent);
+  return own ? own.messages + (own.archived ?? 0) : 0;
+};
+
 // useTalk gives {history, run, known, problem, say, answer, stop, dismiss}: the window of the chat's history, the run
 // that is open or waits, RunViews by their ids, and what went wrong last.
 // changed is called when a run begins and when it is over.
@@ -21,7 +27,9 @@ export function useTalk(chat, changed) {
   const [problem, setProblem] = useState(null);
   const live = useRef(null); // the run that is followed, as far as its events have come
   const leave = useRef(null); // ends the following
-  const seen = useRef(""); // the chat as it was when it was read last
+  const seen = useRef(""); // the chat's histories when they were looked at last; empty after they were read anew
+  const total = useRef(); // messages in the history that is shown
+  total.current = history.page?.total;
 
   // attend follows a run, begun by start, to its end or its wait, and reads the history then.
   const attend = useCallback(async (begin, start) => {
@@ -96,8 +104,9 @@ export function useTalk(chat, changed) {
       seen.current = "";
     }
     if (now === seen.current) return;
-    if (seen.current !== "" || !open) await history.load().catch(() => {});
+    const changed = seen.current !== "" || (total.current !== undefined && total.current !== messages(info));
     seen.current = now;
+    if (changed) await history.load().catch(() => {});
   }, [chat]);
   usePoll(look, pollEvery);
   useEffect(() => {
