@@ -6,6 +6,7 @@ import { useScroll } from "./history.js";
 import { chatPath, del, duration, get, href, number, path, post, put, randomID, size } from "./lib.js";
 import { Cited, Flags, Lanes, Spent } from "./lanes.js";
 import { CopyButton, Icon, IconButton, Loading, ProblemNote, Time, useLoad } from "./parts.js";
+import { runOf } from "./run.js";
 import { useTalk } from "./talk.js";
 import { Waits } from "./waits.js";
 
@@ -98,7 +99,7 @@ export function Chat({ chat, changed }) {
   };
   const empty = page && page.total === 0 && !run;
   const shown = page ? page.messages.map((message, i) => ({ message, at: page.from + i })).filter(({ message, at }) =>
-    !(run?.hideFrom <= at) && !(run?.run_id && message.id?.startsWith(run.run_id + "."))) : [];
+    !(run?.hideFrom <= at) && !(run?.run_id && runOf(message) === run.run_id)) : [];
   const atTail = page && page.to >= page.total;
   return html`<section class=${"chat" + (over ? " over" : "")} onDragOver=${dragged} onDragLeave=${(e) => e.currentTarget.contains(e.relatedTarget) || setOver(false)} onDrop=${drop}>
     <div class="page-body talk" ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region" aria-label=${t("chat.messages")}>
@@ -129,8 +130,6 @@ function Welcome({ use }) {
     <p class="soft small">${t("welcome.file")}</p></div>`;
 }
 
-const runOf = (message) => message.id?.split(".")[0];
-
 function Message({ chat, message, at, known, busy, say, fork, history }) {
   const [editing, setEditing] = useState(false);
   const [problem, setProblem] = useState(null);
@@ -145,30 +144,32 @@ function Message({ chat, message, at, known, busy, say, fork, history }) {
         <${IconButton} icon="edit" label=${t("chat.edit")} disabled=${busy} onClick=${() => setEditing(true)} /></div><//>`}
     </article>`;
   }
-  const run = known.get(runOf(message));
+  const made = runOf(message);
+  const run = known.get(made);
   const asked = () => {
     const before = history.messages.slice(0, at - history.from).findLastIndex((m) => m.role === "user");
     if (before >= 0) say(history.messages[before].content, history.from + before);
   };
   return html`<article class="message" data-at=${at} aria-label=${t("role.assistant")}>
     ${run ? html`<${Lanes} chat=${chat} run=${run} />` : null}
-    ${message.failure ? html`<${Failure} message=${message} run=${run} retry=${busy ? undefined : asked} />` :
+    ${message.failure || (message.partial && run?.error) ? html`<${Failure} message=${message} run=${run} retry=${busy ? undefined : asked} />` :
       html`<${Cited} text=${message.content} citations=${run?.citations} />`}
     <${Flags} flags=${run?.flags} />
     <${ProblemNote} problem=${problem} />
     <div class="tools">${message.partial ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}<${Time} at=${message.timestamp} />
       ${run ? html`<${Spent} run=${run} />` : null}<${CopyButton} text=${message.content} />
       <${IconButton} icon="refresh" label=${t("chat.regenerate")} disabled=${busy} onClick=${asked} />
-      ${message.id ? html`<${IconButton} icon="fork" label=${t("chat.fork")} onClick=${() => fork(message.id).catch(setProblem)} />
-        <a class="icon-button" href=${href("runs", chat, runOf(message))} aria-label=${t("chat.run")} title=${t("chat.run")}><${Icon} name="runs" /></a>` : null}</div>
+      ${message.id ? html`<${IconButton} icon="fork" label=${t("chat.fork")} onClick=${() => fork(message.id).catch(setProblem)} />` : null}
+      ${made ? html`<a class="icon-button" href=${href("runs", chat, made)} aria-label=${t("chat.run")} title=${t("chat.run")}><${Icon} name="runs" /></a>` : null}</div>
   </article>`;
 }
 
 // Failure is a message that stands for an answer, or an answer that was cut short.
 function Failure({ message, run, retry }) {
-  const said = run?.error?.message ?? t("chat.failed", { code: message.failure });
-  return html`<${Fragment}>${message.partial ? html`<${Cited} text=${message.content} />` : null}
-    <${ProblemNote} problem=${{ message: said, code: message.failure }} retry=${retry} /><//>`;
+  const code = run?.error?.code ?? message.failure;
+  const said = run?.error?.message ?? t("chat.failed", { code });
+  return html`<${Fragment}>${message.partial ? html`<${Cited} text=${message.content} citations=${run?.citations} />` : null}
+    <${ProblemNote} problem=${{ message: said, code }} retry=${retry} /><//>`;
 }
 
 // Live is the run that goes on or waits: what was asked, what is done for it, and the answer as far as it has come.

@@ -15,8 +15,8 @@ export async function readPage(chat, subagent, offset, limit, { runs, signal } =
 }
 
 // useHistory is a window of a history: {page, problem, loading, load, older, newer}. load(offset) reads anew, from
-// the end without one. onRuns is given the runs that came with a page.
-export function useHistory(chat, subagent, { runs = false, onRuns } = {}) {
+// the end without one; it is done once from start. onRuns is given the runs that came with a page.
+export function useHistory(chat, subagent, { runs = false, onRuns, start } = {}) {
   const [state, setState] = useState({ loading: true });
   const now = useRef();
   const busy = useRef(false);
@@ -52,7 +52,7 @@ export function useHistory(chat, subagent, { runs = false, onRuns } = {}) {
   }, [read]);
 
   useEffect(() => {
-    load().catch(() => {});
+    load(start).catch(() => {});
   }, [load]);
   return { ...state, load, older: useCallback(() => more(true), [more]), newer: useCallback(() => more(false), [more]) };
 }
@@ -102,25 +102,13 @@ export function useScroll(page, { older, newer, changes }) {
   return { ref, onScroll, toEnd, atEnd };
 }
 
-const found = new Map();
-
-// findMessage gives a message of a chat by its id and time, as {message, subagent}; undefined if there is none. It
-// is looked for in the subagent's history first, and then in the chat's own.
-export function findMessage(chat, subagent, { id, ts }) {
-  const key = JSON.stringify([chat, subagent, id]);
-  if (!found.has(key)) {
-    const search = async () => {
-      for (const of of subagent ? [subagent, ""] : [""]) {
-        const message = await bisect(chat, of, id, ts);
-        if (message) return { message, subagent: of };
-      }
-    };
-    found.set(key, search().catch((problem) => {
-      found.delete(key);
-      throw problem;
-    }));
+// findMessage gives a message of a chat by its id and time, as {message, at, subagent}, at its place in the history;
+// undefined if there is none. It is looked for in the subagent's history first, and then in the chat's own.
+export async function findMessage(chat, subagent, { id, ts }) {
+  for (const of of subagent ? [subagent, ""] : [""]) {
+    const hit = await bisect(chat, of, id, ts);
+    if (hit) return { ...hit, subagent: of };
   }
-  return found.get(key);
 }
 
 const around = 25; // messages on each side of where the time says it is
@@ -138,5 +126,6 @@ async function bisect(chat, subagent, id, ts) {
   }
   const from = Math.max(0, low - around);
   const page = await readPage(chat, subagent, from, 4 * around);
-  return page.messages.find((m) => m.id === id);
+  const at = page.messages.findIndex((m) => m.id === id);
+  return at < 0 ? undefined : { message: page.messages[at], at: page.from + at };
 }

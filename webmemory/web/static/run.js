@@ -79,3 +79,9 @@ function progress(tools, e) {
 
 // goesOn says whether a run is at work.
 export const goesOn = (run) => run.outcome === "";
+
+// runOf is the id of the run that made a message, undefined for a message that no run made.
+export function runOf(message) {
+  const [, run] = /^(.+)\.[1-9]\d*$/.exec(message.id ?? "") ?? [];
+  return /^x[0-9a-f]{16}$/.test(run) ? undefined : run?.replace(/-end$/, "");
+}
