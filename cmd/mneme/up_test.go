@@ -258,8 +258,8 @@ func startUp(t *testing.T, places models.Places, environ []string, args ...strin
 	t.Cleanup(func() { s.stop() })
 	for s.out.Scan() {
 		s.read = append(s.read, s.out.Text())
-		if rest, ok := strings.CutPrefix(s.out.Text(), "mneme is up: webmemory "); ok {
-			s.web, _, _ = strings.Cut(rest, ",")
+		if rest, ok := strings.CutPrefix(s.out.Text(), "mneme is up: "); ok {
+			s.web, _, _ = strings.Cut(rest, "/ ")
 			go func() { _, _ = io.Copy(io.Discard, r) }() // ends with the process
 			return s
 		}

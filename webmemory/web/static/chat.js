@@ -276,7 +276,8 @@ function useFiles(chat) {
   const note = (name, change) => setSent((all) => all.map((f) => (f.name === name ? { ...f, ...change } : f)));
   const sendFile = async (file) => {
     setSent((all) => [...all.filter((f) => f.name !== file.name), { name: file.name, sending: true }]);
-    const kind = !file.type || file.type === "application/json" ? "application/octet-stream" : file.type;
+    // A document is sent as a file, which its name tells, and no page may send what a form could.
+    const kind = ["", "application/json", "text/plain"].includes(file.type) ? "application/octet-stream" : file.type;
     try {
       const got = await put(path("chats", chat, "documents", file.name), file, { headers: { "Content-Type": kind } });
       if (got?.error) throw got.error;

@@ -45,6 +45,15 @@ type Addrs struct {
 	Redis     string // the embedded store
 }
 
+// Page is the address of the page for people, as a browser on this machine finds it.
+func (a Addrs) Page() string {
+	host, port, err := net.SplitHostPort(a.Webmemory)
+	if ip := net.ParseIP(host); err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/"
+}
+
 // How long the parts of a stop may take.
 const (
 	drainTime    = 10 * time.Second

@@ -15,8 +15,9 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 	if out == nil {
 		return
 	}
-	fmt.Fprintf(out, "mneme is up: webmemory http://%s, apiserver http://%s, proxy http://%s\n", at.Webmemory,
-		at.Apiserver, at.Proxy)
+	fmt.Fprintf(out, "mneme is up: %s shows it in a browser.\n", at.Page())
+	fmt.Fprintf(out, "Services: webmemory http://%s, apiserver http://%s, proxy http://%s\n", at.Webmemory, at.Apiserver,
+		at.Proxy)
 	if b := cfg.Proxy.Backends[cfg.Proxy.Active]; b.Kind == config.KindOffline {
 		fmt.Fprintln(out,
 			"Model: offline, a small extractive one for trying things out; a real one: `mneme up --model auto`, or a "+
