@@ -23,6 +23,7 @@ import (
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/web"
+	"mneme/webmemory/openapi"
 )
 
 // This file is about HTTP: the routes, what their parameters may be, how an error becomes
@@ -69,6 +70,7 @@ func (s *Server) routes() http.Handler {
 	s.internalRoutes(r)
 	r.GET("/", r.Answered(getPage))
 	r.GET(web.Folder+"*file", r.Answered(getPage))
+	r.GET("/openapi.json", gin.WrapF(openapi.Serve))
 	r.GET("/healthz", r.Answered(s.healthz))
 	r.GET("/readyz", r.Answered(s.readyz))
 	return r

@@ -154,7 +154,7 @@ func asksFor(waits func(api.RunRequest) []event.Wait) func(context.Context, api.
 	return func(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 		if r.Resume == nil {
 			emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message,
-				RetryOf: r.RetryOf})
+				RetryOf: r.RetryOf, Subagents: []memory.Agent{"analytic"}})
 			if strings.HasPrefix(r.Message, "plain") {
 				emit(event.Head{}, &event.Assistant{Content: "plainly"})
 				emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})

@@ -47,6 +47,7 @@ var floors = map[string][]string{
 	"apiserver/api/sse":     {},
 	"webmemory":             {"memory", "apiserver/api", "webmemory"},
 	"webmemory/api":         {"=memory", "memory/event", "apiserver/api"},
+	"webmemory/openapi":     {},
 	"webmemory/mcpserver":   {"=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
 	"webmemory/web":         {},
 	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},

@@ -1,0 +1,310 @@
+package openapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory/event"
+	"mneme/webmemory/openapi"
+)
+
+var update = flag.Bool("update", false, "rewrite openapi.json")
+
+// object of JSON.
+type fields = map[string]any
+
+// Each event has its payload's members beside the head's; the union is told apart by role.
+var payloads = []event.Payload{
+	&event.RunStarted{}, &event.MemoryReset{}, &event.Recalled{}, &event.AssistantDelta{}, &event.Delegation{},
+	&event.SubagentDelta{}, &event.AssistantWithTools{}, &event.ToolProgress{}, &event.ToolResult{}, &event.Completion{},
+	&event.Assistant{}, &event.Error{}, &event.MasterTool{}, &event.RunWaiting{}, &event.RunResumed{},
+	&event.RunFinished{},
+}
+
+// builder makes the document.
+type builder struct{ *schemas }
+
+// document is the description of all operations.
+func (b builder) document() []byte {
+	paths := map[string]fields{}
+	for _, o := range operations() {
+		method, path, _ := strings.Cut(o.route, " ")
+		if paths[path] == nil {
+			paths[path] = fields{}
+		}
+		require.NotContains(b.t, paths[path], method, o.route)
+		paths[path][strings.ToLower(method)] = b.operation(o, method, path)
+	}
+	info := fields{"title": "mneme, webmemory", "version": "1", "summary": "Chats with agents that remember",
+		"description": "docs/api.md says more. Answers and events may have members that are not named here: ignore them."}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, `{"openapi": "3.1.0",%[2]s"info": %[1]s,%[2]s"servers": [{"url": "/"}],%[2]s"paths": {`, b.line(info), "\n")
+	for i, path := range slices.Sorted(maps.Keys(paths)) {
+		fmt.Fprintf(&out, "%s\n%q: {", []string{"", ","}[min(i, 1)], path)
+		b.each(&out, paths[path])
+	}
+	out.WriteString("\n},\n\"components\": {\"schemas\": {")
+	all := fields{}
+	for name, s := range b.made {
+		all[name] = s
+	}
+	b.each(&out, all)
+	out.WriteString("}}\n")
+	return out.Bytes()
+}
+
+// each writes members, each in a line, so that a change shows as the line of an operation or of a schema.
+func (b builder) each(out *bytes.Buffer, of fields) {
+	for i, name := range slices.Sorted(maps.Keys(of)) {
+		fmt.Fprintf(out, "%s\n%q: %s", []string{"", ","}[min(i, 1)], name, b.line(of[name]))
+	}
+	out.WriteString("}")
+}
+
+func (b builder) line(v any) []byte {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	require.NoError(b.t, e.Encode(v))
+	return bytes.TrimSpace(out.Bytes())
+}
+
+func (b builder) operation(o operation, method, path string) fields {
+	out := fields{"summary": o.summary, "operationId": operationID(method, path), "tags": []string{tag(path)}}
+	var all []fields
+	names := append(regexp.MustCompile(`\{[a-z]+\}`).FindAllString(path, -1), strings.Fields(o.params)...)
+	for _, name := range names {
+		p, ok := params[name]
+		require.True(b.t, ok, "%s: %s", o.route, name)
+		schema := fields{"type": p.kind}
+		if p.allowed != nil {
+			schema["enum"] = p.allowed
+		}
+		in, required := "query", strings.HasPrefix(name, "{") || name == "query"
+		switch {
+		case strings.HasPrefix(name, "{"):
+			in = "path"
+		case name[0] < 'a':
+			in = "header"
+		}
+		if name == "metadata" {
+			schema["additionalProperties"] = fields{"type": "string"}
+		}
+		if name != "Accept" { // which OpenAPI leaves to the content types of answers
+			one := fields{"name": strings.Trim(name, "{}"), "in": in, "description": p.text, "schema": schema}
+			if required {
+				one["required"] = true
+			}
+			all = append(all, one)
+		}
+	}
+	if all != nil {
+		out["parameters"] = all
+	}
+	if o.body != nil {
+		out["requestBody"] = fields{"required": true, "content": b.content(o.body, true)}
+	}
+	out["responses"] = b.responses(o)
+	return out
+}
+
+// responses are an operation's answers, and its refusals with their codes.
+func (b builder) responses(o operation) fields {
+	out := fields{}
+	for status, body := range o.answers {
+		answer := fields{"description": says{200: "OK", 201: "Made", 202: "Accepted", 204: "Nothing to say",
+			207: "Some were refused", 503: "Not ready"}[status]}
+		if body != nil {
+			answer["content"] = b.content(body, false)
+		}
+		if status/100 == 2 && strings.Contains(o.params, "Prefer") { // a run answers
+			answer["headers"] = fields{"Mneme-Run-Id": fields{"description": "the run", "schema": fields{"type": "string"}}}
+		}
+		out[strconv.Itoa(status)] = answer
+	}
+	for status, codes := range o.refused {
+		list := strings.Fields(codes + " " + common[status])
+		out[strconv.Itoa(status)] = fields{"description": "`" + strings.Join(list, "`, `") + "`",
+			"content": b.content(Problem{}, false), "x-codes": list}
+	}
+	var rest []string
+	for _, status := range slices.Sorted(maps.Keys(common)) {
+		if o.refused[status] == "" && o.answers[status] == nil {
+			rest = append(rest, strings.Fields(common[status])...)
+		}
+	}
+	out["default"] = fields{"description": "A refusal that any route may answer with: `" + strings.Join(rest, "`, `") + "`",
+		"content": b.content(Problem{}, false), "x-codes": rest}
+	return out
+}
+
+// content is what a body or an answer may be.
+func (b builder) content(of any, request bool) fields {
+	byType, ok := of.(media)
+	if !ok {
+		byType = media{"application/json": of}
+	}
+	out := fields{}
+	for kind, value := range byType {
+		out[kind] = b.media(value, request)
+	}
+	return out
+}
+
+func (b builder) media(of any, request bool) fields {
+	switch of := of.(type) {
+	case events:
+		return fields{"schema": fields{"type": "string", "description": "frames of `event:` the role, `data:` an Event in one " +
+			"line of JSON, and `id:` its number"}, "x-item-schema": fields{"$ref": componentsPath + "Event"}}
+	case lines:
+		return fields{"schema": fields{"type": "string", "description": "a JSON object in each line"},
+			"x-item-schema": b.any(of)}
+	case oneOf:
+		return fields{"schema": b.any(of)}
+	case text:
+		return fields{"schema": fields{"type": "string"}}
+	case binary:
+		return fields{"schema": fields{}}
+	case object:
+		return fields{"schema": fields{"type": "object"}}
+	}
+	schema := b.of(reflect.TypeOf(of))
+	if request { // a member that is not known is refused
+		name := strings.TrimPrefix(schema.Ref, componentsPath)
+		if name != "Document" && name != "SearchRequest" {
+			b.made[name].AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
+		}
+	}
+	return fields{"schema": schema}
+}
+
+// any is the schema of one of several types.
+func (b builder) any(of []any) *jsonschema.Schema {
+	if len(of) == 1 {
+		return b.of(reflect.TypeOf(of[0]))
+	}
+	out := &jsonschema.Schema{}
+	for _, one := range of {
+		out.AnyOf = append(out.AnyOf, b.of(reflect.TypeOf(one)))
+	}
+	return out
+}
+
+// events makes the schemas of events.
+func (b builder) events() {
+	head := b.of(reflect.TypeFor[event.Head]())
+	union := &jsonschema.Schema{Description: "What happened in a run. Pass over roles that are not named here."}
+	mapping := fields{}
+	for _, p := range payloads {
+		t := reflect.TypeOf(p).Elem()
+		payload := b.of(t)
+		name := t.Name() + "Event"
+		var role any = p.Role()
+		b.made[name] = &jsonschema.Schema{
+			AllOf: []*jsonschema.Schema{head, payload}, Required: []string{"role"},
+			Properties: map[string]*jsonschema.Schema{"role": {Type: "string", Const: &role}},
+		}
+		union.OneOf = append(union.OneOf, &jsonschema.Schema{Ref: componentsPath + name})
+		mapping[p.Role()] = componentsPath + name
+	}
+	union.Extra = fields{"discriminator": fields{"propertyName": "role", "mapping": mapping}}
+	b.made["Event"] = union
+}
+
+// operationID is a route's name for programs, such as getChatRunEvents.
+func operationID(method, path string) string {
+	id := strings.ToLower(method)
+	words := strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune("/-._", r) })
+	for i, word := range words {
+		if word == "v1" {
+			continue
+		}
+		if strings.HasPrefix(word, "{") {
+			continue
+		}
+		if i+1 < len(words) && strings.HasPrefix(words[i+1], "{") {
+			word = strings.TrimSuffix(word, "s")
+		}
+		id += strings.ToUpper(word[:1]) + word[1:]
+	}
+	return id
+}
+
+// tag is the group of a path.
+func tag(path string) string {
+	switch {
+	case strings.Contains(path, "/documents"), strings.HasPrefix(path, "/v1/collections"):
+		return "documents"
+	case strings.HasSuffix(path, "/messages"), strings.Contains(path, "/runs/"), path == "/chat", path == "/v1/approvals":
+		return "messages"
+	case strings.HasPrefix(path, "/v1/chats"):
+		return "memory"
+	}
+	return "service"
+}
+
+func TestTheDocumentIsThatOfTheTypesAndRoutes(t *testing.T) {
+	b := builder{newSchemas(t)}
+	b.events()
+	want := b.document()
+	if *update {
+		require.NoError(t, os.WriteFile("openapi.json", want, 0o644))
+		return
+	}
+	require.Equal(t, string(want), string(openapi.Document()), "run: go test ./webmemory/openapi -update")
+}
+
+func TestTheDocumentIsValid(t *testing.T) {
+	if *update {
+		t.Skip("it is written anew")
+	}
+	raw, err := os.ReadFile("testdata/openapi-3.1-2022-10-07.json") // of spec.openapis.org, Apache-2.0
+	require.NoError(t, err)
+	var official *jsonschema.Schema
+	require.NoError(t, json.Unmarshal(raw, &official))
+	check, err := official.Resolve(nil)
+	require.NoError(t, err)
+	var document any
+	require.NoError(t, json.Unmarshal(openapi.Document(), &document))
+	require.NoError(t, check.Validate(document))
+
+	// What it refers to is there, and its ids are unique.
+	ids := map[any]bool{}
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, one := range v {
+				walk(one)
+			}
+		case fields:
+			if ref, ok := v["$ref"].(string); ok {
+				name, ours := strings.CutPrefix(ref, componentsPath)
+				require.True(t, ours, ref)
+				require.Contains(t, document.(fields)["components"].(fields)["schemas"], name)
+			}
+			if id, ok := v["operationId"]; ok {
+				require.False(t, ids[id], id)
+				ids[id] = true
+			}
+			for _, one := range v {
+				walk(one)
+			}
+		}
+	}
+	walk(document)
+	require.NotEmpty(t, ids)
+}

@@ -1,0 +1,312 @@
+package openapi_test
+
+import (
+	"reflect"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/telemetry"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/docstore"
+	webapi "mneme/webmemory/api"
+)
+
+// operation is a route with one of its methods.
+type operation struct {
+	route   string // method and path
+	summary string
+	params  string // of the query and of headers, names of parameters
+	body    any    // a value of the type, or media
+	answers map[int]any
+	refused map[int]string // codes, beside those that any route may answer with
+}
+
+// What answers and bodies may be beside JSON of a type.
+type (
+	media  map[string]any // by the content type
+	events struct{}       // a stream of events
+	lines  []any          // values of the types of which each line of JSON is one
+	text   struct{}
+	binary struct{}
+	object struct{} // any JSON object
+)
+
+type (
+	ok   = map[int]any
+	says = map[int]string
+)
+
+// answered is how the posts are that a run answers.
+var answered = ok{
+	200: media{"application/json": webapi.Result{}, "text/event-stream": events{}},
+	202: oneOf{webapi.Started{}, webapi.Waiting{}},
+}
+
+type oneOf []any
+
+// Problem is the body of every refusal.
+type Problem struct {
+	Error *api.Problem `json:"error"`
+}
+
+// What the apiserver and the services answer with types of their own.
+type (
+	// CollectionList are all collections.
+	CollectionList struct {
+		Collections []docstore.Info `json:"collections"`
+	}
+	// Collection describes a collection, and who reads it.
+	Collection struct {
+		docstore.Info
+		ReadBy   []memory.Agent `json:"read_by"`  // the subagents that search it
+		Searched []string       `json:"searched"` // all collections that subagents search, by name
+		Reads    []string       `json:"reads"`    // extensions of the files that can be put
+	}
+	// DocumentList is a page of documents, without their texts.
+	DocumentList struct {
+		Documents  []docstore.Head `json:"documents"`
+		NextCursor string          `json:"next_cursor"` // empty at the end
+	}
+	// Ready answers GET /readyz.
+	Ready struct {
+		telemetry.Readiness
+		Redis *RedisAway `json:"redis,omitempty"` // while it does not answer
+	}
+	// RedisAway says since when Redis has not answered.
+	RedisAway struct {
+		AwaySince string `json:"away_since"` // RFC 3339
+	}
+)
+
+// aliases are the names of types in the document where that of the Go type says too little.
+var aliases = map[reflect.Type]string{
+	reflect.TypeFor[docstore.Info]():       "CollectionInfo",
+	reflect.TypeFor[docstore.Head]():       "DocumentHead",
+	reflect.TypeFor[docstore.Document]():   "StoredDocument",
+	reflect.TypeFor[docstore.Passage]():    "PassagePlace",
+	reflect.TypeFor[api.Document]():        "Document",
+	reflect.TypeFor[rag.Result]():          "SearchResult",
+	reflect.TypeFor[rag.Outcome]():         "PutResult",
+	reflect.TypeFor[api.LinesEnd]():        "PutResultsEnd",
+	reflect.TypeFor[memory.FunctionCall](): "FunctionCall",
+	reflect.TypeFor[api.Recalled]():        "RecallResult",
+	reflect.TypeFor[event.Error]():         "RunError",
+	reflect.TypeFor[api.Problem]():         "ProblemDetail",
+}
+
+const (
+	answerParams = "Accept Prefer"
+	postRefused  = "chat_busy chat_erased turn_moved"
+)
+
+var messageRefused = says{
+	400: "unknown_agent", 409: postRefused + " conflict", 422: "idempotency_key_reused", 429: "too_many_messages",
+	502: "model_failed outcome_unknown bad_wait",
+	503: "apiserver_unavailable too_many_chats too_many_runs draining", 507: "history_full",
+}
+
+// operations are the routes, in the document's order of tags.
+func operations() []operation {
+	out := []operation{
+		{"POST /v1/chats/{chat}/messages", "Posts a message and answers with its run", answerParams + " Idempotency-Key",
+			webapi.MessageRequest{}, answered, messageRefused},
+		{"POST /chat", "Posts a message as the service did that this one replaces; always streams", "Prefer Idempotency-Key",
+			webapi.MessageRequest{}, ok{200: media{"text/event-stream": events{}}, 202: webapi.Started{}}, messageRefused},
+		{"GET /v1/chats/{chat}/runs/{run}/events", "Streams the events of a run behind the last one that was seen",
+			"Last-Event-ID last_event_id", nil, ok{200: media{"text/event-stream": events{}}, 204: nil},
+			says{400: "bad_last_event_id", 404: "unknown_run", 410: "events_gone"}},
+		{"POST /v1/chats/{chat}/runs/{run}/stop", "Stops a run", "", nil,
+			ok{200: webapi.StopStatus{}, 202: webapi.StopStatus{}}, says{404: "unknown_run", 503: "apiserver_unavailable"}},
+		{"POST /v1/chats/{chat}/runs/{run}/resume", "Answers all that a run waits for", answerParams,
+			webapi.ResumeRequest{}, answered, says{404: "unknown_run unknown_wait",
+				409: "waits_open answered not_waiting " + postRefused, 410: "wait_expired", 502: "model_failed bad_wait",
+				503: "apiserver_unavailable"}},
+		{"GET /v1/approvals", "Lists what runs wait for, what expires first before the others", "status kind cursor limit",
+			nil, ok{200: webapi.ApprovalList{}}, nil},
+		{"GET /v1/chats", "Lists the chats", "cursor limit", nil, ok{200: webapi.ChatList{}}, nil},
+		{"GET /v1/chats/{chat}", "Describes a chat: its histories and the run that goes on or waits", "", nil,
+			ok{200: webapi.ChatInfo{}}, nil},
+		{"DELETE /v1/chats/{chat}", "Erases a chat with everything that belongs to it", "scan", nil,
+			ok{200: webapi.Erased{}}, says{503: "gateway_unavailable apiserver_unavailable"}},
+		{"GET /v1/chats/{chat}/recall", "Finds what was said in a chat", "query subagent budget from to asked_at", nil,
+			ok{200: webapi.Recalled{}}, nil},
+		{"GET /v1/chats/{chat}/export", "Exports a chat's memory", "", nil,
+			ok{200: media{"application/x-ndjson": lines{webapi.ExportLine{}}}}, says{404: "unknown_chat"}},
+		{"POST /v1/chats/{chat}/import", "Imports what was exported into a chat without a memory", "",
+			media{"application/x-ndjson": lines{webapi.ExportLine{}}}, ok{201: webapi.Imported{}},
+			says{409: "chat_not_empty chat_busy chat_erased", 413: "too_large"}},
+		{"POST /v1/chats/{chat}/rewind", "Takes back what was said behind a message; it is set aside for a day", "",
+			webapi.RewindRequest{}, ok{200: webapi.SetAside{}}, says{404: "unknown_message", 503: "gateway_unavailable"}},
+		{"GET /v1/chats/{chat}/set-aside", "Lists what rewinds took back and can be put back", "", nil,
+			ok{200: webapi.SetAsides{}}, nil},
+		{"POST /v1/chats/{chat}/set-aside/{id}/restore", "Puts back what a rewind took back", "", nil,
+			ok{200: webapi.SetAside{}}, says{404: "unknown_set_aside", 409: "messages_since"}},
+		{"POST /v1/chats/{chat}/fork", "Makes a chat that begins with the memory of this one", "", webapi.ForkRequest{},
+			ok{201: webapi.Imported{}}, says{404: "unknown_chat unknown_message", 409: "chat_not_empty chat_busy"}},
+		{"GET /v1/collections", "Lists the collections of documents", "", nil, ok{200: CollectionList{}}, documents(nil)},
+		{"PUT /v1/collections/{collection}", "Makes a collection", "", nil, ok{200: Collection{}, 201: Collection{}},
+			documents(says{400: "bad_collection"})},
+		{"GET /v1/collections/{collection}", "Describes a collection", "", nil, ok{200: Collection{}},
+			documents(says{404: "unknown_collection"})},
+		{"DELETE /v1/collections/{collection}", "Removes a collection with its documents", "", nil, ok{204: nil},
+			documents(says{404: "unknown_collection"})},
+		{"POST /v1/collections/{collection}/search", "Finds the passages that match a query best", "", api.SearchRequest{},
+			ok{200: rag.Result{}}, documents(says{404: "unknown_collection"})},
+	}
+	for _, of := range []string{"", "/subagents/{name}"} {
+		whose, at := "a chat", "/v1/chats/{chat}"+of
+		if of != "" {
+			whose = "one subagent in a chat"
+		}
+		out = append(out,
+			operation{"GET " + at + "/history", "Reads the history of " + whose, "offset limit archive runs", nil,
+				ok{200: webapi.HistoryPage{}}, says{500: "history_damaged"}},
+			operation{"DELETE " + at + "/history", "Erases the history of " + whose, "", nil, ok{200: webapi.Erased{}},
+				says{503: "gateway_unavailable apiserver_unavailable"}},
+			operation{"DELETE " + at + "/messages/{id}", "Redacts a message of " + whose, "scope dry_run", nil,
+				ok{200: webapi.Redacted{}},
+				says{404: "unknown_message", 413: "too_large", 503: "gateway_unavailable apiserver_unavailable"}},
+			operation{"GET " + at + "/notes", "Lists the notes of " + whose, "", nil, ok{200: webapi.NoteList{}}, nil},
+			operation{"POST " + at + "/notes", "Adds a note to those of " + whose, "", webapi.NoteRequest{},
+				ok{201: memory.Note{}},
+				says{404: "unknown_note", 409: "chat_busy chat_erased operators_note", 507: "notes_full"}},
+			operation{"PATCH " + at + "/notes/{id}", "Says yes to a note of " + whose + ", or corrects it", "",
+				webapi.NoteChange{}, ok{200: memory.Note{}}, says{404: "unknown_note", 409: "chat_busy chat_erased",
+					507: "notes_full"}},
+			operation{"DELETE " + at + "/notes/{id}", "Removes a note of " + whose, "", nil, ok{204: nil},
+				says{404: "unknown_note", 409: "chat_busy chat_erased"}},
+		)
+	}
+	for _, at := range []string{"/v1/collections/{collection}/documents", "/v1/chats/{chat}/documents"} {
+		whose, unknown := "a collection", "unknown_collection"
+		if at == "/v1/chats/{chat}/documents" {
+			whose, unknown = "one chat", ""
+		}
+		results := media{"application/x-ndjson": lines{rag.Outcome{}, api.LinesEnd{}}}
+		out = append(out,
+			operation{"GET " + at, "Lists the documents of " + whose, "cursor limit", nil, ok{200: DocumentList{}},
+				documents(says{404: unknown})},
+			operation{"POST " + at, "Puts documents of " + whose + ", one in each line", "stream",
+				media{"application/x-ndjson": lines{api.Document{}}}, ok{200: results, 207: results},
+				documents(says{404: unknown})},
+			operation{"PUT " + at + "/{id}", "Puts a document or a file of " + whose, "title source origin metadata stream",
+				media{"application/json": api.Document{}, "*/*": binary{}},
+				ok{200: media{"application/json": rag.Outcome{}, "application/x-ndjson": results["application/x-ndjson"]},
+					201: rag.Outcome{}, 207: results},
+				documents(says{400: "bad_id bad_text bad_title bad_source bad_metadata", 404: unknown, 409: "conflict",
+					413: "too_large", 415: "unsupported_media_type unsupported",
+					422: "empty damaged encrypted encoding timeout"})},
+			operation{"GET " + at + "/{id}", "Gives a document of " + whose + " with its text", "", nil,
+				ok{200: docstore.Document{}}, documents(says{404: "unknown_document " + unknown})},
+			operation{"DELETE " + at + "/{id}", "Removes a document of " + whose, "", nil, ok{204: nil},
+				documents(says{404: "unknown_document " + unknown})},
+		)
+	}
+	return append(out,
+		operation{"POST /mcp", "Takes a message of the Model Context Protocol over streamable HTTP", "", object{},
+			ok{200: media{"application/json": object{}, "text/event-stream": text{}}, 202: nil}, nil},
+		operation{"GET /openapi.json", "Gives this document", "", nil, ok{200: object{}}, nil},
+		operation{"GET /healthz", "Says that the process lives", "", nil, ok{200: telemetry.Readiness{}}, nil},
+		operation{"GET /readyz", "Says whether messages should be sent here, and why not", "", nil,
+			ok{200: Ready{}, 503: Ready{}}, nil},
+		operation{"GET /metrics", "Gives the metrics as Prometheus reads them", "", nil,
+			ok{200: media{"text/plain": text{}}}, nil},
+	)
+}
+
+// documents adds what all routes about documents are refused with.
+func documents(more says) says {
+	out := says{503: "documents_unavailable documents_off apiserver_unavailable starting"}
+	for status, codes := range more {
+		if codes != "" {
+			out[status] = codes
+		}
+	}
+	return out
+}
+
+// common are the codes of refusals that any route may answer with.
+var common = says{
+	400: "bad_request", 403: "origin_not_allowed host_not_allowed cross_site", 404: "unknown_route",
+	405: "method_not_allowed", 408: "body_timeout", 413: "too_large", 415: "unsupported_media_type", 500: "internal",
+	503: "memory_unavailable shutting_down", 504: "timeout",
+}
+
+// enums are the values of members, by the type's name.
+var enums = map[string][]any{
+	"MessageRequest.on_busy": {webapi.Queue, webapi.Reject, webapi.Interrupt},
+	"Result.outcome":         {event.Completed, event.Stopped},
+	"Started.outcome":        {webapi.OutcomeStarted},
+	"Waiting.outcome":        {webapi.OutcomeWaiting},
+	"RunFinished.outcome":    {event.Completed, event.Stopped, event.Failed},
+	"Completion.status":      {event.Completed, event.Failed, event.Stopped, event.MaxSteps},
+	"Delegation.calls":       {event.Serial, event.Isolated},
+	"Answer.status":          {event.Answered, event.Partial, event.NotFound, event.Underspecified},
+	"Wait.kind":              {event.Approval, event.Question, event.ClientResult},
+	"WaitAnswer.decision":    {event.Approve, event.Deny, event.Edit},
+	"StopStatus.status":      {webapi.Stopping, webapi.Over},
+	"ChatCard.state":         {webapi.ChatBusy, webapi.ChatWaiting},
+	"Note.state":             {memory.NoteActive, memory.NoteProposed, memory.NoteSuperseded},
+	"Note.by":                {memory.ByUser, memory.ByModel, memory.ByTool, memory.ByDocument, memory.ByOperator},
+	"Outcome.status": {rag.OutcomeNew, rag.OutcomeChanged, rag.OutcomeUnchanged, rag.OutcomeRefused,
+		rag.OutcomeStale},
+}
+
+// said are descriptions of members whose comments are for Go alone.
+var said = map[string]string{
+	"SearchRequest.where": "which documents, by their metadata, such as `{\"lang\": \"en\", \"date\": {\"gte\": \"2024-01-01\"}}`; " +
+		"see docs/retrieval.md",
+	"Message.failure":         "code of the error that stands in place of an answer",
+	"Message.id":              "`<run_id>.<seq>` of its event; never sent to a model",
+	"MessageRequest.metadata": "stored with the message and given back with it: at most 16 pairs of 64 and 512 bytes",
+	"ChatChange.metadata":     "takes the place of all pairs; at most 16, of 64 and 512 bytes",
+	"From.loader":             "what read the file",
+	"RewindRequest.to":        "id of the last message that stays; null for none",
+}
+
+// unseen are members that clients never see.
+var unseen = map[string][]string{"RunWaiting": {"state"}}
+
+// param is a parameter of the query, or one that begins with a capital letter: a header.
+type param struct {
+	kind    string // string, integer or boolean
+	text    string
+	allowed []any
+}
+
+// params are those of the query and of headers, and of paths in braces.
+var params = map[string]param{
+	"{chat}":       {"string", "the chat: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
+	"{run}":        {"string", "the run's id, as `Mneme-Run-Id` and its events have it", nil},
+	"{name}":       {"string", "the subagent: 1 to 64 characters of `a-z 0-9 _ -`", nil},
+	"{collection}": {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
+	"{id}":         {"string", "the id; that of a document may hold slashes, also unescaped", nil},
+	"Accept":       {"string", "`text/event-stream` for the run's events, live", nil},
+	"Prefer":       {"string", "`respond-async` for an answer as soon as the run has begun", nil},
+	"Idempotency-Key": {"string", "names the post: one that repeats it joins its run, or gets its kept answer; at most 255 " +
+		"bytes of printable ASCII", nil},
+	"Last-Event-ID": {"integer", "number of the last event that was seen", nil},
+	"last_event_id": {"integer", "as the header Last-Event-ID", nil},
+	"cursor":        {"string", "`next_cursor` of the page before", nil},
+	"limit":         {"integer", "how many at most, 1 to 1000; 100", nil},
+	"offset":        {"integer", "of the first message; a negative one counts from the end", nil},
+	"archive":       {"boolean", "count and give what trims cut off too, the oldest first", nil},
+	"runs":          {"boolean", "give the views of the runs that made the messages", nil},
+	"status":        {"string", "what was answered is in the events of its run", []any{"open"}},
+	"kind":          {"string", "of the waits", []any{event.Approval, event.Question, event.ClientResult}},
+	"scan":          {"boolean", "look through all keys of Redis for what no index names", nil},
+	"query":         {"string", "what to look for, in words or as a question", nil},
+	"subagent":      {"string", "whose memory alone is searched", nil},
+	"budget":        {"integer", "tokens of text, 1 to 32000; 800", nil},
+	"from":          {"string", "a time as `2024-03-05`, RFC 3339 or Unix seconds", nil},
+	"to":            {"string", "the first moment that is too late, as `from`", nil},
+	"asked_at":      {"string", "what \"yesterday\" is relative to, as `from`", nil},
+	"scope":         {"string", "what the message's run wrote in every history, or the message alone", []any{webapi.Exchange, webapi.Message}},
+	"dry_run":       {"boolean", "only answer", nil},
+	"stream":        {"boolean", "send each result as soon as it is there, and then how it ended", nil},
+	"title":         {"string", "of the document", nil},
+	"source":        {"string", "where the document came from", nil},
+	"origin":        {"string", "what the document is kept in step with", nil},
+	"metadata":      {"object", "of a file's document, as `metadata.KEY=VALUE` for each", nil},
+}
