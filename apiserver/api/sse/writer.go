@@ -42,6 +42,12 @@ func (w *Writer) Event(id int64, name string, data []byte) error {
 	return w.write()
 }
 
+// Data writes an event that has nothing but its data, one line.
+func (w *Writer) Data(data []byte) error {
+	w.frame = append(append(w.frame[:0], "data: "...), data...)
+	return w.write()
+}
+
 // Closing writes the event by which a stream ends early: without id, which would be resumed at.
 func (w *Writer) Closing(name string, data []byte) error {
 	w.frame = append(append(w.frame[:0], ": closing\nevent: "...), name...)
