@@ -211,7 +211,12 @@ func (s *Server) aboutToWait(ctx context.Context, chat memory.Chat, id string, a
 		return false
 	}
 	waits, err := waitsOf(state)
-	return err == nil && fit(answers, waits, id) == nil
+	if err != nil {
+		return false
+	}
+	err = fit(answers, waits, id)
+	var missing *api.Problem
+	return err == nil || errors.As(err, &missing) && missing.Code == webapi.CodeWaitsOpen
 }
 
 // notErased refuses a run that was erased or taken back, and that Redis has come back with.
