@@ -66,6 +66,13 @@ func (s *Server) routes() http.Handler {
 	if s.cfg.MCP != nil {
 		r.POST("/mcp", gin.WrapH(s.cfg.MCP))
 	}
+	if s.cfg.OpenAI != nil {
+		for _, base := range []string{"", "/c/:chat"} {
+			r.POST(base+"/v1/chat/completions", gin.WrapH(s.cfg.OpenAI))
+			r.GET(base+"/v1/models", gin.WrapH(s.cfg.OpenAI))
+			r.GET(base+"/v1/models/*model", gin.WrapH(s.cfg.OpenAI))
+		}
+	}
 	s.forwardDocuments(r)
 	s.internalRoutes(r)
 	r.GET("/", r.Answered(getPage))

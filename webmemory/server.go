@@ -49,6 +49,7 @@ type Config struct {
 	Webhook       Webhook       // is told what runs wait for
 	SelfURL       string        // base URL under which the apiserver reaches this one; "": agents do not search
 	MCP           http.Handler  // of POST /mcp; nil for none
+	OpenAI        http.Handler  // of POST /v1/chat/completions and its kin; nil for none
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }

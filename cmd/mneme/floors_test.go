@@ -49,6 +49,7 @@ var floors = map[string][]string{
 	"webmemory/api":         {"=memory", "memory/event", "apiserver/api"},
 	"webmemory/openapi":     {},
 	"webmemory/mcpserver":   {"=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
+	"webmemory/openaiapi":   {"=memory", "memory/event", "apiserver/api", "webmemory/api"},
 	"webmemory/web":         {},
 	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 

@@ -15,14 +15,16 @@ import (
 // mcpServer is POST /mcp of a webmemory, and what answers its requests: webmemory itself.
 type mcpServer struct {
 	*mcpserver.Handler
-	hosts inprocess.Hosts
-	host  string // under which hosts has webmemory's handler, once it serves it
+	memory *webapi.Client // of this webmemory
+	hosts  inprocess.Hosts
+	host   string // under which hosts has webmemory's handler, once it serves it
 }
 
 func (a *app) mcpServer(seen *telemetry.Service) (*mcpServer, error) {
 	s := &mcpServer{host: "webmemory"}
 	network := &http.Transport{}
-	memory, err := webapi.NewOver("http://"+s.host, &http.Client{
+	var err error
+	s.memory, err = webapi.NewOver("http://"+s.host, &http.Client{
 		Transport: seen.Transport("webmemory", &inprocess.Transport{Transport: network, Hosts: &s.hosts}),
 	})
 	if err != nil {
@@ -32,7 +34,7 @@ func (a *app) mcpServer(seen *telemetry.Service) (*mcpServer, error) {
 		Name: "mneme_mcp_calls_total", Help: "Calls of tools at /mcp that are over, by their outcome: answered, or refused.",
 	}, []string{"tool", "outcome"})
 	s.Handler = mcpserver.Config{
-		Memory: memory, Version: mneme.Version(), Log: seen.Log,
+		Memory: s.memory, Version: mneme.Version(), Log: seen.Log,
 		Called: func(tool string, failed bool) {
 			outcome := "answered"
 			if failed {

@@ -294,6 +294,9 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		return err
 	}
 	w.MCP = tools
+	if cfg.OpenAI.Enabled {
+		w.OpenAI = completions(cfg, tools.memory, seen)
+	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	tools.hosts.Serve(tools.host, server.Handler())

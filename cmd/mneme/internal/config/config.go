@@ -34,6 +34,7 @@ type Config struct {
 	MCP         map[string]MCPServer `yaml:"mcp" env:"-"`               // servers of the Model Context Protocol, by name
 	MaxTools    int                  `yaml:"max_tools" env:"MAX_TOOLS"` // REST calls and tools of servers that one agent is shown
 	Approvals   Approvals            `yaml:"approvals" envPrefix:"APPROVALS_"`
+	OpenAI      OpenAI               `yaml:"openai" envPrefix:"OPENAI_"`
 
 	origin origin // where the values came from, for error messages
 }

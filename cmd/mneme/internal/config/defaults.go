@@ -50,7 +50,7 @@ func Default() Config {
 		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: openaimodel.EffortAuto, MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 
-		MaxTools: 40, Approvals: Approvals{Expiry: external.DefaultExpiry},
+		MaxTools: 40, Approvals: Approvals{Expiry: external.DefaultExpiry}, OpenAI: defaultOpenAI(),
 	}
 }
 

@@ -42,6 +42,7 @@ func (c Config) validate(gatewayAlone bool) error {
 		c.Panel.validate(c.Agents.Subagents),
 		c.validatePanelTime(),
 		c.validateTools(),
+		c.OpenAI.validate(),
 		c.validateOrigins(),
 	))
 }

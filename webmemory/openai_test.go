@@ -1,0 +1,588 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/sashabaranov/go-openai"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+	"mneme/webmemory/openaiapi"
+)
+
+// openaiProcess is one more process with POST /v1/chat/completions.
+func (w *world) openaiProcess(change ...func(*openaiapi.Config)) (url string) {
+	w.t.Helper()
+	var served atomic.Pointer[openaiapi.Handler]
+	url = w.process(func(c *webmemory.Config) {
+		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { served.Load().ServeHTTP(rw, r) })
+	})
+	memory, err := webapi.New(url)
+	require.NoError(w.t, err)
+	w.t.Cleanup(memory.Close)
+	cfg := openaiapi.Config{Memory: memory, Agents: agentNames, Log: zerolog.Nop(), Settings: openaiapi.Defaults()}
+	for _, c := range change {
+		c(&cfg)
+	}
+	served.Store(openaiapi.New(cfg))
+	return url
+}
+
+var agentNames = []memory.Agent{"analytic", "knowledge"}
+
+// openaiWorld is newWorld whose process has it.
+func openaiWorld(t *testing.T, a agent, change ...func(*openaiapi.Config)) *world {
+	w := newWorld(t, a)
+	w.url = w.openaiProcess(change...)
+	return w
+}
+
+// complete posts a request for a chat completion; chat "" is none.
+func (w *world) complete(chat, body string, header ...string) answer {
+	w.t.Helper()
+	if chat != "" {
+		header = append(header, "Mneme-Chat-Id", chat)
+	}
+	return w.do("POST", "/v1/chat/completions", body, header...)
+}
+
+// transcriptOf is a request whose messages are the user's and the assistant's in turns, the first
+// one the user's.
+func transcriptOf(texts ...string) string {
+	var messages []map[string]string
+	for i, text := range texts {
+		messages = append(messages, map[string]string{"role": []string{"user", "assistant"}[i%2], "content": text})
+	}
+	raw, _ := json.Marshal(map[string]any{"model": "mneme", "messages": messages})
+	return string(raw)
+}
+
+// told is an error as OpenAI says it.
+func (a answer) told(t *testing.T) openai.APIError {
+	t.Helper()
+	var body openai.ErrorResponse
+	require.NoError(t, json.Unmarshal(a.body, &body), string(a.body))
+	require.NotNil(t, body.Error, string(a.body))
+	return *body.Error
+}
+
+// ferry is a run with progress, text in two steps, citations and usage.
+func ferry(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	of := event.Head{Subagent: "knowledge", CallID: "c"}
+	emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+	emit(event.Head{}, &event.AssistantDelta{Text: "I look it up."})
+	emit(of, &event.Delegation{Task: "What does\na ferry cost?", Calls: event.Serial})
+	emit(of, &event.ToolProgress{Tool: "documents", Status: "running", Detail: `{"query":"ferry"}`})
+	emit(of, &event.ToolProgress{Tool: "documents", Status: "done"})
+	emit(of, &event.SubagentDelta{Text: "14"})
+	emit(of, &event.Completion{Response: "14 [1]", Status: event.Completed})
+	emit(event.Head{}, &event.AssistantDelta{Text: "It <b>costs</b> "})
+	emit(event.Head{}, &event.AssistantDelta{Text: "14 [1]."})
+	emit(event.Head{}, &event.Assistant{Content: "It <b>costs</b> 14 [1].", Citations: []event.Citation{
+		{N: 1, DocID: "ferry.md", Title: "Ferry", Source: "https://x.y/ferry", Quote: "14 crowns"}}})
+	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed, Usage: event.Usage{InputTokens: 100, OutputTokens: 20,
+		CachedTokens: 60, ReasoningTokens: 5}})
+}
+
+// plainly replaces what differs from run to run.
+func plainly(raw []byte) string {
+	text := regexp.MustCompile(`chatcmpl-[A-Z2-7]{26}`).ReplaceAllString(string(raw), "chatcmpl-RUN")
+	return regexp.MustCompile(`"created":\d{10}`).ReplaceAllString(text, `"created":1`)
+}
+
+const ferryAnnotations = `[{"type":"url_citation","url_citation":{"start_index":%d,"end_index":%d,"title":"Ferry",` +
+	`"url":"https://x.y/ferry"},"citation":{"n":1,"doc_id":"ferry.md","title":"Ferry","source":"https://x.y/ferry",` +
+	`"quote":"14 crowns"}}]`
+
+// The answer in one piece and as a stream, byte for byte.
+func TestOpenAIBytes(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, ferry)
+	got := w.complete("c", `{"model":"mneme","messages":[{"role":"user","content":"What does it cost?"}],"temperature":1,`+
+		`"top_k":[1],"n":1,"reasoning_effort":"high"}`)
+	require.Equal(t, 200, got.status, string(got.body))
+	require.Equal(t, "application/json; charset=utf-8", got.header.Get("Content-Type"))
+	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
+	require.Equal(t, "c", got.header.Get("Mneme-Chat-Id"))
+	require.Equal(t, gjson.GetBytes(got.body, "id").Str, "chatcmpl-"+got.header.Get(webapi.RunID))
+	require.Equal(t, `{"id":"chatcmpl-RUN","object":"chat.completion","created":1,"model":"mneme","choices":[{"index":0,`+
+		`"message":{"role":"assistant","content":"It <b>costs</b> 14 [1].","refusal":null,`+
+		`"reasoning_content":"knowledge is asked: What does a ferry cost?\nknowledge, documents: {\"query\":\"ferry\"}\n",`+
+		`"annotations":`+fmt.Sprintf(ferryAnnotations, 19, 22)+`},"logprobs":null,"finish_reason":"stop"}],`+
+		`"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":60},`+
+		`"completion_tokens_details":{"reasoning_tokens":5}}}`+"\n", plainly(got.body))
+
+	chunk := func(delta, finish, more string) string {
+		return `data: {"id":"chatcmpl-RUN","object":"chat.completion.chunk","created":1,"model":"mneme","choices":[` +
+			`{"index":0,"delta":` + delta + `,"logprobs":null,"finish_reason":` + finish + `}]` + more + "}\n\n"
+	}
+	chunks := func(more string) string {
+		return chunk(`{"role":"assistant","content":""}`, "null", more) +
+			chunk(`{"content":"I look it up."}`, "null", more) +
+			chunk(`{"reasoning_content":"knowledge is asked: What does a ferry cost?\n"}`, "null", more) +
+			chunk(`{"reasoning_content":"knowledge, documents: {\"query\":\"ferry\"}\n"}`, "null", more) +
+			chunk(`{"content":"\n\nIt <b>costs</b> "}`, "null", more) +
+			chunk(`{"content":"14 [1]."}`, "null", more) +
+			chunk(`{"annotations":`+fmt.Sprintf(ferryAnnotations, 34, 37)+`}`, `"stop"`, more)
+	}
+	got = w.complete("c", `{"model":"mneme","stream":true,"messages":[{"role":"user","content":"What does it cost?"}]}`)
+	require.Equal(t, "text/event-stream", got.header.Get("Content-Type"))
+	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
+	require.NotEmpty(t, got.header.Get(webapi.RunID))
+	require.Equal(t, chunks("")+"data: [DONE]\n\n", plainly(got.body))
+	got = w.complete("c", `{"model":"mneme","stream":true,"stream_options":{"include_usage":true},"messages":`+
+		`[{"role":"user","content":"What does it cost?"}]}`)
+	require.Equal(t, chunks(`,"usage":null`)+`data: {"id":"chatcmpl-RUN","object":"chat.completion.chunk","created":1,`+
+		`"model":"mneme","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,`+
+		`"prompt_tokens_details":{"cached_tokens":60},"completion_tokens_details":{"reasoning_tokens":5}}}`+"\n\n"+
+		"data: [DONE]\n\n", plainly(got.body))
+
+	w.url = w.openaiProcess(func(c *openaiapi.Config) { c.Progress = openaiapi.None })
+	require.NotContains(t, string(w.complete("c", transcriptOf("again")).body), "reasoning_content")
+}
+
+func TestOpenAIModels(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, answers("hello"))
+	model := func(id string) string { return `{"id":"` + id + `","object":"model","created":1,"owned_by":"mneme"}` }
+	for _, base := range []string{"", "/c/7"} {
+		got := w.do("GET", base+"/v1/models", nil)
+		require.Equal(t, `{"object":"list","data":[`+model("mneme")+","+model("mneme/analytic")+","+model("mneme/knowledge")+
+			"]}\n", plainly(got.body))
+		for _, path := range []string{"mneme", "mneme/analytic", "mneme%2Fanalytic"} {
+			got = w.do("GET", base+"/v1/models/"+path, nil)
+			require.Equal(t, model(strings.ReplaceAll(path, "%2F", "/"))+"\n", plainly(got.body))
+		}
+		got = w.do("GET", base+"/v1/models/gpt-9", nil)
+		require.Equal(t, 404, got.status)
+		require.Equal(t, `{"error":{"message":"The model 'gpt-9' does not exist; GET /v1/models lists those that do.",`+
+			`"type":"invalid_request_error","param":"model","code":"model_not_found"}}`+"\n", string(got.body))
+	}
+	got := w.complete("7", strings.Replace(transcriptOf("hi"), `"mneme"`, `"mneme/analytic"`, 1))
+	require.Equal(t, 200, got.status, string(got.body))
+	require.Equal(t, "mneme/analytic", gjson.GetBytes(got.body, "model").Str)
+}
+
+// Whatever is wrong is said in OpenAI's shape, with our codes, and leaves nothing behind.
+func TestOpenAIRefuses(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, answers("hello"))
+	with := func(more string) string {
+		return `{"model":"mneme","messages":[{"role":"user","content":"hi"}],` + more + `}`
+	}
+	messages := func(list string) string { return `{"model":"mneme","messages":[` + list + `]}` }
+	for name, c := range map[string]struct {
+		body              string
+		header            []string
+		status            int
+		code, param, says string
+	}{
+		"no JSON":       {body: `{`, status: 400, code: "bad_request", says: "no request"},
+		"no model":      {body: `{"messages":[]}`, status: 400, code: "bad_request", param: "model", says: "/v1/models"},
+		"another model": {body: `{"model":"gpt-9","messages":[]}`, status: 404, code: "model_not_found", param: "model"},
+		"an agent there is not": {body: `{"model":"mneme/nobody","messages":[]}`, status: 404, code: "model_not_found",
+			param: "model", says: "mneme/nobody"},
+		"no messages":       {body: messages(``), status: 400, code: "bad_request", param: "messages"},
+		"orders alone":      {body: messages(`{"role":"system","content":"x"}`), status: 400, param: "messages", says: "last"},
+		"two answers":       {body: with(`"n":2`), status: 400, param: "n", says: "n must be 1"},
+		"an unknown role":   {body: messages(`{"role":"function","content":"x"}`), status: 400, param: "messages[0].role"},
+		"an empty message":  {body: messages(`{"role":"user","content":" "}`), status: 400, code: "bad_request", says: "empty"},
+		"the answer's part": {body: transcriptOf("a", "b"), status: 400, param: "messages", says: "one of the user"},
+		"an image": {body: messages(`{"role":"user","content":[{"type":"text","text":"What is it?"},` +
+			`{"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}}]}`), status: 400, code: "image_not_supported",
+			param: "messages", says: "The model mneme takes text"},
+		"a chat that is none": {body: with(`"user":"u"`), header: []string{"X-Conversation-Id", "no chat"}, status: 400,
+			says: "X-Conversation-Id names no chat"},
+		"a chat that is none, in metadata": {body: with(`"metadata":{"chat_id":"a b"}`), status: 400, says: "metadata.chat_id"},
+		"metadata that is no object":       {body: with(`"metadata":[1]`), status: 400, param: "metadata"},
+		"an odd kind of tool": {body: with(`"tools":[{"type":"web_search"}],"metadata":{"chat_id":7}`), status: 400,
+			param: "tools[0].type", says: "web_search"},
+		"a tool without a name": {body: with(`"tools":[{"type":"function","function":{"name":""}}],"metadata":{"chat_id":7}`),
+			status: 400, code: "bad_request", says: "name"},
+		"two keys": {body: with(`"metadata":{"chat_id":7}`), header: []string{"Idempotency-Key", "\u00e9"}, status: 400,
+			says: "Idempotency-Key"},
+		"too long": {body: messages(`{"role":"user","content":"` + strings.Repeat("x", 1<<20+1) + `"}`),
+			header: []string{"Mneme-Chat-Id", "7"}, status: 413, code: "too_large"},
+	} {
+		if !strings.Contains(c.body, "chat_id") && len(c.header) == 0 {
+			c.header = []string{"Mneme-Chat-Id", "7"}
+		}
+		got := w.complete("", c.body, c.header...)
+		require.Equal(t, c.status, got.status, "%s: %s", name, got.body)
+		told := got.told(t)
+		require.Equal(t, "invalid_request_error", told.Type, name)
+		if c.code != "" {
+			require.Equal(t, c.code, told.Code, name)
+		}
+		if c.param != "" {
+			require.NotNil(t, told.Param, name)
+			require.Equal(t, c.param, *told.Param, name)
+		}
+		require.Contains(t, told.Message, c.says, name)
+		require.Equal(t, "false", got.header.Get("X-Should-Retry"), name)
+	}
+	require.Empty(t, w.look.Keys(context.Background(), "*7*").Val())
+}
+
+// The path, the configured headers in their order, or metadata name the chat.
+func TestOpenAIWhichChat(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, answers("hello"))
+	said := 0
+	for _, c := range []struct {
+		path, metadata string
+		header         []string
+		chat           string
+	}{
+		{header: []string{"Mneme-Chat-Id", "a1"}, chat: "a1"},
+		{header: []string{"X-OpenWebUI-Chat-Id", "a2", "X-Session-Id", "a3"}, chat: "a2"},
+		{header: []string{"X-OpenWebUI-Chat-Id", "{{CHAT_ID}}", "X-Session-Id", "a3"}, chat: "a3"},
+		{metadata: `{"chat_id":"a4","topic":"herons","n":1}`, chat: "a4"},
+		{metadata: `{"chat_id":42}`, chat: "42"},
+		{metadata: `{"chat_id":"a4"}`, header: []string{"X-Chat-Id", "a5"}, chat: "a5"},
+		{path: "/c/a6", header: []string{"Mneme-Chat-Id", "a1"}, chat: "a6"},
+		{path: "/c/a%2B7", chat: "a+7"},
+	} {
+		said++
+		body := fmt.Sprintf(`{"model":"mneme","messages":[{"role":"user","content":"word %d"}]`, said)
+		if c.metadata != "" {
+			body += `,"metadata":` + c.metadata
+		}
+		got := w.do("POST", c.path+"/v1/chat/completions", body+"}", c.header...)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.Equal(t, c.chat, got.header.Get("Mneme-Chat-Id"))
+		require.Contains(t, w.stored("chat_history:"+c.chat), fmt.Sprint("user: word ", said))
+	}
+}
+
+// A client that sends all that it holds, or the newest part of it, with answers as they are,
+// shortened or left out, goes on with the chat: every message is stored once.
+func TestOpenAIGoesOn(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		emit(event.Head{}, &event.Assistant{Content: "re " + r.Message})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	})
+	var want []string
+	for _, c := range []struct{ said, body string }{
+		{"one", transcriptOf("one")},
+		{"two", transcriptOf("one", "re one", "two")},
+		{"three", transcriptOf(" one\n", "<think>x</think>re o…", "two", "", "three")},
+		{"four", transcriptOf("three", "re three", "four")},
+		{"four", transcriptOf("three", "re three", "four", "re four", "four")},
+		{"five", `{"model":"mneme","messages":[{"role":"system","content":"x"},{"role":"user","content":"four"},` +
+			`{"role":"user","content":[{"type":"text","text":"four"}]},{"role":"user","content":[{"type":"text","text":"five"}]}]}`},
+	} {
+		got := w.complete("c", c.body)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
+		want = append(want, "user: "+c.said, "assistant: re "+c.said)
+		require.Equal(t, want, w.stored("chat_history:c"))
+	}
+}
+
+// A repeated request with its key joins the run of the first one.
+func TestOpenAIIdempotency(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, answers("hello"))
+	first := w.complete("c", transcriptOf("hi"), "Idempotency-Key", "k")
+	again := w.complete("c", transcriptOf("hi"), "Idempotency-Key", "k")
+	require.Equal(t, string(first.body), string(again.body))
+	require.Len(t, w.stored("chat_history:c"), 2)
+	require.Equal(t, "idempotency_key_reused", w.complete("c", transcriptOf("ho"), "Idempotency-Key", "k").told(t).Code)
+}
+
+// openaiClient is go-openai's, of a chat.
+func (w *world) openaiClient(chat string) *openai.Client {
+	cfg := openai.DefaultConfig("no-key")
+	cfg.BaseURL = w.url + "/c/" + chat + "/v1"
+	return openai.NewClientWithConfig(cfg)
+}
+
+func saying(text string) openai.ChatCompletionRequest {
+	return openai.ChatCompletionRequest{Model: "mneme", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: text}}}
+}
+
+// A run that fails is an error, before a stream and inside of one.
+func TestOpenAIFailedRun(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		emit(event.Head{}, &event.AssistantDelta{Text: "Well"})
+		emit(event.Head{}, &event.Assistant{Content: "Well", Partial: true, Failure: "model_failed"})
+		emit(event.Head{}, &event.Error{Code: "model_failed", Message: "The model did not answer.", Retryable: true})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+	})
+	got := w.complete("c", transcriptOf("hi"))
+	require.Equal(t, 502, got.status)
+	require.Equal(t, "server_error", got.told(t).Type)
+	require.Equal(t, "2", got.header.Get("Retry-After"))
+	_, err := w.openaiClient("c").CreateChatCompletion(t.Context(), saying("hi"))
+	var told *openai.APIError
+	require.ErrorAs(t, err, &told)
+	require.Equal(t, "model_failed", told.Code)
+	stream, err := w.openaiClient("c").CreateChatCompletionStream(t.Context(), saying("hi"))
+	require.NoError(t, err)
+	defer stream.Close()
+	var text string
+	for err == nil {
+		var chunk openai.ChatCompletionStreamResponse
+		if chunk, err = stream.Recv(); err == nil {
+			text += chunk.Choices[0].Delta.Content
+		}
+	}
+	require.Equal(t, "Well", text)
+	require.ErrorAs(t, err, &told)
+	require.Equal(t, "model_failed", told.Code)
+	require.Equal(t, "The model did not answer.", told.Message)
+}
+
+// A client that hangs up stops the run, or leaves it alone.
+func TestOpenAIClientLeaves(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ setting, want string }{
+		{openaiapi.Stop, "assistant: answer to hi"}, {openaiapi.Continue, "assistant: answer to hi"},
+	} {
+		t.Run(c.setting, func(t *testing.T) {
+			release := make(chan struct{})
+			w := openaiWorld(t, waits(release), func(o *openaiapi.Config) { o.OnDisconnect = c.setting })
+			ctx, leave := context.WithCancel(t.Context())
+			request := saying("hi")
+			request.Stream = true
+			stream, err := w.openaiClient("c").CreateChatCompletionStream(ctx, request)
+			require.NoError(t, err)
+			_, err = stream.Recv()
+			require.NoError(t, err)
+			leave()
+			_ = stream.Close()
+			if c.setting == openaiapi.Continue {
+				eventually(t, "the stream is over", func() bool {
+					return strings.Contains(string(w.do("GET", "/metrics", nil).body), "\nmneme_event_streams 0\n")
+				})
+				require.Len(t, w.stored("chat_history:c"), 1)
+				close(release)
+			}
+			eventually(t, "the run is over", func() bool { return len(w.stored("chat_history:c")) == 2 })
+			var page webapi.HistoryPage
+			require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/c/history", nil).body, &page))
+			require.Equal(t, c.setting == openaiapi.Stop, gjson.GetBytes(page.Messages[1], "partial").Bool())
+		})
+	}
+}
+
+// A stream in which nothing happens has comments.
+func TestOpenAIHeartbeat(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	w := openaiWorld(t, waits(release), func(o *openaiapi.Config) { o.Heartbeat = time.Millisecond })
+	resp, err := http.DefaultClient.Do(w.request("POST", "/c/c/v1/chat/completions",
+		`{"model":"mneme","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var text strings.Builder
+	for piece := make([]byte, 1000); !strings.Contains(text.String(), "\n\n: ping\n\n: ping\n\n"); {
+		n, err := resp.Body.Read(piece)
+		require.NoError(t, err)
+		text.Write(piece[:n])
+	}
+	close(release)
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(string(rest), "data: [DONE]\n\n"))
+}
+
+// A stream whose process ends is an error that may be tried again, and the run is answered.
+func TestOpenAIThroughTheQueue(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	w := openaiWorld(t, waits(release))
+	first := make(chan answer, 1)
+	req := w.request("POST", "/c/c/v1/chat/completions", transcriptOf("first"))
+	go func() { first <- w.send(req) }()
+	eventually(t, "the first one runs", func() bool { return len(w.stored("chat_history:c")) == 1 })
+	// It holds the transcript as it will be, and waits for its turn.
+	second := make(chan answer, 1)
+	again := w.request("POST", "/c/c/v1/chat/completions", transcriptOf("first", "answer to first", "second"))
+	go func() { second <- w.send(again) }()
+	eventually(t, "the second one waits", func() bool {
+		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "\nmneme_waiting_messages 1\n")
+	})
+	close(release)
+	require.Equal(t, 200, (<-first).status)
+	require.Equal(t, 200, (<-second).status)
+	require.Equal(t, []string{"user: first", "assistant: answer to first", "user: second", "assistant: answer to second"},
+		w.stored("chat_history:c"))
+}
+
+// clientCalls is a run of the master's that calls both of its client's tools, and then says what
+// they returned.
+func clientCalls(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+	if r.Resume == nil {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
+		if len(r.Tools) == 0 {
+			emit(event.Head{}, &event.Assistant{Content: "plainly " + r.Message})
+			emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+			return
+		}
+		emit(event.Head{}, &event.AssistantDelta{Text: "I try."})
+		var waits []event.Wait
+		for i, tool := range r.Tools {
+			kind := event.ClientResult
+			if tool.Name == "refund" {
+				kind = event.Approval
+			}
+			waits = append(waits, event.Wait{ID: fmt.Sprint("W", i), Kind: kind, ToolCallID: fmt.Sprint("t", i), Tool: tool.Name,
+				Arguments: json.RawMessage(`{"n":1}`), Reason: "The client is to run it.", ExpiresAt: inTime()})
+		}
+		emit(event.Head{}, &event.RunWaiting{Waits: waits, State: json.RawMessage(`{"step":1}`)})
+		return
+	}
+	emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers})
+	var said []string
+	for _, a := range r.Resume.Answers {
+		said = append(said, a.Decision+" "+string(a.Result))
+	}
+	emit(event.Head{}, &event.AssistantDelta{Text: strings.Join(said, ", ")})
+	emit(event.Head{}, &event.Assistant{Content: strings.Join(said, ", ")})
+	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed, Usage: event.Usage{InputTokens: 7}})
+}
+
+func withTools(text string, names ...string) openai.ChatCompletionRequest {
+	r := saying(text)
+	for _, name := range names {
+		r.Tools = append(r.Tools, openai.Tool{Type: openai.ToolTypeFunction, Function: &openai.FunctionDefinition{Name: name}})
+	}
+	return r
+}
+
+// returning is a request that goes on with the results of an answer's calls.
+func returning(r openai.ChatCompletionRequest, m openai.ChatCompletionMessage, results ...string) openai.ChatCompletionRequest {
+	r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], m)
+	for i, result := range results {
+		r.Messages = append(r.Messages, openai.ChatCompletionMessage{Role: "tool", ToolCallID: m.ToolCalls[i].ID, Content: result})
+	}
+	return r
+}
+
+// The client's own tools: the answer ends with calls, and goes on with all of their results.
+func TestOpenAIClientTools(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	w.suspends(clientCalls)
+	client := w.openaiClient("c")
+	request := withTools("turn it on", "light", "radio")
+	got, err := client.CreateChatCompletion(t.Context(), request)
+	require.NoError(t, err)
+	require.Equal(t, openai.FinishReasonToolCalls, got.Choices[0].FinishReason)
+	said := got.Choices[0].Message
+	require.Equal(t, "I try.", said.Content)
+	require.Len(t, said.ToolCalls, 2)
+	require.Equal(t, openai.FunctionCall{Name: "light", Arguments: `{"n":1}`}, said.ToolCalls[0].Function)
+
+	var refused *openai.APIError
+	_, err = client.CreateChatCompletion(t.Context(), returning(request, said, "it shines"))
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, 400, refused.HTTPStatusCode, refused.Message)
+	require.Contains(t, refused.Message, "there is none for "+said.ToolCalls[1].ID)
+
+	whole := returning(request, said, "it shines", `{"on":true}`)
+	done, err := client.CreateChatCompletion(t.Context(), whole)
+	require.NoError(t, err)
+	require.Equal(t, `approve "it shines", approve "{\"on\":true}"`, done.Choices[0].Message.Content)
+	require.Equal(t, openai.FinishReasonStop, done.Choices[0].FinishReason)
+	require.Equal(t, 7, done.Usage.PromptTokens)
+	again, err := client.CreateChatCompletion(t.Context(), whole)
+	require.NoError(t, err, "the same results again join the run")
+	require.Equal(t, done.Choices[0].Message.Content, again.Choices[0].Message.Content)
+	require.Len(t, w.stored("chat_history:c"), 2)
+
+	t.Run("streamed", func(t *testing.T) {
+		request := withTools("turn it on", "light")
+		stream, err := w.openaiClient("s").CreateChatCompletionStream(t.Context(), request)
+		require.NoError(t, err)
+		said := openai.ChatCompletionMessage{Role: "assistant"}
+		var finish openai.FinishReason
+		for {
+			chunk, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			said.Content += chunk.Choices[0].Delta.Content
+			for _, call := range chunk.Choices[0].Delta.ToolCalls {
+				require.Equal(t, 0, *call.Index)
+				said.ToolCalls = append(said.ToolCalls, call)
+			}
+			finish = chunk.Choices[0].FinishReason
+		}
+		require.Equal(t, openai.FinishReasonToolCalls, finish)
+		require.Equal(t, "I try.", said.Content)
+		stream, err = w.openaiClient("s").CreateChatCompletionStream(t.Context(), returning(request, said, "done"))
+		require.NoError(t, err)
+		text := ""
+		for {
+			chunk, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			text += chunk.Choices[0].Delta.Content
+		}
+		require.Equal(t, `approve "done"`, text)
+	})
+
+	t.Run("a client that never comes back", func(t *testing.T) {
+		request := withTools("turn it on", "light")
+		got, err := w.openaiClient("gone").CreateChatCompletion(t.Context(), request)
+		require.NoError(t, err)
+		said := got.Choices[0].Message
+		_, err = w.openaiClient("gone").CreateChatCompletion(t.Context(), saying("never mind"))
+		require.NoError(t, err)
+		_, err = w.openaiClient("gone").CreateChatCompletion(t.Context(), returning(request, said, "late"))
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "not_waiting", refused.Code)
+		require.Contains(t, refused.Message, "does not wait any more")
+		require.Contains(t, w.stored("chat_history:gone"), "assistant: plainly never mind")
+	})
+
+	t.Run("a person is waited for", func(t *testing.T) {
+		got, err := w.openaiClient("p").CreateChatCompletion(t.Context(), withTools("pay", "light", "refund"))
+		require.NoError(t, err)
+		require.Equal(t, openai.FinishReasonStop, got.Choices[0].FinishReason)
+		require.Empty(t, got.Choices[0].Message.ToolCalls)
+		require.Contains(t, got.Choices[0].Message.Content, "a person is waited for.\n- refund: ")
+		require.Contains(t, got.Choices[0].Message.Content, "/v1/chats/p/runs/")
+	})
+
+	t.Run("tool_choice", func(t *testing.T) {
+		s := w.suspends(clientCalls)
+		request := withTools("hi", "light")
+		request.ToolChoice = "none"
+		got, err := w.openaiClient("n").CreateChatCompletion(t.Context(), request)
+		require.NoError(t, err)
+		require.Equal(t, "plainly hi", got.Choices[0].Message.Content)
+		request.ToolChoice = openai.ToolChoice{Type: "function", Function: openai.ToolFunction{Name: "light"}}
+		_, err = w.openaiClient("n").CreateChatCompletion(t.Context(), request)
+		require.NoError(t, err)
+		requests := s.requests()
+		require.Equal(t, "light", requests[len(requests)-1].Tools[0].Name)
+	})
+}

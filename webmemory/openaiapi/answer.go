@@ -1,0 +1,456 @@
+package openaiapi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
+	"mneme/memory"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about how a run's events become a chat completion: one object, or a stream of
+// chunks.
+
+const (
+	// writeTime is how long a client may take for a piece of a stream.
+	writeTime = 30 * time.Second
+	// stopTime bounds the request that stops the run of a client that left.
+	stopTime = 10 * time.Second
+	// maxLine bounds what a line of progress says, in bytes.
+	maxLine = 200
+)
+
+// Reasons why an answer ends.
+const (
+	finishStop  = "stop"
+	finishTools = "tool_calls"
+)
+
+type usage struct {
+	PromptTokens        int64 `json:"prompt_tokens"`
+	CompletionTokens    int64 `json:"completion_tokens"`
+	TotalTokens         int64 `json:"total_tokens"`
+	PromptTokensDetails struct {
+		CachedTokens int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionTokensDetails struct {
+		ReasoningTokens int64 `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+func usageOf(u event.Usage) (out usage) {
+	out.PromptTokens, out.CompletionTokens, out.TotalTokens = u.InputTokens, u.OutputTokens, u.InputTokens+u.OutputTokens
+	out.PromptTokensDetails.CachedTokens = u.CachedTokens
+	out.CompletionTokensDetails.ReasoningTokens = u.ReasoningTokens
+	return out
+}
+
+// annotation is a citation in OpenAI's shape, with all that is known of it beside.
+type annotation struct {
+	Type        string         `json:"type"`
+	URLCitation urlCitation    `json:"url_citation"`
+	Citation    event.Citation `json:"citation"`
+}
+
+// urlCitation says where its marker stands in the text, in characters.
+type urlCitation struct {
+	StartIndex int    `json:"start_index"`
+	EndIndex   int    `json:"end_index"`
+	Title      string `json:"title"`
+	URL        string `json:"url"`
+}
+
+// delta is what a chunk adds to the message.
+type delta struct {
+	Role        string       `json:"role,omitempty"`
+	Content     *string      `json:"content,omitempty"`
+	Reasoning   string       `json:"reasoning_content,omitempty"`
+	ToolCalls   []toolCall   `json:"tool_calls,omitempty"`
+	Annotations []annotation `json:"annotations,omitempty"`
+}
+
+type toolCall struct {
+	Index *int `json:"index,omitempty"` // in a delta
+	memory.ToolCall
+}
+
+// chunk is an event of a stream.
+type chunk struct {
+	ID      string        `json:"id"`
+	Object  string        `json:"object"`
+	Created int64         `json:"created"`
+	Model   string        `json:"model"`
+	Choices []chunkChoice `json:"choices"`
+	Usage   any           `json:"usage,omitempty"` // a *usage, nil where it comes in the last chunk
+}
+
+type chunkChoice struct {
+	Index        int     `json:"index"`
+	Delta        delta   `json:"delta"`
+	Logprobs     *string `json:"logprobs"`
+	FinishReason *string `json:"finish_reason"`
+}
+
+// completion is a whole answer.
+type completion struct {
+	ID      string        `json:"id"`
+	Object  string        `json:"object"`
+	Created int64         `json:"created"`
+	Model   string        `json:"model"`
+	Choices []wholeChoice `json:"choices"`
+	Usage   usage         `json:"usage"`
+}
+
+type wholeChoice struct {
+	Index        int          `json:"index"`
+	Message      wholeMessage `json:"message"`
+	Logprobs     *string      `json:"logprobs"`
+	FinishReason string       `json:"finish_reason"`
+}
+
+type wholeMessage struct {
+	Role        string       `json:"role"`
+	Content     *string      `json:"content"`
+	Refusal     *string      `json:"refusal"`
+	Reasoning   string       `json:"reasoning_content,omitempty"`
+	ToolCalls   []toolCall   `json:"tool_calls,omitempty"`
+	Annotations []annotation `json:"annotations"`
+}
+
+// answer is a completion while it is made.
+type answer struct {
+	h      *Handler
+	w      http.ResponseWriter
+	call   *call
+	memory string       // a value of MemoryHeader
+	chat   *memory.Chat // that it is of; nil for none
+
+	run       string
+	created   int64
+	collected *webapi.Collected
+	shown     strings.Builder // the text of the stream so far, in paragraphs
+	raw       strings.Builder // the same as the run told it
+	piece     strings.Builder // its part since the last break
+	progress  strings.Builder // lines
+	finish    string
+	calls     []toolCall
+
+	mu    sync.Mutex  // of who writes to out
+	out   *sse.Writer // guarded by mu; nil before the first event, and for a whole answer
+	quiet *time.Timer // nil as out
+}
+
+// complete is POST /v1/chat/completions.
+func (h *Handler) complete(w http.ResponseWriter, r *http.Request) {
+	c, err := h.read(w, r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	a := &answer{h: h, w: w, call: c, memory: MemoryNone, collected: webapi.NewCollected("")}
+	defer a.close()
+	for e, err := range h.run(r, c, a) {
+		if err != nil {
+			a.left(r)
+			a.fail(err)
+			return
+		}
+		a.add(e)
+		if r.Context().Err() != nil && a.left(r) {
+			return
+		}
+	}
+	if err := a.collected.Err(); err != nil {
+		a.fail(err)
+		return
+	}
+	a.end()
+}
+
+// left stops the run of a client that has left, and says whether it has.
+func (a *answer) left(r *http.Request) bool {
+	if r.Context().Err() == nil {
+		return false
+	}
+	if a.chat != nil && a.run != "" && a.collected.Outcome == "" && a.h.OnDisconnect == Stop {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), stopTime)
+		defer cancel()
+		if err := a.h.Memory.Stop(ctx, *a.chat, a.run); err != nil {
+			a.h.Log.Warn().Err(err).Str("run", a.run).Msg("the run of a client that left could not be stopped")
+		}
+	}
+	return true
+}
+
+// begin sends the head of the answer.
+func (a *answer) begin(e event.Event) {
+	a.run, a.created = e.RunID, int64(e.TS)
+	head := a.w.Header()
+	head.Set(webapi.RunID, a.run)
+	head.Set(MemoryHeader, a.memory)
+	if a.chat != nil {
+		head.Set(ChatHeader, a.chat.String())
+	}
+	if a.h.Answered != nil {
+		a.h.Answered(a.memory)
+	}
+	if !a.call.Stream {
+		return
+	}
+	a.mu.Lock()
+	a.out = sse.NewWriter(a.w, writeTime)
+	a.quiet = time.AfterFunc(a.h.Heartbeat, a.ping)
+	a.mu.Unlock()
+	empty := ""
+	a.send(delta{Role: memory.RoleAssistant, Content: &empty}, "")
+}
+
+// ping tells a client that the answer goes on.
+func (a *answer) ping() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.quiet == nil {
+		return
+	}
+	if a.out.Comment("ping") == nil {
+		_ = a.out.Flush() // a client that has left ends the request
+	}
+	a.quiet.Reset(a.h.Heartbeat)
+}
+
+// close ends the pings.
+func (a *answer) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.quiet != nil {
+		a.quiet.Stop()
+		a.quiet = nil
+	}
+}
+
+// write sends data of a stream.
+func (a *answer) write(data []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.out.Data(data) == nil {
+		_ = a.out.Flush() // a client that has left ends the request
+	}
+	a.quiet.Reset(a.h.Heartbeat)
+}
+
+// send sends a chunk of a stream; finish is empty but for the last one.
+func (a *answer) send(d delta, finish string) {
+	if !a.call.Stream {
+		return
+	}
+	choice := chunkChoice{Delta: d}
+	if finish != "" {
+		choice.FinishReason = &finish
+	}
+	a.write(a.encode(chunk{Choices: []chunkChoice{choice}}))
+}
+
+// encode is a chunk in one line.
+func (a *answer) encode(c chunk) []byte {
+	c.ID, c.Object, c.Created, c.Model = a.id(), "chat.completion.chunk", a.created, a.call.Model
+	if c.Usage == nil && a.call.StreamOptions.IncludeUsage {
+		c.Usage = (*usage)(nil)
+	}
+	return line(c)
+}
+
+func (a *answer) id() string { return "chatcmpl-" + a.run }
+
+// line is a value's JSON in one line, without HTML escaping.
+func line(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // plain structs of ours
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// add takes in the run's next event.
+func (a *answer) add(e event.Event) {
+	if a.run == "" {
+		a.begin(e)
+	}
+	a.collected.Add(e)
+	switch p := e.Payload.(type) {
+	case *event.AssistantDelta:
+		a.say(p.Text)
+	case *event.Assistant:
+		a.complement(p.Content)
+	case *event.Delegation:
+		a.tell("%s is asked: %s", e.Subagent, p.Task)
+	case *event.ToolProgress:
+		a.tellTool(string(e.Subagent), *p)
+	case *event.MasterTool:
+		a.tellTool(webapi.Master, event.ToolProgress(*p))
+	case *event.RunWaiting:
+		a.wait(p.Waits)
+	}
+}
+
+// say shows a piece of the answer.
+func (a *answer) say(text string) {
+	if text == "" {
+		return
+	}
+	begins := a.piece.Len() == 0 && a.shown.Len() > 0
+	a.raw.WriteString(text)
+	a.piece.WriteString(text)
+	if begins {
+		text = "\n\n" + text
+	}
+	a.shown.WriteString(text)
+	a.send(delta{Content: &text}, "")
+}
+
+// complement shows what is missing of the whole answer.
+func (a *answer) complement(content string) {
+	switch rest, begun := strings.CutPrefix(content, a.piece.String()); {
+	case a.raw.String() == content:
+	case begun:
+		a.say(rest)
+	default:
+		a.piece.Reset()
+		a.say(content)
+	}
+}
+
+// tell shows a line of progress. What is said behind it is another paragraph.
+func (a *answer) tell(format string, args ...any) {
+	a.piece.Reset()
+	if a.h.Progress == None {
+		return
+	}
+	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	if len(text) > maxLine {
+		text = strings.ToValidUTF8(text[:maxLine], "") + "…"
+	}
+	text += "\n"
+	a.progress.WriteString(text)
+	a.send(delta{Reasoning: text}, "")
+}
+
+// tellTool shows the beginning of a tool's work, and its failure.
+func (a *answer) tellTool(who string, p event.ToolProgress) {
+	switch p.Status {
+	case "running":
+		a.tell("%s, %s: %s", who, p.Tool, cmp.Or(p.Detail, p.Status))
+	case "failed":
+		a.tell("%s, %s failed: %s", who, p.Tool, p.Detail)
+	}
+}
+
+// wait ends an answer with calls of the client's own tools, or says that a person is waited for:
+// a run goes on only when all that it waits for is answered.
+func (a *answer) wait(waits []event.Wait) {
+	var people []event.Wait
+	for _, w := range waits {
+		if w.Kind != event.ClientResult {
+			people = append(people, w)
+			continue
+		}
+		a.calls = append(a.calls, toolCall{ToolCall: memory.ToolCall{ID: callID(a.run, w.ID), Type: "function",
+			Function: memory.FunctionCall{Name: w.Tool, Arguments: string(w.Arguments)}}})
+	}
+	if len(people) == 0 {
+		a.finish = finishTools
+		return
+	}
+	a.calls = nil
+	a.piece.Reset()
+	a.say(a.waitText(people))
+}
+
+// waitText says who is waited for, and where the answer is given.
+func (a *answer) waitText(people []event.Wait) string {
+	var b strings.Builder
+	b.WriteString("There is no answer yet: a person is waited for.")
+	for _, w := range people {
+		fmt.Fprintf(&b, "\n- %s: %s (until %s)", w.Tool, w.Reason,
+			time.Unix(int64(w.ExpiresAt), 0).UTC().Format("2006-01-02 15:04 MST"))
+	}
+	if a.chat != nil {
+		fmt.Fprintf(&b, "\n\nIt is answered with `mneme chat %s`, or by POST %s; then the chat has the answer. "+
+			"A new message counts as a no.", a.chat, webapi.ResumePath(*a.chat, a.run))
+	}
+	return b.String()
+}
+
+// annotations are the citations of a text.
+func (a *answer) annotations(text string) []annotation {
+	all := []annotation{}
+	for _, c := range a.collected.Citations {
+		n := annotation{Type: "url_citation", Citation: c}
+		n.URLCitation.Title, n.URLCitation.URL = cmp.Or(c.Title, c.Source, c.DocID), cmp.Or(c.Source, c.DocID)
+		marker := fmt.Sprintf("[%d]", c.N)
+		if at := strings.Index(text, marker); at >= 0 {
+			n.URLCitation.StartIndex = utf8.RuneCountInString(text[:at])
+			n.URLCitation.EndIndex = n.URLCitation.StartIndex + len(marker)
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// end completes the answer.
+func (a *answer) end() {
+	finish := cmp.Or(a.finish, finishStop)
+	if a.call.Stream {
+		a.endStream(finish)
+		return
+	}
+	content := a.collected.Content
+	if a.collected.Outcome == webapi.OutcomeWaiting {
+		content = a.shown.String()
+	}
+	m := wholeMessage{Role: memory.RoleAssistant, Content: &content, Reasoning: a.progress.String(), ToolCalls: a.calls,
+		Annotations: a.annotations(content)}
+	if content == "" && len(a.calls) > 0 {
+		m.Content = nil
+	}
+	api.WriteJSON(a.w, http.StatusOK, completion{ID: a.id(), Object: "chat.completion", Created: a.created,
+		Model: a.call.Model, Choices: []wholeChoice{{Message: m, FinishReason: finish}}, Usage: usageOf(a.collected.Usage)})
+}
+
+func (a *answer) endStream(finish string) {
+	if len(a.calls) > 0 {
+		for i := range a.calls {
+			a.calls[i].Index = &i
+		}
+		a.send(delta{ToolCalls: a.calls}, "")
+	}
+	last := delta{}
+	if len(a.collected.Citations) > 0 {
+		last.Annotations = a.annotations(a.shown.String())
+	}
+	a.send(last, finish)
+	if a.call.StreamOptions.IncludeUsage {
+		used := usageOf(a.collected.Usage)
+		a.write(a.encode(chunk{Choices: []chunkChoice{}, Usage: &used}))
+	}
+	a.write([]byte("[DONE]"))
+}
+
+// fail ends the answer with an error: as a status, or inside of a stream that has begun.
+func (a *answer) fail(err error) {
+	if a.out == nil {
+		refuse(a.w, err)
+		return
+	}
+	a.write(line(failureOf(err).body()))
+}

@@ -1,0 +1,33 @@
+// Package openaiapi serves OpenAI's chat completions over a webmemory, so that programs that
+// speak them have agents whose memory lasts: POST /v1/chat/completions, GET /v1/models and
+// /v1/models/{id}, and the same below /c/{chat}/v1. It is a client of webmemory's public routes,
+// so that a message is admitted, bounded and refused as the same message over them.
+//
+// # Which chat
+//
+// The path, a header or metadata.chat_id name it; nothing else is looked at. Without a chat the
+// messages that were sent are all that is known, and nothing is kept. Of a chat webmemory has the
+// history: the transcript that a client sends along only tells which message is new, and what it
+// follows.
+//
+// # How a transcript is matched
+//
+// Clients send what they hold: all of it or the newest part, with answers that they have trimmed,
+// translated or left out. So the user's messages alone are compared, without their white space,
+// and without reasoning that clients keep as text (see normal). match says of a transcript whose
+// newest message of the user is t and whose others are P, beside the stored ones S:
+//
+//	the newest in S is t, has no answer, and before it stands P    again: t takes its place
+//	S ends with P, or is the end of P                              post: t follows all there is
+//	t stands in S behind P at one place, and nothing else fits     again: what was said since then is taken back
+//	S begins with P, and what follows there is not t               edit: t takes its place
+//	anything else                                                  mismatch: nothing is changed
+//
+// A transcript with one message of the user is a post. A parent that the client names by its id
+// decides before all of this, if it is known; so does the id of a message that is there.
+//
+// Nothing is taken back by another way than After of a post, which sets it aside as a rewind
+// does, and only together with IfLast: if somebody else has spoken in the chat since the history
+// was read, it is read again. A message that was redacted may have been anything; it hinders no
+// post and is no place to go back to.
+package openaiapi

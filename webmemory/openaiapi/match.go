@@ -1,0 +1,208 @@
+package openaiapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"mneme/memory"
+)
+
+// message is a message of a chat's history, as far as matching needs it.
+type message struct {
+	ID     string
+	User   bool
+	Text   string // of the user, as normal gives it
+	Failed bool   // it stands for an answer that there is none of
+	// What the client called the user's message, and the answer to it; empty if it did not say.
+	ClientID, AnswerID string
+}
+
+// outcome is what a transcript asks for.
+type outcome string
+
+// Outcomes.
+const (
+	post     outcome = "post"     // the message follows all there is
+	again    outcome = "again"    // it is there, and to be answered once more
+	edit     outcome = "edit"     // it takes the place of another one
+	mismatch outcome = "mismatch" // the transcript is of another history
+)
+
+// decision is an outcome and where it leads.
+type decision struct {
+	Outcome outcome
+	After   *string // as of a webapi.MessageRequest
+	Last    string  // id of the newest message that there is, "" for none
+}
+
+// transcript is what a client holds of a chat.
+type transcript struct {
+	Users []string // its messages of the user, as normal gives them; the last one is new, or to be answered again
+	// What the client calls the last one and what it follows; empty if it does not say.
+	ClientID, Parent string
+}
+
+// match says what a transcript asks for, of which known are the newest messages of the chat's
+// history; whole says that there are no others. If they do not suffice, enough is false.
+func match(t transcript, known []message, whole bool) (d decision, enough bool) {
+	v := view{t: t, known: known, whole: whole}
+	for i, m := range known {
+		if m.User {
+			v.users = append(v.users, i)
+		}
+	}
+	if len(known) > 0 {
+		d.Last = known[len(known)-1].ID
+	}
+	if t.Parent != "" {
+		at := v.find(func(m message) bool { return m.AnswerID == t.Parent || m.ClientID == t.Parent })
+		switch {
+		case at >= 0:
+			return v.follow(d, at), true
+		case !whole:
+			return d, false
+		}
+	}
+	if t.ClientID != "" {
+		if at := v.find(func(m message) bool { return m.ClientID == t.ClientID }); at >= 0 {
+			return v.replace(d, again, at)
+		}
+	}
+	if len(t.Users) == 1 {
+		d.Outcome = post
+		return d, true
+	}
+	return v.byText(d)
+}
+
+// view is a transcript beside what is known of the history.
+type view struct {
+	t     transcript
+	known []message
+	users []int // indexes in known of the user's messages
+	whole bool
+}
+
+// find is the newest of the user's messages that is as asked, by its place in users; -1 for none.
+func (v view) find(is func(message) bool) int {
+	for at := len(v.users) - 1; at >= 0; at-- {
+		if is(v.known[v.users[at]]) {
+			return at
+		}
+	}
+	return -1
+}
+
+// follow is a message behind the exchange at a place.
+func (v view) follow(d decision, at int) decision {
+	d.Outcome = post
+	if at+1 == len(v.users) {
+		return d
+	}
+	d.Outcome, d.After = edit, &v.known[v.users[at+1]-1].ID
+	return d
+}
+
+// replace is a message in the place of another one.
+func (v view) replace(d decision, as outcome, at int) (decision, bool) {
+	if v.users[at] == 0 && !v.whole {
+		return d, false // what stands before it is not known yet
+	}
+	d.Outcome, d.After = as, new(string)
+	if i := v.users[at]; i > 0 {
+		d.After = &v.known[i-1].ID
+	}
+	return d, true
+}
+
+// byText decides by the user's words.
+func (v view) byText(d decision) (decision, bool) {
+	n, before := len(v.users), len(v.t.Users)-1
+	if n <= before && !v.whole {
+		return d, false
+	}
+	if n > 0 && v.unanswered() && v.is(n-1) && v.behind(n-1, min(n-1, before)) {
+		return v.replace(d, again, n-1)
+	}
+	if n > 0 && v.behind(n, min(n, before)) {
+		d.Outcome = post
+		return d, true
+	}
+	if !v.whole {
+		return d, false
+	}
+	found, places := -1, 0
+	for at := before; at < n; at++ {
+		if v.is(at) && v.behind(at, before) {
+			found, places = at, places+1
+		}
+	}
+	edits := n > before && v.behind(before, before) && !v.is(before) && !v.redacted(before)
+	switch {
+	case places == 1 && !edits:
+		return v.replace(d, again, found)
+	case places == 0 && edits:
+		return v.replace(d, edit, before)
+	}
+	d.Outcome = mismatch
+	return d, true
+}
+
+// unanswered says whether the newest message of the user has no answer.
+func (v view) unanswered() bool {
+	for _, m := range v.known[v.users[len(v.users)-1]+1:] {
+		if !m.Failed {
+			return false
+		}
+	}
+	return true
+}
+
+func (v view) text(at int) string { return v.known[v.users[at]].Text }
+
+func (v view) redacted(at int) bool { return v.text(at) == redacted }
+
+// is says whether the message at a place is the transcript's last one.
+func (v view) is(at int) bool { return v.text(at) == v.t.Users[len(v.t.Users)-1] && !v.redacted(at) }
+
+// behind says whether what stands before a place ends as the transcript does before its last
+// message, over so many of the user's messages.
+func (v view) behind(at, count int) bool {
+	before := v.t.Users[:len(v.t.Users)-1]
+	for i := 1; i <= count; i++ {
+		if at-i < 0 || v.text(at-i) != before[len(before)-i] && !v.redacted(at-i) {
+			return false
+		}
+	}
+	return true
+}
+
+var (
+	redacted = normal(memory.RedactedText)
+	// reasoning is what clients keep of it as text: blocks of tags.
+	reasoning = regexp.MustCompile(`(?is)<think(?:ing)?>.*?</think(?:ing)?>|<details\s+type="reasoning".*?</details>`)
+)
+
+// maxText is how long a normal text is as it is, in bytes; of a longer one it is the SHA-256.
+const maxText = 64
+
+// normal is a text as it is compared: without reasoning, white space and what does not show.
+func normal(text string) string {
+	if strings.Contains(text, "<") {
+		text = reasoning.ReplaceAllString(text, "")
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) {
+			return -1
+		}
+		return r
+	}, text)
+	if len(text) > maxText {
+		sum := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(sum[:])
+	}
+	return text
+}

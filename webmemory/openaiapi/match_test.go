@@ -1,0 +1,238 @@
+package openaiapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// stored makes a history of words: each is a message of the user, with its answer. Behind "!" it
+// has none, behind "~" one that failed, and "-" is nothing that was said, but redacted.
+func stored(words string) (all []message) {
+	for _, w := range strings.Fields(words) {
+		text := strings.TrimRight(w, "!~")
+		m := message{ID: fmt.Sprint("m", len(all)+1), User: true, Text: normal(text), ClientID: "c-" + text, AnswerID: "a-" + text}
+		if text == "-" {
+			m.Text = redacted
+		}
+		all = append(all, m)
+		if !strings.HasSuffix(w, "!") {
+			all = append(all, message{ID: fmt.Sprint("m", len(all)+1), Failed: strings.HasSuffix(w, "~")})
+		}
+	}
+	return all
+}
+
+func asked(words string) (t transcript) {
+	for _, w := range strings.Fields(words) {
+		t.Users = append(t.Users, normal(w))
+	}
+	return t
+}
+
+// String says a decision in a word, with where it goes back to.
+func (d decision) String() string {
+	if d.After == nil {
+		return string(d.Outcome)
+	}
+	return fmt.Sprintf("%s after %q", d.Outcome, *d.After)
+}
+
+func TestMatch(t *testing.T) {
+	for _, c := range []struct{ name, stored, asked, want string }{
+		{"the first message", "", "a", "post"},
+		{"one message alone", "a b c", "d", "post"},
+		{"one message alone that is there", "a b c", "b", "post"},
+		{"whole", "a b c", "a b c d", "post"},
+		{"windowed", "a b c", "b c d", "post"},
+		{"windowed to one", "a b c", "c d", "post"},
+		{"the same words once more", "a b b", "a b b b", "post"},
+		{"behind one without an answer", "a b!", "a b c", "post"},
+		{"behind one that failed", "a b~", "a b c", "post"},
+		{"the memory has lost its beginning", "c d", "a b c d e", "post"},
+		{"one was redacted", "a - c", "a b c d", "post"},
+		{"sent again, since it has no answer", "a b c!", "a b c", `again after "m4"`},
+		{"sent again, since it failed", "a b c~", "b c", `again after "m4"`},
+		{"the first one sent again", "a~ b~", "a b", `again after "m2"`},
+		{"the last answer once more", "a b c", "a b c", `again after "m4"`},
+		{"windowed, the last answer once more", "a b c", "b c", `again after "m4"`},
+		{"an answer before once more", "a b c d", "a b", `again after "m2"`},
+		{"the last one changed", "a b c", "a b x", `edit after "m4"`},
+		{"one before changed", "a b c d", "a x", `edit after "m2"`},
+		{"windowed, one before changed", "a b c d", "b x", "mismatch"},
+		{"another chat's", "a b c", "x y z", "mismatch"},
+		{"of a chat that is not known", "", "x y z", "mismatch"},
+		{"reordered", "a b c", "b a c d", "mismatch"},
+		{"one left out in the middle", "a b c", "a c d", "mismatch"},
+		{"changed in the middle, and gone on", "a b c", "a x c d", "mismatch"},
+		{"two places", "a b c a b d", "a b", "mismatch"},
+		{"a place, or the beginning changed", "a b c a d", "a d", "mismatch"},
+		{"nothing takes the place of what was redacted", "a - c", "a x", "mismatch"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, enough := match(asked(c.asked), stored(c.stored), true)
+			require.True(t, enough)
+			require.Equal(t, c.want, d.String())
+		})
+	}
+}
+
+func TestMatchByTheClientsIDs(t *testing.T) {
+	for _, c := range []struct{ name, asked, id, parent, want string }{
+		{"behind the last answer", "a b c d", "c-d", "a-c", "post"},
+		{"behind the last answer, whatever else is sent", "x y", "c-d", "a-c", "post"},
+		{"behind one before", "a b x", "c-x", "a-a", `edit after "m2"`},
+		{"behind a message of the user", "x", "", "c-b", `edit after "m4"`},
+		{"behind one that is not known", "a b c d", "", "a-z", "post"},
+		{"behind one that is not known, of another history", "x y", "", "a-z", "mismatch"},
+		{"a message that is there", "a b2", "c-b", "", `again after "m2"`},
+		{"the first one", "a", "c-a", "", `again after ""`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked := asked(c.asked)
+			asked.ClientID, asked.Parent = c.id, c.parent
+			d, enough := match(asked, stored("a b c"), true)
+			require.True(t, enough)
+			require.Equal(t, c.want, d.String())
+		})
+	}
+}
+
+func TestNormal(t *testing.T) {
+	for _, text := range []string{"a b", " a\n\tb ", "ab", "a\u200bb\ufeff", "<think>x\ny</think>a b",
+		"<details type=\"reasoning\" done=\"true\">\n> x\n</details>\na b"} {
+		require.Equal(t, "ab", normal(text), text)
+	}
+	require.NotEqual(t, normal("Ab"), normal("ab"))
+	require.Len(t, normal(strings.Repeat("long ", 100)), maxText)
+	require.NotEqual(t, normal(strings.Repeat("long ", 100)), normal(strings.Repeat("long ", 101)))
+}
+
+// memoryOf is a chat's memory as a post with After and IfLast changes it.
+type memoryOf struct {
+	history, aside []message
+	ids            int
+}
+
+func (m *memoryOf) say(text string) {
+	m.ids += 2
+	m.history = append(m.history, message{ID: fmt.Sprint("i", m.ids-1), User: true, Text: normal(text),
+		ClientID: fmt.Sprint("c", m.ids), AnswerID: fmt.Sprint("a", m.ids)},
+		message{ID: fmt.Sprint("i", m.ids)})
+}
+
+// take is a post of a decision. One whose IfLast is not the last is refused.
+func (m *memoryOf) take(t *rapid.T, d decision, text string) {
+	last := ""
+	if len(m.history) > 0 {
+		last = m.history[len(m.history)-1].ID
+	}
+	if d.Outcome == mismatch {
+		return
+	}
+	if d.Last != last {
+		t.Fatalf("the last message is %q, not %q", last, d.Last)
+	}
+	if d.After != nil {
+		at := slices.IndexFunc(m.history, func(h message) bool { return h.ID == *d.After })
+		if at < 0 && *d.After != "" {
+			t.Fatalf("nothing has the id %q", *d.After)
+		}
+		m.aside = append(m.aside, m.history[at+1:]...)
+		m.history = m.history[: at+1 : at+1]
+	}
+	m.say(text)
+}
+
+// paged is match over a history that is read from its end.
+func paged(t *rapid.T, asked transcript, history []message) decision {
+	for from := len(history); ; {
+		from = max(from-rapid.IntRange(1, 6).Draw(t, "page"), 0)
+		if d, enough := match(asked, history[from:], from == 0); enough {
+			return d
+		} else if from == 0 {
+			t.Fatal("all of it is not enough")
+		}
+	}
+}
+
+// Whatever clients send, in whatever state, everything that was ever stored is still stored or set
+// aside; a mismatch changes nothing; and who only leaves out what is old, and whatever becomes of
+// answers and white space, goes on with the chat.
+func TestNothingStoredIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		words := rapid.SampledFrom([]string{"a", "b", "c", "go on", "ok", "a long question about herons", ""})
+		var m memoryOf
+		for range rapid.IntRange(0, 12).Draw(t, "stored") {
+			m.say(words.Draw(t, "said"))
+		}
+		for range rapid.IntRange(1, 6).Draw(t, "requests") {
+			var users []string
+			for _, s := range m.history {
+				if s.User {
+					users = append(users, s.Text)
+				}
+			}
+			honest := rapid.Bool().Draw(t, "honest")
+			window := rapid.IntRange(0, len(users)).Draw(t, "window")
+			held := slices.Clone(users[len(users)-window:])
+			if !honest {
+				for range rapid.IntRange(0, 4).Draw(t, "mangled") {
+					held = mangle(t, held, words)
+				}
+			}
+			text := words.Draw(t, "asked")
+			asked := transcript{Users: append(held, normal(text))}
+			if rapid.IntRange(0, 3).Draw(t, "ids") == 0 {
+				asked.Parent = fmt.Sprint("a", 2*rapid.IntRange(1, 20).Draw(t, "parent"))
+				asked.ClientID = fmt.Sprint("c", 2*rapid.IntRange(1, 40).Draw(t, "id"))
+			}
+			before := append(slices.Clone(m.history), m.aside...)
+			d := paged(t, asked, m.history)
+			if honest && asked.Parent == "" && (d.Outcome != post || d.After != nil) {
+				t.Fatalf("%q behind %q is %s", asked.Users, users, d)
+			}
+			if asked.ClientID == "" {
+				if all, _ := match(asked, m.history, true); all.String() != d.String() {
+					t.Fatalf("%s by pages, %s at once", d, all)
+				}
+			}
+			history := slices.Clone(m.history)
+			m.take(t, d, text)
+			if d.Outcome == mismatch && !slices.Equal(history, m.history) {
+				t.Fatal("a mismatch changed something")
+			}
+			for _, s := range before {
+				if !slices.Contains(m.history, s) && !slices.Contains(m.aside, s) {
+					t.Fatalf("%s is lost", s.ID)
+				}
+			}
+		}
+	})
+}
+
+// mangle changes what a client holds.
+func mangle(t *rapid.T, held []string, words *rapid.Generator[string]) []string {
+	if len(held) == 0 {
+		return []string{normal(words.Draw(t, "foreign"))}
+	}
+	at := rapid.IntRange(0, len(held)-1).Draw(t, "at")
+	switch rapid.IntRange(0, 4).Draw(t, "how") {
+	case 0: // left out
+		return slices.Delete(held, at, at+1)
+	case 1: // another text
+		held[at] = normal(words.Draw(t, "changed"))
+	case 2: // twice
+		return slices.Insert(held, at, held[at])
+	case 3: // reordered
+		other := rapid.IntRange(0, len(held)-1).Draw(t, "other")
+		held[at], held[other] = held[other], held[at]
+	default: // cut off at the end
+		return held[:at]
+	}
+	return held
+}

@@ -1,0 +1,389 @@
+package openaiapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+
+	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
+	"mneme/memory"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about what becomes of a request: a message to a chat, one without, or results of
+// the client's tools.
+
+// Members of a stored message's metadata by which a client finds it again.
+const (
+	clientIDMember = "message_id" // what the client calls the message
+	answerIDMember = "answer_id"  // and the answer to it
+)
+
+// maxReads is how often a history is read for one request, if others speak in the chat meanwhile.
+const maxReads = 5
+
+// Pages of a history: the newest messages first, then in larger pieces.
+const leastPage, largePage = 20, 200
+
+// events is what answers a request.
+type events = iter.Seq2[event.Event, error]
+
+func failed(err error) events {
+	return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
+}
+
+// run walks the events that answer a request, and says before the first one what is remembered.
+func (h *Handler) run(r *http.Request, c *call, a *answer) events {
+	ctx := r.Context()
+	if c.last().Role == memory.RoleTool {
+		return h.results(ctx, r, c, a)
+	}
+	if c.bare || c.chat == nil {
+		if !c.bare {
+			h.noChat.Do(func() {
+				h.Log.Warn().Str("headers", strings.Join(h.ChatHeaders, ", ")).Msg("a request for a chat completion names no chat, " +
+					"so nothing of it is remembered; send one of these headers, metadata.chat_id, or use the base URL /c/{chat}/v1")
+			})
+		}
+		return h.oneShot(ctx, c)
+	}
+	return h.said(ctx, r, c, a)
+}
+
+// said is a message of the user to a chat.
+func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer) events {
+	t := c.transcript()
+	t.Parent, _ = firstOf(r, h.ParentHeaders)
+	t.ClientID, _ = firstOf(r, h.MessageHeaders)
+	answerID, _ := firstOf(r, h.AnswerHeaders)
+	pairs := map[string]string{}
+	for name, value := range c.metadata {
+		pairs[name] = value
+	}
+	for name, value := range map[string]string{clientIDMember: t.ClientID, answerIDMember: answerID} {
+		if value != "" {
+			pairs[name] = value
+		}
+	}
+	key := r.Header.Get(webapi.IdempotencyKey)
+	if key == "" {
+		key = rand.Text()
+	}
+	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
+		Tools: c.own, Instructions: c.instructions, Metadata: pairs}
+	return func(yield func(event.Event, error) bool) {
+		chat, forked := *c.chat, false
+		for reads := 1; ; reads++ {
+			d, known, err := h.decide(ctx, chat, t)
+			if err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+			if d.Outcome == mismatch && !forked {
+				switch h.OnMismatch {
+				case Conflict:
+					yield(event.Event{}, errMismatch)
+					return
+				case Fork:
+					if chat, err = h.fork(ctx, chat, t, known); err != nil {
+						yield(event.Event{}, err)
+						return
+					}
+					forked = true
+					continue
+				}
+				a.memory = MemoryMismatch
+				h.oneShot(ctx, c)(yield)
+				return
+			}
+			a.memory, a.chat = MemoryChat, &chat
+			body.After, body.IfLast = d.After, nil
+			if known != nil {
+				body.IfLast = &d.Last
+			}
+			since := false
+			h.follow(ctx, &chat, webapi.MessagesPath(chat), key, body)(func(e event.Event, err error) bool {
+				var p *api.Problem
+				if since = errors.As(err, &p) && p.Code == webapi.CodeMessagesSince && reads < maxReads; since {
+					return false
+				}
+				return yield(e, err)
+			})
+			if !since {
+				return
+			}
+		}
+	}
+}
+
+var errMismatch = &failure{Param: "messages", Problem: api.Problem{Status: http.StatusConflict, Code: "transcript_mismatch",
+	Message: "The messages are not those of the chat, so nothing was done: read its history, or send the new message alone."}}
+
+// decide reads of a chat's history as much as a transcript needs. known is nil if it needs none.
+func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, known []message, err error) {
+	if len(t.Users) == 1 && t.Parent == "" && t.ClientID == "" {
+		return decision{Outcome: post}, nil, nil
+	}
+	known = []message{}
+	size := min(max(2*len(t.Users)+8, leastPage), largePage)
+	for from, limit := -size, size; ; {
+		var page webapi.HistoryPage
+		if err := h.Memory.Call(ctx, http.MethodGet, historyPath(chat, from, limit), &page); err != nil {
+			return d, nil, err
+		}
+		older := make([]message, len(page.Messages))
+		for i, raw := range page.Messages {
+			older[i] = messageOf(raw)
+		}
+		known = append(older, known...)
+		d, enough := match(t, known, page.Offset == 0)
+		if enough {
+			return d, known, nil
+		}
+		from = max(page.Offset-largePage, 0)
+		limit = page.Offset - from
+	}
+}
+
+// messageOf is a stored message as matching needs it.
+func messageOf(raw json.RawMessage) message {
+	var stored memory.Message
+	var beside struct {
+		Metadata map[string]string `json:"metadata"`
+	}
+	if json.Unmarshal(raw, &stored) != nil {
+		return message{} // a role is missing: it is nobody's
+	}
+	m := message{ID: stored.ID, User: stored.Role == memory.RoleUser, Failed: stored.Failure != ""}
+	if !m.User {
+		return m
+	}
+	m.Text = normal(stored.Content)
+	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &beside) == nil {
+		m.ClientID, m.AnswerID = beside.Metadata[clientIDMember], beside.Metadata[answerIDMember]
+	}
+	return m
+}
+
+// fork makes the chat in which a transcript goes on that is not the chat's: it has what both
+// begin with. The same transcript finds it again when it has grown.
+func (h *Handler) fork(ctx context.Context, chat memory.Chat, t transcript, known []message) (memory.Chat, error) {
+	same, last := 0, ""
+	for i, m := range known {
+		if m.User && (same+1 == len(t.Users) || m.Text != t.Users[same]) {
+			break
+		}
+		if m.User {
+			same++
+		}
+		last = known[i].ID
+	}
+	if same == 0 {
+		last = ""
+	}
+	sum := sha256.Sum256([]byte(strings.Join(t.Users[:same+1], "\n")))
+	as, err := memory.ParseChat(fmt.Sprintf("%.100s.fork-%x", chat, sum[:8]))
+	if err != nil || last == "" {
+		return as, err
+	}
+	_, err = h.Memory.Fork(ctx, chat, webapi.ForkRequest{As: as, At: last})
+	var p *api.Problem
+	if errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
+		err = nil // it was made before
+	}
+	return as, err
+}
+
+// oneShot is a request without a chat.
+func (h *Handler) oneShot(ctx context.Context, c *call) events {
+	body := webapi.OneShotRequest{AgentVersion: c.agent, Stream: true, Instructions: c.instructions, User: c.User,
+		Tools: c.own, Bare: c.bare}
+	before := c.said
+	if last := c.last(); last.Role == memory.RoleUser {
+		body.Message, before = last.Content.Text, c.said[:len(c.said)-1]
+	}
+	body.Context = contextOf(before)
+	if c.bare {
+		body.Tools, body.AgentVersion = nil, ""
+	}
+	return h.follow(ctx, nil, webapi.OneShotPath, "", body)
+}
+
+// follow posts a body and walks the events of the run that answers. The run of a chat is followed
+// also when its stream breaks.
+func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key string, body any) events {
+	return func(yield func(event.Event, error) bool) {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			yield(event.Event{}, err)
+			return
+		}
+		header := http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}}
+		if key != "" {
+			header.Set(webapi.IdempotencyKey, key)
+		}
+		client := ctx
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		resp, err := h.Memory.Send(ctx, http.MethodPost, path, header, bytes.NewReader(raw))
+		if err != nil {
+			yield(event.Event{}, err)
+			return
+		}
+		defer resp.Body.Close()
+		run, last := resp.Header.Get(webapi.RunID), int64(0)
+		for frames := sse.NewReader(resp.Body, api.MaxEvent, h.Memory.Idle, func() { cancel(sse.ErrSilent) }); ; {
+			f, err := frames.Next()
+			if err == nil {
+				var e event.Event
+				if e, err = decode(f.Data); err == nil {
+					last = e.Seq
+					if !yield(e, nil) || e.Terminal() || e.Waits() {
+						return
+					}
+					continue
+				}
+			}
+			if chat == nil || run == "" || client.Err() != nil {
+				yield(event.Event{}, fmt.Errorf("the stream of events broke: %w", err))
+				return
+			}
+			break
+		}
+		for e, err := range h.Memory.Follow(client, *chat, run) {
+			if err == nil && e.Seq <= last {
+				continue
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// decode reads an event, or the error without a number that ends a stream early.
+func decode(data []byte) (event.Event, error) {
+	e, err := event.Decode(data)
+	p := &api.Problem{}
+	if err != nil && json.Unmarshal(data, p) == nil && p.Code != "" {
+		return e, p
+	}
+	return e, err
+}
+
+// callID is the id by which a client knows a call of its tool: it leads back to the run and to the
+// wait.
+func callID(run, wait string) string { return "call_" + run + "_" + wait }
+
+func splitCallID(id string) (run, wait string, ok bool) {
+	if id, ok = strings.CutPrefix(id, "call_"); ok {
+		run, wait, ok = strings.Cut(id, "_")
+	}
+	return run, wait, ok && api.ValidRunID(run) && wait != ""
+}
+
+// results answers what a run waits for with the results of the client's tools, with which a
+// request ends.
+func (h *Handler) results(ctx context.Context, r *http.Request, c *call, a *answer) events {
+	from := len(c.said)
+	for from > 0 && c.said[from-1].Role == memory.RoleTool {
+		from--
+	}
+	var of string
+	var answers []event.WaitAnswer
+	foreign := 0
+	for _, m := range c.said[from:] {
+		run, wait, ok := splitCallID(m.ToolCallID)
+		if !ok {
+			foreign++
+			continue
+		}
+		if of != "" && of != run {
+			return failed(invalid("messages", "The results at the end are of two answers; send those of the last one."))
+		}
+		result, err := json.Marshal(m.Content.Text)
+		if err != nil {
+			return failed(err)
+		}
+		of = run
+		answers = slices.DeleteFunc(answers, func(a event.WaitAnswer) bool { return a.ID == wait })
+		answers = append(answers, event.WaitAnswer{ID: wait, Decision: event.Approve, Result: result})
+	}
+	switch {
+	case of == "" && c.chat == nil:
+		return h.oneShot(ctx, c)
+	case of == "" && h.OnMismatch == Transcript:
+		a.memory = MemoryMismatch
+		return h.oneShot(ctx, c)
+	case of == "":
+		return failed(errMismatch)
+	case foreign > 0:
+		return failed(invalid("messages", "A tool_call_id at the end is none that was given here."))
+	case c.chat != nil:
+		a.memory, a.chat = MemoryChat, c.chat
+		return resumed(answers, h.Memory.Resume(ctx, *c.chat, of, 0, answers...))
+	}
+	return func(yield func(event.Event, error) bool) {
+		again := false
+		body := webapi.ResumeRequest{Answers: answers, Stream: true}
+		resumed(answers, h.follow(ctx, nil, webapi.OneShotResumePath(of), "", body))(func(e event.Event, err error) bool {
+			var p *api.Problem
+			if again = errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone); again {
+				return false
+			}
+			return yield(e, err)
+		})
+		if again { // it is not kept any more, and the client has all that was said
+			h.oneShot(ctx, c)(yield)
+		}
+	}
+}
+
+// resumed is what follows some answers. Who gives them once more may be shown the run from its
+// first event on.
+func resumed(answers []event.WaitAnswer, all events) events {
+	return func(yield func(event.Event, error) bool) {
+		skips := false
+		for e, err := range all {
+			if err != nil {
+				yield(e, resultsError(answers, err))
+				return
+			}
+			switch p := e.Payload.(type) {
+			case *event.RunStarted:
+				skips = true
+			case *event.RunResumed:
+				skips = skips && !slices.ContainsFunc(p.Answers, func(a event.WaitAnswer) bool { return a.ID == answers[0].ID })
+			}
+			if !skips && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// resultsError says which results are missing where the run waits for more of them.
+func resultsError(answers []event.WaitAnswer, err error) error {
+	var p *api.Problem
+	if !errors.As(err, &p) || p.Code != webapi.CodeWaitsOpen {
+		return err
+	}
+	var missing []string
+	for _, w := range p.Waits {
+		if !slices.ContainsFunc(answers, func(a event.WaitAnswer) bool { return a.ID == w.ID }) {
+			missing = append(missing, callID(p.RunID, w.ID))
+		}
+	}
+	return invalid("messages", "The results of all tool calls are sent together; there is none for %s.",
+		strings.Join(missing, ", "))
+}

@@ -1,0 +1,250 @@
+package openaiapi
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	webapi "mneme/webmemory/api"
+)
+
+// maxBody bounds a request's body, in bytes: a transcript, with the images that it may hold.
+const maxBody = 32 << 20
+
+// request is the body of POST /v1/chat/completions, as far as it is read. What else clients send,
+// such as temperature, is the business of who configures the agents, and ignored.
+type request struct {
+	Model         string        `json:"model"`
+	Messages      []chatMessage `json:"messages"`
+	Stream        bool          `json:"stream"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+	N          *float64        `json:"n"`
+	User       string          `json:"user"`
+	Metadata   json.RawMessage `json:"metadata"`
+	Tools      []tool          `json:"tools"`
+	ToolChoice json.RawMessage `json:"tool_choice"`
+}
+
+// chatMessage is one message of a request.
+type chatMessage struct {
+	Role       string            `json:"role"`
+	Content    content           `json:"content"`
+	ToolCalls  []memory.ToolCall `json:"tool_calls"`
+	ToolCallID string            `json:"tool_call_id"`
+}
+
+// content is a message's text, of all of its parts, and the type of the first part that is none.
+type content struct {
+	Text  string
+	Other string
+}
+
+// UnmarshalJSON reads a string, null or a list of parts.
+func (c *content) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" || json.Unmarshal(raw, &c.Text) == nil {
+		return nil
+	}
+	var parts []struct {
+		Type    string `json:"type"`
+		Text    string `json:"text"`
+		Refusal string `json:"refusal"`
+	}
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return fmt.Errorf("content is a string or a list of parts")
+	}
+	var texts []string
+	for _, p := range parts {
+		switch p.Type {
+		case "text", "input_text", "output_text", "refusal":
+			texts = append(texts, cmp.Or(p.Text, p.Refusal))
+		default:
+			c.Other = cmp.Or(c.Other, p.Type, "unknown")
+		}
+	}
+	c.Text = strings.Join(texts, "\n")
+	return nil
+}
+
+type tool struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Parameters  json.RawMessage `json:"parameters"`
+	} `json:"function"`
+}
+
+// call is a request that was understood.
+type call struct {
+	request
+	agent        string        // as agent_version
+	instructions string        // the system messages, and what tool_choice says
+	said         []chatMessage // the others
+	own          []webapi.ClientTool
+	metadata     map[string]string // of the request, without what names the chat
+	chat         *memory.Chat      // nil for none
+	bare         bool              // a task of the client's own
+}
+
+// read understands a request.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return nil, api.BodyError(err)
+	}
+	c := &call{}
+	if err := json.Unmarshal(raw, &c.request); err != nil {
+		return nil, invalid("", "The body is no request for a chat completion: %v.", err)
+	}
+	if c.agent, err = h.agentOf(c.Model); err != nil {
+		return nil, err
+	}
+	if c.N != nil && *c.N != 1 {
+		return nil, invalid("n", "One answer is given to a request: n must be 1, not %v.", *c.N)
+	}
+	if err := c.sort(); err != nil {
+		return nil, err
+	}
+	if err := c.readTools(); err != nil {
+		return nil, err
+	}
+	named, err := c.readMetadata()
+	if err != nil {
+		return nil, err
+	}
+	c.bare = h.isTask(r, c.said)
+	c.chat, err = h.chatOf(r, named)
+	return c, err
+}
+
+// sort tells the client's orders from what was said.
+func (c *call) sort() error {
+	if len(c.Messages) == 0 {
+		return invalid("messages", "messages is missing or empty.")
+	}
+	var orders []string
+	for i, m := range c.Messages {
+		switch m.Role {
+		case "system", "developer":
+			if text := strings.TrimSpace(m.Content.Text); text != "" {
+				orders = append(orders, text)
+			}
+		case memory.RoleUser, memory.RoleAssistant, memory.RoleTool:
+			c.said = append(c.said, m)
+		default:
+			return invalid(fmt.Sprintf("messages[%d].role", i),
+				"The role of a message is system, developer, user, assistant or tool, not %.40q.", m.Role)
+		}
+	}
+	c.instructions = strings.Join(orders, "\n\n")
+	switch last := c.last(); {
+	case last.Role == "" || last.Role == memory.RoleAssistant:
+		return invalid("messages", "The last message must be one of the user, or the result of a tool.")
+	case last.Role == memory.RoleUser && last.Content.Other != "":
+		return &failure{Param: "messages", Problem: api.Problem{Status: http.StatusBadRequest, Code: "image_not_supported",
+			Message: fmt.Sprintf("The model %s takes text, and no part of the type %.40q.", c.Model, last.Content.Other)}}
+	}
+	return nil
+}
+
+// last is the newest message; one without a role if nothing was said.
+func (c *call) last() (m chatMessage) {
+	if len(c.said) > 0 {
+		m = c.said[len(c.said)-1]
+	}
+	return m
+}
+
+// readTools reads the client's own tools, and what tool_choice says of them.
+func (c *call) readTools() error {
+	var choice string
+	var named struct {
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	}
+	if len(c.ToolChoice) > 0 && json.Unmarshal(c.ToolChoice, &choice) != nil {
+		_ = json.Unmarshal(c.ToolChoice, &named) // what it does not say is as if it were left out
+	}
+	if choice == "none" {
+		return nil
+	}
+	for i, t := range c.Tools {
+		if t.Type != "function" {
+			return invalid(fmt.Sprintf("tools[%d].type", i), "A tool is of the type function, not %.40q.", t.Type)
+		}
+		f := t.Function
+		if len(f.Parameters) == 0 || string(f.Parameters) == "null" {
+			f.Parameters = json.RawMessage(`{"type":"object","properties":{}}`)
+		}
+		c.own = append(c.own, webapi.ClientTool{Name: f.Name, Description: f.Description, Parameters: f.Parameters})
+	}
+	order := ""
+	switch {
+	case len(c.own) == 0:
+	case named.Function.Name != "":
+		order = fmt.Sprintf("Call the tool %s before you answer.", named.Function.Name)
+	case choice == "required":
+		order = "Call one of the user's tools before you answer."
+	}
+	c.instructions = strings.TrimSpace(c.instructions + "\n\n" + order)
+	return nil
+}
+
+// readMetadata reads the request's metadata. Values that are no strings are left out; what names
+// the chat is given.
+func (c *call) readMetadata() (chat string, err error) {
+	var members map[string]json.RawMessage
+	if len(c.Metadata) > 0 && json.Unmarshal(c.Metadata, &members) != nil {
+		return "", invalid("metadata", "metadata is an object.")
+	}
+	for name, raw := range members {
+		var text string
+		if name == "chat_id" {
+			chat = string(bytes.Trim(raw, `"`)) // a string or an integer, without escapes
+			continue
+		}
+		if json.Unmarshal(raw, &text) != nil {
+			continue
+		}
+		if c.metadata == nil {
+			c.metadata = map[string]string{}
+		}
+		c.metadata[name] = text
+	}
+	if chat == "null" {
+		chat = ""
+	}
+	return chat, nil
+}
+
+// transcript is what matching needs of the request.
+func (c *call) transcript() (t transcript) {
+	for _, m := range c.said {
+		if m.Role == memory.RoleUser {
+			t.Users = append(t.Users, normal(m.Content.Text))
+		}
+	}
+	return t
+}
+
+// context are messages as a one-shot takes them.
+func contextOf(said []chatMessage) []json.RawMessage {
+	var out []json.RawMessage
+	for _, m := range said {
+		text := m.Content.Text
+		if m.Content.Other != "" {
+			text = strings.TrimSpace(text + "\n(" + m.Content.Other + ")")
+		}
+		out = append(out, memory.Message{Role: m.Role, Content: text, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID}.Encode())
+	}
+	return out
+}

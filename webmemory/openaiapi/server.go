@@ -1,0 +1,278 @@
+package openaiapi
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	webapi "mneme/webmemory/api"
+)
+
+// Config says what a Handler serves.
+type Config struct {
+	Memory *webapi.Client // of the webmemory whose agents answer
+	Agents []memory.Agent // subagents, each of them a model beside the master
+	Log    zerolog.Logger
+	Settings
+	// Heartbeat is how long a stream is silent before it gets a comment; 0: 15 s.
+	Heartbeat time.Duration
+	// Answered, if it is not nil, is told of each completion that has begun what is remembered of
+	// it: one of the values of MemoryHeader.
+	Answered func(memory string)
+}
+
+// Settings are what an operator decides.
+type Settings struct {
+	// Names of headers: those that name the chat, the first that is there; those that name a
+	// message, its answer and what it follows; and the one that marks a task of the client's own.
+	ChatHeaders    []string
+	MessageHeaders []string
+	AnswerHeaders  []string
+	ParentHeaders  []string
+	TaskHeaders    []string
+	Progress       string // Reasoning or None
+	OnDisconnect   string // Stop or Continue
+	OnMismatch     string // Transcript, Conflict or Fork
+}
+
+// Values of Settings.
+const (
+	Reasoning = "reasoning" // delegations and tools show as reasoning_content
+	None      = "none"      // they do not show
+
+	Stop     = "stop"     // a client that leaves stops its run
+	Continue = "continue" // the run goes on
+
+	Transcript = "transcript" // answered from what the client sent, and not stored
+	Conflict   = "conflict"   // refused
+	Fork       = "fork"       // goes on in a chat of its own, with what both have
+)
+
+// Defaults are the Settings of a service that nobody has configured.
+func Defaults() Settings {
+	return Settings{
+		ChatHeaders:    []string{"Mneme-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id", "X-Chat-Id", "X-Session-Id"},
+		MessageHeaders: []string{"Mneme-Message-Id"}, AnswerHeaders: []string{"Mneme-Answer-Id"},
+		ParentHeaders: []string{"Mneme-Parent-Id"}, TaskHeaders: []string{"Mneme-Task"},
+		Progress: Reasoning, OnDisconnect: Stop, OnMismatch: Transcript,
+	}
+}
+
+// Headers of an answer, beside webapi.RunID.
+const (
+	ChatHeader   = "Mneme-Chat-Id" // the chat that the answer is of
+	MemoryHeader = "Mneme-Memory"  // one of the values below
+)
+
+// What is remembered of a request and its answer.
+const (
+	MemoryChat     = "chat"     // all of it, in the chat
+	MemoryNone     = "none"     // nothing: it names no chat, or is a task of the client's own
+	MemoryMismatch = "mismatch" // nothing: its transcript is not the chat's
+)
+
+// Handler serves the endpoint.
+type Handler struct {
+	Config
+	routes  *http.ServeMux
+	created int64 // Unix seconds, of the models
+	noChat  sync.Once
+}
+
+// New makes the handler.
+func New(c Config) *Handler {
+	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	h := &Handler{Config: c, routes: http.NewServeMux(), created: time.Now().Unix()}
+	for _, base := range []string{"", "/c/{chat}"} {
+		h.routes.HandleFunc("POST "+base+"/v1/chat/completions", h.complete)
+		h.routes.HandleFunc("GET "+base+"/v1/models", h.listModels)
+		h.routes.HandleFunc("GET "+base+"/v1/models/{model...}", h.getModel)
+	}
+	return h
+}
+
+// ServeHTTP answers a request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.routes.ServeHTTP(w, r) }
+
+// model is an entry of GET /v1/models.
+type model struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+// masterModel is the model that the master is; a subagent's name stands behind it and a slash.
+const masterModel = "mneme"
+
+func (h *Handler) models() []model {
+	ids := []string{masterModel}
+	for _, a := range h.Agents {
+		ids = append(ids, masterModel+"/"+string(a))
+	}
+	all := make([]model, len(ids))
+	for i, id := range ids {
+		all[i] = model{ID: id, Object: "model", Created: h.created, OwnedBy: masterModel}
+	}
+	return all
+}
+
+func (h *Handler) listModels(w http.ResponseWriter, _ *http.Request) {
+	api.WriteJSON(w, http.StatusOK, struct {
+		Object string  `json:"object"`
+		Data   []model `json:"data"`
+	}{"list", h.models()})
+}
+
+func (h *Handler) getModel(w http.ResponseWriter, r *http.Request) {
+	all := h.models()
+	at := slices.IndexFunc(all, func(m model) bool { return m.ID == r.PathValue("model") })
+	if at < 0 {
+		refuse(w, noModel(r.PathValue("model")))
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, all[at])
+}
+
+// agentOf is the agent_version that a model stands for.
+func (h *Handler) agentOf(name string) (string, error) {
+	switch agent, ok := strings.CutPrefix(name, masterModel+"/"); {
+	case name == "":
+		return "", invalid("model", "model is missing: GET /v1/models lists the models.")
+	case name == masterModel:
+		return webapi.Master, nil
+	case ok && slices.Contains(h.Agents, memory.Agent(agent)):
+		return agent, nil
+	}
+	return "", noModel(name)
+}
+
+func noModel(name string) error {
+	return &failure{Param: "model", Problem: api.Problem{Status: http.StatusNotFound, Code: "model_not_found",
+		Message: fmt.Sprintf("The model '%.80s' does not exist; GET /v1/models lists those that do.", name)}}
+}
+
+// firstOf is the value of the first of some headers that has one. A placeholder that a client did
+// not fill in, such as {{CHAT_ID}}, is none.
+func firstOf(r *http.Request, names []string) (value, name string) {
+	for _, name := range names {
+		if value := strings.TrimSpace(r.Header.Get(name)); value != "" && !strings.Contains(value, "{{") {
+			return value, name
+		}
+	}
+	return "", ""
+}
+
+// chatOf is the chat that a request names; nil for none.
+func (h *Handler) chatOf(r *http.Request, inMetadata string) (*memory.Chat, error) {
+	id, place := r.PathValue("chat"), "The path"
+	if id == "" {
+		id, place = firstOf(r, h.ChatHeaders)
+	}
+	if id == "" {
+		id, place = inMetadata, "metadata.chat_id"
+	}
+	if id == "" {
+		return nil, nil
+	}
+	chat, err := memory.ParseChat(id)
+	if err != nil {
+		return nil, invalid("", "%s names no chat: %s", place, api.BadRequest(err).Message)
+	}
+	return &chat, nil
+}
+
+// isTask says whether a request is a task of the client's own, such as a title: by its header, or
+// by how the prompts of chat pages begin.
+func (h *Handler) isTask(r *http.Request, said []chatMessage) bool {
+	if task, _ := firstOf(r, h.TaskHeaders); task != "" {
+		return true
+	}
+	return len(said) == 1 && said[0].Role == memory.RoleUser &&
+		strings.HasPrefix(strings.TrimSpace(said[0].Content.Text), "### Task:")
+}
+
+// failure is an error as OpenAI says it.
+type failure struct {
+	api.Problem
+	Param string // the member of the request that is wrong; empty for none
+}
+
+func (f *failure) Error() string { return f.Message }
+
+// Unwrap gives the Problem.
+func (f *failure) Unwrap() error { return &f.Problem }
+
+func invalid(param, format string, args ...any) error {
+	return &failure{Param: param, Problem: api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest,
+		Message: fmt.Sprintf(format, args...)}}
+}
+
+// failureOf is any error as OpenAI says it.
+func failureOf(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	var p *api.Problem
+	if errors.As(err, &p) {
+		return &failure{Problem: *p}
+	}
+	return &failure{Problem: api.Problem{Status: http.StatusBadGateway, Code: "webmemory_unavailable",
+		Message: "The answer broke off; please try again.", Retryable: webapi.Retryable(err)}}
+}
+
+// errorBody is an error's JSON.
+type errorBody struct {
+	Error errorDetail `json:"error"`
+}
+
+type errorDetail struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    string  `json:"code"`
+	RunID   string  `json:"run_id,omitempty"`
+}
+
+func (f *failure) body() errorBody {
+	d := errorDetail{Message: f.Message, Type: "invalid_request_error", Code: f.Code, RunID: f.RunID}
+	switch {
+	case f.Status == http.StatusTooManyRequests:
+		d.Type = "rate_limit_error"
+	case f.Status >= http.StatusInternalServerError, f.Status == 0:
+		d.Type = "server_error"
+	}
+	if f.Param != "" {
+		d.Param = &f.Param
+	}
+	return errorBody{d}
+}
+
+// refuse answers with an error. OpenAI's own clients try again by themselves after some statuses;
+// they are told where that cannot help.
+func refuse(w http.ResponseWriter, err error) {
+	f := failureOf(err)
+	if f.Retryable {
+		w.Header().Set("Retry-After", fmt.Sprint(max(2, int(f.RetryAfter.Seconds()))))
+	} else {
+		w.Header().Set("X-Should-Retry", "false")
+	}
+	api.WriteJSON(w, cmp.Or(f.Status, http.StatusInternalServerError), f.body())
+}
+
+// historyPath is where the newest messages of a chat are, those of its archive too.
+func historyPath(chat memory.Chat, offset, limit int) string {
+	query := url.Values{"archive": {"true"}, "offset": {fmt.Sprint(offset)}, "limit": {fmt.Sprint(limit)}}
+	return webapi.HistoryPath(memory.ChatKey(chat)) + "?" + query.Encode()
+}
