@@ -318,7 +318,8 @@ func (w *world) openaiClient(chat string) *openai.Client {
 }
 
 func saying(text string) openai.ChatCompletionRequest {
-	return openai.ChatCompletionRequest{Model: "mneme", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: text}}}
+	return openai.ChatCompletionRequest{Model: "mneme",
+		Messages: []openai.ChatCompletionMessage{{Role: "user", Content: text}}}
 }
 
 // A run that fails is an error, before a stream and inside of one.
@@ -468,16 +469,19 @@ func clientCalls(_ context.Context, r api.RunRequest, emit func(event.Head, even
 func withTools(text string, names ...string) openai.ChatCompletionRequest {
 	r := saying(text)
 	for _, name := range names {
-		r.Tools = append(r.Tools, openai.Tool{Type: openai.ToolTypeFunction, Function: &openai.FunctionDefinition{Name: name}})
+		r.Tools = append(r.Tools, openai.Tool{Type: openai.ToolTypeFunction,
+			Function: &openai.FunctionDefinition{Name: name}})
 	}
 	return r
 }
 
 // returning is a request that goes on with the results of an answer's calls.
-func returning(r openai.ChatCompletionRequest, m openai.ChatCompletionMessage, results ...string) openai.ChatCompletionRequest {
+func returning(r openai.ChatCompletionRequest, m openai.ChatCompletionMessage, results ...string) (
+	again openai.ChatCompletionRequest) {
 	r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], m)
 	for i, result := range results {
-		r.Messages = append(r.Messages, openai.ChatCompletionMessage{Role: "tool", ToolCallID: m.ToolCalls[i].ID, Content: result})
+		r.Messages = append(r.Messages, openai.ChatCompletionMessage{Role: "tool", ToolCallID: m.ToolCalls[i].ID,
+			Content: result})
 	}
 	return r
 }

@@ -35,7 +35,7 @@ const (
 type decision struct {
 	Outcome outcome
 	After   *string // as of a webapi.MessageRequest
-	Last    string  // id of the newest message that there is, "" for none
+	Last    *string // id of the newest message that there is, "" for none; nil if nobody has looked
 }
 
 // transcript is what a client holds of a chat.
@@ -54,8 +54,8 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 			v.users = append(v.users, i)
 		}
 	}
-	if len(known) > 0 {
-		d.Last = known[len(known)-1].ID
+	if d.Last = new(string); len(known) > 0 {
+		d.Last = &known[len(known)-1].ID
 	}
 	if t.Parent != "" {
 		at := v.find(func(m message) bool { return m.AnswerID == t.Parent || m.ClientID == t.Parent })

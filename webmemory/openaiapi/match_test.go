@@ -15,7 +15,8 @@ import (
 func stored(words string) (all []message) {
 	for _, w := range strings.Fields(words) {
 		text := strings.TrimRight(w, "!~")
-		m := message{ID: fmt.Sprint("m", len(all)+1), User: true, Text: normal(text), ClientID: "c-" + text, AnswerID: "a-" + text}
+		m := message{ID: fmt.Sprint("m", len(all)+1), User: true, Text: normal(text), ClientID: "c-" + text,
+			AnswerID: "a-" + text}
 		if text == "-" {
 			m.Text = redacted
 		}
@@ -134,8 +135,8 @@ func (m *memoryOf) take(t *rapid.T, d decision, text string) {
 	if d.Outcome == mismatch {
 		return
 	}
-	if d.Last != last {
-		t.Fatalf("the last message is %q, not %q", last, d.Last)
+	if *d.Last != last {
+		t.Fatalf("the last message is %q, not %q", last, *d.Last)
 	}
 	if d.After != nil {
 		at := slices.IndexFunc(m.history, func(h message) bool { return h.ID == *d.After })

@@ -46,13 +46,14 @@ func failed(err error) events {
 func (h *Handler) run(r *http.Request, c *call, a *answer) events {
 	ctx := r.Context()
 	if c.last().Role == memory.RoleTool {
-		return h.results(ctx, r, c, a)
+		return h.results(ctx, c, a)
 	}
 	if c.bare || c.chat == nil {
 		if !c.bare {
 			h.noChat.Do(func() {
-				h.Log.Warn().Str("headers", strings.Join(h.ChatHeaders, ", ")).Msg("a request for a chat completion names no chat, " +
-					"so nothing of it is remembered; send one of these headers, metadata.chat_id, or use the base URL /c/{chat}/v1")
+				h.Log.Warn().Str("headers", strings.Join(h.ChatHeaders, ", ")).Msg("a request for a chat completion names no " +
+					"chat, so nothing of it is remembered; send one of these headers, metadata.chat_id, or use the base URL " +
+					"/c/{chat}/v1")
 			})
 		}
 		return h.oneShot(ctx, c)
@@ -107,10 +108,7 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 				return
 			}
 			a.memory, a.chat = MemoryChat, &chat
-			body.After, body.IfLast = d.After, nil
-			if known != nil {
-				body.IfLast = &d.Last
-			}
+			body.After, body.IfLast = d.After, d.Last
 			since := false
 			h.follow(ctx, &chat, webapi.MessagesPath(chat), key, body)(func(e event.Event, err error) bool {
 				var p *api.Problem
@@ -126,26 +124,26 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	}
 }
 
-var errMismatch = &failure{Param: "messages", Problem: api.Problem{Status: http.StatusConflict, Code: "transcript_mismatch",
-	Message: "The messages are not those of the chat, so nothing was done: read its history, or send the new message alone."}}
+var errMismatch = &failure{Param: "messages", Problem: api.Problem{
+	Status: http.StatusConflict, Code: "transcript_mismatch",
+	Message: "The messages are not those of the chat, so nothing was done: read its history, or send the new one alone."}}
 
-// decide reads of a chat's history as much as a transcript needs. known is nil if it needs none.
+// decide reads of a chat's history as much as a transcript needs, from its end.
 func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, known []message, err error) {
 	if len(t.Users) == 1 && t.Parent == "" && t.ClientID == "" {
 		return decision{Outcome: post}, nil, nil
 	}
-	known = []message{}
 	size := min(max(2*len(t.Users)+8, leastPage), largePage)
 	for from, limit := -size, size; ; {
 		var page webapi.HistoryPage
 		if err := h.Memory.Call(ctx, http.MethodGet, historyPath(chat, from, limit), &page); err != nil {
 			return d, nil, err
 		}
-		older := make([]message, len(page.Messages))
-		for i, raw := range page.Messages {
-			older[i] = messageOf(raw)
+		var older []message
+		for _, raw := range page.Messages {
+			older = append(older, messageOf(raw))
 		}
-		known = append(older, known...)
+		known = slices.Concat(older, known)
 		d, enough := match(t, known, page.Offset == 0)
 		if enough {
 			return d, known, nil
@@ -294,7 +292,7 @@ func splitCallID(id string) (run, wait string, ok bool) {
 
 // results answers what a run waits for with the results of the client's tools, with which a
 // request ends.
-func (h *Handler) results(ctx context.Context, r *http.Request, c *call, a *answer) events {
+func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 	from := len(c.said)
 	for from > 0 && c.said[from-1].Role == memory.RoleTool {
 		from--

@@ -244,7 +244,8 @@ func contextOf(said []chatMessage) []json.RawMessage {
 		if m.Content.Other != "" {
 			text = strings.TrimSpace(text + "\n(" + m.Content.Other + ")")
 		}
-		out = append(out, memory.Message{Role: m.Role, Content: text, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID}.Encode())
+		stored := memory.Message{Role: m.Role, Content: text, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID}
+		out = append(out, stored.Encode())
 	}
 	return out
 }
