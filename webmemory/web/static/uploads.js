@@ -1,0 +1,117 @@
+// Files on their way into collections. They go on while another view is shown.
+
+import { addTexts, t } from "./i18n.js";
+import { path, Problem } from "./lib.js";
+import { useEffect, useState } from "./html.js";
+
+addTexts({
+  "uploads.broken": ["The service did not say what became of it. Add the file again.",
+    "Сервис не сообщил, чем кончилась загрузка. Добавьте файл ещё раз."],
+  "uploads.unreadable": ["The file could not be read or the service not be reached. Add it again.",
+    "Файл не прочитан, или сервис недоступен. Добавьте его ещё раз."],
+});
+
+// atOnce is how many files are sent at one time.
+const atOnce = 2;
+
+let uploads = [];
+let keys = 0;
+const watchers = new Set();
+
+function change(upload, to) {
+  uploads = uploads.map((u) => (u.key === upload.key ? { ...u, ...to } : u));
+  watchers.forEach((watch) => watch(uploads));
+}
+
+const current = (upload) => uploads.find((u) => u.key === upload.key);
+
+// useUploads are those of a collection, the latest last.
+export function useUploads(collection) {
+  const [all, setAll] = useState(uploads);
+  useEffect(() => {
+    watchers.add(setAll);
+    setAll(uploads);
+    return () => watchers.delete(setAll);
+  }, []);
+  return all.filter((u) => u.collection === collection);
+}
+
+// clearUploads forgets those that have ended.
+export function clearUploads(collection) {
+  uploads = uploads.filter((u) => u.collection !== collection || !u.ended);
+  watchers.forEach((watch) => watch(uploads));
+}
+
+// uploadFiles sends files; done is called behind each of them.
+export function uploadFiles(collection, files, done) {
+  const added = files.map((file) => ({
+    key: ++keys, collection, file, id: file.webkitRelativePath || file.name, size: file.size, sent: 0, counts: {}, refused: [],
+    pages: [], skipped: [], stop: () => {}, done,
+  }));
+  for (const upload of added) upload.stop = () => change(upload, { ended: true, stopped: true });
+  uploads = [...uploads, ...added];
+  watchers.forEach((watch) => watch(uploads));
+  sendNext();
+}
+
+function sendNext() {
+  const waiting = uploads.filter((u) => !u.began && !u.ended);
+  const busy = uploads.filter((u) => u.began && !u.ended).length;
+  waiting.slice(0, Math.max(0, atOnce - busy)).forEach(send);
+}
+
+// send puts a file's bytes. XMLHttpRequest says how far they are, which fetch does not. What became of each
+// document comes as a line as soon as it is known, and a last line says that these were all.
+function send(upload) {
+  const x = new XMLHttpRequest();
+  let read = 0; // of the answer, in characters
+  let whole = false; // the last line has come
+  const lines = () => {
+    if (x.status >= 300 || !x.getResponseHeader("Content-Type")?.includes("ndjson")) return;
+    for (let end; (end = x.responseText.indexOf("\n", read)) >= 0; read = end + 1) {
+      const line = x.responseText.slice(read, end);
+      if (line.trim()) whole = note(upload, JSON.parse(line)) || whole;
+    }
+  };
+  const end = (to) => {
+    change(upload, { ended: true, file: undefined, ...to });
+    upload.done();
+    sendNext();
+  };
+  x.open("PUT", path("collections", upload.collection, "documents", upload.id) + "?stream=true");
+  x.setRequestHeader("Content-Type", "application/octet-stream");
+  x.upload.onprogress = (e) => change(upload, { sent: Math.min(e.loaded, upload.size) });
+  x.upload.onload = () => change(upload, { sent: upload.size });
+  x.onprogress = lines;
+  x.onload = () => {
+    lines();
+    end(x.status < 300 && whole || current(upload).problem ? {} : { problem: refusal(x) });
+  };
+  x.onerror = () => end({ problem: new Problem(0, { code: "unreachable", message: t("uploads.unreadable") }) });
+  x.onabort = () => end({ stopped: true });
+  change(upload, { began: true, stop: () => x.abort() });
+  x.send(upload.file);
+}
+
+// note takes a line of the answer and says whether it was the last.
+function note(upload, line) {
+  const { counts, refused, pages, skipped } = current(upload);
+  if (line.error) change(upload, { problem: new Problem(0, line.error) });
+  if (!line.status) return line.done || Boolean(line.error);
+  change(upload, {
+    counts: { ...counts, [line.status]: (counts[line.status] ?? 0) + 1 },
+    refused: line.reason ? [...refused, line] : refused,
+    pages: [...pages, ...(line.unread_pages ?? [])],
+    skipped: [...skipped, ...Object.entries(line.skipped ?? {})],
+  });
+  return false;
+}
+
+function refusal(x) {
+  try {
+    const { error } = JSON.parse(x.responseText);
+    return new Problem(x.status, error);
+  } catch {
+    return new Problem(x.status, { code: "status_" + x.status, message: t("uploads.broken") });
+  }
+}
