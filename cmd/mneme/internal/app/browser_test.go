@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -27,13 +28,14 @@ const browserTime = 4 * time.Minute
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
 	var path string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{os.Getenv("CHROME_BIN"), "chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil && path == "" {
 			path = found
 		}
 	}
 	if path == "" {
-		t.Skip("no browser is installed (chromium, chromium-browser or google-chrome), so what pages can do was not tried")
+		t.Skip("no browser is installed (chromium, chromium-browser, google-chrome or CHROME_BIN), " +
+			"so what pages can do was not tried")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), browserTime)
 	t.Cleanup(cancel)

@@ -1,0 +1,413 @@
+// Package pagetest walks through the page of webmemory in a real Chromium, as a person does: by what is
+// seen, by the names that a screen reader reads, by mouse and keyboard.
+package pagetest
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds the wait for anything that a person would see, on a machine that has much else to do.
+const patience = time.Minute
+
+// chromium is the one browser of all tests of this package, started when the first of them needs it.
+var chromium struct {
+	sync.Mutex
+	ctx  context.Context // nil as long as there is none
+	stop func()
+}
+
+func TestMain(m *testing.M) {
+	if service := os.Getenv(asService); service != "" {
+		os.Exit(serve(service))
+	}
+	for _, pair := range os.Environ() { // nothing of the caller's settings and keys
+		name, _, _ := strings.Cut(pair, "=")
+		if strings.HasPrefix(name, "MNEME_") || strings.HasSuffix(name, "_API_KEY") {
+			os.Unsetenv(name)
+		}
+	}
+	code := m.Run()
+	if chromium.stop != nil {
+		chromium.stop()
+	}
+	os.Exit(code)
+}
+
+// browserPath is CHROME_BIN, or the first browser on the PATH; empty without any.
+func browserPath() string {
+	for _, name := range []string{os.Getenv("CHROME_BIN"), "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// browser is the tests' Chromium; without an installed one the test is skipped.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("walks through the page in a browser")
+	}
+	path := browserPath()
+	if path == "" {
+		t.Skip("no browser is installed (chromium, chromium-browser, google-chrome or CHROME_BIN), " +
+			"so nobody looked at the page")
+	}
+	chromium.Lock()
+	defer chromium.Unlock()
+	if chromium.ctx != nil {
+		return chromium.ctx
+	}
+	ctx, stopProcess := chromedp.NewExecAllocator(context.Background(),
+		append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox,
+			chromedp.DisableGPU, chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
+			chromedp.Flag("lang", "en-US"))...)
+	ctx, stop := chromedp.NewContext(ctx)
+	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate("about:blank")))
+	chromium.ctx, chromium.stop = ctx, func() { stop(); stopProcess() }
+	return ctx
+}
+
+// tab is what a person looks at. Whatever its page logs as an error, what its Content-Security-Policy
+// keeps it from, and each request to another origin is a fault, and fails the test.
+type tab struct {
+	t      *testing.T
+	ctx    context.Context
+	origin string
+
+	mu     sync.Mutex
+	faults []string // guarded by mu
+}
+
+// newTab is a tab of a browser of its own, which shares nothing with others, on the page of origin.
+func newTab(t *testing.T, origin string) *tab {
+	return openTab(t, browser(t), origin, chromedp.WithNewBrowserContext())
+}
+
+func openTab(t *testing.T, parent context.Context, origin string, options ...chromedp.ContextOption) *tab {
+	t.Helper()
+	p := &tab{t: t, origin: origin}
+	ctx, closeTab := chromedp.NewContext(parent, append(options, chromedp.WithListener(p.listen))...)
+	require.NoError(t, chromedp.Do(ctx))
+	p.ctx = ctx
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the page shows:\n%s", p.text())
+		}
+		closeTab()
+		if !t.Failed() {
+			require.Empty(t, p.known())
+		}
+	})
+	p.width(1280)
+	call(p, network.Enable, network.EnableParams{})
+	call(p, accessibility.Enable, cdp.Empty{})
+	return p
+}
+
+// listen notes faults.
+func (p *tab) listen(ev any) {
+	fault := ""
+	switch ev := ev.(type) {
+	case *runtime.EventExceptionThrown:
+		said, _ := json.Marshal(ev.ExceptionDetails)
+		fault = "exception: " + string(said)
+	case *runtime.EventConsoleAPICalled:
+		if ev.Type == "error" || ev.Type == "warning" {
+			said, _ := json.Marshal(ev.Args)
+			fault = "console: " + string(said)
+		}
+	case *log.EventEntryAdded:
+		if ev.Entry.Level == "error" {
+			fault = fmt.Sprintf("log: %s (%s)", ev.Entry.Text, ev.Entry.URL)
+		}
+	case *network.EventRequestWillBeSent:
+		url := ev.Request.URL
+		own := slices.ContainsFunc([]string{p.origin + "/", "data:", "blob:" + p.origin, "about:blank"},
+			func(prefix string) bool { return strings.HasPrefix(url, prefix) })
+		if !own {
+			fault = "a request to " + url
+		}
+	}
+	if fault == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append(p.faults, fault)
+}
+
+func (p *tab) known() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.faults)
+}
+
+// forgive takes back the faults that contain words, such as those of a server that was killed.
+func (p *tab) forgive(words ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = slices.DeleteFunc(p.faults, func(fault string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(fault, w) })
+	})
+}
+
+// do takes steps, none of which may take longer than a person's patience.
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	require.NoError(p.t, chromedp.Do(ctx, steps...))
+}
+
+// get is do of one step, with what it gives.
+func get[T any](p *tab, step chromedp.Action[T]) (T, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, step)
+}
+
+func call[P, R any](p *tab, command cdp.Command[P, R], params P) R {
+	p.t.Helper()
+	r, err := ask(p, command, params)
+	require.NoError(p.t, err, command.Method)
+	return r
+}
+
+// ask is call for what may fail, such as a question about what is being redrawn.
+func ask[P, R any](p *tab, command cdp.Command[P, R], params P) (R, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	return chromedp.Call(ctx, command, params)
+}
+
+// evaluate gives what an expression of JavaScript, or the promise that it makes, comes to.
+func evaluate[T any](p *tab, expression string) T {
+	p.t.Helper()
+	got, err := get(p, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	require.NoError(p.t, err, expression)
+	return got
+}
+
+// quoted is text as a literal of JavaScript.
+func quoted(text string) string {
+	raw, _ := json.Marshal(text)
+	return string(raw)
+}
+
+// until waits for a condition that a person could see come true.
+func (p *tab) until(what string, met func() bool) {
+	p.t.Helper()
+	require.Eventually(p.t, met, patience, 20*time.Millisecond, "never came: %s", what)
+}
+
+// open goes to a view, such as "#/documents": within the page, once it is there.
+func (p *tab) open(view string) {
+	p.t.Helper()
+	if strings.HasPrefix(evaluate[string](p, "location.href"), p.origin+"/#") {
+		evaluate[string](p, "location.hash = "+quoted(view))
+		return
+	}
+	p.do(chromedp.Navigate(p.origin + "/" + view))
+}
+
+func (p *tab) reload() {
+	p.t.Helper()
+	p.do(chromedp.Reload())
+}
+
+// text is all that can be read on the page.
+func (p *tab) text() string { return p.textOf("body") }
+
+// textOf is what can be read in the elements that a selector of CSS finds.
+func (p *tab) textOf(selector string) string {
+	got, _ := get(p, chromedp.Evaluate[string](
+		fmt.Sprintf(`[...document.querySelectorAll(%s)].map(e => e.innerText).join("\n")`, quoted(selector))))
+	return got
+}
+
+// sees waits until all texts can be read on the page.
+func (p *tab) sees(texts ...string) {
+	p.t.Helper()
+	p.seesIn("body", texts...)
+}
+
+func (p *tab) seesIn(selector string, texts ...string) {
+	p.t.Helper()
+	for _, text := range texts {
+		p.until(text, func() bool { return strings.Contains(p.textOf(selector), text) })
+	}
+}
+
+// seesNo waits until none of the texts can be read on the page.
+func (p *tab) seesNo(texts ...string) {
+	p.t.Helper()
+	for _, text := range texts {
+		p.until("the end of "+text, func() bool { return !strings.Contains(p.text(), text) })
+	}
+}
+
+// named are the elements of a role whose accessible name is, or with a * at its end begins with, name.
+func (p *tab) named(role, name string) []cdp.BackendNodeID {
+	document, err := ask(p, dom.GetDocument, dom.GetDocumentParams{})
+	if err != nil {
+		return nil // between two pages
+	}
+	prefix, open := strings.CutSuffix(name, "*")
+	query := accessibility.QueryAXTreeParams{NodeID: document.Root.NodeID, Role: role}
+	if !open {
+		query.AccessibleName = name
+	}
+	found, err := ask(p, accessibility.QueryAXTree, query)
+	if err != nil {
+		return nil
+	}
+	var ids []cdp.BackendNodeID
+	for _, n := range found.Nodes {
+		var said string
+		if n.Name != nil {
+			_ = json.Unmarshal([]byte(n.Name.Value), &said)
+		}
+		if !n.Ignored && strings.HasPrefix(said, prefix) {
+			ids = append(ids, n.BackendDOMNodeID)
+		}
+	}
+	return ids
+}
+
+// has waits until there is an element of this role and name.
+func (p *tab) has(role, name string) {
+	p.t.Helper()
+	p.until(role+" "+name, func() bool { return len(p.named(role, name)) > 0 })
+}
+
+// on calls a function of JavaScript with the last element of this role and name as this, once there is one,
+// until it gives true.
+func (p *tab) on(role, name, function string) {
+	p.t.Helper()
+	p.until(role+" "+name, func() bool {
+		ids := p.named(role, name)
+		if len(ids) == 0 {
+			return false
+		}
+		node, err := ask(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: ids[len(ids)-1]})
+		if err != nil {
+			return false // redrawn in between
+		}
+		done, err := get(p, chromedp.CallFunctionOn[bool](function, func(c *runtime.CallFunctionOnParams) {
+			c.ObjectID = node.Object.ObjectID
+		}))
+		return err == nil && done
+	})
+}
+
+// click clicks with the mouse on the last element of this role and name: on what is really in front there.
+func (p *tab) click(role, name string) {
+	p.t.Helper()
+	var at []float64
+	p.on(role, name, `function () {
+		if (this.disabled) return false;
+		this.scrollIntoView({ block: "center", behavior: "instant" });
+		const box = this.getBoundingClientRect();
+		const x = box.left + box.width / 2, y = box.top + box.height / 2;
+		const front = document.elementFromPoint(x, y);
+		if (!front || !(this.contains(front) || front.contains(this) || this.labels?.length)) return false;
+		window.clickHere = [x, y];
+		return true;
+	}`)
+	at = evaluate[[]float64](p, "window.clickHere")
+	p.do(chromedp.MouseClickXY(at[0], at[1]))
+}
+
+// write types text into the field of this name, in place of what is there.
+func (p *tab) write(name, text string) {
+	p.t.Helper()
+	role := "textbox"
+	p.until("a field "+name, func() bool {
+		for _, role = range []string{"textbox", "searchbox", "combobox"} {
+			if len(p.named(role, name)) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	p.on(role, name, `function () {
+		if (this.disabled) return false;
+		this.focus(); this.select();
+		return document.activeElement === this;
+	}`)
+	p.types(text)
+}
+
+// types enters text as a paste does, in one piece.
+func (p *tab) types(text string) {
+	p.t.Helper()
+	call(p, input.InsertText, input.InsertTextParams{Text: text})
+}
+
+// press presses keys, one after the other; those of package kb have names.
+func (p *tab) press(keys string, modifiers ...chromedp.Modifier) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...)))
+}
+
+// scheme has the browser say that the person likes it "light" or "dark".
+func (p *tab) scheme(name string) {
+	p.t.Helper()
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"}}})
+}
+
+// width is the window's, in pixels of CSS.
+func (p *tab) width(pixels int64) {
+	p.t.Helper()
+	p.do(chromedp.EmulateViewport(pixels, 900))
+}
+
+// axeScript is axe-core.
+//
+//go:embed testdata/axe/axe.min.js
+var axeScript string
+
+// barriers are what axe-core finds serious or critical on the page, in light and in dark, and what is wider
+// than a phone.
+func (p *tab) barriers() (found []string) {
+	p.t.Helper()
+	evaluate[chromedp.Void](p, axeScript) // over the DevTools, which no policy of the page's holds up
+	for _, scheme := range []string{"light", "dark"} {
+		p.scheme(scheme)
+		for _, barrier := range evaluate[[]string](p, `axe.run({ resultTypes: ["violations"] }).then(r => r.violations
+			.filter(v => ["serious", "critical"].includes(v.impact))
+			.map(v => v.id + ": " + v.help + v.nodes.map(n => "\n  " + n.html.slice(0, 200) + " " +
+				n.any.map(a => a.message).join("; ")).join("")))`) {
+			found = append(found, scheme+": "+barrier)
+		}
+	}
+	p.width(390)
+	defer p.width(1280)
+	return append(found, evaluate[[]string](p, `document.documentElement.scrollWidth <= innerWidth ? [] :
+		[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1)
+			.map(e => "too wide for a phone: " + e.outerHTML.slice(0, 120))`)...)
+}

@@ -1,0 +1,222 @@
+package pagetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/config"
+	"mneme/internal/upstreamtest"
+)
+
+// asService names the variable by which the program of these tests is one service of mneme instead, which
+// can be killed as users' processes are; its value is the service's name.
+const asService = "PAGETEST_SERVICE"
+
+// services are what can run alone or together.
+var services = map[string]func(context.Context, config.Config, app.Options) error{
+	"up": app.Up, "webmemory": app.Webmemory, "apiserver": app.Apiserver, "proxy": app.Proxy,
+}
+
+// serve is the program as a service.
+func serve(name string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg, err := config.Load(os.Getenv("PAGETEST_CONFIG"), os.Environ())
+	if err == nil {
+		err = services[name](ctx, cfg, app.Options{Out: io.Discard, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel)})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// run runs services in this process, until the test ends, and says where they listen.
+func run(t *testing.T, service, file string, environ ...string) app.Addrs {
+	t.Helper()
+	environ = append([]string{"MNEME_DATA_DIR=" + t.TempDir()}, environ...)
+	for _, listener := range []string{"WEBMEMORY", "APISERVER", "PROXY", "REDIS_EMBEDDED"} {
+		environ = append([]string{"MNEME_" + listener + "_LISTEN=127.0.0.1:0"}, environ...)
+	}
+	cfg, err := config.Load(file, environ)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
+	go func() {
+		ended <- services[service](ctx, cfg, app.Options{Out: io.Discard, Ready: func(a app.Addrs) { ready <- a },
+			Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel)})
+	}()
+	select {
+	case addrs := <-ready:
+		t.Cleanup(func() {
+			cancel()
+			require.NoError(t, <-ended)
+		})
+		return addrs
+	case err := <-ended:
+		cancel()
+		t.Fatalf("%s did not start: %v", service, err)
+		return app.Addrs{}
+	}
+}
+
+// configuration is a mneme.yaml whose master delegates to analytic, to knowledge and to desk, and whose desk
+// pays money back where a person says yes.
+func configuration(t *testing.T) string {
+	t.Helper()
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, `{"paid": %s, "note": %q}`, body, hostile("tool result"))
+	}))
+	t.Cleanup(shop.Close)
+	path := filepath.Join(t.TempDir(), "mneme.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(fmt.Sprintf(`
+agents:
+  subagents:
+  - name: analytic
+  - {name: knowledge, description: Answers from documents., tools: [documents], collections: [docs]}
+  - name: desk
+    description: Pays money back.
+    tools:
+    - http: {name: refund, description: Pays money back., method: POST, url: %q,
+        parameters: {type: object, properties: {cents: {type: integer}}, required: [cents]}}
+      approve: always
+`, shop.URL+"/refunds")), 0o600))
+	return path
+}
+
+// model plays the model of every agent.
+//
+//   - The master gives a message with "ask both" to analytic and desk at once, one with "ferry" to knowledge,
+//     one with "refund" to desk and any other that begins with "Remember" to analytic; else it answers.
+//   - A message with "slowly" is answered in words that come up to the middle, and the rest after release.
+//   - desk calls its tool for a task with "refund", knowledge searches, others repeat their task.
+type model struct {
+	mu       sync.Mutex
+	released chan struct{} // guarded by mu; closed when slow answers may go on
+}
+
+// slowly is what a slow answer says; it stops behind the word "middle".
+const slowly = "The first half comes at once, up to the middle, and the second half comes to its end."
+
+func (m *model) answer(r *upstreamtest.Request) *upstreamtest.Answer {
+	reply := func(blocks ...upstreamtest.Block) *upstreamtest.Answer {
+		a := upstreamtest.Reply(blocks...)
+		return &a
+	}
+	use := func(tool, member, value string) upstreamtest.Block {
+		arguments, _ := json.Marshal(map[string]string{member: value})
+		return upstreamtest.Use(tool, string(arguments))
+	}
+	offers := func(name string) bool {
+		return slices.ContainsFunc(r.Tools, func(t upstreamtest.Tool) bool { return t.Name == name })
+	}
+	has := func(word string) bool { return strings.Contains(r.User, word) }
+	done := len(r.Results) > 0
+	switch {
+	case offers("search_documents") && !done:
+		return reply(use("search_documents", "query", r.User))
+	case offers("search_documents"):
+		return reply(upstreamtest.Say("A ferry ticket costs 14 crowns [1]."))
+	case offers("refund") && !done && has("refund"):
+		return reply(upstreamtest.Use("refund", `{"cents": 1400}`))
+	case !offers("analytic") && done:
+		return reply(upstreamtest.Say("Done: " + r.Results[0]))
+	case !offers("analytic"):
+		return reply(upstreamtest.Say("Noted: " + r.User))
+	case done:
+		return reply(upstreamtest.Say("They say: " + strings.Join(r.Results, " ")))
+	case has("ask both"):
+		return reply(use("analytic", "task", "Think about: "+r.User), use("desk", "task", "Look into: "+r.User))
+	case has("ferry"):
+		return reply(use("knowledge", "task", r.User))
+	case has("refund"):
+		return reply(use("desk", "task", r.User))
+	case strings.HasPrefix(r.User, "Remember"):
+		return reply(use("analytic", "task", r.User))
+	case has("slowly"):
+		a := reply(upstreamtest.Say(slowly))
+		m.mu.Lock()
+		released := m.released
+		m.mu.Unlock()
+		a.Pause = func(ctx context.Context, event int) {
+			if event != 5 {
+				return
+			}
+			select {
+			case <-released:
+			case <-ctx.Done():
+			}
+		}
+		return a
+	}
+	return reply(upstreamtest.Say("You said: " + r.User))
+}
+
+// environ starts the model as a vendor and makes it the backend.
+func (m *model) environ(t *testing.T) []string {
+	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: m.answer})
+	server := httptest.NewServer(vendor)
+	t.Cleanup(func() {
+		server.Close()
+		require.Empty(t, vendor.Rejections())
+	})
+	return []string{"MNEME_PROXY_ACTIVE=scripted", "MNEME_PROXY_BACKENDS_SCRIPTED_KIND=openai",
+		"MNEME_PROXY_BACKENDS_SCRIPTED_BASE_URL=" + server.URL + "/v1"}
+}
+
+// service is the API of a webmemory, as curl uses it.
+type service struct {
+	t   *testing.T
+	url string
+}
+
+// request does one request and gives the answer's body, which must have this status.
+func (s service) request(status int, method, path, contentType, body string) []byte {
+	s.t.Helper()
+	req, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
+	require.NoError(s.t, err)
+	req.Header.Set("Content-Type", contentType)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(s.t, err)
+	require.Equal(s.t, status, resp.StatusCode, "%s %s: %s", method, path, raw)
+	return raw
+}
+
+// say posts a message and gives the answer's text.
+func (s service) say(chat, message string) string {
+	s.t.Helper()
+	body, err := json.Marshal(map[string]string{"message": message})
+	require.NoError(s.t, err)
+	var answer struct{ Content string }
+	require.NoError(s.t, json.Unmarshal(
+		s.request(http.StatusOK, "POST", "/v1/chats/"+chat+"/messages", "application/json", string(body)), &answer))
+	return answer.Content
+}
+
+// hostile is a text that runs a script wherever it is taken for anything but text. The script names the field.
+func hostile(field string) string {
+	run := "window.hurt='" + field + "'"
+	return `"'><img src=x onerror="` + run + `"><svg onload="` + run + `"></svg><script>` + run +
+		`</script>[x](javascript:` + run + `)`
+}
