@@ -233,7 +233,7 @@ func (s *Server) viewRuns(ctx context.Context, chat memory.Chat, messages []json
 			return nil, err
 		}
 		for i, logged := range logs {
-			if view := viewRun(logged); view != nil {
+			if view := webapi.ViewRun(wholeLog(logged)); view != nil {
 				out[some[i]] = view
 			}
 		}
@@ -241,8 +241,8 @@ func (s *Server) viewRuns(ctx context.Context, chat memory.Chat, messages []json
 	return out, nil
 }
 
-// viewRun is nil for a log that is not whole.
-func viewRun(logged []redisstore.Logged) *webapi.RunView {
+// wholeLog is nil for a log that is not whole.
+func wholeLog(logged []redisstore.Logged) []event.Event {
 	events := make([]event.Event, len(logged))
 	for i, l := range logged {
 		e, err := event.Decode(l.Line)
@@ -251,5 +251,5 @@ func viewRun(logged []redisstore.Logged) *webapi.RunView {
 		}
 		events[i] = e
 	}
-	return webapi.ViewRun(events)
+	return events
 }

@@ -44,6 +44,7 @@ func (s *Server) routes() http.Handler {
 	chat.DELETE("/messages/:id", r.Answered(s.redactMessage))
 	chat.DELETE("/subagents/:name/messages/:id", r.Answered(s.redactMessage))
 	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
+	chat.GET("/runs/:run/trace", r.Answered(s.getTrace))
 	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
 	chat.POST("/runs/:run/resume", r.Answered(s.answering(s.resumePosted)))
 	chat.GET("/recall", r.Answered(s.getRecall))

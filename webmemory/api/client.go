@@ -291,6 +291,13 @@ func (c *Client) sendJSON(ctx context.Context, method, path string, body, answer
 	return json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer)
 }
 
+// Trace gives the steps of a run, as far as it is.
+func (c *Client) Trace(ctx context.Context, chat memory.Chat, run string) (Trace, error) {
+	var out Trace
+	err := c.Call(ctx, http.MethodGet, TracePath(chat, run), &out)
+	return out, err
+}
+
 // Stop asks for the end of a run; its events tell when it has ended.
 func (c *Client) Stop(ctx context.Context, chat memory.Chat, run string) error {
 	return c.Call(ctx, http.MethodPost, RunPath(chat, run)+"/stop", nil)

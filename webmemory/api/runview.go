@@ -67,15 +67,18 @@ const (
 	StepError      = "error"
 )
 
-// TraceStep is a step of a run.
+// TraceStep is a step of a run. Its status is, of a StepModelCall, the code of its failure or event.Completed; of a
+// StepDelegation and a StepTool as in a RunView; of a StepRecalled why it failed, or event.Partial; of a StepWait the
+// decision, OutcomeWaiting before it and "unanswered" where none came; of a StepAnswer event.Completed, or why it is
+// a part of one; of a StepError its code.
 type TraceStep struct {
 	Kind    string           `json:"kind"`
 	Agent   string           `json:"agent,omitempty"`   // Master or a subagent's name
 	CallID  string           `json:"call_id,omitempty"` // of the delegation that it belongs to
 	Started float64          `json:"started"`           // Unix seconds
-	Ended   float64          `json:"ended,omitempty"`
-	Title   string           `json:"title"`            // one line: the tool's name, the task, the model
-	Detail  string           `json:"detail,omitempty"` // what there is to read below it: arguments and result, the answer
+	Ended   float64          `json:"ended,omitempty"`   // 0 while it goes on
+	Title   string           `json:"title"`             // one line: the tool's name, the task, the model
+	Detail  string           `json:"detail,omitempty"`  // what there is to read below it: arguments and result, the answer
 	Status  string           `json:"status,omitempty"`
 	Call    *event.ModelCall `json:"call,omitempty"` // of a StepModelCall
 }

@@ -1,0 +1,261 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// TraceRun is a run as a list of its steps, made from its events in their order; nil for none. Calls of models
+// are among them once the run has finished, since its last event has them.
+func TraceRun(events []event.Event) *Trace {
+	view := ViewRun(events[:min(1, len(events))])
+	if view == nil {
+		return nil
+	}
+	t := &tracer{view: view, asked: Master, waits: map[string]int{}}
+	for i, e := range events {
+		if i > 0 {
+			view.Apply(e)
+		}
+		t.take(e)
+	}
+	return t.trace()
+}
+
+// tracer makes steps while a view is made of the same events: what a step says is the view's, its times are those
+// of the events.
+type tracer struct {
+	view  *RunView
+	steps []TraceStep
+	calls []event.ModelCall
+
+	asked string         // who answers
+	said  float64        // when the answer began; 0 while there is none of it
+	waits map[string]int // steps of those that nobody has answered, by their ids
+	own   []int          // steps of view.Tools
+	of    []traced       // view.Delegations
+}
+
+// traced is a delegation of the view.
+type traced struct {
+	step  int
+	tools []int // steps of its tools
+}
+
+// add begins a step and gives its index.
+func (t *tracer) add(kind, agent, call string, at float64) int {
+	t.steps = append(t.steps, TraceStep{Kind: kind, Agent: agent, CallID: call, Started: at})
+	return len(t.steps) - 1
+}
+
+// note adds a step that has no length.
+func (t *tracer) note(kind, agent, call string, at float64, status, text, more string) {
+	s := &t.steps[t.add(kind, agent, call, at)]
+	s.Ended, s.Status = at, status
+	s.say(text, more)
+}
+
+// say sets what a step says: the first line of a text, and below it all of it, if that is more, and what else
+// there is.
+func (s *TraceStep) say(text string, more ...string) {
+	s.Title = firstLine(text)
+	if text = strings.TrimSpace(text); text != s.Title {
+		more = append([]string{text}, more...)
+	}
+	s.Detail = strings.Join(slices.DeleteFunc(more, func(p string) bool { return p == "" }), "\n\n")
+}
+
+const maxStepTitle = 160 // characters
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if runes := []rune(line); len(runes) > maxStepTitle {
+		line = string(runes[:maxStepTitle-1]) + "…"
+	}
+	return strings.TrimSpace(line)
+}
+
+// take notes an event that the view has already.
+func (t *tracer) take(e event.Event) {
+	for i := len(t.of); i < len(t.view.Delegations); i++ {
+		d := t.view.Delegations[i]
+		t.of = append(t.of, traced{step: t.add(StepDelegation, string(d.Subagent), d.CallID, e.TS)})
+	}
+	agent := cmp.Or(string(e.Subagent), t.asked)
+	switch p := e.Payload.(type) {
+	case *event.SubagentDelta, *event.Unknown:
+		return
+	case *event.AssistantDelta:
+		t.said = cmp.Or(t.said, e.TS)
+		return
+	case *event.RunStarted:
+		t.asked = cmp.Or(p.AgentVersion, t.asked)
+		t.note(StepMessage, "", "", e.TS, "", p.Message, "")
+	case *event.Delegation, *event.MasterTool: // what the master said until here was no answer yet
+		t.said = 0
+	case *event.MemoryReset:
+		t.note(StepError, agent, e.CallID, e.TS, p.Role(), "The memory lost data since the chat's run before.", "")
+	case *event.Recalled:
+		t.recalled(e, p)
+	case *event.Assistant:
+		t.answer(e, p)
+	case *event.Error:
+		t.note(StepError, agent, e.CallID, e.TS, p.Code, p.Message, "")
+	case *event.RunWaiting:
+		t.wait(e.TS, p.Waits)
+	case *event.RunResumed:
+		for _, a := range p.Answers {
+			t.answered(e.TS, a)
+		}
+	case *event.RunFinished:
+		t.calls = p.Calls
+		for id := range t.waits {
+			t.answered(e.TS, event.WaitAnswer{ID: id, Decision: unanswered})
+		}
+	}
+	t.follow(e)
+}
+
+func (t *tracer) recalled(e event.Event, p *event.Recalled) {
+	status, lines := p.Failed, make([]string, len(p.Messages))
+	if status == "" && p.Partial {
+		status = event.Partial
+	}
+	for i, m := range p.Messages {
+		lines[i] = fmt.Sprintf("%s (%.3g)", m.ID, m.Score)
+	}
+	t.note(StepRecalled, cmp.Or(string(e.Subagent), Master), e.CallID, e.TS, status, p.String(), strings.Join(lines, "\n"))
+}
+
+func (t *tracer) answer(e event.Event, p *event.Assistant) {
+	status := event.Completed
+	if p.Partial {
+		status = cmp.Or(p.Failure, event.Stopped)
+	}
+	t.note(StepAnswer, t.asked, "", cmp.Or(t.said, e.TS), status, p.Content, "")
+	t.steps[len(t.steps)-1].Ended, t.said = e.TS, 0
+}
+
+func (t *tracer) wait(at float64, waits []event.Wait) {
+	for _, w := range waits {
+		i := t.add(StepWait, cmp.Or(string(w.Subagent), Master), w.CallID, at)
+		t.steps[i].say(cmp.Or(w.Tool, w.Kind), w.Reason, plain(w.Arguments))
+		t.steps[i].Status = OutcomeWaiting
+		t.waits[w.ID] = i
+	}
+}
+
+// unanswered is the status of a wait that ended with its run.
+const unanswered = "unanswered"
+
+// answered ends a wait.
+func (t *tracer) answered(at float64, a event.WaitAnswer) {
+	i, ok := t.waits[a.ID]
+	if !ok {
+		return
+	}
+	delete(t.waits, a.ID)
+	s := &t.steps[i]
+	s.Ended, s.Status = at, a.Decision
+	if a.Reason != "" {
+		s.Detail += "\n\n" + a.Reason
+	}
+}
+
+// follow notes when tools and delegations begin and end.
+func (t *tracer) follow(e event.Event) {
+	t.own = t.tools(t.own, t.view.Tools, Master, "", e.TS)
+	for i := range t.of {
+		d, of := &t.view.Delegations[i], &t.of[i]
+		if d.Subagent != e.Subagent || d.CallID != e.CallID {
+			continue
+		}
+		of.tools = t.tools(of.tools, d.Tools, string(d.Subagent), d.CallID, e.TS)
+		if s := &t.steps[of.step]; d.Status != "" && s.Ended == 0 {
+			s.Ended = e.TS
+		}
+	}
+}
+
+// tools gives the steps of tools, as they are at a time.
+func (t *tracer) tools(steps []int, tools []ToolView, agent, call string, at float64) []int {
+	for i, tool := range tools {
+		if i == len(steps) {
+			steps = append(steps, t.add(StepTool, agent, call, at))
+		}
+		s := &t.steps[steps[i]]
+		over := tool.Status == done || tool.Status == failed
+		switch {
+		case !over:
+			s.Ended = 0 // another call of the tool had ended
+		case s.Ended == 0:
+			s.Ended = at
+		}
+		if s.Status == "" && tool.Status == running {
+			s.Started = at
+		}
+		s.Status = tool.Status
+	}
+	return steps
+}
+
+// trace is the list of all steps.
+func (t *tracer) trace() *Trace {
+	say := func(steps []int, tools []ToolView) {
+		for i, tool := range tools {
+			s := &t.steps[steps[i]]
+			s.say(tool.Name, plain(tool.Arguments), tool.Result)
+		}
+	}
+	say(t.own, t.view.Tools)
+	for i, d := range t.view.Delegations {
+		s := &t.steps[t.of[i].step]
+		s.say(d.Task, d.Content)
+		s.Status = d.Status
+		say(t.of[i].tools, d.Tools)
+	}
+	slices.SortStableFunc(t.steps, func(a, b TraceStep) int { return cmp.Compare(a.Started, b.Started) })
+	for _, c := range t.calls {
+		t.insert(c)
+	}
+	return &Trace{
+		RunID: t.view.RunID, Outcome: t.view.Outcome, Started: t.view.Started, Ended: t.view.Ended, Usage: t.view.Usage,
+		Steps: t.steps,
+	}
+}
+
+// plain is JSON as it is, but a string without its quotes, and null as nothing.
+func plain(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	return string(raw)
+}
+
+// insert puts a call of a model where it began. At one time with others it stands before what came of it: behind
+// the message, what was recalled for it, other calls and its own delegation alone.
+func (t *tracer) insert(c event.ModelCall) {
+	step := TraceStep{
+		Kind: StepModelCall, Agent: cmp.Or(string(c.Subagent), Master), CallID: c.CallID, Started: c.Started,
+		Ended: c.Started + c.Seconds, Title: cmp.Or(c.Model, "model"), Status: cmp.Or(c.Error, event.Completed), Call: &c,
+	}
+	at := slices.IndexFunc(t.steps, func(s TraceStep) bool {
+		if s.Started != c.Started {
+			return s.Started > c.Started
+		}
+		before := s.Kind == StepMessage || s.Kind == StepRecalled || s.Kind == StepModelCall ||
+			s.Kind == StepDelegation && s.CallID == c.CallID && memory.Agent(s.Agent) == c.Subagent
+		return !before
+	})
+	if at < 0 {
+		at = len(t.steps)
+	}
+	t.steps = slices.Insert(t.steps, at, step)
+}

@@ -1,0 +1,58 @@
+package webmemory
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// getTrace is GET …/runs/{run}/trace: the steps of a run, whichever process has it, as far as it is.
+func (s *Server) getTrace(c *gin.Context) error {
+	chat, r, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	id := c.Param("run")
+	if r != nil && !r.accepted() {
+		r = nil
+	}
+	if r != nil && r.log.Last() == 0 { // it waits for its turn
+		api.WriteJSON(c.Writer, http.StatusOK,
+			webapi.Trace{RunID: id, Started: event.Seconds(r.began), Steps: []webapi.TraceStep{}})
+		return nil
+	}
+	var events []event.Event
+	if r != nil {
+		events = wholeLog(r.logged())
+	}
+	if len(events) == 0 {
+		if events, err = s.logOf(c.Request.Context(), chat, id); err != nil {
+			return err
+		}
+	}
+	trace := webapi.TraceRun(events)
+	if trace == nil {
+		return errUnknownRun
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, trace)
+	return nil
+}
+
+// logOf is the log of another process's run, or of one that ended a while ago; nil where it is not whole.
+func (s *Server) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
+	record, err := s.store.Record(ctx, chat, run)
+	if err != nil || record == nil || record.Rewound {
+		return nil, err
+	}
+	logs, err := s.store.Logs(ctx, chat, run)
+	if err != nil {
+		return nil, err
+	}
+	return wholeLog(logs[0]), nil
+}

@@ -1,0 +1,74 @@
+package webmemory_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// A run can be traced while it goes on and when it is over, on any process, and for no longer than it can be read.
+func TestTraces(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		waits(release)(ctx, r, func(h event.Head, p event.Payload) {
+			if end, ok := p.(*event.RunFinished); ok {
+				end.Calls = []event.ModelCall{{Started: 1, Seconds: 0.5, Model: "m", Backend: "b", Attempts: 2,
+					Mended: []string{"thinking_restored"}, Usage: event.Usage{CachedTokens: 7}}}
+			}
+			emit(h, p)
+		})
+	})
+	here := w.client(t)
+	there, err := webapi.New(w.process())
+	require.NoError(t, err)
+	defer there.Close()
+	chat, err := memory.ParseChat("t")
+	require.NoError(t, err)
+	open := w.open("POST", "/v1/chats/t/messages", message{"hello"})
+	first, err := event.Decode(open.until("subagent_delegation"))
+	require.NoError(t, err)
+	run := first.RunID
+	kinds := func(tr webapi.Trace) (kinds []string) {
+		for _, s := range tr.Steps {
+			kinds = append(kinds, s.Kind)
+		}
+		return kinds
+	}
+	for _, c := range []*webapi.Client{here, there} {
+		tr, err := c.Trace(t.Context(), chat, run)
+		require.NoError(t, err)
+		require.Equal(t, []string{webapi.StepMessage, webapi.StepDelegation}, kinds(tr))
+		require.Equal(t, []any{run, "", 0.0}, []any{tr.RunID, tr.Outcome, tr.Ended})
+	}
+	close(release)
+	open.until("run_finished")
+	for _, c := range []*webapi.Client{here, there} {
+		tr, err := c.Trace(t.Context(), chat, run)
+		require.NoError(t, err)
+		require.Equal(t, []string{webapi.StepModelCall, webapi.StepMessage, webapi.StepDelegation, webapi.StepAnswer},
+			kinds(tr))
+		require.Equal(t, event.Completed, tr.Outcome)
+		require.Equal(t, &event.ModelCall{Started: 1, Seconds: 0.5, Model: "m", Backend: "b", Attempts: 2,
+			Mended: []string{"thinking_restored"}, Usage: event.Usage{CachedTokens: 7}}, tr.Steps[0].Call)
+	}
+
+	other, err := memory.ParseChat("other")
+	require.NoError(t, err)
+	unknown := func(c *webapi.Client, chat memory.Chat, run string) {
+		t.Helper()
+		_, err := c.Trace(t.Context(), chat, run)
+		require.ErrorIs(t, err, &api.Problem{Code: api.ErrUnknownRun.Code})
+	}
+	unknown(here, other, run)
+	unknown(here, chat, "no-such-run")
+	require.Equal(t, 200, w.do("POST", "/v1/chats/t/rewind", map[string]any{"to": nil}).status)
+	unknown(here, chat, run)
+	unknown(there, chat, run)
+}
