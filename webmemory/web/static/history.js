@@ -82,6 +82,15 @@ export function useScroll(page, { older, newer, changes }) {
     note();
   }, [first, page?.to, page?.total, ...changes]);
 
+  useEffect(() => {
+    const box = ref.current;
+    const sized = new ResizeObserver(() => {
+      if (atEnd.current) box.scrollTop = box.scrollHeight;
+    });
+    sized.observe(box);
+    return () => sized.disconnect();
+  }, []);
+
   const note = () => {
     const box = ref.current;
     const top = box.getBoundingClientRect().top;

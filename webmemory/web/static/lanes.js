@@ -125,7 +125,7 @@ function RecalledMessage({ chat, subagent, at }) {
   const said = value?.message;
   return html`<li class="quote"><div class="row small soft"><${Time} at=${at.ts} />${said ? t("role." + said.role) : null}
     ${value?.subagent ? html`<${AgentName} name=${value.subagent} />` : null}</div>
-    ${said ? html`<div class="break clamp">${said.content}</div>` : null}
+    ${said ? html`<div class="break clamp" tabindex="0">${said.content}</div>` : null}
     ${!said && !loading ? (problem ? html`<${ProblemNote} problem=${problem} />` : html`<div class="soft">${t("recalled.gone")}</div>`) : null}</li>`;
 }
 

@@ -42,7 +42,7 @@ function block(token, o) {
     case "text": // of an item of a list
       return token.tokens ? inline(token.tokens, inside) : plain(token, o);
     case "code":
-      return html`<pre class="code"><code>${token.text}</code></pre>`;
+      return html`<pre class="code" tabindex="0"><code>${token.text}</code></pre>`;
     case "blockquote":
       return html`<blockquote>${blocks(token.tokens, inside)}</blockquote>`;
     case "hr":
@@ -54,7 +54,7 @@ function block(token, o) {
     case "checkbox":
       return null; // box has shown it
     case "table":
-      return html`<div class="scroll-x"><table>
+      return html`<div class="scroll-x" tabindex="0"><table>
         <thead><tr>${token.header.map((c) => html`<th scope="col">${inline(c.tokens, inside)}</th>`)}</tr></thead>
         <tbody>${token.rows.map((row) => html`<tr>${row.map((c) => html`<td>${inline(c.tokens, inside)}</td>`)}</tr>`)}</tbody>
       </table></div>`;

@@ -69,6 +69,7 @@ export function View({ path: [chosen] }) {
   const single = chosen || (chats && !chats.length && !query);
   return html`<div class=${"split" + (single ? " chosen" : "")}>
     <aside class="side" aria-label=${t("chats.list")}>
+      ${chosen ? null : html`<h1 class="visually-hidden">${t("chats.list")}</h1>`}
       <div class="side-top"><${SearchField} value=${query} onChange=${setQuery} label=${t("chats.search")} />
         <${IconButton} icon="plus" class="primary" label=${t("chats.new")} onClick=${begin} /></div>
       <nav class="side-list" aria-label=${t("chats.list")}>

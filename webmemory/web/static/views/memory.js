@@ -81,6 +81,7 @@ export function View({ path: [chat, tab = ""] }) {
   const { chats, more, problem, reload } = useChats(query);
   return html`<div class=${"split" + (chat ? " chosen" : "")}>
     <aside class="side" aria-label=${t("chats.list")}>
+      ${chat ? null : html`<h1 class="visually-hidden">${t("chats.list")}</h1>`}
       <div class="side-top"><${SearchField} value=${query} onChange=${setQuery} label=${t("chats.search")} /></div>
       <nav class="side-list" aria-label=${t("chats.list")}>
         <${ProblemNote} problem=${problem} retry=${reload} />
@@ -175,14 +176,15 @@ function History({ chat, history: of, place, show, changed }) {
     ${query.trim() ? html`<${Hits} chat=${chat} subagent=${subagent} query=${query.trim()} show=${(s, at) => {
       setQuery("");
       show(s, at);
-    }} />` : html`<div class="page-body stored" ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region" aria-label=${of.key}>
+    }} />` : null}
+    <div class="page-body stored" hidden=${Boolean(query.trim())} ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region" aria-label=${of.key}>
       <${ProblemNote} problem=${history.problem} retry=${() => history.load().catch(() => {})} />
       ${page?.from > 0 ? html`<div class="center"><button type="button" class="quiet" onClick=${history.older}>${t("chat.older")}</button></div>` : null}
       ${page?.messages.map((m, i) => html`<${Stored} key=${page.from + i} at=${page.from + i} message=${m} found=${page.from + i === place}
         archived=${page.from + i < (of.archived ?? 0)} redact=${setRedacting} />`)}
       ${page && page.to < page.total ? html`<button type="button" class="button newest" onClick=${() => history.load().then(scroll.toEnd)}>
         <${Icon} name="down" />${t("memory.newest")}</button>` : null}
-    </div>`}
+    </div>
     ${redacting ? html`<${Redact} chat=${chat} subagent=${subagent} message=${redacting} onClose=${() => setRedacting(null)} onDone=${reload} />` : null}
   <//>`;
 }
@@ -267,7 +269,7 @@ function Redact({ chat, subagent, message, onClose, onDone }) {
 
 const mostRefs = 20; // of which the texts are looked up
 
-const Refs = ({ chat, title, refs, ts }) => html`<div><p>${title}</p><ul class="plain-list refs">
+const Refs = ({ chat, title, refs, ts }) => html`<div><p>${title}</p><ul class="plain-list refs" tabindex="0" aria-label=${title}>
   ${refs.map((r, i) => html`<${Ref} key=${r.subagent + r.id} chat=${chat} of=${r} ts=${i < mostRefs ? ts : undefined} />`)}</ul></div>`;
 
 function Ref({ chat, of, ts }) {
