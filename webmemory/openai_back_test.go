@@ -1,0 +1,223 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/master"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+	"mneme/webmemory/openaiapi"
+)
+
+// repeats is a run that answers with a number that no other run has, and says the context that it
+// was given by how many messages that is.
+func repeats() agent {
+	var n atomic.Int64
+	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+			Metadata: r.Metadata})
+		emit(event.Head{}, &event.Assistant{Content: fmt.Sprintf("%d: %s", n.Add(1), r.Message)})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	}
+}
+
+// saidIn are the user's words in a chat's history.
+func (w *world) saidIn(chat string) string {
+	w.t.Helper()
+	var words []string
+	for _, m := range w.stored("chat_history:" + chat) {
+		if text, ok := strings.CutPrefix(m, "user: "); ok {
+			words = append(words, text)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// asideOf are the sizes of what is set aside.
+func (w *world) asideOf(chat string) (sizes []int) {
+	w.t.Helper()
+	var list webapi.SetAsides
+	require.NoError(w.t, json.Unmarshal(w.do("GET", "/v1/chats/"+chat+"/set-aside", nil).body, &list))
+	for _, s := range list.SetAside {
+		sizes = append(sizes, s.Messages)
+	}
+	return sizes
+}
+
+// users is a transcript of the user's words, with answers of no worth.
+func users(words string) string {
+	var texts []string
+	for i, word := range strings.Fields(words) {
+		if i > 0 {
+			texts = append(texts, "…")
+		}
+		texts = append(texts, word)
+	}
+	return transcriptOf(texts...)
+}
+
+// An answer that is asked for once more, and a message that was changed, take the place of what
+// was there, which is set aside; what is no transcript of the chat changes nothing.
+func TestOpenAIGoesBack(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, repeats())
+	for _, c := range []struct {
+		name, sent, want, memory string
+		aside                    []int
+	}{
+		{"the last answer once more", "a b c d", "a b c d", "chat", []int{2}},
+		{"an answer before", "a b", "a b", "chat", []int{6}},
+		{"the last one changed", "a b c x", "a b c x", "chat", []int{2}},
+		{"one before changed", "a x", "a x", "chat", []int{6}},
+		{"goes on", "c d e", "a b c d e", "chat", nil},
+		{"alone", "x", "a b c d x", "chat", nil},
+	} {
+		chat := strings.ReplaceAll(c.name, " ", "-")
+		for _, words := range []string{"a", "a b", "a b c", "a b c d"} {
+			require.Equal(t, 200, w.complete(chat, users(words)).status)
+		}
+		require.Equal(t, "a b c d", w.saidIn(chat))
+		got := w.complete(chat, users(c.sent))
+		require.Equal(t, 200, got.status, "%s: %s", c.name, got.body)
+		require.Equal(t, c.memory, got.header.Get("Mneme-Memory"), c.name)
+		require.Equal(t, c.want, w.saidIn(chat), c.name)
+		require.Equal(t, c.aside, w.asideOf(chat), c.name)
+	}
+}
+
+// What a client calls its messages is stored with them, and says what a message follows.
+func TestOpenAIByIDs(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, repeats())
+	say := func(text, id, answer, parent string) answer {
+		return w.complete("c", users(text), "Mneme-Message-Id", id, "Mneme-Answer-Id", answer, "Mneme-Parent-Id", parent)
+	}
+	require.Equal(t, 200, say("a", "u1", "a1", "").status)
+	require.Equal(t, 200, say("a b", "u2", "a2", "a1").status)
+	require.Equal(t, 200, say("a b c", "u3", "a3", "a2").status)
+	require.Equal(t, "a b c", w.saidIn("c"))
+	first := w.do("GET", "/v1/chats/c/history?limit=1", nil)
+	require.JSONEq(t, `{"message_id":"u1","answer_id":"a1"}`, gjson.GetBytes(first.body, "messages.0.metadata").Raw)
+	// The words say nothing: the parent decides.
+	got := say("x y", "u4", "a4", "a1")
+	require.Equal(t, "a y", w.saidIn("c"), string(got.body))
+	require.Equal(t, []int{4}, w.asideOf("c"))
+	require.Equal(t, 200, say("y", "u4", "a5", "a1").status)
+	require.Equal(t, "a y", w.saidIn("c"), "its answer once more")
+	require.Equal(t, 200, say("a", "u1", "a6", "").status)
+	require.Equal(t, "a", w.saidIn("c"), "the first one's, by its own id")
+	require.Equal(t, 200, say("a z", "u7", "a7", "{{USER_MESSAGE_PARENT_ID}}").status)
+	require.Equal(t, "a z", w.saidIn("c"))
+}
+
+// A transcript that is not the chat's: refused, or gone on with in a chat of its own, which the
+// same transcript finds again.
+func TestOpenAIMismatch(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, repeats(), func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Conflict })
+	forks := w.openaiProcess(func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Fork })
+	for _, words := range []string{"a", "a b", "a b c"} {
+		require.Equal(t, 200, w.complete("c", users(words)).status)
+	}
+	before := w.stored("chat_history:c")
+	got := w.complete("c", users("a x c d"))
+	require.Equal(t, 409, got.status)
+	require.Equal(t, "transcript_mismatch", got.told(t).Code)
+	require.Equal(t, "false", got.header.Get("X-Should-Retry"))
+
+	w.on(forks, func() {
+		got := w.complete("c", users("a x c d"))
+		require.Equal(t, 200, got.status, string(got.body))
+		fork := got.header.Get("Mneme-Chat-Id")
+		require.Equal(t, "a d", w.saidIn(fork))
+		got = w.complete("c", users("a x c d e"))
+		require.Equal(t, fork, got.header.Get("Mneme-Chat-Id"), string(got.body))
+		require.Equal(t, "a d e", w.saidIn(fork))
+		got = w.complete("c", users("x y z"))
+		require.Equal(t, 200, got.status, string(got.body))
+		require.Equal(t, "z", w.saidIn(got.header.Get("Mneme-Chat-Id")))
+		require.NotEqual(t, fork, got.header.Get("Mneme-Chat-Id"))
+	})
+	require.Equal(t, before, w.stored("chat_history:c"))
+	require.Nil(t, w.asideOf("c"))
+}
+
+// Whoever else speaks in the chat meanwhile, through whichever process: each message that was
+// taken is in the history or set aside, with its answer.
+func TestOpenAILosesNothing(t *testing.T) {
+	t.Parallel()
+	conflict := func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Conflict }
+	w := openaiWorld(t, repeats(), conflict)
+	urls := []string{w.url, w.openaiProcess(conflict)}
+	var answered, refused atomic.Int64
+	var clients sync.WaitGroup
+	for i := range 4 {
+		random, url := rand.New(rand.NewPCG(1, uint64(i))), urls[i%2]
+		clients.Go(func() {
+			var held []string
+			for range 8 {
+				switch random.IntN(3) {
+				case 0: // an answer once more, or another word
+					held = held[:random.IntN(len(held)+1)]
+				case 1: // what the others have said
+					if held = heldOf(t, url); len(held) > 0 {
+						held = held[random.IntN(len(held)):]
+					}
+				}
+				asked := append(slices.Clone(held), string(rune('a'+random.IntN(6))))
+				req, err := http.NewRequest("POST", url+"/c/c/v1/chat/completions",
+					strings.NewReader(users(strings.Join(asked, " "))))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got := w.send(req); got.status == http.StatusOK {
+					answered.Add(1)
+					held = asked
+				} else if refused.Add(1); got.status != http.StatusConflict {
+					t.Errorf("%d: %s", got.status, got.body)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	found := len(w.stored("chat_history:c"))
+	for _, n := range w.asideOf("c") {
+		found += n
+	}
+	require.Equal(t, 2*answered.Load(), int64(found))
+	require.Greater(t, answered.Load(), refused.Load())
+	require.NotEmpty(t, w.asideOf("c"))
+}
+
+// heldOf are the user's words in a chat's history; any goroutine may call it.
+func heldOf(t *testing.T, url string) (words []string) {
+	resp, err := http.Get(url + "/v1/chats/c/history?archive=true")
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer resp.Body.Close()
+	var page webapi.HistoryPage
+	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
+		t.Error(err)
+	}
+	for _, m := range page.Messages {
+		if gjson.GetBytes(m, "role").Str == "user" {
+			words = append(words, gjson.GetBytes(m, "content").Str)
+		}
+	}
+	return words
+}
