@@ -23,14 +23,14 @@ type example struct {
 // console finds the blocks of a page that show commands with their output.
 var console = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 
-// consoleExamples are the commands in README.md and docs, by page and in the order of the page.
+// consoleExamples are the commands in README.md, TUTORIAL.md and docs, by page and in the order of the page.
 func consoleExamples(t *testing.T) map[string][]example {
 	t.Helper()
 	root := filepath.Join("..", "..", "..", "..")
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
 	found := map[string][]example{}
-	for _, path := range append(pages, filepath.Join(root, "README.md")) {
+	for _, path := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "TUTORIAL.md")) {
 		raw, err := os.ReadFile(path)
 		require.NoError(t, err)
 		page, text := filepath.Base(path), string(raw)
@@ -109,7 +109,7 @@ func alike(shown, printed string) bool {
 	return regexp.MustCompile(`^` + pattern + `$`).MatchString(compact.String())
 }
 
-// What README.md and docs show of the command line is what it prints: the commands of
+// What README.md, TUTORIAL.md and docs show of the command line is what it prints: the commands of
 // a page run one after the other in a shell, against a mneme of their own with the
 // offline model, in a folder that has the documentation in docs.
 func TestTheOutputsInTheDocumentation(t *testing.T) {
@@ -135,6 +135,11 @@ func TestTheOutputsInTheDocumentation(t *testing.T) {
 			}
 			s.start("up", s.web)
 			for _, e := range examples {
+				if strings.HasPrefix(e.command, "pkill -9 mneme; ") { // those of other tests live
+					s.kill("up")
+					s.start("up", s.web)
+					continue
+				}
 				for _, tool := range []string{"curl", "jq", "redis-cli"} {
 					if _, err := exec.LookPath(tool); err != nil && regexp.MustCompile(`\b`+tool+`\b`).MatchString(e.command) {
 						t.Skipf("%s:%d: %s is not installed", e.page, e.line, tool)

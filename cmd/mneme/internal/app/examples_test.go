@@ -93,7 +93,7 @@ func examples(t *testing.T) map[string]string {
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
 	found := map[string]string{}
-	for _, file := range append(files, filepath.Join(root, "README.md")) {
+	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "TUTORIAL.md")) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, at := range fenced.FindAllSubmatchIndex(text, -1) {
