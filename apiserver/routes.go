@@ -115,7 +115,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
 		Subagents: map[memory.Agent][]memory.Message{}, User: body.User, Approved: body.Approved,
-		Instructions: body.Instructions, Metadata: body.Metadata,
+		Instructions: body.Instructions, Metadata: body.Metadata, Waits: body.Waits, Bare: body.Bare,
 	}
 	req.Notes = note.Notes{Chat: body.Notes, Subagents: body.SubagentNotes}
 	if body.Memory != nil {
@@ -134,7 +134,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	for _, t := range body.Tools {
 		req.Tools = append(req.Tools, external.Definition{Name: t.Name, Description: t.Description, Parameters: t.Parameters})
 	}
-	if body.Memory != nil { // else it cannot wait
+	if body.Memory != nil || body.Waits { // else it cannot wait
 		req.Posted = posted(body, req)
 	}
 	return req, nil

@@ -219,6 +219,7 @@ func TestBadInput(t *testing.T) {
 		{"instructions too long", "POST", "/v1/runs", run(`"instructions":"` + strings.Repeat("x", 64<<10+1) + `"`), 413,
 			"too_large"},
 		{"metadata too long", "POST", "/v1/runs", run(`"metadata":{"` + strings.Repeat("x", 65) + `":""}`), 400, "bad_request"},
+		{"bare, with a subagent", "POST", "/v1/runs", run(`"bare":true,"agent_version":"analytic"`), 400, "bad_request"},
 		{"an unknown agent", "POST", "/v1/runs", run(`"agent_version":"nobody"`), 400, "unknown_agent"},
 		{"a context that is none", "POST", "/v1/runs", run(`"context":[{"content":"x"}]`), 400, "bad_request"},
 		{"a subagent's context that is none", "POST", "/v1/runs", run(`"subagent_contexts":{"analytic":[1]}`), 400,

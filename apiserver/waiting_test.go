@@ -156,6 +156,37 @@ func TestInstructionsHoldOverWaits(t *testing.T) {
 	}
 }
 
+// A run may wait for its client's tools without a memory, if who posts it keeps it; and it goes on behind
+// results of tools that the context ends with.
+func TestARunWithoutMemoryWaits(t *testing.T) {
+	s := start(t, apiserver.Config{}, waits())
+	r := lights("r1", "one")
+	r.Memory = nil
+	_, last := s.stored(t, s.post(t, r).Events)
+	require.True(t, last.Terminal(), "nobody keeps it")
+	r = lights("r2", "one")
+	r.Memory, r.Waits = nil, true
+	lines, last := s.stored(t, s.post(t, r).Events)
+	require.True(t, last.Waits())
+	resumed := goesOn("r2", lines, last, "ONE")
+	resumed.Memory = nil
+	lines, last = s.stored(t, s.post(t, resumed).Events, lines...)
+	require.True(t, last.Terminal())
+	require.Contains(t, string(lines[len(lines)-2]), "ONE")
+
+	r = lights("r3", "")
+	r.Tools, r.Context = nil, []json.RawMessage{json.RawMessage(`{"role":"user","content":"two"}`),
+		json.RawMessage(`{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":` +
+			`{"name":"light","arguments":"{}"}}]}`), json.RawMessage(`{"role":"tool","content":"ON","tool_call_id":"a"}`)}
+	_, err := s.PostRun(t.Context(), api.RunRequest{RunID: "r4", ChatID: r.ChatID, Context: r.Context[:2]})
+	require.ErrorContains(t, err, "message is empty")
+	r.Context = append(r.Context, json.RawMessage(`{"role":"assistant","content":"","tool_calls":[{"id":"b","type":"function",`+
+		`"function":{"name":"light","arguments":"{}"}}]}`), json.RawMessage(`{"role":"tool","content":"OFF","tool_call_id":"b"}`))
+	r.Context[0] = json.RawMessage(`{"role":"user","content":"two words"}`)
+	lines, _ = s.stored(t, s.post(t, r).Events)
+	require.Contains(t, string(lines[len(lines)-2]), `"ON | OFF"`, "the model is sent no message behind the results")
+}
+
 // A run that waits has ended here: it takes no room, and what is done with runs that are over can
 // be done with it.
 func TestARunThatWaitsHasEndedHere(t *testing.T) {

@@ -50,3 +50,27 @@ func TestInstructionsAreForWhoAnswers(t *testing.T) {
 		}
 	}
 }
+
+// A bare run is the master's model alone.
+func TestABareRun(t *testing.T) {
+	var asked []loop.Request
+	m := model(func(_ context.Context, r loop.Request) (string, []memory.ToolCall, error) {
+		asked = append(asked, r)
+		return "done", nil, nil
+	})
+	a := agent(m, sub("analytic", m))
+	a.System, a.Commands = "Master.", []memory.Agent{"analytic"}
+	r := ask("master")
+	r.Message, r.Bare, r.Context = "/analytic question", true, []memory.Message{{Role: memory.RoleUser, Content: "before"},
+		{Role: memory.RoleAssistant, Content: "ok"}}
+	l := run(t, a, r)
+	require.Equal(t, []string{"run_started", "assistant", "run_finished"}, l.roles())
+	require.Len(t, asked, 1)
+	require.Empty(t, asked[0].System)
+	require.Empty(t, asked[0].Tools)
+	require.Len(t, asked[0].Messages, 3)
+	require.Equal(t, r.Message, asked[0].Messages[2].Content)
+	r.Instructions = "Write a title."
+	run(t, a, r)
+	require.Equal(t, "Write a title.", asked[1].System)
+}

@@ -60,7 +60,7 @@ type Agent struct {
 type Request struct {
 	RunID        string
 	Chat         memory.Chat
-	Message      string
+	Message      string // empty where Context ends with results of tools
 	AgentVersion string // Version, or the name of the subagent talked to
 	Conversation string // the gateway's id for this chat, which tells agents apart by their routes; empty for none
 	RetryOf      string // the failed run whose message this is, as Context ends with it already; empty for none
@@ -82,6 +82,8 @@ type Request struct {
 	// Instructions stand behind the prompt of whoever answers, the master or the subagent talked to; empty for none.
 	Instructions string
 	Metadata     map[string]string // of the message, stored with it
+	Waits        bool              // for the client's tools the run may wait without Memory
+	Bare         bool              // the master's model alone answers, without prompt, tools and subagents
 }
 
 // Run does one request to its end: it publishes the events 1, 2, 3 …, the last
@@ -184,6 +186,8 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		return r.direct(ctx, r.from.Direct, "")
 	case r.from != nil:
 		return r.loop(ctx)
+	case r.req.Bare:
+		return r.bare(ctx)
 	case r.req.AgentVersion != Version:
 		return r.direct(ctx, memory.Agent(r.req.AgentVersion), r.req.Message)
 	case command && task == "":
@@ -204,7 +208,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	}
 	l := loop.Loop{
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
-		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil,
+		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil && !r.req.Waits,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
 	l.System = loop.Behind(notes.System(l.System), r.req.Instructions)
@@ -227,6 +231,15 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	return r.cited(event.Assistant{Content: result.Text}), err
 }
 
+// bare is the answer of the master's model alone.
+func (r *run) bare(ctx context.Context) (event.Assistant, error) {
+	l := loop.Loop{Model: r.agent.Model, System: r.req.Instructions, MaxSteps: 1, Conversation: r.req.Conversation,
+		NoWaits: true}
+	result, err := r.ask(ctx, l, recall.Asker{})
+	r.spend(result.Usage)
+	return event.Assistant{Content: result.Text}, err
+}
+
 // ask runs the master's loop, or goes on with it.
 func (r *run) ask(ctx context.Context, l loop.Loop, asker recall.Asker) (loop.Result, error) {
 	if r.from != nil {
@@ -239,6 +252,9 @@ func (r *run) ask(ctx context.Context, l loop.Loop, asker recall.Asker) (loop.Re
 	history := r.rec.history(memory.ChatKey(r.req.Chat))
 	if r.req.RetryOf != "" {
 		history = memory.Pending(history)
+	}
+	if r.req.Message == "" { // it goes on behind results of tools
+		history = history[:len(history)-1]
 	}
 	messages, _ := memory.Repair(history)
 	return l.Run(ctx, messages, listener{r})

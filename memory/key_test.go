@@ -153,6 +153,7 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:epoch":                                  {Kind: memory.KindEpoch},
 		"mneme:processes":                              {Kind: memory.KindProcesses},
 		"mneme:tools:crm":                              {Kind: memory.KindTools, Run: "crm"},
+		"mneme:oneshot:" + run:                         {Kind: memory.KindOneShot, Run: run},
 		"{mneme:tools:crm}:damaged:1":                  {Kind: memory.KindTools, Run: "crm", Aside: "1"},
 	}
 }

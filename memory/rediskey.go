@@ -33,6 +33,10 @@ const (
 // when they were pinned.
 const KindTools Kind = "mneme:tools"
 
+// KindOneShot is a kind of which there is one key for each run without a chat that waits for its client's tools:
+// what it goes on from.
+const KindOneShot Kind = "mneme:oneshot"
+
 // types are those that the values have in Redis.
 var types = map[Kind]string{
 	KindHistory: "string", KindArchive: "hash", KindNotes: "string", KindMeta: "hash",
@@ -40,7 +44,7 @@ var types = map[Kind]string{
 	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
 	KindRewound: "hash", KindWaiting: "hash", KindCalls: "hash", KindWaits: "zset",
 	KindProcesses: "hash",
-	KindTools:     "hash",
+	KindTools:     "hash", KindOneShot: "string",
 }
 
 // RedisKey is a key of Redis in its parts. String makes each key that the memory has
@@ -48,7 +52,7 @@ var types = map[Kind]string{
 type RedisKey struct {
 	Kind Kind
 	Key  Key // the history that it is or lies beside, the chat's own for a run; none if all chats share it
-	// Run is that of a log, a record or calls; of what a rewind took back, the rewind; of pins, the server.
+	// Run is that of a log, a record, calls or a one-shot; of what a rewind took back, the rewind; of pins, the server.
 	Run string
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
@@ -84,7 +88,7 @@ func (k RedisKey) String() string {
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
 	case k.Kind == KindEvents || k.Kind == KindRecord:
 		return string(k.Kind) + ":" + k.Key.chat.String() + ":" + k.Run
-	case k.Kind == KindTools:
+	case k.Kind == KindTools || k.Kind == KindOneShot:
 		return string(k.Kind) + ":" + k.Run
 	}
 	return string(k.Kind)
@@ -136,8 +140,10 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		}
 		return RedisKey{}, false
 	}
-	if server, pins := strings.CutPrefix(s, string(KindTools)+":"); pins {
-		return RedisKey{Kind: KindTools, Run: server}, server != ""
+	for _, kind := range []Kind{KindTools, KindOneShot} {
+		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
+			return RedisKey{Kind: kind, Run: name}, name != ""
+		}
 	}
 	kind, rest, _ := strings.Cut(s, ":")
 	switch kind {
@@ -155,5 +161,5 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		return RedisKey{Kind: Kind(kind), Key: ChatKey(chat), Run: strings.TrimPrefix(rest[end:], ":")}, err == nil
 	}
 	_, ok = types[Kind(s)]
-	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":") && Kind(s) != KindTools
+	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":") && Kind(s) != KindTools && Kind(s) != KindOneShot
 }

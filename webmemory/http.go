@@ -36,6 +36,8 @@ func (s *Server) routes() http.Handler {
 	r := s.seen.Edge(s.fail)
 	r.POST("/chat", r.Answered(s.answering(s.chatPosted)))
 	r.GET("/v1/chats", r.Answered(s.listChats))
+	r.POST(webapi.OneShotPath, r.Answered(s.answering(s.oneShotPosted)))
+	r.POST(webapi.OneShotResumePath(":run"), r.Answered(s.answering(s.oneShotResumed)))
 	r.GET(webapi.ApprovalsPath, r.Answered(s.getApprovals))
 	chat := r.Group("/v1/chats/:chat")
 	chat.GET("", r.Answered(s.getChat))

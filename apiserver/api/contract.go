@@ -13,8 +13,8 @@ import (
 
 // RunRequest asks for one run. Contexts are stored messages, passed on as they are.
 type RunRequest struct {
-	RunID            string                             `json:"run_id"` // 1–64 of A-Z a-z 0-9 _ -
-	Message          string                             `json:"message"`
+	RunID            string                             `json:"run_id"`  // 1–64 of A-Z a-z 0-9 _ -
+	Message          string                             `json:"message"` // empty where Context ends with results of tools
 	ChatID           memory.Chat                        `json:"chat_id"`
 	Context          []json.RawMessage                  `json:"context"`           // the chat's window, without Message
 	SubagentContexts map[memory.Agent][]json.RawMessage `json:"subagent_contexts"` // the subagents' windows
@@ -39,6 +39,10 @@ type RunRequest struct {
 	Instructions string `json:"instructions,omitempty"`
 	// Metadata is stored with the message; see CheckMetadata.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// Waits says that the run may wait for results of Tools although there is no Memory: who posts it keeps it.
+	Waits bool `json:"waits,omitempty"`
+	// Bare has the master's model alone answer: without its prompt, its tools and subagents.
+	Bare bool `json:"bare,omitempty"`
 	// Resume goes on with a run that waits; the rest of the request is as it was then, and only
 	// RunID, ChatID, ConversationID, Memory and Approved are read of it. Nil for a run that begins.
 	Resume *Resume `json:"resume,omitempty"`
@@ -94,8 +98,12 @@ func (r RunRequest) Validate() error {
 	if r.Resume != nil {
 		return r.Resume.validate()
 	}
-	if strings.TrimSpace(r.Message) == "" {
+	masters := r.AgentVersion == "" || r.AgentVersion == "master"
+	if strings.TrimSpace(r.Message) == "" && (!masters || !endsWithResults(r.Context)) {
 		return badRequest("message is empty: say what the run is to answer.")
+	}
+	if r.Bare && (!masters || len(r.Tools) > 0) {
+		return badRequest("bare goes with the master, and with no tools.")
 	}
 	if len(r.Message) > memory.MaxMessage {
 		return tooLarge(fmt.Sprintf("message has %d bytes, at most %d are taken.", len(r.Message), memory.MaxMessage))
@@ -123,6 +131,15 @@ func (r RunRequest) Validate() error {
 		return err
 	}
 	return ValidateTools(r.Tools)
+}
+
+// endsWithResults says whether the last message is the result of a tool.
+func endsWithResults(context []json.RawMessage) bool {
+	if len(context) == 0 {
+		return false
+	}
+	last, err := memory.Decode(context[len(context)-1:])
+	return err == nil && last[0].Role == memory.RoleTool
 }
 
 // maxUser bounds RunRequest.User, in bytes.

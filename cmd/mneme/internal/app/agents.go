@@ -165,6 +165,9 @@ func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.E
 //go:noinline
 func (a *agents) forRun(ctx context.Context, r *master.Request) *master.Agent {
 	m := a.master
+	if r.Bare {
+		return &m
+	}
 	m.Subagents = slices.Clone(m.Subagents)
 	evidence := &rag.Evidence{}
 	evidence.Said(r.Message, r.Context)

@@ -29,6 +29,7 @@ const turnsBornKey = "proxy:turns:born"
 // of a conversation before the keys that lead to it. Of a chat that is erased
 // meanwhile the histories go first, so that nothing behind them outlives it.
 var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: memory.KindTools, Run: "*"}.String(),
+	memory.RedisKey{Kind: memory.KindOneShot, Run: "*"}.String(),
 	"documents:{*", "proxy:turns:*", "proxy:*")
 
 // runID is what the id of a run looks like: others may have keys that begin with
@@ -66,7 +67,8 @@ func ofMemory(k memory.RedisKey) role {
 		return history
 	case memory.KindMeta:
 		return meta
-	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools:
+	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools,
+		memory.KindOneShot:
 		return plain
 	}
 	return live // leases, and what all chats share, also if it was set aside

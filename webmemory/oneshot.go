@@ -1,0 +1,304 @@
+package webmemory
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about one-shots: runs without a chat. The request has all that is known; the run's events are
+// passed on to the one client that is there, whose leaving stops it, and nothing is stored. A run that waits for
+// its client's tools is the exception: it is kept for an hour, and goes on in any process.
+
+// oneShot is what a one-shot goes on from that waits for its client's tools.
+type oneShot struct {
+	Chat         memory.Chat       `json:"chat"` // random
+	Conversation string            `json:"conversation"`
+	Events       []json.RawMessage `json:"events"`
+	State        json.RawMessage   `json:"state"`
+}
+
+// oneShotPosted is POST /v1/oneshot.
+func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
+	var p webapi.OneShotRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+		return nil, err
+	}
+	if err := s.checkOneShot(&p); err != nil {
+		return nil, err
+	}
+	r := newRun(rand.Text(), memory.MustChat(rand.Text()), "")
+	req := api.RunRequest{
+		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
+		User: p.User, Tools: p.Tools, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
+	}
+	if p.AgentVersion == webapi.Master {
+		req.Context = p.Context
+	} else {
+		req.SubagentContexts = map[memory.Agent][]json.RawMessage{memory.Agent(p.AgentVersion): p.Context}
+	}
+	return s.oneShot(c, r, req, p.Stream)
+}
+
+// checkOneShot validates a one-shot, and fills in defaults.
+func (s *Server) checkOneShot(p *webapi.OneShotRequest) error {
+	masters := p.AgentVersion == "" || p.AgentVersion == webapi.Master
+	if p.Bare && (!masters || len(p.Tools) > 0) {
+		return badRequest("bare goes with the master, and with no tools.")
+	}
+	last := ""
+	for i, raw := range p.Context {
+		m, err := contextMessage(raw)
+		if err != nil {
+			return badRequest("context[%d]: %s", i, err)
+		}
+		last = m.Role
+	}
+	as := webapi.MessageRequest{Message: p.Message, AgentVersion: p.AgentVersion, User: p.User, Tools: p.Tools,
+		Instructions: p.Instructions}
+	if p.Message == "" && last == memory.RoleTool && masters {
+		as.Message = last // the results are answered
+	}
+	err := s.check(&as)
+	p.AgentVersion = as.AgentVersion
+	return err
+}
+
+// contextMessage reads a message that a client gives a one-shot, by the letter.
+func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
+	type plain memory.Message // without what is read into other writers' messages
+	if err := api.UnmarshalKnown(raw, (*plain)(&m)); err != nil {
+		return m, errors.New(problemOf(err).Message)
+	}
+	switch {
+	case !slices.Contains([]string{memory.RoleUser, memory.RoleAssistant, memory.RoleTool}, m.Role):
+		err = fmt.Errorf("role is user, assistant or tool, not %.40q.", m.Role)
+	case m.Role == memory.RoleTool && m.ToolCallID == "":
+		err = errors.New("the result of a tool needs its tool_call_id.")
+	case m.Role != memory.RoleAssistant && len(m.ToolCalls) > 0:
+		err = errors.New("only an assistant's message has tool_calls.")
+	case slices.ContainsFunc(m.ToolCalls, func(c memory.ToolCall) bool { return c.ID == "" || c.Function.Name == "" }):
+		err = errors.New("each of tool_calls needs its id and its function's name.")
+	}
+	return m, err
+}
+
+// oneShotResumed is POST /v1/oneshot/{run}/resume.
+func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
+	var body webapi.ResumeRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxResume, &body); err != nil {
+		return nil, err
+	}
+	if err := checkAnswers(body.Answers); err != nil {
+		return nil, err
+	}
+	id := c.Param("run")
+	raw, err := s.store.OneShot(c.Request.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	var kept oneShot
+	if raw == nil || json.Unmarshal(raw, &kept) != nil {
+		return nil, errNoOneShot
+	}
+	r := newRun(id, kept.Chat, "")
+	if r.log, err = api.GoOn(id, api.Limits{}, kept.Events); err != nil {
+		return nil, errors.Join(errNoOneShot, err)
+	}
+	if err := fit(body.Answers, r.openWaits(), id); err != nil {
+		return nil, err
+	}
+	return s.oneShot(c, r, api.RunRequest{
+		RunID: id, ChatID: r.chat, ConversationID: kept.Conversation, AgentVersion: webapi.Master,
+		Resume: &api.Resume{Events: kept.Events, State: kept.State, Answers: body.Answers, Turn: time.Now().UnixMilli()},
+	}, body.Stream)
+}
+
+var errNoOneShot = &api.Problem{
+	Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
+	Message: "No such run waits; without a chat one is kept for an hour.",
+}
+
+// oneShot has the apiserver run a request, for as long as its client is there.
+func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool) (*admitted, error) {
+	ctx := c.Request.Context()
+	telemetry.Concerns(ctx, r.chat.String(), r.id)
+	r.trail = telemetry.From(ctx)
+	c.Header(webapi.RunID, r.id)
+	stream = stream || acceptsSSE(c.Request)
+	c.Request.Header.Del("Prefer") // who does not wait gets nothing
+	c.Request.Header.Del("Last-Event-ID")
+	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", r.log.Last())
+	next, err := s.queue.enter(ctx, r.chat, now, false)
+	if err != nil {
+		return nil, err
+	}
+	end := func() {
+		s.forgetRun(r)
+		r.end()
+		next()
+	}
+	if _, err := s.register(r); err != nil { // nobody else has a run of its id and the chat's place
+		next()
+		return nil, err
+	}
+	posting, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	accepted, err := s.runs.PostRun(posting, req)
+	close(r.posted)
+	if err != nil {
+		s.workers.Go(func() { s.forget(r) })
+		end()
+		return nil, asking(err)
+	}
+	life, leave := context.WithTimeout(r.trail.In(s.life), s.cfg.RunTimeout)
+	gone := context.AfterFunc(ctx, leave)
+	s.workers.Go(func() {
+		defer end()
+		defer leave()
+		defer gone()
+		s.relay(life, r, req.ConversationID, accepted.Events)
+	})
+	return &admitted{run: r, stream: stream}, nil
+}
+
+// relay passes a one-shot's events on until it ends, waits, or is left.
+func (s *Server) relay(ctx context.Context, r *run, conversation, events string) {
+	at, err := s.runs.At(events)
+	if err != nil {
+		at = s.runs
+	}
+	s.metrics.running.Inc()
+	defer s.metrics.running.Dec()
+	err = s.hear(ctx, r, at, conversation, events)
+	outcome := r.log.Outcome()
+	if r.log.Waiting() {
+		outcome = webapi.OutcomeWaiting
+	}
+	done, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
+	defer cancel()
+	log := r.trail.Logger(s.log)
+	switch {
+	case errors.Is(err, context.Canceled):
+		outcome = event.Stopped // by its client's leaving
+		_ = at.Stop(done, r.id)
+	case err != nil:
+		log.Error().Err(err).Msg("a one-shot is closed")
+		p := problemOf(err)
+		for _, e := range r.log.Closing(event.Error{Code: p.Code, Message: p.Message, Retryable: p.Retryable}, time.Now()) {
+			_ = r.log.Append(e) // the next ones of its log
+		}
+		outcome = event.Failed
+		_ = at.Stop(done, r.id)
+	default: // what fails is forgotten there after a while
+		_ = at.Done(done, r.id)
+		if r.log.Done() {
+			_ = s.runs.EraseConversation(done, conversation)
+		}
+	}
+	s.metrics.runs.WithLabelValues(outcome).Inc()
+	s.metrics.runSeconds.WithLabelValues(outcome).Observe(time.Since(r.began).Seconds())
+	log.Info().Str("outcome", outcome).Int64("events", r.log.Last()).Bool("one_shot", true).Msg("run finished")
+}
+
+// hear takes a one-shot's events, over as many connections as it takes. The error is why none will come.
+func (s *Server) hear(ctx context.Context, r *run, at *api.Client, conversation, events string) error {
+	var failing time.Time // since when no connection could be made; zero while they can
+	for {
+		before := r.log.Last()
+		err := s.hearOnce(ctx, r, at, conversation, events)
+		var failed failedError
+		var problem *api.Problem
+		switch {
+		case r.log.Done(), r.log.Waiting():
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.As(err, &failed):
+			return failed.error
+		case errors.As(err, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
+			return errors.Join(errOneShotLost, err)
+		case r.log.Last() > before, err == nil, errors.Is(err, api.ErrCut):
+			failing = time.Time{}
+		case failing.IsZero():
+			failing = time.Now()
+		case time.Since(failing) > s.cfg.Patience:
+			return errors.Join(errOneShotLost, err)
+		}
+		_ = pause(ctx, jitter(300*time.Millisecond)) // its end is found above
+	}
+}
+
+var errOneShotLost = &api.Problem{Status: http.StatusBadGateway, Code: event.RunLost, Retryable: true,
+	Message: "The service that worked on this message was lost; please send it again."}
+
+// hearOnce takes events from one connection. What cannot be taken is a failedError.
+func (s *Server) hearOnce(ctx context.Context, r *run, at *api.Client, conversation, events string) error {
+	for some, err := range at.Batches(ctx, events, r.log.Last(), batch) {
+		if err != nil {
+			return err
+		}
+		for _, e := range some {
+			p, waits := e.Payload.(*event.RunWaiting)
+			if waits {
+				err = s.keepOneShot(ctx, r, at, conversation, e, p)
+			} else {
+				err = r.log.Append(e)
+			}
+			if err != nil {
+				return failedError{err}
+			}
+		}
+	}
+	return nil
+}
+
+// keepOneShot keeps a run that waits for its client's tools. One that waits for anybody else is ended as if that
+// was denied.
+func (s *Server) keepOneShot(ctx context.Context, r *run, at *api.Client, conversation string, e event.Event,
+	p *event.RunWaiting) error {
+	waits, latest := slices.Clone(p.Waits), event.Seconds(time.Now().Add(redisstore.OneShotLife))
+	for i, w := range waits {
+		if w.Kind != event.ClientResult {
+			_ = at.Stop(ctx, r.id) // it has ended there
+			for _, e := range r.log.Denying("nobody is asked in a run without a chat", time.Now()) {
+				if err := r.log.Append(e); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		waits[i].ExpiresAt = min(w.ExpiresAt, latest)
+	}
+	if err := checkWaits(p); err != nil {
+		return err
+	}
+	shown := event.New(e.Head, &event.RunWaiting{Waits: waits})
+	kept := oneShot{Chat: r.chat, Conversation: conversation, State: p.State}
+	for _, line := range r.log.Lines(0) {
+		kept.Events = append(kept.Events, line)
+	}
+	kept.Events = append(kept.Events, shown.Line())
+	raw, err := json.Marshal(kept)
+	if err == nil {
+		err = s.store.SaveOneShot(ctx, r.id, raw)
+	}
+	if err != nil {
+		return errors.Join(errNotKept, err)
+	}
+	return r.log.Append(shown)
+}

@@ -1,0 +1,190 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory/event"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+// leftovers are the keys in Redis that are not the processes' own.
+func (w *world) leftovers() []string {
+	all := w.look.Keys(context.Background(), "*").Val()
+	return slices.DeleteFunc(all, func(k string) bool { return k == "mneme:epoch" || k == "mneme:processes" })
+}
+
+// A one-shot is answered as a message is, from what it brings, and nothing is kept of it.
+func TestAOneShot(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	posted := w.recordRuns()
+	body := `{"message":"hi","instructions":"Be brief.","user":"ann","context":[{"role":"user","content":"before"},` +
+		`{"role":"assistant","content":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
+		`{"role":"tool","content":"7","tool_call_id":"t"},{"role":"assistant","content":"ok"}]}`
+	got := w.do("POST", "/v1/oneshot", body, "Prefer", "respond-async", "Last-Event-ID", "3")
+	require.Equal(t, 200, got.status, string(got.body))
+	var out webapi.Result
+	require.NoError(t, json.Unmarshal(got.body, &out))
+	require.Equal(t, "hello", out.Content)
+	require.Equal(t, got.header.Get("Mneme-Run-Id"), out.RunID)
+	var asked api.RunRequest
+	require.NoError(t, json.Unmarshal(<-posted, &asked))
+	require.Len(t, asked.Context, 4)
+	require.Equal(t, "Be brief.", asked.Instructions)
+	require.Equal(t, "ann", asked.User)
+	require.Nil(t, asked.Memory)
+	require.NotEmpty(t, asked.ConversationID)
+
+	tr := w.open("POST", "/v1/oneshot", `{"message":"hi","agent_version":"analytic","context":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_completion", "assistant_delta", "assistant",
+		"run_finished"}, tr.roles())
+	require.Equal(t, "6", tr.id)
+	var next api.RunRequest
+	require.NoError(t, json.Unmarshal(<-posted, &next))
+	require.Empty(t, next.Context)
+	require.Len(t, next.SubagentContexts["analytic"], 1)
+	require.NotEqual(t, asked.ChatID, next.ChatID)
+	require.NotEqual(t, asked.ConversationID, next.ConversationID)
+
+	require.Equal(t, 200, w.do("POST", "/v1/oneshot", `{"message":"hi","bare":true}`).status)
+	require.Contains(t, string(<-posted), `"bare":true`)
+	eventually(t, "they are over", func() bool {
+		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "\nmneme_runs_total{outcome=\"completed\"} 3\n")
+	})
+	require.Empty(t, w.leftovers())
+	eventually(t, "what was said to models is erased", func() bool { return len(w.gateway.set(false)) == 3 })
+}
+
+func TestBadOneShots(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	for body, says := range map[string]string{
+		`{}`:                               "message is missing",
+		`{"message":"hi","chat_id":1}`:     `no member "chat_id"`,
+		`{"message":"hi","context":{}}`:    "context must be an array",
+		`{"message":"hi","context":["x"]}`: "context[0]: ",
+		`{"message":"hi","context":[{"role":"user","content":"x"},{"role":"system","content":"x"}]}`: "context[1]: role is user",
+		`{"message":"hi","context":[{"role":"user","content":["x"]}]}`:                               "content must be a string",
+		`{"message":"hi","context":[{"role":"tool","content":"x"}]}`:                                 "tool_call_id",
+		`{"message":"hi","context":[{"role":"user","tool_calls":[{"id":"t"}]}]}`:                     "only an assistant",
+		`{"message":"hi","context":[{"role":"assistant","tool_calls":[{"id":"t"}]}]}`:                "its function's name",
+		`{"message":"","context":[{"role":"user","content":"x"}]}`:                                   "message is missing",
+		`{"message":"hi","bare":true,"agent_version":"analytic"}`:                                    "bare goes with the master",
+		`{"message":"hi","bare":true,"tools":[{"name":"f","parameters":{"type":"object"}}]}`:         "bare goes with the master",
+		`{"message":"hi","agent_version":"nobody"}`:                                                  "agent_version",
+		`{"message":"hi","tools":[{"name":"f"}]}`:                                                    "parameters of the tool f",
+	} {
+		got := w.do("POST", "/v1/oneshot", body)
+		require.Equal(t, 400, got.status, "%s: %s", body, got.body)
+		require.Contains(t, got.problem(t).Message, says, body)
+	}
+	require.Equal(t, 404, w.do("POST", "/v1/oneshot/none/resume", yes("w")).status)
+	require.Equal(t, 405, w.do("GET", "/v1/oneshot", nil).status)
+	w.loseApiserver()
+	require.Equal(t, "apiserver_unavailable", w.do("POST", "/v1/oneshot", message{"hi"}).problem(t).Code)
+	require.Empty(t, w.leftovers())
+}
+
+// A client that hangs up stops its run, a process that stops says so, and one-shots count among what is in hand.
+func TestAOneShotThatIsLeft(t *testing.T) {
+	stopped := make(chan struct{}, 10)
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		<-ctx.Done()
+		stopped <- struct{}{}
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Stopped})
+	}, func(c *webmemory.Config) { c.MaxChats = 1 })
+	tr := w.open("POST", "/v1/oneshot", message{"hi"})
+	tr.until("run_started")
+	require.Equal(t, "too_many_chats", w.do("POST", "/v1/oneshot", message{"more"}).problem(t).Code)
+	require.NoError(t, tr.resp.Body.Close())
+	<-stopped
+	var second *transcript
+	eventually(t, "there is room again", func() bool {
+		resp, err := http.DefaultClient.Do(w.request("POST", "/v1/oneshot", message{"two"}, "Accept", "text/event-stream"))
+		require.NoError(t, err)
+		t.Cleanup(func() { resp.Body.Close() })
+		second = &transcript{t: t, resp: resp, events: eventsOf(resp)}
+		return resp.StatusCode == http.StatusOK
+	})
+	second.until("run_started")
+	w.shutdown[w.url]()
+	require.Contains(t, string(second.until("error")), `"shutting_down"`)
+	<-stopped
+	require.Empty(t, w.leftovers())
+}
+
+// light is a wait for a tool of the client's.
+func light(api.RunRequest) []event.Wait {
+	return []event.Wait{{ID: "w1", Kind: event.ClientResult, ToolCallID: "t1", Tool: "light", Arguments: json.RawMessage(`{}`),
+		Reason: "light asks", ExpiresAt: event.Seconds(time.Now().Add(24 * time.Hour))}}
+}
+
+// A one-shot that waits for its client's tools is kept for an hour, and goes on in any process.
+func TestAOneShotWaits(t *testing.T) {
+	w := newWorld(t, nil)
+	s := w.suspends(asksFor(light))
+	const tools = `"tools":[{"name":"light","parameters":{"type":"object"}}]`
+	got := w.do("POST", "/v1/oneshot", `{"message":"on",`+tools+`}`)
+	require.Equal(t, 202, got.status, string(got.body))
+	var waiting webapi.Waiting
+	require.NoError(t, json.Unmarshal(got.body, &waiting))
+	require.Len(t, waiting.Waits, 1)
+	require.InDelta(t, float64(time.Now().Add(time.Hour).Unix()), waiting.Waits[0].ExpiresAt, 60)
+	require.True(t, s.requests()[0].Waits)
+	key := "mneme:oneshot:" + waiting.RunID
+	require.Equal(t, []string{key}, w.leftovers())
+	require.InDelta(t, 3600, w.look.TTL(t.Context(), key).Val().Seconds(), 60)
+
+	path := "/v1/oneshot/" + waiting.RunID + "/resume"
+	answer := webapi.ResumeRequest{Answers: []event.WaitAnswer{{ID: "w1", Decision: event.Approve, Result: json.RawMessage(`"lit"`)}}}
+	require.Equal(t, 404, w.do("POST", path, yes("w2")).status)
+	require.Equal(t, 400, w.do("POST", path, yes("w1")).status, "a result is missing")
+	s.forget()
+	other := w.process()
+	w.on(other, func() {
+		tr := w.open("POST", path, answer)
+		require.Equal(t, waiting.RunID, tr.resp.Header.Get("Mneme-Run-Id"))
+		roles := tr.roles()
+		require.Equal(t, "run_resumed", roles[0])
+		require.Equal(t, "run_finished", roles[len(roles)-1])
+	})
+	resumed := s.requests()[1]
+	require.Equal(t, s.requests()[0].ChatID, resumed.ChatID)
+	require.Equal(t, s.requests()[0].ConversationID, resumed.ConversationID)
+	require.JSONEq(t, `{"step":1}`, string(resumed.Resume.State))
+	require.Equal(t, answer.Answers, resumed.Resume.Answers)
+	// Whose answer was lost asks again.
+	got = w.do("POST", path, answer)
+	require.Equal(t, 200, got.status, string(got.body))
+	require.Greater(t, s.requests()[2].Resume.Turn, resumed.Resume.Turn)
+	require.Equal(t, []string{key}, w.leftovers())
+
+	// What waits for a person is ended as if he had said no.
+	w.suspends(asksFor(one))
+	tr := w.open("POST", "/v1/oneshot", `{"message":"refund me",`+tools+`}`)
+	require.Contains(t, string(tr.until("subagent_completion")), "denied")
+	require.Contains(t, string(tr.until("run_finished")), `"stopped"`)
+	require.Equal(t, []string{key}, w.leftovers())
+}
+
+// A process that is killed leaves nothing of its one-shots.
+func TestAOneShotWhoseProcessIsKilled(t *testing.T) {
+	w := newWorld(t, waits(nil))
+	url, process := w.child()
+	w.on(url, func() { w.open("POST", "/v1/oneshot", message{"hi"}).until("subagent_delegation") })
+	require.NoError(t, process.Process.Kill())
+	_ = process.Wait()
+	require.Empty(t, w.leftovers())
+	require.Equal(t, 200, w.do("GET", "/readyz", nil).status, fmt.Sprint(w.leftovers()))
+}
