@@ -149,6 +149,7 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"turns:open":                                   {Kind: memory.KindOpenRuns},
 		"{turns:open}:damaged:1":                       {Kind: memory.KindOpenRuns, Aside: "1"},
 		"mneme:waiting":                                {Kind: memory.KindWaits},
+		"mneme:chats":                                  {Kind: memory.KindChats},
 		"mneme:erasures":                               {Kind: memory.KindErasures},
 		"mneme:epoch":                                  {Kind: memory.KindEpoch},
 		"mneme:processes":                              {Kind: memory.KindProcesses},

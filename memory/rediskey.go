@@ -24,6 +24,7 @@ const (
 const (
 	KindOpenRuns  Kind = "turns:open"      // chats with an open run, by the end of their lease
 	KindWaits     Kind = "mneme:waiting"   // chats of which a run waits for somebody, by the first expiry
+	KindChats     Kind = "mneme:chats"     // chats, by their last run
 	KindErasures  Kind = "mneme:erasures"  // what was erased, by the turn
 	KindEpoch     Kind = "mneme:epoch"     // random text; another one means that data was lost
 	KindProcesses Kind = "mneme:processes" // processes that live
@@ -43,6 +44,7 @@ var types = map[Kind]string{
 	KindLease: "string", KindFirst: "string", KindEvents: "stream", KindRecord: "hash",
 	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
 	KindRewound: "hash", KindWaiting: "hash", KindCalls: "hash", KindWaits: "zset",
+	KindChats:     "zset",
 	KindProcesses: "hash",
 	KindTools:     "hash", KindOneShot: "string",
 }

@@ -42,7 +42,7 @@ func TestAnyTypeUnderAnyKey(t *testing.T) {
 		"chat_history:%s", "subagent:analytic:%s", "subagent:knowledge:%s", "{chat_history:%s}:meta",
 		"{subagent:analytic:%s}:meta",
 		"{subagent:knowledge:%s}:meta", "{chat_history:%s}:turn", "{chat_history:%s}:first", "events:%s:%s", "run:%s:%s",
-		"turns:open", "mneme:epoch", "mneme:processes", "mneme:erasures",
+		"turns:open", "mneme:epoch", "mneme:processes", "mneme:erasures", "mneme:chats",
 	} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()

@@ -41,6 +41,7 @@ func (s *Server) routes() http.Handler {
 	r.GET(webapi.ApprovalsPath, r.Answered(s.getApprovals))
 	chat := r.Group("/v1/chats/:chat")
 	chat.GET("", r.Answered(s.getChat))
+	chat.PATCH("", r.Answered(s.patchChat))
 	chat.DELETE("", r.Answered(s.deleteChat))
 	chat.POST("/messages", r.Answered(s.answering(s.messagePosted)))
 	chat.DELETE("/messages/:id", r.Answered(s.redactMessage))

@@ -207,6 +207,9 @@ func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing)
 		err = in.storeNotes(ctx)
 	}
 	if err == nil {
+		err = s.store.ListNew(ctx, w.chat)
+	}
+	if err == nil {
 		err = s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
 	}
 	if err != nil {

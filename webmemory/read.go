@@ -21,24 +21,6 @@ import (
 // pageSize is how many messages or chats one answer lists, maxPage the most.
 const pageSize, maxPage = 100, 1000
 
-// listChats is GET /v1/chats.
-func (s *Server) listChats(c *gin.Context) error {
-	limit, err := number(c, "limit", pageSize, 1, maxPage)
-	if err != nil {
-		return err
-	}
-	chats, next, err := s.store.Chats(c.Request.Context(), c.Query("cursor"), limit)
-	if err != nil {
-		return err
-	}
-	out := webapi.ChatList{Chats: []webapi.ChatEntry{}, NextCursor: next}
-	for _, chat := range chats {
-		out.Chats = append(out.Chats, webapi.ChatEntry{ChatID: chat})
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
-}
-
 // getChat is GET /v1/chats/{chat}.
 func (s *Server) getChat(c *gin.Context) error {
 	chat, err := memory.ParseChat(c.Param("chat"))

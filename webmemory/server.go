@@ -151,6 +151,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.writeBack)
 	s.workers.Go(s.lookAfter)
 	s.workers.Go(s.announce)
+	s.workers.Go(s.listAll)
 	s.losses.wakeUp() // to what Redis lost while no process was there
 	return s
 }

@@ -106,7 +106,7 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
 	// Where its events will be as far as is known here: who answers may name another process.
 	note := r.openRun(w.Number)
-	note.Events, note.By = s.runs.EventsURL(r.id), s.spool.Name()
+	note.Events, note.By, note.Begins = s.runs.EventsURL(r.id), s.spool.Name(), memory.Title(p.Message)
 	loss, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
 	w.opened(note)
 	if err != nil {

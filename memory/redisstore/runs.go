@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -128,8 +129,21 @@ func (s *Store) Withdraw(ctx context.Context, chat memory.Chat, run string) erro
 	if err == nil {
 		logged, err = s.redis.Exists(ctx, eventsKey(chat, run)).Result()
 	}
+	gone := []string{}
 	if err == nil && logged == 0 {
-		err = s.redis.HDel(ctx, chatMeta(chat), "r:"+run).Err()
+		gone = append(gone, "r:"+run)
+	}
+	if err == nil {
+		var begins string
+		if begins, err = s.redis.HGet(ctx, chatMeta(chat), "begins").Result(); errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		if strings.HasPrefix(begins, run+".") {
+			gone = append(gone, "begins")
+		}
+	}
+	if err == nil && len(gone) > 0 {
+		err = s.redis.HDel(ctx, chatMeta(chat), gone...).Err()
 	}
 	return failure(err, "withdrawing run %s", run)
 }

@@ -54,6 +54,9 @@ var (
 	approveScript    = redisscript.New(lua, "common", "approve")
 	claimScript      = redisscript.New(lua, "common", "claim")
 	settleScript     = redisscript.New(lua, "common", "settle")
+	chatsScript      = redisscript.New(lua, "chats")
+	beginsScript     = redisscript.New(lua, "common", "begins")
+	cardScript       = redisscript.New(lua, "card")
 )
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it
@@ -156,6 +159,7 @@ func recordKey(c memory.Chat, run string) string {
 const (
 	openChats    = string(memory.KindOpenRuns) // scored by the Unix ms at which the holder's lease ends
 	waitsKey     = string(memory.KindWaits)    // scored by the Unix ms at which the first wait expires
+	chatsKey     = string(memory.KindChats)    // scored by the Unix ms of the last run, see ChatsByUse
 	epochKey     = string(memory.KindEpoch)
 	processesKey = string(memory.KindProcesses) // by id, where each is reached and when it last said so
 	erasuresKey  = string(memory.KindErasures)  // names as in package erasures, scored by the turn

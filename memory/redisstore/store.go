@@ -9,7 +9,7 @@
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, waits, approved, conversation, lost, told, notes,
-//	                                  pending, a:<rewind>,
+//	                                  pending, a:<rewind>, begins, title, metadata,
 //	                                  s:<name>, r:<run>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see SetAside
@@ -24,6 +24,7 @@
 //	run:<chat>:<run>                  hash: what a repeated post is answered from, and
 //	                                  what tells other processes that the run has a log
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
+//	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce
@@ -478,7 +479,11 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 	if err := s.Erase(ctx, turn, keys...); err != nil {
 		return err
 	}
-	return failure(s.erase(ctx, turn, memory.ChatKey(chat), false), "erasing %s", memory.ChatKey(chat))
+	err := s.erase(ctx, turn, memory.ChatKey(chat), false)
+	if err == nil {
+		err = s.redis.ZRem(ctx, chatsKey, chat.String()).Err()
+	}
+	return failure(err, "erasing %s", memory.ChatKey(chat))
 }
 
 // erase removes a history and what was set aside of it. keep leaves what a chat's meta

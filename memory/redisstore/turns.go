@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ type OpenRun struct {
 	// Attempt is this one's number, and Unkeyed says that no post can repeat the run.
 	Attempt int  `json:"attempt,omitempty"`
 	Unkeyed bool `json:"unkeyed,omitempty"`
+
+	// Begins is the title of a chat that begins with the run; "" for none is made.
+	Begins string `json:"-"`
 }
 
 // Turn is what the holder of a chat's lease has: the right to write into its histories. The
@@ -206,9 +210,25 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	}
 	// The set first: a chat that is in it without an open run is only looked at once too often.
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
-	open := redisscript.Command(ctx, openScript, turnKeys(chat), token, ttl.Milliseconds(), record)
+	used := redis.NewIntCmd(ctx, "zadd", chatsKey, s.deadline(0), chat.String())
+	begins := ""
+	if run.Begins != "" {
+		begins = beginning(memory.MessageID(run.Run, 1), run.Begins)
+	}
+	open := redisscript.Command(ctx, openScript, append(turnKeys(chat), memory.ChatKey(chat).String()),
+		token, ttl.Milliseconds(), record, begins)
 	epoch := redis.NewStringCmd(ctx, "get", epochKey)
-	if err := s.inOrder(ctx, []*redis.Script{openScript}, set, open, epoch); err != nil {
+	cmds := []redis.Cmder{set, used, open, epoch}
+	if cluster, slots := s.redis.(*redis.ClusterClient); slots { // the first two at once
+		_, _ = cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
+			return errors.Join(p.Process(ctx, set), p.Process(ctx, used))
+		})
+		if err := errors.Join(set.Err(), used.Err()); err != nil {
+			return Loss{}, failure(err, "opening a run of chat %s", chat)
+		}
+		cmds = cmds[2:]
+	}
+	if err := s.inOrder(ctx, []*redis.Script{openScript}, cmds...); err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
 	r, err := read(open)

@@ -95,6 +95,22 @@ func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 	}
 }
 
+// ChatsByUse lists up to limit chats, those that were used last first, behind a cursor ("" for the start), of which
+// the title or the id contains q. A page may be empty though NextCursor says that there are others.
+func (c *Client) ChatsByUse(ctx context.Context, q, cursor string, limit int) (ChatList, error) {
+	var page ChatList
+	query := url.Values{"order": {"used"}, "q": {q}, "cursor": {cursor}, "limit": {strconv.Itoa(limit)}}
+	err := c.Call(ctx, http.MethodGet, ChatsPath+"?"+query.Encode(), &page)
+	return page, err
+}
+
+// ChangeChat changes what a list says of a chat.
+func (c *Client) ChangeChat(ctx context.Context, chat memory.Chat, change ChatChange) (ChatEntry, error) {
+	var out ChatEntry
+	err := c.sendJSON(ctx, http.MethodPatch, ChatPath(chat), change, &out)
+	return out, err
+}
+
 // Chat describes one chat.
 func (c *Client) Chat(ctx context.Context, chat memory.Chat) (ChatInfo, error) {
 	var info ChatInfo

@@ -2,6 +2,9 @@
 -- KEYS  history, meta
 -- ARGV  turn of the change, life of a tombstone in seconds
 local fresh = redis.call('EXISTS', KEYS[2]) == 0
+if number(redis.call('HGET', KEYS[2], 'erased')) < tonumber(ARGV[1]) then
+  redis.call('HDEL', KEYS[2], 'begins', 'title', 'metadata')
+end
 for _, field in ipairs({'erased', 'cut'}) do
   if number(redis.call('HGET', KEYS[2], field)) < tonumber(ARGV[1]) then
     redis.call('HSET', KEYS[2], field, ARGV[1])

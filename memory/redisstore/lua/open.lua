@@ -1,13 +1,16 @@
 -- Notes the run that a turn is taken for, and prolongs the lease; only for the token
 -- that holds it. Answers with what is known of losses of the chat, and
 -- whether it may have notes, and of tools that were approved.
--- KEYS  lease, meta of the chat's history
--- ARGV  token, lease in ms, the run's record
+-- KEYS  lease, meta of the chat's history, that history
+-- ARGV  token, lease in ms, the run's record, the beginning of a chat that has nothing yet ("": none)
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return {'moved'}
 end
 redis.call('HSET', KEYS[2], 'open', ARGV[3])
 redis.call('HDEL', KEYS[2], 'waits') -- at most one run of a chat is not over
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if ARGV[4] ~= '' and redis.call('STRLEN', KEYS[3]) == 0 then
+  redis.call('HSET', KEYS[2], 'begins', ARGV[4])
+end
 local loss = redis.call('HMGET', KEYS[2], 'lost', 'told', 'notes', 'approved')
 return {'ok', loss[1] or '', loss[2] or '', loss[3] or '', loss[4] or ''}

@@ -44,7 +44,7 @@ end
 if ARGV[5] == '' then
   redis.call('DEL', KEYS[1])
   -- marked with the turn, so that a copy elsewhere is not taken for what Redis lost
-  redis.call('HDEL', KEYS[2], 'sum', 'len', 'count')
+  redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'begins')
   redis.call('HSET', KEYS[2], 'erased', ARGV[12])
 else
   redis.call('SET', KEYS[1], ARGV[5])

@@ -36,5 +36,7 @@ redis.call('DEL', KEYS[1])
 redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'archived')
 if string.sub(KEYS[1], 1, 9) == 'subagent:' then
   redis.call('EXPIRE', KEYS[2], ARGV[10])
+else
+  redis.call('HSET', KEYS[2], 'begins', ' ') -- with nothing; it is a chat still
 end
 return {'ok'}

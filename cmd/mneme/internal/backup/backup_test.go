@@ -164,7 +164,7 @@ func fillGateway(t *testing.T, c redis.UniversalClient) {
 }
 
 // left are the keys that a backup leaves out.
-var left = []string{"mneme:epoch", "mneme:processes", "mneme:erasures", "proxy:turns:born",
+var left = []string{"mneme:epoch", "mneme:processes", "mneme:erasures", "mneme:chats", "proxy:turns:born",
 	"proxy:copilot:{:conversation}", "{chat_history:12345}:turn", "turns:open"}
 
 // content is everything that a store holds: by key its type, whether it expires,

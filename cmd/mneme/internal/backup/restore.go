@@ -135,7 +135,8 @@ func (r *restorer) wipe(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, k := range []memory.Kind{memory.KindEpoch, memory.KindOpenRuns, memory.KindProcesses, memory.KindErasures} {
+	for _, k := range []memory.Kind{memory.KindEpoch, memory.KindOpenRuns, memory.KindProcesses, memory.KindErasures,
+		memory.KindChats} {
 		r.pipe.Unlink(ctx, string(k))
 	}
 	return r.flush(ctx)

@@ -1,0 +1,338 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+)
+
+// This file is about the list of chats in the order of use, and what it says of each. The list is an index: a
+// chat comes into it with each run, and one that is not there any more leaves it when it is met. A chat's
+// title is a field of its meta, title if a person has set it, else begins: the id of the message that it was
+// made from, a blank, and the title; a blank alone for a chat of which all was taken back.
+
+// filledMember stands in the list of chats when all that were there before it are in it. It is no chat's id; its
+// score is when that was.
+const filledMember = "*filled"
+
+// filledFor is for how long after the list was filled it is filled again by each process that starts: until then
+// there may have been others, of a version without the list.
+const filledFor = 24 * time.Hour
+
+// goneAfter is how long a chat may be in the list of which nothing is there yet.
+const goneAfter = time.Minute
+
+// Place is one in the list of chats.
+type Place struct {
+	Used   int64  // Unix ms of the chat's last run, 0 if that is not known
+	Member string // the chat's id
+}
+
+// Chat is the place's chat; ok is false where it is none.
+func (p Place) Chat() (chat memory.Chat, ok bool) {
+	chat, err := memory.ParseChat(p.Member)
+	return chat, err == nil
+}
+
+// Cursor is the place as a text.
+func (p Place) Cursor() string { return strconv.FormatInt(p.Used, 10) + "." + p.Member }
+
+// ParsePlace reads a Cursor; "" is the beginning of the list. Errors are memory.ErrBadName.
+func ParsePlace(cursor string) (p Place, err error) {
+	if cursor == "" {
+		return p, nil
+	}
+	used, member, _ := strings.Cut(cursor, ".")
+	p.Member = member
+	if p.Used, err = strconv.ParseInt(used, 10, 64); err == nil && p.Member != filledMember {
+		_, err = memory.ParseChat(member)
+	}
+	if err != nil {
+		return p, fmt.Errorf("%w: %.40q is no cursor of this list", memory.ErrBadName, cursor)
+	}
+	return p, nil
+}
+
+// ChatsByUse lists up to count places behind one, the latest first.
+func (s *Store) ChatsByUse(ctx context.Context, after Place, count int) ([]Place, error) {
+	r, err := s.call(ctx, chatsScript, []string{chatsKey}, after.Used, after.Member, count)
+	if err != nil {
+		return nil, failure(err, "listing the chats")
+	}
+	places := make([]Place, 0, len(r)/2)
+	for i := 1; i+1 < len(r); i += 2 {
+		used, _ := strconv.ParseFloat(r[i+1], 64) // a score
+		places = append(places, Place{int64(used), r[i]})
+	}
+	return places, nil
+}
+
+// Card is what a list of chats says of one.
+type Card struct {
+	Title    string
+	Messages int    // of the chat's own history, with those in its archive; 0 as long as nobody has counted them
+	Bytes    int    // of that history
+	Metadata string // JSON, "" for none
+	Open     bool   // a run goes on
+	Waits    bool   // a run waits for somebody
+	Gone     bool   // there is no such chat
+
+	untitled bool // it has messages, and nobody has looked how they begin
+	archived bool
+}
+
+// Cards describes chats, in one round trip, and one or two more for those that have no title yet.
+func (s *Store) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) {
+	metas, archives := make([]*redis.SliceCmd, len(chats)), make([]*redis.StringCmd, len(chats))
+	sizes := make([]*redis.IntCmd, len(chats))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, chat := range chats {
+			key := memory.ChatKey(chat)
+			metas[i] = p.HMGet(ctx, metaKey(key), "title", "begins", "metadata", "open", "waits", "count", "len")
+			archives[i] = p.HGet(ctx, archiveKey(key), "messages")
+			sizes[i] = p.StrLen(ctx, key.String())
+		}
+		return nil
+	})
+	cards := make([]Card, len(chats))
+	var untitled []int
+	for i := range chats {
+		for _, err := range []error{metas[i].Err(), archives[i].Err(), sizes[i].Err()} {
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return nil, failure(err, "describing chat %s", chats[i])
+			}
+		}
+		cards[i] = cardOf(metas[i].Val(), int(sizes[i].Val()), int(integer(archives[i].Val())))
+		if cards[i].untitled {
+			untitled = append(untitled, i)
+		}
+	}
+	for _, i := range untitled {
+		var err error
+		if cards[i].Title, err = s.begun(ctx, chats[i], cards[i].archived); err != nil {
+			return nil, err
+		}
+	}
+	return cards, nil
+}
+
+func cardOf(meta []any, size, archived int) Card {
+	text := func(i int) string { t, _ := meta[i].(string); return t }
+	title, begins := text(0), text(1)
+	if size == 0 && integer(text(6)) > 0 { // somebody has deleted it by hand
+		begins = ""
+	}
+	c := Card{
+		Messages: int(integer(text(5))) + archived, Bytes: size, Metadata: text(2),
+		Open: readOpenRun([]byte(text(3))) != nil, Waits: readRest(text(4)) != nil, archived: archived > 0,
+	}
+	if size == 0 {
+		c.Messages = archived
+	}
+	_, c.Title, _ = strings.Cut(begins, " ")
+	if title != "" {
+		c.Title = title
+	}
+	there := size > 0 || archived > 0
+	c.Gone = !there && begins == "" && title == "" && c.Metadata == "" && !c.Open && !c.Waits
+	c.untitled = there && strings.TrimSpace(begins) == "" && title == ""
+	return c
+}
+
+// Unlist takes a chat off the list that is gone, unless it is used again.
+func (s *Store) Unlist(ctx context.Context, p Place) error {
+	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
+		return nil
+	}
+	_, err := s.call(ctx, staleScript, []string{chatsKey}, p.Member, p.Used)
+	return failure(err, "taking chat %s off the list", p.Member)
+}
+
+// List brings chats into the list that are not in it, and sees that each has a title. The turn of a chat, which is
+// made of the time, tells when it was used.
+func (s *Store) List(ctx context.Context, chats ...memory.Chat) error {
+	turns := make([]*redis.StringCmd, len(chats))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, chat := range chats {
+			turns[i] = p.HGet(ctx, chatMeta(chat), "turn")
+		}
+		return nil
+	})
+	var members []redis.Z
+	for i, chat := range chats {
+		if err := turns[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return failure(err, "listing chat %s", chat)
+		}
+		members = append(members, redis.Z{Score: float64(integer(turns[i].Val())), Member: chat.String()})
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	if err := s.redis.ZAddNX(ctx, chatsKey, members...).Err(); err != nil {
+		return failure(err, "listing chats")
+	}
+	_, err := s.Cards(ctx, chats...)
+	return err
+}
+
+// Used is when a chat had its last run.
+func (s *Store) Used(ctx context.Context, chat memory.Chat) (Place, error) {
+	score, err := s.redis.ZScore(ctx, chatsKey, chat.String()).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return Place{int64(score), chat.String()}, failure(err, "looking when chat %s was used", chat)
+}
+
+// Listed says whether all chats are in the list that another process, or none, has brought there.
+func (s *Store) Listed(ctx context.Context) (bool, error) {
+	at, err := s.redis.ZScore(ctx, chatsKey, filledMember).Result()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return s.now().UnixMilli()-int64(at) > filledFor.Milliseconds(), failure(err, "looking at the list of chats")
+}
+
+// AllListed notes that all chats are in the list.
+func (s *Store) AllListed(ctx context.Context) error {
+	err := s.redis.ZAddNX(ctx, chatsKey, redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
+	return failure(err, "noting that the chats are listed")
+}
+
+// ChangeCard sets a chat's title and metadata, "" for none; nil leaves it. false: there is no such chat.
+func (s *Store) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata *string) (bool, error) {
+	var fields []any
+	if title != nil {
+		fields = append(fields, "title", *title)
+	}
+	if metadata != nil {
+		fields = append(fields, "metadata", *metadata)
+	}
+	r, err := s.call(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
+	return r.Word() == "ok", failure(err, "describing chat %s", chat)
+}
+
+// beginning is the field begins.
+func beginning(id, title string) string { return id + " " + title }
+
+// RedactBeginning takes the text out of a title that was made from a message whose id has names.
+func (s *Store) RedactBeginning(ctx context.Context, chat memory.Chat, has func(id string) bool) error {
+	for range attempts {
+		begins, seen, err := s.seenOf(ctx, chat)
+		id, title, _ := strings.Cut(begins, " ")
+		if err != nil || begins == "" || title == memory.RedactedText || !has(id) {
+			return failure(err, "redacting the title of chat %s", chat)
+		}
+		r, err := s.call(ctx, beginsScript, []string{chatMeta(chat)}, append(seen, begins,
+			beginning(id, memory.RedactedText))...)
+		if err != nil || r.Word() == "ok" {
+			return failure(err, "redacting the title of chat %s", chat)
+		}
+	}
+	return fmt.Errorf("%w: the title of chat %s changed under every attempt", memory.ErrUnavailable, chat)
+}
+
+// seenOf is how a chat begins, and what the script that changes it holds against what is there then.
+func (s *Store) seenOf(ctx context.Context, chat memory.Chat) (begins string, seen []any, err error) {
+	fields, err := s.redis.HMGet(ctx, chatMeta(chat), "sum", "turn", "cut", "begins").Result()
+	if err != nil {
+		return "", nil, unavailable(err)
+	}
+	for i, f := range fields {
+		text, _ := f.(string)
+		if i == 3 {
+			return text, seen, nil
+		}
+		seen = append(seen, text)
+	}
+	return "", seen, nil
+}
+
+// ListNew brings a chat into the list that was filled in another way than by runs.
+func (s *Store) ListNew(ctx context.Context, chat memory.Chat) error {
+	err := s.redis.ZAdd(ctx, chatsKey, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
+	if err == nil {
+		_, err = s.Cards(ctx, chat)
+	}
+	return failure(err, "listing chat %s", chat)
+}
+
+// begun makes the title of a chat from its first message and notes it, unless the history has changed meanwhile or no
+// meta describes it.
+func (s *Store) begun(ctx context.Context, chat memory.Chat, archived bool) (title string, err error) {
+	key := memory.ChatKey(chat)
+	before, seen, err := s.seenOf(ctx, chat)
+	if err != nil {
+		return "", failure(err, "looking how chat %s begins", chat)
+	}
+	var first json.RawMessage
+	if archived {
+		if first, err = s.firstArchived(ctx, key); err != nil {
+			return "", err
+		}
+	}
+	for size := 8 << 10; first == nil && size <= 8<<20; size <<= 10 {
+		text, err := s.redis.GetRange(ctx, key.String(), 0, int64(size-1)).Bytes()
+		if err != nil {
+			return "", failure(err, "looking how chat %s begins", chat)
+		}
+		if first = firstOfUser(text); len(text) < size {
+			break
+		}
+	}
+	id := "-" // no message
+	if first != nil {
+		var m memory.Message
+		_ = json.Unmarshal(first, &m) // it has a role
+		id, title = memory.IDs([]json.RawMessage{first})[0], memory.Title(m.Content)
+	}
+	if seen[0] == "" || strings.TrimSpace(before) != "" { // nobody would take it away, or it has one by now
+		return title, nil
+	}
+	_, err = s.call(ctx, beginsScript, []string{metaKey(key)}, append(seen, before, beginning(id, title))...)
+	return title, failure(err, "noting how chat %s begins", chat)
+}
+
+// firstArchived is the oldest message of a user in an archive; nil if its first segment has none, or is damaged.
+func (s *Store) firstArchived(ctx context.Context, key memory.Key) (json.RawMessage, error) {
+	segments, err := s.Segments(ctx, key)
+	if err != nil || len(segments) == 0 {
+		return nil, err
+	}
+	read, err := s.ReadSegments(ctx, key, segments[0])
+	if errors.Is(err, memory.ErrDamaged) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return firstOfUser(memory.Array(read[0])), nil
+}
+
+// firstOfUser is the first message of a user in an array that may be cut off; nil for none.
+func firstOfUser(array []byte) json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(array))
+	if _, err := d.Token(); err != nil {
+		return nil
+	}
+	for d.More() {
+		var raw json.RawMessage
+		var m struct{ Role string }
+		if d.Decode(&raw) != nil || json.Unmarshal(raw, &m) != nil {
+			return nil
+		}
+		if m.Role == memory.RoleUser {
+			return raw
+		}
+	}
+	return nil
+}

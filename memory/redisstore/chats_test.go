@@ -1,0 +1,71 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/memory/redisstore"
+)
+
+// Places of the same time are listed each once, also where the place of a cursor has left or moved.
+func TestPlacesOfTheSameTime(t *testing.T) {
+	w := newWorld(t)
+	for i := range 30 {
+		require.NoError(t, w.redis.ZAdd(ctx, "mneme:chats", redis.Z{Score: 5, Member: fmt.Sprintf("c%02d", i)}).Err())
+	}
+	at, seen := redisstore.Place{}, map[string]int{}
+	for more, step := true, 0; more; step++ {
+		places, err := w.ChatsByUse(ctx, at, 4)
+		require.NoError(t, err)
+		for _, p := range places {
+			seen[p.Member]++
+		}
+		if more = len(places) == 4; !more {
+			break
+		}
+		at = places[3]
+		switch step {
+		case 1:
+			require.NoError(t, w.redis.ZRem(ctx, "mneme:chats", at.Member).Err())
+		case 2:
+			require.NoError(t, w.redis.ZAdd(ctx, "mneme:chats", redis.Z{Score: 9, Member: at.Member}).Err())
+		}
+	}
+	require.Len(t, seen, 30)
+	for member, times := range seen {
+		require.Equal(t, 1, times, member)
+	}
+	back, err := redisstore.ParsePlace(at.Cursor())
+	require.NoError(t, err)
+	require.Equal(t, at, back)
+}
+
+// A Redis that came back with a chat from before its erasure says nothing of it when it is told.
+func TestAnErasureMadeAgainTakesTheTitle(t *testing.T) {
+	w := newWorld(t)
+	chat := memory.MustChat("1")
+	turn, err := w.Take(ctx, chat, "one", "conversation", time.Minute)
+	require.NoError(t, err)
+	_, err = w.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Begins: "secret"})
+	require.NoError(t, err)
+	title := "own"
+	there, err := w.ChangeCard(ctx, chat, &title, nil)
+	require.NoError(t, err)
+	require.True(t, there)
+	cards, err := w.Cards(ctx, chat)
+	require.NoError(t, err)
+	require.Equal(t, "own", cards[0].Title)
+	require.True(t, cards[0].Open)
+	_, err = w.Cut(ctx, turn.Number+1, memory.ChatKey(chat))
+	require.NoError(t, err)
+	for _, field := range []string{"begins", "title", "metadata"} {
+		require.False(t, w.redis.HExists(ctx, "{chat_history:1}:meta", field).Val())
+	}
+	_, err = w.Cut(ctx, turn.Number+1, memory.ChatKey(chat)) // told once more, it takes nothing that is newer
+	require.NoError(t, err)
+}

@@ -1,0 +1,251 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about lists of chats, and what they say of each: its title, when it was used, its metadata.
+
+// byUse is the value of order for the chats that were used last first.
+const byUse = "used"
+
+// maxSearch bounds q, in bytes.
+const maxSearch = 256
+
+// listChats is GET /v1/chats.
+func (s *Server) listChats(c *gin.Context) error {
+	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	ctx, cursor, q := c.Request.Context(), c.Query("cursor"), c.Query("q")
+	switch order := c.Query("order"); {
+	case order != "" && order != byUse:
+		return badRequest("order is %s or left out, not %.40q.", byUse, order)
+	case q != "" && order == "":
+		return badRequest("q goes with order=%s.", byUse)
+	case len(q) > maxSearch:
+		return badRequest("q has at most %d bytes.", maxSearch)
+	case order == byUse:
+		out, err := s.chatsByUse(ctx, strings.ToLower(memory.Plain(q)), limit, cursor)
+		if err != nil {
+			return err
+		}
+		api.WriteJSON(c.Writer, http.StatusOK, out)
+		return nil
+	}
+	chats, next, err := s.store.Chats(ctx, cursor, limit)
+	if err != nil {
+		return err
+	}
+	out := webapi.ChatList{Chats: []webapi.ChatEntry{}, NextCursor: next}
+	for _, chat := range chats {
+		out.Chats = append(out.Chats, webapi.ChatEntry{ChatID: chat})
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// chatsLooked is at how many chats one request looks that searches them, and lookAtOnce how many it reads in one go.
+const chatsLooked, lookAtOnce = 2000, 200
+
+// chatsByUse lists chats whose title or id contains q, in lower case, behind a cursor.
+func (s *Server) chatsByUse(ctx context.Context, q string, limit int, cursor string) (out webapi.ChatList, err error) {
+	out.Chats = []webapi.ChatEntry{}
+	at, err := redisstore.ParsePlace(cursor)
+	if err != nil {
+		return out, err
+	}
+	for looked := 0; looked < chatsLooked; {
+		count := lookAtOnce
+		if q == "" {
+			count = limit - len(out.Chats) + 1 // whether there is another one
+		}
+		places, err := s.store.ChatsByUse(ctx, at, count)
+		if err != nil {
+			return out, err
+		}
+		looked += count
+		more := len(places) == count
+		entries, err := s.entries(ctx, places)
+		if err != nil {
+			return out, err
+		}
+		for i, e := range entries {
+			switch {
+			case e.ChatCard == nil || !contains(e, q):
+			case len(out.Chats) == limit: // and this one is the next
+				out.NextCursor = at.Cursor()
+				return out, nil
+			default:
+				out.Chats, at = append(out.Chats, e), places[i]
+			}
+		}
+		if !more {
+			return out, nil
+		}
+		if at = places[count-1]; len(out.Chats) == limit {
+			break
+		}
+	}
+	out.NextCursor = at.Cursor()
+	return out, nil
+}
+
+func contains(e webapi.ChatEntry, q string) bool {
+	return strings.Contains(strings.ToLower(e.Title), q) || strings.Contains(strings.ToLower(e.ChatID.ID()), q)
+}
+
+// entries are what a list says of its places; one without a card is no chat, or not there any more.
+func (s *Server) entries(ctx context.Context, places []redisstore.Place) ([]webapi.ChatEntry, error) {
+	out := make([]webapi.ChatEntry, len(places))
+	var chats []memory.Chat
+	var of []int
+	for i, p := range places {
+		if chat, ok := p.Chat(); ok {
+			chats, of = append(chats, chat), append(of, i)
+		}
+	}
+	cards, err := s.store.Cards(ctx, chats...)
+	if err != nil {
+		return nil, err
+	}
+	for i, card := range cards {
+		if card.Gone {
+			if err := s.store.Unlist(ctx, places[of[i]]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if card.Messages == 0 && card.Bytes > 0 { // a value that another program wrote has no count yet
+			loaded, err := s.cache.Load(ctx, 0, memory.Empty(memory.ChatKey(chats[i])))
+			if err != nil {
+				return nil, err
+			}
+			card.Messages = loaded[0].Len()
+		}
+		out[of[i]] = webapi.ChatEntry{ChatID: chats[i], ChatCard: cardOf(card, places[of[i]].Used)}
+	}
+	return out, nil
+}
+
+func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
+	out := &webapi.ChatCard{Title: card.Title, Used: float64(used) / 1000, Messages: card.Messages}
+	switch {
+	case card.Open:
+		out.State = webapi.ChatBusy
+	case card.Waits:
+		out.State = webapi.ChatWaiting
+	}
+	_ = json.Unmarshal([]byte(cmp.Or(card.Metadata, "null")), &out.Metadata) // what cannot be read says nothing
+	return out
+}
+
+// patchChat is PATCH /v1/chats/{chat}.
+func (s *Server) patchChat(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	var body webapi.ChatChange
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &body); err != nil {
+		return err
+	}
+	var title, metadata *string
+	if body.Title != nil {
+		if len(*body.Title) > webapi.MaxTitle {
+			return badRequest("title has %d bytes, at most %d are taken.", len(*body.Title), webapi.MaxTitle)
+		}
+		plain := memory.Plain(*body.Title)
+		title = &plain
+	}
+	if body.Metadata != nil {
+		if err := webapi.CheckMetadata(*body.Metadata); err != nil {
+			return err
+		}
+		text := ""
+		if len(*body.Metadata) > 0 {
+			raw, err := json.Marshal(*body.Metadata)
+			if err != nil {
+				return err
+			}
+			text = string(raw)
+		}
+		metadata = &text
+	}
+	ctx := c.Request.Context()
+	there, err := s.store.ChangeCard(ctx, chat, title, metadata)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return errUnknownChat
+	}
+	if err := s.store.List(ctx, chat); err != nil {
+		return err
+	}
+	place, err := s.store.Used(ctx, chat)
+	if err != nil {
+		return err
+	}
+	entries, err := s.entries(ctx, []redisstore.Place{place})
+	if err != nil {
+		return err
+	}
+	if entries[0].ChatCard == nil { // erased meanwhile
+		return errUnknownChat
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, entries[0])
+	return nil
+}
+
+// listAll brings the chats that a version without the list has stored into it, some at a time.
+func (s *Server) listAll() {
+	for {
+		err := s.tryListAll()
+		if err == nil || s.life.Err() != nil {
+			return
+		}
+		s.log.Debug().Err(err).Msg("the chats are not listed yet; it is tried again")
+		if pause(s.life, jitter(retryEvery)) != nil {
+			return
+		}
+	}
+}
+
+func (s *Server) tryListAll() error {
+	done, err := s.store.Listed(s.life)
+	if err != nil || done {
+		return err
+	}
+	began, count := time.Now(), 0
+	for cursor, more := "", true; more; more = cursor != "" {
+		var chats []memory.Chat
+		if chats, cursor, err = s.store.Chats(s.life, cursor, lookAtOnce); err == nil {
+			err = s.store.List(s.life, chats...)
+		}
+		if err != nil {
+			return err
+		}
+		count += len(chats)
+		if err := pause(s.life, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if count > 0 {
+		s.log.Info().Int("chats", count).Dur("took", time.Since(began)).Msg("listed the chats in the order of use")
+	}
+	return s.store.AllListed(s.life)
+}

@@ -1,0 +1,335 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+// listed reads the list of chats in the order of use, limit at a time.
+func (w *world) listed(t *testing.T, q string, limit int) (all []webapi.ChatEntry) {
+	t.Helper()
+	for cursor := ""; ; {
+		var page webapi.ChatList
+		query := url.Values{"order": {"used"}, "q": {q}, "limit": {strconv.Itoa(limit)}, "cursor": {cursor}}
+		got := w.do("GET", "/v1/chats?"+query.Encode(), nil)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.NoError(t, json.Unmarshal(got.body, &page))
+		require.LessOrEqual(t, len(page.Chats), limit)
+		all = append(all, page.Chats...)
+		if cursor = page.NextCursor; cursor == "" {
+			return all
+		}
+	}
+}
+
+// idle waits until no run of chats goes on.
+func (w *world) idle(chats ...string) {
+	for _, chat := range chats {
+		eventually(w.t, "the run is over", func() bool {
+			return !w.look.HExists(w.t.Context(), "{chat_history:"+chat+"}:meta", "open").Val()
+		})
+	}
+}
+
+func idsOf(entries []webapi.ChatEntry) (ids []string) {
+	for _, e := range entries {
+		ids = append(ids, e.ChatID.ID())
+	}
+	return ids
+}
+
+// titleOf is the title of a chat in the list, and whether it is there.
+func (w *world) titleOf(t *testing.T, chat string) (title string, ok bool) {
+	t.Helper()
+	for _, e := range w.listed(t, "", 100) {
+		if e.ChatID.ID() == chat {
+			return e.Title, true
+		}
+	}
+	return "", false
+}
+
+// The list shows what was used last first, how each chat began, and what it does.
+func TestChatsInTheOrderOfUse(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		if r.Message == "wait" {
+			waits(release)(ctx, r, emit)
+			return
+		}
+		answers("hello")(ctx, r, emit)
+	}, func(c *webmemory.Config) { c.MaxHistory = 4 })
+	before := time.Now().Add(-time.Second)
+	for _, chat := range []string{"a", "b", "moved", "d"} {
+		got := w.do("POST", "/v1/chats/"+chat+"/messages", message{"Who\nis\u0007 " + chat + "?"})
+		require.Equal(t, 200, got.status, string(got.body))
+	}
+	for i := range 4 {
+		w.do("POST", "/v1/chats/b/messages", message{"more " + strconv.Itoa(i)})
+	}
+	w.open("POST", "/v1/chats/a/messages", message{"wait"}).until("subagent_delegation")
+	w.idle("b", "d", "moved")
+	all := w.listed(t, "", 100)
+	require.Equal(t, []string{"a", "b", "d", "moved"}, idsOf(all))
+	require.Equal(t, "Who is b?", all[1].Title)
+	require.Equal(t, 10, all[1].Messages) // most of them in the archive
+	require.Equal(t, webapi.ChatBusy, all[0].State)
+	require.Empty(t, all[1].State)
+	require.Greater(t, all[1].Used, all[2].Used)
+	require.WithinRange(t, time.UnixMilli(int64(all[3].Used*1000)), before, time.Now().Add(time.Second))
+	for limit := 1; limit < 6; limit++ {
+		require.Equal(t, idsOf(all), idsOf(w.listed(t, "", limit)), limit)
+	}
+	require.Equal(t, []string{"b"}, idsOf(w.listed(t, "IS B", 1)))
+	require.Equal(t, []string{"moved"}, idsOf(w.listed(t, "MOVE", 1)))
+	require.Empty(t, w.listed(t, "nobody", 10))
+
+	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:d}:meta", "waits", `{"run":"x","turn":1}`).Err())
+	require.Equal(t, webapi.ChatWaiting, w.listed(t, "", 100)[2].State)
+	require.NoError(t, w.look.HDel(t.Context(), "{chat_history:d}:meta", "waits").Err())
+
+	for query, want := range map[string]string{
+		"order=size": "order is used", "q=a": "q goes with order=used", "order=used&cursor=x": "no cursor",
+		"order=used&cursor=1.a/b": "no cursor", "order=used&limit=0": "limit", "order=used&q=" + strings.Repeat("x", 300): "256",
+	} {
+		got := w.do("GET", "/v1/chats?"+query, nil)
+		require.Equal(t, http.StatusBadRequest, got.status, query)
+		require.Contains(t, string(got.body), want)
+	}
+	// A cursor goes on from its place also when the chat there is used again, or gone.
+	page, err := w.client(t).ChatsByUse(t.Context(), "", "", 2)
+	require.NoError(t, err)
+	w.do("POST", "/v1/chats/b/messages", message{"once more"})
+	rest, err := w.client(t).ChatsByUse(t.Context(), "", page.NextCursor, 10)
+	require.NoError(t, err)
+	require.Equal(t, []string{"d", "moved"}, idsOf(rest.Chats))
+}
+
+// A chat is given a title and metadata by whoever knows it, while it is busy too.
+func TestChangingWhatAListSays(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	w.do("POST", "/v1/chats/1/messages", message{"first words"})
+	w.idle("1")
+	c, chat := w.client(t), memory.MustChat("1")
+	say := func(title string) *string { return &title }
+	e, err := c.ChangeChat(t.Context(), chat,
+		webapi.ChatChange{Title: say(" Own\n title "), Metadata: &map[string]string{"user": "ann"}})
+	require.NoError(t, err)
+	require.Equal(t, "Own title", e.Title)
+	require.Equal(t, map[string]string{"user": "ann"}, e.Metadata)
+	require.Equal(t, 2, e.Messages)
+	require.NotZero(t, e.Used)
+	require.Equal(t, []webapi.ChatEntry{e}, w.listed(t, "own", 10))
+	e, err = c.ChangeChat(t.Context(), chat, webapi.ChatChange{})
+	require.NoError(t, err)
+	require.Equal(t, "Own title", e.Title)
+	e, err = c.ChangeChat(t.Context(), chat, webapi.ChatChange{Title: say(""), Metadata: &map[string]string{}})
+	require.NoError(t, err)
+	require.Equal(t, "first words", e.Title)
+	require.Nil(t, e.Metadata)
+
+	many := map[string]string{}
+	for i := range 17 {
+		many[strconv.Itoa(i)] = "x"
+	}
+	for want, body := range map[string]any{
+		"title has 513 bytes": webapi.ChatChange{Title: say(strings.Repeat("x", 513))},
+		"at most 16":          webapi.ChatChange{Metadata: &many},
+		"titel":               `{"titel":"x"}`,
+	} {
+		got := w.do("PATCH", "/v1/chats/1", body)
+		require.Equal(t, http.StatusBadRequest, got.status, want)
+		require.Contains(t, string(got.body), want)
+	}
+	got := w.do("PATCH", "/v1/chats/nobody", webapi.ChatChange{Title: say("x")})
+	require.Equal(t, http.StatusNotFound, got.status)
+	require.Equal(t, "unknown_chat", got.problem(t).Code)
+	require.Zero(t, w.look.Exists(t.Context(), "{chat_history:nobody}:meta").Val())
+}
+
+// What takes a chat away takes its title too; what only changes it keeps it in the list.
+func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	c := w.client(t)
+	post := func(chat, text string) {
+		t.Helper()
+		got := w.do("POST", "/v1/chats/"+chat+"/messages", message{text})
+		require.Equal(t, 200, got.status, string(got.body))
+	}
+	gone := func(chat string) {
+		t.Helper()
+		_, there := w.titleOf(t, chat)
+		require.False(t, there)
+		for _, key := range w.look.Keys(t.Context(), "*").Val() {
+			if w.look.Type(t.Context(), key).Val() == "hash" {
+				require.NotContains(t, fmt.Sprint(w.look.HGetAll(t.Context(), key).Val()), sentinel, key)
+			}
+		}
+	}
+	chats := map[string]memory.Chat{}
+	for _, id := range []string{"1", "2", "3", "4", "5"} {
+		chats[id] = memory.MustChat(id)
+		post(id, sentinel)
+	}
+	_, err := c.EraseChat(t.Context(), chats["1"])
+	require.NoError(t, err)
+	require.Error(t, w.look.ZScore(t.Context(), "mneme:chats", "1").Err())
+	_, there := w.titleOf(t, "1")
+	require.False(t, there)
+
+	_, err = c.EraseHistory(t.Context(), memory.ChatKey(chats["2"]))
+	require.NoError(t, err)
+	title, _ := w.titleOf(t, "2")
+	require.Empty(t, title)
+	post("2", "something else")
+	title, _ = w.titleOf(t, "2")
+	require.Equal(t, "something else", title)
+
+	page, err := c.Page(t.Context(), memory.ChatKey(chats["3"]), 0, 1)
+	require.NoError(t, err)
+	_, err = c.Redact(t.Context(), memory.ChatKey(chats["3"]), memory.IDs(page.Messages)[0], false, false)
+	require.NoError(t, err)
+	title, _ = w.titleOf(t, "3")
+	require.Equal(t, memory.RedactedText, title)
+
+	aside, err := c.Rewind(t.Context(), chats["4"], nil)
+	require.NoError(t, err)
+	title, there = w.titleOf(t, "4")
+	require.True(t, there)
+	require.Empty(t, title)
+	_, err = c.Restore(t.Context(), chats["4"], aside.ID)
+	require.NoError(t, err)
+	title, _ = w.titleOf(t, "4")
+	require.Equal(t, sentinel, title)
+	_, err = c.Rewind(t.Context(), chats["4"], nil)
+	require.NoError(t, err)
+	post("4", "another beginning")
+	title, _ = w.titleOf(t, "4")
+	require.Equal(t, "another beginning", title)
+
+	as := memory.MustChat("fork")
+	_, err = c.Fork(t.Context(), chats["5"], webapi.ForkRequest{As: as})
+	require.NoError(t, err)
+	require.Equal(t, "fork", w.listed(t, "", 1)[0].ChatID.ID())
+	title, _ = w.titleOf(t, "fork")
+	require.Equal(t, sentinel, title)
+	status, body := w.ask(t, "POST", "/v1/chats/import/import", lines(3, 0))
+	require.Equal(t, 201, status, body)
+	title, _ = w.titleOf(t, "import")
+	require.Equal(t, "question 0 — ё <b>", title)
+
+	for _, id := range []string{"4", "5", "fork"} {
+		_, err = c.EraseChat(t.Context(), memory.MustChat(id))
+		require.NoError(t, err)
+	}
+	gone("5")
+
+	// Deleted by hand.
+	require.NoError(t, w.look.Del(t.Context(), "chat_history:import").Err())
+	title, _ = w.titleOf(t, "import")
+	require.Empty(t, title)
+
+	// A message that was refused leaves nothing.
+	w.loseApiserver()
+	require.NotEqual(t, 200, w.do("POST", "/v1/chats/refused/messages", message{sentinel}).status)
+	gone("refused")
+}
+
+// Chats that a version without the list has stored come into it when a process starts, once, however many start at
+// the same time, and so do those that another program wrote.
+func TestChatsOfTheVersionBefore(t *testing.T) {
+	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	var want []string
+	for i := range 30 {
+		chat := fmt.Sprintf("chat-%02d", i)
+		want = append(want, chat)
+		if i%3 == 0 {
+			status, body := w.ask(t, "POST", "/v1/chats/"+chat+"/import", lines(10, 0))
+			require.Equal(t, 201, status, body)
+		} else {
+			w.do("POST", "/v1/chats/"+chat+"/messages", message{"words of " + chat})
+		}
+	}
+	listed := w.listed(t, "", 7)
+	slices.Reverse(want)
+	require.Equal(t, want, idsOf(listed))
+	eventually(t, "the first process has listed all", func() bool {
+		return w.look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
+	})
+	require.NoError(t, w.look.Del(t.Context(), "mneme:chats").Err())
+	for _, chat := range want {
+		require.NoError(t, w.look.HDel(t.Context(), "{chat_history:"+chat+"}:meta", "begins").Err())
+	}
+	require.NoError(t, w.look.Set(t.Context(), "chat_history:foreign", `[{"role":"system","content":"x"},
+		{"role":"user","content":"Grüezi"}]`, 0).Err())
+	for range 2 {
+		w.process()
+	}
+	eventually(t, "all are listed", func() bool {
+		return w.look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
+	})
+	again := w.listed(t, "", 7)
+	require.Equal(t, append(want, "foreign"), idsOf(again))
+	for i, e := range listed {
+		require.Equal(t, e.Title, again[i].Title)
+		require.Equal(t, e.Messages, again[i].Messages)
+		require.NotEmpty(t, w.look.HGet(t.Context(), "{chat_history:"+e.ChatID.ID()+"}:meta", "begins").Val())
+	}
+	require.Equal(t, "Grüezi", again[30].Title)
+	require.Equal(t, 2, again[30].Messages)
+	require.Zero(t, again[30].Used)
+	require.Equal(t, []string{"chat-08"}, idsOf(w.listed(t, "WORDS OF CHAT-08", 10)))
+}
+
+// A search looks at so many chats and no more, and its cursor goes on; places of the same time are in it each once.
+func TestSearchingManyChats(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	eventually(t, "the process has listed all", func() bool {
+		return w.look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
+	})
+	var members []redis.Z
+	_, err := w.look.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i := range 5000 {
+			id := fmt.Sprintf("c%04d", i)
+			p.HSet(t.Context(), "{chat_history:"+id+"}:meta", "begins", "x.1 title "+strconv.Itoa(i))
+			members = append(members, redis.Z{Score: float64(1000 + i/2500), Member: id})
+		}
+		return p.ZAdd(t.Context(), "mneme:chats", members...).Err()
+	})
+	require.NoError(t, err)
+	var page webapi.ChatList
+	got := w.do("GET", "/v1/chats?order=used&q=title+7", nil)
+	require.NoError(t, json.Unmarshal(got.body, &page))
+	require.Empty(t, page.Chats) // those of 2500 to 4999 come first
+	require.NotEmpty(t, page.NextCursor)
+	require.Len(t, w.listed(t, "title 7", 50), 111)
+	require.Len(t, w.listed(t, "c0123", 50), 1)
+
+	// The place of a cursor may leave the list.
+	c := w.client(t)
+	first, err := c.ChatsByUse(t.Context(), "", "", 10)
+	require.NoError(t, err)
+	require.NoError(t, w.look.ZRem(t.Context(), "mneme:chats", first.Chats[9].ChatID.ID()).Err())
+	rest, err := c.ChatsByUse(t.Context(), "", first.NextCursor, 10)
+	require.NoError(t, err)
+	require.Equal(t, "c4989", rest.Chats[0].ChatID.ID())
+	require.Len(t, w.listed(t, "", 1000), 4999)
+}
