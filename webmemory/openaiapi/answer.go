@@ -146,9 +146,10 @@ type answer struct {
 	finish    string
 	calls     []toolCall
 
-	mu    sync.Mutex  // of who writes to out
-	out   *sse.Writer // guarded by mu; nil before the first event, and for a whole answer
-	quiet *time.Timer // nil as out
+	mu     sync.Mutex  // of who writes to out
+	out    *sse.Writer // guarded by mu; nil before the first event, and for a whole answer
+	quiet  *time.Timer // guarded by mu; nil as out
+	unsent bool        // guarded by mu: something was written since the last flush
 }
 
 // complete is POST /v1/chat/completions.
@@ -229,8 +230,9 @@ func (a *answer) ping() {
 	a.quiet.Reset(a.h.Heartbeat)
 }
 
-// close ends the pings.
+// close ends the answer.
 func (a *answer) close() {
+	a.flush()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.quiet != nil {
@@ -239,13 +241,23 @@ func (a *answer) close() {
 	}
 }
 
-// write sends data of a stream.
+// write writes data of a stream, which is sent with the next flush.
 func (a *answer) write(data []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.out.Data(data) == nil {
-		_ = a.out.Flush() // a client that has left ends the request
+	_ = a.out.Data(data) // a client that has left ends the request
+	a.unsent = true
+}
+
+// flush sends what was written.
+func (a *answer) flush() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.unsent {
+		return
 	}
+	_ = a.out.Flush()
+	a.unsent = false
 	a.quiet.Reset(a.h.Heartbeat)
 }
 

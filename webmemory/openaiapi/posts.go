@@ -56,7 +56,7 @@ func (h *Handler) run(r *http.Request, c *call, a *answer) events {
 					"/c/{chat}/v1")
 			})
 		}
-		return h.oneShot(ctx, c)
+		return h.oneShot(ctx, c, a)
 	}
 	return h.said(ctx, r, c, a)
 }
@@ -104,13 +104,13 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 					continue
 				}
 				a.memory = MemoryMismatch
-				h.oneShot(ctx, c)(yield)
+				h.oneShot(ctx, c, a)(yield)
 				return
 			}
 			a.memory, a.chat = MemoryChat, &chat
 			body.After, body.IfLast = d.After, d.Last
 			since := false
-			h.follow(ctx, &chat, webapi.MessagesPath(chat), key, body)(func(e event.Event, err error) bool {
+			h.follow(ctx, &chat, webapi.MessagesPath(chat), key, body, a.flush)(func(e event.Event, err error) bool {
 				var p *api.Problem
 				if since = errors.As(err, &p) && p.Code == webapi.CodeMessagesSince && reads < maxReads; since {
 					return false
@@ -203,7 +203,7 @@ func (h *Handler) fork(ctx context.Context, chat memory.Chat, t transcript, know
 }
 
 // oneShot is a request without a chat.
-func (h *Handler) oneShot(ctx context.Context, c *call) events {
+func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 	body := webapi.OneShotRequest{AgentVersion: c.agent, Stream: true, Instructions: c.instructions, User: c.User,
 		Tools: c.own, Bare: c.bare}
 	before := c.said
@@ -214,12 +214,12 @@ func (h *Handler) oneShot(ctx context.Context, c *call) events {
 	if c.bare {
 		body.Tools, body.AgentVersion = nil, ""
 	}
-	return h.follow(ctx, nil, webapi.OneShotPath, "", body)
+	return h.follow(ctx, nil, webapi.OneShotPath, "", body, a.flush)
 }
 
-// follow posts a body and walks the events of the run that answers. The run of a chat is followed
-// also when its stream breaks.
-func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key string, body any) events {
+// follow posts a body and walks the events of the run that answers; flush is called when none is
+// there for the moment. The run of a chat is followed also when its stream breaks.
+func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key string, body any, flush func()) events {
 	return func(yield func(event.Event, error) bool) {
 		raw, err := json.Marshal(body)
 		if err != nil {
@@ -240,7 +240,9 @@ func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key strin
 		}
 		defer resp.Body.Close()
 		run, last := resp.Header.Get(webapi.RunID), int64(0)
-		for frames := sse.NewReader(resp.Body, api.MaxEvent, h.Memory.Idle, func() { cancel(sse.ErrSilent) }); ; {
+		frames := sse.NewReader(resp.Body, api.MaxEvent, h.Memory.Idle, func() { cancel(sse.ErrSilent) })
+		frames.OnWait(func() error { flush(); return nil })
+		for {
 			f, err := frames.Next()
 			if err == nil {
 				var e event.Event
@@ -265,6 +267,7 @@ func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key strin
 			if !yield(e, err) {
 				return
 			}
+			flush()
 		}
 	}
 }
@@ -319,22 +322,22 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 	}
 	switch {
 	case of == "" && c.chat == nil:
-		return h.oneShot(ctx, c)
+		return h.oneShot(ctx, c, a)
 	case of == "" && h.OnMismatch == Transcript:
 		a.memory = MemoryMismatch
-		return h.oneShot(ctx, c)
+		return h.oneShot(ctx, c, a)
 	case of == "":
 		return failed(errMismatch)
 	case foreign > 0:
 		return failed(invalid("messages", "A tool_call_id at the end is none that was given here."))
 	case c.chat != nil:
 		a.memory, a.chat = MemoryChat, c.chat
-		return resumed(answers, h.Memory.Resume(ctx, *c.chat, of, 0, answers...))
+		return resumed(answers, flushed(h.Memory.Resume(ctx, *c.chat, of, 0, answers...), a.flush))
 	}
 	return func(yield func(event.Event, error) bool) {
 		again := false
 		body := webapi.ResumeRequest{Answers: answers, Stream: true}
-		resumed(answers, h.follow(ctx, nil, webapi.OneShotResumePath(of), "", body))(func(e event.Event, err error) bool {
+		resumed(answers, h.follow(ctx, nil, webapi.OneShotResumePath(of), "", body, a.flush))(func(e event.Event, err error) bool {
 			var p *api.Problem
 			if again = errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone); again {
 				return false
@@ -342,7 +345,19 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 			return yield(e, err)
 		})
 		if again { // it is not kept any more, and the client has all that was said
-			h.oneShot(ctx, c)(yield)
+			h.oneShot(ctx, c, a)(yield)
+		}
+	}
+}
+
+// flushed are events of which each is sent at once.
+func flushed(all events, flush func()) events {
+	return func(yield func(event.Event, error) bool) {
+		for e, err := range all {
+			if !yield(e, err) {
+				return
+			}
+			flush()
 		}
 	}
 }

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -51,12 +52,13 @@ func TestCompletionsOverTwoReplicas(t *testing.T) {
 	alone := complete(t, a.completions("c"), user("What is my name?"))
 	require.Contains(t, alone.Message.Content, "Aliya", "the memory is not the client's")
 	stream, err := b.completions("c").CreateChatCompletionStream(t.Context(), openai.ChatCompletionRequest{Model: "mneme",
-		Messages: []openai.ChatCompletionMessage{user("What is my name?")}, StreamOptions: &openai.StreamOptions{IncludeUsage: true}})
+		Messages:      []openai.ChatCompletionMessage{user("What is my name?")},
+		StreamOptions: &openai.StreamOptions{IncludeUsage: true}})
 	require.NoError(t, err)
 	text, used := "", 0
 	for {
 		chunk, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
