@@ -22,6 +22,7 @@ type turnCmd struct {
 	Draw          string // file
 	Age, Live     int
 	Growth        bool
+	OpenAI        bool
 	Long          int // messages; 0 for none
 	Files         uint64
 }
@@ -33,6 +34,8 @@ func (c *turnCmd) command() *cobra.Command {
 
 CPU is the kernel's count of the processes' threads. Redis is CPU time of redis-server (INFO cpu) and bytes of INFO stats. Commands are those that clients sent, each of a pipeline by itself, counted by MONITOR in turns of their own; those that scripts call are left out.
 
+With --openai the two that are compared are chat completions, whose client sends the whole transcript, and mneme's own streams, of the same three services. Target: at most 1.15 times the CPU.
+
 With --growth one chat of the three services grows to --age turns, with windows of four messages. Blocks of ten of its last turns are measured in turns with the turns 5 to 14 of new chats. The same again with another three services over the same Redis, which answer every other turn.
 
 With --long N one chat has N messages that were imported. Blocks of ten turns in it are measured in turns with blocks of chats of ten messages, with recall off and with recall for every turn, where nothing is found; and searches of it, from the first on, which has no index.
@@ -42,6 +45,7 @@ With --live N answers are held open in the middle of their last call: memory (RS
 Examples:
   go run ./scripts/bench turn
   go build -o /tmp/mneme ./cmd/mneme && go run ./scripts/bench turn --mneme /tmp/mneme --turns 500
+  go run ./scripts/bench turn --openai
   go run ./scripts/bench turn --growth
   go run ./scripts/bench turn --long 100000
   go run ./scripts/bench turn --live 2000`,
@@ -53,6 +57,7 @@ Examples:
 	f.StringVar(&c.Mneme, "mneme", "", "A built mneme, a `FILE`; without it one is built from ./cmd/mneme")
 	f.StringVar(&c.Draw, "draw", "", "Instead: one chat of each way grows for --age turns; its CPU per turn as a picture, `FILE`, SVG")
 	f.IntVar(&c.Age, "age", 1000, "Turns of an old chat")
+	f.BoolVar(&c.OpenAI, "openai", false, "Instead: chat completions beside mneme's own streams")
 	f.BoolVar(&c.Growth, "growth", false, "Instead: turns of a chat that has --age of them beside those of young ones")
 	f.IntVar(&c.Long, "long", 0, "Instead: turns and searches of a chat of `N` messages beside chats of ten")
 	f.IntVar(&c.Live, "live", 0, "Instead: `N` answers open at once, in mneme up and in the three services")
@@ -79,7 +84,12 @@ func (c *turnCmd) run() error {
 	v := lab.NewVendor(nil)
 	defer v.Close()
 	s := l.Services(v, true)
-	ways := []*way{{name: "mneme", url: s.URL, pids: s.Pids}, chain(l, v)}
+	ways := []*way{{name: "mneme", url: s.URL, pids: s.Pids}}
+	if c.OpenAI {
+		ways = []*way{{name: "openai", url: completions(s.URL), pids: s.Pids}, ways[0]}
+	} else {
+		ways = append(ways, chain(l, v))
+	}
 	for _, w := range ways {
 		w.turns(50)
 		w.latency = nil
@@ -116,7 +126,7 @@ func (c *turnCmd) run() error {
 		fmt.Printf("  %-6s CPU %.2f ms (%.2f–%.2f), p50 %.2f ms, p95 %.2f ms\n",
 			w.name, cpus[i], quantile(w.cpu, 0), quantile(w.cpu, 1), p50[i], ms(quantile(w.latency, .95)))
 	}
-	fmt.Printf("  mneme ÷ chain: CPU %.1f ×, p50 %.1f ×\n", cpus[0]/cpus[1], p50[0]/p50[1])
+	fmt.Printf("  %s ÷ %s: CPU %.2f ×, p50 %.2f ×\n", ways[0].name, ways[1].name, cpus[0]/cpus[1], p50[0]/p50[1])
 	fmt.Printf("  Redis  CPU %.2f ms, %.0f bytes in, %.0f bytes out\n", load[0], load[1], load[2])
 	const watched = 50
 	sent, scripted := s.Monitor(func() { ways[0].turns(watched) })
@@ -158,30 +168,57 @@ func (w *way) turns(n int) {
 			w.chats++
 		}
 		began := time.Now()
-		lab.Must(0, say(w.url, fmt.Sprintf("%s-%d-%d", w.name, os.Getpid(), w.chats)))
+		chat := fmt.Sprintf("%s-%d-%d", w.name, os.Getpid(), w.chats)
+		if strings.HasSuffix(w.url, completionsPath) {
+			lab.Must(0, complete(w.url, chat, i%10))
+		} else {
+			lab.Must(0, say(w.url, chat))
+		}
 		w.latency = append(w.latency, time.Since(began))
 	}
 }
 
+const question = "Which month sold the most, and why?"
+
 // say sends a message and reads the answer's stream to its end.
 func say(url, chat string) error {
-	return ask(url, chat, "Which month sold the most, and why?")
+	return ask(url, chat, question)
 }
 
 // ask is say with words of its own.
 func ask(url, chat, message string) error {
-	resp, err := http.Post(strings.Replace(url, "CHAT", chat, 1), "application/json",
-		strings.NewReader(fmt.Sprintf(`{"message": %q, "stream": true}`, message)))
+	return send(url, chat, fmt.Sprintf(`{"message": %q, "stream": true}`, message))
+}
+
+// complete is say by a chat completion, with a transcript of so many turns before it.
+func complete(url, chat string, before int) error {
+	past := fmt.Sprintf(`{"role": "user", "content": %q}, {"role": "assistant", "content": "March, since it rained."}, `, question)
+	return send(url, chat, fmt.Sprintf(`{"model": "mneme", "stream": true, "messages": [%s{"role": "user", "content": %q}]}`,
+		strings.Repeat(past, before), question))
+}
+
+// send posts a body and reads the answer's stream to its end.
+func send(url, chat, body string) error {
+	resp, err := http.Post(strings.Replace(url, "CHAT", chat, 1), "application/json", strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && !strings.Contains(string(body), `"outcome":"completed"`) &&
-		strings.Count(string(body), "[DONE]") != 3 {
-		err = fmt.Errorf("the turn did not complete: …%s", body[max(0, len(body)-400):])
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && !strings.Contains(string(answer), `"outcome":"completed"`) &&
+		strings.Count(string(answer), "[DONE]") != 3 && !strings.Contains(string(answer), `"finish_reason":"stop"`) {
+		err = fmt.Errorf("the turn did not complete: …%s", answer[max(0, len(answer)-400):])
 	}
 	return err
+}
+
+// completionsPath ends the URL of chat completions.
+const completionsPath = "/v1/chat/completions"
+
+// completions is where the chat completions are of a chat whose messages are posted at a URL.
+func completions(url string) string {
+	base, _, _ := strings.Cut(url, "/v1/chats/")
+	return base + "/c/CHAT" + completionsPath
 }
 
 // chain starts the bare one.
