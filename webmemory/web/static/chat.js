@@ -71,15 +71,20 @@ export function Chat({ chat, changed }) {
   const files = useFiles(chat);
   const [over, setOver] = useState(false);
 
-  const say = async (text, at) => {
+  // say posts a text, or with at and last puts it in the place of a message; what is refused is not lost.
+  const edits = useRef(new Map());
+  const say = async (text, at, last) => {
     scroll.atEnd.current = true;
-    if (page.to < page.total) await history.load();
+    edits.current.clear();
     setTookBack(at !== undefined);
     try {
-      await talk.say(text, at);
+      if (page.to < page.total) await history.load();
+      await talk.say(text, at, last);
     } catch (err) {
       setTookBack(false);
-      if (at === undefined && err.status !== 502) setDraft((d) => d || text); // 502: it is in the history
+      if (err.status === 502) return; // it is in the history
+      if (at === undefined) setDraft((d) => d || text);
+      else edits.current.set(at, text);
     }
   };
   const fork = async (at) => {
@@ -108,7 +113,7 @@ export function Chat({ chat, changed }) {
       ${empty ? html`<${Welcome} use=${say} />` : null}
       ${!page && history.loading ? html`<${Loading} />` : null}
       ${shown.map(({ message, at }) => html`<${Message} key=${at} at=${at} chat=${chat} message=${message} known=${talk.known}
-        busy=${talk.working} say=${say} fork=${fork} history=${page} />`)}
+        busy=${talk.working} say=${say} fork=${fork} edits=${edits.current} history=${page} />`)}
       ${run && atTail ? html`<${Live} chat=${chat} run=${run} onAnswer=${talk.answer} />` : null}
       <${ProblemNote} problem=${history.problem} retry=${() => history.load().catch(() => {})} />
       ${talk.problem ? html`<${ProblemNote} problem=${talk.problem}>${advice[talk.problem.code] ? html`<div>${t(advice[talk.problem.code])}</div>` : null}<//>` : null}
@@ -130,25 +135,26 @@ function Welcome({ use }) {
     <p class="soft small">${t("welcome.file")}</p></div>`;
 }
 
-function Message({ chat, message, at, known, busy, say, fork, history }) {
-  const [editing, setEditing] = useState(false);
+function Message({ chat, message, at, known, busy, say, fork, edits, history }) {
+  const [editing, setEditing] = useState(null); // the chat's last message when that began
   const [problem, setProblem] = useState(null);
   const mine = message.role === "user";
+  const last = history.messages.at(-1).id ?? "";
   if (mine) {
     return html`<article class="message user" data-at=${at} aria-label=${t("chat.you")}>
-      ${editing ? html`<${Editor} text=${message.content} onDone=${(text) => {
-        setEditing(false);
-        if (text) say(text, at);
+      ${editing !== null ? html`<${Editor} text=${edits.get(at) ?? message.content} onDone=${(text) => {
+        setEditing(null);
+        if (text) say(text, at, editing);
       }} />` : html`<${Fragment}><div class="bubble break">${message.content}</div>
       <div class="tools"><${Time} at=${message.timestamp} /><${CopyButton} text=${message.content} />
-        <${IconButton} icon="edit" label=${t("chat.edit")} disabled=${busy} onClick=${() => setEditing(true)} /></div><//>`}
+        <${IconButton} icon="edit" label=${t("chat.edit")} disabled=${busy} onClick=${() => setEditing(last)} /></div><//>`}
     </article>`;
   }
   const made = runOf(message);
   const run = known.get(made);
   const asked = () => {
     const before = history.messages.slice(0, at - history.from).findLastIndex((m) => m.role === "user");
-    if (before >= 0) say(history.messages[before].content, history.from + before);
+    if (before >= 0) say(history.messages[before].content, history.from + before, last);
   };
   return html`<article class="message" data-at=${at} aria-label=${t("role.assistant")}>
     ${run ? html`<${Lanes} chat=${chat} run=${run} />` : null}

@@ -114,16 +114,18 @@ export function useTalk(chat, changed) {
     return () => leave.current?.abort();
   }, [chat]);
 
-  // say posts a message. With at, the place of a message of the user in the history, it takes that one's place.
-  const say = useCallback(async (message, at) => {
-    const body = { message };
+  // say posts a message. With at, the place of a message of the user in the history, it takes that one's place, as
+  // long as last is the id of the chat's last message.
+  const say = useCallback((message, at, last = "") => {
     const begin = { ...newRun(undefined, message), started: Date.now() / 1000, hideFrom: at };
-    if (at !== undefined) {
-      const before = at > 0 ? (await readPage(chat, "", at - 1, 1)).messages[0] : { id: "" };
-      const last = (await readPage(chat, "", -1, 1)).messages[0];
-      Object.assign(body, { after: before.id ?? "", if_last: last?.id ?? "" });
-    }
-    await attend(begin, (o) => send(chat, chatPath(chat, "", "messages"), body, o));
+    return attend(begin, async (o) => {
+      const body = { message };
+      if (at !== undefined) {
+        const before = at > 0 ? (await readPage(chat, "", at - 1, 1)).messages[0] : undefined;
+        Object.assign(body, { after: before?.id ?? "", if_last: last });
+      }
+      return send(chat, chatPath(chat, "", "messages"), body, o);
+    });
   }, [chat]);
 
   // answer answers all that the run waits for.

@@ -70,7 +70,7 @@ addTexts({
   "aside.restore": ["Put back", "Вернуть"],
   "aside.until": ["kept until {time}", "хранится до {time}"],
   "aside.restored": ["It is back.", "Возвращено."],
-  "aside.since": ["Something was said since. Taking that back first makes room for it.", "С тех пор что-то сказано. Сначала отмените это."],
+  "aside.since": ["Take back what was said since, and put this in its place", "Отменить сказанное с тех пор и вернуть это на его место"],
 });
 
 const notesTab = "~notes";
@@ -337,20 +337,24 @@ function SetAside({ chat, changed }) {
   const { value, problem, reload } = useLoad((signal) => get(chatPath(chat, "", "set-aside"), {}, { signal }), [chat]);
   const [failed, setFailed] = useState(null);
   const [back, setBack] = useState(false);
-  const restore = async (id) => {
+  // restore puts back what is set aside; with first, what was said since is taken back before.
+  const restore = async (aside, first) => {
     setFailed(null);
+    setBack(false);
     try {
-      await post(path("chats", chat, "set-aside", id, "restore"));
+      if (first) await post(chatPath(chat, "", "rewind"), { to: aside.to });
+      await post(path("chats", chat, "set-aside", aside.id, "restore"));
       setBack(true);
       changed();
-    } catch (err) {
-      setFailed(err);
+    } catch (problem) {
+      setFailed({ problem, aside: problem.code === "messages_since" && !first ? aside : undefined });
     }
     reload();
   };
   const all = value?.set_aside.toReversed() ?? [];
   return html`<div class="page-body stored">
-    ${failed ? html`<${ProblemNote} problem=${failed}>${failed.code === "messages_since" ? html`<div>${t("aside.since")}</div>` : null}<//>` : null}
+    ${failed ? html`<${ProblemNote} problem=${failed.problem}>${failed.aside ? html`<div><button type="button" class="button"
+      onClick=${() => restore(failed.aside, true)}>${t("aside.since")}</button></div>` : null}<//>` : null}
     <${ProblemNote} problem=${problem} retry=${reload} />
     <div role="status">${back ? t("aside.restored") : ""}</div>
     ${value && !all.length ? html`<p class="soft">${t("aside.none")}</p>` : null}
@@ -358,6 +362,6 @@ function SetAside({ chat, changed }) {
       <span>${t("chats.messages", { n: a.messages })}</span>
       ${a.histories.map((h) => html`<span key=${h.subagent} class="soft small">${h.subagent ? html`<${AgentName} name=${h.subagent} />` : t("memory.own")} ${number(h.messages)}</span>`)}
       ${a.until ? html`<span class="soft small">${t("aside.until", { time: clock(a.until) })}</span>` : null}
-      <button type="button" class="button end" onClick=${() => restore(a.id)}><${Icon} name="refresh" />${t("aside.restore")}</button></div></article>`)}
+      <button type="button" class="button end" onClick=${() => restore(a)}><${Icon} name="refresh" />${t("aside.restore")}</button></div></article>`)}
   </div>`;
 }
