@@ -66,15 +66,16 @@ export function useTalk(chat, changed) {
     const over = live.current;
     if (over.run_id && over.outcome) known.current.set(over.run_id, over);
     seen.current = "";
+    setProblem(failed);
     if (over.outcome === "waiting") setRun(over);
     else {
-      await history.load().catch(() => {});
+      const read = history.load().catch(() => {});
+      if (over.run_id) await read; // else there is nothing to show in its place
       if (leave.current !== mine) return;
       live.current = null;
       setRun(null);
     }
     leave.current = null;
-    setProblem(failed);
     changed?.();
     if (failed) throw failed;
   }, [chat]);

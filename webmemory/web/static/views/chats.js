@@ -30,20 +30,23 @@ export function useChats(query) {
   const [state, setState] = useState({ chats: null, cursor: "" });
   const shown = useRef(pageSize);
   const turn = useRef(0);
+  const reading = useRef(false);
   const read = useCallback(async () => {
     const mine = ++turn.current;
+    reading.current = true;
     try {
       const list = await get(path("chats"), { order: "used", q: query, limit: shown.current });
       if (mine === turn.current) setState({ chats: list.chats, cursor: list.next_cursor });
     } catch (problem) {
       if (mine === turn.current) setState((s) => ({ ...s, problem }));
     }
+    if (mine === turn.current) reading.current = false;
   }, [query]);
   useEffect(() => {
     const timer = setTimeout(read, query ? 150 : 0);
     return () => clearTimeout(timer);
   }, [read]);
-  usePoll(read, pollEvery);
+  usePoll(() => reading.current || read(), pollEvery);
   const more = state.cursor && shown.current < 1000 ? () => {
     shown.current = Math.min(1000, shown.current + 2 * pageSize);
     read();
