@@ -143,3 +143,12 @@ func TestEveryTextIsKnown(t *testing.T) {
 		}
 	})
 }
+
+// A brace that a merge loses would switch off all rules behind it, and no browser says so.
+func TestTheStyleSheetIsWhole(t *testing.T) {
+	sheet, err := os.ReadFile("static/style.css")
+	require.NoError(t, err)
+	for i, section := range strings.Split(string(sheet), "\n/* ") {
+		require.Equal(t, strings.Count(section, "{"), strings.Count(section, "}"), "section %d: %.40s", i, section)
+	}
+}

@@ -287,7 +287,7 @@ function Document({ collection, id, start, changed }) {
       <${ProblemNote} problem=${problem} retry=${reload} />
       ${loading && !value ? html`<${Loading} />` : null}
       ${value ? html`
-        <dl class="facts">
+        <dl class="pairs">
           <div><dt>${t("documents.id")}</dt><dd class="mono break">${value.id} <${CopyButton} text=${value.id} /></dd></div>
           ${value.source ? html`<div><dt>${t("documents.source")}</dt><dd class="break">${link(value.source, value.source)}</dd></div>` : null}
           ${value.origin ? html`<div><dt>${t("documents.origin")}</dt><dd class="break">${value.origin}</dd></div>` : null}

@@ -212,6 +212,6 @@ function Call({ call: c }) {
     ["runs.output", u.output_tokens && number(u.output_tokens) + (u.reasoning_tokens ? ` (${t("runs.reasoning", { n: number(u.reasoning_tokens) })})` : "")],
     ["runs.mended", c.mended?.map((m) => known("runs.mend.", m)).join(", ")],
   ];
-  return html`<dl class="facts">${facts.filter(([, v]) => v).map(([key, v]) =>
+  return html`<dl class="pairs">${facts.filter(([, v]) => v).map(([key, v]) =>
     html`<div key=${key}><dt>${t(key)}</dt><dd class="break">${v}</dd></div>`)}</dl>`;
 }
