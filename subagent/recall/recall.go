@@ -66,7 +66,7 @@ const (
 
 // How long a search may take.
 const (
-	blockTime = 2 * time.Second // the answer waits for it
+	blockTime = 5 * time.Second // the answer waits for it; the first search of a chat makes its index
 	toolTime  = 10 * time.Second
 )
 
