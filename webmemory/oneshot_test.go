@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/master"
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
@@ -176,6 +178,39 @@ func TestAOneShotWaits(t *testing.T) {
 	require.Contains(t, string(tr.until("subagent_completion")), "denied")
 	require.Contains(t, string(tr.until("run_finished")), `"stopped"`)
 	require.Equal(t, []string{key}, w.leftovers())
+}
+
+// The client posts all that a message may say, and one-shots.
+func TestTheClientPosts(t *testing.T) {
+	w := newWorld(t, nil)
+	w.suspends(asksFor(light))
+	c, err := webapi.New(w.url)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	walk := func(events iter.Seq2[event.Event, error]) (last event.Event, err error) {
+		for e, err := range events {
+			if err != nil {
+				return last, err
+			}
+			last = e
+		}
+		return last, nil
+	}
+	chat, none := memory.MustChat("1"), ""
+	last, err := walk(c.Post(t.Context(), chat, placed("plain one", &none, &none), ""))
+	require.NoError(t, err)
+	require.True(t, last.Terminal())
+	_, err = walk(c.Post(t.Context(), chat, placed("plain two", nil, &none), ""))
+	require.ErrorIs(t, err, &api.Problem{Code: webapi.CodeMessagesSince})
+	last, err = walk(c.OneShot(t.Context(), webapi.OneShotRequest{Message: "on"}))
+	require.NoError(t, err)
+	require.True(t, last.Waits())
+	last, err = walk(c.ResumeOneShot(t.Context(), last.RunID, event.WaitAnswer{ID: "w1", Decision: event.Approve,
+		Result: json.RawMessage(`"lit"`)}))
+	require.NoError(t, err)
+	require.True(t, last.Terminal())
+	_, err = walk(c.ResumeOneShot(t.Context(), "none", event.WaitAnswer{ID: "w1", Decision: event.Deny}))
+	require.True(t, webapi.IsNotFound(err))
 }
 
 // A process that is killed leaves nothing of its one-shots.

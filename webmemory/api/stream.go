@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,13 +36,29 @@ var (
 // post from running twice. An error is the last thing walked; without one the
 // last event is Terminal, or Waits: the run goes on by Resume.
 func (c *Client) Say(ctx context.Context, chat memory.Chat, message, key string) iter.Seq2[event.Event, error] {
-	return (&stream{client: c, chat: chat, message: message, key: key}).walk(ctx)
+	return c.Post(ctx, chat, MessageRequest{Message: message}, key)
 }
 
 // Ask is Say to one subagent, past the master.
 func (c *Client) Ask(ctx context.Context, chat memory.Chat, agent memory.Agent, message,
 	key string) iter.Seq2[event.Event, error] {
-	return (&stream{client: c, chat: chat, agent: agent, message: message, key: key}).walk(ctx)
+	return c.Post(ctx, chat, MessageRequest{Message: message, AgentVersion: string(agent)}, key)
+}
+
+// Post is Say with all that a message may say; without a key it has one of its own.
+func (c *Client) Post(ctx context.Context, chat memory.Chat, p MessageRequest, key string) iter.Seq2[event.Event, error] {
+	return (&stream{client: c, chat: chat, path: MessagesPath(chat), body: p, key: cmp.Or(key, rand.Text())}).walk(ctx)
+}
+
+// OneShot posts a message without a chat and walks the events of its run. A connection that breaks ends the
+// run, and is an error. One that waits goes on by ResumeOneShot.
+func (c *Client) OneShot(ctx context.Context, p OneShotRequest) iter.Seq2[event.Event, error] {
+	return (&stream{client: c, path: OneShotPath, body: p, once: true}).walk(ctx)
+}
+
+// ResumeOneShot answers what a one-shot waits for, and walks the events that follow.
+func (c *Client) ResumeOneShot(ctx context.Context, run string, answers ...event.WaitAnswer) iter.Seq2[event.Event, error] {
+	return (&stream{client: c, path: OneShotResumePath(run), body: ResumeRequest{Answers: answers}, once: true}).walk(ctx)
 }
 
 // Follow walks the events of a run that is already there, from its first.
@@ -81,10 +98,12 @@ func (c *Client) Waiting(ctx context.Context, kind string) iter.Seq2[ApprovalEnt
 
 // stream is one run as it is received.
 type stream struct {
-	client       *Client
-	chat         memory.Chat
-	agent        memory.Agent // whom it is for; empty for the master
-	message, key string       // what is posted until the run has a name
+	client *Client
+	chat   memory.Chat
+	path   string // where body is posted until the run has a name
+	body   any
+	key    string // empty for none
+	once   bool   // the run is that of one connection
 
 	answers []event.WaitAnswer // what is posted until the run goes on; nil for one that does
 
@@ -126,7 +145,7 @@ func (s *stream) walk(ctx context.Context) iter.Seq2[event.Event, error] {
 func (s *stream) again(err error) bool {
 	var refused *api.Problem
 	switch {
-	case errors.Is(err, errForeign), errors.Is(err, errEndUnseen):
+	case s.once, errors.Is(err, errForeign), errors.Is(err, errEndUnseen):
 		return false
 	case errors.As(err, &refused):
 		// A refused post ran nothing and is the user's to repeat; a run that has
@@ -186,19 +205,21 @@ func (s *stream) open(ctx context.Context) (*http.Response, error) {
 		header.Set("Content-Type", "application/json")
 		return s.client.Send(ctx, http.MethodPost, ResumePath(s.chat, s.run), header, bytes.NewReader(body))
 	}
-	if s.run != "" {
+	if s.run != "" && !s.once {
 		if s.last > 0 {
 			header.Set("Last-Event-ID", strconv.FormatInt(s.last, 10))
 		}
 		return s.client.Send(ctx, http.MethodGet, RunPath(s.chat, s.run)+"/events", header, nil)
 	}
-	body, err := json.Marshal(MessageRequest{Message: s.message, AgentVersion: string(s.agent)})
+	body, err := json.Marshal(s.body)
 	if err != nil {
 		return nil, err
 	}
 	header.Set("Content-Type", "application/json")
-	header.Set(IdempotencyKey, s.key)
-	return s.client.Send(ctx, http.MethodPost, MessagesPath(s.chat), header, bytes.NewReader(body))
+	if s.key != "" {
+		header.Set(IdempotencyKey, s.key)
+	}
+	return s.client.Send(ctx, http.MethodPost, s.path, header, bytes.NewReader(body))
 }
 
 // decode reads an event, or the error without a number that ends a stream early.
