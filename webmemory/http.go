@@ -22,8 +22,8 @@ import (
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
-	"mneme/webmemory/web"
 	"mneme/webmemory/openapi"
+	"mneme/webmemory/web"
 )
 
 // This file is about HTTP: the routes, what their parameters may be, how an error becomes
