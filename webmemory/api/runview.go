@@ -76,7 +76,7 @@ type TraceStep struct {
 	Agent   string           `json:"agent,omitempty"`   // Master or a subagent's name
 	CallID  string           `json:"call_id,omitempty"` // of the delegation that it belongs to
 	Started float64          `json:"started"`           // Unix seconds
-	Ended   float64          `json:"ended,omitempty"`   // 0 while it goes on
+	Ended   float64          `json:"ended,omitempty"`   // left out while it goes on
 	Title   string           `json:"title"`             // one line: the tool's name, the task, the model
 	Detail  string           `json:"detail,omitempty"`  // what there is to read below it: arguments and result, the answer
 	Status  string           `json:"status,omitempty"`
