@@ -66,11 +66,13 @@ function App() {
     <header class="top">
       <a class="brand" href=${href("chats")} aria-label="mneme"><${Mark} /><span>mneme</span></a>
       <nav class="views" aria-label=${t("header.views")}>
-        ${Object.keys(views).map((v) => html`<a key=${v} href=${href(v)} aria-current=${v === at.view ? "page" : undefined}>
+        ${Object.keys(views).map((v) => html`<a key=${v} href=${href(v)}
+          aria-current=${v === at.view ? "page" : undefined}>
           <${Icon} name=${viewIcons[v]} /><span>${t("view." + v)}</span></a>`)}
       </nav>
       <div class="grow"></div>
-      <button type="button" class="quiet" lang=${language() === "en" ? "ru" : "en"} onClick=${switchLanguage}>${t("header.language")}</button>
+      <button type="button" class="quiet" lang=${language() === "en" ? "ru" : "en"} onClick=${switchLanguage}>
+        ${t("header.language")}</button>
       <${ThemeButton} />
     </header>
     <main id="main" tabindex="-1"><${Guard} key=${at.view}><${View} path=${at.path} /><//></main>`;
@@ -84,7 +86,8 @@ class Guard extends Component {
   static getDerivedStateFromError = (problem) => ({ problem });
   componentDidCatch = (problem) => console.error(problem);
   render({ children }, { problem }) {
-    return problem ? html`<div class="pad"><${ProblemNote} problem=${{ message: t("app.broken"), code: problem.message }} /></div>` : children;
+    return problem ? html`<div class="pad">
+      <${ProblemNote} problem=${{ message: t("app.broken"), code: problem.message }} /></div>` : children;
   }
 }
 
@@ -95,7 +98,8 @@ function skip(e) {
 
 // The key / goes to the search field of the view, as long as nobody is writing.
 function focusSearch(e) {
-  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select, dialog")) return;
+  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey) return;
+  if (e.target.closest("input, textarea, select, dialog")) return;
   const field = document.querySelector("main input[type=search]");
   if (!field) return;
   e.preventDefault();

@@ -30,8 +30,10 @@ addTexts({
   "chat.failed": ["No answer: {code}", "Нет ответа: {code}"],
   "chat.you": ["You", "Вы"],
   "chat.answered": ["Answer:", "Ответ:"],
-  "chat.stale": ["Redis cannot be reached. This is what was known before.", "Redis недоступен. Показано то, что было известно раньше."],
-  "chat.setaside": ["What was taken back can be put back for 24 hours:", "Отменённое можно вернуть в течение 24 часов:"],
+  "chat.stale": ["Redis cannot be reached. This is what was known before.",
+    "Redis недоступен. Показано то, что было известно раньше."],
+  "chat.setaside": ["What was taken back can be put back for 24 hours:",
+    "Отменённое можно вернуть в течение 24 часов:"],
   "chat.inmemory": ["Memory", "Память"],
   "chat.since": ["Somebody has written here since. Look at what was said, and try again.",
     "Здесь успели написать. Посмотрите, что сказано, и повторите."],
@@ -57,7 +59,8 @@ addTexts({
 });
 
 // advice is what to do about a problem, where that can be said.
-const advice = { messages_since: "chat.since", chat_busy: "chat.busy", shutting_down: "chat.draining", draining: "chat.draining",
+const advice = { messages_since: "chat.since", chat_busy: "chat.busy",
+  shutting_down: "chat.draining", draining: "chat.draining",
   memory_unavailable: "chat.redis" };
 
 // Chat shows a chat; changed is called when a run begins or ends.
@@ -106,23 +109,31 @@ export function Chat({ chat, changed }) {
   const shown = page ? page.messages.map((message, i) => ({ message, at: page.from + i })).filter(({ message, at }) =>
     !(run?.hideFrom <= at) && !(run?.run_id && runOf(message) === run.run_id)) : [];
   const atTail = page && page.to >= page.total;
-  return html`<section class=${"chat" + (over ? " over" : "")} onDragOver=${dragged} onDragLeave=${(e) => e.currentTarget.contains(e.relatedTarget) || setOver(false)} onDrop=${drop}>
-    <div class="page-body talk" ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region" aria-label=${t("chat.messages")}>
+  return html`<section class=${"chat" + (over ? " over" : "")} onDragOver=${dragged}
+    onDragLeave=${(e) => e.currentTarget.contains(e.relatedTarget) || setOver(false)} onDrop=${drop}>
+    <div class="page-body talk" ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region"
+      aria-label=${t("chat.messages")}>
       ${page?.stale ? html`<p class="hint">${t("chat.stale")}</p>` : null}
-      ${page?.from > 0 ? html`<div class="center"><button type="button" class="quiet" onClick=${history.older}>${t("chat.older")}</button></div>` : null}
+      ${page?.from > 0 ? html`<div class="center"><button type="button" class="quiet" onClick=${history.older}>
+        ${t("chat.older")}</button></div>` : null}
       ${empty ? html`<${Welcome} use=${say} />` : null}
       ${!page && history.loading ? html`<${Loading} />` : null}
-      ${shown.map(({ message, at }) => html`<${Message} key=${at} at=${at} chat=${chat} message=${message} known=${talk.known}
+      ${shown.map(({ message, at }) => html`<${Message} key=${at} at=${at} chat=${chat} message=${message}
+        known=${talk.known}
         busy=${talk.working} say=${say} fork=${fork} edits=${edits.current} history=${page} />`)}
       ${run && atTail ? html`<${Live} chat=${chat} run=${run} onAnswer=${talk.answer} />` : null}
       <${ProblemNote} problem=${history.problem} retry=${() => history.load().catch(() => {})} />
-      ${talk.problem ? html`<${ProblemNote} problem=${talk.problem}>${advice[talk.problem.code] ? html`<div>${t(advice[talk.problem.code])}</div>` : null}<//>` : null}
-      ${tookBack && !run && !talk.problem ? html`<p class="soft small center">${t("chat.setaside")} <a href=${href("memory", chat)}>${t("chat.inmemory")}</a></p>` : null}
-      ${page && !atTail ? html`<button type="button" class="button newest" onClick=${() => history.load().then(scroll.toEnd)}><${Icon} name="down" />${t("chat.newest")}</button>` : null}
+      ${talk.problem ? html`<${ProblemNote} problem=${talk.problem}>${advice[talk.problem.code] ? html`<div>
+        ${t(advice[talk.problem.code])}</div>` : null}<//>` : null}
+      ${tookBack && !run && !talk.problem ? html`<p class="soft small center">${t("chat.setaside")} <a
+        href=${href("memory", chat)}>${t("chat.inmemory")}</a></p>` : null}
+      ${page && !atTail ? html`<button type="button" class="button newest"
+        onClick=${() => history.load().then(scroll.toEnd)}><${Icon} name="down" />${t("chat.newest")}</button>` : null}
     </div>
     <${Announcer} run=${run} last=${page?.messages.at(-1)} />
     <${Files} files=${files} />
-    <${Composer} chat=${chat} draft=${draft} setDraft=${setDraft} working=${talk.working} ready=${Boolean(page)} say=${say} stop=${talk.stop} files=${files} />
+    <${Composer} chat=${chat} draft=${draft} setDraft=${setDraft} working=${talk.working} ready=${Boolean(page)}
+      say=${say} stop=${talk.stop} files=${files} />
     ${over ? html`<div class="drop-note"><${Icon} name="upload" />${t("chat.drop")}</div>` : null}
   </section>`;
 }
@@ -131,7 +142,8 @@ function Welcome({ use }) {
   const examples = ["welcome.first", "welcome.second", "welcome.third"];
   return html`<div class="welcome"><h2>${t("welcome.title")}</h2><p class="soft">${t("welcome.text")}</p>
     <ul class="plain-list stack tight">${examples.map((key) => html`<li key=${key}>
-      <button type="button" class="example" onClick=${() => use(t(key))}>${t(key)}<${Icon} name="send" /></button></li>`)}</ul>
+      <button type="button" class="example" onClick=${() => use(t(key))}>${t(key)}<${Icon} name="send" /></button>
+        </li>`)}</ul>
     <p class="soft small">${t("welcome.file")}</p></div>`;
 }
 
@@ -147,7 +159,8 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
         if (text) say(text, at, editing);
       }} />` : html`<${Fragment}><div class="bubble break">${message.content}</div>
       <div class="tools"><${Time} at=${message.timestamp} /><${CopyButton} text=${message.content} />
-        <${IconButton} icon="edit" label=${t("chat.edit")} disabled=${busy} onClick=${() => setEditing(last)} /></div><//>`}
+        <${IconButton} icon="edit" label=${t("chat.edit")} disabled=${busy} onClick=${() => setEditing(last)} /></div>
+          <//>`}
     </article>`;
   }
   const made = runOf(message);
@@ -158,15 +171,19 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
   };
   return html`<article class="message" data-at=${at} aria-label=${t("role.assistant")}>
     ${run ? html`<${Lanes} chat=${chat} run=${run} />` : null}
-    ${message.failure || (message.partial && run?.error) ? html`<${Failure} message=${message} run=${run} retry=${busy ? undefined : asked} />` :
+    ${message.failure || (message.partial && run?.error) ? html`<${Failure} message=${message} run=${run}
+      retry=${busy ? undefined : asked} />` :
       html`<${Cited} text=${message.content} citations=${run?.citations} />`}
     <${Flags} flags=${run?.flags} />
     <${ProblemNote} problem=${problem} />
-    <div class="tools">${message.partial ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}<${Time} at=${message.timestamp} />
+    <div class="tools">${message.partial ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}
+      <${Time} at=${message.timestamp} />
       ${run ? html`<${Spent} run=${run} />` : null}<${CopyButton} text=${message.content} />
       <${IconButton} icon="refresh" label=${t("chat.regenerate")} disabled=${busy} onClick=${asked} />
-      ${message.id ? html`<${IconButton} icon="fork" label=${t("chat.fork")} onClick=${() => fork(message.id).catch(setProblem)} />` : null}
-      ${made ? html`<a class="icon-button" href=${href("runs", chat, made)} aria-label=${t("chat.run")} title=${t("chat.run")}><${Icon} name="runs" /></a>` : null}</div>
+      ${message.id ? html`<${IconButton} icon="fork" label=${t("chat.fork")}
+        onClick=${() => fork(message.id).catch(setProblem)} />` : null}
+      ${made ? html`<a class="icon-button" href=${href("runs", chat, made)} aria-label=${t("chat.run")}
+        title=${t("chat.run")}><${Icon} name="runs" /></a>` : null}</div>
   </article>`;
 }
 
@@ -174,7 +191,8 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
 function Failure({ message, run, retry }) {
   const code = run?.error?.code ?? message.failure;
   const said = run?.error?.message ?? t("chat.failed", { code });
-  return html`<${Fragment}>${message.partial ? html`<${Cited} text=${message.content} citations=${run?.citations} />` : null}
+  return html`<${Fragment}>${message.partial ? html`<${Cited} text=${message.content}
+    citations=${run?.citations} />` : null}
     <${ProblemNote} problem=${{ message: said, code }} retry=${retry} /><//>`;
 }
 
@@ -182,13 +200,16 @@ function Failure({ message, run, retry }) {
 function Live({ chat, run, onAnswer }) {
   const working = run.outcome === "";
   return html`<${Fragment}>
-    ${run.message !== undefined ? html`<article class="message user" aria-label=${t("chat.you")}><div class="bubble break">${run.message}</div></article>` : null}
+    ${run.message !== undefined ? html`<article class="message user" aria-label=${t("chat.you")}><div
+      class="bubble break">${run.message}</div></article>` : null}
     <article class="message" aria-label=${t("role.assistant")} aria-busy=${working}>
       <${Lanes} chat=${chat} run=${run} />
-      ${run.content ? html`<div class=${working && !run.answered ? "writing" : ""}><${Cited} text=${run.content} citations=${run.citations} /></div>` :
+      ${run.content ? html`<div class=${working && !run.answered ? "writing" : ""}><${Cited} text=${run.content}
+        citations=${run.citations} /></div>` :
         working ? html`<p class="soft"><span class="pulse"></span> ${t("chat.thinking")}</p>` : null}
       ${run.error ? html`<${ProblemNote} problem=${run.error} />` : null}
-      ${run.waits.length ? html`<${Waits} key=${run.waits.map((w) => w.id).join()} waits=${run.waits} onAnswer=${onAnswer} />` : null}
+      ${run.waits.length ? html`<${Waits} key=${run.waits.map((w) => w.id).join()} waits=${run.waits}
+        onAnswer=${onAnswer} />` : null}
     </article><//>`;
 }
 
@@ -214,10 +235,12 @@ function Editor({ text, onDone }) {
     if (e.key === "Escape") (e.stopPropagation(), onDone());
     if (sends(e)) (e.preventDefault(), onDone(value.trim()));
   };
-  return html`<div class="editor"><textarea class="field" ref=${field} rows=${Math.min(12, value.split("\n").length + 1)} value=${value}
+  return html`<div class="editor"><textarea class="field" ref=${field}
+    rows=${Math.min(12, value.split("\n").length + 1)} value=${value}
       aria-label=${t("chat.edit")} onInput=${(e) => setValue(e.target.value)} onKeyDown=${key}></textarea>
     <div class="row end"><button type="button" class="button" onClick=${() => onDone()}>${t("cancel")}</button>
-      <button type="button" class="button primary" disabled=${!value.trim()} onClick=${() => onDone(value.trim())}>${t("chat.save")}</button></div></div>`;
+      <button type="button" class="button primary" disabled=${!value.trim()} onClick=${() => onDone(value.trim())}>
+        ${t("chat.save")}</button></div></div>`;
 }
 
 // sends says whether a key sends: Enter, unless a line begins by it or letters are composed.
@@ -235,7 +258,9 @@ function Composer({ draft, setDraft, working, ready, say, stop, files }) {
   }, [draft]);
   useEffect(() => {
     if (!working) return;
-    const escape = (e) => e.key === "Escape" && !e.defaultPrevented && !document.querySelector("dialog[open]") && stop();
+    const escape = (e) => {
+      if (e.key === "Escape" && !e.defaultPrevented && !document.querySelector("dialog[open]")) stop();
+    };
     addEventListener("keydown", escape);
     return () => removeEventListener("keydown", escape);
   }, [working, stop]);
@@ -247,12 +272,15 @@ function Composer({ draft, setDraft, working, ready, say, stop, files }) {
     say(text);
   };
   return html`<form class="composer" onSubmit=${submit}>
-    <input type="file" multiple hidden ref=${picker} onChange=${(e) => (files.add(e.target.files), (e.target.value = ""))} />
+    <input type="file" multiple hidden ref=${picker}
+      onChange=${(e) => (files.add(e.target.files), (e.target.value = ""))} />
     <${IconButton} icon="clip" label=${t("chat.attach")} onClick=${() => picker.current.click()} />
-    <textarea ref=${field} class="grow" rows="1" value=${draft} placeholder=${t("chat.placeholder")} aria-label=${t("chat.placeholder")}
+    <textarea ref=${field} class="grow" rows="1" value=${draft} placeholder=${t("chat.placeholder")}
+      aria-label=${t("chat.placeholder")}
       onInput=${(e) => setDraft(e.target.value)} onKeyDown=${(e) => sends(e) && submit(e)}></textarea>
     ${working ? html`<${IconButton} icon="stop" class="primary" label=${t("chat.stop")} onClick=${stop} />` :
-      html`<button class="icon-button primary" disabled=${!draft.trim() || !ready} aria-label=${t("chat.send")} title=${t("chat.send")}><${Icon} name="send" /></button>`}
+      html`<button class="icon-button primary" disabled=${!draft.trim() || !ready} aria-label=${t("chat.send")}
+        title=${t("chat.send")}><${Icon} name="send" /></button>`}
   </form>`;
 }
 
@@ -303,11 +331,15 @@ function Files({ files }) {
   const kept = files.kept.filter((d) => !files.sent.some((f) => f.name === d.id));
   if (!kept.length && !files.sent.length) return null;
   return html`<ul class="plain-list files" aria-label=${t("file.list")} aria-live="polite">
-    ${kept.map((d) => html`<li key=${d.id} class="file"><${Icon} name="file" /><span class="cut" title=${d.id}>${d.title || d.id}</span>
+    ${kept.map((d) => html`<li key=${d.id} class="file"><${Icon} name="file" /><span class="cut" title=${d.id}>
+      ${d.title || d.id}</span>
       <span class="soft small nowrap">${t("file.passages", { n: d.passages })}</span>
-      <${IconButton} icon="close" label=${t("file.remove", { name: d.id })} onClick=${() => files.remove(d.id)} /></li>`)}
-    ${files.sent.map((f) => html`<li key=${f.name} class="file"><${Icon} name=${f.problem ? "warn" : "file"} /><span class="cut">${f.name}</span>
-      ${f.problem ? html`<span class="small warn-text">${f.problem.message}</span><${IconButton} icon="close" label=${t("close")} onClick=${() => files.forget(f.name)} />` :
+      <${IconButton} icon="close" label=${t("file.remove", { name: d.id })} onClick=${() => files.remove(d.id)} />
+        </li>`)}
+    ${files.sent.map((f) => html`<li key=${f.name} class="file"><${Icon} name=${f.problem ? "warn" : "file"} /><span
+      class="cut">${f.name}</span>
+      ${f.problem ? html`<span class="small warn-text">${f.problem.message}</span><${IconButton} icon="close"
+        label=${t("close")} onClick=${() => files.forget(f.name)} />` :
         html`<span class="soft small"><span class="pulse"></span> ${t("file.sending")}</span>`}</li>`)}
   </ul>`;
 }

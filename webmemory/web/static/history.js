@@ -10,8 +10,8 @@ const mostShown = 240; // messages; those far from what is looked at leave the p
 export async function readPage(chat, subagent, offset, limit, { runs, signal } = {}) {
   const query = { archive: true, runs: runs || undefined, offset, limit };
   const page = await get(chatPath(chat, subagent, "history"), query, { signal });
-  return { key: page.key, from: page.offset, to: page.offset + page.messages.length, total: page.total, stale: page.stale,
-    messages: page.messages, runs: page.runs ?? {} };
+  const { key, total, stale, messages, offset: from } = page;
+  return { key, total, stale, messages, from, to: from + messages.length, runs: page.runs ?? {} };
 }
 
 // useHistory is a window of a history: {page, problem, loading, load, older, newer}. load(offset) reads anew, from
@@ -54,7 +54,9 @@ export function useHistory(chat, subagent, { runs = false, onRuns, start } = {})
   useEffect(() => {
     load(start).catch(() => {});
   }, [load]);
-  return { ...state, load, older: useCallback(() => more(true), [more]), newer: useCallback(() => more(false), [more]) };
+  const older = useCallback(() => more(true), [more]);
+  const newer = useCallback(() => more(false), [more]);
+  return { ...state, load, older, newer };
 }
 
 function join(page, next, before) {

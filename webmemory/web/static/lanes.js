@@ -27,7 +27,8 @@ addTexts({
   "tool.arguments": ["Arguments", "Аргументы"],
   "tool.result": ["Result", "Результат"],
   "recalled.title": [{ one: "Recalled {n} message", other: "Recalled {n} messages" },
-    { one: "Вспомнил {n} сообщение", few: "Вспомнил {n} сообщения", many: "Вспомнил {n} сообщений", other: "Вспомнил {n} сообщения" }],
+    { one: "Вспомнил {n} сообщение", few: "Вспомнил {n} сообщения", many: "Вспомнил {n} сообщений",
+      other: "Вспомнил {n} сообщения" }],
   "recalled.gone": ["This message is not there any more.", "Этого сообщения больше нет."],
   "sources.title": [{ one: "{n} source", other: "{n} sources" },
     { one: "{n} источник", few: "{n} источника", many: "{n} источников", other: "{n} источника" }],
@@ -70,8 +71,10 @@ function Lane({ chat, lane, over, waits }) {
   const state = working ? html`<span class="badge accent"><span class="pulse"></span>${t("lane.working")}</span>` :
     html`<${Status} status=${waits ? "waiting" : lane.status} />`;
   const summary = html`<span class="lane-summary">
-    <span class="row"><${AgentName} name=${lane.subagent} /><span class="cut grow soft">${oneLine(lane.task, 200)}</span>
-      ${lane.recalled.length ? html`<span class="badge">${t("recalled.title", { n: lane.recalled.length })}</span>` : null}${state}</span>
+    <span class="row"><${AgentName} name=${lane.subagent} /><span class="cut grow soft">
+      ${oneLine(lane.task, 200)}</span>
+      ${lane.recalled.length ? html`<span class="badge">
+        ${t("recalled.title", { n: lane.recalled.length })}</span>` : null}${state}</span>
     ${said ? html`<span class="lane-said cut">${said}</span>` : null}</span>`;
   return html`<${Fold} class=${"lane " + hue(lane.subagent)} summary=${summary}>
     <dl class="facts">
@@ -88,7 +91,8 @@ function Lane({ chat, lane, over, waits }) {
   <//>`;
 }
 
-const toolArguments = (tool) => (typeof tool.arguments === "string" ? tool.arguments : JSON.stringify(tool.arguments ?? tool.detail ?? ""));
+const toolArguments = (tool) =>
+  (typeof tool.arguments === "string" ? tool.arguments : JSON.stringify(tool.arguments ?? tool.detail ?? ""));
 
 // Spent is how long something took and how many tokens.
 export function Spent({ run }) {
@@ -103,7 +107,8 @@ export function Spent({ run }) {
 // Tool is a call of a tool: its arguments and its result.
 export function Tool({ tool }) {
   const args = toolArguments(tool);
-  const summary = html`<span class="row grow cut"><code>${tool.name}</code><span class="cut grow soft small">${oneLine(args, 160)}</span>
+  const summary = html`<span class="row grow cut"><code>${tool.name}</code><span class="cut grow soft small">
+    ${oneLine(args, 160)}</span>
     <${Status} status=${tool.status} /></span>`;
   return html`<${Fold} class="tool" summary=${summary}>
     <div class="soft small">${t("tool.arguments")}</div><pre class="code wrap">${pretty(args)}</pre>
@@ -116,17 +121,20 @@ function RecalledList({ chat, subagent, recalled, open }) {
   if (!recalled.length) return null;
   const once = [...new Map(recalled.map((m) => [m.id, m])).values()];
   return html`<${Fold} class="recalled" open=${open} summary=${t("recalled.title", { n: once.length })}>
-    <ul class="plain-list stack tight">${once.map((m) => html`<${RecalledMessage} key=${m.id} chat=${chat} subagent=${subagent} at=${m} />`)}</ul>
+    <ul class="plain-list stack tight">${once.map((m) => html`<${RecalledMessage} key=${m.id} chat=${chat}
+      subagent=${subagent} at=${m} />`)}</ul>
   <//>`;
 }
 
 function RecalledMessage({ chat, subagent, at }) {
   const { value, problem, loading } = useLoad(() => findMessage(chat, subagent, at), [chat, subagent, at.id]);
   const said = value?.message;
-  return html`<li class="quote"><div class="row small soft"><${Time} at=${at.ts} />${said ? t("role." + said.role) : null}
+  return html`<li class="quote"><div class="row small soft"><${Time} at=${at.ts} />
+    ${said ? t("role." + said.role) : null}
     ${value?.subagent ? html`<${AgentName} name=${value.subagent} />` : null}</div>
     ${said ? html`<div class="break clamp" tabindex="0">${said.content}</div>` : null}
-    ${!said && !loading ? (problem ? html`<${ProblemNote} problem=${problem} />` : html`<div class="soft">${t("recalled.gone")}</div>`) : null}</li>`;
+    ${!said && !loading ? (problem ? html`<${ProblemNote} problem=${problem} />` : html`<div class="soft">
+      ${t("recalled.gone")}</div>`) : null}</li>`;
 }
 
 function Findings({ answer }) {
@@ -137,7 +145,8 @@ function Findings({ answer }) {
 }
 
 export const Flags = ({ flags }) =>
-  flags?.length ? html`<div class="small warn-text">${t("lane.flags")} ${flags.map((f) => `${f.kind}: ${f.text}`).join("; ")}</div>` : null;
+  flags?.length ? html`<div class="small warn-text">
+    ${t("lane.flags")} ${flags.map((f) => `${f.kind}: ${f.text}`).join("; ")}</div>` : null;
 
 // Cited is a text whose markers [n] lead to the passages below it.
 export function Cited({ text, citations }) {
@@ -149,11 +158,15 @@ export function Cited({ text, citations }) {
   return html`<${Fragment}><${Markdown} text=${text} cite=${cite} inputs=${[...known, shown].join()} />
     ${quote ? html`<${Citation} citation=${quote} />` : null}
     ${citations?.length ? html`<${Fold} class="sources" summary=${t("sources.title", { n: citations.length })}>
-      <div class="stack tight">${citations.map((c) => html`<${Citation} key=${c.n} citation=${c} />`)}</div><//>` : null}<//>`;
+      <div class="stack tight">${citations.map((c) => html`<${Citation} key=${c.n} citation=${c} />`)}</div>
+        <//>` : null}<//>`;
 }
 
 function Citation({ citation: c }) {
-  const where = [c.source !== c.title && c.source, c.section, c.page && t("source.page", { n: c.page })].filter(Boolean);
-  return html`<figure class="quote"><figcaption class="small"><span class="cite">${c.n}</span> <b>${c.title || c.doc_id}</b>
-    <span class="soft"> ${where.join(" · ")}</span></figcaption>${c.quote ? html`<blockquote class="break">${c.quote}</blockquote>` : null}</figure>`;
+  const page = c.page && t("source.page", { n: c.page });
+  const where = [c.source !== c.title && c.source, c.section, page].filter(Boolean);
+  return html`<figure class="quote"><figcaption class="small"><span class="cite">${c.n}</span> <b>
+    ${c.title || c.doc_id}</b>
+    <span class="soft"> ${where.join(" · ")}</span></figcaption>${c.quote ? html`<blockquote class="break">
+      ${c.quote}</blockquote>` : null}</figure>`;
 }

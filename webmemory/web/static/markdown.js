@@ -56,7 +56,8 @@ function block(token, o) {
     case "table":
       return html`<div class="scroll-x" tabindex="0"><table>
         <thead><tr>${token.header.map((c) => html`<th scope="col">${inline(c.tokens, inside)}</th>`)}</tr></thead>
-        <tbody>${token.rows.map((row) => html`<tr>${row.map((c) => html`<td>${inline(c.tokens, inside)}</td>`)}</tr>`)}</tbody>
+        <tbody>${token.rows.map((row) => html`<tr>${row.map((c) => html`<td>
+          ${inline(c.tokens, inside)}</td>`)}</tr>`)}</tbody>
       </table></div>`;
     case "html":
       return html`<p>${token.raw}</p>`;

@@ -20,28 +20,28 @@ const icons = {
   send: "M2.5 8 13.5 3l-4 10.5-2-4.5zM7.5 9 13.5 3",
   stop: "M4.5 4.5h7v7h-7z",
   refresh: "M13 8a5 5 0 1 1-1.6-3.7M13 2.5v3h-3",
-  edit: "M3 13l.7-2.9L10.5 3.300a1.300 1.300 0 0 1 2 0 1.300 1.300 0 0 1 0 2L5.800 12.300z",
-  fork: "M5 5v6M5 8h3.500A2.500 2.500 0 0 0 11 5.500V5M5 5a1.500 1.500 0 1 0 0-3 1.500 1.500 0 0 0 0 3zM11 5a1.500 1.500 0 1 0 0-3 1.500 1.500 0 0 0 0 3zM5 14a1.500 1.500 0 1 0 0-3 1.500 1.500 0 0 0 0 3z",
+  edit: "M3 13l.7-2.9L10.5 3.3a1.3 1.3 0 0 1 2 0 1.3 1.3 0 0 1 0 2L5.8 12.3z",
+  fork: "M5 5v6M5 8h3.5A2.5 2.5 0 0 0 11 5.5V5M5 5a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3zM11 5a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3zM5 14a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3z",
   copy: "M6 6h7v7H6zM10 6V3H3v7h3",
   file: "M4 2h5l3 3v9H4zM9 2v3h3",
-  clip: "M12.500 7.500 8 12a2.800 2.800 0 0 1-4-4l5-5a1.900 1.900 0 0 1 2.700 2.700L6.800 10.500a.9.9 0 0 1-1.300-1.300L9.500 5.200",
-  search: "M7 12A5 5 0 1 0 7 2a5 5 0 0 0 0 10zM10.600 10.600 14 14",
-  trash: "M3 4.500h10M6.500 4.500V3h3v1.500M4.500 4.500l.5 9h6l.5-9",
-  check: "M3 8.500 6.500 12 13 4.500",
+  clip: "M12.5 7.5 8 12a2.8 2.8 0 0 1-4-4l5-5a1.9 1.9 0 0 1 2.7 2.7L6.8 10.5a.9.9 0 0 1-1.3-1.3L9.5 5.2",
+  search: "M7 12A5 5 0 1 0 7 2a5 5 0 0 0 0 10zM10.6 10.6 14 14",
+  trash: "M3 4.5h10M6.5 4.5V3h3v1.5M4.5 4.5l.5 9h6l.5-9",
+  check: "M3 8.5 6.5 12 13 4.5",
   close: "M4 4l8 8M12 4l-8 8",
   chevron: "M6 4l4 4-4 4",
   back: "M10 3 5 8l5 5",
   down: "M8 3v10M4 9l4 4 4-4",
-  clock: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 5v3.500l2 1.500",
-  chat: "M2.500 3.500h11v8h-6l-3 2.500v-2.500h-2z",
-  memory: "M3 4.500C3 3.100 13 3.100 13 4.500v7c0 1.400-10 1.400-10 0zM3 4.500c0 1.400 10 1.400 10 0M3 8c0 1.400 10 1.400 10 0",
+  clock: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 5v3.5l2 1.5",
+  chat: "M2.5 3.5h11v8h-6l-3 2.5v-2.5h-2z",
+  memory: "M3 4.5C3 3.1 13 3.1 13 4.5v7c0 1.4-10 1.4-10 0zM3 4.5c0 1.4 10 1.4 10 0M3 8c0 1.4 10 1.4 10 0",
   runs: "M3 4h3M3 8h6M3 12h4M9 4h4M11 8h2M9 12h4",
-  warn: "M8 2.500 14.500 13.500h-13zM8 6.500v3.500M8 11.800v.2",
-  sun: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM8 1.500v1M8 13.500v1M1.500 8h1M13.500 8h1M3.400 3.400l.7.7M11.900 11.900l.7.7M12.600 3.400l-.7.7M4.100 11.900l-.7.7",
-  moon: "M13 9.500A5.500 5.500 0 0 1 6.500 3 5.500 5.500 0 1 0 13 9.500z",
-  auto: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 2v12M8 5h3.500M8 8h6M8 11h3.500",
-  dots: "M3.500 8h.1M8 8h.1M12.500 8h.1",
-  upload: "M8 11V3M4.500 6.500 8 3l3.500 3.500M3 13h10",
+  warn: "M8 2.5 14.5 13.5h-13zM8 6.5v3.5M8 11.8v.2",
+  sun: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M12.6 3.4l-.7.7M4.1 11.9l-.7.7",
+  moon: "M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5z",
+  auto: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 2v12M8 5h3.5M8 8h6M8 11h3.5",
+  dots: "M3.5 8h.1M8 8h.1M12.5 8h.1",
+  upload: "M8 11V3M4.5 6.5 8 3l3.5 3.5M3 13h10",
 };
 
 export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false">
@@ -49,7 +49,8 @@ export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 16 16" ari
 
 // IconButton is a button of which only the picture is seen.
 export const IconButton = ({ icon, label, class: kind = "", ...rest }) => html`
-  <button type="button" class=${"icon-button " + kind} aria-label=${label} title=${label} ...${rest}><${Icon} name=${icon} /></button>`;
+  <button type="button" class=${"icon-button " + kind} aria-label=${label} title=${label} ...${rest}>
+    <${Icon} name=${icon} /></button>`;
 
 // CopyButton copies a text, and says so.
 export function CopyButton({ text, label = t("copy") }) {
@@ -59,7 +60,8 @@ export function CopyButton({ text, label = t("copy") }) {
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };
-  return html`<span><${IconButton} icon=${done ? "check" : "copy"} label=${done ? t("copied") : label} onClick=${copy} />
+  return html`<span><${IconButton} icon=${done ? "check" : "copy"} label=${done ? t("copied") : label}
+    onClick=${copy} />
     <span class="visually-hidden" role="status">${done ? t("copied") : ""}</span></span>`;
 }
 
@@ -76,12 +78,14 @@ async function copyText(text) {
 
 // Time is a time of day that says all of itself when it is pointed at.
 export const Time = ({ at, text }) =>
-  at ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${fullTime(at)}>${text ?? clock(at)}</time>` : null;
+  at ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${fullTime(at)}>
+    ${text ?? clock(at)}</time>` : null;
 
 // ProblemNote says what went wrong where it did; retry, if given, is what the button does.
 export const ProblemNote = ({ problem, retry, children }) =>
   problem ? html`<div class="problem" role="alert"><${Icon} name="warn" />
-    <div class="grow"><span>${problem.message}</span>${problem.code ? html` <code>${problem.code}</code>` : null}${children}</div>
+    <div class="grow"><span>${problem.message}</span>${problem.code ? html` <code>
+      ${problem.code}</code>` : null}${children}</div>
     ${retry ? html`<button type="button" class="button" onClick=${retry}>${t("retry")}</button>` : null}
   </div>` : null;
 

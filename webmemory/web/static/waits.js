@@ -18,7 +18,8 @@ addTexts({
   "waits.arguments": ["Arguments, as JSON", "Аргументы, JSON"],
   "waits.send": ["Answer", "Ответить"],
   "waits.fill": ["Fill in", "Заполнить"],
-  "waits.remember": ["A yes holds for {tool} in this chat from then on.", "«Да» действует для {tool} в этом чате и дальше."],
+  "waits.remember": ["A yes holds for {tool} in this chat from then on.",
+    "«Да» действует для {tool} в этом чате и дальше."],
   "waits.json": ["This is not JSON: {why}", "Это не JSON: {why}"],
   "waits.empty": ["Please choose", "Выберите"],
   "kind.approval": ["wants to call", "хочет вызвать"],
@@ -46,7 +47,8 @@ export function Waits({ waits, onAnswer }) {
   };
   return html`<form class="card waits" onSubmit=${send} aria-label=${t("waits.title")}>
     <h3>${t("waits.title")}</h3>
-    ${waits.map((w) => html`<${Wait} key=${w.id} wait=${w} answer=${answers[w.id] ?? { decision: "" }} set=${(c) => set(w.id, c)} />`)}
+    ${waits.map((w) => html`<${Wait} key=${w.id} wait=${w} answer=${answers[w.id] ?? { decision: "" }}
+      set=${(c) => set(w.id, c)} />`)}
     <${ProblemNote} problem=${problem} />
     <button class="button primary" disabled=${!ready || sending}>${t("waits.send")}</button>
   </form>`;
@@ -74,24 +76,31 @@ function Wait({ wait: w, answer, set }) {
   const name = { approve: approval ? "waits.approve" : "waits.fill", edit: "waits.edit", deny: "waits.deny" };
   const choose = (c) => {
     const start = c === "edit" && !answer.arguments ? { arguments: pretty(w.arguments) } : {};
-    const blank = c === "approve" && w.kind === "question" && simple(w.schema) && !answer.fields ? { fields: defaults(w.schema) } : {};
+    const asks = c === "approve" && w.kind === "question" && simple(w.schema);
+    const blank = asks && !answer.fields ? { fields: defaults(w.schema) } : {};
     set({ decision: c, ...start, ...blank });
   };
   return html`<fieldset class="wait">
-    <legend class="break"><${AgentName} name=${w.subagent || "master"} /> ${t("kind." + w.kind)} <code>${w.tool}</code></legend>
+    <legend class="break"><${AgentName} name=${w.subagent || "master"} /> ${t("kind." + w.kind)} <code>${w.tool}</code>
+      </legend>
     ${w.reason ? html`<p class="break">${w.reason}</p>` : null}
-    ${hasArguments(w.arguments) && answer.decision !== "edit" ? html`<pre class="code wrap">${pretty(w.arguments)}</pre>` : null}
+    ${hasArguments(w.arguments) && answer.decision !== "edit" ? html`<pre class="code wrap">
+      ${pretty(w.arguments)}</pre>` : null}
     <div class="row wrap" role="radiogroup">
-      ${choices.map((c) => html`<label key=${c} class="line choice"><input type="radio" name=${w.id} checked=${answer.decision === c}
+      ${choices.map((c) => html`<label key=${c} class="line choice"><input type="radio" name=${w.id}
+        checked=${answer.decision === c}
         onChange=${() => choose(c)} />${t(name[c])}</label>`)}
       <span class="soft small end">${t("waits.until")} <${Time} at=${w.expires_at} /></span>
     </div>
-    ${answer.decision === "deny" ? html`<label class="above">${t("waits.reason")}<input type="text" value=${answer.reason ?? ""}
+    ${answer.decision === "deny" ? html`<label class="above">${t("waits.reason")}<input type="text"
+      value=${answer.reason ?? ""}
       onInput=${(e) => set({ reason: e.target.value })} /></label>` : null}
-    ${answer.decision === "edit" ? html`<${JSONField} label=${t("waits.arguments")} value=${answer.arguments} onChange=${(v) => set({ arguments: v })} />` : null}
+    ${answer.decision === "edit" ? html`<${JSONField} label=${t("waits.arguments")} value=${answer.arguments}
+      onChange=${(v) => set({ arguments: v })} />` : null}
     ${answer.decision === "approve" && !approval ? answer.fields ?
       html`<${Fields} schema=${w.schema} values=${answer.fields} onChange=${(fields) => set({ fields })} />` :
-      html`<${JSONField} label=${t(w.kind === "question" ? "waits.answer" : "waits.result")} value=${answer.result ?? ""} onChange=${(v) => set({ result: v })} />` : null}
+      html`<${JSONField} label=${t(w.kind === "question" ? "waits.answer" : "waits.result")}
+        value=${answer.result ?? ""} onChange=${(v) => set({ result: v })} />` : null}
     ${approval && w.approves ? html`<p class="soft small">${t("waits.remember", { tool: w.approves })}</p>` : null}
   </fieldset>`;
 }
@@ -99,7 +108,8 @@ function Wait({ wait: w, answer, set }) {
 const hasArguments = (a) => a && Object.keys(a).length > 0;
 
 const JSONField = ({ label, value, onChange }) => html`<label class="above">${label}
-  <textarea class="mono" rows="5" spellcheck=${false} value=${value} onInput=${(e) => onChange(e.target.value)}></textarea></label>`;
+  <textarea class="mono" rows="5" spellcheck=${false} value=${value} onInput=${(e) => onChange(e.target.value)}>
+    </textarea></label>`;
 
 const simpleTypes = ["string", "number", "integer", "boolean"];
 
@@ -117,25 +127,31 @@ function Fields({ schema, values, onChange }) {
     if (value === "" || Number.isNaN(value)) delete next[name];
     onChange(next);
   };
-  return html`<div class="stack tight">${Object.entries(schema.properties).map(([name, p]) => html`<${Field} key=${name} name=${name}
+  return html`<div class="stack tight">${Object.entries(schema.properties).map(([name, p]) => html`<${Field} key=${name}
+    name=${name}
     property=${p} required=${required.has(name)} value=${values[name]} onChange=${(v) => set(name, v)} />`)}</div>`;
 }
 
 function Field({ name, property: p, required, value, onChange }) {
-  const label = html`<span>${p.title || name}${required ? " *" : ""}${p.description ? html` <span class="soft small">${p.description}</span>` : null}</span>`;
+  const label = html`<span>${p.title || name}${required ? " *" : ""}${p.description ? html` <span class="soft small">
+    ${p.description}</span>` : null}</span>`;
   if (p.enum) {
     const at = p.enum.indexOf(value);
     return html`<label class="above">${label}<select required=${required} value=${String(at)}
       onChange=${(e) => onChange(p.enum[Number(e.target.value)] ?? "")}><option value="-1">${t("waits.empty")}</option>
-      ${p.enum.map((v, i) => html`<option key=${i} value=${String(i)}>${p.enumNames?.[i] ?? String(v)}</option>`)}</select></label>`;
+      ${p.enum.map((v, i) => html`<option key=${i} value=${String(i)}>
+        ${p.enumNames?.[i] ?? String(v)}</option>`)}</select></label>`;
   }
   if (p.type === "boolean") {
-    return html`<label class="line"><input type="checkbox" checked=${value === true} onChange=${(e) => onChange(e.target.checked)} />${label}</label>`;
+    return html`<label class="line"><input type="checkbox" checked=${value === true}
+      onChange=${(e) => onChange(e.target.checked)} />${label}</label>`;
   }
   if (p.type === "string") {
-    return html`<label class="above">${label}<input type="text" required=${required} minlength=${p.minLength} maxlength=${p.maxLength}
+    return html`<label class="above">${label}<input type="text" required=${required} minlength=${p.minLength}
+      maxlength=${p.maxLength}
       value=${value ?? ""} onInput=${(e) => onChange(e.target.value)} /></label>`;
   }
   return html`<label class="above">${label}<input type="number" required=${required} min=${p.minimum} max=${p.maximum}
-    step=${p.type === "integer" ? 1 : "any"} value=${value ?? ""} onInput=${(e) => onChange(e.target.valueAsNumber)} /></label>`;
+    step=${p.type === "integer" ? 1 : "any"} value=${value ?? ""} onInput=${(e) => onChange(e.target.valueAsNumber)} />
+      </label>`;
 }

@@ -59,7 +59,9 @@ export function View({ path: [chosen] }) {
   const { chats, more, problem, reload } = useChats(query);
   const [fresh, setFresh] = useState(() => randomID().slice(0, 12));
   const chat = chosen ?? fresh;
-  const entry = chats?.find((c) => c.chat_id === chat);
+  const known = useRef(new Map()); // those listed so far, also by another search
+  for (const c of chats ?? []) known.current.set(c.chat_id, c);
+  const entry = known.current.get(chat);
   const begin = () => {
     const id = randomID().slice(0, 12);
     setFresh(id);
@@ -83,8 +85,9 @@ export function View({ path: [chosen] }) {
       </nav>
     </aside>
     <div class="page">
-      <div class="page-top"><a class="icon-button back" href=${href("chats")} aria-label=${t("chats.back")}><${Icon} name="back" /></a>
-        <${Title} key=${chat} chat=${chat} entry=${entry} reload=${reload} /></div>
+      <div class="page-top"><a class="icon-button back" href=${href("chats")} aria-label=${t("chats.back")}>
+        <${Icon} name="back" /></a>
+        <${Title} key=${chat} chat=${chat} entry=${entry} fresh=${chat === fresh && !entry} reload=${reload} /></div>
       <${Chat} key=${chat} chat=${chat} changed=${changed} />
     </div>
   </div>`;
@@ -98,7 +101,8 @@ export function SearchField({ value, onChange, label, ...rest }) {
     if (value) onChange("");
     else e.target.blur();
   };
-  return html`<input type="search" class="grow" value=${value} placeholder=${label} aria-label=${label} aria-keyshortcuts="/"
+  return html`<input type="search" class="grow" value=${value} placeholder=${label} aria-label=${label}
+    aria-keyshortcuts="/"
     onInput=${(e) => onChange(e.target.value)} onKeyDown=${escape} ...${rest} />`;
 }
 
@@ -108,11 +112,12 @@ export function Entry({ chat: c, current, view }) {
     <div class="cut">${oneLine(c.title) || c.chat_id}</div>
     <div class="row small soft">${c.used ? html`<${Time} at=${c.used} text=${ago(c.used)} />` : null}
       ${c.messages ? html`<span class="cut">${t("chats.messages", { n: c.messages })}</span>` : null}
-      ${c.state ? html`<span class=${"badge end " + (c.state === "waiting" ? "warn" : "accent")}>${t("chats." + c.state)}</span>` : null}</div>
+      ${c.state ? html`<span class=${"badge end " + (c.state === "waiting" ? "warn" : "accent")}>
+        ${t("chats." + c.state)}</span>` : null}</div>
   </a>`;
 }
 
-function Title({ chat, entry, reload }) {
+function Title({ chat, entry, fresh, reload }) {
   const [editing, setEditing] = useState(null);
   const [problem, setProblem] = useState(null);
   const field = useRef();
@@ -128,13 +133,16 @@ function Title({ chat, entry, reload }) {
     }
   };
   if (editing !== null) {
-    return html`<form class="row grow" onSubmit=${save}><input type="text" ref=${field} class="grow" value=${editing} maxlength="200"
+    return html`<form class="row wrap grow" onSubmit=${save}><input type="text" ref=${field} class="grow"
+      value=${editing} maxlength="200"
         aria-label=${t("chats.title")} onInput=${(e) => setEditing(e.target.value)}
         onKeyDown=${(e) => e.key === "Escape" && (e.stopPropagation(), setEditing(null))} />
       <button class="button">${t("chats.rename")}</button><${ProblemNote} problem=${problem} /></form>`;
   }
-  return html`<h1 class="cut grow" title=${chat}>${entry ? oneLine(entry.title) || chat : t("chats.new")}</h1>
+  return html`<h1 class="cut grow" title=${chat}>${fresh ? t("chats.new") : oneLine(entry?.title) || chat}</h1>
     <code class="soft small cut id" title=${chat}>${chat}</code>
-    ${entry ? html`<${IconButton} icon="edit" label=${t("chats.rename")} onClick=${() => setEditing(entry.title ?? "")} />
-      <a class="icon-button" href=${href("memory", chat)} aria-label=${t("chats.memory")} title=${t("chats.memory")}><${Icon} name="memory" /></a>` : null}`;
+    ${fresh ? null : html`<${IconButton} icon="edit" label=${t("chats.rename")}
+      onClick=${() => setEditing(entry?.title ?? "")} />
+      <a class="icon-button" href=${href("memory", chat)} aria-label=${t("chats.memory")} title=${t("chats.memory")}>
+        <${Icon} name="memory" /></a>`}`;
 }

@@ -23,7 +23,7 @@ addTexts({
   "memory.export": ["Export", "Экспорт"],
   "memory.erase": ["Erase", "Стереть"],
   "memory.erasetitle": ["Erase this chat?", "Стереть этот чат?"],
-  "memory.erasetext": ["All histories, archives, notes and documents of {chat} go, for good. Nothing of it can be put back.",
+  "memory.erasetext": ["All histories, archives, notes and documents of {chat} go, for good. Nothing can be put back.",
     "Все истории, архивы, заметки и документы чата {chat} исчезнут навсегда. Вернуть их нельзя."],
   "memory.nothing": ["Nothing is remembered of this chat.", "Об этом чате ничего не запомнено."],
   "memory.talk": ["Open the chat", "Открыть чат"],
@@ -32,18 +32,24 @@ addTexts({
   "memory.redacttitle": ["Redact what was said?", "Вымарать сказанное?"],
   "memory.redacttext": ["The messages stay with their ids and times and say (redacted). This cannot be undone.",
     "Сообщения останутся со своими номерами и временем, вместо текста будет (redacted). Отменить это нельзя."],
-  "memory.exchange": ["All that was said and done for this message, in every history", "Всё, что сказано и сделано для этого сообщения, во всех историях"],
+  "memory.exchange": ["All that was said and done for this message, in every history",
+    "Всё, что сказано и сделано для этого сообщения, во всех историях"],
   "memory.message": ["This message alone", "Только это сообщение"],
   "memory.willgo": [{ one: "{n} message loses its text:", other: "{n} messages lose their text:" },
-    { one: "{n} сообщение потеряет текст:", few: "{n} сообщения потеряют текст:", many: "{n} сообщений потеряют текст:", other: "{n} сообщения потеряют текст:" }],
-  "memory.alsoin": [{ one: "{n} message repeats these words and stays as it is:", other: "{n} messages repeat these words and stay as they are:" },
+    { one: "{n} сообщение потеряет текст:", few: "{n} сообщения потеряют текст:",
+      many: "{n} сообщений потеряют текст:", other: "{n} сообщения потеряют текст:" }],
+  "memory.alsoin": [{ one: "{n} message repeats these words and stays as it is:",
+    other: "{n} messages repeat these words and stay as they are:" },
     { one: "{n} сообщение повторяет эти слова и останется:", few: "{n} сообщения повторяют эти слова и останутся:",
-      many: "{n} сообщений повторяют эти слова и останутся:", other: "{n} сообщения повторяют эти слова и останутся:" }],
+      many: "{n} сообщений повторяют эти слова и останутся:",
+      other: "{n} сообщения повторяют эти слова и останутся:" }],
   "memory.partial": ["There may be more of them.", "Возможно, есть и другие."],
   "memory.done": [{ one: "{n} message was redacted.", other: "{n} messages were redacted." },
-    { one: "Вымарано {n} сообщение.", few: "Вымарано {n} сообщения.", many: "Вымарано {n} сообщений.", other: "Вымарано {n} сообщения." }],
+    { one: "Вымарано {n} сообщение.", few: "Вымарано {n} сообщения.", many: "Вымарано {n} сообщений.",
+      other: "Вымарано {n} сообщения." }],
   "memory.hits": [{ one: "{n} piece found", other: "{n} pieces found" },
-    { one: "Найден {n} фрагмент", few: "Найдено {n} фрагмента", many: "Найдено {n} фрагментов", other: "Найдено {n} фрагмента" }],
+    { one: "Найден {n} фрагмент", few: "Найдено {n} фрагмента", many: "Найдено {n} фрагментов",
+      other: "Найдено {n} фрагмента" }],
   "memory.nohits": ["Nothing that was said matches.", "Ничего подобного сказано не было."],
   "memory.oldest": ["The oldest messages were not searched yet.", "Самые старые сообщения ещё не просмотрены."],
   "memory.show": ["Show in its history", "Показать в истории"],
@@ -70,7 +76,8 @@ addTexts({
   "aside.restore": ["Put back", "Вернуть"],
   "aside.until": ["kept until {time}", "хранится до {time}"],
   "aside.restored": ["It is back.", "Возвращено."],
-  "aside.since": ["Take back what was said since, and put this in its place", "Отменить сказанное с тех пор и вернуть это на его место"],
+  "aside.since": ["Take back what was said since, and put this in its place",
+    "Отменить сказанное с тех пор и вернуть это на его место"],
 });
 
 const notesTab = "~notes";
@@ -90,7 +97,8 @@ export function View({ path: [chat, tab = ""] }) {
         ${more ? html`<button type="button" class="quiet" onClick=${more}>${t("show.more")}</button>` : null}
       </nav>
     </aside>
-    <div class="page">${chat ? html`<${ChatMemory} key=${chat} chat=${chat} tab=${tab} title=${chats?.find((c) => c.chat_id === chat)?.title} />` :
+    <div class="page">${chat ? html`<${ChatMemory} key=${chat} chat=${chat} tab=${tab}
+      title=${chats?.find((c) => c.chat_id === chat)?.title} />` :
       html`<${Empty} title=${t("view.memory")}><p>${t("memory.choose")}</p><//>`}</div>
   </div>`;
 }
@@ -104,41 +112,49 @@ function ChatMemory({ chat, tab, title }) {
   const current = histories.find((h) => (h.subagent ?? "") === tab);
   const show = (subagent, at) => {
     setPlace({ subagent, at });
-    location.hash = subagent ? href("memory", chat, subagent) : href("memory", chat);
+    location.hash = href("memory", chat, ...(subagent ? [subagent] : []));
   };
   const erased = () => {
     setErasing(false);
     location.hash = href("memory");
   };
   return html`<${Fragment}>
-    <div class="page-top"><a class="icon-button back" href=${href("memory")} aria-label=${t("chats.back")}><${Icon} name="back" /></a>
+    <div class="page-top"><a class="icon-button back" href=${href("memory")} aria-label=${t("chats.back")}>
+      <${Icon} name="back" /></a>
       <h1 class="cut grow" title=${chat}>${oneLine(title) || chat}</h1>
-      <a class="icon-button" href=${href("chats", chat)} aria-label=${t("memory.talk")} title=${t("memory.talk")}><${Icon} name="chat" /></a>
-      <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"} aria-label=${t("memory.export")} title=${t("memory.export")}><${Icon} name="down" /></a>
+      <a class="icon-button" href=${href("chats", chat)} aria-label=${t("memory.talk")} title=${t("memory.talk")}>
+        <${Icon} name="chat" /></a>
+      <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"}
+        aria-label=${t("memory.export")} title=${t("memory.export")}><${Icon} name="down" /></a>
       <${IconButton} icon="trash" class="danger" label=${t("memory.erase")} onClick=${() => setErasing(true)} /></div>
     <nav class="tabs" aria-label=${t("memory.histories")}>
-      ${histories.map((h) => html`<${Tab} key=${h.key} href=${h.subagent ? href("memory", chat, h.subagent) : href("memory", chat)} current=${tab === (h.subagent ?? "")}
-        n=${h.messages + (h.archived ?? 0)}>${h.subagent ? html`<${AgentName} name=${h.subagent} />` : t("memory.own")}<//>`)}
+      ${histories.map((h) => html`<${Tab} key=${h.key}
+        href=${href("memory", chat, ...(h.subagent ? [h.subagent] : []))} current=${tab === (h.subagent ?? "")}
+        n=${h.messages + (h.archived ?? 0)}>${h.subagent ? html`
+          <${AgentName} name=${h.subagent} />` : t("memory.own")}<//>`)}
       <${Tab} href=${href("memory", chat, notesTab)} current=${tab === notesTab} n=${notes}>${t("memory.notes")}<//>
       <${Tab} href=${href("memory", chat, asideTab)} current=${tab === asideTab}>${t("memory.aside")}<//>
     </nav>
     <${ProblemNote} problem=${problem} retry=${reload} />
     ${tab === notesTab ? html`<${AllNotes} chat=${chat} histories=${histories} changed=${reload} />` :
       tab === asideTab ? html`<${SetAside} chat=${chat} changed=${reload} />` :
-      current ? html`<${History} key=${tab} chat=${chat} history=${current} place=${place?.subagent === tab ? place.at : undefined}
+      current ? html`<${History} key=${tab} chat=${chat} history=${current}
+        place=${place?.subagent === tab ? place.at : undefined}
         show=${show} changed=${reload} />` :
       info ? html`<${Empty} title=${t("memory.nothing")} />` : problem ? null : html`<${Loading} />`}
     ${erasing ? html`<${Erase} chat=${chat} onClose=${() => setErasing(false)} onDone=${erased} />` : null}
   <//>`;
 }
 
-const Tab = ({ href: to, current, n, children }) => html`<a href=${to} aria-current=${current ? "page" : undefined}>${children}
+const Tab = ({ href: to, current, n, children }) => html`<a href=${to} aria-current=${current ? "page" : undefined}>
+  ${children}
   ${n === undefined ? null : html`<span class="badge">${number(n)}</span>`}</a>`;
 
 function Erase({ chat, onClose, onDone }) {
   const [problem, setProblem] = useState(null);
   const erase = () => del(chatPath(chat)).then(onDone, setProblem);
-  return html`<${Dialog} title=${t("memory.erasetitle")} onClose=${onClose}><p class="break">${t("memory.erasetext", { chat })}</p>
+  return html`<${Dialog} title=${t("memory.erasetitle")} onClose=${onClose}><p class="break">
+    ${t("memory.erasetext", { chat })}</p>
     <${ProblemNote} problem=${problem} />
     <div class="row"><button type="button" class="button end" onClick=${onClose}>${t("cancel")}</button>
       <button type="button" class="button danger" onClick=${erase}>${t("memory.erase")}</button></div><//>`;
@@ -169,23 +185,31 @@ function History({ chat, history: of, place, show, changed }) {
     changed();
   };
   return html`<${Fragment}>
-    <div class="facts-line"><span class="row"><span class="soft small">${t("memory.key")}</span><code class="cut">${of.key}</code>
-        <${CopyButton} text=${of.key} label=${t("memory.copykey")} /></span>
-      <span class="soft small">${t("chats.messages", { n: of.messages + (of.archived ?? 0) })}${of.archived ? ", " + t("memory.archived", { n: of.archived }) : ""} · ${size(of.bytes + (of.archived_bytes ?? 0))}</span>
-      <span class="search-here"><${SearchField} value=${query} onChange=${setQuery} label=${t("memory.search")} /></span></div>
+    <div class="facts-line"><span class="row"><span class="soft small">${t("memory.key")}</span>
+      <code class="cut">${of.key}</code><${CopyButton} text=${of.key} label=${t("memory.copykey")} /></span>
+      <span class="soft small">
+        ${t("chats.messages", { n: of.messages + (of.archived ?? 0) })}${of.archived ?
+          ", " + t("memory.archived", { n: of.archived }) : ""} · ${size(of.bytes + (of.archived_bytes ?? 0))}</span>
+      <span class="search-here"><${SearchField} value=${query} onChange=${setQuery} label=${t("memory.search")} />
+        </span></div>
     ${query.trim() ? html`<${Hits} chat=${chat} subagent=${subagent} query=${query.trim()} show=${(s, at) => {
       setQuery("");
       show(s, at);
     }} />` : null}
-    <div class="page-body stored" hidden=${Boolean(query.trim())} ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region" aria-label=${of.key}>
+    <div class="page-body stored" hidden=${Boolean(query.trim())} ref=${scroll.ref} onScroll=${scroll.onScroll}
+      tabindex="0" role="region" aria-label=${of.key}>
       <${ProblemNote} problem=${history.problem} retry=${() => history.load().catch(() => {})} />
-      ${page?.from > 0 ? html`<div class="center"><button type="button" class="quiet" onClick=${history.older}>${t("chat.older")}</button></div>` : null}
-      ${page?.messages.map((m, i) => html`<${Stored} key=${page.from + i} at=${page.from + i} message=${m} found=${page.from + i === place}
+      ${page?.from > 0 ? html`<div class="center"><button type="button" class="quiet" onClick=${history.older}>
+        ${t("chat.older")}</button></div>` : null}
+      ${page?.messages.map((m, i) => html`<${Stored} key=${page.from + i} at=${page.from + i} message=${m}
+        found=${page.from + i === place}
         archived=${page.from + i < (of.archived ?? 0)} redact=${setRedacting} />`)}
-      ${page && page.to < page.total ? html`<button type="button" class="button newest" onClick=${() => history.load().then(scroll.toEnd)}>
+      ${page && page.to < page.total ? html`<button type="button" class="button newest"
+        onClick=${() => history.load().then(scroll.toEnd)}>
         <${Icon} name="down" />${t("memory.newest")}</button>` : null}
     </div>
-    ${redacting ? html`<${Redact} chat=${chat} subagent=${subagent} message=${redacting} onClose=${() => setRedacting(null)} onDone=${reload} />` : null}
+    ${redacting ? html`<${Redact} chat=${chat} subagent=${subagent} message=${redacting}
+      onClose=${() => setRedacting(null)} onDone=${reload} />` : null}
   <//>`;
 }
 
@@ -193,18 +217,24 @@ function History({ chat, history: of, place, show, changed }) {
 function Stored({ message: m, at, archived, found, redact }) {
   const [json, setJSON] = useState(false);
   return html`<article class=${"stored-message" + (found ? " found" : "")} data-at=${at}>
-    <div class="row wrap head"><span class=${"badge " + (m.role === "user" ? "accent" : "")}>${t("role." + m.role)}</span>
+    <div class="row wrap head"><span class=${"badge " + (m.role === "user" ? "accent" : "")}>
+      ${t("role." + m.role)}</span>
       ${m.name ? html`<code>${m.name}</code>` : null}
-      <time class="soft small" title=${fullTime(m.timestamp)} datetime=${new Date(m.timestamp * 1000).toISOString()}>${clock(m.timestamp)}</time>
+      <time class="soft small" title=${fullTime(m.timestamp)} datetime=${new Date(m.timestamp * 1000).toISOString()}>
+        ${clock(m.timestamp)}</time>
       <code class="soft cut small" title=${m.id}>${m.id}</code>
       ${archived ? html`<span class="badge">${t("memory.archive")}</span>` : null}
       ${m.partial ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}
       ${m.failure ? html`<span class="badge danger">${m.failure}</span>` : null}
-      <span class="row end"><button type="button" class="quiet small" aria-expanded=${json} onClick=${() => setJSON(!json)}>${t("memory.json")}</button>
-        ${m.id ? html`<${IconButton} icon="trash" class="danger" label=${t("memory.redact")} onClick=${() => redact(m)} />` : null}</span></div>
+      <span class="row end"><button type="button" class="quiet small" aria-expanded=${json}
+        onClick=${() => setJSON(!json)}>${t("memory.json")}</button>
+        ${m.id ? html`<${IconButton} icon="trash" class="danger" label=${t("memory.redact")}
+          onClick=${() => redact(m)} />` : null}</span></div>
     ${json ? html`<pre class="code wrap">${JSON.stringify(m, null, 2)}</pre>` : html`<${Fragment}>
-      ${m.content ? html`<div class="said">${typeof m.content === "string" ? m.content : JSON.stringify(m.content)}</div>` : null}
-      ${m.tool_calls?.map((c) => html`<div key=${c.id} class="row"><code class="cut">${c.function?.name}(${oneLine(c.function?.arguments, 300)})</code></div>`)}<//>`}
+      ${m.content ? html`<div class="said">
+        ${typeof m.content === "string" ? m.content : JSON.stringify(m.content)}</div>` : null}
+      ${m.tool_calls?.map((c) => html`<div key=${c.id} class="row"><code class="cut">
+        ${c.function?.name}(${oneLine(c.function?.arguments, 300)})</code></div>`)}<//>`}
   </article>`;
 }
 
@@ -222,10 +252,12 @@ function Hits({ chat, subagent, query, show }) {
   };
   const hits = value?.hits ?? [];
   return html`<div class="page-body stored"><${ProblemNote} problem=${problem} />
-    <p class="soft small" role="status">${loading ? t("loading") : hits.length ? t("memory.hits", { n: hits.length }) : problem ? "" : t("memory.nohits")}
+    <p class="soft small" role="status">
+      ${loading ? t("loading") : hits.length ? t("memory.hits", { n: hits.length }) : problem ? "" : t("memory.nohits")}
       ${value?.partial ? " " + t("memory.oldest") : ""}</p>
     ${hits.map((h, i) => html`<article key=${i} class="stored-message"><div class="row wrap head">
-      <span class=${"badge " + (h.role === "user" ? "accent" : "")}>${t("role." + h.role)}</span>${h.subagent ? html`<${AgentName} name=${h.subagent} />` : null}
+      <span class=${"badge " + (h.role === "user" ? "accent" : "")}>${t("role." + h.role)}</span>
+        ${h.subagent ? html`<${AgentName} name=${h.subagent} />` : null}
       <span class="soft small"><${Time} at=${h.ts} /></span><code class="soft cut small">${h.id}</code>
       <span class="soft small">${t("memory.score")} ${h.score.toFixed(2)}</span>
       <button type="button" class="quiet small end" onClick=${() => open(h)}>${t("memory.show")}</button></div>
@@ -253,34 +285,47 @@ function Redact({ chat, subagent, message, onClose, onDone }) {
   };
   const result = done ?? value;
   return html`<${Dialog} title=${t("memory.redacttitle")} onClose=${onClose}>
-    ${done ? html`<p role="status">${t("memory.done", { n: done.redacted.length })}</p>` : html`<${Fragment}><p>${t("memory.redacttext")}</p>
+    ${done ? html`<p role="status">${t("memory.done", { n: done.redacted.length })}</p>` : html`<${Fragment}><p>
+      ${t("memory.redacttext")}</p>
       <div class="stack tight" role="radiogroup">${["exchange", "message"].map((s) => html`<label key=${s} class="line">
-        <input type="radio" name="scope" checked=${scope === s} onChange=${() => setScope(s)} />${t("memory." + s)}</label>`)}</div><//>`}
+        <input type="radio" name="scope" checked=${scope === s} onChange=${() => setScope(s)} />
+          ${t("memory." + s)}</label>`)}</div><//>`}
     ${result ? html`<${Fragment}>
-      ${done ? null : html`<${Refs} chat=${chat} title=${t("memory.willgo", { n: result.redacted.length })} refs=${result.redacted} ts=${message.timestamp} />`}
-      ${result.also_in.length ? html`<${Refs} chat=${chat} title=${t("memory.alsoin", { n: result.also_in.length })} refs=${result.also_in} ts=${message.timestamp} />` : null}
-      ${result.partial ? html`<p class="hint">${t("memory.partial")}</p>` : null}<//>` : problem ? null : html`<${Loading} />`}
+      ${done ? null : html`<${Refs} chat=${chat} title=${t("memory.willgo", { n: result.redacted.length })}
+        refs=${result.redacted} ts=${message.timestamp} />`}
+      ${result.also_in.length ? html`<${Refs} chat=${chat} title=${t("memory.alsoin", { n: result.also_in.length })}
+        refs=${result.also_in} ts=${message.timestamp} />` : null}
+      ${result.partial ? html`<p class="hint">
+        ${t("memory.partial")}</p>` : null}<//>` : problem ? null : html`<${Loading} />`}
     <${ProblemNote} problem=${failed ?? problem} />
-    <div class="row">${done ? html`<button type="button" class="button end" onClick=${onClose}>${t("close")}</button>` : html`<${Fragment}>
+    <div class="row">${done ? html`<button type="button" class="button end" onClick=${onClose}>
+      ${t("close")}</button>` : html`<${Fragment}>
       <button type="button" class="button end" onClick=${onClose}>${t("cancel")}</button>
-      <button type="button" class="button danger" disabled=${!value || sending} onClick=${redact}>${t("memory.redact")}</button><//>`}</div>
+      <button type="button" class="button danger" disabled=${!value || sending} onClick=${redact}>
+        ${t("memory.redact")}</button><//>`}</div>
   <//>`;
 }
 
 const mostRefs = 20; // of which the texts are looked up
 
-const Refs = ({ chat, title, refs, ts }) => html`<div><p>${title}</p><ul class="plain-list refs" tabindex="0" aria-label=${title}>
-  ${refs.map((r, i) => html`<${Ref} key=${r.subagent + r.id} chat=${chat} of=${r} ts=${i < mostRefs ? ts : undefined} />`)}</ul></div>`;
+const Refs = ({ chat, title, refs, ts }) => html`<div><p>${title}</p><ul class="plain-list refs" tabindex="0"
+  aria-label=${title}>
+  ${refs.map((r, i) => html`<${Ref} key=${r.subagent + r.id} chat=${chat} of=${r}
+    ts=${i < mostRefs ? ts : undefined} />`)}</ul></div>`;
 
 function Ref({ chat, of, ts }) {
-  const { value } = useLoad(async () => (ts ? findMessage(chat, of.subagent, { id: of.id, ts }) : undefined), [chat, of.id, ts]);
+  const find = async () => (ts ? findMessage(chat, of.subagent, { id: of.id, ts }) : undefined);
+  const { value } = useLoad(find, [chat, of.id, ts]);
   return html`<li class="row"><${AgentName} name=${of.subagent || "master"} />
-    <span class="cut grow">${value ? oneLine(value.message.content || value.message.tool_calls?.[0]?.function?.name) : html`<code class="soft">${of.id}</code>`}</span></li>`;
+    <span class="cut grow">
+      ${value ? oneLine(value.message.content || value.message.tool_calls?.[0]?.function?.name) : html`<code
+      class="soft">${of.id}</code>`}</span></li>`;
 }
 
 const AllNotes = ({ chat, histories, changed }) => html`<div class="page-body stored">
   <${Notes} chat=${chat} subagent="" changed=${changed} />
-  ${histories.filter((h) => h.subagent).map((h) => html`<${Notes} key=${h.key} chat=${chat} subagent=${h.subagent} changed=${changed} />`)}</div>`;
+  ${histories.filter((h) => h.subagent).map((h) => html`<${Notes} key=${h.key} chat=${chat} subagent=${h.subagent}
+    changed=${changed} />`)}</div>`;
 
 function Notes({ chat, subagent, changed }) {
   const where = chatPath(chat, subagent, "notes");
@@ -307,8 +352,10 @@ function Notes({ chat, subagent, changed }) {
     <${ProblemNote} problem=${failed ?? problem} />
     ${value && !value.notes.length ? html`<p class="soft">${t("note.none")}</p>` : null}
     ${value?.notes.map((n) => html`<${Note} key=${n.id} note=${n} where=${where} change=${change} />`)}
-    <form class="row" onSubmit=${add}><input type="text" class="grow" maxlength="500" value=${text} placeholder=${t("note.new")} aria-label=${t("note.new")}
-        onInput=${(e) => setText(e.target.value)} /><button class="button" disabled=${!text.trim()}>${t("note.add")}</button></form>
+    <form class="row" onSubmit=${add}><input type="text" class="grow" maxlength="500" value=${text}
+      placeholder=${t("note.new")} aria-label=${t("note.new")}
+        onInput=${(e) => setText(e.target.value)} /><button class="button" disabled=${!text.trim()}>
+          ${t("note.add")}</button></form>
   </section>`;
 }
 
@@ -320,14 +367,19 @@ function Note({ note: n, where, change }) {
     if (await change(patch(at, { text: editing.trim() }))) setEditing(null);
   };
   return html`<article class=${"stored-message" + (n.state === "superseded" ? " past" : "")}>
-    <div class="row wrap head"><span class=${"badge " + ({ active: "accent", proposed: "warn" }[n.state] ?? "")}>${t("note." + n.state)}</span>
+    <div class="row wrap head"><span class=${"badge " + ({ active: "accent", proposed: "warn" }[n.state] ?? "")}>
+      ${t("note." + n.state)}</span>
       <span class="soft small">${t("note.by." + n.by)} · <${Time} at=${n.ts} /></span>
-      <span class="row end">${n.state === "proposed" ? html`<button type="button" class="button" onClick=${() => change(patch(at, { state: "active" }))}>
+      <span class="row end">${n.state === "proposed" ? html`<button type="button" class="button"
+        onClick=${() => change(patch(at, { state: "active" }))}>
           <${Icon} name="check" />${t("note.promote")}</button>` : null}
-        ${n.state !== "superseded" ? html`<${IconButton} icon="edit" label=${t("note.edit")} onClick=${() => setEditing(n.text)} />` : null}
-        <${IconButton} icon="trash" class="danger" label=${t("note.delete")} onClick=${() => change(del(at))} /></span></div>
+        ${n.state !== "superseded" ? html`<${IconButton} icon="edit" label=${t("note.edit")}
+          onClick=${() => setEditing(n.text)} />` : null}
+        <${IconButton} icon="trash" class="danger" label=${t("note.delete")} onClick=${() => change(del(at))} /></span>
+          </div>
     ${editing === null ? html`<div class="said">${n.text}</div>` : html`<form class="row" onSubmit=${save}>
-      <input type="text" class="grow" maxlength="500" value=${editing} aria-label=${t("note.edit")} onInput=${(e) => setEditing(e.target.value)}
+      <input type="text" class="grow" maxlength="500" value=${editing} aria-label=${t("note.edit")}
+        onInput=${(e) => setEditing(e.target.value)}
         onKeyDown=${(e) => e.key === "Escape" && setEditing(null)} />
       <button class="button" disabled=${!editing.trim()}>${t("note.save")}</button></form>`}
   </article>`;
@@ -353,15 +405,19 @@ function SetAside({ chat, changed }) {
   };
   const all = value?.set_aside.toReversed() ?? [];
   return html`<div class="page-body stored">
-    ${failed ? html`<${ProblemNote} problem=${failed.problem}>${failed.aside ? html`<div><button type="button" class="button"
+    ${failed ? html`<${ProblemNote} problem=${failed.problem}>${failed.aside ? html`<div><button type="button"
+      class="button"
       onClick=${() => restore(failed.aside, true)}>${t("aside.since")}</button></div>` : null}<//>` : null}
     <${ProblemNote} problem=${problem} retry=${reload} />
     <div role="status">${back ? t("aside.restored") : ""}</div>
     ${value && !all.length ? html`<p class="soft">${t("aside.none")}</p>` : null}
-    ${all.map((a) => html`<article key=${a.id} class="stored-message"><div class="row wrap"><${Icon} name="clock" /><${Time} at=${a.ts} />
+    ${all.map((a) => html`<article key=${a.id} class="stored-message"><div class="row wrap"><${Icon} name="clock" />
+      <${Time} at=${a.ts} />
       <span>${t("chats.messages", { n: a.messages })}</span>
-      ${a.histories.map((h) => html`<span key=${h.subagent} class="soft small">${h.subagent ? html`<${AgentName} name=${h.subagent} />` : t("memory.own")} ${number(h.messages)}</span>`)}
+      ${a.histories.map((h) => html`<span key=${h.subagent} class="soft small">${h.subagent ? html`
+        <${AgentName} name=${h.subagent} />` : t("memory.own")} ${number(h.messages)}</span>`)}
       ${a.until ? html`<span class="soft small">${t("aside.until", { time: clock(a.until) })}</span>` : null}
-      <button type="button" class="button end" onClick=${() => restore(a)}><${Icon} name="refresh" />${t("aside.restore")}</button></div></article>`)}
+      <button type="button" class="button end" onClick=${() => restore(a)}><${Icon} name="refresh" />
+        ${t("aside.restore")}</button></div></article>`)}
   </div>`;
 }
