@@ -51,6 +51,7 @@ var floors = map[string][]string{
 	"webmemory/mcpserver":   {"=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
 	"webmemory/openaiapi":   {"=memory", "memory/event", "apiserver/api", "webmemory/api"},
 	"webmemory/web":         {},
+	"deploy/examples":       {"=memory", "memory/event", "=apiserver/api", "webmemory/api"},
 	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
 	"cmd/mneme/internal/crossorigin": {"=apiserver/api"},
