@@ -42,6 +42,7 @@ func (w *world) openaiProcess(change ...func(*openaiapi.Config)) (url string) {
 		c(&cfg)
 	}
 	served.Store(openaiapi.New(cfg))
+	w.t.Cleanup(served.Load().Close)
 	return url
 }
 
@@ -308,6 +309,10 @@ func TestOpenAIIdempotency(t *testing.T) {
 	require.Equal(t, string(first.body), string(again.body))
 	require.Len(t, w.stored("chat_history:c"), 2)
 	require.Equal(t, "idempotency_key_reused", w.complete("c", transcriptOf("ho"), "Idempotency-Key", "k").told(t).Code)
+	first = w.complete("c", transcriptOf("hi", "hello", "ho"), "Idempotency-Key", "k2")
+	again = w.complete("c", transcriptOf("hi", "hello", "ho"), "Idempotency-Key", "k2")
+	require.Equal(t, string(first.body), string(again.body), "its answer is not asked for once more")
+	require.Len(t, w.stored("chat_history:c"), 4)
 }
 
 // openaiClient is go-openai's, of a chat.
@@ -410,7 +415,29 @@ func TestOpenAIHeartbeat(t *testing.T) {
 	require.True(t, strings.HasSuffix(string(rest), "data: [DONE]\n\n"))
 }
 
-// A stream whose process ends is an error that may be tried again, and the run is answered.
+// A stream whose process ends says so at once, and its message is answered all the same.
+func TestOpenAIShutdown(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	w := openaiWorld(t, waits(release))
+	request := saying("hi")
+	stream, err := w.openaiClient("c").CreateChatCompletionStream(t.Context(), request)
+	require.NoError(t, err)
+	for range 2 { // the role, and that analytic is asked
+		_, err = stream.Recv()
+		require.NoError(t, err)
+	}
+	w.shutdown[w.url]()
+	_, err = stream.Recv()
+	var told *openai.APIError
+	require.ErrorAs(t, err, &told)
+	require.Equal(t, "shutting_down", told.Code)
+	require.NotEmpty(t, w.process())
+	close(release)
+	eventually(t, "the run is over", func() bool { return len(w.stored("chat_history:c")) == 2 })
+}
+
+// A transcript that holds what is still being answered waits for its turn, and goes on behind it.
 func TestOpenAIThroughTheQueue(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -136,8 +136,8 @@ type answer struct {
 	memory string       // a value of MemoryHeader
 	chat   *memory.Chat // that it is of; nil for none
 
-	run       string
-	created   int64
+	run       string // once it is known
+	created   int64  // Unix seconds; 0 before the first event
 	collected *webapi.Collected
 	shown     strings.Builder // the text of the stream so far, in paragraphs
 	raw       strings.Builder // the same as the run told it
@@ -159,11 +159,17 @@ func (h *Handler) complete(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
+	ctx, end := context.WithCancelCause(r.Context())
+	defer end(nil)
+	defer context.AfterFunc(h.life, func() { end(errShutdown) })()
 	a := &answer{h: h, w: w, call: c, memory: MemoryNone, collected: webapi.NewCollected("")}
 	defer a.close()
-	for e, err := range h.run(r, c, a) {
+	for e, err := range h.run(ctx, r, c, a) {
 		if err != nil {
 			a.left(r)
+			if h.life.Err() != nil {
+				err = errShutdown
+			}
 			a.fail(err)
 			return
 		}
@@ -295,7 +301,7 @@ func line(v any) []byte {
 
 // add takes in the run's next event.
 func (a *answer) add(e event.Event) {
-	if a.run == "" {
+	if a.created == 0 {
 		a.begin(e)
 	}
 	a.collected.Add(e)

@@ -43,8 +43,7 @@ func failed(err error) events {
 }
 
 // run walks the events that answer a request, and says before the first one what is remembered.
-func (h *Handler) run(r *http.Request, c *call, a *answer) events {
-	ctx := r.Context()
+func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) events {
 	if c.last().Role == memory.RoleTool {
 		return h.results(ctx, c, a)
 	}
@@ -110,7 +109,7 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			a.memory, a.chat = MemoryChat, &chat
 			body.After, body.IfLast = d.After, d.Last
 			since := false
-			h.follow(ctx, &chat, webapi.MessagesPath(chat), key, body, a.flush)(func(e event.Event, err error) bool {
+			h.follow(ctx, &chat, webapi.MessagesPath(chat), key, body, a)(func(e event.Event, err error) bool {
 				var p *api.Problem
 				if since = errors.As(err, &p) && p.Code == webapi.CodeMessagesSince && reads < maxReads; since {
 					return false
@@ -214,12 +213,12 @@ func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 	if c.bare {
 		body.Tools, body.AgentVersion = nil, ""
 	}
-	return h.follow(ctx, nil, webapi.OneShotPath, "", body, a.flush)
+	return h.follow(ctx, nil, webapi.OneShotPath, "", body, a)
 }
 
-// follow posts a body and walks the events of the run that answers; flush is called when none is
-// there for the moment. The run of a chat is followed also when its stream breaks.
-func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key string, body any, flush func()) events {
+// follow posts a body and walks the events of the run that answers; what a has is sent when none
+// is there for the moment. The run of a chat is followed also when its stream breaks.
+func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key string, body any, a *answer) events {
 	return func(yield func(event.Event, error) bool) {
 		raw, err := json.Marshal(body)
 		if err != nil {
@@ -240,8 +239,9 @@ func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key strin
 		}
 		defer resp.Body.Close()
 		run, last := resp.Header.Get(webapi.RunID), int64(0)
+		a.run = run
 		frames := sse.NewReader(resp.Body, api.MaxEvent, h.Memory.Idle, func() { cancel(sse.ErrSilent) })
-		frames.OnWait(func() error { flush(); return nil })
+		frames.OnWait(func() error { a.flush(); return nil })
 		for {
 			f, err := frames.Next()
 			if err == nil {
@@ -254,7 +254,9 @@ func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key strin
 					continue
 				}
 			}
-			if chat == nil || run == "" || client.Err() != nil {
+			var p *api.Problem
+			leaves := errors.As(err, &p) && p.Code == webapi.CodeShuttingDown
+			if chat == nil || run == "" || client.Err() != nil || leaves {
 				yield(event.Event{}, fmt.Errorf("the stream of events broke: %w", err))
 				return
 			}
@@ -267,7 +269,7 @@ func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key strin
 			if !yield(e, err) {
 				return
 			}
-			flush()
+			a.flush()
 		}
 	}
 }
@@ -331,13 +333,14 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 	case foreign > 0:
 		return failed(invalid("messages", "A tool_call_id at the end is none that was given here."))
 	case c.chat != nil:
-		a.memory, a.chat = MemoryChat, c.chat
+		a.memory, a.chat, a.run = MemoryChat, c.chat, of
 		return resumed(answers, flushed(h.Memory.Resume(ctx, *c.chat, of, 0, answers...), a.flush))
 	}
 	return func(yield func(event.Event, error) bool) {
 		again := false
 		body := webapi.ResumeRequest{Answers: answers, Stream: true}
-		resumed(answers, h.follow(ctx, nil, webapi.OneShotResumePath(of), "", body, a.flush))(func(e event.Event, err error) bool {
+		goesOn := h.follow(ctx, nil, webapi.OneShotResumePath(of), "", body, a)
+		resumed(answers, goesOn)(func(e event.Event, err error) bool {
 			var p *api.Problem
 			if again = errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone); again {
 				return false

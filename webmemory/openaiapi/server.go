@@ -2,6 +2,7 @@ package openaiapi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -85,14 +86,26 @@ const (
 type Handler struct {
 	Config
 	routes  *http.ServeMux
+	life    context.Context
+	end     context.CancelFunc
 	created int64 // Unix seconds, of the models
 	noChat  sync.Once
 }
 
-// New makes the handler.
+// errShutdown ends answers that are not over when the handler is closed.
+var errShutdown = &api.Problem{
+	Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
+	Message: "The service is shutting down. A message that was taken to a chat is answered all the same; read its history.",
+}
+
+// Close ends the answers that are not over. Their clients are told so; the runs of chats go on.
+func (h *Handler) Close() { h.end() }
+
+// New makes the handler. Close it.
 func New(c Config) *Handler {
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	h := &Handler{Config: c, routes: http.NewServeMux(), created: time.Now().Unix()}
+	h.life, h.end = context.WithCancel(context.Background())
 	for _, base := range []string{"", "/c/{chat}"} {
 		h.routes.HandleFunc("POST "+base+"/v1/chat/completions", h.complete)
 		h.routes.HandleFunc("GET "+base+"/v1/models", h.listModels)

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"net/http"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"mneme/cmd/mneme/internal/config"
@@ -12,7 +10,7 @@ import (
 )
 
 // completions is OpenAI's endpoint of a webmemory, whose requests that itself answers.
-func completions(cfg config.Config, memory *webapi.Client, seen *telemetry.Service) http.Handler {
+func completions(cfg config.Config, memory *webapi.Client, seen *telemetry.Service) *openaiapi.Handler {
 	answered := seen.Make().NewCounterVec(prometheus.CounterOpts{
 		Name: "mneme_openai_completions_total",
 		Help: "Chat completions that have begun, by what is remembered of them: chat, none, or mismatch.",

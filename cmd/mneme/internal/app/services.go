@@ -294,8 +294,10 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		return err
 	}
 	w.MCP = tools
+	closeCompletions := func() {}
 	if cfg.OpenAI.Enabled {
-		w.OpenAI = completions(cfg, tools.memory, seen)
+		c := completions(cfg, tools.memory, seen)
+		w.OpenAI, closeCompletions = c, c.Close
 	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
@@ -303,6 +305,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
 		server.Drain(ctx)
 		tools.Close()
+		closeCompletions()
 		return nil
 	})
 	a.addrs.Webmemory = l.Addr().String()
