@@ -95,7 +95,7 @@ type Handler struct {
 // errShutdown ends answers that are not over when the handler is closed.
 var errShutdown = &api.Problem{
 	Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
-	Message: "The service is shutting down. A message that was taken to a chat is answered all the same; read its history.",
+	Message: "The service is shutting down. A message that a chat has taken is answered all the same; read its history.",
 }
 
 // Close ends the answers that are not over. Their clients are told so; the runs of chats go on.
