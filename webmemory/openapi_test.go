@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -28,6 +29,10 @@ import (
 	"mneme/memory/event"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+	"mneme/webmemory/mcpserver"
+	"mneme/webmemory/openaiapi"
 	"mneme/webmemory/openapi"
 )
 
@@ -105,7 +110,7 @@ func (d *described) route(r *http.Request) (name string, found describedOperatio
 	literal := -1
 	for path, operations := range d.paths {
 		pattern := regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), `[^/]+`)
-		if strings.HasSuffix(path, "/documents/{id}") {
+		if strings.HasSuffix(path, "/documents/{id}") || strings.HasSuffix(path, "/v1/models/{model}") {
 			pattern = strings.TrimSuffix(pattern, `[^/]+`) + `.+`
 		}
 		o, ok := operations[strings.ToLower(r.Method)]
@@ -150,7 +155,8 @@ func (d *described) check(name string, o describedOperation, got *keptAnswer) {
 		return
 	}
 	switch kind {
-	case "text/event-stream":
+	case "text/event-stream": // the last event of a completion is no JSON
+		got.body = *bytes.NewBuffer(bytes.Replace(got.body.Bytes(), []byte("data: [DONE]\n\n"), nil, 1))
 		if content.Item == nil {
 			return
 		}
@@ -239,6 +245,25 @@ func talkative(ctx context.Context, r master.Request, emit func(event.Head, even
 		Usage: usage, Error: "model_failed"}}})
 }
 
+// fullProcess is one more process with all routes.
+func (w *world) fullProcess() (url string) {
+	w.t.Helper()
+	var tools atomic.Pointer[mcpserver.Handler]
+	var completions atomic.Pointer[openaiapi.Handler]
+	url = w.process(func(c *webmemory.Config) {
+		c.MCP = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tools.Load().ServeHTTP(rw, r) })
+		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { completions.Load().ServeHTTP(rw, r) })
+	})
+	memory, err := webapi.New(url)
+	require.NoError(w.t, err)
+	tools.Store(mcpserver.Config{Memory: memory, Version: "1", Log: zerolog.Nop()}.HTTP())
+	completions.Store(openaiapi.New(openaiapi.Config{Memory: memory, Agents: agentNames, Log: zerolog.Nop(),
+		Settings: openaiapi.Defaults()}))
+	w.t.Cleanup(tools.Load().Close)
+	w.t.Cleanup(memory.Close)
+	return url
+}
+
 // Every route is described, and nothing else is.
 func TestOpenAPIRoutes(t *testing.T) {
 	d := newDescribed(t)
@@ -257,7 +282,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		}
 		return h
 	}
-	w.mcpProcess()
+	w.fullProcess()
 	for _, r := range w.runs.Handler().(interface{ Routes() gin.RoutesInfo }).Routes() {
 		if strings.Contains(r.Path, "/documents") || strings.HasPrefix(r.Path, "/v1/collections") {
 			there = append(there, braces(r))
@@ -285,7 +310,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 	runs := apiserver.New(apiserver.Config{Documents: library}, agent(talkative), nil, logger())
 	t.Cleanup(func() { _ = runs.Close() })
 	w.putApiserver(runs.Handler())
-	w.url, _ = w.mcpProcess()
+	w.url = w.fullProcess()
 	const posts, sse = "/v1/chats/1/messages", "text/event-stream"
 	does := func(status int, method, path string, body any, header ...string) answer {
 		t.Helper()
@@ -337,7 +362,10 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(404, "DELETE", of+"/notes/none", nil)
 	}
 	does(200, "GET", "/v1/chats/1", nil)
+	does(200, "PATCH", "/v1/chats/1", `{"title":"Lighthouses","metadata":{"of":"Ann"}}`)
+	does(404, "PATCH", "/v1/chats/none", `{"title":"x"}`)
 	does(200, "GET", "/v1/chats", nil)
+	does(200, "GET", "/v1/chats?order=used", nil)
 	does(400, "GET", "/v1/chats?limit=0", nil)
 	does(200, "PATCH", "/v1/chats/1", `{"title":"Lighthouses","metadata":{"of":"Ann"}}`)
 	does(404, "PATCH", "/v1/chats/none", `{"title":"x"}`)
@@ -384,6 +412,18 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(200, "GET", path, nil)
 	}
 
+	const completes = `{"model":"mneme","stream_options":{"include_usage":true},"messages":[{"role":"user","content":"Hi."}]`
+	for _, base := range []string{"", "/c/6"} {
+		does(200, "POST", base+"/v1/chat/completions", completes+`}`)
+		does(200, "POST", base+"/v1/chat/completions", completes+`,"stream":true}`)
+		does(404, "POST", base+"/v1/chat/completions", `{"model":"gpt","messages":[{"role":"user","content":"Hi."}]}`)
+		does(200, "GET", base+"/v1/models", nil)
+		does(200, "GET", base+"/v1/models/mneme/analytic", nil)
+		does(404, "GET", base+"/v1/models/gpt", nil)
+	}
+	does(200, "POST", "/v1/oneshot", message{"Hi."})
+	does(400, "POST", "/v1/oneshot", `{}`)
+
 	waiting, _, _ := waitingWorld(t)
 	waiting.guard = d.watch
 	waiting.url = waiting.process()
@@ -398,17 +438,25 @@ func TestOpenAPIAnswers(t *testing.T) {
 	require.Equal(t, 200, waiting.resume("5", asked, yes("w1"), "Accept", sse).status)
 	require.Equal(t, 409, waiting.resume("5", asked, decided(event.Deny, "w1")).status)
 
+	one := waiting.suspends(asksFor(light))
+	shot := `{"message":"light","tools":[{"name":"light","description":"x","parameters":{"type":"object"}}]}`
+	require.Equal(t, 202, waiting.do("POST", "/v1/oneshot", shot).status)
+	result := `{"answers":[{"id":"w1","decision":"approve","result":{"on":true}}]}`
+	require.Equal(t, 200, waiting.do("POST", "/v1/oneshot/"+one.requests()[0].RunID+"/resume", result).status)
+	does(404, "POST", "/v1/oneshot/none/resume", yes("w1"))
+
 	for path, operations := range d.paths {
 		for method := range operations {
 			name := strings.ToUpper(method) + " " + path
-			if strings.Contains(path, "{chat}") { // each refuses a chat with a bad id
+			models := strings.HasPrefix(path, "/c/{chat}/v1/models") // the same whichever chat it is
+			if strings.Contains(path, "{chat}") && !models { // each refuses a chat with a bad id
 				bad := regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(strings.Replace(path, "{chat}", "a%20b", 1), "x")
 				does(400, strings.ToUpper(method), bad, `{"message":"x","text":"x","to":null,"as":"y","answers":[{"id":"w","decision":"deny"}]}`)
 			}
 			succeeded := slices.ContainsFunc(d.seen[name], func(status int) bool { return status/100 == 2 })
 			refused := slices.ContainsFunc(d.seen[name], func(status int) bool { return status/100 > 2 })
 			assert.True(t, succeeded, "%s was not seen to answer", name)
-			never := strings.Count(path, "/") == 1 || path == "/v1/collections"
+			never := strings.Count(path, "/") == 1 || path == "/v1/collections" || strings.HasSuffix(path, "/v1/models")
 			assert.True(t, refused || never, "%s was not seen to refuse", name)
 		}
 	}

@@ -123,7 +123,10 @@ func (b builder) operation(o operation, method, path string) fields {
 
 // responses are an operation's answers, and its refusals with their codes.
 func (b builder) responses(o operation) fields {
-	out := fields{}
+	out, refusal := fields{}, any(Problem{})
+	if strings.Contains(o.route, "/v1/chat/completions") || strings.Contains(o.route, "/v1/models/") {
+		refusal = ChatProblem{}
+	}
 	for status, body := range o.answers {
 		answer := fields{"description": says{200: "OK", 201: "Made", 202: "Accepted", 204: "Nothing to say",
 			207: "Some were refused", 503: "Not ready"}[status]}
@@ -138,7 +141,7 @@ func (b builder) responses(o operation) fields {
 	for status, codes := range o.refused {
 		list := strings.Fields(codes + " " + common[status])
 		out[strconv.Itoa(status)] = fields{"description": "`" + strings.Join(list, "`, `") + "`",
-			"content": b.content(Problem{}, false), "x-codes": list}
+			"content": b.content(refusal, false), "x-codes": list}
 	}
 	var rest []string
 	for _, status := range slices.Sorted(maps.Keys(common)) {
@@ -147,7 +150,7 @@ func (b builder) responses(o operation) fields {
 		}
 	}
 	out["default"] = fields{"description": "A refusal that any route may answer with: `" + strings.Join(rest, "`, `") + "`",
-		"content": b.content(Problem{}, false), "x-codes": rest}
+		"content": b.content(refusal, false), "x-codes": rest}
 	return out
 }
 
@@ -172,6 +175,9 @@ func (b builder) media(of any, request bool) fields {
 	case lines:
 		return fields{"schema": fields{"type": "string", "description": "a JSON object in each line"},
 			"x-item-schema": b.any(of)}
+	case chunks:
+		return fields{"schema": fields{"type": "string", "description": "frames of `data:` a ChatChunk in one line of JSON, " +
+			"and at the end `[DONE]`"}, "x-item-schema": b.of(reflect.TypeFor[ChatChunk]())}
 	case oneOf:
 		return fields{"schema": b.any(of)}
 	case text:
@@ -184,7 +190,7 @@ func (b builder) media(of any, request bool) fields {
 	schema := b.of(reflect.TypeOf(of))
 	if request { // a member that is not known is refused
 		name := strings.TrimPrefix(schema.Ref, componentsPath)
-		if name != "Document" && name != "SearchRequest" {
+		if name != "Document" && name != "SearchRequest" && name != "ChatCompletionRequest" {
 			b.made[name].AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 		}
 	}
@@ -232,6 +238,9 @@ func operationID(method, path string) string {
 		if word == "v1" {
 			continue
 		}
+		if word == "c" {
+			word = "chat"
+		}
 		if strings.HasPrefix(word, "{") {
 			continue
 		}
@@ -248,6 +257,10 @@ func tag(path string) string {
 	switch {
 	case strings.Contains(path, "/documents"), strings.HasPrefix(path, "/v1/collections"):
 		return "documents"
+	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"):
+		return "openai"
+	case strings.HasPrefix(path, "/v1/oneshot"):
+		return "messages"
 	case strings.HasSuffix(path, "/messages"), strings.Contains(path, "/runs/"), path == "/chat", path == "/v1/approvals":
 		return "messages"
 	case strings.HasPrefix(path, "/v1/chats"):

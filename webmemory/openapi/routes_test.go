@@ -1,6 +1,7 @@
 package openapi_test
 
 import (
+	"encoding/json"
 	"reflect"
 
 	"mneme/apiserver/api"
@@ -27,6 +28,7 @@ type (
 	media  map[string]any // by the content type
 	events struct{}       // a stream of events
 	lines  []any          // values of the types of which each line of JSON is one
+	chunks struct{}       // a stream of parts of a chat completion
 	text   struct{}
 	binary struct{}
 	object struct{} // any JSON object
@@ -79,6 +81,152 @@ type (
 	}
 )
 
+// What OpenAI's clients send and get, in short; its own documentation has the rest.
+type (
+	// ChatCompletionRequest is read as far as it stands here; other members are ignored. docs/openai.md says more.
+	ChatCompletionRequest struct {
+		Model         string         `json:"model"` // `mneme`, or `mneme/` and the name of a subagent
+		Messages      []ChatMessage  `json:"messages"`
+		Stream        bool           `json:"stream,omitempty"`
+		StreamOptions *StreamOptions `json:"stream_options,omitempty"`
+		N             float64        `json:"n,omitempty"` // 1
+		User          string         `json:"user,omitempty"`
+		// Metadata is stored with the message; `chat_id` in it names the chat where nothing else does.
+		Metadata   map[string]string `json:"metadata,omitempty"`
+		Tools      []ChatTool        `json:"tools,omitempty"`
+		ToolChoice json.RawMessage   `json:"tool_choice,omitempty"`
+	}
+	// StreamOptions say what a stream has beside its chunks.
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage,omitempty"`
+	}
+	// ChatMessage is a message of a transcript.
+	ChatMessage struct {
+		Role       string            `json:"role"`
+		Content    json.RawMessage   `json:"content,omitempty"` // a text, or a list of parts
+		ToolCalls  []memory.ToolCall `json:"tool_calls,omitempty"`
+		ToolCallID string            `json:"tool_call_id,omitempty"`
+	}
+	// ChatTool is a tool of the client's own.
+	ChatTool struct {
+		Type     string       `json:"type"`
+		Function ChatFunction `json:"function"`
+	}
+	// ChatFunction is what a tool takes.
+	ChatFunction struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description,omitempty"`
+		Parameters  json.RawMessage `json:"parameters,omitempty"`
+	}
+	// ChatCompletion is a whole answer.
+	ChatCompletion struct {
+		ID      string       `json:"id"`
+		Object  string       `json:"object"`
+		Created int64        `json:"created"`
+		Model   string       `json:"model"`
+		Choices []ChatChoice `json:"choices"`
+		Usage   ChatUsage    `json:"usage"`
+	}
+	// ChatChoice is the answer's only choice.
+	ChatChoice struct {
+		Index        int        `json:"index"`
+		Message      ChatAnswer `json:"message"`
+		Logprobs     *string    `json:"logprobs"`
+		FinishReason string     `json:"finish_reason"`
+	}
+	// ChatAnswer is the message that answers.
+	ChatAnswer struct {
+		Role        string           `json:"role"`
+		Content     *string          `json:"content"`
+		Refusal     *string          `json:"refusal"`
+		Reasoning   string           `json:"reasoning_content,omitempty"` // delegations and tools, a line each
+		ToolCalls   []ChatToolCall   `json:"tool_calls,omitempty"`        // of the client's own tools
+		Annotations []ChatAnnotation `json:"annotations"`
+	}
+	// ChatToolCall is a call of one of the client's own tools.
+	ChatToolCall struct {
+		Index int `json:"index,omitempty"` // in a chunk
+		memory.ToolCall
+	}
+	// ChatAnnotation is a citation.
+	ChatAnnotation struct {
+		Type        string          `json:"type"`
+		URLCitation ChatURLCitation `json:"url_citation"`
+		Citation    event.Citation  `json:"citation"`
+	}
+	// ChatURLCitation says where its marker stands in the text, in characters.
+	ChatURLCitation struct {
+		StartIndex int    `json:"start_index"`
+		EndIndex   int    `json:"end_index"`
+		Title      string `json:"title"`
+		URL        string `json:"url"`
+	}
+	// ChatUsage counts tokens of all model calls of the run.
+	ChatUsage struct {
+		PromptTokens            int64           `json:"prompt_tokens"`
+		CompletionTokens        int64           `json:"completion_tokens"`
+		TotalTokens             int64           `json:"total_tokens"`
+		PromptTokensDetails     ChatPromptUsage `json:"prompt_tokens_details"`
+		CompletionTokensDetails ChatAnswerUsage `json:"completion_tokens_details"`
+	}
+	// ChatPromptUsage is a part of the tokens of prompts.
+	ChatPromptUsage struct {
+		CachedTokens int64 `json:"cached_tokens"`
+	}
+	// ChatAnswerUsage is a part of the tokens of answers.
+	ChatAnswerUsage struct {
+		ReasoningTokens int64 `json:"reasoning_tokens"`
+	}
+	// ChatChunk is an event of a stream; the last one is `[DONE]`.
+	ChatChunk struct {
+		ID      string        `json:"id"`
+		Object  string        `json:"object"`
+		Created int64         `json:"created"`
+		Model   string        `json:"model"`
+		Choices []ChunkChoice `json:"choices"`
+		Usage   *ChatUsage    `json:"usage,omitempty"` // in the last one, if it was asked for
+	}
+	// ChunkChoice is what a chunk adds.
+	ChunkChoice struct {
+		Index        int       `json:"index"`
+		Delta        ChatDelta `json:"delta"`
+		Logprobs     *string   `json:"logprobs"`
+		FinishReason *string   `json:"finish_reason"`
+	}
+	// ChatDelta is what a chunk adds to the message.
+	ChatDelta struct {
+		Role        string           `json:"role,omitempty"`
+		Content     string           `json:"content,omitempty"`
+		Reasoning   string           `json:"reasoning_content,omitempty"`
+		ToolCalls   []ChatToolCall   `json:"tool_calls,omitempty"`
+		Annotations []ChatAnnotation `json:"annotations,omitempty"`
+	}
+	// ModelList are the agents.
+	ModelList struct {
+		Object string  `json:"object"`
+		Data   []Model `json:"data"`
+	}
+	// Model is an agent, as a model.
+	Model struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int64  `json:"created"`
+		OwnedBy string `json:"owned_by"`
+	}
+	// ChatProblem is a refusal as OpenAI says it.
+	ChatProblem struct {
+		Error ChatProblemDetail `json:"error"`
+	}
+	// ChatProblemDetail says what is wrong.
+	ChatProblemDetail struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+		RunID   string  `json:"run_id,omitempty"`
+	}
+)
+
 // aliases are the names of types in the document where that of the Go type says too little.
 var aliases = map[reflect.Type]string{
 	reflect.TypeFor[docstore.Info]():       "CollectionInfo",
@@ -116,21 +264,27 @@ func operations() []operation {
 		{"GET /v1/chats/{chat}/runs/{run}/events", "Streams the events of a run behind the last one that was seen",
 			"Last-Event-ID last_event_id", nil, ok{200: media{"text/event-stream": events{}}, 204: nil},
 			says{400: "bad_last_event_id", 404: "unknown_run", 410: "events_gone"}},
-		{"GET /v1/chats/{chat}/runs/{run}/trace", "Reads a run as the list of its steps", "", nil,
-			ok{200: webapi.Trace{}}, says{404: "unknown_run"}},
 		{"POST /v1/chats/{chat}/runs/{run}/stop", "Stops a run", "", nil,
 			ok{200: webapi.StopStatus{}, 202: webapi.StopStatus{}}, says{404: "unknown_run", 503: "apiserver_unavailable"}},
 		{"POST /v1/chats/{chat}/runs/{run}/resume", "Answers all that a run waits for", answerParams,
 			webapi.ResumeRequest{}, answered, says{404: "unknown_run unknown_wait",
 				409: "waits_open answered not_waiting " + postRefused, 410: "wait_expired", 502: "model_failed bad_wait",
 				503: "apiserver_unavailable"}},
+		{"GET /v1/chats/{chat}/runs/{run}/trace", "Gives a run as the list of its steps", "", nil, ok{200: webapi.Trace{}},
+			says{404: "unknown_run"}},
+		{"POST " + webapi.OneShotPath, "Answers a message without a chat; nothing is kept", answerParams,
+			webapi.OneShotRequest{}, answered, says{400: "unknown_agent", 502: "model_failed run_lost",
+				503: "apiserver_unavailable too_many_runs draining"}},
+		{"POST " + webapi.OneShotResumePath("{run}"), "Answers all that a run without a chat waits for", answerParams,
+			webapi.ResumeRequest{}, answered, says{404: "unknown_run unknown_wait", 409: "waits_open answered not_waiting",
+				410: "wait_expired", 502: "model_failed run_lost", 503: "apiserver_unavailable too_many_runs draining"}},
 		{"GET /v1/approvals", "Lists what runs wait for, what expires first before the others", "status kind cursor limit",
 			nil, ok{200: webapi.ApprovalList{}}, nil},
-		{"GET /v1/chats", "Lists the chats", "cursor limit order q", nil, ok{200: webapi.ChatList{}}, nil},
+		{"GET /v1/chats", "Lists the chats", "order q cursor limit", nil, ok{200: webapi.ChatList{}}, nil},
 		{"GET /v1/chats/{chat}", "Describes a chat: its histories and the run that goes on or waits", "", nil,
 			ok{200: webapi.ChatInfo{}}, nil},
 		{"PATCH /v1/chats/{chat}", "Sets a chat's title and metadata", "", webapi.ChatChange{},
-			ok{200: webapi.ChatEntry{}}, says{404: "unknown_chat"}},
+			ok{200: webapi.ChatEntry{}}, says{404: "unknown_chat", 409: "chat_busy chat_erased"}},
 		{"DELETE /v1/chats/{chat}", "Erases a chat with everything that belongs to it", "scan", nil,
 			ok{200: webapi.Erased{}}, says{503: "gateway_unavailable apiserver_unavailable"}},
 		{"GET /v1/chats/{chat}/recall", "Finds what was said in a chat", "query subagent budget from to asked_at", nil,
@@ -207,6 +361,24 @@ func operations() []operation {
 				documents(says{404: "unknown_document " + unknown})},
 		)
 	}
+	for _, base := range []string{"", "/c/{chat}"} {
+		whose := ""
+		if base != "" {
+			whose = ", of one chat"
+		}
+		out = append(out,
+			operation{"POST " + base + "/v1/chat/completions", "Answers as OpenAI's chat completions do" + whose,
+				"Mneme-Chat-Id Idempotency-Key", ChatCompletionRequest{},
+				ok{200: media{"application/json": ChatCompletion{}, "text/event-stream": chunks{}}},
+				says{400: "image_not_supported", 404: "model_not_found",
+					409: "transcript_mismatch messages_since not_waiting " + postRefused, 422: "idempotency_key_reused",
+					429: "too_many_messages", 502: "model_failed webmemory_unavailable",
+					503: "apiserver_unavailable too_many_chats too_many_runs draining", 507: "history_full"}},
+			operation{"GET " + base + "/v1/models", "Lists the agents as models", "", nil, ok{200: ModelList{}}, nil},
+			operation{"GET " + base + "/v1/models/{model}", "Describes an agent as a model", "", nil, ok{200: Model{}},
+				says{404: "model_not_found"}},
+		)
+	}
 	return append(out,
 		operation{"POST /mcp", "Takes a message of the Model Context Protocol over streamable HTTP", "", object{},
 			ok{200: media{"application/json": object{}, "text/event-stream": text{}}, 202: nil}, nil},
@@ -250,11 +422,9 @@ var enums = map[string][]any{
 	"Wait.kind":              {event.Approval, event.Question, event.ClientResult},
 	"WaitAnswer.decision":    {event.Approve, event.Deny, event.Edit},
 	"StopStatus.status":      {webapi.Stopping, webapi.Over},
-	"TraceStep.kind": {webapi.StepMessage, webapi.StepModelCall, webapi.StepDelegation, webapi.StepTool,
-		webapi.StepRecalled, webapi.StepWait, webapi.StepAnswer, webapi.StepError},
-	"ChatCard.state": {webapi.ChatBusy, webapi.ChatWaiting},
-	"Note.state":     {memory.NoteActive, memory.NoteProposed, memory.NoteSuperseded},
-	"Note.by":        {memory.ByUser, memory.ByModel, memory.ByTool, memory.ByDocument, memory.ByOperator},
+	"ChatCard.state":         {webapi.ChatBusy, webapi.ChatWaiting},
+	"Note.state":             {memory.NoteActive, memory.NoteProposed, memory.NoteSuperseded},
+	"Note.by":                {memory.ByUser, memory.ByModel, memory.ByTool, memory.ByDocument, memory.ByOperator},
 	"Outcome.status": {rag.OutcomeNew, rag.OutcomeChanged, rag.OutcomeUnchanged, rag.OutcomeRefused,
 		rag.OutcomeStale},
 }
@@ -283,21 +453,23 @@ type param struct {
 
 // params are those of the query and of headers, and of paths in braces.
 var params = map[string]param{
-	"{chat}":       {"string", "the chat: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
-	"{run}":        {"string", "the run's id, as `Mneme-Run-Id` and its events have it", nil},
-	"{name}":       {"string", "the subagent: 1 to 64 characters of `a-z 0-9 _ -`", nil},
-	"{collection}": {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
-	"{id}":         {"string", "the id; that of a document may hold slashes, also unescaped", nil},
-	"Accept":       {"string", "`text/event-stream` for the run's events, live", nil},
-	"Prefer":       {"string", "`respond-async` for an answer as soon as the run has begun", nil},
+	"{chat}":        {"string", "the chat: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
+	"{run}":         {"string", "the run's id, as `Mneme-Run-Id` and its events have it", nil},
+	"{name}":        {"string", "the subagent: 1 to 64 characters of `a-z 0-9 _ -`", nil},
+	"{collection}":  {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
+	"{model}":       {"string", "`mneme`, or `mneme/` and the name of a subagent, unescaped", nil},
+	"Mneme-Chat-Id": {"string", "the chat; `openai.chat_headers` are other names of it", nil},
+	"order":         {"string", "the chats that were used last first, with titles", []any{"used"}},
+	"q":             {"string", "a part of the title or of the id", nil},
+	"{id}":          {"string", "the id; that of a document may hold slashes, also unescaped", nil},
+	"Accept":        {"string", "`text/event-stream` for the run's events, live", nil},
+	"Prefer":        {"string", "`respond-async` for an answer as soon as the run has begun", nil},
 	"Idempotency-Key": {"string", "names the post: one that repeats it joins its run, or gets its kept answer; at most 255 " +
 		"bytes of printable ASCII", nil},
 	"Last-Event-ID": {"integer", "number of the last event that was seen", nil},
 	"last_event_id": {"integer", "as the header Last-Event-ID", nil},
 	"cursor":        {"string", "`next_cursor` of the page before", nil},
 	"limit":         {"integer", "how many at most, 1 to 1000; 100", nil},
-	"order":         {"string", "what was used last comes first, with what a list says of it; else no order", []any{"used"}},
-	"q":             {"string", "with order: a part of the title or id, however it is capitalised; at most 256 bytes", nil},
 	"offset":        {"integer", "of the first message; a negative one counts from the end", nil},
 	"archive":       {"boolean", "count and give what trims cut off too, the oldest first", nil},
 	"runs":          {"boolean", "give the views of the runs that made the messages", nil},

@@ -102,12 +102,18 @@ func (s *schemas) add(t reflect.Type, name string) {
 		}
 		at := of.Name() + "." + member
 		switch {
-		case f.Type == reflect.TypeFor[[]json.RawMessage]():
+		case at == "HistoryPage.messages":
 			p.Items = s.of(reflect.TypeFor[memory.Message]())
+		case at == "OneShotRequest.context":
+			p.Items.Type = "object"
 		case at == "MessageRequest.chat_id", at == "ForkRequest.as":
 			p.Type, p.Types = "", []string{"string", "integer"}
 		case at == "ExportLine.message":
 			p.Ref = s.of(reflect.TypeFor[memory.Message]()).Ref
+		}
+		if at == "ChatChunk.usage" {
+			p.AnyOf, p.Ref = []*jsonschema.Schema{{Ref: p.Ref}, {Type: "null"}}, ""
+			p.Types = nil
 		}
 		plain(p, !optional && f.Type.Kind() == reflect.Pointer)
 		p.Description, p.Enum = cmp.Or(said[at], s.note(of, f.Name)), enums[at]
@@ -212,7 +218,7 @@ func (s *schemas) read(path string) {
 			for _, spec := range g.Specs {
 				switch spec := spec.(type) {
 				case *ast.TypeSpec:
-					notes[spec.Name.Name+"."] = g.Doc.Text() + spec.Doc.Text()
+					notes[spec.Name.Name+"."] = cmp.Or(spec.Doc.Text(), g.Doc.Text())
 					if of, ok := spec.Type.(*ast.StructType); ok {
 						for _, f := range of.Fields.List {
 							for _, n := range f.Names {
