@@ -151,16 +151,21 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
   const [editing, setEditing] = useState(null); // the chat's last message when that began
   const [problem, setProblem] = useState(null);
   const mine = message.role === "user";
+  const pencil = useRef();
+  const stopEditing = () => {
+    setEditing(null);
+    setTimeout(() => pencil.current?.focus()); // once it is there again
+  };
   const last = history.messages.at(-1).id ?? "";
   if (mine) {
     return html`<article class="message user" data-at=${at} aria-label=${t("chat.you")}>
       ${editing !== null ? html`<${Editor} text=${edits.get(at) ?? message.content} onDone=${(text) => {
-        setEditing(null);
+        stopEditing();
         if (text) say(text, at, editing);
       }} />` : html`<${Fragment}><div class="bubble break">${message.content}</div>
       <div class="tools"><${Time} at=${message.timestamp} /><${CopyButton} text=${message.content} />
-        <${IconButton} icon="edit" label=${t("chat.edit")} disabled=${busy} onClick=${() => setEditing(last)} /></div>
-          <//>`}
+        <${IconButton} icon="edit" button=${pencil} label=${t("chat.edit")} disabled=${busy}
+          onClick=${() => setEditing(last)} /></div><//>`}
     </article>`;
   }
   const made = runOf(message);

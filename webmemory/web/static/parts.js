@@ -47,9 +47,9 @@ const icons = {
 export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false">
   <path d=${icons[name]} /></svg>`;
 
-// IconButton is a button of which only the picture is seen.
-export const IconButton = ({ icon, label, class: kind = "", ...rest }) => html`
-  <button type="button" class=${"icon-button " + kind} aria-label=${label} title=${label} ...${rest}>
+// IconButton is a button of which only the picture is seen; button is a ref to it.
+export const IconButton = ({ icon, label, class: kind = "", button, ...rest }) => html`
+  <button type="button" ref=${button} class=${"icon-button " + kind} aria-label=${label} title=${label} ...${rest}>
     <${Icon} name=${icon} /></button>`;
 
 // CopyButton copies a text, and says so.

@@ -5,7 +5,7 @@ import { addTexts, t } from "../i18n.js";
 import { findMessage, useHistory, useScroll } from "../history.js";
 import { AgentName } from "../lanes.js";
 import { chatPath, clock, del, fullTime, get, href, number, oneLine, patch, path, post, size } from "../lib.js";
-import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad } from "../parts.js";
+import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad, usePoll } from "../parts.js";
 import { Entry, SearchField, useChats } from "./chats.js";
 
 addTexts({
@@ -80,6 +80,7 @@ addTexts({
     "Отменить сказанное с тех пор и вернуть это на его место"],
 });
 
+const pollEvery = 5000; // milliseconds
 const notesTab = "~notes";
 const asideTab = "~aside";
 
@@ -105,6 +106,7 @@ export function View({ path: [chat, tab = ""] }) {
 
 function ChatMemory({ chat, tab, title }) {
   const { value: info, problem, reload } = useLoad((signal) => get(chatPath(chat), {}, { signal }), [chat]);
+  usePoll(reload, pollEvery);
   const [erasing, setErasing] = useState(false);
   const [place, setPlace] = useState(null); // of the message that was searched for
   const histories = info?.histories ?? [];
@@ -180,6 +182,10 @@ function History({ chat, history: of, place, show, changed }) {
     if (place === undefined || !page) return;
     scroll.ref.current?.querySelector(`[data-at="${place}"]`)?.scrollIntoView({ block: "center" });
   }, [place, page?.from]);
+  const total = of.messages + (of.archived ?? 0);
+  useEffect(() => { // somebody wrote, or took back
+    if (page && page.to >= page.total && page.total !== total) history.load().catch(() => {});
+  }, [total]);
   const reload = () => {
     history.load(page && page.to < page.total ? page.from : undefined).catch(() => {});
     changed();
@@ -188,7 +194,7 @@ function History({ chat, history: of, place, show, changed }) {
     <div class="facts-line"><span class="row"><span class="soft small">${t("memory.key")}</span>
       <code class="cut">${of.key}</code><${CopyButton} text=${of.key} label=${t("memory.copykey")} /></span>
       <span class="soft small">
-        ${t("chats.messages", { n: of.messages + (of.archived ?? 0) })}${of.archived ?
+        ${t("chats.messages", { n: total })}${of.archived ?
           ", " + t("memory.archived", { n: of.archived }) : ""} · ${size(of.bytes + (of.archived_bytes ?? 0))}</span>
       <span class="search-here"><${SearchField} value=${query} onChange=${setQuery} label=${t("memory.search")} />
         </span></div>
