@@ -449,7 +449,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 		for method := range operations {
 			name := strings.ToUpper(method) + " " + path
 			models := strings.HasPrefix(path, "/c/{chat}/v1/models") // the same whichever chat it is
-			if strings.Contains(path, "{chat}") && !models { // each refuses a chat with a bad id
+			if strings.Contains(path, "{chat}") && !models {         // each refuses a chat with a bad id
 				bad := regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(strings.Replace(path, "{chat}", "a%20b", 1), "x")
 				does(400, strings.ToUpper(method), bad, `{"message":"x","text":"x","to":null,"as":"y","answers":[{"id":"w","decision":"deny"}]}`)
 			}
