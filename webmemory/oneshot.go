@@ -143,18 +143,28 @@ func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool
 	c.Request.Header.Del("Prefer") // who does not wait gets nothing
 	c.Request.Header.Del("Last-Event-ID")
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", r.log.Last())
-	next, err := s.queue.enter(ctx, r.chat, now, false)
+	waiting, stop := context.WithTimeout(ctx, s.cfg.QueueWait)
+	defer stop()
+	next, err := s.queue.enter(waiting, r.chat, behind, false) // one that goes on may be about to rest here
 	if err != nil {
 		return nil, err
 	}
 	end := func() {
-		s.forgetRun(r)
+		s.mu.Lock()
+		delete(s.oneShots, r)
+		s.mu.Unlock()
 		r.end()
 		next()
 	}
-	if _, err := s.register(r); err != nil { // nobody else has a run of its id and the chat's place
+	s.mu.Lock()
+	draining := s.draining
+	if !draining {
+		s.oneShots[r] = true
+	}
+	s.mu.Unlock()
+	if draining {
 		next()
-		return nil, err
+		return nil, errShutdown
 	}
 	posting, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

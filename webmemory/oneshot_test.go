@@ -21,10 +21,12 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// leftovers are the keys in Redis that are not the processes' own.
+// leftovers are the keys in Redis that are not the processes' own, and the chats on their list.
 func (w *world) leftovers() []string {
-	all := w.look.Keys(context.Background(), "*").Val()
-	return slices.DeleteFunc(all, func(k string) bool { return k == "mneme:epoch" || k == "mneme:processes" })
+	own := []string{"mneme:epoch", "mneme:processes", "mneme:chats", "*filled"}
+	all := append(w.look.Keys(context.Background(), "*").Val(), w.look.ZRange(context.Background(), "mneme:chats", 0,
+		-1).Val()...)
+	return slices.DeleteFunc(all, func(name string) bool { return slices.Contains(own, name) })
 }
 
 // A one-shot is answered as a message is, from what it brings, and nothing is kept of it.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -110,6 +112,7 @@ type Server struct {
 	mu       sync.Mutex
 	live     map[string]*run // guarded by mu: running and lately finished, by run id
 	finished finished        // guarded by mu: those of live that are over
+	oneShots map[*run]bool   // guarded by mu: running ones, which are not in live: nothing is kept of them
 	draining bool            // guarded by mu
 }
 
@@ -128,6 +131,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		ends:          &ends{dir: cfg.Ends, log: log},
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
 		live:          map[string]*run{},
+		oneShots:      map[*run]bool{},
 		conversations: conversations{of: map[memory.Chat]map[string]int64{}},
 		losses:        losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
@@ -183,6 +187,7 @@ func (s *Server) Drain(ctx context.Context) {
 	for _, r := range s.live {
 		running = append(running, r)
 	}
+	running = slices.AppendSeq(running, maps.Keys(s.oneShots))
 	s.mu.Unlock()
 	for _, r := range running {
 		select {
