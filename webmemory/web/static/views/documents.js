@@ -56,6 +56,7 @@ addTexts({
     { one: "{count} документ будет удалён вместе с ней.", few: "{count} документа будут удалены вместе с ней.",
       other: "{count} документов будут удалены вместе с ней." },
   ],
+  "documents.drop.empty": ["It holds no documents.", "В ней нет документов."],
   "documents.back": ["To the collection", "К коллекции"],
   "documents.backAll": ["To the collections", "К коллекциям"],
   "documents.source": ["Source", "Источник"],
@@ -198,7 +199,7 @@ function Collection({ name, changed }) {
       ${!found && next ? html`<button type="button" class="button" onClick=${showMore}>${t("show.more")}</button>` : null}
     </div>
     ${asked ? html`<${Deletion} title=${t("documents.drop.ask", { name })} onClose=${() => setAsked(false)}
-        why=${counted("documents.drop.why", info.value?.documents ?? 0)}
+        why=${info.value?.documents ? counted("documents.drop.why", info.value.documents) : t("documents.drop.empty")}
         remove=${() => del(path("collections", name))} done=${() => (changed(), (location.hash = href("documents")))} />` : null}`;
 }
 

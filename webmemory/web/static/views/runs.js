@@ -2,7 +2,8 @@
 
 import { html, useEffect } from "../html.js";
 import { addTexts, t } from "../i18n.js";
-import { chatPath, clock, duration, get, href, number, oneLine, path, pretty } from "../lib.js";
+import { chatPath, duration, get, href, number, oneLine, path, pretty } from "../lib.js";
+import { AgentName } from "../lanes.js";
 import { CopyButton, Empty, Fold, Icon, Loading, ProblemNote, Time, useLoad, usePoll } from "../parts.js";
 
 addTexts({
@@ -68,8 +69,6 @@ const known = (prefix, word) => {
   const text = t(prefix + word);
   return text === prefix + word ? word.replaceAll("_", " ") : text;
 };
-
-const master = "master";
 
 // every is how often what goes on is looked at again, in milliseconds.
 const every = 2000;
@@ -172,18 +171,21 @@ function Steps({ chat, run }) {
 
 const stepIcons = { message: "chat", model_call: "auto", delegation: "fork", tool: "edit", recalled: "memory", wait: "clock", answer: "check", error: "warn" };
 
+// fine are the statuses that need no word.
+const fine = ["completed", "done", "ok"];
+
 function Step({ step: s, from, to }) {
   const span = Math.max(to - from, 0.001);
   const place = { left: `${(100 * Math.max(0, s.started - from)) / span}%`, width: `${(100 * Math.max(0, (s.ended || s.started) - s.started)) / span}%` };
   const inside = s.call_id && s.kind !== "delegation";
   const head = html`<span class="step-head">
     <span class="kind"><${Icon} name=${stepIcons[s.kind] ?? "dots"} /><span>${known("runs.step.", s.kind)}</span></span>
-    ${s.agent ? html`<span class=${"badge" + (s.agent === master ? "" : " accent")}>${s.agent}</span>` : null}
+    ${s.agent ? html`<${AgentName} name=${s.agent} />` : null}
     <span class="what break">${oneLine(s.title, 200)}</span>
     ${s.call ? html`<${CallBadges} call=${s.call} />` : null}
-    ${s.status && s.status !== "ok" && s.status !== "done" ? html`<span class=${"badge" + (/fail|error|denied/.test(s.status) ? " danger" : "")}>${s.status.replaceAll("_", " ")}</span>` : null}
+    ${s.status && !fine.includes(s.status) ? html`<span class=${"badge" + (/fail|error|denied/.test(s.status) ? " danger" : "")}>${s.status.replaceAll("_", " ")}</span>` : null}
     <span class="end small soft nowrap" title=${t("runs.at", { at: duration(s.started - from) })}>
-      ${s.ended ? duration(s.ended - s.started) : clock(s.started)}</span>
+      ${s.ended > s.started ? duration(s.ended - s.started) : ""}</span>
     <span class="time-line" aria-hidden="true"><span class=${"bar " + s.kind} style=${place}></span></span>
   </span>`;
   const more = s.detail || s.call;
