@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 )
 
@@ -106,6 +107,9 @@ func newTab(t *testing.T, origin string) *tab {
 	return openTab(t, browser(t), origin, chromedp.WithNewBrowserContext())
 }
 
+// beside is another tab of the same browser.
+func (p *tab) beside() *tab { return openTab(p.t, p.ctx, p.origin) }
+
 func openTab(t *testing.T, parent context.Context, origin string, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	p := &tab{t: t, origin: origin}
@@ -114,7 +118,7 @@ func openTab(t *testing.T, parent context.Context, origin string, options ...chr
 	p.ctx = ctx
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the page shows:\n%s", p.text())
+			t.Logf("the page shows:\n%.2000s", p.text())
 		}
 		closeTab()
 		if !t.Failed() {
@@ -303,16 +307,26 @@ func (p *tab) has(role, name string) {
 	p.until(role+" "+name, func() bool { return len(p.named(role, name)) > 0 })
 }
 
-// on calls a function of JavaScript with the last element of this role and name as this, once there is one,
-// until it gives true.
-func (p *tab) on(role, name, function string) {
+// hasNo waits until there is none.
+func (p *tab) hasNo(role, name string) {
+	p.t.Helper()
+	p.until("the end of "+role+" "+name, func() bool { return len(p.named(role, name)) == 0 })
+}
+
+// on calls a function of JavaScript with an element of this role and name as this, once there is one, until it
+// gives true: with the first of them or the last.
+func (p *tab) on(role, name string, first bool, function string) {
 	p.t.Helper()
 	p.until(role+" "+name, func() bool {
 		ids := p.named(role, name)
 		if len(ids) == 0 {
 			return false
 		}
-		node, err := ask(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: ids[len(ids)-1]})
+		id := ids[len(ids)-1]
+		if first {
+			id = ids[0]
+		}
+		node, err := ask(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: id})
 		if err != nil {
 			return false // redrawn in between
 		}
@@ -326,8 +340,18 @@ func (p *tab) on(role, name, function string) {
 // click clicks with the mouse on the last element of this role and name: on what is really in front there.
 func (p *tab) click(role, name string) {
 	p.t.Helper()
-	var at []float64
-	p.on(role, name, `function () {
+	p.clickOn(role, name, false)
+}
+
+// clickFirst is click on the first.
+func (p *tab) clickFirst(role, name string) {
+	p.t.Helper()
+	p.clickOn(role, name, true)
+}
+
+func (p *tab) clickOn(role, name string, first bool) {
+	p.t.Helper()
+	p.on(role, name, first, `function () {
 		if (this.disabled) return false;
 		this.scrollIntoView({ block: "center", behavior: "instant" });
 		const box = this.getBoundingClientRect();
@@ -337,7 +361,7 @@ func (p *tab) click(role, name string) {
 		window.clickHere = [x, y];
 		return true;
 	}`)
-	at = evaluate[[]float64](p, "window.clickHere")
+	at := evaluate[[]float64](p, "window.clickHere")
 	p.do(chromedp.MouseClickXY(at[0], at[1]))
 }
 
@@ -353,7 +377,7 @@ func (p *tab) write(name, text string) {
 		}
 		return false
 	})
-	p.on(role, name, `function () {
+	p.on(role, name, false, `function () {
 		if (this.disabled) return false;
 		this.focus(); this.select();
 		return document.activeElement === this;
@@ -367,10 +391,28 @@ func (p *tab) types(text string) {
 	call(p, input.InsertText, input.InsertTextParams{Text: text})
 }
 
-// press presses keys, one after the other; those of package kb have names.
+// press presses keys, one after the other; those of package kb have names. The letter comes with the key, so that
+// a page that takes the key takes the letter as well.
 func (p *tab) press(keys string, modifiers ...chromedp.Modifier) {
 	p.t.Helper()
-	p.do(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...)))
+	for _, r := range keys {
+		events := kb.Encode(r)
+		down, up := *events[0], *events[len(events)-1]
+		if len(events) == 3 {
+			down.Text = events[1].Text
+		}
+		for _, m := range modifiers {
+			down.Modifiers |= int64(m)
+		}
+		call(p, input.DispatchKeyEvent, down)
+		call(p, input.DispatchKeyEvent, up)
+	}
+}
+
+// focused is the accessible name, or else the text, of what has the focus.
+func (p *tab) focused() string {
+	return evaluate[string](p, `(e => (e?.getAttribute("aria-label") || e?.labels?.[0]?.innerText || e?.innerText ||
+		e?.title || "").trim())(document.activeElement)`)
 }
 
 // scheme has the browser say that the person likes it "light" or "dark".
@@ -396,14 +438,16 @@ var axeScript string
 func (p *tab) barriers() (found []string) {
 	p.t.Helper()
 	evaluate[chromedp.Void](p, axeScript) // over the DevTools, which no policy of the page's holds up
+	rules := `["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]`
 	for _, scheme := range []string{"light", "dark"} {
 		p.scheme(scheme)
-		for _, barrier := range evaluate[[]string](p, `axe.run({ resultTypes: ["violations"] }).then(r => r.violations
-			.filter(v => ["serious", "critical"].includes(v.impact))
-			.map(v => v.id + ": " + v.help + v.nodes.map(n => "\n  " + n.html.slice(0, 200) + " " +
-				n.any.map(a => a.message).join("; ")).join("")))`) {
+		for _, barrier := range evaluate[[]string](p, `axe.run({ resultTypes: ["violations"], runOnly: `+rules+` }).then(r =>
+			r.violations.filter(v => ["serious", "critical"].includes(v.impact))
+				.map(v => v.id + ": " + v.help + v.nodes.map(n => "\n  " + n.html.slice(0, 200) + " " +
+					n.any.map(a => a.message).join("; ")).join("")))`) {
 			found = append(found, scheme+": "+barrier)
 		}
+		rules = `["color-contrast"]` // all that another scheme changes
 	}
 	p.width(390)
 	defer p.width(1280)

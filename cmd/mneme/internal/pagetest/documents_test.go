@@ -39,6 +39,7 @@ func (p *tab) choose(files map[string]string) {
 
 // A collection is made, filled, searched, read and deleted.
 func TestDocuments(t *testing.T) {
+	t.Parallel()
 	m := &model{}
 	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
 	p := newTab(t, s.url)

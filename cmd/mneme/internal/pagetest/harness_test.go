@@ -12,6 +12,7 @@ import (
 
 // What a test of the page stands on: a fault of the page is noticed, and what a person can do is done.
 func TestFaultsOfAPageAreNoticed(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		if r.URL.Path == "/bad" {
@@ -19,7 +20,7 @@ func TestFaultsOfAPageAreNoticed(t *testing.T) {
 				"default-src 'none'; connect-src *; style-src 'unsafe-inline'; script-src 'nonce-1'")
 			fmt.Fprint(w, `<!doctype html><title>bad</title><script>window.hurt = 1</script>
 				<script nonce="1">console.error("an error"); fetch("http://localhost:1/").catch(() => {}); nothing.at.all</script>
-				<button></button><p style="width: 500px">wide</p>`)
+				<button></button><p style="width: 500px; color: #777; background: #888">wide</p>`)
 			return
 		}
 		fmt.Fprint(w, `<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>good</title><main><h1>Good</h1>
@@ -47,7 +48,8 @@ func TestFaultsOfAPageAreNoticed(t *testing.T) {
 	require.False(t, evaluate[bool](bad, "'hurt' in window"))
 	barriers := strings.Join(bad.barriers(), "\n")
 	require.Contains(t, barriers, "light: html-has-lang")
-	require.Contains(t, barriers, "dark: button-name")
+	require.Contains(t, barriers, "light: button-name")
+	require.Contains(t, barriers, "dark: color-contrast")
 	require.Contains(t, barriers, "too wide for a phone: <p")
 	bad.forgive("favicon", "ERR_CONNECTION", "Failed to load")
 }

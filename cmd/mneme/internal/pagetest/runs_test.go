@@ -8,6 +8,7 @@ import (
 
 // The runs of a chat are listed as long as they are known.
 func TestRuns(t *testing.T) {
+	t.Parallel()
 	m := &model{}
 	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
 	p := newTab(t, s.url)
@@ -20,5 +21,15 @@ func TestRuns(t *testing.T) {
 	p.reload()
 	p.has("link", "Open the chat")
 	require.Empty(t, p.barriers())
+	p.click("link", "ask both about*")
+	p.seesIn("ol.steps", "Message", "Model call", "Delegation", "desk", "Look into: ask both about", "Answer")
+	evaluate[bool](p, `document.querySelectorAll(".step summary").forEach(e => e.click()), true`)
+	p.seesIn("ol.steps", "Backend", "scripted", "Input", "Noted: Look into: ask both about ")
+	require.Empty(t, p.barriers())
+	p.click("link", "To the runs")
+	p.has("link", "Open the chat")
+	p.open("#/runs/trip/NOSUCHRUN")
+	p.sees("unknown_run", "15 minutes")
+	p.forgive("status of 404")
 	require.False(t, evaluate[bool](p, "'hurt' in window"))
 }

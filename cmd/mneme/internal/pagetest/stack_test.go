@@ -1,6 +1,7 @@
 package pagetest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -113,6 +114,18 @@ type model struct {
 	released chan struct{} // guarded by mu; closed when slow answers may go on
 }
 
+func (m *model) hold() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.released = make(chan struct{})
+}
+
+func (m *model) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.released)
+}
+
 // slowly is what a slow answer says; it stops behind the word "middle".
 const slowly = "The first half comes at once, up to the middle, and the second half comes to its end."
 
@@ -214,9 +227,27 @@ func (s service) say(chat, message string) string {
 	return answer.Content
 }
 
+// told are the contents of a chat's own history.
+func (s service) told(chat string) (contents []string) {
+	s.t.Helper()
+	var page struct{ Messages []struct{ Content string } }
+	raw := s.request(http.StatusOK, "GET", "/v1/chats/"+chat+"/history?limit=1000", "", "")
+	require.NoError(s.t, json.NewDecoder(bytes.NewReader(raw)).Decode(&page))
+	for _, m := range page.Messages {
+		contents = append(contents, m.Content)
+	}
+	return contents
+}
+
 // hostile is a text that runs a script wherever it is taken for anything but text. The script names the field.
 func hostile(field string) string {
 	run := "window.hurt='" + field + "'"
 	return `"'><img src=x onerror="` + run + `"><svg onload="` + run + `"></svg><script>` + run +
 		`</script>[x](javascript:` + run + `)`
+}
+
+// get reads the JSON at a path.
+func (s service) get(path string, into any) {
+	s.t.Helper()
+	require.NoError(s.t, json.Unmarshal(s.request(http.StatusOK, "GET", path, "", ""), into))
 }

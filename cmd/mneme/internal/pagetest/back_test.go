@@ -1,0 +1,54 @@
+package pagetest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What was said is answered anew and corrected; what that takes back can be put back.
+func TestTakingBack(t *testing.T) {
+	t.Parallel()
+	m := &model{}
+	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
+	p := newTab(t, s.url)
+	p.open("#/chats/back")
+	p.send("Say one thing")
+	p.sees("You said: Say one thing")
+	p.idle()
+	m.hold()
+	p.send("Stop when it comes slowly")
+	p.seesIn("[aria-busy=true]", "The first half comes at once, up to the")
+	p.press("\x1b")
+	p.sees("stopped early")
+	p.idle()
+	m.release()
+	second := p.beside()
+	second.open("#/chats/back")
+	second.sees("stopped early")
+
+	p.click("button", regenerate)
+	p.seesNo("stopped early")
+	p.sees(slowly, "What was taken back can be put back")
+	p.idle()
+	require.Equal(t, []string{"Stop when it comes slowly", slowly}, last(s.told("back"), 2))
+	p.click("button", edit)
+	p.write(edit, "Quickly then")
+	p.press("\r")
+	p.sees("You said: Quickly then")
+	p.idle()
+	require.Equal(t, []string{"Say one thing", "You said: Say one thing", "Quickly then", "You said: Quickly then"},
+		s.told("back"))
+	second.sees("You said: Quickly then")
+	second.seesNo(slowly)
+
+	p.open("#/memory/back/~aside")
+	p.clickFirst("button", "Put back")
+	p.sees("messages_since", "Take back what was said since")
+	require.Empty(t, p.barriers())
+	p.click("button", "Take back what was said since, and put this in its place")
+	p.sees("It is back.")
+	require.Equal(t, []string{"Say one thing", "You said: Say one thing", "Stop when it comes slowly", slowly},
+		s.told("back"))
+	p.forgive("status of 409")
+}
