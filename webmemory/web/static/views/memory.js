@@ -358,7 +358,7 @@ function Notes({ chat, subagent, changed }) {
     <${ProblemNote} problem=${failed ?? problem} />
     ${value && !value.notes.length ? html`<p class="soft">${t("note.none")}</p>` : null}
     ${value?.notes.map((n) => html`<${Note} key=${n.id} note=${n} where=${where} change=${change} />`)}
-    <form class="row" onSubmit=${add}><input type="text" class="grow" maxlength="500" value=${text}
+    <form class="row wrap" onSubmit=${add}><input type="text" class="grow" maxlength="500" value=${text}
       placeholder=${t("note.new")} aria-label=${t("note.new")}
         onInput=${(e) => setText(e.target.value)} /><button class="button" disabled=${!text.trim()}>
           ${t("note.add")}</button></form>
@@ -383,7 +383,7 @@ function Note({ note: n, where, change }) {
           onClick=${() => setEditing(n.text)} />` : null}
         <${IconButton} icon="trash" class="danger" label=${t("note.delete")} onClick=${() => change(del(at))} /></span>
           </div>
-    ${editing === null ? html`<div class="said">${n.text}</div>` : html`<form class="row" onSubmit=${save}>
+    ${editing === null ? html`<div class="said">${n.text}</div>` : html`<form class="row wrap" onSubmit=${save}>
       <input type="text" class="grow" maxlength="500" value=${editing} aria-label=${t("note.edit")}
         onInput=${(e) => setEditing(e.target.value)}
         onKeyDown=${(e) => e.key === "Escape" && setEditing(null)} />
