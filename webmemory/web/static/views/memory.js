@@ -111,6 +111,10 @@ function ChatMemory({ chat, tab, title }) {
   const [place, setPlace] = useState(null); // of the message that was searched for
   const histories = info?.histories ?? [];
   const notes = histories.reduce((n, h) => n + (h.notes ?? 0), 0);
+  const tabs = useRef();
+  useEffect(() => {
+    tabs.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [tab, histories.length]);
   const current = histories.find((h) => (h.subagent ?? "") === tab);
   const show = (subagent, at) => {
     setPlace({ subagent, at });
@@ -129,7 +133,7 @@ function ChatMemory({ chat, tab, title }) {
       <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"}
         aria-label=${t("memory.export")} title=${t("memory.export")}><${Icon} name="down" /></a>
       <${IconButton} icon="trash" class="danger" label=${t("memory.erase")} onClick=${() => setErasing(true)} /></div>
-    <nav class="tabs" aria-label=${t("memory.histories")}>
+    <nav class="tabs" ref=${tabs} aria-label=${t("memory.histories")}>
       ${histories.map((h) => html`<${Tab} key=${h.key}
         href=${href("memory", chat, ...(h.subagent ? [h.subagent] : []))} current=${tab === (h.subagent ?? "")}
         n=${h.messages + (h.archived ?? 0)}>${h.subagent ? html`
