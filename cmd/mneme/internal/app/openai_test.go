@@ -102,6 +102,27 @@ func TestCompletionsWithAClientsTool(t *testing.T) {
 	require.Equal(t, 4, strings.Count(history, `"role"`), history)
 }
 
+// A chat page asks for a title, tags and the like in the same chat: its history grows by the user's
+// turn alone. Without a chat nothing is kept.
+func TestCompletionsOfAChatPage(t *testing.T) {
+	t.Parallel()
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	first := complete(t, u.completions("page"), user("My name is Aliya."))
+	for range 4 {
+		task := complete(t, u.completions("page"), user("### Task:\nGenerate a title for: My name is Aliya."))
+		require.NotEmpty(t, task.Message.Content)
+	}
+	_, history := u.request(http.MethodGet, "/v1/chats/page/history", "", "")
+	require.Equal(t, 2, strings.Count(history, `"role"`), history)
+
+	cfg := openai.DefaultConfig("no-key")
+	cfg.BaseURL = u.url("/v1")
+	alone := complete(t, openai.NewClientWithConfig(cfg), user("My name is Aliya."), first.Message, user("Thank you."))
+	require.NotEmpty(t, alone.Message.Content)
+	_, chats := u.request(http.MethodGet, "/v1/chats", "", "")
+	require.Equal(t, 1, strings.Count(chats, `"chat_id"`), chats)
+}
+
 // Without it there are no such routes.
 func TestCompletionsAreOff(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,151 @@
+package webmemory_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/sashabaranov/go-openai"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/apiserver/api"
+	"mneme/memory/event"
+	"mneme/webmemory/openaiapi"
+)
+
+// recites is a run that says what it was asked with.
+func recites(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+	emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
+	said := "to " + r.AgentVersion
+	if r.Bare {
+		said += " bare"
+	}
+	if r.Instructions != "" {
+		said += " (" + r.Instructions + ")"
+	}
+	for _, raw := range r.Context {
+		said += ", " + gjson.GetBytes(raw, "role").Str + " " + gjson.GetBytes(raw, "content").Str
+	}
+	emit(event.Head{}, &event.Assistant{Content: said + ": " + r.Message})
+	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+}
+
+func content(a answer) string { return gjson.GetBytes(a.body, "choices.0.message.content").Str }
+
+// Without a chat the transcript is all that is known, and nothing is kept; the log says so once.
+func TestOpenAIWithoutAChat(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	w := openaiWorld(t, nil, func(c *openaiapi.Config) { c.Log = zerolog.New(&log) })
+	w.suspends(recites)
+	keys := w.look.DBSize(context.Background()).Val()
+	for range 2 {
+		got := w.complete("", transcriptOf("a", "re a", "b"), "X-Chat-Id", "{{CHAT_ID}}")
+		require.Equal(t, 200, got.status, string(got.body))
+		require.Equal(t, "none", got.header.Get("Mneme-Memory"))
+		require.Empty(t, got.header.Get("Mneme-Chat-Id"))
+		require.Equal(t, "to master, user a, assistant re a: b", content(got))
+	}
+	require.Equal(t, keys, w.look.DBSize(context.Background()).Val())
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), "/c/{chat}/v1")
+
+	// What another service's tools returned is a part of the transcript.
+	got := w.complete("", `{"model":"mneme","messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,`+
+		`"tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]},`+
+		`{"role":"tool","tool_call_id":"x","content":"returned"}]}`)
+	require.Equal(t, "to master, user a, assistant , tool returned: ", content(got), string(got.body))
+}
+
+// A transcript that is not the chat's is answered from what was sent, and changes nothing.
+func TestOpenAIMismatchIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	w.suspends(recites)
+	require.Equal(t, 200, w.complete("c", users("a")).status)
+	before := w.stored("chat_history:c")
+	for _, stream := range []bool{false, true} {
+		body := transcriptOf("x", "re x", "y", "re y", "z")
+		if stream {
+			body = strings.Replace(body, "{", `{"stream":true,`, 1)
+		}
+		got := w.complete("c", body)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.Equal(t, "mismatch", got.header.Get("Mneme-Memory"))
+		require.Empty(t, got.header.Get("Mneme-Chat-Id"))
+		require.Contains(t, string(got.body), "to master, user x, assistant re x, user y, assistant re y: z")
+	}
+	require.Equal(t, before, w.stored("chat_history:c"))
+	require.Nil(t, w.asideOf("c"))
+}
+
+// One turn of the user and four tasks of the page make the history longer by two messages.
+func TestOpenAITasks(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	w.suspends(recites)
+	system := `{"model":"mneme","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"`
+	require.Equal(t, "to master (Be brief.): hi", content(w.complete("c", system+`hi"}]}`)))
+	for task, header := range map[string][]string{
+		"### Task:\\nGenerate a title.": nil, " ### Task: suggest tags": nil,
+		"Suggest follow-ups":      {"Mneme-Task", "follow_up_generation"},
+		"Which queries would do?": {"Mneme-Task", "query_generation"},
+	} {
+		got := w.complete("c", system+task+`"}]}`, header...)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.Equal(t, "none", got.header.Get("Mneme-Memory"))
+		require.Equal(t, "to master bare (Be brief.): "+strings.ReplaceAll(task, `\n`, "\n"), content(got))
+	}
+	require.Equal(t, []string{"user: hi", "assistant: to master (Be brief.): hi"}, w.stored("chat_history:c"))
+	// A placeholder that was not filled in marks nothing, and words inside of a message neither.
+	require.Equal(t, 200, w.complete("c", transcriptOf("What is ### Task: ?"), "Mneme-Task", "{{TASK}}").status)
+	require.Len(t, w.stored("chat_history:c"), 4)
+}
+
+// The client's tools without a chat, through another process.
+func TestOpenAIToolsWithoutAChat(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	w.suspends(clientCalls)
+	client := func(url string) *openai.Client {
+		cfg := openai.DefaultConfig("no-key")
+		cfg.BaseURL = url + "/v1"
+		return openai.NewClientWithConfig(cfg)
+	}
+	other := w.openaiProcess()
+	request := withTools("turn it on", "light", "radio")
+	got, err := client(w.url).CreateChatCompletion(t.Context(), request)
+	require.NoError(t, err)
+	said := got.Choices[0].Message
+	require.Len(t, said.ToolCalls, 2)
+	var refused *openai.APIError
+	_, err = client(other).CreateChatCompletion(t.Context(), returning(request, said, "one"))
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, 400, refused.HTTPStatusCode, refused.Message)
+	require.Contains(t, refused.Message, said.ToolCalls[1].ID)
+	whole := returning(request, said, "one", "two")
+	stream, err := client(other).CreateChatCompletionStream(t.Context(), whole)
+	require.NoError(t, err)
+	text := ""
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		text += chunk.Choices[0].Delta.Content
+	}
+	require.Equal(t, `approve "one", approve "two"`, text)
+
+	// What is not kept any more is answered from the transcript.
+	require.NoError(t, w.look.FlushDB(context.Background()).Err())
+	w.suspends(recites)
+	whole.Tools = nil
+	got, err = client(w.url).CreateChatCompletion(t.Context(), whole)
+	require.NoError(t, err)
+	require.Equal(t, "to master, user turn it on, assistant I try., tool one, tool two: ", got.Choices[0].Message.Content)
+}
