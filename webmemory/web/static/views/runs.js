@@ -181,7 +181,7 @@ function Step({ step: s, from, to }) {
   const head = html`<span class="step-head">
     <span class="kind"><${Icon} name=${stepIcons[s.kind] ?? "dots"} /><span>${known("runs.step.", s.kind)}</span></span>
     ${s.agent ? html`<${AgentName} name=${s.agent} />` : null}
-    <span class="what break">${oneLine(s.title, 200)}</span>
+    <span class="what break">${oneLine(s.call ? called(s) : s.title, 200)}</span>
     ${s.call ? html`<${CallBadges} call=${s.call} />` : null}
     ${s.status && !fine.includes(s.status) ? html`<span class=${"badge" + (/fail|error|denied/.test(s.status) ? " danger" : "")}>${s.status.replaceAll("_", " ")}</span>` : null}
     <span class="end small soft nowrap" title=${t("runs.at", { at: duration(s.started - from) })}>
@@ -199,6 +199,9 @@ function Step({ step: s, from, to }) {
 
 // readable is a detail with JSON laid out.
 const readable = (detail) => (/^\s*[[{]/.test(detail) ? pretty(detail) : detail);
+
+// called is which model was called and where, as far as the agent's name does not say it.
+const called = ({ call, agent }) => [call.model !== agent && call.model, call.backend].filter(Boolean).join(" · ") || call.model;
 
 const CallBadges = ({ call: c }) => html`
   ${c.attempts > 1 ? html`<span class="badge warn">${t("runs.attempts", { n: c.attempts })}</span>` : null}
