@@ -17,10 +17,11 @@ const (
 	fork       = "Go on from here in a new chat"
 )
 
-// send writes a message in the chat that is open and sends it.
+// send writes a message in the chat that is open and sends it, once that is offered.
 func (p *tab) send(message string) {
 	p.t.Helper()
 	p.write(field, message)
+	p.on("button", "Send (Enter)", false, `function () { return !this.disabled }`)
 	p.press("\r")
 }
 

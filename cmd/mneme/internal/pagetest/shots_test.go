@@ -115,8 +115,11 @@ func TestScreenshots(t *testing.T) {
 		s.request(http.StatusCreated, "PUT", "/v1/collections/docs/documents/"+id, "text/markdown", text)
 	}
 	s.say("garden", "Remember that the tomatoes want to be watered on Thursdays")
+	for chat, title := range map[string]string{"trip": "A week on the island", "garden": "The garden"} {
+		s.request(http.StatusOK, "PATCH", "/v1/chats/"+chat, "application/json", fmt.Sprintf(`{"title": %q}`, title))
+	}
 	p.open("#/chats/trip")
-	p.sees("Day 180")
+	p.sees("Day 180", "A week on the island")
 	p.send("What was the number of my locker, and when does the last ferry leave?")
 	p.sees("Your locker is 4471")
 	p.idle()
