@@ -540,9 +540,11 @@ func TestOpenAIClientTools(t *testing.T) {
 	require.Equal(t, `approve "it shines", approve "{\"on\":true}"`, done.Choices[0].Message.Content)
 	require.Equal(t, openai.FinishReasonStop, done.Choices[0].FinishReason)
 	require.Equal(t, 7, done.Usage.PromptTokens)
+	require.NotEqual(t, got.ID, done.ID, "two messages of one id are one for clients that merge them")
 	again, err := client.CreateChatCompletion(t.Context(), whole)
 	require.NoError(t, err, "the same results again join the run")
 	require.Equal(t, done.Choices[0].Message.Content, again.Choices[0].Message.Content)
+	require.Equal(t, done.ID, again.ID)
 	require.Len(t, w.stored("chat_history:c"), 2)
 
 	t.Run("streamed", func(t *testing.T) {

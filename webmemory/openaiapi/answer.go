@@ -137,6 +137,7 @@ type answer struct {
 	chat   *memory.Chat // that it is of; nil for none
 
 	run       string // once it is known
+	first     int64  // number of the first event that it is of
 	created   int64  // Unix seconds; 0 before the first event
 	collected *webapi.Collected
 	shown     strings.Builder // the text of the stream so far, in paragraphs
@@ -202,7 +203,7 @@ func (a *answer) left(r *http.Request) bool {
 
 // begin sends the head of the answer.
 func (a *answer) begin(e event.Event) {
-	a.run, a.created = e.RunID, int64(e.TS)
+	a.run, a.first, a.created = e.RunID, e.Seq, int64(e.TS)
 	head := a.w.Header()
 	head.Set(webapi.RunID, a.run)
 	head.Set(MemoryHeader, a.memory)
@@ -288,7 +289,14 @@ func (a *answer) encode(c chunk) []byte {
 	return line(c)
 }
 
-func (a *answer) id() string { return "chatcmpl-" + a.run }
+// id is one of this answer alone: clients would take two answers of one run, before and behind calls of their tools, for
+// one message.
+func (a *answer) id() string {
+	if a.first <= 1 {
+		return "chatcmpl-" + a.run
+	}
+	return fmt.Sprintf("chatcmpl-%s-%d", a.run, a.first)
+}
 
 // line is a value's JSON in one line, without HTML escaping.
 func line(v any) []byte {

@@ -1,0 +1,204 @@
+// webmemory's chat completions: clients that send their whole transcript get a chat whose memory webmemory owns.
+import assert from 'node:assert/strict'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import OpenAI from 'openai'
+import { compatible } from '../clients.mjs'
+import { freePort, start, stop, until } from '../processes.mjs'
+import { call, forecast, say, script } from '../talk.mjs'
+
+const slowAnswer = Array.from({ length: 400 }, (_, n) => `part ${n}`).join(' ')
+
+/** A whole mneme before a vendor of the stack. */
+class House {
+  static async open({ stack, dir }, vendor = 'generic') {
+    const h = new House()
+    const [web, api, proxy, redis] = await Promise.all([freePort(), freePort(), freePort(), freePort()])
+    mkdirSync(dir, { recursive: true })
+    const file = join(dir, 'mneme.yaml')
+    writeFileSync(file, JSON.stringify({
+      data_dir: join(dir, 'data'), redis: { embedded_listen: `127.0.0.1:${redis}` },
+      webmemory: { listen: `127.0.0.1:${web}` }, apiserver: { listen: `127.0.0.1:${api}` },
+      proxy: { listen: `127.0.0.1:${proxy}`, active: 'one', backends: {
+        one: { kind: 'openai', vendor: 'generic', base_url: `${stack.vendorURLs[vendor]}/v1`, model_map: { '*': 'generic-model' } } } },
+    }))
+    const { MNEME_CONFIG: _, ...env } = process.env
+    h.mneme = start(join(dir, 'mneme.log'), join(stack.bin, 'mneme'), ['up', '--config', file], { env, cwd: dir })
+    h.url = `http://127.0.0.1:${web}`
+    await until(h.mneme, 'mneme', () => fetch(`${h.url}/readyz`).then((r) => r.ok, () => false))
+    return h
+  }
+
+  async get(path) {
+    const answer = await fetch(`${this.url}${path}`)
+    assert.equal(answer.status, 200, path)
+    return answer.json()
+  }
+
+  /** What the chat remembers: the first line of each message, with its role. */
+  async remembers(chat = '1') {
+    const { messages } = await this.get(`/v1/chats/${chat}/history`)
+    return messages.map((m) => `${m.role}: ${m.content.split(' SCRIPT')[0]}`)
+  }
+
+  /** How many messages were taken back and can be put back. */
+  async setAside(chat = '1') {
+    const { set_aside: all } = await this.get(`/v1/chats/${chat}/set-aside`)
+    return all.reduce((n, s) => n + s.histories.find((h) => h.subagent === '').messages, 0)
+  }
+
+  end() {
+    return stop(this.mneme)
+  }
+}
+
+/** The openai package, with a transcript that its caller keeps. */
+class SDKTalk {
+  constructor({ url }, { path, stream = true, name }) {
+    Object.assign(this, { stream, name, messages: [], cities: [], client: new OpenAI({ baseURL: `${url}${path}/v1`, apiKey: 'none', maxRetries: 0 }) })
+  }
+
+  async turn(content) {
+    this.messages.push({ role: 'user', content })
+    const parameters = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] }
+    const tools = [{ type: 'function', function: { name: 'weather', description: 'The weather in a city.', parameters } }]
+    const { completions } = this.client.chat
+    for (;;) {
+      const body = { model: this.name, messages: [{ role: 'system', content: 'You are helpful.' }, ...this.messages], tools }
+      const answer = this.stream
+        ? await completions.stream({ ...body, stream_options: { include_usage: true } }).finalChatCompletion() : await completions.create(body)
+      const { message } = answer.choices[0]
+      this.messages.push(message)
+      if (!message.tool_calls?.length) return { text: message.content, usage: { inputTokens: answer.usage.prompt_tokens } }
+      for (const c of message.tool_calls) {
+        const { city } = JSON.parse(c.function.arguments)
+        this.cities.push(city)
+        this.messages.push({ role: 'tool', tool_call_id: c.id, content: forecast(city) })
+      }
+    }
+  }
+}
+
+const clients = { 'openai sdk': SDKTalk, ...compatible }
+const words = (n) => script(`Turn ${n}.`, [say(`Answer ${n}.`)])
+const turns = (...numbers) => numbers.flatMap((n) => [`user: Turn ${n}.`, `assistant: Answer ${n}.`])
+
+/** Says turns and checks their answers. */
+async function through(talk, ...numbers) {
+  for (const n of numbers) assert.equal((await talk.turn(words(n))).text, `Answer ${n}.`)
+}
+
+/** A message with its answer cut short, as each client keeps one. */
+function trimmed(m) {
+  if (m.getType?.() === 'ai') return Object.assign(m, { content: 'Ans…' })
+  if (m.role !== 'assistant') return m
+  return { ...m, content: typeof m.content === 'string' ? 'Ans…' : m.content.map((part) => ({ ...part, text: 'Ans…' })) }
+}
+
+const stories = {
+  async 'whole and streamed'(h, talk) {
+    const { usage } = await talk.turn(words(1))
+    assert.ok(usage.inputTokens > 0, JSON.stringify(usage))
+    talk.stream = false
+    await through(talk, 2)
+    talk.stream = true
+    await through(talk, 3)
+    assert.deepEqual(await h.remembers(), turns(1, 2, 3))
+  },
+  async 'tools of its own'(h, talk) {
+    const both = script('Both.', [call('weather', { city: 'Rome' })], [call('weather', { city: 'Oslo' })], [say('Sunny.')])
+    assert.equal((await talk.turn(both)).text, 'Sunny.')
+    assert.deepEqual(talk.cities, ['Rome', 'Oslo'])
+    await through(talk, 1)
+    assert.deepEqual((await h.remembers()).filter((m) => !/: $/.test(m)), ['user: Both.', 'assistant: Sunny.', ...turns(1)])
+  },
+  async 'regenerate'(h, talk) {
+    await through(talk, 1, 2)
+    talk.messages = talk.messages.slice(0, -2)
+    await through(talk, 2, 3)
+    assert.deepEqual(await h.remembers(), turns(1, 2, 3))
+    assert.ok(await h.setAside() >= 1)
+  },
+  async 'edit'(h, talk) {
+    await through(talk, 1, 2, 3)
+    talk.messages = talk.messages.slice(0, -4)
+    await through(talk, 4, 5)
+    assert.deepEqual(await h.remembers(), turns(1, 4, 5))
+    assert.equal(await h.setAside(), 4)
+  },
+  async 'windowed transcript'(h, talk) {
+    await through(talk, 1, 2, 3)
+    talk.messages = talk.messages.slice(-2)
+    await through(talk, 4)
+    talk.messages = []
+    await through(talk, 5)
+    assert.deepEqual(await h.remembers(), turns(1, 2, 3, 4, 5))
+  },
+  async 'trimmed answers'(h, talk) {
+    await through(talk, 1, 2)
+    talk.messages = talk.messages.map(trimmed)
+    await through(talk, 3)
+    assert.deepEqual(await h.remembers(), turns(1, 2, 3))
+  },
+}
+
+async function tell(context, Talk, story) {
+  const h = await House.open(context)
+  await story(h, new Talk({ url: h.url, key: 'none' }, { path: '/c/1', name: 'mneme', thinks: false }))
+  await h.end()
+}
+
+const bare = (h, path = '/c/1') => new OpenAI({ baseURL: `${h.url}${path}/v1`, apiKey: 'none', maxRetries: 0 })
+
+/** A client that hangs up stops its run; what it was shown is kept, and the chat goes on. */
+async function aborted(context) {
+  const h = await House.open(context, 'slow')
+  const messages = [{ role: 'user', content: script('Long.', [say(slowAnswer)]) }]
+  const stream = await bare(h).chat.completions.create({ model: 'mneme', stream: true, messages })
+  for await (const chunk of stream) if (chunk.choices[0]?.delta.content) break
+  stream.controller.abort()
+  await until(h.mneme, 'the end of the run', async () => !(await h.get('/v1/chats/1')).run && (await h.remembers()).length === 2)
+  const { messages: [, cut] } = await h.get('/v1/chats/1/history')
+  assert.equal(cut.partial, true)
+  assert.ok(cut.content.length < slowAnswer.length)
+  await bare(h).chat.completions.create({ model: 'mneme', messages: [{ role: 'user', content: words(1) }] })
+  assert.equal((await h.remembers()).length, 4)
+  await h.end()
+}
+
+/** A turn and the four calls by which a chat page asks for titles and the like leave two messages. */
+async function tasks(context) {
+  const h = await House.open(context)
+  const { completions } = bare(h).chat
+  await completions.create({ model: 'mneme', messages: [{ role: 'user', content: words(1) }] })
+  for (const task of ['title', 'tags', 'follow-ups', 'queries']) {
+    const content = script(`### Task:\nGenerate ${task}.`, [say(`The ${task}.`)])
+    const { data, response } = await completions.create({ model: 'mneme', messages: [{ role: 'user', content }] }).withResponse()
+    assert.equal(data.choices[0].message.content, `The ${task}.`)
+    assert.equal(response.headers.get('mneme-memory'), 'none')
+  }
+  assert.deepEqual(await h.remembers(), turns(1))
+  await h.end()
+}
+
+/** Without a chat nothing is kept; models are listed, and one that is none is refused in OpenAI's class. */
+async function withoutChat(context) {
+  const h = await House.open(context)
+  const client = bare(h, '')
+  const { response } = await client.chat.completions.create({ model: 'mneme', messages: [{ role: 'user', content: words(1) }] }).withResponse()
+  assert.equal(response.headers.get('mneme-memory'), 'none')
+  assert.deepEqual((await h.get('/v1/chats')).chats, [])
+  const { data } = await client.models.list()
+  assert.equal(data[0].id, 'mneme')
+  assert.ok(data.length > 1 && (await client.models.retrieve(data[1].id)).id === data[1].id)
+  await assert.rejects(client.chat.completions.create({ model: 'gpt-5', messages: [{ role: 'user', content: 'Hi.' }] }), OpenAI.NotFoundError)
+  await h.end()
+}
+
+export const scenarios = [
+  ...Object.entries(clients).flatMap(([client, Talk]) => Object.entries(stories).map(([name, story]) => (
+    { name: `webmemory, ${client}: ${name}`, run: (t) => tell(t, Talk, story) }))),
+  { name: 'webmemory, openai sdk: aborted', run: aborted },
+  { name: 'webmemory, openai sdk: tasks of a chat page', run: tasks },
+  { name: 'webmemory, openai sdk: without a chat', run: withoutChat },
+]
