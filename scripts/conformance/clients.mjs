@@ -1,6 +1,7 @@
 // Frameworks above the SDKs. Each keeps the history as it does by itself and calls the tool by itself.
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { createOpenAI } from '@ai-sdk/openai'
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { ChatAnthropic } from '@langchain/anthropic'
 import { ChatOpenAI } from '@langchain/openai'
 import { Agent, OpenAIProvider, Runner, setOpenAIAPI, setTracingDisabled, tool as agentsTool } from '@openai/agents'
@@ -24,8 +25,8 @@ const asksOf = (backend) => (backend === 'adaptive' ? 'adaptive' : 'enabled')
  * What all of them have: turn says something and gives { text, finish, usage, reasoning },
  * where reasoning is how many of its answers came with some. */
 class Talk {
-  constructor(t, { backend = 'adaptive', stream = true, conversation, path = '', thinks = true } = {}) {
-    Object.assign(this, { t, backend, stream, thinks, headers: named(conversation), base: t.url + path, messages: [], cities: [] })
+  constructor(t, { backend = 'adaptive', stream = true, conversation, path = '', thinks = true, name = 'gpt-5' } = {}) {
+    Object.assign(this, { t, backend, stream, thinks, name, headers: named(conversation), base: t.url + path, messages: [], cities: [] })
     this.between = async () => {}
   }
 
@@ -87,7 +88,13 @@ class AIMessagesTalk extends AITalk {
 
 class AIChatTalk extends AITalk {
   get model() {
-    return createOpenAI(this.provider).chat('gpt-5')
+    return createOpenAI(this.provider).chat(this.name)
+  }
+}
+
+class AICompatibleTalk extends AITalk {
+  get model() {
+    return createOpenAICompatible({ name: 'mneme', includeUsage: true, ...this.provider })(this.name)
   }
 }
 
@@ -132,7 +139,7 @@ class LangMessagesTalk extends LangTalk {
 class LangChatTalk extends LangTalk {
   get model() {
     return new ChatOpenAI({
-      model: 'gpt-5', apiKey: this.t.key, maxRetries: 0, ...(this.thinks && { reasoning: { effort: 'medium' } }),
+      model: this.name, apiKey: this.t.key, maxRetries: 0, ...(this.thinks && { reasoning: { effort: 'medium' } }),
       configuration: { baseURL: `${this.base}/v1`, defaultHeaders: this.headers },
     })
   }
@@ -148,7 +155,7 @@ class AgentsTalk extends Talk {
   async run(more, content) {
     const { t, base } = this
     const client = openai({ ...t, url: base }, { conversation: this.headers['X-AG-Conversation-Id'] })
-    const agent = new Agent({ name: 'one', instructions, model: 'gpt-5', modelSettings: this.thinks ? { reasoning: { effort: 'medium' } } : {}, ...more })
+    const agent = new Agent({ name: 'one', instructions, model: this.name, modelSettings: this.thinks ? { reasoning: { effort: 'medium' } } : {}, ...more })
     const runner = new Runner({ modelProvider: new OpenAIProvider({ openAIClient: client }) })
     const result = await runner.run(agent, [...this.messages, { role: 'user', content }], { stream: this.stream, maxTurns: 20 })
     if (this.stream) {
@@ -177,3 +184,6 @@ export const frameworks = {
   'langchain, chat': LangChatTalk,
   'agents sdk': AgentsTalk,
 }
+
+/** Those that take an address of chat completions, with the package that is made for others than OpenAI. */
+export const compatible = { 'ai sdk, compatible': AICompatibleTalk, 'langchain, chat': LangChatTalk, 'agents sdk': AgentsTalk }

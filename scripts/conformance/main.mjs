@@ -11,6 +11,7 @@ import * as chat from './scenarios/chat.mjs'
 import * as claude from './scenarios/claude.mjs'
 import * as controls from './scenarios/controls.mjs'
 import * as copilot from './scenarios/copilot.mjs'
+import * as endpoint from './scenarios/endpoint.mjs'
 import * as errors from './scenarios/errors.mjs'
 import * as faults from './scenarios/faults.mjs'
 import * as frameworks from './scenarios/frameworks.mjs'
@@ -35,7 +36,7 @@ const { values: flags } = parseArgs({
     list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient, endpoint]
 const scenarios = sets
   .flatMap((m) => m.scenarios)
   .filter((s) => !flags.only || flags.only.some((text) => s.name.includes(text)))
