@@ -46,7 +46,8 @@ func (c *Client) Ask(ctx context.Context, chat memory.Chat, agent memory.Agent, 
 }
 
 // Post is Say with all that a message may say; without a key it has one of its own.
-func (c *Client) Post(ctx context.Context, chat memory.Chat, p MessageRequest, key string) iter.Seq2[event.Event, error] {
+func (c *Client) Post(ctx context.Context, chat memory.Chat, p MessageRequest,
+	key string) iter.Seq2[event.Event, error] {
 	return (&stream{client: c, chat: chat, path: MessagesPath(chat), body: p, key: cmp.Or(key, rand.Text())}).walk(ctx)
 }
 
@@ -57,7 +58,8 @@ func (c *Client) OneShot(ctx context.Context, p OneShotRequest) iter.Seq2[event.
 }
 
 // ResumeOneShot answers what a one-shot waits for, and walks the events that follow.
-func (c *Client) ResumeOneShot(ctx context.Context, run string, answers ...event.WaitAnswer) iter.Seq2[event.Event, error] {
+func (c *Client) ResumeOneShot(ctx context.Context, run string,
+	answers ...event.WaitAnswer) iter.Seq2[event.Event, error] {
 	return (&stream{client: c, path: OneShotResumePath(run), body: ResumeRequest{Answers: answers}, once: true}).walk(ctx)
 }
 

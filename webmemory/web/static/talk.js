@@ -27,9 +27,20 @@ export function useTalk(chat, changed) {
   const [problem, setProblem] = useState(null);
   const live = useRef(null); // the run that is followed, as far as its events have come
   const leave = useRef(null); // ends the following
+  const stopped = useRef(null); // the following whose run is to stop as soon as its id is known
   const seen = useRef(""); // the chat's histories when they were looked at last; empty after they were read anew
   const total = useRef(); // messages in the history that is shown
   total.current = history.page?.total;
+
+  const stop = useCallback(async () => {
+    const id = live.current?.run_id;
+    if (!id) {
+      stopped.current = leave.current;
+      return;
+    }
+    await post(path("chats", chat, "runs", id, "stop")).catch(setProblem);
+    look();
+  }, [chat]);
 
   // attend follows a run, begun by start, to its end or its wait, and reads the history then.
   const attend = useCallback(async (begin, start) => {
@@ -51,6 +62,7 @@ export function useTalk(chat, changed) {
       await start({ signal: mine.signal,
         onRun: (id) => {
           live.current = { ...live.current, run_id: id };
+          if (stopped.current === mine) stop();
           draw();
           changed?.();
         },
@@ -134,13 +146,6 @@ export function useTalk(chat, changed) {
     const { run_id: id, seq: after } = live.current;
     return attend({ ...live.current, waits: [], outcome: "" },
       (o) => send(chat, path("chats", chat, "runs", id, "resume"), { answers }, { ...o, after }));
-  }, [chat]);
-
-  const stop = useCallback(async () => {
-    const id = live.current?.run_id;
-    if (!id) return;
-    await post(path("chats", chat, "runs", id, "stop")).catch(setProblem);
-    look();
   }, [chat]);
 
   return { history, run, known: known.current, problem, say, answer, stop, working: Boolean(run && goesOn(run)),
