@@ -289,8 +289,8 @@ func (a *answer) encode(c chunk) []byte {
 	return line(c)
 }
 
-// id is one of this answer alone: clients would take two answers of one run, before and behind calls of their tools, for
-// one message.
+// id is one of this answer alone: clients would take two answers of one run, before and behind calls
+// of their tools, for one message.
 func (a *answer) id() string {
 	if a.first <= 1 {
 		return "chatcmpl-" + a.run
