@@ -27,7 +27,9 @@ type Message struct {
 	Failure    string     `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
 	// Metadata is what the client said of its message; never sent to a model.
 	Metadata map[string]string `json:"metadata,omitempty"`
-	ID       string            `json:"id,omitempty"` // see IDs; the last member, and never sent to a model
+	// Citations are what the markers in an answer stand for, each an event.Citation; never sent to a model.
+	Citations json.RawMessage `json:"citations,omitempty"`
+	ID        string          `json:"id,omitempty"` // see IDs; the last member, and never sent to a model
 }
 
 // Failed is the message that stands in a history where an answer should, had the
@@ -74,6 +76,7 @@ type foreign struct {
 	Partial    json.RawMessage `json:"partial"`
 	Failure    json.RawMessage `json:"failure"`
 	Metadata   json.RawMessage `json:"metadata"`
+	Citations  json.RawMessage `json:"citations"`
 	ID         json.RawMessage `json:"id"`
 }
 
@@ -105,7 +108,7 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
 	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name),
-		Failure: text(f.Failure)}
+		Failure: text(f.Failure), Citations: f.Citations}
 	// Of what is absent or of another type, nothing is read.
 	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
 	_ = json.Unmarshal(f.Partial, &m.Partial)

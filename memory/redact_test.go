@@ -15,6 +15,7 @@ func TestRedacted(t *testing.T) {
 		`{"role":"user","content":"my pin is secret","timestamp":1700000000.25,"name":"secret","metadata":{"secret":"secret"},"id":"r.1"}`,
 		`{"role":"assistant","content":"","timestamp":2,"tool_calls":[{"id":"t1","type":"function","function":` +
 			`{"name":"calculator","arguments":"{\"secret\":1}"}}],"id":"r.1"}`,
+		`{"role":"assistant","content":"14 [1]","timestamp":2,"citations":[{"n":1,"quote":"secret"}],"id":"r.1"}`,
 		`{"role":"tool","content":"secret","timestamp":2,"tool_call_id":"t1","name":"calculator","id":"r.1"}`,
 		`{"role":"assistant","content":[{"type":"text","text":"secret"}],"extra":"secret","timestamp":3}`,
 		`{"role":"assistant","content":"(no answer: run_lost)","timestamp":3,"failure":"run_lost","id":"r.1"}`,

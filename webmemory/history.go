@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -216,17 +216,17 @@ func (s *Server) readEach(ctx context.Context, key memory.Key, segments []rediss
 	return out, nil
 }
 
-// viewRuns are the runs that made messages, by their ids, of those whose logs are there.
+// viewRuns are the runs that made messages, by their ids: as their logs tell them, or the histories where a log is
+// there no more.
 func (s *Server) viewRuns(ctx context.Context, chat memory.Chat, messages []json.RawMessage) (
 	map[string]*webapi.RunView, error) {
 	var runs []string
 	for _, id := range memory.IDs(messages) {
-		run, _, ok := memory.SplitID(id)
-		if run = strings.TrimSuffix(run, memory.ClosingSuffix); ok && isRunID(run) && !slices.Contains(runs, run) {
+		if run := runOf(id); isRunID(run) && !slices.Contains(runs, run) {
 			runs = append(runs, run)
 		}
 	}
-	out := map[string]*webapi.RunView{}
+	out, untold := map[string]*webapi.RunView{}, map[string]*webapi.RunView{}
 	for some := range slices.Chunk(runs, 100) {
 		logs, err := s.store.Logs(ctx, chat, some...)
 		if err != nil {
@@ -235,10 +235,49 @@ func (s *Server) viewRuns(ctx context.Context, chat memory.Chat, messages []json
 		for i, logged := range logs {
 			if view := webapi.ViewRun(wholeLog(logged)); view != nil {
 				out[some[i]] = view
+			} else {
+				untold[some[i]] = nil
 			}
 		}
 	}
-	return out, nil
+	if len(untold) == 0 {
+		return out, nil
+	}
+	maps.Copy(out, untold)
+	return out, s.viewFromHistories(ctx, chat, out)
+}
+
+// viewFromHistories adds the views that are nil, as far as what is at hand of the chat's histories tells them, and
+// takes out those of which they tell nothing.
+func (s *Server) viewFromHistories(ctx context.Context, chat memory.Chat, views map[string]*webapi.RunView) error {
+	histories, err := s.currentAll(ctx, chat)
+	if err != nil {
+		return err
+	}
+	stored := map[string][]webapi.Remembered{}
+	for key, h := range histories {
+		raw := h.Raw(0)
+		for i, id := range memory.IDs(raw) {
+			run := runOf(id)
+			if view, asked := views[run]; !asked || view != nil {
+				continue
+			}
+			_, seq, _ := memory.SplitID(id)
+			m, err := memory.Decode(raw[i : i+1])
+			if err != nil {
+				return err
+			}
+			stored[run] = append(stored[run], webapi.Remembered{Seq: seq, Subagent: key.Agent(), Message: m[0]})
+		}
+	}
+	for run, view := range views {
+		if view == nil {
+			if views[run] = webapi.ViewRemembered(run, stored[run]); views[run] == nil {
+				delete(views, run)
+			}
+		}
+	}
+	return nil
 }
 
 // wholeLog is nil for a log that is not whole.

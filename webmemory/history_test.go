@@ -232,7 +232,7 @@ func TestPagesWithRuns(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, last.Runs, 1)
 
-	// A log that is damaged, or not whole, costs its own run only.
+	// A log that is damaged, not whole, or kept no more costs its own run only: the histories tell what they have.
 	first, _, _ := memory.SplitID(ids[0])
 	second, _, _ := memory.SplitID(ids[2])
 	require.NoError(t, w.look.Del(t.Context(), "events:r:"+first, "events:r:"+second).Err())
@@ -242,7 +242,17 @@ func TestPagesWithRuns(t *testing.T) {
 		Values: []any{"e", `{"role":"run_finished","run_id":"` + second + `","seq":7,"ts":1,"outcome":"completed","usage":{}}`}}).Err())
 	page, err = c.PageOf(t.Context(), own, webapi.PageQuery{Runs: true})
 	require.NoError(t, err)
-	require.Len(t, page.Runs, 1)
+	require.Len(t, page.Runs, 3)
+	for i, run := range []string{first, second} {
+		v := page.Runs[run]
+		require.Equal(t, event.Completed, v.Outcome)
+		require.Equal(t, []webapi.DelegationView{{
+			Subagent: "analytic", Task: "task: " + []string{"one", "two"}[i], Content: "done", Status: event.Completed,
+			Tools: []webapi.ToolView{}, Recalled: []event.RecalledMessage{},
+		}}, v.Delegations)
+		require.Positive(t, v.Started)
+		require.GreaterOrEqual(t, v.Ended, v.Started)
+	}
 	without, err := c.Page(t.Context(), own, 0, 100)
 	require.NoError(t, err)
 	require.Nil(t, without.Runs)

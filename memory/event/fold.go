@@ -2,6 +2,7 @@ package event
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 
 	"mneme/memory"
@@ -102,7 +103,8 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		}
 	case *Assistant:
 		h.answered = true
-		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Partial: p.Partial}, true
+		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Partial: p.Partial,
+			Citations: cited(p.Citations)}, true
 	case *Delegation:
 		return own, memory.Message{Role: memory.RoleUser, Content: p.Task}, seen
 	case *AssistantWithTools:
@@ -113,6 +115,15 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Response, Failure: p.Failure}, seen
 	}
 	return memory.Key{}, memory.Message{}, false
+}
+
+// cited is how a message has its citations; nil for none.
+func cited(all []Citation) json.RawMessage {
+	if len(all) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(all) // plain structs of text and numbers
+	return raw
 }
 
 // Copies is the Sink inside a run: the histories of one chat in memory.

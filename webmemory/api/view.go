@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 
 	"mneme/memory"
 	"mneme/memory/event"
@@ -188,4 +190,71 @@ func arguments(text string) json.RawMessage {
 	}
 	quoted, _ := json.Marshal(text) // a string
 	return quoted
+}
+
+// Remembered is a message of a run in a history of its chat.
+type Remembered struct {
+	Seq      int64        // of its event
+	Subagent memory.Agent // whose history it is in; empty for the chat's own
+	memory.Message
+}
+
+// ViewRemembered is what the histories of a chat tell of a run whose events are not kept any more: its delegations
+// with their tools, its answer's citations and its times. What was recalled, isolated delegations, tools of the
+// master and tokens are in no history. Nil for no messages, which may be in any order.
+func ViewRemembered(run string, messages []Remembered) *RunView {
+	if len(messages) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(messages, func(a, b Remembered) int { return cmp.Compare(a.Seq, b.Seq) })
+	v := ViewRun([]event.Event{{Head: event.Head{RunID: run, TS: messages[0].Timestamp}}})
+	v.Outcome, v.Ended = event.Completed, messages[len(messages)-1].Timestamp
+	now := map[memory.Agent]int{} // the delegation of each subagent that its next messages are of
+	for _, m := range messages {
+		if m.Subagent == "" {
+			v.remember(m.Message)
+			continue
+		}
+		at, known := now[m.Subagent]
+		if m.Role == memory.RoleUser || !known {
+			v.begin(m.Subagent, "")
+			at = len(v.Delegations) - 1
+			now[m.Subagent] = at
+		}
+		v.Delegations[at].remember(m.Message)
+	}
+	return v
+}
+
+// remember takes in a message of the chat's own history.
+func (v *RunView) remember(m memory.Message) {
+	if m.Role != memory.RoleAssistant {
+		return
+	}
+	_ = json.Unmarshal(m.Citations, &v.Citations) // of another writer's none are read
+	switch {
+	case m.Failure != "":
+		v.Outcome = event.Failed
+	case m.Partial:
+		v.Outcome = event.Stopped
+	}
+}
+
+// remember takes in a message of the subagent's history.
+func (d *DelegationView) remember(m memory.Message) {
+	switch {
+	case m.Role == memory.RoleUser:
+		d.Task = m.Content
+	case m.Role == memory.RoleTool:
+		d.Tools = returned(d.Tools, &event.ToolResult{ToolCallID: m.ToolCallID, Name: m.Name, Content: m.Content})
+	case len(m.ToolCalls) > 0:
+		for _, c := range m.ToolCalls {
+			d.Tools = append(d.Tools, ToolView{ID: c.ID, Name: c.Function.Name, Arguments: arguments(c.Function.Arguments),
+				Status: done})
+		}
+	default:
+		if d.Content, d.Status = m.Content, event.Completed; m.Failure != "" {
+			d.Status = event.Failed
+		}
+	}
 }

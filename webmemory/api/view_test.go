@@ -206,3 +206,43 @@ func TestViewOfRunsThatFail(t *testing.T) {
 	require.Equal(t, []webapi.ToolView{tool("", "round 1", "", "", "done"), tool("", "round 2", "", "why", "failed"),
 		tool("t9", "x", "", "y", "done")}, webapi.ViewRun(lost.events).Delegations[0].Tools)
 }
+
+// What the histories have of a run is its view when its events are gone.
+func TestViewOfWhatIsRemembered(t *testing.T) {
+	docs := event.Head{Subagent: "docs", CallID: "c1"}
+	cites := []event.Citation{{N: 1, DocID: "ferry", Quote: "14 <crowns>"}}
+	l := started(t).
+		add(docs, &event.Delegation{Task: "price?", Calls: event.Serial}, &event.AssistantWithTools{
+			Content: "I look.", ToolCalls: []memory.ToolCall{called("t1", "search", `{"q":"ferry"}`)}},
+			working("search", "running", `{"q":"ferry"}`), working("search", "done", ""),
+			&event.ToolResult{ToolCallID: "t1", Name: "search", Content: "14 crowns"},
+			&event.Completion{Response: "14 [1].", Status: event.Completed}).
+		add(event.Head{Subagent: "analytic", CallID: "c2"}, &event.Delegation{Task: "is that much?", Calls: event.Serial},
+			&event.Completion{Response: "(no answer: max)", Status: event.Failed, Failure: "max"}).
+		add(docs, &event.Delegation{Task: "and back?", Calls: event.Serial},
+			&event.Completion{Response: "the same", Status: event.Completed}).
+		add(event.Head{}, &event.Assistant{Content: "It is 14 [1].", Citations: cites},
+			&event.RunFinished{Outcome: event.Completed})
+	copies := event.Copies{}
+	fold := event.NewHistories(memory.MustChat("1"), copies)
+	for _, e := range l.events {
+		require.NoError(t, fold.Apply(e))
+	}
+	var messages []webapi.Remembered
+	for key, history := range copies {
+		for _, m := range history {
+			raw, err := memory.Decode([]json.RawMessage{m.Encode()}) // as it is stored
+			require.NoError(t, err)
+			_, seq, _ := memory.SplitID(m.ID)
+			messages = append(messages, webapi.Remembered{Seq: seq, Subagent: key.Agent(), Message: raw[0]})
+		}
+	}
+	want := webapi.ViewRun(l.events)
+	got := webapi.ViewRemembered("RUN", messages)
+	for i := range want.Delegations {
+		want.Delegations[i].CallID = ""
+	}
+	want.Ended = got.Ended // that of the answer
+	require.Equal(t, want, got)
+	require.Nil(t, webapi.ViewRemembered("RUN", nil))
+}
