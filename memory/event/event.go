@@ -297,7 +297,7 @@ type RunFinished struct {
 	Outcome string `json:"outcome"` // Completed, Stopped or Failed
 	Usage   Usage  `json:"usage"`
 	// Calls are the run's calls of models, in the order of their beginnings, the first MaxModelCalls of them.
-	Calls []ModelCall `json:"calls,omitempty"`
+	Calls []ModelCall `json:"model_calls,omitempty"`
 }
 
 // MaxModelCalls bounds RunFinished.Calls.

@@ -195,7 +195,8 @@ func TestBackupAndRestore(t *testing.T) {
 		at := "MNEME_REDIS_URL=" + server.URL()
 		_, err := k.restore(file, false, at)
 		require.NoError(t, err)
-		require.Subset(t, append(keysOf(t, server.Client()), "proxy:turns:born", "{chat_history:open}:turn"), keys,
+		require.Subset(t, append(keysOf(t, server.Client()), "proxy:turns:born", "{chat_history:open}:turn",
+			"mneme:chats"), keys,
 			"whatever a running mneme keeps is saved or known to be left out")
 		u := start(t, append(k.environ, at, "MNEME_DATA_DIR="+t.TempDir())...)
 		k.check(u, want, server.Client())
