@@ -42,7 +42,6 @@ func TestOpenAIWithoutAChat(t *testing.T) {
 	var log strings.Builder
 	w := openaiWorld(t, nil, func(c *openaiapi.Config) { c.Log = zerolog.New(&log) })
 	w.suspends(recites)
-	keys := w.look.DBSize(context.Background()).Val()
 	for range 2 {
 		got := w.complete("", transcriptOf("a", "re a", "b"), "X-Chat-Id", "{{CHAT_ID}}")
 		require.Equal(t, 200, got.status, string(got.body))
@@ -50,7 +49,8 @@ func TestOpenAIWithoutAChat(t *testing.T) {
 		require.Empty(t, got.header.Get("Mneme-Chat-Id"))
 		require.Equal(t, "to master, user a, assistant re a: b", content(got))
 	}
-	require.Equal(t, keys, w.look.DBSize(context.Background()).Val())
+	require.Subset(t, []string{"mneme:epoch", "mneme:processes", "mneme:chats"},
+		w.look.Keys(context.Background(), "*").Val(), "those of the service itself")
 	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 	require.Contains(t, log.String(), "/c/{chat}/v1")
 
