@@ -254,7 +254,6 @@ func (d *driver) mend() {
 //go:noinline
 func (d *driver) again(ctx context.Context, broken error, before int64, failing *time.Time) error {
 	var failed failedError
-	var problem *api.Problem
 	switch {
 	case errors.As(broken, &failed):
 		return failed.error
@@ -262,17 +261,26 @@ func (d *driver) again(ctx context.Context, broken error, before int64, failing 
 		return nil
 	case d.writer.ctx.Err() != nil:
 		return context.Cause(d.writer.ctx)
+	}
+	return d.server.reconnect(ctx, d.run.log, broken, before, failing)
+}
+
+// reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
+// is a goneError.
+func (s *Server) reconnect(ctx context.Context, log *api.Log, broken error, before int64, failing *time.Time) error {
+	var problem *api.Problem
+	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
 		return &goneError{errors.Join(errors.New("no more events"), broken)}
-	case broken == nil && d.run.log.AtWait():
+	case broken == nil && log.AtWait():
 		return &goneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
-	case d.run.log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
+	case log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
 		*failing = time.Time{}
 	case failing.IsZero():
 		*failing = time.Now()
-	case time.Since(*failing) > d.server.cfg.Patience:
+	case time.Since(*failing) > s.cfg.Patience:
 		return &goneError{errors.Join(errors.New("no more events"), broken)}
 	}
 	_ = pause(ctx, jitter(300*time.Millisecond)) // its end is for the next attempt to find

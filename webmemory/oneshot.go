@@ -232,24 +232,18 @@ func (s *Server) hear(ctx context.Context, r *run, at *api.Client, conversation,
 		before := r.log.Last()
 		err := s.hearOnce(ctx, r, at, conversation, events)
 		var failed failedError
-		var problem *api.Problem
-		switch {
-		case r.log.Done(), r.log.Waiting():
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case errors.As(err, &failed):
+		if errors.As(err, &failed) {
 			return failed.error
-		case errors.As(err, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
-			return errors.Join(errOneShotLost, err)
-		case r.log.Last() > before, err == nil, errors.Is(err, api.ErrCut):
-			failing = time.Time{}
-		case failing.IsZero():
-			failing = time.Now()
-		case time.Since(failing) > s.cfg.Patience:
-			return errors.Join(errOneShotLost, err)
 		}
-		_ = pause(ctx, jitter(300*time.Millisecond)) // its end is found above
+		if r.log.Done() || r.log.Waiting() {
+			return nil
+		}
+		if err := s.reconnect(ctx, r.log, err, before, &failing); err != nil {
+			if gone := new(goneError); errors.As(err, &gone) {
+				err = errors.Join(errOneShotLost, err)
+			}
+			return err
+		}
 	}
 }
 
