@@ -114,8 +114,11 @@ var kindPhrases = []struct {
 	{KindPlace, []string{
 		"butfound", "muststartwithathinkingblock", "firstblockmustbe", "finalblockin", "finalpositioncannotcontain",
 	}},
-	{KindMissing, []string{"mustbepassedback", "reasoning_contentismissing", "missingathought_signature"}},
-	{KindSchema, []string{"fieldrequired", "extrainputs", "foundusingtype", "unknownvariant", "supportedvaluesare"}},
+	{KindMissing, []string{
+		"mustbepassedback", "reasoning_contentismissing", "missingathought_signature", "withoutitsrequired",
+	}},
+	{KindSchema, []string{"fieldrequired", "extrainputs", "foundusingtype", "unknownvariant", "supportedvaluesare",
+		"missingrequired", "unknownparameter", "arraytoolong", "isnotanarray"}},
 	{KindSignature, []string{
 		"signature", "invaliddata", "encrypted", "incompatiblemodel", "verif", "mismatch", "unrecogni", "notvalid", "invalid",
 	}},
@@ -140,6 +143,8 @@ func KindOf(body []byte) Kind {
 func classOf(body []byte) Class {
 	text := errorText(body)
 	switch {
+	case compaction.in(text):
+		return ClassOther
 	case missing.in(text):
 		return ClassRestore
 	case invalid.in(text):
@@ -170,9 +175,14 @@ func (s signs) in(text string) bool {
 
 func near(word, expression string) pattern { return pattern{word, lazyregexp.New(expression)} }
 
+// compaction are the signs of an error about a compacted history, which is all that the client still has of it: the
+// error is the client's to see, whatever else it says.
+var compaction = signs{phrases: []string{"foritemcmp_", "compactionblob", "compactionitem"}}
+
 // missing are the signs of the errors after which Refill may help.
 var missing = signs{phrases: []string{
 	"mustbepassedback",
+	"withoutitsrequiredreasoningitem",
 	"reasoning_contentismissing",
 	"missingathought_signature",
 	"expectedthinkingorredacted_thinking,butfound",
@@ -189,6 +199,15 @@ var invalid = signs{
 		"unrecognizedthinkingblockformat",
 		"invalid_encrypted_content",
 
+		// Items of Responses: one without what it stands before, of another account or vendor, or not in the form
+		// in which the vendor takes it back.
+		"withoutitsrequiredfollowingitem",
+		"itemsarenotpersistedwhenstore",
+		"duplicateitemfoundwithidrs_",
+		"expectedanidthatbeginswithrs",
+		"reasoninginputitemscanonlybeprovidedto",
+		"item[content]isnotanarray",
+
 		// A block is in a place where none is allowed.
 		"ifanassistantmessagecontainsanythinkingblocks",
 		"finalblockinanassistantmessagecannotbethinking",
@@ -204,6 +223,15 @@ var invalid = signs{
 		// Behind the path of a block no prose of the user's stands: there the words of the family are enough.
 		near("thinking", blockPath+`[^;]{0,300}thinking[^;]{0,300}`+doubt),
 		near("thinking", blockPath+`[^;]{0,300}`+doubt+`[^;]{0,300}thinking`),
+
+		near("notfound", `itemwithidrs_[^;]{0,120}notfound`),
+		near("encrypted", `encrypted_?content[^;]{0,200}(couldnotbe|cannotbe|failedtobe)(verif|decrypt|decod|pars)`),
+		near("encrypted", `encrypted_?content[^;]{0,80}(notissued(to|by|for)|isinvalid|isnotvalid|mismatch|hasexpired)`),
+		near("encrypted", `(couldnot|cannot|failedto|unableto)(decrypt|decode|verify|parse)[^;]{0,60}encrypted_?content`),
+		near("encrypted", `encrypted_?contentisnotsupported(\.|;|\(|$)`), // "with this model" is about include
+		near("summary", `missingrequired(parameter|field)\W*(input\[\w*\]\W*)?summary`),
+		near("unknownparameter", `unknownparameter\W*input\[\w*\]\W*(status|summary|encrypted_content)`),
+		near("maximumlength0", `input\[[^;]{0,80}arraytoolong[^;]{0,60}maximumlength0`),
 
 		// A block, or a member of one, does not match the vendor's schema.
 		near("fieldrequired", `(thinking\W+(signature|thinking|data)|\.signature)\W+(msg\W+)?fieldrequired`),

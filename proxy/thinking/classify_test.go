@@ -57,6 +57,40 @@ func TestClassifyRecordedErrorsOutsideData(t *testing.T) {
 	require.GreaterOrEqual(t, recall, 0.95)
 }
 
+// The recorded errors of vendors that speak Responses, and of Gemini: what is restored, what is stripped, and what is
+// neither, its near twins among them.
+func TestClassifyResponsesAndGeminiOutsideData(t *testing.T) {
+	f, err := os.Open(outsidedata.Path(t, "errors", "responses-gemini.jsonl"))
+	require.NoError(t, err)
+	defer f.Close()
+	var acted, right, wanted int
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e struct{ Body, Class string }
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &e))
+		class := classOf([]byte(e.Body)).String() // some came inside a stream, whose status is 200
+		if e.Class != "other" {
+			wanted++
+		}
+		if class != "other" {
+			acted++
+			if class == e.Class {
+				right++
+			}
+		}
+		if class != e.Class {
+			t.Logf("%s is taken for %s: %s", e.Class, class, e.Body)
+		}
+	}
+	require.NoError(t, lines.Err())
+	require.NotZero(t, acted)
+	precision, recall := float64(right)/float64(acted), float64(right)/float64(wanted)
+	t.Logf("precision %.3f (%d of %d), recall %.3f (%d of %d)", precision, right, acted, recall, right, wanted)
+	require.GreaterOrEqual(t, precision, 0.98)
+	require.GreaterOrEqual(t, recall, 0.95)
+}
+
 const signature = "messages.3.content.1: Invalid `signature` in `thinking` block"
 
 // Shapes that gateways give to the body of an error, around any message.
@@ -173,6 +207,39 @@ var said = map[string]Class{
 	"messages.3.content.1: Input tag 'think' found using 'type' does not match any of the expected tags: 'text', " +
 		"'thinking'": ClassOther,
 	"system: the text about thinking has an invalid signature": ClassOther,
+	"Item 'rs_1' of type 'reasoning' was provided without its required following " +
+		"item.": ClassStrip,
+	"Item with id 'rs_1' not " +
+		"found.": ClassStrip,
+	"Item with id 'msg_1' not " +
+		"found.": ClassOther,
+	"The encrypted content gAAA...DQ== could not be " +
+		"verified.": ClassStrip,
+	"Could not decrypt the provided " +
+		"encrypted_content": ClassStrip,
+	"reasoning `encrypted_content` was not issued to this " +
+		"caller": ClassStrip,
+	"Encrypted content is not " +
+		"supported.": ClassStrip,
+	"Encrypted content is not supported with this " +
+		"model.": ClassOther,
+	"Encrypted function output content could not be decrypted or " +
+		"decoded.": ClassOther,
+	"The encrypted content for item cmp_1 could not be verified. Reason: invalid_encrypted_content": ClassOther,
+	"Could not decode the compaction blob: the encrypted content could not be decrypted":            ClassOther,
+	"Unknown parameter: 'input[273].status'.":                                                       ClassStrip,
+	"Missing required parameter: 'input[3].summary'.":                                               ClassStrip,
+	"Missing required parameter: 'input[3].content'.":                                               ClassOther,
+	"Duplicate item found with id rs_1. Remove duplicate " +
+		"items": ClassStrip,
+	"Invalid 'input[66].id': 'item_df7e'. Expected an ID that begins with " +
+		"'rs'.": ClassStrip,
+	"Invalid 'input[2].content': array too long. Expected an array with maximum length 0, but got an array with " +
+		"length 1 instead.": ClassStrip,
+	"No tool call found for function call output with call_id " +
+		"call_1.": ClassOther,
+	"Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: " +
+		"'rs_1'.": ClassRestore,
 	"The `reasoning_content` in the thinking mode must be passed back to the " +
 		"API.": ClassRestore,
 	"thinking is enabled but reasoning_content is missing in assistant tool call message at index " +
