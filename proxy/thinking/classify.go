@@ -227,7 +227,7 @@ var invalid = signs{
 		near("notfound", `itemwithidrs_[^;]{0,120}notfound`),
 		near("encrypted", `encrypted_?content[^;]{0,200}(couldnotbe|cannotbe|failedtobe)(verif|decrypt|decod|pars)`),
 		near("encrypted", `encrypted_?content[^;]{0,80}(notissued(to|by|for)|isinvalid|isnotvalid|mismatch|hasexpired)`),
-		near("encrypted", `(couldnot|cannot|failedto|unableto)(decrypt|decode|verify|parse)[^;]{0,60}encrypted_?content`),
+		near("encrypted", `((could|can)not|failedto|unableto)(decrypt|decode|verify|parse)[^;]{0,60}encrypted_?content`),
 		near("encrypted", `encrypted_?contentisnotsupported(\.|;|\(|$)`), // "with this model" is about include
 		near("summary", `missingrequired(parameter|field)\W*(input\[\w*\]\W*)?summary`),
 		near("unknownparameter", `unknownparameter\W*input\[\w*\]\W*(status|summary|encrypted_content)`),
