@@ -328,7 +328,7 @@ type applied struct {
 func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
 	if wait := redisstore.Beat - monotonic(); wait > 0 && s.cfg.Advertise != "" {
 		// Redis may have lost the list just before this process began: after a beat all who
-		// live are on it.
+		// live are on it, but for one of version 0.1.0, which applies the erasure when it looks.
 		_ = pause(ctx, wait)
 	}
 	take := func(out applied) { runs = append(runs, out.Runs...) }

@@ -198,7 +198,7 @@ func (d *driver) inquire(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(redisstore.Beat + time.Second):
+		case <-time.After(redisstore.LongestBeat + time.Second):
 		case <-d.writer.ctx.Done():
 			return context.Cause(d.writer.ctx)
 		case <-ctx.Done():

@@ -13,10 +13,12 @@ import (
 )
 
 // Beat is how often a process says that it lives; one that has not for processLife
-// is taken for dead.
+// is taken for dead. LongestBeat is that of any version that may serve beside this
+// one: of 0.1.0.
 const (
-	Beat        = 5 * time.Second
-	processLife = 4 * Beat
+	Beat        = 2 * time.Second
+	LongestBeat = 5 * time.Second
+	processLife = 4 * LongestBeat
 )
 
 // Process is a process that serves this memory.
