@@ -47,6 +47,7 @@ func TestAccidents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for name, a := range map[string]accident{
 		"restart with data":             {[]string{"--appendonly", "yes", "--appendfsync", "always"}, restart, 3, 0, 3},
 		"restart empty":                 {nil, restart, 3, 1, 0},
@@ -111,6 +112,7 @@ func snapshot(t *testing.T, client redis.UniversalClient) (lose func()) {
 }
 
 func TestLostInTheMiddleOfATurn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := appendTo(t, w, memory.Empty(key), "r", 5, 1, 2, 3)
 	require.NoError(t, w.redis.FlushAll(ctx).Err())
@@ -122,6 +124,7 @@ func TestLostInTheMiddleOfATurn(t *testing.T) {
 // What the new master has not heard of may be a trim, too: the copy begins later
 // than what is stored, and still ends later.
 func TestLostWritesAndALostTrim(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := memory.Empty(key)
 	for seq := int64(1); seq <= 12; seq++ {
@@ -139,6 +142,7 @@ func TestLostWritesAndALostTrim(t *testing.T) {
 // What somebody took out by hand, and a turn took note of, does not come back from
 // a copy that another process still has.
 func TestACutByHandIsNotALoss(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := appendTo(t, w, memory.Empty(key), "r", 5, 1, 2, 3)
 	require.NoError(t, w.redis.Set(ctx, key.String(), "["+string(said(1))+"]", 0).Err())
@@ -149,6 +153,7 @@ func TestACutByHandIsNotALoss(t *testing.T) {
 // An erased history stays erased whatever happens to the value, as long as its
 // tombstone is there.
 func TestErasedIsNotLost(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	one := cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
 	two := cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
@@ -167,6 +172,7 @@ func TestManyChatsInABoundedCache(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	const chats, bound = 10_000, 1 << 20
 	below := redisstore.New(redistest.Start(t).Client(), zerolog.Nop())
 	c := cache.New(below, bound)

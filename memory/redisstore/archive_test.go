@@ -65,6 +65,7 @@ func talk(t *testing.T, w world, h *memory.History, turn int64, limit, from, to 
 // What trims cut off is in the archive, byte for byte and in its order, readable with
 // redis-cli and jq, and its sum is that of sha256sum.
 func TestNothingLeavesByTrimming(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := talk(t, w, memory.Empty(key), 5, 10, 0, 100)
 	require.LessOrEqual(t, h.Len(), 12)
@@ -86,6 +87,7 @@ func TestNothingLeavesByTrimming(t *testing.T) {
 // A history of a version that gave no ids, or laid out by another program, is archived
 // with the ids that reading computes.
 func TestWhatHadNoIdsIsArchivedWithThem(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := memory.Empty(key)
 	for seq := int64(1); seq <= 14; seq++ {
@@ -103,6 +105,7 @@ func TestWhatHadNoIdsIsArchivedWithThem(t *testing.T) {
 
 // A history of few, large messages is trimmed by its size, and never to nothing.
 func TestALargeHistoryIsTrimmed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := memory.Empty(key)
 	big := strings.Repeat("x", 1<<20)
@@ -130,6 +133,7 @@ func TestALargeHistoryIsTrimmed(t *testing.T) {
 }
 
 func TestWithoutAnArchiveATrimDeletes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.Store.Archive.Off = true
 	h := talk(t, w, memory.Empty(key), 5, 10, 0, 20)
@@ -140,6 +144,7 @@ func TestWithoutAnArchiveATrimDeletes(t *testing.T) {
 
 // An archive may be bounded by its messages or by their age, in whole segments.
 func TestABoundedArchive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.Store.Archive.MaxMessages = 20
 	talk(t, w, memory.Empty(key), 5, 10, 0, 100)
@@ -169,6 +174,7 @@ func TestABoundedArchive(t *testing.T) {
 // An erasure takes the archive along, and one that Redis has forgotten takes it once more:
 // what was said since stays.
 func TestAnErasureTakesTheArchive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := talk(t, w, memory.Empty(key), 5, 10, 0, 50)
 	lose := snapshot(t, w.redis)
@@ -209,6 +215,7 @@ func withHoles(t *testing.T, w world) (ids, texts []string) {
 
 // A trim of a copy that is not what is stored changes nothing.
 func TestATrimOfAnOldCopy(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := talk(t, w, memory.Empty(key), 5, 0, 0, 20)
 	talk(t, w, h, 5, 0, 20, 21)
@@ -222,6 +229,7 @@ func TestATrimOfAnOldCopy(t *testing.T) {
 
 // A segment that somebody changed is an error that names it, and no other memory.
 func TestADamagedSegment(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	talk(t, w, memory.Empty(key), 5, 10, 0, 20)
 	for _, value := range []string{"", "[]", `[{"role":"user","content":"another"}]`, "[{"} {
@@ -236,6 +244,7 @@ func TestADamagedSegment(t *testing.T) {
 
 // Older copies do not bring back into the history what is in the archive.
 func TestAnOldCopyDoesNotBringBackWhatWasArchived(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	old := talk(t, w, memory.Empty(key), 5, 0, 0, 20)
 	other := world{redisstore.New(w.redis, zerolog.Nop()), w.redis}
@@ -250,6 +259,7 @@ func TestAnOldCopyDoesNotBringBackWhatWasArchived(t *testing.T) {
 
 // An erasure that is made once more leaves what was imported since, old as it is.
 func TestAnErasureLeavesALaterImport(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	talk(t, w, memory.Empty(key), 5, 10, 0, 20)
 	require.NoError(t, w.Erase(ctx, 60_000, key))

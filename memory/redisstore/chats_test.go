@@ -14,6 +14,7 @@ import (
 
 // Places of the same time are listed each once, also where the place of a cursor has left or moved.
 func TestPlacesOfTheSameTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for i := range 30 {
 		require.NoError(t, w.redis.ZAdd(ctx, "mneme:chats", redis.Z{Score: 5, Member: fmt.Sprintf("c%02d", i)}).Err())
@@ -47,6 +48,7 @@ func TestPlacesOfTheSameTime(t *testing.T) {
 
 // A Redis that came back with a chat from before its erasure says nothing of it when it is told.
 func TestAnErasureMadeAgainTakesTheTitle(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	chat := memory.MustChat("1")
 	turn, err := w.Take(ctx, chat, "one", "conversation", time.Minute)

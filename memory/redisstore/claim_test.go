@@ -13,6 +13,7 @@ import (
 // Who claims a chat's next turn gets it, whoever else asks meanwhile; who erases
 // goes before everybody, and those who wait are told.
 func TestTheNextTurnCanBeClaimed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	const life, lease = time.Hour, time.Hour
 	held := func(token string) *redisstore.HeldError {
@@ -64,6 +65,7 @@ func TestTheNextTurnCanBeClaimed(t *testing.T) {
 // The record of the first attempt names the newest one, also after it expired
 // itself, and is erased with the chat.
 func TestTheFirstRecordNamesTheNewestAttempt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	found, err := w.Begin(ctx, memory.MustChat("1"), "one", "body")
 	require.NoError(t, err)

@@ -136,6 +136,7 @@ func TestCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	fresh := func(t *testing.T) *redisstore.Store {
 		cluster.FlushAll()

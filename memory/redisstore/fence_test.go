@@ -16,6 +16,7 @@ import (
 // either the new turn sees the message, or it is refused. Never is it stored behind
 // what the new turn has read.
 func TestAFirstMessageRacesTheNextTurn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for i := range 200 {
 		chat := memory.MustChat(fmt.Sprint(i))

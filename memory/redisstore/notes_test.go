@@ -37,6 +37,7 @@ func notesOf(t *testing.T, s *redisstore.Store, key memory.Key) (texts []string)
 // Notes are one JSON array that redis-cli shows, of a subagent also before its first message;
 // the chat's meta says that there are some.
 func TestNotes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	chat := memory.ChatKey(key.Chat())
 	require.Empty(t, notesOf(t, w.Store, key))
@@ -76,6 +77,7 @@ func TestNotes(t *testing.T) {
 
 // Of two processes that change notes at the same time neither takes away what the other added.
 func TestNotesOfTwoProcesses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	other := redisstore.New(w.redis, zerolog.Nop())
 	var adding sync.WaitGroup
@@ -95,6 +97,7 @@ func TestNotesOfTwoProcesses(t *testing.T) {
 // An erasure takes the notes along, and one that Redis has forgotten takes them once more;
 // those that were made since stay.
 func TestAnErasureTakesTheNotes(t *testing.T) {
+	t.Parallel()
 	for name, erase := range map[string]func(w world) error{
 		"a history": func(w world) error { return w.Erase(ctx, 60_000, key) },
 		"a chat":    func(w world) error { return w.EraseChat(ctx, 60_000, key.Chat(), key) },
@@ -124,6 +127,7 @@ func TestAnErasureTakesTheNotes(t *testing.T) {
 // What is no list of notes is told as damaged, set aside by the next change, and goes with
 // the history.
 func TestDamagedNotes(t *testing.T) {
+	t.Parallel()
 	for name, put := range map[string]func(w world) error{
 		"no JSON": func(w world) error { return w.redis.Set(ctx, notes, "[{", 0).Err() },
 		"a list":  func(w world) error { return w.redis.RPush(ctx, notes, "a secret").Err() },
@@ -149,6 +153,7 @@ func TestNotesOverACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	s := redisstore.New(redistest.StartCluster(t).Client(), zerolog.Nop())
 	for i := range 5 {
 		key := memory.SubagentKey("analytic", memory.MustChat(fmt.Sprint(i)))

@@ -19,6 +19,7 @@ import (
 // Pins are a readable hash. The first list of tools is pinned, whoever of many brings it;
 // another one only when it is accepted.
 func TestPins(t *testing.T) {
+	t.Parallel()
 	inside, err := embedded.Open(ctx, embedded.Options{Dir: t.TempDir(), Log: zerolog.Nop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, inside.Close()) })

@@ -14,6 +14,7 @@ import (
 // A process that has not said for a while that it lives is dropped from the list;
 // so is what no process wrote.
 func TestProcesses(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client()
 	store := redisstore.New(client, zerolog.Nop())
 	require.NoError(t, store.Announce(ctx, "a", "http://a:8080"))
@@ -37,6 +38,7 @@ func TestProcesses(t *testing.T) {
 }
 
 func TestTokensNameTheirProcess(t *testing.T) {
+	t.Parallel()
 	token := redisstore.Token("host-1-abcdefghijkl", "RANDOM")
 	require.Equal(t, "host-1-abcdefghijkl", redisstore.HolderOf(token))
 	require.Equal(t, "host-1-abcdefghijkl", redisstore.HolderOf(redisstore.EraserToken+token))

@@ -25,6 +25,7 @@ func ofRun(run string) func(string) bool {
 // A redaction takes the words out of the history and its archive; all else stays, and what the archive holds is
 // sound. An older copy, anywhere, brings nothing back.
 func TestRedact(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	old := talk(t, w, memory.Empty(key), 5, 0, 0, 30)
 	h, err := w.Trim(ctx, old, 5, 10)
@@ -72,6 +73,7 @@ func TestRedact(t *testing.T) {
 
 // A redaction that Redis has forgotten is made again without a turn; the messages of others stay.
 func TestARedactionThatRedisForgot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := talk(t, w, memory.Empty(key), 5, 10, 0, 20)
 	segments := w.redis.HGetAll(ctx, archive).Val()
@@ -103,6 +105,7 @@ func TestARedactionThatRedisForgot(t *testing.T) {
 
 // A history of a version that gave no ids is redacted by those that reading computes; the others keep theirs.
 func TestRedactWithoutIDs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, w.redis.Set(ctx, key.String(), `[ {"role":"user","content":"same","timestamp":1},
 		{"role":"user","content":"same","timestamp":1}, {"role":"assistant","content":"ok"} ]`, 0).Err())
@@ -117,6 +120,7 @@ func TestRedactWithoutIDs(t *testing.T) {
 // A damaged segment blocks neither an erasure that Redis forgot nor a redaction: it goes if what is taken away
 // may be in it.
 func TestDamagedSegmentsBlockNothing(t *testing.T) {
+	t.Parallel()
 	for name, value := range map[string]string{
 		"no JSON":  `[{"role":"user","content":"user 0 ✓","timestamp":0,"id":"run0.1"`,
 		"no array": `{"content":"user 0 ✓","id":"run0.1"}`,

@@ -89,6 +89,7 @@ func stored(t *testing.T, client *redis.Client) []string {
 // one on A. All is there, in the order of the runs, and so it is if A writes back
 // before it is used, or B is used once more.
 func TestALossAfterWhichAnotherProcessBeganAnew(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]func(a, b process) []string{
 		"used on A":     func(a, _ process) []string { a.run("r9", 90); return []string{"r9"} },
 		"A writes back": func(a, _ process) []string { require.Equal(a.t, 1, a.writeBack()); return nil },
@@ -131,6 +132,7 @@ func TestALossAfterWhichAnotherProcessBeganAnew(t *testing.T) {
 
 // What is looked at after a loss does not take the only copy away.
 func TestALookDoesNotLoseACopy(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a := newProcess(t, server)
 	a.run("r1", 10)
@@ -143,6 +145,7 @@ func TestALookDoesNotLoseACopy(t *testing.T) {
 // What was done on purpose is not undone by a copy from before, whoever has it and
 // whatever Redis loses afterwards.
 func TestWhatWasDeliberateIsNotUndone(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*testing.T, *redis.Client, process)
 		want   []string
@@ -200,6 +203,7 @@ func TestWhatWasDeliberateIsNotUndone(t *testing.T) {
 
 // A trim is no deliberate change: older copies come in shortened.
 func TestOlderCopiesAreShortenedToATrim(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a, b := newProcess(t, server), newProcess(t, server)
 	for i := range 4 {
@@ -236,6 +240,7 @@ func TestOlderCopiesAreShortenedToATrim(t *testing.T) {
 
 // The same event with two contents: what is stored stays, the copy is kept aside.
 func TestACopyWithOtherContentsIsSetAside(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a, b := newProcess(t, server), newProcess(t, server)
 	a.run("r1", 10)
@@ -254,6 +259,7 @@ func TestACopyWithOtherContentsIsSetAside(t *testing.T) {
 
 // Another program finds nothing, and begins anew, before anybody writes back.
 func TestALossAfterWhichAnotherProgramWrote(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a := newProcess(t, server)
 	a.run("r1", 10)
@@ -267,6 +273,7 @@ func TestALossAfterWhichAnotherProgramWrote(t *testing.T) {
 
 // Copies of the version before have no ids: they are merged by content.
 func TestCopiesOfTheVersionBeforeAreMerged(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a, b := newProcess(t, server), newProcess(t, server)
 	add := func(p process, h *memory.History, run string, turn int64, seqs ...int64) *memory.History {
@@ -296,6 +303,7 @@ func TestNothingIsLostUnderLossAfterLoss(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	const runs = 150

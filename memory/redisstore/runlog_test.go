@@ -44,6 +44,7 @@ func (w *world) logged(t *testing.T, after int64) (events []redisstore.Logged) {
 // Whatever was joined how, and repeated how after a reply that was lost, a reader gets
 // the events after its number, each once.
 func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	all := told(60, 9)
 	for _, part := range [][2]int{{0, 5}, {3, 5}, {2, 14}, {14, 15}, {10, 30}, {30, 60}, {0, 60}} {
@@ -75,6 +76,7 @@ func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
 }
 
 func TestEventsThatWaitTogetherAreOneEntry(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	all := told(10, 4)
 	n, err := w.Log(ctx, memory.MustChat("1"), logRun, true, all[:9]...)
@@ -98,6 +100,7 @@ func TestEventsThatWaitTogetherAreOneEntry(t *testing.T) {
 }
 
 func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	all := told(200, 50)
 	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all...)))
@@ -122,6 +125,7 @@ func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 
 // What was erased while it was read must not come back with what is written anew.
 func TestPackingRevivesNothingErased(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, told(5, 9)...))
 	require.Zero(t, w.redis.Exists(ctx, "events:1:"+logRun).Val())
@@ -146,6 +150,7 @@ func TestPackingRevivesNothingErased(t *testing.T) {
 }
 
 func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.RunLife, w.ResumeLife = time.Hour, 20*time.Minute
 	life := func(key string) time.Duration { return w.redis.PTTL(ctx, key).Val() }
@@ -203,6 +208,7 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 // An index with many runs tells of subagents and forgets runs as a short one does, and a turn does
 // not look through all of it.
 func TestAnIndexOfManyRuns(t *testing.T) {
+	t.Parallel()
 	w, chat := newWorld(t), memory.MustChat("1")
 	begin := func(run string) (agents []memory.Agent) {
 		t.Helper()

@@ -21,6 +21,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	below := redisstore.New(s.Client(), zerolog.Nop())
 	cached := cache.New(below, 1<<20)
@@ -58,6 +59,7 @@ func TestAppendsGoOnThroughAFailover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for name, cut := range map[string]bool{"the replica follows": false, "the replica was cut off": true} {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.StartSentinel(t)
@@ -88,6 +90,7 @@ func TestWaitReplicas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	store := redisstore.New(s.Client(), zerolog.Nop())
 	store.WaitReplicas = 1
@@ -110,6 +113,7 @@ func TestWaitReplicasAsksForItsOwnWrite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	client := redis.NewClient(&redis.Options{Addr: s.Master.Addr, PoolFIFO: true, PoolSize: 2, MinIdleConns: 2,
 		ContextTimeoutEnabled: true})

@@ -22,6 +22,7 @@ import (
 var ctx = context.Background()
 
 func TestSuiteOverRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
 		client := server.Client()
@@ -31,6 +32,7 @@ func TestSuiteOverRedis(t *testing.T) {
 }
 
 func TestSuiteOverCachedRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
 		client := server.Client()
@@ -65,6 +67,7 @@ func message(text string) []byte {
 var key = memory.SubagentKey("analytic", memory.MustChat("12345"))
 
 func TestForeignValues(t *testing.T) {
+	t.Parallel()
 	for name, value := range map[string]string{
 		"as the original service wrote it": `[{"role": "user", "content": "\u041f\u0440\u0438\u0432\u0435\u0442", ` +
 			`"timestamp": 1.5}, {"role": "assistant", "content": "hi", "timestamp": 2}]`,
@@ -89,6 +92,7 @@ func TestForeignValues(t *testing.T) {
 }
 
 func TestForeignWriterAfterUs(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		value string
 		want  int
@@ -130,6 +134,7 @@ func TestForeignWriterAfterUs(t *testing.T) {
 // Redis loses a history and another process writes one of equal length: a copy of
 // the first is not taken for the second, and both are kept.
 func TestLossAndRecreationWithEqualLength(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	mark := memory.Mark{Run: "r", Seq: 1, Turn: 5}
 	old, err := w.Append(ctx, memory.Empty(key), mark, message("one"))
@@ -145,6 +150,7 @@ func TestLossAndRecreationWithEqualLength(t *testing.T) {
 // A foreign write that keeps the length and leaves the meta is found once the copy
 // has been in use for a while.
 func TestAForgedValueIsFoundInUse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: 5}, message("one"))
 	require.NoError(t, err)
@@ -163,6 +169,7 @@ func TestAForgedValueIsFoundInUse(t *testing.T) {
 }
 
 func TestLookingChangesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, w.redis.Set(ctx, key.String(), `not json`, 0).Err())
 	_, err := w.Load(ctx, 0, memory.Empty(key))
@@ -175,6 +182,7 @@ func TestWhatAbsenceMeans(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	first := memory.Mark{Run: "r", Seq: 1, Turn: 5}
 	t.Run("deleted by hand: empty, the copy is dropped", func(t *testing.T) {
 		w := newWorld(t)
@@ -213,6 +221,7 @@ func TestWhatAbsenceMeans(t *testing.T) {
 
 // A failover may lose the last writes; who has them cached brings them back.
 func TestLostWrites(t *testing.T) {
+	t.Parallel()
 	say := func(w world, h *memory.History, seq int64, text string) *memory.History {
 		m := memory.Message{Role: memory.RoleUser, Content: text, Timestamp: float64(seq)}
 		h, err := w.Append(ctx, h, memory.Mark{Run: "r", Seq: seq, Turn: 5}, m.Encode())
@@ -261,6 +270,7 @@ func TestLostWrites(t *testing.T) {
 }
 
 func TestStoredFormat(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "ABC", Seq: 2, Turn: 1763711157250}, message("1"))
 	require.NoError(t, err)
@@ -275,6 +285,7 @@ func TestStoredFormat(t *testing.T) {
 }
 
 func TestAppliedRemembersTheLastRuns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := memory.Empty(key)
 	var err error
@@ -292,6 +303,7 @@ func TestAFullHistoryRefusesAndStays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	w := newWorld(t)
 	h := memory.Empty(key)
 	big := message(string(make([]byte, 1<<20)))
@@ -309,6 +321,7 @@ func TestAFullHistoryRefusesAndStays(t *testing.T) {
 }
 
 func TestTrim(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := memory.Empty(key)
 	var err error
@@ -337,6 +350,7 @@ func TestTrim(t *testing.T) {
 // A copy of a history that another process has trimmed since is shortened here, and only what
 // it lacks moves. If Redis has lost a part of it besides, that is brought back as ever.
 func TestACopyFollowsATrim(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	grow := func(h *memory.History, turn int64, from, to int) *memory.History {
 		t.Helper()
@@ -376,6 +390,7 @@ func TestACopyFollowsATrim(t *testing.T) {
 // Many leases are renewed at once, each with an answer of its own: also after a restart
 // of Redis, which forgets scripts, and one that is lost does not spoil the others.
 func TestManyLeasesAreRenewedAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var leases []redisstore.Held
 	for i := range 20 {
@@ -401,6 +416,7 @@ func TestManyLeasesAreRenewedAtOnce(t *testing.T) {
 }
 
 func TestTurns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first, err := w.Take(ctx, memory.MustChat("12345"), "one", "conversation", 60e9)
 	require.NoError(t, err)
@@ -430,6 +446,7 @@ func TestTurns(t *testing.T) {
 }
 
 func TestScriptsAreLoadedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: 5}, message("1"))
 	require.NoError(t, err)
@@ -443,6 +460,7 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 }
 
 func TestLists(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for i, k := range []memory.Key{memory.ChatKey(memory.MustChat("1")), memory.SubagentKey("b", memory.MustChat("1")),
 		memory.SubagentKey("a", memory.MustChat("1")), memory.ChatKey(memory.MustChat("x:1")),

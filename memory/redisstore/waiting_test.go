@@ -15,6 +15,7 @@ import (
 )
 
 func TestARunIsSuspendedAndReopened(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client()
 	suspends(t, redisstore.New(client, zerolog.Nop()), client)
 }
@@ -124,6 +125,7 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 // A run that comes to its end while somebody looks whether it waits is not taken for one of which
 // the memory lost what it goes on from.
 func TestARunThatEndsIsNotLost(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	client := redistest.Start(t).Client()
 	s := redisstore.New(client, zerolog.Nop())
