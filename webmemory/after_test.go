@@ -66,6 +66,7 @@ func placed(text string, after, ifLast *string) webapi.MessageRequest {
 // A message is regenerated or edited anywhere in a chat, in the archive too: all histories go back as by a
 // rewind, for every process, and the message is answered from there.
 func TestAPostBehindAMessage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), sixAtHand)
 	other := w.process(sixAtHand)
 	posted := w.recordRuns()
@@ -152,6 +153,7 @@ func TestAPostThatDoesNotFollow(t *testing.T) {
 
 // A run that goes on, or that waits for somebody, is ended for a post that follows, and for no other.
 func TestAPostThatEndsARun(t *testing.T) {
+	t.Parallel()
 	w, s, run := waitingWorld(t)
 	question, wrong, none := w.last(t, "1"), "x.1", ""
 	for _, p := range []webapi.MessageRequest{placed("plain", nil, &wrong), placed("plain", &wrong, nil)} {
@@ -186,6 +188,7 @@ func TestAPostThatEndsARun(t *testing.T) {
 
 // Of posts that take the same message for the last one, exactly one is taken, wherever they arrive.
 func TestOneOfSeveralThatFollowIsTaken(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	urls := []string{w.url, w.process()}
 	for round := range 6 {
@@ -253,6 +256,7 @@ func TestARefusedPostTakesNothingBack(t *testing.T) {
 // A process is killed at any point between the rewind of a post and its run; the post is repeated to another one,
 // with its key or without, and the end is the same.
 func TestAProcessIsKilledWhileAPostGoesBack(t *testing.T) {
+	t.Parallel()
 	var stand atomic.Pointer[string] // "METHOD /path" at which nothing answers
 	reached := make(chan struct{}, 10)
 	w := newWorld(t, answers("hello"), sixAtHand, lease)

@@ -109,6 +109,7 @@ func TestAToolIsApprovedForGood(t *testing.T) {
 
 // The webhook is told with a signature, tried again, and never sent elsewhere or told arguments.
 func TestTheWebhookIsTold(t *testing.T) {
+	t.Parallel()
 	bodies := make(chan []byte, 1)
 	var tries atomic.Int32
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -155,6 +156,7 @@ func TestTheWebhookIsTold(t *testing.T) {
 }
 
 func TestTheClientsOwnTools(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	s := w.suspends(asksFor(func(r api.RunRequest) []event.Wait {
 		return []event.Wait{{ID: "w1", Kind: event.ClientResult, ToolCallID: "t1", Tool: r.Tools[0].Name,

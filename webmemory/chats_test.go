@@ -68,6 +68,7 @@ func (w *world) titleOf(t *testing.T, chat string) (title string, ok bool) {
 
 // The list shows what was used last first, how each chat began, and what it does.
 func TestChatsInTheOrderOfUse(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
@@ -167,6 +168,7 @@ func TestChangingWhatAListSays(t *testing.T) {
 
 // What takes a chat away takes its title too; what only changes it keeps it in the list.
 func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	c := w.client(t)
 	post := func(chat, text string) {
@@ -256,6 +258,7 @@ func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
 // Chats that a version without the list has stored come into it when a process starts, once, however many start at
 // the same time, and so do those that another program wrote.
 func TestChatsOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	var want []string
 	for i := range 30 {
@@ -301,6 +304,7 @@ func TestChatsOfTheVersionBefore(t *testing.T) {
 
 // A search looks at so many chats and no more, and its cursor goes on; places of the same time are in it each once.
 func TestSearchingManyChats(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	eventually(t, "the process has listed all", func() bool {
 		return w.look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil

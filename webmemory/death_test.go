@@ -91,6 +91,7 @@ func TestATurnIsGivenBackWhenRedisReturns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	s := newScript()
 	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, patiently)
 	s.let(memory.MustChat("1"), 2)

@@ -36,6 +36,7 @@ func newLibraryWorld(t *testing.T) *world {
 // Results of documents come in chunks over a connection that is not announced to close, so
 // that clients can tell results that broke off; the connection then takes further requests.
 func TestResultsThatBreakOffDoNotLookComplete(t *testing.T) {
+	t.Parallel()
 	w := newLibraryWorld(t)
 	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)
 	target, err := url.Parse(w.url)
@@ -83,6 +84,7 @@ func TestResultsThatBreakOffDoNotLookComplete(t *testing.T) {
 
 // Documents pass this service unchanged, in both directions.
 func TestDocumentsAreTheApiserversBusiness(t *testing.T) {
+	t.Parallel()
 	w := newLibraryWorld(t)
 	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)
 	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c/documents/a%2Fb.txt?title=T", "The lighthouse.",

@@ -157,6 +157,7 @@ func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 // A post is repeated on another process right after Redis lost everything, before
 // anybody told it again what ran: it is answered by the run that there was.
 func TestAPostRepeatedRightAfterALoss(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	listed := func(n int64) {

@@ -39,6 +39,7 @@ func (w *world) frames(method, path string, body any, header ...string) string {
 // Finished runs are held in a bounded part of the process's memory. One that has
 // left it is resumed, replayed and answered as before.
 func TestFinishedRunsAreBoundedByBytes(t *testing.T) {
+	t.Parallel()
 	a := agent(func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		for n := range 20 {
@@ -84,6 +85,7 @@ func TestFinishedRunsAreBoundedByBytes(t *testing.T) {
 // A client comes back to another process with the number of an event that waits in
 // the first one's spool: it gets what follows, once that is in Redis.
 func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	patient := func(c *webmemory.Config) { c.Lease, c.ResumeWait = time.Minute, time.Minute }
 	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, patient)

@@ -28,6 +28,7 @@ func before(t *testing.T, h http.HandlerFunc, guard func(http.Handler) http.Hand
 // An answer that the apiserver does not finish is visibly broken, never a short one
 // that looks complete.
 func TestAnAnswerThatBreaksOff(t *testing.T) {
+	t.Parallel()
 	const size = 3 << 20
 	w := before(t, func(rw http.ResponseWriter, r *http.Request) {
 		length, _ := strconv.Atoi(r.URL.Query().Get("length"))
@@ -95,6 +96,7 @@ func (l *lateReader) Read(p []byte) (int, error) {
 // That the transport looks for the end of the request's body while the answer is
 // passed on does not cost the answer.
 func TestABodyThatIsReadWhileItIsAnswered(t *testing.T) {
+	t.Parallel()
 	const rest = 64 << 20 // more than is on its way at one time
 	begun := make(chan struct{})
 	w := before(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -122,6 +124,7 @@ func TestABodyThatIsReadWhileItIsAnswered(t *testing.T) {
 
 // A client that leaves takes its request to the apiserver along.
 func TestAClientThatLeavesItsAnswer(t *testing.T) {
+	t.Parallel()
 	left := make(chan struct{})
 	w := before(t, func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = rw.Write([]byte("half "))

@@ -11,6 +11,7 @@ import (
 
 // A Redis that is nearly full is told before it refuses messages.
 func TestANearlyFullRedisIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	readyz := func() string { return string(w.do("GET", "/readyz", nil).body) }
 	eventually(t, "ready", func() bool { return strings.Contains(readyz(), `"ready"`) })

@@ -47,6 +47,7 @@ func contents(t *testing.T, p webapi.HistoryPage) (out []string) {
 
 // A page counts the archive and what is at hand as one sequence, from either end.
 func TestPagesOverTheArchive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	status, body := w.ask(t, "POST", "/v1/chats/old/import", lines(300, 300))
 	require.Equal(t, 201, status, body)
@@ -87,6 +88,7 @@ func TestPagesOverTheArchive(t *testing.T) {
 
 // While turns trim the history, a page has each message once.
 func TestPagesOfAnArchiveThatGrows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	c := w.client(t)
 	done := make(chan struct{})
@@ -123,6 +125,7 @@ func TestPagesOfAnArchiveThatGrows(t *testing.T) {
 
 // A part of the archive that cannot be read is named, and the rest is there.
 func TestPagesWithADamagedSegment(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	status, body := w.ask(t, "POST", "/v1/chats/old/import", lines(500, 0))
 	require.Equal(t, 201, status, body)
@@ -172,6 +175,7 @@ func TestPagesWithADamagedSegment(t *testing.T) {
 
 // The last page of a long chat takes what it shows out of Redis, and not the archive.
 func TestThePageAtTheEndOfALongChat(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 100 })
 	status, body := w.ask(t, "POST", "/v1/chats/long/import", lines(5000, 0))
 	require.Equal(t, 201, status, body)

@@ -93,6 +93,7 @@ func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
 // A chat is used on one process, Redis loses its data, and the chat goes on at once
 // on another one, which knows nothing of it, then on the first.
 func TestAChatGoesOnElsewhereRightAfterALoss(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	first, second := w.url, w.process()
 	var said []string

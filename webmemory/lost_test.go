@@ -141,6 +141,7 @@ func TestFlushedAndTakenByAnother(t *testing.T) {
 // but without the last events of the run's log: the log is whole in the end, whether
 // the run goes on or was over by then.
 func TestAnOlderLogGetsNoHole(t *testing.T) {
+	t.Parallel()
 	for name, meanwhile := range map[string]int{"the run goes on": 0, "the run ends meanwhile": scriptEvents - 4} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
@@ -230,6 +231,7 @@ func TestAStreamHasALastMoment(t *testing.T) {
 // lately is there again, in its place, and a post that is repeated elsewhere is
 // answered from it.
 func TestEndedRunsComeBackFromTheDisk(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w := newWorld(t, answers("done"), lease)
 	settings := w.settings()

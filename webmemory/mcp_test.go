@@ -99,6 +99,7 @@ func ask(chat, message string) map[string]any {
 // A client of either era lists the tools, asks, is told of the run's progress, and searches what
 // was said, also through another process.
 func TestMCPTools(t *testing.T) {
+	t.Parallel()
 	w := mcpWorld(t, answers("hello"))
 	other, _ := w.mcpProcess()
 	for _, era := range eras {
@@ -149,6 +150,7 @@ func TestMCPTools(t *testing.T) {
 
 // A call is refused as the same request over HTTP, with the code and the sentence.
 func TestMCPRefuses(t *testing.T) {
+	t.Parallel()
 	w := mcpWorld(t, answers("hello"))
 	for _, era := range eras {
 		s := mcpClient(t, w.url, era, nil)
@@ -198,6 +200,7 @@ func TestMCPRefuses(t *testing.T) {
 // What is no request of the protocol is refused with a status and a sentence, and the next one is
 // answered.
 func TestMCPBadRequests(t *testing.T) {
+	t.Parallel()
 	w := mcpWorld(t, answers("hello"))
 	const list, both = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "application/json, text/event-stream"
 	modern := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{` +
@@ -258,6 +261,7 @@ func nested(depth int) string {
 
 // A call that is repeated with its key joins the run of the first one, through any process.
 func TestMCPRetry(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := mcpWorld(t, waits(release))
 	other, _ := w.mcpProcess()
@@ -289,6 +293,7 @@ func TestMCPRetry(t *testing.T) {
 // A client that leaves, or that cancels its call, does not stop the run; what it waited for is in
 // the memory, and nothing of the call is left.
 func TestMCPClientLeaves(t *testing.T) {
+	t.Parallel()
 	for _, era := range eras[1:] {
 		t.Run(era, func(t *testing.T) {
 			release := make(chan struct{})
@@ -318,6 +323,7 @@ func TestMCPClientLeaves(t *testing.T) {
 
 // When the service ends, a call that goes on is told so, and its message is answered all the same.
 func TestMCPShutdown(t *testing.T) {
+	t.Parallel()
 	for _, era := range eras[1:] {
 		release := make(chan struct{})
 		w := newWorld(t, waits(release))
@@ -342,6 +348,7 @@ func TestMCPShutdown(t *testing.T) {
 
 // Many clients at once each get the answer of their own chat.
 func TestMCPCrowd(t *testing.T) {
+	t.Parallel()
 	w := mcpWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		emit(event.Head{}, &event.Assistant{Content: r.Chat.String() + " says " + r.Message})
@@ -378,6 +385,7 @@ func TestMCPFailedRun(t *testing.T) {
 // answers it, which no tool does. The same call gives the answer then, and another message closes
 // the wait.
 func TestMCPRunThatWaits(t *testing.T) {
+	t.Parallel()
 	w, _, _ := waitingWorld(t)
 	w.url, _ = w.mcpProcess()
 	for _, era := range eras {
@@ -433,6 +441,7 @@ func TestMCPListener(t *testing.T) {
 
 // A message whose client leaves while it waits for its chat's turn is withdrawn, as over HTTP.
 func TestMCPClientLeavesTheQueue(t *testing.T) {
+	t.Parallel()
 	for _, era := range eras[1:] {
 		release := make(chan struct{})
 		w := mcpWorld(t, waits(release))

@@ -94,6 +94,7 @@ func TestNotes(t *testing.T) {
 
 // What is no note is refused, and changes nothing.
 func TestNotesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	n := w.note(t, 201, "POST", "c/notes", `{"text":"`+strings.Repeat("ё", memory.MaxNote)+`"}`)
 	for _, r := range []struct {
@@ -135,6 +136,7 @@ func TestNotesThatAreRefused(t *testing.T) {
 // Notes that are added by two processes at the same time are all there; while a run has the
 // chat's turn a note waits, and is refused as busy in the end.
 func TestNotesAndTurns(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueLimit = 100 })
 	urls := []string{w.url, w.process(func(c *webmemory.Config) { c.QueueLimit = 100 })}

@@ -31,6 +31,7 @@ func (w *world) leftovers() []string {
 
 // A one-shot is answered as a message is, from what it brings, and nothing is kept of it.
 func TestAOneShot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	posted := w.recordRuns()
 	body := `{"message":"hi","instructions":"Be brief.","user":"ann","context":[{"role":"user","content":"before"},` +
@@ -217,6 +218,7 @@ func TestTheClientPosts(t *testing.T) {
 
 // A process that is killed leaves nothing of its one-shots.
 func TestAOneShotWhoseProcessIsKilled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, waits(nil))
 	url, process := w.child()
 	w.on(url, func() { w.open("POST", "/v1/oneshot", message{"hi"}).until("subagent_delegation") })

@@ -266,6 +266,7 @@ func (w *world) fullProcess() (url string) {
 
 // Every route is described, and nothing else is.
 func TestOpenAPIRoutes(t *testing.T) {
+	t.Parallel()
 	d := newDescribed(t)
 	w := newWorld(t, answers("hi"))
 	var there []string

@@ -59,6 +59,7 @@ func (w *world) ask(t *testing.T, method, path, body string) (int, string) {
 // A chat's memory can be taken along: what is imported is exported byte for byte, also
 // what goes straight to the archive, and the chat goes on from there.
 func TestExportAndImport(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	text := lines(1000, 3)
 	status, body := w.ask(t, "POST", "/v1/chats/new/import", text)
@@ -93,6 +94,7 @@ func TestExportAndImport(t *testing.T) {
 
 // An import that is refused says in which line, and leaves nothing behind.
 func TestImportsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	good := `{"message":{"role":"user","content":"a","id":"1"}}` + "\n"
 	long := strings.Repeat("x", memory.MaxMessage+1)
@@ -122,6 +124,7 @@ func TestImportsThatAreRefused(t *testing.T) {
 
 // What an import left that died with its process is no memory, and in nobody's way.
 func TestAnImportThatDied(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:c}:archive", "0", "[]", "0:about", "0 x 0",
 		"messages", 0, "bytes", 2).Err())

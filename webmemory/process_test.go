@@ -229,6 +229,7 @@ func whole(message string) (chat, analytic []string) {
 // another one brings every run to its end, also of chats that nobody writes to
 // again.
 func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
@@ -467,6 +468,7 @@ func deadSpool(t *testing.T, own bool) (w *world, spools, run string) {
 // A run whose events were shown while Redis was away is closed behind them, by
 // whoever finds the dead process's spool: no event's id means two things.
 func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
+	t.Parallel()
 	w, _, run := deadSpool(t, false)
 	events := "/v1/chats/1/runs/" + run + "/events"
 	require.Equal(t, []string{"error", "run_finished"}, w.open("GET", events, nil, "Last-Event-ID", "6").roles())
@@ -620,6 +622,7 @@ func TestShutdownLeavesRuns(t *testing.T) {
 
 // A run is read, joined and stopped through any process.
 func TestARunOfAnotherProcess(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	second := w.process()

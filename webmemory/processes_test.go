@@ -13,6 +13,7 @@ import (
 
 // Each process says where it is reached as long as it lives, and its turns name it.
 func TestProcessesAreListed(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	second := w.process()

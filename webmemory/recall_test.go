@@ -43,6 +43,7 @@ func texts(r webapi.Recalled) string {
 // What was told long ago is found, with its time and whose memory it is; what was never
 // told, or told in another chat, is not.
 func TestRecall(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 10 })
 	var b strings.Builder
 	for i := range 3000 {
@@ -88,6 +89,7 @@ func TestRecall(t *testing.T) {
 // What was acknowledged is found by a search that begins after it, by whichever process,
 // also across trims that the other one made; what was erased is found by none.
 func TestRecallReadsWhatWasWritten(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 10 })
 	first := w.url
 	second := w.process(func(c *webmemory.Config) { c.MaxHistory = 10 })
@@ -118,6 +120,7 @@ func TestRecallReadsWhatWasWritten(t *testing.T) {
 
 // Searches, turns and trims at the same time disturb nobody.
 func TestRecallWhileTheChatGoesOn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4; c.RecallBytes = 1 })
 	var working sync.WaitGroup
 	for chat, other := range map[string]string{"c": "d", "d": "c"} {
@@ -141,6 +144,7 @@ func TestRecallWhileTheChatGoesOn(t *testing.T) {
 
 // A damaged part of an archive is passed over; the rest is found.
 func TestRecallOverADamagedArchive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	status, body := w.ask(t, "POST", "/v1/chats/c/import", lines(1000, 0))
 	require.Equal(t, 201, status, "%s", body)

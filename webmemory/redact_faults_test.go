@@ -113,6 +113,7 @@ func TestAProcessIsKilledInARedaction(t *testing.T) {
 
 // Redactions of one message and of others at once, by several processes, all succeed.
 func TestRedactionsAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("fine"))
 	urls := []string{w.url, w.process()}
 	for i := range 4 {
@@ -138,6 +139,7 @@ func TestRedactionsAtOnce(t *testing.T) {
 // What is in the archive is redacted there, also what no run made, by whichever process; what repeats it is found in a
 // chat of hundreds of messages. A damaged part of the archive is said, and blocks nothing.
 func TestRedactionInTheArchive(t *testing.T) {
+	t.Parallel()
 	short := func(c *webmemory.Config) { c.MaxHistory = 10 }
 	w := newWorld(t, answers("fine"), short)
 	other := w.process(short)
@@ -201,6 +203,7 @@ func TestRedactionInTheArchive(t *testing.T) {
 
 // What goes on while a redaction is asked for is stopped, and is in the chat with what was said until then.
 func TestRedactionOfARunUnderWay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, waits(nil))
 	url, _ := w.child()
 	w.on(url, func() { w.open("POST", "/v1/chats/1/messages", message{pin}).until("subagent_delegation") })
@@ -298,6 +301,7 @@ func TestARedactionOutlivesRedis(t *testing.T) {
 // A process that knows of a redaction, and has an older copy than the one that was redacted, brings nothing of the text
 // back when Redis loses everything.
 func TestAnOlderCopyIsRedactedWhereItLies(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers(pin))
 	ctx := context.Background()
 	for range 2 {

@@ -42,6 +42,7 @@ func (w *world) idsOf(key string) (ids []string) {
 // Both messages of an exchange, and what a subagent was told and said in it, lose their text, and stand where they
 // stood; nothing else does. A second time there is nothing to do.
 func TestRedactionOfAnExchange(t *testing.T) {
+	t.Parallel()
 	contexts := make(chan string, 100)
 	agent := answers("fine")
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
@@ -220,6 +221,7 @@ func TestARedactionLeavesNoByte(t *testing.T) {
 
 // Over the embedded store no file holds redacted text when the answer comes.
 func TestRedactionInTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
 	const secret = "QX-4711-ZZ"
 	s := newSmall(t, t.TempDir(), gossip(secret))
 	for _, text := range []string{"hello", "it is " + secret, "bye"} {
@@ -235,6 +237,7 @@ func TestRedactionInTheEmbeddedStore(t *testing.T) {
 // A message repeats another one if it shares a word with a digit, a word that few messages have, or four consecutive
 // words, however it is written; nothing is changed by being named, and no more is named than can be looked at.
 func TestWhatRepeatsAText(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("fine"))
 	said := []string{
 		"Мой пароль — Ёлка-77, we agreed on it today",

@@ -93,6 +93,7 @@ func TestAFailureLeavesNoTrap(t *testing.T) {
 // A failure that may pass is tried once more under the same key, in a run of its
 // own that asks the question which the history ends with; every process finds it.
 func TestARetryIsANewRun(t *testing.T) {
+	t.Parallel()
 	f := &flaky{
 		errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing, passing}, memory.MustChat("between"): {passing},
 			memory.MustChat("lasting"): {lasting}},
@@ -146,6 +147,7 @@ func TestARetryIsANewRun(t *testing.T) {
 
 // Two retries at the same time, at two processes, are one new run.
 func TestTwoRetriesAreOneRun(t *testing.T) {
+	t.Parallel()
 	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing}}}
 	began, release := make(chan struct{}, 10), make(chan struct{})
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
@@ -197,6 +199,7 @@ func TestARetryOfAnOldFailure(t *testing.T) {
 
 // A run that is lost after part of its answer was shown keeps that part.
 func TestALostRunKeepsWhatWasShown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		emit(event.Head{Subagent: "analytic", CallID: "c"}, &event.Delegation{Task: "t", Calls: event.Serial})
@@ -224,6 +227,7 @@ func TestALostRunKeepsWhatWasShown(t *testing.T) {
 // A run that the apiserver accepted and lost before it said anything keeps what the
 // user said, with the failure behind it.
 func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
+	t.Parallel()
 	asked := make(chan struct{}, 1)
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		if r.Message == "lost" && r.RetryOf == "" {

@@ -34,6 +34,7 @@ type taken struct {
 // A chat that is said to, goes back, is put back, forked and exported, by one process or the other, is what a
 // list is that is cut and put together; and what is stored can always be shown to a model.
 func TestRewindsAgainstAModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), sixAtHand)
 	urls := []string{w.url, w.process(sixAtHand)}
 	seed := rand.Uint64()

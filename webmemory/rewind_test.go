@@ -78,6 +78,7 @@ func (w *world) asides(t *testing.T, chat string) []webapi.SetAside {
 // A chat goes back to any message, in the archive too, in all of its histories and for every process, and
 // what was taken back is there for a day.
 func TestRewind(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), sixAtHand)
 	other := w.process(sixAtHand)
 	var exports []string
@@ -164,6 +165,7 @@ func TestRewindsThatAreRefused(t *testing.T) {
 // A rewind stops what runs, and what the run leaves goes too; the post with its key is a new message then,
 // and what was said to models is erased.
 func TestARewindStopsWhatRuns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, waits(nil), sixAtHand)
 	other := w.process(sixAtHand)
 	const path = "/v1/chats/c/messages"
@@ -205,6 +207,7 @@ func TestARewindStopsWhatRuns(t *testing.T) {
 
 // What is erased is erased also where it is set aside.
 func TestAnErasureReachesWhatIsSetAside(t *testing.T) {
+	t.Parallel()
 	for _, path := range []string{"/v1/chats/c", "/v1/chats/c?scan=true", "/v1/chats/c/history",
 		"/v1/chats/c/subagents/analytic/history"} {
 		w := newWorld(t, answers("hello"), sixAtHand)
@@ -237,6 +240,7 @@ func TestARedactionReachesWhatIsSetAside(t *testing.T) {
 
 // Of many rewinds the newest are kept.
 func TestSetAsideIsBounded(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), sixAtHand)
 	w.talk(t, "c", 0, 12)
 	for i := range 10 {
@@ -314,6 +318,7 @@ func TestASpoolBringsNothingBackThatWasRewound(t *testing.T) {
 
 // A fork begins with what its source remembers up to a message, byte for byte, and leaves the source as it is.
 func TestFork(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), sixAtHand)
 	other := w.process(sixAtHand)
 	w.talk(t, "c", 0, 9)
@@ -367,6 +372,7 @@ func TestFork(t *testing.T) {
 // An imported chat, whose ids look like those of runs and are none, goes back by the order and the times of
 // its messages, to a message of a subagent's too.
 func TestARewindOfWhatNoRunMade(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"), sixAtHand)
 	status, got := w.ask(t, "POST", "/v1/chats/c/import", lines(20, 20))
 	require.Equal(t, 201, status, got)

@@ -32,6 +32,7 @@ func streams(pieces int) agent {
 // A post without a key leaves a run that any process can resume from any event, also
 // once its log is packed.
 func TestAFinishedRunIsResumedElsewhereFromAnyEvent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, streams(120))
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hello"})
 	run := tr.resp.Header.Get("Mneme-Run-Id")

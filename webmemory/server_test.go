@@ -29,6 +29,7 @@ import (
 )
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	long := strings.Repeat("x", memory.MaxMessage+1)
 	tooMuch := fmt.Sprintf(`{"message":%q,"padding":%q}`, "x", strings.Repeat("y", 2<<20))
@@ -110,6 +111,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestThePageIsThere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	page := w.do("GET", "/", nil)
 	require.Equal(t, 200, page.status)
@@ -121,6 +123,7 @@ func TestThePageIsThere(t *testing.T) {
 }
 
 func TestAMessage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello back"))
 	t.Run("as one JSON answer", func(t *testing.T) {
 		got := w.do("POST", "/v1/chats/12345/messages", message{"hello <there>"})
@@ -163,6 +166,7 @@ func TestAMessage(t *testing.T) {
 
 // An event is stored before it is shown: whatever a client has seen is in Redis.
 func TestStoredBeforeShown(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := newWorld(t, waits(release))
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
@@ -304,6 +308,7 @@ func TestARepeatedPostRunsOnce(t *testing.T) {
 }
 
 func TestTurnsOfOneChatWait(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	running := 0
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
@@ -419,6 +424,7 @@ func TestTheApiserverIsAway(t *testing.T) {
 }
 
 func TestTheApiserverLosesARun(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, waits(nil))
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	tr.until("subagent_delegation")
@@ -464,6 +470,7 @@ func TestRedisAway(t *testing.T) {
 }
 
 func TestReads(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("a"))
 	for _, chat := range []string{"1", "x:1"} {
 		for _, text := range []string{"one", "two", "three"} {
@@ -557,6 +564,7 @@ func TestErasure(t *testing.T) {
 // What was said to models goes with any history of the chat, and goes first: once
 // the chat is gone nobody knows the conversation's id.
 func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("ok"))
 	for _, chat := range []string{"1", "2"} {
 		w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"})
@@ -588,6 +596,7 @@ func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
 // is gone: nobody knows whether the message will be answered, and a bot that repeated
 // it blindly would have it answered twice.
 func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("ok"))
 	healthy, killed := w.api, make(chan struct{})
 	w.api = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -617,6 +626,7 @@ func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 }
 
 func TestErasureStopsWhatRuns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, waits(nil))
 	tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
 	tr.until("subagent_delegation")
@@ -659,6 +669,7 @@ func TestHealthAndMetrics(t *testing.T) {
 }
 
 func TestAFullHistoryTakesNoNewExchange(t *testing.T) {
+	t.Parallel()
 	const full = 64 << 10
 	w := newWorld(t, answers("hi"), func(c *webmemory.Config) { c.FullAt = full })
 	value := `[{"role":"user","content":"` + strings.Repeat("x", full) + `"}]`

@@ -216,6 +216,7 @@ func (w *world) answersItsCalls(key string) {
 // A process dies between the steps of a run's suspension, or of its going on: whoever takes it over
 // has it wait.
 func TestARunWaitsThoughItsProcessDied(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for name, lost := range map[string]bool{"its agents are there": false, "its agents are gone": true} {
 		for step, undo := range map[string]func(w *world, run string){

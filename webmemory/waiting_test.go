@@ -231,6 +231,7 @@ func (w *world) resume(chat, run string, body any, header ...string) answer {
 
 // A run that waits holds nothing, and goes on in any process with the same numbering.
 func TestARunWaitsAndGoesOn(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w, s, run := waitingWorld(t)
 	require.Zero(t, w.look.HExists(ctx, "{chat_history:1}:meta", "open").Val())
@@ -275,6 +276,7 @@ func TestARunWaitsAndGoesOn(t *testing.T) {
 }
 
 func TestAPostThatIsRepeatedWhileItsRunWaits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	s := w.suspends(asksFor(one))
 	run := w.wait("1", "Idempotency-Key", "k")
@@ -302,6 +304,7 @@ func TestAPostThatIsRepeatedWhileItsRunWaits(t *testing.T) {
 }
 
 func TestAnswersAreChecked(t *testing.T) {
+	t.Parallel()
 	two := func(api.RunRequest) []event.Wait {
 		waits := approvals(inTime(), "w1", "w2")
 		waits[1].Kind = event.ClientResult
@@ -365,6 +368,7 @@ func TestAnswersAreChecked(t *testing.T) {
 }
 
 func TestAnswersAreIdempotent(t *testing.T) {
+	t.Parallel()
 	w, s, run := waitingWorld(t)
 	other := w.process()
 	urls, answers := []string{w.url, other, w.url, other}, make([]answer, 4)
@@ -444,6 +448,7 @@ func TestARunThatDoesNotGoOnWaitsAgain(t *testing.T) {
 
 // A run may wait any number of times.
 func TestARunWaitsAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	asks := asksFor(one)
 	w.suspends(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
@@ -579,6 +584,7 @@ func TestAWaitIsClosed(t *testing.T) {
 
 // What Redis loses of a run that waits is lost, with a sentence; the chat stays usable.
 func TestWhatARunGoesOnFromIsLost(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w, _, run := waitingWorld(t)
 	t.Run("its state", func(t *testing.T) {
@@ -614,6 +620,7 @@ func TestWhatARunGoesOnFromIsLost(t *testing.T) {
 
 // A run that cannot be kept ends with a clear error, and not half.
 func TestARunThatCannotBeKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	for name, p := range map[string]*event.RunWaiting{
 		"too much":     {Waits: approvals(inTime(), "w1"), State: json.RawMessage(`"` + strings.Repeat("x", 5<<20) + `"`)},
