@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/text/unicode/norm"
+
 	"mneme/memory"
 )
 
@@ -41,6 +43,8 @@ type decision struct {
 // transcript is what a client holds of a chat.
 type transcript struct {
 	Users []string // its messages of the user, as normal gives them; the last one is new, or to be answered again
+	// Which of them no answer follows: the client may have kept what was refused and not stored. Nil is none.
+	Unanswered []bool
 	// What the client calls the last one and what it follows; empty if it does not say.
 	ClientID, Parent string
 }
@@ -124,10 +128,12 @@ func (v view) byText(d decision) (decision, bool) {
 	if n <= before && !v.whole {
 		return d, false
 	}
-	if n > 0 && v.unanswered() && v.is(n-1) && v.behind(n-1, min(n-1, before)) {
-		return v.replace(d, again, n-1)
+	if n > 0 && v.unanswered() && v.is(n-1) {
+		if _, same, ok := v.align(n - 1); ok && (same > 0 || n == 1) {
+			return v.replace(d, again, n-1)
+		}
 	}
-	if n > 0 && v.behind(n, min(n, before)) {
+	if left, same, ok := v.align(n); ok && (same > 0 || n == 0 && left == 0) {
 		d.Outcome = post
 		return d, true
 	}
@@ -135,12 +141,19 @@ func (v view) byText(d decision) (decision, bool) {
 		return d, false
 	}
 	found, places := -1, 0
-	for at := before; at < n; at++ {
-		if v.is(at) && v.behind(at, before) {
+	for at := 1; at < n; at++ {
+		if !v.is(at) {
+			continue
+		}
+		if left, same, ok := v.align(at); ok && left == 0 && same > 0 {
 			found, places = at, places+1
 		}
 	}
-	edits := n > before && v.behind(before, before) && !v.is(before) && !v.redacted(before)
+	edits := false
+	if n > before {
+		_, same, _ := v.align(before)
+		edits = same == before && !v.is(before) && !v.redacted(before)
+	}
 	switch {
 	case places == 1 && !edits:
 		return v.replace(d, again, found)
@@ -168,16 +181,20 @@ func (v view) redacted(at int) bool { return v.text(at) == redacted }
 // is says whether the message at a place is the transcript's last one.
 func (v view) is(at int) bool { return v.text(at) == v.t.Users[len(v.t.Users)-1] && !v.redacted(at) }
 
-// behind says whether what stands before a place ends as the transcript does before its last
-// message, over so many of the user's messages.
-func (v view) behind(at, count int) bool {
-	before := v.t.Users[:len(v.t.Users)-1]
-	for i := 1; i <= count; i++ {
-		if at-i < 0 || v.text(at-i) != before[len(before)-i] && !v.redacted(at-i) {
-			return false
+// align walks the stored messages before a place and those of the transcript before its last one back from their ends,
+// until either has no more. What no answer follows and is not stored there is passed over. It gives how many of the
+// transcript's are left and how many were the same; ok is false where they differ.
+func (v view) align(at int) (left, same int, ok bool) {
+	for left = len(v.t.Users) - 1; left > 0; left-- {
+		switch i := left - 1; {
+		case at > 0 && (v.text(at-1) == v.t.Users[i] || v.redacted(at-1)):
+			at, same = at-1, same+1
+		case i < len(v.t.Unanswered) && v.t.Unanswered[i]:
+		default:
+			return left, same, at == 0
 		}
 	}
-	return true
+	return 0, same, true
 }
 
 var (
@@ -189,7 +206,8 @@ var (
 // maxText is how long a normal text is as it is, in bytes; of a longer one it is the SHA-256.
 const maxText = 64
 
-// normal is a text as it is compared: without reasoning, white space and what does not show.
+// normal is a text as it is compared: without reasoning, white space and what does not show, and with one spelling for
+// what Unicode can spell in several ways.
 func normal(text string) string {
 	if strings.Contains(text, "<") {
 		text = reasoning.ReplaceAllString(text, "")
@@ -200,6 +218,7 @@ func normal(text string) string {
 		}
 		return r
 	}, text)
+	text = norm.NFC.String(text)
 	if len(text) > maxText {
 		sum := sha256.Sum256([]byte(text))
 		return hex.EncodeToString(sum[:])

@@ -28,9 +28,11 @@ func stored(words string) (all []message) {
 	return all
 }
 
+// asked makes a transcript of words; no answer follows one with "?" behind it.
 func asked(words string) (t transcript) {
 	for _, w := range strings.Fields(words) {
-		t.Users = append(t.Users, normal(w))
+		t.Users = append(t.Users, normal(strings.TrimRight(w, "?")))
+		t.Unanswered = append(t.Unanswered, strings.HasSuffix(w, "?"))
 	}
 	return t
 }
@@ -73,6 +75,25 @@ func TestMatch(t *testing.T) {
 		{"two places", "a b c a b d", "a b", "mismatch"},
 		{"a place, or the beginning changed", "a b c a d", "a d", "mismatch"},
 		{"nothing takes the place of what was redacted", "a - c", "a x", "mismatch"},
+		{"behind one that was refused", "a b", "a b x? c", "post"},
+		{"behind many that were refused", "a b", "x? a y? z? b x? y? c", "post"},
+		{"the first ones were refused", "", "x? y? c", "post"},
+		{"the first one was refused, another one is of another history", "", "x? y c", "mismatch"},
+		{"of another chat, and all were refused", "a b", "x? y? z", "mismatch"},
+		{"of another chat, and one was refused", "a b", "x y? z", "mismatch"},
+		{"the user's messages alone", "a b", "a? b? c", "post"},
+		{"the user's messages alone, of another chat", "a b", "x? y? c", "mismatch"},
+		{"windowed, behind one that was refused", "a b c", "c x? d", "post"},
+		{"one was refused, and the last answer once more", "a b", "a x? b", `again after "m2"`},
+		{"one was refused, and an answer before once more", "a b c", "x? a y? b", `again after "m2"`},
+		{"one was refused, and that which failed once more", "a b~", "a x? b", `again after "m2"`},
+		{"nothing is changed behind one that was refused", "a b c", "a x? y", "mismatch"},
+		{"all before it were refused", "a b c", "x? b", "mismatch"},
+		{"the memory has lost its beginning, an answer before once more", "c d e", "a b c d", "mismatch"},
+		{"merged by the client", "a b c", "ab c d", "mismatch"},
+		{"merged by the client, and windowed", "a b c d", "ab c d e", "mismatch"},
+		{"merged by the client with one that failed", "a b~", "a bc", `edit after "m2"`},
+		{"one left out that is said twice", "a b b", "a b c", `edit after "m4"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, enough := match(asked(c.asked), stored(c.stored), true)
@@ -104,6 +125,8 @@ func TestMatchByTheClientsIDs(t *testing.T) {
 }
 
 func TestNormal(t *testing.T) {
+	require.Equal(t, normal("caf\u00e9 \u1112\u1161"), normal("cafe\u0301 \ud558"), "spelled in two ways")
+	require.Equal(t, normal(strings.Repeat("\u00e9", 40)), normal(strings.Repeat("e\u0301", 40)))
 	for _, text := range []string{"a b", " a\n\tb ", "ab", "a\u200bb\ufeff", "<think>x\ny</think>a b",
 		"<details type=\"reasoning\" done=\"true\">\n> x\n</details>\na b"} {
 		require.Equal(t, "ab", normal(text), text)
@@ -161,9 +184,14 @@ func paged(t *rapid.T, asked transcript, history []message) decision {
 	}
 }
 
+// refused puts a message into a transcript that was never answered, in front of another one.
+func (t *transcript) refused(at int, text string) {
+	t.Users, t.Unanswered = slices.Insert(t.Users, at, text), slices.Insert(t.Unanswered, at, true)
+}
+
 // Whatever clients send, in whatever state, everything that was ever stored is still stored or set
-// aside; a mismatch changes nothing; and who only leaves out what is old, and whatever becomes of
-// answers and white space, goes on with the chat.
+// aside; a mismatch changes nothing; and who only leaves out what is old, keeps what was refused,
+// and whatever becomes of answers and white space, goes on with the chat.
 func TestNothingStoredIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		words := rapid.SampledFrom([]string{"a", "b", "c", "go on", "ok", "a long question about herons", ""})
@@ -187,14 +215,22 @@ func TestNothingStoredIsLost(t *testing.T) {
 				}
 			}
 			text := words.Draw(t, "asked")
-			asked := transcript{Users: append(held, normal(text))}
+			asked := transcript{Users: append(held, normal(text)), Unanswered: make([]bool, len(held)+1)}
+			for range rapid.IntRange(0, 2).Draw(t, "refused") {
+				asked.refused(rapid.IntRange(0, len(asked.Users)-1).Draw(t, "at"), fmt.Sprint("refused", len(asked.Users)))
+			}
+			if !honest {
+				for i := range asked.Unanswered {
+					asked.Unanswered[i] = asked.Unanswered[i] || rapid.Bool().Draw(t, "answer dropped")
+				}
+			}
 			if rapid.IntRange(0, 3).Draw(t, "ids") == 0 {
 				asked.Parent = fmt.Sprint("a", 2*rapid.IntRange(1, 20).Draw(t, "parent"))
 				asked.ClientID = fmt.Sprint("c", 2*rapid.IntRange(1, 40).Draw(t, "id"))
 			}
 			before := append(slices.Clone(m.history), m.aside...)
 			d := paged(t, asked, m.history)
-			if honest && asked.Parent == "" && (d.Outcome != post || d.After != nil) {
+			if honest && (window > 0 || len(users) == 0) && asked.Parent == "" && (d.Outcome != post || d.After != nil) {
 				t.Fatalf("%q behind %q is %s", asked.Users, users, d)
 			}
 			if asked.ClientID == "" {
@@ -222,7 +258,7 @@ func mangle(t *rapid.T, held []string, words *rapid.Generator[string]) []string 
 		return []string{normal(words.Draw(t, "foreign"))}
 	}
 	at := rapid.IntRange(0, len(held)-1).Draw(t, "at")
-	switch rapid.IntRange(0, 4).Draw(t, "how") {
+	switch rapid.IntRange(0, 6).Draw(t, "how") {
 	case 0: // left out
 		return slices.Delete(held, at, at+1)
 	case 1: // another text
@@ -232,6 +268,15 @@ func mangle(t *rapid.T, held []string, words *rapid.Generator[string]) []string 
 	case 3: // reordered
 		other := rapid.IntRange(0, len(held)-1).Draw(t, "other")
 		held[at], held[other] = held[other], held[at]
+	case 4: // merged with the next one
+		if at+1 < len(held) {
+			held[at] += held[at+1]
+			return slices.Delete(held, at+1, at+2)
+		}
+	case 5: // of another chat, whose beginning may be the same
+		for i := at; i < len(held); i++ {
+			held[i] = normal(words.Draw(t, "of another chat"))
+		}
 	default: // cut off at the end
 		return held[:at]
 	}

@@ -230,7 +230,9 @@ func (c *call) readMetadata() (chat string, err error) {
 func (c *call) transcript() (t transcript) {
 	for _, m := range c.said {
 		if m.Role == memory.RoleUser {
-			t.Users = append(t.Users, normal(m.Content.Text))
+			t.Users, t.Unanswered = append(t.Users, normal(m.Content.Text)), append(t.Unanswered, true)
+		} else if last := len(t.Unanswered) - 1; last >= 0 && (m.Content.Text != "" || len(m.ToolCalls) > 0) {
+			t.Unanswered[last] = false
 		}
 	}
 	return t
