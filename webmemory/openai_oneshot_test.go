@@ -19,7 +19,8 @@ import (
 
 // recites is a run that says what it was asked with.
 func recites(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
-	emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
+	emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message,
+		Metadata: r.Metadata})
 	said := "to " + r.AgentVersion
 	if r.Bare {
 		said += " bare"

@@ -120,7 +120,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.bare = h.isTask(r, c.said)
+	c.bare = h.isTask(r, c)
 	c.chat, err = h.chatOf(r, named)
 	return c, err
 }
@@ -152,6 +152,7 @@ func (c *call) sort() error {
 		return &failure{Param: "messages", Problem: api.Problem{Status: http.StatusBadRequest, Code: "image_not_supported",
 			Message: fmt.Sprintf("The model %s takes text, and no part of the type %.40q.", c.Model, last.Content.Other)}}
 	}
+	c.splitDocuments()
 	return nil
 }
 

@@ -62,10 +62,12 @@ const (
 // Defaults are the Settings of a service that nobody has configured.
 func Defaults() Settings {
 	return Settings{
-		ChatHeaders:    []string{"Mneme-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id", "X-Chat-Id", "X-Session-Id"},
-		MessageHeaders: []string{"Mneme-Message-Id"}, AnswerHeaders: []string{"Mneme-Answer-Id"},
-		ParentHeaders: []string{"Mneme-Parent-Id"}, TaskHeaders: []string{"Mneme-Task"},
-		Progress: Reasoning, OnDisconnect: Stop, OnMismatch: Transcript,
+		ChatHeaders:    []string{"Mneme-Chat-Id", openWebUIChat, "X-Conversation-Id", "X-Chat-Id", "X-Session-Id"},
+		MessageHeaders: []string{"Mneme-Message-Id", "X-OpenWebUI-User-Message-Id"},
+		AnswerHeaders:  []string{"Mneme-Answer-Id", "X-OpenWebUI-Message-Id"},
+		ParentHeaders:  []string{"Mneme-Parent-Id", "X-OpenWebUI-User-Message-Parent-Id"},
+		TaskHeaders:    []string{"Mneme-Task", "X-OpenWebUI-Task"},
+		Progress:       Reasoning, OnDisconnect: Stop, OnMismatch: Transcript,
 	}
 }
 
@@ -191,6 +193,9 @@ func (h *Handler) chatOf(r *http.Request, inMetadata string) (*memory.Chat, erro
 	id, place := r.PathValue("chat"), "The path"
 	if id == "" {
 		id, place = firstOf(r, h.ChatHeaders)
+		if strings.EqualFold(place, openWebUIChat) && strings.HasPrefix(id, temporaryChat) {
+			return nil, nil
+		}
 	}
 	if id == "" {
 		id, place = inMetadata, "metadata.chat_id"
@@ -203,16 +208,6 @@ func (h *Handler) chatOf(r *http.Request, inMetadata string) (*memory.Chat, erro
 		return nil, invalid("", "%s names no chat: %s", place, api.BadRequest(err).Message)
 	}
 	return &chat, nil
-}
-
-// isTask says whether a request is a task of the client's own, such as a title: by its header, or
-// by how the prompts of chat pages begin.
-func (h *Handler) isTask(r *http.Request, said []chatMessage) bool {
-	if task, _ := firstOf(r, h.TaskHeaders); task != "" {
-		return true
-	}
-	return len(said) == 1 && said[0].Role == memory.RoleUser &&
-		strings.HasPrefix(strings.TrimSpace(said[0].Content.Text), "### Task:")
 }
 
 // failure is an error as OpenAI says it.
