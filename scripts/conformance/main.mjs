@@ -33,13 +33,15 @@ const packages = Object.keys({ ...dependencies, ...optionalDependencies })
 const { values: flags } = parseArgs({
   options: {
     bin: { type: 'string' }, dir: { type: 'string' }, only: { type: 'string', multiple: true },
-    list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
+    short: { type: 'boolean' }, list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
 const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient, endpoint]
+const row = (s) => s.name.split(':')[0]
 const scenarios = sets
   .flatMap((m) => m.scenarios)
   .filter((s) => !flags.only || flags.only.some((text) => s.name.includes(text)))
+  .filter((s, at, all) => !flags.short || all.findIndex((other) => row(other) === row(s)) === at)
 
 if (scenarios.length === 0) {
   console.error('no scenario has such a name; see --list')
@@ -109,10 +111,10 @@ async function runAll(stack) {
     const remark = [r.reason, r.refused && counts(r)].filter(Boolean).join('; ')
     console.log(`${r.verdict.padEnd(4)}  ${s.name.padEnd(width)}  ${remark}`)
     for (const line of r.refused ?? []) console.log(`        ${line}`)
-    for (const row of [s.name.split(':')[0], 'all']) {
-      table[row] ??= { ok: 0, FAIL: 0, skip: 0, ...Object.fromEntries(counted.map((name) => [name, 0])) }
-      table[row][r.verdict]++
-      for (const name of counted) table[row][name] += r[name]?.length ?? r[name] ?? 0
+    for (const line of [row(s), 'all']) {
+      table[line] ??= { ok: 0, FAIL: 0, skip: 0, ...Object.fromEntries(counted.map((name) => [name, 0])) }
+      table[line][r.verdict]++
+      for (const name of counted) table[line][name] += r[name]?.length ?? r[name] ?? 0
     }
   }
   return table
