@@ -154,8 +154,9 @@ func TestOpenAIMismatch(t *testing.T) {
 	require.Nil(t, w.asideOf("c"))
 }
 
-// Whoever else speaks in the chat meanwhile, through whichever process: each message that was
-// taken is in the history or set aside, with its answer.
+// Whoever else speaks in the chat meanwhile, through whichever process, and whatever becomes of
+// transcripts on their way: each message that was taken is in the history or set aside, with its
+// answer.
 func TestOpenAILosesNothing(t *testing.T) {
 	t.Parallel()
 	conflict := func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Conflict }
@@ -178,7 +179,7 @@ func TestOpenAILosesNothing(t *testing.T) {
 				}
 				asked := append(slices.Clone(held), string(rune('a'+random.IntN(6))))
 				req, err := http.NewRequest("POST", url+"/c/c/v1/chat/completions",
-					strings.NewReader(users(strings.Join(asked, " "))))
+					strings.NewReader(mangled(random, asked)))
 				if err != nil {
 					t.Error(err)
 					return
@@ -198,7 +199,7 @@ func TestOpenAILosesNothing(t *testing.T) {
 		found += n
 	}
 	require.Equal(t, 2*answered.Load(), int64(found))
-	require.Greater(t, answered.Load(), refused.Load())
+	require.Greater(t, 3*answered.Load(), refused.Load(), "too few are taken for this to show anything")
 	require.NotEmpty(t, w.asideOf("c"))
 }
 

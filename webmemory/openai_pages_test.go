@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -26,6 +27,43 @@ const picture = `{"type":"image_url","image_url":{"url":"data:,"}}`
 
 func userParts(parts ...string) string {
 	return `{"role":"user","content":[` + strings.Join(parts, ",") + `]}`
+}
+
+// mangled is a transcript of the user's words as some client might make it: answers dropped, emptied or doubled, system
+// messages anywhere, parts for strings, white space, messages merged, doubled, or of those that were refused.
+func mangled(random *rand.Rand, words []string) string {
+	var messages []string
+	for i, word := range words {
+		last := i == len(words)-1
+		if random.IntN(8) == 0 {
+			messages = append(messages, `{"role":"system","content":"x"}`)
+		}
+		if random.IntN(8) == 0 {
+			messages = append(messages, userParts(picture))
+		}
+		if i > 0 && random.IntN(8) == 0 {
+			word = words[i-1] + "\n\n" + word
+		}
+		said := userSaid(word)
+		switch random.IntN(4) {
+		case 0:
+			said = userParts(textPart(word))
+		case 1:
+			said = userSaid(" " + word + "\n")
+		}
+		messages = append(messages, said)
+		if last {
+			break
+		}
+		if random.IntN(8) == 0 {
+			messages = append(messages, said)
+		}
+		for range random.IntN(3) {
+			messages = append(messages, []string{`{"role":"assistant","content":"…"}`, `{"role":"assistant","content":""}`,
+				`{"role":"tool","tool_call_id":"c","content":"1"}`}[random.IntN(3)])
+		}
+	}
+	return messagesOf(messages...)
 }
 
 // What clients make of a transcript on its way, without a word of the user's changed: the chat goes on, and every
