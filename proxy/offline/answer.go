@@ -33,6 +33,9 @@ func decide(req *wire.Request) wire.Block {
 	r.user, before, r.results = read(req.Messages)
 	before = append(notesIn(req.System), before...)
 	last := len(r.user) - 1
+	if answer, ok := task(r.user[last]); ok && len(r.tools) == 0 {
+		return wire.Block{Type: wire.TextBlock, Text: answer}
+	}
 	r.lang = langOf(r.user[last])
 	for _, t := range req.Tools {
 		if onlyProperty(t) == "task" {

@@ -7,6 +7,7 @@
 // whose only required property is task, it splits a message into sentences and gives each to the subagent that the
 // sentence names or describes. As a subagent it notes statements, gives back the best of them when asked, forgets on
 // request, and calls a calculator, a date tool or a search of documents, whose best sentence it quotes with its number.
+// To chat pages, which ask for a chat's title and the like, it gives the user's own first words.
 //
 // It reads nothing but the request: [Model] keeps no state, notes are found anew in the user's messages each time, and
 // of system prompts only the chat's notes are read. Sentences are compared by the stems of their words and a few synonyms; lexicon.go holds
