@@ -186,6 +186,15 @@ func (s *Server) patchChat(c *gin.Context) error {
 		metadata = &text
 	}
 	ctx := c.Request.Context()
+	if body.Made {
+		if title == nil || *title == "" {
+			return badRequest("made goes with a title.")
+		}
+		if err := s.store.MakeTitle(ctx, chat, *title); err != nil {
+			return err
+		}
+		title = nil
+	}
 	there, err := s.store.ChangeCard(ctx, chat, title, metadata)
 	if err != nil {
 		return err

@@ -154,6 +154,7 @@ func TestChangingWhatAListSays(t *testing.T) {
 	for want, body := range map[string]any{
 		"title has 513 bytes": webapi.ChatChange{Title: say(strings.Repeat("x", 513))},
 		"at most 16":          webapi.ChatChange{Metadata: &many},
+		"made goes with":      webapi.ChatChange{Made: true},
 		"titel":               `{"titel":"x"}`,
 	} {
 		got := w.do("PATCH", "/v1/chats/1", body)
@@ -164,6 +165,32 @@ func TestChangingWhatAListSays(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, got.status)
 	require.Equal(t, "unknown_chat", got.problem(t).Code)
 	require.Zero(t, w.look.Exists(t.Context(), "{chat_history:nobody}:meta").Val())
+}
+
+// A title that was made from the first message is hidden by one that somebody sets, and goes with the message.
+func TestATitleThatWasMade(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	c, chat := w.client(t), memory.MustChat("1")
+	shows := func(want string, change webapi.ChatChange) {
+		t.Helper()
+		e, err := c.ChangeChat(t.Context(), chat, change)
+		require.NoError(t, err)
+		require.Equal(t, want, e.Title)
+	}
+	own, none, made, late := "Own", "", "A secret", "Once more the secret"
+	w.do("POST", "/v1/chats/1/messages", message{"my secret is 4471"})
+	w.idle("1")
+	shows("Own", webapi.ChatChange{Title: &own})
+	shows("Own", webapi.ChatChange{Title: &made, Made: true})
+	shows("A secret", webapi.ChatChange{Title: &none})
+	first := w.idsOf("chat_history:1")[0]
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/messages/"+first, nil).status)
+	shows(memory.RedactedText, webapi.ChatChange{})
+	shows(memory.RedactedText, webapi.ChatChange{Title: &late, Made: true}) // it was asked for before
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
+	got := w.do("PATCH", "/v1/chats/1", webapi.ChatChange{Title: &late, Made: true})
+	require.Equal(t, http.StatusNotFound, got.status)
+	require.NotContains(t, w.look.HGetAll(t.Context(), "{chat_history:1}:meta").Val(), "begins")
 }
 
 // What takes a chat away takes its title too; what only changes it keeps it in the list.

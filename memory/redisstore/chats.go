@@ -226,16 +226,26 @@ func beginning(id, title string) string { return id + " " + title }
 
 // RedactBeginning takes the text out of a title that was made from a message whose id has names.
 func (s *Store) RedactBeginning(ctx context.Context, chat memory.Chat, has func(id string) bool) error {
+	return s.changeBeginning(ctx, chat, memory.RedactedText, has)
+}
+
+// MakeTitle puts a title that was made from a chat's first message in the place of that message's beginning, with
+// which it goes when the message does. It changes nothing where there is no such message, or it was redacted.
+func (s *Store) MakeTitle(ctx context.Context, chat memory.Chat, title string) error {
+	return s.changeBeginning(ctx, chat, title, func(id string) bool { return id != "" && id != "-" })
+}
+
+// changeBeginning sets the title that was made from a message whose id has names, unless it is redacted.
+func (s *Store) changeBeginning(ctx context.Context, chat memory.Chat, to string, has func(id string) bool) error {
 	for range attempts {
 		begins, seen, err := s.seenOf(ctx, chat)
 		id, title, _ := strings.Cut(begins, " ")
 		if err != nil || begins == "" || title == memory.RedactedText || !has(id) {
-			return failure(err, "redacting the title of chat %s", chat)
+			return failure(err, "changing the title of chat %s", chat)
 		}
-		r, err := s.call(ctx, beginsScript, []string{chatMeta(chat)}, append(seen, begins,
-			beginning(id, memory.RedactedText))...)
+		r, err := s.call(ctx, beginsScript, []string{chatMeta(chat)}, append(seen, begins, beginning(id, to))...)
 		if err != nil || r.Word() == "ok" {
-			return failure(err, "redacting the title of chat %s", chat)
+			return failure(err, "changing the title of chat %s", chat)
 		}
 	}
 	return fmt.Errorf("%w: the title of chat %s changed under every attempt", memory.ErrUnavailable, chat)

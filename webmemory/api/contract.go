@@ -197,6 +197,9 @@ const (
 type ChatChange struct {
 	Title    *string            `json:"title,omitempty"`    // at most MaxTitle bytes; "" for the beginning of its first message
 	Metadata *map[string]string `json:"metadata,omitempty"` // takes the place of all pairs
+	// Made says that the title was made from the chat's first message: it stands where the beginning of that message
+	// does, goes with it, and a title that was set hides it.
+	Made bool `json:"made,omitempty"`
 }
 
 // MaxTitle bounds a chat's title, in bytes.
