@@ -6,7 +6,7 @@ import { useScroll } from "./history.js";
 import { chatPath, del, duration, get, href, number, path, post, put, randomID, size } from "./lib.js";
 import { Cited, Flags, Lanes, Spent } from "./lanes.js";
 import { CopyButton, Icon, IconButton, Loading, ProblemNote, Time, useLoad } from "./parts.js";
-import { runOf } from "./run.js";
+import { goesOn, runOf } from "./run.js";
 import { useTalk } from "./talk.js";
 import { Waits } from "./waits.js";
 
@@ -15,6 +15,7 @@ addTexts({
   "chat.placeholder": ["Write a message", "Напишите сообщение"],
   "chat.send": ["Send (Enter)", "Отправить (Enter)"],
   "chat.stop": ["Stop (Esc)", "Остановить (Esc)"],
+  "chat.who": ["Who answers", "Кто отвечает"],
   "chat.attach": ["Give a file to this chat", "Дать файл этому чату"],
   "chat.drop": ["Drop files to give them to this chat", "Отпустите файлы, чтобы дать их этому чату"],
   "chat.edit": ["Edit: takes back what follows", "Изменить: дальнейшее отменяется"],
@@ -70,7 +71,8 @@ export function Chat({ chat, changed }) {
   const { page } = history;
   const scroll = useScroll(page, { ...history, changes: [run, talk.problem] });
   const [tookBack, setTookBack] = useState(false);
-  const [draft, setDraft] = useDraft(chat);
+  const [draft, setDraft] = useKept("sessionStorage", "mneme.draft." + chat);
+  const who = useWho(chat);
   const files = useFiles(chat);
   const [over, setOver] = useState(false);
 
@@ -82,7 +84,7 @@ export function Chat({ chat, changed }) {
     setTookBack(at !== undefined);
     try {
       if (page.to < page.total) await history.load();
-      await talk.say(text, at, last);
+      await talk.say(text, who.agent, at, last);
     } catch (err) {
       setTookBack(false);
       if (err.status === 502) return; // it is in the history
@@ -132,7 +134,7 @@ export function Chat({ chat, changed }) {
     </div>
     <${Announcer} run=${run} last=${page?.messages.at(-1)} />
     <${Files} files=${files} />
-    <${Composer} chat=${chat} draft=${draft} setDraft=${setDraft} working=${talk.working} ready=${Boolean(page)}
+    <${Composer} who=${who} draft=${draft} setDraft=${setDraft} working=${talk.working} ready=${Boolean(page)}
       say=${say} stop=${talk.stop} files=${files} />
     ${over ? html`<div class="drop-note"><${Icon} name="upload" />${t("chat.drop")}</div>` : null}
   </section>`;
@@ -220,15 +222,14 @@ function Live({ chat, run, onAnswer }) {
 
 // Announcer tells those who do not see the page that an answer is made, and the answer once it is whole.
 function Announcer({ run, last }) {
-  const was = useRef(false);
+  const was = useRef("");
   const [text, setText] = useState("");
-  const working = Boolean(run && run.outcome === "");
+  const state = run && goesOn(run) ? "chat.working" : run?.waits.length ? "waits.title" : "";
   useEffect(() => {
-    if (working) setText(t("chat.working"));
-    else if (was.current && run?.waits.length) setText(t("waits.title"));
-    else if (was.current && last) setText(`${t("chat.answered")} ${last.content}`);
-    was.current = working;
-  }, [working, last?.id]);
+    if (state) setText(t(state));
+    else if (was.current) setText(last ? `${t("chat.answered")} ${last.content}` : "");
+    was.current = state;
+  }, [state, last?.id]);
   return html`<div class="visually-hidden" role="status" aria-live="polite">${text}</div>`;
 }
 
@@ -251,7 +252,7 @@ function Editor({ text, onDone }) {
 // sends says whether a key sends: Enter, unless a line begins by it or letters are composed.
 const sends = (e) => e.key === "Enter" && !e.shiftKey && !e.isComposing;
 
-function Composer({ draft, setDraft, working, ready, say, stop, files }) {
+function Composer({ who, draft, setDraft, working, ready, say, stop, files }) {
   const field = useRef();
   const picker = useRef();
   useEffect(() => {
@@ -279,33 +280,50 @@ function Composer({ draft, setDraft, working, ready, say, stop, files }) {
   return html`<form class="composer" onSubmit=${submit}>
     <input type="file" multiple hidden ref=${picker}
       onChange=${(e) => (files.add(e.target.files), (e.target.value = ""))} />
-    <${IconButton} icon="clip" label=${t("chat.attach")} onClick=${() => picker.current.click()} />
     <textarea ref=${field} class="grow" rows="1" value=${draft} placeholder=${t("chat.placeholder")}
       aria-label=${t("chat.placeholder")}
       onInput=${(e) => setDraft(e.target.value)} onKeyDown=${(e) => sends(e) && submit(e)}></textarea>
+    <${IconButton} icon="clip" label=${t("chat.attach")} onClick=${() => picker.current.click()} />
+    ${who.all.length > 1 ? html`<select value=${who.agent} aria-label=${t("chat.who")} title=${t("chat.who")}
+      onChange=${(e) => who.choose(e.target.value)}>${who.all.map((name) => html`<option key=${name} value=${name}>
+        ${name}</option>`)}</select>` : null}
     ${working ? html`<${IconButton} icon="stop" class="primary" label=${t("chat.stop")} onClick=${stop} />` :
       html`<button class="icon-button primary" disabled=${!draft.trim() || !ready} aria-label=${t("chat.send")}
         title=${t("chat.send")}><${Icon} name="send" /></button>`}
   </form>`;
 }
 
-// useDraft is the text that was not sent yet; it outlives a reload.
-function useDraft(chat) {
-  const key = "mneme.draft." + chat;
-  const [draft, setDraft] = useState(() => {
+// useKept is a text that the browser keeps in one of its stores, so that it outlives a reload.
+function useKept(store, key) {
+  const [text, setText] = useState(() => {
     try {
-      return sessionStorage.getItem(key) ?? "";
+      return window[store].getItem(key) ?? "";
     } catch {
       return "";
     }
   });
   useEffect(() => {
     try {
-      if (draft) sessionStorage.setItem(key, draft);
-      else sessionStorage.removeItem(key);
+      if (text) window[store].setItem(key, text);
+      else window[store].removeItem(key);
     } catch { /* the browser keeps nothing */ }
-  }, [draft]);
-  return [draft, setDraft];
+  }, [text]);
+  return [text, setText];
+}
+
+const master = "master";
+
+// agents are the names of all who can be talked to, the master first; they are asked for once.
+let agents;
+const readAgents = () => agents ??= get(path("models")).then(
+  ({ data }) => data.map((model) => model.id.split("/")[1] ?? master), () => [master]);
+
+// useWho is {agent, all, choose}: who answers in a chat, of all who can.
+function useWho(chat) {
+  const [chosen, choose] = useKept("localStorage", "mneme.agent." + chat);
+  const all = useLoad(readAgents, []).value ?? [];
+  const gone = all.length && !all.includes(chosen);
+  return { agent: gone ? master : chosen || master, all, choose: (name) => choose(name === master ? "" : name) };
 }
 
 // useFiles are the documents of a chat, and files on their way there.

@@ -2,9 +2,10 @@
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { readPage, useHistory } from "./history.js";
-import { chatPath, follow, get, path, post, send } from "./lib.js";
+import { chatPath, follow, get, href, path, post, send } from "./lib.js";
 import { usePoll } from "./parts.js";
-import { fold, goesOn, newRun } from "./run.js";
+import { fold, goesOn, newRun, runOf } from "./run.js";
+import { makeTitle } from "./title.js";
 
 const pollEvery = 2500; // milliseconds, while the page is seen
 
@@ -42,8 +43,16 @@ export function useTalk(chat, changed) {
     look();
   }, [chat]);
 
-  // attend follows a run, begun by start, to its end or its wait, and reads the history then.
-  const attend = useCallback(async (begin, start) => {
+  // entitle makes a title for a chat that has nothing but one run's messages. Without one it has its beginning.
+  const entitle = async (page, id) => {
+    if (page?.from !== 0 || page.messages.some((m) => runOf(m) !== id)) return;
+    await makeTitle(chat, page.messages[0].content);
+    if (location.hash === href("chats", chat)) changed?.();
+  };
+
+  // attend follows a run, begun by start, to its end or its wait, and reads the history then. posts says that
+  // start posts something new, after which the chat may want a title.
+  const attend = useCallback(async (begin, start, posts = false) => {
     leave.current?.abort();
     const mine = new AbortController();
     leave.current = mine;
@@ -83,6 +92,7 @@ export function useTalk(chat, changed) {
     else {
       const read = history.load().catch(() => {});
       if (over.run_id) await read; // else there is nothing to show in its place
+      if (posts && over.outcome === "completed") read.then((page) => entitle(page, over.run_id)).catch(() => {});
       if (leave.current !== mine) return;
       live.current = null;
       setRun(null);
@@ -111,10 +121,12 @@ export function useTalk(chat, changed) {
       return;
     }
     const now = JSON.stringify(info.histories);
-    if (!open && live.current) {
-      live.current = null; // its wait is over
+    if (!open && live.current) { // its wait is over
+      await history.load().catch(() => {});
+      if (leave.current) return;
+      live.current = null;
       setRun(null);
-      seen.current = "";
+      seen.current = now;
     }
     if (now === seen.current) return;
     const changed = seen.current !== "" || (total.current !== undefined && total.current !== messages(info));
@@ -127,25 +139,26 @@ export function useTalk(chat, changed) {
     return () => leave.current?.abort();
   }, [chat]);
 
-  // say posts a message. With at, the place of a message of the user in the history, it takes that one's place, as
-  // long as last is the id of the chat's last message.
-  const say = useCallback((message, at, last = "") => {
+  // say posts a message to an agent. With at, the place of a message of the user in the history, it takes that one's
+  // place, as long as last is the id of the chat's last message.
+  const say = useCallback((message, agent, at, last = "") => {
     const begin = { ...newRun(undefined, message), started: Date.now() / 1000, hideFrom: at };
     return attend(begin, async (o) => {
-      const body = { message };
+      const body = { message, agent_version: agent };
       if (at !== undefined) {
         const before = at > 0 ? (await readPage(chat, "", at - 1, 1)).messages[0] : undefined;
         Object.assign(body, { after: before?.id ?? "", if_last: last });
       }
       return send(chat, chatPath(chat, "", "messages"), body, o);
-    });
+    }, at === undefined);
   }, [chat]);
 
   // answer answers all that the run waits for.
   const answer = useCallback((answers) => {
     const { run_id: id, seq: after } = live.current;
     return attend({ ...live.current, waits: [], outcome: "" },
-      (o) => send(chat, path("chats", chat, "runs", id, "resume"), { answers }, { ...o, after }));
+      (o) => send(chat, path("chats", chat, "runs", id, "resume"), { answers }, { ...o, after }),
+      live.current.hideFrom === undefined);
   }, [chat]);
 
   return { history, run, known: known.current, problem, say, answer, stop, working: Boolean(run && goesOn(run)),

@@ -8,21 +8,12 @@ import (
 
 // What was said is answered anew and corrected; what that takes back can be put back.
 func TestTakingBack(t *testing.T) {
-	t.Parallel()
-	m := &model{}
-	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
-	p := newTab(t, s.url)
+	m, s, p := visit(t)
 	p.open("#/chats/back")
 	p.send("Say one thing")
 	p.sees("You said: Say one thing")
 	p.idle()
-	m.hold()
-	p.send("Stop when it comes slowly")
-	p.seesIn("[aria-busy=true]", "The first half comes at once, up to the")
-	p.press("\x1b")
-	p.sees("stopped early")
-	p.idle()
-	m.release()
+	p.cutShort(m)
 	second := p.beside()
 	second.open("#/chats/back")
 	second.sees("stopped early")

@@ -1,6 +1,7 @@
 package pagetest
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ const (
 	edit       = "Edit: takes back what follows"
 	regenerate = "Answer anew: takes back what follows"
 	fork       = "Go on from here in a new chat"
+	who        = "Who answers"
 )
 
 // send writes a message in the chat that is open and sends it, once that is offered.
@@ -41,13 +43,22 @@ func (p *tab) idle() {
 	p.has("button", "Send (Enter)")
 }
 
+// cutShort sends a message whose answer comes slowly, and stops it in its middle.
+func (p *tab) cutShort(m *model) {
+	p.t.Helper()
+	m.hold()
+	p.send("Stop when it comes slowly")
+	p.seesIn("[aria-busy=true]", "The first half comes at once, up to the")
+	p.press("\x1b")
+	p.sees("stopped early")
+	p.idle()
+	m.release()
+}
+
 // The first minute of somebody who looks at the page: what to type is said, lanes show who works, an answer is
 // followed over a reload and in a second tab, and what was said is corrected, taken back and forked.
 func TestAChat(t *testing.T) {
-	t.Parallel()
-	m := &model{}
-	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
-	p := newTab(t, s.url)
+	m, s, p := visit(t)
 	p.open("")
 	p.sees("What should be remembered?", "Tell the analytic subagent")
 	require.Empty(t, p.barriers())
@@ -57,6 +68,8 @@ func TestAChat(t *testing.T) {
 	chat := p.chat()
 	p.seesIn(".lane", "analytic", "desk", "done")
 	p.idle()
+	p.seesIn("h1", aTitle)
+	p.seesIn(".entry[aria-current]", aTitle)
 	p.reload()
 	p.seesIn(".lane", "analytic", "desk", "Noted: Look into") // what was streamed is redrawn
 	evaluate[bool](p, `document.querySelectorAll(".lane summary").forEach(e => e.click()), true`)
@@ -87,13 +100,7 @@ func TestAChat(t *testing.T) {
 
 	second.send("Written in the second tab")
 	p.sees("You said: Written in the second tab")
-	m.hold()
-	p.send("Stop when it comes slowly")
-	p.seesIn("[aria-busy=true]", "The first half comes at once, up to the")
-	p.press("\x1b")
-	p.sees("stopped early")
-	p.idle()
-	m.release()
+	p.cutShort(m)
 
 	p.click("button", fork)
 	p.until("another chat", func() bool { return p.chat() != chat })
@@ -103,17 +110,109 @@ func TestAChat(t *testing.T) {
 	p.idle()
 	require.Len(t, s.told(p.chat()), 10)
 	require.Len(t, s.told(chat), 8)
+	require.Equal(t, 1, m.asked())
+}
+
+// A title is asked for once, and one that somebody sets meanwhile stays.
+func TestATitle(t *testing.T) {
+	m, s, p := visit(t)
+	p.open("#/chats/named")
+	m.hold()
+	p.send("Say it slowly")
+	p.sees("up to the middle")
+	title := func(to string) {
+		s.request(http.StatusOK, "PATCH", "/v1/chats/named", "application/json", fmt.Sprintf(`{"title": %q}`, to))
+	}
+	title("My own")
+	m.release()
+	p.sees(slowly)
+	p.until("the question for a title", func() bool { return m.asked() == 1 })
+	p.seesIn("h1", "My own")
+	p.click("button", regenerate)
+	p.sees("What was taken back can be put back")
+	p.idle()
+	p.send("Something else")
+	p.sees("You said: Something else")
+	p.idle()
+	require.Equal(t, 1, m.asked())
+	require.NotContains(t, p.text(), aTitle)
+
+	m.untitle()
+	p.open("#/chats/unnamed")
+	p.send("How it begins")
+	p.sees("You said: How it begins")
+	p.until("the question for a title", func() bool { return m.asked() == 2 })
+	p.idle()
+	p.seesIn("h1", "How it begins")
+}
+
+// Whom one writes to is chosen for each chat, by keyboard, and kept.
+func TestWhoAnswers(t *testing.T) {
+	_, s, p := visit(t)
+	p.open("#/chats/direct")
+	p.has("combobox", who)
+	p.tabTo(who)
+	p.press("desk")
+	require.Empty(t, p.barriers())
+	chosen := func(name string) {
+		t.Helper()
+		p.until(name, func() bool { return evaluate[string](p, `document.querySelector(".composer select").value`) == name })
+	}
+	chosen("desk")
+	p.send("Good morning")
+	p.sees("Noted: Good morning")
+	p.idle()
+	p.reload()
+	chosen("desk")
+	p.send("Good evening")
+	p.sees("Noted: Good evening")
+	p.idle()
+	require.Equal(t, []string{"Good morning", "Noted: Good morning", "Good evening", "Noted: Good evening"},
+		s.told("direct"))
+	p.open("#/chats/other")
+	chosen("master")
+	p.send("Good night")
+	p.sees("You said: Good night")
+	p.click("button", "Русский")
+	p.has("combobox", "Кто отвечает")
+}
+
+// A tool asks a person by a form, and is told what was filled in, or that nothing was.
+func TestAToolAsks(t *testing.T) {
+	_, _, p := visit(t)
+	p.open("#/chats/seat")
+	p.send("book a seat")
+	p.sees("The run waits for you", "Which seat?")
+	require.Empty(t, p.barriers())
+	p.reload()
+	p.sees("Which seat?")
+	p.click("radio", "Fill in")
+	p.has("spinbutton", "Seats at most 9")
+	require.Empty(t, p.barriers())
+	p.write("Name *", "Tuya")
+	p.click("checkbox", "window")
+	p.on("combobox", "class", false, `function () { this.focus(); return true }`)
+	p.press("s")
+	p.write("Seats at most 9", "12")
+	p.click("button", "Answer")
+	p.sees("Which seat?") // twelve are more than there may be
+	p.write("Seats at most 9", "2")
+	p.press("\r")
+	p.sees(`They say: Done: {"class":"second","name":"Tuya","seats":2,"window":true}`)
+	p.idle()
+	p.send("book another seat")
+	p.sees("Which seat?")
+	p.click("radio", "No")
+	p.click("button", "Answer")
+	p.sees("They say: Done: (nothing was said)")
 }
 
 func last(all []string, n int) []string { return slices.Clone(all[max(0, len(all)-n):]) }
 
 // Documents, a person's yes, notes and redaction, from the chat to the memory.
 func TestAChatWithMoreThanWords(t *testing.T) {
-	t.Parallel()
-	m := &model{}
-	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
+	_, s, p := visit(t)
 	s.request(http.StatusCreated, "PUT", "/v1/collections/docs", "", "")
-	p := newTab(t, s.url)
 	p.open("#/chats/trip")
 	p.has("button", "Give a file to this chat")
 	p.choose(map[string]string{"ferry.md": "# Ferry\n\nA ferry ticket costs 14 crowns."})
@@ -134,7 +233,7 @@ func TestAChatWithMoreThanWords(t *testing.T) {
 	p.click("button", "Answer")
 	p.sees(`They say: Done: `)
 	second.sees(`They say: Done: `)
-	second.hasNo("form", "The run waits for you")
+	second.seesNo("The run waits for you") // nor is it said to those who do not see
 	p.idle()
 
 	p.send("Remember: my locker is number 4471")
@@ -144,6 +243,8 @@ func TestAChatWithMoreThanWords(t *testing.T) {
 	p.has("button", "Copy the key")
 	p.sees("chat_history:trip", "my locker is number 4471")
 	require.Empty(t, p.barriers())
+	exported := s.request(http.StatusOK, "GET", "/v1/chats/trip/export", "", "")
+	require.Equal(t, string(exported), p.download("Export", "trip.ndjson"))
 	p.write("Search what was said", "locker number")
 	p.sees("pieces found", "my locker is number 4471")
 	p.press("\x1b")

@@ -370,7 +370,7 @@ func (p *tab) write(name, text string) {
 	p.t.Helper()
 	role := "textbox"
 	p.until("a field "+name, func() bool {
-		for _, role = range []string{"textbox", "searchbox", "combobox"} {
+		for _, role = range []string{"textbox", "searchbox", "combobox", "spinbutton"} {
 			if len(p.named(role, name)) > 0 {
 				return true
 			}

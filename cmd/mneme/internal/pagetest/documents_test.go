@@ -8,20 +8,59 @@ import (
 	"strings"
 	"testing"
 
+	downloads "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/target"
 	"github.com/stretchr/testify/require"
 )
+
+// written writes files into a folder and gives their paths.
+func written(t *testing.T, files map[string]string) (paths []string) {
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// drop drags files over what stands in the middle of the page, where an offer is seen then, and lets them go.
+func (p *tab) drop(offer string, files map[string]string) {
+	p.t.Helper()
+	at := input.DispatchDragEventParams{X: 800, Y: 450, Data: &input.DragData{
+		Items: []*input.DragDataItem{}, Files: written(p.t, files), DragOperationsMask: 1}}
+	for _, at.Type = range []input.DispatchDragEventType{"dragEnter", "dragOver"} {
+		call(p, input.DispatchDragEvent, at)
+	}
+	p.until(offer, func() bool { return evaluate[bool](p, `[...document.querySelectorAll(".over, .over *")].some(e =>
+		(e.innerText + getComputedStyle(e, "::after").content).includes(`+quoted(offer)+`))`) })
+	at.Type = "drop"
+	call(p, input.DispatchDragEvent, at)
+}
+
+// download clicks on a link and gives what the browser saves as the file of this name.
+func (p *tab) download(link, name string) string {
+	p.t.Helper()
+	dir := p.t.TempDir()
+	info := call(p, target.GetTargetInfo, target.GetTargetInfoParams{})
+	call(p, downloads.SetDownloadBehavior, downloads.SetDownloadBehaviorParams{Behavior: "allow", DownloadPath: dir,
+		BrowserContextID: info.TargetInfo.BrowserContextID})
+	p.click("link", link)
+	var text []byte
+	p.until(name, func() (ok bool) {
+		var err error
+		text, err = os.ReadFile(filepath.Join(dir, name)) // it has another name until it is whole
+		return err == nil
+	})
+	return string(text)
+}
 
 // choose puts files into the field for files, as its dialog does.
 func (p *tab) choose(files map[string]string) {
 	p.t.Helper()
-	dir := p.t.TempDir()
-	var paths []string
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		require.NoError(p.t, os.WriteFile(path, []byte(text), 0o600))
-		paths = append(paths, path)
-	}
+	paths := written(p.t, files)
 	p.until("a field for files", func() bool {
 		document, err := ask(p, dom.GetDocument, dom.GetDocumentParams{})
 		if err != nil {
@@ -39,10 +78,7 @@ func (p *tab) choose(files map[string]string) {
 
 // A collection is made, filled, searched, read and deleted.
 func TestDocuments(t *testing.T) {
-	t.Parallel()
-	m := &model{}
-	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
-	p := newTab(t, s.url)
+	_, s, p := visit(t)
 	p.open("#/documents")
 	p.sees("No collections yet", "mneme ingest")
 	require.Empty(t, p.barriers())
@@ -104,4 +140,21 @@ func TestDocuments(t *testing.T) {
 	p.click("button", "Русский")
 	p.sees("121 документ", "здесь ищут: knowledge", "4 из 4")
 	require.False(t, evaluate[bool](p, "'hurt' in window"))
+}
+
+// Files that are dropped on a chat or on a collection are taken into it.
+func TestDroppedFiles(t *testing.T) {
+	_, s, p := visit(t)
+	s.request(http.StatusCreated, "PUT", "/v1/collections/docs", "", "")
+	p.open("#/chats/dropped")
+	p.has("button", "Give a file to this chat")
+	p.drop("Drop files to give them to this chat", map[string]string{"ferry.md": "A ferry ticket costs 14 crowns."})
+	p.sees("ferry.md", "1 passage")
+	p.seesNo("Drop files to give them to this chat")
+	p.send("What does the ferry cost?")
+	p.sees("A ferry ticket costs 14 crowns", "1 source")
+	p.open("#/documents/docs")
+	p.sees("No documents in it yet")
+	p.drop("Drop to add to docs", map[string]string{"a.md": "Seals swim.", "b.md": "Terns fly."})
+	p.sees("2 of 2 done", "a.md", "b.md")
 }

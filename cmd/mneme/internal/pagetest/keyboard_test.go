@@ -21,10 +21,7 @@ func (p *tab) tabTo(name string) {
 
 // The main flow without a mouse.
 func TestByKeyboard(t *testing.T) {
-	t.Parallel()
-	m := &model{}
-	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
-	p := newTab(t, s.url)
+	_, s, p := visit(t)
 	p.open("")
 	p.sees("What should be remembered?")
 	p.tabTo("Skip to the content")

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,12 +25,38 @@ type process struct {
 	ended chan struct{}
 }
 
-// begin starts a service as a process and waits until it is ready.
-func begin(t *testing.T, service, file, addr string, environ []string) *process {
+// others are the services beside webmemory, and the Redis, that its processes share.
+type others struct {
+	file    string
+	environ []string
+}
+
+func apart(t *testing.T, m *model) *others {
+	t.Helper()
+	file := configuration(t)
+	proxy := run(t, "proxy", file, m.environ(t)...).Proxy
+	redis := "MNEME_REDIS_URL=" + redistest.Start(t).URL()
+	agents := run(t, "apiserver", file, redis, "MNEME_APISERVER_PROXY=http://"+proxy).Apiserver
+	return &others{file, []string{redis, "MNEME_WEBMEMORY_APISERVER=http://" + agents,
+		asService + "=webmemory", "PAGETEST_CONFIG=" + file, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(),
+		"TMPDIR=" + os.TempDir()}}
+}
+
+// addr is one that is free.
+func (o *others) addr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// webmemory starts a process and waits until it is ready. Two at one address share their data.
+func (o *others) webmemory(t *testing.T, addr string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + os.TempDir(),
-		asService + "=" + service, "PAGETEST_CONFIG=" + file}, environ...)
+	dir := filepath.Join(filepath.Dir(o.file), addr)
+	cmd.Env = append(slices.Clone(o.environ), "MNEME_WEBMEMORY_LISTEN="+addr, "MNEME_DATA_DIR="+dir)
 	cmd.Dir, cmd.Stderr = t.TempDir(), os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())
@@ -42,7 +70,7 @@ func begin(t *testing.T, service, file, addr string, environ []string) *process 
 		}
 		resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
-	}, patience, 20*time.Millisecond, "%s is not ready", service)
+	}, patience, 20*time.Millisecond, "webmemory is not ready")
 	return s
 }
 
@@ -83,17 +111,9 @@ func curl(t *testing.T, req *http.Request, until string) (lastID, said string) {
 func TestWebmemoryIsKilled(t *testing.T) {
 	t.Parallel()
 	m := &model{}
-	file := configuration(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
-	proxy := run(t, "proxy", file, m.environ(t)...).Proxy
-	redis := "MNEME_REDIS_URL=" + redistest.Start(t).URL()
-	agents := run(t, "apiserver", file, redis, "MNEME_APISERVER_PROXY=http://"+proxy).Apiserver
-	environ := []string{redis, "MNEME_WEBMEMORY_LISTEN=" + addr, "MNEME_WEBMEMORY_APISERVER=http://" + agents,
-		"MNEME_DATA_DIR=" + t.TempDir()}
-	web := begin(t, "webmemory", file, addr, environ)
+	a := apart(t, m)
+	addr := a.addr(t)
+	web := a.webmemory(t, addr)
 	s := service{t, "http://" + addr}
 	s.say("7", "Before it")
 	one, other := newTab(t, s.url), newTab(t, s.url)
@@ -113,7 +133,7 @@ func TestWebmemoryIsKilled(t *testing.T) {
 	s.get("/v1/chats/7", &open)
 
 	web.kill()
-	begin(t, "webmemory", file, addr, environ)
+	a.webmemory(t, addr)
 	m.release()
 	for _, p := range []*tab{one, other} {
 		p.sees(slowly)
@@ -133,4 +153,43 @@ func TestWebmemoryIsKilled(t *testing.T) {
 		})
 		p.forgive("ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED", "ERR_NETWORK", "ERR_EMPTY_RESPONSE", "503")
 	}
+}
+
+// Of two processes over one Redis each shows what is said at the other, as it comes, and answers what a run of the
+// other waits for.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	m := &model{}
+	a := apart(t, m)
+	var tabs []*tab
+	for range 2 {
+		addr := a.addr(t)
+		a.webmemory(t, addr)
+		tabs = append(tabs, newTab(t, "http://"+addr))
+	}
+	one, other := tabs[0], tabs[1]
+	one.open("#/chats/both")
+	one.send("Said at the first")
+	one.sees("You said: Said at the first")
+	one.idle()
+	other.open("#/chats/both")
+	other.sees("You said: Said at the first")
+	m.hold()
+	other.send("Say it slowly")
+	one.sees("Say it slowly", "up to the")
+	one.seesNo("second half")
+	m.release()
+	for _, p := range tabs {
+		p.sees(slowly)
+		p.idle()
+	}
+	one.send("refund my ticket")
+	other.sees("The run waits for you")
+	other.click("radio", "Yes, do it")
+	other.click("button", "Answer")
+	for _, p := range tabs {
+		p.sees("They say: Done: ")
+		p.seesNo("The run waits for you")
+	}
+	require.Len(t, service{t, other.origin}.told("both"), 6)
 }

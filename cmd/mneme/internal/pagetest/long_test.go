@@ -11,9 +11,7 @@ import (
 
 // A chat of ten thousand messages is read from its end, and back as far as one likes, without all of it on the page.
 func TestTenThousandMessages(t *testing.T) {
-	t.Parallel()
-	m := &model{}
-	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
+	_, s, p := visit(t)
 	var lines strings.Builder
 	for i := range 5000 {
 		fmt.Fprintf(&lines, `{"message":{"role":"user","content":"Question %d","timestamp":%d}}`+"\n", i, 1700000000+2*i)
@@ -24,7 +22,6 @@ func TestTenThousandMessages(t *testing.T) {
 		fmt.Fprintf(&lines, `{"message":{"role":"assistant","content":%q,"timestamp":%d}}`+"\n", answer, 1700000001+2*i)
 	}
 	s.request(http.StatusCreated, "POST", "/v1/chats/long/import", "application/x-ndjson", lines.String())
-	p := newTab(t, s.url)
 	p.open("#/chats/long")
 	p.sees("Answer 4999")
 	top := func() int {

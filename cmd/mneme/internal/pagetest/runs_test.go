@@ -8,10 +8,7 @@ import (
 
 // The runs of a chat are listed as long as they are known.
 func TestRuns(t *testing.T) {
-	t.Parallel()
-	m := &model{}
-	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
-	p := newTab(t, s.url)
+	_, s, p := visit(t)
 	p.open("#/runs")
 	p.sees("No chats yet", "Choose a chat")
 	require.Empty(t, p.barriers())

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -78,8 +79,36 @@ func run(t *testing.T, service, file string, environ ...string) app.Addrs {
 	}
 }
 
+// ferry starts a server of the Model Context Protocol, whose tool book asks by a form which seat is wanted.
+func ferry(t *testing.T) (url string) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "ferry", Version: "1"}, nil)
+	form := &mcp.ElicitParams{Message: "Which seat?", RequestedSchema: json.RawMessage(`{"type": "object",
+		"properties": {"name": {"type": "string", "title": "Name"}, "class": {"type": "string", "enum": ["first", "second"]},
+			"seats": {"type": "integer", "minimum": 1, "maximum": 9, "title": "Seats", "description": "at most 9"},
+			"window": {"type": "boolean"}}, "required": ["name"]}`)}
+	server.AddTool(&mcp.Tool{Name: "book", Description: "Books seats.", InputSchema: json.RawMessage(`{"type": "object"}`)},
+		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			if r.Params.InputResponses == nil {
+				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"seat": form}}, nil
+			}
+			said := "(nothing was said)"
+			if seat, ok := r.Params.InputResponses["seat"].(*mcp.ElicitResult); ok && seat.Action == "accept" {
+				raw, err := json.Marshal(seat.Content)
+				if err != nil {
+					return nil, err
+				}
+				said = string(raw)
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: said}}}, nil
+		})
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(web.Close)
+	return web.URL
+}
+
 // configuration is a mneme.yaml whose master delegates to analytic, to knowledge and to desk, and whose desk
-// pays money back where a person says yes.
+// pays money back where a person says yes, and books seats.
 func configuration(t *testing.T) string {
 	t.Helper()
 	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -99,7 +128,9 @@ agents:
     - http: {name: refund, description: Pays money back., method: POST, url: %q,
         parameters: {type: object, properties: {cents: {type: integer}}, required: [cents]}}
       approve: always
-`, shop.URL+"/refunds")), 0o600))
+    - {mcp: ferry, allow: [book]}
+mcp: {ferry: {url: %q}}
+`, shop.URL+"/refunds", ferry(t))), 0o600))
 	return path
 }
 
@@ -108,10 +139,42 @@ agents:
 //   - The master gives a message with "ask both" to analytic and desk at once, one with "ferry" to knowledge,
 //     one with "refund" to desk and any other that begins with "Remember" to analytic; else it answers.
 //   - A message with "slowly" is answered in words that come up to the middle, and the rest after release.
-//   - desk calls its tool for a task with "refund", knowledge searches, others repeat their task.
+//   - desk calls its tools for a task with "refund" or "book", knowledge searches, others repeat their task.
+//   - Each chat has the same title.
 type model struct {
 	mu       sync.Mutex
 	released chan struct{} // guarded by mu; closed when slow answers may go on
+	titles   int           // guarded by mu; how many were asked for
+	untitled bool          // guarded by mu; what it says is no title
+}
+
+// aTitle is what the model calls each chat, in quotation marks and with more words behind it.
+const aTitle = "Talk of tea"
+
+func (m *model) title() *upstreamtest.Answer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.titles++
+	said := "\n“" + aTitle + ".”\nIt is about tea."
+	if m.untitled {
+		said = "“.”"
+	}
+	a := upstreamtest.Reply(upstreamtest.Say(said))
+	return &a
+}
+
+// asked is how many titles the model was asked for.
+func (m *model) asked() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.titles
+}
+
+// untitle has the model make no titles any more.
+func (m *model) untitle() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.untitled = true
 }
 
 func (m *model) hold() {
@@ -144,12 +207,16 @@ func (m *model) answer(r *upstreamtest.Request) *upstreamtest.Answer {
 	has := func(word string) bool { return strings.Contains(r.User, word) }
 	done := len(r.Results) > 0
 	switch {
+	case strings.HasPrefix(r.User, "### Task:"):
+		return m.title()
 	case offers("search_documents") && !done:
 		return reply(use("search_documents", "query", r.User))
 	case offers("search_documents"):
 		return reply(upstreamtest.Say("A ferry ticket costs 14 crowns [1]."))
 	case offers("refund") && !done && has("refund"):
 		return reply(upstreamtest.Use("refund", `{"cents": 1400}`))
+	case offers("book") && !done && has("book"):
+		return reply(upstreamtest.Use("book", `{}`))
 	case !offers("analytic") && done:
 		return reply(upstreamtest.Say("Done: " + r.Results[0]))
 	case !offers("analytic"):
@@ -160,7 +227,7 @@ func (m *model) answer(r *upstreamtest.Request) *upstreamtest.Answer {
 		return reply(use("analytic", "task", "Think about: "+r.User), use("desk", "task", "Look into: "+r.User))
 	case has("ferry"):
 		return reply(use("knowledge", "task", r.User))
-	case has("refund"):
+	case has("refund"), has("book"):
 		return reply(use("desk", "task", r.User))
 	case strings.HasPrefix(r.User, "Remember"):
 		return reply(use("analytic", "task", r.User))
@@ -193,6 +260,15 @@ func (m *model) environ(t *testing.T) []string {
 	})
 	return []string{"MNEME_PROXY_ACTIVE=scripted", "MNEME_PROXY_BACKENDS_SCRIPTED_KIND=openai",
 		"MNEME_PROXY_BACKENDS_SCRIPTED_BASE_URL=" + server.URL + "/v1"}
+}
+
+// visit starts all services with a model and gives a tab for their page.
+func visit(t *testing.T) (*model, service, *tab) {
+	t.Helper()
+	t.Parallel()
+	m := &model{}
+	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
+	return m, s, newTab(t, s.url)
 }
 
 // service is the API of a webmemory, as curl uses it.

@@ -12,9 +12,7 @@ import (
 
 // What people, models and tools say is text wherever it is shown, whatever it contains.
 func TestTextIsOnlyText(t *testing.T) {
-	t.Parallel()
-	m := &model{}
-	s := service{t, "http://" + run(t, "up", configuration(t), m.environ(t)...).Webmemory}
+	_, s, p := visit(t)
 	post := func(method, path string, status int, body any) {
 		raw, err := json.Marshal(body)
 		require.NoError(t, err)
@@ -28,7 +26,6 @@ func TestTextIsOnlyText(t *testing.T) {
 	post("POST", "/v1/chats/evil/notes", http.StatusCreated, map[string]string{"text": hostile("note")})
 	post("PUT", "/v1/chats/evil/documents/"+url.PathEscape("<img src=x onerror=window.hurt='name'>.txt"),
 		http.StatusCreated, map[string]string{"title": hostile("document"), "text": hostile("text of a document")})
-	p := newTab(t, s.url)
 	for view, shown := range map[string]string{
 		"#/chats/evil": hostile("message"), "#/memory/evil": hostile("message"), "#/memory/evil/analytic": hostile("message"),
 		"#/memory/evil/~notes": hostile("note"), "#/runs/evil": hostile("title")[:60],
