@@ -1,6 +1,7 @@
 package pagetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,7 +11,6 @@ import (
 
 	downloads "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/dom"
-	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/target"
 	"github.com/stretchr/testify/require"
 )
@@ -29,15 +29,22 @@ func written(t *testing.T, files map[string]string) (paths []string) {
 // drop drags files over what stands in the middle of the page, where an offer is seen then, and lets them go.
 func (p *tab) drop(offer string, files map[string]string) {
 	p.t.Helper()
-	at := input.DispatchDragEventParams{X: 800, Y: 450, Data: &input.DragData{
-		Items: []*input.DragDataItem{}, Files: written(p.t, files), DragOperationsMask: 1}}
-	for _, at.Type = range []input.DispatchDragEventType{"dragEnter", "dragOver"} {
-		call(p, input.DispatchDragEvent, at)
+	raw, err := json.Marshal(files)
+	require.NoError(p.t, err)
+	drag := func(kind string) bool { // whether the page takes it from the browser
+		return evaluate[bool](p, `(files => {
+			const dataTransfer = new DataTransfer();
+			for (const [name, text] of Object.entries(files)) dataTransfer.items.add(new File([text], name));
+			const event = new DragEvent(`+quoted(kind)+`, { bubbles: true, cancelable: true, dataTransfer });
+			return !document.elementFromPoint(innerWidth * .6, innerHeight / 2).dispatchEvent(event);
+		})(`+string(raw)+`)`)
 	}
-	p.until(offer, func() bool { return evaluate[bool](p, `[...document.querySelectorAll(".over, .over *")].some(e =>
-		(e.innerText + getComputedStyle(e, "::after").content).includes(`+quoted(offer)+`))`) })
-	at.Type = "drop"
-	call(p, input.DispatchDragEvent, at)
+	require.True(p.t, drag("dragover"))
+	p.until(offer, func() bool {
+		return evaluate[bool](p, `[...document.querySelectorAll(".over, .over *")].some(e =>
+			(e.innerText + getComputedStyle(e, "::after").content).includes(`+quoted(offer)+`))`)
+	})
+	require.True(p.t, drag("drop"))
 }
 
 // download clicks on a link and gives what the browser saves as the file of this name.
@@ -149,7 +156,7 @@ func TestDroppedFiles(t *testing.T) {
 	p.open("#/chats/dropped")
 	p.has("button", "Give a file to this chat")
 	p.drop("Drop files to give them to this chat", map[string]string{"ferry.md": "A ferry ticket costs 14 crowns."})
-	p.sees("ferry.md", "1 passage")
+	p.seesIn(".files", "ferry", "1 passage")
 	p.seesNo("Drop files to give them to this chat")
 	p.send("What does the ferry cost?")
 	p.sees("A ferry ticket costs 14 crowns", "1 source")

@@ -91,15 +91,12 @@ func ferry(t *testing.T) (url string) {
 			if r.Params.InputResponses == nil {
 				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"seat": form}}, nil
 			}
-			said := "(nothing was said)"
-			if seat, ok := r.Params.InputResponses["seat"].(*mcp.ElicitResult); ok && seat.Action == "accept" {
-				raw, err := json.Marshal(seat.Content)
-				if err != nil {
-					return nil, err
-				}
-				said = string(raw)
+			seat, ok := r.Params.InputResponses["seat"].(*mcp.ElicitResult)
+			if !ok || seat.Action != "accept" {
+				return nil, fmt.Errorf("not a seat: %v", r.Params.InputResponses)
 			}
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: said}}}, nil
+			said, err := json.Marshal(seat.Content)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(said)}}}, err
 		})
 	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
 		&mcp.StreamableHTTPOptions{Stateless: true}))
