@@ -56,7 +56,8 @@ addTexts({
     "Скажи субагенту analytic, что меня зовут Алия, а потом спроси его, как меня зовут"],
   "welcome.second": ["Remember: my locker number is 12", "Запомни, что код от двери 4455"],
   "welcome.third": ["Ask the analytic subagent to calculate 3*7", "Попроси субагента analytic посчитать 3*7"],
-  "welcome.file": ["Or drop a file here and ask what it says.", "Или перетащите сюда файл и спросите, что в нём."],
+  "welcome.file": ["Or give it a file, by the clip or by dropping it here, and ask what it says.",
+    "Или дайте файл, скрепкой или перетащив его сюда, и спросите, что в нём."],
 });
 
 // advice is what to do about a problem, where that can be said.

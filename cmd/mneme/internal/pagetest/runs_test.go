@@ -10,7 +10,7 @@ import (
 func TestRuns(t *testing.T) {
 	_, s, p := visit(t)
 	p.open("#/runs")
-	p.sees("No chats yet", "Choose a chat")
+	p.sees("No chat yet.", "Choose a chat")
 	require.Empty(t, p.barriers())
 	require.Contains(t, s.say("trip", "ask both about "+hostile("message")), "They say: ")
 	p.open("#/runs/trip")

@@ -56,7 +56,8 @@ export function useChats(query) {
 
 export function View({ path: [chosen] }) {
   const [query, setQuery] = useState("");
-  const { chats, more, problem, reload } = useChats(query);
+  const list = useChats(query);
+  const { chats, reload } = list;
   const [fresh, setFresh] = useState(() => randomID().slice(0, 12));
   const chat = chosen ?? fresh;
   const known = useRef(new Map()); // those listed so far, also by another search
@@ -73,17 +74,8 @@ export function View({ path: [chosen] }) {
   }, [chat, reload]);
   const single = chosen || (chats && !chats.length && !query);
   return html`<div class=${"split" + (single ? " chosen" : "")}>
-    <aside class="side" aria-label=${t("chats.list")}>
-      ${chosen ? null : html`<h1 class="visually-hidden">${t("chats.list")}</h1>`}
-      <div class="side-top"><${SearchField} value=${query} onChange=${setQuery} label=${t("chats.search")} />
-        <${IconButton} icon="plus" class="primary" label=${t("chats.new")} onClick=${begin} /></div>
-      <nav class="side-list" aria-label=${t("chats.list")}>
-        <${ProblemNote} problem=${problem} retry=${reload} />
-        ${chats?.map((c) => html`<${Entry} key=${c.chat_id} chat=${c} current=${c.chat_id === chosen} view="chats" />`)}
-        ${chats && !chats.length ? html`<p class="soft pad">${t(query ? "chats.notfound" : "chats.none")}</p>` : null}
-        ${more ? html`<button type="button" class="quiet" onClick=${more}>${t("show.more")}</button>` : null}
-      </nav>
-    </aside>
+    <${Side} list=${list} query=${query} onQuery=${setQuery} view="chats" chosen=${chosen}>
+      <${IconButton} icon="plus" class="primary" label=${t("chats.new")} onClick=${begin} /><//>
     <div class="page">
       <div class="page-top"><a class="icon-button back" href=${href("chats")} aria-label=${t("chats.back")}>
         <${Icon} name="back" /></a>
@@ -91,6 +83,21 @@ export function View({ path: [chosen] }) {
       <${Chat} key=${chat} chat=${chat} changed=${changed} />
     </div>
   </div>`;
+}
+
+// Side is the list of chats, as useChats gives it, beside a view, which each of them leads to. children stand behind
+// the search.
+export function Side({ list: { chats, more, problem, reload }, query, onQuery, view, chosen, children }) {
+  return html`<aside class="side" aria-label=${t("chats.list")}>
+    ${chosen ? null : html`<h1 class="visually-hidden">${t("chats.list")}</h1>`}
+    <div class="side-top"><${SearchField} value=${query} onChange=${onQuery} label=${t("chats.search")} />${children}</div>
+    <nav class="side-list" aria-label=${t("chats.list")}>
+      <${ProblemNote} problem=${problem} retry=${reload} />
+      ${chats?.map((c) => html`<${Entry} key=${c.chat_id} chat=${c} current=${c.chat_id === chosen} view=${view} />`)}
+      ${chats && !chats.length ? html`<p class="soft pad">${t(query ? "chats.notfound" : "chats.none")}</p>` : null}
+      ${more ? html`<button type="button" class="quiet" onClick=${more}>${t("show.more")}</button>` : null}
+    </nav>
+  </aside>`;
 }
 
 // SearchField is where a search is typed; Esc empties it, then leaves it.
@@ -107,7 +114,7 @@ export function SearchField({ value, onChange, label, ...rest }) {
 }
 
 // Entry is a chat in a list; view is where it leads.
-export function Entry({ chat: c, current, view }) {
+function Entry({ chat: c, current, view }) {
   return html`<a class="entry" href=${href(view, c.chat_id)} aria-current=${current ? "page" : undefined}>
     <div class="cut">${oneLine(c.title) || c.chat_id}</div>
     <div class="row small soft">${c.used ? html`<${Time} at=${c.used} text=${ago(c.used)} />` : null}

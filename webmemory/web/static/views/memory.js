@@ -6,7 +6,7 @@ import { findMessage, useHistory, useScroll } from "../history.js";
 import { AgentName } from "../lanes.js";
 import { chatPath, clock, del, fullTime, get, href, number, oneLine, patch, path, post, size } from "../lib.js";
 import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad, usePoll } from "../parts.js";
-import { Entry, SearchField, useChats } from "./chats.js";
+import { SearchField, Side, useChats } from "./chats.js";
 
 addTexts({
   "memory.choose": ["Choose a chat to see what is remembered of it.", "Выберите чат, чтобы увидеть, что о нём помнят."],
@@ -86,20 +86,11 @@ const asideTab = "~aside";
 
 export function View({ path: [chat, tab = ""] }) {
   const [query, setQuery] = useState("");
-  const { chats, more, problem, reload } = useChats(query);
+  const list = useChats(query);
   return html`<div class=${"split" + (chat ? " chosen" : "")}>
-    <aside class="side" aria-label=${t("chats.list")}>
-      ${chat ? null : html`<h1 class="visually-hidden">${t("chats.list")}</h1>`}
-      <div class="side-top"><${SearchField} value=${query} onChange=${setQuery} label=${t("chats.search")} /></div>
-      <nav class="side-list" aria-label=${t("chats.list")}>
-        <${ProblemNote} problem=${problem} retry=${reload} />
-        ${chats?.map((c) => html`<${Entry} key=${c.chat_id} chat=${c} current=${c.chat_id === chat} view="memory" />`)}
-        ${chats && !chats.length ? html`<p class="soft pad">${t(query ? "chats.notfound" : "chats.none")}</p>` : null}
-        ${more ? html`<button type="button" class="quiet" onClick=${more}>${t("show.more")}</button>` : null}
-      </nav>
-    </aside>
+    <${Side} list=${list} query=${query} onQuery=${setQuery} view="memory" chosen=${chat} />
     <div class="page">${chat ? html`<${ChatMemory} key=${chat} chat=${chat} tab=${tab}
-      title=${chats?.find((c) => c.chat_id === chat)?.title} />` :
+      title=${list.chats?.find((c) => c.chat_id === chat)?.title} />` :
       html`<${Empty} title=${t("view.memory")}><p>${t("memory.choose")}</p><//>`}</div>
   </div>`;
 }
@@ -131,7 +122,7 @@ function ChatMemory({ chat, tab, title }) {
       <a class="icon-button" href=${href("chats", chat)} aria-label=${t("memory.talk")} title=${t("memory.talk")}>
         <${Icon} name="chat" /></a>
       <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"}
-        aria-label=${t("memory.export")} title=${t("memory.export")}><${Icon} name="down" /></a>
+        aria-label=${t("memory.export")} title=${t("memory.export")}><${Icon} name="download" /></a>
       <${IconButton} icon="trash" class="danger" label=${t("memory.erase")} onClick=${() => setErasing(true)} /></div>
     <nav class="tabs" ref=${tabs} aria-label=${t("memory.histories")}>
       ${histories.map((h) => html`<${Tab} key=${h.key}
@@ -209,6 +200,7 @@ function History({ chat, history: of, place, show, changed }) {
     <div class="page-body stored" hidden=${Boolean(query.trim())} ref=${scroll.ref} onScroll=${scroll.onScroll}
       tabindex="0" role="region" aria-label=${of.key}>
       <${ProblemNote} problem=${history.problem} retry=${() => history.load().catch(() => {})} />
+      ${!page && history.loading ? html`<${Loading} />` : null}
       ${page?.from > 0 ? html`<div class="center"><button type="button" class="quiet" onClick=${history.older}>
         ${t("chat.older")}</button></div>` : null}
       ${page?.messages.map((m, i) => html`<${Stored} key=${page.from + i} at=${page.from + i} message=${m}

@@ -1,18 +1,16 @@
 // The view Runs: the runs of a chat, and one as a list of its steps.
 
-import { html, useEffect } from "../html.js";
+import { html, useState } from "../html.js";
 import { addTexts, t } from "../i18n.js";
 import { chatPath, duration, get, href, number, oneLine, path, pretty } from "../lib.js";
 import { AgentName } from "../lanes.js";
 import { CopyButton, Empty, Fold, Icon, Loading, ProblemNote, Time, useLoad, usePoll } from "../parts.js";
+import { Side, useChats } from "./chats.js";
 
 addTexts({
-  "runs.title": ["Runs", "Запуски"],
-  "runs.chats": ["Chats", "Чаты"],
   "runs.choose": ["Choose a chat", "Выберите чат"],
   "runs.choose.how": ["A run is everything that answers one message: who worked on it, which models were called, how long it took.",
     "Запуск — всё, что отвечает на одно сообщение: кто работал, какие модели вызывались, сколько это длилось."],
-  "runs.none.chats": ["No chats yet", "Чатов пока нет"],
   "runs.none": ["No run is kept of this chat", "Запусков этого чата не сохранилось"],
   "runs.kept": ["A run can be looked at for 15 minutes after its end.", "Запуск можно посмотреть в течение 15 минут после его конца."],
   "runs.toChats": ["To the chats", "К чатам"],
@@ -74,34 +72,20 @@ const known = (prefix, word) => {
 const every = 2000;
 
 export function View({ path: [chat, run] }) {
+  const [query, setQuery] = useState("");
+  const list = useChats(query);
+  const title = oneLine(list.chats?.find((c) => c.chat_id === chat)?.title) || chat;
   return html`<div class=${"split" + (chat ? " chosen" : "")}>
-    <${Chats} chosen=${chat} />
+    <${Side} list=${list} query=${query} onQuery=${setQuery} view="runs" chosen=${chat} />
     <section class="page">
       ${run ? html`<${Steps} key=${run} chat=${chat} run=${run} />`
-        : chat ? html`<${Runs} key=${chat} chat=${chat} />`
+        : chat ? html`<${Runs} key=${chat} chat=${chat} title=${title} />`
         : html`<${Empty} title=${t("runs.choose")}><p>${t("runs.choose.how")}</p><//>`}
     </section>
   </div>`;
 }
 
-function Chats({ chosen }) {
-  const { value, problem, loading, reload } = useLoad((signal) => get(path("chats"), { order: "used", limit: 100 }, { signal }), []);
-  useEffect(reload, [chosen]);
-  return html`<nav class="side" aria-label=${t("runs.chats")}>
-    <div class="side-top"><h1>${t("runs.title")}</h1></div>
-    <div class="side-list">
-      <${ProblemNote} problem=${problem} retry=${reload} />
-      ${loading && !value ? html`<${Loading} />` : null}
-      ${value && !value.chats.length ? html`<div class="empty"><h2>${t("runs.none.chats")}</h2></div>` : null}
-      ${value?.chats.map((c) => html`<a key=${c.chat_id} class="entry" href=${href("runs", c.chat_id)}
-          aria-current=${c.chat_id === chosen ? "page" : undefined}>
-        <div class="cut">${c.title || c.chat_id}</div>
-        <div class="row small soft"><span class="grow cut">${c.chat_id}</span><${Time} at=${c.used} /></div></a>`)}
-    </div>
-  </nav>`;
-}
-
-function Runs({ chat }) {
+function Runs({ chat, title }) {
   const { value, problem, loading, reload } = useLoad(
     (signal) => get(chatPath(chat, "", "history"), { offset: -200, limit: 200, runs: true }, { signal }), [chat]);
   const runs = Object.values(value?.runs ?? {}).sort((a, b) => b.started - a.started);
@@ -110,7 +94,7 @@ function Runs({ chat }) {
   return html`
     <header class="page-top">
       <a class="icon-button back" href=${href("runs")} aria-label=${t("runs.toChats")}><${Icon} name="back" /></a>
-      <h2 class="grow cut">${chat}</h2>
+      <h1 class="grow cut" title=${chat}>${title}</h1>
       <a class="button" href=${href("chats", chat)}><${Icon} name="chat" />${t("runs.toChat")}</a>
     </header>
     <div class="page-body pad stack">
@@ -153,7 +137,7 @@ function Steps({ chat, run }) {
   return html`
     <header class="page-top">
       <a class="icon-button" href=${href("runs", chat)} aria-label=${t("runs.toRuns")}><${Icon} name="back" /></a>
-      <h2 class="grow cut mono">${run}</h2>
+      <h1 class="grow cut mono">${run}</h1>
       <${CopyButton} text=${run} />
       <a class="button" href=${href("chats", chat)}><${Icon} name="chat" />${t("runs.toChat")}</a>
     </header>
