@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"mneme/memory/processgroup"
 )
 
 // Command runs a CLI. It gets the arguments that make it a server, and nothing of
@@ -52,7 +54,7 @@ func (c *Command) start(ctx context.Context, log zerolog.Logger) (*child, error)
 	cmd := exec.Command(c.Path, slices.Concat(c.Args, serverArgs)...)
 	cmd.Env = append(slices.Clone(c.Env), "COPILOT_CONNECTION_TOKEN="+ch.token, "COPILOT_AUTO_UPDATE=false")
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = c.Dir, ports, tail, outputTime
-	prepare(cmd)
+	processgroup.Prepare(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStart, err)
 	}
@@ -63,13 +65,13 @@ func (c *Command) start(ctx context.Context, log zerolog.Logger) (*child, error)
 		close(exited)
 	}()
 	ch.stop = func() {
-		terminate(cmd)
+		processgroup.Terminate(cmd)
 		select {
 		case <-exited:
 		case <-time.After(stopTime):
 			log.Warn().Int("pid", cmd.Process.Pid).Msg("the Copilot CLI did not end when asked to and is killed")
 		}
-		kill(cmd) // also what it has left behind
+		processgroup.Kill(cmd) // also what it has left behind
 		<-exited
 	}
 	select {
@@ -77,7 +79,7 @@ func (c *Command) start(ctx context.Context, log zerolog.Logger) (*child, error)
 		ch.addr = net.JoinHostPort("127.0.0.1", port)
 		return ch, nil
 	case <-exited:
-		kill(cmd)
+		processgroup.Kill(cmd)
 		return nil, fmt.Errorf("%w: it ended before it listened (%w): %s", ErrStart, exitOf(exit), tail)
 	case <-ctx.Done():
 		ch.stop()

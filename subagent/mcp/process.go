@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"mneme/memory/processgroup"
 )
 
 // Times that a program has to end after its input was closed, and after it was asked to; and
@@ -47,7 +49,7 @@ func start(c ServerConfig, log zerolog.Logger) (*process, error) {
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
 	cmd.Dir, cmd.Env = dir, append([]string{"PATH=" + cmp.Or(c.Path, standardPath), "HOME=" + dir}, c.Env...)
 	cmd.Stderr, cmd.WaitDelay = &stderr{log: log}, outputTime
-	prepare(cmd)
+	processgroup.Prepare(cmd)
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	theirIn, in, err := os.Pipe()
 	if err != nil {
@@ -68,7 +70,7 @@ func start(c ServerConfig, log zerolog.Logger) (*process, error) {
 	go func() { // ends with the program, which stop ends
 		err := cmd.Wait()
 		log.Debug().AnErr("exit", err).Msg("the program of an MCP server has ended")
-		kill(cmd) // what it has left behind in its group
+		processgroup.Kill(cmd) // what it has left behind in its group
 		// Who has left the group may hold the output open.
 		time.AfterFunc(outputTime, func() { _ = out.Close() })
 		close(p.exited)
@@ -80,10 +82,10 @@ func start(c ServerConfig, log zerolog.Logger) (*process, error) {
 func (p *process) stop(log zerolog.Logger) {
 	_ = p.in.Close()
 	if !p.endsWithin(leaveTime) {
-		terminate(p.cmd)
+		processgroup.Terminate(p.cmd)
 		if !p.endsWithin(stopTime) {
 			log.Warn().Int("pid", p.cmd.Process.Pid).Msg("the program of an MCP server did not end when asked to and is killed")
-			kill(p.cmd)
+			processgroup.Kill(p.cmd)
 			<-p.exited
 		}
 	}
