@@ -289,19 +289,20 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		return fmt.Errorf("%w; check data_dir", err)
 	}
 	a.push("spool", appends.Close)
-	tools, err := a.mcpServer(seen)
+	own, err := newSelfClient(seen)
 	if err != nil {
 		return err
 	}
+	tools := a.mcpServer(own.Client, seen)
 	w.MCP = tools
 	closeCompletions := func() {}
 	if cfg.OpenAI.Enabled {
-		c := completions(cfg, tools.memory, seen)
+		c := completions(cfg, own.Client, seen)
 		w.OpenAI, closeCompletions = c, c.Close
 	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
-	tools.hosts.Serve(tools.host, server.Handler())
+	own.serve(server.Handler())
 	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
 		server.Drain(ctx)
 		tools.Close()
