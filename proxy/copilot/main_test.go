@@ -12,7 +12,7 @@ import (
 
 // Bounds for what the machine may take; nothing asserts a time.
 const (
-	waitLimit = 20 * time.Second
+	waitLimit = time.Minute
 	waitStep  = 2 * time.Millisecond
 )
 
