@@ -137,7 +137,7 @@ func (d *dialogue) prompt(m members, role, at string) error {
 	}
 	kinds := []string{textBlock}
 	if role == user {
-		kinds = append(kinds, "image_url", "input_audio", "file")
+		kinds = append(kinds, imagePart, "input_audio", "file")
 	}
 	return checkParts(m, at, kinds...)
 }
@@ -244,6 +244,10 @@ func checkParts(m members, at string, kinds ...string) error {
 			return fmt.Errorf("Invalid value: '%s' is no type of content part here (%s.content[%d]).", kind, at, j)
 		case (kind == textBlock || kind == "refusal") && blank(s):
 			return fmt.Errorf("Invalid '%s.content[%d].%s': text content must be non-empty", at, j, kind)
+		case kind == imagePart:
+			if err := checkImagePart(p, fmt.Sprintf("%s.content[%d]", at, j)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

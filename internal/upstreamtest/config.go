@@ -127,6 +127,8 @@ type ChatRules struct {
 	Schemas Schemas
 	// TextOnly refuses messages of the user whose content is not one text.
 	TextOnly bool
+	// NoImages refuses images, in OpenAI's words. DeepSeek always does, in its own.
+	NoImages bool
 }
 
 // ToolIDs is a style of ids for calls of tools.

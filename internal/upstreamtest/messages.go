@@ -49,7 +49,7 @@ type blockRule struct {
 
 var blockRules = map[string]blockRule{
 	textBlock:     {[]string{user, assistant, system}, []string{"text"}, []string{"cache_control", "citations"}},
-	"image":       {[]string{user}, []string{"source"}, []string{"cache_control"}},
+	imageBlock:    {[]string{user}, []string{"source"}, []string{"cache_control"}},
 	"document":    {[]string{user}, []string{"source"}, []string{"cache_control", "citations", "context", "title"}},
 	thinkingBlock: {[]string{assistant}, []string{"thinking", "signature"}, nil},
 	redactedBlock: {[]string{assistant}, []string{"data"}, nil},
@@ -181,6 +181,8 @@ func (s structure) checkBlock(b members, role, at string) error {
 	switch kind {
 	case useBlock:
 		return s.checkUse(b, at)
+	case imageBlock:
+		return checkImageBlock(b, at)
 	case resultBlock:
 		if b.has("content") {
 			_, err := s.readContent(b, user, at)

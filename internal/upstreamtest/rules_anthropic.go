@@ -269,7 +269,7 @@ func (x *exchange) structure() structure {
 		s.unsigned, s.recurring = true, true
 	case DeepSeek:
 		s.unsigned, s.recurring = true, true
-		s.unsupported = []string{redactedBlock, "image", "document"}
+		s.unsupported = []string{redactedBlock, imageBlock, "document"}
 	}
 	return s
 }

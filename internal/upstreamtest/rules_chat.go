@@ -18,9 +18,9 @@ const reasoningField = "reasoning_content"
 // chatRules are those of chat completions, by vendor.
 var chatRules = map[Vendor][]rule{
 	Kimi:     {kimiThinking, dialogueHolds, functionSchemas, kimiReasoning, chatFormat},
-	DeepSeek: {deepSeekThinking, dialogueHolds, deepSeekReasoning, deepSeekFormat},
+	DeepSeek: {deepSeekThinking, dialogueHolds, imagesTaken, deepSeekReasoning, deepSeekFormat},
 	GLM:      {glmThinking, dialogueHolds},
-	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, functionSchemas, textOnly,
+	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, functionSchemas, textOnly, imagesTaken,
 		reasoningReplayed, thoughtsSigned, chatFormat},
 }
 
