@@ -6,6 +6,7 @@ import (
 
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
+	"mneme/proxy/wire"
 )
 
 // restore decides what thinking a request is sent with, from what is known of the
@@ -129,6 +130,9 @@ const (
 
 // cure finds what could make a refused request pass; nil for nothing.
 func (a *attempt) cure() *cure {
+	if a.refusesImages(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)) {
+		return nil
+	}
 	switch a.answer.class {
 	case thinking.ClassStrip:
 		return a.strip()

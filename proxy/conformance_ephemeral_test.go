@@ -530,11 +530,11 @@ func TestConformanceEphemeralPartsThatAreNone(t *testing.T) {
 		got := g.send(t.Context(), path, header, []byte(`{"model":"m","max_tokens":10,"messages":[`+messages+`]}`))
 		require.Equal(t, 400, got.status, "%q with %s", values, messages)
 		said := gjson.Get(got.body, "error.message").Str
-		require.Contains(t, said, "X-AG-Ephemeral-Parts must be the number of content parts, 1 to 8")
+		require.Contains(t, said, "X-AG-Ephemeral-Parts must be the number of content parts, 1 to 16")
 	}
 	for _, path := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/analytic/v1/messages",
 		"/v1/messages/count_tokens"} {
-		for _, value := range []string{"", "0", "9", "-1", "+1", "01", "1.0", "x", "true", "1,1", "٣"} {
+		for _, value := range []string{"", "0", "17", "-1", "+1", "01", "1.0", "x", "true", "1,1", "٣"} {
 			try(path, two, value)
 		}
 		try(path, two, "1", "1")

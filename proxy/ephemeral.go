@@ -2,8 +2,8 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
@@ -18,7 +18,7 @@ import (
 // are sent, and neither compared nor stored: no later request has them.
 const ephemeralHeader = "X-Ag-Ephemeral-Parts"
 
-const maxEphemeral = 8
+const maxEphemeral = 16
 
 // ephemeral are the parts of a request that belong to it alone.
 type ephemeral struct {
@@ -37,13 +37,14 @@ func (x *named) takeEphemeral() error {
 		return nil
 	}
 	bad := func(why string) error {
-		return wire.Failure{Status: 400, Message: "X-AG-Ephemeral-Parts must be the number of content parts, 1 to 8, " +
+		return wire.Failure{Status: 400, Message: "X-AG-Ephemeral-Parts must be the number of content parts, 1 to 16, " +
 			"at the front of the newest user message, with more behind them: " + why}
 	}
-	if v := values[0]; len(values) > 1 || len(v) != 1 || v < "1" || v > fmt.Sprint(maxEphemeral) {
+	n, err := strconv.Atoi(values[0])
+	if err != nil || len(values) > 1 || n < 1 || n > maxEphemeral || values[0] != strconv.Itoa(n) {
 		return bad("it is no such number")
 	}
-	without, parts, err := x.outline.TakeEphemeral(int(values[0][0] - '0'))
+	without, parts, err := x.outline.TakeEphemeral(n)
 	switch {
 	case errors.Is(err, wire.ErrBadJSON):
 		return err

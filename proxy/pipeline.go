@@ -66,7 +66,10 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	if err != nil {
 		return x, err
 	}
-	return x.withEphemeral()
+	if x, err = x.withEphemeral(); err != nil {
+		return x, err
+	}
+	return x.seen()
 }
 
 // embeddings goes past everything: the request leaves as it came.

@@ -41,7 +41,8 @@ const (
 	reasonKey       reason = "key_refused"
 	reasonQuota     reason = "quota_exhausted"
 	reasonRate      reason = "rate_limited"
-	reasonContent   reason = "content_refused" // what the user or the model wrote
+	reasonContent   reason = "content_refused"     // what the user or the model wrote
+	reasonImages    reason = "image_not_supported" // the model takes none, and the request has some
 	reasonModel     reason = "model_unknown"
 	reasonDown      reason = "vendor_failed"
 	reasonRejected  reason = "rejected" // anything else
@@ -76,7 +77,11 @@ var wordings = []struct {
 }
 
 // reasonOf reads an error.
-func reasonOf(a *answer, f wire.Failure) reason {
+func (x *attempt) reasonOf(f wire.Failure) reason {
+	a := x.answer
+	if x.refusesImages(f) {
+		return reasonImages
+	}
 	switch a.length.Excess {
 	case thinking.OverWindow:
 		return reasonTooLong
@@ -112,7 +117,7 @@ func reasonOf(a *answer, f wire.Failure) reason {
 func (a *attempt) tellRefusal() {
 	said := a.answer
 	a.learnWindow(said.length)
-	why := reasonOf(said, wire.ReadFailure(said.errorStatus(), said.whole))
+	why := a.reasonOf(wire.ReadFailure(said.errorStatus(), said.whole))
 	h := a.client.Header()
 	h[reasonHeader] = []string{string(why)}
 	for name, n := range map[string]int{
@@ -248,7 +253,7 @@ func (x *request) shownError(err error) string {
 // quote is what the log shows of a backend's error.
 func (a *attempt) quote() string {
 	f := wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)
-	if reasonOf(a.answer, f) == reasonRejected && a.answer.class == thinking.ClassOther {
+	if a.reasonOf(f) == reasonRejected && a.answer.class == thinking.ClassOther {
 		return strings.ToValidUTF8(f.Message[:min(len(f.Message), maxLogged)], "")
 	}
 	return a.shortened(f.Message)

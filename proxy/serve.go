@@ -183,6 +183,9 @@ func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome s
 	if errors.Is(err, upstream.ErrUnreachable) || errors.Is(err, upstream.ErrOpen) || errors.Is(err, upstream.ErrTimeout) {
 		x.client.Header()[reasonHeader] = []string{string(reasonDown)}
 	}
+	if f.Code == string(reasonImages) {
+		x.client.Header()[reasonHeader] = []string{f.Code}
+	}
 	if open := new(upstream.OpenError); errors.As(err, &open) {
 		x.client.Header().Set("Retry-After", strconv.Itoa(int(open.RetryAfter/time.Second)+1))
 	}

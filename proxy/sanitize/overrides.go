@@ -21,6 +21,7 @@ type Overrides struct {
 	CompletionTokens  *bool             `yaml:"completion_tokens"`
 	Schemas           *bool             `yaml:"json_schema"`
 	TextOnly          *bool             `yaml:"text_only"`
+	NoImages          *bool             `yaml:"no_images"`
 	ToolSchemas       string            `yaml:"tool_schemas"` // any, object, top, subset, plain
 }
 
@@ -155,6 +156,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	given(&p.CompletionTokens, o.CompletionTokens)
 	given(&p.Schemas, o.Schemas)
 	given(&p.TextOnly, o.TextOnly)
+	given(&p.NoImages, o.NoImages)
 	return p
 }
 

@@ -31,6 +31,8 @@ type Profile struct {
 	// TextOnly: what a user says is sent as one text where the client has no choice but parts, since
 	// not all of the vendor's models or servers take parts.
 	TextOnly bool
+	// NoImages: the vendor's models take none, and refuse a request with one or do not look at it.
+	NoImages bool
 }
 
 // Mode is a way to ask for thinking, a value of thinking.type.

@@ -48,7 +48,7 @@ func base(vendor string) Profile {
 		p.ToolSchemas = SchemaObject
 		p.Thinking.Modes, p.Thinking.NoEffortOff = []Mode{Enabled, Adaptive, Disabled}, true
 		p.Replay = Replay{Reasoning: Always, Field: reasoningContent, Fields: []string{reasoningContent}}
-		p.CacheMarkers, p.Roles.Developer = 0, false
+		p.CacheMarkers, p.Roles.Developer, p.NoImages = 0, false, true
 	case "glm":
 		p.Thinking.Modes = []Mode{Enabled, Disabled}
 		p.Replay.Fields, p.Roles.Developer = []string{reasoningContent}, false
