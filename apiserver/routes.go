@@ -20,6 +20,7 @@ import (
 	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/external"
+	"mneme/subagent/loop"
 	"mneme/subagent/note"
 )
 
@@ -117,12 +118,16 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		Subagents: map[memory.Agent][]memory.Message{}, User: body.User, Approved: body.Approved,
 		Instructions: body.Instructions, Metadata: body.Metadata, Waits: body.Waits, Bare: body.Bare,
 	}
+	req.Images = loop.Images{Own: body.Images, Before: body.ImagesBefore}
+	var err error
+	if req.Sent, err = api.CheckImages(body.Images, nil); err != nil {
+		return req, err
+	}
 	req.Notes = note.Notes{Chat: body.Notes, Subagents: body.SubagentNotes}
 	if body.Memory != nil {
 		at := chatMemory{*body.Memory, cmp.Or(s.cfg.Memory, http.DefaultClient)}
 		req.Memory, req.Notes.Remember, req.Calls = at, at.Remember, at
 	}
-	var err error
 	if req.Context, err = history("context", body.Context); err != nil {
 		return req, err
 	}

@@ -22,9 +22,10 @@ import (
 )
 
 // posted gives the body of a request as it is kept while its run waits: without what is of the
-// process that posted it. It holds on to nothing that the run does not have anyway.
+// process that posted it, and without images. It holds on to nothing that the run does not have anyway.
 func posted(body api.RunRequest, req master.Request) func() (json.RawMessage, error) {
 	body.Memory, body.Resume, body.Context, body.SubagentContexts = nil, nil, nil, nil
+	body.Images, body.ImagesBefore = nil, nil // what of them goes on is in the state of who answers
 	context, subagents := req.Context, req.Subagents
 	return func() (json.RawMessage, error) {
 		body.Context = encoded(context)

@@ -82,6 +82,8 @@ type Request struct {
 	// Instructions stand behind the prompt of whoever answers, the master or the subagent talked to; empty for none.
 	Instructions string
 	Metadata     map[string]string // of the message, stored with it
+	Images       loop.Images       // what whoever answers sees of images; Message says that those of its own are there
+	Sent         []memory.Image    // the references of Images.Own, stored with the message
 	Waits        bool              // for the client's tools the run may wait without Memory
 	Bare         bool              // the master's model alone answers, without prompt, tools and subagents
 }
@@ -170,7 +172,7 @@ func (r *run) start() error {
 	}
 	started := &event.RunStarted{
 		ChatID: r.req.Chat, AgentVersion: r.req.AgentVersion, Subagents: names, Message: r.req.Message,
-		RetryOf: r.req.RetryOf, Metadata: r.req.Metadata,
+		RetryOf: r.req.RetryOf, Metadata: r.req.Metadata, Images: r.req.Sent,
 	}
 	if err := r.rec.emit(started); err != nil || !r.req.MemoryReset {
 		return err
@@ -209,6 +211,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	l := loop.Loop{
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
 		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil && !r.req.Waits,
+		Images: r.req.Images,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
 	l.System = loop.Behind(notes.System(l.System), r.req.Instructions)
@@ -234,7 +237,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 // bare is the answer of the master's model alone.
 func (r *run) bare(ctx context.Context) (event.Assistant, error) {
 	l := loop.Loop{Model: r.agent.Model, System: r.req.Instructions, MaxSteps: 1, Conversation: r.req.Conversation,
-		NoWaits: true}
+		NoWaits: true, Images: r.req.Images}
 	result, err := r.ask(ctx, l, recall.Asker{})
 	r.spend(result.Usage)
 	return event.Assistant{Content: result.Text}, err
@@ -329,14 +332,15 @@ func (r *run) called(ctx context.Context, d delegation) context.Context {
 
 // task is a delegation as its subagent is given it.
 func (r *run) task(d delegation) subagent.Task {
-	instructions := r.req.Instructions
+	instructions, images := r.req.Instructions, r.req.Images
 	if r.talksTo() != d.Agent {
-		instructions = "" // they are for the master
+		instructions, images = "", loop.Images{} // they are for the master
 	}
 	return subagent.Task{
 		Text:         d.Task,
 		Instructions: instructions,
 		Conversation: r.req.Conversation,
+		Images:       images,
 		History: func() []memory.Message {
 			return r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
 		},

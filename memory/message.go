@@ -15,7 +15,7 @@ const (
 )
 
 // Message is one entry of a history. Its JSON is the format stored in Redis;
-// apart from timestamp, partial, failure, metadata and id it is the chat-completions message.
+// apart from timestamp, partial, failure, metadata, images, citations and id it is the chat-completions message.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -27,6 +27,9 @@ type Message struct {
 	Failure    string     `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
 	// Metadata is what the client said of its message; never sent to a model.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// Images are those that came with it; its Content says that they were there, see WithImages. A model is never
+	// sent them from here.
+	Images []Image `json:"images,omitempty"`
 	// Citations are what the markers in an answer stand for, each an event.Citation; never sent to a model.
 	Citations json.RawMessage `json:"citations,omitempty"`
 	ID        string          `json:"id,omitempty"` // see IDs; the last member, and never sent to a model
@@ -76,6 +79,7 @@ type foreign struct {
 	Partial    json.RawMessage `json:"partial"`
 	Failure    json.RawMessage `json:"failure"`
 	Metadata   json.RawMessage `json:"metadata"`
+	Images     json.RawMessage `json:"images"`
 	Citations  json.RawMessage `json:"citations"`
 	ID         json.RawMessage `json:"id"`
 }
@@ -114,6 +118,9 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	_ = json.Unmarshal(f.Partial, &m.Partial)
 	if json.Unmarshal(f.Metadata, &m.Metadata) != nil {
 		m.Metadata = nil
+	}
+	if json.Unmarshal(f.Images, &m.Images) != nil {
+		m.Images = nil
 	}
 	m.ID = readID(f.ID)
 	var calls []foreignCall

@@ -77,6 +77,7 @@ type Task struct {
 	// History gives the subagent's messages up to now; it is asked after the
 	// delegation is recorded. An isolated subagent is shown the task alone.
 	History func() []memory.Message
+	Images  loop.Images   // of the user's message, where the task is that
 	Memory  recall.Memory // of the chat; nil for none
 	Notes   note.Notes
 	NoWaits bool // nobody keeps the run while it waits, so none of its calls can
@@ -156,7 +157,7 @@ func (s *Subagent) oneModel(kit Kit) Work {
 // loop is the model with its tools, and who asks what was said before.
 func (s *Subagent) loop(kit Kit, task Task, emit func(event.Payload) error) (loop.Loop, recall.Asker) {
 	l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
-		Conversation: task.Conversation, NoWaits: task.NoWaits}
+		Conversation: task.Conversation, NoWaits: task.NoWaits, Images: task.Images}
 	asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Agent: s.Name, Emit: emit}
 	if s.Calls != event.Isolated {
 		notes := note.Holder{Settings: s.Notes, Notes: task.Notes, Agent: s.Name}

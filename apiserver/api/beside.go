@@ -1,6 +1,12 @@
 package api
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"mneme/memory"
+)
 
 // This file is about what a message may come with beside its text.
 
@@ -37,4 +43,21 @@ func CheckMetadata(pairs map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// CodeNoImages is the code of a run's failure whose model takes no images.
+const CodeNoImages = "image_not_supported"
+
+// CheckImages says what is wrong with the images of a message and with those of the user's messages before it, as a
+// *Problem. Each is a data: URL in base64, of PNG, JPEG, GIF or WebP, or an https address; memory.MaxImages,
+// memory.MaxImage and memory.MaxAllImages bound them together. It gives the references of the message's own.
+func CheckImages(own, before []string) ([]memory.Image, error) {
+	all, err := memory.ReadImages(slices.Concat(own, before))
+	switch {
+	case errors.Is(err, memory.ErrImagesTooLarge):
+		return nil, tooLarge(fmt.Sprintf("Of the images %v.", err))
+	case err != nil:
+		return nil, badRequest(fmt.Sprintf("Of the images %v.", err))
+	}
+	return all[:len(own):len(own)], nil
 }

@@ -39,6 +39,10 @@ type RunRequest struct {
 	Instructions string `json:"instructions,omitempty"`
 	// Metadata is stored with the message; see CheckMetadata.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// Images are those of Message, which says that they are there; ImagesBefore those of the user's messages before
+	// it, the oldest first. See CheckImages.
+	Images       []string `json:"images,omitempty"`
+	ImagesBefore []string `json:"images_before,omitempty"`
 	// Waits says that the run may wait for results of Tools although there is no Memory: who posts it keeps it.
 	Waits bool `json:"waits,omitempty"`
 	// Bare has the master's model alone answer: without its prompt, its tools and subagents.
@@ -128,6 +132,9 @@ func (r RunRequest) Validate() error {
 		return err
 	}
 	if err := CheckMetadata(r.Metadata); err != nil {
+		return err
+	}
+	if _, err := CheckImages(r.Images, r.ImagesBefore); err != nil {
 		return err
 	}
 	return ValidateTools(r.Tools)

@@ -133,6 +133,8 @@ type RunStarted struct {
 	RetryOf string `json:"retry_of,omitempty"`
 	// Metadata is stored with the message.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// Images are those that came with the message; Message says that they were there.
+	Images []memory.Image `json:"images,omitempty"`
 }
 
 // MemoryReset follows RunStarted when the store was found to have lost its data

@@ -93,7 +93,8 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		// A run that tries once more finds its question there, and a failure behind it:
 		// however often it is tried, one of each is enough.
 		h.answered = p.RetryOf != ""
-		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message, Metadata: p.Metadata}, !h.answered
+		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message, Metadata: p.Metadata,
+			Images: p.Images}, !h.answered
 	case *Error:
 		// A run that failed before any answer: an appended message says so, nothing
 		// that is stored changes.

@@ -20,14 +20,14 @@ const leastPart = 64
 // prompt is a request with the estimates of its parts.
 type prompt struct {
 	messages []memory.Message
-	fixed    int   // tokens of the system prompt, the tools and what is recalled
+	fixed    int   // tokens of the system prompt, the tools, what is recalled and images
 	content  []int // tokens of each message's text
 	rest     []int // tokens of what else a message has, which cannot be cut
 }
 
 func newPrompt(r Request) *prompt {
 	p := &prompt{messages: r.Messages, content: make([]int, len(r.Messages)), rest: make([]int, len(r.Messages))}
-	p.fixed = r.sizes.of(r.System) + r.sizes.of(r.Recalled)
+	p.fixed = r.sizes.of(r.System) + r.sizes.of(r.Recalled) + r.Images.tokens()
 	for _, t := range r.Tools {
 		p.fixed += r.sizes.of(t.Name) + r.sizes.of(t.Description) + r.sizes.of(string(t.Parameters))
 	}

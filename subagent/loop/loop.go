@@ -29,6 +29,7 @@ type Request struct {
 	Messages     []memory.Message // valid for a model, see memory.Repair
 	Tools        []Spec
 	Recalled     string // what was said before, in an envelope, which goes before the newest user message; may be empty
+	Images       Images // of the newest user message
 	Conversation string // the gateway's conversation id; empty for none
 	Over         bool   // hardly anybody goes on from the answer, so nothing need be kept ready for that
 
@@ -84,6 +85,7 @@ type Loop struct {
 	System       string
 	Tools        []Tool
 	Recalled     string // of every Request
+	Images       Images // of every Request
 	MaxSteps     int    // model calls in one Run
 	Conversation string
 	Over         bool // of every Request
@@ -129,7 +131,7 @@ func (l Loop) run(ctx context.Context, s *state, o Observer) (Result, error) {
 			}
 			s.Step++
 			answer, err := l.step(ctx, Request{
-				l.System, s.Messages, specs, l.Recalled, l.Conversation, l.Over, known,
+				l.System, s.Messages, specs, l.Recalled, l.Images, l.Conversation, l.Over, known,
 			}, o, &r)
 			if err != nil || len(answer.ToolCalls) == 0 {
 				return r, err

@@ -36,6 +36,7 @@ type Resumer interface {
 type state struct {
 	System   string           `json:"system,omitempty"`
 	Recalled string           `json:"recalled,omitempty"`
+	Images   Images           `json:"images,omitzero"`
 	Messages []memory.Message `json:"messages"` // up to Answer, without it
 	Step     int              `json:"step"`     // model calls so far
 	Answer   memory.Message   `json:"answer"`   // the last one, whose calls are under way; no calls for none
@@ -64,13 +65,13 @@ func (l Loop) Resume(ctx context.Context, from json.RawMessage, answers Answers,
 	if len(s.Calls) == 0 || len(s.Calls) != len(s.Answer.ToolCalls) {
 		return Result{}, errors.New("the state of a loop that waited does not fit its calls")
 	}
-	l.System, l.Recalled = s.System, s.Recalled
+	l.System, l.Recalled, l.Images = s.System, s.Recalled, s.Images
 	return l.run(ctx, s, o)
 }
 
 // suspended is the error of a Run that waits for calls of its last answer.
 func (l Loop) suspended(s *state, r Result, waits []event.Wait) error {
-	s.System, s.Recalled, s.Usage = l.System, l.Recalled, r.Usage
+	s.System, s.Recalled, s.Images, s.Usage = l.System, l.Recalled, l.Images.kept(), r.Usage
 	raw, err := Encode(s)
 	if err != nil {
 		return fmt.Errorf("the state of a loop that waits: %w", err)

@@ -24,7 +24,7 @@ type exchange struct {
 	conversation string
 	over         bool // hardly anybody goes on from the answer
 	auto         bool // the gateway chooses the effort
-	recalled     bool // the first part of the newest user message is of this request alone
+	ephemeral    int  // how many parts at the front of the newest user message are of this request alone
 	answered     bool // the head of an answer has come
 	retryAfter   time.Duration
 	request      string // the gateway's id of the call
@@ -121,8 +121,8 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	if ok && x.auto {
 		r.Header.Set("X-AG-Effort", EffortAuto)
 	}
-	if ok && x.recalled {
-		r.Header.Set("X-AG-Ephemeral-Parts", "1")
+	if ok && x.ephemeral > 0 {
+		r.Header.Set("X-AG-Ephemeral-Parts", strconv.Itoa(x.ephemeral))
 	}
 	// By these the gateway's log and its records of usage name the run.
 	if trail := telemetry.From(r.Context()); trail.Run != "" {

@@ -25,6 +25,7 @@ const (
 	CodeUnknown     = "model_unknown"           // the vendor has no such model
 	CodeTooLong     = "context_length_exceeded" // longer than the model's context window
 	CodeTooLarge    = "request_too_large"       // larger than the account may send per minute
+	CodeNoImages    = "image_not_supported"     // the model takes no images
 	CodeAnswerCut   = "answer_cut"              // the answer ended before its end
 )
 
@@ -34,7 +35,7 @@ var reasons = map[string]string{
 	"quota_exhausted": CodeQuota,
 	"rate_limited":    CodeRateLimited, "content_refused": CodeRefused, "model_unknown": CodeUnknown,
 	"vendor_failed": CodeUnavailable,
-	"rejected":      CodeRejected,
+	"rejected":      CodeRejected, "image_not_supported": CodeNoImages,
 }
 
 // sentences are the messages by code. A vendor's own words are not among them: they
@@ -50,6 +51,7 @@ var sentences = map[string]string{
 	CodeUnknown:     "the model's vendor does not have the model; check model_map of the gateway's backend",
 	CodeTooLong:     "the request is longer than the model can read",
 	CodeTooLarge:    "the request is larger than the model's vendor allows this account per minute; send less at once",
+	CodeNoImages:    "the model takes no images: send the text alone, or have a model answer that sees",
 	CodeAnswerCut:   "the model's answer was cut off before its end",
 }
 
@@ -129,6 +131,9 @@ func (e *Error) say(code string, call *exchange) {
 	switch {
 	case code == CodeRejected && call.reason == "":
 		e.Message = "the gateway refused the request as wrong; its log says why"
+	case code == CodeNoImages && call.backend != "":
+		e.Message = fmt.Sprintf("the model %s of the backend %s takes no images: send the text alone, or have a model "+
+			"answer that sees", call.model, call.backend)
 	case code == CodeAuth && call.keyName != "":
 		e.Message += fmt.Sprintf(" (check %s)", call.keyName)
 	case code == CodeAuth:

@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"math"
@@ -66,15 +67,36 @@ func newClient(baseURL string, h *http.Client) *openai.Client {
 }
 
 // Generate streams one answer: text as it comes, then the tool calls, then what
-// the call used. Failures are an *Error, or the end of ctx.
+// the call used. Failures are an *Error, or the end of ctx. A request that
+// is refused is made once more without the images of earlier messages: the model may take none, and
+// what an address led to may be gone. Of the newest message's own images the refusal stands.
 func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	if len(r.Images.Before) == 0 {
+		return m.generate(ctx, r)
+	}
+	return func(yield func(loop.Delta, error) bool) {
+		again, begun := false, false
+		m.generate(ctx, r)(func(d loop.Delta, err error) bool {
+			e := new(Error)
+			again = !begun && errors.As(err, &e) && (e.Code == CodeRejected || e.Code == CodeNoImages && len(r.Images.Own) == 0)
+			begun = true
+			return !again && yield(d, err)
+		})
+		if again {
+			r.Images.Before = nil
+			m.generate(ctx, r)(yield)
+		}
+	}
+}
+
+func (m *Model) generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
 		// The end of the iteration, however it comes, ends the call.
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		call := &exchange{
 			conversation: r.Conversation, over: r.Over, auto: m.config.ReasoningEffort == EffortAuto,
-			recalled: newestUser(r) >= 0, began: time.Now(), end: loop.BeginCall(ctx), model: m.config.Model,
+			ephemeral: len(ephemeral(r)), began: time.Now(), end: loop.BeginCall(ctx), model: m.config.Model,
 			failure: codeCanceled, // until it has come to another end
 		}
 		defer call.note()
@@ -141,13 +163,11 @@ func (m *Model) request(r *loop.Request) openai.ChatCompletionRequest {
 			Role: openai.ChatMessageRoleSystem, Content: r.System,
 		})
 	}
-	newest := newestUser(*r)
+	newest, front := newestUser(*r), ephemeral(*r)
 	for i, msg := range r.Messages {
 		m := message(msg)
-		if i == newest {
-			m.MultiContent = []openai.ChatMessagePart{
-				{Type: openai.ChatMessagePartTypeText, Text: r.Recalled}, {Type: openai.ChatMessagePartTypeText, Text: m.Content},
-			}
+		if i == newest && len(front) > 0 {
+			m.MultiContent = append(front, textPart(m.Content))
 			m.Content = ""
 		}
 		out.Messages = append(out.Messages, m)
@@ -165,13 +185,51 @@ func (m *Model) request(r *loop.Request) openai.ChatCompletionRequest {
 	return out
 }
 
-// newestUser is where what is recalled goes, -1 for nowhere.
+// newestUser is where what is of this request alone goes, -1 for nowhere.
 func newestUser(r loop.Request) int {
 	at := len(r.Messages) - 1
-	for at >= 0 && (r.Recalled == "" || r.Messages[at].Role != memory.RoleUser) {
+	for at >= 0 && r.Messages[at].Role != memory.RoleUser {
 		at--
 	}
 	return at
+}
+
+// What stands before images.
+const (
+	imagesBefore = "Images of the user's earlier messages, the oldest first:"
+	imagesOwn    = "Images of the user's message that follows:"
+	imagesLost   = "Images of the user's message that follows were shown before and cannot be shown again (%d of them)."
+)
+
+// ephemeral are the parts before the newest message of the user that are of this request alone: what
+// is recalled, and images.
+func ephemeral(r loop.Request) (parts []openai.ChatMessagePart) {
+	if newestUser(r) < 0 {
+		return nil
+	}
+	say := func(text string, really bool) {
+		if really {
+			parts = append(parts, textPart(text))
+		}
+	}
+	show := func(images []string) {
+		for _, at := range images {
+			parts = append(parts, openai.ChatMessagePart{Type: openai.ChatMessagePartTypeImageURL,
+				ImageURL: &openai.ChatMessageImageURL{URL: at}})
+		}
+	}
+	images := r.Images
+	say(r.Recalled, r.Recalled != "")
+	say(imagesBefore, len(images.Before) > 0)
+	show(images.Before)
+	say(imagesOwn, len(images.Before) > 0 && len(images.Own) > 0)
+	show(images.Own)
+	say(fmt.Sprintf(imagesLost, images.Lost), images.Lost > 0)
+	return parts
+}
+
+func textPart(text string) openai.ChatMessagePart {
+	return openai.ChatMessagePart{Type: openai.ChatMessagePartTypeText, Text: text}
 }
 
 func message(m memory.Message) openai.ChatCompletionMessage {

@@ -48,6 +48,7 @@ type round struct {
 	conversation string
 	question     string
 	instructions string // behind the prompts of those who answer the user
+	images       loop.Images
 	earlier      []memory.Message
 	cancel       context.CancelCauseFunc // ends all sessions when an event cannot be told
 
@@ -69,7 +70,7 @@ func (p *Panel) run(ctx context.Context, task subagent.Task, emit func(event.Pay
 	defer cancel(nil)
 	r := &round{
 		panel: p, conversation: task.Conversation, question: strings.TrimSpace(task.Text),
-		instructions: task.Instructions, earlier: earlier(task), emit: emit, cancel: cancel,
+		instructions: task.Instructions, images: task.Images, earlier: earlier(task), emit: emit, cancel: cancel,
 	}
 	text, err := work(ctx, r)
 	if ctx.Err() != nil {
@@ -179,7 +180,7 @@ func (r *round) hold(ctx context.Context, s *session) error {
 // talk asks until what the member says is accepted, at most maxTries times.
 func (r *round) talk(ctx context.Context, s *session) (string, error) {
 	l := loop.Loop{Model: s.member.Model, System: s.system, Tools: s.tools, MaxSteps: 1, Conversation: r.conversation,
-		Over: true} // a second try is rare
+		Images: r.images, Over: true} // a second try is rare
 	said := &transcript{append(slices.Clone(r.earlier), memory.Message{Role: memory.RoleUser, Content: s.prompt})}
 	for try := 1; ; try++ {
 		messages, _ := memory.Repair(said.messages)
