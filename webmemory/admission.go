@@ -82,7 +82,7 @@ func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
 		return nil, err
 	}
 	var p webapi.MessageRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
 		return nil, err
 	}
 	if p.ChatID != nil && *p.ChatID != chat {
@@ -94,7 +94,7 @@ func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
 // chatPosted is POST /chat, the shape of the original service; it always streams.
 func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.MessageRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
 		return nil, err
 	}
 	if p.ChatID == nil {
@@ -106,14 +106,15 @@ func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
 // admit checks a post, has it run, or joins the run of an earlier post with the same
 // idempotency key.
 func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*admitted, error) {
-	if err := s.check(&p); err != nil {
+	images, err := s.check(&p)
+	if err != nil {
 		return nil, err
 	}
 	key, err := idempotencyKey(c.Request)
 	if err != nil {
 		return nil, err
 	}
-	r, kept, fresh, err := s.begin(c.Request.Context(), chat, p, key)
+	r, kept, fresh, err := s.begin(c.Request.Context(), chat, p, images, key)
 	if err != nil {
 		return nil, err
 	}
@@ -149,32 +150,36 @@ func (s *Server) answerWhole(c *gin.Context, a *admitted) error {
 // places are what on_busy may say, and where each puts the post in the chat's line.
 var places = map[string]place{"": behind, webapi.Queue: behind, webapi.Reject: now, webapi.Interrupt: before}
 
-// check validates a post as far as no lease is needed for it, and fills in defaults.
-func (s *Server) check(p *webapi.MessageRequest) error {
-	if strings.TrimSpace(p.Message) == "" {
-		return badRequest("message is missing or empty.")
+// check validates a post as far as no lease is needed for it, and fills in defaults. It gives the
+// references of the post's images, and has its message say that they are there.
+func (s *Server) check(p *webapi.MessageRequest) (images []memory.Image, err error) {
+	if strings.TrimSpace(p.Message) == "" && len(p.Images) == 0 {
+		return nil, badRequest("message is missing or empty.")
 	}
-	if len(p.Message) > memory.MaxMessage {
-		return &api.Problem{
+	if images, err = api.CheckImages(p.Images, p.ImagesBefore); err != nil {
+		return nil, err
+	}
+	if p.Message = memory.WithImages(p.Message, images); len(p.Message) > memory.MaxMessage {
+		return nil, &api.Problem{
 			Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
 			Message: fmt.Sprintf("A message may have %d bytes; this one has %d.", memory.MaxMessage, len(p.Message)),
 		}
 	}
 	if _, ok := places[p.OnBusy]; !ok {
-		return badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
+		return nil, badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
 	}
 	if err := checkTools(p); err != nil {
-		return err
+		return nil, err
 	}
 	p.AgentVersion = cmp.Or(p.AgentVersion, webapi.Master)
 	if !slices.Contains(s.versions(), p.AgentVersion) {
-		return &api.Problem{
+		return nil, &api.Problem{
 			Status: http.StatusBadRequest, Code: webapi.CodeUnknownAgent,
 			Message: fmt.Sprintf("There is no agent_version %.80q; there are: %s.", p.AgentVersion,
 				strings.Join(s.versions(), ", ")),
 		}
 	}
-	return nil
+	return images, nil
 }
 
 // versions are the values that agent_version may have.
@@ -207,14 +212,14 @@ func idempotencyKey(r *http.Request) (string, error) {
 // kept. It returns once the apiserver has accepted the run; a post refused before that has
 // left nothing behind. fresh: the run began for this very post.
 func (s *Server) begin(
-	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, key string,
+	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, images []memory.Image, key string,
 ) (found *run, kept *final, fresh bool, err error) {
-	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + withTools(p)))
+	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + withTools(p) + withImages(images)))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
 		telemetry.Concerns(ctx, chat.String(), r.id)
 		r.trail = telemetry.From(ctx)
-		r.keyed = key != ""
+		r.keyed, r.images = key != "", images
 		if r.attempt = attempt; attempt > 1 {
 			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
 		}

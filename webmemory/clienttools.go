@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"mneme/apiserver/api"
+	"mneme/memory"
 	webapi "mneme/webmemory/api"
 )
 
@@ -78,4 +79,13 @@ func withTools(p webapi.MessageRequest) string {
 		return p.User // of parameters that are no JSON, which checkTools has refused
 	}
 	return "\x00" + string(raw)
+}
+
+// withImages is what the hash of a post covers of its images; empty for none, as in posts of before.
+func withImages(images []memory.Image) string {
+	if len(images) == 0 {
+		return ""
+	}
+	raw, _ := json.Marshal(images) // plain structs of text and numbers
+	return "\x00images\x00" + string(raw)
 }

@@ -29,8 +29,11 @@ import (
 // This file is about HTTP: the routes, what their parameters may be, how an error becomes
 // a problem, and the routes about documents, which are passed on as they are.
 
-// maxBody bounds a request's body, in bytes.
-const maxBody = 2 << 20
+// Bounds of a request's body, in bytes.
+const (
+	maxBody = 2 << 20
+	maxPost = maxBody + (memory.MaxAllImages+2)/3*4 // of a message, with its images in base64
+)
 
 func (s *Server) routes() http.Handler {
 	r := s.seen.Edge(s.fail)

@@ -35,7 +35,7 @@ type oneShot struct {
 // oneShotPosted is POST /v1/oneshot.
 func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.OneShotRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
 		return nil, err
 	}
 	if err := s.checkOneShot(&p); err != nil {
@@ -45,6 +45,7 @@ func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
 		User: p.User, Tools: p.Tools, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
+		Images: p.Images, ImagesBefore: p.ImagesBefore,
 	}
 	if p.AgentVersion == webapi.Master {
 		req.Context = p.Context
@@ -60,21 +61,28 @@ func (s *Server) checkOneShot(p *webapi.OneShotRequest) error {
 	if p.Bare && (!masters || len(p.Tools) > 0) {
 		return badRequest("bare goes with the master, and with no tools.")
 	}
-	last := ""
+	last, size := "", 0
 	for i, raw := range p.Context {
 		m, err := contextMessage(raw)
 		if err != nil {
 			return badRequest("context[%d]: %s", i, err)
 		}
-		last = m.Role
+		last, size = m.Role, size+len(raw)
+	}
+	if size > maxBody {
+		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
+			Message: fmt.Sprintf("context has %d bytes, at most %d are taken.", size, maxBody)}
 	}
 	as := webapi.MessageRequest{Message: p.Message, AgentVersion: p.AgentVersion, User: p.User, Tools: p.Tools,
-		Instructions: p.Instructions}
-	if p.Message == "" && last == memory.RoleTool && masters {
-		as.Message = last // the results are answered
+		Instructions: p.Instructions, Images: p.Images, ImagesBefore: p.ImagesBefore}
+	resultsAnswered := p.Message == "" && last == memory.RoleTool && masters && len(p.Images) == 0
+	if resultsAnswered {
+		as.Message = last
 	}
-	err := s.check(&as)
-	p.AgentVersion = as.AgentVersion
+	_, err := s.check(&as)
+	if p.AgentVersion = as.AgentVersion; !resultsAnswered {
+		p.Message = as.Message
+	}
 	return err
 }
 

@@ -206,9 +206,9 @@ func TestOpenAIRefuses(t *testing.T) {
 		"an unknown role":   {body: messages(`{"role":"function","content":"x"}`), status: 400, param: "messages[0].role"},
 		"an empty message":  {body: messages(`{"role":"user","content":" "}`), status: 400, code: "bad_request", says: "empty"},
 		"the answer's part": {body: transcriptOf("a", "b"), status: 400, param: "messages", says: "one of the user"},
-		"an image": {body: messages(`{"role":"user","content":[{"type":"text","text":"What is it?"},` +
-			`{"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}}]}`), status: 400, code: "image_not_supported",
-			param: "messages", says: "The model mneme takes text"},
+		"a sound": {body: messages(`{"role":"user","content":[{"type":"text","text":"What is it?"},` +
+			`{"type":"input_audio","input_audio":{"data":"AA"}}]}`), status: 400, code: "part_not_supported",
+			param: "messages", says: "The model mneme takes text and images, and no part of the type \"input_audio\""},
 		"a chat that is none": {body: with(`"user":"u"`), header: []string{"X-Conversation-Id", "no chat"}, status: 400,
 			says: "X-Conversation-Id names no chat"},
 		"a chat that is none, in metadata": {body: with(`"metadata":{"chat_id":"a b"}`), status: 400, says: "metadata.chat_id"},

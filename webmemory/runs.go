@@ -38,11 +38,12 @@ type run struct {
 	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
 	finished  bool // it was over when this copy of it was begun
 
-	keyed   bool   // a post may repeat it, by its Idempotency-Key
-	attempt int    // at what was posted: 1, 2 …
-	first   string // run of the first attempt, if this is another one
-	retryOf string // run of the attempt before, if this is another one
-	refused error  // why it never ran; set before posted is closed
+	images  []memory.Image // that came with the post
+	keyed   bool           // a post may repeat it, by its Idempotency-Key
+	attempt int            // at what was posted: 1, 2 …
+	first   string         // run of the first attempt, if this is another one
+	retryOf string         // run of the attempt before, if this is another one
+	refused error          // why it never ran; set before posted is closed
 	// asked is how the run begins, as the apiserver was asked for it here.
 	asked []event.Payload
 	// tells says that the run tells of a loss, under the store's mark in epoch.

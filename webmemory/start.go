@@ -156,7 +156,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		Context:          chat.Window(s.cfg.ContextWindow),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
 		RunNotes:         notes, User: p.User, Tools: p.Tools, Approved: approved,
-		Instructions: p.Instructions, Metadata: p.Metadata,
+		Instructions: p.Instructions, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
 	if r.retryOf != "" && owes(chat, p.Message) {
@@ -171,7 +171,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	s.sessions.write(r.chat, said...)
 	r.asked = []event.Payload{&event.RunStarted{
 		ChatID: r.chat, AgentVersion: p.AgentVersion, Subagents: s.cfg.Agents, Message: p.Message, RetryOf: req.RetryOf,
-		Metadata: p.Metadata,
+		Metadata: p.Metadata, Images: r.images,
 	}}
 	if req.MemoryReset = r.tells; r.tells {
 		r.asked = append(r.asked, &event.MemoryReset{})

@@ -51,8 +51,12 @@ func (c *Collected) Err() error {
 	if failure == nil {
 		failure = &event.Error{Code: CodeRunFailed, Message: "The run failed."}
 	}
+	status := http.StatusBadGateway
+	if failure.Code == api.CodeNoImages { // it is the message that another model is needed for
+		status = http.StatusBadRequest
+	}
 	return &api.Problem{
-		Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable,
+		Status: status, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable,
 		RunID: c.RunID,
 	}
 }

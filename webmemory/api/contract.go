@@ -91,6 +91,12 @@ type MessageRequest struct {
 	Tools []ClientTool `json:"tools,omitempty"`
 	// Instructions stand behind the prompt of whoever answers, for this run alone; at most MaxInstructions bytes.
 	Instructions string `json:"instructions,omitempty"`
+	// Images come with the message, each the text of a data: URL in base64, of PNG, JPEG, GIF or WebP, or of an https
+	// address; see memory.MaxImages. Whoever answers sees them, for this run alone; what is stored of them are references.
+	Images []string `json:"images,omitempty"`
+	// ImagesBefore are images of the user's messages before, the oldest first, which whoever answers sees once more;
+	// nothing is stored of them, and a model that takes none does without. The bounds are those of both together.
+	ImagesBefore []string `json:"images_before,omitempty"`
 	// Metadata is stored with the message and given back with it; see CheckMetadata.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// After is the id of the message that this one follows, "" for none: what stands behind that is taken back

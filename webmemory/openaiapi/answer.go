@@ -136,9 +136,11 @@ type answer struct {
 	memory string       // a value of MemoryHeader
 	chat   *memory.Chat // that it is of; nil for none
 
-	run       string // once it is known
-	first     int64  // number of the first event that it is of
-	created   int64  // Unix seconds; 0 before the first event
+	run       string        // once it is known
+	first     int64         // number of the first event that it is of
+	created   int64         // Unix seconds; 0 before the first event
+	held      bool          // its stream has not begun, since a refusal of its images is to be told by the status
+	untold    []event.Event // while it is held
 	collected *webapi.Collected
 	shown     strings.Builder // the text of the stream so far, in paragraphs
 	raw       strings.Builder // the same as the run told it
@@ -216,12 +218,24 @@ func (a *answer) begin(e event.Event) {
 	if !a.call.Stream {
 		return
 	}
+	if a.held = len(a.call.last().Content.Images) > 0; !a.held {
+		a.open()
+	}
+}
+
+// open begins the stream.
+func (a *answer) open() {
 	a.mu.Lock()
 	a.out = sse.NewWriter(a.w, writeTime)
 	a.quiet = time.AfterFunc(a.h.Heartbeat, a.ping)
 	a.mu.Unlock()
 	empty := ""
 	a.send(delta{Role: memory.RoleAssistant, Content: &empty}, "")
+	a.held = false
+	for _, e := range a.untold {
+		a.show(e)
+	}
+	a.untold = nil
 }
 
 // ping tells a client that the answer goes on.
@@ -313,6 +327,19 @@ func (a *answer) add(e event.Event) {
 		a.begin(e)
 	}
 	a.collected.Add(e)
+	switch {
+	case !a.held:
+		a.show(e)
+	case begins(e):
+		a.untold = append(a.untold, e)
+		a.open()
+	default:
+		a.untold = append(a.untold, e)
+	}
+}
+
+// show gives an event to the client.
+func (a *answer) show(e event.Event) {
 	switch p := e.Payload.(type) {
 	case *event.AssistantDelta:
 		a.say(p.Text)
@@ -327,6 +354,17 @@ func (a *answer) add(e event.Event) {
 	case *event.RunWaiting:
 		a.wait(p.Waits)
 	}
+}
+
+// begins says whether a model has begun to answer with an event. Of a subagent that the user talks to the delegation
+// and its end do not say so.
+func begins(e event.Event) bool {
+	switch e.Payload.(type) {
+	case *event.RunStarted, *event.MemoryReset, *event.Recalled, *event.Delegation, *event.Completion, *event.Error,
+		*event.RunFinished:
+		return false
+	}
+	return true
 }
 
 // say shows a piece of the answer.
@@ -437,6 +475,9 @@ func (a *answer) annotations(text string) []annotation {
 func (a *answer) end() {
 	finish := cmp.Or(a.finish, finishStop)
 	if a.call.Stream {
+		if a.held {
+			a.open()
+		}
 		a.endStream(finish)
 		return
 	}

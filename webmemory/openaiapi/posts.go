@@ -80,7 +80,8 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 		key = rand.Text()
 	}
 	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
-		Tools: c.own, Instructions: c.instructions, Metadata: pairs}
+		Tools: c.own, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
+		ImagesBefore: c.earlierImages()}
 	return func(yield func(event.Event, error) bool) {
 		chat, forked := *c.chat, false
 		for reads := 1; ; reads++ {
@@ -165,7 +166,7 @@ func messageOf(raw json.RawMessage) message {
 	if !m.User {
 		return m
 	}
-	m.Text = normal(stored.Content)
+	m.Text = sight(memory.WithoutImages(stored.Content, stored.Images), stored.Images)
 	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &beside) == nil {
 		m.ClientID, m.AnswerID = beside.Metadata[clientIDMember], beside.Metadata[answerIDMember]
 	}
@@ -207,11 +208,15 @@ func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 		Tools: c.own, Bare: c.bare}
 	before := c.said
 	if last := c.last(); last.Role == memory.RoleUser {
-		body.Message, before = last.Content.Text, c.said[:len(c.said)-1]
+		body.Message, body.Images, before = last.Content.Text, last.Content.Images, c.said[:len(c.said)-1]
 	}
+	body.ImagesBefore = c.earlierImages()
 	body.Context = contextOf(before)
 	if c.bare {
 		body.Tools, body.AgentVersion = nil, ""
+		if body.Message != "" { // it does without, if need be
+			body.Images, body.ImagesBefore = nil, slices.Concat(body.ImagesBefore, body.Images)
+		}
 	}
 	return h.follow(ctx, nil, webapi.OneShotPath, "", body, a)
 }

@@ -41,10 +41,12 @@ type chatMessage struct {
 	ToolCallID string            `json:"tool_call_id"`
 }
 
-// content is a message's text, of all of its parts, and the type of the first part that is none.
+// content is a message's text, of all of its parts, its images, and the type of the first part that
+// is neither.
 type content struct {
-	Text  string
-	Other string
+	Text   string
+	Images []string
+	Other  string
 }
 
 // UnmarshalJSON reads a string, null or a list of parts.
@@ -56,6 +58,8 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 		Type    string `json:"type"`
 		Text    string `json:"text"`
 		Refusal string `json:"refusal"`
+		// An address, alone or as the member url of an object.
+		ImageURL json.RawMessage `json:"image_url"`
 	}
 	if err := json.Unmarshal(raw, &parts); err != nil {
 		return fmt.Errorf("content is a string or a list of parts")
@@ -65,6 +69,14 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 		switch p.Type {
 		case "text", "input_text", "output_text", "refusal":
 			texts = append(texts, cmp.Or(p.Text, p.Refusal))
+		case "image_url", "input_image":
+			var at struct {
+				URL string `json:"url"`
+			}
+			if json.Unmarshal(p.ImageURL, &at.URL) != nil {
+				_ = json.Unmarshal(p.ImageURL, &at) // one without an address is refused as such
+			}
+			c.Images = append(c.Images, at.URL)
 		default:
 			c.Other = cmp.Or(c.Other, p.Type, "unknown")
 		}
@@ -149,8 +161,9 @@ func (c *call) sort() error {
 	case last.Role == "" || last.Role == memory.RoleAssistant:
 		return invalid("messages", "The last message must be one of the user, or the result of a tool.")
 	case last.Role == memory.RoleUser && last.Content.Other != "":
-		return &failure{Param: "messages", Problem: api.Problem{Status: http.StatusBadRequest, Code: "image_not_supported",
-			Message: fmt.Sprintf("The model %s takes text, and no part of the type %.40q.", c.Model, last.Content.Other)}}
+		return &failure{Param: "messages", Problem: api.Problem{Status: http.StatusBadRequest, Code: "part_not_supported",
+			Message: fmt.Sprintf("The model %s takes text and images, and no part of the type %.40q.", c.Model,
+				last.Content.Other)}}
 	}
 	c.splitDocuments()
 	return nil
@@ -231,7 +244,8 @@ func (c *call) readMetadata() (chat string, err error) {
 func (c *call) transcript() (t transcript) {
 	for _, m := range c.said {
 		if m.Role == memory.RoleUser {
-			t.Users, t.Unanswered = append(t.Users, normal(m.Content.Text)), append(t.Unanswered, true)
+			t.Users = append(t.Users, sight(m.Content.Text, m.images()))
+			t.Unanswered = append(t.Unanswered, true)
 		} else if last := len(t.Unanswered) - 1; last >= 0 && (m.Content.Text != "" || len(m.ToolCalls) > 0) {
 			t.Unanswered[last] = false
 		}
@@ -247,6 +261,7 @@ func contextOf(said []chatMessage) []json.RawMessage {
 		if m.Content.Other != "" {
 			text = strings.TrimSpace(text + "\n(" + m.Content.Other + ")")
 		}
+		text = memory.WithImages(text, m.images())
 		stored := memory.Message{Role: m.Role, Content: text, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID}
 		out = append(out, stored.Encode())
 	}

@@ -249,7 +249,7 @@ const (
 )
 
 var messageRefused = says{
-	400: "unknown_agent", 409: postRefused + " conflict", 422: "idempotency_key_reused", 429: "too_many_messages",
+	400: "unknown_agent image_not_supported", 409: postRefused + " conflict", 422: "idempotency_key_reused", 429: "too_many_messages",
 	502: "model_failed outcome_unknown bad_wait",
 	503: "apiserver_unavailable too_many_chats too_many_runs draining", 507: "history_full",
 }
@@ -273,7 +273,7 @@ func operations() []operation {
 		{"GET /v1/chats/{chat}/runs/{run}/trace", "Gives a run as the list of its steps", "", nil, ok{200: webapi.Trace{}},
 			says{404: "unknown_run"}},
 		{"POST " + webapi.OneShotPath, "Answers a message without a chat; nothing is kept", answerParams,
-			webapi.OneShotRequest{}, answered, says{400: "unknown_agent", 502: "model_failed run_lost",
+			webapi.OneShotRequest{}, answered, says{400: "unknown_agent image_not_supported", 502: "model_failed run_lost",
 				503: "apiserver_unavailable too_many_runs draining"}},
 		{"POST " + webapi.OneShotResumePath("{run}"), "Answers all that a run without a chat waits for", answerParams,
 			webapi.ResumeRequest{}, answered, says{404: "unknown_run unknown_wait", 409: "waits_open answered not_waiting",
@@ -370,7 +370,7 @@ func operations() []operation {
 			operation{"POST " + base + "/v1/chat/completions", "Answers as OpenAI's chat completions do" + whose,
 				"Mneme-Chat-Id Idempotency-Key", ChatCompletionRequest{},
 				ok{200: media{"application/json": ChatCompletion{}, "text/event-stream": chunks{}}},
-				says{400: "image_not_supported", 404: "model_not_found",
+				says{400: "image_not_supported part_not_supported", 404: "model_not_found",
 					409: "transcript_mismatch messages_since not_waiting " + postRefused, 422: "idempotency_key_reused",
 					429: "too_many_messages", 502: "model_failed webmemory_unavailable",
 					503: "apiserver_unavailable too_many_chats too_many_runs draining", 507: "history_full"}},

@@ -1,0 +1,340 @@
+package app_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/sashabaranov/go-openai"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/internal/upstreamtest"
+	"mneme/memory"
+)
+
+// pngOf is an image of so many bytes, of which no two with another mark are the same, as a data: URL.
+func pngOf(mark string, size int) string {
+	raw := append([]byte("\x89PNG\r\n\x1a\n"), mark...)
+	raw = append(raw, bytes.Repeat([]byte{7}, max(0, size-len(raw)))...)
+	return "data:image/png;base64," + base64.StdEncoding.EncodeToString(raw)
+}
+
+// seeing is a vendor that answers "I see." to whatever its rules take, and mneme over it.
+func seeing(t *testing.T, kind string, cfg upstreamtest.Config, environ ...string) (*upstreamtest.Server, *up) {
+	t.Helper()
+	cfg.Answer = func(*upstreamtest.Request) *upstreamtest.Answer {
+		answer := upstreamtest.Reply(upstreamtest.Say("I see."))
+		return &answer
+	}
+	vendor := upstreamtest.New(cfg)
+	server := httptest.NewServer(vendor)
+	t.Cleanup(server.Close)
+	base := server.URL
+	switch kind {
+	case "offline":
+		return vendor, start(t, "MNEME_DATA_DIR="+t.TempDir())
+	case "openai":
+		base += "/v1"
+	}
+	return vendor, start(t, append([]string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=v",
+		"MNEME_PROXY_BACKENDS_V_KIND=" + kind, "MNEME_PROXY_BACKENDS_V_BASE_URL=" + base,
+		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=blind-1"}, environ...)...)
+}
+
+// post sends a message, and gives its answer.
+func (u *up) post(path string, body map[string]any) (int, string) {
+	u.t.Helper()
+	raw, err := json.Marshal(body)
+	require.NoError(u.t, err)
+	return u.request(http.MethodPost, path, "application/json", string(raw))
+}
+
+// lastContent is what the vendor was last sent of the user's newest message.
+func lastContent(v *upstreamtest.Server) string {
+	return gjson.GetBytes(v.Last().Body, "messages.@reverse.0.content").Raw
+}
+
+// imagesIn are those of a request, as data: URLs and addresses.
+func imagesIn(body []byte) (found []string) {
+	for _, m := range gjson.GetBytes(body, "messages").Array() {
+		for _, p := range m.Get("content").Array() {
+			switch p.Get("type").Str {
+			case "image_url":
+				found = append(found, p.Get("image_url.url").Str)
+			case "image":
+				s := p.Get("source")
+				if s.Get("type").Str == "url" {
+					found = append(found, s.Get("url").Str)
+				} else {
+					found = append(found, "data:"+s.Get("media_type").Str+";base64,"+s.Get("data").Str)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// A vendor of either dialect gets the bytes that were posted, once; what is stored is a reference, and the
+// next turn shows the model the same text without them.
+func TestAnImageIsSeenOnceAndKeptAsAReference(t *testing.T) {
+	t.Parallel()
+	for kind, cfg := range map[string]upstreamtest.Config{
+		"openai": {Vendor: upstreamtest.Chat}, "anthropic": {Vendor: upstreamtest.Anthropic},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			vendor, u := seeing(t, kind, cfg)
+			car := pngOf("car", 12_345)
+			const address = "https://x.example/cat.jpg?sig=s3cr3t"
+			const text = `What is it?\n\n[image: image/png, 12 kB]\n[image: https://x.example/cat.jpg]`
+			status, got := u.post("/v1/chats/7/messages", map[string]any{"message": "What is it?",
+				"images": []string{car, address}})
+			require.Equal(t, 200, status, got)
+			require.Equal(t, []string{car, address}, imagesIn(vendor.Last().Body))
+			require.Contains(t, lastContent(vendor), `"`+text+`"`)
+
+			status, got = u.post("/v1/chats/7/messages", map[string]any{"message": "Thank you."})
+			require.Equal(t, 200, status, got)
+			require.Empty(t, imagesIn(vendor.Last().Body))
+			require.Contains(t, string(vendor.Last().Body), `"`+text+`"`)
+			require.Empty(t, vendor.Rejections())
+
+			_, history := u.request(http.MethodGet, "/v1/chats/7/history", "", "")
+			said := gjson.Get(history, "messages.0")
+			require.Equal(t, `"`+text+`"`, said.Get("content").Raw)
+			require.Equal(t, "image/png", said.Get("images.0.media_type").Str)
+			require.Equal(t, int64(12_345), said.Get("images.0.bytes").Int())
+			require.Len(t, said.Get("images.0.sha256").Str, 64)
+			require.Equal(t, address, said.Get("images.1.url").Str)
+			require.NotContains(t, history, "iVBOR")
+			_, export := u.request(http.MethodGet, "/v1/chats/7/export", "", "")
+			require.Contains(t, export, said.Get("images.0.sha256").Str)
+
+			status, got = u.request(http.MethodDelete, "/v1/chats/7/messages/"+said.Get("id").Str, "", "")
+			require.Equal(t, 200, status, got)
+			_, history = u.request(http.MethodGet, "/v1/chats/7/history", "", "")
+			require.NotContains(t, history, "sha256")
+			require.NotContains(t, history, "x.example")
+		})
+	}
+}
+
+// Whom the user talks to sees the images: a subagent, and the master without a chat. A message may be an image
+// alone, and all of them as large as is taken.
+func TestWhoeverAnswersSeesTheImages(t *testing.T) {
+	t.Parallel()
+	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
+	car := pngOf("car", 600)
+	for path, body := range map[string]map[string]any{
+		"/v1/chats/1/messages": {"message": "", "agent_version": "analytic", "images": []string{car}},
+		"/v1/chats/2/messages": {"message": "", "images": []string{car}},
+		"/v1/oneshot":          {"message": "", "images": []string{car}},
+	} {
+		status, got := u.post(path, body)
+		require.Equal(t, 200, status, got)
+		require.Equal(t, []string{car}, imagesIn(vendor.Last().Body), path)
+		require.Contains(t, lastContent(vendor), `"[image: image/png, 600 B]"`, path)
+	}
+	var large []string
+	for i := range 4 {
+		large = append(large, pngOf(fmt.Sprint(i), memory.MaxImage))
+	}
+	status, got := u.post("/v1/chats/3/messages", map[string]any{"message": "And these?", "images": large})
+	require.Equal(t, 200, status, got)
+	require.Equal(t, large, imagesIn(vendor.Last().Body))
+	require.Empty(t, vendor.Rejections())
+}
+
+// picture is a message of the user with an image.
+func picture(text, url string) openai.ChatCompletionMessage {
+	m := openai.ChatCompletionMessage{Role: openai.ChatMessageRoleUser, MultiContent: []openai.ChatMessagePart{
+		{Type: openai.ChatMessagePartTypeImageURL, ImageURL: &openai.ChatMessageImageURL{URL: url}}}}
+	if text != "" {
+		m.MultiContent = append(m.MultiContent, openai.ChatMessagePart{Type: openai.ChatMessagePartTypeText, Text: text})
+	}
+	return m
+}
+
+// A client that sends its whole transcript shows its old images to the model again, in whatever turn, and the chat
+// grows by the new message alone; the text of the turns before stays as it was.
+func TestImagesOfATranscript(t *testing.T) {
+	t.Parallel()
+	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
+	c := u.completions("9")
+	car, cat := pngOf("car", 900), pngOf("cat", 900)
+	first := complete(t, c, picture("What is it?", car))
+	require.Equal(t, []string{car}, imagesIn(vendor.Last().Body))
+	told := gjson.GetBytes(vendor.Last().Body, "messages.@reverse.0.content.1.text").Str
+
+	second := complete(t, c, picture("What is it?", car), first.Message, user("And what colour is the car?"))
+	require.Equal(t, []string{car}, imagesIn(vendor.Last().Body))
+	require.Contains(t, lastContent(vendor), "And what colour is the car?")
+	require.Equal(t, told, gjson.GetBytes(vendor.Last().Body, `messages.#(role=="user").content`).Str)
+
+	third := complete(t, c, picture("What is it?", car), first.Message, user("And what colour is the car?"),
+		second.Message, picture("", cat))
+	require.Equal(t, []string{car, cat}, imagesIn(vendor.Last().Body))
+	complete(t, c, picture("What is it?", car), first.Message, user("And what colour is the car?"),
+		second.Message, picture("", cat), third.Message, user("Thank you."))
+	require.Equal(t, []string{car, cat}, imagesIn(vendor.Last().Body))
+	require.Empty(t, vendor.Rejections())
+
+	_, history := u.request(http.MethodGet, "/v1/chats/9/history", "", "")
+	require.Equal(t, int64(8), gjson.Get(history, "messages.#").Int(), history)
+	require.Equal(t, int64(1), gjson.Get(history, "messages.4.images.#").Int(), history)
+	require.False(t, gjson.Get(history, "messages.6.images").Exists(), history)
+
+	// The answer to the image is wanted once more, and takes the place of the one before.
+	complete(t, c, picture("What is it?", car), first.Message, user("And what colour is the car?"),
+		second.Message, picture("", cat))
+	_, history = u.request(http.MethodGet, "/v1/chats/9/history", "", "")
+	require.Equal(t, int64(6), gjson.Get(history, "messages.#").Int(), history)
+}
+
+// A model that takes no images: the request is a 400 that names it, whole and as a stream, and by every way; the
+// chat goes on with text, also for a client that sends the image along in its transcript.
+func TestAModelThatTakesNoImages(t *testing.T) {
+	t.Parallel()
+	openAIs := upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{NoImages: true}}
+	for name, c := range map[string]struct {
+		kind    string
+		vendor  upstreamtest.Config
+		environ []string
+		asked   bool // the vendor is, since nobody knew
+		names   []string
+	}{
+		"by the vendor's words":   {"openai", openAIs, nil, true, []string{"blind-1", "backend v"}},
+		"by DeepSeek's words":     {"openai", upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, nil, true, []string{"blind-1"}},
+		"as it is known":          {"openai", openAIs, []string{"MNEME_PROXY_BACKENDS_V_VENDOR=deepseek"}, false, []string{"blind-1"}},
+		"as it is configured":     {"openai", openAIs, []string{"MNEME_PROXY_BACKENDS_V_PROFILE={no_images: true}"}, false, []string{"blind-1"}},
+		"the offline model":       {"offline", openAIs, nil, false, []string{"backend offline"}},
+		"a model that looks away": {"anthropic", upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, nil, true, []string{"blind-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			vendor, u := seeing(t, c.kind, c.vendor, c.environ...)
+			car := pngOf("car", 900)
+			for _, path := range []string{"/v1/chats/1/messages", "/v1/oneshot"} {
+				for _, agent := range []string{"master", "analytic"} {
+					status, got := u.post(path, map[string]any{"message": "What is it?", "images": []string{car},
+						"agent_version": agent})
+					require.Equal(t, 400, status, got)
+					require.Equal(t, "image_not_supported", gjson.Get(got, "error.code").Str, got)
+					require.False(t, gjson.Get(got, "error.retryable").Bool(), got)
+					for _, n := range c.names {
+						require.Contains(t, gjson.Get(got, "error.message").Str, n)
+					}
+				}
+			}
+			for _, stream := range []bool{false, true} {
+				for _, base := range []string{"/c/2", ""} {
+					for _, model := range []string{"mneme", "mneme/analytic"} {
+						status, got := u.post(base+"/v1/chat/completions", map[string]any{"model": model, "stream": stream,
+							"messages": []any{picture("What is it?", car)}})
+						require.Equal(t, 400, status, got)
+						require.Equal(t, "image_not_supported", gjson.Get(got, "error.code").Str, got)
+						require.Equal(t, "invalid_request_error", gjson.Get(got, "error.type").Str, got)
+						require.Contains(t, gjson.Get(got, "error.message").Str, c.names[0])
+					}
+				}
+			}
+			if !c.asked {
+				require.Zero(t, vendor.Count(), "no vendor is asked what is known")
+			}
+			got := complete(t, u.completions("3"), user("Hello"))
+			require.NotEmpty(t, got.Message.Content)
+			_, err := u.completions("3").CreateChatCompletion(t.Context(), openai.ChatCompletionRequest{Model: "mneme",
+				Messages: []openai.ChatCompletionMessage{user("Hello"), got.Message, picture("What is it?", car)}})
+			require.ErrorContains(t, err, c.names[0])
+			last := complete(t, u.completions("3"), user("Hello"), got.Message, picture("What is it?", car),
+				user("Never mind. What is two plus two?"))
+			require.NotEmpty(t, last.Message.Content)
+			_, history := u.request(http.MethodGet, "/v1/chats/3/history", "", "")
+			require.Equal(t, int64(6), gjson.Get(history, "messages.#").Int(), history)
+			require.Equal(t, "image_not_supported", gjson.Get(history, "messages.3.failure").Str, history)
+		})
+	}
+}
+
+// Repeated with its Idempotency-Key a post with an image is one message; with another image it is refused.
+func TestAnImageAndAnIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
+	post := func(image string) (int, string) {
+		raw, err := json.Marshal(map[string]any{"message": "What is it?", "images": []string{image}})
+		require.NoError(t, err)
+		req, err := http.NewRequest(http.MethodPost, u.url("/v1/chats/5/messages"), bytes.NewReader(raw))
+		require.NoError(t, err)
+		req.Header.Set("Idempotency-Key", "k")
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		var b strings.Builder
+		require.NoError(t, resp.Write(&b))
+		return resp.StatusCode, b.String()
+	}
+	for range 2 {
+		status, got := post(pngOf("car", 900))
+		require.Equal(t, 200, status, got)
+	}
+	require.Equal(t, 1, vendor.Count())
+	status, got := post(pngOf("cat", 900))
+	require.Equal(t, 422, status, got)
+	require.Contains(t, got, "idempotency_key_reused")
+}
+
+// What is no image, or none that is taken, is refused before anything is stored.
+func TestWhatIsNoImage(t *testing.T) {
+	t.Parallel()
+	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
+	good := pngOf("car", 900)
+	nine := make([]string, 9)
+	for i := range nine {
+		nine[i] = good
+	}
+	five := make([]string, 5)
+	for i := range five {
+		five[i] = pngOf(fmt.Sprint(i), memory.MaxImage)
+	}
+	for name, c := range map[string]struct {
+		images []string
+		status int
+		says   string
+	}{
+		"broken base64":     {[]string{good + "!"}, 400, "number 1 is not in base64"},
+		"no padding":        {[]string{good, strings.TrimRight(pngOf("cars", 901), "=")}, 400, "number 2 is not in base64"},
+		"lines":             {[]string{good[:60] + "\n" + good[60:]}, 400, "line breaks"},
+		"another type":      {[]string{strings.Replace(good, "png", "gif", 1)}, 400, "first bytes"},
+		"no type":           {[]string{strings.Replace(good, "image/png", "", 1)}, 400, "image/png, image/jpeg"},
+		"SVG":               {[]string{"data:image/svg+xml;base64,PHN2Zy8+"}, 400, "svg"},
+		"no base64 at all":  {[]string{"data:image/png,abc"}, 400, ";base64,"},
+		"nothing":           {[]string{""}, 400, "https://"},
+		"http":              {[]string{"http://x.example/a.png"}, 400, "https://"},
+		"a file":            {[]string{"file:///etc/passwd"}, 400, "https://"},
+		"a password":        {[]string{"https://me:secret@x.example/a.png"}, 400, "password"},
+		"a long address":    {[]string{"https://x.example/" + strings.Repeat("a", 3000)}, 413, "2048"},
+		"too many":          {nine, 413, "there are 9, at most 8"},
+		"too large":         {[]string{pngOf("x", memory.MaxImage+1)}, 413, "number 1 has more than 5242880 bytes"},
+		"too large as such": {[]string{pngOf("x", 40<<20)}, 413, "larger than"},
+		"too large in all":  {five, 413, "than"},
+	} {
+		for _, path := range []string{"/v1/chats/4/messages", "/v1/oneshot"} {
+			status, got := u.post(path, map[string]any{"message": "What is it?", "images": c.images})
+			require.Equal(t, c.status, status, "%s: %.300s", name, got)
+			require.Contains(t, gjson.Get(got, "error.message").Str, c.says, name)
+			require.NotContains(t, got, "secret")
+		}
+	}
+	status, got := u.post("/v1/chats/4/messages", map[string]any{"message": "What is it?", "images": []string{good},
+		"images_before": nine[:8]})
+	require.Equal(t, 413, status, got)
+	require.Zero(t, vendor.Count())
+	_, got = u.request(http.MethodGet, "/v1/chats", "", "")
+	require.NotContains(t, got, "chat_id")
+}

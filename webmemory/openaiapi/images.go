@@ -1,0 +1,56 @@
+package openaiapi
+
+import (
+	"slices"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+)
+
+// images are the references of a message's images; none if they cannot be taken.
+func (m chatMessage) images() []memory.Image {
+	all, err := api.CheckImages(m.Content.Images, nil)
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+// earlierImages are those of the user's messages before the last one, the oldest first: as many of the newest ones
+// as fit beside those of the last one. What cannot be taken is left out.
+func (c *call) earlierImages() []string {
+	var found []string
+	own := c.last().Content.Images
+	for i, m := range slices.Backward(c.said) {
+		if m.Role != memory.RoleUser || i == len(c.said)-1 {
+			continue
+		}
+		for _, url := range slices.Backward(m.Content.Images) {
+			if slices.Contains(found, url) || slices.Contains(own, url) {
+				continue
+			}
+			if _, err := api.CheckImages([]string{url}, nil); err != nil {
+				continue
+			}
+			if _, err := api.CheckImages(own, append(slices.Clone(found), url)); err != nil {
+				slices.Reverse(found)
+				return found
+			}
+			found = append(found, url)
+		}
+	}
+	slices.Reverse(found)
+	return found
+}
+
+// sight is what a message of the user is known by: its text, or the images of one that has no other.
+func sight(text string, images []memory.Image) string {
+	if text = normal(text); text != "" || len(images) == 0 {
+		return text
+	}
+	all := ""
+	for _, m := range images {
+		all += " " + m.URL + m.SHA256
+	}
+	return "images" + all
+}
