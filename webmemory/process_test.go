@@ -195,7 +195,7 @@ func (s *script) agent(ctx context.Context, r master.Request, emit func(event.He
 		head event.Head
 		p    event.Payload
 	}{
-		{event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message}},
+		{event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, Images: r.Sent}},
 		{of, &event.Delegation{Task: "task of " + r.Message, Calls: event.Serial}},
 		{of, &event.AssistantWithTools{Content: "", ToolCalls: []memory.ToolCall{call}}},
 		{of, &event.ToolProgress{Tool: "calculator", Status: "running"}},

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
 )
@@ -337,4 +339,102 @@ func TestWhatIsNoImage(t *testing.T) {
 	require.Zero(t, vendor.Count())
 	_, got = u.request(http.MethodGet, "/v1/chats", "", "")
 	require.NotContains(t, got, "chat_id")
+}
+
+// A run that waits for its client's tool keeps no bytes of an image: its model is told that they are gone, and an
+// address goes on. What is said of the message stays the same.
+func TestARunWithImagesWaits(t *testing.T) {
+	t.Parallel()
+	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: func(r *upstreamtest.Request,
+	) *upstreamtest.Answer {
+		answer := upstreamtest.Reply(upstreamtest.Say("It is lit."))
+		if len(r.Results) == 0 {
+			answer = upstreamtest.Reply(upstreamtest.Use("light", `{"room":"hall"}`))
+		}
+		return &answer
+	}})
+	server := httptest.NewServer(vendor)
+	t.Cleanup(server.Close)
+	redis := redistest.Start(t)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(), "MNEME_PROXY_ACTIVE=v",
+		"MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+server.URL+"/v1")
+	car, address := pngOf("car", 9_000), "https://x.example/cat.jpg"
+	for path, resume := range map[string]string{
+		"/v1/chats/1/messages": "/v1/chats/1/runs/%s/resume", "/v1/oneshot": "/v1/oneshot/%s/resume",
+	} {
+		status, got := u.post(path, map[string]any{"message": "Light what you see.", "images": []string{car, address},
+			"tools": []any{map[string]any{"name": "light", "description": "Lights.", "parameters": map[string]any{"type": "object"}}}})
+		require.Equal(t, 202, status, got)
+		kept, err := redis.Client().HGetAll(t.Context(), "{chat_history:1}:waiting").Result()
+		require.NoError(t, err)
+		if path == "/v1/oneshot" {
+			kept["shot"], err = redis.Client().Get(t.Context(), "mneme:oneshot:"+gjson.Get(got, "run_id").Str).Result()
+			require.NoError(t, err)
+		}
+		require.Contains(t, fmt.Sprint(kept), address, "what it goes on from is there")
+		require.NotContains(t, fmt.Sprint(kept), "iVBOR")
+		text := gjson.GetBytes(vendor.Last().Body, "messages.@reverse.0.content.@reverse.0.text").Str
+		require.Contains(t, text, "[image: image/png, 9 kB]")
+		status, got = u.post(fmt.Sprintf(resume, gjson.Get(got, "run_id").Str), map[string]any{"answers": []any{map[string]any{
+			"id": gjson.Get(got, "waits.0.id").Str, "decision": "approve", "result": "lit"}}})
+		require.Equal(t, 200, status, got)
+		require.Equal(t, []string{address}, imagesIn(vendor.Last().Body))
+		said := gjson.GetBytes(vendor.Last().Body, `messages.#(role=="user").content`)
+		require.Contains(t, said.Raw, "cannot be shown again (1 of them)")
+		require.Equal(t, text, said.Get("@reverse.0.text").Str)
+	}
+	require.Empty(t, vendor.Rejections())
+}
+
+// What an address of an old message led to is gone, and the vendor refuses the request for it: the chat goes on
+// without that image. A new message's own is refused.
+func TestAnAddressThatIsGone(t *testing.T) {
+	t.Parallel()
+	const gone = "https://x.example/gone.png"
+	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat,
+		Answer: func(*upstreamtest.Request) *upstreamtest.Answer {
+			answer := upstreamtest.Reply(upstreamtest.Say("I see."))
+			return &answer
+		}})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		if r.Body = io.NopCloser(bytes.NewReader(raw)); bytes.Contains(raw, []byte(`"`+gone+`"`)) {
+			w.WriteHeader(400)
+			_, _ = w.Write([]byte(`{"error":{"message":"Error while downloading ` + gone + `","type":"invalid_request_error"}}`))
+			return
+		}
+		vendor.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai",
+		"MNEME_PROXY_BACKENDS_V_BASE_URL="+server.URL+"/v1")
+	car := pngOf("car", 900)
+	status, got := u.post("/v1/chats/1/messages", map[string]any{"message": "And this?", "images": []string{car},
+		"images_before": []string{gone}})
+	require.Equal(t, 200, status, got)
+	require.Equal(t, []string{car}, imagesIn(vendor.Last().Body))
+	status, got = u.post("/v1/chats/1/messages", map[string]any{"message": "And this?", "images": []string{gone}})
+	require.Equal(t, 502, status, got)
+	require.Equal(t, "model_rejected", gjson.Get(got, "error.code").Str)
+}
+
+// The stream of an answer to an image has what any other has, though its head waits for the model.
+func TestTheStreamOfAnAnswerToAnImage(t *testing.T) {
+	t.Parallel()
+	_, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
+	for _, model := range []string{"mneme", "mneme/analytic"} {
+		status, got := u.post("/c/1/v1/chat/completions", map[string]any{"model": model, "stream": true,
+			"messages": []any{picture("What is it?", pngOf("car", 900))}})
+		require.Equal(t, 200, status, got)
+		require.True(t, strings.HasPrefix(got, "data: "), got)
+		require.Contains(t, strings.SplitN(got, "\n", 2)[0], `"role":"assistant","content":""`)
+		require.Equal(t, 1, strings.Count(got, `"role":"assistant"`), got)
+		require.True(t, strings.HasSuffix(got, "data: [DONE]\n\n"), got)
+		text := ""
+		for _, line := range strings.Split(got, "\n\n") {
+			text += gjson.Get(strings.TrimPrefix(line, "data: "), "choices.0.delta.content").Str
+		}
+		require.Equal(t, "I see.", text)
+		require.Equal(t, model != "mneme", strings.Contains(got, "analytic is asked"), got)
+	}
 }
