@@ -20,7 +20,8 @@ var chatRules = map[Vendor][]rule{
 	Kimi:     {kimiThinking, dialogueHolds, functionSchemas, kimiReasoning, chatFormat},
 	DeepSeek: {deepSeekThinking, dialogueHolds, imagesTaken, deepSeekReasoning, deepSeekFormat},
 	GLM:      {glmThinking, dialogueHolds},
-	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, functionSchemas, textOnly, imagesTaken,
+	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, functionSchemas, textOnly,
+		imagesTaken,
 		reasoningReplayed, thoughtsSigned, chatFormat},
 }
 
