@@ -46,8 +46,8 @@ func showsImage(o *wire.Outline) bool {
 // image as such, its size or its format, have others.
 var imageWords = regexp.MustCompile(`image_not_supported|only supported by certain models|unknown variant .?image|` +
 	`not a (multi-?modal|vision)|(not|n't) (currently )?(support|accept|take|handle)s?\b[^.]{0,40}\b(images?|image_url|` +
-	`vision|multi-?modal)\b|\b(images?|image_url|vision)( (inputs?|content|parts?|urls?|modality))*( is| are)? ?(not|n't)` +
-	` (currently )?(supported|enabled|available|allowed|accepted)|support image input|data required for image input|` +
+	`vision|multi-?modal)\b|\b(images?|image_url|vision)( (inputs?|content|parts?|urls?|modality))*( is| are)? ?` +
+	`(not|n't) (currently )?(supported|enabled|available|allowed|accepted)|support image input|data required for image input|` +
 	`at most 0 image|text[- ]only|input should be 'text'|取值范围 \['text'\]|content\W[^.]{0,20}must be a string`)
 
 // refusesImages reports whether an error says that the model takes no images, which the request has.
