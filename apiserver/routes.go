@@ -126,7 +126,9 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	req.Notes = note.Notes{Chat: body.Notes, Subagents: body.SubagentNotes}
 	if body.Memory != nil {
 		at := chatMemory{*body.Memory, cmp.Or(s.cfg.Memory, http.DefaultClient)}
-		req.Memory, req.Notes.Remember, req.Calls = at, at.Remember, at
+		if req.Calls = at; !at.at.CallsOnly {
+			req.Memory, req.Notes.Remember = at, at.Remember
+		}
 	}
 	if req.Context, err = history("context", body.Context); err != nil {
 		return req, err
@@ -139,7 +141,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	for _, t := range body.Tools {
 		req.Tools = append(req.Tools, external.Definition{Name: t.Name, Description: t.Description, Parameters: t.Parameters})
 	}
-	if body.Memory != nil || body.Waits { // else it cannot wait
+	if req.Memory != nil || body.Waits { // else it cannot wait
 		req.Posted = posted(body, req)
 	}
 	return req, nil

@@ -23,6 +23,7 @@ func (r *run) kit() {
 		ID: r.req.RunID, Chat: r.req.Chat, User: r.req.User, Calls: r.req.Calls,
 		Approved: func(tool string) bool { return slices.Contains(r.req.Approved, tool) },
 		Told:     r.rec.last, Count: r.alike.next, Expiry: cmp.Or(r.agent.Expiry, external.DefaultExpiry), Now: r.agent.Now,
+		NoChat: r.req.Memory == nil,
 	}
 	for _, s := range r.agent.Subagents {
 		if s.Kit == nil && s.External == nil {

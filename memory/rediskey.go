@@ -35,7 +35,7 @@ const (
 const KindTools Kind = "mneme:tools"
 
 // KindOneShot is a kind of which there is one key for each run without a chat that waits for its client's tools:
-// what it goes on from.
+// what it goes on from, and the calls of tools outside since then.
 const KindOneShot Kind = "mneme:oneshot"
 
 // types are those that the values have in Redis.
@@ -46,7 +46,7 @@ var types = map[Kind]string{
 	KindRewound: "hash", KindWaiting: "hash", KindCalls: "hash", KindWaits: "zset",
 	KindChats:     "zset",
 	KindProcesses: "hash",
-	KindTools:     "hash", KindOneShot: "string",
+	KindTools:     "hash", KindOneShot: "hash",
 }
 
 // RedisKey is a key of Redis in its parts. String makes each key that the memory has

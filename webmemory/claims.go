@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -22,7 +23,8 @@ import (
 
 // This file is about calls of tools outside: an agent claims each before it makes it, by routes
 // that take its run's token. A claim is granted once (set-if-absent) for all attempts at the
-// run's post, under the fencing token of the chat's lease: so a call is made once or never.
+// run's post, under the fencing token of the chat's lease: so a call is made once or never. A run
+// without a chat has no lease; see ownCalls.
 
 // maxTool bounds the name of a tool, in bytes.
 const maxTool = 256
@@ -61,13 +63,9 @@ func (s *Server) postClaim(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	token, turn := r.holder()
-	if token == "" {
-		return errNotHeld
-	}
 	id := callID(r.firstRun(), asked)
 	call := redisstore.Call{Run: r.id, Subagent: asked.Subagent, Tool: asked.Tool, N: asked.N, At: time.Now().UnixMilli()}
-	word, result, err := s.store.Claim(ctx, r.chat, token, turn, r.firstRun(), id, call, asked.Repeatable)
+	word, result, err := s.claim(ctx, r, id, call, asked.Repeatable)
 	if errors.Is(err, memory.ErrMoved) {
 		return errors.Join(errNotHeld, err)
 	}
@@ -85,6 +83,71 @@ func (s *Server) postClaim(c *gin.Context) error {
 	s.metrics.claims.WithLabelValues(out.State).Inc()
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
+}
+
+// claim asks for a call by its id where the run's calls are.
+func (s *Server) claim(ctx context.Context, r *run, id string, c redisstore.Call, repeatable bool) (word string,
+	result []byte, err error) {
+	switch {
+	case r.alone == nil:
+		token, turn := r.holder()
+		if token == "" {
+			return "", nil, errNotHeld
+		}
+		return s.store.Claim(ctx, r.chat, token, turn, r.firstRun(), id, c, repeatable)
+	case r.alone.kept:
+		return s.store.ClaimOneShot(ctx, r.id, id, c, repeatable)
+	}
+	word, result = r.alone.claim(id, repeatable)
+	return word, result, nil
+}
+
+// settle keeps what a call returned where the run's calls are.
+func (s *Server) settle(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
+	switch {
+	case r.alone == nil:
+		_, turn := r.holder()
+		return s.store.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
+	case r.alone.kept:
+		return s.store.SettleOneShot(ctx, r.id, id, result)
+	}
+	return r.alone.settle(id, result), nil
+}
+
+// ownCalls are the calls of a one-shot, which nobody else can make while the run lives in this process alone. One that
+// waited may go on in several processes, since its client may answer again: it is kept, and its calls from then on
+// are beside it in Redis. Those before are over, and counted in what it goes on from.
+type ownCalls struct {
+	kept bool
+
+	mu      sync.Mutex
+	results map[string][]byte // by the call's id, nil for one that has none; guarded by mu
+}
+
+func (o *ownCalls) claim(id string, repeatable bool) (word string, result []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	result, granted := o.results[id]
+	switch {
+	case result != nil:
+		return redisstore.CallDone, result
+	case granted && !repeatable:
+		return redisstore.CallUnknown, nil
+	case o.results == nil:
+		o.results = map[string][]byte{}
+	}
+	o.results[id] = nil
+	return redisstore.CallGranted, nil
+}
+
+func (o *ownCalls) settle(id string, result []byte) (granted bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before, granted := o.results[id]
+	if granted && before == nil {
+		o.results[id] = result
+	}
+	return granted
 }
 
 // postSettle is POST /internal/v1/runs/{run}/calls/{call}.
@@ -105,10 +168,9 @@ func (s *Server) postSettle(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	_, turn := r.holder()
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	granted, err := s.store.Settle(ctx, r.chat, turn, r.firstRun(), c.Param("call"), raw)
+	granted, err := s.settle(ctx, r, c.Param("call"), raw)
 	switch {
 	case errors.Is(err, memory.ErrMoved):
 		return errors.Join(errNotHeld, err)

@@ -42,6 +42,7 @@ func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
 		return nil, err
 	}
 	r := newRun(rand.Text(), memory.MustChat(rand.Text()), "")
+	r.alone = &ownCalls{}
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
 		User: p.User, Tools: p.Tools, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
@@ -124,6 +125,7 @@ func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
 		return nil, errNoOneShot
 	}
 	r := newRun(id, kept.Chat, "")
+	r.alone = &ownCalls{kept: true}
 	if r.log, err = api.GoOn(id, api.Limits{}, kept.Events); err != nil {
 		return nil, errors.Join(errNoOneShot, err)
 	}
@@ -159,7 +161,7 @@ func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool
 	}
 	end := func() {
 		s.mu.Lock()
-		delete(s.oneShots, r)
+		delete(s.oneShots, r.id)
 		s.mu.Unlock()
 		r.end()
 		next()
@@ -167,12 +169,16 @@ func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool
 	s.mu.Lock()
 	draining := s.draining
 	if !draining {
-		s.oneShots[r] = true
+		s.oneShots[r.id] = r
 	}
 	s.mu.Unlock()
 	if draining {
 		next()
 		return nil, errShutdown
+	}
+	if s.cfg.SelfURL != "" {
+		req.Memory = s.access(r, nil)
+		req.Memory.CallsOnly = true
 	}
 	posting, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/apiserver/api"
 	"mneme/master"
@@ -48,7 +49,7 @@ func TestAOneShot(t *testing.T) {
 	require.Len(t, asked.Context, 4)
 	require.Equal(t, "Be brief.", asked.Instructions)
 	require.Equal(t, "ann", asked.User)
-	require.Nil(t, asked.Memory)
+	require.True(t, asked.Memory.CallsOnly)
 	require.NotEmpty(t, asked.ConversationID)
 
 	tr := w.open("POST", "/v1/oneshot", `{"message":"hi","agent_version":"analytic","context":[{"role":"user","content":"x"}]}`)
@@ -181,6 +182,105 @@ func TestAOneShotWaits(t *testing.T) {
 	require.Contains(t, string(tr.until("subagent_completion")), "denied")
 	require.Contains(t, string(tr.until("run_finished")), `"stopped"`)
 	require.Equal(t, []string{key}, w.leftovers())
+}
+
+// A one-shot's calls of tools outside are granted once. After a wait that holds in whichever process, however often its
+// client answers, and whoever is killed.
+func TestCallsOfAOneShot(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, nil)
+	accesses := make(chan api.MemoryAccess)
+	over := make(chan struct{})
+	w.suspends(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+		if r.Resume == nil {
+			emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
+		} else {
+			emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers})
+		}
+		accesses <- *r.Memory
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return
+		}
+		if r.Resume == nil && len(r.Tools) > 0 {
+			emit(event.Head{}, &event.RunWaiting{Waits: light(r), State: json.RawMessage(`{"step":1}`)})
+			return
+		}
+		emit(event.Head{}, &event.Assistant{Content: "done"})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	})
+	claim := func(at api.MemoryAccess, r api.ClaimRequest) api.Claimed {
+		t.Helper()
+		got, err := at.Claim(ctx, http.DefaultClient, r)
+		require.NoError(t, err)
+		return got
+	}
+	settle := func(at api.MemoryAccess, id string) {
+		t.Helper()
+		require.NoError(t, at.Settle(ctx, http.DefaultClient, id, api.SettleRequest{Result: "paid"}))
+	}
+	w.open("POST", "/v1/oneshot", message{"hi"})
+	at := <-accesses
+	first := claim(at, refund(1))
+	require.Equal(t, api.CallGranted, first.State)
+	require.Equal(t, api.CallUnknown, claim(at, refund(1)).State)
+	repeatable := refund(1)
+	repeatable.Repeatable = true
+	require.Equal(t, api.CallGranted, claim(at, repeatable).State)
+	settle(at, first.CallID)
+	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallDone, Result: "paid"}, claim(at, repeatable))
+	require.ErrorIs(t, at.Settle(ctx, http.DefaultClient, "none", api.SettleRequest{}), &api.Problem{Code: "unknown_call"})
+	found, err := at.Recall(ctx, http.DefaultClient, api.RecallRequest{Query: "hi"})
+	require.NoError(t, err)
+	require.Empty(t, found.Hits)
+	_, err = at.Remember(ctx, http.DefaultClient, api.RememberRequest{Quote: "hi"})
+	require.ErrorContains(t, err, "without a chat")
+	stranger := at
+	stranger.Token = "other"
+	_, err = stranger.Claim(ctx, http.DefaultClient, refund(1))
+	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
+	over <- struct{}{}
+	eventually(t, "no calls after the end", func() bool {
+		_, err := at.Claim(ctx, http.DefaultClient, refund(1))
+		return err != nil
+	})
+	require.Empty(t, w.leftovers())
+
+	tr := w.open("POST", "/v1/oneshot", `{"message":"on","tools":[{"name":"light","parameters":{"type":"object"}}]}`)
+	at = <-accesses
+	settle(at, claim(at, refund(1)).CallID)
+	over <- struct{}{}
+	run := gjson.GetBytes(tr.until("run_waiting"), "run_id").Str
+	answer := webapi.ResumeRequest{Answers: []event.WaitAnswer{{ID: "w1", Decision: event.Approve,
+		Result: json.RawMessage(`"lit"`)}}}
+	resume := func(url string) (at api.MemoryAccess) {
+		w.on(url, func() { w.open("POST", "/v1/oneshot/"+run+"/resume", answer).until("run_resumed") })
+		return <-accesses
+	}
+	again, unsettled := refund(1), refund(1)
+	again.N, unsettled.N = 2, 3 // the next ones of the run with these arguments
+	url, process := w.child()
+	at = resume(url)
+	done, lost := claim(at, again), claim(at, unsettled)
+	require.Equal(t, []string{api.CallGranted, api.CallGranted}, []string{done.State, lost.State})
+	settle(at, done.CallID)
+	require.NoError(t, process.Process.Kill())
+	_ = process.Wait()
+
+	at = resume(w.process())
+	require.Equal(t, api.Claimed{CallID: done.CallID, State: api.CallDone, Result: "paid"}, claim(at, again))
+	require.Equal(t, api.Claimed{CallID: lost.CallID, State: api.CallUnknown}, claim(at, unsettled))
+	require.Equal(t, []string{"mneme:oneshot:" + run}, w.leftovers())
+	require.InDelta(t, 3600, w.look.TTL(ctx, "mneme:oneshot:"+run).Val().Seconds(), 60)
+
+	// A Redis that has forgotten the run grants nothing: what was called is not known.
+	require.NoError(t, w.look.FlushDB(ctx).Err())
+	again.N = 4
+	_, err = at.Claim(ctx, http.DefaultClient, again)
+	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
+	require.Empty(t, w.look.Keys(ctx, "mneme:oneshot:*").Val())
+	over <- struct{}{}
 }
 
 // The client posts all that a message may say, and one-shots.

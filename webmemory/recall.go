@@ -89,6 +89,10 @@ func (s *Server) postRecall(c *gin.Context) error {
 	if asked.Budget < 0 || asked.Budget > maxRecallBudget || asked.Overhead < 0 {
 		return badRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
 	}
+	if r.alone != nil { // nothing was said before
+		api.WriteJSON(c.Writer, http.StatusOK, api.Recalled{Hits: []api.RecallHit{}})
+		return nil
+	}
 	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(asked.Budget, recallBudget), asked.Overhead, asked.Automatic
 	own := memory.ChatKey(r.chat)
 	if asked.Subagent != "" {
@@ -118,6 +122,9 @@ func (s *Server) postRecall(c *gin.Context) error {
 func (s *Server) ofAgents(c *gin.Context) (*run, error) {
 	s.mu.Lock()
 	r := s.live[c.Param("run")]
+	if r == nil {
+		r = s.oneShots[c.Param("run")]
+	}
 	s.mu.Unlock()
 	token, _ := strings.CutPrefix(c.GetHeader("Authorization"), "Bearer ")
 	if r == nil || !r.lends(token) {

@@ -37,6 +37,9 @@ func (s *Server) postRemember(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.alone != nil {
+		return badRequest("Nothing is noted in a run without a chat.")
+	}
 	key := memory.ChatKey(r.chat)
 	if asked.Subagent != "" {
 		if !slices.Contains(s.cfg.Agents, asked.Subagent) {

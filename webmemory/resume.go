@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -371,8 +370,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	}
 	req.Approved = append(req.Approved, granted...)
 	if s.cfg.SelfURL != "" {
-		req.Memory = &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
-		r.lend(req.Memory.Token, nil)
+		req.Memory = s.access(r, nil)
 		s.mu.Lock()
 		s.enlist(r) // its agents may ask before the apiserver has answered
 		s.mu.Unlock()

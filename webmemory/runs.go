@@ -63,6 +63,8 @@ type run struct {
 	shown map[memory.Key]windowed // guarded by mu: what its agents were shown of the memory
 	at    *api.Client             // guarded by mu: where the run is; nil before it is posted
 	ended time.Time               // guarded by mu; zero while it runs
+	// alone are the calls of tools outside that a run without a chat was granted; nil for one of a chat.
+	alone *ownCalls
 	// conversation is the gateway's, in which it runs; guarded by mu.
 	conversation string
 	// dismiss ends the wait for the chat's turn; guarded by mu, nil unless it waits.

@@ -112,7 +112,7 @@ type Server struct {
 	mu       sync.Mutex
 	live     map[string]*run // guarded by mu: running and lately finished, by run id
 	finished finished        // guarded by mu: those of live that are over
-	oneShots map[*run]bool   // guarded by mu: running ones, which are not in live: nothing is kept of them
+	oneShots map[string]*run // guarded by mu: running ones, which are not in live: nothing is kept of them
 	draining bool            // guarded by mu
 }
 
@@ -131,7 +131,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		ends:          &ends{dir: cfg.Ends, log: log},
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
 		live:          map[string]*run{},
-		oneShots:      map[*run]bool{},
+		oneShots:      map[string]*run{},
 		conversations: conversations{of: map[memory.Chat]map[string]int64{}},
 		losses:        losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
@@ -187,7 +187,7 @@ func (s *Server) Drain(ctx context.Context) {
 	for _, r := range s.live {
 		running = append(running, r)
 	}
-	running = slices.AppendSeq(running, maps.Keys(s.oneShots))
+	running = slices.AppendSeq(running, maps.Values(s.oneShots))
 	s.mu.Unlock()
 	for _, r := range running {
 		select {

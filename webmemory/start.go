@@ -178,11 +178,10 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	}
 	r.turn.Store(w.Number)
 	if s.cfg.SelfURL != "" {
-		req.Memory = &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
 		r.mu.Lock()
 		r.held = w.token
 		r.mu.Unlock()
-		r.lend(req.Memory.Token, shown)
+		req.Memory = s.access(r, shown)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -195,6 +194,13 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		return accepted, asking(err)
 	}
 	return accepted, nil
+}
+
+// access lets a run's agents reach this process, which holds it. shown is as of lend.
+func (s *Server) access(r *run, shown map[memory.Key]windowed) *api.MemoryAccess {
+	a := &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
+	r.lend(a.Token, shown)
+	return a
 }
 
 // owes says whether a chat's history ends with this question of the user's and its failure,

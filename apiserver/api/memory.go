@@ -16,6 +16,8 @@ import (
 type MemoryAccess struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
+	// CallsOnly: the run has no chat, so nothing is searched or noted there; calls of tools are granted.
+	CallsOnly bool `json:"calls_only,omitempty"`
 }
 
 // RecallRequest is the body of POST {MemoryAccess.URL}/recall.

@@ -73,6 +73,9 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if t.approved() {
 		return t.claimed(ctx, w)
 	}
+	if t.holder.NoChat {
+		return "", fmt.Errorf("it was not called: it needs a person's yes, and %w", errNoPersons)
+	}
 	w.Wait = rand.Text()
 	wait := t.wait(event.Approval)
 	wait.ID, wait.Arguments, wait.ToolCallID = w.Wait, arguments, call.ID
@@ -85,6 +88,9 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 
 var errNoCalls = errors.New("it was not called: nobody keeps account of this run's calls, without which no tool " +
 	"outside is called; go on without it")
+
+var errNoPersons = errors.New("nobody can be asked here, since this request belongs to no chat; go on without it, " +
+	"and tell the user that it takes a chat")
 
 // approved says whether no person is asked.
 func (t *tool) approved() bool {
@@ -287,7 +293,7 @@ func (t *tool) call(ctx context.Context, c Call) (Returned, error) {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c.Run = t.holder.ID
-	if t.PassChat {
+	if t.PassChat && !t.holder.NoChat {
 		c.Chat = t.holder.Chat.String()
 	}
 	if t.PassUser {
@@ -322,6 +328,11 @@ func (t *tool) call(ctx context.Context, c Call) (Returned, error) {
 
 // asked suspends a call whose tool asks persons.
 func (t *tool) asked(ctx context.Context, w waiting, questions []Question, settles []string) (string, error) {
+	if t.holder.NoChat {
+		err := fmt.Errorf("it asks a person before it goes on, and %w", errNoPersons)
+		t.settle(ctx, err.Error(), true, settles...)
+		return "", err
+	}
 	size := len(w.State)
 	w.Keys = map[string]string{}
 	waits := make([]event.Wait, 0, len(questions))

@@ -167,6 +167,8 @@ type Run struct {
 	// counted once, when it is claimed: another attempt at the run, in which it is denied or
 	// not, gives calls that are made the same numbers.
 	Count func(subagent memory.Agent, tool string, arguments json.RawMessage) int
+	// NoChat: Chat was made up for this run alone. No tool is told it, and a call that needs a person fails.
+	NoChat bool
 	// Expiry is how long a wait is open.
 	Expiry time.Duration
 	Now    func() time.Time

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
+	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
@@ -203,4 +204,45 @@ func TestWithoutTheVariablesOfToolsNothingStarts(t *testing.T) {
 	require.NoError(t, err)
 	err = app.Apiserver(t.Context(), cfg, app.Options{Log: zerolog.Nop()})
 	require.ErrorContains(t, err, "mneme.yaml:1: mcp.crm.env[0]: the environment variable NOT_SET is not set")
+}
+
+// Without a chat a REST call is made as in one: once, also when the request waits for a tool of the client's in
+// between. What needs a person's yes is not called, and the model is told why.
+func TestARESTCallWithoutAChat(t *testing.T) {
+	o := newOrders(t)
+	u := withOrders(t, o, "      approve: always\n")
+	oneShot := func(message string) string {
+		body, err := json.Marshal(map[string]string{"message": message})
+		require.NoError(t, err)
+		status, answer := u.request(http.MethodPost, "/v1/oneshot", "application/json", string(body))
+		require.Equal(t, http.StatusOK, status, answer)
+		return gjson.Get(answer, "content").Str
+	}
+	require.Contains(t, oneShot(`use order_state {"id": "A 1"}`), "sent to you.")
+	require.Equal(t, []string{`GET /v1/orders/A%201  Bearer sesame-sesame user "" chat "" run true`}, o.requests())
+	require.Contains(t, oneShot(`use ping {}`), `{"order":{"state":`)
+	require.Len(t, o.requests(), 2)
+	require.Contains(t, oneShot(`use refund {"id": 1}`), "it needs a person's yes, and nobody can be asked here")
+	require.Len(t, o.requests(), 2)
+
+	cfg := openai.DefaultConfig("no-key")
+	cfg.BaseURL = u.url("/v1")
+	c := openai.NewClientWithConfig(cfg)
+	require.Contains(t, complete(t, c, user(`use order_state {"id": "A 2"}`)).Message.Content, "sent to you.")
+	require.Len(t, o.requests(), 3)
+	request := openai.ChatCompletionRequest{Model: "mneme",
+		Messages: []openai.ChatCompletionMessage{user("use ping {}\nuse light {}")},
+		Tools: []openai.Tool{{Type: openai.ToolTypeFunction, Function: &openai.FunctionDefinition{Name: "light",
+			Description: "Turns a light on.", Parameters: json.RawMessage(`{"type":"object"}`)}}}}
+	got, err := c.CreateChatCompletion(t.Context(), request)
+	require.NoError(t, err)
+	require.Len(t, got.Choices[0].Message.ToolCalls, 1)
+	require.Len(t, o.requests(), 4)
+	request.Messages = append(request.Messages, got.Choices[0].Message, openai.ChatCompletionMessage{
+		Role: openai.ChatMessageRoleTool, ToolCallID: got.Choices[0].Message.ToolCalls[0].ID, Content: "it shines"})
+	got, err = c.CreateChatCompletion(t.Context(), request)
+	require.NoError(t, err)
+	require.Contains(t, got.Choices[0].Message.Content, "it shines")
+	require.Contains(t, got.Choices[0].Message.Content, `{"order":{"state":`)
+	require.Len(t, o.requests(), 4)
 }
