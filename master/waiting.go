@@ -91,6 +91,11 @@ func (r Resume) Posted() (json.RawMessage, error) {
 func (r *run) resume() error {
 	from := r.req.Resume
 	told := &event.RunResumed{Answers: make([]event.WaitAnswer, len(from.Answers))}
+	for _, e := range from.Events {
+		if waited, ok := e.Payload.(*event.RunWaiting); ok {
+			told.Usage = waited.Usage
+		}
+	}
 	for i, a := range from.Answers {
 		told.Answers[i] = event.WaitAnswer{ID: a.ID, Decision: a.Decision, Reason: a.Reason}
 	}
@@ -134,7 +139,11 @@ func (r *run) suspend(waits *loop.Suspended) error {
 	case len(raw) > MaxState:
 		return errStateTooLarge
 	}
-	return r.rec.emit(&event.RunWaiting{Waits: waits.Waits, State: raw})
+	used := r.spent.Add(r.used)
+	for _, of := range r.held {
+		used = used.Add(of)
+	}
+	return r.rec.emit(&event.RunWaiting{Waits: waits.Waits, State: raw, Usage: used})
 }
 
 func (r *run) save(waits *loop.Suspended) (json.RawMessage, error) {

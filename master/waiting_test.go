@@ -106,7 +106,7 @@ func again(t require.TestingT, r master.Request, events []event.Event, answers .
 	r.Resume = &master.Resume{State: bytes.Clone(waiting.State), Answers: answers}
 	for _, e := range events {
 		if w, ok := e.Payload.(*event.RunWaiting); ok {
-			e = event.New(e.Head, &event.RunWaiting{Waits: w.Waits})
+			e = event.New(e.Head, &event.RunWaiting{Waits: w.Waits, Usage: w.Usage})
 		}
 		stored, err := event.Decode(e.Line())
 		require.NoError(t, err)
@@ -164,6 +164,8 @@ func TestARunWaitsForTwoSubagentsAtOnce(t *testing.T) {
 	require.Contains(t, last[*event.Assistant](all).Content, `asked {"of":"b","waits":2,"n":1}, the call 1 like it "yes"`)
 	require.Equal(t, event.Usage{InputTokens: 600, OutputTokens: 60}, last[*event.RunFinished](all).Usage,
 		"six model calls, each counted once")
+	require.Equal(t, event.Usage{InputTokens: 300, OutputTokens: 30}, waiting.Usage, "three of them before the first wait")
+	require.Equal(t, last[*event.RunWaiting](all).Usage, last[*event.RunResumed](all).Usage)
 	for _, e := range all.events {
 		if p, ok := e.Payload.(*event.RunResumed); ok {
 			for _, answer := range p.Answers {

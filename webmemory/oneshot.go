@@ -305,7 +305,7 @@ func (s *Server) keepOneShot(ctx context.Context, r *run, at *api.Client, conver
 	if err := checkWaits(p); err != nil {
 		return err
 	}
-	shown := event.New(e.Head, &event.RunWaiting{Waits: waits})
+	shown := event.New(e.Head, &event.RunWaiting{Waits: waits, Usage: p.Usage})
 	kept := oneShot{Chat: r.chat, Conversation: conversation, State: p.State}
 	for _, line := range r.log.Lines(0) {
 		kept.Events = append(kept.Events, line)

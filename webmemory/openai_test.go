@@ -480,17 +480,19 @@ func clientCalls(_ context.Context, r api.RunRequest, emit func(event.Head, even
 			waits = append(waits, event.Wait{ID: fmt.Sprint("W", i), Kind: kind, ToolCallID: fmt.Sprint("t", i), Tool: tool.Name,
 				Arguments: json.RawMessage(`{"n":1}`), Reason: "The client is to run it.", ExpiresAt: inTime()})
 		}
-		emit(event.Head{}, &event.RunWaiting{Waits: waits, State: json.RawMessage(`{"step":1}`)})
+		emit(event.Head{}, &event.RunWaiting{Waits: waits, State: json.RawMessage(`{"step":1}`),
+			Usage: event.Usage{InputTokens: 5, OutputTokens: 2}})
 		return
 	}
-	emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers})
+	last, _ := event.Decode(r.Resume.Events[len(r.Resume.Events)-1])
+	emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers, Usage: last.Payload.(*event.RunWaiting).Usage})
 	var said []string
 	for _, a := range r.Resume.Answers {
 		said = append(said, a.Decision+" "+string(a.Result))
 	}
 	emit(event.Head{}, &event.AssistantDelta{Text: strings.Join(said, ", ")})
 	emit(event.Head{}, &event.Assistant{Content: strings.Join(said, ", ")})
-	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed, Usage: event.Usage{InputTokens: 7}})
+	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed, Usage: event.Usage{InputTokens: 12, OutputTokens: 3}})
 }
 
 func withTools(text string, names ...string) openai.ChatCompletionRequest {
@@ -525,6 +527,7 @@ func TestOpenAIClientTools(t *testing.T) {
 	require.Equal(t, openai.FinishReasonToolCalls, got.Choices[0].FinishReason)
 	said := got.Choices[0].Message
 	require.Equal(t, "I try.", said.Content)
+	require.Equal(t, []int{5, 2, 7}, []int{got.Usage.PromptTokens, got.Usage.CompletionTokens, got.Usage.TotalTokens})
 	require.Len(t, said.ToolCalls, 2)
 	require.Equal(t, openai.FunctionCall{Name: "light", Arguments: `{"n":1}`}, said.ToolCalls[0].Function)
 
@@ -539,12 +542,13 @@ func TestOpenAIClientTools(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `approve "it shines", approve "{\"on\":true}"`, done.Choices[0].Message.Content)
 	require.Equal(t, openai.FinishReasonStop, done.Choices[0].FinishReason)
-	require.Equal(t, 7, done.Usage.PromptTokens)
+	require.Equal(t, []int{7, 1, 8}, []int{done.Usage.PromptTokens, done.Usage.CompletionTokens, done.Usage.TotalTokens})
 	require.NotEqual(t, got.ID, done.ID, "two messages of one id are one for clients that merge them")
 	again, err := client.CreateChatCompletion(t.Context(), whole)
 	require.NoError(t, err, "the same results again join the run")
 	require.Equal(t, done.Choices[0].Message.Content, again.Choices[0].Message.Content)
 	require.Equal(t, done.ID, again.ID)
+	require.Equal(t, done.Usage, again.Usage)
 	require.Len(t, w.stored("chat_history:c"), 2)
 
 	t.Run("streamed", func(t *testing.T) {

@@ -41,7 +41,7 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 		d.run.log.GoOn()
 		return events, nil
 	}
-	shown := event.New(last.Head, &event.RunWaiting{Waits: p.Waits})
+	shown := event.New(last.Head, &event.RunWaiting{Waits: p.Waits, Usage: p.Usage})
 	w := d.waitOf(shown, p.Waits)
 	w.State = p.State
 	err := checkWaits(p)

@@ -244,6 +244,7 @@ type RunWaiting struct {
 	// State is what the run goes on from. The apiserver gives it to who holds the run, who keeps
 	// it and shows the event without.
 	State json.RawMessage `json:"state,omitempty"`
+	Usage Usage           `json:"usage,omitzero"` // of the run so far
 }
 
 // Wait is what a run waits for: somebody outside of it.
@@ -292,6 +293,7 @@ const (
 // and arguments in the answers are left out; the events that follow have them.
 type RunResumed struct {
 	Answers []WaitAnswer `json:"answers"`
+	Usage   Usage        `json:"usage,omitzero"` // of the run until it waited; that of the RunFinished has it too
 }
 
 // RunFinished is the last event of every run.

@@ -190,9 +190,10 @@ func payloads(t *rapid.T) event.Payload {
 	case 12:
 		return &event.MasterTool{Tool: text("tool"), Status: text("status"), Detail: text("detail")}
 	case 13:
-		return &event.RunWaiting{Waits: some(t, waits, "waits"), State: values.Draw(t, "state")}
+		return &event.RunWaiting{Waits: some(t, waits, "waits"), State: values.Draw(t, "state"),
+			Usage: usages.Draw(t, "usage")}
 	case 14:
-		return &event.RunResumed{Answers: some(t, waitAnswers, "answers")}
+		return &event.RunResumed{Answers: some(t, waitAnswers, "answers"), Usage: usages.Draw(t, "usage")}
 	}
 	return &event.RunFinished{Outcome: outcomes.Draw(t, "outcome"), Usage: usages.Draw(t, "usage"),
 		Calls: some(t, modelCalls, "calls")}

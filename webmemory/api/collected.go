@@ -36,7 +36,7 @@ func (c *Collected) Add(e event.Event) {
 			c.failure = p
 		}
 	case *event.RunWaiting:
-		c.Outcome, c.Waits = OutcomeWaiting, p.Waits
+		c.Outcome, c.Waits, c.Usage = OutcomeWaiting, p.Waits, p.Usage
 	case *event.RunFinished:
 		c.Usage, c.Outcome = p.Usage, p.Outcome
 	}

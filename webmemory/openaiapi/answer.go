@@ -49,10 +49,15 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 }
 
-func usageOf(u event.Usage) (out usage) {
-	out.PromptTokens, out.CompletionTokens, out.TotalTokens = u.InputTokens, u.OutputTokens, u.InputTokens+u.OutputTokens
-	out.PromptTokensDetails.CachedTokens = u.CachedTokens
-	out.CompletionTokensDetails.ReasoningTokens = u.ReasoningTokens
+// usage is that of the calls of models behind this answer alone: clients add up what answers say, so what the run used
+// before its last wait is that of the answer before.
+func (a *answer) usage() (out usage) {
+	all, before := a.collected.Usage, a.before
+	out.PromptTokens = max(0, all.InputTokens-before.InputTokens)
+	out.CompletionTokens = max(0, all.OutputTokens-before.OutputTokens)
+	out.TotalTokens = out.PromptTokens + out.CompletionTokens
+	out.PromptTokensDetails.CachedTokens = max(0, all.CachedTokens-before.CachedTokens)
+	out.CompletionTokensDetails.ReasoningTokens = max(0, all.ReasoningTokens-before.ReasoningTokens)
 	return out
 }
 
@@ -142,6 +147,7 @@ type answer struct {
 	held      bool          // its stream has not begun, since a refusal of its images is to be told by the status
 	untold    []event.Event // while it is held
 	collected *webapi.Collected
+	before    event.Usage     // of the run, before this answer
 	shown     strings.Builder // the text of the stream so far, in paragraphs
 	raw       strings.Builder // the same as the run told it
 	piece     strings.Builder // its part since the last break
@@ -353,6 +359,8 @@ func (a *answer) show(e event.Event) {
 		a.tellTool(webapi.Master, event.ToolProgress(*p))
 	case *event.RunWaiting:
 		a.wait(p.Waits)
+	case *event.RunResumed:
+		a.before = p.Usage
 	}
 }
 
@@ -491,7 +499,7 @@ func (a *answer) end() {
 		m.Content = nil
 	}
 	api.WriteJSON(a.w, http.StatusOK, completion{ID: a.id(), Object: "chat.completion", Created: a.created,
-		Model: a.call.Model, Choices: []wholeChoice{{Message: m, FinishReason: finish}}, Usage: usageOf(a.collected.Usage)})
+		Model: a.call.Model, Choices: []wholeChoice{{Message: m, FinishReason: finish}}, Usage: a.usage()})
 }
 
 func (a *answer) endStream(finish string) {
@@ -507,7 +515,7 @@ func (a *answer) endStream(finish string) {
 	}
 	a.send(last, finish)
 	if a.call.StreamOptions.IncludeUsage {
-		used := usageOf(a.collected.Usage)
+		used := a.usage()
 		a.write(a.encode(chunk{Choices: []chunkChoice{}, Usage: &used}))
 	}
 	a.write([]byte("[DONE]"))
