@@ -239,6 +239,22 @@ func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
 	title, _ = w.titleOf(t, "3")
 	require.Equal(t, memory.RedactedText, title)
 
+	// A title that was set may say what was redacted in other words.
+	titled, fork, own := memory.MustChat("titled"), memory.MustChat("titled.fork"), "About words"
+	post("titled", "first words")
+	_, err = c.ChangeChat(t.Context(), titled, webapi.ChatChange{Title: &own})
+	require.NoError(t, err)
+	_, err = c.Fork(t.Context(), titled, webapi.ForkRequest{As: fork})
+	require.NoError(t, err)
+	title, _ = w.titleOf(t, fork.ID())
+	require.Equal(t, own, title, "a fork is called as its source is")
+	page, err = c.Page(t.Context(), memory.ChatKey(titled), -1, 1)
+	require.NoError(t, err)
+	_, err = c.Redact(t.Context(), memory.ChatKey(titled), memory.IDs(page.Messages)[0], false, false)
+	require.NoError(t, err)
+	title, _ = w.titleOf(t, "titled")
+	require.Equal(t, "first words", title)
+
 	aside, err := c.Rewind(t.Context(), chats["4"], nil)
 	require.NoError(t, err)
 	title, there = w.titleOf(t, "4")

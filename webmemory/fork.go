@@ -56,8 +56,20 @@ func (s *Server) postFork(c *gin.Context) error {
 				return err
 			}
 		}
-		out, err = s.fillWhole(ctx, w, func(in *importing) error { return s.copyInto(ctx, in, source, v, l) })
-		return err
+		title := ""
+		out, err = s.fillWhole(ctx, w, func(in *importing) (err error) {
+			if title, err = s.store.TitleSet(ctx, source); err != nil {
+				return err
+			}
+			return s.copyInto(ctx, in, source, v, l) // which also sees whether something was redacted meanwhile
+		})
+		if err != nil || title == "" {
+			return err
+		}
+		if _, err := s.store.ChangeCard(ctx, body.As, &title, nil); err != nil {
+			s.log.Warn().Err(err).Str("chat", body.As.String()).Msg("a fork has not got the title of its source")
+		}
+		return nil
 	})
 	if err != nil {
 		return err

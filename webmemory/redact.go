@@ -286,7 +286,7 @@ func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn
 		changed = changed || void > 0
 	}
 	own := memory.ChatKey(what.Chat)
-	if err := s.store.RedactBeginning(ctx, what.Chat, func(id string) bool { return what.Has(own, id) }); err != nil {
+	if err := s.store.RedactTitle(ctx, what.Chat, func(id string) bool { return what.Has(own, id) }); err != nil {
 		return changed, err
 	}
 	return changed, s.store.RemoveDamaged(ctx, keys...)

@@ -224,8 +224,21 @@ func (s *Store) ChangeCard(ctx context.Context, chat memory.Chat, title, metadat
 // beginning is the field begins.
 func beginning(id, title string) string { return id + " " + title }
 
-// RedactBeginning takes the text out of a title that was made from a message whose id has names.
-func (s *Store) RedactBeginning(ctx context.Context, chat memory.Chat, has func(id string) bool) error {
+// TitleSet is the title that ChangeCard set; "" for none.
+func (s *Store) TitleSet(ctx context.Context, chat memory.Chat) (string, error) {
+	title, err := s.redis.HGet(ctx, chatMeta(chat), "title").Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return title, failure(err, "reading the title of chat %s", chat)
+}
+
+// RedactTitle takes the text out of a title that was made from a message whose id has names, and one that was set
+// away: it may say in other words what any message did.
+func (s *Store) RedactTitle(ctx context.Context, chat memory.Chat, has func(id string) bool) error {
+	if err := s.redis.HDel(ctx, chatMeta(chat), "title").Err(); err != nil {
+		return failure(err, "redacting the title of chat %s", chat)
+	}
 	return s.changeBeginning(ctx, chat, memory.RedactedText, has)
 }
 
