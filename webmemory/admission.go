@@ -168,7 +168,7 @@ func (s *Server) check(p *webapi.MessageRequest) (images []memory.Image, err err
 	if _, ok := places[p.OnBusy]; !ok {
 		return nil, badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
 	}
-	if err := checkTools(p); err != nil {
+	if err := checkBeside(p); err != nil {
 		return nil, err
 	}
 	p.AgentVersion = cmp.Or(p.AgentVersion, webapi.Master)
@@ -214,7 +214,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 func (s *Server) begin(
 	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, images []memory.Image, key string,
 ) (found *run, kept *final, fresh bool, err error) {
-	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + withTools(p) + withImages(images)))
+	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + hashedBeside(p) + hashedImages(images)))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
 		telemetry.Concerns(ctx, chat.String(), r.id)

@@ -172,7 +172,7 @@ func (s *Server) patchChat(c *gin.Context) error {
 		title = &plain
 	}
 	if body.Metadata != nil {
-		if err := webapi.CheckMetadata(*body.Metadata); err != nil {
+		if err := api.CheckMetadata(*body.Metadata); err != nil {
 			return err
 		}
 		text := ""

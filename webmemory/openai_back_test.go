@@ -120,6 +120,48 @@ func TestOpenAIByIDs(t *testing.T) {
 	require.Equal(t, "a", w.saidIn("c"), "the first one's, by its own id")
 	require.Equal(t, 200, say("a z", "u7", "a7", "{{USER_MESSAGE_PARENT_ID}}").status)
 	require.Equal(t, "a z", w.saidIn("c"))
+	// An empty parent is the beginning: the first message was edited.
+	require.Equal(t, 200, say("b", "u8", "a8", "").status)
+	require.Equal(t, "b", w.saidIn("c"))
+	require.Equal(t, 200, say("b c", "u9", "a9", "").status)
+	require.Equal(t, "b c", w.saidIn("c"), "where the words say otherwise they count")
+	// One that says nothing of ids, and one whose chat is in the path, follows all there is.
+	require.Equal(t, 200, w.complete("c", users("d")).status)
+	require.Equal(t, 200, w.complete("c", users("e"), "Mneme-Parent-Id", "").status)
+	require.Equal(t, 200, w.complete("c", users("f"), "Mneme-Message-Id", "u10").status)
+	require.Equal(t, 200, w.do("POST", "/c/c/v1/chat/completions", users("g"), "Mneme-Message-Id", "u11", "Mneme-Parent-Id",
+		"").status)
+	require.Equal(t, "b c d e f g", w.saidIn("c"))
+	// A chat that began otherwise is not taken back.
+	require.Equal(t, 200, w.complete("other", users("a")).status)
+	require.Equal(t, 200, w.complete("other", users("b"), "Mneme-Message-Id", "u1", "Mneme-Parent-Id", "").status)
+	require.Equal(t, "a b", w.saidIn("other"))
+}
+
+// Ids of messages come beside the pairs that a client may say.
+func TestOpenAIMetadataBesideIDs(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, repeats())
+	pairs := map[string]string{}
+	for i := range 16 {
+		pairs[fmt.Sprint("name", i)] = "x"
+	}
+	body := func() string {
+		raw, err := json.Marshal(map[string]any{"model": "mneme", "metadata": pairs,
+			"messages": []map[string]string{{"role": "user", "content": "hi"}}})
+		require.NoError(t, err)
+		return string(raw)
+	}
+	ids := []string{"Mneme-Message-Id", "u1", "Mneme-Answer-Id", "a1"}
+	got := w.complete("c", body(), ids...)
+	require.Equal(t, 200, got.status, string(got.body))
+	stored := gjson.GetBytes(w.do("GET", "/v1/chats/c/history?limit=1", nil).body, "messages.0.metadata").Map()
+	require.Len(t, stored, 18)
+	require.Equal(t, "a1", stored["answer_id"].Str)
+	pairs["name16"] = "x"
+	got = w.complete("c", body(), ids...)
+	require.Equal(t, 400, got.status)
+	require.Contains(t, got.told(t).Message, "metadata has 17 pairs, at most 16")
 }
 
 // A transcript that is not the chat's: refused, or gone on with in a chat of its own, which the

@@ -20,6 +20,13 @@ const (
 	MaxMetadataValue = 512 // bytes
 )
 
+// Names in a message's metadata by which a client of chat completions finds it again. They do not count among
+// MaxMetadata: they come beside what the client itself says.
+const (
+	MessageIDMember = "message_id" // what the client calls the message
+	AnswerIDMember  = "answer_id"  // and the answer to it
+)
+
 // CheckInstructions says what is wrong with instructions, as a *Problem.
 func CheckInstructions(text string) error {
 	if len(text) > MaxInstructions {
@@ -31,8 +38,14 @@ func CheckInstructions(text string) error {
 // CheckMetadata says what is wrong with metadata, as a *Problem.
 func CheckMetadata(pairs map[string]string) error {
 	bad := func(format string, args ...any) error { return badRequest(fmt.Sprintf(format, args...)) }
-	if len(pairs) > MaxMetadata {
-		return bad("metadata has %d pairs, at most %d are taken.", len(pairs), MaxMetadata)
+	count := len(pairs)
+	for _, own := range []string{MessageIDMember, AnswerIDMember} {
+		if _, there := pairs[own]; there {
+			count--
+		}
+	}
+	if count > MaxMetadata {
+		return bad("metadata has %d pairs, at most %d are taken.", count, MaxMetadata)
 	}
 	for name, value := range pairs {
 		if name == "" || len(name) > MaxMetadataName {

@@ -107,9 +107,6 @@ type MessageRequest struct {
 	IfLast *string `json:"if_last,omitempty"`
 }
 
-// MaxInstructions bounds a post's instructions, in bytes.
-const MaxInstructions = api.MaxInstructions
-
 // ClientTool is a tool of the client's own.
 type ClientTool = api.ClientTool
 
@@ -210,16 +207,6 @@ type ChatChange struct {
 
 // MaxTitle bounds a chat's title, in bytes.
 const MaxTitle = 512
-
-// Bounds of metadata, of a chat or of a message.
-const (
-	MaxMetadata      = api.MaxMetadata      // pairs
-	MaxMetadataName  = api.MaxMetadataName  // bytes
-	MaxMetadataValue = api.MaxMetadataValue // bytes
-)
-
-// CheckMetadata says what is wrong with metadata, as a *api.Problem.
-func CheckMetadata(pairs map[string]string) error { return api.CheckMetadata(pairs) }
 
 // ChatInfo answers GET /v1/chats/{chat}.
 type ChatInfo struct {

@@ -24,7 +24,8 @@
 //	anything else                                                  mismatch: nothing is changed
 //
 // A transcript with one message of the user is a post. A parent that the client names by its id
-// decides before all of this, if it is known; so does the id of a message that is there.
+// decides before all of this, if it is known; so does the id of a message that is there. A client
+// that sends ids and an empty parent says of one message of the user that it is the chat's first.
 //
 // Nothing is taken back by another way than After of a post, which sets it aside as a rewind
 // does, and only together with IfLast: if somebody else has spoken in the chat since the history

@@ -47,6 +47,8 @@ type transcript struct {
 	Unanswered []bool
 	// What the client calls the last one and what it follows; empty if it does not say.
 	ClientID, Parent string
+	// Root: the client says that the last one follows nothing.
+	Root bool
 }
 
 // match says what a transcript asks for, of which known are the newest messages of the chat's
@@ -73,6 +75,14 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 	if t.ClientID != "" {
 		if at := v.find(func(m message) bool { return m.ClientID == t.ClientID }); at >= 0 {
 			return v.replace(d, again, at)
+		}
+	}
+	if t.Root && len(t.Users) == 1 {
+		switch {
+		case !whole:
+			return d, false
+		case len(v.users) > 0 && known[v.users[0]].ClientID != "": // what others began is not the client's to change
+			return v.replace(d, edit, 0)
 		}
 	}
 	if len(t.Users) == 1 {

@@ -67,7 +67,7 @@ func (c *call) splitDocuments() {
 		return
 	}
 	words, orders := strings.TrimSpace(text[at:]), strings.TrimSpace(c.instructions+"\n\n"+text[:at])
-	if words != "" && len(orders) <= webapi.MaxInstructions {
+	if words != "" && len(orders) <= api.MaxInstructions {
 		last.Content.Text, c.instructions = words, orders
 	}
 }

@@ -23,12 +23,6 @@ import (
 // This file is about what becomes of a request: a message to a chat, one without, or results of
 // the client's tools.
 
-// Members of a stored message's metadata by which a client finds it again.
-const (
-	clientIDMember = "message_id" // what the client calls the message
-	answerIDMember = "answer_id"  // and the answer to it
-)
-
 // maxReads is how often a history is read for one request, if others speak in the chat meanwhile.
 const maxReads = 5
 
@@ -65,12 +59,17 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	t := c.transcript()
 	t.Parent, _ = firstOf(r, h.ParentHeaders)
 	t.ClientID, _ = firstOf(r, h.MessageHeaders)
+	// A chat in the path may be that of several conversations of the client's, each with a beginning of its own.
+	t.Root = t.ClientID != "" && r.PathValue("chat") == "" && slices.ContainsFunc(h.ParentHeaders, func(name string) bool {
+		values := r.Header.Values(name)
+		return len(values) > 0 && strings.TrimSpace(values[0]) == ""
+	})
 	answerID, _ := firstOf(r, h.AnswerHeaders)
 	pairs := map[string]string{}
 	for name, value := range c.metadata {
 		pairs[name] = value
 	}
-	for name, value := range map[string]string{clientIDMember: t.ClientID, answerIDMember: answerID} {
+	for name, value := range map[string]string{api.MessageIDMember: t.ClientID, api.AnswerIDMember: answerID} {
 		if value != "" {
 			pairs[name] = value
 		}
@@ -168,7 +167,7 @@ func messageOf(raw json.RawMessage) message {
 	}
 	m.Text = sight(memory.WithoutImages(stored.Content, stored.Images), stored.Images)
 	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &beside) == nil {
-		m.ClientID, m.AnswerID = beside.Metadata[clientIDMember], beside.Metadata[answerIDMember]
+		m.ClientID, m.AnswerID = beside.Metadata[api.MessageIDMember], beside.Metadata[api.AnswerIDMember]
 	}
 	return m
 }

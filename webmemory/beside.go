@@ -23,8 +23,8 @@ const (
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// checkTools says what is wrong with what a post says beside its message.
-func checkTools(p *webapi.MessageRequest) error {
+// checkBeside says what is wrong with what a post says beside its message.
+func checkBeside(p *webapi.MessageRequest) error {
 	if len(p.User) > maxUser {
 		return badRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
 	}
@@ -63,9 +63,9 @@ func checkTools(p *webapi.MessageRequest) error {
 	return nil
 }
 
-// withTools is what the hash of a post covers beside its message; empty for a post that has
+// hashedBeside is what the hash of a post covers beside its message; empty for a post that has
 // nothing of it, as posts of before.
-func withTools(p webapi.MessageRequest) string {
+func hashedBeside(p webapi.MessageRequest) string {
 	if p.User == "" && len(p.Tools) == 0 && p.Instructions == "" && len(p.Metadata) == 0 {
 		return ""
 	}
@@ -76,13 +76,13 @@ func withTools(p webapi.MessageRequest) string {
 		Metadata     map[string]string `json:",omitempty"`
 	}{p.User, p.Tools, p.Instructions, p.Metadata})
 	if err != nil {
-		return p.User // of parameters that are no JSON, which checkTools has refused
+		return p.User // of parameters that are no JSON, which checkBeside has refused
 	}
 	return "\x00" + string(raw)
 }
 
-// withImages is what the hash of a post covers of its images; empty for none, as in posts of before.
-func withImages(images []memory.Image) string {
+// hashedImages is what the hash of a post covers of its images; empty for none, as in posts of before.
+func hashedImages(images []memory.Image) string {
 	if len(images) == 0 {
 		return ""
 	}
