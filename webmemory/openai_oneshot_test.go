@@ -62,6 +62,34 @@ func TestOpenAIWithoutAChat(t *testing.T) {
 	require.Equal(t, "to master, user a, assistant , tool returned: ", content(got), string(got.body))
 }
 
+// The form of the answer is told to whoever answers, in a chat, without one, and to a subagent; one that cannot be
+// understood is refused.
+func TestOpenAIResponseFormat(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	s := w.suspends(recites)
+	ask := func(chat, model, format string) answer {
+		return w.complete(chat, `{"model":"`+model+`","response_format":`+format+`,"messages":[{"role":"system",`+
+			`"content":"Be brief."},{"role":"user","content":"a"}]}`)
+	}
+	const schema = `{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type": "object","required":["city"]}}}`
+	for _, to := range [][2]string{{"", "mneme"}, {"c", "mneme"}, {"", "mneme/analytic"}} {
+		got := ask(to[0], to[1], schema)
+		require.Equal(t, 200, got.status, string(got.body))
+	}
+	for _, r := range s.requests() {
+		require.Contains(t, r.Instructions, "Be brief.\n\nYour answer is one JSON object")
+		require.Contains(t, r.Instructions, `JSON schema: {"type":"object","required":["city"]}`)
+	}
+	require.Contains(t, content(ask("", "mneme", `{"type":"json_object"}`)), "one JSON object and nothing else")
+	for _, plain := range []string{`{"type":"text"}`, `null`} {
+		require.Equal(t, "to master (Be brief.): a", content(ask("", "mneme", plain)))
+	}
+	for _, bad := range []string{`{"type":"xml"}`, `{"type":"json_schema"}`, `{"type":"json_schema","json_schema":{"schema":true}}`, `7`} {
+		require.Equal(t, 400, ask("", "mneme", bad).status, bad)
+	}
+}
+
 // A transcript that is not the chat's is answered from what was sent, and changes nothing.
 func TestOpenAIMismatchIsAnswered(t *testing.T) {
 	t.Parallel()

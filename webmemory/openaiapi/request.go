@@ -31,6 +31,8 @@ type request struct {
 	Metadata   json.RawMessage `json:"metadata"`
 	Tools      []tool          `json:"tools"`
 	ToolChoice json.RawMessage `json:"tool_choice"`
+
+	ResponseFormat responseFormat `json:"response_format"`
 }
 
 // chatMessage is one message of a request.
@@ -126,6 +128,9 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 		return nil, err
 	}
 	if err := c.readTools(); err != nil {
+		return nil, err
+	}
+	if err := c.readFormat(); err != nil {
 		return nil, err
 	}
 	named, err := c.readMetadata()
