@@ -39,6 +39,13 @@ type Client struct {
 	// Idle is how long a stream may be silent before it is opened again; it is
 	// longer than the server's heartbeat.
 	Idle time.Duration
+
+	// Of a copy of the client, for the walks of one run; nil for none. Run is told the run's id, before its first event.
+	// Quiet is called when no event is there for the moment.
+	Run   func(id string)
+	Quiet func()
+	// Inside: the client is a part of the process that it asks, and does not wait for that to come back.
+	Inside bool
 }
 
 // New takes webmemory's base URL, such as http://127.0.0.1:8080.

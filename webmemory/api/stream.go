@@ -149,7 +149,9 @@ func (s *stream) again(err error) bool {
 	switch {
 	case s.once, errors.Is(err, errForeign), errors.Is(err, errEndUnseen):
 		return false
-	case errors.As(err, &refused):
+	case errors.As(err, &refused) && refused.Code == CodeShuttingDown && s.client.Inside:
+		return false
+	case refused != nil:
 		// A refused post ran nothing and is the user's to repeat; a run that has
 		// begun is waited for while its server restarts.
 		return s.run != "" && (refused.Status >= 500 || refused.Status == 0 && refused.Retryable)
@@ -175,7 +177,14 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 		return false, fmt.Errorf("%w: %s answered with %q instead of events; is --url right?", errForeign, s.client.base,
 			kind)
 	}
-	for frames := sse.NewReader(resp.Body, api.MaxEvent, s.client.Idle, func() { cancel(sse.ErrSilent) }); ; {
+	if run := resp.Header.Get(RunID); run != "" && s.client.Run != nil {
+		s.client.Run(run)
+	}
+	frames := sse.NewReader(resp.Body, api.MaxEvent, s.client.Idle, func() { cancel(sse.ErrSilent) })
+	if s.client.Quiet != nil {
+		frames.OnWait(func() error { s.client.Quiet(); return nil })
+	}
+	for {
 		f, err := frames.Next()
 		if s.rests && errors.Is(err, io.EOF) {
 			return true, nil

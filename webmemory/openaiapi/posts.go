@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"mneme/apiserver/api"
-	"mneme/apiserver/api/sse"
 	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
@@ -109,7 +108,7 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			a.memory, a.chat = MemoryChat, &chat
 			body.After, body.IfLast = d.After, d.Last
 			since := false
-			h.follow(ctx, &chat, webapi.MessagesPath(chat), key, body, a)(func(e event.Event, err error) bool {
+			a.client().Post(ctx, chat, body, key)(func(e event.Event, err error) bool {
 				var p *api.Problem
 				if since = errors.As(err, &p) && p.Code == webapi.CodeMessagesSince && reads < maxReads; since {
 					return false
@@ -217,75 +216,14 @@ func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 			body.Images, body.ImagesBefore = nil, slices.Concat(body.ImagesBefore, body.Images)
 		}
 	}
-	return h.follow(ctx, nil, webapi.OneShotPath, "", body, a)
+	return a.client().OneShot(ctx, body)
 }
 
-// follow posts a body and walks the events of the run that answers; what a has is sent when none
-// is there for the moment. The run of a chat is followed also when its stream breaks.
-func (h *Handler) follow(ctx context.Context, chat *memory.Chat, path, key string, body any, a *answer) events {
-	return func(yield func(event.Event, error) bool) {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			yield(event.Event{}, err)
-			return
-		}
-		header := http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}}
-		if key != "" {
-			header.Set(webapi.IdempotencyKey, key)
-		}
-		client := ctx
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		resp, err := h.Memory.Send(ctx, http.MethodPost, path, header, bytes.NewReader(raw))
-		if err != nil {
-			yield(event.Event{}, err)
-			return
-		}
-		defer resp.Body.Close()
-		run, last := resp.Header.Get(webapi.RunID), int64(0)
-		a.run = run
-		frames := sse.NewReader(resp.Body, api.MaxEvent, h.Memory.Idle, func() { cancel(sse.ErrSilent) })
-		frames.OnWait(func() error { a.flush(); return nil })
-		for {
-			f, err := frames.Next()
-			if err == nil {
-				var e event.Event
-				if e, err = decode(f.Data); err == nil {
-					last = e.Seq
-					if !yield(e, nil) || e.Terminal() || e.Waits() {
-						return
-					}
-					continue
-				}
-			}
-			var p *api.Problem
-			leaves := errors.As(err, &p) && p.Code == webapi.CodeShuttingDown
-			if chat == nil || run == "" || client.Err() != nil || leaves {
-				yield(event.Event{}, fmt.Errorf("the stream of events broke: %w", err))
-				return
-			}
-			break
-		}
-		for e, err := range h.Memory.Follow(client, *chat, run) {
-			if err == nil && e.Seq <= last {
-				continue
-			}
-			if !yield(e, err) {
-				return
-			}
-			a.flush()
-		}
-	}
-}
-
-// decode reads an event, or the error without a number that ends a stream early.
-func decode(data []byte) (event.Event, error) {
-	e, err := event.Decode(data)
-	p := &api.Problem{}
-	if err != nil && json.Unmarshal(data, p) == nil && p.Code != "" {
-		return e, p
-	}
-	return e, err
+// client is that of one answer: what it has is sent when no event is there for the moment.
+func (a *answer) client() *webapi.Client {
+	c := *a.h.Memory
+	c.Run, c.Quiet, c.Inside = func(id string) { a.run = id }, a.flush, true
+	return &c
 }
 
 // callID is the id by which a client knows a call of its tool: it leads back to the run and to the
@@ -338,12 +276,11 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 		return failed(invalid("messages", "A tool_call_id at the end is none that was given here."))
 	case c.chat != nil:
 		a.memory, a.chat, a.run = MemoryChat, c.chat, of
-		return resumed(answers, flushed(h.Memory.Resume(ctx, *c.chat, of, 0, answers...), a.flush))
+		return resumed(answers, a.client().Resume(ctx, *c.chat, of, 0, answers...))
 	}
 	return func(yield func(event.Event, error) bool) {
 		again := false
-		body := webapi.ResumeRequest{Answers: answers, Stream: true}
-		goesOn := h.follow(ctx, nil, webapi.OneShotResumePath(of), "", body, a)
+		goesOn := a.client().ResumeOneShot(ctx, of, answers...)
 		resumed(answers, goesOn)(func(e event.Event, err error) bool {
 			var p *api.Problem
 			if again = errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone); again {
@@ -353,18 +290,6 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 		})
 		if again { // it is not kept any more, and the client has all that was said
 			h.oneShot(ctx, c, a)(yield)
-		}
-	}
-}
-
-// flushed are events of which each is sent at once.
-func flushed(all events, flush func()) events {
-	return func(yield func(event.Event, error) bool) {
-		for e, err := range all {
-			if !yield(e, err) {
-				return
-			}
-			flush()
 		}
 	}
 }
