@@ -129,8 +129,8 @@ func TestOpenAIByIDs(t *testing.T) {
 	require.Equal(t, 200, w.complete("c", users("d")).status)
 	require.Equal(t, 200, w.complete("c", users("e"), "Mneme-Parent-Id", "").status)
 	require.Equal(t, 200, w.complete("c", users("f"), "Mneme-Message-Id", "u10").status)
-	require.Equal(t, 200, w.do("POST", "/c/c/v1/chat/completions", users("g"), "Mneme-Message-Id", "u11", "Mneme-Parent-Id",
-		"").status)
+	require.Equal(t, 200, w.do("POST", "/c/c/v1/chat/completions", users("g"), "Mneme-Message-Id", "u11",
+		"Mneme-Parent-Id", "").status)
 	require.Equal(t, "b c d e f g", w.saidIn("c"))
 	// A chat that began otherwise is not taken back.
 	require.Equal(t, 200, w.complete("other", users("a")).status)

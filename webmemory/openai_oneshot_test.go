@@ -72,7 +72,8 @@ func TestOpenAIResponseFormat(t *testing.T) {
 		return w.complete(chat, `{"model":"`+model+`","response_format":`+format+`,"messages":[{"role":"system",`+
 			`"content":"Be brief."},{"role":"user","content":"a"}]}`)
 	}
-	const schema = `{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type": "object","required":["city"]}}}`
+	const schema = `{"type":"json_schema","json_schema":{"name":"x","strict":true,` +
+		`"schema":{"type": "object","required":["city"]}}}`
 	for _, to := range [][2]string{{"", "mneme"}, {"c", "mneme"}, {"", "mneme/analytic"}} {
 		got := ask(to[0], to[1], schema)
 		require.Equal(t, 200, got.status, string(got.body))
@@ -85,7 +86,8 @@ func TestOpenAIResponseFormat(t *testing.T) {
 	for _, plain := range []string{`{"type":"text"}`, `null`} {
 		require.Equal(t, "to master (Be brief.): a", content(ask("", "mneme", plain)))
 	}
-	for _, bad := range []string{`{"type":"xml"}`, `{"type":"json_schema"}`, `{"type":"json_schema","json_schema":{"schema":true}}`, `7`} {
+	for _, bad := range []string{`{"type":"xml"}`, `{"type":"json_schema"}`, `7`,
+		`{"type":"json_schema","json_schema":{"schema":true}}`} {
 		require.Equal(t, 400, ask("", "mneme", bad).status, bad)
 	}
 }
