@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"mneme/apiserver/api"
 	"mneme/memory"
-	webapi "mneme/webmemory/api"
 )
 
 // This file is about what chat pages send that is not their user's words: tasks of their own, and documents that they
