@@ -134,6 +134,7 @@ type function struct {
 	Name        string         `json:"name"`
 	Description string         `json:"description,omitzero"`
 	Parameters  jsontext.Value `json:"parameters,omitzero"`
+	Strict      bool           `json:"strict,omitzero"`
 }
 
 // toolCall is a tool call of an assistant's message, or a piece of one in a chunk.

@@ -19,7 +19,7 @@ type responseFormat struct {
 		Description string         `json:"description,omitzero"`
 		Schema      jsontext.Value `json:"schema"`
 		Strict      bool           `json:"strict,omitzero"`
-	} `json:"json_schema"`
+	} `json:"json_schema,omitzero"`
 }
 
 // chatFormat is the form that a messages client wants the answer to have; nil for none. What it reads is taken
@@ -51,24 +51,40 @@ func chatFormat(members map[string]jsontext.Value) (*responseFormat, error) {
 
 var anyObject = jsontext.Value(`{"type":"object","properties":{},"additionalProperties":true}`)
 
-// format holds the answer to the wanted form: by the vendor's own format where the model has one that
-// takes the schema, else by a tool that must be called, whose name it returns. A call of another tool
-// that is forced is no answer yet and needs no form.
+// format holds the answer to the wanted form.
 func format(out *wire.Request, f *responseFormat, o Options) (tool string, err error) {
-	if f == nil || f.Type == "" || f.Type == "text" {
+	if f == nil {
 		return "", nil
 	}
+	return AnswerForm{Type: f.Type, Schema: f.JSONSchema.Schema, Description: f.JSONSchema.Description,
+		Member: "response_format"}.Hold(out, o)
+}
+
+// AnswerForm is the form that a client of OpenAI's dialects wants the answer to have.
+type AnswerForm struct {
+	Type        string // text, json_object, json_schema; empty for text
+	Schema      jsontext.Value
+	Description string
+	Member      string // of the request, for errors
+}
+
+// Hold holds the answer to the form: by the vendor's own format where the model has one that takes the
+// schema, else by a tool that must be called, whose name it returns. A call of another tool that is forced
+// is no answer yet and needs no form. Errors are a wire.Failure with status 400.
+func (f AnswerForm) Hold(out *wire.Request, o Options) (tool string, err error) {
 	schema := anyObject
 	switch {
-	case f.Type == "json_schema" && f.JSONSchema.Schema.Kind() == '{':
-		schema = f.JSONSchema.Schema
+	case f.Type == "" || f.Type == "text":
+		return "", nil
+	case f.Type == "json_schema" && f.Schema.Kind() == '{':
+		schema = f.Schema
 	case f.Type != "json_object" && f.Type != "json_schema":
-		return "", refuse("response_format %q is none of text, json_object, json_schema", f.Type)
+		return "", refuse("%s %q is none of text, json_object, json_schema", f.Member, f.Type)
 	}
 	if gjson.GetBytes(schema, "type").Str != "object" {
-		return "", refuse(`response_format.json_schema.schema must be of "type": "object"`)
+		return "", refuse(`%s: the schema must be of "type": "object"`, f.Member)
 	}
-	if root := gjson.ParseBytes(schema); o.Schemas && (&schemaReader{root: root, left: maxSchema}).closed(root) {
+	if o.Through || o.Schemas && Closed(schema) {
 		out.Other = map[string]jsontext.Value{
 			"output_config": slices.Concat([]byte(`{"format":{"type":"json_schema","schema":`), schema, []byte("}}")),
 		}
@@ -87,11 +103,17 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 		out.ToolChoice = &wire.ToolChoice{Type: "any", DisableParallel: true}
 	}
 	says := wire.AnswerToolSays
-	if f.JSONSchema.Description != "" {
-		says += "\n\n" + f.JSONSchema.Description
+	if f.Description != "" {
+		says += "\n\n" + f.Description
 	}
 	out.Tools = append(out.Tools, wire.Tool{Name: tool, Description: says, InputSchema: schema})
 	return tool, nil
+}
+
+// Closed reports whether a schema keeps to what vendors' own formats take, see schemaReader.
+func Closed(schema jsontext.Value) bool {
+	root := gjson.ParseBytes(schema)
+	return (&schemaReader{root: root, left: maxSchema}).closed(root)
 }
 
 // schemaWords are the words of JSON Schema that vendors' own formats take, beside those that closed

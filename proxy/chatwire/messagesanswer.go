@@ -1,9 +1,8 @@
 package chatwire
 
 import (
+	"cmp"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"mneme/proxy/wire"
 )
@@ -15,13 +14,11 @@ import (
 // interleaved. Text, reasoning and the first tool call are sent as they come; the other calls wait
 // for the end.
 type MessagesAnswer struct {
-	asked     Asked
-	assembler wire.Assembler // collects the events if the client wants one JSON body
+	asked Asked
+	out   wire.AnswerWriter
 
 	started bool
 	done    bool
-	open    string // type of the open block; empty for none
-	index   int    // of the next block
 
 	calls  []*partialCall
 	late   strings.Builder // text that came after the first call had begun
@@ -37,7 +34,9 @@ type partialCall struct {
 }
 
 // NewMessagesAnswer begins an answer.
-func NewMessagesAnswer(a Asked) *MessagesAnswer { return &MessagesAnswer{asked: a} }
+func NewMessagesAnswer(a Asked) *MessagesAnswer {
+	return &MessagesAnswer{asked: a, out: wire.AnswerWriter{Stream: a.Stream}}
+}
 
 // Event takes the data of one server-sent event. An error chunk is returned as a wire.Failure.
 func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
@@ -84,62 +83,51 @@ func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
 		return dst, ErrCut
 	}
 	a.done = true
-	w := writer{a: a, dst: dst}
-	w.closeBlock()
+	w := &a.out
+	w.CloseBlock()
 	for i, c := range a.calls {
 		if i > 0 { // the first call was sent as it came
-			w.openCall(c)
-			w.delta(wire.Delta{Type: wire.InputDelta, PartialJSON: orEmpty(c.arguments.String())})
-			w.closeBlock()
+			w.OpenCall(c.id, c.name)
+			w.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: orEmpty(c.arguments.String())})
+			w.CloseBlock()
 		}
 	}
 	if a.late.Len() > 0 {
-		w.grow(wire.TextBlock, wire.Delta{Type: wire.TextDelta, Text: a.late.String()})
-		w.closeBlock()
+		w.Text(a.late.String())
 	}
-	w.event(wire.Event{Type: wire.MessageDelta, Delta: wire.Delta{StopReason: a.stopReason()}, Usage: a.usage})
-	w.event(wire.Event{Type: wire.MessageStop})
-	if w.err != nil || a.asked.Stream {
-		return w.dst, w.err
-	}
-	r, _ := a.assembler.Response()
-	b, err := wire.Marshal(r)
-	return append(w.dst, b...), err
+	w.End(a.stopReason(), a.usage)
+	return w.Take(dst)
 }
 
 // step translates one chunk.
 func (a *MessagesAnswer) step(dst []byte, c chunk) ([]byte, error) {
-	w := writer{a: a, dst: dst}
 	if !a.started {
 		a.started = true
-		head := wire.Response{ID: c.ID, Type: "message", Role: wire.RoleAssistant, Model: c.Model, Content: wire.Content{}}
-		if head.ID == "" {
-			head.ID = newID("msg_")
+		id := c.ID
+		if id == "" {
+			id = newID("msg_")
 		}
-		if a.asked.Model != "" {
-			head.Model = a.asked.Model
-		}
-		w.event(wire.Event{Type: wire.MessageStart, Message: &head})
+		a.out.Start(id, cmp.Or(a.asked.Model, c.Model))
 	}
 	if c.Usage != nil {
 		a.usage.Update(c.Usage.Messages())
 	}
 	for _, ch := range c.Choices {
 		if ch.Index == 0 {
-			a.take(&w, ch)
+			a.take(&a.out, ch)
 		}
 	}
-	return w.dst, w.err
+	return a.out.Take(dst)
 }
 
 // take translates the first choice of a chunk.
-func (a *MessagesAnswer) take(w *writer, ch choice) {
+func (a *MessagesAnswer) take(w *wire.AnswerWriter, ch choice) {
 	d := ch.Delta
 	if d.Reasoning == "" {
 		d.Reasoning = d.Thoughts
 	}
 	if d.Reasoning != "" && len(a.calls) == 0 {
-		w.grow(wire.ThinkingBlock, wire.Delta{Type: wire.ThinkingDelta, Thinking: d.Reasoning})
+		w.Thinking(d.Reasoning)
 	}
 	text := d.Refusal
 	if d.Content != nil {
@@ -148,7 +136,7 @@ func (a *MessagesAnswer) take(w *writer, ch choice) {
 	if text != "" && len(a.calls) > 0 {
 		a.late.WriteString(text)
 	} else if text != "" {
-		w.grow(wire.TextBlock, wire.Delta{Type: wire.TextDelta, Text: text})
+		w.Text(text)
 	}
 	for _, piece := range d.ToolCalls {
 		a.call(w, piece)
@@ -159,7 +147,7 @@ func (a *MessagesAnswer) take(w *writer, ch choice) {
 }
 
 // call takes a piece of a tool call.
-func (a *MessagesAnswer) call(w *writer, piece toolCall) {
+func (a *MessagesAnswer) call(w *wire.AnswerWriter, piece toolCall) {
 	c := a.find(piece)
 	if c == nil {
 		c = &partialCall{index: len(a.calls), id: piece.ID, name: piece.Function.Name}
@@ -171,13 +159,13 @@ func (a *MessagesAnswer) call(w *writer, piece toolCall) {
 		}
 		a.calls = append(a.calls, c)
 		if len(a.calls) == 1 {
-			w.closeBlock()
-			w.openCall(c)
+			w.CloseBlock()
+			w.OpenCall(c.id, c.name)
 		}
 	}
 	c.arguments.WriteString(piece.Function.Arguments)
 	if c == a.calls[0] && piece.Function.Arguments != "" {
-		w.delta(wire.Delta{Type: wire.InputDelta, PartialJSON: piece.Function.Arguments})
+		w.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: piece.Function.Arguments})
 	}
 }
 
@@ -207,56 +195,6 @@ func (a *MessagesAnswer) stopReason() wire.NullString {
 		return wire.StopToolUse
 	}
 	return wire.StopEndTurn
-}
-
-// writer emits the events of one step and keeps the first error.
-type writer struct {
-	a   *MessagesAnswer
-	dst []byte
-	err error
-}
-
-func (w *writer) event(e wire.Event) {
-	if w.err != nil {
-		return
-	}
-	if !w.a.asked.Stream {
-		w.err = w.a.assembler.Add(e)
-		return
-	}
-	b, err := wire.Marshal(e)
-	w.dst, w.err = wire.AppendFrame(w.dst, e.Type, b), err
-}
-
-func (w *writer) delta(d wire.Delta) {
-	w.event(wire.Event{Type: wire.BlockDelta, Index: w.a.index, Delta: d})
-}
-
-// grow adds to the open block if it has the type, else closes it and opens one.
-func (w *writer) grow(kind string, d wire.Delta) {
-	if w.a.open != kind {
-		w.closeBlock()
-		w.openBlock(wire.Block{Type: kind})
-	}
-	w.delta(d)
-}
-
-func (w *writer) openCall(c *partialCall) {
-	w.openBlock(wire.Block{Type: wire.ToolUseBlock, ID: c.id, Name: c.name, Input: jsontext.Value("{}")})
-}
-
-func (w *writer) openBlock(b wire.Block) {
-	w.a.open = b.Type
-	w.event(wire.Event{Type: wire.BlockStart, Index: w.a.index, Block: &b})
-}
-
-func (w *writer) closeBlock() {
-	if w.a.open == "" {
-		return
-	}
-	w.event(wire.Event{Type: wire.BlockStop, Index: w.a.index})
-	w.a.open = ""
-	w.a.index++
 }
 
 func orEmpty(arguments string) string {

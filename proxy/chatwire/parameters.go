@@ -10,24 +10,27 @@ import (
 	"mneme/proxy/wire"
 )
 
-// parameter says what is done with a member of a request that translation does not map. The zero
+// Parameter says what is done with a member of a request that translation does not map. The zero
 // value means that it is ignored, which may change the style of the answer but not its kind.
-type parameter struct {
-	refused string   // the reason for refusing it with status 400; empty if it is ignored
-	unless  []string // compact JSON values that ask for what happens anyway, and so are accepted
+type Parameter struct {
+	Refused string   // the reason for refusing it with status 400; empty if it is ignored
+	Unless  []string // compact JSON values that ask for what happens anyway, and so are accepted
 }
+
+// Parameters are the members of a request by their names. Those that are not listed are ignored.
+type Parameters map[string]Parameter
 
 // chatParameters is the table of docs/gateway.md for chat-completions requests to a messages
 // backend. Members that are not listed are ignored too.
-var chatParameters = map[string]parameter{
-	"audio":              {refused: "audio answers are not served"},
-	"function_call":      {refused: "use tool_choice", unless: []string{`"none"`, `"auto"`}},
-	"functions":          {refused: "use tools", unless: []string{"[]"}},
-	"logprobs":           {refused: "this model gives no log probabilities", unless: []string{"false"}},
-	"modalities":         {refused: "only text is served", unless: []string{`["text"]`, "[]"}},
-	"n":                  {refused: "one request gives one choice", unless: []string{"1"}},
-	"top_logprobs":       {refused: "this model gives no log probabilities", unless: []string{"0"}},
-	"web_search_options": {refused: "web search is not served"},
+var chatParameters = Parameters{
+	"audio":              {Refused: "audio answers are not served"},
+	"function_call":      {Refused: "use tool_choice", Unless: []string{`"none"`, `"auto"`}},
+	"functions":          {Refused: "use tools", Unless: []string{"[]"}},
+	"logprobs":           {Refused: "this model gives no log probabilities", Unless: []string{"false"}},
+	"modalities":         {Refused: "only text is served", Unless: []string{`["text"]`, "[]"}},
+	"n":                  {Refused: "one request gives one choice", Unless: []string{"1"}},
+	"top_logprobs":       {Refused: "this model gives no log probabilities", Unless: []string{"0"}},
+	"web_search_options": {Refused: "web search is not served"},
 
 	"frequency_penalty": {},
 	"logit_bias":        {},
@@ -43,9 +46,9 @@ var chatParameters = map[string]parameter{
 }
 
 // messagesParameters is the table for messages requests to a chat backend.
-var messagesParameters = map[string]parameter{
-	"container":   {refused: "this model has no containers"},
-	"mcp_servers": {refused: "this model cannot call MCP servers", unless: []string{"[]"}},
+var messagesParameters = Parameters{
+	"container":   {Refused: "this model has no containers"},
+	"mcp_servers": {Refused: "this model cannot call MCP servers", Unless: []string{"[]"}},
 
 	"context_management": {},
 	"output_config":      {},
@@ -53,8 +56,9 @@ var messagesParameters = map[string]parameter{
 	"top_k":              {},
 }
 
-// judge applies a table to the members that translation has not mapped. null counts as absent.
-func judge(table map[string]parameter, members map[string]jsontext.Value) (ignored []string, err error) {
+// Judge applies the table to the members that translation has not mapped, and gives the names of those
+// that are ignored, sorted. null counts as absent. The error is a wire.Failure with status 400.
+func (table Parameters) Judge(members map[string]jsontext.Value) (ignored []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := members[name].Clone()
 		// White space inside the value must not matter for the comparison.
@@ -63,9 +67,9 @@ func judge(table map[string]parameter, members map[string]jsontext.Value) (ignor
 		}
 		p := table[name]
 		switch {
-		case string(value) == "null" || slices.Contains(p.unless, string(value)):
-		case p.refused != "":
-			return nil, refuse("the parameter %q cannot be served by this backend: %s", name, p.refused)
+		case string(value) == "null" || slices.Contains(p.Unless, string(value)):
+		case p.Refused != "":
+			return nil, refuse("the parameter %q cannot be served by this backend: %s", name, p.Refused)
 		default:
 			ignored = append(ignored, name)
 		}

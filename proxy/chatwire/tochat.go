@@ -20,11 +20,12 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	if err != nil {
 		return Translated{}, err
 	}
-	ignored, err := judge(messagesParameters, in.Other)
+	ignored, err := messagesParameters.Judge(in.Other)
 	if err != nil {
 		return Translated{}, err
 	}
-	out := request{Model: in.Model, Stream: in.Stream, Stop: in.StopSequences, ResponseFormat: form}
+	out := request{Model: in.Model, Stream: in.Stream, Stop: in.StopSequences, ResponseFormat: form,
+		ReasoningEffort: o.Effort}
 	if out.Temperature, err = float("temperature", in.Temperature); err != nil {
 		return Translated{}, err
 	}
@@ -204,7 +205,7 @@ func chatTools(in []wire.Tool) ([]tool, error) {
 		if t.Type != "" && t.Type != "custom" {
 			return nil, refuse("tools[%d]: %q is run by its vendor, and this backend is another one", i, t.Type)
 		}
-		out = append(out, tool{"function", function{t.Name, t.Description, t.InputSchema}})
+		out = append(out, tool{"function", function{t.Name, t.Description, t.InputSchema, t.Strict}})
 	}
 	return out, nil
 }

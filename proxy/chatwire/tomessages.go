@@ -30,8 +30,12 @@ type Options struct {
 	Adaptive bool
 	// Schemas: the model holds its answer to a JSON Schema by itself, by output_config.format.
 	Schemas bool
-	// Effort is used for a chat request that has none; empty for no effort.
+	// Effort is used for a request that has none, as one of the messages dialect always has; empty for
+	// no effort.
 	Effort string
+	// Through: the request is on its way to a third dialect. What this one has no place for is kept in the
+	// words that it came in: no limit where none was asked for, any temperature, any form of the answer.
+	Through bool
 }
 
 // Translated is a request in the other dialect.
@@ -49,11 +53,11 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 	if err := wire.Unmarshal(body, &in); err != nil {
 		return Translated{}, err
 	}
-	ignored, err := judge(chatParameters, in.Other)
+	ignored, err := chatParameters.Judge(in.Other)
 	if err != nil {
 		return Translated{}, err
 	}
-	out := wire.Request{Model: in.Model, Stream: in.Stream, Temperature: temperature(in.Temperature),
+	out := wire.Request{Model: in.Model, Stream: in.Stream, Temperature: Temperature(in.Temperature),
 		TopP: number(in.TopP)}
 	if out.System, out.Messages, err = turns(in.Messages); err != nil {
 		return Translated{}, err
@@ -79,15 +83,18 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 	if t.AnswerTool, err = format(&out, in.ResponseFormat, o); err != nil {
 		return Translated{}, err
 	}
-	think(&out, cmp.Or(in.ReasoningEffort, o.Effort), o)
+	Think(&out, cmp.Or(in.ReasoningEffort, o.Effort), o)
 	t.Body, err = wire.Marshal(out)
 	return t, err
 }
 
-// think sets max_tokens, and turns thinking on where it is wanted and allowed, which it is not when
+// Think sets max_tokens, and turns thinking on where it is wanted and allowed, which it is not when
 // a tool is forced. Inside a tool loop the last hop decides whether the thinking, which a chat
 // client never saw in full, could be put back.
-func think(out *wire.Request, effort string, o Options) {
+func Think(out *wire.Request, effort string, o Options) {
+	if o.Through {
+		return
+	}
 	forced := out.ToolChoice != nil && (out.ToolChoice.Type == "any" || out.ToolChoice.Type == "tool")
 	if o.Adaptive && effort == "minimal" {
 		effort = "low" // the lowest effort there is
@@ -146,7 +153,7 @@ func turns(in []chatMessage) (system wire.Content, out []wire.Message, err error
 		if err != nil {
 			return nil, nil, refuse("messages[%d]: %v", i, err)
 		}
-		out = join(out, role, blocks)
+		out = Join(out, role, blocks)
 	}
 	if len(out) == 0 {
 		return nil, nil, refuse("messages must hold at least one user message with content")
@@ -154,9 +161,9 @@ func turns(in []chatMessage) (system wire.Content, out []wire.Message, err error
 	return system, out, nil
 }
 
-// join appends blocks to the last message if it has the same role. Tool results go before all other
+// Join appends blocks to the last message if it has the same role. Tool results go before all other
 // blocks of a user message.
-func join(out []wire.Message, role string, blocks wire.Content) []wire.Message {
+func Join(out []wire.Message, role string, blocks wire.Content) []wire.Message {
 	if len(blocks) == 0 {
 		return out
 	}
@@ -186,13 +193,19 @@ func userBlocks(c content) (wire.Content, error) {
 				blocks = append(blocks, wire.Block{Type: wire.TextBlock, Text: p.Text})
 			}
 		case imagePart:
-			source, err := imageSource(p.ImageURL)
+			if p.ImageURL == nil {
+				return nil, refuse("an image_url part needs image_url.url")
+			}
+			image, err := Image(p.ImageURL.URL)
 			if err != nil {
 				return nil, err
 			}
-			blocks = append(blocks, wire.Block{Type: wire.ImageBlock, Source: source})
+			blocks = append(blocks, image)
 		case filePart:
-			document, err := documentBlock(p.File)
+			if p.File == nil || p.File.Data == "" {
+				return nil, refuse("a file part needs file.file_data: files are not kept here, so there is no file_id")
+			}
+			document, err := Document(p.File.Name, p.File.Data)
 			if err != nil {
 				return nil, err
 			}
@@ -204,45 +217,44 @@ func userBlocks(c content) (wire.Content, error) {
 	return blocks, nil
 }
 
-func imageSource(u *imageURL) (*wire.Source, error) {
-	if u == nil {
-		return nil, refuse("an image_url part needs image_url.url")
-	}
-	if rest, ok := strings.CutPrefix(u.URL, "data:"); ok {
+// Image makes an image of its URL. Errors are a wire.Failure with status 400.
+func Image(url string) (wire.Block, error) {
+	b := wire.Block{Type: wire.ImageBlock}
+	if rest, ok := strings.CutPrefix(url, "data:"); ok {
 		kind, data, ok := strings.Cut(rest, ";base64,")
 		if !ok {
-			return nil, refuse("a data: URL of an image must be base64")
+			return b, refuse("a data: URL of an image must be base64")
 		}
-		return &wire.Source{Type: "base64", MediaType: kind, Data: data}, nil
-	}
-	if strings.HasPrefix(u.URL, "https://") || strings.HasPrefix(u.URL, "http://") {
-		return &wire.Source{Type: "url", URL: u.URL}, nil
-	}
-	return nil, refuse("an image's URL must begin with data:, https:// or http://")
-}
-
-// documentBlock makes a document of a file: of a PDF, of a text, or of the address of a PDF.
-func documentBlock(f *file) (wire.Block, error) {
-	if f == nil || f.Data == "" {
-		return wire.Block{}, refuse("a file part needs file.file_data: files are not kept here, so there is no file_id")
-	}
-	b := wire.Block{Type: wire.DocumentBlock, Title: f.Name}
-	if strings.HasPrefix(f.Data, "https://") || strings.HasPrefix(f.Data, "http://") {
-		b.Source = &wire.Source{Type: "url", URL: f.Data}
+		b.Source = &wire.Source{Type: "base64", MediaType: kind, Data: data}
 		return b, nil
 	}
-	rest, isURL := strings.CutPrefix(f.Data, "data:")
+	if strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://") {
+		b.Source = &wire.Source{Type: "url", URL: url}
+		return b, nil
+	}
+	return b, refuse("an image's URL must begin with data:, https:// or http://")
+}
+
+// Document makes a document of a file: of a PDF or a text as a data: URL, or of the address of a PDF.
+// Errors are those of Image.
+func Document(name, url string) (wire.Block, error) {
+	b := wire.Block{Type: wire.DocumentBlock, Title: name}
+	if strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://") {
+		b.Source = &wire.Source{Type: "url", URL: url}
+		return b, nil
+	}
+	rest, isURL := strings.CutPrefix(url, "data:")
 	kind, data, isBase64 := strings.Cut(rest, ";base64,")
 	kind, _, _ = strings.Cut(kind, ";")
 	switch {
 	case !isURL || !isBase64:
-		return b, refuse("file.file_data must be a data: URL in base64, or begin with https:// or http://")
+		return b, refuse("file_data must be a data: URL in base64, or begin with https:// or http://")
 	case kind == "application/pdf":
 		b.Source = &wire.Source{Type: "base64", MediaType: kind, Data: data}
 	case strings.HasPrefix(kind, "text/"):
 		text, err := base64.StdEncoding.DecodeString(data)
 		if err != nil || !utf8.Valid(text) {
-			return b, refuse("file.file_data is no UTF-8 text in base64")
+			return b, refuse("file_data is no UTF-8 text in base64")
 		}
 		b.Source = &wire.Source{Type: "text", MediaType: "text/plain", Data: string(text)}
 	default:
@@ -318,8 +330,8 @@ func messagesChoice(in request) (*wire.ToolChoice, error) {
 	return &choice, nil
 }
 
-// temperature maps the chat dialect's range 0–2 to 0–1 by cutting it off at 1.
-func temperature(t *float64) jsontext.Value {
+// Temperature maps OpenAI's range 0–2 to 0–1 by cutting it off at 1.
+func Temperature(t *float64) jsontext.Value {
 	if t != nil && *t > 1 {
 		return jsontext.Value("1")
 	}

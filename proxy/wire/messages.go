@@ -171,6 +171,7 @@ type Tool struct {
 	Name        string         `json:"name"`
 	Description string         `json:"description,omitzero"`
 	InputSchema jsontext.Value `json:"input_schema,omitzero"`
+	Strict      bool           `json:"strict,omitzero"` // calls keep to the schema
 }
 
 // ToolChoice says whether tools may or must be called.
