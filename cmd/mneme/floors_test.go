@@ -29,6 +29,7 @@ var floors = map[string][]string{
 	"proxy/lazyregexp":    {},
 	"proxy/wire":          {},
 	"proxy/chatwire":      {"proxy/wire"},
+	"proxy/responseswire": {"proxy/wire", "=proxy/chatwire"},
 	"proxy/upstream":      {"proxy/wire"},
 	"proxy/offline":       {"proxy/wire", "proxy/lazyregexp"},
 	"proxy/ledger":        {"proxy/wire"},

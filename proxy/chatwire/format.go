@@ -44,8 +44,7 @@ func chatFormat(members map[string]jsontext.Value) (*responseFormat, error) {
 	}
 	f := &responseFormat{Type: "json_schema"}
 	f.JSONSchema.Name, f.JSONSchema.Schema = wire.AnswerTool, jsontext.Value(schema.Raw)
-	r := &schemaReader{root: schema, left: maxSchema}
-	f.JSONSchema.Strict = r.closed(schema) && !r.optional
+	f.JSONSchema.Strict = Strict(f.JSONSchema.Schema)
 	return f, nil
 }
 
@@ -114,6 +113,13 @@ func (f AnswerForm) Hold(out *wire.Request, o Options) (tool string, err error) 
 func Closed(schema jsontext.Value) bool {
 	root := gjson.ParseBytes(schema)
 	return (&schemaReader{root: root, left: maxSchema}).closed(root)
+}
+
+// Strict reports whether a schema leaves nothing open, so that OpenAI's strict answers and calls take it.
+func Strict(schema jsontext.Value) bool {
+	root := gjson.ParseBytes(schema)
+	r := &schemaReader{root: root, left: maxSchema}
+	return r.closed(root) && !r.optional
 }
 
 // schemaWords are the words of JSON Schema that vendors' own formats take, beside those that closed

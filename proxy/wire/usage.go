@@ -55,3 +55,31 @@ func (u ChatUsage) Messages() Usage {
 	out.OutputDetails.ThinkingTokens = min(thinking, out.OutputTokens)
 	return out
 }
+
+// ResponsesUsage counts tokens as the Responses dialect does: InputTokens includes those read from the vendor's cache.
+type ResponsesUsage struct {
+	InputTokens  int64 `json:"input_tokens"`
+	InputDetails struct {
+		CachedTokens int64 `json:"cached_tokens"`
+	} `json:"input_tokens_details"`
+	OutputTokens  int64             `json:"output_tokens"`
+	OutputDetails CompletionDetails `json:"output_tokens_details"`
+	TotalTokens   int64             `json:"total_tokens"`
+}
+
+// Responses is c in the Responses dialect.
+func (c Usage) Responses() (out ResponsesUsage) {
+	chat := c.Chat()
+	out.InputTokens, out.OutputTokens, out.TotalTokens = chat.PromptTokens, chat.CompletionTokens, chat.TotalTokens
+	out.InputDetails.CachedTokens = c.CacheRead
+	out.OutputDetails.ReasoningTokens = c.OutputDetails.ThinkingTokens
+	return out
+}
+
+// Messages is u in the messages dialect.
+func (u ResponsesUsage) Messages() Usage {
+	return ChatUsage{
+		PromptTokens: u.InputTokens, CompletionTokens: u.OutputTokens, TotalTokens: u.TotalTokens,
+		PromptDetails: &PromptDetails{u.InputDetails.CachedTokens}, CompletionDetails: &u.OutputDetails,
+	}.Messages()
+}

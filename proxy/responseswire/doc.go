@@ -1,0 +1,34 @@
+// Package responseswire translates between OpenAI's Responses dialect (POST /v1/responses) and the messages dialect of
+// package wire: requests by MessagesRequest and ResponsesRequest, answers by ResponsesAnswer and MessagesAnswer. It
+// does what package chatwire does for chat completions, with the same state machine for streams and for JSON.
+//
+// The input and the output of a response are lists of items: a message, reasoning, the call of a function, its result.
+// An item is one block of the messages dialect, so that their order is kept. A stream has, after response.created and
+// response.in_progress, for each item
+//
+//	response.output_item.added
+//	  response.content_part.added                   of a message
+//	    response.output_text.delta …, response.output_text.done
+//	  response.content_part.done
+//	  response.reasoning_summary_part.added         of reasoning
+//	    response.reasoning_summary_text.delta …, response.reasoning_summary_text.done
+//	  response.reasoning_summary_part.done
+//	  response.function_call_arguments.delta …, response.function_call_arguments.done
+//	response.output_item.done
+//
+// and ends with response.completed, response.incomplete, or error and response.failed, and with data: [DONE]. The
+// event: line of each is its type, and sequence_number counts them from 0.
+//
+// What becomes of thinking, by direction:
+//
+//   - ResponsesAnswer shows a block of thinking as a reasoning item with its text as the summary. Neither its signature
+//     nor encrypted_content is in it: a client would send that to the vendor of another backend one day. Redacted
+//     thinking is not shown.
+//   - MessagesRequest leaves reasoning items out. Those of our own answers are put back by the ledger with the turn that
+//     they belong to; those of another gateway's answers, nobody but their vendor can read.
+//   - MessagesAnswer shows the text of a reasoning item, its summary first of all, as thinking with an empty signature.
+//     Its id and its encrypted_content are in the bytes that the vendor sent, which the ledger keeps.
+//   - ResponsesRequest leaves thinking out. The ledger puts back the vendor's own items, byte for byte.
+//
+// docs/gateway.md says what becomes of the other members.
+package responseswire

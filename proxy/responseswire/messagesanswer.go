@@ -1,0 +1,287 @@
+package responseswire
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/wire"
+)
+
+// MessagesAnswer translates one answer of a Responses backend into the messages dialect. Its methods are those of
+// ResponsesAnswer.
+//
+// Items become blocks, which come one after another: what is added to an item streams while no other is open. An
+// item's last event has all of it, so that nothing is kept of the others until then.
+type MessagesAnswer struct {
+	asked chatwire.Asked
+	out   wire.AnswerWriter
+
+	started bool
+	done    bool
+	open    *growing     // the item that streams; nil for none
+	whole   map[int]bool // items that have come to their end, by index
+	waiting []item       // of them, those that came while another one streamed
+
+	called bool
+	usage  wire.Usage
+	stop   wire.NullString
+}
+
+// growing is an item of which parts have been sent.
+type growing struct {
+	index int
+	block string // type of its block
+	via   string // the event by which thinking comes: some vendors send it as it is and in a summary, too
+	part  int    // of the summary, which grows
+	sent  strings.Builder
+}
+
+// blocks are the types of blocks that items become.
+var blocks = map[string]string{
+	messageItem: wire.TextBlock, reasoningItem: wire.ThinkingBlock, callItem: wire.ToolUseBlock,
+}
+
+// pieces are the events that add to an item, by the names that vendors use, with the type of its block.
+var pieces = map[string]string{
+	"response.output_text.delta":             wire.TextBlock,
+	"response.refusal.delta":                 wire.TextBlock,
+	"response.function_call_arguments.delta": wire.ToolUseBlock,
+	"response.reasoning_summary_text.delta":  wire.ThinkingBlock,
+	"response.reasoning_summary.delta":       wire.ThinkingBlock,
+	"response.reasoning_text.delta":          wire.ThinkingBlock,
+	"response.reasoning.delta":               wire.ThinkingBlock,
+}
+
+// NewMessagesAnswer begins an answer.
+func NewMessagesAnswer(a chatwire.Asked) *MessagesAnswer {
+	return &MessagesAnswer{asked: a, out: wire.AnswerWriter{Stream: a.Stream}, whole: map[int]bool{}}
+}
+
+// Event takes the data of one server-sent event. An error is returned as a wire.Failure.
+func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
+	if len(data) == 0 || string(data) == "[DONE]" || a.done {
+		return dst, nil
+	}
+	var e event
+	if err := wire.Unmarshal(data, &e); err != nil {
+		return dst, err
+	}
+	return a.step(dst, e)
+}
+
+// Body takes an answer that came as one JSON body.
+func (a *MessagesAnswer) Body(dst, body []byte) ([]byte, error) {
+	var r response
+	if err := wire.Unmarshal(body, &r); err != nil {
+		return dst, err
+	}
+	switch {
+	case r.Status == statusFailed || len(r.Error) > 0 && r.Error.Kind() != 'n':
+		return dst, failure(r.Error)
+	case r.Status != statusCompleted && r.Status != statusIncomplete:
+		return dst, chatwire.ErrCut
+	}
+	return a.step(dst, event{Type: "response." + r.Status, Response: &r})
+}
+
+// End finishes the answer. It fails with chatwire.ErrCut if the backend did not finish it.
+func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
+	if a.stop == "" {
+		return dst, chatwire.ErrCut
+	}
+	a.done = true
+	a.out.End(a.stop, a.usage)
+	return a.out.Take(dst)
+}
+
+// failure reads the error of a response.
+func failure(e jsontext.Value) error {
+	body, err := wire.Marshal(struct {
+		Error jsontext.Value `json:"error"`
+	}{e})
+	if err != nil {
+		return err
+	}
+	return wire.ReadFailure(0, body)
+}
+
+// step translates one event.
+func (a *MessagesAnswer) step(dst []byte, e event) ([]byte, error) {
+	switch e.Type {
+	case "error":
+		if e.Error.Kind() != '{' {
+			e.Error, _ = wire.Marshal(struct {
+				Code    jsontext.Value `json:"code,omitzero"`
+				Message string         `json:"message"`
+			}{e.Code, e.Message})
+		}
+		return dst, failure(e.Error)
+	case "response.failed", "response.cancelled":
+		if e.Response == nil {
+			return dst, failure(nil)
+		}
+		return dst, failure(e.Response.Error)
+	case "response.created", "response.in_progress":
+		a.start(e.Response)
+	case "response.output_item.added":
+		a.start(nil)
+		if e.Item != nil && e.Item.Type == callItem && a.open == nil && !a.whole[e.OutputIndex] {
+			a.call(e.OutputIndex, *e.Item)
+		}
+	case "response.output_item.done":
+		a.start(nil)
+		if e.Item != nil {
+			a.finish(e.OutputIndex, *e.Item)
+		}
+	case "response.completed", "response.incomplete":
+		a.start(e.Response)
+		a.end(e)
+	default:
+		a.start(nil)
+		a.grow(e)
+	}
+	return a.out.Take(dst)
+}
+
+// start begins the answer, once.
+func (a *MessagesAnswer) start(r *response) {
+	if a.started {
+		return
+	}
+	a.started = true
+	if r == nil {
+		r = new(response)
+	}
+	a.out.Start(cmp.Or(r.ID, NewID()), cmp.Or(a.asked.Model, r.Model))
+}
+
+// grow adds a piece to an item.
+func (a *MessagesAnswer) grow(e event) {
+	block := pieces[e.Type]
+	if block == "" || e.Delta == "" || a.whole[e.OutputIndex] {
+		return
+	}
+	if a.open == nil && block != wire.ToolUseBlock {
+		a.open = &growing{index: e.OutputIndex, block: block, via: e.Type, part: e.SummaryIndex}
+	}
+	g := a.open
+	if g == nil || g.index != e.OutputIndex || g.block != block || block == wire.ThinkingBlock && g.via != e.Type {
+		return
+	}
+	if g.part != e.SummaryIndex {
+		g.part = e.SummaryIndex
+		a.send("\n\n")
+	}
+	a.send(string(e.Delta))
+}
+
+// send adds to the block of the open item.
+func (a *MessagesAnswer) send(piece string) {
+	a.open.sent.WriteString(piece)
+	switch a.open.block {
+	case wire.ToolUseBlock:
+		a.out.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: piece})
+	case wire.ThinkingBlock:
+		a.out.Thinking(piece)
+	default:
+		a.out.Text(piece)
+	}
+}
+
+// call opens the call of a tool.
+func (a *MessagesAnswer) call(index int, it item) {
+	a.called = true
+	a.open = &growing{index: index, block: wire.ToolUseBlock}
+	a.out.OpenCall(it.CallID, it.Name)
+}
+
+// finish takes an item that is whole.
+func (a *MessagesAnswer) finish(index int, it item) {
+	if a.whole[index] {
+		return
+	}
+	a.whole[index] = true
+	if a.open != nil && a.open.index != index {
+		a.waiting = append(a.waiting, it)
+		return
+	}
+	a.rest(it)
+	a.release()
+}
+
+// release sends the items that waited.
+func (a *MessagesAnswer) release() {
+	for _, it := range a.waiting {
+		a.rest(it)
+	}
+	a.waiting = nil
+}
+
+// rest sends what of an item has not been sent, and closes it.
+func (a *MessagesAnswer) rest(it item) {
+	block := blocks[it.Type]
+	if a.open != nil && a.open.block != block {
+		a.close()
+	}
+	switch {
+	case block == "":
+		return
+	case a.open == nil && block == wire.ToolUseBlock:
+		a.call(0, it)
+	case a.open == nil:
+		a.open = &growing{block: block}
+	}
+	sent, whole := a.open.sent.String(), it.Content.text("")
+	switch block {
+	case wire.ToolUseBlock:
+		whole = string(it.Arguments)
+	case wire.ThinkingBlock:
+		if summary := it.Summary.text("\n\n"); summary != "" && strings.HasPrefix(summary, sent) {
+			whole = summary
+		}
+	}
+	if more, ok := strings.CutPrefix(whole, sent); ok && more != "" {
+		a.send(more)
+	}
+	a.close()
+}
+
+// close closes the open item. A call has an input in any case.
+func (a *MessagesAnswer) close() {
+	if a.open.block == wire.ToolUseBlock && strings.TrimSpace(a.open.sent.String()) == "" {
+		a.send("{}")
+	}
+	a.out.CloseBlock()
+	a.open = nil
+}
+
+// end takes the last event. The items in it are those that came before, unless the vendor left out events.
+func (a *MessagesAnswer) end(e event) {
+	r := e.Response
+	if r == nil {
+		r = new(response)
+	}
+	for i, it := range r.Output {
+		a.finish(i, it)
+	}
+	if a.open != nil { // its end did not come
+		a.close()
+	}
+	a.release()
+	if r.Usage != nil {
+		a.usage = r.Usage.Messages()
+	}
+	switch {
+	case r.Incomplete.Reason == reasonFilter:
+		a.stop = wire.StopRefusal
+	case e.Type == "response.incomplete":
+		a.stop = wire.StopMaxTokens
+	case a.called:
+		a.stop = wire.StopToolUse
+	default:
+		a.stop = wire.StopEndTurn
+	}
+}

@@ -1,0 +1,396 @@
+package responseswire
+
+import (
+	"crypto/rand"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/wire"
+)
+
+// Asked is the form in which the client asked for an answer.
+type Asked struct {
+	ID     string // of the response; empty: a new one
+	Model  string // shown instead of the vendor's model, unless empty
+	Stream bool   // as server-sent events; else as one JSON body
+	Stored bool   // the response can be had again by its id
+
+	Echo  jsontext.Value      // an object with what a response repeats of its request
+	Names map[string]ToolName // of tools that the client calls otherwise than the model
+}
+
+// ResponsesAnswer translates one answer of a messages backend into this dialect. Event or Body take what the
+// backend sent, in whichever form it came, and End finishes, or Fail; each appends to dst what the client gets.
+type ResponsesAnswer struct {
+	asked   Asked
+	clock   func() time.Time
+	created int64
+
+	started bool
+	done    bool
+	number  int64     // of the next event
+	output  []byte    // the items that are done, with commas between them
+	items   int       // in output
+	open    *openItem // nil for none
+	stop    string
+	usage   wire.Usage
+}
+
+// openItem is the item that grows. Text is raw content of a JSON string, as it came.
+type openItem struct {
+	*shape
+	id      string
+	place   string // members that say where an event belongs
+	call    string // members of a call that do not change; empty for another item
+	custom  bool
+	initial string // input that came with the start of the block
+	text    []byte
+}
+
+// shape is how items grow that are made of one kind of block. The events of their only part and of its text have
+// names of the same beginning.
+type shape struct {
+	prefix string // of the item's id
+	part   string // of the events that begin and end the part; empty for an item without parts
+	text   string // of the events that add to the text
+	member string // that holds the whole text
+	index  string // the member that says which part it is
+	before string // the text, in the part
+	behind string
+	more   string // further members of events of the text
+}
+
+var (
+	textShape = &shape{
+		"msg_", "response.content_part", "response.output_text", "text", `,"content_index":0`,
+		`{"type":"output_text","text":"`, `","annotations":[],"logprobs":[]}`, `,"logprobs":[]`,
+	}
+	thinkingShape = &shape{
+		"rs_", "response.reasoning_summary_part", "response.reasoning_summary_text", "text", `,"summary_index":0`,
+		`{"type":"summary_text","text":"`, `"}`, "",
+	}
+	callShape   = &shape{prefix: "fc_", text: "response.function_call_arguments", member: "arguments"}
+	customShape = &shape{prefix: "ctc_", text: "response.custom_tool_call_input", member: "input"}
+)
+
+// NewResponsesAnswer begins an answer, whose times are the clock's.
+func NewResponsesAnswer(a Asked, clock func() time.Time) *ResponsesAnswer {
+	if a.ID == "" {
+		a.ID = NewID()
+	}
+	return &ResponsesAnswer{asked: a, clock: clock, created: clock().Unix()}
+}
+
+// NewID makes the id of a response.
+func NewID() string { return "resp_" + rand.Text() }
+
+// Event takes the data of one server-sent event. An error event is returned as a wire.Failure.
+func (a *ResponsesAnswer) Event(dst, data []byte) ([]byte, error) {
+	if len(data) == 0 || a.done {
+		return dst, nil
+	}
+	if p, ok := wire.ReadTextPiece(data); ok {
+		kind := textShape
+		if p.Thinking {
+			kind = thinkingShape
+		}
+		return a.grow(dst, kind, p.Text), nil
+	}
+	var e wire.Event
+	if err := wire.Unmarshal(data, &e); err != nil {
+		return dst, err
+	}
+	if e.Type == wire.ErrorEvent {
+		return dst, wire.ReadFailure(0, data)
+	}
+	return a.step(dst, e), nil
+}
+
+// Body takes an answer that came as one JSON body.
+func (a *ResponsesAnswer) Body(dst, body []byte) ([]byte, error) {
+	var r wire.Response
+	if err := wire.Unmarshal(body, &r); err != nil {
+		return dst, err
+	}
+	if r.Type == wire.ErrorEvent {
+		return dst, wire.ReadFailure(0, body)
+	}
+	for _, e := range r.Events() {
+		dst = a.step(dst, e)
+	}
+	return dst, nil
+}
+
+// End finishes the answer. It fails with chatwire.ErrCut if the backend did not finish it.
+func (a *ResponsesAnswer) End(dst []byte) ([]byte, error) {
+	if a.stop == "" || !a.started {
+		return dst, chatwire.ErrCut
+	}
+	a.done = true
+	status, reason := ending(a.stop)
+	dst = a.close(dst, status)
+	whole := a.response(status, reason, "null")
+	if !a.asked.Stream {
+		return append(dst, whole...), nil
+	}
+	dst = a.event(dst, "response."+status, `,"response":`, whole)
+	return wire.AppendFrame(dst, "", []byte("[DONE]")), nil
+}
+
+// Fail ends a stream by an error. A JSON body cannot say one.
+func (a *ResponsesAnswer) Fail(dst []byte, f wire.Failure) []byte {
+	if a.done || !a.asked.Stream {
+		return dst
+	}
+	dst = a.start(dst, "")
+	a.done = true
+	said := gjson.GetBytes(f.Body(wire.Chat), "error")
+	param := "null"
+	if f.Param != "" {
+		param = quote(f.Param)
+	}
+	code, message := `"code":`+quote(said.Get("code").Str), `,"message":`+quote(said.Get("message").Str)
+	// Clients look for its members in the event itself, as OpenAI has them, or in error, as Open Responses has.
+	members := code + message + `,"param":` + param
+	dst = a.event(dst, "error", ",", members, `,"error":{"type":`, quote(said.Get("type").Str), ",", members, "}")
+	dst = a.event(dst, "response.failed", `,"response":`, a.response(statusFailed, "", "{"+code+message+"}"))
+	return wire.AppendFrame(dst, "", []byte("[DONE]"))
+}
+
+// ending is the status of a response that ended for a reason of the messages dialect, and what made it incomplete.
+func ending(stop string) (status, reason string) {
+	switch stop {
+	case wire.StopMaxTokens, wire.StopWindow:
+		return statusIncomplete, reasonLength
+	case wire.StopRefusal:
+		return statusIncomplete, reasonFilter
+	}
+	return statusCompleted, ""
+}
+
+// step translates one event of the messages dialect. Blocks come one after another, so that the open one need not be
+// looked for. It is closed by what follows, since only then it is known whether it was cut off.
+func (a *ResponsesAnswer) step(dst []byte, e wire.Event) []byte {
+	switch e.Type {
+	case wire.MessageStart:
+		if e.Message == nil {
+			return dst
+		}
+		a.usage.Update(e.Message.Usage)
+		return a.start(dst, e.Message.Model)
+	case wire.BlockStart:
+		if e.Block == nil {
+			return dst
+		}
+		dst = a.close(dst, statusCompleted)
+		if e.Block.Type == wire.ToolUseBlock {
+			return a.call(dst, *e.Block)
+		}
+		return a.add(dst, e.Block.Text, e.Block.Thinking)
+	case wire.BlockDelta:
+		if o := a.open; o != nil && o.call != "" && e.Delta.PartialJSON != "" {
+			return a.grow(dst, o.shape, raw(e.Delta.PartialJSON))
+		}
+		return a.add(dst, e.Delta.Text, e.Delta.Thinking)
+	case wire.MessageDelta:
+		a.usage.Update(e.Usage)
+		if a.stop == "" {
+			a.stop = string(e.Delta.StopReason)
+		}
+	}
+	return dst
+}
+
+// start begins the answer, once.
+func (a *ResponsesAnswer) start(dst []byte, model string) []byte {
+	if a.started {
+		return dst
+	}
+	a.started = true
+	if a.asked.Model == "" {
+		a.asked.Model = model
+	}
+	if !a.asked.Stream {
+		return dst
+	}
+	head := a.response(statusRunning, "", "null")
+	dst = a.event(dst, "response.created", `,"response":`, head)
+	return a.event(dst, "response.in_progress", `,"response":`, head)
+}
+
+// add adds to a text or to thinking.
+func (a *ResponsesAnswer) add(dst []byte, text, thinking string) []byte {
+	if text != "" {
+		return a.grow(dst, textShape, raw(text))
+	}
+	return a.grow(dst, thinkingShape, raw(thinking))
+}
+
+// grow adds a piece to the open item, or to a new one if that has another shape.
+func (a *ResponsesAnswer) grow(dst []byte, s *shape, piece []byte) []byte {
+	if len(piece) == 0 {
+		return dst
+	}
+	if a.open == nil || a.open.shape != s {
+		dst = a.begin(a.close(dst, statusCompleted), &openItem{shape: s})
+	}
+	o := a.open
+	if o.text = append(o.text, piece...); o.shape == customShape {
+		return dst // its text is within the piece's JSON
+	}
+	return a.delta(dst, o, piece)
+}
+
+// call begins the call of a tool.
+func (a *ResponsesAnswer) call(dst []byte, b wire.Block) []byte {
+	name, renamed := a.asked.Names[b.Name]
+	if !renamed {
+		name.Name = b.Name
+	}
+	o := &openItem{shape: callShape, initial: string(b.Input)}
+	if name.Custom {
+		o.shape = customShape
+	}
+	o.call = `,"call_id":` + quote(b.ID) + `,"name":` + quote(name.Name)
+	if name.Namespace != "" {
+		o.call += `,"namespace":` + quote(name.Namespace)
+	}
+	return a.begin(dst, o)
+}
+
+// begin opens an item.
+func (a *ResponsesAnswer) begin(dst []byte, o *openItem) []byte {
+	dst = a.start(dst, "")
+	index := `,"output_index":` + strconv.Itoa(a.items)
+	o.id = o.prefix + strings.TrimPrefix(a.asked.ID, "resp_") + "_" + strconv.Itoa(a.items)
+	o.place = `,"item_id":` + quote(o.id) + index + o.index
+	a.open = o
+	dst = a.event(dst, "response.output_item.added", index, `,"item":`, o.json(statusRunning, false))
+	if o.part != "" {
+		dst = a.event(dst, o.part+".added", o.place, `,"part":`, o.before, o.behind)
+	}
+	return dst
+}
+
+// close ends the open item with a status.
+func (a *ResponsesAnswer) close(dst []byte, status string) []byte {
+	o := a.open
+	if o == nil {
+		return dst
+	}
+	a.open = nil
+	if o.call != "" && (len(o.text) == 0 || o.shape == customShape) {
+		o.text = raw(o.arguments())
+		dst = a.delta(dst, o, o.text)
+	}
+	dst = a.event(dst, o.shape.text+".done", o.place, `,"`, o.member, `":"`, string(o.text), `"`, o.more)
+	if o.part != "" {
+		dst = a.event(dst, o.part+".done", o.place, `,"part":`, o.before, string(o.text), o.behind)
+	}
+	whole := o.json(status, true)
+	dst = a.event(dst, "response.output_item.done", `,"output_index":`, strconv.Itoa(a.items), `,"item":`, whole)
+	if a.items++; len(a.output) > 0 {
+		a.output = append(a.output, ',')
+	}
+	a.output = append(a.output, whole...)
+	return dst
+}
+
+// arguments are those of a call that is complete; of a custom one, the text that is its input.
+func (o *openItem) arguments() string {
+	said := o.initial
+	if len(o.text) > 0 {
+		said = gjson.Parse(`"` + string(o.text) + `"`).Str
+	}
+	if o.shape == customShape && gjson.Valid(said) {
+		if v := gjson.Get(said, "input"); v.Type == gjson.String {
+			return v.Str
+		}
+	}
+	return string(wire.InputObject(said))
+}
+
+// json is the item: at its beginning, without its text, or whole.
+func (o *openItem) json(status string, whole bool) string {
+	text, part := "", ""
+	if whole {
+		text = string(o.text)
+		part = o.before + text + o.behind
+	}
+	head := `{"id":` + quote(o.id) + `,"type":"`
+	switch o.shape {
+	case textShape:
+		return head + `message","status":"` + status + `","role":"assistant","content":[` + part + `]}`
+	case thinkingShape: // it has no status: clients send it back, and vendors refuse that
+		return head + `reasoning","summary":[` + part + `]}`
+	case customShape:
+		head += customItem
+	default:
+		head += callItem
+	}
+	return head + `","status":"` + status + `"` + o.call + `,"` + o.member + `":"` + text + `"}`
+}
+
+// response is the resource as it is now. Failed is its error as JSON.
+func (a *ResponsesAnswer) response(status, reason, failed string) string {
+	completed, incomplete, usage := "null", "null", []byte("null")
+	if status == statusCompleted {
+		completed = strconv.FormatInt(a.clock().Unix(), 10)
+	}
+	if reason != "" {
+		incomplete = `{"reason":"` + reason + `"}`
+	}
+	if status != statusRunning {
+		usage, _ = wire.Marshal(a.usage.Responses()) // numbers always encode
+	}
+	echo := "}"
+	if len(a.asked.Echo) > len("{}") {
+		echo = "," + string(a.asked.Echo[1:])
+	}
+	return `{"id":` + quote(a.asked.ID) + `,"object":"response","created_at":` + strconv.FormatInt(a.created, 10) +
+		`,"status":"` + status + `","completed_at":` + completed + `,"incomplete_details":` + incomplete + `,"model":` +
+		quote(a.asked.Model) + `,"store":` + strconv.FormatBool(a.asked.Stored) + `,"error":` + failed + `,"usage":` +
+		string(usage) + `,"output":[` + string(a.output) + "]" + echo
+}
+
+// event appends an event. Members are its further ones as JSON, each with a comma before it, in any pieces.
+func (a *ResponsesAnswer) event(dst []byte, kind string, members ...string) []byte {
+	if !a.asked.Stream {
+		return dst
+	}
+	dst = a.head(dst, kind, "")
+	for _, m := range members {
+		dst = append(dst, m...)
+	}
+	return append(dst, "}\n\n"...)
+}
+
+// delta is event for what a stream has most of.
+func (a *ResponsesAnswer) delta(dst []byte, o *openItem, piece []byte) []byte {
+	if !a.asked.Stream {
+		return dst
+	}
+	dst = append(append(a.head(dst, o.shape.text, ".delta"), o.place...), `,"delta":"`...)
+	return append(append(append(append(dst, piece...), '"'), o.more...), "}\n\n"...)
+}
+
+func (a *ResponsesAnswer) head(dst []byte, kind, suffix string) []byte {
+	dst = append(append(append(dst, "event: "...), kind...), suffix...)
+	dst = append(append(append(dst, "\ndata: {\"type\":\""...), kind...), suffix...)
+	dst = strconv.AppendInt(append(dst, `","sequence_number":`...), a.number, 10)
+	a.number++
+	return dst
+}
+
+func quote(s string) string { return string(wire.Quote(s)) }
+
+// raw is what stands between the quotes of a JSON string.
+func raw(s string) []byte {
+	b := wire.Quote(s)
+	return b[1 : len(b)-1]
+}

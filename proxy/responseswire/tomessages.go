@@ -1,0 +1,433 @@
+package responseswire
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/wire"
+)
+
+// Translated is a request of this dialect in the messages dialect.
+type Translated struct {
+	chatwire.Translated
+	Asked Asked // of the answer; Asked.Model and Asked.ID are the caller's to set
+
+	Effort string // that was asked for
+	// What refers to earlier requests or outlives this one is left to the caller.
+	Previous     string // previous_response_id
+	Conversation string // the conversation's id
+	Background   bool
+	Store        bool
+}
+
+// ToolName is a tool as the client calls it.
+type ToolName struct {
+	Namespace string // empty for none
+	Name      string
+	Custom    bool // its input is a text
+}
+
+// MessagesRequest translates a request of this dialect. Its errors are a wire.Failure with status 400, or wrap
+// wire.ErrBadJSON.
+func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
+	var in request
+	if err := wire.Unmarshal(body, &in); err != nil {
+		return Translated{}, err
+	}
+	t := Translated{Store: in.Store == nil || *in.Store}
+	if err := t.left(in.Other); err != nil {
+		return t, err
+	}
+	var err error
+	if t.Ignored, err = responsesParameters.Judge(in.Other); err != nil {
+		return t, err
+	}
+	for _, name := range in.Include {
+		if why := refusedIncludes[name]; why != "" {
+			return t, refuse("include: %q cannot be served by this backend: %s", name, why)
+		}
+	}
+	out := wire.Request{Model: in.Model, Stream: in.Stream, TopP: number(in.TopP)}
+	if out.Temperature = number(in.Temperature); !o.Through {
+		out.Temperature = chatwire.Temperature(in.Temperature)
+	}
+	if in.MaxOutputTokens != nil {
+		out.MaxTokens = max(0, *in.MaxOutputTokens)
+	}
+	tools := toolbox{names: map[string]ToolName{}}
+	if err = tools.add(in.Tools, "", o); err != nil {
+		return t, err
+	}
+	if out.System, out.Messages, err = tools.turns(in); err != nil {
+		return t, err
+	}
+	if out.Tools, out.ToolChoice, err = tools.chosen(in); err != nil {
+		return t, err
+	}
+	if id := cmp.Or(string(in.SafetyIdentifier), in.User); id != "" {
+		out.Metadata = &wire.Metadata{UserID: id}
+	}
+	if in.Text != nil && in.Text.Format != nil {
+		f := chatwire.AnswerForm{Type: in.Text.Format.Type, Schema: in.Text.Format.Schema,
+			Description: in.Text.Format.Description, Member: "text.format"}
+		if t.AnswerTool, err = f.Hold(&out, o); err != nil {
+			return t, err
+		}
+	}
+	if in.Reasoning != nil {
+		t.Effort = in.Reasoning.Effort
+	}
+	chatwire.Think(&out, cmp.Or(t.Effort, o.Effort), o)
+	t.Ignored = append(t.Ignored, tools.ignored...)
+	t.Asked = Asked{Stream: in.Stream, Names: tools.names}
+	if t.Asked.Echo, err = in.echo(t.Previous); err != nil {
+		return t, err
+	}
+	t.Body, err = wire.Marshal(out)
+	return t, err
+}
+
+// left takes the members that the caller has to see to out of the others.
+func (t *Translated) left(members map[string]jsontext.Value) error {
+	for _, m := range []struct {
+		name string
+		to   any
+	}{{"previous_response_id", &t.Previous}, {"background", &t.Background}} {
+		if v := members[m.name]; v != nil && json.Unmarshal(v, m.to) != nil {
+			return refuse("%s has the wrong type (a JSON %s)", m.name, v.Kind())
+		}
+	}
+	var named struct {
+		ID string `json:"id"`
+	}
+	v := members["conversation"]
+	if v != nil && json.Unmarshal(v, &named) != nil && json.Unmarshal(v, &named.ID) != nil {
+		return refuse(`conversation must be an id, or {"id":…}`)
+	}
+	t.Conversation = named.ID
+	for _, name := range []string{"previous_response_id", "background", "conversation"} {
+		delete(members, name)
+	}
+	return nil
+}
+
+// toolbox are a request's tools under the names that the model gets to see.
+type toolbox struct {
+	tools   []wire.Tool
+	names   map[string]ToolName // of those that the client calls otherwise
+	ignored []string
+}
+
+// maxName is the longest name of a tool that vendors take, in bytes.
+const maxName = 64
+
+// flat is the name of a tool for the model: that of a namespace and its own, joined.
+func flat(space, name string) string {
+	switch {
+	case space == "":
+		return name
+	case strings.HasSuffix(space, "_") || strings.HasPrefix(name, "_"):
+		name = space + name
+	default:
+		name = space + "__" + name
+	}
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:maxName-9] + "_" + hex.EncodeToString(sum[:4])
+}
+
+// customInput is the schema for a tool whose input is a text.
+var customInput = jsontext.Value(`{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],` +
+	`"additionalProperties":false}`)
+
+// add takes tools, of a namespace unless that is empty.
+func (b *toolbox) add(tools []tool, space string, o chatwire.Options) error {
+	for _, t := range tools {
+		name := flat(space, t.Name)
+		out := wire.Tool{Name: name, Description: t.Description, InputSchema: t.Parameters}
+		switch kind := t.Type; {
+		case kind == namespaceTool && space == "":
+			if err := b.add(t.Tools, t.Name, o); err != nil {
+				return err
+			}
+			continue
+		case kind == customTool:
+			out.InputSchema = customInput
+			if len(t.Format) > 0 {
+				out.Description += "\n\nThe format of the input: " + string(t.Format)
+			}
+		case kind != functionTool && (slices.Contains(ignoredTools, kind) || strings.HasPrefix(kind, "web_search")):
+			b.ignored = append(b.ignored, "tools."+kind)
+			continue
+		case kind != functionTool:
+			return refuse("tools: a tool of type %q cannot be served by this backend, only functions, custom tools and "+
+				"namespaces of them", kind)
+		case t.Strict != nil && *t.Strict && (o.Through || o.Schemas && chatwire.Closed(t.Parameters)):
+			out.Strict = true
+		}
+		if t.Name == "" {
+			return refuse("tools: a tool of type %q needs a name", t.Type)
+		}
+		if slices.ContainsFunc(b.tools, func(other wire.Tool) bool { return other.Name == name }) {
+			return refuse("tools: two tools have the name %q", name)
+		}
+		if out.InputSchema.Kind() != '{' {
+			out.InputSchema = jsontext.Value(`{"type":"object","properties":{}}`)
+		}
+		if space != "" || t.Type == customTool {
+			b.names[name] = ToolName{Namespace: space, Name: t.Name, Custom: t.Type == customTool}
+		}
+		b.tools = append(b.tools, out)
+	}
+	return nil
+}
+
+// chosen are the tools that the model may call, and whether it must. That some are allowed is a condition, so
+// that the model does not get the others.
+func (b *toolbox) chosen(in request) ([]wire.Tool, *wire.ToolChoice, error) {
+	var choice struct {
+		Type      string `json:"type"`
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+		Mode      string `json:"mode"`
+		Tools     []tool `json:"tools"`
+	}
+	tools, mode := b.tools, "auto"
+	switch v := in.ToolChoice; {
+	case v.Kind() == '"':
+		mode = text(v)
+	case v.Kind() == '{' && json.Unmarshal(v, &choice) == nil:
+		mode = cmp.Or(choice.Mode, mode)
+	case len(v) > 0 && v.Kind() != 'n':
+		return nil, nil, refuse("tool_choice must be a string or an object")
+	}
+	out := &wire.ToolChoice{Type: map[string]string{"auto": "auto", "none": "none", "required": "any"}[mode]}
+	switch choice.Type {
+	case "":
+	case functionTool, customTool:
+		out.Type, out.Name = "tool", flat(choice.Namespace, choice.Name)
+		if !slices.ContainsFunc(tools, func(t wire.Tool) bool { return t.Name == out.Name }) {
+			return nil, nil, refuse("tool_choice: there is no tool %q among the tools", out.Name)
+		}
+	case "allowed_tools":
+		tools = slices.DeleteFunc(slices.Clone(tools), func(t wire.Tool) bool {
+			return !slices.ContainsFunc(choice.Tools, func(allowed tool) bool {
+				return allowed.Name == t.Name || allowed.Name == b.names[t.Name].Name && allowed.Name != ""
+			})
+		})
+		if len(tools) == 0 {
+			return nil, nil, refuse("tool_choice: none of the allowed tools is among the tools")
+		}
+	default:
+		return nil, nil, refuse("tool_choice: a tool of type %q cannot be served by this backend", choice.Type)
+	}
+	if out.Type == "" {
+		return nil, nil, refuse("tool_choice %q is none of auto, none, required", mode)
+	}
+	if len(tools) == 0 {
+		return nil, nil, nil
+	}
+	serial := in.ParallelToolCalls != nil && !*in.ParallelToolCalls
+	if out.Type == "auto" && !serial {
+		return tools, nil, nil
+	}
+	out.DisableParallel = serial && out.Type != "none"
+	return tools, out, nil
+}
+
+// turns separates what instructs the model before the conversation begins, and makes messages of the items:
+// neighbours of one role are one message.
+func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, err error) {
+	if in.Instructions != nil && *in.Instructions != "" {
+		system = wire.Content{{Type: wire.TextBlock, Text: *in.Instructions}}
+	}
+	for i, it := range in.Input {
+		role, blocks, err := b.blocks(it)
+		if err != nil {
+			return nil, nil, refuse("input[%d]: %v", i, err)
+		}
+		if role == wire.RoleSystem && len(out) == 0 {
+			system = append(system, blocks...)
+			continue
+		}
+		out = chatwire.Join(out, role, blocks)
+	}
+	if len(out) == 0 {
+		return nil, nil, refuse("input must hold at least one item of the user with content")
+	}
+	return system, out, nil
+}
+
+// blocks translates an item. What belongs to a vendor alone has none.
+func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) {
+	switch kind := it.Type; kind {
+	case messageItem, "":
+		switch it.Role {
+		case wire.RoleUser:
+			blocks, err = userBlocks(it.Content)
+			return wire.RoleUser, blocks, err
+		case wire.RoleAssistant:
+			role = wire.RoleAssistant
+		case wire.RoleSystem, wire.RoleDeveloper:
+			role = wire.RoleSystem
+		case "":
+			return "", nil, refuse("it has neither a type nor a role")
+		default:
+			return "", nil, refuse("its role %q is none of user, assistant, system, developer", it.Role)
+		}
+		between := ""
+		if role == wire.RoleSystem {
+			between = "\n"
+		}
+		if s := it.Content.text(between); s != "" {
+			blocks = wire.Content{{Type: wire.TextBlock, Text: s}}
+		}
+		return role, blocks, nil
+	case callItem, customItem:
+		if it.CallID == "" || it.Name == "" {
+			return "", nil, refuse("a %s needs call_id and name", kind)
+		}
+		arguments := string(it.Arguments)
+		if kind == customItem {
+			arguments = `{"input":` + string(wire.Quote(string(it.Input))) + `}`
+		}
+		return wire.RoleAssistant, wire.Content{{Type: wire.ToolUseBlock, ID: it.CallID,
+			Name: flat(it.Namespace, it.Name), Input: wire.InputObject(arguments)}}, nil
+	case resultItem, customResultItem:
+		if it.CallID == "" {
+			return "", nil, refuse("a %s needs call_id", kind)
+		}
+		result := wire.Block{Type: wire.ToolResultBlock, ToolUseID: it.CallID}
+		if it.Output != nil {
+			result.Content, err = userBlocks(*it.Output)
+		}
+		return wire.RoleUser, wire.Content{result}, err
+	default:
+		why, known := vendorItems[kind]
+		if known && why == "" {
+			return "", nil, nil
+		}
+		return "", nil, refuse("an item of type %q cannot be served by this backend: %s", kind,
+			cmp.Or(why, "it belongs to its vendor, and this backend is another one"))
+	}
+}
+
+func userBlocks(c content) (wire.Content, error) {
+	var blocks wire.Content
+	for _, p := range c {
+		var b wire.Block
+		var err error
+		switch {
+		case p.Type == inputText || p.Type == outputText || p.Type == "text":
+			if b = (wire.Block{Type: wire.TextBlock, Text: p.Text}); p.Text == "" {
+				continue
+			}
+		case p.Type == inputImage && p.ImageURL != "":
+			b, err = chatwire.Image(p.ImageURL)
+		case p.Type == inputFile && p.FileURL+p.FileData != "":
+			b, err = chatwire.Document(p.FileName, cmp.Or(p.FileData, p.FileURL))
+		case p.Type == inputImage || p.Type == inputFile:
+			err = refuse("a part of type %q needs image_url, file_data or file_url: files are not kept here, so there is "+
+				"no file_id", p.Type)
+		default:
+			err = refuse("a content part of type %q cannot be sent to this backend, only input_text, input_image and "+
+				"input_file", p.Type)
+		}
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, nil
+}
+
+// echo is what a response repeats of its request. Members that a request may leave out are null, or what the
+// dialect has in their place.
+type echo struct {
+	Instructions      *string        `json:"instructions"`
+	Tools             []any          `json:"tools"`
+	ToolChoice        jsontext.Value `json:"tool_choice"`
+	ParallelToolCalls bool           `json:"parallel_tool_calls"`
+	MaxOutputTokens   *int64         `json:"max_output_tokens"`
+	MaxToolCalls      jsontext.Value `json:"max_tool_calls"`
+	Temperature       jsontext.Value `json:"temperature"`
+	TopP              jsontext.Value `json:"top_p"`
+	Reasoning         struct {
+		Effort  wire.NullString `json:"effort"`
+		Summary wire.NullString `json:"summary"`
+	} `json:"reasoning"`
+	Text             textConfig      `json:"text"`
+	Truncation       jsontext.Value  `json:"truncation"`
+	TopLogprobs      jsontext.Value  `json:"top_logprobs"`
+	PresencePenalty  jsontext.Value  `json:"presence_penalty"`
+	FrequencyPenalty jsontext.Value  `json:"frequency_penalty"`
+	ServiceTier      jsontext.Value  `json:"service_tier"`
+	SafetyIdentifier wire.NullString `json:"safety_identifier"`
+	PromptCacheKey   jsontext.Value  `json:"prompt_cache_key"`
+	Metadata         jsontext.Value  `json:"metadata"`
+	Previous         wire.NullString `json:"previous_response_id"`
+	Background       bool            `json:"background"`
+}
+
+// shownTool is a function as a response repeats it.
+type shownTool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description wire.NullString `json:"description"`
+	Parameters  jsontext.Value  `json:"parameters"`
+	Strict      *bool           `json:"strict"`
+}
+
+func (in request) echo(previous string) (jsontext.Value, error) {
+	or := func(v jsontext.Value, missing string) jsontext.Value {
+		if len(v) == 0 || v.Kind() == 'n' {
+			return jsontext.Value(missing)
+		}
+		return v
+	}
+	member := func(name, missing string) jsontext.Value { return or(in.Other[name], missing) }
+	e := echo{
+		Instructions: in.Instructions, Tools: make([]any, len(in.Tools)), ToolChoice: or(in.ToolChoice, `"auto"`),
+		ParallelToolCalls: in.ParallelToolCalls == nil || *in.ParallelToolCalls, MaxOutputTokens: in.MaxOutputTokens,
+		MaxToolCalls: member("max_tool_calls", "null"), Temperature: or(number(in.Temperature), "1"),
+		TopP: or(number(in.TopP), "1"), Truncation: member("truncation", `"disabled"`),
+		TopLogprobs: member("top_logprobs", "0"), PresencePenalty: member("presence_penalty", "0"),
+		FrequencyPenalty: member("frequency_penalty", "0"), ServiceTier: member("service_tier", `"default"`),
+		SafetyIdentifier: in.SafetyIdentifier, PromptCacheKey: member("prompt_cache_key", "null"),
+		Metadata: member("metadata", "{}"), Previous: wire.NullString(previous),
+	}
+	for i, t := range in.Tools {
+		if e.Tools[i] = t; t.Type == functionTool {
+			e.Tools[i] = shownTool{t.Type, t.Name, wire.NullString(t.Description), t.Parameters, t.Strict}
+		}
+	}
+	if in.Reasoning != nil {
+		e.Reasoning.Effort = wire.NullString(in.Reasoning.Effort)
+		e.Reasoning.Summary = wire.NullString(in.Reasoning.Summary)
+	}
+	if in.Text != nil {
+		e.Text = *in.Text
+	}
+	if e.Text.Format == nil {
+		e.Text.Format = &format{Type: "text"}
+	}
+	return wire.Marshal(e)
+}
+
+// text is a string of JSON; empty for another value.
+func text(v jsontext.Value) string {
+	var s string
+	if json.Unmarshal(v, &s) != nil {
+		return ""
+	}
+	return s
+}
