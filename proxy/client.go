@@ -43,6 +43,8 @@ const quiet = 15 * time.Second
 var pings = map[wire.Dialect][]byte{
 	wire.Messages: []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"),
 	wire.Chat:     []byte(": ping\n\n"),
+
+	wire.Responses: []byte(": ping\n\n"),
 }
 
 // ping has a stream say something whenever it was quiet for long, until release.

@@ -11,6 +11,7 @@ import (
 	"mneme/proxy/chatwire"
 	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
+	"mneme/proxy/responseswire"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
@@ -139,7 +140,8 @@ type result struct {
 	attempt *attempt  // the one whose answer the client gets, nil for none; serve closes the answer
 	heard   *listener // nil unless the client gets an answer
 	waited  waited
-	reason  reason // why the backend refused; empty if it did not
+	reason  reason                      // why the backend refused; empty if it did not
+	fail    func(f wire.Failure) []byte // how a stream that was begun ends by an error; nil: by the dialect's event
 
 	attempts int // requests that the backend was sent, those that were repeated for a failure too
 }
@@ -173,7 +175,8 @@ type named struct {
 // recorded, what goes back and what a vendor refuses.
 type asked struct {
 	named
-	shown chatwire.Asked // how the answer is to be shown
+	shown     chatwire.Asked      // how the answer is to be shown
+	responses responseswire.Asked // the same for the Responses endpoint
 }
 
 // said is a request and what its conversation makes of it.
@@ -216,7 +219,10 @@ var (
 
 	messagesEndpoint = endpoint{"messages", wire.Messages, false, messagesPath}
 	chatEndpoint     = endpoint{"chat", wire.Chat, false, messagesPath}
-	countEndpoint    = endpoint{"count_tokens", wire.Messages, true, map[wire.Dialect]string{
+
+	responsesEndpoint = endpoint{"responses", wire.Responses, false, messagesPath}
+
+	countEndpoint = endpoint{"count_tokens", wire.Messages, true, map[wire.Dialect]string{
 		wire.Messages: "/v1/messages/count_tokens",
 	}}
 	embeddingsEndpoint = endpoint{"embeddings", wire.Chat, false, map[wire.Dialect]string{wire.Chat: "/embeddings"}}

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/responseswire"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
@@ -141,16 +142,63 @@ type translator interface {
 	End(dst []byte) ([]byte, error)
 }
 
+func (l *listener) translator() translator {
+	switch {
+	case !l.translated():
+		return chatwire.NewSameAnswer(l.shown)
+	case l.endpoint.dialect == wire.Responses:
+		t := responseswire.NewResponsesAnswer(l.responses, time.Now)
+		l.result.fail = func(f wire.Failure) []byte { return t.Fail(nil, f) }
+		if l.backend.dialect == wire.Messages {
+			return t
+		}
+		shown := l.shown
+		shown.Stream = true
+		return &chain{first: chatwire.NewMessagesAnswer(shown), second: t}
+	case l.endpoint.dialect == wire.Chat:
+		return chatwire.NewChatAnswer(l.shown, time.Now())
+	}
+	return chatwire.NewMessagesAnswer(l.shown)
+}
+
+// chain is an answer that passes through the messages dialect: what the first gives as a stream, the second takes.
+type chain struct {
+	first, second translator
+	between       []byte
+}
+
+func (c *chain) Event(dst, data []byte) ([]byte, error) {
+	out, err := c.first.Event(c.between[:0], data)
+	return c.pass(dst, out, err)
+}
+
+func (c *chain) Body(dst, body []byte) ([]byte, error) {
+	out, err := c.first.Body(c.between[:0], body)
+	return c.pass(dst, out, err)
+}
+
+func (c *chain) End(dst []byte) ([]byte, error) {
+	out, err := c.first.End(c.between[:0])
+	if dst, err = c.pass(dst, out, err); err != nil {
+		return dst, err
+	}
+	return c.second.End(dst)
+}
+
+func (c *chain) pass(dst, out []byte, err error) ([]byte, error) {
+	c.between = out
+	for err == nil && len(out) > 0 {
+		var data []byte
+		data, out = wire.CutFrame(out)
+		dst, err = c.second.Event(dst, data)
+	}
+	return dst, err
+}
+
 // replyTranslated takes the answer as JSON or as a stream, whatever was asked
 // for, and gives it as the client asked.
 func (l *listener) replyTranslated(ctx context.Context) error {
-	var t translator = chatwire.NewMessagesAnswer(l.shown)
-	switch {
-	case !l.translated():
-		t = chatwire.NewSameAnswer(l.shown)
-	case l.endpoint.dialect == wire.Chat:
-		t = chatwire.NewChatAnswer(l.shown, time.Now())
-	}
+	t := l.translator()
 	format := chatwire.NewFormat(l.shown.AnswerTool)
 	if l.answer.stream == nil {
 		body := format.Body(l.answer.whole)

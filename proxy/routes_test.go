@@ -49,8 +49,6 @@ func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
 		"conversation id": {"POST", "/v1/messages", `{"model":"m"}`, []string{"X-AG-Conversation-Id", "a b"}, 400,
 			`conversation's id must be`},
 		"no embeddings": {"POST", "/v1/embeddings", `{"model":"e","input":"x"}`, nil, 501, `proxy.embeddings_backend`},
-		"responses": {"POST", "/v1/responses", `{}`, nil, 404,
-			`{"error":{"type":"invalid_request_error","message":"/v1/responses is not served: POST /v1/messages`},
 		"completions": {"POST", "/v1/completions", `{}`, nil, 404, `/v1/chat/completions`},
 		"unknown, messages": {"GET", "/v1/messages/batches", ``, nil, 404,
 			`{"type":"error","error":{"type":"not_found_error"`},

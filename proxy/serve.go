@@ -198,7 +198,11 @@ func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome s
 		}
 		return outcomeFailed
 	case x.client.stream:
-		_ = x.client.write(f.Frame(x.endpoint.dialect), true)
+		last := f.Frame
+		if x.result.fail != nil {
+			last = func(wire.Dialect) []byte { return x.result.fail(f) }
+		}
+		_ = x.client.write(last(x.endpoint.dialect), true)
 	}
 	return outcomeCut
 }

@@ -190,9 +190,24 @@ func (s *Server) endpoints(g *gin.RouterGroup, scope string, p pipeline) {
 	g.POST("/v1/messages", through(messagesEndpoint, p))
 	g.POST("/v1/messages/count_tokens", through(countEndpoint, p))
 	g.POST("/v1/chat/completions", through(chatEndpoint, p))
+	g.POST("/v1/responses", through(responsesEndpoint, p))
+	g.GET("/v1/responses", refuseSocket)
 	g.POST("/v1/embeddings", through(embeddingsEndpoint, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
 	g.GET("/v1/models/*id", func(c *gin.Context) { s.showModel(c, scope) })
+}
+
+// refuseSocket answers clients of Responses that try a WebSocket first. Of all refusals 426 is the one at which they
+// send the request by POST at once.
+func refuseSocket(c *gin.Context) {
+	if c.GetHeader("Upgrade") == "" {
+		c.Header("Allow", http.MethodPost)
+		refuse(c, telemetry.ErrNoMethod)
+		return
+	}
+	c.Header("Upgrade", "HTTP/1.1")
+	c.Header("Connection", "Upgrade")
+	refuseRoute(c, http.StatusUpgradeRequired, "there are no WebSockets here: send the request by POST")
 }
 
 func (s *Server) checkTeammate(c *gin.Context) {
@@ -218,7 +233,8 @@ func slip(path string) string {
 	if strings.Contains(path, "/v1/") {
 		return ""
 	}
-	for _, end := range []string{"/messages", "/messages/count_tokens", "/chat/completions", "/embeddings", "/models"} {
+	for _, end := range []string{"/messages", "/messages/count_tokens", "/chat/completions", "/responses", "/embeddings",
+		"/models"} {
 		if strings.HasSuffix(path, end) {
 			return "the client does not add /v1 by itself, so end its base URL in /v1; "
 		}
@@ -231,7 +247,7 @@ func refuse(c *gin.Context, err error) {
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: %sPOST /v1/messages, "+
-			"/v1/messages/count_tokens, /v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>",
+			"/v1/messages/count_tokens, /v1/chat/completions, /v1/responses and /v1/embeddings are, also under /teammate and /teammate/<name>",
 			c.Request.URL.Path, slip(c.Request.URL.Path)))
 	case errors.Is(err, telemetry.ErrNoMethod):
 		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", c.Request.URL.Path,

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"cmp"
 	"strings"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/responseswire"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
 )
@@ -18,11 +20,7 @@ func (x named) translate() (a asked, err error) {
 	if !x.translated() {
 		return a, nil
 	}
-	to := chatwire.MessagesRequest
-	if x.backend.dialect == wire.Chat {
-		to = chatwire.ChatRequest
-	}
-	t, err := to(x.outline.Body, x.translation())
+	t, err := a.translation()
 	if err != nil {
 		return a, err
 	}
@@ -36,6 +34,49 @@ func (x named) translate() (a asked, err error) {
 	}
 	a.outline, err = wire.ReadOutline(t.Body)
 	return a, err
+}
+
+// translation is the request in the backend's dialect. One of Responses to a chat backend passes through messages.
+func (a *asked) translation() (chatwire.Translated, error) {
+	o := a.options()
+	switch {
+	case a.endpoint.dialect == wire.Responses:
+		t, err := responseswire.MessagesRequest(a.outline.Body, o)
+		if err != nil {
+			return t.Translated, err
+		}
+		if err := unserved(t); err != nil {
+			return t.Translated, err
+		}
+		a.responses = t.Asked
+		a.responses.Model = a.shown.Model
+		if !o.Through {
+			return t.Translated, nil
+		}
+		o.Effort = cmp.Or(t.Effort, o.Effort)
+		chat, err := chatwire.ChatRequest(t.Body, o)
+		chat.Ignored = append(t.Ignored, chat.Ignored...)
+		return chat, err
+	case a.backend.dialect == wire.Chat:
+		return chatwire.ChatRequest(a.outline.Body, o)
+	}
+	return chatwire.MessagesRequest(a.outline.Body, o)
+}
+
+// unserved refuses what concerns other requests than this one.
+func unserved(t responseswire.Translated) error {
+	switch {
+	case t.Previous != "":
+		return wire.Failure{Status: 501, Param: "previous_response_id",
+			Message: "previous_response_id is not served yet: send the whole input"}
+	case t.Conversation != "":
+		return wire.Failure{Status: 501, Param: "conversation",
+			Message: "conversation is not served yet: send the whole input"}
+	case t.Background:
+		return wire.Failure{Status: 501, Param: "background",
+			Message: "background is not served yet: leave it out and wait for the answer"}
+	}
+	return nil
 }
 
 // effortHeader leaves the effort of a chat request to the gateway: with the value
@@ -54,11 +95,14 @@ func (x routed) ownEffort() string {
 	return ""
 }
 
-// translation is what the other dialect must know of the backend's model. A model
+// options are what the other dialect must know of the backend's model. A model
 // that wants a budget gets one only where one is configured.
-func (x routed) translation() chatwire.Options {
+func (x routed) options() chatwire.Options {
 	bound := x.backend.config.Thinking.BudgetTokens
-	o := chatwire.Options{Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas}
+	o := chatwire.Options{
+		Through:  x.endpoint.dialect == wire.Responses && x.backend.dialect == wire.Chat,
+		Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas,
+	}
 	if x.profile.Thinking.Modes != nil { // nothing of ours goes to a model that nobody knows
 		o.Effort = x.ownEffort()
 	}

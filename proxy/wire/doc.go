@@ -28,6 +28,8 @@ type Dialect string
 const (
 	Messages Dialect = "messages" // POST /v1/messages
 	Chat     Dialect = "chat"     // POST /v1/chat/completions
+	// Responses is POST /v1/responses. Clients speak it; no backend does.
+	Responses Dialect = "responses"
 )
 
 // Call is a request that is ready to be sent to a backend.
