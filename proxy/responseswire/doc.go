@@ -30,5 +30,14 @@
 //     Its id and its encrypted_content are in the bytes that the vendor sent, which the ledger keeps.
 //   - ResponsesRequest leaves thinking out. The ledger puts back the vendor's own items, byte for byte.
 //
-// docs/gateway.md says what becomes of the other members.
+// docs/gateway.md says what becomes of the members of a request of this dialect. Of one of the messages dialect
+//
+//	system, messages          carried; a result that is_error begins with (error); a later system message is a developer's
+//	tools, tool_choice        carried, strict too; tools that a vendor runs are refused
+//	max_tokens                carried, 16 at least; temperature, top_p, stream as they are
+//	output_config.format      text.format, strict where the schema leaves nothing open
+//	output_config.effort      reasoning.effort; max is xhigh
+//	thinking                  disabled: an effort of none, unless another one is named; else a summary is asked for
+//	metadata, stop_sequences, top_k, context_management, service_tier, unknown ones   ignored
+//	mcp_servers, container    refused
 package responseswire
