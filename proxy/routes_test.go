@@ -49,7 +49,7 @@ func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
 		"conversation id": {"POST", "/v1/messages", `{"model":"m"}`, []string{"X-AG-Conversation-Id", "a b"}, 400,
 			`conversation's id must be`},
 		"no embeddings": {"POST", "/v1/embeddings", `{"model":"e","input":"x"}`, nil, 501, `proxy.embeddings_backend`},
-		"completions": {"POST", "/v1/completions", `{}`, nil, 404, `/v1/chat/completions`},
+		"completions":   {"POST", "/v1/completions", `{}`, nil, 404, `/v1/chat/completions`},
 		"unknown, messages": {"GET", "/v1/messages/batches", ``, nil, 404,
 			`{"type":"error","error":{"type":"not_found_error"`},
 		"unknown, by header": {"GET", "/v1/files", ``, []string{"anthropic-version", "2023-06-01"}, 404,
