@@ -247,7 +247,8 @@ func refuse(c *gin.Context, err error) {
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: %sPOST /v1/messages, "+
-			"/v1/messages/count_tokens, /v1/chat/completions, /v1/responses and /v1/embeddings are, also under /teammate and /teammate/<name>",
+			"/v1/messages/count_tokens, /v1/chat/completions, /v1/responses and /v1/embeddings are, also under /teammate and "+
+			"/teammate/<name>",
 			c.Request.URL.Path, slip(c.Request.URL.Path)))
 	case errors.Is(err, telemetry.ErrNoMethod):
 		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", c.Request.URL.Path,

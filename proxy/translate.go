@@ -37,19 +37,19 @@ func (x named) translate() (a asked, err error) {
 }
 
 // translation is the request in the backend's dialect. One of Responses to a chat backend passes through messages.
-func (a *asked) translation() (chatwire.Translated, error) {
-	o := a.options()
+func (x *asked) translation() (chatwire.Translated, error) {
+	o := x.options()
 	switch {
-	case a.endpoint.dialect == wire.Responses:
-		t, err := responseswire.MessagesRequest(a.outline.Body, o)
+	case x.endpoint.dialect == wire.Responses:
+		t, err := responseswire.MessagesRequest(x.outline.Body, o)
 		if err != nil {
 			return t.Translated, err
 		}
 		if err := unserved(t); err != nil {
 			return t.Translated, err
 		}
-		a.responses = t.Asked
-		a.responses.Model = a.shown.Model
+		x.responses = t.Asked
+		x.responses.Model = x.shown.Model
 		if !o.Through {
 			return t.Translated, nil
 		}
@@ -57,10 +57,10 @@ func (a *asked) translation() (chatwire.Translated, error) {
 		chat, err := chatwire.ChatRequest(t.Body, o)
 		chat.Ignored = append(t.Ignored, chat.Ignored...)
 		return chat, err
-	case a.backend.dialect == wire.Chat:
-		return chatwire.ChatRequest(a.outline.Body, o)
+	case x.backend.dialect == wire.Chat:
+		return chatwire.ChatRequest(x.outline.Body, o)
 	}
-	return chatwire.MessagesRequest(a.outline.Body, o)
+	return chatwire.MessagesRequest(x.outline.Body, o)
 }
 
 // unserved refuses what concerns other requests than this one.

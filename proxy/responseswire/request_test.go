@@ -281,7 +281,8 @@ func TestARequestThereAndBack(t *testing.T) {
 		if rapid.Bool().Draw(t, "system") {
 			in.System = wire.Content{{Type: wire.TextBlock, Text: word.Draw(t, "instructions")}}
 		}
-		in.Messages = []wire.Message{{Role: wire.RoleUser, Content: wire.Content{{Type: wire.TextBlock, Text: word.Draw(t, "first")},
+		in.Messages = []wire.Message{{Role: wire.RoleUser, Content: wire.Content{
+			{Type: wire.TextBlock, Text: word.Draw(t, "first")},
 			{Type: wire.ImageBlock, Source: &wire.Source{Type: "url", URL: "https://x/" + rapid.StringMatching("[a-z]+").Draw(t, "url")}}}}}
 		for i := range rapid.IntRange(0, 4).Draw(t, "rounds") {
 			said := wire.Content{{Type: wire.TextBlock, Text: word.Draw(t, "said")}}
@@ -295,7 +296,9 @@ func TestARequestThereAndBack(t *testing.T) {
 					Content: wire.Content{{Type: wire.TextBlock, Text: word.Draw(t, "result")}}})
 			}
 			in.Messages = append(in.Messages, wire.Message{Role: wire.RoleAssistant, Content: said},
-				wire.Message{Role: wire.RoleUser, Content: append(results, wire.Block{Type: wire.TextBlock, Text: word.Draw(t, "more")})})
+				wire.Message{Role: wire.RoleUser, Content: append(results, wire.Block{
+					Type: wire.TextBlock, Text: word.Draw(t, "more"),
+				})})
 		}
 		if rapid.Bool().Draw(t, "tools") {
 			in.Tools = []wire.Tool{{Name: "f", Description: word.Draw(t, "description"), InputSchema: []byte(`{"type":"object"}`)}}

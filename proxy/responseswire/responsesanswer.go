@@ -47,7 +47,6 @@ type openItem struct {
 	id      string
 	place   string // members that say where an event belongs
 	call    string // members of a call that do not change; empty for another item
-	custom  bool
 	initial string // input that came with the start of the block
 	text    []byte
 }

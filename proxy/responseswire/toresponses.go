@@ -207,8 +207,8 @@ func userPart(b wire.Block) (part, error) {
 	case wire.DocumentBlock + "/url":
 		return part{Type: inputFile, FileURL: b.Source.URL}, nil
 	}
-	return part{}, refuse("a block of type %q cannot be sent to this backend, only text, images, documents and tool results",
-		b.Type)
+	return part{}, refuse("a block of type %q cannot be sent to this backend, only text, images, documents and tool "+
+		"results", b.Type)
 }
 
 // assistantItems drops thinking: the ledger puts back reasoning as its vendor gave it.
