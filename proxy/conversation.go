@@ -25,6 +25,9 @@ import (
 // conversationHeader names the conversation, in requests and in answers.
 const conversationHeader = "X-Ag-Conversation-Id"
 
+// threadHeader is where clients of Responses such as codex name the conversation of a request.
+const threadHeader = "Thread-Id"
+
 // continueHeader says, as "true", that a request without any answer goes on from the
 // newest one of its conversation.
 const continueHeader = "X-Ag-Continue"
@@ -137,6 +140,10 @@ func (x routed) takeConversation() (id string, o *wire.Outline, err error) {
 			}
 		}
 		id = header
+	}
+	thread := x.in.header.Get(threadHeader)
+	if id == "" && x.endpoint.dialect == wire.Responses && isConversationID(thread) {
+		id = thread
 	}
 	if id != "" && !isConversationID(id) {
 		return "", o, wire.Failure{Status: 400, Message: badConversationID}

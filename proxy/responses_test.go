@@ -225,11 +225,11 @@ func TestConformanceThinkingIsRestoredForClientsOfResponses(t *testing.T) {
 				}
 				c := w.gateway().responses(model)
 				c.keeps, c.stream = keeps, keeps
-				c.within("c1")
+				c.header.Set("Thread-Id", "c1") // as codex has it
 				require.Equal(t, "Done.", c.say("Go"))
 				require.Equal(t, []string{"deep thought one", "deep thought two", "deep thought three"}, c.seen)
 				c.say("Thanks")
-				for _, thought := range c.seen[:2] {
+				for _, thought := range c.seen[:3] { // of the turn without a call, too
 					require.Contains(t, string(v.Last().Body), thought)
 				}
 				w.conforms(0)

@@ -102,8 +102,8 @@ func (t *jsonText) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return err
 }
 
-// content is a list of parts. In JSON a string stands for one part of text. Values of other kinds, which only
-// items have that are not translated, count as none.
+// content is a list of parts. In JSON a string stands for one part of text, and some clients have a part without a
+// list. null is nil.
 type content []part
 
 func (c *content) UnmarshalJSONFrom(d *jsontext.Decoder) error {
@@ -113,6 +113,9 @@ func (c *content) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		return json.UnmarshalDecode(d, &(*c)[0].Text)
 	case '[':
 		return json.UnmarshalDecode(d, (*[]part)(c))
+	case '{':
+		*c = make(content, 1)
+		return json.UnmarshalDecode(d, &(*c)[0])
 	}
 	return d.SkipValue()
 }

@@ -271,6 +271,9 @@ func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, er
 func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) {
 	switch kind := it.Type; kind {
 	case messageItem, "":
+		if it.Content == nil && it.Role != "" {
+			return "", nil, refuse("a message needs content, a string or a list of parts")
+		}
 		switch it.Role {
 		case wire.RoleUser:
 			blocks, err = userBlocks(it.Content)
@@ -307,9 +310,10 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 			return "", nil, refuse("a %s needs call_id", kind)
 		}
 		result := wire.Block{Type: wire.ToolResultBlock, ToolUseID: it.CallID}
-		if it.Output != nil {
-			result.Content, err = userBlocks(*it.Output)
+		if it.Output == nil || *it.Output == nil {
+			return "", nil, refuse("a %s needs output, a string or a list of parts", kind)
 		}
+		result.Content, err = userBlocks(*it.Output)
 		return wire.RoleUser, wire.Content{result}, err
 	default:
 		why, known := vendorItems[kind]
