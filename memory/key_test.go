@@ -155,6 +155,7 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:processes":                              {Kind: memory.KindProcesses},
 		"mneme:tools:crm":                              {Kind: memory.KindTools, Run: "crm"},
 		"mneme:oneshot:" + run:                         {Kind: memory.KindOneShot, Run: run},
+		"mneme:oneshot-calls:" + run:                   {Kind: memory.KindOneShotCalls, Run: run},
 		"{mneme:tools:crm}:damaged:1":                  {Kind: memory.KindTools, Run: "crm", Aside: "1"},
 	}
 }

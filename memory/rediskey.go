@@ -1,6 +1,9 @@
 package memory
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Kind says what a key of Redis holds.
 type Kind string
@@ -34,9 +37,14 @@ const (
 // when they were pinned.
 const KindTools Kind = "mneme:tools"
 
-// KindOneShot is a kind of which there is one key for each run without a chat that waits for its client's tools:
-// what it goes on from, and the calls of tools outside since then.
-const KindOneShot Kind = "mneme:oneshot"
+// Kinds of which there is one key for each run without a chat that waits for its client's tools.
+const (
+	KindOneShot      Kind = "mneme:oneshot"       // what it goes on from
+	KindOneShotCalls Kind = "mneme:oneshot-calls" // the calls of tools outside since then
+)
+
+// numbered are the kinds of which there are many keys that are of no chat; their names are in RedisKey.Run.
+var numbered = []Kind{KindTools, KindOneShot, KindOneShotCalls}
 
 // types are those that the values have in Redis.
 var types = map[Kind]string{
@@ -46,7 +54,7 @@ var types = map[Kind]string{
 	KindRewound: "hash", KindWaiting: "hash", KindCalls: "hash", KindWaits: "zset",
 	KindChats:     "zset",
 	KindProcesses: "hash",
-	KindTools:     "hash", KindOneShot: "hash",
+	KindTools:     "hash", KindOneShot: "string", KindOneShotCalls: "hash",
 }
 
 // RedisKey is a key of Redis in its parts. String makes each key that the memory has
@@ -90,7 +98,7 @@ func (k RedisKey) String() string {
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
 	case k.Kind == KindEvents || k.Kind == KindRecord:
 		return string(k.Kind) + ":" + k.Key.chat.String() + ":" + k.Run
-	case k.Kind == KindTools || k.Kind == KindOneShot:
+	case slices.Contains(numbered, k.Kind):
 		return string(k.Kind) + ":" + k.Run
 	}
 	return string(k.Kind)
@@ -142,7 +150,7 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		}
 		return RedisKey{}, false
 	}
-	for _, kind := range []Kind{KindTools, KindOneShot} {
+	for _, kind := range numbered {
 		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
 			return RedisKey{Kind: kind, Run: name}, name != ""
 		}
@@ -163,5 +171,5 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		return RedisKey{Kind: Kind(kind), Key: ChatKey(chat), Run: strings.TrimPrefix(rest[end:], ":")}, err == nil
 	}
 	_, ok = types[Kind(s)]
-	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":") && Kind(s) != KindTools && Kind(s) != KindOneShot
+	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":") && !slices.Contains(numbered, Kind(s))
 }

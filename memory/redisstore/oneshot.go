@@ -14,28 +14,19 @@ import (
 // OneShotLife is how long a run without a chat is kept that waits for its client's tools.
 const OneShotLife = time.Hour
 
-// A run without a chat that waits is a hash, with what it goes on from in the field state and its calls as those of a
-// chat's run: the call under its id, and its result under that and ":result".
-
 // SaveOneShot keeps what a run without a chat goes on from, for OneShotLife.
 func (s *Store) SaveOneShot(ctx context.Context, run string, state []byte) error {
-	key := oneShotKey(run)
-	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, key, "state", state)
-		p.Expire(ctx, key, OneShotLife)
-		return nil
-	})
-	return failure(err, "keeping the one-shot %s", run)
+	return failure(s.redis.Set(ctx, oneShotKey(run), state, OneShotLife).Err(), "keeping the one-shot %s", run)
 }
 
 // OneShot gives what SaveOneShot kept, and keeps it for another OneShotLife; nil if there is no such run, or not any
 // more.
 func (s *Store) OneShot(ctx context.Context, run string) ([]byte, error) {
-	key := oneShotKey(run)
 	var state *redis.StringCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		state = p.HGet(ctx, key, "state")
-		p.Expire(ctx, key, OneShotLife)
+		state = p.Get(ctx, oneShotKey(run))
+		p.Expire(ctx, oneShotKey(run), OneShotLife)
+		p.Expire(ctx, oneShotCallsKey(run), OneShotLife)
 		return nil
 	})
 	if errors.Is(err, redis.Nil) {
@@ -43,6 +34,9 @@ func (s *Store) OneShot(ctx context.Context, run string) ([]byte, error) {
 	}
 	return []byte(state.Val()), failure(err, "reading the one-shot %s", run)
 }
+
+// The calls of a run without a chat are a hash, as those of a chat's run: a call under its id, and its result under
+// that and ":result".
 
 // ClaimOneShot is Claim for a run that SaveOneShot has kept, however many processes go on with it. memory.ErrMoved:
 // it is not kept any more.
@@ -52,19 +46,19 @@ func (s *Store) ClaimOneShot(ctx context.Context, run, id string, c Call, repeat
 	if err != nil {
 		return "", nil, err
 	}
-	key := oneShotKey(run)
-	kept, err := s.redis.Expire(ctx, key, OneShotLife).Result()
+	kept, err := s.redis.Expire(ctx, oneShotKey(run), OneShotLife).Result()
 	if err == nil && !kept {
 		err = memory.ErrMoved
 	}
 	if err != nil {
 		return "", nil, failure(err, "claiming a call of the one-shot %s", run)
 	}
+	key := oneShotCallsKey(run)
 	var granted *redis.BoolCmd
 	var done *redis.StringCmd
 	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		granted, done = p.HSetNX(ctx, key, id, record), p.HGet(ctx, key, id+":result")
-		p.Expire(ctx, key, OneShotLife) // also of a key that was lost since
+		p.Expire(ctx, key, OneShotLife)
 		return nil
 	})
 	switch {
@@ -80,7 +74,7 @@ func (s *Store) ClaimOneShot(ctx context.Context, run, id string, c Call, repeat
 
 // SettleOneShot is Settle for a call of ClaimOneShot.
 func (s *Store) SettleOneShot(ctx context.Context, run, id string, result []byte) (bool, error) {
-	key := oneShotKey(run)
+	key := oneShotCallsKey(run)
 	granted, err := s.redis.HExists(ctx, key, id).Result()
 	if err == nil && granted {
 		err = s.redis.HSetNX(ctx, key, id+":result", result).Err()
@@ -90,4 +84,8 @@ func (s *Store) SettleOneShot(ctx context.Context, run, id string, result []byte
 
 func oneShotKey(run string) string {
 	return memory.RedisKey{Kind: memory.KindOneShot, Run: run}.String()
+}
+
+func oneShotCallsKey(run string) string {
+	return memory.RedisKey{Kind: memory.KindOneShotCalls, Run: run}.String()
 }

@@ -30,6 +30,7 @@ const turnsBornKey = "proxy:turns:born"
 // meanwhile the histories go first, so that nothing behind them outlives it.
 var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: memory.KindTools, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindOneShot, Run: "*"}.String(),
+	memory.RedisKey{Kind: memory.KindOneShotCalls, Run: "*"}.String(),
 	"documents:{*", "proxy:turns:*", "proxy:*")
 
 // runID is what the id of a run looks like: others may have keys that begin with
@@ -68,7 +69,7 @@ func ofMemory(k memory.RedisKey) role {
 	case memory.KindMeta:
 		return meta
 	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools,
-		memory.KindOneShot:
+		memory.KindOneShot, memory.KindOneShotCalls:
 		return plain
 	}
 	return live // leases, and what all chats share, also if it was set aside
