@@ -136,6 +136,7 @@ func (w *world) gateway() *front {
 	w.Helper()
 	server, err := proxy.New(w.config, zerolog.New(&w.log))
 	require.NoError(w, err)
+	server.LogBackends()
 	listener := httptest.NewServer(server.Handler())
 	g := &front{world: w, url: listener.URL}
 	g.stop = sync.OnceFunc(func() {

@@ -73,8 +73,6 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		}
 		opened.secrets = hidden
 		s.backends[name] = opened
-		log.Info().Str("backend", name).Str("kind", b.Kind).Str("profile", opened.vendor).Str("why", opened.why).
-			Msg("a backend keeps the rules of its vendor")
 	}
 	if s.active = c.Shared.Active; s.active == nil {
 		s.active = redisstore.NewActive(nil, c.Active, s.knows, s.seen.Often)
@@ -96,6 +94,15 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	s.metrics.watch(s)
 	s.handler = s.routes()
 	return s, nil
+}
+
+// LogBackends says in the log whose rules each backend keeps, and how that was found out.
+func (s *Server) LogBackends() {
+	for _, name := range slices.Sorted(maps.Keys(s.backends)) {
+		b := s.backends[name]
+		s.log.Info().Str("backend", name).Str("kind", b.config.Kind).Str("profile", b.vendor).Str("why", b.why).
+			Msg("a backend keeps the rules of its vendor")
+	}
 }
 
 func (s *Server) knows(backend string) bool { return s.backends[backend] != nil }

@@ -260,6 +260,7 @@ func startUp(t *testing.T, places models.Places, environ []string, args ...strin
 		s.read = append(s.read, s.out.Text())
 		if rest, ok := strings.CutPrefix(s.out.Text(), "mneme is up: "); ok {
 			s.web, _, _ = strings.Cut(rest, "/ ")
+			require.Empty(t, logged, "the page's address comes before anything else")
 			go func() { _, _ = io.Copy(io.Discard, r) }() // ends with the process
 			return s
 		}

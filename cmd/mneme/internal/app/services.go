@@ -129,6 +129,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	a.push("gateway", server.Close)
+	a.started = append(a.started, server.LogBackends)
 	a.serve("proxy", l, guarded(cfg, server.Handler(), refuseCall, seen), func(context.Context) error {
 		server.Drain()
 		return nil
