@@ -32,7 +32,7 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	long := strings.Repeat("x", memory.MaxMessage+1)
-	tooMuch := fmt.Sprintf(`{"message":%q,"padding":%q}`, "x", strings.Repeat("y", 2<<20))
+	tooMuch := fmt.Sprintf(`{"message":%q,"padding":%q}`, "x", strings.Repeat("y", 29<<20))
 	for name, test := range map[string]struct {
 		method, path string
 		body         any
@@ -51,7 +51,7 @@ func TestBadInput(t *testing.T) {
 		"a blank message": {"POST", "/v1/chats/1/messages", `{"message":" \n"}`, 400, "bad_request",
 			"message is missing or empty"},
 		"a huge message": {"POST", "/v1/chats/1/messages", message{long}, 413, "too_large", "1048576 bytes"},
-		"a huge body":    {"POST", "/v1/chats/1/messages", tooMuch, 413, "too_large", "larger than 2097152 bytes"},
+		"a huge body":    {"POST", "/v1/chats/1/messages", tooMuch, 413, "too_large", "larger than 30059180 bytes"},
 		"a bad chat id": {"POST", "/v1/chats/a%20b/messages", message{"hi"}, 400, "bad_request",
 			"A chat id is 1 to 128 characters"},
 		"a chat id with a slash": {"POST", "/v1/chats/a%2Fb/messages", message{"hi"}, 400, "bad_request", "A chat id is"},

@@ -248,7 +248,7 @@ func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 				require.NoError(t, w.look.ZRem(ctx, "mneme:waiting", "1").Err())
 				require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Member: "1"}).Err())
 				w.atRest("1")
-				require.Positive(t, w.look.ZScore(ctx, "mneme:waiting", "1").Val())
+				eventually(t, "the list of waits has it", func() bool { return w.look.ZScore(ctx, "mneme:waiting", "1").Val() > 0 })
 				got := w.resume("1", run, yes("w1"))
 				require.Equal(t, 200, got.status, string(got.body))
 				require.Equal(t, []string{"user: refund me", "assistant: decided: approve"}, w.stored("chat_history:1"))
