@@ -180,7 +180,7 @@ func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool
 		req.Memory = s.access(r, nil)
 		req.Memory.CallsOnly = true
 	}
-	posting, cancel := context.WithTimeout(ctx, storeTimeout)
+	posting, cancel := context.WithTimeout(ctx, postTimeout(req))
 	defer cancel()
 	accepted, err := s.runs.PostRun(posting, req)
 	close(r.posted)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"time"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -139,6 +141,16 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	return nil
 }
 
+// postTimeout bounds a request to the apiserver that starts a run: one with images may have tens of MiB, which both
+// sides check.
+func postTimeout(r api.RunRequest) time.Duration {
+	size := 0
+	for _, image := range slices.Concat(r.Images, r.ImagesBefore) {
+		size += len(image)
+	}
+	return storeTimeout + time.Duration(size>>20)*time.Second
+}
+
 // ask posts the run with what the memory holds.
 func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer, notes api.RunNotes,
 	approved []string) (api.RunAccepted, error) {
@@ -183,7 +195,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		r.mu.Unlock()
 		req.Memory = s.access(r, shown)
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, postTimeout(req))
 	defer cancel()
 	accepted, err := s.runs.PostRun(ctx, req)
 	if err != nil {
