@@ -16,7 +16,8 @@ import (
 type Answer struct {
 	Blocks []Block
 	// StopReason in the words of the messages dialect; empty is tool_use if a tool
-	// is called, else end_turn.
+	// is called, else end_turn. Responses also know content_filter and, for a response
+	// that fails in the end, failed.
 	StopReason string
 	// Cut, if set, ends it early.
 	Cut *Cut
@@ -41,6 +42,9 @@ func Omitted() Block { return Block{Type: thinkingBlock} }
 
 // Redacted is a redacted thinking block. Vendors that have none leave it out.
 func Redacted() Block { return Block{Type: redactedBlock} }
+
+// Compact is a compaction of everything before it, of Responses. Other endpoints leave it out.
+func Compact(text string) Block { return Block{Type: compactionBlock, Text: text} }
 
 // Say is a text block.
 func Say(text string) Block { return Block{Type: textBlock, Text: text} }
@@ -76,7 +80,8 @@ type Cut struct {
 // issued is a Block as it leaves.
 type issued struct {
 	Block
-	signature string // or the data of a redacted block
+	signature string // or the data of a redacted block, or the encrypted content of an item
+	item      string // its id as an item of Responses
 	unsigned  bool   // the vendor gives no signature
 }
 
@@ -135,6 +140,9 @@ func clip(s string) string {
 type Tool struct {
 	Name   string
 	Schema jsontext.Value // of its input; may be nil
+
+	namespace string // that it stands in, of Responses; empty for none
+	custom    bool   // its input is a text
 }
 
 // sampleInput fills in what the schema requires.

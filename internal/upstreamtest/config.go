@@ -16,14 +16,17 @@ const (
 	// that calls tools must come back with its reasoning, if only as an empty
 	// string. Its tool ids recur in every answer.
 	Kimi Vendor = "kimi"
-	// DeepSeek serves both dialects. It signs nothing and wants the reasoning of
-	// every answer back once tools were called.
+	// DeepSeek serves both dialects, and Responses. It signs nothing and wants the
+	// reasoning of every answer back once tools were called.
 	DeepSeek Vendor = "deepseek"
 	// GLM serves both dialects. It signs thinking and never reads a signature back,
 	// knows no adaptive thinking, and says of a wrong parameter only that it is wrong.
 	GLM Vendor = "glm"
 	// Chat is any vendor of chat completions only; Config.Chat says which.
 	Chat Vendor = "chat"
+	// OpenAI serves Responses, by Config.Responses, and chat completions like Chat with
+	// ChatRules.OpenAI.
+	OpenAI Vendor = "openai"
 )
 
 // Config says which vendor a Server is. The zero value is Anthropic with its
@@ -43,8 +46,10 @@ type Config struct {
 	APIKey string
 
 	Thinking ThinkingRules // of Anthropic, except where said
-	Chat     ChatRules     // of Chat
-	Stream   StreamOptions
+	Chat     ChatRules     // of Chat and OpenAI
+	// Responses are those of OpenAI.
+	Responses ResponsesRules
+	Stream    StreamOptions
 
 	// Answer, if set, answers the accepted requests that nothing queued is left
 	// for; nil from it is the default answer.
@@ -129,6 +134,20 @@ type ChatRules struct {
 	TextOnly bool
 	// NoImages refuses images, in OpenAI's words. DeepSeek always does, in its own.
 	NoImages bool
+}
+
+// ResponsesRules are what differs between platforms, and ages, of OpenAI's Responses.
+type ResponsesRules struct {
+	// Azure refuses in the words of that platform: no code for encrypted content, status
+	// 400 for items that are not found.
+	Azure bool
+	// OldWording names encrypted content by its ends instead of by its item.
+	OldWording bool
+	// InStream refuses encrypted content of streams by events, with status 200.
+	InStream bool
+	// FlatErrors has the members of an error event beside its type, as OpenAI documents
+	// it; otherwise they are in an "error" of it, as users have seen it.
+	FlatErrors bool
 }
 
 // ToolIDs is a style of ids for calls of tools.

@@ -1,8 +1,8 @@
 // Package upstreamtest is what tests run against in place of a vendor: a strict
 // fake that refuses what the real one refuses, in its words.
 //
-// A Server is an http.Handler and one of five vendors: Anthropic, Kimi, DeepSeek,
-// GLM or, for everybody else who speaks it, Chat completions. It applies the vendor's
+// A Server is an http.Handler and one of six vendors: Anthropic, Kimi, DeepSeek,
+// GLM, OpenAI or, for everybody else who speaks it, Chat completions. It applies the vendor's
 // rules in the vendor's order, signs thinking and verifies what comes back,
 // answers what the test has queued or something of its own, whole or streamed,
 // and keeps what it saw and what it thought of it. Package fakevendor beneath is
@@ -23,6 +23,15 @@
 // result, must be there whole and in order or not at all; for that rule alone
 // the newest answers are remembered.
 //
+// # Responses
+//
+// Encrypted content holds its item's id and a MAC under the backend's name, so it is verified without memory,
+// too. Everything else about items goes by memory of the newest answers: which reasoning item began the unit
+// of an item, what is persisted, which compaction came before. A reasoning item must have something of its
+// unit behind it, and an item that still has its id its reasoning item somewhere before it, the first one
+// right before it. Request.Kept and Request.Lost count the reasoning of the current tool loop,
+// Request.LostCompactions names compactions that were left out: the real vendor would go on without a word.
+//
 // # Structure
 //
 // ValidateMessages and ValidateChat check the structure of a request by the union
@@ -42,6 +51,8 @@
 // Some rules have no text that is known by its letter: the refusal of any
 // thinking while it is off, of a temperature on newer models without thinking, of
 // "adaptive" by Kimi, and the reason "prefix_mismatch" in input_transformations.
-// These are made up after their neighbours. Tokens are estimated as a quarter of
+// These are made up after their neighbours. So are, of Responses, what is said of previous_response_id
+// beside conversation, of reasoning without both id and encrypted content, and by DeepSeek of reasoning that
+// is missing; and how strictly OpenAI holds a unit together. Tokens are estimated as a quarter of
 // the bytes.
 package upstreamtest

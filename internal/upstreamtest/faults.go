@@ -111,8 +111,11 @@ func (f Fault) write(w http.ResponseWriter, r *http.Request, d wire.Dialect) {
 type refusal struct {
 	status  int
 	message string
-	code    string // of the chat dialect; may be empty
+	code    string // of the chat dialect and of Responses; may be empty
+	param   string // likewise
 	body    []byte // if not nil, in place of the usual shape
+	// inStream says that a stream is refused by events, with status 200.
+	inStream bool
 }
 
 func (r refusal) Error() string { return r.message }
@@ -137,27 +140,45 @@ func (r refusal) bodyIn(d wire.Dialect) []byte {
 	if r.body != nil {
 		return r.body
 	}
-	detail := object(nil)
 	if d == wire.Messages {
-		detail = detail.text("type", errorType(r.status)).text("message", r.message)
+		detail := object(nil).text("type", errorType(r.status)).text("message", r.message)
 		return object(nil).text("type", "error").raw("error", detail.end()).text("request_id", "req_01"+randomText(22)).end()
 	}
-	code := []byte("null")
-	if r.code != "" {
-		code = quoted(r.code)
-	}
-	detail = detail.text("message", r.message).text("type", errorType(r.status)).raw("param", []byte("null")).raw("code",
-		code)
-	return object(nil).raw("error", detail.end()).end()
+	return object(nil).raw("error", r.detailIn(d).end()).end()
 }
 
-// errorFrame is an error as an event of a stream.
-func errorFrame(d wire.Dialect, status int, message string) []byte {
-	body := refusal{status: status, message: message}.bodyIn(d)
-	if d == wire.Messages {
-		return frame("error", body, false)
+// detailIn is what stands in an error of chat completions or of Responses.
+func (r refusal) detailIn(d wire.Dialect) object {
+	kind := errorType(r.status)
+	if d == wire.Responses && r.status == http.StatusNotFound {
+		kind = errorType(http.StatusBadRequest)
 	}
-	return frame("", body, false)
+	return r.named(object(nil).text("message", r.message).text("type", kind))
+}
+
+// named adds the parameter and the code, which may be null.
+func (r refusal) named(o object) object {
+	for _, member := range []struct{ name, text string }{{"param", r.param}, {"code", r.code}} {
+		value := []byte("null")
+		if member.text != "" {
+			value = quoted(member.text)
+		}
+		o = o.raw(member.name, value)
+	}
+	return o
+}
+
+// errorFrame is an error as the events that end a stream.
+func errorFrame(d wire.Dialect, status int, message string) []byte {
+	r := refusal{status: status, message: message}
+	switch d {
+	case wire.Messages:
+		return frame("error", r.bodyIn(d), false)
+	case wire.Responses:
+		v := rendering{exchange: &exchange{config: &Config{}, Request: &Request{}, responseID: itemID("resp")}}
+		return v.failed(0, r)
+	}
+	return frame("", r.bodyIn(d), false)
 }
 
 // frame is one server-sent event; tight leaves out the space behind "data:".

@@ -22,7 +22,7 @@ func (x *exchange) issue(a *Answer) []issued {
 	vendor := x.config.vendor()
 	a.Blocks = slices.DeleteFunc(slices.Clone(a.Blocks), func(b Block) bool {
 		return (b.Type == thinkingBlock || b.Type == redactedBlock) && !x.Thinking || b.Type == redactedBlock &&
-			vendor != Anthropic
+			vendor != Anthropic || b.Type == compactionBlock && (x.Endpoint != EndpointResponses || vendor != OpenAI)
 	})
 	out := make([]issued, len(a.Blocks))
 	calls := 0
@@ -38,6 +38,11 @@ func (x *exchange) issue(a *Answer) []issued {
 			out[i].ID = x.callID(b.Name, calls)
 		}
 		calls++
+	}
+	if x.Endpoint == EndpointResponses {
+		x.stop = a.stopReason()
+		x.sealItems(out, a.Cut == nil && x.stop != stopFailed)
+		return out
 	}
 	switch vendor {
 	case Anthropic:
@@ -72,7 +77,7 @@ func (x *exchange) callID(name string, n int) string {
 		return fmt.Sprintf("tool_%d", n)
 	case DeepSeek:
 		return fmt.Sprintf("call_%02d_%s", n, randomText(24))
-	case Chat:
+	case Chat, OpenAI:
 		if x.config.Chat.ToolIDs == MistralIDs {
 			return randomText(9)
 		}

@@ -19,6 +19,8 @@ const (
 	redactedBlock = "redacted_thinking"
 	useBlock      = "tool_use"
 	resultBlock   = "tool_result"
+
+	compactionBlock = "compaction" // of an Answer only
 )
 
 // legalName is what every vendor takes as the name of a tool, legalUseID what

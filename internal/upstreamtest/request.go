@@ -17,17 +17,23 @@ const (
 	EndpointMessages   Endpoint = "messages"     // POST /v1/messages
 	EndpointCount      Endpoint = "count_tokens" // POST /v1/messages/count_tokens
 	EndpointChat       Endpoint = "chat"         // POST /v1/chat/completions
+	EndpointResponses  Endpoint = "responses"    // POST /v1/responses
 	EndpointModels     Endpoint = "models"       // GET /v1/models
 	EndpointEmbeddings Endpoint = "embeddings"   // POST /v1/embeddings
 )
 
 // model says whether a model answers behind d.
-func (d Endpoint) model() bool { return d == EndpointMessages || d == EndpointChat }
+func (d Endpoint) model() bool {
+	return d == EndpointMessages || d == EndpointChat || d == EndpointResponses
+}
 
 // dialect is how d speaks.
 func (d Endpoint) dialect() wire.Dialect {
-	if d == EndpointMessages || d == EndpointCount {
+	switch d {
+	case EndpointMessages, EndpointCount:
 		return wire.Messages
+	case EndpointResponses:
+		return wire.Responses
 	}
 	return wire.Chat
 }
@@ -53,11 +59,17 @@ type Request struct {
 	// Dropped are the thinking blocks that were left out silently, as
 	// "messages.1.content.0".
 	Dropped []string
-	// Lost is how many thinking blocks of the latest turn did not come back, though
-	// no rule refused that.
+	// Lost is how many thinking blocks, or reasoning items, of the latest turn did not
+	// come back, though no rule refused that.
 	Lost int
+	// Kept is how many reasoning items of the latest turn came back, of Responses only.
+	// Kept and Lost are about answers that can be told by the ids of their calls or items.
+	Kept int
+	// LostCompactions are the ids of compactions that the model had given, or been given,
+	// before something that this request replays, and that are not in it.
+	LostCompactions []string
 
-	forced  string         // the tool that must be called; "any" for any
+	forced  string         // the tool that must be called; anyTool for any
 	thought bool           // the model has thought in this turn and does not think between calls
 	format  jsontext.Value // the schema of the answer; nil for none
 }
@@ -84,6 +96,15 @@ type exchange struct {
 
 	// Of chat completions:
 	messages []members
+
+	// Of Responses; loop is the item behind the user's last message:
+	items      []members // what the response before knew and said, then the input
+	input      int       // where the input begins in items
+	known      []string  // which reasoning item or compaction each of items is, by what it says itself
+	compaction string    // the newest in items; empty for none
+	reused     int       // how many of items have been read by the vendor before
+	stop       string    // of the answer
+	responseID string
 }
 
 // beta says whether the request has that value of the anthropic-beta header.
@@ -119,9 +140,14 @@ func (x *exchange) readTools() {
 	case "none":
 		return
 	case "any", "required":
-		x.forced = "any"
-	case "tool", "function":
+		x.forced = anyTool
+	case "tool", "function", "custom":
 		x.forced = name
+	}
+	if x.Endpoint == EndpointResponses {
+		x.offer(list, "")
+		x.restrict()
+		return
 	}
 	for _, t := range list {
 		schema := t["input_schema"]
@@ -129,9 +155,44 @@ func (x *exchange) readTools() {
 			t, schema = f, f["parameters"]
 		}
 		name, _ := t.text("name")
-		x.Tools = append(x.Tools, Tool{name, schema})
+		x.Tools = append(x.Tools, Tool{Name: name, Schema: schema})
 	}
 }
+
+// offer notes tools of Responses that the client runs.
+func (x *exchange) offer(list []members, namespace string) {
+	for _, t := range list {
+		name, _ := t.text("name")
+		switch kind := t.kind(); kind {
+		case "namespace":
+			inner, _ := t.list("tools")
+			x.offer(inner, name)
+		case "function", "custom":
+			x.Tools = append(x.Tools, Tool{name, t["parameters"], namespace, kind == "custom"})
+		}
+	}
+}
+
+// restrict leaves the tools that a tool_choice of type allowed_tools names.
+func (x *exchange) restrict() {
+	choice := x.at("tool_choice")
+	if choice.kind() != "allowed_tools" {
+		return
+	}
+	if mode, _ := choice.text("mode"); mode == "required" {
+		x.forced = anyTool
+	}
+	allowed, _ := choice.list("tools")
+	x.Tools = slices.DeleteFunc(x.Tools, func(t Tool) bool {
+		return !slices.ContainsFunc(allowed, func(a members) bool {
+			name, _ := a.text("name")
+			return name == t.Name
+		})
+	})
+}
+
+// anyTool is Request.forced where any tool will do.
+const anyTool = "any"
 
 // texts are the texts of a content in either dialect.
 func texts(m members) (all []string) {

@@ -321,7 +321,7 @@ func lengthFits(x *exchange) error {
 
 // tokens estimates the input: a token is four bytes of JSON.
 func (x *exchange) tokens() int {
-	n := len(x.body["system"]) + len(x.body["tools"])
+	n := len(x.body["system"]) + len(x.body["tools"]) + len(x.body["instructions"])
 	for i, t := range x.turns {
 		for _, b := range t.blocks {
 			if thinks(b) && i < x.loop && !x.config.Thinking.KeepAll {
@@ -332,10 +332,5 @@ func (x *exchange) tokens() int {
 			}
 		}
 	}
-	for _, m := range x.messages {
-		for _, v := range m {
-			n += len(v)
-		}
-	}
-	return n/4 + 1
+	return (n+bytesOf(x.messages)+bytesOf(x.items))/4 + 1
 }

@@ -20,17 +20,18 @@ var chatRules = map[Vendor][]rule{
 	Kimi:     {kimiThinking, dialogueHolds, functionSchemas, kimiReasoning, chatFormat},
 	DeepSeek: {deepSeekThinking, dialogueHolds, imagesTaken, deepSeekReasoning, deepSeekFormat},
 	GLM:      {glmThinking, dialogueHolds},
-	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, functionSchemas, textOnly,
-		imagesTaken,
-		reasoningReplayed, thoughtsSigned, chatFormat},
+	Chat:     openChatRules, OpenAI: openChatRules,
 }
+
+var openChatRules = []rule{argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, functionSchemas,
+	textOnly, imagesTaken, reasoningReplayed, thoughtsSigned, chatFormat}
 
 // mistralID is what Mistral takes as the id of a call.
 var mistralID = regexp.MustCompile(`^[a-zA-Z0-9]{9}$`)
 
 func dialogueHolds(x *exchange) error {
 	d := &dialogue{recurring: true}
-	if x.config.vendor() == Chat {
+	if vendor := x.config.vendor(); vendor == Chat || vendor == OpenAI {
 		d = &dialogue{}
 		switch x.config.Chat.ToolIDs {
 		case OpenAIIDs:

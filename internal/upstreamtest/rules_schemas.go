@@ -72,11 +72,8 @@ func functionSchemas(x *exchange) error {
 		}
 		switch {
 		case x.config.Chat.OpenAI, x.config.Chat.Schemas == OpenAISchemas:
-			for _, word := range []string{"oneOf", "anyOf", "allOf", "enum", "const", "not"} {
-				if schema[word] != nil {
-					return fmt.Errorf("Invalid schema for function '%s': schema must have type 'object' and not have 'oneOf'/'anyOf'/"+
-						"'allOf'/'enum'/'const'/'not' at the top level.", name)
-				}
+			if composed(schema) {
+				return fmt.Errorf("Invalid schema for function '%s': %s", name, composedText)
 			}
 		case x.config.Chat.Schemas == GeminiSchemas:
 			at := fmt.Sprintf("tools[0].function_declarations[%d].parameters", i)
@@ -95,6 +92,16 @@ func functionSchemas(x *exchange) error {
 		return errors.New(strings.Join(faults, "\n"))
 	}
 	return nil
+}
+
+const composedText = "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'const'/'not' at " +
+	"the top level."
+
+// composed says whether a schema has what OpenAI takes below the top only.
+func composed(schema members) bool {
+	return slices.ContainsFunc([]string{"oneOf", "anyOf", "allOf", "enum", "const", "not"}, func(word string) bool {
+		return schema[word] != nil
+	})
 }
 
 // geminiWords are the fields of Google's Schema.

@@ -138,6 +138,8 @@ func (x *exchange) eachAnswer(do func(i int, calls, reasons bool) error) error {
 // servesModel is the first rule of every vendor.
 func servesModel(x *exchange) error {
 	switch {
+	case x.Model == "" && x.Endpoint == EndpointResponses:
+		return missingParameter("model")
 	case x.Model == "" && x.Endpoint.dialect() == wire.Chat:
 		return errors.New("you must provide a model parameter")
 	case x.Model == "":
@@ -146,6 +148,8 @@ func servesModel(x *exchange) error {
 		return nil
 	case x.config.vendor() == DeepSeek:
 		return refusal{status: http.StatusBadRequest, message: "Model Not Exist"}
+	case x.Endpoint == EndpointResponses:
+		return refused("model_not_found", "model", "The requested model '%s' does not exist.", x.Model)
 	case x.Endpoint.dialect() == wire.Chat:
 		return refusal{
 			status: http.StatusNotFound, message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it.",

@@ -27,6 +27,7 @@ type Server struct {
 	config Config
 	signer signer
 	memory *memory
+	items  *itemMemory
 
 	mu       sync.Mutex // guards the rest
 	answers  []Answer
@@ -40,7 +41,11 @@ type Server struct {
 
 // New is a vendor of this kind.
 func New(c Config) *Server {
-	return &Server{config: c, signer: newSigner(c.name()), memory: newMemory(10 * c.remember())}
+	if c.Vendor == OpenAI {
+		c.Chat.OpenAI = true
+	}
+	return &Server{config: c, signer: newSigner(c.name()), memory: newMemory(10 * c.remember()),
+		items: newItemMemory(10 * c.remember())}
 }
 
 // Queue adds answers. Each is given once, in order, to requests that no rule
@@ -104,6 +109,7 @@ var endpoints = map[string]Endpoint{
 	"POST /messages":              EndpointMessages,
 	"POST /messages/count_tokens": EndpointCount,
 	"POST /chat/completions":      EndpointChat,
+	"POST /responses":             EndpointResponses,
 	"GET /models":                 EndpointModels,
 	"POST /embeddings":            EndpointEmbeddings,
 }
@@ -124,9 +130,13 @@ func (s *Server) endpoint(r *http.Request) (d Endpoint, ok bool) {
 	d, ok = endpoints[r.Method+" "+path]
 	switch s.config.vendor() {
 	case Anthropic:
-		ok = ok && d != EndpointChat && d != EndpointEmbeddings
+		ok = ok && d.dialect() != wire.Responses && d != EndpointChat && d != EndpointEmbeddings
 	case Chat:
 		ok = ok && d.dialect() == wire.Chat
+	case OpenAI:
+		ok = ok && d.dialect() != wire.Messages
+	case Kimi, GLM:
+		ok = ok && d.dialect() != wire.Responses
 	}
 	return d, ok
 }
@@ -174,6 +184,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 		return
 	}
 	if err := x.judge(); err != nil {
+		if x.refuseInStream(w, err) {
+			settle(http.StatusOK, err.Error())
+			return
+		}
 		settle(s.refuse(w, x.Endpoint.dialect(), err))
 		return
 	}
@@ -300,8 +314,11 @@ func (x *exchange) judge() error {
 }
 
 func (x *exchange) rules() []rule {
-	if x.Endpoint == EndpointChat {
+	switch x.Endpoint {
+	case EndpointChat:
 		return chatRules[x.config.vendor()]
+	case EndpointResponses:
+		return responsesRules[x.config.vendor()]
 	}
 	switch x.config.vendor() {
 	case Kimi:

@@ -36,10 +36,7 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 	if a.Pause != nil {
 		a.Pause(r.Context(), 0)
 	}
-	body := v.chat()
-	if x.Endpoint == EndpointMessages {
-		body = v.message(true)
-	}
+	body := v.whole()
 	if a.Cut != nil {
 		// The length promises more than comes, so that no client takes it for whole.
 		w.Header().Set("Content-Type", "application/json")
@@ -57,10 +54,7 @@ func abort(w http.ResponseWriter) {
 }
 
 func (x *exchange) writeStream(w http.ResponseWriter, r *http.Request, a Answer, v rendering) {
-	frames := v.chatFrames()
-	if x.Endpoint == EndpointMessages {
-		frames = v.messageFrames()
-	}
+	frames := v.frames()
 	w.Header().Set("Content-Type", eventStream)
 	w.Header().Set("Cache-Control", "no-cache")
 	for i, f := range frames {
@@ -76,7 +70,7 @@ func (x *exchange) writeStream(w http.ResponseWriter, r *http.Request, a Answer,
 		}
 		switch {
 		case a.Cut.Error != 0:
-			x.flush(w, errorFrame(x.Endpoint.dialect(), a.Cut.Error, faultText(a.Cut.Error)))
+			x.flush(w, v.failure(i, a.Cut.Error))
 			return
 		case a.Cut.Inside:
 			x.flush(w, f[:len(f)/2])
@@ -100,7 +94,7 @@ func (x *exchange) flush(w http.ResponseWriter, b []byte) {
 	}
 }
 
-// rendering writes one answer in either dialect, whole and as a stream.
+// rendering writes one answer in any dialect, whole and as a stream.
 type rendering struct {
 	*exchange
 	blocks []issued
@@ -108,6 +102,36 @@ type rendering struct {
 	chunk  int
 	output int // tokens
 	id     string
+}
+
+// whole is the answer in one piece.
+func (v rendering) whole() []byte {
+	switch v.Endpoint {
+	case EndpointMessages:
+		return v.message(true)
+	case EndpointResponses:
+		status, _ := statusOf(v.stop)
+		return v.response(status, v.stopped())
+	}
+	return v.chat()
+}
+
+func (v rendering) frames() [][]byte {
+	switch v.Endpoint {
+	case EndpointMessages:
+		return v.messageFrames()
+	case EndpointResponses:
+		return v.responseFrames()
+	}
+	return v.chatFrames()
+}
+
+// failure is what ends the stream after n events with an error of this status.
+func (v rendering) failure(n, status int) []byte {
+	if r := (refusal{status: status, message: faultText(status)}); v.Endpoint == EndpointResponses {
+		return v.failed(numbered(n), r)
+	}
+	return errorFrame(v.Endpoint.dialect(), status, faultText(status))
 }
 
 // message is the answer in the messages dialect; without content, its head.

@@ -15,13 +15,14 @@ type failing struct {
 	Times      int    `json:"times"`       // how many requests; 0 is one
 	RetryAfter *int   `json:"retry_after"` // seconds
 	Body       string `json:"body"`        // as it is sent; empty is an error of that status
-	// First, a dialect (messages, chat), makes it the first event of a stream of
+	// First, a dialect (messages, chat, responses), makes it the first event of a stream of
 	// status 200, which names an error of Status with the text Message.
 	First   string `json:"first"`
 	Message string `json:"message"`
 }
 
-var dialects = map[string]wire.Dialect{"messages": wire.Messages, "chat": wire.Chat}
+var dialects = map[string]wire.Dialect{"messages": wire.Messages, "chat": wire.Chat,
+	"responses": wire.Responses}
 
 func (f failing) fault() upstreamtest.Fault {
 	switch d, ok := dialects[f.First]; {

@@ -55,7 +55,7 @@ type options struct {
 
 var vendors = map[string]upstreamtest.Vendor{
 	"anthropic": upstreamtest.Anthropic, "kimi": upstreamtest.Kimi, "deepseek": upstreamtest.DeepSeek,
-	"glm": upstreamtest.GLM, "chat": upstreamtest.Chat,
+	"glm": upstreamtest.GLM, "chat": upstreamtest.Chat, "openai": upstreamtest.OpenAI,
 }
 
 var generations = map[string]upstreamtest.Generation{
@@ -103,13 +103,16 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		"anthropic: `values` of the anthropic-beta header, parted by commas, that are taken besides the known ones")
 	f.BoolVar(&script, "script", false,
 		"answer what the user's last words say behind \"SCRIPT \": a JSON array of answers, each an array of\n"+
-			`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true} and {"use":TOOL,"input":OBJECT}; and`+"\n"+
+			`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true}, {"compact":TEXT} and {"use":TOOL,"input":OBJECT}; and`+"\n"+
 			`{"cut":{"after":EVENTS}}, with "inside":true in the middle of the next event, "clean":true as if it`+"\n"+
 			`were over, "error":STATUS by an error event; "times":N is the first N times that the user says it`)
 	f.StringVar(&ids, "tool-ids", "openai", "chat: ids of calls: "+listed(toolIDs))
 	f.StringVar(&replay, "replay", "ignored", "chat: what becomes of reasoning_content in the history: "+listed(replays))
 	f.BoolVar(&c.Chat.ThoughtSignatures, "thought-signatures", false, "chat: sign calls like Gemini")
 	f.BoolVar(&c.Chat.OpenAI, "openai", false, "chat: refuse what OpenAI refuses of a model, by its name")
+	f.BoolVar(&c.Responses.Azure, "azure", false, "openai: refuse in the words of Azure")
+	f.BoolVar(&c.Responses.OldWording, "old-wording", false, "openai: name encrypted content by its ends, not its item")
+	f.BoolVar(&c.Responses.InStream, "refuse-in-stream", false, "openai: refuse encrypted content by events of the stream")
 	f.IntVar(&c.Stream.Chunk, "chunk", 0, "`characters` of a delta; 0 is 12")
 	f.IntVar(&c.Stream.Split, "split", 0, "`bytes` of a write; 0 is an event")
 	f.DurationVar(&delay, "delay", 0, "wait before each event, for example 50ms")
@@ -229,6 +232,7 @@ func line(r upstreamtest.Request) string {
 		s += " thinking"
 	}
 	thoughts, documents := contents(r.Body)
+	thoughts += r.Kept
 	if thoughts > 0 {
 		s += fmt.Sprintf(" replayed %d", thoughts)
 	}
@@ -240,6 +244,9 @@ func line(r upstreamtest.Request) string {
 	}
 	if r.Lost > 0 {
 		s += fmt.Sprintf(" lost %d", r.Lost)
+	}
+	if len(r.LostCompactions) > 0 {
+		s += " lost " + strings.Join(r.LostCompactions, " ")
 	}
 	if r.Rejection != "" {
 		s += ": " + r.Rejection

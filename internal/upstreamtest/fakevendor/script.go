@@ -23,6 +23,7 @@ type part struct {
 	Think    string         `json:"think"`
 	Omitted  bool           `json:"omitted"`
 	Redacted bool           `json:"redacted"`
+	Compact  string         `json:"compact"`
 	Use      string         `json:"use"`
 	Input    jsontext.Value `json:"input"`
 	Cut      *cut           `json:"cut"`
@@ -112,6 +113,8 @@ func blocks(parts []part) (all []upstreamtest.Block) {
 			all = append(all, upstreamtest.Use(p.Use, string(p.Input)))
 		case p.Redacted:
 			all = append(all, upstreamtest.Redacted())
+		case p.Compact != "":
+			all = append(all, upstreamtest.Compact(p.Compact))
 		case p.Omitted:
 			all = append(all, upstreamtest.Omitted())
 		case p.Think != "":

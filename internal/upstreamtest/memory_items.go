@@ -1,0 +1,100 @@
+package upstreamtest
+
+import (
+	"slices"
+	"sync"
+)
+
+// made is an item of Responses that was given.
+type made struct {
+	// reasoning is the reasoning item that its unit begins with, empty for none; first says that it stood
+	// right behind it.
+	reasoning string
+	first     bool
+	// compaction is the newest one that the model knew or gave before; empty for none.
+	compaction string
+	answer     *given
+	stored     members // the item itself; nil if it is not persisted
+}
+
+// given is an answer that was given as items.
+type given struct {
+	own  []string // its reasoning: ids, or texts where the vendor has those back
+	keys []string // of its items in itemMemory
+}
+
+// itemMemory knows the items and responses of the newest answers.
+type itemMemory struct {
+	limit int
+
+	mu        sync.Mutex // guards the rest
+	order     []*given
+	items     map[string]*made     // by id, and by the id of the call
+	responses map[string][]members // the whole context behind each persisted response, by its id
+}
+
+func newItemMemory(limit int) *itemMemory {
+	return &itemMemory{limit: limit, items: map[string]*made{}, responses: map[string][]members{}}
+}
+
+// add remembers an answer; its items are in the order of made. The context is nil if it is not persisted.
+func (m *itemMemory) add(response string, items map[string]*made, answer *given, context []members) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	answer.keys = []string{response}
+	for key, item := range items {
+		m.items[key] = item
+		answer.keys = append(answer.keys, key)
+	}
+	if context != nil {
+		m.responses[response] = context
+	}
+	m.order = append(m.order, answer)
+	if len(m.order) <= m.limit {
+		return
+	}
+	oldest := m.order[0]
+	m.order = slices.Delete(m.order, 0, 1)
+	for _, key := range oldest.keys {
+		delete(m.responses, key)
+		if item := m.items[key]; item != nil && item.answer == oldest {
+			delete(m.items, key)
+		}
+	}
+}
+
+// response is the context behind a persisted response.
+func (m *itemMemory) response(id string) (context []members, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	context, ok = m.responses[id]
+	return context, ok
+}
+
+// made is the item of this id, nil if nobody remembers it.
+func (m *itemMemory) made(id string) *made {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.items[id]
+}
+
+// stored is the persisted item of this id, nil if there is none.
+func (m *itemMemory) stored(id string) members {
+	if item := m.made(id); item != nil {
+		return item.stored
+	}
+	return nil
+}
+
+// of is what is known of an item of a request, by its id or that of its call.
+func (m *itemMemory) of(item members) *made {
+	id, _ := item.text("id")
+	if known := m.made(id); known != nil {
+		return known
+	}
+	if kind := itemKind(item); kind != callItem && kind != customItem {
+		return nil
+	}
+	call, _ := item.text("call_id")
+	return m.made(call)
+}

@@ -1,0 +1,249 @@
+package upstreamtest
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Encrypted contents begin with "gAAAA", as real ones do.
+var tokenHead = []byte{0x80, 0, 0, 0, 0}
+
+// encrypt makes the encrypted content of an item: its id and a MAC, as long as that of this text may be. It
+// can be verified without memory, by any Server of the same name.
+func (s signer) encrypt(kind, id, text string) string {
+	b := append(slices.Clone(tokenHead), byte(len(id)))
+	b = append(b, id...)
+	padding := make([]byte, 128+min(len(text)/2, maxPadding))
+	_, _ = rand.Read(padding) // it never fails
+	b = append(b, padding...)
+	return base64.URLEncoding.EncodeToString(append(b, s.token(kind, b)...))
+}
+
+func (s signer) token(kind string, b []byte) []byte {
+	h := hmac.New(sha256.New, s.key)
+	h.Write([]byte(kind))
+	h.Write(b)
+	return h.Sum(nil)
+}
+
+// decrypt gives the id of the item that an encrypted content was made for; ok is false if this backend did
+// not make it for an item of this kind.
+func (s signer) decrypt(kind, content string) (id string, ok bool) {
+	b, err := base64.URLEncoding.Strict().DecodeString(content)
+	if err != nil || len(b) < len(tokenHead)+1+macSize {
+		return "", false
+	}
+	sealed, mac := b[:len(b)-macSize], b[len(b)-macSize:]
+	rest := sealed[len(tokenHead):]
+	n := int(rest[0])
+	if n >= len(rest) || !hmac.Equal(mac, s.token(kind, sealed)) {
+		return "", false
+	}
+	return string(rest[1 : 1+n]), true
+}
+
+// encryptedIsOwn verifies every encrypted content by itself, and finds out which items the reasoning items
+// and compactions are.
+func encryptedIsOwn(x *exchange) error {
+	x.known = make([]string, len(x.items))
+	for i, item := range x.items {
+		kind := itemKind(item)
+		if kind != reasoningItem && kind != compactionItem {
+			continue
+		}
+		id, _ := item.text("id")
+		content, ok := item.text("encrypted_content")
+		if !ok && i < x.input {
+			x.known[i] = id
+			continue
+		}
+		if !ok {
+			if id == "" {
+				return missingParameter(fmt.Sprintf("input[%d].id", i-x.input))
+			}
+			if x.server.items.stored(id) == nil {
+				return x.notFound(id)
+			}
+			x.known[i] = id
+			continue
+		}
+		x.known[i], ok = x.server.signer.decrypt(kind, content)
+		switch {
+		case !ok:
+			return x.unverified(id, content, "Encrypted content could not be decrypted or parsed.")
+		case id != "" && id != x.known[i]:
+			return x.unverified(id, content, "Encrypted content item_id did not match the target item id.")
+		}
+		if kind == compactionItem {
+			x.compaction = x.known[i]
+		}
+	}
+	return nil
+}
+
+func (x *exchange) unverified(id, content, reason string) error {
+	r := refusal{status: 400, code: "invalid_encrypted_content", inStream: x.config.Responses.InStream}
+	switch {
+	case id == "" || x.config.Responses.OldWording:
+		ends := content
+		if n := len(content); n > 8 {
+			ends = content[:4] + "..." + content[n-4:]
+		}
+		r.message = fmt.Sprintf("The encrypted content %s could not be verified.", ends)
+	default:
+		r.message = fmt.Sprintf("The encrypted content for item %s could not be verified. Reason: %s", id, reason)
+	}
+	if x.config.Responses.Azure {
+		r.code = ""
+	}
+	return r
+}
+
+// pairs are the types of calls and of their outputs, with what OpenAI calls the former.
+var pairs = []struct{ call, output, word string }{
+	{callItem, outputItem, "function call"}, {customItem, customOutputItem, "custom tool call"},
+}
+
+// outputsPair wants a call before every output, and an output behind every call.
+func outputsPair(x *exchange) error {
+	for _, pair := range pairs {
+		var open []string
+		called := map[string]bool{}
+		for _, item := range x.items {
+			id, _ := item.text("call_id")
+			switch itemKind(item) {
+			case pair.call:
+				called[id] = true
+				open = append(open, id)
+			case pair.output:
+				if !called[id] {
+					return refused("", "input", "No tool call found for %s output with call_id %s.", pair.word, id)
+				}
+				open = slices.DeleteFunc(open, func(o string) bool { return o == id })
+			}
+		}
+		if len(open) > 0 {
+			return refused("", "input", "No tool output found for %s %s.", pair.word, open[0])
+		}
+	}
+	return nil
+}
+
+// answers says whether an item is the model's.
+func answers(item members) bool {
+	switch role, _ := item.text("role"); itemKind(item) {
+	case messageItem:
+		return role == assistant
+	case outputItem, customOutputItem, "local_shell_call_output":
+		return false
+	}
+	return true
+}
+
+// unitsHold wants the items that a reasoning item led to behind it, and the reasoning item before those of
+// them that still have their ids.
+func unitsHold(x *exchange) error {
+	for i, item := range x.items {
+		if itemKind(item) == reasoningItem && !x.followed(i) {
+			id, _ := item.text("id")
+			if id == "" {
+				id = x.known[i]
+			}
+			return refused("", "input", "Item '%s' of type 'reasoning' was provided without its required following item.", id)
+		}
+		id, _ := item.text("id")
+		m := x.server.items.made(id)
+		if m == nil || m.reasoning == "" || itemKind(item) == reasoningItem || itemKind(item) == compactionItem {
+			continue
+		}
+		before := x.known[:i]
+		if m.first {
+			before = x.known[max(i-1, 0):i]
+		}
+		if !slices.Contains(before, m.reasoning) {
+			return refused("", "input", "Item '%s' of type '%s' was provided without its required 'reasoning' item: '%s'.",
+				id, itemKind(item), m.reasoning)
+		}
+	}
+	return nil
+}
+
+// followed says whether the reasoning item i stands before an item of its own unit, or one that nobody
+// remembers; more reasoning may stand between.
+func (x *exchange) followed(i int) bool {
+	j := i
+	for j < len(x.items) && itemKind(x.items[j]) == reasoningItem {
+		j++
+	}
+	if j == len(x.items) || !answers(x.items[j]) {
+		return false
+	}
+	m := x.server.items.of(x.items[j])
+	if m == nil || x.server.items.made(x.known[j-1]) == nil {
+		return true
+	}
+	return m.reasoning == x.known[j-1] || itemKind(x.items[j]) == compactionItem
+}
+
+// deepSeekItems wants the text of reasoning, be it empty, before whatever the model said once tools were
+// called.
+func deepSeekItems(x *exchange) error {
+	x.known = make([]string, len(x.items))
+	called := slices.ContainsFunc(x.items, func(item members) bool { return itemKind(item) == callItem })
+	reasons := false
+	for i, item := range x.items {
+		switch parts, ok := item.list("content"); {
+		case itemKind(item) == reasoningItem:
+			reasons = ok && !slices.ContainsFunc(parts, func(p members) bool { return p.kind() != "reasoning_text" })
+			x.known[i] = itemText(item, "content")
+		case !answers(item):
+			reasons = false
+		case called && !reasons && x.Thinking:
+			return refused("invalid_request_error", "",
+				"The `reasoning_text` in the thinking mode must be passed back to the API.")
+		}
+	}
+	return nil
+}
+
+// noteLosses counts what the model thought in the current tool loop and what of it came back, and finds
+// compactions that did not.
+func noteLosses(x *exchange) error {
+	seen := map[*given]bool{}
+	for i, item := range x.items {
+		m := x.server.items.of(item)
+		if m == nil {
+			continue
+		}
+		newer := slices.ContainsFunc(x.items[i:], func(item members) bool { return itemKind(item) == compactionItem })
+		if c := m.compaction; c != "" && !newer && !slices.Contains(x.known, c) &&
+			!slices.Contains(x.LostCompactions, c) {
+			x.LostCompactions = append(x.LostCompactions, c)
+		}
+		x.reused = i + 1
+		if i < x.loop || seen[m.answer] {
+			continue
+		}
+		seen[m.answer] = true
+		for _, own := range m.answer.own {
+			if slices.Contains(x.known, own) {
+				x.Kept++
+			} else {
+				x.Lost++
+			}
+		}
+	}
+	return nil
+}
+
+// itemID is an id as OpenAI makes them.
+func itemID(prefix string) string {
+	b := make([]byte, 25)
+	_, _ = rand.Read(b) // it never fails
+	return strings.Join([]string{prefix, fmt.Sprintf("%x", b)}, "_")
+}
