@@ -150,8 +150,11 @@ func (r refusal) bodyIn(d wire.Dialect) []byte {
 // detailIn is what stands in an error of chat completions or of Responses.
 func (r refusal) detailIn(d wire.Dialect) object {
 	kind := errorType(r.status)
-	if d == wire.Responses && r.status == http.StatusNotFound {
+	switch {
+	case d == wire.Responses && r.status == http.StatusNotFound:
 		kind = errorType(http.StatusBadRequest)
+	case d == wire.Responses && r.status >= http.StatusInternalServerError:
+		kind = serverError
 	}
 	return r.named(object(nil).text("message", r.message).text("type", kind))
 }

@@ -23,12 +23,20 @@ type given struct {
 	keys []string // of its items in itemMemory
 }
 
+// kept is a persisted response.
+type kept struct {
+	response string
+	size     int
+}
+
 // itemMemory knows the items and responses of the newest answers.
 type itemMemory struct {
 	limit int
 
 	mu        sync.Mutex // guards the rest
 	order     []*given
+	persisted []kept               // those of responses, oldest first
+	size      int                  // of persisted
 	items     map[string]*made     // by id, and by the id of the call
 	responses map[string][]members // the whole context behind each persisted response, by its id
 }
@@ -37,17 +45,13 @@ func newItemMemory(limit int) *itemMemory {
 	return &itemMemory{limit: limit, items: map[string]*made{}, responses: map[string][]members{}}
 }
 
-// add remembers an answer; its items are in the order of made. The context is nil if it is not persisted.
-func (m *itemMemory) add(response string, items map[string]*made, answer *given, context []members) {
+// add remembers an answer.
+func (m *itemMemory) add(answer *given, items map[string]*made) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	answer.keys = []string{response}
 	for key, item := range items {
 		m.items[key] = item
 		answer.keys = append(answer.keys, key)
-	}
-	if context != nil {
-		m.responses[response] = context
 	}
 	m.order = append(m.order, answer)
 	if len(m.order) <= m.limit {
@@ -56,10 +60,24 @@ func (m *itemMemory) add(response string, items map[string]*made, answer *given,
 	oldest := m.order[0]
 	m.order = slices.Delete(m.order, 0, 1)
 	for _, key := range oldest.keys {
-		delete(m.responses, key)
 		if item := m.items[key]; item != nil && item.answer == oldest {
 			delete(m.items, key)
 		}
+	}
+}
+
+// persist keeps the context behind a response; size is what of it no other response has, in bytes.
+func (m *itemMemory) persist(response string, context []members, size int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.responses[response] = context
+	m.persisted = append(m.persisted, kept{response, size})
+	m.size += size
+	for len(m.persisted) > m.limit || m.size > maxKept && len(m.persisted) > 1 {
+		oldest := m.persisted[0]
+		m.persisted = slices.Delete(m.persisted, 0, 1)
+		m.size -= oldest.size
+		delete(m.responses, oldest.response)
 	}
 }
 

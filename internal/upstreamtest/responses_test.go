@@ -286,10 +286,9 @@ func TestResponsesThatEndEarly(t *testing.T) {
 func TestResponsesStreamsThatFail(t *testing.T) {
 	v := openAI(upstreamtest.Config{})
 	v.Queue(upstreamtest.Reply(upstreamtest.Say("Yes.")).FailAfter(4))
-	v.Fail()
 	all := itemEvents(t, post(t, v, "/v1/responses", response(`"stream":true,`, said)).Body.String())
 	require.Len(t, all, 6)
-	require.Equal(t, `{"message":"Overloaded","type":"overloaded_error","param":null,"code":"server_is_overloaded"}`,
+	require.Equal(t, `{"message":"Overloaded","type":"server_error","param":null,"code":"server_is_overloaded"}`,
 		gjson.Get(all[4], "error").Raw)
 	require.Equal(t, "response.failed", gjson.Get(all[5], "type").Str)
 	require.Equal(t, gjson.Get(all[0], "response.id").Str, gjson.Get(all[5], "response.id").Str)
@@ -475,6 +474,33 @@ func TestOwnThinkingIsCounted(t *testing.T) {
 	require.Empty(t, v.Last().LostCompactions)
 	given(t, v, response("", said, newer[1], said))
 	require.Equal(t, []string{id(newer[0])}, v.Last().LostCompactions)
+}
+
+// What is forgotten is not held against anybody, but it cannot be gone on from either.
+func TestOldItemsAreForgotten(t *testing.T) {
+	v := openAI(upstreamtest.Config{Remember: 1})
+	rs, msg, _, _, _ := unitOf(t, v, encrypted)
+	w := post(t, v, "/v1/responses", response("", said))
+	first := gjson.Get(w.Body.String(), "id").Str
+	for range 10 {
+		given(t, v, response("", said))
+	}
+	given(t, v, response("", said, msg, said))
+	given(t, v, response("", said, rs, lacking(msg, "id"), said))
+	w = post(t, v, "/v1/responses", response(fmt.Sprintf(`"previous_response_id":%q,`, first), said))
+	require.Equal(t, "previous_response_not_found", gjson.Get(w.Body.String(), "error.code").Str)
+}
+
+// An answer that is cut leaves no response to go on from.
+func TestCutResponses(t *testing.T) {
+	v := openAI(upstreamtest.Config{})
+	v.Queue(upstreamtest.Answer{Blocks: []upstreamtest.Block{upstreamtest.Say("Yes.")},
+		Cut: &upstreamtest.Cut{After: 3, Clean: true}})
+	all := itemEvents(t, post(t, v, "/v1/responses", response(`"stream":true,`, said)).Body.String())
+	require.Len(t, all, 3)
+	w := post(t, v, "/v1/responses", response(fmt.Sprintf(`"previous_response_id":%q,`,
+		gjson.Get(all[0], "response.id").Str), said))
+	require.Equal(t, "previous_response_not_found", gjson.Get(w.Body.String(), "error.code").Str)
 }
 
 func TestCachedTokens(t *testing.T) {

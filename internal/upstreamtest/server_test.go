@@ -53,7 +53,18 @@ func TestDoors(t *testing.T) {
 	kimi := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi})
 	chatter := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Models: []string{"m"}})
 
-	w := post(t, anthropic, "/v1/messages?beta=true", messages(ask))
+	openai := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.OpenAI, Models: []string{"m", "gpt-5"}})
+
+	for _, path := range []string{"/v1/responses", "/responses", "/openai/v1/responses?api-version=preview"} {
+		w := post(t, openai, path, `{"model":"m","input":"ask"}`)
+		require.Equal(t, "You said: ask", gjson.Get(w.Body.String(), "output.1.content.0.text").String(), w.Body)
+	}
+	w := post(t, openai, "/v1/responses", `{"model":"n","input":"ask"}`)
+	require.Equal(t, "The requested model 'n' does not exist.", message(w.Body.String()))
+	w = post(t, openai, "/v1/chat/completions", strings.Replace(chat(ask), `"m"`, `"gpt-5","max_tokens":9`, 1))
+	require.Contains(t, message(w.Body.String()), "Use 'max_completion_tokens' instead.")
+
+	w = post(t, anthropic, "/v1/messages?beta=true", messages(ask))
 	require.Equal(t, 200, w.Code, w.Body)
 	require.Equal(t, "You said: ask", gjson.Get(w.Body.String(), "content.0.text").String())
 	require.Equal(t, "m", gjson.Get(w.Body.String(), "model").String())
@@ -83,7 +94,8 @@ func TestDoors(t *testing.T) {
 		path, want string
 	}{
 		{anthropic, "/v1/chat/completions", "not_found_error"}, {chatter, "/v1/messages", "not_found_error"},
-		{kimi, "/v1/responses", "not_found_error"},
+		{kimi, "/v1/responses", "not_found_error"}, {anthropic, "/v1/responses", "not_found_error"},
+		{chatter, "/v1/responses", "not_found_error"}, {openai, "/v1/messages", "not_found_error"},
 	} {
 		w = post(t, c.v, c.path, messages(ask))
 		require.Equal(t, 404, w.Code)

@@ -12,7 +12,8 @@ import (
 // stopFailed is the status, and the StopReason, of a response that failed.
 const stopFailed = "failed"
 
-// sealItems gives the blocks of an answer what they have as items, and remembers them.
+// sealItems gives the blocks of an answer what they have as items, and remembers them; whole says that the
+// response will be there to go on from.
 func (x *exchange) sealItems(blocks []issued, whole bool) {
 	x.responseID = itemID("resp")
 	answer, items := &given{}, map[string]*made{}
@@ -52,10 +53,10 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 			m.stored = item
 		}
 	}
-	if !whole || !x.persists() {
-		context = nil
+	x.server.items.add(answer, items)
+	if whole && x.persists() {
+		x.server.items.persist(x.responseID, context, bytesOf(context[x.input:]))
 	}
-	x.server.items.add(x.responseID, items, answer, context)
 }
 
 // persists says whether the vendor keeps the response.
@@ -234,10 +235,12 @@ func bytesOf(list []members) (n int) {
 	return n
 }
 
+const serverError = "server_error"
+
 // responseCode is what Responses call a failure of this status.
 func responseCode(status int) string {
-	return cmp.Or(map[int]string{429: "rate_limit_exceeded", 503: "server_is_overloaded", 529: "server_is_overloaded"}[status],
-		"server_error")
+	codes := map[int]string{429: "rate_limit_exceeded", 503: "server_is_overloaded", 529: "server_is_overloaded"}
+	return cmp.Or(codes[status], serverError)
 }
 
 // numbered makes the events of a stream from the number it stands at.
