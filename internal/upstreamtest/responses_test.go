@@ -256,6 +256,9 @@ func TestReasoningIsShownAsAsked(t *testing.T) {
 	}
 	v.Queue(upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Yes.")))
 	require.Len(t, given(t, v, response(`"reasoning":{"effort":"none"},`, said)), 1)
+	require.Len(t, given(t, v, strings.Replace(response("", said), `"m"`, `"gpt-4o"`, 1)), 1)
+	require.Len(t, given(t, v, strings.Replace(response("", said), `"m"`, `"gpt-5.2"`, 1)), 1, "none by itself")
+	require.Len(t, given(t, v, strings.Replace(response("", said), `"m"`, `"gpt-5"`, 1)), 2)
 }
 
 func TestResponsesThatEndEarly(t *testing.T) {
@@ -439,6 +442,8 @@ func TestPersistedResponses(t *testing.T) {
 		response(previous(kept)+`"conversation":"conv_1",`, said): "mutually_exclusive_parameters Mutually exclusive " +
 			"parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'.",
 		response(`"conversation":"conv_1",`, said): " Conversation with id 'conv_1' not found.",
+		response(previous(kept), said, `{"role":"user"}`): "missing_required_parameter Missing required parameter: " +
+			"'input[1].content'.",
 		response(previous(kept), outs[0]): " No tool call found for function call output with call_id " +
 			gjson.Get(fc, "call_id").Str + ".",
 	} {
@@ -483,6 +488,10 @@ func TestOldItemsAreForgotten(t *testing.T) {
 	w := post(t, v, "/v1/responses", response("", said))
 	first := gjson.Get(w.Body.String(), "id").Str
 	for range 10 {
+		given(t, v, response(`"store":false,`, said))
+	}
+	given(t, v, response(fmt.Sprintf(`"previous_response_id":%q,`, first), said))
+	for range 10 {
 		given(t, v, response("", said))
 	}
 	given(t, v, response("", said, msg, said))
@@ -524,7 +533,9 @@ func TestDeepSeekResponses(t *testing.T) {
 	require.Equal(t, []int{1, 0}, []int{v.Last().Kept, v.Last().Lost})
 	given(t, v, response("", said, with(rs, "content", `[{"type":"reasoning_text","text":""}]`), fc, outs[0]))
 	require.Equal(t, []int{0, 1}, []int{v.Last().Kept, v.Last().Lost})
-	for _, items := range [][]string{{fc, outs[0]}, {lacking(rs, "content"), fc, outs[0]}} {
+	for _, items := range [][]string{
+		{fc, outs[0]}, {lacking(rs, "content"), fc, outs[0]}, {rs, fc, outs[0], fc2, outs[1]},
+	} {
 		w := post(t, v, "/v1/responses", response("", slices.Concat([]string{said}, items)...))
 		require.Equal(t, 400, w.Code)
 		require.Equal(t, "The `reasoning_text` in the thinking mode must be passed back to the API.",

@@ -40,7 +40,6 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 		case compactionItem:
 			b.signature = x.server.signer.encrypt(kind, b.item, b.Text)
 			compaction = b.item
-			m.compaction = compaction
 		case callItem, customItem:
 			items[b.ID] = m
 		}
