@@ -52,7 +52,6 @@
 // thinking while it is off, of a temperature on newer models without thinking, of
 // "adaptive" by Kimi, and the reason "prefix_mismatch" in input_transformations.
 // These are made up after their neighbours. So are, of Responses, what is said of previous_response_id
-// beside conversation, of reasoning without both id and encrypted content, and by DeepSeek of reasoning that
-// is missing; and how strictly OpenAI holds a unit together. Tokens are estimated as a quarter of
-// the bytes.
+// beside conversation and of reasoning without both id and encrypted content; and how strictly OpenAI holds
+// a unit together. Tokens are estimated as a quarter of the bytes.
 package upstreamtest

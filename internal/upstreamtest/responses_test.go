@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,15 +74,18 @@ func id(item string) string { return gjson.Get(item, "id").Str }
 func TestFaithfulClients(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := openAI(upstreamtest.Config{})
-		mode := rapid.SampledFrom([]string{"encrypted", "no ids", "stored", "previous"}).Draw(t, "mode")
+		mode := rapid.SampledFrom([]string{"encrypted", "no ids", "stored", "previous", "text"}).Draw(t, "mode")
 		rest := offered
+		if mode == "text" {
+			v = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.DeepSeek})
+		}
 		if mode == "encrypted" || mode == "no ids" {
 			rest += encrypted
 		}
 		items, fresh, previous := []string{said}, []string{said}, ""
 		loop := 0 // reasoning items in it
 		for range rapid.IntRange(1, 8).Draw(t, "steps") {
-			a, thoughts, ends := anyAnswer(t)
+			a, thoughts, ends := anyAnswer(t, mode == "text")
 			v.Queue(a)
 			body := response(rest, items...)
 			if mode == "previous" && previous != "" {
@@ -103,6 +107,10 @@ func TestFaithfulClients(t *testing.T) {
 				}
 				items = append(items, item)
 			}
+			if mode != "text" && rapid.IntRange(0, 3).Draw(t, "another answers") == 0 {
+				call := fmt.Sprintf(`{"type":"function_call","call_id":"toolu_%d","name":"f","arguments":"{}"}`, len(items))
+				fresh = append(fresh, call, outputOf(call))
+			}
 			loop += thoughts
 			if ends || rapid.IntRange(0, 3).Draw(t, "interrupts") == 0 {
 				fresh, loop = append(fresh, said), 0
@@ -112,14 +120,15 @@ func TestFaithfulClients(t *testing.T) {
 	})
 }
 
-// anyAnswer is one whose reasoning is followed by something; ends says that it calls no tool.
-func anyAnswer(t *rapid.T) (a upstreamtest.Answer, thoughts int, ends bool) {
+// anyAnswer is one whose reasoning is followed by something, and which has some if it must; ends says that
+// it calls no tool.
+func anyAnswer(t *rapid.T, must bool) (a upstreamtest.Answer, thoughts int, ends bool) {
 	ends = true
 	for range rapid.IntRange(1, 3).Draw(t, "units") {
 		if rapid.IntRange(0, 5).Draw(t, "compacts") == 0 {
 			a.Blocks = append(a.Blocks, upstreamtest.Compact("So far."))
 		}
-		for range rapid.IntRange(0, 2).Draw(t, "thoughts") {
+		for range rapid.IntRange(map[bool]int{true: 1}[must], 2).Draw(t, "thoughts") {
 			thoughts++
 			a.Blocks = append(a.Blocks, upstreamtest.Think(rapid.String().Draw(t, "thought")))
 		}
@@ -498,6 +507,22 @@ func TestOldItemsAreForgotten(t *testing.T) {
 	given(t, v, response("", said, rs, lacking(msg, "id"), said))
 	w = post(t, v, "/v1/responses", response(fmt.Sprintf(`"previous_response_id":%q,`, first), said))
 	require.Equal(t, "previous_response_not_found", gjson.Get(w.Body.String(), "error.code").Str)
+}
+
+func TestResponsesAtOnce(t *testing.T) {
+	v := openAI(upstreamtest.Config{Remember: 2})
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			items := []string{said}
+			for range 10 {
+				items = append(append(items, given(t, v, response(encrypted, items...))...), said)
+			}
+		})
+	}
+	clients.Wait()
+	require.Equal(t, 80, v.Count())
+	require.Empty(t, v.Rejections())
 }
 
 // An answer that is cut leaves no response to go on from.

@@ -190,6 +190,9 @@ func (x *exchange) followed(i int) bool {
 	return m.reasoning == x.known[j-1] || itemKind(x.items[j]) == compactionItem
 }
 
+// byText stands for the reasoning item of this text where items have no identity of their own.
+func byText(reasoning string) string { return "text " + reasoning }
+
 // deepSeekItems wants the text of reasoning, be it empty, before whatever the model said once tools were
 // called.
 func deepSeekItems(x *exchange) error {
@@ -200,7 +203,7 @@ func deepSeekItems(x *exchange) error {
 		switch parts, ok := item.list("content"); {
 		case itemKind(item) == reasoningItem:
 			reasons = ok && !slices.ContainsFunc(parts, func(p members) bool { return p.kind() != "reasoning_text" })
-			x.known[i] = itemText(item, "content")
+			x.known[i] = byText(itemText(item, "content"))
 		case !answers(item):
 			reasons = false
 		case called && !reasons && x.Thinking:

@@ -30,7 +30,7 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 			unit, first = b.item, true
 			m.reasoning = unit
 			if x.config.vendor() == DeepSeek {
-				answer.own = append(answer.own, b.Text)
+				answer.own = append(answer.own, byText(b.Text))
 				break
 			}
 			answer.own = append(answer.own, b.item)

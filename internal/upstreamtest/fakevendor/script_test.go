@@ -28,6 +28,9 @@ func TestScript(t *testing.T) {
 	require.Nil(t, answer(words, tools, "1", "2", "3"), "more results than it has calls")
 	require.Contains(t, answer(`SCRIPT [[{"shout":"x"}]]`, nil).Blocks[0].Text, "cannot be read")
 
+	last = upstreamtest.Reply(upstreamtest.Compact("c"), upstreamtest.Say("x"))
+	require.Equal(t, &last, answer(`SCRIPT [[{"compact":"c"},{"say":"x"}]]`, nil))
+
 	words = `SCRIPT [[{"say":"x"},{"cut":{"after":2,"error":529,"times":1}}]]`
 	require.Equal(t, &upstreamtest.Cut{After: 2, Error: 529}, answer(words, nil).Cut)
 	require.Nil(t, answer(words, nil).Cut, "it was said once")
@@ -43,6 +46,17 @@ func TestContents(t *testing.T) {
 	require.Equal(t, []int{3, 2}, []int{thoughts, documents})
 	thoughts, documents = contents([]byte(`no JSON`))
 	require.Equal(t, []int{0, 0}, []int{thoughts, documents})
+}
+
+// What became of thinking is told beside the request.
+func TestLineOfAResponse(t *testing.T) {
+	r := upstreamtest.Request{Endpoint: upstreamtest.EndpointResponses, Status: 200, Model: "m", Kept: 2, Lost: 1,
+		LostCompactions: []string{"cmp_1"}}
+	require.Equal(t, "200 responses m replayed 2 lost 1 lost cmp_1", line(r))
+	o, err := parse([]string{"-vendor", "openai", "-azure", "-refuse-in-stream", "-old-wording"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, upstreamtest.OpenAI, o.config.Vendor)
+	require.Equal(t, upstreamtest.ResponsesRules{Azure: true, InStream: true, OldWording: true}, o.config.Responses)
 }
 
 func TestMoreBetas(t *testing.T) {
