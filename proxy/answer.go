@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"mneme/proxy/responseswire"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
@@ -28,6 +29,12 @@ type answer struct {
 	stream *stream // nil for an answer that came whole
 	body   io.Closer
 	hide   hider // of what it must not show
+
+	// vendor makes messages of an answer of Responses; nil for any other. The vendor's own words stay in raw, of an
+	// answer that came whole, and in the frames of the stream.
+	vendor *responseswire.MessagesAnswer
+	raw    []byte
+	events []byte // of a stream, made and not yet taken
 }
 
 // fault is what an error says is wrong with a request; zero for an answer that is none.
@@ -111,8 +118,17 @@ func (a *answer) about() string {
 	return a.class.String()
 }
 
-// next is the next event of a stream, as wire.FrameReader gives it.
+// next is the next event of a stream in the dialect in which the backend's answers are held, as wire.FrameReader gives
+// it.
 func (a *answer) next() (wire.Frame, error) {
+	if a.vendor != nil {
+		return a.nextHeard()
+	}
+	return a.nextRaw()
+}
+
+// nextRaw is the next event as the vendor sent it.
+func (a *answer) nextRaw() (wire.Frame, error) {
 	if s := a.stream; !s.taken {
 		s.taken = true
 		return s.first, s.err
@@ -122,7 +138,7 @@ func (a *answer) next() (wire.Frame, error) {
 }
 
 // more reports whether the next event of a stream is here already.
-func (a *answer) more() bool { return a.stream.frames.More() }
+func (a *answer) more() bool { return len(a.events) > 0 || a.stream.frames.More() }
 
 // close ends the answer, with all that was not kept of it. It may be called twice.
 func (a *answer) close() {
@@ -136,6 +152,9 @@ func (a *answer) close() {
 // early reads the data of an event at the beginning of a stream: an error's status,
 // or 0, and whether the model's answer has not begun with it.
 func early(d wire.Dialect, data []byte) (status int, more bool) {
+	if d == wire.Responses {
+		data = failedResponse(data)
+	}
 	switch {
 	case len(data) == 0: // a comment
 		return 0, true
@@ -145,6 +164,9 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 			status = http.StatusBadRequest
 		}
 		return status, false
+	case d == wire.Responses:
+		kind := gjson.GetBytes(data, "type").Str
+		return 0, kind == "response.created" || kind == "response.in_progress" || kind == "response.queued"
 	case d == wire.Messages:
 		kind := wire.EventType(data)
 		return 0, kind == wire.MessageStart || kind == "ping"

@@ -28,7 +28,8 @@ type backend struct {
 	why     string // that is thought
 	guessed bool   // by its kind alone
 	config  BackendConfig
-	dialect wire.Dialect
+	dialect wire.Dialect // in which requests and answers are held
+	speaks  wire.Dialect // with the vendor: dialect, but for Responses, which are held as messages
 	models  modelMap
 	close   func()
 	alone   func() bool // it failed too often and is left alone
@@ -59,7 +60,11 @@ func (b *backend) profile(model string) sanitize.Profile {
 				vendor = cmp.Or(inDialect(b.config.Kind, named), vendor)
 			}
 		}
-		return b.config.Profile.Apply(sanitize.For(vendor, model))
+		p := sanitize.For(vendor, model)
+		if b.speaks == wire.Responses {
+			p = p.OfResponses()
+		}
+		return b.config.Profile.Apply(p)
 	})
 }
 
@@ -88,11 +93,11 @@ func (p *profiles) of(model string, find func() sanitize.Profile) sanitize.Profi
 // counter is the backend that counts tokens for b: itself, or an estimate where
 // the dialect has no counting.
 func (b *backend) counter() *backend {
-	if b.dialect == wire.Messages {
+	if b.speaks == wire.Messages {
 		return b
 	}
 	c := *b
-	c.Backend, c.dialect = estimator{}, wire.Messages
+	c.Backend, c.dialect, c.speaks = estimator{}, wire.Messages, wire.Messages
 	return &c
 }
 

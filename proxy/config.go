@@ -27,6 +27,7 @@ import (
 const (
 	KindAnthropic = "anthropic" // the messages dialect; base_url without /v1
 	KindOpenAI    = "openai"    // chat completions; base_url with /v1
+	KindResponses = "responses" // OpenAI's Responses; base_url with /v1
 	KindOffline   = "offline"   // the extractive model inside this process
 	KindCopilot   = "copilot"   // sessions of the GitHub Copilot CLI
 )
@@ -179,8 +180,8 @@ func (b BackendConfig) faults() []string {
 	if b.Kind != KindCopilot && (b.CLI.Addr != "" || b.CLI.Command != nil || b.ProviderBackend != "") {
 		add("addr, command and provider_backend are for kind copilot only")
 	}
-	if b.PassRun && b.Kind != KindAnthropic && b.Kind != KindOpenAI {
-		add("pass_run is for the kinds anthropic and openai only")
+	if b.PassRun && !b.remote() {
+		add("pass_run is for the kinds anthropic, openai and responses only")
 	}
 	switch b.Kind {
 	case KindCopilot:
@@ -189,7 +190,7 @@ func (b BackendConfig) faults() []string {
 		if b.BaseURL != "" {
 			add("base_url must be left out: an offline backend is inside this process")
 		}
-	case KindAnthropic, KindOpenAI:
+	case KindAnthropic, KindOpenAI, KindResponses:
 		switch {
 		case b.BaseURL == "":
 			add("base_url is missing")
@@ -197,7 +198,7 @@ func (b BackendConfig) faults() []string {
 			add("base_url must not end in /v1 for kind anthropic, the gateway adds it")
 		}
 	default:
-		add("kind must be anthropic, openai, copilot or offline, not %q", b.Kind)
+		add("kind must be anthropic, openai, responses, copilot or offline, not %q", b.Kind)
 	}
 	switch b.Auth {
 	case "", upstream.AuthPassthrough, upstream.AuthNone:
@@ -258,17 +259,25 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	case KindOpenAI:
 		out.dialect = wire.Chat
 	}
+	if out.speaks = out.dialect; b.Kind == KindResponses {
+		out.speaks = wire.Responses
+	}
 	c.Judge = ofRequest
-	c.Early = func(data []byte) (int, bool) { return early(out.dialect, data) }
+	c.Early = func(data []byte) (int, bool) { return early(out.speaks, data) }
 	client, err := upstream.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("proxy.backends.%s.%w", name, err)
 	}
 	out.Backend, out.close, out.alone = client, client.Close, client.Open
-	if b.Kind == KindAnthropic || b.Kind == KindOpenAI {
+	if b.remote() {
 		out.lists.get = client.Get
 	}
 	return out, nil
+}
+
+// remote reports whether the backend is somebody's server.
+func (b BackendConfig) remote() bool {
+	return b.Kind == KindAnthropic || b.Kind == KindOpenAI || b.Kind == KindResponses
 }
 
 // vendor is whose rules a backend keeps, and why that is thought. Guessed: only its

@@ -28,8 +28,8 @@ const ours = "X-Ag-"
 // where it is not. Credentials are judged when the call is sent.
 func (x routed) headers(out sanitize.Output) http.Header {
 	var h http.Header
-	if x.translated() {
-		h = translatedHeader(x.in.header, x.backend.dialect)
+	if x.foreign() {
+		h = translatedHeader(x.in.header, x.backend.speaks)
 	} else {
 		h = make(http.Header, len(x.in.header)+1)
 		endToEnd(h, x.in.header, unasked)
@@ -60,7 +60,7 @@ func unasked(name string) bool {
 // betas are the values of the header by which a client turns on what is new.
 // Another dialect's client has none.
 func (x routed) betas() []string {
-	if x.translated() {
+	if x.foreign() {
 		return nil
 	}
 	return x.in.header.Values("Anthropic-Beta")

@@ -23,6 +23,9 @@ func (a *attempt) listen() *listener {
 	l := &listener{attempt: a, tokens: usage.NewReader(a.backend.dialect)}
 	if a.replay != nil && !a.endpoint.counts {
 		l.observer = thinking.NewObserver(a.backend.dialect, a.profile.ToolIDs.Recurring)
+		if a.native != nil { // the client gets the vendor's answer, whatever the observer would change
+			l.observer.KeepIDs()
+		}
 	}
 	a.result.heard = l
 	return l

@@ -113,10 +113,10 @@ func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, fr
 		return nil
 	}
 	caller := ""
-	call := wire.Call{Dialect: b.dialect, Path: "/models", Header: http.Header{}}
+	call := wire.Call{Dialect: b.speaks, Path: "/models", Header: http.Header{}}
 	if b.config.Auth == upstream.AuthPassthrough {
-		caller, call.Header = tenant(in), translatedHeader(in, b.dialect)
-		if from == b.dialect { // a bearer token is no API key
+		caller, call.Header = tenant(in), translatedHeader(in, b.speaks)
+		if from == b.speaks { // a bearer token is no API key
 			call.Header = http.Header{}
 			for _, name := range []string{"Authorization", "X-Api-Key", "Anthropic-Beta"} {
 				if values := in[name]; values != nil {
@@ -125,7 +125,7 @@ func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, fr
 			}
 		}
 	}
-	if b.dialect == wire.Messages {
+	if b.speaks == wire.Messages {
 		call.Path = "/v1/models?limit=1000"
 	}
 	b.lists.mu.Lock()

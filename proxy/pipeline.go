@@ -175,8 +175,9 @@ type named struct {
 // recorded, what goes back and what a vendor refuses.
 type asked struct {
 	named
-	shown     chatwire.Asked      // how the answer is to be shown
-	responses responseswire.Asked // the same for the Responses endpoint
+	shown     chatwire.Asked        // how the answer is to be shown
+	responses responseswire.Asked   // the same for the Responses endpoint
+	native    *responseswire.Native // the request as the client made it, if the vendor speaks its Responses; else nil
 }
 
 // said is a request and what its conversation makes of it.
@@ -206,6 +207,9 @@ type replayed struct {
 // translated reports whether endpoint and backend speak different dialects.
 func (x routed) translated() bool { return x.endpoint.dialect != x.backend.dialect }
 
+// foreign reports whether the client and the vendor speak different dialects.
+func (x routed) foreign() bool { return x.endpoint.dialect != x.backend.speaks }
+
 // An endpoint is a kind of request that the gateway takes.
 type endpoint struct {
 	name    string
@@ -215,7 +219,9 @@ type endpoint struct {
 }
 
 var (
-	messagesPath = map[wire.Dialect]string{wire.Messages: "/v1/messages", wire.Chat: "/chat/completions"}
+	messagesPath = map[wire.Dialect]string{
+		wire.Messages: "/v1/messages", wire.Chat: "/chat/completions", wire.Responses: "/responses",
+	}
 
 	messagesEndpoint = endpoint{"messages", wire.Messages, false, messagesPath}
 	chatEndpoint     = endpoint{"chat", wire.Chat, false, messagesPath}

@@ -29,7 +29,9 @@ func (l *listener) reply(ctx context.Context) error {
 			"the backend %q answered with a redirection (%d): correct its base_url", l.backend.name, a.status)}
 	case a.status >= 400:
 		return l.replyError()
-	case l.translated(), l.shown.AnswerTool != "":
+	case l.native != nil:
+		return l.replyNative(ctx)
+	case l.translated(), l.shown.AnswerTool != "", l.answer.vendor != nil:
 		return l.replyTranslated(ctx)
 	case a.stream != nil:
 		return l.passStream(ctx)
@@ -45,7 +47,7 @@ func (l *listener) reply(ctx context.Context) error {
 func (a *attempt) replyError() error {
 	said := a.answer
 	answerHeader(a.client.Header(), said.header)
-	if !a.translated() && (said.length.Excess != thinking.OverWindow || said.saysTooLong(a.endpoint.dialect)) {
+	if !a.foreign() && (said.length.Excess != thinking.OverWindow || said.saysTooLong(a.endpoint.dialect)) {
 		return a.client.whole(said.status, said.whole)
 	}
 	a.client.Header().Set("Content-Type", "application/json")
@@ -109,8 +111,11 @@ func onlyUsage(data []byte) bool {
 // data if that is to be shown.
 func (x asked) restoreInFrame(f wire.Frame, data []byte) []byte {
 	path := "model"
-	if x.endpoint.dialect == wire.Messages {
+	switch x.endpoint.dialect {
+	case wire.Messages:
 		path = "message.model"
+	case wire.Responses:
+		path = "response.model"
 	}
 	if len(f.Data) == 0 {
 		return f.Raw
@@ -144,6 +149,8 @@ type translator interface {
 
 func (l *listener) translator() translator {
 	switch {
+	case !l.translated() && l.answer.vendor != nil:
+		return &unsealed{SameAnswer: chatwire.NewSameAnswer(l.shown)}
 	case !l.translated():
 		return chatwire.NewSameAnswer(l.shown)
 	case l.endpoint.dialect == wire.Responses:
@@ -254,6 +261,7 @@ func (l *listener) finishTranslated(t translator, out []byte) error {
 	if err != nil {
 		return err
 	}
+	l.noteEmpty()
 	return l.client.write(l.beginTranslated(out), true)
 }
 

@@ -6,17 +6,23 @@ import (
 	"net/http"
 	"time"
 
+	"mneme/proxy/chatwire"
+	"mneme/proxy/responseswire"
 	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
 )
 
 // send calls the backend and takes the beginning of its answer.
 func (a *attempt) send(ctx context.Context, header http.Header) error {
-	call := wire.Call{
-		Dialect: a.backend.dialect, Path: a.endpoint.path[a.backend.dialect], Header: header,
-		Body: a.doc.Body, Stream: a.doc.Stream, Model: a.model, Once: a.backend.once, Tries: new(int),
+	body, err := a.spoken()
+	if err != nil {
+		return err
 	}
-	if !a.translated() && a.in.query != "" {
+	call := wire.Call{
+		Dialect: a.backend.speaks, Path: a.endpoint.path[a.backend.speaks], Header: header,
+		Body: body, Stream: a.doc.Stream, Model: a.model, Once: a.backend.once, Tries: new(int),
+	}
+	if !a.foreign() && a.in.query != "" {
 		call.Path += "?" + a.in.query
 	}
 	waited := &a.result.waited
@@ -32,5 +38,26 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 		return err
 	}
 	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header})
+	if err == nil && a.backend.speaks == wire.Responses {
+		a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.Asked{Stream: a.answer.stream != nil}).
+			Keep(a.native != nil)
+		return a.answer.held()
+	}
 	return err
+}
+
+// spoken is the request in the dialect that the vendor speaks.
+func (a *attempt) spoken() ([]byte, error) {
+	switch {
+	case a.backend.speaks != wire.Responses:
+		return a.doc.Body, nil
+	case a.native == nil:
+		t, err := responseswire.ResponsesRequest(a.doc.Body, chatwire.Options{})
+		if len(t.Ignored) > 0 {
+			a.log().Info().Strs("parameters", t.Ignored).Str("backend",
+				a.backend.name).Msg("parameters ignored: the backend has none like them")
+		}
+		return t.Body, err
+	}
+	return a.native.Request(a.doc.Body)
 }

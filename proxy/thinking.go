@@ -46,6 +46,9 @@ func (x said) replays() ledger.Request {
 		Scope: x.scope, Minted: x.minted, Dialect: x.backend.dialect, Outline: x.outline,
 		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.profile.Vendor, Model: x.model},
 	}
+	if x.backend.speaks == wire.Responses {
+		r.Target.Vendor += "/responses" // its items are of no use to what else the vendor speaks
+	}
 	if x.continued != nil {
 		r.Known, r.Read = x.continued.Known, x.continued.Read
 	}
@@ -179,7 +182,7 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 		Schemas: schemas,
 		Betas:   a.betas(), Effort: a.ownEffort(),
 		Budget: a.backend.config.Thinking.BudgetTokens, Count: a.endpoint.counts,
-		Translated: a.translated(), Ephemeral: len(a.ephemeral.parts) > 0,
+		Translated: a.foreign(), Ephemeral: len(a.ephemeral.parts) > 0,
 	})
 	if out.AnswerTool != "" {
 		a.shown.AnswerTool = out.AnswerTool

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"mneme/proxy/chatwire"
@@ -32,7 +33,9 @@ func (x named) translate() (a asked, err error) {
 	if a.ephemeral, err = x.ephemeral.translated(x); err != nil {
 		return a, err
 	}
-	a.outline, err = wire.ReadOutline(t.Body)
+	if a.outline, err = wire.ReadOutline(t.Body); err == nil && a.native != nil {
+		a.native.Made = a.outline.WithModel(a.model).Body
+	}
 	return a, err
 }
 
@@ -41,6 +44,7 @@ func (x *asked) translation() (chatwire.Translated, error) {
 	o := x.options()
 	switch {
 	case x.endpoint.dialect == wire.Responses:
+		o.Native = !x.foreign()
 		t, err := responseswire.MessagesRequest(x.outline.Body, o)
 		if err != nil {
 			return t.Translated, err
@@ -50,7 +54,10 @@ func (x *asked) translation() (chatwire.Translated, error) {
 		}
 		x.responses = t.Asked
 		x.responses.Model = x.shown.Model
-		if !o.Through {
+		if o.Native {
+			x.native = &responseswire.Native{Body: x.outline.WithModel(x.model).Body, Items: t.Items, Names: t.Asked.Names}
+		}
+		if x.backend.dialect == wire.Messages {
 			return t.Translated, nil
 		}
 		o.Effort = cmp.Or(t.Effort, o.Effort)
@@ -100,10 +107,12 @@ func (x routed) ownEffort() string {
 func (x routed) options() chatwire.Options {
 	bound := x.backend.config.Thinking.BudgetTokens
 	o := chatwire.Options{
-		Through:  x.endpoint.dialect == wire.Responses && x.backend.dialect == wire.Chat,
+		Through: x.endpoint.dialect == wire.Responses && x.backend.dialect == wire.Chat ||
+			x.backend.speaks == wire.Responses,
+		Efforts:  x.backend.speaks == wire.Responses,
 		Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas,
 	}
-	if x.profile.Thinking.Modes != nil { // nothing of ours goes to a model that nobody knows
+	if x.profile.Thinking.Modes != nil || o.Efforts && slices.Contains(x.profile.Thinking.Efforts, autoEffort) { // nothing of ours goes to a model that nobody knows
 		o.Effort = x.ownEffort()
 	}
 	if o.Adaptive || bound > 0 {

@@ -36,6 +36,11 @@ type Options struct {
 	// Through: the request is on its way to a third dialect. What this one has no place for is kept in the
 	// words that it came in: no limit where none was asked for, any temperature, any form of the answer.
 	Through bool
+	// Efforts: the effort goes along in output_config, in the words that it came in. Only with Through.
+	Efforts bool
+	// Native: the third dialect is the client's own. Nothing is refused, since the client's own request goes
+	// there, and what has no counterpart here keeps its place.
+	Native bool
 }
 
 // Translated is a request in the other dialect.
@@ -93,6 +98,13 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 // client never saw in full, could be put back.
 func Think(out *wire.Request, effort string, o Options) {
 	if o.Through {
+		if o.Efforts && effort != "" {
+			out.Thinking = &wire.Thinking{Type: "adaptive"}
+			if effort == "none" {
+				out.Thinking.Type = "disabled"
+			}
+			setEffort(out, effort)
+		}
 		return
 	}
 	forced := out.ToolChoice != nil && (out.ToolChoice.Type == "any" || out.ToolChoice.Type == "tool")
@@ -119,15 +131,20 @@ func Think(out *wire.Request, effort string, o Options) {
 		return
 	case o.Adaptive:
 		out.Thinking = &wire.Thinking{Type: "adaptive"}
-		config := slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}"))
-		if own := out.Other["output_config"]; own != nil {
-			config = slices.Concat(config[:len(config)-1], []byte(","), own[1:])
-		}
-		out.Other = map[string]jsontext.Value{"output_config": config}
+		setEffort(out, effort)
 	default:
 		out.Thinking = &wire.Thinking{Type: "enabled", BudgetTokens: budget}
 	}
 	out.Temperature, out.TopP = nil, nil // vendors accept only the defaults beside thinking
+}
+
+// setEffort puts an effort beside the form of the answer.
+func setEffort(out *wire.Request, effort string) {
+	config := slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}"))
+	if own := out.Other["output_config"]; own != nil {
+		config = slices.Concat(config[:len(config)-1], []byte(","), own[1:])
+	}
+	out.Other = map[string]jsontext.Value{"output_config": config}
 }
 
 // turns separates the system prompt and merges neighbouring messages of one role.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/chatwire"
 	"mneme/proxy/wire"
@@ -28,6 +29,10 @@ type MessagesAnswer struct {
 	called bool
 	usage  wire.Usage
 	stop   wire.NullString
+
+	keeps  bool // the items' bytes
+	native bool // the client gets the vendor's own answer
+	tail   tail
 }
 
 // growing is an item of which parts have been sent.
@@ -42,6 +47,7 @@ type growing struct {
 // blocks are the types of blocks that items become.
 var blocks = map[string]string{
 	messageItem: wire.TextBlock, reasoningItem: wire.ThinkingBlock, callItem: wire.ToolUseBlock,
+	customItem: wire.ToolUseBlock,
 }
 
 // pieces are the events that add to an item, by the names that vendors use, with the type of its block.
@@ -60,6 +66,20 @@ func NewMessagesAnswer(a chatwire.Asked) *MessagesAnswer {
 	return &MessagesAnswer{asked: a, out: wire.AnswerWriter{Stream: a.Stream}, whole: map[int]bool{}}
 }
 
+// Keep has the answer keep what the items say beyond their blocks, for ResponsesRequest: of reasoning all of it, in
+// the signature of its block. With native, for a client that gets the vendor's answer itself, items that have no
+// counterpart are kept too, in place of a text. It returns a.
+func (a *MessagesAnswer) Keep(native bool) *MessagesAnswer {
+	a.keeps, a.native = true, native
+	return a
+}
+
+// Complete reports whether the vendor has finished the answer, so that End can follow.
+func (a *MessagesAnswer) Complete() bool { return a.stop != "" }
+
+// Empty reports whether the answer has no content.
+func (a *MessagesAnswer) Empty() bool { return a.out.Blocks() == a.tail.Thoughts }
+
 // Event takes the data of one server-sent event. An error is returned as a wire.Failure.
 func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
 	if len(data) == 0 || string(data) == "[DONE]" || a.done {
@@ -69,7 +89,22 @@ func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
 	if err := wire.Unmarshal(data, &e); err != nil {
 		return dst, err
 	}
+	if a.keeps && e.Item != nil {
+		e.Item.raw = gjson.GetBytes(data, "item").Raw
+	}
+	if a.keeps && e.Response != nil && len(a.whole) < len(e.Response.Output) {
+		e.Response.keep(gjson.GetBytes(data, "response.output"))
+	}
 	return a.step(dst, e)
+}
+
+// keep notes the bytes of the items.
+func (r *response) keep(output gjson.Result) {
+	for i, it := range output.Array() {
+		if i < len(r.Output) {
+			r.Output[i].raw = it.Raw
+		}
+	}
 }
 
 // Body takes an answer that came as one JSON body.
@@ -84,6 +119,9 @@ func (a *MessagesAnswer) Body(dst, body []byte) ([]byte, error) {
 	case r.Status != statusCompleted && r.Status != statusIncomplete:
 		return dst, chatwire.ErrCut
 	}
+	if a.keeps {
+		r.keep(gjson.GetBytes(body, "output"))
+	}
 	return a.step(dst, event{Type: "response." + r.Status, Response: &r})
 }
 
@@ -93,6 +131,10 @@ func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
 		return dst, chatwire.ErrCut
 	}
 	a.done = true
+	a.out.CloseBlock()
+	if signature := a.tail.signature(a.out.Blocks()); a.keeps && signature != "" {
+		a.out.Signature(signature)
+	}
 	a.out.End(a.stop, a.usage)
 	return a.out.Take(dst)
 }
@@ -195,7 +237,7 @@ func (a *MessagesAnswer) send(piece string) {
 func (a *MessagesAnswer) call(index int, it item) {
 	a.called = true
 	a.open = &growing{index: index, block: wire.ToolUseBlock}
-	a.out.OpenCall(it.CallID, it.Name)
+	a.out.OpenCall(it.CallID, flat(it.Namespace, it.Name))
 }
 
 // finish takes an item that is whole.
@@ -228,6 +270,11 @@ func (a *MessagesAnswer) rest(it item) {
 	}
 	switch {
 	case block == "":
+		if a.native && it.raw != "" {
+			a.out.CloseBlock()
+			a.out.Text(seal([]byte(it.raw)))
+			a.out.CloseBlock()
+		}
 		return
 	case a.open == nil && block == wire.ToolUseBlock:
 		a.call(0, it)
@@ -237,17 +284,36 @@ func (a *MessagesAnswer) rest(it item) {
 	sent, whole := a.open.sent.String(), it.Content.text("")
 	switch block {
 	case wire.ToolUseBlock:
-		whole = string(it.Arguments)
-	case wire.ThinkingBlock:
-		if summary := it.Summary.text("\n\n"); summary != "" && strings.HasPrefix(summary, sent) {
-			whole = summary
+		if whole = string(it.Arguments); it.Type == customItem {
+			whole = customArguments(it)
 		}
+	case wire.ThinkingBlock:
+		whole = it.thought(sent)
 	}
 	if more, ok := strings.CutPrefix(whole, sent); ok && more != "" {
 		a.send(more)
 	}
+	at := a.out.Blocks()
+	if block == wire.ThinkingBlock && a.keeps && it.raw != "" {
+		a.out.Signature(seal([]byte(it.raw)))
+		a.tail.Thoughts++
+	}
 	a.close()
+	if block != wire.ThinkingBlock && a.keeps && it.raw != "" && a.out.Blocks() > at {
+		a.tail.add(at, it.raw)
+	}
 }
+
+// thought is the text of reasoning that goes on from what was sent: its summary, if it does.
+func (it item) thought(sent string) string {
+	if summary := it.Summary.text("\n\n"); summary != "" && strings.HasPrefix(summary, sent) {
+		return summary
+	}
+	return it.Content.text("")
+}
+
+// customArguments is the text that is a custom call's input, as the input of a tool use.
+func customArguments(it item) string { return `{"input":` + string(wire.Quote(string(it.Input))) + `}` }
 
 // close closes the open item. A call has an input in any case.
 func (a *MessagesAnswer) close() {

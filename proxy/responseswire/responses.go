@@ -87,6 +87,8 @@ type item struct {
 	Arguments jsonText `json:"arguments,omitzero"`
 	Input     jsonText `json:"input,omitzero"` // of a custom call
 	Output    *content `json:"output,omitzero"`
+
+	raw string // its own bytes, where they count
 }
 
 // jsonText is a string that holds JSON. Some clients, and items that are not translated, have the JSON itself in

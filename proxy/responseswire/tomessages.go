@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/chatwire"
 	"mneme/proxy/wire"
@@ -25,6 +26,9 @@ type Translated struct {
 	Conversation string // the conversation's id
 	Background   bool
 	Store        bool
+
+	// Items are, with chatwire.Options.Native, the client's own items that each message of Body was made of.
+	Items [][]jsontext.Value
 }
 
 // ToolName is a tool as the client calls it.
@@ -46,11 +50,17 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 		return t, err
 	}
 	var err error
-	if t.Ignored, err = responsesParameters.Judge(in.Other); err != nil {
+	if o.Native {
+		for i, it := range gjson.GetBytes(body, "input").Array() {
+			if i < len(in.Input) {
+				in.Input[i].raw = it.Raw // a text is a message without bytes of its own
+			}
+		}
+	} else if t.Ignored, err = responsesParameters.Judge(in.Other); err != nil {
 		return t, err
 	}
 	for _, name := range in.Include {
-		if why := refusedIncludes[name]; why != "" {
+		if why := refusedIncludes[name]; why != "" && !o.Native {
 			return t, refuse("include: %q cannot be served by this backend: %s", name, why)
 		}
 	}
@@ -61,13 +71,14 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 	if in.MaxOutputTokens != nil {
 		out.MaxTokens = max(0, *in.MaxOutputTokens)
 	}
-	tools := toolbox{names: map[string]ToolName{}}
+	tools := toolbox{names: map[string]ToolName{}, native: o.Native}
 	if err = tools.add(in.Tools, "", o); err != nil {
 		return t, err
 	}
 	if out.System, out.Messages, err = tools.turns(in); err != nil {
 		return t, err
 	}
+	t.Items = tools.items
 	if out.Tools, out.ToolChoice, err = tools.chosen(in); err != nil {
 		return t, err
 	}
@@ -123,6 +134,10 @@ type toolbox struct {
 	tools   []wire.Tool
 	names   map[string]ToolName // of those that the client calls otherwise
 	ignored []string
+
+	native bool               // see chatwire.Options
+	items  [][]jsontext.Value // see Translated
+	tail   tail               // of the turn that is being read
 }
 
 // maxName is the longest name of a tool that vendors take, in bytes.
@@ -165,8 +180,10 @@ func (b *toolbox) add(tools []tool, space string, o chatwire.Options) error {
 			if len(t.Format) > 0 {
 				out.Description += "\n\nThe format of the input: " + string(t.Format)
 			}
-		case kind != functionTool && (slices.Contains(ignoredTools, kind) || strings.HasPrefix(kind, "web_search")):
-			b.ignored = append(b.ignored, "tools."+kind)
+		case kind != functionTool && (b.native || slices.Contains(ignoredTools, kind) || strings.HasPrefix(kind, "web_search")):
+			if !b.native {
+				b.ignored = append(b.ignored, "tools."+kind)
+			}
 			continue
 		case kind != functionTool:
 			return refuse("tools: a tool of type %q cannot be served by this backend, only functions, custom tools and "+
@@ -224,10 +241,13 @@ func (b *toolbox) chosen(in request) ([]wire.Tool, *wire.ToolChoice, error) {
 				return allowed.Name == t.Name || allowed.Name == b.names[t.Name].Name && allowed.Name != ""
 			})
 		})
-		if len(tools) == 0 {
+		if len(tools) == 0 && !b.native {
 			return nil, nil, refuse("tool_choice: none of the allowed tools is among the tools")
 		}
 	default:
+		if b.native {
+			return tools, nil, nil
+		}
 		return nil, nil, refuse("tool_choice: a tool of type %q cannot be served by this backend", choice.Type)
 	}
 	if out.Type == "" {
@@ -259,12 +279,50 @@ func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, er
 			system = append(system, blocks...)
 			continue
 		}
+		if b.native && len(blocks) > 0 {
+			out = b.keep(out, it, role, blocks)
+		}
 		out = chatwire.Join(out, role, blocks)
+	}
+	if b.native {
+		out = b.endTurn(out)
 	}
 	if len(out) == 0 {
 		return nil, nil, refuse("input must hold at least one item of the user with content")
 	}
 	return system, out, nil
+}
+
+// keep notes what an item says beyond its blocks, which come next.
+func (b *toolbox) keep(out []wire.Message, it item, role string, blocks wire.Content) []wire.Message {
+	if last := len(out) - 1; last < 0 || out[last].Role != role {
+		out = b.endTurn(out)
+		b.items = append(b.items, nil)
+		b.tail = tail{}
+	}
+	raw := jsontext.Value(it.raw)
+	b.items[len(b.items)-1] = append(b.items[len(b.items)-1], raw)
+	if role != wire.RoleAssistant {
+		return out
+	}
+	if b.tail.Blocks++; blocks[0].Type == wire.ThinkingBlock {
+		b.tail.Thoughts++
+	} else if _, own := unseal(blocks[0].Text); !own {
+		b.tail.add(b.tail.Blocks-1, it.raw)
+	}
+	return out
+}
+
+// endTurn ends a turn of the model by its tail.
+func (b *toolbox) endTurn(out []wire.Message) []wire.Message {
+	last := len(out) - 1
+	if last < 0 || out[last].Role != wire.RoleAssistant {
+		return out
+	}
+	if signature := b.tail.signature(b.tail.Blocks); signature != "" {
+		out[last].Content = append(out[last].Content, wire.Block{Type: wire.ThinkingBlock, Signature: signature})
+	}
+	return out
 }
 
 // blocks translates an item. What belongs to a vendor alone has none.
@@ -276,7 +334,7 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 		}
 		switch it.Role {
 		case wire.RoleUser:
-			blocks, err = userBlocks(it.Content)
+			blocks, err = b.userBlocks(it.Content)
 			return wire.RoleUser, blocks, err
 		case wire.RoleAssistant:
 			role = wire.RoleAssistant
@@ -301,7 +359,7 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 		}
 		arguments := string(it.Arguments)
 		if kind == customItem {
-			arguments = `{"input":` + string(wire.Quote(string(it.Input))) + `}`
+			arguments = customArguments(it)
 		}
 		return wire.RoleAssistant, wire.Content{{Type: wire.ToolUseBlock, ID: it.CallID,
 			Name: flat(it.Namespace, it.Name), Input: wire.InputObject(arguments)}}, nil
@@ -313,9 +371,16 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 		if it.Output == nil || *it.Output == nil {
 			return "", nil, refuse("a %s needs output, a string or a list of parts", kind)
 		}
-		result.Content, err = userBlocks(*it.Output)
+		result.Content, err = b.userBlocks(*it.Output)
 		return wire.RoleUser, wire.Content{result}, err
 	default:
+		switch {
+		case b.native && kind == reasoningItem:
+			return wire.RoleAssistant, wire.Content{{Type: wire.ThinkingBlock, Thinking: it.thought(""),
+				Signature: seal([]byte(it.raw))}}, nil
+		case b.native:
+			return wire.RoleAssistant, wire.Content{{Type: wire.TextBlock, Text: seal([]byte(it.raw))}}, nil
+		}
 		why, known := vendorItems[kind]
 		if known && why == "" {
 			return "", nil, nil
@@ -325,7 +390,9 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 	}
 }
 
-func userBlocks(c content) (wire.Content, error) {
+// userBlocks translates what a user says. A part that has no counterpart is what its vendor gets as it is, and here only
+// has to be the same whenever it comes again.
+func (t *toolbox) userBlocks(c content) (wire.Content, error) {
 	var blocks wire.Content
 	for _, p := range c {
 		var b wire.Block
@@ -345,6 +412,10 @@ func userBlocks(c content) (wire.Content, error) {
 		default:
 			err = refuse("a content part of type %q cannot be sent to this backend, only input_text, input_image and "+
 				"input_file", p.Type)
+		}
+		if err != nil && t.native {
+			v, _ := wire.Marshal(p)
+			b, err = wire.Block{Type: wire.TextBlock, Text: seal(v)}, nil
 		}
 		if err != nil {
 			return nil, err

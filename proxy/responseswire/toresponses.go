@@ -1,6 +1,8 @@
 package responseswire
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -17,59 +19,86 @@ const encryptedReasoning = "reasoning.encrypted_content"
 // minOutput is the smallest max_output_tokens that vendors accept.
 const minOutput = 16
 
-// ResponsesRequest translates a request of the messages dialect. Nothing is stored at the vendor. Errors are those of
-// MessagesRequest.
+// ResponsesRequest translates a request of the messages dialect. Nothing is stored at the vendor. What MessagesAnswer
+// has kept of items comes back as it was, as far as the vendor takes it, see mend. Errors are those of MessagesRequest.
 func ResponsesRequest(body []byte, _ chatwire.Options) (chatwire.Translated, error) {
-	var in wire.Request
-	if err := wire.Unmarshal(body, &in); err != nil {
-		return chatwire.Translated{}, err
-	}
-	out := request{Model: in.Model, Stream: in.Stream, Store: new(bool), Include: []string{encryptedReasoning}}
-	if s := plain(in.System, "\n\n"); s != "" {
-		out.Instructions = &s
-	}
-	var err error
-	if out.Temperature, err = float("temperature", in.Temperature); err != nil {
-		return chatwire.Translated{}, err
-	}
-	if out.TopP, err = float("top_p", in.TopP); err != nil {
-		return chatwire.Translated{}, err
-	}
-	if out.Text, out.Reasoning, err = config(in); err != nil {
-		return chatwire.Translated{}, err
-	}
-	ignored, err := messagesParameters.Judge(in.Other)
+	out, in, ignored, err := parameters(body)
 	if err != nil {
 		return chatwire.Translated{}, err
 	}
+	inputs, err := new(items).of(in.Messages)
+	if err != nil {
+		return chatwire.Translated{}, err
+	}
+	t := chatwire.Translated{Ignored: ignored, IncludeUsage: true}
+	if t.Body, err = wire.Marshal(out); err != nil {
+		return t, err
+	}
+	o, err := wire.ReadOutline(t.Body)
+	if err != nil {
+		return t, err
+	}
+	t.Body = wire.Splice(t.Body, o.Members.Get("input"), list(mend(inputs, false)))
+	return t, nil
+}
+
+// parameters translates all of a request but its messages.
+func parameters(body []byte) (out request, in wire.Request, ignored []string, err error) {
+	if err := wire.Unmarshal(body, &in); err != nil {
+		return out, in, nil, err
+	}
+	out = request{Model: in.Model, Stream: in.Stream, Input: input{}, Store: new(bool),
+		Include: []string{encryptedReasoning}}
+	if s := plain(in.System, "\n\n"); s != "" {
+		out.Instructions = &s
+	}
+	if out.Temperature, err = float("temperature", in.Temperature); err != nil {
+		return out, in, nil, err
+	}
+	if out.TopP, err = float("top_p", in.TopP); err != nil {
+		return out, in, nil, err
+	}
+	if out.Text, out.Reasoning, err = config(in); err != nil {
+		return out, in, nil, err
+	}
+	if ignored, err = messagesParameters.Judge(in.Other); err != nil {
+		return out, in, nil, err
+	}
 	if len(in.StopSequences) > 0 {
 		ignored = append(ignored, "stop_sequences")
-	}
-	if out.Input, err = items(in.Messages); err != nil {
-		return chatwire.Translated{}, err
 	}
 	if in.MaxTokens > 0 {
 		out.MaxOutputTokens = new(max(in.MaxTokens, minOutput))
 	}
 	for i, t := range in.Tools {
 		if t.Type != "" && t.Type != customTool {
-			return chatwire.Translated{}, refuse("tools[%d]: %q is run by its vendor, and this backend is another one", i,
-				t.Type)
+			return out, in, nil, refuse("tools[%d]: %q is run by its vendor, and this backend is another one", i, t.Type)
 		}
 		out.Tools = append(out.Tools, tool{Type: functionTool, Name: t.Name, Description: t.Description,
 			Parameters: t.InputSchema, Strict: new(t.Strict)}) // without it a vendor is strict
 	}
 	if len(in.Tools) > 0 && in.ToolChoice != nil {
 		if out.ToolChoice, err = choice(*in.ToolChoice); err != nil {
-			return chatwire.Translated{}, err
+			return out, in, nil, err
 		}
 		if in.ToolChoice.DisableParallel {
 			out.ParallelToolCalls = new(false)
 		}
 	}
-	t := chatwire.Translated{Ignored: ignored, IncludeUsage: true}
-	t.Body, err = wire.Marshal(out)
-	return t, err
+	return out, in, ignored, nil
+}
+
+// list is a JSON array whose elements keep their bytes.
+func list(elements []jsontext.Value) []byte {
+	return slices.Concat([]byte("["), bytes.Join(asBytes(elements), []byte(",")), []byte("]"))
+}
+
+func asBytes(values []jsontext.Value) [][]byte {
+	out := make([][]byte, len(values))
+	for i, v := range values {
+		out[i] = v
+	}
+	return out
 }
 
 // config reads the form of the answer and how the model is to think, and takes what it reads out of the members that
@@ -114,22 +143,16 @@ func config(in wire.Request) (*textConfig, *reasoning, error) {
 		Strict: new(chatwire.Strict(jsontext.Value(schema.Raw)))}}, how, nil
 }
 
-func items(messages []wire.Message) (input, error) {
-	var out input
+// items translates messages.
+type items struct {
+	names  map[string]ToolName // of tools that the client calls otherwise than the model; nil for none
+	custom []string            // ids of the calls of custom tools
+}
+
+func (t *items) of(messages []wire.Message) ([]jsontext.Value, error) {
+	var out []jsontext.Value
 	for i, m := range messages {
-		var added []item
-		var err error
-		switch m.Role {
-		case wire.RoleSystem:
-			added = []item{{Type: messageItem, Role: wire.RoleDeveloper,
-				Content: content{{Type: inputText, Text: plain(m.Content, "\n\n")}}}}
-		case wire.RoleUser:
-			added, err = userItems(m.Content)
-		case wire.RoleAssistant:
-			added, err = assistantItems(m.Content)
-		default:
-			err = refuse("its role %q is none of user, assistant, system", m.Role)
-		}
+		added, err := t.message(m)
 		if err != nil {
 			return nil, refuse("messages[%d]: %v", i, err)
 		}
@@ -141,8 +164,31 @@ func items(messages []wire.Message) (input, error) {
 	return out, nil
 }
 
+func (t *items) message(m wire.Message) (out []jsontext.Value, err error) {
+	var added []item
+	switch m.Role {
+	case wire.RoleSystem:
+		added = []item{{Type: messageItem, Role: wire.RoleDeveloper,
+			Content: content{{Type: inputText, Text: plain(m.Content, "\n\n")}}}}
+	case wire.RoleUser:
+		added, err = t.userItems(m.Content)
+	case wire.RoleAssistant:
+		return t.assistantItems(m.Content)
+	default:
+		err = refuse("its role %q is none of user, assistant, system", m.Role)
+	}
+	for _, it := range added {
+		v, err := wire.Marshal(it)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, err
+}
+
 // userItems puts results of tools first, directly behind the calls.
-func userItems(blocks wire.Content) ([]item, error) {
+func (t *items) userItems(blocks wire.Content) ([]item, error) {
 	var results []item
 	var said content
 	for _, b := range blocks {
@@ -165,7 +211,11 @@ func userItems(blocks wire.Content) ([]item, error) {
 		if b.IsError {
 			parts = append(content{{Type: inputText, Text: "(error)"}}, parts...)
 		}
-		results = append(results, item{Type: resultItem, CallID: b.ToolUseID, Output: new(compact(parts))})
+		kind := resultItem
+		if slices.Contains(t.custom, b.ToolUseID) {
+			kind = customResultItem
+		}
+		results = append(results, item{Type: kind, CallID: b.ToolUseID, Output: new(compact(parts))})
 	}
 	if len(said) == 0 {
 		return results, nil
@@ -211,31 +261,95 @@ func userPart(b wire.Block) (part, error) {
 		"results", b.Type)
 }
 
-// assistantItems drops thinking: the ledger puts back reasoning as its vendor gave it.
-func assistantItems(blocks wire.Content) ([]item, error) {
-	var out []item
+// assistantItems gives reasoning back as its vendor gave it, and what followed it with all that its block does not
+// say. Thinking of anybody else is left out.
+func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err error) {
+	var end tail
+	if n := len(blocks) - 1; n >= 0 {
+		if found, ok := readTail(blocks[n]); ok {
+			if blocks = blocks[:n]; found.Blocks == n {
+				end = found
+			}
+		}
+	}
+	thoughts := 0
 	for _, b := range blocks {
+		if _, ok := unseal(b.Signature); ok {
+			thoughts++
+		}
+	}
+	if thoughts != end.Thoughts {
+		end = tail{} // what an id belongs to is gone
+	}
+	for i, b := range blocks {
+		is := jsontext.Value("{}")
+		for _, kept := range end.Items {
+			if kept.At == i {
+				is = kept.Is
+			}
+		}
+		if v, ok := unseal(b.Signature + b.Text); ok {
+			out = append(out, v)
+			continue
+		}
+		var it item
 		switch b.Type {
 		case wire.TextBlock:
-			if b.Text != "" {
-				out = append(out, item{Type: messageItem, Role: wire.RoleAssistant,
-					Content: content{{Type: outputText, Text: b.Text}}})
+			if b.Text == "" {
+				continue
 			}
+			it = item{Type: messageItem, Role: wire.RoleAssistant, Content: content{{Type: outputText, Text: b.Text}}}
 		case wire.ToolUseBlock:
-			arguments := b.Input.Clone()
-			if len(arguments) == 0 {
-				arguments = jsontext.Value("{}")
+			if it, err = t.call(b, is); err != nil {
+				return nil, err
 			}
-			if err := arguments.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-				return nil, refuse("the input of tool use %q cannot be read: %v", b.ID, err)
-			}
-			out = append(out, item{Type: callItem, CallID: b.ID, Name: b.Name, Arguments: jsonText(arguments)})
 		case wire.ThinkingBlock, wire.RedactedBlock:
+			continue
 		default:
 			return nil, refuse("a block of type %q cannot be sent to this backend, only text and tool uses", b.Type)
 		}
+		v, err := wire.Marshal(it)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, over(is, v))
 	}
 	return out, nil
+}
+
+func (t *items) call(b wire.Block, is jsontext.Value) (item, error) {
+	arguments := b.Input.Clone()
+	if len(arguments) == 0 {
+		arguments = jsontext.Value("{}")
+	}
+	if err := arguments.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
+		return item{}, refuse("the input of tool use %q cannot be read: %v", b.ID, err)
+	}
+	it := item{Type: callItem, CallID: b.ID, Name: b.Name, Arguments: jsonText(arguments)}
+	name, renamed := t.names[b.Name]
+	if renamed {
+		it.Name, it.Namespace = name.Name, name.Namespace
+	}
+	if name.Custom || gjson.GetBytes(is, "type").Str == customItem {
+		it.Type, it.Arguments, it.Input = customItem, "", jsonText(gjson.GetBytes(arguments, "input").String())
+		t.custom = append(t.custom, b.ID)
+	}
+	return it, nil
+}
+
+// over is the object is with those members of v that it lacks.
+func over(is, v jsontext.Value) jsontext.Value {
+	if len(is) == len("{}") {
+		return v
+	}
+	out := slices.Clone(is[:len(is)-1])
+	gjson.ParseBytes(v).ForEach(func(name, value gjson.Result) bool {
+		if !gjson.GetBytes(is, name.Str).Exists() {
+			out = append(append(append(append(out, ','), name.Raw...), ':'), value.Raw...)
+		}
+		return true
+	})
+	return append(out, '}')
 }
 
 func choice(c wire.ToolChoice) (jsontext.Value, error) {

@@ -171,6 +171,15 @@ const (
 	Rejected Support = "rejected"
 )
 
+// OfResponses is the profile of a model whose vendor speaks Responses, for requests that are held in the messages
+// dialect: reasoning goes back as it came, or not at all.
+func (p Profile) OfResponses() Profile {
+	p.Replay = Replay{Reasoning: Optional, Signed: true}
+	p.Thinking = Thinking{Default: Unknown, Efforts: p.Thinking.Efforts}
+	p.Schemas, p.CompletionTokens, p.TextOnly = true, false, false
+	return p
+}
+
 // For is the profile of a model, by its vendor's name for it. A vendor that is not in the table is
 // "generic".
 func For(vendor, model string) Profile {

@@ -31,8 +31,8 @@ type Answer struct {
 // unique names; every other byte passes unchanged, and so does what it cannot read. It owns no
 // resources, so it may simply be dropped. It is not safe for concurrent use.
 type Observer struct {
-	dialect   wire.Dialect
-	recurring bool // the vendor may give its tool ids again
+	dialect wire.Dialect
+	names   names
 
 	answer   collector  // of a stream; nil before its first event
 	edits    wire.Edits // to the event that is being read
@@ -56,16 +56,19 @@ type collector interface {
 // NewObserver observes one answer. Recurring says that the vendor may give its tool ids again,
 // whatever they look like.
 func NewObserver(d wire.Dialect, recurring bool) *Observer {
-	return &Observer{dialect: d, recurring: recurring}
+	return &Observer{dialect: d, names: names{recurring: recurring}}
 }
+
+// KeepIDs has the client get the vendor's tool ids, whatever they look like.
+func (o *Observer) KeepIDs() { o.names.kept = true }
 
 // begin starts collecting the events of a stream, with nothing.
 func (o *Observer) begin() {
 	o.kept = 0
 	if o.dialect == wire.Chat {
-		o.answer = &chatCollector{names: names{o.recurring}, tools: map[callPlace]ledger.ToolID{}}
+		o.answer = &chatCollector{names: o.names, tools: map[callPlace]ledger.ToolID{}}
 	} else {
-		o.answer = &messagesCollector{names: names{o.recurring}}
+		o.answer = &messagesCollector{names: o.names}
 	}
 }
 
@@ -113,7 +116,7 @@ func (o *Observer) Text(p wire.TextPiece) {
 func (o *Observer) Body(body []byte) []byte {
 	if o.dialect == wire.Chat {
 		var e wire.Edits
-		o.take(chatBody(body, &e, names{o.recurring}))
+		o.take(chatBody(body, &e, o.names))
 		return e.Apply(body)
 	}
 	read, err := wire.ReadMessage(body)
@@ -126,7 +129,7 @@ func (o *Observer) Body(body []byte) []byte {
 // Message is Body for an answer of the messages dialect that wire.ReadMessage has parsed already.
 func (o *Observer) Message(read *wire.Outline) []byte {
 	var e wire.Edits
-	o.take(messagesBody(read, &e, names{o.recurring}))
+	o.take(messagesBody(read, &e, o.names))
 	return e.Apply(read.Body)
 }
 
@@ -159,10 +162,13 @@ func (o *Observer) Answer() (a Answer, ok bool) {
 }
 
 // names decides which name the client gets for a vendor's tool id.
-type names struct{ recurring bool }
+type names struct {
+	recurring bool // the vendor may give its tool ids again
+	kept      bool // even then
+}
 
 func (n names) of(vendor string) ledger.ToolID {
-	if n.recurring || ledger.CanRecur(vendor) {
+	if !n.kept && (n.recurring || ledger.CanRecur(vendor)) {
 		return ledger.ToolID{Vendor: vendor, Client: "call_" + rand.Text()[:24]}
 	}
 	return ledger.ToolID{Vendor: vendor, Client: vendor}

@@ -51,6 +51,15 @@ func (w *AnswerWriter) Thinking(s string) {
 	w.grow(ThinkingBlock, Delta{Type: ThinkingDelta, Thinking: s})
 }
 
+// Signature ends the thinking of the open block, or of a new one without any.
+func (w *AnswerWriter) Signature(s string) {
+	w.grow(ThinkingBlock, Delta{Type: SignatureDelta, Signature: s})
+	w.CloseBlock()
+}
+
+// Blocks is the number of blocks that are closed.
+func (w *AnswerWriter) Blocks() int { return w.index }
+
 func (w *AnswerWriter) grow(kind string, d Delta) {
 	if w.open != kind {
 		w.CloseBlock()

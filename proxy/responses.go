@@ -1,0 +1,165 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/responseswire"
+	"mneme/proxy/wire"
+)
+
+// A backend of Responses is one of the messages dialect for all that holds requests and answers: the ledger, what
+// becomes of thinking, the last hop's rules. Its own dialect is spoken in two places only: attempt.spoken writes the
+// request, and what is here reads the answer.
+
+// failedResponse is the error in what says that a response failed, in the shape of an error that comes with a status;
+// data itself if it is something else.
+func failedResponse(data []byte) []byte {
+	if gjson.GetBytes(data, "type").Str == "response.failed" {
+		if said := gjson.GetBytes(data, "response.error"); said.IsObject() {
+			return []byte(`{"error":` + said.Raw + `}`)
+		}
+	}
+	if said := gjson.GetBytes(data, "error"); gjson.GetBytes(data, "object").Str == "response" && said.IsObject() {
+		return []byte(`{"error":` + said.Raw + `}`)
+	}
+	// Some have the members of an error's event in the event itself.
+	if gjson.GetBytes(data, "type").Str == "error" && !gjson.GetBytes(data, "error").Exists() {
+		return []byte(`{"error":` + string(data) + `}`)
+	}
+	return data
+}
+
+// held puts an answer that came whole into the messages dialect.
+func (a *answer) held() error {
+	if a.refused() {
+		a.whole = failedResponse(a.whole)
+		return nil
+	}
+	if a.stream != nil {
+		return nil
+	}
+	out, err := a.vendor.Body(nil, a.whole)
+	if err == nil {
+		out, err = a.vendor.End(out)
+	}
+	a.raw, a.whole = a.whole, out
+	return err
+}
+
+// heard appends to dst the events of the messages dialect that a vendor's event amounts to. What ends the answer
+// comes with the event that does at the vendor's.
+func (a *answer) heard(dst, data []byte) ([]byte, error) {
+	done := a.vendor.Complete()
+	dst, err := a.vendor.Event(dst, data)
+	if err == nil && !done && a.vendor.Complete() {
+		dst, err = a.vendor.End(dst)
+	}
+	return dst, err
+}
+
+// nextHeard is next for a stream of Responses: its next event in the messages dialect.
+func (a *answer) nextHeard() (wire.Frame, error) {
+	for len(a.events) == 0 {
+		f, err := a.nextRaw()
+		if err != nil {
+			return wire.Frame{}, err
+		}
+		var failure error
+		if a.events, failure = a.heard(a.events[:0], f.Data); failure != nil {
+			said := new(wire.Failure)
+			if !errors.As(failure, said) {
+				return wire.Frame{}, failure
+			}
+			a.events = append(a.events, said.Frame(wire.Messages)...)
+		}
+	}
+	data, rest := wire.CutFrame(a.events)
+	raw := a.events[:len(a.events)-len(rest)]
+	a.events = rest
+	return wire.Frame{Raw: raw, Data: data}, nil
+}
+
+// replyNative gives a client of Responses the answer of a vendor that speaks it, as it came. What is listened to is its
+// translation.
+func (l *listener) replyNative(ctx context.Context) error {
+	answerHeader(l.client.Header(), l.answer.header)
+	if l.answer.stream == nil {
+		l.message(ctx, l.answer.whole)
+		l.noteEmpty()
+		return l.client.whole(l.answer.status, l.tellID(l.restoreModel(l.answer.raw, "model"), false))
+	}
+	l.client.begin(l.answer.status)
+	var events []byte
+	for ended, told := false, false; ; {
+		frame, err := l.answer.nextRaw()
+		ended = ended || endsResponse(frame.Data)
+		switch {
+		case errors.Is(err, io.EOF) && !ended:
+			return chatwire.ErrCut
+		case err != nil && !ended:
+			return err
+		}
+		// What cannot be understood is the client's to judge: it gets it as it came.
+		events, _ = l.answer.heard(events[:0], frame.Data)
+		for rest := events; len(rest) > 0; {
+			var data []byte
+			data, rest = wire.CutFrame(rest)
+			l.event(ctx, data)
+		}
+		data := frame.Data
+		if !told {
+			data = l.tellID(data, true)
+			told = len(data) > len(frame.Data)
+		}
+		shown := l.restoreInFrame(frame, data)
+		if failure := l.client.write(shown, err != nil || !l.answer.more()); failure != nil {
+			return failure
+		}
+		if err != nil { // the answer is complete, however the connection ended
+			l.end(ctx)
+			l.noteEmpty()
+			return nil
+		}
+	}
+}
+
+// endsResponse reports whether an event is one after which a stream of Responses may end.
+func endsResponse(data []byte) bool {
+	switch gjson.GetBytes(data, "type").Str {
+	case "response.completed", "response.incomplete", "response.failed", "response.cancelled", "error":
+		return true
+	}
+	return string(data) == "[DONE]"
+}
+
+// noteEmpty says that an answer has no content, which some vendors give in place of an error.
+func (l *listener) noteEmpty() {
+	if v := l.answer.vendor; v != nil && v.Complete() && v.Empty() {
+		l.log().Warn().Str("backend", l.backend.name).Str("model", l.model).Msg("the backend's answer is empty")
+	}
+}
+
+// unsealed is chatwire.SameAnswer for an answer that holds what only the gateway reads.
+type unsealed struct {
+	*chatwire.SameAnswer
+	responseswire.Unsealed
+}
+
+func (u *unsealed) Event(dst, data []byte) (_ []byte, err error) {
+	first, then := u.Unsealed.Event(data)
+	for _, e := range [][]byte{first, then} {
+		if e != nil && err == nil {
+			dst, err = u.SameAnswer.Event(dst, e)
+		}
+	}
+	return dst, err
+}
+
+func (u *unsealed) Body(dst, body []byte) ([]byte, error) {
+	return u.SameAnswer.Body(dst, u.Unsealed.Body(body))
+}

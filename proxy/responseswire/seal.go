@@ -1,0 +1,167 @@
+package responseswire
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/wire"
+)
+
+// sealed begins what holds the bytes of items in a request or an answer of the messages dialect: the signature of a
+// thinking block, or a text in place of an item that only its vendor understands. No client gets to see it.
+const sealed = "rsp1_"
+
+func seal(v []byte) string { return sealed + base64.RawStdEncoding.EncodeToString(v) }
+
+// unseal is the JSON that s holds; ok is false for a text or a signature of another kind.
+func unseal(s string) (v jsontext.Value, ok bool) {
+	coded, ok := strings.CutPrefix(s, sealed)
+	if !ok {
+		return nil, false
+	}
+	v, err := base64.RawStdEncoding.DecodeString(coded)
+	return v, err == nil && gjson.ValidBytes(v)
+}
+
+// tail is what the last block of an answered turn holds, a thinking block without a text: what the items behind the
+// reasoning say beyond their blocks. It is thinking, so that it goes and comes back with the reasoning.
+type tail struct {
+	Thoughts int        `json:"thoughts"` // reasoning items in the turn
+	Blocks   int        `json:"blocks"`   // of the turn, without the tail
+	Items    []tailItem `json:"items"`
+}
+
+// tailItem is an item without what its block says.
+type tailItem struct {
+	At int            `json:"at"` // index of its block
+	Is jsontext.Value `json:"is"`
+}
+
+// said are the members of an item that its block has, and the status, which vendors refuse in an input.
+var said = []string{"arguments", "call_id", "content", "input", "status"}
+
+// plainMembers are those that translation writes by itself; an id alone is worth nothing without reasoning.
+var plainMembers = []string{"id", "name", "role", "type"}
+
+// add takes an item whose block has the index at.
+func (t *tail) add(at int, raw string) {
+	is := []byte("{")
+	gjson.Parse(raw).ForEach(func(name, value gjson.Result) bool {
+		if !slices.Contains(said, name.Str) && value.Type != gjson.Null {
+			if len(is) > 1 {
+				is = append(is, ',')
+			}
+			is = append(append(append(is, name.Raw...), ':'), value.Raw...)
+		}
+		return true
+	})
+	t.Items = append(t.Items, tailItem{At: at, Is: append(is, '}')})
+}
+
+// signature seals the tail of a turn of so many blocks; it is empty if nothing in it is worth keeping.
+func (t *tail) signature(blocks int) string {
+	worth := t.Thoughts > 0
+	for _, it := range t.Items {
+		gjson.ParseBytes(it.Is).ForEach(func(name, value gjson.Result) bool {
+			worth = worth || !slices.Contains(plainMembers, name.Str) || name.Str == "type" && value.Str == customItem
+			return !worth
+		})
+	}
+	if !worth || len(t.Items) == 0 {
+		return ""
+	}
+	t.Blocks = blocks
+	v, err := wire.Marshal(t)
+	if err != nil { // what is in it was JSON before
+		return ""
+	}
+	return seal(v)
+}
+
+// readTail is the tail that a block holds; ok is false for any other block.
+func readTail(b wire.Block) (t tail, ok bool) {
+	if b.Type != wire.ThinkingBlock || b.Thinking != "" {
+		return t, false
+	}
+	v, ok := unseal(b.Signature)
+	return t, ok && gjson.GetBytes(v, "type").Str == "" && wire.Unmarshal(v, &t) == nil
+}
+
+// Unsealed takes what only the gateway reads out of an answer of the messages dialect, for its client: signatures
+// that seal items, and blocks that have nothing else. The zero value is ready for use.
+type Unsealed struct {
+	held []byte // the beginning of a thinking block that has shown nothing yet
+	gone int    // blocks that were left out
+}
+
+// Event is what the client gets of the data of an event; nil for nothing. When a block that was held back goes on,
+// first is its beginning.
+func (u *Unsealed) Event(data []byte) (first, then []byte) {
+	switch wire.EventType(data) {
+	case wire.BlockStart:
+		if gjson.GetBytes(data, "content_block.type").Str == wire.ThinkingBlock {
+			u.held = slices.Clone(data)
+			return nil, nil
+		}
+	case wire.BlockDelta:
+		if strings.HasPrefix(gjson.GetBytes(data, "delta.signature").Str, sealed) {
+			return nil, nil
+		}
+		if u.held != nil {
+			first, u.held = u.moved(u.held), nil
+		}
+	case wire.BlockStop:
+		if u.held != nil {
+			u.held = nil
+			u.gone++
+			return nil, nil
+		}
+	default:
+		return nil, data
+	}
+	return first, u.moved(data)
+}
+
+// moved is an event of a block with the index that the client knows.
+func (u *Unsealed) moved(data []byte) []byte {
+	at := gjson.GetBytes(data, "index")
+	if u.gone == 0 || at.Index <= 0 {
+		return data
+	}
+	return wire.Splice(data, wire.Span{Start: at.Index, End: at.Index + len(at.Raw)},
+		jsontext.Value(jsontext.Int(at.Int()-int64(u.gone)).String()))
+}
+
+// Body is Event for an answer that came whole.
+func (u *Unsealed) Body(body []byte) []byte {
+	o, err := wire.ReadMessage(body)
+	if err != nil {
+		return body
+	}
+	m := o.Messages[0]
+	spans, stays := make([]wire.Span, len(m.Blocks)), make([]bool, len(m.Blocks))
+	var e wire.Edits
+	for i, b := range m.Blocks {
+		spans[i], stays[i] = b.Span, true
+		at := b.Members.Get("signature")
+		signature, _ := o.Text(at)
+		if b.Type != wire.ThinkingBlock || !strings.HasPrefix(signature, sealed) {
+			continue
+		}
+		if text, _ := o.Text(b.Members.Get("thinking")); text == "" {
+			stays[i] = false
+			continue
+		}
+		e.Replace(at, []byte(`""`))
+	}
+	if len(spans) > 0 && !slices.Contains(stays, true) {
+		e.Replace(m.Content, []byte("[]"))
+		return e.Apply(body)
+	}
+	e.Keep(spans, func(i int) bool { return stays[i] })
+	return e.Apply(body)
+}
