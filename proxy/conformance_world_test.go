@@ -112,7 +112,7 @@ func newWorld(t tester, backends ...backendCase) *world {
 		t.Cleanup(server.Close)
 		w.vendors[b.name] = v
 		b.config.BaseURL = server.URL
-		if b.config.Kind == proxy.KindOpenAI {
+		if b.config.Kind == proxy.KindOpenAI || b.config.Kind == proxy.KindResponses {
 			b.config.BaseURL += "/v1"
 		}
 		w.config.Backends[b.name] = b.config

@@ -2,6 +2,7 @@ package responseswire
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -125,7 +126,7 @@ func config(in wire.Request) (*textConfig, *reasoning, error) {
 	if in.Thinking != nil && in.Thinking.Type == "disabled" && r.Effort == "" {
 		r.Effort = "none"
 	} else if in.Thinking != nil && in.Thinking.Type != "disabled" {
-		r.Summary = "auto"
+		r.Summary, r.Effort = "auto", cmp.Or(r.Effort, effortOf(in.Thinking.BudgetTokens))
 	}
 	how := &r
 	if r == (reasoning{}) {
@@ -141,6 +142,20 @@ func config(in wire.Request) (*textConfig, *reasoning, error) {
 	}
 	return &textConfig{Format: &format{Type: "json_schema", Name: wire.AnswerTool, Schema: jsontext.Value(schema.Raw),
 		Strict: new(chatwire.Strict(jsontext.Value(schema.Raw)))}}, how, nil
+}
+
+// effortOf is the effort that a budget of thinking is worth, in tokens; 0 is none. Some models do not think unless they
+// are told an effort.
+func effortOf(budget int64) string {
+	switch {
+	case budget <= 0:
+		return "medium"
+	case budget <= 4096:
+		return "low"
+	case budget <= 8192:
+		return "medium"
+	}
+	return "high"
 }
 
 // items translates messages.

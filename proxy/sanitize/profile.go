@@ -176,6 +176,9 @@ const (
 func (p Profile) OfResponses() Profile {
 	p.Replay = Replay{Reasoning: Optional, Signed: true}
 	p.Thinking = Thinking{Default: Unknown, Efforts: p.Thinking.Efforts}
+	if p.Thinking.Efforts != nil && len(p.Thinking.Efforts) == 0 {
+		p.Thinking.Modes = []Mode{} // the model does not think
+	}
 	p.Schemas, p.CompletionTokens, p.TextOnly = true, false, false
 	return p
 }

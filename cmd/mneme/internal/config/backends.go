@@ -15,13 +15,15 @@ type apiPaths map[string][]string
 // vendorAPIs are the vendors of which we know them. Of any other host only the host
 // itself can say whether a base_url is right, see package models.
 var vendorAPIs = map[string]apiPaths{
-	"api.openai.com":                    {KindOpenAI: {"/v1"}},
+	"api.openai.com":                    {KindOpenAI: {"/v1"}, KindResponses: {"/v1"}},
 	"api.anthropic.com":                 {KindAnthropic: {""}, KindOpenAI: {"/v1"}},
 	"generativelanguage.googleapis.com": {KindOpenAI: {"/v1beta/openai", "/v1/openai"}},
-	"openrouter.ai":                     {KindOpenAI: {"/api/v1"}, KindAnthropic: {"/api"}},
-	"api.deepseek.com":                  {KindOpenAI: {"", "/v1", "/beta"}, KindAnthropic: {"/anthropic"}},
-	"api.moonshot.ai":                   {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
-	"api.moonshot.cn":                   {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
+	"openrouter.ai":                     {KindOpenAI: {"/api/v1"}, KindAnthropic: {"/api"}, KindResponses: {"/api/v1"}},
+	"api.deepseek.com": {
+		KindOpenAI: {"", "/v1", "/beta"}, KindAnthropic: {"/anthropic"}, KindResponses: {"", "/v1"},
+	},
+	"api.moonshot.ai": {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
+	"api.moonshot.cn": {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
 	"api.z.ai": {KindOpenAI: {"/api/paas/v4", "/api/coding/paas/v4"}, KindAnthropic: {
 		"/api/anthropic",
 	}},
@@ -31,8 +33,8 @@ var vendorAPIs = map[string]apiPaths{
 	"api.minimax.io":   {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
 	"api.minimaxi.com": {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
 	"api.mistral.ai":   {KindOpenAI: {"/v1"}},
-	"api.groq.com":     {KindOpenAI: {"/openai/v1"}},
-	"api.x.ai":         {KindOpenAI: {"/v1"}, KindAnthropic: {""}},
+	"api.groq.com":     {KindOpenAI: {"/openai/v1"}, KindResponses: {"/openai/v1"}},
+	"api.x.ai":         {KindOpenAI: {"/v1"}, KindAnthropic: {""}, KindResponses: {"/v1"}},
 }
 
 // endpoints are the ends of addresses that people copy from a vendor's examples.

@@ -134,6 +134,7 @@ type Proxy struct {
 const (
 	KindAnthropic = "anthropic"
 	KindOpenAI    = "openai"
+	KindResponses = "responses"
 	KindOffline   = "offline"
 	KindCopilot   = "copilot"
 )

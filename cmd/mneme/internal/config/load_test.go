@@ -206,11 +206,11 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"backend without a kind": {
 			"proxy:\n  backends:\n    kimi: {base_url: https://x}\n",
-			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is anthropic, openai, copilot or offline`,
+			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is anthropic, openai, responses, copilot or offline`,
 		},
 		"backend of unknown kind": {
 			"proxy:\n  backends:\n    kimi: {kind: gemini}\n",
-			`mneme.yaml:3: proxy.backends.kimi.kind: "gemini" is none of: anthropic, openai, copilot, offline`,
+			`mneme.yaml:3: proxy.backends.kimi.kind: "gemini" is none of: anthropic, openai, responses, copilot, offline`,
 		},
 		"backend without an address": {
 			backend,
@@ -517,7 +517,7 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x": "no field of a backend has this name; it must end in one of KIND, " +
 			"VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, MODELS, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, " +
 			"PASS_RUN, ADDR, COMMAND, PROVIDER_BACKEND",
-		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini": `"gemini" is none of: anthropic, openai, copilot, offline`,
+		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini": `"gemini" is none of: anthropic, openai, responses, copilot, offline`,
 		"MNEME_PANEL_MEMBERS_GPT_MODEL=x": `the panel has no member "gpt"; add it in the file, variables only ` +
 			`change those that exist`,
 		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x": "no field of a member has this name; it must end in one of NAME, " +

@@ -208,16 +208,16 @@ func (p Proxy) names() string { return strings.Join(slices.Sorted(maps.Keys(p.Ba
 
 func (b Backend) validate(key string) error {
 	err := cmp.Or(
-		when(b.Kind == "", key+".kind", "is missing; it is %s, %s, %s or %s", KindAnthropic, KindOpenAI, KindCopilot,
-			KindOffline),
-		oneOf(key+".kind", b.Kind, KindAnthropic, KindOpenAI, KindCopilot, KindOffline),
+		when(b.Kind == "", key+".kind", "is missing; it is %s, %s, %s, %s or %s", KindAnthropic, KindOpenAI,
+			KindResponses, KindCopilot, KindOffline),
+		oneOf(key+".kind", b.Kind, KindAnthropic, KindOpenAI, KindResponses, KindCopilot, KindOffline),
 		variable(key+".api_key_env", b.APIKeyEnv, b.APIKey != ""),
 	)
 	if err != nil {
 		return err
 	}
 	if b.PassRun && (b.Kind == KindCopilot || b.Kind == KindOffline) {
-		return bad(key+".pass_run", "is for the kinds anthropic and openai, which call somebody's server; remove it")
+		return bad(key+".pass_run", "is for the kinds anthropic, openai and responses, which call somebody's server; remove it")
 	}
 	if b.Kind == KindCopilot {
 		return b.validateCopilot(key)
@@ -245,10 +245,12 @@ func (b Backend) validate(key string) error {
 		return b.validateOffline(key)
 	}
 	example := "https://api.anthropic.com"
-	if b.Kind == KindOpenAI {
+	if b.Kind == KindOpenAI || b.Kind == KindResponses {
 		example = "https://api.openai.com/v1"
 	}
 	return cmp.Or(
+		when(b.Kind == KindResponses && b.Thinking.BudgetTokens != 0, key+".thinking.budget_tokens",
+			"a backend of kind responses has no budget: there the request's effort decides; remove it"),
 		when(b.Kind == KindOpenAI && b.Thinking != Thinking{}, key+".thinking",
 			"a backend of kind openai has none: there the request's reasoning_effort decides; remove it"),
 		when(b.BaseURL == "", key+".base_url", "is missing; a backend of kind %s needs the address of its API, such as %s",

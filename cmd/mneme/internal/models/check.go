@@ -104,7 +104,7 @@ func check(ctx context.Context, b config.Backend, names []string) Report {
 		vendor.Key = b.APIKey.Reveal()
 	}
 	ids, err := vendor.list(ctx)
-	if errors.Is(err, errNoList) && b.Kind == config.KindOpenAI {
+	if errors.Is(err, errNoList) && (b.Kind == config.KindOpenAI || b.Kind == config.KindResponses) {
 		deeper := vendor
 		deeper.BaseURL = strings.TrimRight(b.BaseURL, "/") + "/v1"
 		if _, err := deeper.list(ctx); err == nil || errors.Is(err, errRefused) {

@@ -45,7 +45,7 @@ var client = &http.Client{
 
 // API is where and how models are asked for.
 type API struct {
-	Kind    string // config.KindOpenAI or config.KindAnthropic
+	Kind    string // config.KindOpenAI, config.KindResponses or config.KindAnthropic
 	BaseURL string // as in a backend's base_url
 	Key     string // empty for none
 }
