@@ -2,11 +2,13 @@ package proxy_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 )
@@ -67,4 +69,142 @@ func TestConformanceReasoningItemsComeBack(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Fault: after a switch in the middle of a tool loop and back, somebody's own reasoning is gone, or a stranger's is sent.
+func TestConformanceResponsesThroughSwitchesAndBack(t *testing.T) {
+	for _, kind := range []string{"messages", "chat", "responses"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t, gpt, claude.told(budgeted), deepSeekChat)
+			for name, v := range w.vendors {
+				for i := range 3 {
+					v.Queue(upstreamtest.Reply(upstreamtest.Think(fmt.Sprintf("thought %d of %s", i, name)),
+						upstreamtest.Use("look", fmt.Sprintf(`{"q":"%s %d"}`, name, i))))
+				}
+			}
+			g := w.gateway()
+			step := w.stepper(g, kind)
+			for _, backend := range []string{"gpt", "claude", "deepseek-chat", "gpt", "claude", "deepseek-chat", "gpt", "claude"} {
+				g.use(backend)
+				step()
+			}
+			require.Len(t, encrypted(w.vendors["gpt"].Last().Body), 2, string(w.vendors["gpt"].Last().Body))
+			require.Contains(t, string(w.vendors["deepseek-chat"].Last().Body), "thought 0 of deepseek-chat")
+			own := gjson.GetBytes(w.vendors["claude"].Last().Body, `messages.#.content.#(type=="thinking")#|@flatten|#`).Int()
+			require.EqualValues(t, 2, own, "Claude's own thinking is there on return")
+			w.conforms(0)
+		})
+	}
+}
+
+// stepper is a client of some endpoint that takes a tool's step at each call, and drops all thinking that it can.
+func (w *world) stepper(g *front, kind string) (step func()) {
+	switch kind {
+	case "messages":
+		c := g.messages("claude-opus-4-8")
+		c.within("c1")
+		c.user(textOf("Go"))
+		return func() {
+			c.gateway = g
+			var results, shown []block
+			for _, b := range c.step() {
+				if b.thinks() {
+					require.True(w, b.Signature == nil || !strings.Contains(*b.Signature, "rsp1_"))
+					continue
+				}
+				shown = append(shown, b)
+				if b.Type == "tool_use" {
+					results = append(results, block{Type: "tool_result", ToolUseID: b.ID, Content: looked(string(b.Input))})
+				}
+			}
+			c.history[len(c.history)-1].content = shown
+			c.user(results...)
+		}
+	case "chat":
+		c := g.chat("claude-opus-4-8")
+		c.within("c1")
+		c.user("Go")
+		return func() {
+			for _, call := range c.step().ToolCalls {
+				result := looked(call.Function.Arguments)
+				c.history = append(c.history, chatMessage{Role: "tool", Content: &result, ToolCallID: call.ID})
+			}
+		}
+	}
+	c := g.responses("claude-opus-4-8")
+	c.any = true
+	c.within("c1")
+	c.add(map[string]string{"role": "user", "content": "Go"})
+	return func() { c.step() }
+}
+
+// Fault: after a change of the account the conversation is dead, or pays for a refusal at each turn.
+func TestConformanceResponsesOfAnotherAccount(t *testing.T) {
+	for _, inStream := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in the stream: %t", inStream), func(t *testing.T) {
+			other := gpt.with("gpt-b", func(c *upstreamtest.Config) { c.Name, c.Responses.InStream = "b", inStream })
+			w := newWorld(t, gpt, other)
+			for name, v := range w.vendors {
+				for i := range 3 {
+					v.Queue(upstreamtest.Reply(upstreamtest.Think("thought"),
+						upstreamtest.Use("look", fmt.Sprintf(`{"q":"%s %d"}`, name, i))))
+				}
+			}
+			g := w.gateway()
+			c := g.responses("gpt-5.1")
+			c.own, c.keeps, c.stream = true, true, inStream
+			c.within("c1")
+			c.add(map[string]string{"role": "user", "content": "Go"})
+			for _, backend := range []string{"gpt", "gpt-b", "gpt-b", "gpt"} {
+				g.use(backend)
+				c.step()
+			}
+			require.Len(t, w.vendors["gpt-b"].Rejections(), 1, "it was refused once, and that is remembered")
+			require.Len(t, encrypted(w.vendors["gpt-b"].Last().Body), 1, "its own reasoning stays")
+			w.refusedAtMost(2) // one of each account
+		})
+	}
+}
+
+// Fault: a client of the vendor's own dialect gets, or the vendor is sent, other bytes than there were.
+func TestConformanceResponsesKeepTheirBytes(t *testing.T) {
+	w := newWorld(t, gpt)
+	v := w.vendors["gpt"]
+	for range 2 {
+		v.Queue(upstreamtest.Reply(upstreamtest.Think("deep"), upstreamtest.Say("Hm."), upstreamtest.Use("look", `{"q": "a"}`)))
+	}
+	c := w.gateway().responses("gpt-5.1")
+	c.own, c.keeps, c.stream = true, true, true
+	c.within("c1")
+	c.add(map[string]string{"role": "user", "content": "Go"})
+	for range 3 {
+		c.step()
+		require.Equal(t, string(c.sent), string(v.Last().Body))
+	}
+	w.conforms(0)
+}
+
+// Fault: what the vendor thought is lost with the process of the gateway.
+func TestConformanceReasoningItemsOutliveTheGateway(t *testing.T) {
+	w := newWorld(t, gpt)
+	w.shares(redistest.Start(t))
+	w.vendors["gpt"].Queue(
+		upstreamtest.Reply(upstreamtest.Think("deep thought one"), upstreamtest.Use("look", `{"q":"a"}`)),
+		upstreamtest.Reply(upstreamtest.Think("deep thought two"), upstreamtest.Use("look", `{"q":"b"}`)))
+	g := w.gateway()
+	c := g.chat("gpt-5.1")
+	c.within("c1")
+	c.user("Go")
+	for range 3 {
+		m := c.step()
+		for _, call := range m.ToolCalls {
+			result := looked(call.Function.Arguments)
+			c.history = append(c.history, chatMessage{Role: "tool", Content: &result, ToolCallID: call.ID})
+		}
+		g.stop()
+		g = w.gateway()
+		c.gateway = g
+	}
+	require.Len(t, encrypted(w.vendors["gpt"].Last().Body), 2)
+	w.conforms(0)
 }

@@ -62,7 +62,7 @@ func TestWrongBackends(t *testing.T) {
 		},
 		"runs for an offline backend": {
 			"proxy:\n  backends:\n    off: {kind: offline, pass_run: true}\n",
-			`mneme.yaml:3: proxy.backends.off.pass_run: is for the kinds anthropic and openai, which call somebody's server; ` +
+			`mneme.yaml:3: proxy.backends.off.pass_run: is for the kinds anthropic, openai and responses, which call somebody's server; ` +
 				`remove it`,
 		},
 		"models of an offline backend": {
