@@ -89,6 +89,9 @@ func (x named) tellID(head []byte, stream bool) []byte {
 func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
 	x = said{asked: a}
 	if x.minted || s.config.Stateless {
+		if x.stored != nil {
+			x.continued = conversation.Start(x.backend.dialect, x.outline, x.ephemeral.print())
+		}
 		return x, nil
 	}
 	next, shown := x.in.header.Get(continueHeader) == "true", len(x.outline.Messages)
@@ -97,6 +100,9 @@ func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
 		return x, err
 	}
 	extended := len(x.outline.Messages) - shown
+	if extended > 0 { // its input is not all that it says
+		x.stored, x.responses.Stored = nil, false
+	}
 	x.continued, err = conversation.Continue(ctx, s.ledger, x.scope, x.backend.dialect, x.outline,
 		x.ephemeral.print())
 	if err != nil {

@@ -16,6 +16,7 @@ type listener struct {
 	tokens   *usage.Reader
 	observer *thinking.Observer // nil for answers that are not recorded
 	recorded bool               // the answer is in the ledger
+	whole    func() []byte      // the response as the client gets it, once it has ended; nil in other dialects
 }
 
 // listen has the answer listened to, and recorded if the request leaves a trace.
@@ -84,13 +85,23 @@ func (l *listener) end(ctx context.Context) {
 // back.
 func (l *listener) cut(ctx context.Context) {
 	if l.observer != nil && !l.answer.refused() {
+		l.stored = nil // the client has not got the end of it
 		l.record(ctx)
 	}
 }
 
-// record keeps the answer, once.
+// store keeps an answer as a stored response, before the client gets its last event.
+func (l *listener) store(ctx context.Context) {
+	if l.stored == nil || l.whole == nil || l.observer == nil {
+		return
+	}
+	l.stored.Body = l.whole()
+	l.record(ctx)
+}
+
+// record keeps the answer, once. One that is to be stored waits for the end of the response.
 func (l *listener) record(ctx context.Context) {
-	if l.recorded {
+	if l.recorded || l.stored != nil && l.stored.Body == nil {
 		return
 	}
 	heard, ok := l.observer.Answer()
@@ -99,8 +110,9 @@ func (l *listener) record(ctx context.Context) {
 	}
 	l.recorded = true
 	var place *ledger.Place
-	if l.continued != nil && !heard.Cut {
+	if l.continued != nil && !heard.Cut && !l.passes {
 		place = l.continued.Place()
 	}
+	heard.Response = l.stored
 	l.replay.Register(ctx, l.doc, heard, place)
 }

@@ -59,6 +59,9 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	if err != nil {
 		return said{}, err
 	}
+	if n, err = s.goOn(ctx, n); err != nil {
+		return said{}, err
+	}
 	a, err := n.translate()
 	if err != nil {
 		return said{}, err
@@ -169,6 +172,9 @@ type named struct {
 	outline *wire.Outline // without what only the gateway had to know
 
 	ephemeral ephemeral // not in outline until a request says what its conversation was
+
+	stored *ledger.Response // what the answer will be as a stored response, without its body; nil for none
+	passes bool             // it goes on from a stored response and is no turn of that conversation itself
 }
 
 // asked is a request in the backend's dialect, like everything after it: what was

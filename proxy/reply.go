@@ -156,6 +156,7 @@ func (l *listener) translator() translator {
 	case l.endpoint.dialect == wire.Responses:
 		t := responseswire.NewResponsesAnswer(l.responses, time.Now)
 		l.result.fail = func(f wire.Failure) []byte { return t.Fail(nil, f) }
+		l.whole = t.Response
 		if l.backend.dialect == wire.Messages {
 			return t
 		}
@@ -213,7 +214,7 @@ func (l *listener) replyTranslated(ctx context.Context) error {
 		if err != nil {
 			return l.explained(err, body)
 		}
-		return l.finishTranslated(t, out)
+		return l.finishTranslated(ctx, t, out)
 	}
 	var out []byte
 	var events [][]byte
@@ -241,7 +242,7 @@ func (l *listener) replyTranslated(ctx context.Context) error {
 			return l.explained(failure, frame.Data)
 		case err != nil:
 			l.end(ctx)
-			return l.finishTranslated(t, out)
+			return l.finishTranslated(ctx, t, out)
 		}
 		// A client that wants JSON gets nothing before the end.
 		if len(out) > 0 {
@@ -256,12 +257,13 @@ func (l *listener) replyTranslated(ctx context.Context) error {
 	}
 }
 
-func (l *listener) finishTranslated(t translator, out []byte) error {
+func (l *listener) finishTranslated(ctx context.Context, t translator, out []byte) error {
 	out, err := t.End(out)
 	if err != nil {
 		return err
 	}
 	l.noteEmpty()
+	l.store(ctx)
 	return l.client.write(l.beginTranslated(out), true)
 }
 

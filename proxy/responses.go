@@ -91,7 +91,9 @@ func (l *listener) replyNative(ctx context.Context) error {
 	if l.answer.stream == nil {
 		l.message(ctx, l.answer.whole)
 		l.noteEmpty()
-		return l.client.whole(l.answer.status, l.tellID(l.restoreModel(l.answer.raw, "model"), false))
+		body := l.restoreModel(l.answer.raw, "model")
+		l.storeNative(ctx, body)
+		return l.client.whole(l.answer.status, l.tellID(body, false))
 	}
 	l.client.begin(l.answer.status)
 	var events []byte
@@ -111,6 +113,9 @@ func (l *listener) replyNative(ctx context.Context) error {
 			data, rest = wire.CutFrame(rest)
 			l.event(ctx, data)
 		}
+		if response := gjson.GetBytes(frame.Data, "response"); l.answer.vendor.Complete() && response.IsObject() {
+			l.storeNative(ctx, l.restoreModel([]byte(response.Raw), "model"))
+		}
 		data := frame.Data
 		if !told {
 			data = l.tellID(data, true)
@@ -126,6 +131,20 @@ func (l *listener) replyNative(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// storeNative keeps a response as its vendor gave it, under the vendor's id, before the client gets the end of it.
+func (l *listener) storeNative(ctx context.Context, response []byte) {
+	if l.stored == nil || l.stored.Body != nil {
+		return
+	}
+	if l.stored.ID = gjson.GetBytes(response, "id").Str; l.stored.ID == "" {
+		l.stored = nil
+		l.record(ctx)
+		return
+	}
+	l.whole = func() []byte { return response }
+	l.store(ctx)
 }
 
 // endsResponse reports whether an event is one after which a stream of Responses may end.

@@ -86,7 +86,7 @@ func TestResponsesThatAreRefused(t *testing.T) {
 		`{"model":"m","input":[{"role":"robot","content":"x"}]}`:     {400, `input[0]: its role`},
 		`{"model":"m","input":[{"role":7}]}`:                         {400, "/input/0/role has the wrong type"},
 		`{"model":"m","input":"x","tools":[{"type":"file_search"}]}`: {400, "file_search"},
-		`{"model":"m","input":"x","previous_response_id":"resp_1"}`:  {501, "send the whole input"},
+		`{"model":"m","input":"x","previous_response_id":"resp_1"}`:  {400, "not found"},
 		`{"model":"m","input":"x","conversation":"conv_1"}`:          {501, "send the whole input"},
 		`{"model":"m","input":"x","background":true}`:                {501, "background"},
 	} {

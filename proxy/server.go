@@ -199,6 +199,13 @@ func (s *Server) endpoints(g *gin.RouterGroup, scope string, p pipeline) {
 	g.POST("/v1/chat/completions", through(chatEndpoint, p))
 	g.POST("/v1/responses", through(responsesEndpoint, p))
 	g.GET("/v1/responses", refuseSocket)
+	g.GET("/v1/responses/:id", func(c *gin.Context) { s.showResponse(c, scope) })
+	g.DELETE("/v1/responses/:id", func(c *gin.Context) { s.deleteResponse(c, scope) })
+	g.GET("/v1/responses/:id/input_items", func(c *gin.Context) { s.listInput(c, scope) })
+	for _, path := range []string{"/v1/responses/compact", "/v1/responses/input_tokens", "/v1/responses/:id/cancel",
+		"/v1/conversations"} {
+		g.POST(path, refuseUnserved)
+	}
 	g.POST("/v1/embeddings", through(embeddingsEndpoint, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
 	g.GET("/v1/models/*id", func(c *gin.Context) { s.showModel(c, scope) })

@@ -54,8 +54,11 @@ func (x *asked) translation() (chatwire.Translated, error) {
 		}
 		x.responses = t.Asked
 		x.responses.Model = x.shown.Model
-		if o.Native {
-			x.native = &responseswire.Native{Body: x.outline.WithModel(x.model).Body, Items: t.Items, Names: t.Asked.Names}
+		switch {
+		case o.Native:
+			x.native = &responseswire.Native{Body: x.own(t.Previous), Items: t.Items, Names: t.Asked.Names}
+		case x.stored != nil:
+			x.responses.ID, x.responses.Stored = x.stored.ID, true
 		}
 		if x.backend.dialect == wire.Messages {
 			return t.Translated, nil
@@ -70,12 +73,20 @@ func (x *asked) translation() (chatwire.Translated, error) {
 	return chatwire.MessagesRequest(x.outline.Body, o)
 }
 
+// own is the client's request for a vendor of its dialect, who knows none of the responses that are stored here: the
+// input says what the previous ones did.
+func (x *asked) own(previous string) []byte {
+	o := x.outline.WithModel(x.model)
+	var e wire.Edits
+	if previous != "" {
+		e.Without(o.Members, "previous_response_id")
+	}
+	return e.Apply(o.Body)
+}
+
 // unserved refuses what concerns other requests than this one.
 func unserved(t responseswire.Translated) error {
 	switch {
-	case t.Previous != "":
-		return wire.Failure{Status: 501, Param: "previous_response_id",
-			Message: "previous_response_id is not served yet: send the whole input"}
 	case t.Conversation != "":
 		return wire.Failure{Status: 501, Param: "conversation",
 			Message: "conversation is not served yet: send the whole input"}

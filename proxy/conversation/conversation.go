@@ -62,6 +62,15 @@ type Continued struct {
 	names   map[string]string // from the stored tool ids of the parent to the client's names for them
 }
 
+// Start is a request that begins its conversation, whatever it shows.
+func Start(d wire.Dialect, o *wire.Outline, ephemeral string) *Continued {
+	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o), ephemeral: ephemeral}
+	if ephemeral != "" { // such a client has likely had others in the messages before
+		c.MovedBefore, _ = o.NewestUser()
+	}
+	return c
+}
+
 // Continue finds the turn that a request continues. The scope's conversation must be one that the
 // client has named, not a minted one. ephemeral is the print of the parts that the newest user
 // message is sent with beside what the request shows; empty for none.

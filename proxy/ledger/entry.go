@@ -44,6 +44,10 @@ func seal(t *Turn) (*entry, *wire.Outline, error) {
 	if t.Place != nil {
 		e.size += placeSize + len(t.Place.Input)
 	}
+	if t.Response != nil {
+		e.seals = append(e.seals, responseKey(t.Response.ID))
+		e.size += t.Response.Size()
+	}
 	return e, o, nil
 }
 
@@ -119,6 +123,9 @@ func (e *entry) read(o *wire.Outline) (seen []byte, seenForm *Form, err error) {
 		if id.Client != id.Vendor && !t.Cut {
 			e.keys = append(e.keys, toolKey(id.Client))
 		}
+	}
+	if t.Response != nil {
+		e.keys = append(e.keys, responseKey(t.Response.ID))
 	}
 	e.keys = unique(e.keys)
 	e.size += e.form.size() + 24*len(e.keys) + 32*len(e.ids)

@@ -77,6 +77,7 @@ const (
 	byThought   kind = 't' // a thinking text, normalised
 	byVisible   kind = 'v' // the visible part
 	byRecord    kind = 'n' // all of a turn but its time
+	byResponse  kind = 'p' // the id of a stored response
 )
 
 // key is one of the properties by which a turn is found.

@@ -52,9 +52,13 @@ type Turn struct {
 	// that was sent; empty if there was none. See BlockKey.
 	Predecessor string
 	Context     string // ContextKey of that request
-	// Asked is a member of older records. It is a part of a turn's identity, and nothing else.
+	// Asked is the ID of Response, and other text in older records. It is a part of a turn's identity,
+	// so that responses that say the same stay apart, and nothing else.
 	Asked string
-	Cut   bool // the answer broke off: it is found by signature only, and has no place
+	// Response is what a client that stores its responses can ask for; nil for none. It must not be
+	// changed once the turn is recorded.
+	Response *Response
+	Cut      bool // the answer broke off: it is found by signature only, and has no place
 	// Place is the turn's position in the tree of its conversation; nil for none. It must not be
 	// changed once the turn is recorded.
 	Place *Place

@@ -266,7 +266,8 @@ func (l *Ledger) Refresh(ctx context.Context, s Scope) bool {
 const maxBranches = 16
 
 // plant links a new turn into the tree. If there are too many branches it removes the one that was
-// not continued for longest.
+// not continued for longest. A stored response is no such branch, since its client holds nothing that
+// it could show instead.
 func (s *store) plant(b *book, n *Node) {
 	b.leaves++
 	if parent := n.entry.turn.Place.Parent; parent != "" {
@@ -275,9 +276,14 @@ func (s *store) plant(b *book, n *Node) {
 	}
 	b.adopt(n) // another process's child may have come before its parent
 	for b.leaves > maxBranches {
-		isLeaf := func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 }
-		leaf := b.turns[slices.IndexFunc(b.turns, isLeaf)].node // the oldest
-		for leaf != nil && len(leaf.children) == 0 {
+		isLeaf := func(e *entry) bool {
+			return e.node != nil && len(e.node.children) == 0 && e.turn.Response == nil
+		}
+		oldest := slices.IndexFunc(b.turns, isLeaf)
+		if oldest < 0 {
+			return
+		}
+		for leaf := b.turns[oldest].node; leaf != nil && isLeaf(leaf.entry); {
 			parent := leaf.Parent()
 			s.remove(b, leaf.entry)
 			leaf = parent

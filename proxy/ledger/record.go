@@ -81,8 +81,11 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 	}
 	t.At = t.At.Truncate(time.Microsecond)
 	t.Tools = append([]ToolID(nil), t.Tools...)
-	if t.Place != nil && t.Cut {
-		t.Place = nil
+	if t.Cut {
+		t.Place, t.Response = nil, nil
+	}
+	if t.Response != nil {
+		t.Asked = t.Response.ID
 	}
 	e, _, err := seal(&t)
 	if err != nil {

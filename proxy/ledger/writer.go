@@ -65,8 +65,9 @@ func startWriter(c Config, l *Ledger) *writer {
 	return w
 }
 
-// put queues entries and waits until they are saved, for Config.Patience at most. While the remote
-// is failing it does not wait.
+// put queues entries and waits until they are saved, for Config.Patience at most, and longer for a
+// stored response, which its client may ask another process for at once. While the remote is failing
+// it does not wait.
 func (w *writer) put(ctx context.Context, entries ...Entry) {
 	var last *item
 	for _, e := range entries {
@@ -75,7 +76,11 @@ func (w *writer) put(ctx context.Context, entries ...Entry) {
 	if last == nil || w.failing() {
 		return
 	}
-	timer := time.NewTimer(w.Patience)
+	patience := w.Patience
+	if last.Turn != nil && last.Turn.Response != nil {
+		patience = max(saveTimeout, patience)
+	}
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-last.saved:
@@ -91,6 +96,9 @@ func (w *writer) enqueue(e Entry) *item {
 		i.size += len(e.Turn.Content)
 		if e.Turn.Place != nil {
 			i.size += len(e.Turn.Place.Input)
+		}
+		if e.Turn.Response != nil {
+			i.size += e.Turn.Response.Size()
 		}
 	}
 	w.mu.Lock()

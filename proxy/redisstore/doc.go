@@ -26,7 +26,9 @@
 //
 // content is the vendor's, byte for byte. A turn of a conversation that its client
 // has named also has "place":{"parent":"…","depth":2,"front":0} and "input":[…], the
-// messages that it answers. The conversation of refusals for
+// messages that it answers. One that is a stored response has its id in asked, and
+// "response":{"id":"resp_…","previous":"resp_…","own":0,"input":[…],"body":{…}}. That such a
+// one was deleted is a refusal of its key, by no backend. The conversation of refusals for
 // requests without one is *. All of it has a TTL. A script touches keys of
 // one hash tag only, so that all of it works on a Cluster.
 package redisstore

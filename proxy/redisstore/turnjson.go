@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
 )
@@ -29,6 +31,8 @@ type entryJSON struct {
 	Place       *placeJSON `json:"place,omitzero"`
 	Keys        []string   `json:"keys,omitempty"`
 
+	Response *responseJSON `json:"response,omitzero"`
+
 	Refused []string `json:"refused,omitempty"`
 }
 
@@ -39,6 +43,15 @@ type placeJSON struct {
 	Front  int    `json:"front,omitzero"`
 
 	Ephemeral string `json:"ephemeral,omitzero"`
+}
+
+// responseJSON is a stored response.
+type responseJSON struct {
+	ID       string         `json:"id"`
+	Previous string         `json:"previous,omitzero"`
+	Own      int            `json:"own,omitzero"`
+	Input    jsontext.Value `json:"input"`
+	Body     jsontext.Value `json:"body"`
 }
 
 type toolJSON struct {
@@ -62,6 +75,9 @@ func encodeEntry(e ledger.Entry) ([]byte, error) {
 		j.Predecessor, j.Context, j.Asked, j.Cut = t.Predecessor, t.Context, t.Asked, t.Cut
 		for _, id := range t.Tools {
 			j.Tools = append(j.Tools, toolJSON(id))
+		}
+		if r := t.Response; r != nil {
+			j.Response = &responseJSON{r.ID, r.Previous, r.Own, r.Input, r.Body}
 		}
 	}
 	var input []byte
@@ -115,6 +131,9 @@ func decodeEntry(s ledger.Scope, b []byte) (ledger.Entry, error) {
 		e.Turn.Place = &ledger.Place{
 			Parent: p.Parent, Depth: p.Depth, Front: p.Front, Ephemeral: p.Ephemeral, Input: b[spans[1].Start:spans[1].End],
 		}
+	}
+	if r := j.Response; r != nil {
+		e.Turn.Response = &ledger.Response{ID: r.ID, Previous: r.Previous, Own: r.Own, Input: r.Input, Body: r.Body}
 	}
 	for _, id := range j.Tools {
 		e.Turn.Tools = append(e.Turn.Tools, ledger.ToolID(id))

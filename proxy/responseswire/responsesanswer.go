@@ -39,6 +39,7 @@ type ResponsesAnswer struct {
 	open    *openItem // nil for none
 	stop    string
 	usage   wire.Usage
+	whole   string // the response, once it has ended well
 }
 
 // openItem is the item that grows. Text is raw content of a JSON string, as it came.
@@ -133,13 +134,16 @@ func (a *ResponsesAnswer) End(dst []byte) ([]byte, error) {
 	a.done = true
 	status, reason := ending(a.stop)
 	dst = a.close(dst, status)
-	whole := a.response(status, reason, "null")
+	a.whole = a.response(status, reason, "null")
 	if !a.asked.Stream {
-		return append(dst, whole...), nil
+		return append(dst, a.whole...), nil
 	}
-	dst = a.event(dst, "response."+status, `,"response":`, whole)
+	dst = a.event(dst, "response."+status, `,"response":`, a.whole)
 	return wire.AppendFrame(dst, "", []byte("[DONE]")), nil
 }
+
+// Response is the response as the client gets it; empty before End.
+func (a *ResponsesAnswer) Response() []byte { return []byte(a.whole) }
 
 // Fail ends a stream by an error. A JSON body cannot say one.
 func (a *ResponsesAnswer) Fail(dst []byte, f wire.Failure) []byte {

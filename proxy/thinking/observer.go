@@ -24,6 +24,8 @@ type Answer struct {
 	// Cut: the answer broke off, or a part of it could not be read. Content then has the complete
 	// blocks or, in chat completions, what had come.
 	Cut bool
+	// Response is what the client can ask for later; nil for none. It is the caller's to set.
+	Response *ledger.Response
 }
 
 // Observer taps one answer on its way to the client, in the backend's dialect, as a stream or as

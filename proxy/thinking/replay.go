@@ -79,6 +79,7 @@ func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, pla
 		Predecessor: LastThinking(sent, r.request.Dialect),
 		Context:     ledger.ContextKey(r.request.Outline),
 		Place:       place,
+		Response:    a.Response,
 	})
 }
 

@@ -1,0 +1,161 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Response is a turn as a response of the Responses dialect that was stored: its client can ask for it, and go on
+// from it, by its ID alone.
+type Response struct {
+	ID       string         // random, so that it cannot be guessed
+	Previous string         // the ID of the response that it goes on from; empty for none
+	Input    jsontext.Value // the array of its items, as the client sent them
+	// Own is the number of items at the front of Input that are the previous responses'. If it is 0 those are in
+	// turns of the same scope.
+	Own  int
+	Body jsontext.Value // the response as the client got it
+}
+
+// Size is that of the response in memory, in bytes.
+func (r *Response) Size() int { return len(r.Input) + len(r.Body) }
+
+// Stored is a response with those that it goes on from.
+type Stored struct {
+	Turn   *Turn
+	Before []*Turn // the oldest first
+	// Whole: the items of Before and Turn are all that the response was given to. Else the oldest of them are
+	// gone, for their age or for room.
+	Whole bool
+	Full  bool // its conversation should not be gone on with, lest it loses its oldest turns
+}
+
+// ErrNoResponse: no response of that ID is known on the tenant's route, or it was deleted.
+var ErrNoResponse = errors.New("there is no such response")
+
+var errAway = errors.New("the remote does not answer")
+
+func responseKey(id string) key { return key{byResponse, newDigest().add(id).sum()} }
+
+// deletedKey stands among the refused keys of a scope for a response that was deleted.
+func deletedKey(id string) string { return responseKey(id).String() }
+
+// Response finds a stored response. It always asks the remote, since another process may have deleted the response,
+// and waits longer for it than a request does otherwise: without its history a request cannot be answered. The
+// error is ErrNoResponse, or says that the remote, which alone may know the response, does not answer.
+func (l *Ledger) Response(ctx context.Context, tenant, of, id string) (Stored, error) {
+	var away error
+	if l.writer != nil {
+		away = l.fetchResponse(ctx, Scope{Tenant: tenant, Route: of}, id)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, b := l.response(route{tenant, of}, id)
+	switch {
+	case e == nil && away != nil:
+		return Stored{}, fmt.Errorf("look for a response: %w", away)
+	case e == nil || b.refused.has(Origin{}, deletedKey(id)):
+		return Stored{}, ErrNoResponse
+	}
+	s := Stored{
+		Turn: e.turn, Full: 2*b.size() >= l.config.ScopeTurns || 2*b.bytes >= l.config.ScopeBytes,
+	}
+	for at := e.turn.Response; ; {
+		if at.Previous == "" || at.Own > 0 {
+			s.Whole = true
+			break
+		}
+		older := b.index[responseKey(at.Previous)]
+		if len(older) == 0 || len(s.Before) > len(b.turns) {
+			break
+		}
+		at = older[0].turn.Response
+		s.Before = append(s.Before, older[0].turn)
+	}
+	slices.Reverse(s.Before)
+	return s, nil
+}
+
+// response is the entry of a response and its book, nil for none. The caller holds mu.
+func (l *Ledger) response(r route, id string) (*entry, *book) {
+	k := responseKey(id)
+	found := l.store.routes[r].find(k)
+	if len(found) == 0 {
+		return nil, nil
+	}
+	b := l.find(found[0].turn.Scope) // reads what is unread, and drops what is too old
+	if b == nil || len(b.index[k]) == 0 {
+		return nil, nil
+	}
+	return b.index[k][0], b
+}
+
+// fetchResponse loads what the remote has of the conversation of a response.
+func (l *Ledger) fetchResponse(parent context.Context, s Scope, id string) (err error) {
+	if l.writer.reading.Load() {
+		return errAway // the writer's goroutine notices when it is back
+	}
+	defer func() {
+		if parent.Err() == nil {
+			l.writer.reading.note(err, l.config.Log, "look for turns")
+		}
+	}()
+	ctx, cancel := context.WithTimeout(parent, max(saveTimeout, l.config.Patience))
+	defer cancel()
+	l.mu.Lock()
+	e, _ := l.response(s.route(), id)
+	l.mu.Unlock()
+	if e != nil {
+		s.Conversation = e.turn.Scope.Conversation
+	} else {
+		loaded, err := l.config.Remote.Load(ctx, Query{Tenant: s.Tenant, Route: s.Route,
+			Keys: []string{responseKey(id).String()}})
+		if err != nil || len(loaded.Conversations) == 0 {
+			return err
+		}
+		s.Conversation = loaded.Conversations[0]
+	}
+	q := Query{Scopes: l.positions([]Scope{s})}
+	loaded, err := l.config.Remote.Load(ctx, q)
+	if err == nil {
+		l.merge(q, loaded)
+	}
+	return err
+}
+
+// Delete deletes a stored response: nobody finds it any more, and no request goes on from it. Those that went on from
+// it keep what it said. Once all of a conversation's turns are deleted responses, it is erased. The error is that of
+// Response, or says that the remote does not know of it yet; then the call may be repeated.
+func (l *Ledger) Delete(ctx context.Context, tenant, of, id string) error {
+	s, err := l.Response(ctx, tenant, of, id)
+	if err != nil {
+		return err
+	}
+	scope := s.Turn.Scope
+	if l.writer != nil { // at once and not by the queue: whoever hears that it is deleted can rely on it
+		timed, cancel := context.WithTimeout(ctx, max(saveTimeout, l.config.Patience))
+		defer cancel()
+		_, err = l.config.Remote.Save(timed, []Entry{{Scope: scope, At: l.stamp(), Refused: []string{deletedKey(id)}}})
+		if err != nil {
+			return fmt.Errorf("delete a response: %w", err)
+		}
+	}
+	l.mu.Lock()
+	l.store.refuse(scope, Origin{}, []string{deletedKey(id)}, l.config.Now())
+	left := false
+	if b := l.find(scope); b != nil {
+		left = slices.ContainsFunc(b.turns, func(e *entry) bool {
+			r := e.turn.Response
+			return r == nil || !b.refused.has(Origin{}, deletedKey(r.ID))
+		})
+	}
+	l.mu.Unlock()
+	if left {
+		return nil
+	}
+	return l.Forget(ctx, tenant, scope.Conversation)
+}
