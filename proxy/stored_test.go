@@ -278,7 +278,8 @@ func TestConformanceAStoredResponseIsDeleted(t *testing.T) {
 		c.notFound(first)
 	}
 	third := here.say(second, "what was it?").Get("id").Str
-	require.Equal(t, []string{"a secret", "answer to 1", "more", "answer to 3", "what was it?"}, heard(w.vendors["claude"]))
+	require.Equal(t, []string{"a secret", "answer to 1", "more", "answer to 3", "what was it?"},
+		heard(w.vendors["claude"]))
 
 	for _, id := range []string{second, third} {
 		require.Equal(t, 200, there.call(http.MethodDelete, id).status)

@@ -34,7 +34,7 @@ type Stored struct {
 	Full  bool // its conversation should not be gone on with, lest it loses its oldest turns
 }
 
-// ErrNoResponse: no response of that ID is known on the tenant's route, or it was deleted.
+// ErrNoResponse says that no response of an ID is known on the tenant's route, or that it was deleted.
 var ErrNoResponse = errors.New("there is no such response")
 
 var errAway = errors.New("the remote does not answer")
