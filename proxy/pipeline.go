@@ -184,6 +184,7 @@ type asked struct {
 	shown     chatwire.Asked        // how the answer is to be shown
 	responses responseswire.Asked   // the same for the Responses endpoint
 	native    *responseswire.Native // the request as the client made it, if the vendor speaks its Responses; else nil
+	previous  string                // of native: the stored response that it goes on from; empty for none
 }
 
 // said is a request and what its conversation makes of it.

@@ -121,6 +121,7 @@ func (x asked) restoreInFrame(f wire.Frame, data []byte) []byte {
 		return f.Raw
 	}
 	data = x.restoreModel(data, path)
+	data = x.restorePrevious(data, "response.previous_response_id")
 	if &data[0] == &f.Data[0] && len(data) == len(f.Data) {
 		return f.Raw
 	}

@@ -91,7 +91,7 @@ func (l *listener) replyNative(ctx context.Context) error {
 	if l.answer.stream == nil {
 		l.message(ctx, l.answer.whole)
 		l.noteEmpty()
-		body := l.restoreModel(l.answer.raw, "model")
+		body := l.restorePrevious(l.restoreModel(l.answer.raw, "model"), "previous_response_id")
 		l.storeNative(ctx, body)
 		return l.client.whole(l.answer.status, l.tellID(body, false))
 	}
@@ -114,7 +114,8 @@ func (l *listener) replyNative(ctx context.Context) error {
 			l.event(ctx, data)
 		}
 		if response := gjson.GetBytes(frame.Data, "response"); l.answer.vendor.Complete() && response.IsObject() {
-			l.storeNative(ctx, l.restoreModel([]byte(response.Raw), "model"))
+			body := l.restoreModel([]byte(response.Raw), "model")
+			l.storeNative(ctx, l.restorePrevious(body, "previous_response_id"))
 		}
 		data := frame.Data
 		if !told {
@@ -131,6 +132,18 @@ func (l *listener) replyNative(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// restorePrevious puts the response that a request goes on from where the vendor, who was not told, shows none.
+func (x asked) restorePrevious(body []byte, path string) []byte {
+	if x.previous == "" {
+		return body
+	}
+	shown := gjson.GetBytes(body, path)
+	if shown.Type != gjson.Null || shown.Index <= 0 {
+		return body
+	}
+	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(x.previous))
 }
 
 // storeNative keeps a response as its vendor gave it, under the vendor's id, before the client gets the end of it.

@@ -90,7 +90,11 @@ func (c storer) notFound(id string) {
 
 // heard is what a vendor was last told, text by text.
 func heard(v *upstreamtest.Server) (said []string) {
-	for _, m := range gjson.GetBytes(v.Last().Body, "messages").Array() {
+	body := gjson.ParseBytes(v.Last().Body)
+	if input := body.Get("input"); input.Type == gjson.String {
+		return []string{input.Str}
+	}
+	for _, m := range append(body.Get("messages").Array(), body.Get("input").Array()...) {
 		if m.Get("role").Str == "system" {
 			said = append(said, "system: "+m.Get("content").String())
 			continue
@@ -99,7 +103,7 @@ func heard(v *upstreamtest.Server) (said []string) {
 			said = append(said, c.Str)
 		}
 		for _, b := range m.Get("content").Array() {
-			if b.Get("type").Str == "text" {
+			if strings.HasSuffix(b.Get("type").Str, "text") {
 				said = append(said, b.Get("text").Str)
 			}
 		}
@@ -119,7 +123,7 @@ func echoing(b backendCase) backendCase {
 
 // Fault: a client that holds nothing but an id loses what was said, in another process, or once one was killed.
 func TestConformanceAChainOfStoredResponsesOverTwoGateways(t *testing.T) {
-	for _, b := range []backendCase{claude, kimiChat} {
+	for _, b := range []backendCase{claude, kimiChat, gpt} {
 		for _, prefix := range []string{"", "/teammate", "/teammate/analytic"} {
 			t.Run(b.name+prefix, func(t *testing.T) {
 				w := newWorld(t, echoing(b))
@@ -173,7 +177,7 @@ func TestConformanceStoredResponsesThroughSwitchesOfBackends(t *testing.T) {
 // Fault: a client shows the result of a call and nothing else, so that the call and the thinking before it are lost.
 func TestConformanceAToolLoopByStoredResponses(t *testing.T) {
 	const tools = `"reasoning":{"effort":"medium"},"tools":[{"type":"function","name":"look","parameters":` + lookSchema + `}]`
-	for _, b := range []backendCase{claude, kimi, deepSeek, kimiChat, deepSeekChat} {
+	for _, b := range []backendCase{claude, kimi, deepSeek, kimiChat, deepSeekChat, gpt} {
 		t.Run(b.name, func(t *testing.T) {
 			w := newWorld(t, b.told(budgeted))
 			w.shares(redistest.Start(t))
@@ -196,7 +200,13 @@ func TestConformanceAToolLoopByStoredResponses(t *testing.T) {
 					got.Get("id").Str, strings.Join(results, ",")))
 			}
 			require.Equal(t, "Done.", got.Get("output.#(type==message).content.0.text").Str)
-			for _, thought := range []string{"thought one", "thought two"} {
+			thoughts := []string{"thought one", "thought two"}
+			if b.name == gpt.name { // which keeps them by their ids
+				thoughts = []string{`"id":"rs_`}
+				require.Len(t, gjson.GetBytes(v.Last().Body, `input.#(type=="reasoning")#`).Array(), 2)
+				require.Zero(t, v.Last().Lost)
+			}
+			for _, thought := range thoughts {
 				require.Contains(t, string(v.Last().Body), thought)
 			}
 			w.conforms(0)

@@ -57,6 +57,7 @@ func (x *asked) translation() (chatwire.Translated, error) {
 		switch {
 		case o.Native:
 			x.native = &responseswire.Native{Body: x.own(t.Previous), Items: t.Items, Names: t.Asked.Names}
+			x.previous = t.Previous
 		case x.stored != nil:
 			x.responses.ID, x.responses.Stored = x.stored.ID, true
 		}
