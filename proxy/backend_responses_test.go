@@ -177,3 +177,18 @@ func TestWhatAResponsesBackendGets(t *testing.T) {
 	got := post(t, url+"/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
 	require.Equal(t, "true", got.header.Get("X-AG-Estimated"))
 }
+
+// Some vendors leave the items out of the last event; those that came before count.
+func TestReasoningOfAStreamWhoseEndHasNoItems(t *testing.T) {
+	head, end, _ := strings.Cut(ownStream, "event: response.completed")
+	_, end, _ = strings.Cut(end, `"usage"`)
+	v := vendor(t, says("text/event-stream", head+"event: response.completed\ndata: "+
+		`{"type":"response.completed","response":{"id":"resp_1","status":"completed","error":null,"model":"real-1","output":[],"usage"`+end))
+	url, _ := gateway(t, to(v, proxy.KindResponses))
+	call(t, http.MethodPost, url+"/v1/responses", `{"model":"m","stream":true,"input":[{"role":"user","content":"hi"}]}`,
+		"X-AG-Conversation-Id", "c1")
+	call(t, http.MethodPost, url+"/v1/responses", `{"model":"m","stream":true,"input":[{"role":"user","content":"hi"},
+		{"role":"assistant","content":"Hello"},{"role":"user","content":"go on"}]}`, "X-AG-Conversation-Id", "c1")
+	require.Equal(t, `{"id":"rs_1", "type":"reasoning","summary":[],"encrypted_content":"gAAAA"}`,
+		gjson.Get(v.last(t).body, "input.1").Raw, v.last(t).body)
+}

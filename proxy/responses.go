@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/tidwall/gjson"
 
@@ -96,7 +98,7 @@ func (l *listener) replyNative(ctx context.Context) error {
 		return l.client.whole(l.answer.status, l.tellID(body, false))
 	}
 	l.client.begin(l.answer.status)
-	var events []byte
+	var items [][]byte // that are whole
 	for ended, told := false, false; ; {
 		frame, err := l.answer.nextRaw()
 		ended = ended || endsResponse(frame.Data)
@@ -106,12 +108,11 @@ func (l *listener) replyNative(ctx context.Context) error {
 		case err != nil && !ended:
 			return err
 		}
-		// What cannot be understood is the client's to judge: it gets it as it came.
-		events, _ = l.answer.heard(events[:0], frame.Data)
-		for rest := events; len(rest) > 0; {
-			var data []byte
-			data, rest = wire.CutFrame(rest)
-			l.event(ctx, data)
+		switch gjson.GetBytes(frame.Data, "type").Str {
+		case "response.output_item.done":
+			items = append(items, []byte(gjson.GetBytes(frame.Data, "item").Raw))
+		case "response.completed", "response.incomplete":
+			l.hear(ctx, gjson.GetBytes(frame.Data, "response"), items)
 		}
 		if response := gjson.GetBytes(frame.Data, "response"); l.answer.vendor.Complete() && response.IsObject() {
 			body := l.restoreModel([]byte(response.Raw), "model")
@@ -127,7 +128,6 @@ func (l *listener) replyNative(ctx context.Context) error {
 			return failure
 		}
 		if err != nil { // the answer is complete, however the connection ended
-			l.end(ctx)
 			l.noteEmpty()
 			return nil
 		}
@@ -158,6 +158,23 @@ func (l *listener) storeNative(ctx context.Context, response []byte) {
 	}
 	l.whole = func() []byte { return response }
 	l.store(ctx)
+}
+
+// hear listens to a stream that has come to its end, as one answer: its last event has all of it. Of vendors that
+// leave the items out there, those count that came before. What cannot be understood is the client's to judge.
+func (l *listener) hear(ctx context.Context, r gjson.Result, items [][]byte) {
+	body := []byte(r.Raw)
+	if len(r.Get("output").Array()) < len(items) {
+		if at, err := wire.Members(body, "output"); err == nil && at[0].Found() {
+			body = wire.Splice(body, at[0], slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]")))
+		}
+	}
+	out, err := l.answer.vendor.Body(nil, body)
+	if err == nil {
+		if out, err = l.answer.vendor.End(out); err == nil {
+			l.message(ctx, out)
+		}
+	}
 }
 
 // endsResponse reports whether an event is one after which a stream of Responses may end.

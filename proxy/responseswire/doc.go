@@ -27,8 +27,13 @@
 //   - MessagesRequest leaves reasoning items out. Those of our own answers are put back by the ledger with the turn that
 //     they belong to; those of another gateway's answers, nobody but their vendor can read.
 //   - MessagesAnswer shows the text of a reasoning item, its summary first of all, as thinking with an empty signature.
-//     Its id and its encrypted_content are in the bytes that the vendor sent, which the ledger keeps.
-//   - ResponsesRequest leaves thinking out. The ledger puts back the vendor's own items, byte for byte.
+//     With Keep the signature seals the item itself, byte for byte, and a thinking block without a text at the end of the
+//     turn seals what the items behind it say beyond their blocks. That is the gateway's: Unsealed takes it out of what
+//     a client gets.
+//   - ResponsesRequest gives back what is sealed, and leaves other thinking out.
+//
+// Native is for a client of this dialect before a vendor of it: MessagesRequest with chatwire.Options.Native seals the
+// client's items in the same way, so that they are recognised, and the client's own bytes are what is sent.
 //
 // docs/gateway.md says what becomes of the members of a request of this dialect. Of one of the messages dialect
 //
@@ -37,7 +42,8 @@
 //	max_tokens                carried, 16 at least; temperature, top_p, stream as they are
 //	output_config.format      text.format, strict where the schema leaves nothing open
 //	output_config.effort      reasoning.effort; max is xhigh
-//	thinking                  disabled: an effort of none, unless another one is named; else a summary is asked for
+//	thinking                  disabled: an effort of none, unless another one is named; else a summary is asked for,
+//	                          and an effort of what its budget is worth
 //	metadata, stop_sequences, top_k, context_management, service_tier, unknown ones   ignored
 //	mcp_servers, container    refused
 package responseswire

@@ -98,6 +98,10 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 	chatwire.Think(&out, cmp.Or(t.Effort, o.Effort), o)
 	t.Ignored = append(t.Ignored, tools.ignored...)
 	t.Asked = Asked{Stream: in.Stream, Names: tools.names}
+	if o.Native { // the vendor's answer repeats its request itself
+		t.Body, err = wire.Marshal(out)
+		return t, err
+	}
 	if t.Asked.Echo, err = in.echo(t.Previous); err != nil {
 		return t, err
 	}

@@ -31,6 +31,7 @@ func (c *gatewayCmd) command() *cobra.Command {
 			`it is not on the PATH), through the smallest reverse proxy of net/http, and through mneme proxy with all that it ` +
 			`does, without Redis. CPU is that of the process in between. A conversation grows by a question and an answer ` +
 			`with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent. ` +
+			`Responses are sent to a vendor of them through mneme proxy. ` +
 			`The growth of a conversation over Redis is measured by ./proxy's own benchmark, vendor and client in its process.`,
 		RunE: func(*cobra.Command, []string) error { return c.run() },
 	}
@@ -49,8 +50,10 @@ redis: {embedded_listen: ""}
 proxy:
   listen: ADDR
   backends:
-    vendor: {kind: anthropic, vendor: anthropic, base_url: "http://VENDOR", thinking: {budget_tokens: 2048}}
+    vendor: ` + messagesVendor + `
 `
+
+const messagesVendor = `{kind: anthropic, vendor: anthropic, base_url: "http://VENDOR", thinking: {budget_tokens: 2048}}`
 
 const nginxConfig = `daemon off; pid nginx.pid; error_log stderr; worker_processes auto; USER
 events { worker_connections 1024; }
@@ -67,6 +70,7 @@ http {
 type between struct {
 	name, addr string
 	pids       []int
+	responses  bool // by requests of Responses, to a vendor of them
 }
 
 func (c *gatewayCmd) run() error {
@@ -76,7 +80,7 @@ func (c *gatewayCmd) run() error {
 	v := lab.NewVendor(nil)
 	defer v.Close()
 	vendor := v.Listener.Addr().String()
-	ways := []between{{"direct", vendor, nil}}
+	ways := []between{{name: "direct", addr: vendor}}
 	at := func(text, addr string) string {
 		// by itself it would choose one who cannot enter the folder
 		user := map[bool]string{true: "user root;"}[os.Geteuid() == 0]
@@ -86,15 +90,21 @@ func (c *gatewayCmd) run() error {
 		addr := lab.FreeAddr()
 		pid := l.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", l.Dir, "-c",
 			l.File("nginx.conf", at(nginxConfig, addr)))
-		ways = append(ways, between{"nginx", addr, lab.Children(pid)})
+		ways = append(ways, between{name: "nginx", addr: addr, pids: lab.Children(pid)})
 	}
 	addr, pid := l.Hop(vendor, 0)
-	ways = append(ways, between{"net/http", addr, []int{pid}})
+	ways = append(ways, between{name: "net/http", addr: addr, pids: []int{pid}})
 	addr = lab.FreeAddr()
-	ways = append(ways, between{
-		"mneme", addr,
-		[]int{l.Start(lab.Ready(addr), l.Mneme, "proxy", "--config", l.File("proxy.yaml", at(gatewayConfig, addr)))},
-	})
+	for _, w := range []between{{name: "mneme"}, {name: "responses", responses: true}} {
+		config := gatewayConfig
+		if w.addr = lab.FreeAddr(); w.responses {
+			config = strings.NewReplacer("DIR/data", "DIR/responses",
+				messagesVendor, `{kind: responses, vendor: openai, base_url: "http://VENDOR/v1"}`).Replace(config)
+		}
+		file := l.File(w.name+".yaml", at(config, w.addr))
+		w.pids = []int{l.Start(lab.Ready(w.addr), l.Mneme, "proxy", "--config", file)}
+		ways = append(ways, w)
+	}
 
 	const few = 2500
 	memory := map[string]float64{}
@@ -126,6 +136,9 @@ func (c *gatewayCmd) run() error {
 		}
 	}
 	for _, w := range ways[1:] {
+		if w.responses {
+			continue
+		}
 		fmt.Printf("%-9s conversation, CPU per kB:", w.name)
 		w.grow(c.Turns)
 		fmt.Printf("; memory %.0f MB after the first %d requests, %.0f MB now\n", memory[w.name]/1e6, few,
@@ -177,7 +190,14 @@ func (w between) many(n, connections int, stream bool) {
 func (w between) post(name string, stream bool, messages ...json.RawMessage) (content json.RawMessage, sent int) {
 	body := lab.Must(json.Marshal(map[string]any{"model": "claude-sonnet-4-5", "max_tokens": 8192, "stream": stream,
 		"thinking": map[string]any{"type": "enabled", "budget_tokens": 2048}, "messages": messages}))
-	r := lab.Must(http.NewRequest(http.MethodPost, "http://"+w.addr+"/v1/messages", strings.NewReader(string(body))))
+	path, ends := "/v1/messages", "message_stop"
+	if w.responses {
+		path, ends = "/v1/responses", "response.completed"
+		body = lab.Must(json.Marshal(map[string]any{"model": "gpt-5.1", "max_output_tokens": 8192, "stream": stream,
+			"store": false, "include": []string{"reasoning.encrypted_content"},
+			"reasoning": map[string]string{"effort": "medium", "summary": "auto"}, "input": messages}))
+	}
+	r := lab.Must(http.NewRequest(http.MethodPost, "http://"+w.addr+path, strings.NewReader(string(body))))
 	r.Header = http.Header{"Content-Type": {"application/json"}, "Anthropic-Version": {"2023-06-01"},
 		"X-Ag-Conversation-Id": {name}}
 	resp := lab.Must(http.DefaultTransport.RoundTrip(r))
@@ -185,7 +205,7 @@ func (w between) post(name string, stream bool, messages ...json.RawMessage) (co
 	text := lab.Must(io.ReadAll(resp.Body))
 	var said struct{ Content json.RawMessage }
 	if resp.StatusCode != http.StatusOK || !stream && json.Unmarshal(text, &said) != nil || stream &&
-		!strings.Contains(string(text), "message_stop") {
+		!strings.Contains(string(text), ends) {
 		panic(fmt.Errorf("%s: %s %.300s", w.name, resp.Status, text))
 	}
 	return said.Content, len(body)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,8 +26,11 @@ type Vendor struct {
 	*httptest.Server
 	chat          [3][][]byte // streams, each by its events
 	stream, whole [][]byte    // of a message
-	hold          <-chan struct{}
-	Held          atomic.Int64 // answers that wait for hold
+
+	responseStream, response [][]byte // of Responses
+
+	hold <-chan struct{}
+	Held atomic.Int64 // answers that wait for hold
 }
 
 // NewVendor starts it. The last answer of a turn stops half-way until hold is closed.
@@ -44,20 +48,29 @@ func NewVendor(hold <-chan struct{}) *Vendor {
 	thought := upstreamtest.Think(strings.Repeat("Where do sales stand?", 10))
 	v.stream = recorded(upstreamtest.Anthropic, "/v1/messages", fmt.Sprintf(message, true), thought, text)
 	v.whole = recorded(upstreamtest.Anthropic, "/v1/messages", fmt.Sprintf(message, false), thought, text)
+	const response = `{"model":"gpt-5.1","reasoning":{"effort":"medium","summary":"auto"},"store":false,"input":"?",
+		"include":["reasoning.encrypted_content"],"stream":%v}`
+	v.responseStream = recorded(upstreamtest.OpenAI, "/v1/responses", fmt.Sprintf(response, true), thought, text)
+	v.response = recorded(upstreamtest.OpenAI, "/v1/responses", fmt.Sprintf(response, false), thought, text)
 	v.Server = httptest.NewServer(v)
 	return v
 }
 
 // recorded is what the fake vendor answers to a request, event by event.
-func recorded(vendor upstreamtest.Vendor, path, body string, said ...upstreamtest.Block) [][]byte {
+func recorded(vendor upstreamtest.Vendor, to, body string, said ...upstreamtest.Block) [][]byte {
 	fake := upstreamtest.New(upstreamtest.Config{Vendor: vendor, Stream: upstreamtest.StreamOptions{Chunk: 20}})
 	fake.Queue(upstreamtest.Reply(said...))
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, to, strings.NewReader(body))
 	r.Header.Set("Anthropic-Version", "2023-06-01")
 	if fake.ServeHTTP(w, r); w.Code != http.StatusOK {
 		panic(fmt.Errorf("the fake vendor refuses the benchmark: %s", w.Body))
 	}
 	return bytes.SplitAfter(bytes.TrimSuffix(w.Body.Bytes(), []byte("\n\n")), []byte("\n\n"))
+}
+
+// wholes are the answers that are no streams, by the end of their paths.
+func (v *Vendor) wholes() map[string][][]byte {
+	return map[string][][]byte{"messages": v.whole, "responses": v.response}
 }
 
 func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -66,9 +79,9 @@ func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the caller is gone, or only looks whether somebody is here
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	if strings.HasSuffix(r.URL.Path, "/messages") && !bytes.Contains(body, []byte(`"stream":true`)) {
+	if whole := v.wholes()[path.Base(r.URL.Path)]; whole != nil && !bytes.Contains(body, []byte(`"stream":true`)) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(v.whole[0])
+		_, _ = w.Write(whole[0])
 		return
 	}
 	n, err := strconv.Atoi(r.Header.Get(AnswerHeader))
@@ -81,8 +94,11 @@ func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		n = 2
 	}
 	events := v.chat[n]
-	if strings.HasSuffix(r.URL.Path, "/messages") {
+	switch path.Base(r.URL.Path) {
+	case "messages":
 		events = v.stream
+	case "responses":
+		events = v.responseStream
 	}
 	for i, event := range events {
 		if n == 2 && i == 5 && v.hold != nil {
