@@ -471,3 +471,23 @@ func TestWhatOfStoredResponsesIsRefused(t *testing.T) {
 	}
 	require.Zero(t, v.count())
 }
+
+// Fault: a response that its vendor gave in this dialect cannot be gone on from elsewhere, or the other way round.
+func TestConformanceStoredResponsesBetweenABackendOfResponsesAndOthers(t *testing.T) {
+	w := newWorld(t, claude, gpt, kimiChat)
+	w.shares(redistest.Start(t))
+	gates := []*front{w.gateway(), w.gateway()}
+	previous := ""
+	for i, backend := range []string{"claude", gpt.name, gpt.name, "kimi-chat", gpt.name, "claude", gpt.name} {
+		g := gates[i%2]
+		g.use(backend)
+		c := g.storer()
+		c.stream = i%3 == 0
+		previous = c.say(previous, fmt.Sprintf("message %d", i)).Get("id").Str
+		for j := range i + 1 {
+			require.Contains(t, string(w.vendors[backend].Last().Body), fmt.Sprintf("message %d", j))
+		}
+		require.Equal(t, 200, gates[(i+1)%2].storer().call(http.MethodGet, previous).status)
+	}
+	w.conforms(0)
+}
