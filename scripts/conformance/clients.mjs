@@ -4,13 +4,12 @@ import { createOpenAI } from '@ai-sdk/openai'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { ChatAnthropic } from '@langchain/anthropic'
 import { ChatOpenAI } from '@langchain/openai'
-import { Agent, OpenAIProvider, Runner, setOpenAIAPI, setTracingDisabled, tool as agentsTool } from '@openai/agents'
+import { Agent, OpenAIProvider, Runner, setTracingDisabled, tool as agentsTool } from '@openai/agents'
 import { Output, generateText, isStepCount, streamText, tool as aiTool } from 'ai'
 import { createAgent, tool as langTool } from 'langchain'
 import { z } from 'zod'
 import { forecast, named, openai } from './talk.mjs'
 
-setOpenAIAPI('chat_completions')
 setTracingDisabled(true)
 globalThis.AI_SDK_LOG_WARNINGS = false
 
@@ -92,6 +91,18 @@ class AIChatTalk extends AITalk {
   }
 }
 
+/** By default it would name earlier items by their ids alone, which wants a server that keeps them. */
+class AIResponsesTalk extends AITalk {
+  get settings() {
+    const openai = { store: false, ...(this.thinks && { reasoningEffort: 'medium', reasoningSummary: 'auto' }) }
+    return { ...super.settings, providerOptions: { openai } }
+  }
+
+  get model() {
+    return createOpenAI(this.provider)(this.name)
+  }
+}
+
 class AICompatibleTalk extends AITalk {
   get model() {
     return createOpenAICompatible({ name: 'mneme', includeUsage: true, ...this.provider })(this.name)
@@ -114,7 +125,7 @@ class LangTalk extends Talk {
     }
     const answers = this.messages.slice(known).filter((m) => m.getType() === 'ai')
     const { text, usage_metadata: u } = answers.at(-1)
-    const thought = (m) => m.additional_kwargs.reasoning_content || (Array.isArray(m.content) && m.content.some((b) => /thinking/.test(b.type)))
+    const thought = (m) => m.additional_kwargs.reasoning_content || m.additional_kwargs.reasoning || (Array.isArray(m.content) && m.content.some((b) => /thinking/.test(b.type)))
     return {
       text, reasoning: answers.filter(thought).length,
       usage: { inputTokens: u?.input_tokens, outputTokens: u?.output_tokens },
@@ -140,13 +151,19 @@ class LangChatTalk extends LangTalk {
   get model() {
     return new ChatOpenAI({
       model: this.name, apiKey: this.t.key, maxRetries: 0, ...(this.thinks && { reasoning: { effort: 'medium' } }),
-      configuration: { baseURL: `${this.base}/v1`, defaultHeaders: this.headers },
+      configuration: { baseURL: `${this.base}/v1`, defaultHeaders: this.headers }, ...this.dialect,
     })
   }
 }
 
+class LangResponsesTalk extends LangChatTalk {
+  dialect = { useResponsesApi: true }
+}
+
 /** OpenAI's Agents SDK on chat completions. */
 class AgentsTalk extends Talk {
+  useResponses = false
+
   async say(content) {
     const weather = agentsTool({ name: 'weather', description, parameters: input, execute: (args) => this.weather(args), errorFunction: null })
     return this.run({ tools: [weather] }, content)
@@ -156,7 +173,7 @@ class AgentsTalk extends Talk {
     const { t, base } = this
     const client = openai({ ...t, url: base }, { conversation: this.headers['X-AG-Conversation-Id'] })
     const agent = new Agent({ name: 'one', instructions, model: this.name, modelSettings: this.thinks ? { reasoning: { effort: 'medium' } } : {}, ...more })
-    const runner = new Runner({ modelProvider: new OpenAIProvider({ openAIClient: client }) })
+    const runner = new Runner({ modelProvider: new OpenAIProvider({ openAIClient: client, useResponses: this.useResponses }) })
     const result = await runner.run(agent, [...this.messages, { role: 'user', content }], { stream: this.stream, maxTurns: 20 })
     if (this.stream) {
       for await (const _ of result.toStream()) { /* as it comes */ }
@@ -176,6 +193,10 @@ class AgentsTalk extends Talk {
   }
 }
 
+class AgentsResponsesTalk extends AgentsTalk {
+  useResponses = true
+}
+
 /** The clients by their names, and what they speak. */
 export const frameworks = {
   'ai sdk, messages': AIMessagesTalk,
@@ -183,6 +204,9 @@ export const frameworks = {
   'langchain, messages': LangMessagesTalk,
   'langchain, chat': LangChatTalk,
   'agents sdk': AgentsTalk,
+  'ai sdk, responses': AIResponsesTalk,
+  'langchain, responses': LangResponsesTalk,
+  'agents sdk, responses': AgentsResponsesTalk,
 }
 
 /** Those that take an address of chat completions, with the package that is made for others than OpenAI. */

@@ -20,6 +20,7 @@ import * as mcp from './scenarios/mcp.mjs'
 import * as mcpclient from './scenarios/mcpclient.mjs'
 import * as messages from './scenarios/messages.mjs'
 import * as opencode from './scenarios/opencode.mjs'
+import * as responses from './scenarios/responses.mjs'
 import * as streams from './scenarios/streams.mjs'
 import * as structured from './scenarios/structured.mjs'
 import * as switches from './scenarios/switches.mjs'
@@ -36,7 +37,7 @@ const { values: flags } = parseArgs({
     short: { type: 'boolean' }, list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient, endpoint]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient, endpoint]
 const row = (s) => s.name.split(':')[0]
 const scenarios = sets
   .flatMap((m) => m.scenarios)
@@ -68,7 +69,7 @@ function context(stack, name) {
   const dir = join(stack.dir, name.replaceAll(/[^a-z0-9]+/gi, '-'))
   mkdirSync(dir, { recursive: true })
   return {
-    stack, key, dir, url: stack.url, claude: join(modules, '.bin', 'claude'),
+    stack, key, dir, url: stack.url, claude: join(modules, '.bin', 'claude'), codex: join(modules, '.bin', 'codex'),
     conversation: `conformance-${randomBytes(9).toString('hex')}`,
     use: (backend) => stack.use(backend),
     restart: () => stack.restart(),

@@ -131,4 +131,48 @@ export class ChatTalk {
   }
 }
 
+/** A conversation of Responses. The client sends back what it got, reasoning only if it keeps it. */
+export class ResponsesTalk {
+  constructor(client, { stream = true, keeps = true, ...params } = {}) {
+    Object.assign(this, { client, stream, keeps, input: [], answers: [] })
+    this.params = {
+      model: 'gpt-5', instructions: 'You are helpful.', reasoning: { effort: 'medium', summary: 'auto' }, store: false,
+      include: ['reasoning.encrypted_content'], tools: functions.map((t) => ({ type: 'function', strict: false, ...t.function })), ...params,
+    }
+  }
+
+  async ask(options) {
+    const { responses } = this.client
+    const body = { ...this.params, input: this.input }
+    const answer = this.stream ? await responses.stream(body, options).finalResponse() : await responses.create(body, options)
+    this.answers.push(answer)
+    this.input.push(...answer.output.filter((item) => this.keeps || item.type !== 'reasoning'))
+    return answer
+  }
+
+  /** Says something and calls tools until the model has answered. between runs before each result is sent. */
+  async turn(content, between = async () => {}) {
+    this.input.push({ role: 'user', content })
+    return this.goOn(between)
+  }
+
+  /** Asks, and calls tools until the model has answered. */
+  async goOn(between = async () => {}) {
+    let answer = await this.ask()
+    const calls = () => answer.output.filter((item) => item.type === 'function_call')
+    for (let round = 0; calls().length > 0; round++) {
+      await between(round)
+      for (const c of calls()) this.input.push({ type: 'function_call_output', call_id: c.call_id, output: forecast(JSON.parse(c.arguments).city) })
+      answer = await this.ask()
+    }
+    assert.equal(answer.status, 'completed')
+    return answer
+  }
+
+  /** How many of the answers came with reasoning. */
+  thought() {
+    return this.answers.filter((a) => a.output.some((item) => item.type === 'reasoning')).length
+  }
+}
+
 export const textOf = (message) => message.content.filter((b) => b.type === 'text').map((b) => b.text).join('')

@@ -255,7 +255,7 @@ func line(r upstreamtest.Request) string {
 }
 
 // contents is how many blocks of thinking, or messages with reasoning, and how many
-// documents a request's messages have.
+// documents and images a request's messages have.
 func contents(body []byte) (thoughts, documents int) {
 	var request struct {
 		Messages []struct {
@@ -264,24 +264,31 @@ func contents(body []byte) (thoughts, documents int) {
 		} `json:"messages"`
 	}
 	_ = json.Unmarshal(body, &request) // a body of another shape shows none
-	for _, m := range request.Messages {
-		if m.Reasoning != "" {
-			thoughts++
-		}
+	var count func(content jsontext.Value)
+	count = func(content jsontext.Value) {
 		var blocks []struct {
-			Type string `json:"type"`
+			Type    string         `json:"type"`
+			Content jsontext.Value `json:"content"` // of a result
 		}
-		if json.Unmarshal(m.Content, &blocks) != nil {
-			continue // a text
+		if json.Unmarshal(content, &blocks) != nil {
+			return // a text
 		}
 		for _, b := range blocks {
 			switch b.Type {
 			case "thinking", "redacted_thinking":
 				thoughts++
-			case "document", "file":
+			case "document", "file", "image", "image_url":
 				documents++
+			case "tool_result":
+				count(b.Content)
 			}
 		}
+	}
+	for _, m := range request.Messages {
+		if m.Reasoning != "" {
+			thoughts++
+		}
+		count(m.Content)
 	}
 	return thoughts, documents
 }

@@ -42,7 +42,7 @@ async function rateLimits(t) {
 }
 
 async function notServed(t) {
-  const e = await fails(openai(t).responses.create({ model: 'gpt-5', input: 'x' }), OpenAI.NotFoundError)
+  const e = await fails(openai(t).completions.create({ model: 'gpt-5', prompt: 'x' }), OpenAI.NotFoundError)
   assert.match(e.message, /\/v1\/chat\/completions/)
   await fails(anthropic(t).messages.batches.list(), Anthropic.NotFoundError)
 }

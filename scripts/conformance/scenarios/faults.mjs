@@ -5,7 +5,8 @@ import OpenAI from 'openai'
 import { frameworks } from '../clients.mjs'
 import { anthropic, call, openai, say, script, textOf, think } from '../talk.mjs'
 
-const sdks = { 'anthropic sdk': 'messages', 'openai sdk': 'chat' }
+/** By client, the name of its second speaker, which takes a stream's events itself. */
+const sdks = { 'anthropic sdk': 'anthropic sdk, events', 'openai sdk': 'openai sdk, chunks', 'openai sdk, responses': 'openai sdk, responses, events' }
 const sides = ['messages', 'chat']
 // Backends of their own, as what fails counts against a backend.
 const title = (what, client, side) => `${what} ${side}, ${client}`.replaceAll(/[^a-z]+/g, '-')
@@ -41,13 +42,27 @@ const speakers = {
     for await (const c of await openai(t).chat.completions.create(body)) text += c.choices[0]?.delta.content ?? ''
     return text
   },
+  'openai sdk, responses': (t) => async (input) => {
+    const answer = await openai(t).responses.stream({ model: 'gpt-5', input }).finalResponse()
+    assert.equal(answer.status, 'completed', answer.error?.message)
+    return answer.output_text
+  },
+  'openai sdk, responses, events': (t) => async (input) => {
+    let text = ''
+    for await (const e of await openai(t).responses.create({ model: 'gpt-5', input, stream: true })) {
+      if (e.type === 'response.output_text.delta') text += e.delta
+    }
+    return text
+  },
   ...Object.fromEntries(Object.entries(frameworks).map(([name, Talk]) =>
     [name, (t) => async (words) => (await new Talk(t, { backend: 'manual', thinks: false }).turn(words)).text])),
 }
 
+const openaiClasses = { 400: OpenAI.BadRequestError, 429: OpenAI.RateLimitError, 500: OpenAI.InternalServerError, 502: OpenAI.InternalServerError, 529: OpenAI.InternalServerError }
 const classes = {
   'anthropic sdk': { 400: Anthropic.BadRequestError, 429: Anthropic.RateLimitError, 500: Anthropic.InternalServerError, 502: Anthropic.InternalServerError, 529: Anthropic.OverloadedError },
-  'openai sdk': { 400: OpenAI.BadRequestError, 429: OpenAI.RateLimitError, 500: OpenAI.InternalServerError, 502: OpenAI.InternalServerError, 529: OpenAI.InternalServerError },
+  'openai sdk': openaiClasses,
+  'openai sdk, responses': openaiClasses,
 }
 
 /** Once it fails, and the client gets the answer all the same. */
@@ -57,7 +72,7 @@ async function firstEventOnce(t, client, status) {
 
 async function firstEventAlways(t, client, status, how = { error: status }) {
   const words = cut(`${t.key} always`, how)
-  for (const speak of [speakers[client], speakers[`${client}, ${sdks[client] === 'messages' ? 'events' : 'chunks'}`]]) {
+  for (const speak of [speakers[client], speakers[sdks[client]]]) {
     const e = await speak(t)(words).then(() => assert.fail('it did not fail'), (error) => error)
     assert.ok(e instanceof classes[client][status], `${classes[client][status].name} expected, not ${e.constructor.name}: ${e.message}`)
     assert.equal(e.status, status)
@@ -83,11 +98,16 @@ async function torn(t, speaker, how) {
   assert.ok(broke >= 4, `only ${broke} broke off`)
 }
 
+/** By client, what says something and gives the text of an answer that is no stream. */
+const wholes = {
+  'anthropic sdk': (t, content) => anthropic(t).messages.create({ model: 'master', max_tokens: 3000, messages: [{ role: 'user', content }] }).then(textOf),
+  'openai sdk': (t, content) => openai(t).chat.completions.create({ model: 'gpt-5', messages: [{ role: 'user', content }] }).then((a) => a.choices[0].message.content),
+  'openai sdk, responses': (t, input) => openai(t).responses.create({ model: 'gpt-5', input }).then((a) => a.output_text),
+}
+
 /** Half of an answer that is no stream is no answer. */
 async function tornWhole(t, client) {
-  const ask = (words) => (client === 'openai sdk'
-    ? openai(t).chat.completions.create({ model: 'gpt-5', messages: [{ role: 'user', content: words }] }).then((a) => a.choices[0].message.content)
-    : anthropic(t).messages.create({ model: 'master', max_tokens: 3000, messages: [{ role: 'user', content: words }] }).then(textOf))
+  const ask = (words) => wholes[client](t, words)
   const e = await ask(cut(`${t.key} always`, {})).then(() => assert.fail('it did not fail'), (error) => error)
   assert.equal(e.status, 502)
   const answer = await ask(cut(`${t.key} once`, { times: 1 })).catch((error) => error)
@@ -115,7 +135,7 @@ export const scenarios = [
     { name: 'always cut before its answer', failed: 2, backend: title('torn', client, side), run: (t) => firstEventAlways(t, client, 502, { after: 1 }) },
   ].map((s) => ({ backend: title('failing', client, side), ...s, name: `error as first event, ${client}: on ${side}, ${s.name}` })))),
   ...Object.keys(speakers).flatMap((speaker) => sides.flatMap((side) => Object.entries(ways).map(([way, how]) => ({
-    ...anyFailures, backend: title('torn', clients.find((c) => speaker.startsWith(c)), side), name: `torn stream, ${speaker}: on ${side}, ${way}`, run: (t) => torn(t, speaker, how),
+    ...anyFailures, backend: title('torn', clients.findLast((c) => speaker.startsWith(c)), side), name: `torn stream, ${speaker}: on ${side}, ${way}`, run: (t) => torn(t, speaker, how),
   })))),
   ...Object.keys(sdks).flatMap((client) => sides.map((side) => ({
     ...anyFailures, backend: title('torn', client, side), name: `torn stream, ${client}: on ${side}, half of a whole answer`, run: (t) => tornWhole(t, client),

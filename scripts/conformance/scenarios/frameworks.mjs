@@ -7,7 +7,7 @@ const backends = ['adaptive', 'manual', 'kimi', 'generic']
 const ways = [['adaptive', 'kimi', 'adaptive'], ['manual', 'generic', 'manual'], ['kimi', 'manual', 'kimi']]
 const each = Object.entries(frameworks)
 /** Whether the client can see reasoning: the AI SDK and the Agents SDK read none of chat completions' reasoning_content. */
-const reads = (name) => /messages|langchain/.test(name)
+const reads = (name) => /messages|langchain|responses/.test(name)
 
 async function wholeAndStreamed(t, name, Talk, backend) {
   const [whole, streamed] = [new Talk(t, { backend, stream: false, thinks: false }), new Talk(t, { backend, thinks: false })]

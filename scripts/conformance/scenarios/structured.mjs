@@ -1,7 +1,7 @@
 // Answers of a given form, and documents.
 import assert from 'node:assert/strict'
 import { zodOutputFormat } from '@anthropic-ai/sdk/helpers/zod'
-import { zodResponseFormat } from 'openai/helpers/zod'
+import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod'
 import { z } from 'zod'
 import { frameworks } from '../clients.mjs'
 import { anthropic, openai, textOf } from '../talk.mjs'
@@ -19,6 +19,14 @@ async function openaiParse(t, schema) {
   for (const answer of [parsed, streamed]) assert.deepEqual(answer, expected.get(schema))
 }
 
+async function responsesParse(t, schema) {
+  const { responses } = openai(t)
+  const body = { model: 'gpt-5', input: 'Where?', text: { format: zodTextFormat(schema, 'place') } }
+  const whole = await responses.parse(body)
+  const streamed = await responses.stream({ ...body, reasoning: { effort: 'medium' } }).finalResponse()
+  for (const { output_parsed: answer } of [whole, streamed]) assert.deepEqual(answer, expected.get(schema))
+}
+
 async function anthropicParse(t, schema) {
   const client = anthropic(t)
   const body = { model: 'claude-opus-4-8', max_tokens: 4000, messages: [{ role: 'user', content: 'Where?' }], output_config: { format: zodOutputFormat(schema) } }
@@ -30,6 +38,7 @@ async function anthropicParse(t, schema) {
 /** What gives an answer of a schema, by client. */
 const givers = {
   'openai sdk': openaiParse,
+  'openai sdk, responses': responsesParse,
   'anthropic sdk': anthropicParse,
   ...Object.fromEntries(Object.entries(frameworks).map(([name, Talk]) => [name, async (t, schema, backend) => {
     for (const stream of [false, true]) {
@@ -45,11 +54,14 @@ const readers = {
   'openai sdk': (t) => openai(t).chat.completions.create({
     model: 'gpt-5', messages: [{ role: 'user', content: [{ type: 'text', text: 'Read.' }, { type: 'file', file: { filename: 'a.pdf', file_data: `data:application/pdf;base64,${pdf}` } }] }],
   }).then((a) => a.choices[0].message.content),
+  'openai sdk, responses': (t) => openai(t).responses.create({
+    model: 'gpt-5', input: [{ role: 'user', content: [{ type: 'input_text', text: 'Read.' }, { type: 'input_file', filename: 'a.pdf', file_data: `data:application/pdf;base64,${pdf}` }] }],
+  }).then((a) => a.output_text),
   'anthropic sdk': (t) => anthropic(t).messages.create({
     model: 'claude-opus-4-8', max_tokens: 3000,
     messages: [{ role: 'user', content: [{ type: 'text', text: 'Read.' }, { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: pdf } }] }],
   }).then(textOf),
-  ...Object.fromEntries(['ai sdk, messages', 'ai sdk, chat'].map((name) => [name, async (t, backend) =>
+  ...Object.fromEntries(['ai sdk, messages', 'ai sdk, chat', 'ai sdk, responses'].map((name) => [name, async (t, backend) =>
     (await new frameworks[name](t, { backend, thinks: false }).turn([{ type: 'text', text: 'Read.' }, { type: 'file', mediaType: 'application/pdf', filename: 'a.pdf', data: pdf }])).text])),
   'langchain, chat': async (t, backend) =>
     (await new frameworks['langchain, chat'](t, { backend, thinks: false }).turn([{ type: 'text', text: 'Read.' }, { type: 'file', file: { filename: 'a.pdf', file_data: `data:application/pdf;base64,${pdf}` } }])).text,
@@ -63,8 +75,8 @@ async function reads(t, client, backend) {
 
 const messages = ['adaptive', 'manual', 'kimi', 'deepseek']
 const chat = ['kimi-chat', 'deepseek-chat', 'generic']
-// Messages become chat completions without their documents, and DeepSeek takes none in its messages dialect.
-const carries = (client, backend) => backend !== 'deepseek' && (!['anthropic sdk', 'ai sdk, messages'].includes(client) || !chat.includes(backend))
+// Messages, and Responses by way of them, become chat completions without their documents, and DeepSeek takes none in its messages dialect.
+const carries = (client, backend) => backend !== 'deepseek' && (!/anthropic|messages|responses/.test(client) || !chat.includes(backend))
 // DeepSeek's refusal teaches the gateway once that it takes no schemas. The AI SDK reads no thinking without a signature.
 const refusals = (backend) => (backend === 'deepseek-chat' ? 1 : 0)
 const unread = (client, backend) => client === 'ai sdk, messages' && backend === 'deepseek'
