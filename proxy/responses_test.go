@@ -242,6 +242,30 @@ func TestConformanceThinkingIsRestoredForClientsOfResponses(t *testing.T) {
 	}
 }
 
+// Fault: what the user said in two messages is one text for a chat backend; after it the first vendor's thinking of
+// turns without a call was not known again. codex begins so.
+func TestConformanceTwoTextsOfTheUserThroughASwitchAndBack(t *testing.T) {
+	w := newWorld(t, claude.told(budgeted), kimiChat)
+	for _, v := range w.vendors {
+		for range 2 {
+			v.Queue(upstreamtest.Reply(upstreamtest.Think("thought A"), upstreamtest.Use("look", `{"q":"a"}`)),
+				upstreamtest.Reply(upstreamtest.Think("thought B"), upstreamtest.Say("Done.")))
+		}
+	}
+	g := w.gateway()
+	c := g.responses("claude-opus-4-8")
+	c.keeps = true
+	c.header.Set("Thread-Id", "c1")
+	c.add(map[string]string{"role": "user", "content": "The folder is /a."})
+	for i, backend := range []string{"claude", "kimi-chat", "claude"} {
+		g.use(backend)
+		c.say("Go " + string(rune('a'+i)))
+	}
+	require.Equal(t, 3, strings.Count(string(w.vendors["claude"].Last().Body), `"type":"thinking"`),
+		"two of the first turn, one of this")
+	w.conforms(0)
+}
+
 // Fault: after a switch in the middle of a tool loop and back, the first vendor's own thinking is gone.
 func TestConformanceClientsOfResponsesThroughASwitchAndBack(t *testing.T) {
 	w := newWorld(t, claude.told(budgeted), deepSeekChat)

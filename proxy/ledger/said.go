@@ -17,11 +17,11 @@ type Said struct {
 	results []sum     // tool results
 }
 
-// reading is a text's hash in both ways in which clients join blocks: as they are, and each one
-// trimmed.
-type reading [2]sum
+// reading is a text's hash in the ways in which blocks are joined: as they are and each one trimmed, as
+// clients do, and with a line end between them, as translation into chat completions does.
+type reading [3]sum
 
-func (s *Said) size() int { return 128 + 32*len(s.texts) + 16*len(s.results) }
+func (s *Said) size() int { return 128 + 48*len(s.texts) + 16*len(s.results) }
 
 // Equal reports whether messages differ at most in cache markers and tool ids. None of them may be an
 // assistant's.
@@ -62,7 +62,7 @@ func Results(messages []Message) bool {
 
 // like reports whether two texts agree in any reading.
 func (r reading) like(other reading) bool {
-	return slices.Contains(other[:], r[0]) || slices.Contains(other[:], r[1])
+	return slices.ContainsFunc(r[:], func(s sum) bool { return slices.Contains(other[:], s) })
 }
 
 // saidOf parses a message that is not an assistant's.
@@ -135,7 +135,7 @@ func (s *Said) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
 			d.addBytes(plain(o.Of(b.Span)))
 		}
 		other := d.members(o, b.Members, nothing).sum()
-		s.texts = append(s.texts, reading{other, other})
+		s.texts = append(s.texts, reading{other, other, other})
 	}
 	s.text(m.Role, text)
 }
@@ -145,6 +145,9 @@ func (s *Said) text(role string, text pieces) {
 		return
 	}
 	readings := text.readings()
+	if len(text) > 1 {
+		readings = append(readings, wire.Fold(bytes.Join(text, []byte("\n"))))
+	}
 	var r reading
 	for i := range r {
 		r[i] = newDigest().add(role).addBytes(readings[min(i, len(readings)-1)]).sum()
