@@ -66,9 +66,10 @@ var floors = map[string][]string{
 	"scripts/soak":        {"memory", "apiserver/api", "webmemory/api", "internal", "scripts/lab", "scripts/soak"},
 
 	// Doubles that the tests of several towers share, and no package of the product.
-	"internal":              {},
-	"internal/upstreamtest": {"proxy/wire", "internal/upstreamtest"},
-	"internal/webtest":      {"memory", "apiserver/api", "webmemory/api"},
+	"internal":               {},
+	"internal/responsestest": {"=proxy/wire"},
+	"internal/upstreamtest":  {"proxy/wire", "internal/upstreamtest"},
+	"internal/webtest":       {"memory", "apiserver/api", "webmemory/api"},
 }
 
 // homes are the only folders that may import a third party.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/responsestest"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/responseswire"
 	"mneme/proxy/wire"
@@ -110,7 +111,7 @@ func TestMessagesStreamToResponses(t *testing.T) {
 	asked.Model = "alias"
 	stream := play(t, answer(asked), events)
 	require.NotContains(t, stream, "SECRET")
-	got := assemble(t, stream)
+	got := responsestest.Assemble(t, stream)
 	require.Equal(t, "alias", got["model"])
 	require.EqualValues(t, "completed", got["status"])
 	output, err := json.Marshal(got["output"])
@@ -126,7 +127,7 @@ func TestMessagesStreamToResponses(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"input_tokens":100,"input_tokens_details":{"cached_tokens":90},"output_tokens":7,
 		"output_tokens_details":{"reasoning_tokens":3},"total_tokens":107}`, string(usage))
-	require.Equal(t, object{"a": "b"}, got["metadata"])
+	require.Equal(t, responsestest.Object{"a": "b"}, got["metadata"])
 	require.Len(t, got["tools"], 3)
 }
 
@@ -137,13 +138,13 @@ func TestHowAResponseEnds(t *testing.T) {
 	} {
 		body := fmt.Appendf(nil, `{"id":"x","model":"m","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"stop_reason":%q}`,
 			stop)
-		got := assemble(t, once(t, answer(askedAs(t, plainRequest)), body))
+		got := responsestest.Assemble(t, once(t, answer(askedAs(t, plainRequest)), body))
 		require.Equal(t, want.status, got["status"], stop)
 		items := got["output"].([]any)
-		require.Equal(t, "completed", items[0].(object)["status"])
-		require.Equal(t, want.status, items[1].(object)["status"], "only the last item was cut off")
+		require.Equal(t, "completed", items[0].(responsestest.Object)["status"])
+		require.Equal(t, want.status, items[1].(responsestest.Object)["status"], "only the last item was cut off")
 		if want.reason != "" {
-			require.Equal(t, object{"reason": want.reason}, got["incomplete_details"])
+			require.Equal(t, responsestest.Object{"reason": want.reason}, got["incomplete_details"])
 		}
 		// And back.
 		back := once(t, responseswire.NewMessagesAnswer(chatwire.Asked{}), []byte(once(t, answer(inJSON(askedAs(t,
@@ -173,9 +174,9 @@ func TestAStreamThatFails(t *testing.T) {
 	require.ErrorAs(t, err, &f)
 	out = a.Fail(out, f)
 	require.Contains(t, string(out), "event: error\n")
-	got := assemble(t, string(out))
+	got := responsestest.Assemble(t, string(out))
 	require.Equal(t, "failed", got["status"])
-	require.Equal(t, object{"code": "overloaded", "message": "Overloaded"}, got["error"])
+	require.Equal(t, responsestest.Object{"code": "overloaded", "message": "Overloaded"}, got["error"])
 	require.Empty(t, a.Fail(nil, f), "it fails once")
 
 	for name, c := range map[string]struct {
@@ -368,7 +369,7 @@ func shred(t *rapid.T, r wire.Response) (events []string) {
 // shredResponses cuts the deltas of a stream of this dialect into pieces of any size.
 func shredResponses(t *rapid.T, events []string) (out []string) {
 	for _, data := range events {
-		var e object
+		var e responsestest.Object
 		if json.Unmarshal([]byte(data), &e) != nil || e["delta"] == nil {
 			out = append(out, data)
 			continue
@@ -391,14 +392,14 @@ func TestResponsesAnswerIsOneForAllWays(t *testing.T) {
 		body, err := wire.Marshal(r)
 		require.NoError(t, err)
 		want := once(t, answer(inJSON(asked)), body)
-		var whole object
+		var whole responsestest.Object
 		require.NoError(t, json.Unmarshal([]byte(want), &whole))
-		conformResponse(t, whole)
+		responsestest.Response(t, whole)
 
 		events := shred(t, r)
 		require.JSONEq(t, want, play(t, answer(inJSON(asked)), events))
-		require.Equal(t, whole, assemble(t, play(t, answer(asked), events)))
-		require.Equal(t, whole, assemble(t, once(t, answer(asked), body)))
+		require.Equal(t, whole, responsestest.Assemble(t, play(t, answer(asked), events)))
+		require.Equal(t, whole, responsestest.Assemble(t, once(t, answer(asked), body)))
 
 		// Most events come in one form, which is passed in a quicker way.
 		spaced := make([]string, len(events))
@@ -451,7 +452,7 @@ func fuzzAnswer(t *testing.T, make func(stream bool) translator, input []byte) {
 		}
 		if responses, ok := a.(*responseswire.ResponsesAnswer); ok && stream && err != nil {
 			out = responses.Fail(out, wire.Failure{Status: 502, Message: "x"})
-			assemble(t, string(out))
+			responsestest.Assemble(t, string(out))
 		}
 		if stream && len(out) > 0 {
 			for _, data := range datas(t, string(out)) {

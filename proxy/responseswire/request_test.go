@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/responsestest"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/responseswire"
 	"mneme/proxy/wire"
@@ -104,7 +105,7 @@ func TestMessagesRequest(t *testing.T) {
 			require.JSONEq(t, c.want, string(got.Body))
 			require.Equal(t, c.ignored, got.Ignored)
 			got.Asked.Stream = true
-			conformResponse(t, assemble(t, once(t, answer(got.Asked), []byte(`{"id":"x","content":[],"stop_reason":"end_turn"}`))))
+			responsestest.Response(t, responsestest.Assemble(t, once(t, answer(got.Asked), []byte(`{"id":"x","content":[],"stop_reason":"end_turn"}`))))
 		})
 	}
 }

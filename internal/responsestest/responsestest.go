@@ -1,4 +1,6 @@
-package responseswire_test
+// Package responsestest checks answers of the Responses dialect, whole and streamed, against the schemas of Open
+// Responses.
+package responsestest
 
 import (
 	"encoding/json"
@@ -12,7 +14,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-type object = map[string]any
+// Object is an object of JSON.
+type Object = map[string]any
 
 // The schemas of Open Responses, as far as it has them for what is written here: the members that each object must
 // have, with their kinds. A question mark allows null; what stands behind an equals sign is the only value.
@@ -75,7 +78,7 @@ func with(index, member, kind string) map[string]string {
 }
 
 // conform checks an object against a schema.
-func conform(t require.TestingT, o object, schema map[string]string, what string) {
+func conform(t require.TestingT, o Object, schema map[string]string, what string) {
 	for name, kind := range schema {
 		v, ok := o[name]
 		require.True(t, ok, "%s lacks %s", what, name)
@@ -94,52 +97,53 @@ func conform(t require.TestingT, o object, schema map[string]string, what string
 	}
 }
 
-func conformItem(t require.TestingT, v any) object {
-	it := v.(object)
+func itemOf(t require.TestingT, v any) Object {
+	it := v.(Object)
 	schema, ok := itemSchemas[it["type"].(string)]
 	require.True(t, ok, "an item of type %v", it["type"])
 	conform(t, it, schema, fmt.Sprint(it["type"]))
 	for _, list := range []string{"content", "summary"} {
 		parts, _ := it[list].([]any)
 		for _, p := range parts {
-			conformPart(t, p)
+			partOf(t, p)
 		}
 	}
 	return it
 }
 
-func conformPart(t require.TestingT, v any) {
-	p := v.(object)
+func partOf(t require.TestingT, v any) {
+	p := v.(Object)
 	schema, ok := partSchemas[p["type"].(string)]
 	require.True(t, ok, "a part of type %v", p["type"])
 	conform(t, p, schema, "part")
 }
 
-func conformResponse(t require.TestingT, r object) {
+// Response checks a whole response.
+func Response(t require.TestingT, r Object) {
 	conform(t, r, responseSchema, "response")
 	for _, it := range r["output"].([]any) {
-		conformItem(t, it)
+		itemOf(t, it)
 	}
 	for _, v := range r["tools"].([]any) {
-		if tool := v.(object); tool["type"] == "function" {
+		if tool := v.(Object); tool["type"] == "function" {
 			conform(t, tool, toolSchema, "tool")
 		}
 	}
-	conform(t, r["text"].(object)["format"].(object), map[string]string{"type": "string"}, "text.format")
-	if usage, ok := r["usage"].(object); ok {
+	conform(t, r["text"].(Object)["format"].(Object), map[string]string{"type": "string"}, "text.format")
+	if usage, ok := r["usage"].(Object); ok {
 		conform(t, usage, map[string]string{"input_tokens": "number", "output_tokens": "number", "total_tokens": "number",
 			"input_tokens_details": "object", "output_tokens_details": "object"}, "usage")
 	}
-	if failed, ok := r["error"].(object); ok {
+	if failed, ok := r["error"].(Object); ok {
 		conform(t, failed, map[string]string{"code": "string", "message": "string"}, "error")
 	}
 }
 
-// assemble reads a stream as a client does, checks each event and their order, and puts the response together from
+// Assemble reads a stream as a client does, checks each event and their order, and puts the response together from
 // the pieces. What the last event shows must be the same.
-func assemble(t require.TestingT, stream string) (last object) {
+func Assemble(t require.TestingT, stream string) (last Object) {
 	var items []any
-	var open object // the item that grows
+	var open Object // the item that grows
 	text, part := "", false
 	frames := wire.NewFrameReader(strings.NewReader(stream))
 	for number := 0; ; number++ {
@@ -153,7 +157,7 @@ func assemble(t require.TestingT, stream string) (last object) {
 			return last
 		}
 		require.Nil(t, last, "an event behind the last one")
-		var e object
+		var e Object
 		require.NoError(t, json.Unmarshal(f.Data, &e), "%s", f.Data)
 		kind := e["type"].(string)
 		require.True(t, strings.HasPrefix(string(f.Raw), "event: "+kind+"\ndata: "), "%s", f.Raw)
@@ -161,8 +165,8 @@ func assemble(t require.TestingT, stream string) (last object) {
 		schema, known := eventSchemas[kind]
 		require.True(t, known, "an event %s", kind)
 		conform(t, e, schema, kind)
-		if r, ok := e["response"].(object); ok {
-			conformResponse(t, r)
+		if r, ok := e["response"].(Object); ok {
+			Response(t, r)
 		}
 		if id, ok := e["item_id"]; ok {
 			require.NotNil(t, open, kind)
@@ -172,30 +176,30 @@ func assemble(t require.TestingT, stream string) (last object) {
 		switch kind {
 		case "response.created", "response.in_progress":
 			require.Equal(t, kind == "response.created", number == 0)
-			require.Equal(t, "in_progress", e["response"].(object)["status"])
+			require.Equal(t, "in_progress", e["response"].(Object)["status"])
 		case "response.output_item.added":
 			require.Nil(t, open)
-			open, text, part = conformItem(t, e["item"]), "", false
+			open, text, part = itemOf(t, e["item"]), "", false
 			prefix := map[string]string{"message": "msg_", "reasoning": "rs_", "function_call": "fc_",
 				"custom_tool_call": "ctc_"}[open["type"].(string)]
 			require.True(t, strings.HasPrefix(open["id"].(string), prefix), open["id"])
 		case "response.content_part.added", "response.reasoning_summary_part.added":
-			conformPart(t, e["part"])
-			require.Empty(t, e["part"].(object)["text"])
+			partOf(t, e["part"])
+			require.Empty(t, e["part"].(Object)["text"])
 			part = true
 		case "response.content_part.done", "response.reasoning_summary_part.done":
-			conformPart(t, e["part"])
-			require.Equal(t, text, e["part"].(object)["text"])
+			partOf(t, e["part"])
+			require.Equal(t, text, e["part"].(Object)["text"])
 			part = false
 		case "response.output_item.done":
 			require.False(t, part)
-			it := conformItem(t, e["item"])
+			it := itemOf(t, e["item"])
 			require.Equal(t, open["id"], it["id"])
 			require.Equal(t, text, itemText(it))
 			items, open = append(items, it), nil
 		case "error":
 		case "response.completed", "response.incomplete", "response.failed":
-			last = e["response"].(object)
+			last = e["response"].(Object)
 			require.Equal(t, kind, "response."+last["status"].(string))
 			if kind != "response.failed" {
 				require.Nil(t, open)
@@ -221,13 +225,13 @@ func assemble(t require.TestingT, stream string) (last object) {
 }
 
 // itemText is what grew in an item.
-func itemText(it object) string {
+func itemText(it Object) string {
 	for _, list := range []string{"content", "summary"} {
 		if parts, ok := it[list].([]any); ok {
 			if len(parts) == 0 {
 				return ""
 			}
-			return parts[0].(object)["text"].(string)
+			return parts[0].(Object)["text"].(string)
 		}
 	}
 	for _, member := range []string{"arguments", "input"} {
