@@ -351,3 +351,57 @@ func FuzzResponsesRequest(f *testing.F) {
 		fuzzRequest(t, got.Body, err)
 	})
 }
+
+// What one small call costs: its request, its stream and its body.
+func BenchmarkSmall(b *testing.B) {
+	request := []byte(`{"model":"m","max_output_tokens":8192,"stream":true,"store":false,"reasoning":{"effort":"low"},
+		"input":[{"role":"user","content":"What is to be checked?"}]}`)
+	body := []byte(`{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"thinking","thinking":"Hm.",
+		"signature":"c2lnbmF0dXJl"},{"type":"text","text":"All of it."}],"stop_reason":"end_turn","stop_sequence":null,
+		"usage":{"input_tokens":10,"output_tokens":20}}`)
+	events := [][]byte{
+		[]byte(`{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":10,"output_tokens":1}}}`),
+		[]byte(`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`),
+		[]byte(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"All "}}`),
+		[]byte(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"of it."}}`),
+		[]byte(`{"type":"content_block_stop","index":0}`),
+		[]byte(`{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":20}}`),
+		[]byte(`{"type":"message_stop"}`),
+	}
+	asked := func() responseswire.Asked {
+		got, err := responseswire.MessagesRequest(request, chatwire.Options{Budget: worth(2048)})
+		require.NoError(b, err)
+		return got.Asked
+	}
+	b.Run("request", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			asked()
+		}
+	})
+	a := asked()
+	b.Run("stream", func(b *testing.B) {
+		b.ReportAllocs()
+		var out []byte
+		for b.Loop() {
+			answer := responseswire.NewResponsesAnswer(a, clock)
+			out = out[:0]
+			for _, e := range events {
+				out, _ = answer.Event(out, e)
+			}
+			_, err := answer.End(out)
+			require.NoError(b, err)
+		}
+	})
+	a.Stream = false
+	b.Run("body", func(b *testing.B) {
+		b.ReportAllocs()
+		var out []byte
+		for b.Loop() {
+			answer := responseswire.NewResponsesAnswer(a, clock)
+			out, _ = answer.Body(out[:0], body)
+			_, err := answer.End(out)
+			require.NoError(b, err)
+		}
+	})
+}

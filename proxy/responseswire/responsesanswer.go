@@ -45,7 +45,7 @@ type ResponsesAnswer struct {
 // openItem is the item that grows. Text is raw content of a JSON string, as it came.
 type openItem struct {
 	*shape
-	id      string
+	id      string // as JSON
 	place   string // members that say where an event belongs
 	call    string // members of a call that do not change; empty for another item
 	initial string // input that came with the start of the block
@@ -270,9 +270,12 @@ func (a *ResponsesAnswer) call(dst []byte, b wire.Block) []byte {
 func (a *ResponsesAnswer) begin(dst []byte, o *openItem) []byte {
 	dst = a.start(dst, "")
 	index := `,"output_index":` + strconv.Itoa(a.items)
-	o.id = o.prefix + strings.TrimPrefix(a.asked.ID, "resp_") + "_" + strconv.Itoa(a.items)
-	o.place = `,"item_id":` + quote(o.id) + index + o.index
+	o.id = quote(o.prefix + strings.TrimPrefix(a.asked.ID, "resp_") + "_" + strconv.Itoa(a.items))
 	a.open = o
+	if !a.asked.Stream {
+		return dst
+	}
+	o.place = `,"item_id":` + o.id + index + o.index
 	dst = a.event(dst, "response.output_item.added", index, `,"item":`, o.json(statusRunning, false))
 	if o.part != "" {
 		dst = a.event(dst, o.part+".added", o.place, `,"part":`, o.before, o.behind)
@@ -291,12 +294,15 @@ func (a *ResponsesAnswer) close(dst []byte, status string) []byte {
 		o.text = raw(o.arguments())
 		dst = a.delta(dst, o, o.text)
 	}
-	dst = a.event(dst, o.shape.text+".done", o.place, `,"`, o.member, `":"`, string(o.text), `"`, o.more)
-	if o.part != "" {
-		dst = a.event(dst, o.part+".done", o.place, `,"part":`, o.before, string(o.text), o.behind)
-	}
 	whole := o.json(status, true)
-	dst = a.event(dst, "response.output_item.done", `,"output_index":`, strconv.Itoa(a.items), `,"item":`, whole)
+	if a.asked.Stream {
+		text := string(o.text)
+		dst = a.event(dst, o.shape.text+".done", o.place, `,"`, o.member, `":"`, text, `"`, o.more)
+		if o.part != "" {
+			dst = a.event(dst, o.part+".done", o.place, `,"part":`, o.before, text, o.behind)
+		}
+		dst = a.event(dst, "response.output_item.done", `,"output_index":`, strconv.Itoa(a.items), `,"item":`, whole)
+	}
 	if a.items++; len(a.output) > 0 {
 		a.output = append(a.output, ',')
 	}
@@ -322,10 +328,11 @@ func (o *openItem) arguments() string {
 func (o *openItem) json(status string, whole bool) string {
 	text, part := "", ""
 	if whole {
-		text = string(o.text)
-		part = o.before + text + o.behind
+		if text = string(o.text); o.part != "" {
+			part = o.before + text + o.behind
+		}
 	}
-	head := `{"id":` + quote(o.id) + `,"type":"`
+	head := `{"id":` + o.id + `,"type":"`
 	switch o.shape {
 	case textShape:
 		return head + `message","status":"` + status + `","role":"assistant","content":[` + part + `]}`
@@ -390,7 +397,12 @@ func (a *ResponsesAnswer) head(dst []byte, kind, suffix string) []byte {
 	return dst
 }
 
-func quote(s string) string { return string(wire.Quote(s)) }
+func quote(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r > '~' }) {
+		return string(wire.Quote(s))
+	}
+	return `"` + s + `"`
+}
 
 // raw is what stands between the quotes of a JSON string.
 func raw(s string) []byte {

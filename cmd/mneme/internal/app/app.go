@@ -92,7 +92,7 @@ type app struct {
 	fail  context.CancelCauseFunc
 	addrs Addrs
 
-	started []func() // what the log says once all has started, behind the welcome
+	started  []func()                      // what the log says once all has started, behind the welcome
 	together bool                          // all services are in this process
 	sockets  bool                          // they reach each other over the network all the same
 	hosts    inprocess.Hosts               // those that they reach without it
