@@ -13,10 +13,10 @@ import (
 	"mneme/proxy"
 )
 
-const pixelURL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4////fwAJ+wP9KobjigAAAABJ" +
-	"RU5ErkJggg=="
+const pixelURL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4////fwAJ" +
+	"+wP9KobjigAAAABJRU5ErkJggg=="
 
-const weatherTool = `"tools":[{"type":"function","name":"get_weather","description":"Get the current weather for a location",
+const weatherTool = `"tools":[{"type":"function","name":"get_weather","description":"The weather in a location",
 	"parameters":{"type":"object","properties":{"location":{"type":"string"}},"required":["location"]}}]`
 
 // The tests of Open Responses' own suite, by their names there. Says is what the answer must hold; reaches, as a path
@@ -46,19 +46,21 @@ var compliance = []struct {
 	},
 	{
 		name: "tool-calling", item: "function_call", answer: upstreamtest.Use("get_weather", `{"location":"San Francisco"}`),
-		members: `"input":[{"type":"message","role":"user","content":"What's the weather like in San Francisco?"}],` + weatherTool,
-		reaches: map[string][2]string{"messages": {"tools.0.name", "get_weather"}, "chat": {"tools.0.function.name", "get_weather"}},
+		members: `"input":[{"type":"message","role":"user","content":"The weather in San Francisco?"}],` + weatherTool,
+		reaches: map[string][2]string{"messages": {"tools.0.name", "get_weather"},
+			"chat": {"tools.0.function.name", "get_weather"}},
 	},
 	{
 		name: "tool-calling-streaming", stream: true, item: "function_call",
 		answer:  upstreamtest.Use("get_weather", `{"location":"San Francisco"}`),
-		members: `"input":[{"type":"message","role":"user","content":"What's the weather like in San Francisco?"}],` + weatherTool,
-		reaches: map[string][2]string{"messages": {"tools.0.name", "get_weather"}, "chat": {"tools.0.function.name", "get_weather"}},
+		members: `"input":[{"type":"message","role":"user","content":"The weather in San Francisco?"}],` + weatherTool,
+		reaches: map[string][2]string{"messages": {"tools.0.name", "get_weather"},
+			"chat": {"tools.0.function.name", "get_weather"}},
 	},
 	{
 		name: "image-input", item: "message", answer: upstreamtest.Say("A white pixel."),
-		members: `"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"What do you see in this image?"},
-			{"type":"input_image","image_url":"` + pixelURL + `"}]}]`,
+		members: `"input":[{"type":"message","role":"user","content":[
+			{"type":"input_text","text":"What do you see in this image?"},{"type":"input_image","image_url":"` + pixelURL + `"}]}]`,
 		reaches: map[string][2]string{"messages": {"messages.0.content.1.source.media_type", "image/png"},
 			"chat": {"messages.0.content.1.image_url.url", pixelURL}},
 	},
