@@ -60,7 +60,8 @@ var compliance = []struct {
 	{
 		name: "image-input", item: "message", answer: upstreamtest.Say("A white pixel."),
 		members: `"input":[{"type":"message","role":"user","content":[
-			{"type":"input_text","text":"What do you see in this image?"},{"type":"input_image","image_url":"` + pixelURL + `"}]}]`,
+			{"type":"input_text","text":"What do you see in this image?"},
+			{"type":"input_image","image_url":"` + pixelURL + `"}]}]`,
 		reaches: map[string][2]string{"messages": {"messages.0.content.1.source.media_type", "image/png"},
 			"chat": {"messages.0.content.1.image_url.url", pixelURL}},
 	},
