@@ -77,23 +77,23 @@ var wordings = []struct {
 }
 
 // reasonOf reads an error.
-func (x *attempt) reasonOf(f wire.Failure) reason {
-	a := x.answer
-	if x.refusesImages(f) {
+func (a *attempt) reasonOf(f wire.Failure) reason {
+	got := a.answer
+	if a.refusesImages(f) {
 		return reasonImages
 	}
-	switch a.length.Excess {
+	switch got.length.Excess {
 	case thinking.OverWindow:
 		return reasonTooLong
 	case thinking.OverAllowance:
 		return reasonAllowance
 	}
-	if a.class != thinking.ClassOther { // whatever status and words gateways in between have put around it
+	if got.class != thinking.ClassOther { // whatever status and words gateways in between have put around it
 		return reasonRejected
 	}
 	said := strings.ToLower(f.Type + " " + f.Code + " " + f.Message)
 	for _, w := range wordings {
-		if w.words.MatchString(said) && (a.status < 500 || w.reason == reasonRate || w.reason == reasonQuota) {
+		if w.words.MatchString(said) && (got.status < 500 || w.reason == reasonRate || w.reason == reasonQuota) {
 			return w.reason
 		}
 	}

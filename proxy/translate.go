@@ -124,7 +124,8 @@ func (x routed) options() chatwire.Options {
 		Efforts:  x.backend.speaks == wire.Responses,
 		Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas,
 	}
-	if x.profile.Thinking.Modes != nil || o.Efforts && slices.Contains(x.profile.Thinking.Efforts, autoEffort) { // nothing of ours goes to a model that nobody knows
+	// Nothing of ours goes to a model that nobody knows.
+	if x.profile.Thinking.Modes != nil || o.Efforts && slices.Contains(x.profile.Thinking.Efforts, autoEffort) {
 		o.Effort = x.ownEffort()
 	}
 	if o.Adaptive || bound > 0 {

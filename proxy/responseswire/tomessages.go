@@ -184,7 +184,8 @@ func (b *toolbox) add(tools []tool, space string, o chatwire.Options) error {
 			if len(t.Format) > 0 {
 				out.Description += "\n\nThe format of the input: " + string(t.Format)
 			}
-		case kind != functionTool && (b.native || slices.Contains(ignoredTools, kind) || strings.HasPrefix(kind, "web_search")):
+		case kind != functionTool && (b.native || slices.Contains(ignoredTools, kind) ||
+			strings.HasPrefix(kind, "web_search")):
 			if !b.native {
 				b.ignored = append(b.ignored, "tools."+kind)
 			}
@@ -396,20 +397,20 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 
 // userBlocks translates what a user says. A part that has no counterpart is what its vendor gets as it is, and here only
 // has to be the same whenever it comes again.
-func (t *toolbox) userBlocks(c content) (wire.Content, error) {
+func (b *toolbox) userBlocks(c content) (wire.Content, error) {
 	var blocks wire.Content
 	for _, p := range c {
-		var b wire.Block
+		var block wire.Block
 		var err error
 		switch {
 		case p.Type == inputText || p.Type == outputText || p.Type == "text":
-			if b = (wire.Block{Type: wire.TextBlock, Text: p.Text}); p.Text == "" {
+			if block = (wire.Block{Type: wire.TextBlock, Text: p.Text}); p.Text == "" {
 				continue
 			}
 		case p.Type == inputImage && p.ImageURL != "":
-			b, err = chatwire.Image(p.ImageURL)
+			block, err = chatwire.Image(p.ImageURL)
 		case p.Type == inputFile && p.FileURL+p.FileData != "":
-			b, err = chatwire.Document(p.FileName, cmp.Or(p.FileData, p.FileURL))
+			block, err = chatwire.Document(p.FileName, cmp.Or(p.FileData, p.FileURL))
 		case p.Type == inputImage || p.Type == inputFile:
 			err = refuse("a part of type %q needs image_url, file_data or file_url: files are not kept here, so there is "+
 				"no file_id", p.Type)
@@ -417,14 +418,14 @@ func (t *toolbox) userBlocks(c content) (wire.Content, error) {
 			err = refuse("a content part of type %q cannot be sent to this backend, only input_text, input_image and "+
 				"input_file", p.Type)
 		}
-		if err != nil && t.native {
+		if err != nil && b.native {
 			v, _ := wire.Marshal(p)
-			b, err = wire.Block{Type: wire.TextBlock, Text: seal(v)}, nil
+			block, err = wire.Block{Type: wire.TextBlock, Text: seal(v)}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		blocks = append(blocks, b)
+		blocks = append(blocks, block)
 	}
 	return blocks, nil
 }

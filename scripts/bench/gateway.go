@@ -94,7 +94,6 @@ func (c *gatewayCmd) run() error {
 	}
 	addr, pid := l.Hop(vendor, 0)
 	ways = append(ways, between{name: "net/http", addr: addr, pids: []int{pid}})
-	addr = lab.FreeAddr()
 	for _, w := range []between{{name: "mneme"}, {name: "responses", responses: true}} {
 		config := gatewayConfig
 		if w.addr = lab.FreeAddr(); w.responses {

@@ -249,7 +249,8 @@ const (
 )
 
 var messageRefused = says{
-	400: "unknown_agent image_not_supported", 409: postRefused + " conflict", 422: "idempotency_key_reused", 429: "too_many_messages",
+	400: "unknown_agent image_not_supported", 409: postRefused + " conflict", 422: "idempotency_key_reused",
+	429: "too_many_messages",
 	502: "model_failed outcome_unknown bad_wait",
 	503: "apiserver_unavailable too_many_chats too_many_runs draining", 507: "history_full",
 }

@@ -375,8 +375,9 @@ func TestARunWithImagesWaits(t *testing.T) {
 		require.NotContains(t, fmt.Sprint(kept), "iVBOR")
 		text := gjson.GetBytes(vendor.Last().Body, "messages.@reverse.0.content.@reverse.0.text").Str
 		require.Contains(t, text, "[image: image/png, 9 kB]")
-		status, got = u.post(fmt.Sprintf(resume, gjson.Get(got, "run_id").Str), map[string]any{"answers": []any{map[string]any{
-			"id": gjson.Get(got, "waits.0.id").Str, "decision": "approve", "result": "lit"}}})
+		status, got = u.post(fmt.Sprintf(resume, gjson.Get(got, "run_id").Str), map[string]any{"answers": []any{
+			map[string]any{
+				"id": gjson.Get(got, "waits.0.id").Str, "decision": "approve", "result": "lit"}}})
 		require.Equal(t, 200, status, got)
 		require.Equal(t, []string{address}, imagesIn(vendor.Last().Body))
 		said := gjson.GetBytes(vendor.Last().Body, `messages.#(role=="user").content`)

@@ -217,7 +217,8 @@ func (b Backend) validate(key string) error {
 		return err
 	}
 	if b.PassRun && (b.Kind == KindCopilot || b.Kind == KindOffline) {
-		return bad(key+".pass_run", "is for the kinds anthropic, openai and responses, which call somebody's server; remove it")
+		return bad(key+".pass_run",
+			"is for the kinds anthropic, openai and responses, which call somebody's server; remove it")
 	}
 	if b.Kind == KindCopilot {
 		return b.validateCopilot(key)
