@@ -39,6 +39,11 @@ func (s *Server) goOn(ctx context.Context, x named) (named, error) {
 	stores := asked[2].Type != gjson.False && !s.config.Stateless
 	own := x.outline.Members.Get("input")
 	kept := &ledger.Response{ID: responseswire.NewID(), Input: inputItems(x.outline.Of(own))}
+	from, err := s.referred(ctx, x, kept)
+	if err != nil {
+		return x, err
+	}
+	whole := kept.Input
 	if asked[0].Type == gjson.String && asked[0].Str != "" { // of another type it is null, or translation refuses it
 		if asked[1].Exists() && asked[1].Type != gjson.Null {
 			return x, wire.Failure{Status: 400, Param: "previous_response_id",
@@ -53,16 +58,18 @@ func (s *Server) goOn(ctx context.Context, x named) (named, error) {
 			x.scope, x.minted = before.Turn.Scope, false
 		}
 		said, count := history(before)
-		whole := joined(said, kept.Input)
+		whole = joined(said, kept.Input)
 		if x.scope != before.Turn.Scope { // a conversation that has not what was before
 			kept.Input, kept.Own = whole, count
 		}
-		if own.Found() {
-			var e wire.Edits
-			e.Replace(own, whole)
-			if x.outline, err = x.outline.WithBody(e.Apply(x.outline.Body)); err != nil {
-				return x, err
-			}
+	} else if from.Turn != nil && x.minted && !from.Full {
+		x.scope, x.minted, x.passes = from.Turn.Scope, false, !stores
+	}
+	if own.Found() && (kept.Previous != "" || from.Turn != nil) {
+		var e wire.Edits
+		e.Replace(own, whole)
+		if x.outline, err = x.outline.WithBody(e.Apply(x.outline.Body)); err != nil {
+			return x, err
 		}
 	}
 	if stores && len(kept.Input) <= maxStored {
@@ -75,6 +82,45 @@ func (s *Server) goOn(ctx context.Context, x named) (named, error) {
 	}
 	x.result.named = x
 	return x, nil
+}
+
+// referred puts items of stored responses into an input in the place of references to them. It gives the newest of those
+// responses; without any its Turn is nil.
+func (s *Server) referred(ctx context.Context, x named, to *ledger.Response) (from ledger.Stored, err error) {
+	if !bytes.Contains(to.Input, []byte(`"item_reference"`)) || s.config.Stateless {
+		return from, nil
+	}
+	known := map[string]string{} // items, by their ids
+	o := &wire.Outline{Body: to.Input}
+	var e wire.Edits
+	for _, at := range o.Elements(wire.Span{End: len(to.Input)}) {
+		item := gjson.ParseBytes(o.Of(at))
+		if item.Get("type").Str != "item_reference" {
+			continue
+		}
+		id := item.Get("id").Str
+		if known[id] == "" {
+			found, err := s.ledger.ResponseOf(ctx, x.scope.Tenant, x.scope.Route, id)
+			if err != nil && !errors.Is(err, ledger.ErrNoResponse) {
+				x.log().Error().Err(err).Msg("an item of a stored response could not be looked for")
+				return from, errNoLook
+			}
+			if err == nil {
+				from = found
+				for _, answered := range gjson.GetBytes(found.Turn.Response.Body, "output").Array() {
+					known[answered.Get("id").Str] = answered.Raw
+				}
+			}
+		}
+		switch {
+		case known[id] != "":
+			e.Replace(at, []byte(known[id]))
+		case x.foreign(): // else the vendor may have kept it
+			return from, wire.Failure{Status: 404, Param: "input", Message: fmt.Sprintf("Item with id '%s' not found.", id)}
+		}
+	}
+	to.Input = e.Apply(to.Input)
+	return from, nil
 }
 
 // previous finds the response that a request goes on from.

@@ -491,3 +491,58 @@ func TestConformanceStoredResponsesBetweenABackendOfResponsesAndOthers(t *testin
 	}
 	w.conforms(0)
 }
+
+// Fault: a client that shows stored items by their ids alone loses them, or the thinking before them.
+func TestConformanceItemsByTheirIDs(t *testing.T) {
+	const tools = `"reasoning":{"effort":"medium"},"tools":[{"type":"function","name":"look","parameters":` + lookSchema + `}]`
+	for _, b := range []backendCase{claude, kimiChat, deepSeekChat, gpt} {
+		t.Run(b.name, func(t *testing.T) {
+			w := newWorld(t, b.told(budgeted))
+			w.shares(redistest.Start(t))
+			v := w.vendors[b.name]
+			v.Queue(
+				upstreamtest.Reply(upstreamtest.Think("thought one"), upstreamtest.Say("I look."),
+					upstreamtest.Use("look", `{"q":"a"}`)),
+				upstreamtest.Reply(upstreamtest.Think("thought two"), upstreamtest.Use("look", `{"q":"b"}`)),
+				upstreamtest.Reply(upstreamtest.Think("thought three"), upstreamtest.Say("Done.")),
+			)
+			gates := []*front{w.gateway(), w.gateway()}
+			input := `{"role":"user","content":"Go"}`
+			got := gates[0].storer().post(tools + `,"input":[` + input + `]`)
+			for i := 1; i < 3; i++ {
+				for _, item := range got.Get("output").Array() {
+					input += fmt.Sprintf(`,{"type":"item_reference","id":%q}`, item.Get("id").Str)
+				}
+				input += fmt.Sprintf(`,{"type":"function_call_output","call_id":%q,"output":"found"}`,
+					got.Get("output.#(type==function_call).call_id").Str)
+				got = gates[i%2].storer().post(tools + `,"input":[` + input + `]`)
+			}
+			require.Equal(t, "Done.", got.Get("output.#(type==message).content.0.text").Str)
+			thoughts := []string{"thought one", "thought two"}
+			if b.name == gpt.name { // which keeps them by their ids
+				thoughts = []string{`"id":"rs_`}
+				require.Len(t, gjson.GetBytes(v.Last().Body, `input.#(type=="reasoning")#`).Array(), 2)
+			}
+			for _, thought := range append(thoughts, "I look.") {
+				require.Contains(t, string(v.Last().Body), thought)
+			}
+			require.Zero(t, v.Last().Lost)
+			w.conforms(0)
+
+			if b.name != gpt.name { // whose vendor is asked
+				stranger := gates[0].storer()
+				stranger.header = http.Header{"Authorization": {"Bearer other"}}
+				for _, c := range []struct {
+					storer
+					id string
+				}{{stranger, got.Get("output.0.id").Str}, {gates[0].storer(), got.Get("id").Str}, {gates[0].storer(), "msg_no"}} {
+					refused := c.front.send(t.Context(), "/v1/responses", c.header,
+						fmt.Appendf(nil, `{"model":"m","input":[{"type":"item_reference","id":%q}]}`, c.id))
+					require.Equal(t, 404, refused.status, refused.body)
+					require.Equal(t, fmt.Sprintf("Item with id '%s' not found.", c.id), gjson.Get(refused.body, "error.message").Str)
+				}
+				require.Equal(t, 404, gates[0].storer().call(http.MethodGet, got.Get("output.0.id").Str).status)
+			}
+		})
+	}
+}

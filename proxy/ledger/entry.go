@@ -45,7 +45,7 @@ func seal(t *Turn) (*entry, *wire.Outline, error) {
 		e.size += placeSize + len(t.Place.Input)
 	}
 	if t.Response != nil {
-		e.seals = append(e.seals, responseKey(t.Response.ID))
+		e.seals = append(e.seals, t.Response.keys()...)
 		e.size += t.Response.Size()
 	}
 	return e, o, nil
@@ -125,7 +125,7 @@ func (e *entry) read(o *wire.Outline) (seen []byte, seenForm *Form, err error) {
 		}
 	}
 	if t.Response != nil {
-		e.keys = append(e.keys, responseKey(t.Response.ID))
+		e.keys = append(e.keys, t.Response.keys()...)
 	}
 	e.keys = unique(e.keys)
 	e.size += e.form.size() + 24*len(e.keys) + 32*len(e.ids)

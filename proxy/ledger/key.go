@@ -77,7 +77,7 @@ const (
 	byThought   kind = 't' // a thinking text, normalised
 	byVisible   kind = 'v' // the visible part
 	byRecord    kind = 'n' // all of a turn but its time
-	byResponse  kind = 'p' // the id of a stored response
+	byResponse  kind = 'p' // the id of a stored response, or of an item of its output
 )
 
 // key is one of the properties by which a turn is found.

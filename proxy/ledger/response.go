@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 )
 
 // Response is a turn as a response of the Responses dialect that was stored: its client can ask for it, and go on
@@ -39,6 +40,15 @@ var ErrNoResponse = errors.New("there is no such response")
 
 var errAway = errors.New("the remote does not answer")
 
+// keys are by what the response is found: its id, and those of the items that it answered.
+func (r *Response) keys() []key {
+	keys := []key{responseKey(r.ID)}
+	for _, id := range gjson.GetBytes(r.Body, "output.#.id").Array() {
+		keys = append(keys, responseKey(id.Str))
+	}
+	return keys
+}
+
 func responseKey(id string) key { return key{byResponse, newDigest().add(id).sum()} }
 
 // deletedKey stands among the refused keys of a scope for a response that was deleted.
@@ -48,6 +58,24 @@ func deletedKey(id string) string { return responseKey(id).String() }
 // and waits longer for it than a request does otherwise: without its history a request cannot be answered. The
 // error is ErrNoResponse, or says that the remote, which alone may know the response, does not answer.
 func (l *Ledger) Response(ctx context.Context, tenant, of, id string) (Stored, error) {
+	s, err := l.answering(ctx, tenant, of, id)
+	if err == nil && s.Turn.Response.ID != id {
+		return Stored{}, ErrNoResponse
+	}
+	return s, err
+}
+
+// ResponseOf is Response for the id of an item that the response answered.
+func (l *Ledger) ResponseOf(ctx context.Context, tenant, of, item string) (Stored, error) {
+	s, err := l.answering(ctx, tenant, of, item)
+	if err == nil && s.Turn.Response.ID == item {
+		return Stored{}, ErrNoResponse
+	}
+	return s, err
+}
+
+// answering finds a stored response by its id or by that of an item.
+func (l *Ledger) answering(ctx context.Context, tenant, of, id string) (Stored, error) {
 	var away error
 	if l.writer != nil {
 		away = l.fetchResponse(ctx, Scope{Tenant: tenant, Route: of}, id)
@@ -58,7 +86,7 @@ func (l *Ledger) Response(ctx context.Context, tenant, of, id string) (Stored, e
 	switch {
 	case e == nil && away != nil:
 		return Stored{}, fmt.Errorf("look for a response: %w", away)
-	case e == nil || b.refused.has(Origin{}, deletedKey(id)):
+	case e == nil || b.refused.has(Origin{}, deletedKey(e.turn.Response.ID)):
 		return Stored{}, ErrNoResponse
 	}
 	s := Stored{

@@ -46,7 +46,7 @@ var vendorItems = map[string]string{
 	"tool_search_output": "", "web_search_call": "",
 
 	"compaction":     "it holds the history in a form that only its vendor can read",
-	"item_reference": "items are not kept here; send the item itself",
+	"item_reference": "no stored response has it; send the item itself",
 }
 
 // messagesParameters is the table of docs/gateway.md for messages requests to a backend of this dialect.
