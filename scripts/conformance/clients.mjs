@@ -94,8 +94,8 @@ class AIChatTalk extends AITalk {
 /** By default it would name earlier items by their ids alone, which wants a server that keeps them. */
 class AIResponsesTalk extends AITalk {
   get settings() {
-    const openai = { store: false, ...(this.thinks && { reasoningEffort: 'medium', reasoningSummary: 'auto' }) }
-    return { ...super.settings, providerOptions: { openai } }
+    const openai = this.thinks && { reasoningEffort: 'medium', reasoningSummary: 'auto' }
+    return { ...super.settings, ...(openai && { providerOptions: { openai } }) }
   }
 
   get model() {
