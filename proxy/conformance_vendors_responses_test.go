@@ -208,3 +208,34 @@ func TestConformanceReasoningItemsOutliveTheGateway(t *testing.T) {
 	require.Len(t, encrypted(w.vendors["gpt"].Last().Body), 2)
 	w.conforms(0)
 }
+
+// Fault: a model that does not reason cannot be used, since it is asked for encrypted reasoning.
+func TestConformanceAModelOfResponsesThatDoesNotReason(t *testing.T) {
+	for _, kind := range []string{"messages", "chat", "responses"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t, gpt)
+			g := w.gateway()
+			var c agent
+			switch kind {
+			case "messages":
+				m := g.messages("gpt-4o")
+				m.thinking = ""
+				c = m
+			case "chat":
+				m := g.chat("gpt-4o")
+				m.effort = ""
+				c = m
+			default:
+				m := g.responses("gpt-4o")
+				m.any, m.effort = true, "none"
+				c = m
+			}
+			w.vendors["gpt"].Queue(upstreamtest.Reply(upstreamtest.Say("One.")), upstreamtest.Reply(upstreamtest.Say("Two.")))
+			require.Equal(t, "One.", c.say("Go"))
+			require.Len(t, w.vendors["gpt"].Requests(), 2, "one call more")
+			require.Equal(t, "Two.", c.say("Go on"))
+			require.Len(t, w.vendors["gpt"].Requests(), 3, "and that is remembered")
+			w.checked = true
+		})
+	}
+}

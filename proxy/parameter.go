@@ -82,6 +82,9 @@ func (a *attempt) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
 	if f.Thinking = a.asking(said); f.Thinking != nil {
 		return f, true
 	}
+	if f.Name == include { // which the last hop adds, see attempt.spoken
+		return f, a.backend.speaks == wire.Responses && !a.leavesInclude
+	}
 	switch f.Beside {
 	case "", thinking.WhileThinking:
 	case thinking.WhileOff:

@@ -201,7 +201,9 @@ type attempt struct {
 	replayed
 	changes []sanitize.Change // that the last hop made
 	plain   []string          // keys of tools whose schemas went in the plain form
-	answer  *answer           // nil until there is one
+
+	leavesInclude bool    // the model has refused to give encrypted reasoning
+	answer        *answer // nil until there is one
 }
 
 // replayed is a request with the thinking in it that is sent.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,9 +133,11 @@ func TestAStreamOfResponsesThatBreaksOff(t *testing.T) {
 type responsesClient struct {
 	manners
 	input  []json.RawMessage
-	keeps  bool // reasoning items
-	own    bool // the vendor's own ones are shown
-	any    bool // or not
+	keeps  bool                                      // reasoning items
+	effort string                                    // "none": thinking is not asked for
+	own    bool                                      // the vendor's own ones are shown
+	any    bool                                      // or not
+	damage func([]json.RawMessage) []json.RawMessage // of the input as it is sent
 	sent   []byte
 	stream bool
 	seen   []string // reasoning that it was shown
@@ -170,11 +173,19 @@ func (c *responsesClient) add(v any) {
 func (c *responsesClient) step() (calls int, said string) {
 	w := c.gateway.world
 	w.Helper()
-	input, err := marshal(c.input)
+	items := slices.Clone(c.input)
+	if c.damage != nil {
+		items = c.damage(items)
+	}
+	input, err := marshal(items)
 	require.NoError(w, err)
+	reasoning := `"reasoning":{"effort":"medium","summary":"auto"},`
+	if c.effort == "none" {
+		reasoning = ""
+	}
 	c.sent = fmt.Appendf(nil, `{"model":%q,"input":%s,"stream":%t,"store":false,
-		"reasoning":{"effort":"medium","summary":"auto"},"include":["reasoning.encrypted_content"],
-		"tools":[{"type":"function","name":"look","parameters":%s}]}`, c.model, input, c.stream, lookSchema)
+		%s"include":["reasoning.encrypted_content"],
+		"tools":[{"type":"function","name":"look","parameters":%s}]}`, c.model, input, c.stream, reasoning, lookSchema)
 	got := c.send("/v1/responses", c.sent)
 	require.Equal(w, 200, got.status, got.body)
 	output := gjson.Get(got.body, "output").Array()

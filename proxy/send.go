@@ -46,12 +46,30 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	return err
 }
 
+// include is the member of a request of Responses by which encrypted reasoning is asked for. Models that do not reason
+// refuse it.
+const include = "include"
+
 // spoken is the request in the dialect that the vendor speaks.
 func (a *attempt) spoken() ([]byte, error) {
-	switch {
-	case a.backend.speaks != wire.Responses:
+	if a.backend.speaks != wire.Responses {
 		return a.doc.Body, nil
-	case a.native == nil:
+	}
+	body, err := a.asResponses()
+	if err != nil || !a.leavesInclude {
+		return body, err
+	}
+	o, err := wire.ReadOutline(body)
+	if err != nil {
+		return nil, err
+	}
+	var e wire.Edits
+	e.Without(o.Members, include)
+	return e.Apply(body), nil
+}
+
+func (a *attempt) asResponses() ([]byte, error) {
+	if a.native == nil {
 		t, err := responseswire.ResponsesRequest(a.doc.Body, chatwire.Options{})
 		if len(t.Ignored) > 0 {
 			a.log().Info().Strs("parameters", t.Ignored).Str("backend",

@@ -173,6 +173,7 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 		refusals, schemas = slices.Concat(refusals, c.without), slices.Concat(schemas, c.schemas)
 	}
 	a.plain = schemas
+	a.leavesInclude = slices.ContainsFunc(refusals, func(r sanitize.Refusal) bool { return r.Name == include })
 	if a.backend.cli != nil {
 		a.fitting.TextOnly = true // a prompt is a text
 	}

@@ -142,6 +142,8 @@ var refusals = slices.Concat(askings, []refusalRule{
 	phrase("think value", `\bthink value '?\w+'? is not supported`,
 		always(Refused{Name: "reasoning_effort", Value: true})),
 	phrase("does not support thinking", `does not support thinking\b`, always(Refused{Name: "think"})),
+	phrase("encrypted content", `\bencrypted content is not supported (?:with|by|for|on) th(?:is|e|at) model`,
+		always(Refused{Name: "include"})),
 	phrase("mandatory", `\breasoning is mandatory\b`, always(Refused{Name: "reasoning", Value: true})),
 
 	// Two parameters cannot be combined.
