@@ -53,8 +53,8 @@ func TestWhatTheCLICannotDo(t *testing.T) {
 		cli := fake(t)
 		c := start(t, cli).client(w, "c")
 		for body, want := range map[string]string{
-			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`:                             "given text only",
-			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}]}]}`:                "given text only",
+			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`:                             "takes text only",
+			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}]}]}`:                "takes text only",
 			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"I"}]}`:                                                          "must end with the user's",
 			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello"}],"n":2}`:                                                                                       "n must be 1",
 			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello"}],"response_format":{"type":"json_object"}}`:                                                    "response_format",
