@@ -331,3 +331,32 @@ func TestConformanceMangledPairs(t *testing.T) {
 			1-float64(lost[name])/float64(max(1, given[name])), given[name]-lost[name], given[name])
 	}
 }
+
+// Fault: calls that a client forgot are put back in the dialect of the vendor that made them, which another one refuses.
+func TestConformanceForgottenCallsThroughASwitchOfDialects(t *testing.T) {
+	for _, pair := range [][2]backendCase{
+		{claude.told(budgeted), deepSeekChat}, {deepSeekChat, claude.told(budgeted)}, {gpt, deepSeekChat},
+	} {
+		t.Run(pair[0].name+" to "+pair[1].name, func(t *testing.T) {
+			w := newWorld(t, pair[0], pair[1])
+			w.vendors[pair[0].name].Queue(
+				upstreamtest.Reply(upstreamtest.Think("thought"), upstreamtest.Say("I look."),
+					upstreamtest.Use("look", `{"q":"a"}`)),
+				upstreamtest.Reply(upstreamtest.Think("thought"), upstreamtest.Say("Done.")))
+			w.vendors[pair[1].name].Queue(upstreamtest.Reply(upstreamtest.Say("Welcome.")))
+			g := w.gateway()
+			g.use(pair[0].name)
+			c := g.messages("claude-opus-4-8")
+			c.within("c1")
+			c.damage = func(history []message) []message {
+				at := starts(history)
+				current := at[len(at)-1]
+				return append(callsForgotten(history[:current]), history[current:]...)
+			}
+			require.Equal(t, "Done.", c.say("Go"))
+			g.use(pair[1].name)
+			require.Equal(t, "Welcome.", c.say("Thanks"))
+			w.conforms(0)
+		})
+	}
+}

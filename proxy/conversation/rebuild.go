@@ -110,7 +110,7 @@ func (t *exchange) message() []byte {
 // put back by package thinking.
 func (b *builder) calls(at int, n *ledger.Node) {
 	message := visible(n)
-	if message == nil {
+	if message == nil || n.Turn().Dialect != b.dialect {
 		b.GaveUp++
 		return
 	}
