@@ -110,7 +110,7 @@ func (s *Server) hasAgent(version string) bool {
 	return version == master.Version
 }
 
-// request decodes the histories of a valid body.
+// request decodes the histories of a valid body, and checks its images, which costs too much to do twice.
 func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	req := master.Request{
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
@@ -120,7 +120,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	}
 	req.Images = loop.Images{Own: body.Images, Before: body.ImagesBefore}
 	var err error
-	if req.Sent, err = api.CheckImages(body.Images, nil); err != nil {
+	if req.Sent, err = api.CheckImages(body.Images, body.ImagesBefore); err != nil {
 		return req, err
 	}
 	req.Notes = note.Notes{Chat: body.Notes, Subagents: body.SubagentNotes}

@@ -28,7 +28,7 @@ type Dialect string
 const (
 	Messages Dialect = "messages" // POST /v1/messages
 	Chat     Dialect = "chat"     // POST /v1/chat/completions
-	// Responses is POST /v1/responses. Clients speak it; no backend does.
+	// Responses is POST /v1/responses. What a backend of it is asked and answers is held as messages.
 	Responses Dialect = "responses"
 )
 

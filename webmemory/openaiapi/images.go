@@ -21,6 +21,15 @@ func (m chatMessage) images() []memory.Image {
 func (c *call) earlierImages() []string {
 	var found []string
 	own := c.last().Content.Images
+	read, err := memory.ReadImages(own)
+	if err != nil {
+		return nil
+	}
+	size := 0
+	for _, image := range read {
+		size += image.Bytes
+	}
+	defer func() { slices.Reverse(found) }()
 	for i, m := range slices.Backward(c.said) {
 		if m.Role != memory.RoleUser || i == len(c.said)-1 {
 			continue
@@ -29,17 +38,17 @@ func (c *call) earlierImages() []string {
 			if slices.Contains(found, url) || slices.Contains(own, url) {
 				continue
 			}
-			if _, err := api.CheckImages([]string{url}, nil); err != nil {
+			read, err := memory.ReadImages([]string{url})
+			if err != nil {
 				continue
 			}
-			if _, err := api.CheckImages(own, append(slices.Clone(found), url)); err != nil {
-				slices.Reverse(found)
+			size += read[0].Bytes
+			if size > memory.MaxAllImages || len(own)+len(found) == memory.MaxImages {
 				return found
 			}
 			found = append(found, url)
 		}
 	}
-	slices.Reverse(found)
 	return found
 }
 
