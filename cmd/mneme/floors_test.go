@@ -17,6 +17,7 @@ import (
 // unless its entry says otherwise.
 var floors = map[string][]string{
 	"memory":              {"memory"},
+	"access":              {"=memory", "=memory/redisscript", "=memory/telemetry", "access"},
 	"memory/journal":      {},
 	"memory/embedded":     {"memory/journal"},
 	"memory/event":        {"memory"},
@@ -25,7 +26,7 @@ var floors = map[string][]string{
 	"memory/processgroup": {},
 	"memory/textindex":    {"=memory"},
 	"memory/recall":       {"=memory", "memory/textindex", "memory/recall"},
-	"proxy":               {"proxy", "=memory/telemetry", "=memory/redisscript"},
+	"proxy":               {"proxy", "access", "=memory/telemetry", "=memory/redisscript"},
 	"proxy/lazyregexp":    {},
 	"proxy/wire":          {},
 	"proxy/chatwire":      {"proxy/wire"},
@@ -44,17 +45,17 @@ var floors = map[string][]string{
 	"proxy/copilot/chat":    {"proxy/wire", "=proxy/copilot"},
 	"subagent":              {"memory", "subagent"},
 	"master":                {"memory", "subagent"},
-	"apiserver":             {"memory", "subagent", "master", "apiserver"},
+	"apiserver":             {"memory", "access", "subagent", "master", "apiserver"},
 	"apiserver/api":         {"=memory", "memory/event", "apiserver/api/sse"},
 	"apiserver/api/sse":     {},
-	"webmemory":             {"memory", "apiserver/api", "webmemory"},
+	"webmemory":             {"memory", "access", "apiserver/api", "webmemory"},
 	"webmemory/api":         {"=memory", "memory/event", "apiserver/api"},
 	"webmemory/openapi":     {},
 	"webmemory/mcpserver":   {"=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
 	"webmemory/openaiapi":   {"=memory", "memory/event", "apiserver/api", "webmemory/api"},
 	"webmemory/web":         {},
 	"deploy/examples":       {"=memory", "memory/event", "=apiserver/api", "webmemory/api"},
-	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
+	"cmd":                   {"memory", "access", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
 	"cmd/mneme/internal/crossorigin": {"=apiserver/api"},
 
@@ -74,7 +75,7 @@ var floors = map[string][]string{
 
 // homes are the only folders that may import a third party.
 var homes = map[string][]string{
-	"github.com/redis/go-redis": {"memory/redisscript", "memory/redisstore", "internal/redistest",
+	"github.com/redis/go-redis": {"memory/redisscript", "memory/redisstore", "internal/redistest", "access",
 		"proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
 	"github.com/r3labs/sse":             {"apiserver/api/sse"},
