@@ -119,13 +119,13 @@ func (d *documents) routes(g *telemetry.Edge) {
 // collectionOf is what the path names.
 func collectionOf(c *gin.Context) (docstore.Collection, error) {
 	if id, ok := c.Params.Get("chat"); ok {
-		chat, err := memory.ParseChat(id)
+		chat, err := tenantOf(c).Chat(id)
 		if err != nil {
 			return docstore.Collection{}, api.BadRequest(err)
 		}
-		return docstore.OfChat(docstore.DefaultTenant, chat)
+		return docstore.OfChat(chat)
 	}
-	return docstore.Named(docstore.DefaultTenant, c.Param("collection"))
+	return docstore.Named(tenantOf(c), c.Param("collection"))
 }
 
 // idOf is a document's id in the path; it may hold slashes.
@@ -193,7 +193,7 @@ func (d *documents) list(c *gin.Context) error {
 	if d.library == nil {
 		return errNoDocuments
 	}
-	infos, err := d.library.Collections(c.Request.Context(), docstore.DefaultTenant)
+	infos, err := d.library.Collections(c.Request.Context(), tenantOf(c))
 	if err != nil {
 		return problemOf(err)
 	}
@@ -255,7 +255,7 @@ func (d *documents) dropChat(ctx context.Context, chat memory.Chat) error {
 	if d.library == nil {
 		return nil
 	}
-	of, err := docstore.OfChat(docstore.DefaultTenant, chat)
+	of, err := docstore.OfChat(chat)
 	if err == nil {
 		_, err = d.library.Drop(ctx, of)
 	}

@@ -34,7 +34,7 @@ func withDocuments(t *testing.T, cfg apiserver.Config) (service, *redistest.Serv
 	t.Helper()
 	server := redistest.Start(t)
 	cfg.Documents = shelf(t, server.Client())
-	require.NoError(t, cfg.Documents.Load(t.Context(), docstore.DefaultTenant))
+	require.NoError(t, cfg.Documents.Load(t.Context(), memory.Tenant{}))
 	return start(t, cfg, echo), server
 }
 
@@ -389,7 +389,7 @@ func TestNotReadyBeforeTheDocumentsAre(t *testing.T) {
 	status, body := s.call(t, "GET", "/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, body, "starting")
-	require.NoError(t, library.Load(t.Context(), docstore.DefaultTenant))
+	require.NoError(t, library.Load(t.Context(), memory.Tenant{}))
 	status, _ = s.call(t, "GET", "/readyz", "")
 	require.Equal(t, http.StatusOK, status)
 }
@@ -400,7 +400,7 @@ func TestReadinessAndMetricsSayHowFarDocumentsAreBehind(t *testing.T) {
 	way := server.Narrow(t, "xrange")
 	library := rag.NewLibrary(docstore.New(way.Client(), 0), rag.Options{Log: zerolog.Nop(), CatchUp: time.Millisecond})
 	t.Cleanup(library.Close)
-	require.NoError(t, library.Load(t.Context(), docstore.DefaultTenant))
+	require.NoError(t, library.Load(t.Context(), memory.Tenant{}))
 	s := start(t, apiserver.Config{Documents: library}, echo)
 	metric := func(name string) string {
 		_, body := s.call(t, "GET", "/metrics", "")

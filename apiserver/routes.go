@@ -14,6 +14,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/master"
 	"mneme/memory"
@@ -70,12 +71,13 @@ func (s *Server) postRun(c *gin.Context) error {
 	if err := body.Validate(); err != nil {
 		return err
 	}
+	body.ChatID, _ = tenantOf(c).Chat(body.ChatID.ID()) // which is an id
 	telemetry.Concerns(c.Request.Context(), body.ChatID.String(), body.RunID)
 	req, events, err := s.admit(c.Request.Context(), body)
 	if err != nil {
 		return err
 	}
-	r, err := s.start(req, digest(body), events, telemetry.From(c.Request.Context()))
+	r, err := s.start(c.Request.Context(), req, digest(body), events)
 	if err != nil {
 		return err
 	}
@@ -251,9 +253,12 @@ func (s *Server) deleteRuns(c *gin.Context) error {
 	return nil
 }
 
+// tenantOf is whose data a request is about: webmemory says it.
+func tenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Context()).Tenant }
+
 // endRuns stops the runs of the chat in the path, and forgets them.
 func (s *Server) endRuns(c *gin.Context) (memory.Chat, error) {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := tenantOf(c).Chat(c.Param("chat"))
 	if err != nil {
 		return chat, api.BadRequest(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/master"
 	"mneme/memory"
@@ -71,7 +72,7 @@ func (r *run) hasEnded() bool {
 // another request under the same id is refused, by the digest. A run that waits has ended here;
 // what goes on with it takes its place, and from then on the requests before are other ones.
 func (s *Server) start(
-	req master.Request, digest [32]byte, events *api.Log, trail telemetry.Trail,
+	ctx context.Context, req master.Request, digest [32]byte, events *api.Log,
 ) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,9 +91,9 @@ func (s *Server) start(
 	case s.running >= s.cfg.MaxRuns:
 		return nil, s.refuse(errTooManyRuns)
 	}
-	life, cancel := context.WithCancelCause(s.life)
+	life, cancel := context.WithCancelCause(access.With(s.life, access.From(ctx)))
 	r := &run{
-		id: req.RunID, chat: req.Chat, digest: digest, trail: trail, cancel: cancel,
+		id: req.RunID, chat: req.Chat, digest: digest, trail: telemetry.From(ctx), cancel: cancel,
 		log: events, ended: make(chan struct{}), started: time.Now(),
 	}
 	if req.Resume != nil {

@@ -72,10 +72,10 @@ func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Reque
 		return master.Request{}, nil, err
 	}
 	var first api.RunRequest
-	if err := json.Unmarshal(raw, &first); err != nil || first.RunID != body.RunID || first.ChatID != body.ChatID {
+	if err := json.Unmarshal(raw, &first); err != nil || first.RunID != body.RunID || first.ChatID.ID() != body.ChatID.ID() {
 		return master.Request{}, nil, api.BadRequest(errors.New("the state in resume is not that of this run"))
 	}
-	first.Memory, first.ConversationID = body.Memory, body.ConversationID
+	first.ChatID, first.Memory, first.ConversationID = body.ChatID, body.Memory, body.ConversationID
 	if body.Approved != nil { // in the meantime, too
 		first.Approved = body.Approved
 	}

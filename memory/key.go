@@ -10,11 +10,14 @@ import (
 // ErrBadName is wrapped by every refusal of a chat id or a subagent name.
 var ErrBadName = errors.New("bad name")
 
-// Chat names one chat: by its tenant, which is empty as long as a service serves one
-// only, and its id, 1–128 characters of A-Z a-z 0-9 . _ : @ + = -. It is comparable.
-// The zero value is no chat; others come from ParseChat or from JSON, which hold an id
-// alone: no client names a tenant.
-type Chat struct{ tenant, id string }
+// Chat names one chat: by its tenant and its id, 1–128 characters of A-Z a-z 0-9 . _ : @
+// + = -. It is comparable. The zero value is no chat; others come from [Tenant.Chat], from
+// ParseChat, or from JSON, which holds an id alone and makes a chat of the default tenant:
+// no client names a tenant.
+type Chat struct {
+	tenant Tenant
+	id     string
+}
 
 // IsZero says whether it is no chat.
 func (c Chat) IsZero() bool { return c.id == "" }
@@ -24,31 +27,31 @@ func (c Chat) ID() string { return c.id }
 
 // String is the chat as it stands in the keys and records of the store: the id, behind
 // its tenant and a slash, which no id holds, if it has one.
-func (c Chat) String() string {
-	if c.tenant == "" {
-		return c.id
-	}
-	return c.tenant + "/" + c.id
-}
+func (c Chat) String() string { return c.tenant.prefix() + c.id }
 
-// MarshalText is String, for JSON and for the keys of JSON objects.
-func (c Chat) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+// MarshalText is ID, for JSON.
+func (c Chat) MarshalText() ([]byte, error) { return []byte(c.id), nil }
 
 // Agent is the name of a subagent: 1–64 characters of a-z 0-9 _ -.
 type Agent string
 
-// ParseChat checks a chat id as it came in a path or on a command line.
+// ParseChat reads back what String wrote into the store. What a client says is an id, of
+// which [Tenant.Chat] makes the chat.
 func ParseChat(s string) (Chat, error) {
-	if len(s) == 0 || len(s) > 128 || !only(s, chatByte) {
-		return Chat{}, fmt.Errorf("%w: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName,
-			clip(s))
+	name, id, prefixed := strings.Cut(s, "/")
+	if !prefixed {
+		return Tenant{}.Chat(s)
 	}
-	return Chat{id: s}, nil
+	tenant, err := ParseTenant(name)
+	if err != nil || tenant == (Tenant{}) {
+		return Chat{}, fmt.Errorf("%w: %s is no chat", ErrBadName, clip(s))
+	}
+	return tenant.Chat(id)
 }
 
-// MustChat is ParseChat for an id that is known to be one; it panics otherwise.
+// MustChat is the default tenant's chat of an id that is known to be one; it panics otherwise.
 func MustChat(id string) Chat {
-	chat, err := ParseChat(id)
+	chat, err := Tenant{}.Chat(id)
 	if err != nil {
 		panic(err)
 	}
@@ -67,7 +70,7 @@ func (c *Chat) UnmarshalJSON(b []byte) error {
 		!only(digits, func(c byte) bool { return c >= '0' && c <= '9' }) {
 		return fmt.Errorf("%w: a chat id is a JSON string or an integer, not %s", ErrBadName, clip(s))
 	}
-	chat, err := ParseChat(s)
+	chat, err := Tenant{}.Chat(s)
 	if err != nil {
 		return err
 	}

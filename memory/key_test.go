@@ -17,8 +17,16 @@ import (
 )
 
 var (
-	anyChat = rapid.Map(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`), func(s string) memory.Chat {
-		return memory.MustChat(s)
+	anyChat = rapid.Custom(func(t *rapid.T) memory.Chat {
+		tenant, err := memory.ParseTenant(rapid.StringMatching(`[a-z0-9-]{0,32}`).Draw(t, "tenant"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		chat, err := tenant.Chat(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`).Draw(t, "id"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return chat
 	})
 	anyAgent = rapid.Map(rapid.StringMatching(`[a-z0-9_-]{1,64}`), func(s string) memory.Agent { return memory.Agent(s) })
 )
@@ -45,7 +53,8 @@ func TestParseKey(t *testing.T) {
 		"", ":", "chat_history", "chat_history:", "subagent", "subagent:", "subagent:analytic", "subagent:analytic:",
 		"subagent::1",
 		"subagent:Analytic:1", "subagent:an alytic:1", "subagent:" + strings.Repeat("a", 65) + ":1",
-		"chat_history:a b", "chat_history:чат", "chat_history:a/b", "chat_history:a\n", "chat_history:" +
+		"chat_history:a b", "chat_history:чат", "chat_history:A/b", "chat_history:a/b/c", "chat_history:/b", "chat_history:a/",
+		"chat_history:default/b", "chat_history:a\n", "chat_history:" +
 			strings.Repeat("a", 129),
 		"Chat_history:1", "turns:open", "events:1:2", "{chat_history:1}:meta", "{subagent:analytic:1}:meta",
 	} {
@@ -74,14 +83,18 @@ func TestKeysRoundTrip(t *testing.T) {
 
 func TestParseNames(t *testing.T) {
 	for _, good := range []string{"1", "-", "a.b_c:d@e+f=g-h", strings.Repeat("x", 128)} {
-		chat, err := memory.ParseChat(good)
+		chat, err := memory.Tenant{}.Chat(good)
 		require.NoError(t, err)
 		require.Equal(t, memory.MustChat(good), chat)
 	}
 	for _, bad := range []string{"", " ", "a b", "a/b", "a\x00", "ё", "a,b", "{a}", "a*", strings.Repeat("x", 129)} {
-		_, err := memory.ParseChat(bad)
-		require.ErrorIs(t, err, memory.ErrBadName, bad)
-		require.ErrorContains(t, err, "1 to 128 characters")
+		for _, tenant := range []string{"", "acme"} {
+			tenant, err := memory.ParseTenant(tenant)
+			require.NoError(t, err)
+			_, err = tenant.Chat(bad)
+			require.ErrorIs(t, err, memory.ErrBadName, bad)
+			require.ErrorContains(t, err, "1 to 128 characters")
+		}
 	}
 	for _, good := range []string{"a", "analytic", "a-b_9", strings.Repeat("x", 64)} {
 		agent, err := memory.ParseAgent(good)
@@ -91,6 +104,20 @@ func TestParseNames(t *testing.T) {
 	for _, bad := range []string{"", "A", "a.b", "a:b", "a b", "ж", strings.Repeat("x", 65)} {
 		_, err := memory.ParseAgent(bad)
 		require.ErrorIs(t, err, memory.ErrBadName, bad)
+	}
+	for _, good := range []string{"a", "acme-2", strings.Repeat("x", 32)} {
+		tenant, err := memory.ParseTenant(good)
+		require.NoError(t, err)
+		require.Equal(t, good, tenant.String())
+	}
+	for _, bad := range []string{"A", "a.b", "a/b", "a:b", "a_b", "*", strings.Repeat("x", 33)} {
+		_, err := memory.ParseTenant(bad)
+		require.ErrorIs(t, err, memory.ErrBadName, bad)
+	}
+	for _, same := range []string{"", "default"} {
+		tenant, err := memory.ParseTenant(same)
+		require.NoError(t, err)
+		require.Equal(t, memory.Tenant{}, tenant, "there is one default tenant, by two names")
 	}
 	_, err := memory.ParseChat(strings.Repeat(" ", 1<<20))
 	require.Less(t, len(err.Error()), 400, "an error does not repeat a megabyte of input")
@@ -128,7 +155,7 @@ func TestChatFromJSON(t *testing.T) {
 // redisKeys are keys of every kind of one chat and one agent, as they stand in Redis.
 func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey {
 	own, subagent, run := memory.ChatKey(chat), memory.SubagentKey(agent, chat), "MFRGGZDFMZTWQ2LKNNWG23TPOB"
-	id, name := chat.ID(), string(agent)
+	id, name := chat.String(), string(agent)
 	return map[string]memory.RedisKey{
 		"chat_history:" + id:                           {Kind: memory.KindHistory, Key: own},
 		"subagent:" + name + ":" + id:                  {Kind: memory.KindHistory, Key: subagent},
@@ -150,11 +177,14 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"{turns:open}:damaged:1":                       {Kind: memory.KindOpenRuns, Aside: "1"},
 		"mneme:waiting":                                {Kind: memory.KindWaits},
 		"mneme:chats":                                  {Kind: memory.KindChats},
+		"mneme:waiting:acme":                           {Kind: memory.KindWaits, Run: "acme"},
+		"mneme:chats:acme":                             {Kind: memory.KindChats, Run: "acme"},
 		"mneme:erasures":                               {Kind: memory.KindErasures},
 		"mneme:epoch":                                  {Kind: memory.KindEpoch},
 		"mneme:processes":                              {Kind: memory.KindProcesses},
 		"mneme:tools:crm":                              {Kind: memory.KindTools, Run: "crm"},
 		"mneme:oneshot:" + run:                         {Kind: memory.KindOneShot, Run: run},
+		"mneme:oneshot:acme/" + run:                    {Kind: memory.KindOneShot, Run: "acme/" + run},
 		"mneme:oneshot-calls:" + run:                   {Kind: memory.KindOneShotCalls, Run: run},
 		"{mneme:tools:crm}:damaged:1":                  {Kind: memory.KindTools, Run: "crm", Aside: "1"},
 	}
@@ -169,7 +199,7 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 			require.Equal(t, key, back)
 			matching := 0
 			for _, pattern := range memory.RedisPatterns {
-				if ok, err := path.Match(pattern, text); ok && err == nil {
+				if ok, err := path.Match(pattern, strings.ReplaceAll(text, "/", "_")); ok && err == nil {
 					matching++
 				}
 			}
@@ -178,7 +208,8 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 	})
 	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1")), Aside: "2"}
 	require.Equal(t, "{chat_history:1}:damaged:2", meta.String(), "what lies beside a history stays in its slot")
-	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "events", "events:",
+	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "mneme:chats:", "mneme:chats:A", "mneme:chats:default",
+		"events", "events:",
 		"events:1", "run:a b:R", "{chat_history:1}", "{chat_history:1}:", "{chat_history:1}:other",
 		"{chat_history:1}:damaged:", "{other}:damaged:1", "{chat_history:1}:meta:1", "{chat_history:1}:meta:", "{chat_history:1}:rewound",
 		"{chat_history:1}:rewound:", "{chat_history:1}:waiting:1", "{chat_history:1}:calls", "proxy:turns:born"} {

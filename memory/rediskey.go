@@ -26,11 +26,15 @@ const (
 // Kinds of which there is one key, whose name they are.
 const (
 	KindOpenRuns  Kind = "turns:open"      // chats with an open run, by the end of their lease
-	KindWaits     Kind = "mneme:waiting"   // chats of which a run waits for somebody, by the first expiry
-	KindChats     Kind = "mneme:chats"     // chats, by their last run
 	KindErasures  Kind = "mneme:erasures"  // what was erased, by the turn
 	KindEpoch     Kind = "mneme:epoch"     // random text; another one means that data was lost
 	KindProcesses Kind = "mneme:processes" // processes that live
+)
+
+// Kinds of which there is one key for each tenant, see ListKey.
+const (
+	KindWaits Kind = "mneme:waiting" // chats of which a run waits for somebody, by the first expiry
+	KindChats Kind = "mneme:chats"   // chats, by their last run
 )
 
 // KindTools is a kind of which there is one key for each server of tools: what its tools were
@@ -46,6 +50,12 @@ const (
 // numbered are the kinds of which there are many keys that are of no chat; their names are in RedisKey.Run.
 var numbered = []Kind{KindTools, KindOneShot, KindOneShotCalls}
 
+// listed are the kinds of which there is one key for each tenant; its name is in RedisKey.Run.
+var listed = []Kind{KindWaits, KindChats}
+
+// ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
+func ListKey(kind Kind, of Tenant) string { return RedisKey{Kind: kind, Run: of.name}.String() }
+
 // types are those that the values have in Redis.
 var types = map[Kind]string{
 	KindHistory: "string", KindArchive: "hash", KindNotes: "string", KindMeta: "hash",
@@ -57,12 +67,18 @@ var types = map[Kind]string{
 	KindTools:     "hash", KindOneShot: "string", KindOneShotCalls: "hash",
 }
 
+// OneShotKey is the key of a kind of which there is one for each run of a tenant without a chat.
+func OneShotKey(kind Kind, of Tenant, run string) string {
+	return RedisKey{Kind: kind, Run: of.prefix() + run}.String()
+}
+
 // RedisKey is a key of Redis in its parts. String makes each key that the memory has
 // there, and ParseRedisKey takes it apart; nothing else does either.
 type RedisKey struct {
 	Kind Kind
 	Key  Key // the history that it is or lies beside, the chat's own for a run; none if all chats share it
-	// Run is that of a log, a record, calls or a one-shot; of what a rewind took back, the rewind; of pins, the server.
+	// Run is that of a log, a record or calls; of a one-shot, behind its tenant; of what a rewind took back, the rewind; of pins, the server;
+	// of a list, the tenant, "" for the default one.
 	Run string
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
@@ -98,7 +114,7 @@ func (k RedisKey) String() string {
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
 	case k.Kind == KindEvents || k.Kind == KindRecord:
 		return string(k.Kind) + ":" + k.Key.chat.String() + ":" + k.Run
-	case slices.Contains(numbered, k.Kind):
+	case slices.Contains(numbered, k.Kind), slices.Contains(listed, k.Kind) && k.Run != "":
 		return string(k.Kind) + ":" + k.Run
 	}
 	return string(k.Kind)
@@ -153,6 +169,12 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 	for _, kind := range numbered {
 		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
 			return RedisKey{Kind: kind, Run: name}, name != ""
+		}
+	}
+	for _, kind := range listed {
+		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
+			tenant, err := ParseTenant(name)
+			return RedisKey{Kind: kind, Run: name}, err == nil && tenant != (Tenant{})
 		}
 	}
 	kind, rest, _ := strings.Cut(s, ":")

@@ -1,6 +1,9 @@
 package memory
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // Tenant names whose data it is: 1–32 characters of a-z 0-9 -. The zero value is the
 // default tenant, of a service that serves one only; what is stored of it has no prefix.
@@ -39,13 +42,39 @@ func (t *Tenant) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
+// prefix is what stands before the tenant's ids in the keys and records of the store.
+func (t Tenant) prefix() string {
+	if t.name == "" {
+		return ""
+	}
+	return t.name + "/"
+}
+
 // Chat is the tenant's chat of an id, as it came in a path, in a body or on a command
 // line. Errors are ErrBadName.
 func (t Tenant) Chat(id string) (Chat, error) {
-	chat, err := ParseChat(id)
-	chat.tenant = t.name
-	return chat, err
+	if len(id) == 0 || len(id) > 128 || !only(id, chatByte) {
+		return Chat{}, fmt.Errorf("%w: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName,
+			clip(id))
+	}
+	return Chat{t, id}, nil
+}
+
+// StoredChat is a chat in JSON that no client reads or writes: as String says it, with its
+// tenant.
+type StoredChat struct{ Chat }
+
+// MarshalText is String.
+func (c StoredChat) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalJSON is ParseChat.
+func (c *StoredChat) UnmarshalJSON(b []byte) (err error) {
+	var s string
+	if err = json.Unmarshal(b, &s); err == nil {
+		c.Chat, err = ParseChat(s)
+	}
+	return err
 }
 
 // Tenant is whose chat it is.
-func (c Chat) Tenant() Tenant { return Tenant{c.tenant} }
+func (c Chat) Tenant() Tenant { return c.tenant }

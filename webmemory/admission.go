@@ -77,7 +77,7 @@ type admitted struct {
 
 // messagePosted is POST /v1/chats/{chat}/messages.
 func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +85,8 @@ func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
 	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
 		return nil, err
 	}
-	if p.ChatID != nil && *p.ChatID != chat {
-		return nil, badRequest("chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
+	if p.ChatID != nil && p.ChatID.ID() != chat.ID() {
+		return nil, badRequest("chat_id in the body (%s) is not the chat of the path (%s).", p.ChatID.ID(), chat.ID())
 	}
 	return s.admit(c, chat, p, p.Stream || acceptsSSE(c.Request))
 }
@@ -100,7 +100,11 @@ func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
 	if p.ChatID == nil {
 		return nil, badRequest("chat_id is missing: it is a string or an integer.")
 	}
-	return s.admit(c, *p.ChatID, p, true)
+	chat, err := tenantOf(c).Chat(p.ChatID.ID())
+	if err != nil {
+		return nil, err
+	}
+	return s.admit(c, chat, p, true)
 }
 
 // admit checks a post, has it run, or joins the run of an earlier post with the same

@@ -30,7 +30,7 @@ func (s *Server) listChats(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cursor, q := c.Request.Context(), c.Query("cursor"), c.Query("q")
+	ctx, of, cursor, q := c.Request.Context(), tenantOf(c), c.Query("cursor"), c.Query("q")
 	switch order := c.Query("order"); {
 	case order != "" && order != byUse:
 		return badRequest("order is %s or left out, not %.40q.", byUse, order)
@@ -38,8 +38,8 @@ func (s *Server) listChats(c *gin.Context) error {
 		return badRequest("q goes with order=%s.", byUse)
 	case len(q) > maxSearch:
 		return badRequest("q has at most %d bytes.", maxSearch)
-	case order == byUse:
-		out, err := s.chatsByUse(ctx, strings.ToLower(memory.Plain(q)), limit, cursor)
+	case order == byUse, of != memory.Tenant{}: // whose chats are all in the list
+		out, err := s.chatsByUse(ctx, of, strings.ToLower(memory.Plain(q)), limit, cursor)
 		if err != nil {
 			return err
 		}
@@ -52,7 +52,9 @@ func (s *Server) listChats(c *gin.Context) error {
 	}
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}, NextCursor: next}
 	for _, chat := range chats {
-		out.Chats = append(out.Chats, webapi.ChatEntry{ChatID: chat})
+		if chat.Tenant() == of {
+			out.Chats = append(out.Chats, webapi.ChatEntry{ChatID: chat})
+		}
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
@@ -61,8 +63,10 @@ func (s *Server) listChats(c *gin.Context) error {
 // chatsLooked is at how many chats one request looks that searches them, and lookAtOnce how many it reads in one go.
 const chatsLooked, lookAtOnce = 2000, 200
 
-// chatsByUse lists chats whose title or id contains q, in lower case, behind a cursor.
-func (s *Server) chatsByUse(ctx context.Context, q string, limit int, cursor string) (out webapi.ChatList, err error) {
+// chatsByUse lists a tenant's chats whose title or id contains q, in lower case, behind a cursor.
+func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, limit int, cursor string) (
+	out webapi.ChatList, err error,
+) {
 	out.Chats = []webapi.ChatEntry{}
 	at, err := redisstore.ParsePlace(cursor)
 	if err != nil {
@@ -73,13 +77,13 @@ func (s *Server) chatsByUse(ctx context.Context, q string, limit int, cursor str
 		if q == "" {
 			count = limit - len(out.Chats) + 1 // whether there is another one
 		}
-		places, err := s.store.ChatsByUse(ctx, at, count)
+		places, err := s.store.ChatsByUse(ctx, of, at, count)
 		if err != nil {
 			return out, err
 		}
 		looked += count
 		more := len(places) == count
-		entries, err := s.entries(ctx, places)
+		entries, err := s.entries(ctx, of, places)
 		if err != nil {
 			return out, err
 		}
@@ -109,12 +113,12 @@ func contains(e webapi.ChatEntry, q string) bool {
 }
 
 // entries are what a list says of its places; one without a card is no chat, or not there any more.
-func (s *Server) entries(ctx context.Context, places []redisstore.Place) ([]webapi.ChatEntry, error) {
+func (s *Server) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) ([]webapi.ChatEntry, error) {
 	out := make([]webapi.ChatEntry, len(places))
 	var chats []memory.Chat
 	var of []int
 	for i, p := range places {
-		if chat, ok := p.Chat(); ok {
+		if chat, ok := p.Chat(tenant); ok {
 			chats, of = append(chats, chat), append(of, i)
 		}
 	}
@@ -124,7 +128,7 @@ func (s *Server) entries(ctx context.Context, places []redisstore.Place) ([]weba
 	}
 	for i, card := range cards {
 		if card.Gone {
-			if err := s.store.Unlist(ctx, places[of[i]]); err != nil {
+			if err := s.store.Unlist(ctx, tenant, places[of[i]]); err != nil {
 				return nil, err
 			}
 			continue
@@ -155,7 +159,7 @@ func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
 
 // patchChat is PATCH /v1/chats/{chat}.
 func (s *Server) patchChat(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}
@@ -209,7 +213,7 @@ func (s *Server) patchChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := s.entries(ctx, []redisstore.Place{place})
+	entries, err := s.entries(ctx, chat.Tenant(), []redisstore.Place{place})
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (s *Server) claim(ctx context.Context, r *run, id string, c redisstore.Call
 		}
 		return s.store.Claim(ctx, r.chat, token, turn, r.firstRun(), id, c, repeatable)
 	case r.alone.kept:
-		return s.store.ClaimOneShot(ctx, r.id, id, c, repeatable)
+		return s.store.ClaimOneShot(ctx, r.chat.Tenant(), r.id, id, c, repeatable)
 	}
 	word, result = r.alone.claim(id, repeatable)
 	return word, result, nil
@@ -109,7 +109,7 @@ func (s *Server) settle(ctx context.Context, r *run, id string, result []byte) (
 		_, turn := r.holder()
 		return s.store.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
 	case r.alone.kept:
-		return s.store.SettleOneShot(ctx, r.id, id, result)
+		return s.store.SettleOneShot(ctx, r.chat.Tenant(), r.id, id, result)
 	}
 	return r.alone.settle(id, result), nil
 }

@@ -46,11 +46,11 @@ type ends struct {
 
 // endHead is the first line of a file.
 type endHead struct {
-	V    int         `json:"v"` // 1
-	Chat memory.Chat `json:"chat"`
-	Run  string      `json:"run"`
-	Turn int64       `json:"turn"` // in which it ended
-	Body string      `json:"body"` // hash of the post
+	V    int               `json:"v"` // 1
+	Chat memory.StoredChat `json:"chat"`
+	Run  string            `json:"run"`
+	Turn int64             `json:"turn"` // in which it ended
+	Body string            `json:"body"` // hash of the post
 	// Conversation is the gateway's of that time.
 	Conversation string `json:"conversation,omitempty"`
 	// Unkeyed: no post can repeat it.
@@ -77,7 +77,7 @@ func (e *ends) path(chat memory.Chat, run string) string {
 // keep writes a run's events. What cannot be kept is only missed if Redis loses the
 // run too, so a failure is reported once.
 func (e *ends) keep(head endHead, lines [][]byte) {
-	path := e.path(head.Chat, head.Run)
+	path := e.path(head.Chat.Chat, head.Run)
 	if e.dir == "" || path == "" {
 		return
 	}
@@ -98,7 +98,7 @@ func (e *ends) keep(head endHead, lines [][]byte) {
 		if err = os.WriteFile(path+".new", text, 0o600); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		if made := os.MkdirAll(e.folder(head.Chat), 0o700); made != nil {
+		if made := os.MkdirAll(e.folder(head.Chat.Chat), 0o700); made != nil {
 			err = made
 			break
 		}
@@ -129,7 +129,7 @@ func (e *ends) find(chat memory.Chat, run string) (endHead, [][]byte) {
 	}
 	first, rest, _ := bytes.Cut(text, []byte("\n"))
 	var head endHead
-	if json.Unmarshal(first, &head) != nil || head.V != 1 || head.Chat != chat || head.Run != run {
+	if json.Unmarshal(first, &head) != nil || head.V != 1 || head.Chat.Chat != chat || head.Run != run {
 		return endHead{}, nil
 	}
 	return head, bytes.Split(bytes.TrimSuffix(rest, []byte("\n")), []byte("\n"))
@@ -145,7 +145,7 @@ func (e *ends) heads() (all []endHead) {
 		first, err := bufio.NewReader(file).ReadBytes('\n')
 		_ = file.Close()
 		var head endHead
-		if err == nil && json.Unmarshal(first, &head) == nil && head.V == 1 && e.path(head.Chat, head.Run) == f.path {
+		if err == nil && json.Unmarshal(first, &head) == nil && head.V == 1 && e.path(head.Chat.Chat, head.Run) == f.path {
 			all = append(all, head)
 		}
 	}

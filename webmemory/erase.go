@@ -37,7 +37,7 @@ func (s *Server) deleteHistory(c *gin.Context) error {
 // deleteChat is DELETE /v1/chats/{chat}; with scan=true it also looks through all
 // keys of Redis for what no index names.
 func (s *Server) deleteChat(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (s *Server) eraseConversations(ctx context.Context, chat memory.Chat, turn 
 	c := &s.conversations
 	ids := c.until(chat, turn)
 	for _, id := range ids {
-		if err := s.runs.EraseConversation(ctx, id); err != nil {
+		if err := s.runs.EraseConversation(ctx, chat.Tenant(), id); err != nil {
 			return asking(err)
 		}
 	}
@@ -644,5 +644,5 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 	if err != nil || conversation == "" {
 		return err
 	}
-	return s.runs.EraseConversation(ctx, conversation)
+	return s.runs.EraseConversation(ctx, chat.Tenant(), conversation)
 }

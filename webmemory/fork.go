@@ -22,7 +22,7 @@ var errForkChanged = &api.Problem{Status: http.StatusConflict, Code: webapi.Code
 // postFork is POST …/fork. It holds the turn of the new chat, and that of its source only for the moment in
 // which it pins what it reads.
 func (s *Server) postFork(c *gin.Context) error {
-	source, err := memory.ParseChat(c.Param("chat"))
+	source, err := chatOf(c)
 	if err != nil {
 		return err
 	}
@@ -33,13 +33,17 @@ func (s *Server) postFork(c *gin.Context) error {
 	if body.As.IsZero() {
 		return badRequest("as is missing: the id of the new chat.")
 	}
+	as, err := source.Tenant().Chat(body.As.ID())
+	if err != nil {
+		return err
+	}
 	ctx := c.Request.Context()
-	if err := s.forkable(ctx, source, body); err != nil {
+	if err := s.forkable(ctx, source, as, body.At); err != nil {
 		return err
 	}
 	var out webapi.Imported
-	err = s.underTurn(ctx, body.As, func(ctx context.Context, w *writer) error {
-		if err := s.isEmpty(ctx, body.As); err != nil {
+	err = s.underTurn(ctx, as, func(ctx context.Context, w *writer) error {
+		if err := s.isEmpty(ctx, as); err != nil {
 			return err
 		}
 		var v view
@@ -66,8 +70,8 @@ func (s *Server) postFork(c *gin.Context) error {
 		if err != nil || title == "" {
 			return err
 		}
-		if _, err := s.store.ChangeCard(ctx, body.As, &title, nil); err != nil {
-			s.log.Warn().Err(err).Str("chat", body.As.String()).Msg("a fork has not got the title of its source")
+		if _, err := s.store.ChangeCard(ctx, as, &title, nil); err != nil {
+			s.log.Warn().Err(err).Str("chat", as.String()).Msg("a fork has not got the title of its source")
 		}
 		return nil
 	})
@@ -79,8 +83,8 @@ func (s *Server) postFork(c *gin.Context) error {
 }
 
 // forkable refuses what cannot be forked before a turn is waited for.
-func (s *Server) forkable(ctx context.Context, source memory.Chat, body webapi.ForkRequest) error {
-	if err := s.isEmpty(ctx, body.As); err != nil {
+func (s *Server) forkable(ctx context.Context, source, as memory.Chat, at string) error {
+	if err := s.isEmpty(ctx, as); err != nil {
 		return err
 	}
 	v, err := s.look(ctx, source)
@@ -88,7 +92,7 @@ func (s *Server) forkable(ctx context.Context, source memory.Chat, body webapi.F
 		err = errUnknownChat
 	}
 	if err == nil {
-		_, err = s.locate(ctx, source, v, body.At)
+		_, err = s.locate(ctx, source, v, at)
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/journal"
@@ -198,8 +199,14 @@ func acceptsSSE(r *http.Request) bool {
 	})
 }
 
+// tenantOf is whose data a request is about: it comes with who sends it, and from nowhere else.
+func tenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Context()).Tenant }
+
+// chatOf is the chat of a path.
+func chatOf(c *gin.Context) (memory.Chat, error) { return tenantOf(c).Chat(c.Param("chat")) }
+
 func keyOf(c *gin.Context) (memory.Key, error) {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return memory.Key{}, err
 	}
@@ -247,8 +254,8 @@ func (s *Server) forwardDocuments(r *telemetry.Edge) {
 
 // forward streams the body there and the answer back.
 func (s *Server) forward(c *gin.Context) error {
-	if id, ok := c.Params.Get("chat"); ok {
-		if _, err := memory.ParseChat(id); err != nil {
+	if _, ok := c.Params.Get("chat"); ok {
+		if _, err := chatOf(c); err != nil {
 			return err
 		}
 	}

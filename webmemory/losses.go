@@ -373,11 +373,11 @@ func (s *Server) placeRun(ctx context.Context, head endHead) error {
 	if known, err := s.knowsEnd(ctx, head); known || err != nil {
 		return err
 	}
-	if err := s.followErasures(ctx); err != nil || s.redactedSince(head.Chat, head.Turn) {
+	if err := s.followErasures(ctx); err != nil || s.redactedSince(head.Chat.Chat, head.Turn) {
 		return err
 	}
-	_, lines := s.knownEvents(head.Chat, head.Run)
-	copies, err := folded(head.Chat, head.Turn, head.events(lines))
+	_, lines := s.knownEvents(head.Chat.Chat, head.Run)
+	copies, err := folded(head.Chat.Chat, head.Turn, head.events(lines))
 	if err != nil {
 		return err
 	}
@@ -387,7 +387,7 @@ func (s *Server) placeRun(ctx context.Context, head endHead) error {
 
 // knowsEnd says whether Redis knows how a run ended.
 func (s *Server) knowsEnd(ctx context.Context, head endHead) (bool, error) {
-	record, err := s.store.Record(ctx, head.Chat, head.Run)
+	record, err := s.store.Record(ctx, head.Chat.Chat, head.Run)
 	return err == nil && record != nil && len(record.Result) > 0 && record.Body != "", err
 }
 
@@ -419,7 +419,7 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 	if err := s.followErasures(ctx); err != nil {
 		return err
 	}
-	w, err := s.takeTurn(ctx, ctx, head.Chat, "", now)
+	w, err := s.takeTurn(ctx, ctx, head.Chat.Chat, "", now)
 	if errors.Is(err, errErased) {
 		return nil
 	}
@@ -435,7 +435,7 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 		return errQueueSlow
 	}
 	defer w.next()
-	_, lines := s.knownEvents(head.Chat, head.Run)
+	_, lines := s.knownEvents(head.Chat.Chat, head.Run)
 	if events := head.events(lines); len(events) > 0 && events[len(events)-1].Terminal() {
 		err = s.putBack(ctx, w, head, events)
 	}
@@ -462,7 +462,7 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 			return &redisstore.Record{Body: r.body, Rewound: true}, nil
 		}
 	}
-	head.Chat, head.Run = r.chat, r.id
+	head.Chat.Chat, head.Run = r.chat, r.id
 	events := head.events(lines)
 	switch {
 	case len(events) == 0, s.rewoundSince(r.chat, r.id, head.Turn):
@@ -484,11 +484,11 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 
 // putBack writes back a run that is over, under its chat's lease; events are all of it.
 func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []event.Event) error {
-	if w.ErasedIn() > head.Turn || s.redactedSince(head.Chat, head.Turn) ||
-		s.rewoundSince(head.Chat, head.Run, head.Turn) {
+	if w.ErasedIn() > head.Turn || s.redactedSince(head.Chat.Chat, head.Turn) ||
+		s.rewoundSince(head.Chat.Chat, head.Run, head.Turn) {
 		return nil
 	}
-	r := newRun(head.Run, head.Chat, head.Body)
+	r := newRun(head.Run, head.Chat.Chat, head.Body)
 	r.keyed = !head.Unkeyed
 	d := s.driver(r, w, "")
 	if _, err := s.noteRun(ctx, r); err != nil {

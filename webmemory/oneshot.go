@@ -26,7 +26,7 @@ import (
 
 // oneShot is what a one-shot goes on from that waits for its client's tools.
 type oneShot struct {
-	Chat         memory.Chat       `json:"chat"` // random
+	Chat         memory.StoredChat `json:"chat"` // random
 	Conversation string            `json:"conversation"`
 	Events       []json.RawMessage `json:"events"`
 	State        json.RawMessage   `json:"state"`
@@ -41,7 +41,11 @@ func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
 	if err := s.checkOneShot(&p); err != nil {
 		return nil, err
 	}
-	r := newRun(rand.Text(), memory.MustChat(rand.Text()), "")
+	chat, err := tenantOf(c).Chat(rand.Text())
+	if err != nil {
+		return nil, err
+	}
+	r := newRun(rand.Text(), chat, "")
 	r.alone = &ownCalls{}
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
@@ -116,7 +120,7 @@ func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
 		return nil, err
 	}
 	id := c.Param("run")
-	raw, err := s.store.OneShot(c.Request.Context(), id)
+	raw, err := s.store.OneShot(c.Request.Context(), tenantOf(c), id)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +128,7 @@ func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
 	if raw == nil || json.Unmarshal(raw, &kept) != nil {
 		return nil, errNoOneShot
 	}
-	r := newRun(id, kept.Chat, "")
+	r := newRun(id, kept.Chat.Chat, "")
 	r.alone = &ownCalls{kept: true}
 	if r.log, err = api.GoOn(id, api.Limits{}, kept.Events); err != nil {
 		return nil, errors.Join(errNoOneShot, err)
@@ -231,7 +235,7 @@ func (s *Server) relay(ctx context.Context, r *run, conversation, events string)
 	default: // what fails is forgotten there after a while
 		_ = at.Done(done, r.id)
 		if r.log.Done() {
-			_ = s.runs.EraseConversation(done, conversation)
+			_ = s.runs.EraseConversation(done, r.chat.Tenant(), conversation)
 		}
 	}
 	s.metrics.runs.WithLabelValues(outcome).Inc()
@@ -306,14 +310,14 @@ func (s *Server) keepOneShot(ctx context.Context, r *run, at *api.Client, conver
 		return err
 	}
 	shown := event.New(e.Head, &event.RunWaiting{Waits: waits, Usage: p.Usage})
-	kept := oneShot{Chat: r.chat, Conversation: conversation, State: p.State}
+	kept := oneShot{Chat: memory.StoredChat{Chat: r.chat}, Conversation: conversation, State: p.State}
 	for _, line := range r.log.Lines(0) {
 		kept.Events = append(kept.Events, line)
 	}
 	kept.Events = append(kept.Events, shown.Line())
 	raw, err := json.Marshal(kept)
 	if err == nil {
-		err = s.store.SaveOneShot(ctx, r.id, raw)
+		err = s.store.SaveOneShot(ctx, r.chat.Tenant(), r.id, raw)
 	}
 	if err != nil {
 		return errors.Join(errNotKept, err)

@@ -28,7 +28,7 @@ import (
 // own history, then those of the subagents' by name, the oldest first, their notes in the
 // same order, and a last one that counts them, by which a torn answer is known.
 func (s *Server) exportChat(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ const (
 // importChat is POST …/import: lines as exportChat writes them, into a chat that has no
 // memory yet. It holds the chat's turn. If it fails, what it stored is erased again.
 func (s *Server) importChat(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ const pageSize, maxPage = 100, 1000
 
 // getChat is GET /v1/chats/{chat}.
 func (s *Server) getChat(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}

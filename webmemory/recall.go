@@ -42,7 +42,7 @@ const (
 
 // getRecall is GET …/recall.
 func (s *Server) getRecall(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}

@@ -322,7 +322,7 @@ func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn 
 		s.log.Warn().Str("chat", what.Chat.String()).Msg("Redis came back with what was redacted; it was redacted once more")
 		before, err := s.store.ChangeConversation(ctx, what.Chat, rand.Text())
 		if err == nil && before != "" {
-			err = s.runs.EraseConversation(ctx, before)
+			err = s.runs.EraseConversation(ctx, what.Chat.Tenant(), before)
 		}
 		if err != nil {
 			return err

@@ -33,7 +33,7 @@ const (
 
 // resumePosted is POST /v1/chats/{chat}/runs/{run}/resume.
 func (s *Server) resumePosted(c *gin.Context) (*admitted, error) {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return nil, err
 	}

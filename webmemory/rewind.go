@@ -36,7 +36,7 @@ var (
 
 // postRewind is POST …/rewind. It stops what runs, as an erasure does.
 func (s *Server) postRewind(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}
@@ -393,7 +393,7 @@ func (s *Server) finishPending(ctx context.Context, w *writer) error {
 // finishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
 // have of the runs, and no older copy counts.
 func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetAside) error {
-	fact := rewound{Chat: w.chat, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
+	fact := rewound{Chat: memory.StoredChat{Chat: w.chat}, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
 	for _, of := range a.Histories {
 		if of.Messages > 0 {
 			fact.Keys = append(fact.Keys, of.Key)
@@ -444,11 +444,11 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 
 // rewound is a rewind as a fact, and the body of POST /internal/v1/rewinds.
 type rewound struct {
-	Chat   memory.Chat `json:"chat"`
-	Turn   int64       `json:"turn"`   // in which the histories change
-	Rewind int64       `json:"rewind"` // in which the rewind began
-	Runs   []string    `json:"runs"`   // that it takes back
-	Keys   []string    `json:"keys"`   // histories that change
+	Chat   memory.StoredChat `json:"chat"`
+	Turn   int64             `json:"turn"`   // in which the histories change
+	Rewind int64             `json:"rewind"` // in which the rewind began
+	Runs   []string          `json:"runs"`   // that it takes back
+	Keys   []string          `json:"keys"`   // histories that change
 }
 
 // tellRewound notes a rewind here and in Redis, and tells the other processes, of which those that cannot be
@@ -467,7 +467,7 @@ func (s *Server) tellRewound(ctx context.Context, fact rewound) error {
 	}
 	var names []string
 	for _, run := range fact.Runs {
-		names = append(names, erasures.Rewound(fact.Chat, run))
+		names = append(names, erasures.Rewound(fact.Chat.Chat, run))
 	}
 	if err := s.noteAll(ctx, fact.Rewind, names); err != nil {
 		return err
@@ -502,7 +502,7 @@ func (s *Server) postRewound(c *gin.Context) error {
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &fact); err != nil {
 		return err
 	}
-	if fact.Chat.IsZero() || fact.Turn <= 0 || fact.Rewind <= 0 {
+	if fact.Chat.Chat.IsZero() || fact.Turn <= 0 || fact.Rewind <= 0 {
 		return badRequest("A rewind has a chat, a turn and the turn in which it began.")
 	}
 	if err := s.applyRewound(c.Request.Context(), fact); err != nil {
@@ -515,20 +515,20 @@ func (s *Server) postRewound(c *gin.Context) error {
 // applyRewound drops what this process and its disk hold of runs that are taken back, and what was said to
 // models; the cuts, if it has some, are noted first.
 func (s *Server) applyRewound(ctx context.Context, fact rewound) error {
-	if err := s.eraseConversations(ctx, fact.Chat, fact.Turn); err != nil {
+	if err := s.eraseConversations(ctx, fact.Chat.Chat, fact.Turn); err != nil {
 		return err
 	}
 	cuts := map[string]int64{}
 	for _, name := range fact.Keys {
 		key, ok := memory.ParseKey(name)
-		if !ok || key.Chat() != fact.Chat {
+		if !ok || key.Chat() != fact.Chat.Chat {
 			return badRequest("%.200q is no history of the chat.", name)
 		}
 		cuts[name] = fact.Turn
 	}
 	names := map[string]int64{}
 	for _, run := range fact.Runs {
-		names[erasures.Rewound(fact.Chat, run)] = fact.Rewind
+		names[erasures.Rewound(fact.Chat.Chat, run)] = fact.Rewind
 	}
 	if err := errors.Join(s.cfg.Cuts.Add(cuts), s.follower.file.Add(names)); err != nil {
 		return err
@@ -539,17 +539,17 @@ func (s *Server) applyRewound(ctx context.Context, fact rewound) error {
 	}
 	for _, run := range fact.Runs {
 		s.mu.Lock()
-		if r := s.live[run]; r != nil && r.chat == fact.Chat && r.over(0) && r.turn.Load() < fact.Rewind {
+		if r := s.live[run]; r != nil && r.chat == fact.Chat.Chat && r.over(0) && r.turn.Load() < fact.Rewind {
 			s.unlist(r)
 		}
 		s.mu.Unlock()
-		if head, lines := s.ends.find(fact.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
-			if err := s.ends.removeRun(fact.Chat, run); err != nil {
+		if head, lines := s.ends.find(fact.Chat.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
+			if err := s.ends.removeRun(fact.Chat.Chat, run); err != nil {
 				return err
 			}
 		}
 	}
-	if err := s.sessions.remove(fact.Chat); err != nil {
+	if err := s.sessions.remove(fact.Chat.Chat); err != nil {
 		return err
 	}
 	s.follower.mu.Lock()
@@ -571,7 +571,7 @@ func (s *Server) followRewinds(ctx context.Context, turns map[string]int64) erro
 			facts[chat] = map[int64]*rewound{}
 		}
 		if facts[chat][turn] == nil {
-			facts[chat][turn] = &rewound{Chat: chat, Turn: turn, Rewind: turn}
+			facts[chat][turn] = &rewound{Chat: memory.StoredChat{Chat: chat}, Turn: turn, Rewind: turn}
 		}
 		facts[chat][turn].Runs = append(facts[chat][turn].Runs, run)
 	}
@@ -677,7 +677,7 @@ func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[str
 
 // getSetAside is GET …/set-aside.
 func (s *Server) getSetAside(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}
@@ -709,7 +709,7 @@ func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
 
 // postRestore is POST …/set-aside/{id}/restore. It waits for a run that goes on, and is refused then.
 func (s *Server) postRestore(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (r *run) shownOf(key memory.Key) map[string]bool {
 func (r *run) head() endHead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return endHead{Chat: r.chat, Run: r.id, Turn: r.turn.Load(), Body: r.body, Conversation: r.conversation,
+	return endHead{Chat: memory.StoredChat{Chat: r.chat}, Run: r.id, Turn: r.turn.Load(), Body: r.body, Conversation: r.conversation,
 		Unkeyed: !r.keyed}
 }
 
@@ -266,7 +266,7 @@ func (s *Server) expire() {
 
 // find gives the run of a path, nil if it neither is nor lately was in this process.
 func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
-	chat, err = memory.ParseChat(c.Param("chat"))
+	chat, err = chatOf(c)
 	if err != nil {
 		return memory.Chat{}, nil, err
 	}

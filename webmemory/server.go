@@ -137,7 +137,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	}
 	for _, h := range s.ends.heads() {
 		if h.Conversation != "" {
-			s.conversations.note(h.Chat, h.Conversation, h.Turn)
+			s.conversations.note(h.Chat.Chat, h.Conversation, h.Turn)
 		}
 	}
 	store.OnCut = s.noteCut

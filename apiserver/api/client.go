@@ -36,6 +36,8 @@ type Client struct {
 	base  string
 	http  *http.Client
 	token string // bearer; empty for none
+	// tenant is whose data a call is about.
+	tenant memory.Tenant
 	// Idle is how long an event stream may be silent before it counts as cut; it
 	// must be longer than the server's heartbeat. Set it before the first call.
 	Idle time.Duration
@@ -86,7 +88,7 @@ func (c *Client) PostRun(ctx context.Context, r RunRequest) (RunAccepted, error)
 		return RunAccepted{}, fmt.Errorf("encoding run %s: %w", r.RunID, err)
 	}
 	var accepted RunAccepted
-	err = c.call(ctx, http.MethodPost, "/v1/runs", bytes.NewReader(body), &accepted)
+	err = c.of(r.ChatID.Tenant()).call(ctx, http.MethodPost, "/v1/runs", bytes.NewReader(body), &accepted)
 	return accepted, err
 }
 
@@ -103,18 +105,18 @@ func (c *Client) Done(ctx context.Context, run string) error {
 // DeleteChat stops the chat's runs and drops their events; after it nothing of
 // the chat is left there.
 func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) error {
-	return c.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.String()), nil, nil)
+	return c.of(chat.Tenant()).call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID()), nil, nil)
 }
 
 // DeleteRuns stops the chat's runs and drops their events; its documents stay.
 func (c *Client) DeleteRuns(ctx context.Context, chat memory.Chat) error {
-	return c.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.String())+"/runs", nil, nil)
+	return c.of(chat.Tenant()).call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID())+"/runs", nil, nil)
 }
 
-// EraseConversation has the gateway forget what was said to models in a chat; the
-// id is that of RunRequest.ConversationID.
-func (c *Client) EraseConversation(ctx context.Context, id string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/conversations/"+url.PathEscape(id), nil, nil)
+// EraseConversation has the gateway forget what was said to models in a chat of a tenant;
+// the id is that of RunRequest.ConversationID.
+func (c *Client) EraseConversation(ctx context.Context, of memory.Tenant, id string) error {
+	return c.of(of).call(ctx, http.MethodDelete, "/v1/conversations/"+url.PathEscape(id), nil, nil)
 }
 
 // Subagents lists the subagents there are.
@@ -122,6 +124,16 @@ func (c *Client) Subagents(ctx context.Context) ([]SubagentInfo, error) {
 	var list SubagentList
 	err := c.call(ctx, http.MethodGet, "/v1/subagents", nil, &list)
 	return list.Subagents, err
+}
+
+// TenantHeader says for which tenant a service asks another one.
+const TenantHeader = "Mneme-Tenant"
+
+// of is the client for what is a tenant's.
+func (c *Client) of(tenant memory.Tenant) *Client {
+	its := *c
+	its.tenant = tenant
+	return &its
 }
 
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader, into any) error {
@@ -138,6 +150,9 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.tenant != (memory.Tenant{}) {
+		req.Header.Set(TenantHeader, c.tenant.String())
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)

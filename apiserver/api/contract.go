@@ -91,7 +91,7 @@ func (r RunRequest) Validate() error {
 	if !ValidRunID(r.RunID) {
 		return badRequest("run_id must be 1 to 64 characters of A-Z a-z 0-9 _ -.")
 	}
-	if _, err := memory.ParseChat(r.ChatID.String()); err != nil {
+	if _, err := r.ChatID.Tenant().Chat(r.ChatID.ID()); err != nil {
 		return BadRequest(fmt.Errorf("bad chat_id: %w", err))
 	}
 	if r.ConversationID != "" {

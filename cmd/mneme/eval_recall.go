@@ -108,7 +108,7 @@ func own(
 
 // Import stores a conversation as a chat.
 func (s recallService) Import(ctx context.Context, c evaluate.Conversation) error {
-	chat, err := memory.ParseChat(c.ID)
+	chat, err := memory.Tenant{}.Chat(c.ID)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s recallService) Import(ctx context.Context, c evaluate.Conversation) erro
 func (s recallService) Ask(
 	ctx context.Context, q evaluate.Question, askedAt float64, budget int,
 ) ([]evaluate.Hit, error) {
-	chat, err := memory.ParseChat(q.Conversation)
+	chat, err := memory.Tenant{}.Chat(q.Conversation)
 	if err != nil {
 		return nil, err
 	}

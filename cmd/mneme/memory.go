@@ -25,7 +25,7 @@ import (
 // historyKey is the history that a chat id, and perhaps a subagent's name, stand for on
 // the command line.
 func historyKey(args []string) (memory.Chat, memory.Key, error) {
-	chat, err := memory.ParseChat(args[0])
+	chat, err := memory.Tenant{}.Chat(args[0])
 	if err != nil {
 		return chat, memory.Key{}, wrong("<chat>: %w", plain(err))
 	}

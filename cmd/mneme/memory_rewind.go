@@ -113,7 +113,7 @@ Examples:
 		if err != nil {
 			return err
 		}
-		as, err := memory.ParseChat(args[1])
+		as, err := memory.Tenant{}.Chat(args[1])
 		if err != nil {
 			return wrong("<new>: %w", plain(err))
 		}

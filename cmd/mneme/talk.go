@@ -38,7 +38,7 @@ func (con *console) withWebmemory(c *cobra.Command,
 // chatFlag is a flag whose value is a chat id.
 func chatFlag(c *cobra.Command, chat *memory.Chat, usage string) {
 	c.Flags().Func("chat", usage, func(s string) (err error) {
-		*chat, err = memory.ParseChat(s)
+		*chat, err = memory.Tenant{}.Chat(s)
 		return plain(err)
 	})
 }

@@ -37,9 +37,9 @@ type Place struct {
 	Member string // the chat's id
 }
 
-// Chat is the place's chat; ok is false where it is none.
-func (p Place) Chat() (chat memory.Chat, ok bool) {
-	chat, err := memory.ParseChat(p.Member)
+// Chat is the chat that has the place in a tenant's list; ok is false where it is none.
+func (p Place) Chat(of memory.Tenant) (chat memory.Chat, ok bool) {
+	chat, err := of.Chat(p.Member)
 	return chat, err == nil
 }
 
@@ -54,7 +54,7 @@ func ParsePlace(cursor string) (p Place, err error) {
 	used, member, _ := strings.Cut(cursor, ".")
 	p.Member = member
 	if p.Used, err = strconv.ParseInt(used, 10, 64); err == nil && p.Member != filledMember {
-		_, err = memory.ParseChat(member)
+		_, err = memory.Tenant{}.Chat(member)
 	}
 	if err != nil {
 		return p, fmt.Errorf("%w: %.40q is no cursor of this list", memory.ErrBadName, cursor)
@@ -62,9 +62,9 @@ func ParsePlace(cursor string) (p Place, err error) {
 	return p, nil
 }
 
-// ChatsByUse lists up to count places behind one, the latest first.
-func (s *Store) ChatsByUse(ctx context.Context, after Place, count int) ([]Place, error) {
-	r, err := s.call(ctx, chatsScript, []string{chatsKey}, after.Used, after.Member, count)
+// ChatsByUse lists up to count places behind one in a tenant's list, the latest first.
+func (s *Store) ChatsByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
+	r, err := s.call(ctx, chatsScript, []string{chatsKey(of)}, after.Used, after.Member, count)
 	if err != nil {
 		return nil, failure(err, "listing the chats")
 	}
@@ -149,11 +149,11 @@ func cardOf(meta []any, size, archived int) Card {
 }
 
 // Unlist takes a chat off the list that is gone, unless it is used again.
-func (s *Store) Unlist(ctx context.Context, p Place) error {
+func (s *Store) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
 		return nil
 	}
-	_, err := s.call(ctx, staleScript, []string{chatsKey}, p.Member, p.Used)
+	_, err := s.call(ctx, staleScript, []string{chatsKey(of)}, p.Member, p.Used)
 	return failure(err, "taking chat %s off the list", p.Member)
 }
 
@@ -167,18 +167,18 @@ func (s *Store) List(ctx context.Context, chats ...memory.Chat) error {
 		}
 		return nil
 	})
-	var members []redis.Z
+	members := map[memory.Tenant][]redis.Z{}
 	for i, chat := range chats {
 		if err := turns[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return failure(err, "listing chat %s", chat)
 		}
-		members = append(members, redis.Z{Score: float64(integer(turns[i].Val())), Member: chat.String()})
+		of := chat.Tenant()
+		members[of] = append(members[of], redis.Z{Score: float64(integer(turns[i].Val())), Member: chat.ID()})
 	}
-	if len(members) == 0 {
-		return nil
-	}
-	if err := s.redis.ZAddNX(ctx, chatsKey, members...).Err(); err != nil {
-		return failure(err, "listing chats")
+	for of, members := range members {
+		if err := s.redis.ZAddNX(ctx, chatsKey(of), members...).Err(); err != nil {
+			return failure(err, "listing chats")
+		}
 	}
 	_, err := s.Cards(ctx, chats...)
 	return err
@@ -186,16 +186,16 @@ func (s *Store) List(ctx context.Context, chats ...memory.Chat) error {
 
 // Used is when a chat had its last run.
 func (s *Store) Used(ctx context.Context, chat memory.Chat) (Place, error) {
-	score, err := s.redis.ZScore(ctx, chatsKey, chat.String()).Result()
+	score, err := s.redis.ZScore(ctx, chatsKey(chat.Tenant()), chat.ID()).Result()
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
-	return Place{int64(score), chat.String()}, failure(err, "looking when chat %s was used", chat)
+	return Place{int64(score), chat.ID()}, failure(err, "looking when chat %s was used", chat)
 }
 
 // Listed says whether all chats are in the list that another process, or none, has brought there.
 func (s *Store) Listed(ctx context.Context) (bool, error) {
-	at, err := s.redis.ZScore(ctx, chatsKey, filledMember).Result()
+	at, err := s.redis.ZScore(ctx, chatsKey(memory.Tenant{}), filledMember).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
@@ -204,7 +204,7 @@ func (s *Store) Listed(ctx context.Context) (bool, error) {
 
 // AllListed notes that all chats are in the list.
 func (s *Store) AllListed(ctx context.Context) error {
-	err := s.redis.ZAddNX(ctx, chatsKey, redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
+	err := s.redis.ZAddNX(ctx, chatsKey(memory.Tenant{}), redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
 	return failure(err, "noting that the chats are listed")
 }
 
@@ -282,7 +282,7 @@ func (s *Store) seenOf(ctx context.Context, chat memory.Chat) (begins string, se
 
 // ListNew brings a chat into the list that was filled in another way than by runs.
 func (s *Store) ListNew(ctx context.Context, chat memory.Chat) error {
-	err := s.redis.ZAdd(ctx, chatsKey, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
+	err := s.redis.ZAdd(ctx, chatsKey(chat.Tenant()), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
 	if err == nil {
 		_, err = s.Cards(ctx, chat)
 	}

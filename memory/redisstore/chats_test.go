@@ -21,7 +21,7 @@ func TestPlacesOfTheSameTime(t *testing.T) {
 	}
 	at, seen := redisstore.Place{}, map[string]int{}
 	for more, step := true, 0; more; step++ {
-		places, err := w.ChatsByUse(ctx, at, 4)
+		places, err := w.ChatsByUse(ctx, memory.Tenant{}, at, 4)
 		require.NoError(t, err)
 		for _, p := range places {
 			seen[p.Member]++

@@ -15,18 +15,18 @@ import (
 const OneShotLife = time.Hour
 
 // SaveOneShot keeps what a run without a chat goes on from, for OneShotLife.
-func (s *Store) SaveOneShot(ctx context.Context, run string, state []byte) error {
-	return failure(s.redis.Set(ctx, oneShotKey(run), state, OneShotLife).Err(), "keeping the one-shot %s", run)
+func (s *Store) SaveOneShot(ctx context.Context, of memory.Tenant, run string, state []byte) error {
+	return failure(s.redis.Set(ctx, oneShotKey(of, run), state, OneShotLife).Err(), "keeping the one-shot %s", run)
 }
 
 // OneShot gives what SaveOneShot kept, and keeps it for another OneShotLife; nil if there is no such run, or not any
 // more.
-func (s *Store) OneShot(ctx context.Context, run string) ([]byte, error) {
+func (s *Store) OneShot(ctx context.Context, of memory.Tenant, run string) ([]byte, error) {
 	var state *redis.StringCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		state = p.Get(ctx, oneShotKey(run))
-		p.Expire(ctx, oneShotKey(run), OneShotLife)
-		p.Expire(ctx, oneShotCallsKey(run), OneShotLife)
+		state = p.Get(ctx, oneShotKey(of, run))
+		p.Expire(ctx, oneShotKey(of, run), OneShotLife)
+		p.Expire(ctx, oneShotCallsKey(of, run), OneShotLife)
 		return nil
 	})
 	if errors.Is(err, redis.Nil) {
@@ -40,20 +40,20 @@ func (s *Store) OneShot(ctx context.Context, run string) ([]byte, error) {
 
 // ClaimOneShot is Claim for a run that SaveOneShot has kept, however many processes go on with it. memory.ErrMoved:
 // it is not kept any more.
-func (s *Store) ClaimOneShot(ctx context.Context, run, id string, c Call, repeatable bool) (word string, result []byte,
+func (s *Store) ClaimOneShot(ctx context.Context, of memory.Tenant, run, id string, c Call, repeatable bool) (word string, result []byte,
 	err error) {
 	record, err := json.Marshal(c)
 	if err != nil {
 		return "", nil, err
 	}
-	kept, err := s.redis.Expire(ctx, oneShotKey(run), OneShotLife).Result()
+	kept, err := s.redis.Expire(ctx, oneShotKey(of, run), OneShotLife).Result()
 	if err == nil && !kept {
 		err = memory.ErrMoved
 	}
 	if err != nil {
 		return "", nil, failure(err, "claiming a call of the one-shot %s", run)
 	}
-	key := oneShotCallsKey(run)
+	key := oneShotCallsKey(of, run)
 	var granted *redis.BoolCmd
 	var done *redis.StringCmd
 	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
@@ -73,8 +73,8 @@ func (s *Store) ClaimOneShot(ctx context.Context, run, id string, c Call, repeat
 }
 
 // SettleOneShot is Settle for a call of ClaimOneShot.
-func (s *Store) SettleOneShot(ctx context.Context, run, id string, result []byte) (bool, error) {
-	key := oneShotCallsKey(run)
+func (s *Store) SettleOneShot(ctx context.Context, of memory.Tenant, run, id string, result []byte) (bool, error) {
+	key := oneShotCallsKey(of, run)
 	granted, err := s.redis.HExists(ctx, key, id).Result()
 	if err == nil && granted {
 		err = s.redis.HSetNX(ctx, key, id+":result", result).Err()
@@ -82,10 +82,10 @@ func (s *Store) SettleOneShot(ctx context.Context, run, id string, result []byte
 	return granted, failure(err, "keeping the result of a call of the one-shot %s", run)
 }
 
-func oneShotKey(run string) string {
-	return memory.RedisKey{Kind: memory.KindOneShot, Run: run}.String()
+func oneShotKey(of memory.Tenant, run string) string {
+	return memory.OneShotKey(memory.KindOneShot, of, run)
 }
 
-func oneShotCallsKey(run string) string {
-	return memory.RedisKey{Kind: memory.KindOneShotCalls, Run: run}.String()
+func oneShotCallsKey(of memory.Tenant, run string) string {
+	return memory.OneShotKey(memory.KindOneShotCalls, of, run)
 }

@@ -158,12 +158,16 @@ func recordKey(c memory.Chat, run string) string {
 
 const (
 	openChats    = string(memory.KindOpenRuns) // scored by the Unix ms at which the holder's lease ends
-	waitsKey     = string(memory.KindWaits)    // scored by the Unix ms at which the first wait expires
-	chatsKey     = string(memory.KindChats)    // scored by the Unix ms of the last run, see ChatsByUse
 	epochKey     = string(memory.KindEpoch)
 	processesKey = string(memory.KindProcesses) // by id, where each is reached and when it last said so
 	erasuresKey  = string(memory.KindErasures)  // names as in package erasures, scored by the turn
 )
+
+// chatsKey lists a tenant's chats, scored by the Unix ms of the last run, see ChatsByUse.
+func chatsKey(t memory.Tenant) string { return memory.ListKey(memory.KindChats, t) }
+
+// waitsKey lists those of which a run waits, scored by the Unix ms at which the first wait expires.
+func waitsKey(t memory.Tenant) string { return memory.ListKey(memory.KindWaits, t) }
 
 // chatMeta is the meta of a chat's own history, which has what is known of the whole chat.
 func chatMeta(c memory.Chat) string { return metaKey(memory.ChatKey(c)) }

@@ -210,7 +210,7 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	}
 	// The set first: a chat that is in it without an open run is only looked at once too often.
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
-	used := redis.NewIntCmd(ctx, "zadd", chatsKey, s.deadline(0), chat.String())
+	used := redis.NewIntCmd(ctx, "zadd", chatsKey(chat.Tenant()), s.deadline(0), chat.ID())
 	begins := ""
 	if run.Begins != "" {
 		begins = beginning(memory.MessageID(run.Run, 1), run.Begins)
@@ -262,7 +262,7 @@ func (s *Store) Close(ctx context.Context, chat memory.Chat, token, run, first s
 	done, err := closeScript.Run(ctx, s.redis, append(turnKeys(chat), waitingKey(chat), callsKey(chat, first)),
 		token, "r:"+run, now.Add(s.keptLife(keyed)).UnixMilli(), now.UnixMilli(), "r:"+first).Int()
 	if err == nil && done == 2 {
-		err = s.redis.ZRem(ctx, waitsKey, chat.String()).Err()
+		err = s.redis.ZRem(ctx, waitsKey(chat.Tenant()), chat.ID()).Err()
 	}
 	return s.released(ctx, chat, done > 0, err)
 }

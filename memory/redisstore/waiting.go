@@ -108,10 +108,10 @@ func (s *Store) Suspend(ctx context.Context, chat memory.Chat, token string, w *
 
 // rested has a chat looked after when the first of its waits expires, and lists it.
 func (s *Store) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
-	at := redis.Z{Score: float64(rest.First), Member: chat.String()}
+	at := float64(rest.First)
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.ZAdd(ctx, openChats, at)
-		p.ZAdd(ctx, waitsKey, at)
+		p.ZAdd(ctx, openChats, redis.Z{Score: at, Member: chat.String()})
+		p.ZAdd(ctx, waitsKey(chat.Tenant()), redis.Z{Score: at, Member: chat.ID()})
 		return nil
 	})
 	return err
@@ -136,7 +136,7 @@ func (s *Store) Reopen(ctx context.Context, chat memory.Chat, token string, ttl 
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
 	keys := append(turnKeys(chat), waitingKey(chat))
 	reopen := redisscript.Command(ctx, reopenScript, keys, token, ttl.Milliseconds(), run.Run, record)
-	list := redis.NewIntCmd(ctx, "zrem", waitsKey, chat.String())
+	list := redis.NewIntCmd(ctx, "zrem", waitsKey(chat.Tenant()), chat.ID())
 	err = s.inOrder(ctx, []*redis.Script{reopenScript}, set, reopen, list)
 	if err == nil {
 		var r redisscript.Reply
@@ -238,7 +238,7 @@ func (s *Store) KeepAnswers(ctx context.Context, chat memory.Chat, run string, u
 // ListWaiting gives up to limit chats of which a run waits, by the first expiry, from a cursor on
 // ("" for the start), with what they wait for. next is the cursor of what follows, "" for the
 // end. What is listed and does not wait is taken off the list.
-func (s *Store) ListWaiting(ctx context.Context, cursor string, limit int) (
+func (s *Store) ListWaiting(ctx context.Context, of memory.Tenant, cursor string, limit int) (
 	chats []memory.Chat, waiting []*Waiting, next string, err error) {
 	score, member, _ := strings.Cut(cursor, " ")
 	if score == "" {
@@ -246,7 +246,7 @@ func (s *Store) ListWaiting(ctx context.Context, cursor string, limit int) (
 	}
 	for len(chats) < limit {
 		// One more, since the one at the cursor comes again.
-		page, err := s.redis.ZRangeByScoreWithScores(ctx, waitsKey, &redis.ZRangeBy{
+		page, err := s.redis.ZRangeByScoreWithScores(ctx, waitsKey(of), &redis.ZRangeBy{
 			Min: score, Max: "+inf", Count: int64(limit + 64)}).Result()
 		if err != nil {
 			return nil, nil, "", failure(err, "listing the chats that wait")
@@ -256,7 +256,7 @@ func (s *Store) ListWaiting(ctx context.Context, cursor string, limit int) (
 			page[0].Member.(string) <= member {
 			page = page[1:]
 		}
-		found, err := s.ofList(ctx, page)
+		found, err := s.ofList(ctx, of, page)
 		if err != nil {
 			return nil, nil, "", err
 		}
@@ -265,7 +265,7 @@ func (s *Store) ListWaiting(ctx context.Context, cursor string, limit int) (
 			if w == nil {
 				continue
 			}
-			chat, _ := memory.ParseChat(member)
+			chat, _ := of.Chat(member)
 			if chats, waiting = append(chats, chat), append(waiting, w); len(chats) == limit {
 				if whole || i < len(found)-1 {
 					next = score + " " + member
@@ -282,11 +282,11 @@ func (s *Store) ListWaiting(ctx context.Context, cursor string, limit int) (
 
 // ofList reads what the chats of a list wait for; nil for one that does not wait, which is taken
 // off the list.
-func (s *Store) ofList(ctx context.Context, page []redis.Z) ([]*Waiting, error) {
+func (s *Store) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]*Waiting, error) {
 	rests, states := make([]*redis.StringCmd, len(page)), make([]*redis.SliceCmd, len(page))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, z := range page {
-			if chat, err := memory.ParseChat(z.Member.(string)); err == nil {
+			if chat, err := of.Chat(z.Member.(string)); err == nil {
 				rests[i] = p.HGet(ctx, chatMeta(chat), "waits")
 				states[i] = p.HMGet(ctx, waitingKey(chat), "run", "seq", "event", "open")
 			}
@@ -314,7 +314,7 @@ func (s *Store) ofList(ctx context.Context, page []redis.Z) ([]*Waiting, error) 
 			}
 		}
 		if found[i] == nil {
-			_, err := s.call(ctx, staleScript, []string{waitsKey}, z.Member, strconv.FormatFloat(z.Score, 'f', -1, 64))
+			_, err := s.call(ctx, staleScript, []string{waitsKey(of)}, z.Member, strconv.FormatFloat(z.Score, 'f', -1, 64))
 			if err != nil {
 				return nil, failure(err, "listing the chats that wait")
 			}
@@ -333,7 +333,7 @@ func (s *Store) forgetWaiting(ctx context.Context, chat memory.Chat, before int6
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.Unlink(ctx, waitingKey(chat))
 		p.HDel(ctx, chatMeta(chat), "waits")
-		p.ZRem(ctx, waitsKey, chat.String())
+		p.ZRem(ctx, waitsKey(chat.Tenant()), chat.ID())
 		return nil
 	})
 	return rest, err

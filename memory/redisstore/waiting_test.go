@@ -104,7 +104,7 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 		require.NoError(t, err)
 		require.Nil(t, state)
 	}
-	chats, waiting, next, err := s.ListWaiting(ctx, "", 100)
+	chats, waiting, next, err := s.ListWaiting(ctx, memory.Tenant{}, "", 100)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Len(t, chats, 10)
@@ -114,7 +114,7 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 	for _, chat := range chats {
 		require.NoError(t, s.EraseRuns(ctx, chat))
 	}
-	chats, _, _, err = s.ListWaiting(ctx, "", 100)
+	chats, _, _, err = s.ListWaiting(ctx, memory.Tenant{}, "", 100)
 	require.NoError(t, err)
 	require.Empty(t, chats)
 	left, err := s.Abandoned(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -154,7 +155,7 @@ func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 	// Another space is another matter: the old vectors go once all are made anew. The
 	// processes of the old one have ended; each would keep its own.
 	l := hybrid(t, server, &hashing{space: "hash", size: 64})
-	c, err := docstore.Named(docstore.DefaultTenant, "docs")
+	c, err := docstore.Named(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	require.Len(t, embedded(t, l, "automobiles", c).Passages, 2)
 	require.Eventually(t, func() bool {
@@ -252,7 +253,7 @@ func TestFusionByReciprocalRanks(t *testing.T) {
 	for _, fusion := range []rag.Fusion{rag.WeightedSum, rag.ReciprocalRanks} {
 		l := embedding(t, server, rag.Options{Embedder: &hashing{space: "hash", size: 256}, Fusion: fusion,
 			Log: zerolog.Nop()})
-		c, err := docstore.Named(docstore.DefaultTenant, "docs")
+		c, err := docstore.Named(memory.Tenant{}, "docs")
 		require.NoError(t, err)
 		_, err = l.Create(ctx, c)
 		require.NoError(t, err)

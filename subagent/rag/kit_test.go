@@ -58,7 +58,7 @@ func (t *told) Result(_ memory.ToolCall, s string, _ bool) error {
 func loaded(t *testing.T, texts map[string]string) *rag.Library {
 	t.Helper()
 	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
-	c, err := docstore.Named(docstore.DefaultTenant, "docs")
+	c, err := docstore.Named(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	_, err = l.Create(t.Context(), c)
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestNumbersAreOnePerRun(t *testing.T) {
 	evidence := &rag.Evidence{}
 	seen := map[int]string{}
 	for _, task := range []string{"ferry ticket", "bridge", "ferry ticket"} {
-		turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"},
+		turn, err := l.NewSession(rag.SessionOptions{Collections: []string{"docs"},
 			Evidence: evidence})
 		require.NoError(t, err)
 		d := newReader(t, turn, quoting)
@@ -225,7 +225,7 @@ func TestWhatIsRecalledIsEvidence(t *testing.T) {
 	library, evidence := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."}), &rag.Evidence{}
 	evidence.Said("What did I pay?", nil)
 	turn, err := library.NewSession(rag.SessionOptions{
-		Tenant: docstore.DefaultTenant, Collections: []string{"docs"}, Evidence: evidence,
+		Collections: []string{"docs"}, Evidence: evidence,
 	})
 	require.NoError(t, err)
 	d := newReader(t, turn, func(string) string { return "It costs 14 crowns [1]. " + text })

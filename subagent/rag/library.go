@@ -22,6 +22,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
@@ -167,7 +168,7 @@ const loadPause = time.Second
 
 // Load reads all collections of a tenant, except those of chats, and then makes the Library Ready. It retries until the
 // store can be reached or ctx ends. A collection that cannot be read is logged, and read by its first search.
-func (l *Library) Load(ctx context.Context, tenant string) error {
+func (l *Library) Load(ctx context.Context, tenant memory.Tenant) error {
 	for {
 		err := l.load(ctx, tenant)
 		if err == nil {
@@ -187,7 +188,7 @@ func (l *Library) Load(ctx context.Context, tenant string) error {
 }
 
 // load is one attempt of Load.
-func (l *Library) load(ctx context.Context, tenant string) error {
+func (l *Library) load(ctx context.Context, tenant memory.Tenant) error {
 	infos, err := l.store.Collections(ctx, tenant)
 	if err != nil {
 		return err
@@ -277,7 +278,7 @@ func (l *Library) Info(ctx context.Context, c docstore.Collection) (docstore.Inf
 }
 
 // Collections describes a tenant's collections by name, without those of chats.
-func (l *Library) Collections(ctx context.Context, tenant string) ([]docstore.Info, error) {
+func (l *Library) Collections(ctx context.Context, tenant memory.Tenant) ([]docstore.Info, error) {
 	infos, err := l.store.Collections(ctx, tenant)
 	slices.SortFunc(infos, func(a, b docstore.Info) int { return strings.Compare(a.Name, b.Name) })
 	return infos, err
@@ -311,7 +312,7 @@ const (
 // Follow keeps a tenant's collections in step with the store, and those of chats for as long as
 // they are held, whether anybody searches or not, until ctx ends. It also writes snapshots for the
 // next restart.
-func (l *Library) Follow(ctx context.Context, tenant string) {
+func (l *Library) Follow(ctx context.Context, tenant memory.Tenant) {
 	tick := time.NewTicker(followPause)
 	defer tick.Stop()
 	looked := time.Now()
@@ -336,7 +337,7 @@ func (l *Library) Follow(ctx context.Context, tenant string) {
 }
 
 // find adds collections that others made, once Load has finished.
-func (l *Library) find(ctx context.Context, tenant string) {
+func (l *Library) find(ctx context.Context, tenant memory.Tenant) {
 	if !l.Ready() {
 		return
 	}
@@ -366,7 +367,7 @@ func (l *Library) round(ctx context.Context, next int) int {
 	}
 	// A fixed order, so that every collection has its turn.
 	slices.SortFunc(all, func(a, b *replica) int {
-		return cmp.Or(strings.Compare(a.collection.Tenant(), b.collection.Tenant()),
+		return cmp.Or(strings.Compare(a.collection.Tenant().String(), b.collection.Tenant().String()),
 			strings.Compare(a.collection.String(), b.collection.String()))
 	})
 	var some []*replica

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
@@ -132,10 +133,10 @@ func TestReplicasFollowTheStoreWithoutBeingSearched(t *testing.T) {
 	others := goleak.IgnoreCurrent()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
 	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 100 * time.Millisecond})
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
+	require.NoError(t, l.Load(ctx, memory.Tenant{}))
 	following, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	done.Go(func() { l.Follow(following, docstore.DefaultTenant) })
+	done.Go(func() { l.Follow(following, memory.Tenant{}) })
 
 	put(t, one, c, "b", "pears")
 	require.Eventually(t, func() bool {
@@ -157,11 +158,11 @@ func snapshots(t *testing.T, client redis.UniversalClient, dir string, use func(
 	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second,
 		CatchUp: 10 * time.Second})
 	defer l.Close()
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
+	require.NoError(t, l.Load(ctx, memory.Tenant{}))
 	use(l)
 	following, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	done.Go(func() { l.Follow(following, docstore.DefaultTenant) })
+	done.Go(func() { l.Follow(following, memory.Tenant{}) })
 	defer done.Wait()
 	defer stop()
 	require.Eventually(t, func() bool {
@@ -224,7 +225,7 @@ func TestARestartBeginsWithASnapshot(t *testing.T) {
 			l := rag.NewLibrary(docstore.New(counted, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second,
 				CatchUp: 10 * time.Second})
 			defer l.Close()
-			require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
+			require.NoError(t, l.Load(ctx, memory.Tenant{}))
 			read := asked.n.Load()
 			r := search(t, l, "number42 apples", c)
 			require.Equal(t, "d00042", r.Passages[0].DocID)
@@ -273,7 +274,7 @@ func TestARestartBeginsWithASnapshot(t *testing.T) {
 	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second,
 		CatchUp: 10 * time.Second})
 	defer l.Close()
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
+	require.NoError(t, l.Load(ctx, memory.Tenant{}))
 	require.Equal(t, []string{"d00001"}, documents(search(t, l, "apples", c)))
 	_, err = l.Drop(ctx, c)
 	require.NoError(t, err)

@@ -41,11 +41,13 @@ func newShelf(t *testing.T, server *redistest.Server, seed uint64) *shelf {
 		texts: map[docstore.Collection]map[string]string{}, unsure: map[docstore.Collection]map[string]bool{}}
 	s.replicas = []*rag.Library{s.library(), s.library()}
 	s.hybrid = hybrid(t, server, &hashing{space: "hash/64", size: 64})
-	chat, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("7"))
+	chat, err := docstore.OfChat(memory.MustChat("7"))
 	require.NoError(t, err)
-	foreign, err := docstore.Named("other", "docs")
+	other, err := memory.ParseTenant("other")
 	require.NoError(t, err)
-	docs, err := docstore.Named(docstore.DefaultTenant, "docs")
+	foreign, err := docstore.Named(other, "docs")
+	require.NoError(t, err)
+	docs, err := docstore.Named(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	s.names = []docstore.Collection{docs, foreign, chat}
 	for _, c := range s.names {

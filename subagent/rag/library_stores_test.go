@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/memory"
 	inside "mneme/memory/embedded"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -22,10 +23,10 @@ import (
 func follower(t *testing.T, client redis.UniversalClient) (l *rag.Library) {
 	t.Helper()
 	l = rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 100 * time.Millisecond})
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
+	require.NoError(t, l.Load(ctx, memory.Tenant{}))
 	following, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	done.Go(func() { l.Follow(following, docstore.DefaultTenant) })
+	done.Go(func() { l.Follow(following, memory.Tenant{}) })
 	t.Cleanup(func() { stop(); done.Wait(); l.Close() })
 	return l
 }

@@ -36,7 +36,7 @@ func library(client redis.UniversalClient) *rag.Library {
 
 func collection(t testing.TB, l *rag.Library, name string) docstore.Collection {
 	t.Helper()
-	c, err := docstore.Named(docstore.DefaultTenant, name)
+	c, err := docstore.Named(memory.Tenant{}, name)
 	require.NoError(t, err)
 	_, err = l.Create(ctx, c)
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestASearchNamesItsCollections(t *testing.T) {
 	a, b := collection(t, l, "a"), collection(t, l, "b")
 	put(t, l, a, "1", "apples in a")
 	put(t, l, b, "1", "apples in b")
-	chat, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("42"))
+	chat, err := docstore.OfChat(memory.MustChat("42"))
 	require.NoError(t, err)
 	_, err = l.Create(ctx, chat)
 	require.NoError(t, err)
@@ -121,13 +121,15 @@ func TestASearchNamesItsCollections(t *testing.T) {
 
 	_, err = l.Search(ctx, rag.Request{Query: "apples"})
 	require.ErrorIs(t, err, rag.ErrNoScope)
-	unknown, err := docstore.Named(docstore.DefaultTenant, "unknown")
+	unknown, err := docstore.Named(memory.Tenant{}, "unknown")
 	require.NoError(t, err)
 	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{a, unknown}})
 	require.ErrorIs(t, err, docstore.ErrNoCollection)
 	_, err = l.Put(ctx, unknown, input("1", "x"))
 	require.ErrorIs(t, err, docstore.ErrNoCollection)
-	foreign, err := docstore.Named("other", "a")
+	other, err := memory.ParseTenant("other")
+	require.NoError(t, err)
+	foreign, err := docstore.Named(other, "a")
 	require.NoError(t, err)
 	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{foreign}})
 	require.ErrorIs(t, err, docstore.ErrNoCollection)
@@ -144,7 +146,7 @@ func TestASearchNamesItsCollections(t *testing.T) {
 	require.True(t, dropped)
 	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{chat}})
 	require.ErrorIs(t, err, docstore.ErrNoCollection)
-	infos, err := l.Collections(ctx, docstore.DefaultTenant)
+	infos, err := l.Collections(ctx, memory.Tenant{})
 	require.NoError(t, err)
 	require.Len(t, infos, 2)
 }
@@ -263,7 +265,7 @@ func TestLoadReadsAllAndSaysSo(t *testing.T) {
 
 	l := library(server.Client())
 	require.False(t, l.Ready())
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
+	require.NoError(t, l.Load(ctx, memory.Tenant{}))
 	require.True(t, l.Ready())
 	server.Kill()
 	require.Equal(t, []string{"d123"}, documents(search(t, l, "number123", a)), "nothing more is needed from the store")
@@ -271,7 +273,7 @@ func TestLoadReadsAllAndSaysSo(t *testing.T) {
 	away := library(server.Client())
 	bounded, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
-	require.Error(t, away.Load(bounded, docstore.DefaultTenant))
+	require.Error(t, away.Load(bounded, memory.Tenant{}))
 	require.False(t, away.Ready())
 }
 
@@ -508,7 +510,7 @@ func TestOnlySomeChatsAreKept(t *testing.T) {
 	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Chats: 3, Log: zerolog.Nop()})
 	var chats []docstore.Collection
 	for i := range 10 {
-		c, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat(fmt.Sprint(i)))
+		c, err := docstore.OfChat(memory.MustChat(fmt.Sprint(i)))
 		require.NoError(t, err)
 		_, err = l.Create(ctx, c)
 		require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
@@ -26,10 +27,10 @@ func kept(t *testing.T, server *redistest.Server, dir string) (l *rag.Library, e
 	l = rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{
 		Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second,
 	})
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
+	require.NoError(t, l.Load(ctx, memory.Tenant{}))
 	following, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	done.Go(func() { l.Follow(following, docstore.DefaultTenant) })
+	done.Go(func() { l.Follow(following, memory.Tenant{}) })
 	end = sync.OnceFunc(func() { stop(); done.Wait(); l.Close() })
 	t.Cleanup(end)
 	return l, end

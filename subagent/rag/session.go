@@ -50,10 +50,9 @@ type Session struct {
 
 // SessionOptions say what a subagent may search in a run.
 type SessionOptions struct {
-	Tenant      string
 	Collections []string         // from the configuration
 	Where       map[string]Where // which documents of a collection, by its name; all of those that are not in it
-	Chat        memory.Chat      // whose own documents belong to it too; empty for none
+	Chat        memory.Chat      // whose tenant has the collections, and whose own documents belong to them; empty for none
 	K           int              // passages of one search, at most 10; 0 for 5
 	Evidence    *Evidence        // of the run; nil if it has no other Session
 }
@@ -65,7 +64,7 @@ func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 		evidence: cmp.Or(o.Evidence, &Evidence{}),
 		where:    map[docstore.Collection]Where{}, given: map[int]Passage{}}
 	for _, name := range o.Collections {
-		c, err := docstore.Named(o.Tenant, name)
+		c, err := docstore.Named(o.Chat.Tenant(), name)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +72,7 @@ func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 		t.where[c] = o.Where[name]
 	}
 	if !o.Chat.IsZero() {
-		c, err := docstore.OfChat(o.Tenant, o.Chat)
+		c, err := docstore.OfChat(o.Chat)
 		if err != nil {
 			return nil, err
 		}

@@ -77,7 +77,7 @@ func results(t *testing.T, m *script) rag.Result {
 
 func newSession(t *testing.T, l *rag.Library, chat memory.Chat, collections ...string) *rag.Session {
 	t.Helper()
-	session, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: collections, Chat: chat})
+	session, err := l.NewSession(rag.SessionOptions{Collections: collections, Chat: chat})
 	require.NoError(t, err)
 	return session
 }
@@ -172,7 +172,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	put(t, l, docs, "a", "apples of the documents")
 	put(t, l, secret, "b", "apples of the secret")
 	for _, chat := range []memory.Chat{memory.MustChat("1"), memory.MustChat("2")} {
-		c, err := docstore.OfChat(docstore.DefaultTenant, chat)
+		c, err := docstore.OfChat(chat)
 		require.NoError(t, err)
 		_, err = l.Create(ctx, c)
 		require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	require.ElementsMatch(t, []string{"docs", "chat:1"},
 		found(memory.MustChat("1"),
 			`{"query":"apples secret","collection":"secret","collections":["secret","chat:2"],"chat":"2","tenant":"other"}`))
-	_, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"chat:2"}})
+	_, err := l.NewSession(rag.SessionOptions{Collections: []string{"chat:2"}})
 	require.Error(t, err)
 	for _, bad := range []string{`{"query":`, `{"query":1}`, `[]`, `{}`, `{"query":"` +
 		strings.Repeat("x", rag.MaxSearchText+1) + `"}`} {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/memory"
 	"mneme/memory/journal"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
@@ -386,7 +387,7 @@ const (
 
 // base is the common beginning of the names of a collection's files. Neither part of it contains a
 // dot.
-func base(c docstore.Collection) string { return c.Tenant() + "." + c.String() }
+func base(c docstore.Collection) string { return c.Tenant().String() + "." + c.String() }
 
 // texts is a new file for the texts of a collection; a chat's is temporary.
 func (f *files) texts(c docstore.Collection, log zerolog.Logger) *texts {
@@ -413,13 +414,13 @@ func (f *files) remove(c docstore.Collection) {
 }
 
 // keep removes the files of a tenant's collections that do not exist any more.
-func (f *files) keep(tenant string, infos []docstore.Info) {
+func (f *files) keep(tenant memory.Tenant, infos []docstore.Info) {
 	live := map[string]bool{}
 	for _, info := range infos {
-		live[tenant+"."+info.Name] = true
+		live[tenant.String()+"."+info.Name] = true
 	}
 	f.sweep(func(collection, _ string) bool {
-		return live[collection] || !strings.HasPrefix(collection, tenant+".")
+		return live[collection] || !strings.HasPrefix(collection, tenant.String()+".")
 	})
 }
 

@@ -234,12 +234,12 @@ func TestATurnSearchesBehindItsFilter(t *testing.T) {
 	c := collection(t, l, "news")
 	putWith(t, l, c, "en", "apples are cheap", "lang", "en")
 	putWith(t, l, c, "ru", "apples are dear", "lang", "ru")
-	own, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("7"))
+	own, err := docstore.OfChat(memory.MustChat("7"))
 	require.NoError(t, err)
 	_, err = l.Create(ctx, own)
 	require.NoError(t, err)
 	putWith(t, l, own, "mine", "apples are mine", "lang", "en")
-	turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"},
+	turn, err := l.NewSession(rag.SessionOptions{Collections: []string{"news"},
 		Chat:  memory.MustChat("7"),
 		Where: map[string]rag.Where{"news": where(t, `{"lang":"ru"}`)}})
 	require.NoError(t, err)

@@ -364,7 +364,7 @@ const (
 )
 
 // ChatPath is where a chat is.
-func ChatPath(chat memory.Chat) string { return ChatsPath + "/" + url.PathEscape(chat.String()) }
+func ChatPath(chat memory.Chat) string { return ChatsPath + "/" + url.PathEscape(chat.ID()) }
 
 // MessagesPath is where messages to a chat are posted.
 func MessagesPath(chat memory.Chat) string { return ChatPath(chat) + "/messages" }

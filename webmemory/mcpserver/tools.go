@@ -157,7 +157,7 @@ func open(s *jsonschema.Schema) {
 // ask posts a message and follows its run. What ends ctx, such as a client that leaves, does not
 // stop a run that has begun.
 func (c Config) ask(ctx context.Context, req *mcp.CallToolRequest, in askInput) (string, Answer, error) {
-	chat, err := memory.ParseChat(in.Chat)
+	chat, err := memory.Tenant{}.Chat(in.Chat)
 	if err != nil {
 		return "", Answer{}, api.BadRequest(err)
 	}
@@ -250,7 +250,7 @@ func stamp(seconds float64) string {
 }
 
 func (c Config) recall(ctx context.Context, _ *mcp.CallToolRequest, in recallInput) (string, api.Recalled, error) {
-	chat, err := memory.ParseChat(in.Chat)
+	chat, err := memory.Tenant{}.Chat(in.Chat)
 	if err != nil {
 		return "", api.Recalled{}, api.BadRequest(err)
 	}

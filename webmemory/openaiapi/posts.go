@@ -188,7 +188,7 @@ func (h *Handler) fork(ctx context.Context, chat memory.Chat, t transcript, know
 		last = ""
 	}
 	sum := sha256.Sum256([]byte(strings.Join(t.Users[:same+1], "\n")))
-	as, err := memory.ParseChat(fmt.Sprintf("%.100s.fork-%x", chat, sum[:8]))
+	as, err := memory.Tenant{}.Chat(fmt.Sprintf("%.100s.fork-%x", chat, sum[:8]))
 	if err != nil || last == "" {
 		return as, err
 	}

@@ -203,7 +203,7 @@ func (h *Handler) chatOf(r *http.Request, inMetadata string) (*memory.Chat, erro
 	if id == "" {
 		return nil, nil
 	}
-	chat, err := memory.ParseChat(id)
+	chat, err := memory.Tenant{}.Chat(id)
 	if err != nil {
 		return nil, invalid("", "%s names no chat: %s", place, api.BadRequest(err).Message)
 	}

@@ -203,59 +203,50 @@ func encode(v any) []byte {
 	return bytes.TrimRight(b.Bytes(), "\n")
 }
 
-// DefaultTenant is whose the collections are as long as callers are not told
-// apart.
-const DefaultTenant = "default"
-
 // Collection names documents that are searched together. It is comparable; Named
 // and OfChat are the only ways to one.
 type Collection struct {
-	tenant string
+	tenant memory.Tenant
 	name   string
 	chat   memory.Chat // whose documents these are; empty for a collection by name
 }
 
-// Named is a tenant's collection of this name. Names, and tenants, are 1 to 64
-// characters of a-z 0-9 _ -; others are refused with an *Error.
-func Named(tenant, name string) (Collection, error) {
-	if err := checkName("a collection's name", name); err != nil {
-		return Collection{}, err
+// Named is a tenant's collection of this name. Names are 1 to 64 characters of a-z 0-9
+// _ -; others are refused with an *Error.
+func Named(tenant memory.Tenant, name string) (Collection, error) {
+	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
+		return Collection{}, refuse(BadCollection, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %.80q", name)
 	}
-	return Collection{tenant: tenant, name: name}, checkName("a tenant", tenant)
+	return Collection{tenant: tenant, name: name}, nil
 }
 
-// OfChat is the collection of what was loaded into one chat. No name leads to it.
-func OfChat(tenant string, chat memory.Chat) (Collection, error) {
-	if _, err := memory.ParseChat(chat.String()); err != nil {
-		return Collection{}, fmt.Errorf("the documents of a chat: %w", err)
+// OfChat is the collection of what was loaded into one chat. No name leads to it. The zero Chat is refused.
+func OfChat(chat memory.Chat) (Collection, error) {
+	if chat.IsZero() {
+		return Collection{}, fmt.Errorf("the documents of a chat: %w: no chat is named", memory.ErrBadName)
 	}
-	return Collection{tenant: tenant, name: "chat:" + chat.String(), chat: chat}, checkName("a tenant", tenant)
+	return Collection{tenant: chat.Tenant(), name: "chat:" + chat.ID(), chat: chat}, nil
 }
 
 // String is the collection's name, "chat:<id>" for a chat's.
 func (c Collection) String() string { return c.name }
 
 // Tenant is whose it is.
-func (c Collection) Tenant() string { return c.tenant }
+func (c Collection) Tenant() memory.Tenant { return c.tenant }
 
 // Chat is the chat whose documents these are, empty for a collection by name.
 func (c Collection) Chat() memory.Chat { return c.chat }
 
-func checkName(what, name string) error {
-	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
-		return refuse(BadCollection, "%s is 1 to 64 characters of a-z 0-9 _ -, not %.80q", what, name)
-	}
-	return nil
-}
-
 // documentsKey begins the names of all keys of the collection. The braces are a Cluster hash tag: they put all of them
 // into one slot.
-func (c Collection) documentsKey() string { return "documents:{" + c.tenant + ":" + c.name + "}" }
-func (c Collection) headsKey() string     { return c.documentsKey() + ":heads" }
-func (c Collection) idsKey() string       { return c.documentsKey() + ":ids" }
-func (c Collection) metaKey() string      { return c.documentsKey() + ":meta" }
-func (c Collection) logKey() string       { return c.documentsKey() + ":log" }
-func (c Collection) vectorsKey() string   { return c.documentsKey() + ":vectors" }
+func (c Collection) documentsKey() string {
+	return "documents:{" + c.tenant.String() + ":" + c.name + "}"
+}
+func (c Collection) headsKey() string   { return c.documentsKey() + ":heads" }
+func (c Collection) idsKey() string     { return c.documentsKey() + ":ids" }
+func (c Collection) metaKey() string    { return c.documentsKey() + ":meta" }
+func (c Collection) logKey() string     { return c.documentsKey() + ":log" }
+func (c Collection) vectorsKey() string { return c.documentsKey() + ":vectors" }
 
 // keys are all of them, in the order in which every script takes them.
 func (c Collection) keys() []string {
@@ -263,4 +254,4 @@ func (c Collection) keys() []string {
 }
 
 // namesKey is the set of the names of a tenant's collections.
-func namesKey(tenant string) string { return "documents:{" + tenant + "}" }
+func namesKey(tenant memory.Tenant) string { return "documents:{" + tenant.String() + "}" }

@@ -36,6 +36,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/memory"
 	"mneme/memory/redisscript"
 )
 
@@ -298,7 +299,7 @@ func (s *Store) Info(ctx context.Context, c Collection) (Info, error) {
 
 // Collections describes a tenant's collections in no certain order, without those
 // of chats.
-func (s *Store) Collections(ctx context.Context, tenant string) ([]Info, error) {
+func (s *Store) Collections(ctx context.Context, tenant memory.Tenant) ([]Info, error) {
 	names, err := s.redis.SMembers(ctx, namesKey(tenant)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("listing the collections: %w", unavailable(err))

@@ -84,7 +84,7 @@ func impatient(t *testing.T, server *redistest.Server) redis.UniversalClient {
 
 func named(t *testing.T, name string) docstore.Collection {
 	t.Helper()
-	c, err := docstore.Named(docstore.DefaultTenant, name)
+	c, err := docstore.Named(memory.Tenant{}, name)
 	require.NoError(t, err)
 	return c
 }
@@ -217,9 +217,11 @@ func lists(t *testing.T, client redis.UniversalClient) {
 func collectionsAreApart(t *testing.T, client redis.UniversalClient) {
 	s := docstore.New(client, 0)
 	a, b := created(t, s, "a"), created(t, s, "b")
-	foreign, err := docstore.Named("other", "a")
+	other, err := memory.ParseTenant("other")
 	require.NoError(t, err)
-	chat, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("12345:x@y"))
+	foreign, err := docstore.Named(other, "a")
+	require.NoError(t, err)
+	chat, err := docstore.OfChat(memory.MustChat("12345:x@y"))
 	require.NoError(t, err)
 	for _, c := range []docstore.Collection{foreign, chat} {
 		_, err = s.Create(ctx, c)
@@ -232,7 +234,7 @@ func collectionsAreApart(t *testing.T, client redis.UniversalClient) {
 		require.NoError(t, err)
 		require.Len(t, heads, want, c)
 	}
-	infos, err := s.Collections(ctx, docstore.DefaultTenant)
+	infos, err := s.Collections(ctx, memory.Tenant{})
 	require.NoError(t, err)
 	var names []string
 	for _, i := range infos {
@@ -248,7 +250,7 @@ func collectionsAreApart(t *testing.T, client redis.UniversalClient) {
 	require.False(t, dropped)
 	_, err = s.Drop(ctx, chat)
 	require.NoError(t, err)
-	infos, err = s.Collections(ctx, docstore.DefaultTenant)
+	infos, err = s.Collections(ctx, memory.Tenant{})
 	require.NoError(t, err)
 	require.Len(t, infos, 1)
 	if _, cluster := client.(*redis.ClusterClient); !cluster {
@@ -418,7 +420,7 @@ func TestAStoreThatIsAwayIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, docstore.ErrUnavailable)
 	_, err = s.Info(ctx, c)
 	require.ErrorIs(t, err, docstore.ErrUnavailable)
-	_, err = s.Collections(ctx, docstore.DefaultTenant)
+	_, err = s.Collections(ctx, memory.Tenant{})
 	require.ErrorIs(t, err, docstore.ErrUnavailable)
 	require.ErrorIs(t, s.Put(ctx, c, doc("b", "x"))[0].Err, docstore.ErrUnavailable)
 	require.NoError(t, server.Run()) // keeps nothing: no script, no collection
@@ -472,15 +474,11 @@ func TestRefusals(t *testing.T) {
 
 	for _, name := range []string{"", "A", "chat:1", "a b", "a/b", "{a}", "я", strings.Repeat("a", 65)} {
 		var refusal *docstore.Error
-		_, err := docstore.Named(docstore.DefaultTenant, name)
+		_, err := docstore.Named(memory.Tenant{}, name)
 		require.ErrorAs(t, err, &refusal, name)
 		require.Equal(t, docstore.BadCollection, refusal.Code)
-		_, err = docstore.Named(name, "docs")
-		require.ErrorAs(t, err, &refusal, name)
 	}
-	_, err := docstore.OfChat(docstore.DefaultTenant, memory.Chat{})
-	require.Error(t, err)
-	_, err = docstore.OfChat("", memory.MustChat("1"))
+	_, err := docstore.OfChat(memory.Chat{})
 	require.Error(t, err)
 }
 

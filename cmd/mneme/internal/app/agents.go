@@ -22,7 +22,6 @@ import (
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
 	"mneme/subagent/rag"
-	"mneme/subagent/rag/docstore"
 	"mneme/subagent/tools"
 )
 
@@ -99,7 +98,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, bo
 
 // scope is what a subagent may search in every run.
 func scope(s config.Subagent) rag.SessionOptions {
-	o := rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: s.CollectionNames(),
+	o := rag.SessionOptions{Collections: s.CollectionNames(),
 		Where: map[string]rag.Where{}}
 	for _, c := range s.Collections {
 		o.Where[c.Name] = c.Where

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/memory"
 	"mneme/memory/telemetry"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
@@ -59,14 +60,14 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	var working sync.WaitGroup // ends with what is pushed here
 	working.Go(func() { library.RunEmbedding(ctx) })
 	working.Go(func() {
-		if err := library.Load(ctx, docstore.DefaultTenant); err != nil && ctx.Err() == nil {
+		if err := library.Load(ctx, memory.Tenant{}); err != nil && ctx.Err() == nil {
 			log.Error().Err(err).Msg("the documents could not be read; each collection is tried again when it is searched")
 			return
 		}
 		warnOfUnknown(ctx, cfg, library, log)
 		warnOfOutdated(ctx, library, log)
 	})
-	working.Go(func() { library.Follow(ctx, docstore.DefaultTenant) })
+	working.Go(func() { library.Follow(ctx, memory.Tenant{}) })
 	a.push("documents", func() error { cancel(); working.Wait(); library.Close(); return nil })
 	return library, nil
 }
@@ -99,7 +100,7 @@ func (a *app) loader(cfg config.Config) (loader.Loader, error) {
 // warnOfUnknown says which collections that subagents are to search are not there. That
 // is no fault: they may be loaded later. But it is what a mistyped name looks like.
 func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library, log zerolog.Logger) {
-	infos, err := library.Collections(ctx, docstore.DefaultTenant)
+	infos, err := library.Collections(ctx, memory.Tenant{})
 	if err != nil {
 		return // the searches will say so
 	}
@@ -122,12 +123,12 @@ func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library,
 // warnOfOutdated says which collections have documents that another loader read than
 // would read their files now, and how they are loaded again.
 func warnOfOutdated(ctx context.Context, library *rag.Library, log zerolog.Logger) {
-	infos, err := library.Collections(ctx, docstore.DefaultTenant)
+	infos, err := library.Collections(ctx, memory.Tenant{})
 	if err != nil {
 		return // it is no more than a hint, as are the errors below
 	}
 	for _, info := range infos {
-		c, err := docstore.Named(docstore.DefaultTenant, info.Name)
+		c, err := docstore.Named(memory.Tenant{}, info.Name)
 		if err != nil {
 			return
 		}

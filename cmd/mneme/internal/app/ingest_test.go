@@ -23,6 +23,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	webapi "mneme/webmemory/api"
@@ -414,7 +415,7 @@ func TestOutdatedDocumentsAreLoadedAgain(t *testing.T) {
 	text := d.Text
 	d.Loader, d.Text = "1", "name: Ada: age: 36"
 	d.Passages = nil
-	c, err := docstore.Named(docstore.DefaultTenant, "docs")
+	c, err := docstore.Named(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	require.NoError(t, docstore.New(server.Client(), 0).Put(t.Context(), c, d)[0].Err)
 	_, body := u.request("GET", "/v1/collections/docs/documents", "", "")

@@ -123,9 +123,9 @@ func fill(t *testing.T, c redis.UniversalClient) {
 func fillDocuments(t *testing.T, c redis.UniversalClient) {
 	t.Helper()
 	documents := docstore.New(c, 0)
-	named, err := docstore.Named(docstore.DefaultTenant, "docs")
+	named, err := docstore.Named(memory.Tenant{}, "docs")
 	require.NoError(t, err)
-	ofChat, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("a:b"))
+	ofChat, err := docstore.OfChat(memory.MustChat("a:b"))
 	require.NoError(t, err)
 	for _, col := range []docstore.Collection{named, ofChat} {
 		_, err := documents.Create(ctx, col)
@@ -397,7 +397,7 @@ func TestDocumentsChangeDuringTheBackup(t *testing.T) {
 	server := redistest.Start(t)
 	source, target := client(t, server), client(t, redistest.Start(t))
 	documents := docstore.New(server.Client(), 100)
-	docs, err := docstore.Named(docstore.DefaultTenant, "docs")
+	docs, err := docstore.Named(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	_, err = documents.Create(ctx, docs)
 	require.NoError(t, err)

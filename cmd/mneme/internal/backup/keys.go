@@ -31,6 +31,7 @@ const turnsBornKey = "proxy:turns:born"
 var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: memory.KindTools, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindOneShot, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindOneShotCalls, Run: "*"}.String(),
+	memory.RedisKey{Kind: memory.KindChats, Run: "*"}.String(), memory.RedisKey{Kind: memory.KindWaits, Run: "*"}.String(),
 	"documents:{*", "proxy:turns:*", "proxy:*")
 
 // runID is what the id of a run looks like: others may have keys that begin with

@@ -136,7 +136,7 @@ func (r *restorer) wipe(ctx context.Context) error {
 		}
 	}
 	for _, k := range []memory.Kind{memory.KindEpoch, memory.KindOpenRuns, memory.KindProcesses, memory.KindErasures,
-		memory.KindChats} {
+		memory.KindChats, memory.KindWaits} {
 		r.pipe.Unlink(ctx, string(k))
 	}
 	return r.flush(ctx)

@@ -101,7 +101,7 @@ func (t *talk) answerNow(ctx context.Context) error {
 
 // switchTo goes on in another chat, also in one that has said nothing yet.
 func (t *talk) switchTo(ctx context.Context, id string) error {
-	chat, err := memory.ParseChat(id)
+	chat, err := memory.Tenant{}.Chat(id)
 	if err != nil {
 		return err
 	}

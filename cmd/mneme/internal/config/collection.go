@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
+	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
@@ -151,7 +152,7 @@ func (s Subagent) validateCollections(key string) error {
 		if c == nil {
 			return bad(at, "is empty; a collection's name is needed")
 		}
-		if _, err := docstore.Named(docstore.DefaultTenant, c.Name); err != nil {
+		if _, err := docstore.Named(memory.Tenant{}, c.Name); err != nil {
 			return bad(at, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %q", c.Name)
 		}
 		if seen[c.Name] {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
@@ -50,7 +51,7 @@ func Run(ctx context.Context, client *webapi.Client, o Options) (Report, error) 
 }
 
 func run(ctx context.Context, client library, o Options, r *Report) error {
-	if _, err := docstore.Named(docstore.DefaultTenant, o.Collection); err != nil {
+	if _, err := docstore.Named(memory.Tenant{}, o.Collection); err != nil {
 		return err
 	}
 	if err := o.checkPrefix(); err != nil {
