@@ -178,6 +178,7 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:waiting":                                {Kind: memory.KindWaits},
 		"mneme:chats":                                  {Kind: memory.KindChats},
 		"mneme:waiting:acme":                           {Kind: memory.KindWaits, Run: "acme"},
+		"mneme:audit":                                  {Kind: memory.KindAudit},
 		"mneme:chats:acme":                             {Kind: memory.KindChats, Run: "acme"},
 		"mneme:erasures":                               {Kind: memory.KindErasures},
 		"mneme:epoch":                                  {Kind: memory.KindEpoch},

@@ -35,6 +35,7 @@ const (
 const (
 	KindWaits Kind = "mneme:waiting" // chats of which a run waits for somebody, by the first expiry
 	KindChats Kind = "mneme:chats"   // chats, by their last run
+	KindAudit Kind = "mneme:audit"   // who did what can hurt others
 )
 
 // KindTools is a kind of which there is one key for each server of tools: what its tools were
@@ -51,7 +52,7 @@ const (
 var numbered = []Kind{KindTools, KindOneShot, KindOneShotCalls}
 
 // listed are the kinds of which there is one key for each tenant; its name is in RedisKey.Run.
-var listed = []Kind{KindWaits, KindChats}
+var listed = []Kind{KindWaits, KindChats, KindAudit}
 
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
 func ListKey(kind Kind, of Tenant) string { return RedisKey{Kind: kind, Run: of.name}.String() }
@@ -63,6 +64,7 @@ var types = map[Kind]string{
 	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
 	KindRewound: "hash", KindWaiting: "hash", KindCalls: "hash", KindWaits: "zset",
 	KindChats:     "zset",
+	KindAudit:     "stream",
 	KindProcesses: "hash",
 	KindTools:     "hash", KindOneShot: "string", KindOneShotCalls: "hash",
 }

@@ -31,6 +31,7 @@ const turnsBornKey = "proxy:turns:born"
 var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: memory.KindTools, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindOneShot, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindOneShotCalls, Run: "*"}.String(),
+	string(memory.KindAudit)+"*",
 	memory.RedisKey{Kind: memory.KindChats, Run: "*"}.String(), memory.RedisKey{Kind: memory.KindWaits, Run: "*"}.String(),
 	"documents:{*", "proxy:turns:*", "proxy:*")
 
@@ -70,7 +71,7 @@ func ofMemory(k memory.RedisKey) role {
 	case memory.KindMeta:
 		return meta
 	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools,
-		memory.KindOneShot, memory.KindOneShotCalls:
+		memory.KindOneShot, memory.KindOneShotCalls, memory.KindAudit:
 		return plain
 	}
 	return live // leases, and what all chats share, also if it was set aside

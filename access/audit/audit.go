@@ -1,0 +1,94 @@
+// Package audit keeps who did what can hurt others: erased, redacted, read by the admin's
+// right, changed keys, approved, switched a backend. Entries are appended to a stream of
+// Redis for each tenant and are never changed; they hold names and ids, and no contents.
+package audit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/access"
+	"mneme/memory"
+)
+
+// Kept is about how many entries of a tenant are kept; older ones go.
+const Kept = 1_000_000
+
+// MaxPage bounds what one Page has.
+const MaxPage = 1000
+
+// Entry is something that somebody did.
+type Entry struct {
+	ID     string        `json:"id"` // grows; the next page begins behind it
+	At     time.Time     `json:"at"` // Redis's time
+	Tenant memory.Tenant `json:"tenant"`
+	Key    string        `json:"key,omitempty"`    // the id of the key; empty where there are no keys, as for the operator
+	Action string        `json:"action"`           // such as "chat.erase", see docs/security.md
+	Target string        `json:"target,omitempty"` // what it was done to, as a path: its ids and no text
+}
+
+// Log appends and reads entries. A nil one keeps nothing. Safe for concurrent use.
+type Log struct {
+	redis redis.UniversalClient
+}
+
+// New is the log in a Redis.
+func New(client redis.UniversalClient) *Log { return &Log{client} }
+
+func stream(t memory.Tenant) string { return memory.ListKey(memory.KindAudit, t) }
+
+// Write appends that the principal of a context did something to a target of a tenant's.
+// Errors are memory.ErrUnavailable.
+func (l *Log) Write(ctx context.Context, of memory.Tenant, action, target string) error {
+	if l == nil {
+		return nil
+	}
+	err := l.redis.XAdd(ctx, &redis.XAddArgs{
+		Stream: stream(of), MaxLen: Kept, Approx: true,
+		Values: []any{"key", access.From(ctx).Key, "action", action, "target", target},
+	}).Err()
+	if err != nil {
+		return fmt.Errorf("keeping who did %s: %w: %w", action, memory.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Page is up to count entries of a tenant behind an id, "" for the oldest there is.
+// Errors are memory.ErrUnavailable, and memory.ErrBadName for what is no id.
+func (l *Log) Page(ctx context.Context, of memory.Tenant, after string, count int) ([]Entry, error) {
+	if l == nil {
+		return nil, nil
+	}
+	from := "-"
+	if after != "" {
+		if strings.Trim(after, "0123456789-") != "" {
+			return nil, fmt.Errorf("%w: %.40q is no id of an entry", memory.ErrBadName, after)
+		}
+		from = "(" + after
+	}
+	lines, err := l.redis.XRangeN(ctx, stream(of), from, "+", int64(min(count, MaxPage))).Result()
+	if err != nil {
+		if strings.Contains(err.Error(), "Invalid stream ID") {
+			return nil, fmt.Errorf("%w: %.40q is no id of an entry", memory.ErrBadName, after)
+		}
+		return nil, fmt.Errorf("reading who did what: %w: %w", memory.ErrUnavailable, err)
+	}
+	entries := make([]Entry, 0, len(lines))
+	for _, line := range lines {
+		text := func(name string) string { s, _ := line.Values[name].(string); return s }
+		e := Entry{ID: line.ID, Tenant: of, Key: text("key"), Action: text("action"), Target: text("target")}
+		var ms int64
+		if _, err := fmt.Sscanf(line.ID, "%d-", &ms); err == nil {
+			e.At = time.UnixMilli(ms).UTC()
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// Since is the id behind which the entries from a time on are.
+func Since(t time.Time) string { return fmt.Sprintf("%d-0", max(t.UnixMilli(), 1)-1) }
