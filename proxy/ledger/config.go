@@ -21,8 +21,8 @@ type Config struct {
 
 	// Remote stores turns across restarts and for other replicas; nil keeps them in memory only.
 	Remote Remote
-	// Patience is how long a request waits for the remote at most: once when it is judged, and once
-	// when its answer is recorded; 50 ms.
+	// Patience is how long a request waits for the remote at most: once when it is judged, if this
+	// process has read something of its conversation before, and once when its answer is recorded; 50 ms.
 	Patience time.Duration
 
 	Now func() time.Time // nil: time.Now

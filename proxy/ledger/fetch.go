@@ -9,13 +9,12 @@ import (
 const maxAsked = 512
 
 // fetch loads from the remote what a request lacks, and reports whether anything came. It waits no
-// longer than Config.Patience.
+// longer than Config.Patience, and up to 2 s for a conversation of which this process has read nothing:
+// after a restart or from another replica its thinking would be lost for good over a moment's load.
 func (l *Ledger) fetch(parent context.Context, v *view) bool {
 	if l.writer.reading.Load() {
 		return false // the remote is away; the writer's goroutine notices when it is back
 	}
-	ctx, cancel := context.WithTimeout(parent, l.config.Patience)
-	defer cancel()
 	first := v.Scope
 	q := Query{}
 	if v.Minted {
@@ -23,6 +22,12 @@ func (l *Ledger) fetch(parent context.Context, v *view) bool {
 		q.Tenant, q.Route, q.Keys = v.Scope.Tenant, v.Scope.Route, v.missing()
 	}
 	q.Scopes = l.positions([]Scope{first})
+	patience := l.config.Patience
+	if !v.Minted && q.Scopes[0].Mark == (Mark{}) {
+		patience = max(saveTimeout, patience)
+	}
+	ctx, cancel := context.WithTimeout(parent, patience)
+	defer cancel()
 	loaded, err := l.config.Remote.Load(ctx, q)
 	came := err == nil && l.merge(q, loaded)
 	if err == nil && len(loaded.Conversations) > 0 {

@@ -24,8 +24,8 @@ type view struct {
 }
 
 // Judge says what is known of a request's assistant messages, in their order. It asks the remote
-// only if this process lacks something, waits for Config.Patience at most, and otherwise decides by
-// what this process knows.
+// only if this process lacks something, waits for Config.Patience at most (for a conversation of which
+// it has read nothing up to 2 s), and otherwise decides by what this process knows.
 func (l *Ledger) Judge(ctx context.Context, r Request) []Judged {
 	v := &view{Request: r, messages: l.read(r)}
 	if len(v.messages) == 0 {

@@ -256,8 +256,8 @@ func (b *book) by(m *Form) *Node {
 	return by.node
 }
 
-// Refresh loads what other processes added to a scope. It waits for Config.Patience at most, and
-// reports whether anything came.
+// Refresh loads what other processes added to a scope. It waits as long as Judge, and reports whether
+// anything came.
 func (l *Ledger) Refresh(ctx context.Context, s Scope) bool {
 	return l.writer != nil && l.fetch(ctx, &view{Request: Request{Scope: s}})
 }

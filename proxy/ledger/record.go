@@ -152,8 +152,10 @@ func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error 
 
 // Keep has a conversation outlive Config.TTL on every route of its tenant: its turns, and those that
 // are recorded later, stay at least until then, here and in the remote, unless their room is needed.
-// An earlier time than before changes nothing; Forget ends it. After an error this process keeps it
-// but the remote may not; the call may be repeated.
+// An earlier time than before changes nothing; Forget ends it. Once it returns without an error, the
+// remote has what was recorded in the conversation before, so that it can go on in another process. It
+// waits for that up to 2 s, or Config.Patience if that is longer. After an error this process keeps the
+// conversation but the remote may not; the call may be repeated.
 func (l *Ledger) Keep(ctx context.Context, tenant, conversation string, until time.Time) error {
 	l.mu.Lock()
 	l.store.keepUntil(talk{strings.Clone(tenant), strings.Clone(conversation)}, until, l.config.Now())
@@ -161,7 +163,11 @@ func (l *Ledger) Keep(ctx context.Context, tenant, conversation string, until ti
 	if l.writer == nil {
 		return nil
 	}
-	if err := l.writer.keep(ctx, talk{tenant, conversation}, until); err != nil {
+	t := talk{tenant, conversation}
+	if err := l.writer.keep(ctx, t, until); err != nil {
+		return fmt.Errorf("keep conversation %s: %w", conversation, err)
+	}
+	if err := l.writer.flush(ctx, t); err != nil {
 		return fmt.Errorf("keep conversation %s: %w", conversation, err)
 	}
 	return nil

@@ -107,6 +107,49 @@ func TestAClientThatLeavesSaysNothingOfTheRemote(t *testing.T) {
 	require.True(t, l.Degraded())
 }
 
+// A conversation comes from another process, and Redis answers later than a request may wait for it otherwise.
+func TestAConversationOfAnotherProcessIsWaitedFor(t *testing.T) {
+	turn := answer(alice, opus, storedTurn)
+	turn.At = time.Now()
+	l := open(t, ledger.Config{Patience: time.Millisecond,
+		Remote: remote{load: func(ctx context.Context, _ ledger.Query) (ledger.Loaded, error) {
+			select {
+			case <-ctx.Done():
+				return ledger.Loaded{}, ctx.Err()
+			case <-time.After(20 * time.Millisecond):
+				return ledger.Loaded{Chunks: []ledger.Chunk{{Mark: ledger.Mark{Born: "b", Last: 1},
+					Entries: []ledger.Entry{{Scope: alice, At: turn.At, Turn: &turn}}}}}, nil
+			}
+		}}})
+	require.True(t, replayOne(t, l, alice, opus, storedTurn).Same)
+	require.False(t, l.Degraded())
+}
+
+// Whoever has a conversation kept goes on with it in another process, maybe after this one is gone.
+func TestAConversationThatIsKeptIsSaved(t *testing.T) {
+	goOn := make(chan struct{})
+	var saved atomic.Int64
+	l := open(t, ledger.Config{Patience: time.Millisecond,
+		Remote: remote{save: func(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-goOn:
+				saved.Add(int64(len(entries)))
+				return nil, nil
+			}
+		}}})
+	l.Record(t.Context(), answer(alice, opus, storedTurn))
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	until := time.Now().Add(time.Hour)
+	require.ErrorIs(t, l.Keep(soon, alice.Tenant, alice.Conversation, until), context.DeadlineExceeded)
+	require.NoError(t, l.Keep(t.Context(), alice.Tenant, "another", until))
+	close(goOn)
+	require.NoError(t, l.Keep(t.Context(), alice.Tenant, alice.Conversation, until))
+	require.EqualValues(t, 1, saved.Load())
+}
+
 func TestNothingIsAskedThatIsKnown(t *testing.T) {
 	var asked []ledger.Query
 	l := open(t,

@@ -264,6 +264,26 @@ func (w *writer) keep(ctx context.Context, t talk, until time.Time) error {
 	return w.Remote.Keep(ctx, t.tenant, t.conversation, until)
 }
 
+// flush waits until what is queued of a conversation is saved.
+func (w *writer) flush(ctx context.Context, t talk) error {
+	ctx, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
+	defer cancel()
+	w.mu.Lock()
+	queued := slices.Clone(w.waiting)
+	w.mu.Unlock()
+	for _, i := range queued {
+		if (talk{i.Scope.Tenant, i.Scope.Conversation}) != t {
+			continue
+		}
+		select {
+		case <-i.saved:
+		case <-ctx.Done():
+			return fmt.Errorf("its turns are not saved yet: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
 func (w *writer) failing() bool { return w.reading.Load() || w.saving.Load() }
 
 // trouble is whether a remote failed when it was last tried.

@@ -126,8 +126,9 @@ func TestThinkingOutlivesAWait(t *testing.T) {
 	defer server.Close()
 	redis := redistest.Start(t)
 	gateway := func() string {
+		// Redis is waited for, however slow the machine is.
 		u := startOnly(t, app.Proxy, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(),
-			"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
+			"MNEME_PROXY_STATE_MACHINE_WAIT=1m", "MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
 			"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5")
 		return "http://" + u.addrs.Proxy
 	}
