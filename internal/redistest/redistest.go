@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/internal/freeport"
 )
 
 // Server is one redis-server on loopback.
@@ -37,8 +39,7 @@ func Start(t testing.TB, args ...string) *Server {
 	})
 }
 
-// start starts the process on a free port. One may be taken before the server gets
-// to it, so it tries several; a command of nil refuses a port.
+// start starts the process on a port that stays its own until the end of the test.
 func start(t testing.TB, command func(dir, port string) []string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -47,28 +48,19 @@ func start(t testing.TB, command func(dir, port string) []string) *Server {
 		}
 		t.Fatal("redis-server is not installed; ./scripts/test installs it")
 	}
-	s := &Server{t: t, Dir: t.TempDir()}
+	s := &Server{t: t, Addr: freeport.Addr(t), Dir: t.TempDir()}
 	s.command = func(port string) []string { return command(s.Dir, port) }
 	t.Cleanup(s.Kill)
-	var err error
-	for range 50 {
-		s.Addr = freeAddr(t)
-		if err = s.Run(); err == nil {
-			return s
-		}
+	if err := s.Run(); err != nil {
+		t.Fatalf("redis-server did not start: %v", err)
 	}
-	t.Fatalf("redis-server did not start on any of fifty ports: %v", err)
-	return nil
+	return s
 }
 
 // Run starts the process, again after Kill, and waits until it answers.
 func (s *Server) Run() error {
 	_, port, _ := net.SplitHostPort(s.Addr)
-	args := s.command(port)
-	if args == nil {
-		return fmt.Errorf("port %s does not fit", port)
-	}
-	s.cmd = exec.Command("redis-server", args...)
+	s.cmd = exec.Command("redis-server", s.command(port)...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil
@@ -128,13 +120,3 @@ func (s *Server) Client() *redis.Client {
 
 // URL is what a configuration names the server by.
 func (s *Server) URL() string { return "redis://" + s.Addr }
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}

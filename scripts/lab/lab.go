@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/internal/freeport"
 )
 
 // Lab holds processes and the folder for all that they write.
@@ -95,11 +97,10 @@ func (l *Lab) File(name, text string) string {
 	return path
 }
 
-// FreeAddr is an address of loopback that nobody listens on.
+// FreeAddr is an address of loopback that is nobody else's while this process runs.
 func FreeAddr() string {
-	listener := Must(net.Listen("tcp", "127.0.0.1:0"))
-	defer listener.Close()
-	return listener.Addr().String()
+	addr, _, err := freeport.Claim()
+	return Must(addr, err)
 }
 
 // Ready asks a service whether it is ready.

@@ -3,9 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -134,9 +132,9 @@ func newStack(o options) (*stack, error) {
 	default:
 		s.order = []string{redisName, proxyName, apiName, webA, webB}
 	}
-	at, err := freeAddrs(append([]string{proxyName, webA}, s.order...))
-	if err != nil {
-		return nil, err
+	at := map[string]string{}
+	for _, name := range append([]string{proxyName, webA}, s.order...) {
+		at[name] = lab.FreeAddr()
 	}
 	s.webAddr = at[webA]
 	store := []string{"MNEME_REDIS_URL=redis://" + at[redisName]}
@@ -214,25 +212,6 @@ func redisArgs(name, dir, addr, master string) ([]string, error) {
 		"sentinel down-after-milliseconds %[3]s 1500\nsentinel failover-timeout %[3]s 3000\n",
 		port, dir, masterName, host, of)
 	return []string{"redis-server", file, "--sentinel"}, os.WriteFile(file, []byte(text), 0o600)
-}
-
-// freeAddrs picks ports below those that the kernel gives to outgoing
-// connections, so that a killed process finds its port free again.
-func freeAddrs(names []string) (map[string]string, error) {
-	at := map[string]string{}
-	for _, name := range names {
-		for try := 0; at[name] == ""; try++ {
-			addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
-			l, err := net.Listen("tcp", addr)
-			if err == nil {
-				defer l.Close()
-				at[name] = addr
-			} else if try == 1000 {
-				return nil, errors.New("no free ports from 20000 to 30000")
-			}
-		}
-	}
-	return at, nil
 }
 
 // redisClient is a client of the one Redis, or of whichever is the master.

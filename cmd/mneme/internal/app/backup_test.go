@@ -19,6 +19,7 @@ import (
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/backup"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/internal/freeport"
 	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
@@ -142,7 +143,7 @@ func TestBackupAndRestore(t *testing.T) {
 	k := kept{t, []string{"MNEME_PROXY_ACTIVE=m", "MNEME_PROXY_BACKENDS_M_KIND=openai",
 		"MNEME_PROXY_BACKENDS_M_BASE_URL=" + model,
 		// The same port for all of them: on it the next process knows nothing of the open run.
-		"MNEME_APISERVER_LISTEN=127.0.0.1:" + freePorts(t, 1)[0]}}
+		"MNEME_APISERVER_LISTEN=" + freeport.Addr(t)}}
 	data := "MNEME_DATA_DIR=" + t.TempDir()
 	u := start(t, append(k.environ, data)...)
 	require.Equal(t, "You are Aliya.", u.say("12345", "My name is Aliya"))

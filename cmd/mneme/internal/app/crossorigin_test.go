@@ -18,6 +18,7 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/internal/freeport"
 	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 )
@@ -255,7 +256,7 @@ func TestTheGuardOfEachServiceAlone(t *testing.T) {
 		require.NoError(t, err)
 		return net.JoinHostPort(name, port)
 	}
-	apis := net.JoinHostPort(name, freePorts(t, 1)[0])
+	apis := at(freeport.Addr(t))
 	common := []string{
 		"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_URL=" + redis.URL(),
 		"MNEME_WEBMEMORY_LISTEN=" + outside, "MNEME_APISERVER_LISTEN=" + apis, "MNEME_PROXY_LISTEN=" + outside,

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/freeport"
 	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 )
@@ -206,7 +207,7 @@ func TestMCPOnStdio(t *testing.T) {
 	require.Equal(t, 0, cmd.ProcessState.ExitCode(), said.String())
 	require.Empty(t, said.String())
 
-	_, _, s = child("http://127.0.0.1:"+freePorts(t, 1)[0], "2026-07-28")
+	_, _, s = child("http://"+freeport.Addr(t), "2026-07-28")
 	for range 2 {
 		require.Contains(t, mcpText(t, s, "ask", map[string]any{"chat": "c", "message": "hi"}), "start `mneme up`")
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/freeport"
 	"mneme/internal/redistest"
 )
 
@@ -85,15 +86,14 @@ type process struct {
 func newStack(t *testing.T, environ ...string) *stack {
 	t.Helper()
 	program(t)
-	ports := freePorts(t, 4)
-	at := func(i int) string { return "127.0.0.1:" + ports[i] }
-	s := &stack{t: t, web: at(0), running: map[string]*process{}}
+	web, apis, gateway := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
+	s := &stack{t: t, web: web, running: map[string]*process{}}
 	// Nothing of the caller's environment: whoever runs the tests may have keys in it.
 	s.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + os.TempDir()},
 		"MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_WEBMEMORY_LISTEN="+at(0), "MNEME_APISERVER_LISTEN="+at(1), "MNEME_PROXY_LISTEN="+at(2),
-		"MNEME_REDIS_EMBEDDED_LISTEN="+at(3),
-		"MNEME_WEBMEMORY_APISERVER=http://"+at(1), "MNEME_APISERVER_PROXY=http://"+at(2))
+		"MNEME_WEBMEMORY_LISTEN="+web, "MNEME_APISERVER_LISTEN="+apis, "MNEME_PROXY_LISTEN="+gateway,
+		"MNEME_REDIS_EMBEDDED_LISTEN="+freeport.Addr(t),
+		"MNEME_WEBMEMORY_APISERVER=http://"+apis, "MNEME_APISERVER_PROXY=http://"+gateway)
 	s.environ = append(s.environ, environ...)
 	t.Cleanup(func() {
 		for service := range s.running {
@@ -101,19 +101,6 @@ func newStack(t *testing.T, environ ...string) *stack {
 		}
 	})
 	return s
-}
-
-func freePorts(t *testing.T, n int) []string {
-	t.Helper()
-	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer l.Close()
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		ports = append(ports, port)
-	}
-	return ports
 }
 
 // start runs a command of mneme and waits until it answers on its port.

@@ -3,7 +3,6 @@ package pagetest
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/freeport"
 	"mneme/internal/redistest"
 )
 
@@ -40,15 +40,6 @@ func apart(t *testing.T, m *model) *others {
 	return &others{file, []string{redis, "MNEME_WEBMEMORY_APISERVER=http://" + agents,
 		asService + "=webmemory", "PAGETEST_CONFIG=" + file, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(),
 		"TMPDIR=" + os.TempDir()}}
-}
-
-// addr is one that is free.
-func (o *others) addr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
 }
 
 // webmemory starts a process and waits until it is ready. Two at one address share their data.
@@ -112,7 +103,7 @@ func TestWebmemoryIsKilled(t *testing.T) {
 	t.Parallel()
 	m := &model{}
 	a := apart(t, m)
-	addr := a.addr(t)
+	addr := freeport.Addr(t)
 	web := a.webmemory(t, addr)
 	s := service{t, "http://" + addr}
 	s.say("7", "Before it")
@@ -163,7 +154,7 @@ func TestTwoProcesses(t *testing.T) {
 	a := apart(t, m)
 	var tabs []*tab
 	for range 2 {
-		addr := a.addr(t)
+		addr := freeport.Addr(t)
 		a.webmemory(t, addr)
 		tabs = append(tabs, newTab(t, "http://"+addr))
 	}
