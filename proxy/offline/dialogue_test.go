@@ -1,11 +1,6 @@
 package offline
 
-import (
-	"strings"
-	"testing"
-
-	"github.com/stretchr/testify/require"
-)
+import "strings"
 
 // line is one message of a user and what they would notice in the service's answer.
 type line struct {
@@ -260,41 +255,4 @@ var dialogues = []struct {
 		{say: "Who is the lamp keeper?", want: "Osric"},
 		{say: "What do I like?", want: unknownEN},
 	}},
-}
-
-func TestDialogues(t *testing.T) {
-	for _, d := range dialogues {
-		for _, streamed := range []bool{false, true} {
-			t.Run(d.name, func(t *testing.T) {
-				c := newChat(t)
-				c.stream = streamed
-				for _, l := range d.lines {
-					got := c.say(l.say)
-					for want := range strings.SplitSeq(l.want, "|") {
-						if want == honest {
-							want = iAm.in(langOf(l.say))
-						}
-						require.Contains(t, got.answer, want, l.say)
-					}
-					if l.not != "" {
-						require.NotContains(t, got.answer, l.not, l.say)
-					}
-				}
-			})
-		}
-	}
-}
-
-// What a message that is no statement says is never kept.
-func TestAnInstructionIsNeverAFact(t *testing.T) {
-	c := newChat(t)
-	for _, d := range dialogues {
-		if d.name != "everything else" {
-			continue
-		}
-		for _, l := range d.lines {
-			require.NotContains(t, c.say(l.say).answer, "Noted")
-			require.NotContains(t, c.say("What do you know about me?").answer, "You", l.say)
-		}
-	}
 }

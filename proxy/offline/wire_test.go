@@ -350,25 +350,3 @@ func requireComplete(t *testing.T, a simAnswer) {
 		require.Equal(t, "end_turn", a.StopReason)
 	}
 }
-
-// Each of these is a way to ask for work that grows much faster than the text.
-func TestLongAndNestedTextIsBounded(t *testing.T) {
-	for name, text := range map[string]string{
-		"one endless sentence":  strings.Repeat("then tell it that ", 20_000),
-		"nested orders":         strings.Repeat("please ask it to ", 5_000),
-		"quotes":                strings.Repeat(`"a" `, 50_000),
-		"brackets":              strings.Repeat("(", 100_000),
-		"a long sum":            "what is 1" + strings.Repeat("+1", 50_000),
-		"many sentences":        strings.Repeat("My name is Aliya. ", 20_000),
-		"many questions":        strings.Repeat("What is my name? ", 20_000),
-		"full stops":            strings.Repeat(".", 200_000),
-		"one word":              strings.Repeat("ы", 200_000),
-		"Russian without stops": strings.Repeat("и скажи ему что ", 20_000),
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, tools := range [][]simTool{simAgents, {calcTool, dateTool, searchTool}} {
-				requireComplete(t, roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText(text)}, Tools: tools}))
-			}
-		})
-	}
-}
