@@ -153,6 +153,9 @@ func (a *answer) close() {
 // or 0, and whether the model's answer has not begun with it.
 func early(d wire.Dialect, data []byte) (status int, more bool) {
 	if d == wire.Responses {
+		if beginsResponse(data) {
+			return 0, true
+		}
 		data = failedResponse(data)
 	}
 	switch {
@@ -165,8 +168,7 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 		}
 		return status, false
 	case d == wire.Responses:
-		kind := gjson.GetBytes(data, "type").Str
-		return 0, kind == "response.created" || kind == "response.in_progress" || kind == "response.queued"
+		return 0, false
 	case d == wire.Messages:
 		kind := wire.EventType(data)
 		return 0, kind == wire.MessageStart || kind == "ping"

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"mneme/proxy/ledger"
+	"mneme/proxy/responseswire"
 	"mneme/proxy/thinking"
 	"mneme/proxy/usage"
 	"mneme/proxy/wire"
@@ -14,9 +15,9 @@ import (
 type listener struct {
 	*attempt
 	tokens   *usage.Reader
-	observer *thinking.Observer // nil for answers that are not recorded
-	recorded bool               // the answer is in the ledger
-	whole    func() []byte      // the response as the client gets it, once it has ended; nil in other dialects
+	observer *thinking.Observer             // nil for answers that are not recorded
+	recorded bool                           // the answer is in the ledger
+	shows    *responseswire.ResponsesAnswer // makes what a client of Responses gets; nil for any other answer
 }
 
 // listen has the answer listened to, and recorded if the request leaves a trace.
@@ -90,13 +91,12 @@ func (l *listener) cut(ctx context.Context) {
 	}
 }
 
-// store keeps an answer as a stored response, before the client gets its last event.
-func (l *listener) store(ctx context.Context) {
-	if l.stored == nil || l.whole == nil || l.observer == nil {
-		return
+// store keeps an answer as a stored response, as the client gets it and before it gets the last event.
+func (l *listener) store(ctx context.Context, response []byte) {
+	if l.observer != nil {
+		l.stored.Body = response
+		l.record(ctx)
 	}
-	l.stored.Body = l.whole()
-	l.record(ctx)
 }
 
 // record keeps the answer, once. One that is to be stored waits for the end of the response.

@@ -134,11 +134,17 @@ func (x asked) restoreModel(body []byte, path string) []byte {
 	if x.shown.Model == "" {
 		return body
 	}
+	return restored(body, path, gjson.String, x.shown.Model)
+}
+
+// restored is a body with a string of the client's in the place of what the backend shows of a type; body itself if it
+// shows nothing of it.
+func restored(body []byte, path string, of gjson.Type, with string) []byte {
 	shown := gjson.GetBytes(body, path)
-	if shown.Type != gjson.String || shown.Index <= 0 {
+	if shown.Type != of || shown.Index <= 0 {
 		return body
 	}
-	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(x.shown.Model))
+	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(with))
 }
 
 // translator is an answer on its way into the other dialect.
@@ -157,7 +163,7 @@ func (l *listener) translator() translator {
 	case l.endpoint.dialect == wire.Responses:
 		t := responseswire.NewResponsesAnswer(l.responses, time.Now)
 		l.result.fail = func(f wire.Failure) []byte { return t.Fail(nil, f) }
-		l.whole = t.Response
+		l.shows = t
 		if l.backend.dialect == wire.Messages {
 			return t
 		}
@@ -264,7 +270,9 @@ func (l *listener) finishTranslated(ctx context.Context, t translator, out []byt
 		return err
 	}
 	l.noteEmpty()
-	l.store(ctx)
+	if l.stored != nil {
+		l.store(ctx, l.shows.Response())
+	}
 	return l.client.write(l.beginTranslated(out), true)
 }
 

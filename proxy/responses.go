@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -21,6 +21,9 @@ import (
 // failedResponse is the error in what says that a response failed, in the shape of an error that comes with a status;
 // data itself if it is something else.
 func failedResponse(data []byte) []byte {
+	if !bytes.Contains(data, []byte(`"error"`)) {
+		return data // most answers and events are long and no errors
+	}
 	if gjson.GetBytes(data, "type").Str == "response.failed" {
 		if said := gjson.GetBytes(data, "response.error"); said.IsObject() {
 			return []byte(`{"error":` + said.Raw + `}`)
@@ -98,25 +101,26 @@ func (l *listener) replyNative(ctx context.Context) error {
 		return l.client.whole(l.answer.status, l.tellID(body, false))
 	}
 	l.client.begin(l.answer.status)
-	var items [][]byte // that are whole
+	var items []string // that are whole
 	for ended, told := false, false; ; {
 		frame, err := l.answer.nextRaw()
-		ended = ended || endsResponse(frame.Data)
+		kind := wire.EventType(frame.Data)
+		ended = ended || endsResponse(kind) || string(frame.Data) == "[DONE]"
 		switch {
 		case errors.Is(err, io.EOF) && !ended:
 			return chatwire.ErrCut
 		case err != nil && !ended:
 			return err
 		}
-		switch gjson.GetBytes(frame.Data, "type").Str {
+		switch kind {
 		case "response.output_item.done":
-			items = append(items, []byte(gjson.GetBytes(frame.Data, "item").Raw))
+			items = append(items, gjson.GetBytes(frame.Data, "item").Raw)
 		case "response.completed", "response.incomplete":
-			l.hear(ctx, gjson.GetBytes(frame.Data, "response"), items)
-		}
-		if response := gjson.GetBytes(frame.Data, "response"); l.answer.vendor.Complete() && response.IsObject() {
-			body := l.restoreModel([]byte(response.Raw), "model")
-			l.storeNative(ctx, l.restorePrevious(body, "previous_response_id"))
+			response := []byte(gjson.GetBytes(frame.Data, "response").Raw)
+			l.hear(ctx, response, items)
+			if l.answer.vendor.Complete() {
+				l.storeNative(ctx, l.restorePrevious(l.restoreModel(response, "model"), "previous_response_id"))
+			}
 		}
 		data := frame.Data
 		if !told {
@@ -139,11 +143,7 @@ func (x asked) restorePrevious(body []byte, path string) []byte {
 	if x.previous == "" {
 		return body
 	}
-	shown := gjson.GetBytes(body, path)
-	if shown.Type != gjson.Null || shown.Index <= 0 {
-		return body
-	}
-	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(x.previous))
+	return restored(body, path, gjson.Null, x.previous)
 }
 
 // storeNative keeps a response as its vendor gave it, under the vendor's id, before the client gets the end of it.
@@ -156,17 +156,15 @@ func (l *listener) storeNative(ctx context.Context, response []byte) {
 		l.record(ctx)
 		return
 	}
-	l.whole = func() []byte { return response }
-	l.store(ctx)
+	l.store(ctx, response)
 }
 
 // hear listens to a stream that has come to its end, as one answer: its last event has all of it. Of vendors that
 // leave the items out there, those count that came before. What cannot be understood is the client's to judge.
-func (l *listener) hear(ctx context.Context, r gjson.Result, items [][]byte) {
-	body := []byte(r.Raw)
-	if len(r.Get("output").Array()) < len(items) {
+func (l *listener) hear(ctx context.Context, body []byte, items []string) {
+	if int(gjson.GetBytes(body, "output.#").Int()) < len(items) {
 		if at, err := wire.Members(body, "output"); err == nil && at[0].Found() {
-			body = wire.Splice(body, at[0], slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]")))
+			body = wire.Splice(body, at[0], []byte("["+strings.Join(items, ",")+"]"))
 		}
 	}
 	out, err := l.answer.vendor.Body(nil, body)
@@ -177,13 +175,22 @@ func (l *listener) hear(ctx context.Context, r gjson.Result, items [][]byte) {
 	}
 }
 
-// endsResponse reports whether an event is one after which a stream of Responses may end.
-func endsResponse(data []byte) bool {
-	switch gjson.GetBytes(data, "type").Str {
-	case "response.completed", "response.incomplete", "response.failed", "response.cancelled", "error":
+// beginsResponse reports whether an event says that an answer will come, and nothing of it.
+func beginsResponse(data []byte) bool {
+	switch wire.EventType(data) {
+	case "response.created", "response.in_progress", "response.queued":
 		return true
 	}
-	return string(data) == "[DONE]"
+	return false
+}
+
+// endsResponse reports whether an event of a type is one after which a stream of Responses may end.
+func endsResponse(kind string) bool {
+	switch kind {
+	case "response.completed", "response.incomplete", "response.failed", "response.cancelled", wire.ErrorEvent:
+		return true
+	}
+	return false
 }
 
 // noteEmpty says that an answer has no content, which some vendors give in place of an error.

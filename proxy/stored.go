@@ -35,25 +35,26 @@ func (s *Server) goOn(ctx context.Context, x named) (named, error) {
 	if x.endpoint.dialect != wire.Responses {
 		return x, nil
 	}
-	asked := gjson.GetManyBytes(x.outline.Body, "previous_response_id", "conversation", "store")
-	stores := asked[2].Type != gjson.False && !s.config.Stateless
-	own := x.outline.Members.Get("input")
-	kept := &ledger.Response{ID: responseswire.NewID(), Input: inputItems(x.outline.Of(own))}
+	o := x.outline
+	stores := o.Of(o.Members.Get("store")).Kind() != jsontext.KindFalse && !s.config.Stateless
+	own := o.Members.Get("input")
+	kept := &ledger.Response{Input: inputItems(o.Of(own))}
 	from, err := s.referred(ctx, x, kept)
 	if err != nil {
 		return x, err
 	}
 	whole := kept.Input
-	if asked[0].Type == gjson.String && asked[0].Str != "" { // of another type it is null, or translation refuses it
-		if asked[1].Exists() && asked[1].Type != gjson.Null {
+	// Of another type than a string it is null, or translation refuses it.
+	if previous, _ := o.Text(o.Members.Get("previous_response_id")); previous != "" {
+		if c := o.Members.Get("conversation"); c.Found() && o.Of(c).Kind() != jsontext.KindNull {
 			return x, wire.Failure{Status: 400, Param: "previous_response_id",
 				Message: "previous_response_id and conversation exclude each other: send one of them"}
 		}
-		before, err := s.previous(ctx, x, asked[0].Str)
+		before, err := s.previous(ctx, x, previous)
 		if err != nil {
 			return x, err
 		}
-		kept.Previous, x.passes = asked[0].Str, !stores && x.minted
+		kept.Previous, x.passes = previous, !stores && x.minted
 		if x.minted && !before.Full {
 			x.scope, x.minted = before.Turn.Scope, false
 		}
@@ -73,6 +74,7 @@ func (s *Server) goOn(ctx context.Context, x named) (named, error) {
 		}
 	}
 	if stores && len(kept.Input) <= maxStored {
+		kept.ID = responseswire.NewID()
 		if x.stored = kept; x.minted {
 			x.scope.Conversation = kept.ID
 		}

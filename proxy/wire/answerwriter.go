@@ -17,6 +17,10 @@ type AnswerWriter struct {
 
 // Take appends to dst what was written since it was last called, and returns the first error there was.
 func (w *AnswerWriter) Take(dst []byte) ([]byte, error) {
+	if dst == nil {
+		dst, w.out = w.out, nil // a body, which is taken once, is not copied
+		return dst, w.err
+	}
 	dst = append(dst, w.out...)
 	w.out = w.out[:0]
 	return dst, w.err
@@ -38,9 +42,7 @@ func (w *AnswerWriter) End(stop NullString, u Usage) {
 		return
 	}
 	r, _ := w.assembler.Response()
-	var body []byte
-	body, w.err = Marshal(r)
-	w.out = append(w.out, body...)
+	w.out, w.err = r.append(w.out)
 }
 
 // Text adds to the open block if that is a text, else closes it and opens one.

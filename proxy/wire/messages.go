@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -112,27 +113,28 @@ type Block struct {
 // MarshalJSONTo writes the members that a block of its type must have, even if they are empty.
 func (b Block) MarshalJSONTo(e *jsontext.Encoder) error {
 	switch b.Type {
-	case TextBlock:
-		return json.MarshalEncode(e, struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
-		}{b.Type, b.Text})
-	case ThinkingBlock:
-		return json.MarshalEncode(e, struct {
-			Type      string `json:"type"`
-			Thinking  string `json:"thinking"`
-			Signature string `json:"signature"`
-		}{b.Type, b.Thinking, b.Signature})
-	case ToolUseBlock:
-		return json.MarshalEncode(e, struct {
-			Type  string         `json:"type"`
-			ID    string         `json:"id"`
-			Name  string         `json:"name"`
-			Input jsontext.Value `json:"input"`
-		}{b.Type, b.ID, b.Name, orEmptyObject(b.Input)})
+	case TextBlock, ThinkingBlock, ToolUseBlock:
+		return e.WriteValue(b.append(e.AvailableBuffer()))
 	}
 	type plain Block
 	return json.MarshalEncode(e, plain(b))
+}
+
+// append appends the JSON of a text, of thinking or of a tool use, which are most of what there is: without
+// reflection that takes a fifth of the time.
+func (b Block) append(dst []byte) []byte {
+	switch b.Type {
+	case TextBlock:
+		dst = appendQuote(append(dst, `{"type":"text","text":`...), b.Text)
+	case ThinkingBlock:
+		dst = appendQuote(append(dst, `{"type":"thinking","thinking":`...), b.Thinking)
+		dst = appendQuote(append(dst, `,"signature":`...), b.Signature)
+	case ToolUseBlock:
+		dst = appendQuote(append(dst, `{"type":"tool_use","id":`...), b.ID)
+		dst = appendQuote(append(dst, `,"name":`...), b.Name)
+		dst = append(append(dst, `,"input":`...), orEmptyObject(b.Input)...)
+	}
+	return append(dst, '}')
 }
 
 // InputObject makes a tool's input of arguments given as text. Models may write arguments that are
@@ -235,6 +237,30 @@ type Response struct {
 	Usage        Usage      `json:"usage"`
 }
 
+// append appends the JSON of an answer whose blocks are those of an AnswerWriter.
+func (r Response) append(dst []byte) ([]byte, error) {
+	size := 256
+	for _, b := range r.Content {
+		size += len(b.Text) + len(b.Thinking) + len(b.Signature) + len(b.Input) + 128
+	}
+	dst = slices.Grow(dst, size)
+	dst = appendQuote(append(dst, `{"id":`...), r.ID)
+	dst = appendQuote(append(dst, `,"type":`...), r.Type)
+	dst = appendQuote(append(dst, `,"role":`...), r.Role)
+	dst = appendQuote(append(dst, `,"model":`...), r.Model)
+	dst = append(dst, `,"content":[`...)
+	for i, b := range r.Content {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = b.append(dst)
+	}
+	dst = r.StopReason.append(append(dst, `],"stop_reason":`...))
+	dst = r.StopSequence.append(append(dst, `,"stop_sequence":`...))
+	usage, err := Marshal(r.Usage)
+	return append(append(append(dst, `,"usage":`...), usage...), '}'), err
+}
+
 // NullString is a string that is null in JSON when it is empty.
 type NullString string
 
@@ -244,6 +270,13 @@ func (s NullString) MarshalJSONTo(e *jsontext.Encoder) error {
 		return e.WriteToken(jsontext.Null)
 	}
 	return e.WriteToken(jsontext.String(string(s)))
+}
+
+func (s NullString) append(dst []byte) []byte {
+	if s == "" {
+		return append(dst, "null"...)
+	}
+	return appendQuote(dst, string(s))
 }
 
 // AnswerTool is the tool that a model without a format of its own is made to answer by, with its description.

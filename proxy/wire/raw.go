@@ -91,8 +91,11 @@ func Splice(body []byte, s Span, value []byte) []byte {
 }
 
 // Quote is s as a JSON string.
-func Quote(s string) []byte {
+func Quote(s string) []byte { return appendQuote(nil, s) }
+
+// appendQuote appends Quote to dst.
+func appendQuote(dst []byte, s string) []byte {
 	// The error only says that invalid UTF-8 was replaced.
-	b, _ := jsontext.AppendQuote(nil, s)
-	return b
+	dst, _ = jsontext.AppendQuote(dst, s)
+	return dst
 }
