@@ -116,10 +116,12 @@ func (l *listener) replyNative(ctx context.Context) error {
 		case "response.output_item.done":
 			items = append(items, gjson.GetBytes(frame.Data, "item").Raw)
 		case "response.completed", "response.incomplete":
-			response := []byte(gjson.GetBytes(frame.Data, "response").Raw)
+			at := gjson.GetBytes(frame.Data, "response")
+			response := frame.Data[at.Index : at.Index+len(at.Raw)]
 			l.hear(ctx, response, items)
-			if l.answer.vendor.Complete() {
-				l.storeNative(ctx, l.restorePrevious(l.restoreModel(response, "model"), "previous_response_id"))
+			if l.stored != nil && l.answer.vendor.Complete() {
+				response = l.restoreModel(bytes.Clone(response), "model") // the frame's memory is used again
+				l.storeNative(ctx, l.restorePrevious(response, "previous_response_id"))
 			}
 		}
 		data := frame.Data

@@ -15,7 +15,10 @@ import (
 // thinking block, or a text in place of an item that only its vendor understands. No client gets to see it.
 const sealed = "rsp1_"
 
-func seal(v []byte) string { return sealed + base64.RawStdEncoding.EncodeToString(v) }
+func seal(v []byte) string {
+	size := len(sealed) + base64.RawStdEncoding.EncodedLen(len(v))
+	return string(base64.RawStdEncoding.AppendEncode(append(make([]byte, 0, size), sealed...), v))
+}
 
 // unseal is the JSON that s holds; ok is false for a text or a signature of another kind.
 func unseal(s string) (v jsontext.Value, ok bool) {

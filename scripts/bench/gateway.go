@@ -31,7 +31,7 @@ func (c *gatewayCmd) command() *cobra.Command {
 			`it is not on the PATH), through the smallest reverse proxy of net/http, and through mneme proxy with all that it ` +
 			`does, without Redis. CPU is that of the process in between. A conversation grows by a question and an answer ` +
 			`with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent. ` +
-			`Responses are sent to a vendor of them through mneme proxy. ` +
+			`Responses are sent to a vendor of them through mneme proxy, with store: false and to be stored. ` +
 			`The growth of a conversation over Redis is measured by ./proxy's own benchmark, vendor and client in its process.`,
 		RunE: func(*cobra.Command, []string) error { return c.run() },
 	}
@@ -71,6 +71,7 @@ type between struct {
 	name, addr string
 	pids       []int
 	responses  bool // by requests of Responses, to a vendor of them
+	stored     bool // of these, requests whose answers are stored
 }
 
 func (c *gatewayCmd) run() error {
@@ -94,10 +95,11 @@ func (c *gatewayCmd) run() error {
 	}
 	addr, pid := l.Hop(vendor, 0)
 	ways = append(ways, between{name: "net/http", addr: addr, pids: []int{pid}})
-	for _, w := range []between{{name: "mneme"}, {name: "responses", responses: true}} {
+	for _, w := range []between{{name: "mneme"}, {name: "responses", responses: true},
+		{name: "stored", responses: true, stored: true}} {
 		config := gatewayConfig
 		if w.addr = lab.FreeAddr(); w.responses {
-			config = strings.NewReplacer("DIR/data", "DIR/responses",
+			config = strings.NewReplacer("DIR/data", "DIR/"+w.name,
 				messagesVendor, `{kind: responses, vendor: openai, base_url: "http://VENDOR/v1"}`).Replace(config)
 		}
 		file := l.File(w.name+".yaml", at(config, w.addr))
@@ -127,11 +129,11 @@ func (c *gatewayCmd) run() error {
 				rate[w.name] = append(rate[w.name], float64(n)/time.Since(began).Seconds())
 			}
 		}
-		floor := quantile(used["net/http"], .5)
+		floor, messages := quantile(used["net/http"], .5), quantile(used["mneme"], .5)
 		for _, w := range ways {
 			cpu := quantile(used[w.name], .5)
-			fmt.Printf("  %-9s CPU %4.0f µs (%.0f–%.0f), %.2f × net/http, %.0f/s\n", w.name, cpu, used[w.name][0],
-				slices.Max(used[w.name]), cpu/floor, quantile(rate[w.name], .5))
+			fmt.Printf("  %-9s CPU %4.0f µs (%.0f–%.0f), %.2f × net/http, %.2f × mneme, %.0f/s\n", w.name, cpu,
+				used[w.name][0], slices.Max(used[w.name]), cpu/floor, cpu/messages, quantile(rate[w.name], .5))
 		}
 	}
 	for _, w := range ways[1:] {
@@ -193,7 +195,7 @@ func (w between) post(name string, stream bool, messages ...json.RawMessage) (co
 	if w.responses {
 		path, ends = "/v1/responses", "response.completed"
 		body = lab.Must(json.Marshal(map[string]any{"model": "gpt-5.1", "max_output_tokens": 8192, "stream": stream,
-			"store": false, "include": []string{"reasoning.encrypted_content"},
+			"store": w.stored, "include": []string{"reasoning.encrypted_content"},
 			"reasoning": map[string]string{"effort": "medium", "summary": "auto"}, "input": messages}))
 	}
 	r := lab.Must(http.NewRequest(http.MethodPost, "http://"+w.addr+path, strings.NewReader(string(body))))
