@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -202,9 +203,11 @@ func readAll(r io.Reader, n int64) ([]byte, error) {
 		_, err := io.ReadFull(r, b)
 		return b, err
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
-	if err == nil && len(b) > maxAnswer {
+	var b bytes.Buffer
+	b.Grow(4 << 10) // most answers fit; growing to it would take as much again
+	_, err := b.ReadFrom(io.LimitReader(r, maxAnswer+1))
+	if err == nil && b.Len() > maxAnswer {
 		err = errTooLong
 	}
-	return b, err
+	return b.Bytes(), err
 }

@@ -120,8 +120,8 @@ func (l *listener) replyNative(ctx context.Context) error {
 			response := frame.Data[at.Index : at.Index+len(at.Raw)]
 			l.hear(ctx, response, items)
 			if l.stored != nil && l.answer.vendor.Complete() {
-				response = l.restoreModel(bytes.Clone(response), "model") // the frame's memory is used again
-				l.storeNative(ctx, l.restorePrevious(response, "previous_response_id"))
+				response = l.restorePrevious(l.restoreModel(response, "model"), "previous_response_id")
+				l.storeNative(ctx, response)
 			}
 		}
 		data := frame.Data
@@ -158,7 +158,7 @@ func (l *listener) storeNative(ctx context.Context, response []byte) {
 		l.record(ctx)
 		return
 	}
-	l.store(ctx, response)
+	l.store(ctx, bytes.Clone(response)) // a frame's memory is used again, and a body's may be larger than it
 }
 
 // hear listens to a stream that has come to its end, as one answer: its last event has all of it. Of vendors that
