@@ -120,8 +120,8 @@ func (b Block) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, plain(b))
 }
 
-// append appends the JSON of a text, of thinking or of a tool use, which are most of what there is: without
-// reflection that takes a fifth of the time.
+// append appends the JSON of a text, of thinking or of a tool use, which are most of what there is, without the cost
+// of reflection.
 func (b Block) append(dst []byte) []byte {
 	switch b.Type {
 	case TextBlock:
