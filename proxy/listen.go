@@ -17,6 +17,7 @@ type listener struct {
 	tokens   *usage.Reader
 	observer *thinking.Observer             // nil for answers that are not recorded
 	recorded bool                           // the answer is in the ledger
+	empty    bool                           // the answer is complete and carries nothing
 	shows    *responseswire.ResponsesAnswer // makes what a client of Responses gets; nil for any other answer
 }
 
@@ -105,7 +106,7 @@ func (l *listener) record(ctx context.Context) {
 		return
 	}
 	heard, ok := l.observer.Answer()
-	if !ok {
+	if l.empty = heard.Empty(); !ok {
 		return
 	}
 	l.recorded = true

@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +37,7 @@ type metrics struct {
 	restored   *prometheus.CounterVec
 	changes    *prometheus.CounterVec
 	tokens     *prometheus.CounterVec
+	empty      *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	overhead   *prometheus.HistogramVec
 	firstByte  *prometheus.HistogramVec
@@ -42,6 +46,32 @@ type metrics struct {
 	branches      *prometheus.CounterVec
 	rebuilt       *prometheus.CounterVec
 	gaveUp        *prometheus.CounterVec
+
+	models modelLabels
+}
+
+// maxModelLabels bounds the models of a backend that metrics tell apart, since clients choose their names.
+const maxModelLabels = 64
+
+// modelLabels are the values that labels have had for the models of each backend.
+type modelLabels struct {
+	mu    sync.Mutex
+	known map[string][]string // by backend; guarded by mu
+}
+
+// of is the label for a backend's model: its name, or "other" once there have been too many.
+func (l *modelLabels) of(backend, model string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.known[backend]
+	switch {
+	case slices.Contains(known, model):
+		return model
+	case len(known) == maxModelLabels || len(model) > maxModelName:
+		return "other"
+	}
+	l.known[backend] = append(known, strings.Clone(model))
+	return model
 }
 
 func newMetrics(seen *telemetry.Service) *metrics {
@@ -54,6 +84,9 @@ func newMetrics(seen *telemetry.Service) *metrics {
 			labels)
 	}
 	return &metrics{
+		models: modelLabels{known: map[string][]string{}},
+		empty: counter("empty_answers_total", "Answers of status 200 that came to their end and carried nothing.",
+			"backend", "model"),
 		refusals: counter("upstream_refusals_total", "Refusals of backends, by what they say is at fault.", "backend",
 			"class", "kind"),
 		retries: counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline",
@@ -129,6 +162,11 @@ func (m *metrics) observe(x *request, outcome string, took time.Duration) {
 		m.firstByte.WithLabelValues(backend).Observe(x.result.waited.firstByte.Seconds())
 		m.refused(a)
 	}
+}
+
+// answeredNothing counts an answer that is complete and empty, which a vendor may give in place of an error.
+func (m *metrics) answeredNothing(a *attempt) {
+	m.empty.WithLabelValues(a.backend.name, m.models.of(a.backend.name, a.model)).Inc()
 }
 
 // refused counts a backend's refusal.

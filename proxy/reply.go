@@ -269,7 +269,6 @@ func (l *listener) finishTranslated(ctx context.Context, t translator, out []byt
 	if err != nil {
 		return err
 	}
-	l.noteEmpty()
 	if l.stored != nil {
 		l.store(ctx, l.shows.Response())
 	}

@@ -95,7 +95,6 @@ func (l *listener) replyNative(ctx context.Context) error {
 	answerHeader(l.client.Header(), l.answer.header)
 	if l.answer.stream == nil {
 		l.message(ctx, l.answer.whole)
-		l.noteEmpty()
 		body := l.restorePrevious(l.restoreModel(l.answer.raw, "model"), "previous_response_id")
 		l.storeNative(ctx, body)
 		return l.client.whole(l.answer.status, l.tellID(body, false))
@@ -134,7 +133,6 @@ func (l *listener) replyNative(ctx context.Context) error {
 			return failure
 		}
 		if err != nil { // the answer is complete, however the connection ended
-			l.noteEmpty()
 			return nil
 		}
 	}
@@ -193,13 +191,6 @@ func endsResponse(kind string) bool {
 		return true
 	}
 	return false
-}
-
-// noteEmpty says that an answer has no content, which some vendors give in place of an error.
-func (l *listener) noteEmpty() {
-	if v := l.answer.vendor; v != nil && v.Complete() && v.Empty() {
-		l.log().Warn().Str("backend", l.backend.name).Str("model", l.model).Msg("the backend's answer is empty")
-	}
 }
 
 // unsealed is chatwire.SameAnswer for an answer that holds what only the gateway reads.

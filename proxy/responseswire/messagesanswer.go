@@ -77,9 +77,6 @@ func (a *MessagesAnswer) Keep(native bool) *MessagesAnswer {
 // Complete reports whether the vendor has finished the answer, so that End can follow.
 func (a *MessagesAnswer) Complete() bool { return a.stop != "" }
 
-// Empty reports whether the answer has no content.
-func (a *MessagesAnswer) Empty() bool { return a.out.Blocks() == a.tail.Thoughts }
-
 // Event takes the data of one server-sent event. An error is returned as a wire.Failure.
 func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
 	if len(data) == 0 || string(data) == "[DONE]" || a.done {

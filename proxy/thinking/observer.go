@@ -28,6 +28,27 @@ type Answer struct {
 	Response *ledger.Response
 }
 
+// Empty reports whether an answer came to its end and carries nothing: no text, no thinking and no
+// call. Some vendors answer so in place of an error, Gemini with the finish "stop".
+func (a Answer) Empty() bool {
+	if a.Cut || len(a.Content) > 1<<10 {
+		return false
+	}
+	content := gjson.ParseBytes(a.Content)
+	empty := !carries(content)
+	elements(content, func(block gjson.Result) { empty = empty && !carries(block) })
+	return empty
+}
+
+// carries reports whether a block or a message has a member that says anything, beside what it is.
+func carries(object gjson.Result) (any bool) {
+	members(object, func(name string, value gjson.Result) {
+		blank := value.Type == gjson.Null || value.Raw == `""` || value.Raw == "[]" || value.Raw == "{}"
+		any = any || !blank && name != "type" && name != "role"
+	})
+	return any
+}
+
 // Observer taps one answer on its way to the client, in the backend's dialect, as a stream or as
 // JSON, and collects what the model said. It replaces tool ids that the vendor could give again by
 // unique names; every other byte passes unchanged, and so does what it cannot read. It owns no
@@ -153,7 +174,9 @@ func (o *Observer) Complete() bool { return o.complete }
 // Answer is what has been collected so far; ok is false if there is nothing to record.
 func (o *Observer) Answer() (a Answer, ok bool) {
 	switch {
-	case o.lost, o.answer == nil && len(o.whole.Content) == 0:
+	case o.lost:
+		return Answer{Cut: true}, false
+	case o.answer == nil && len(o.whole.Content) == 0:
 		return Answer{}, false
 	case len(o.whole.Content) > 0:
 		return o.whole, true

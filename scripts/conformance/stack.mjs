@@ -19,6 +19,7 @@ const vendors = {
   kimi: ['-vendor', 'kimi'],
   deepseek: ['-vendor', 'deepseek'],
   generic: ['-vendor', 'chat'],
+  openai: ['-vendor', 'openai'],
   keyed: ['-vendor', 'anthropic', '-name', 'keyed', '-key', vendorKey],
 }
 
@@ -31,6 +32,7 @@ const backends = (url) => ({
   'kimi-chat': { kind: 'openai', vendor: 'kimi', base_url: `${url.kimi}/v1`, model_map: { '*': 'kimi-k2.6' } },
   'deepseek-chat': { kind: 'openai', vendor: 'deepseek', base_url: `${url.deepseek}/v1`, model_map: { '*': 'deepseek-v4' } },
   generic: { kind: 'openai', vendor: 'generic', base_url: `${url.generic}/v1`, model_map: { '*': 'generic-model' } },
+  gpt: { kind: 'responses', vendor: 'openai', base_url: `${url.openai}/v1`, model_map: { '*': 'gpt-5.1' } },
   keyed: { kind: 'anthropic', vendor: 'anthropic', base_url: url.keyed, auth: 'passthrough' },
   limited: { kind: 'openai', vendor: 'generic', base_url: `${url.limited}/v1` },
 })

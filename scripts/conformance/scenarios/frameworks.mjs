@@ -3,8 +3,9 @@ import assert from 'node:assert/strict'
 import { frameworks } from '../clients.mjs'
 import { call, rounds, say, script, think, useTheTool } from '../talk.mjs'
 
-const backends = ['adaptive', 'manual', 'kimi', 'generic']
-const ways = [['adaptive', 'kimi', 'adaptive'], ['manual', 'generic', 'manual'], ['kimi', 'manual', 'kimi']]
+const backends = ['adaptive', 'manual', 'kimi', 'generic', 'gpt']
+// Each step of a loop is the next one's; three are three vendors, one in each dialect.
+const ways = [['adaptive', 'kimi'], ['manual', 'generic'], ['kimi', 'manual'], ['gpt', 'manual', 'deepseek-chat']]
 const each = Object.entries(frameworks)
 /** Whether the client can see reasoning: the AI SDK and the Agents SDK read none of chat completions' reasoning_content. */
 const reads = (name) => /messages|langchain|responses/.test(name)
@@ -42,11 +43,11 @@ async function parallelTools(t, Talk, backend) {
 /** There and back between turns, then while a tool runs. */
 async function switched(t, Talk, way, options) {
   const talk = new Talk(t, { backend: way[0], ...options })
-  for (const backend of way) {
+  for (const backend of [...way, way[0]]) {
     await t.use(backend)
     assert.match((await talk.turn(useTheTool)).text, /The tool gave: Sunny in sample\./)
   }
-  for (const n of [1, 2]) assert.equal((await talk.turn(rounds(`turn ${n}`), (round) => t.use(way[(round + 1) % 3]))).text, `Done: turn ${n}`)
+  for (const n of [1, 2]) assert.equal((await talk.turn(rounds(`turn ${n}`), (round) => t.use(way[(round + 1) % way.length]))).text, `Done: turn ${n}`)
 }
 
 export const scenarios = each.flatMap(([name, Talk]) => [
@@ -59,5 +60,5 @@ export const scenarios = each.flatMap(([name, Talk]) => [
   ...ways.flatMap((way) => [
     { name: 'switched there and back', run: (t) => switched(t, Talk, way, {}) },
     { name: 'switched there and back, conversation named', run: (t) => switched(t, Talk, way, { conversation: t.conversation }) },
-  ].map((s) => ({ ...s, backend: way[0], name: `${name}, ${way.slice(0, 2).join(' ⇄ ')}: ${s.name}` }))),
+  ].map((s) => ({ ...s, backend: way[0], name: `${name}, ${way.join(' ⇄ ')}: ${s.name}` }))),
 ])

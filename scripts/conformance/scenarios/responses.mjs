@@ -7,8 +7,12 @@ import { run } from '../processes.mjs'
 import { ResponsesTalk, call, forecast, named, openai, rounds, say, script, think, useTheTool } from '../talk.mjs'
 import { vendorKey } from '../stack.mjs'
 
-const everywhere = ['adaptive', 'manual', 'kimi', 'deepseek', 'kimi-chat', 'deepseek-chat', 'generic']
-const ways = [['adaptive', 'kimi'], ['manual', 'deepseek'], ['manual', 'kimi-chat'], ['deepseek-chat', 'adaptive']]
+const everywhere = ['adaptive', 'manual', 'kimi', 'deepseek', 'kimi-chat', 'deepseek-chat', 'generic', 'gpt']
+// There and back; three are three vendors, one in each dialect.
+const ways = [
+  ['adaptive', 'kimi'], ['manual', 'deepseek'], ['manual', 'kimi-chat'], ['deepseek-chat', 'adaptive'], ['gpt', 'manual'], ['deepseek-chat', 'gpt'],
+  ['gpt', 'manual', 'deepseek-chat'], ['manual', 'deepseek-chat', 'gpt'],
+]
 
 // Of its own, as what fails counts against a backend.
 export const backends = (url) => ({
@@ -70,14 +74,15 @@ async function parallelTools(t) {
 }
 
 /** There and back between turns, then while a tool runs. On return each has what it thought itself. */
-async function switched(t, [a, b], conversation) {
+async function switched(t, way, conversation) {
   const look = t.stack.watch()
   const talk = new ResponsesTalk(openai(t, { conversation }))
-  for (const backend of [a, b, a]) {
+  for (const backend of [...way, way[0]]) {
     await t.use(backend)
     assert.match((await talk.turn(useTheTool)).output_text, /The tool gave: Sunny in sample\./)
   }
-  for (const n of [1, 2]) assert.equal((await talk.turn(rounds(`turn ${n}`), (round) => t.use(round === 0 ? b : a))).output_text, `Done: turn ${n}`)
+  let at = 0
+  for (const n of [1, 2, 3]) assert.equal((await talk.turn(rounds(`turn ${n}`), () => t.use(way[++at % way.length]))).output_text, `Done: turn ${n}`)
   // Without a name, what belongs to no call is not known again: one of three in a turn of two calls, one of two in one.
   ownThoughts(look(), conversation ? (n) => n : (n) => Math.floor(n / 2))
 }
@@ -215,15 +220,15 @@ async function codexLoops(t, backend) {
 }
 
 /** There and back again: between the steps, and in the last one by the commands that the model runs. */
-async function codexSwitched(t, [a, b]) {
+async function codexSwitched(t, way) {
   const codex = new Codex(t)
   const look = t.stack.watch()
-  for (const [n, backend] of [a, b, a].entries()) {
+  for (const [n, backend] of [...way, way[0]].entries()) {
     await t.use(backend)
     assert.equal((await codex.say(codex.rounds(`step ${n}`))).text, `Done: step ${n}`)
   }
   const use = (backend) => ({ cmd: `MNEME_URL=${t.url} ${join(t.stack.bin, 'mneme')} proxy use ${backend}` })
-  assert.equal((await codex.say(codex.rounds('switches', use(b), use(a)))).text, 'Done: switches')
+  assert.equal((await codex.say(codex.rounds('switches', use(way[1]), use(way[2] ?? way[0])))).text, 'Done: switches')
   ownThoughts(look())
 }
 
@@ -278,9 +283,9 @@ export const scenarios = [
     ...each(everywhere, (backend) => ({ name: 'thinking between tools, conversation named', run: (t) => interleaved(t, { backend, stream: false, conversation: t.conversation }) })),
     ...each(everywhere, (backend) => ({ name: 'a client that keeps no reasoning', run: (t) => interleaved(t, { backend, keeps: false, conversation: t.conversation }) })),
     ...each(everywhere, () => ({ name: 'parallel tools', run: parallelTools })),
-    ...each(['manual', 'kimi', 'deepseek-chat'], () => ({ name: 'left in the middle', run: (t) => aborted(t) })),
-    ...each(['manual', 'kimi', 'deepseek-chat'], () => ({ name: 'left in the middle, conversation named', run: (t) => aborted(t, t.conversation) })),
-    ...each(['adaptive', 'kimi', 'kimi-chat', 'generic'], () => ({ name: 'images', run: pictures })),
+    ...each(['manual', 'kimi', 'deepseek-chat', 'gpt'], () => ({ name: 'left in the middle', run: (t) => aborted(t) })),
+    ...each(['manual', 'kimi', 'deepseek-chat', 'gpt'], () => ({ name: 'left in the middle, conversation named', run: (t) => aborted(t, t.conversation) })),
+    ...each(['adaptive', 'kimi', 'kimi-chat', 'generic', 'gpt'], () => ({ name: 'images', run: pictures })),
   ]),
   ...ways.flatMap((way) => ['', ', conversation named'].map((suffix) => ({
     backend: way[0], name: `openai sdk, responses, ${way.join(' ⇄ ')}: switched there and back${suffix}`, run: (t) => switched(t, way, suffix && t.conversation),
@@ -290,8 +295,8 @@ export const scenarios = [
   { name: 'responses, errors: 429 is a RateLimitError with retry-after', backend: 'limited', failed: 2, run: rateLimits },
   ...title('codex, responses', [
     ...each(everywhere, (backend) => ({ name: 'turns with tools', run: (t) => codexLoops(t, backend) })),
-    ...each(['manual', 'kimi-chat'], () => ({ name: 'killed in a command, resumed', run: codexKilled })),
-    ...each(['adaptive', 'generic'], () => ({ name: 'images', run: codexPictures })),
+    ...each(['manual', 'kimi-chat', 'gpt'], () => ({ name: 'killed in a command, resumed', run: codexKilled })),
+    ...each(['adaptive', 'generic', 'gpt'], () => ({ name: 'images', run: codexPictures })),
   ]),
   ...ways.map((way) => ({ backend: way[0], name: `codex, responses, ${way.join(' ⇄ ')}: switched there and back`, run: (t) => codexSwitched(t, way) })),
   ...[['an overload that passes', codexOverloaded], ['a stream that breaks off', codexTorn], ['an error that stays', codexRefused]].map(([name, run]) => ({
