@@ -102,6 +102,7 @@ type cure struct {
 	amend   func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
 	profile *sanitize.Profile                // for the last hop, in place of the model's; nil for that
 	without []sanitize.Refusal               // what the last hop leaves out
+	bare    bool                             // items of Responses go without their ids
 	schemas []string                         // keys of tools whose schemas get the plain form
 	mends   []mend                           // what else it does, see told.go
 

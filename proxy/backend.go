@@ -46,6 +46,8 @@ type backend struct {
 	bound *atomic.Bool
 	// ownModel: it has once refused thinking of another model of its vendor.
 	ownModel *atomic.Bool
+	// orphans: it has once refused the id of an item that came without its reasoning.
+	orphans *atomic.Bool
 	// ownBackend: it has once refused thinking of another backend of its vendor.
 	ownBackend *atomic.Bool
 }

@@ -247,7 +247,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	out := &backend{
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
 		profiles: new(profiles), lessons: new(lessons), windows: b.newWindows(), bound: new(atomic.Bool),
-		ownModel: new(atomic.Bool), ownBackend: new(atomic.Bool), lists: new(vendorLists),
+		ownModel: new(atomic.Bool), ownBackend: new(atomic.Bool), orphans: new(atomic.Bool), lists: new(vendorLists),
 	}
 	out.vendor, out.why, out.guessed = b.vendor()
 	switch b.Kind {

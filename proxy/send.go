@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"mneme/proxy/chatwire"
@@ -56,16 +57,24 @@ func (a *attempt) spoken() ([]byte, error) {
 		return a.doc.Body, nil
 	}
 	body, err := a.asResponses()
-	if err != nil || !a.leavesInclude {
+	bare := slices.ContainsFunc(a.cures, func(c *cure) bool { return c.bare })
+	if err != nil || !a.leavesInclude && !bare && !a.backend.orphans.Load() {
 		return body, err
 	}
 	o, err := wire.ReadOutline(body)
 	if err != nil {
 		return nil, err
 	}
+	if bare || a.backend.orphans.Load() {
+		if o, err = o.WithBody(responseswire.WithoutIDs(o, bare)); err != nil {
+			return nil, err
+		}
+	}
 	var e wire.Edits
-	e.Without(o.Members, include)
-	return e.Apply(body), nil
+	if a.leavesInclude {
+		e.Without(o.Members, include)
+	}
+	return e.Apply(o.Body), nil
 }
 
 func (a *attempt) asResponses() ([]byte, error) {

@@ -95,7 +95,11 @@ func (a *attempt) refill() *cure {
 		}
 	}
 	filled, err := a.replay.Refill(placeholder(p))
-	if err != nil || c.profile == nil && !filled.Changed && !filled.Off {
+	if a.backend.speaks == wire.Responses && c.profile == nil { // what is not known goes as what nothing was thought for
+		c.bare, filled.Off = true, false
+		c.learn = func(context.Context) { a.backend.orphans.Store(true) }
+	}
+	if err != nil || !c.bare && c.profile == nil && !filled.Changed && !filled.Off {
 		return nil
 	}
 	if filled.Turns > 0 {

@@ -44,7 +44,12 @@ func (x *asked) translation() (chatwire.Translated, error) {
 	o := x.options()
 	switch {
 	case x.endpoint.dialect == wire.Responses:
-		o.Native = !x.foreign()
+		var err error
+		if o.Native = !x.foreign(); o.Native {
+			if x.outline, err = x.outline.WithBody(responseswire.Replayable(x.outline)); err != nil {
+				return chatwire.Translated{}, err
+			}
+		}
 		t, err := responseswire.MessagesRequest(x.outline.Body, o)
 		if err != nil {
 			return t.Translated, err

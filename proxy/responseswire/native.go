@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
+	"mneme/proxy/lazyregexp"
 	"mneme/proxy/wire"
 )
 
@@ -15,6 +16,59 @@ type Native struct {
 	Made  []byte              // its translation
 	Items [][]jsontext.Value  // see Translated
 	Names map[string]ToolName // see Asked
+}
+
+// strange matches the id of reasoning that ResponsesAnswer made of a model's of another dialect.
+var strange = lazyregexp.New(`^rs_[A-Z2-7]{26}_[0-9]+$`)
+
+// Replayable is a client's request without what its vendor refuses of it although the client only sends back what it
+// got: members in which OpenAI's SDKs keep what they have parsed of an item or a part, and reasoning of vendors of other
+// dialects, which this one cannot read and does not find under its id.
+func Replayable(o *wire.Outline) []byte {
+	if !bytes.Contains(o.Body, []byte(`"parsed`)) && !bytes.Contains(o.Body, []byte(`"rs_`)) {
+		return o.Body
+	}
+	var e wire.Edits
+	spans := o.Elements(o.Members.Get("input"))
+	e.Keep(spans, func(i int) bool {
+		it := o.Object(spans[i])
+		id, _ := o.Text(it.Get("id"))
+		if encrypted, _ := o.Text(it.Get("encrypted_content")); encrypted == "" && strange.MatchString(id) {
+			return false
+		}
+		e.Without(it, "parsed_arguments")
+		for _, part := range o.Elements(it.Get("content")) {
+			e.Without(o.Object(part), "parsed")
+		}
+		return true
+	})
+	return e.Apply(o.Body)
+}
+
+// WithoutIDs is a request of this dialect whose items of the model, other than reasoning, have no ids, in all turns or in
+// those that have no reasoning. A vendor that remembers what an item was thought for refuses its id without that
+// reasoning; an item that has none is taken as it is.
+func WithoutIDs(o *wire.Outline, all bool) []byte {
+	var e, turn wire.Edits
+	thought := false
+	end := func() {
+		if all || !thought {
+			e.Join(turn)
+		}
+		turn, thought = wire.Edits{}, false
+	}
+	for _, s := range o.Elements(o.Members.Get("input")) {
+		switch {
+		case !answered(o.Of(s)):
+			end()
+		case kindOf(o.Of(s)) == reasoningItem:
+			thought = true
+		case prefixes[kindOf(o.Of(s))] != "":
+			turn.Without(o.Object(s), "id")
+		}
+	}
+	end()
+	return e.Apply(o.Body)
 }
 
 // changeable are the members of a request that the gateway may change on the way, by their names in the messages

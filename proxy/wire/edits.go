@@ -20,6 +20,9 @@ func (e *Edits) None() bool { return len(e.list) == 0 }
 // Replace replaces the bytes at s. An empty span inserts.
 func (e *Edits) Replace(s Span, with []byte) { e.list = append(e.list, edit{s, with}) }
 
+// Join adds the edits of another list.
+func (e *Edits) Join(other Edits) { e.list = append(e.list, other.list...) }
+
 // Keep removes those elements of an array, or members of an object, for which keep is false, each
 // with the comma that separates it from its neighbour. The spans are all elements or members, in
 // order.

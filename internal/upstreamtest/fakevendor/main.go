@@ -232,7 +232,6 @@ func line(r upstreamtest.Request) string {
 		s += " thinking"
 	}
 	thoughts, documents := contents(r.Body)
-	thoughts += r.Kept
 	if thoughts > 0 {
 		s += fmt.Sprintf(" replayed %d", thoughts)
 	}
@@ -254,14 +253,19 @@ func line(r upstreamtest.Request) string {
 	return s
 }
 
-// contents is how many blocks of thinking, or messages with reasoning, and how many
-// documents and images a request's messages have.
+// contents is how many blocks of thinking, messages with reasoning or items of it, and how
+// many documents and images a request's messages, or its input, have.
 func contents(body []byte) (thoughts, documents int) {
 	var request struct {
 		Messages []struct {
 			Content   jsontext.Value `json:"content"`
 			Reasoning string         `json:"reasoning_content"`
 		} `json:"messages"`
+		Input []struct {
+			Type    string         `json:"type"`
+			Content jsontext.Value `json:"content"`
+			Output  jsontext.Value `json:"output"`
+		} `json:"input"`
 	}
 	_ = json.Unmarshal(body, &request) // a body of another shape shows none
 	var count func(content jsontext.Value)
@@ -277,7 +281,7 @@ func contents(body []byte) (thoughts, documents int) {
 			switch b.Type {
 			case "thinking", "redacted_thinking":
 				thoughts++
-			case "document", "file", "image", "image_url":
+			case "document", "file", "image", "image_url", "input_file", "input_image":
 				documents++
 			case "tool_result":
 				count(b.Content)
@@ -289,6 +293,13 @@ func contents(body []byte) (thoughts, documents int) {
 			thoughts++
 		}
 		count(m.Content)
+	}
+	for _, item := range request.Input {
+		if item.Type == "reasoning" {
+			thoughts++
+		}
+		count(item.Content)
+		count(item.Output)
 	}
 	return thoughts, documents
 }

@@ -44,14 +44,17 @@ func TestContents(t *testing.T) {
 		{"role":"assistant","content":[{"type":"thinking"},{"type":"text"},{"type":"redacted_thinking"}]},
 		{"role":"assistant","content":null,"reasoning_content":"Well."}, {"role":"assistant","reasoning_content":""}]}`))
 	require.Equal(t, []int{3, 2}, []int{thoughts, documents})
+	thoughts, documents = contents([]byte(`{"input":[{"role":"user","content":[{"type":"input_image"},{"type":"input_text"}]},
+		{"type":"reasoning","content":null},{"type":"function_call_output","output":[{"type":"input_file"}]}]}`))
+	require.Equal(t, []int{1, 2}, []int{thoughts, documents})
 	thoughts, documents = contents([]byte(`no JSON`))
 	require.Equal(t, []int{0, 0}, []int{thoughts, documents})
 }
 
 // What became of thinking is told beside the request.
 func TestLineOfAResponse(t *testing.T) {
-	r := upstreamtest.Request{Endpoint: upstreamtest.EndpointResponses, Status: 200, Model: "m", Kept: 2, Lost: 1,
-		LostCompactions: []string{"cmp_1"}}
+	r := upstreamtest.Request{Endpoint: upstreamtest.EndpointResponses, Status: 200, Model: "m", Lost: 1,
+		Body: []byte(`{"input":[{"type":"reasoning"},{"type":"reasoning"}]}`), LostCompactions: []string{"cmp_1"}}
 	require.Equal(t, "200 responses m replayed 2 lost 1 lost cmp_1", line(r))
 	o, err := parse([]string{"-vendor", "openai", "-azure", "-refuse-in-stream", "-old-wording"}, io.Discard)
 	require.NoError(t, err)

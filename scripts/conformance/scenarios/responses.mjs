@@ -10,8 +10,8 @@ import { vendorKey } from '../stack.mjs'
 const everywhere = ['adaptive', 'manual', 'kimi', 'deepseek', 'kimi-chat', 'deepseek-chat', 'generic', 'gpt']
 // There and back; three are three vendors, one in each dialect.
 const ways = [
-  ['adaptive', 'kimi'], ['manual', 'deepseek'], ['manual', 'kimi-chat'], ['deepseek-chat', 'adaptive'], ['gpt', 'manual'], ['deepseek-chat', 'gpt'],
-  ['gpt', 'manual', 'deepseek-chat'], ['manual', 'deepseek-chat', 'gpt'],
+  ['adaptive', 'kimi'], ['manual', 'deepseek'], ['manual', 'kimi-chat'], ['deepseek-chat', 'adaptive'], ['gpt', 'adaptive'], ['deepseek-chat', 'gpt'],
+  ['gpt', 'adaptive', 'deepseek-chat'], ['adaptive', 'deepseek-chat', 'gpt'],
 ]
 
 // Of its own, as what fails counts against a backend.
