@@ -25,11 +25,11 @@ func failedResponse(data []byte) []byte {
 		return data // most answers and events are long and no errors
 	}
 	if gjson.GetBytes(data, "type").Str == "response.failed" {
-		if said := gjson.GetBytes(data, "response.error"); said.IsObject() {
+		if said := gjson.GetBytes(data, "response.error"); said.IsObject() || said.Str != "" {
 			return []byte(`{"error":` + said.Raw + `}`)
 		}
 	}
-	if said := gjson.GetBytes(data, "error"); gjson.GetBytes(data, "object").Str == "response" && said.IsObject() {
+	if said := gjson.GetBytes(data, "error"); gjson.GetBytes(data, "object").Str == "response" && (said.IsObject() || said.Str != "") {
 		return []byte(`{"error":` + said.Raw + `}`)
 	}
 	// Some have the members of an error's event in the event itself.

@@ -169,8 +169,8 @@ func (c *responsesClient) add(v any) {
 	c.input = append(c.input, b)
 }
 
-// step makes one call of the model and of the tools that it calls.
-func (c *responsesClient) step() (calls int, said string) {
+// ask makes one call of the model.
+func (c *responsesClient) ask() answered {
 	w := c.gateway.world
 	w.Helper()
 	items := slices.Clone(c.input)
@@ -186,7 +186,14 @@ func (c *responsesClient) step() (calls int, said string) {
 	c.sent = fmt.Appendf(nil, `{"model":%q,"input":%s,"stream":%t,"store":false,
 		%s"include":["reasoning.encrypted_content"],
 		"tools":[{"type":"function","name":"look","parameters":%s}]}`, c.model, input, c.stream, reasoning, lookSchema)
-	got := c.send("/v1/responses", c.sent)
+	return c.send("/v1/responses", c.sent)
+}
+
+// step makes one call of the model and of the tools that it calls.
+func (c *responsesClient) step() (calls int, said string) {
+	w := c.gateway.world
+	w.Helper()
+	got := c.ask()
 	require.Equal(w, 200, got.status, got.body)
 	output := gjson.Get(got.body, "output").Array()
 	if c.stream {

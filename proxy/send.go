@@ -9,6 +9,7 @@ import (
 
 	"mneme/proxy/chatwire"
 	"mneme/proxy/responseswire"
+	"mneme/proxy/sanitize"
 	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
 )
@@ -57,24 +58,34 @@ func (a *attempt) spoken() ([]byte, error) {
 		return a.doc.Body, nil
 	}
 	body, err := a.asResponses()
-	bare := slices.ContainsFunc(a.cures, func(c *cure) bool { return c.bare })
-	if err != nil || !a.leavesInclude && !bare && !a.backend.orphans.Load() {
-		return body, err
-	}
-	o, err := wire.ReadOutline(body)
 	if err != nil {
 		return nil, err
 	}
-	if bare || a.backend.orphans.Load() {
-		if o, err = o.WithBody(responseswire.WithoutIDs(o, bare)); err != nil {
+	bare := slices.ContainsFunc(a.cures, func(c *cure) bool { return c.bare })
+	for _, change := range []struct {
+		wanted bool
+		of     func(*wire.Outline) []byte
+	}{
+		{a.leavesInclude, withoutInclude},
+		{bare || a.backend.orphans.Load(), func(o *wire.Outline) []byte { return responseswire.WithoutIDs(o, bare) }},
+		{a.fitting.Replay.Reasoning == sanitize.Always, responseswire.WithReasoning},
+	} {
+		if !change.wanted {
+			continue
+		}
+		o, err := wire.ReadOutline(body)
+		if err != nil {
 			return nil, err
 		}
+		body = change.of(o)
 	}
+	return body, nil
+}
+
+func withoutInclude(o *wire.Outline) []byte {
 	var e wire.Edits
-	if a.leavesInclude {
-		e.Without(o.Members, include)
-	}
-	return e.Apply(o.Body), nil
+	e.Without(o.Members, include)
+	return e.Apply(o.Body)
 }
 
 func (a *attempt) asResponses() ([]byte, error) {

@@ -88,7 +88,7 @@ func (x said) moved(replay sanitize.Replay, all bool) int {
 func (a *attempt) refill() *cure {
 	c := &cure{kind: cureThinking, class: a.answer.class, log: a.logThinking()}
 	p := a.fitting
-	if told, ok := demanded(a.answer.whole, p.Replay); ok {
+	if told, ok := demanded(a.answer.whole, p.Replay, a.backend.speaks == wire.Responses); ok {
 		p.Replay, c.profile = told, &p
 		c.learn = func(context.Context) {
 			a.backend.lessons.add(a.model, func(l *lesson) { l.replay = &told })
@@ -123,8 +123,14 @@ func (a *attempt) refill() *cure {
 
 // demanded is how reasoning goes back by the words of an error; ok is false if the
 // profile has it so, or the error does not tell.
-func demanded(said []byte, replay sanitize.Replay) (told sanitize.Replay, ok bool) {
-	switch demand := thinking.Demanded(said); demand {
+func demanded(said []byte, replay sanitize.Replay, responses bool) (told sanitize.Replay, ok bool) {
+	demand := thinking.Demanded(said)
+	if responses {
+		told = replay
+		told.Reasoning = sanitize.Always
+		return told, demand != thinking.DemandsNothing && replay.Reasoning != sanitize.Always
+	}
+	switch demand {
 	case thinking.DemandsOnCalls, thinking.DemandsEverywhere:
 		told = sanitize.Replay{
 			Reasoning: sanitize.Always, Field: "reasoning_content", Missed: true, Redacted: replay.Redacted,

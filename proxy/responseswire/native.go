@@ -71,6 +71,30 @@ func WithoutIDs(o *wire.Outline, all bool) []byte {
 	return e.Apply(o.Body)
 }
 
+// noThought is reasoning without a word, which DeepSeek takes in place of reasoning that nobody has.
+const noThought = `{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":""}]},`
+
+// WithReasoning is a request of this dialect in which reasoning stands before all that the model said, for vendors that
+// want it back once tools were called.
+func WithReasoning(o *wire.Outline) []byte {
+	var e wire.Edits
+	called, thought := false, false
+	for _, s := range o.Elements(o.Members.Get("input")) {
+		switch v := o.Of(s); {
+		case !answered(v):
+			thought = false
+			continue
+		case kindOf(v) != reasoningItem && !thought:
+			e.Replace(wire.Span{Start: s.Start, End: s.Start}, []byte(noThought))
+		}
+		thought, called = true, called || kindOf(o.Of(s)) == callItem
+	}
+	if !called {
+		return o.Body
+	}
+	return e.Apply(o.Body)
+}
+
 // changeable are the members of a request that the gateway may change on the way, by their names in the messages
 // dialect, with those of this one.
 var changeable = []struct{ messages, own string }{

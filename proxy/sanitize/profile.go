@@ -172,9 +172,13 @@ const (
 )
 
 // OfResponses is the profile of a model whose vendor speaks Responses, for requests that are held in the messages
-// dialect: reasoning goes back as it came, or not at all.
+// dialect: reasoning goes back as it came, or not at all; Always is for vendors that want it back, be it empty.
 func (p Profile) OfResponses() Profile {
-	p.Replay = Replay{Reasoning: Optional, Signed: true}
+	wanted := Optional
+	if !p.Replay.Signed && (p.Replay.Reasoning == Required || p.Replay.Reasoning == Always) {
+		wanted = Always // DeepSeek
+	}
+	p.Replay = Replay{Reasoning: wanted, Signed: true}
 	p.Thinking = Thinking{Default: Unknown, Efforts: p.Thinking.Efforts}
 	if p.Thinking.Efforts != nil && len(p.Thinking.Efforts) == 0 {
 		p.Thinking.Modes = []Mode{} // the model does not think
