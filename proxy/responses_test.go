@@ -76,6 +76,48 @@ func TestWhatAChatBackendGetsOfARequestOfResponses(t *testing.T) {
 		v.last(t).body)
 }
 
+// What Responses and chat completions have in common comes to a chat backend: penalties to all, the rest, and files, to
+// OpenAI, whose own they are. Elsewhere a file is refused in words that say what to do.
+func TestWhatResponsesAndChatCompletionsShare(t *testing.T) {
+	const pdf = `{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0="}`
+	v := vendor(t, byStream(chatBody, chatStream))
+	for _, vendor := range []string{"openai", "generic"} {
+		c := to(v, proxy.KindOpenAI)
+		b := c.Backends["v"]
+		b.Vendor = vendor
+		c.Backends["v"] = b
+		url, _ := gateway(t, c)
+		got := post(t, url+"/v1/responses", `{"model":"gpt-4.1","input":"hi","frequency_penalty":0.50,"presence_penalty":null,
+			"prompt_cache_key":"k","safety_identifier":"s","service_tier":"flex","metadata":{"a":"b"},"truncation":"auto"}`)
+		require.Equal(t, 200, got.status, got.body)
+		sent := gjson.Parse(v.last(t).body)
+		require.Equal(t, "0.50", sent.Get("frequency_penalty").Raw)
+		shared := map[string]string{"openai": `["k","s","flex"]`, "generic": `[]`}[vendor]
+		require.Equal(t, shared, sent.Get("[prompt_cache_key,safety_identifier,service_tier]").Raw, sent.Raw)
+		for _, name := range []string{"presence_penalty", "metadata", "truncation"} {
+			require.False(t, sent.Get(name).Exists(), name)
+		}
+		for path, body := range map[string]string{
+			"/v1/responses": `{"model":"gpt-4.1","input":[{"role":"user","content":[{"type":"input_text","text":"Read."},` + pdf + `]}]}`,
+			"/v1/messages": `{"model":"gpt-4.1","max_tokens":99,"messages":[{"role":"user","content":[{"type":"text","text":"Read."},` +
+				`{"type":"document","title":"a.pdf","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="}}]}]}`,
+		} {
+			got = post(t, url+path, body)
+			if vendor == "generic" {
+				require.Equal(t, 400, got.status, got.body)
+				require.Contains(t, gjson.Get(got.body, "error.message").Str, "cannot be sent to this backend: send its text")
+				continue
+			}
+			require.Equal(t, 200, got.status, got.body)
+			require.JSONEq(t, `{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0="}}`,
+				gjson.Get(v.last(t).body, "messages.0.content.1").Raw, v.last(t).body)
+		}
+		got = post(t, url+"/v1/responses", `{"model":"gpt-4.1","input":[{"role":"user","content":[{"type":"input_file",
+			"file_url":"https://example.org/a.pdf"}]}]}`)
+		require.Equal(t, 400, got.status, "no address goes to a chat backend")
+	}
+}
+
 func TestResponsesThatAreRefused(t *testing.T) {
 	v := vendor(t, says("application/json", messagesBody))
 	url, _ := gateway(t, to(v, proxy.KindAnthropic))

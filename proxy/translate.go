@@ -71,12 +71,35 @@ func (x *asked) translation() (chatwire.Translated, error) {
 		}
 		o.Effort = cmp.Or(t.Effort, o.Effort)
 		chat, err := chatwire.ChatRequest(t.Body, o)
-		chat.Ignored = append(t.Ignored, chat.Ignored...)
+		if chat.Ignored = append(t.Ignored, chat.Ignored...); err == nil {
+			x.passShared(&chat)
+		}
 		return chat, err
 	case x.backend.dialect == wire.Chat:
 		return chatwire.ChatRequest(x.outline.Body, o)
 	}
 	return chatwire.MessagesRequest(x.outline.Body, o)
+}
+
+// openAI is the vendor whose chat completions take more than others' do.
+const openAI = "openai"
+
+// passShared adds the members that Responses and chat completions have in common, though messages do not, to a request
+// that is on its way from the one to the other. OpenAI takes metadata only with an answer that it stores.
+func (x *asked) passShared(chat *chatwire.Translated) {
+	names := []string{"frequency_penalty", "presence_penalty"}
+	if x.profile.Vendor == openAI {
+		names = append(names, "prompt_cache_key", "safety_identifier", "service_tier")
+	}
+	for _, name := range names {
+		value := x.outline.Of(x.outline.Members.Get(name))
+		if len(value) == 0 || value.Kind() == 'n' {
+			continue
+		}
+		end := len(chat.Body) - len("}")
+		chat.Body = slices.Concat(chat.Body[:end], []byte(","), wire.Quote(name), []byte(":"), value, []byte("}"))
+		chat.Ignored = slices.DeleteFunc(chat.Ignored, func(s string) bool { return s == name })
+	}
 }
 
 // own is the client's request for a vendor of its dialect, who knows none of the responses that are stored here: the
@@ -128,6 +151,7 @@ func (x routed) options() chatwire.Options {
 			x.backend.speaks == wire.Responses,
 		Efforts:  x.backend.speaks == wire.Responses,
 		Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas,
+		Files: x.profile.Vendor == openAI,
 	}
 	// Nothing of ours goes to a model that nobody knows.
 	if x.profile.Thinking.Modes != nil || o.Efforts && slices.Contains(x.profile.Thinking.Efforts, autoEffort) {

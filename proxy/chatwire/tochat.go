@@ -1,6 +1,7 @@
 package chatwire
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -32,7 +33,7 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	if out.TopP, err = float("top_p", in.TopP); err != nil {
 		return Translated{}, err
 	}
-	if out.Messages, err = chatMessages(in); err != nil {
+	if out.Messages, err = chatMessages(in, o.Files); err != nil {
 		return Translated{}, err
 	}
 	if out.Tools, err = chatTools(in.Tools); err != nil {
@@ -63,7 +64,7 @@ func float(name string, v jsontext.Value) (*float64, error) {
 	return f, nil
 }
 
-func chatMessages(in wire.Request) ([]chatMessage, error) {
+func chatMessages(in wire.Request, files bool) ([]chatMessage, error) {
 	var out []chatMessage
 	if s := plain(in.System, "\n\n"); s != "" {
 		out = append(out, chatMessage{Role: wire.RoleSystem, Content: textContent(s)})
@@ -75,7 +76,7 @@ func chatMessages(in wire.Request) ([]chatMessage, error) {
 		case wire.RoleSystem:
 			added = []chatMessage{{Role: wire.RoleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
 		case wire.RoleUser:
-			added, err = userMessages(m.Content)
+			added, err = userMessages(m.Content, files)
 		case wire.RoleAssistant:
 			added, err = assistantMessage(m.Content)
 		default:
@@ -93,14 +94,14 @@ func chatMessages(in wire.Request) ([]chatMessage, error) {
 }
 
 // userMessages puts tool results first, each as a message of its own, because the chat dialect
-// wants them directly behind the calls. Images in a result follow in the user's message, since a
-// tool message can only hold text.
-func userMessages(blocks wire.Content) ([]chatMessage, error) {
+// wants them directly behind the calls. Images and files in a result follow in the user's message,
+// since a tool message can only hold text. For files see Options.
+func userMessages(blocks wire.Content, files bool) ([]chatMessage, error) {
 	var results []chatMessage
 	var parts content
 	for _, b := range blocks {
 		if b.Type != wire.ToolResultBlock {
-			p, err := userPart(b)
+			p, err := userPart(b, files)
 			if err != nil {
 				return nil, err
 			}
@@ -109,11 +110,11 @@ func userMessages(blocks wire.Content) ([]chatMessage, error) {
 		}
 		var words content
 		for _, inner := range b.Content {
-			p, err := userPart(inner)
+			p, err := userPart(inner, files)
 			switch {
 			case err != nil:
 				return nil, err
-			case p.Type == imagePart:
+			case p.Type != textPart:
 				parts = append(parts, p)
 			default:
 				words = append(words, p)
@@ -141,7 +142,7 @@ func compact(parts content) content {
 	return textContent(parts.text("\n"))
 }
 
-func userPart(b wire.Block) (part, error) {
+func userPart(b wire.Block, files bool) (part, error) {
 	switch {
 	case b.Type == wire.TextBlock:
 		return part{Type: textPart, Text: b.Text}, nil
@@ -152,7 +153,22 @@ func userPart(b wire.Block) (part, error) {
 	case b.Type == wire.ImageBlock && b.Source != nil && b.Source.Type == "url":
 		return part{Type: imagePart, ImageURL: &imageURL{b.Source.URL}}, nil
 	}
+	if b.Type == wire.DocumentBlock {
+		return documentPart(b, files)
+	}
 	return part{}, refuse("a block of type %q cannot be sent to this backend, only text, images and tool results", b.Type)
+}
+
+// documentPart makes a file of a document that is no text.
+func documentPart(b wire.Block, files bool) (part, error) {
+	switch {
+	case !files:
+		return part{}, refuse("a document that is no text cannot be sent to this backend: send its text, or use a backend that reads files")
+	case b.Source == nil || b.Source.Type != "base64":
+		return part{}, refuse("a document's address cannot be sent to this backend: send the file itself, in base64")
+	}
+	return part{Type: filePart, File: &file{Name: cmp.Or(b.Title, "document.pdf"),
+		Data: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}}, nil
 }
 
 // assistantMessage drops thinking, which is of use only to the vendor that produced it.

@@ -33,6 +33,8 @@ type Options struct {
 	// Effort is used for a request that has none, as one of the messages dialect always has; empty for
 	// no effort.
 	Effort string
+	// Files: the chat backend takes files in messages, as OpenAI's does.
+	Files bool
 	// Through: the request is on its way to a third dialect. What this one has no place for is kept in the
 	// words that it came in: no limit where none was asked for, any temperature, any form of the answer.
 	Through bool
