@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -140,9 +141,12 @@ func (w *world) stepper(g *front, kind string) (step func()) {
 
 // Fault: after a change of the account the conversation is dead, or pays for a refusal at each turn.
 func TestConformanceResponsesOfAnotherAccount(t *testing.T) {
-	for _, inStream := range []bool{false, true} {
-		t.Run(fmt.Sprintf("in the stream: %t", inStream), func(t *testing.T) {
-			other := gpt.with("gpt-b", func(c *upstreamtest.Config) { c.Name, c.Responses.InStream = "b", inStream })
+	for name, rules := range map[string]upstreamtest.ResponsesRules{
+		"OpenAI": {}, "OpenAI, in the stream": {InStream: true}, "Azure": {Azure: true}, "in older words": {OldWording: true},
+		"Azure, in the stream": {Azure: true, InStream: true, FlatErrors: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := gpt.with("gpt-b", func(c *upstreamtest.Config) { c.Name, c.Responses = "b", rules })
 			w := newWorld(t, gpt, other)
 			for name, v := range w.vendors {
 				for i := range 3 {
@@ -152,7 +156,7 @@ func TestConformanceResponsesOfAnotherAccount(t *testing.T) {
 			}
 			g := w.gateway()
 			c := g.responses("gpt-5.1")
-			c.own, c.keeps, c.stream = true, true, inStream
+			c.own, c.keeps, c.stream = true, true, rules.InStream
 			c.within("c1")
 			c.add(map[string]string{"role": "user", "content": "Go"})
 			for _, backend := range []string{"gpt", "gpt-b", "gpt-b", "gpt"} {
@@ -236,6 +240,45 @@ func TestConformanceAModelOfResponsesThatDoesNotReason(t *testing.T) {
 			require.Equal(t, "Two.", c.say("Go on"))
 			require.Len(t, w.vendors["gpt"].Requests(), 3, "and that is remembered")
 			w.checked = true
+		})
+	}
+}
+
+// Fault: a client sends back what it got, and the vendor refuses it: members that OpenAI's SDKs add to what they have
+// parsed, and reasoning that another vendor's model was shown to have. Nobody's conversation has a name.
+func TestConformanceWhatClientsOfResponsesSendBack(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
+			w := newWorld(t, gpt, claude.told(budgeted), deepSeekChat)
+			for name, v := range w.vendors {
+				for range 3 {
+					v.Queue(upstreamtest.Reply(upstreamtest.Think("thought of "+name), upstreamtest.Say("Hm."),
+						upstreamtest.Use("look", `{"q":"a"}`)))
+				}
+			}
+			g := w.gateway()
+			c := g.responses("claude-opus-4-8")
+			c.any, c.keeps, c.stream = true, true, stream
+			c.damage = items("", func(v []byte) []json.RawMessage {
+				switch gjson.GetBytes(v, "type").Str {
+				case "function_call":
+					return with("parsed_arguments", map[string]string{"q": "a"})(v)
+				case "message":
+					content := json.RawMessage(strings.Replace(gjson.GetBytes(v, "content").Raw, `{`, `{"parsed":null,`, 1))
+					return with("content", content)(v)
+				}
+				return []json.RawMessage{v}
+			})
+			c.add(map[string]string{"role": "user", "content": "Go"})
+			for _, backend := range []string{"gpt", "claude", "deepseek-chat", "gpt", "claude", "deepseek-chat", "gpt"} {
+				g.use(backend)
+				c.step()
+			}
+			sent := string(w.vendors["gpt"].Last().Body)
+			require.NotContains(t, sent, "parsed")
+			require.Len(t, encrypted([]byte(sent)), 2, sent)
+			require.EqualValues(t, 2, gjson.Get(sent, `input.#(type=="reasoning")#|#`).Int(), sent)
+			w.conforms(0)
 		})
 	}
 }
