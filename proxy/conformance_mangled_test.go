@@ -525,17 +525,11 @@ func (m *mangled) sameWords(client, vendor string) {
 	require.True(m, fits[len(shown)], "the vendor sees\n%s\nof a client that shows\n%s", vendor, client)
 }
 
-// Fault: a client replays its history as it likes, and the conversation dies, or
-// goes on as another one. 10,000 conversations from one seed, which MNEME_SEED
-// changes; with the race detector one of each kind, in which the conversation is
-// named on one vendor and not on the next.
-func TestConformanceMangledReplays(t *testing.T) {
+// manyConversations is how many conversations a test of mangled replays plays, and from which seed: the given one unless
+// MNEME_SEED says otherwise.
+func manyConversations(t *testing.T, seed uint64) (int, uint64) {
 	if testing.Short() {
 		t.Skip("takes seconds")
-	}
-	conversations, seed := 10_000, uint64(5)
-	if raced {
-		conversations = 1
 	}
 	if s := os.Getenv("MNEME_SEED"); s != "" {
 		var err error
@@ -543,6 +537,18 @@ func TestConformanceMangledReplays(t *testing.T) {
 		require.NoError(t, err)
 	}
 	t.Logf("seed %d", seed)
+	if raced {
+		return 1, seed
+	}
+	return 10_000, seed
+}
+
+// Fault: a client replays its history as it likes, and the conversation dies, or
+// goes on as another one. 10,000 conversations from one seed, which MNEME_SEED
+// changes; with the race detector one of each kind, in which the conversation is
+// named on one vendor and not on the next.
+func TestConformanceMangledReplays(t *testing.T) {
+	conversations, seed := manyConversations(t, 5)
 	redis := redistest.Start(t)
 	names := slices.Sorted(maps.Keys(mangles))
 	kinds := 2 * len(names) * len(thinkers)

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -272,18 +270,7 @@ func (p *pairs) judge(given map[string]int) {
 // in the middle of tool loops, and the conversation dies. 10,000 conversations from one seed, which MNEME_SEED changes;
 // with the race detector one of each kind.
 func TestConformanceMangledPairs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	conversations, seed := 10_000, uint64(7)
-	if raced {
-		conversations = 1
-	}
-	if s := os.Getenv("MNEME_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
+	conversations, seed := manyConversations(t, 7)
 	kinds := map[string][]string{
 		"chat":      slices.Sorted(maps.Keys(chatMangles)),
 		"responses": slices.Sorted(maps.Keys(itemMangles)),
