@@ -2,11 +2,11 @@ package responseswire
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
-	"mneme/proxy/lazyregexp"
 	"mneme/proxy/wire"
 )
 
@@ -18,8 +18,14 @@ type Native struct {
 	Names map[string]ToolName // see Asked
 }
 
-// strange matches the id of reasoning that ResponsesAnswer made of a model's of another dialect.
-var strange = lazyregexp.New(`^rs_[A-Z2-7]{26}_[0-9]+$`)
+// strange reports whether an id is one of reasoning that ResponsesAnswer made of a model's of another dialect: it has
+// that of a response (NewID) in it.
+func strange(id string) bool {
+	rest, reasoning := strings.CutPrefix(id, thinkingShape.prefix)
+	response, index, _ := strings.Cut(rest, "_")
+	return reasoning && len(response) == 26 && index != "" &&
+		strings.Trim(response, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == "" && strings.Trim(index, "0123456789") == ""
+}
 
 // Replayable is a client's request without what its vendor refuses of it although the client only sends back what it
 // got: members in which OpenAI's SDKs keep what they have parsed of an item or a part, and reasoning of vendors of other
@@ -33,7 +39,7 @@ func Replayable(o *wire.Outline) []byte {
 	e.Keep(spans, func(i int) bool {
 		it := o.Object(spans[i])
 		id, _ := o.Text(it.Get("id"))
-		if encrypted, _ := o.Text(it.Get("encrypted_content")); encrypted == "" && strange.MatchString(id) {
+		if encrypted, _ := o.Text(it.Get("encrypted_content")); encrypted == "" && strange(id) {
 			return false
 		}
 		e.Without(it, "parsed_arguments")
