@@ -21,7 +21,14 @@ const (
 	Admin       Scope = "admin"        // keys, backends, usage of others, audit; of the default tenant: all tenants
 )
 
-// Scopes lists all of them.
+// What a route needs that is no right of a key.
+const (
+	Open     Scope = "open"     // nothing: also strangers may come in
+	AnyKey   Scope = "any key"  // a key that is good, whatever its scopes
+	Internal Scope = "internal" // the internal secret, by which the services know each other
+)
+
+// Scopes lists those that keys have.
 var Scopes = []Scope{Chat, MemoryRead, MemoryWrite, Documents, Models, Approve, Admin}
 
 // Principal is who a request comes from. The zero value may do nothing; Anyone is who comes in where
@@ -30,14 +37,30 @@ type Principal struct {
 	Key    string // the key's id, "" where there are no keys
 	Tenant memory.Tenant
 	Scopes []Scope
+
+	internal bool // it is another service of ours
 }
 
 // Anyone is the principal of every request to a service without keys.
 var Anyone = Principal{Scopes: Scopes}
 
-// May says whether the principal has a scope. Admin has them all.
+// May says whether the principal has a scope. Admin has all of keys.
 func (p Principal) May(s Scope) bool {
+	switch s {
+	case Open, AnyKey:
+		return true
+	case Internal:
+		return p.internal
+	}
 	return slices.Contains(p.Scopes, s) || slices.Contains(p.Scopes, Admin)
+}
+
+// Need is nil if the principal has a scope, and else a *Refusal.
+func (p Principal) Need(s Scope) error {
+	if p.May(s) {
+		return nil
+	}
+	return forbidden(s)
 }
 
 type principal struct{}
@@ -49,8 +72,15 @@ func With(ctx context.Context, p Principal) context.Context {
 
 // From is who the request of a context comes from; Anyone if nobody was asked.
 func From(ctx context.Context) Principal {
-	if p, ok := ctx.Value(principal{}).(Principal); ok {
+	if p, ok := Known(ctx); ok {
 		return p
 	}
 	return Anyone
+}
+
+// Known is who the request of a context comes from; ok is false if nobody was asked, as where there
+// are no keys.
+func Known(ctx context.Context) (p Principal, ok bool) {
+	p, ok = ctx.Value(principal{}).(Principal)
+	return p, ok
 }

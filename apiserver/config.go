@@ -3,6 +3,7 @@ package apiserver
 import (
 	"cmp"
 	"context"
+	"mneme/access"
 	"net/http"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ type Config struct {
 	// also if it was sent to a name that stands for several processes; over loopback
 	// the host that it was sent to.
 	Advertise  string
+	Gate       *access.Gate  // lets requests in; nil asks nobody
 	MaxRuns    int           // running at a time; 256
 	MaxBody    int64         // of a run request, in bytes, with all events of a run that goes on; 64 MiB
 	RunTimeout time.Duration // 10 min

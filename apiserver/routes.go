@@ -26,7 +26,7 @@ import (
 )
 
 func (s *Server) routes() http.Handler {
-	e := s.seen.Edge(fail)
+	e := s.seen.Edge(fail, s.letIn)
 	e.POST("/v1/runs", e.Answered(s.postRun))
 	e.GET("/v1/runs/:run/events", e.Answered(s.getEvents))
 	e.POST("/v1/runs/:run/stop", e.Answered(s.stopRun))
@@ -41,6 +41,31 @@ func (s *Server) routes() http.Handler {
 	e.GET("/healthz", e.Answered(s.getHealth))
 	e.GET("/readyz", e.Answered(s.getReady))
 	return e
+}
+
+// rights say who may ask: webmemory alone, where the internal secret is asked for.
+var rights = access.Rights{
+	"ANY *":        access.Internal,
+	"GET /healthz": access.Open,
+	"GET /readyz":  access.Open,
+	"GET /metrics": access.Open,
+}
+
+// letIn lets a request in before its body is read, or answers it.
+func (s *Server) letIn(c *gin.Context) {
+	r, err := s.cfg.Gate.Admit(c.Request, rights, c.FullPath())
+	if err == nil {
+		c.Request = r
+		return
+	}
+	c.Abort()
+	var no *access.Refusal
+	if errors.As(err, &no) {
+		no.SetHeader(c.Writer.Header())
+		err = &api.Problem{Status: no.Status, Code: no.Code, Message: no.Message}
+	}
+	_ = c.Error(err) // for the request's line in the log
+	fail(c, err)
 }
 
 // fail is the one place where an error becomes an HTTP answer.

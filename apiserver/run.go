@@ -69,10 +69,11 @@ func (r *run) hasEnded() bool {
 
 // start admits a request and runs it. The run's id is its idempotency key: a repeated
 // request finds the run that the first one started, also a while after that is over, and
-// another request under the same id is refused, by the digest. A run that waits has ended here;
+// another request under the same id is refused, by the digest. It runs for whom the request is, of whose context
+// no more is used. A run that waits has ended here;
 // what goes on with it takes its place, and from then on the requests before are other ones.
 func (s *Server) start(
-	ctx context.Context, req master.Request, digest [32]byte, events *api.Log,
+	asked context.Context, req master.Request, digest [32]byte, events *api.Log,
 ) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,9 +92,13 @@ func (s *Server) start(
 	case s.running >= s.cfg.MaxRuns:
 		return nil, s.refuse(errTooManyRuns)
 	}
-	life, cancel := context.WithCancelCause(access.With(s.life, access.From(ctx)))
+	life := s.life
+	if who, known := access.Known(asked); known {
+		life = access.With(life, who)
+	}
+	life, cancel := context.WithCancelCause(life)
 	r := &run{
-		id: req.RunID, chat: req.Chat, digest: digest, trail: telemetry.From(ctx), cancel: cancel,
+		id: req.RunID, chat: req.Chat, digest: digest, trail: telemetry.From(asked), cancel: cancel,
 		log: events, ended: make(chan struct{}), started: time.Now(),
 	}
 	if req.Resume != nil {

@@ -29,6 +29,7 @@ const (
 	KindErasures  Kind = "mneme:erasures"  // what was erased, by the turn
 	KindEpoch     Kind = "mneme:epoch"     // random text; another one means that data was lost
 	KindProcesses Kind = "mneme:processes" // processes that live
+	KindKeys      Kind = "mneme:keys"      // ids of the keys of those who may come in, by the time when they were made
 )
 
 // Kinds of which there is one key for each tenant, see ListKey.
@@ -42,6 +43,9 @@ const (
 // when they were pinned.
 const KindTools Kind = "mneme:tools"
 
+// KindKey is a kind of which there is one key for each key of those who may come in: its hash, tenant and scopes.
+const KindKey Kind = "mneme:key"
+
 // Kinds of which there is one key for each run without a chat that waits for its client's tools.
 const (
 	KindOneShot      Kind = "mneme:oneshot"       // what it goes on from
@@ -49,7 +53,7 @@ const (
 )
 
 // numbered are the kinds of which there are many keys that are of no chat; their names are in RedisKey.Run.
-var numbered = []Kind{KindTools, KindOneShot, KindOneShotCalls}
+var numbered = []Kind{KindTools, KindKey, KindOneShot, KindOneShotCalls}
 
 // listed are the kinds of which there is one key for each tenant; its name is in RedisKey.Run.
 var listed = []Kind{KindWaits, KindChats, KindAudit}
@@ -67,6 +71,7 @@ var types = map[Kind]string{
 	KindAudit:     "stream",
 	KindProcesses: "hash",
 	KindTools:     "hash", KindOneShot: "string", KindOneShotCalls: "hash",
+	KindKeys: "zset", KindKey: "hash",
 }
 
 // OneShotKey is the key of a kind of which there is one for each run of a tenant without a chat.
@@ -79,8 +84,8 @@ func OneShotKey(kind Kind, of Tenant, run string) string {
 type RedisKey struct {
 	Kind Kind
 	Key  Key // the history that it is or lies beside, the chat's own for a run; none if all chats share it
-	// Run is that of a log, a record or calls; of a one-shot, behind its tenant; of what a rewind took back, the rewind; of pins, the server;
-	// of a list, the tenant, "" for the default one.
+	// Run is that of a log, a record or calls; of a one-shot, behind its tenant; of what a rewind took back, the
+	// rewind; of pins, the server; of a key, its id; of a list, the tenant, "" for the default one.
 	Run string
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.

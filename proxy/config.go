@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"mneme/access"
 	"mneme/memory/telemetry"
 	"mneme/proxy/copilot"
 	"mneme/proxy/copilot/chat"
@@ -56,6 +57,7 @@ type Config struct {
 	// Secrets are what else no answer may show, beside the backends' keys: anything
 	// configured that is a credential.
 	Secrets []string
+	Gate    *access.Gate // lets requests in; nil asks nobody
 }
 
 // Shared is what a gateway has in common with its replicas, and with itself after

@@ -16,6 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/tidwall/gjson"
 
+	"mneme/access"
 	"mneme/memory/telemetry"
 	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
@@ -55,7 +56,7 @@ func (x routed) name(route string, stateless bool) (n named, err error) {
 	if n.minted && !x.endpoint.counts {
 		id = rand.Text()
 	}
-	n.scope = ledger.Scope{Tenant: tenant(x.in.header), Route: route, Conversation: id}
+	n.scope = ledger.Scope{Tenant: x.in.caller, Route: route, Conversation: id}
 	if !x.endpoint.counts && (!n.minted || !stateless) { // else nothing would come of bringing it back
 		x.client.Header().Set(conversationHeader, id)
 		n.inBody = x.in.outline.Members.Get("_gateway").Found()
@@ -166,8 +167,8 @@ func (s *Server) eraseConversation(c *gin.Context) {
 		refuseRoute(c, http.StatusBadRequest, badConversationID)
 		return
 	}
-	err := errors.Join(s.ledger.Forget(c.Request.Context(), tenant(c.Request.Header), id),
-		s.eraseSessions(c.Request.Context(), tenant(c.Request.Header), id))
+	err := errors.Join(s.ledger.Forget(c.Request.Context(), caller(c.Request), id),
+		s.eraseSessions(c.Request.Context(), caller(c.Request), id))
 	if err != nil {
 		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Str("conversation",
 			id).Msg("a conversation could not be erased")
@@ -202,7 +203,7 @@ func (s *Server) keepConversation(c *gin.Context) {
 		return
 	}
 	until := time.Unix(asked.Until, 0)
-	if err := s.ledger.Keep(c.Request.Context(), tenant(c.Request.Header), id, until); err != nil {
+	if err := s.ledger.Keep(c.Request.Context(), caller(c.Request), id, until); err != nil {
 		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).
 			Msg("a conversation could not be kept")
 		refuseRoute(c, http.StatusServiceUnavailable, "the conversation is kept in this process only; try again")
@@ -211,6 +212,15 @@ func (s *Server) keepConversation(c *gin.Context) {
 	s.log.Info().EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).Time("until", until).
 		Msg("conversation kept")
 	c.Status(http.StatusNoContent)
+}
+
+// caller is whose conversations a request is about: where keys are asked for its tenant's, by name, so
+// that a key can be rotated and services can ask for several tenants; else those of its credential.
+func caller(r *http.Request) string {
+	if p, ok := access.Known(r.Context()); ok {
+		return p.Tenant.String()
+	}
+	return tenant(r.Header)
 }
 
 // tenant tells callers apart by the credential that they present.

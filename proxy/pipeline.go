@@ -110,6 +110,7 @@ type request struct {
 type received struct {
 	header  http.Header
 	query   string
+	caller  string // whose conversations it is about
 	outline *wire.Outline
 }
 

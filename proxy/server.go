@@ -142,7 +142,7 @@ func (s *Server) closeBackends() {
 }
 
 func (s *Server) routes() http.Handler {
-	e := s.seen.Edge(refuse, func(c *gin.Context) { stamp(c.Writer) })
+	e := s.seen.Edge(refuse, func(c *gin.Context) { stamp(c.Writer) }, s.letIn)
 	e.IDHeader = requestIDHeader
 	e.UseRawPath = false // no name in a path holds a slash
 	s.endpoints(e.Group(""), scopeMain, s.main)

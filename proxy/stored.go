@@ -182,7 +182,7 @@ func joined(a, b jsontext.Value) jsontext.Value {
 // response finds the response that a path names; false if the client has been told why it does not get it.
 func (s *Server) response(c *gin.Context, scope string) (*ledger.Response, bool) {
 	id := c.Param("id")
-	found, err := s.ledger.Response(c.Request.Context(), tenant(c.Request.Header), routeOf(c, scope), id)
+	found, err := s.ledger.Response(c.Request.Context(), caller(c.Request), routeOf(c, scope), id)
 	if err != nil {
 		s.refuseResponse(c, err)
 		return nil, false
@@ -222,7 +222,7 @@ func (s *Server) showResponse(c *gin.Context, scope string) {
 
 func (s *Server) deleteResponse(c *gin.Context, scope string) {
 	id := c.Param("id")
-	err := s.ledger.Delete(c.Request.Context(), tenant(c.Request.Header), routeOf(c, scope), id)
+	err := s.ledger.Delete(c.Request.Context(), caller(c.Request), routeOf(c, scope), id)
 	if err != nil {
 		s.refuseResponse(c, err)
 		return

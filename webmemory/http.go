@@ -37,7 +37,7 @@ const (
 )
 
 func (s *Server) routes() http.Handler {
-	r := s.seen.Edge(s.fail)
+	r := s.seen.Edge(s.fail, s.letIn)
 	r.POST("/chat", r.Answered(s.answering(s.chatPosted)))
 	r.GET("/v1/chats", r.Answered(s.listChats))
 	r.POST(webapi.OneShotPath, r.Answered(s.answering(s.oneShotPosted)))
@@ -82,6 +82,7 @@ func (s *Server) routes() http.Handler {
 		}
 	}
 	s.forwardDocuments(r)
+	s.keyRoutes(r)
 	s.internalRoutes(r)
 	r.GET("/", r.Answered(getPage))
 	r.GET(web.Folder+"*file", r.Answered(getPage))
@@ -132,6 +133,10 @@ func problemOf(err error) *api.Problem {
 	var known *api.Problem
 	if errors.As(err, &known) {
 		return known
+	}
+	if no := new(access.Refusal); errors.As(err, &no) {
+		return &api.Problem{Status: no.Status, Code: no.Code, Message: no.Message, Retryable: no.RetryAfter > 0,
+			RetryAfter: no.RetryAfter}
 	}
 	internal := *api.ErrInternal
 	p := &internal

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
@@ -40,13 +41,13 @@ const maxOther = 80 << 20
 // errOther says that another process did not do what it was asked for.
 var errOther = errors.New("another webmemory could not be asked")
 
-func newOthersClient(seen *telemetry.Service) *http.Client {
-	return &http.Client{Transport: seen.Transport("webmemory", &http.Transport{
+func newOthersClient(seen *telemetry.Service, gate *access.Gate) *http.Client {
+	return &http.Client{Transport: seen.Transport("webmemory", gate.Carry(&http.Transport{
 		DialContext:           (&net.Dialer{Timeout: otherDials}).DialContext,
 		TLSHandshakeTimeout:   otherAnswers,
 		ResponseHeaderTimeout: otherAnswers,
 		IdleConnTimeout:       30 * time.Second,
-	})}
+	}))}
 }
 
 // internalRoutes are for other processes, and for the agents of a run.

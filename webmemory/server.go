@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/cache"
@@ -52,6 +53,8 @@ type Config struct {
 	SelfURL       string        // base URL under which the apiserver reaches this one; "": agents do not search
 	MCP           http.Handler  // of POST /mcp; nil for none
 	OpenAI        http.Handler  // of POST /v1/chat/completions and its kin; nil for none
+	Gate          *access.Gate  // lets requests in; nil asks nobody
+	Keys          *access.Store // those that /v1/keys is about; nil where nobody is asked for one
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }
@@ -144,7 +147,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)
 	}
-	s.between, s.webhook = newOthersClient(s.seen), newWebhookClient()
+	s.between, s.webhook = newOthersClient(s.seen, cfg.Gate), newWebhookClient()
 	s.sessions = &sessionLogs{dir: cfg.SessionLogs, log: s.seen.Often}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())

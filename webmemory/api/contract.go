@@ -75,6 +75,11 @@ const (
 	CodeWaitExpired       = "wait_expired"          // and counts as denied
 	CodeRunFailed         = "run_failed"            // and its run did not say how
 	CodeInternal          = "internal"              // the log says what
+	CodeUnauthorized      = "unauthorized"          // no key, or a wrong one
+	CodeForbidden         = "forbidden"             // the key has no right to it
+	CodeKeysUnavailable   = "keys_unavailable"      // they cannot be checked
+	CodeKeysOff           = "keys_off"              // the service asks for none
+	CodeUnknownKey        = "unknown_key"           // or another tenant's
 )
 
 // MessageRequest is the body of POST /v1/chats/{chat}/messages, and of POST /chat, which

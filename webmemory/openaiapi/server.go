@@ -256,6 +256,10 @@ type errorDetail struct {
 func (f *failure) body() errorBody {
 	d := errorDetail{Message: f.Message, Type: "invalid_request_error", Code: f.Code, RunID: f.RunID}
 	switch {
+	case f.Status == http.StatusUnauthorized:
+		d.Type = "authentication_error"
+	case f.Status == http.StatusForbidden:
+		d.Type = "permission_error"
 	case f.Status == http.StatusTooManyRequests:
 		d.Type = "rate_limit_error"
 	case f.Status >= http.StatusInternalServerError, f.Status == 0:
@@ -278,6 +282,9 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	api.WriteJSON(w, cmp.Or(f.Status, http.StatusInternalServerError), f.body())
 }
+
+// Refuse answers a request that does not come to the Handler, as the Handler would.
+func Refuse(w http.ResponseWriter, p *api.Problem) { refuse(w, p) }
 
 // historyPath is where the newest messages of a chat are, those of its archive too.
 func historyPath(chat memory.Chat, offset, limit int) string {

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme"
+	"mneme/access"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/inprocess"
 	"mneme/memory/embedded"
@@ -98,6 +99,8 @@ type app struct {
 	hosts    inprocess.Hosts               // those that they reach without it
 	seen     map[string]*telemetry.Service // what runs in this process, by its name
 	redis    redis.UniversalClient         // once it is open
+	gated    *access.Gate                  // once a service has opened it; nil where nobody is asked
+	keys     *access.Store                 // those that gated takes; nil for none
 	memory   *redisstore.Store             // of redis, once it is used
 	embedded *embedded.Server              // once it is open; nil over a Redis
 }
@@ -138,13 +141,17 @@ func (a *app) observe(service string, o Options) *telemetry.Service {
 // a timeout, since answers stream as long as a run may last.
 func (a *app) client(seen *telemetry.Service, to string) *http.Client {
 	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
-	c := &http.Client{Transport: seen.Transport(to, &inprocess.Transport{Transport: network, Hosts: &a.hosts})}
+	c := &http.Client{Transport: seen.Transport(to,
+		a.gated.Carry(&inprocess.Transport{Transport: network, Hosts: &a.hosts}))}
 	a.push("connections to "+to, func() error { c.CloseIdleConnections(); return nil })
 	return c
 }
 
 // listen takes a service's port; key is the setting that names it.
-func (a *app) listen(addr, key string) (net.Listener, error) {
+func (a *app) listen(cfg config.Config, addr, key string) (net.Listener, error) {
+	if err := cfg.RequireAuth(key, addr); err != nil {
+		return nil, err
+	}
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is taken: stop the program that listens there, or set %s to another address", addr, key)

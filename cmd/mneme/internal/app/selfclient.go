@@ -3,6 +3,7 @@ package app
 import (
 	"net/http"
 
+	"mneme/access"
 	"mneme/cmd/mneme/internal/inprocess"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
@@ -18,12 +19,15 @@ type selfClient struct {
 // selfHost is the name under which a selfClient has webmemory's handler.
 const selfHost = "webmemory"
 
-func newSelfClient(seen *telemetry.Service) (*selfClient, error) {
+// It asks as whoever asks it, with that caller's rights.
+func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, error) {
 	c := &selfClient{}
 	var err error
-	c.Client, err = webapi.NewOver("http://"+selfHost, &http.Client{
-		Transport: seen.Transport("webmemory", &inprocess.Transport{Transport: &http.Transport{}, Hosts: &c.hosts}),
-	})
+	var inside http.RoundTripper = &inprocess.Transport{Transport: &http.Transport{}, Hosts: &c.hosts}
+	if gate != nil {
+		inside = access.Carrier{Base: inside, Secret: gate.Secret, AsCaller: true}
+	}
+	c.Client, err = webapi.NewOver("http://"+selfHost, &http.Client{Transport: seen.Transport("webmemory", inside)})
 	return c, err
 }
 

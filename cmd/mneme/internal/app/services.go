@@ -92,7 +92,11 @@ func easeGC() (restore func()) {
 
 func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	seen := a.observe("proxy", o)
-	l, err := a.listen(cfg.Proxy.Listen, "proxy.listen")
+	gate, err := a.gate(cfg, seen, !cfg.Redis.Embedded())
+	if err != nil {
+		return "", err
+	}
+	l, err := a.listen(cfg, cfg.Proxy.Listen, "proxy.listen")
 	if err != nil {
 		return "", err
 	}
@@ -106,7 +110,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
 		TurnsWait: cfg.Proxy.StateMachine.Wait,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
-		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen,
+		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
@@ -123,6 +127,9 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 			return "", err
 		}
 		p.Backends[name] = backend
+	}
+	if gate != nil {
+		p.Secrets = append(p.Secrets, gate.Secret)
 	}
 	server, err := proxy.New(p, seen.Log)
 	if err != nil {
@@ -194,7 +201,11 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 
 func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	seen := a.observe("apiserver", o)
-	l, err := a.listen(cfg.Apiserver.Listen, "apiserver.listen")
+	gate, err := a.gate(cfg, seen, false)
+	if err != nil {
+		return "", err
+	}
+	l, err := a.listen(cfg, cfg.Apiserver.Listen, "apiserver.listen")
 	if err != nil {
 		return "", err
 	}
@@ -218,7 +229,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		}
 	}
 	server := apiserver.New(apiserver.Config{
-		Embed:     embed,
+		Embed: embed, Gate: gate,
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
 		Telemetry: seen, Memory: a.client(seen, "webmemory"), Tools: box,
 		EraseConversation: func(ctx context.Context, id string) error {
@@ -236,7 +247,11 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 
 func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	seen := a.observe("webmemory", o)
-	l, err := a.listen(cfg.Webmemory.Listen, "webmemory.listen")
+	gate, err := a.gate(cfg, seen, true)
+	if err != nil {
+		return err
+	}
+	l, err := a.listen(cfg, cfg.Webmemory.Listen, "webmemory.listen")
 	if err != nil {
 		return err
 	}
@@ -254,6 +269,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
+		Gate: gate, Keys: a.keys,
 	}
 	if err := cfg.RequireWebhookSecret(); err != nil {
 		return err
@@ -290,7 +306,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		return fmt.Errorf("%w; check data_dir", err)
 	}
 	a.push("spool", appends.Close)
-	own, err := newSelfClient(seen)
+	own, err := newSelfClient(seen, gate)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: mem
 	memory.RedisKey{Kind: memory.KindOneShotCalls, Run: "*"}.String(),
 	string(memory.KindAudit)+"*",
 	memory.RedisKey{Kind: memory.KindChats, Run: "*"}.String(), memory.RedisKey{Kind: memory.KindWaits, Run: "*"}.String(),
+	memory.RedisKey{Kind: memory.KindKey, Run: "*"}.String(), string(memory.KindKeys),
 	"documents:{*", "proxy:turns:*", "proxy:*")
 
 // runID is what the id of a run looks like: others may have keys that begin with
@@ -71,8 +72,12 @@ func ofMemory(k memory.RedisKey) role {
 	case memory.KindMeta:
 		return meta
 	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools,
-		memory.KindOneShot, memory.KindOneShotCalls, memory.KindAudit:
+		memory.KindOneShot, memory.KindOneShotCalls, memory.KindAudit, memory.KindKey:
 		return plain
+	case memory.KindKeys:
+		if k.Aside == "" {
+			return plain
+		}
 	}
 	return live // leases, and what all chats share, also if it was set aside
 }

@@ -5,7 +5,9 @@
 package config
 
 import (
+	"cmp"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -22,6 +24,7 @@ type Config struct {
 	SessionLogs bool                 `yaml:"session_logs" env:"SESSION_LOGS"`
 	Log         Log                  `yaml:"log" envPrefix:"LOG_"`
 	HTTP        HTTP                 `yaml:"http" envPrefix:"HTTP_"`
+	Auth        Auth                 `yaml:"auth" envPrefix:"AUTH_"`
 	Redis       Redis                `yaml:"redis" envPrefix:"REDIS_"`
 	Webmemory   Webmemory            `yaml:"webmemory" envPrefix:"WEBMEMORY_"`
 	Apiserver   Apiserver            `yaml:"apiserver" envPrefix:"APISERVER_"`
@@ -53,6 +56,29 @@ type HTTP struct {
 	// BodyTimeout is how long a request's body is waited for, beside the time that
 	// its bytes take.
 	BodyTimeout time.Duration `yaml:"body_timeout" env:"BODY_TIMEOUT"`
+}
+
+// Values of Auth.Mode.
+const (
+	AuthKeys = "keys" // each request needs a key
+	AuthNone = "none" // nobody is asked, wherever the services listen
+)
+
+// Auth says who may come in. Without a mode nobody is asked, and the services listen on loopback only.
+type Auth struct {
+	Mode     string `yaml:"mode" env:"MODE"`           // AuthKeys or AuthNone
+	KeysFile string `yaml:"keys_file" env:"KEYS_FILE"` // keys beside those of the store, see access.File
+	// by which the services know each other; made where it is missing; empty: internal_secret in Config.DataDir
+	InternalSecretFile string `yaml:"internal_secret_file" env:"INTERNAL_SECRET_FILE"`
+	InternalSecret     Secret `yaml:"-"` // takes the file's place; see SecretVar
+}
+
+// SecretVar is the variable that may hold the internal secret.
+const SecretVar = "MNEME_INTERNAL_SECRET"
+
+// SecretFile is where the internal secret is, if no variable holds it.
+func (c Config) SecretFile() string {
+	return cmp.Or(c.Auth.InternalSecretFile, filepath.Join(c.DataDir, "internal_secret"))
 }
 
 // Redis says where histories are stored. With neither URL nor Addrs it is the
@@ -329,6 +355,9 @@ func (c Config) Secrets() []string {
 	}
 	if c.Retrieval.Rerank.APIKey != "" {
 		out = append(out, c.Retrieval.Rerank.APIKey.Reveal())
+	}
+	if c.Auth.InternalSecret != "" {
+		out = append(out, c.Auth.InternalSecret.Reveal())
 	}
 	out = append(out, c.toolSecrets()...)
 	if u, err := url.Parse(c.Redis.URL); err == nil && u.User != nil {

@@ -42,8 +42,8 @@ func wholeSeconds(said, value string, a alias) error {
 	}
 }
 
-// flagVars set flags of the command line, not keys.
-var flagVars = []string{"MNEME_CONFIG", "MNEME_MODEL", "MNEME_URL"}
+// flagVars set flags of the command line, or hold a secret; no key has these names.
+var flagVars = []string{"MNEME_CONFIG", "MNEME_MODEL", "MNEME_URL", "MNEME_KEY", SecretVar}
 
 // serviceLink matches the variables that Kubernetes makes for every Service,
 // here those for Services named mneme-….

@@ -53,6 +53,7 @@ func loaded(path string, environ []string, alone bool) (Config, error) {
 }
 
 func (c *Config) readSecrets(vars map[string]string) {
+	c.Auth.InternalSecret = Secret(strings.TrimSpace(vars[SecretVar]))
 	c.Redis.Password = Secret(vars[c.Redis.PasswordEnv])
 	c.Retrieval.Rerank.APIKey = Secret(strings.TrimSpace(vars[c.Retrieval.Rerank.APIKeyEnv]))
 	c.readToolSecrets(vars)

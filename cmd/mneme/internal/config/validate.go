@@ -31,6 +31,7 @@ func (c Config) validate(gatewayAlone bool) error {
 	return c.origin.locate(cmp.Or(
 		c.validateCommon(),
 		c.HTTP.validate(),
+		c.Auth.validate(),
 		c.Redis.validate(),
 		c.Webmemory.validate(),
 		c.Apiserver.validate(),
@@ -62,6 +63,41 @@ func (h HTTP) validate() error {
 		each("http.allowed_hosts", h.AllowedHosts, normal(crossorigin.Host)),
 		each("http.allowed_origins", h.AllowedOrigins, normal(crossorigin.Origin)),
 	)
+}
+
+func (a Auth) validate() error {
+	return cmp.Or(
+		oneOf("auth.mode", a.Mode, "", AuthKeys, AuthNone),
+		when(a.KeysFile != "" && a.Mode != AuthKeys, "auth.keys_file",
+			"nobody is asked for a key; set auth.mode: keys, or remove it"),
+		when(a.InternalSecret != "" && len(a.InternalSecret) < leastSecret, "auth.internal_secret_file",
+			"%s holds fewer than %d characters; give it random ones, such as those of openssl rand -hex 32", SecretVar,
+			leastSecret),
+	)
+}
+
+// leastSecret is the length of the shortest internal secret.
+const leastSecret = 32
+
+// RequireAuth refuses a service that others can reach and that asks nobody who he is. key is the
+// setting of its address.
+func (c Config) RequireAuth(key, listen string) error {
+	if c.Auth.Mode != "" || onLoopback(listen) {
+		return nil
+	}
+	return c.origin.locate(bad(key, "%s can be reached from other machines, and nobody would be asked who he is: set "+
+		"auth.mode: keys (MNEME_AUTH_MODE=keys) and make keys with mneme keys create, or, if something in front keeps "+
+		"strangers out, say so with auth.mode: none (MNEME_AUTH_MODE=none)", listen))
+}
+
+// onLoopback says whether an address is of this machine alone.
+func onLoopback(listen string) bool {
+	host, _, _ := net.SplitHostPort(listen)
+	if host == "" {
+		return false // all addresses
+	}
+	a, err := net.ResolveIPAddr("ip", host)
+	return err == nil && a.IP.IsLoopback()
 }
 
 // normal makes a check of a function that brings a value into its normal form.

@@ -1,0 +1,196 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/rs/zerolog"
+)
+
+// How long what is known of a key holds.
+const (
+	// Fresh is for how long a key is not looked up again: a revocation reaches each process within
+	// this time. A look-up that is under way counts from its beginning.
+	Fresh = 4 * time.Second
+	// Stale is for how long a key goes on that was good when the store last answered, while the
+	// store is away. Keys that are not known then are refused with 503 and not with 401.
+	Stale = 5 * time.Minute
+
+	lookupTime = 2 * time.Second // for the store to answer
+	awayPause  = time.Second     // between two look-ups of a key while the store is away
+	known      = 10_000          // keys, and as many ids that no key has
+	uses       = 1024            // last uses that wait to be written
+)
+
+// wrongKey is all that is said of a key that is none: not whether its id is one.
+const wrongKey = "This key is not known; check it for a part that is missing, or ask for another one."
+
+// source is where keys are found.
+type source interface {
+	find(ctx context.Context, id string) (k Key, ok bool, err error)
+}
+
+// Authenticator tells who comes with a key. Safe for concurrent use; Close it.
+type Authenticator struct {
+	file  source // asked first; nil for none
+	store *Store // nil for none
+	log   zerolog.Logger
+	now   func() time.Time
+
+	found, missing *otter.Cache[string, entry] // by id: apart, so that made-up ids crowd out no key
+
+	used     chan use
+	mu       sync.Mutex           // guards minutes
+	minutes  map[string]time.Time // when last uses were last noted
+	life     context.Context
+	end      context.CancelFunc
+	finished chan struct{}
+}
+
+// use is that a key was used in a minute.
+type use struct {
+	id     string
+	minute time.Time
+}
+
+// entry is what the store said of an id.
+type entry struct {
+	key  Key
+	read time.Time // when it was asked
+	next time.Time // when it is asked again
+}
+
+// NewAuthenticator finds keys in a file and in a store, either of which may be nil.
+func NewAuthenticator(file *File, store *Store, log zerolog.Logger) *Authenticator {
+	cache := func() *otter.Cache[string, entry] {
+		return otter.Must(&otter.Options[string, entry]{MaximumSize: known})
+	}
+	a := &Authenticator{
+		store: store, log: log, now: time.Now, found: cache(), missing: cache(),
+		used: make(chan use, uses), minutes: map[string]time.Time{}, finished: make(chan struct{}),
+	}
+	if file != nil {
+		a.file = file
+	}
+	a.life, a.end = context.WithCancel(context.Background())
+	go a.noteUses()
+	return a
+}
+
+// Close ends what is written in the background.
+func (a *Authenticator) Close() error {
+	a.end()
+	<-a.finished
+	return nil
+}
+
+// Principal is who comes with a key's text. Errors are *Refusal: 401 for a key that is wrong, has
+// expired or was revoked, 503 if that cannot be known now.
+func (a *Authenticator) Principal(ctx context.Context, presented string) (Principal, error) {
+	id, ok := idOf(presented)
+	if !ok {
+		return Principal{}, unauthorized(wrongKey)
+	}
+	k, ok, err := a.key(ctx, id)
+	switch {
+	case err != nil:
+		return Principal{}, err
+	case !ok:
+		k = Key{hash: hashOf("")} // compared all the same, so that it takes as long
+	}
+	if why := k.opens(presented, a.now()); why != "" {
+		return Principal{}, unauthorized(why)
+	}
+	a.note(id)
+	return k.Principal(), nil
+}
+
+// key finds the key of an id.
+func (a *Authenticator) key(ctx context.Context, id string) (Key, bool, error) {
+	if a.file != nil {
+		if k, ok, err := a.file.find(ctx, id); ok || err != nil {
+			return k, ok, err
+		}
+	}
+	if a.store == nil {
+		return Key{}, false, nil
+	}
+	now := a.now()
+	before, have := a.found.GetIfPresent(id)
+	if have && now.Before(before.next) {
+		return before.key, true, nil
+	}
+	if gone, absent := a.missing.GetIfPresent(id); absent && now.Before(gone.next) {
+		return Key{}, false, nil
+	}
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime) // the next request has use for it too
+	defer cancel()
+	k, ok, err := a.store.find(asking, id)
+	switch {
+	case err != nil && have && now.Sub(before.read) < Stale:
+		before.next = a.now().Add(awayPause)
+		a.found.Set(id, before)
+		a.log.Warn().Err(err).Msg("the keys cannot be read; those that were good a moment ago go on for a while")
+		return before.key, true, nil
+	case err != nil:
+		a.log.Warn().Err(err).Msg("the keys cannot be read; requests are refused")
+		return Key{}, false, errAway
+	case !ok:
+		a.found.Invalidate(id)
+		a.missing.Set(id, entry{read: now, next: now.Add(Fresh)})
+		return Key{}, false, nil
+	}
+	a.found.Set(id, entry{key: k, read: now, next: now.Add(Fresh)})
+	return k, true, nil
+}
+
+var errAway = &Refusal{
+	Status: http.StatusServiceUnavailable, Code: "keys_unavailable", RetryAfter: 2 * time.Second,
+	Message: "Keys cannot be checked right now; please try again.",
+}
+
+// note has a key's last use written, at most once a minute, and not in the request's way.
+func (a *Authenticator) note(id string) {
+	if a.store == nil {
+		return
+	}
+	minute := a.now().UTC().Truncate(time.Minute)
+	a.mu.Lock()
+	noted := a.minutes[id].Equal(minute)
+	if !noted {
+		if len(a.minutes) >= known {
+			clear(a.minutes)
+		}
+		a.minutes[id] = minute
+	}
+	a.mu.Unlock()
+	if noted {
+		return
+	}
+	select {
+	case a.used <- use{id, minute}:
+	default: // the next minute's is written
+	}
+}
+
+// noteUses writes last uses until the end.
+func (a *Authenticator) noteUses() {
+	defer close(a.finished)
+	for {
+		select {
+		case u := <-a.used:
+			ctx, cancel := context.WithTimeout(a.life, lookupTime)
+			err := a.store.touch(ctx, u.id, u.minute)
+			cancel()
+			if err != nil && !errors.Is(err, context.Canceled) {
+				a.log.Debug().Err(err).Msg("the last use of a key was not noted")
+			}
+		case <-a.life.Done():
+			return
+		}
+	}
+}

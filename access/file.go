@@ -1,0 +1,144 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/rs/zerolog"
+)
+
+// looked is how often the file is looked at.
+const looked = 2 * time.Second
+
+// maxFile bounds the file, in bytes.
+const maxFile = 4 << 20
+
+// File are keys in a file of the operator's: YAML, a list under keys, of which each has id, name,
+// tenant, scopes and hash, the SHA-256 of the key's whole text in hex. It is read again when it has
+// changed; a version that is wrong is logged, and the keys stay as they were.
+type File struct {
+	path string
+	log  zerolog.Logger
+
+	mu    sync.Mutex // guards what follows
+	keys  map[string]Key
+	state string    // modification time and size
+	next  time.Time // when it is looked at
+}
+
+// OpenFile reads a file of keys. Errors name the line.
+func OpenFile(path string, log zerolog.Logger) (*File, error) {
+	f := &File{path: path, log: log}
+	return f, f.read()
+}
+
+var hexHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// fileKey is a key as it stands in the file.
+type fileKey struct {
+	Key  `yaml:",inline"`
+	Hash string `yaml:"hash"`
+}
+
+// read takes the file if it has changed.
+func (f *File) read() error {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return fmt.Errorf("the file of keys cannot be read: %w", err)
+	}
+	state := fmt.Sprint(info.ModTime().UnixNano(), info.Size())
+	if state == f.state {
+		return nil
+	}
+	if info.Size() > maxFile {
+		return fmt.Errorf("%s: the file of keys is larger than %d bytes", f.path, maxFile)
+	}
+	raw, err := os.ReadFile(f.path)
+	if err != nil {
+		return fmt.Errorf("the file of keys cannot be read: %w", err)
+	}
+	keys, err := f.parse(raw)
+	if err != nil {
+		return err
+	}
+	f.keys, f.state = keys, state
+	return nil
+}
+
+func (f *File) parse(raw []byte) (map[string]Key, error) {
+	var read struct {
+		Keys []fileKey `yaml:"keys"`
+	}
+	if err := yaml.UnmarshalWithOptions(raw, &read, yaml.Strict()); err != nil {
+		line := 0
+		var at yaml.Error
+		if errors.As(err, &at) && at.GetToken() != nil {
+			line = at.GetToken().Position.Line
+			err = errors.New(strings.SplitN(at.GetMessage(), "\n", 2)[0])
+		}
+		return nil, fmt.Errorf("%s:%d: %w", f.path, line, err)
+	}
+	lines := entryLines(string(raw))
+	keys := map[string]Key{}
+	for i, k := range read.Keys {
+		bad := func(format string, args ...any) error {
+			line := 0
+			if i < len(lines) {
+				line = lines[i]
+			}
+			return fmt.Errorf("%s:%d: %s", f.path, line, fmt.Sprintf(format, args...))
+		}
+		if k.Name == "" {
+			k.Name = k.ID
+		}
+		switch err := k.check(); {
+		case !keyID.MatchString(k.ID):
+			return nil, bad("a key's id is 1 to 32 characters of a-z 0-9 -, not %.40q", k.ID)
+		case keys[k.ID].ID != "":
+			return nil, bad("there is a key %s already; every id stands once", k.ID)
+		case !hexHash.MatchString(k.Hash): // not repeated: it may be the key itself
+			return nil, bad("hash is the SHA-256 of the whole key, 64 characters of 0-9 a-f")
+		case err != nil:
+			return nil, bad("%s", strings.TrimPrefix(err.Error(), ErrBadKey.Error()+": "))
+		}
+		k.Key.hash = k.Hash
+		keys[k.ID] = k.Key
+	}
+	return keys, nil
+}
+
+// find is as of a Store; it fails only where the file cannot be read at all.
+func (f *File) find(_ context.Context, id string) (Key, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); !now.Before(f.next) {
+		f.next = now.Add(looked)
+		if err := f.read(); err != nil {
+			f.log.Error().Err(err).Msg("the file of keys has changed and is wrong; the keys stay as they were")
+		}
+	}
+	k, ok := f.keys[id]
+	return k, ok, nil
+}
+
+// entryLines are the numbers of the lines at which the entries of the first list begin.
+func entryLines(text string) (lines []int) {
+	indent, n := "", 0
+	for line := range strings.Lines(text) {
+		n++
+		rest := strings.TrimLeft(line, " ")
+		before := line[:len(line)-len(rest)]
+		if !strings.HasPrefix(rest, "- ") || len(lines) > 0 && before != indent {
+			continue
+		}
+		indent, lines = before, append(lines, n)
+	}
+	return lines
+}

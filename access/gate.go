@@ -1,0 +1,240 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"mneme/memory"
+)
+
+// Headers between the services. They count behind the internal secret only, and no request leaves
+// the house with them.
+const (
+	secretHeader = "Mneme-Internal-Secret"
+	tenantHeader = "Mneme-Tenant"
+	keyHeader    = "Mneme-Key"    // the key's id
+	scopesHeader = "Mneme-Scopes" // separated by commas; none: all of them
+)
+
+// Refusal is why a request may not come in. Each service answers with it in its own shape.
+type Refusal struct {
+	Status     int
+	Code       string // unauthorized, forbidden or keys_unavailable
+	Message    string // a sentence that says what to do
+	Challenge  string // the header WWW-Authenticate; "" for none
+	RetryAfter time.Duration
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// SetHeader sets the headers of the answer that the refusal becomes.
+func (r *Refusal) SetHeader(h http.Header) {
+	if r.Challenge != "" {
+		h.Set("WWW-Authenticate", r.Challenge)
+	}
+	if r.RetryAfter > 0 {
+		h.Set("Retry-After", fmt.Sprint(int(r.RetryAfter/time.Second)))
+	}
+}
+
+func unauthorized(why string) *Refusal {
+	return &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Message: why,
+		Challenge: `Bearer realm="mneme", error="invalid_token"`}
+}
+
+var errNoKey = &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Challenge: `Bearer realm="mneme"`,
+	Message: "A key is needed: send it as Authorization: Bearer mn_…; the operator makes one with mneme keys create."}
+
+func forbidden(need Scope) *Refusal {
+	if need == Internal {
+		return &Refusal{Status: http.StatusForbidden, Code: "forbidden",
+			Message: "Only mneme's own services may come here; ask webmemory's public routes, or send the internal secret."}
+	}
+	return &Refusal{Status: http.StatusForbidden, Code: "forbidden",
+		Message:   fmt.Sprintf("The key has no right to this: it needs the scope %s.", need),
+		Challenge: fmt.Sprintf("Bearer realm=\"mneme\", error=\"insufficient_scope\", scope=\"%s\"", need)}
+}
+
+// Rights say what each route of a service needs, by "METHOD /path" as the router has it, "ANY
+// /path", or "ANY *" for all that are not in it.
+type Rights map[string]Scope
+
+// Of is what a route needs. ok is false for one that is not in the table.
+func (r Rights) Of(method, path string) (need Scope, ok bool) {
+	for _, route := range []string{method + " " + path, "ANY " + path, "ANY *"} {
+		if need, ok = r[route]; ok {
+			break
+		}
+	}
+	return need, ok
+}
+
+// Gate lets requests in. A nil one asks nobody.
+type Gate struct {
+	Keys   *Authenticator // nil: only the internal secret opens
+	Secret string         // by which the services know each other
+}
+
+// Admit lets a request in to a route of which the path is as the router has it, "" where there is no
+// route, and gives it with its principal. Credentials of ours are taken off its header, so that
+// they can be passed on to nobody. Errors are *Refusal. The body is not read.
+//
+// A route that is not in the table is refused: who adds one must say who may.
+func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request, error) {
+	if g == nil {
+		strip(r.Header)
+		return r, nil
+	}
+	need, listed := rights.Of(r.Method, path)
+	if need == Open {
+		strip(r.Header)
+		return r, nil
+	}
+	p, err := g.who(r)
+	strip(r.Header)
+	switch {
+	case err != nil:
+		return nil, err
+	case path == "": // the router says that there is nothing
+	case !listed:
+		return nil, &Refusal{Status: http.StatusForbidden, Code: "forbidden",
+			Message: "Nobody may come here yet: the route has no scope in the service's table of rights."}
+	case !p.May(need):
+		return nil, forbidden(need)
+	}
+	return r.WithContext(With(r.Context(), p)), nil
+}
+
+// who finds out who a request comes from.
+func (g *Gate) who(r *http.Request) (Principal, error) {
+	if secret := r.Header.Get(secretHeader); secret != "" {
+		return g.service(secret, r.Header)
+	}
+	text := presented(r.Header)
+	if text == "" {
+		return Principal{}, errNoKey
+	}
+	if g.Keys == nil {
+		return Principal{}, forbidden(Internal)
+	}
+	return g.Keys.Principal(r.Context(), text)
+}
+
+// service is for whom another service of ours asks.
+func (g *Gate) service(secret string, h http.Header) (Principal, error) {
+	given, own := sha256.Sum256([]byte(secret)), sha256.Sum256([]byte(g.Secret))
+	if g.Secret == "" || subtle.ConstantTimeCompare(given[:], own[:]) != 1 {
+		return Principal{}, unauthorized("The internal secret is another one; give all services the same.")
+	}
+	tenant, err := memory.ParseTenant(h.Get(tenantHeader))
+	if err != nil {
+		return Principal{}, unauthorized("The header " + tenantHeader + " names no tenant.")
+	}
+	p := Principal{Key: h.Get(keyHeader), Tenant: tenant, Scopes: Scopes, internal: true}
+	if names := h.Get(scopesHeader); names != "" {
+		p.Scopes, p.internal = nil, false // it asks as its caller, not as itself
+		for name := range strings.SplitSeq(names, ",") {
+			p.Scopes = append(p.Scopes, Scope(name))
+		}
+	}
+	return p, nil
+}
+
+// credentials are the headers in which a key may come.
+var credentials = []string{"X-Api-Key", "Authorization"}
+
+// keyIn is the key in the value of a header, "" if it is another credential.
+func keyIn(value string) string {
+	if scheme, rest, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "Bearer") {
+		value = strings.TrimSpace(rest)
+	}
+	if strings.HasPrefix(value, Prefix) {
+		return value
+	}
+	return ""
+}
+
+// presented is the key that a request comes with, "" for none.
+func presented(h http.Header) string {
+	for _, name := range credentials {
+		if text := keyIn(h.Get(name)); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// strip takes off a header what is ours. Other credentials stay: they may be a vendor's.
+func strip(h http.Header) {
+	for _, name := range credentials {
+		for _, value := range h.Values(name) {
+			if keyIn(value) != "" {
+				h.Del(name)
+			}
+		}
+	}
+	for _, name := range []string{secretHeader, tenantHeader, keyHeader, scopesHeader} {
+		h.Del(name)
+	}
+}
+
+// Carry is a transport to other services of ours: they learn from it who a request is for. That of
+// a nil gate is base.
+func (g *Gate) Carry(base http.RoundTripper) http.RoundTripper {
+	if g == nil {
+		return base
+	}
+	return Carrier{Base: base, Secret: g.Secret}
+}
+
+// Carrier sends requests to other services of ours, with the internal secret and with who they are
+// for. Without a secret it adds nothing. It is for addresses of the configuration only: who gets a
+// request gets the secret.
+type Carrier struct {
+	Base   http.RoundTripper
+	Secret string
+	// AsCaller: with the rights of the principal that the request is for, and not with a service's own.
+	AsCaller bool
+}
+
+// RoundTrip sends a request. What a redirection leads to is not told the secret.
+func (c Carrier) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.Secret == "" || r.Response != nil {
+		return c.Base.RoundTrip(r)
+	}
+	p := From(r.Context())
+	out := r.Clone(r.Context())
+	out.Header.Set(secretHeader, c.Secret)
+	out.Header.Set(tenantHeader, p.Tenant.String())
+	if p.Key != "" {
+		out.Header.Set(keyHeader, p.Key)
+	}
+	if c.AsCaller {
+		out.Header.Set(scopesHeader, joined(p.Scopes))
+	}
+	return c.Base.RoundTrip(out)
+}
+
+// CloseIdleConnections lets http.Client.CloseIdleConnections reach the base.
+func (c Carrier) CloseIdleConnections() {
+	if base, ok := c.Base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+// joined are scopes with commas between them; "none" where there are none, since a header without
+// a value would mean all.
+func joined(scopes []Scope) string {
+	if len(scopes) == 0 {
+		return "none"
+	}
+	names := make([]string, len(scopes))
+	for i, s := range scopes {
+		names[i] = string(s)
+	}
+	return strings.Join(names, ",")
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"mneme/access"
+	"mneme/memory"
+)
+
+// KeysPath lists the keys of those who may come in (GET) and makes one (POST); below it stands a
+// key's id.
+const KeysPath = "/v1/keys"
+
+// KeyRequest is the body of POST /v1/keys: what the key is to be.
+type KeyRequest struct {
+	Name    string         `json:"name"`             // for people: 1 to 64 characters
+	Tenant  memory.Tenant  `json:"tenant,omitempty"` // whose data it opens; the caller's own if it is left out
+	Scopes  []access.Scope `json:"scopes"`
+	Rate    string         `json:"rate,omitempty"`   // such as 60/m
+	Budget  string         `json:"budget,omitempty"` // such as 5000000tokens/month,20usd/month
+	Expires time.Time      `json:"expires,omitzero"` // never if it is left out
+}
+
+// RotateRequest is the body of POST /v1/keys/{key}/rotate.
+type RotateRequest struct {
+	Overlap int `json:"overlap,omitempty"` // seconds for which the former text is taken, too; at most 30 days
+}
+
+// MadeKey is a key with its text, which is shown this once.
+type MadeKey struct {
+	Text string `json:"key"`
+	access.Key
+}
+
+// KeyList answers GET /v1/keys.
+type KeyList struct {
+	Keys []access.Key `json:"keys"` // the oldest first
+}
+
+// CreateKey makes a key.
+func (c *Client) CreateKey(ctx context.Context, k KeyRequest) (MadeKey, error) {
+	var out MadeKey
+	err := c.sendJSON(ctx, http.MethodPost, KeysPath, k, &out)
+	return out, err
+}
+
+// Keys lists the keys.
+func (c *Client) Keys(ctx context.Context) ([]access.Key, error) {
+	var out KeyList
+	err := c.Call(ctx, http.MethodGet, KeysPath, &out)
+	return out.Keys, err
+}
+
+// RevokeKey ends a key.
+func (c *Client) RevokeKey(ctx context.Context, id string) (access.Key, error) {
+	var out access.Key
+	err := c.Call(ctx, http.MethodDelete, KeysPath+"/"+url.PathEscape(id), &out)
+	return out, err
+}
+
+// RotateKey gives a key another text.
+func (c *Client) RotateKey(ctx context.Context, id string, overlap time.Duration) (MadeKey, error) {
+	var out MadeKey
+	err := c.sendJSON(ctx, http.MethodPost, KeysPath+"/"+url.PathEscape(id)+"/rotate",
+		RotateRequest{Overlap: int(overlap / time.Second)}, &out)
+	return out, err
+}

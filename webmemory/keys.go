@@ -1,0 +1,135 @@
+package webmemory
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/access"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about the keys of those who may come in. Who has the scope admin makes and ends those
+// of its own tenant; of the default tenant, those of all.
+
+const maxKeyBody = 64 << 10
+
+var (
+	errKeysOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeKeysOff,
+		Message: "The service asks nobody for a key: set auth.mode: keys (MNEME_AUTH_MODE=keys), start it again, and then " +
+			"make keys."}
+	errUnknownKey = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownKey,
+		Message: "There is no key with this id; GET /v1/keys lists them."}
+)
+
+func (s *Server) keyRoutes(r *telemetry.Edge) {
+	on := func(h func(*gin.Context) error) gin.HandlerFunc {
+		return r.Answered(func(c *gin.Context) error {
+			if s.cfg.Keys == nil {
+				return errKeysOff
+			}
+			return keyProblem(h(c))
+		})
+	}
+	r.GET(webapi.KeysPath, on(s.listKeys))
+	r.POST(webapi.KeysPath, on(s.createKey))
+	r.DELETE(webapi.KeysPath+"/:key", on(s.revokeKey))
+	r.POST(webapi.KeysPath+"/:key/rotate", on(s.rotateKey))
+}
+
+// keyProblem is an error of package access in a client's words.
+func keyProblem(err error) error {
+	switch {
+	case errors.Is(err, access.ErrBadKey):
+		return badRequest("The key cannot be had so: %s.", strings.TrimPrefix(err.Error(), access.ErrBadKey.Error()+": "))
+	case errors.Is(err, access.ErrUnknownKey):
+		return errUnknownKey
+	}
+	return err
+}
+
+// governs says whether the caller may see and change keys of a tenant.
+func governs(c *gin.Context, of memory.Tenant) bool {
+	own := access.From(c.Request.Context()).Tenant
+	return own == of || own == memory.Tenant{}
+}
+
+func (s *Server) listKeys(c *gin.Context) error {
+	all, err := s.cfg.Keys.List(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	others := func(k access.Key) bool { return !governs(c, k.Tenant) }
+	api.WriteJSON(c.Writer, http.StatusOK, webapi.KeyList{Keys: append([]access.Key{}, slices.DeleteFunc(all, others)...)})
+	return nil
+}
+
+func (s *Server) createKey(c *gin.Context) error {
+	var body webapi.KeyRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxKeyBody, &body); err != nil {
+		return err
+	}
+	if (body.Tenant == memory.Tenant{}) {
+		body.Tenant = access.From(c.Request.Context()).Tenant
+	}
+	if !governs(c, body.Tenant) {
+		return badRequest("The key cannot be had so: an admin of a tenant makes keys of this tenant only.")
+	}
+	text, k, err := s.cfg.Keys.Create(c.Request.Context(), access.Key{
+		Name: body.Name, Tenant: body.Tenant, Scopes: body.Scopes, Rate: body.Rate, Budget: body.Budget,
+		Expires: body.Expires.UTC().Truncate(time.Second),
+	})
+	return s.showKey(c, http.StatusCreated, text, k, err)
+}
+
+// showKey answers with the text of a key, which no cache may keep.
+func (s *Server) showKey(c *gin.Context, status int, text string, k access.Key, err error) error {
+	if err != nil {
+		return err
+	}
+	c.Header("Cache-Control", "no-store")
+	api.WriteJSON(c.Writer, status, webapi.MadeKey{Text: text, Key: k})
+	return nil
+}
+
+// governed is the id in the path, of a key that the caller may change.
+func (s *Server) governed(c *gin.Context) (string, error) {
+	k, err := s.cfg.Keys.Get(c.Request.Context(), c.Param("key"))
+	if err == nil && !governs(c, k.Tenant) {
+		err = access.ErrUnknownKey
+	}
+	return k.ID, err
+}
+
+func (s *Server) revokeKey(c *gin.Context) error {
+	id, err := s.governed(c)
+	if err != nil {
+		return err
+	}
+	k, err := s.cfg.Keys.Revoke(c.Request.Context(), id)
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, k)
+	return nil
+}
+
+func (s *Server) rotateKey(c *gin.Context) error {
+	var body webapi.RotateRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxKeyBody, &body); err != nil {
+		return err
+	}
+	id, err := s.governed(c)
+	if err != nil {
+		return err
+	}
+	text, k, err := s.cfg.Keys.Rotate(c.Request.Context(), id, time.Duration(body.Overlap)*time.Second)
+	return s.showKey(c, http.StatusOK, text, k, err)
+}
