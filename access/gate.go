@@ -220,9 +220,31 @@ func (c Carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections lets http.Client.CloseIdleConnections reach the base.
-func (c Carrier) CloseIdleConnections() {
-	if base, ok := c.Base.(interface{ CloseIdleConnections() }); ok {
-		base.CloseIdleConnections()
+func (c Carrier) CloseIdleConnections() { closeIdle(c.Base) }
+
+// Bearer sends requests with a key. Without one it adds nothing.
+type Bearer struct {
+	Base http.RoundTripper
+	Key  string
+}
+
+// RoundTrip sends a request. What a redirection leads to is not told the key.
+func (b Bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.Key == "" || r.Response != nil {
+		return b.Base.RoundTrip(r)
+	}
+	out := r.Clone(r.Context())
+	out.Header.Set("Authorization", "Bearer "+b.Key)
+	return b.Base.RoundTrip(out)
+}
+
+// CloseIdleConnections lets http.Client.CloseIdleConnections reach the base.
+func (b Bearer) CloseIdleConnections() { closeIdle(b.Base) }
+
+// closeIdle lets a transport's idle connections go.
+func closeIdle(t http.RoundTripper) {
+	if t, ok := t.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
 	}
 }
 

@@ -64,6 +64,7 @@ func run(ctx context.Context, args []string, con *console) int {
 			con.memoryExport(), con.memoryImport(), con.memoryFork(), con.memoryRewind(), con.memorySetAside(),
 			con.memoryRedact(), con.memoryRm()),
 		con.tools(),
+		con.keys(),
 		con.ingest(),
 		con.backup(),
 		con.restore(),

@@ -20,15 +20,19 @@ import (
 	"mneme/proxy/wire"
 )
 
-// gateway is the address of the gateway whose admin group a command speaks to.
-type gateway string
+// gateway is the gateway whose admin group a command speaks to.
+type gateway struct {
+	url        string
+	credential credential
+}
 
 // gateway gives a command the flag that names the gateway.
 func (con *console) gateway(c *cobra.Command) *gateway {
 	g := new(gateway)
-	c.Flags().StringVar((*string)(g), "url", "http://127.0.0.1:8082", "The gateway's address, a `URL`")
+	c.Flags().StringVar(&g.url, "url", "http://127.0.0.1:8082", "The gateway's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_APISERVER_PROXY")
 	alsoCalled(c, "proxy", "url")
+	g.credential = con.keyFlag(c)
 	return g
 }
 
@@ -39,10 +43,14 @@ const (
 
 // ask does one request of the admin group and reads its JSON into answer.
 func (g gateway) ask(ctx context.Context, method, path string, body []byte, answer any) error {
-	base := strings.TrimRight(string(g), "/")
+	base := strings.TrimRight(g.url, "/")
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("%q is no URL of the gateway; give one such as http://127.0.0.1:8082", base)
+	}
+	carry, err := g.credential(base)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
@@ -51,7 +59,7 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Transport: carry}).Do(req)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on %s: start `mneme up` or `mneme proxy`", base)

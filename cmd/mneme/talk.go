@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -24,8 +25,13 @@ func (con *console) withWebmemory(c *cobra.Command,
 	url := c.Flags().String("url", "http://127.0.0.1:8080", "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	alsoCalled(c, "webmemory", "url")
+	credential := con.keyFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		client, err := webapi.New(*url)
+		carry, err := credential(*url)
+		if err != nil {
+			return err
+		}
+		client, err := webapi.NewOver(*url, &http.Client{Transport: carry})
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"text/tabwriter"
 
@@ -31,7 +32,11 @@ func (con *console) withApiserver(c *cobra.Command,
 	url := c.Flags().String("url", "http://127.0.0.1:8081", "The apiserver's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_WEBMEMORY_APISERVER")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		client, err := api.NewClient(*url, nil)
+		carry, err := con.asOperator(*url)
+		if err != nil {
+			return err
+		}
+		client, err := api.NewClient(*url, &http.Client{Transport: carry})
 		if err != nil {
 			return err
 		}

@@ -258,7 +258,7 @@ func TestTheGuardOfEachServiceAlone(t *testing.T) {
 	}
 	apis := at(freeport.Addr(t))
 	common := []string{
-		"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_URL=" + redis.URL(),
+		"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_URL=" + redis.URL(), "MNEME_AUTH_MODE=none",
 		"MNEME_WEBMEMORY_LISTEN=" + outside, "MNEME_APISERVER_LISTEN=" + apis, "MNEME_PROXY_LISTEN=" + outside,
 		"MNEME_WEBMEMORY_APISERVER=http://" + apis, "MNEME_PROXY_ADVERTISE=http://gateway-1.agents.prod.svc:8082",
 	}

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mneme/access"
+	"mneme/cmd/mneme/internal/term"
+	"mneme/memory"
+	webapi "mneme/webmemory/api"
+)
+
+// keys are the commands about who may come in.
+func (con *console) keys() *cobra.Command {
+	return group("keys", "Who may come in: make keys, list them, end them.",
+		con.keysCreate(), con.keysLs(), con.keysRevoke(), con.keysRotate(), con.keysUse())
+}
+
+// withKeys makes a command that manages the keys of a webmemory: with a key of the scope admin, or
+// on the service's own machine with its internal secret, which also makes the first key.
+func (con *console) withKeys(c *cobra.Command,
+	run func(ctx context.Context, client *webapi.Client, args []string) error,
+) *cobra.Command {
+	url := c.Flags().String("url", "http://127.0.0.1:8080", "webmemory's address, a `URL`")
+	con.fromVariable(c, "url", "MNEME_URL")
+	withKey := con.keyFlag(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		carry, err := withKey(*url)
+		if b, ok := carry.(access.Bearer); ok && b.Key == "" {
+			carry, err = con.asOperator(*url)
+		}
+		if err != nil {
+			return err
+		}
+		client, err := webapi.NewOver(*url, &http.Client{Transport: carry})
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return run(c.Context(), client, args)
+	}
+	return c
+}
+
+func (con *console) keysCreate() *cobra.Command {
+	c := &cobra.Command{
+		Use: "create", Short: "Make a key, and print it this once.",
+		Long: `The key is the only line on standard output; the service keeps a hash of it and can never show it again. Scopes:
+
+  chat          post messages, read runs and their answers
+  memory:read   read histories, notes, lists and exports
+  memory:write  change and erase them
+  documents     collections and the documents of chats
+  models        the gateway's endpoints
+  approve       approve calls of tools for a person
+  admin         all of it, and keys and backends
+
+On the service's own machine no key is needed for this: the internal secret in its data_dir is taken, so start this in the same folder, or name the file with MNEME_CONFIG. Elsewhere a key with the scope admin is, in MNEME_KEY.
+
+Examples:
+  mneme keys create --name bot --scopes chat,memory:read
+  mneme keys create --tenant acme --name bot --scopes chat --rate 60/m --budget 5000000tokens/month
+  mneme keys create --name me --scopes admin --expires 90d | mneme keys use`,
+	}
+	var k webapi.KeyRequest
+	c.Flags().StringVar(&k.Name, "name", "", "What the key is for, a `NAME` for people")
+	c.Flags().Func("tenant", "Whose data it opens, a `TENANT` (default)", func(s string) (err error) {
+		k.Tenant, err = memory.ParseTenant(s)
+		return plain(err)
+	})
+	c.Flags().Func("scopes", "What it may do: `SCOPES` with commas between them", func(s string) error {
+		for name := range strings.SplitSeq(s, ",") {
+			k.Scopes = append(k.Scopes, access.Scope(strings.TrimSpace(name)))
+		}
+		return nil
+	})
+	c.Flags().StringVar(&k.Rate, "rate", "", "How many requests, a `RATE` such as 60/m")
+	c.Flags().StringVar(&k.Budget, "budget", "", "How much it may spend, a `BUDGET` such as 5000000tokens/month or 20usd/month")
+	c.Flags().Func("expires", "When it ends, a `TIME` from now such as 90d or 12h (never)", func(s string) error {
+		d, err := days(s)
+		k.Expires = time.Now().Add(d)
+		return err
+	})
+	_ = c.MarkFlagRequired("name") // the flags are there
+	_ = c.MarkFlagRequired("scopes")
+	asJSON := c.Flags().Bool("json", false, "Print JSON, with the key as a member")
+	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+		made, err := client.CreateKey(ctx, k)
+		if err != nil {
+			return err
+		}
+		return con.printKey(made, *asJSON)
+	})
+}
+
+// printKey prints a key's text on standard output and nothing else, so that it can be piped.
+func (con *console) printKey(k webapi.MadeKey, asJSON bool) error {
+	fmt.Fprintf(con.stderr, "Key %s of tenant %s. It is shown this once; end it with: mneme keys revoke %s\n", k.ID,
+		k.Tenant, k.ID)
+	return con.print(madeKey(k), asJSON)
+}
+
+// madeKey is to be shown.
+type madeKey webapi.MadeKey
+
+func (k madeKey) WriteText(out io.Writer) error {
+	_, err := fmt.Fprintln(out, k.Text)
+	return err
+}
+
+// days is a duration that may be in days, such as 90d.
+func days(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if number, ok := strings.CutSuffix(s, "d"); ok {
+		var n int64
+		n, err = strconv.ParseInt(number, 10, 32)
+		d = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || d < 0 || d > 100*365*24*time.Hour {
+		return 0, fmt.Errorf("expected a time such as 90d or 12h but got %q", s)
+	}
+	return d, nil
+}
+
+func (con *console) keysLs() *cobra.Command {
+	c := &cobra.Command{
+		Use: "ls", Short: "List the keys, without their texts.",
+		Long: `USED is the minute of the last use.
+
+Examples:
+  mneme keys ls
+  mneme keys ls --json | jq -r '.[].id'`,
+	}
+	asJSON := c.Flags().Bool("json", false, "Print JSON")
+	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+		keys, err := client.Keys(ctx)
+		if err != nil {
+			return err
+		}
+		return con.print(keyList(keys), *asJSON)
+	})
+}
+
+// keyList is to be shown.
+type keyList []access.Key
+
+func (l keyList) WriteText(out io.Writer) error {
+	if len(l) == 0 {
+		_, err := fmt.Fprintln(out, "there are no keys; make one with mneme keys create")
+		return err
+	}
+	var b bytes.Buffer
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tNAME\tTENANT\tSCOPES\tLIMITS\tUSED\tSTATE")
+	for _, k := range l {
+		scopes := make([]string, len(k.Scopes))
+		for i, s := range k.Scopes {
+			scopes[i] = string(s)
+		}
+		limits := strings.Trim(k.Rate+" "+k.Budget, " ")
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", term.OneLine(k.ID, 32), term.OneLine(k.Name, 64), k.Tenant,
+			term.OneLine(strings.Join(scopes, ","), 100), term.OneLine(limits, 100), minute(k.Used), keyState(k, time.Now()))
+	}
+	_ = table.Flush() // into memory
+	_, err := b.WriteTo(out)
+	return err
+}
+
+func minute(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.Local().Format("2006-01-02 15:04")
+}
+
+func keyState(k access.Key, now time.Time) string {
+	switch {
+	case !k.Revoked.IsZero():
+		return "revoked " + minute(k.Revoked)
+	case !k.Expires.IsZero() && !now.Before(k.Expires):
+		return "expired " + minute(k.Expires)
+	case now.Before(k.Overlap):
+		return "rotated, the former one until " + minute(k.Overlap)
+	case !k.Expires.IsZero():
+		return "until " + minute(k.Expires)
+	}
+	return "good"
+}
+
+func (con *console) keysRevoke() *cobra.Command {
+	c := &cobra.Command{
+		Use: "revoke <id>", Short: "End a key.",
+		Long: `Within 5 seconds no process takes it any more. It stays in the list.
+
+Examples:
+  mneme keys revoke q3v7nmx2aa`,
+	}
+	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		k, err := client.RevokeKey(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(con.stdout, "%s (%s) is revoked\n", k.ID, term.OneLine(k.Name, 64))
+		return nil
+	})
+}
+
+func (con *console) keysRotate() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rotate <id>", Short: "Give a key another text, and print it this once.",
+		Long: `Id, tenant, scopes and what was spent stay. With --overlap the former text is taken, too, until that is over; without it ends within 5 seconds.
+
+Examples:
+  mneme keys rotate q3v7nmx2aa --overlap 24h`,
+	}
+	var overlap time.Duration
+	c.Flags().Func("overlap", "For how long the former text is taken, a `TIME` such as 24h or 7d, at most 30d (0s)",
+		func(s string) (err error) {
+			overlap, err = days(s)
+			return err
+		})
+	asJSON := c.Flags().Bool("json", false, "Print JSON, with the key as a member")
+	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		made, err := client.RotateKey(ctx, args[0], overlap)
+		if err != nil {
+			return err
+		}
+		return con.printKey(made, *asJSON)
+	})
+}
+
+func (con *console) keysUse() *cobra.Command {
+	c := &cobra.Command{
+		Use: "use", Short: "Keep a key, which comes on standard input, for the commands of this user.",
+		Long: `It is kept in ~/.config/mneme/key, which nobody else may read, for the address of --url alone; mneme chat, mneme memory and the others take it from there. MNEME_KEY and --key win over it.
+
+Examples:
+  mneme keys use < key.txt
+  mneme keys use --url https://mneme.example.com < key.txt
+  mneme keys use --forget`,
+	}
+	url := c.Flags().String("url", "http://127.0.0.1:8080", "webmemory's or the gateway's address, a `URL`")
+	con.fromVariable(c, "url", "MNEME_URL")
+	forget := c.Flags().Bool("forget", false, "Forget the key that is kept for the address")
+	c.RunE = func(*cobra.Command, []string) error {
+		text := ""
+		if !*forget {
+			raw, err := io.ReadAll(io.LimitReader(con.stdin, 4096))
+			if err != nil {
+				return err
+			}
+			if text = strings.TrimSpace(string(raw)); !strings.HasPrefix(text, access.Prefix) ||
+				strings.ContainsAny(text, " \t\r\n") {
+				return fmt.Errorf("what came on standard input is no key: it begins with %s and is one line", access.Prefix)
+			}
+		}
+		path, err := con.keepKey(*url, text)
+		if err != nil {
+			return err
+		}
+		done := "kept in"
+		if *forget {
+			done = "forgotten in"
+		}
+		fmt.Fprintf(con.stderr, "The key for %s is %s %s\n", *url, done, path)
+		return nil
+	}
+	return c
+}
