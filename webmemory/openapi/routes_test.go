@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"reflect"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -241,6 +242,7 @@ var aliases = map[reflect.Type]string{
 	reflect.TypeFor[api.Recalled]():        "RecallResult",
 	reflect.TypeFor[event.Error]():         "RunError",
 	reflect.TypeFor[api.Problem]():         "ProblemDetail",
+	reflect.TypeFor[access.Key]():          "KeyInfo",
 }
 
 const (
@@ -381,6 +383,14 @@ func operations() []operation {
 		)
 	}
 	return append(out,
+		operation{"GET /v1/keys", "Lists the keys of those who may come in, without their texts", "", nil,
+			ok{200: webapi.KeyList{}}, says{409: "keys_off"}},
+		operation{"POST /v1/keys", "Makes a key, and shows it this once", "", webapi.KeyRequest{},
+			ok{201: webapi.MadeKey{}}, says{409: "keys_off"}},
+		operation{"DELETE /v1/keys/{key}", "Ends a key", "", nil, ok{200: access.Key{}},
+			says{404: "unknown_key", 409: "keys_off"}},
+		operation{"POST /v1/keys/{key}/rotate", "Gives a key another text, and shows it this once", "",
+			webapi.RotateRequest{}, ok{200: webapi.MadeKey{}}, says{404: "unknown_key", 409: "keys_off"}},
 		operation{"POST /mcp", "Takes a message of the Model Context Protocol over streamable HTTP", "", object{},
 			ok{200: media{"application/json": object{}, "text/event-stream": text{}}, 202: nil}, nil},
 		operation{"GET /openapi.json", "Gives this document", "", nil, ok{200: object{}}, nil},
@@ -405,9 +415,9 @@ func documents(more says) says {
 
 // common are the codes of refusals that any route may answer with.
 var common = says{
-	400: "bad_request", 403: "origin_not_allowed host_not_allowed cross_site", 404: "unknown_route",
+	400: "bad_request", 401: "unauthorized", 403: "origin_not_allowed host_not_allowed cross_site forbidden", 404: "unknown_route",
 	405: "method_not_allowed", 408: "body_timeout", 413: "too_large", 415: "unsupported_media_type", 500: "internal",
-	503: "memory_unavailable shutting_down", 504: "timeout",
+	503: "memory_unavailable shutting_down keys_unavailable", 504: "timeout",
 }
 
 // enums are the values of members, by the type's name.
@@ -455,6 +465,7 @@ type param struct {
 // params are those of the query and of headers, and of paths in braces.
 var params = map[string]param{
 	"{chat}":        {"string", "the chat: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
+	"{key}":         {"string", "the key's id: the part of its text between the first two `_`", nil},
 	"{run}":         {"string", "the run's id, as `Mneme-Run-Id` and its events have it", nil},
 	"{name}":        {"string", "the subagent: 1 to 64 characters of `a-z 0-9 _ -`", nil},
 	"{collection}":  {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},

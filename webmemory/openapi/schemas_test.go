@@ -35,6 +35,7 @@ func newSchemas(t *testing.T) *schemas {
 			reflect.TypeFor[json.RawMessage](): {},
 			reflect.TypeFor[memory.Chat]():     {Type: "string"},
 			reflect.TypeFor[memory.Agent]():    {Type: "string"},
+			reflect.TypeFor[memory.Tenant]():   {Type: "string"},
 		}}
 }
 

@@ -1,0 +1,144 @@
+package app_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"mneme/access"
+	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/config"
+	"mneme/internal/redistest"
+	"mneme/memory"
+)
+
+// ask does one request with a key; its status and body.
+func ask(t *testing.T, method, url, key, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(raw)
+}
+
+// Two of everything over one Redis: a key that one makes opens both, what it lets in is answered by
+// agents behind the internal secret, and a revocation reaches the other one.
+func TestKeysOverTwoProcesses(t *testing.T) {
+	server := redistest.Start(t)
+	environ := []string{"MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL=" + server.URL(),
+		"MNEME_INTERNAL_SECRET=" + strings.Repeat("secret-", 8)}
+	one := start(t, append(environ, "MNEME_DATA_DIR="+t.TempDir())...)
+	two := start(t, append(environ, "MNEME_DATA_DIR="+t.TempDir())...)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	store := access.NewStore(client)
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	admin, _, err := store.Create(t.Context(), access.Key{Name: "admin", Scopes: []access.Scope{access.Admin}})
+	require.NoError(t, err)
+
+	status, body := ask(t, "POST", one.url("/v1/keys"), admin, `{"name":"bot","tenant":"acme","scopes":["chat"]}`)
+	require.Equal(t, http.StatusCreated, status, body)
+	var made struct{ ID, Key string }
+	require.NoError(t, json.Unmarshal([]byte(body), &made))
+
+	for _, u := range []*up{one, two} {
+		status, body = ask(t, "POST", u.url("/v1/chats/1/messages"), made.Key, `{"message":"What is 17 * 3?"}`)
+		require.Equal(t, http.StatusOK, status, body)
+		require.Contains(t, body, "51")
+		for _, c := range []struct {
+			method, path, key string
+			status            int
+			says              string
+		}{
+			{"GET", "/v1/chats/1/history", made.Key, 403, "memory:read"},
+			{"DELETE", "/v1/chats/1", made.Key, 403, "memory:write"},
+			{"GET", "/v1/keys", made.Key, 403, "admin"},
+			{"GET", "/v1/chats", "", 401, "mneme keys create"},
+			{"GET", "/v1/chats", made.Key + "x", 401, "not known"},
+			{"GET", "/v1/models", "", 401, `"authentication_error"`},
+			{"GET", "/nothing", "", 401, ""},
+			{"GET", "/nothing", made.Key, 404, "unknown_route"},
+			{"GET", "/healthz", "", 200, ""},
+			{"GET", "/", "", 200, "<html"},
+		} {
+			status, body := ask(t, c.method, u.url(c.path), c.key, "")
+			require.Equal(t, c.status, status, "%s %s: %s", c.method, c.path, body)
+			require.Contains(t, body, c.says)
+		}
+		status, body = ask(t, "POST", "http://"+u.addrs.Apiserver+"/v1/runs", admin, "{}")
+		require.Equal(t, http.StatusForbidden, status, body)
+		status, body = ask(t, "POST", "http://"+u.addrs.Proxy+"/v1/messages", made.Key, "{}")
+		require.Equal(t, http.StatusForbidden, status, body)
+		require.Contains(t, body, `"type":"error"`) // in its client's dialect
+		// A tool of /mcp may do what its caller may.
+		call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recall","arguments":{"chat_id":"1","query":"17"}}}`
+		req, err := http.NewRequestWithContext(t.Context(), "POST", u.url("/mcp"), strings.NewReader(call))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set("X-Api-Key", made.Key)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		raw, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Contains(t, string(raw), "memory:read")
+	}
+
+	status, body = ask(t, "DELETE", one.url("/v1/keys/"+made.ID), admin, "")
+	require.Equal(t, http.StatusOK, status, body)
+	revoked := time.Now()
+	require.Eventually(t, func() bool {
+		status, _ := ask(t, "GET", two.url("/v1/models"), made.Key, "")
+		return status == http.StatusUnauthorized
+	}, access.Fresh+20*time.Second, 50*time.Millisecond)
+	t.Logf("the revocation took %s", time.Since(revoked))
+
+	// An admin of a tenant sees its own keys only, and makes none of others.
+	local, _, err := store.Create(t.Context(), access.Key{Name: "local", Tenant: acme, Scopes: []access.Scope{access.Admin}})
+	require.NoError(t, err)
+	_, body = ask(t, "GET", one.url("/v1/keys"), local, "")
+	require.NotContains(t, body, `"name":"admin"`)
+	require.Contains(t, body, `"name":"bot"`)
+	status, _ = ask(t, "POST", one.url("/v1/keys"), local, `{"name":"x","tenant":"default","scopes":["admin"]}`)
+	require.Equal(t, http.StatusCreated, status) // the default is the caller's own tenant
+	_, body = ask(t, "GET", one.url("/v1/keys"), local, "")
+	require.NotContains(t, body, `"tenant":"default"`)
+
+	for _, u := range []*up{one, two} {
+		u.stop()
+		for _, text := range []string{admin, made.Key, local, "secret-secret-"} {
+			require.NotContains(t, u.log.String(), text)
+		}
+	}
+}
+
+func TestWhoCanBeReachedFromElsewhereAsksForKeysOrSaysNo(t *testing.T) {
+	for _, service := range []string{"WEBMEMORY", "APISERVER", "PROXY"} {
+		cfg, err := config.Load("", []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
+			"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
+			"MNEME_" + service + "_LISTEN=0.0.0.0:0"})
+		require.NoError(t, err)
+		err = app.Up(t.Context(), cfg, app.Options{Out: new(bytes.Buffer)})
+		require.ErrorContains(t, err, "auth.mode: none (MNEME_AUTH_MODE=none)")
+		require.ErrorContains(t, err, "MNEME_AUTH_MODE=keys")
+	}
+}

@@ -1,0 +1,70 @@
+// Package accesstest walks the routes of a service and looks who may come in.
+package accesstest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/stretchr/testify/assert"
+
+	"mneme/access"
+)
+
+// Secret is the internal secret of Gate.
+const Secret = "the internal secret of tests, long enough"
+
+// Gate takes the internal secret alone.
+func Gate() *access.Gate { return &access.Gate{Secret: Secret} }
+
+// Walk asks every route of a service behind Gate once without a credential and once for a caller
+// without any right, so that no handler runs. Those in open answer; each other one must be in the
+// service's table, by the scope that it asks for. It gives that scope by "METHOD /path", "" for a
+// route that every key may use.
+func Walk(t *testing.T, h http.Handler, open ...string) map[string]string {
+	t.Helper()
+	router, ok := h.(interface{ Routes() gin.RoutesInfo })
+	if !ok {
+		t.Fatalf("%T lists no routes", h)
+	}
+	needs := map[string]string{}
+	for _, route := range router.Routes() {
+		name := route.Method + " " + route.Path
+		public := false
+		for _, o := range open {
+			public = public || o == name
+		}
+		stranger := ask(h, route, nil)
+		if public {
+			assert.NotEqual(t, http.StatusUnauthorized, stranger.Code, name)
+			continue
+		}
+		assert.Equal(t, http.StatusUnauthorized, stranger.Code, name)
+		assert.Contains(t, stranger.Header().Get("WWW-Authenticate"), "Bearer", name)
+		nobody := ask(h, route, http.Header{"Mneme-Internal-Secret": {Secret}, "Mneme-Scopes": {"none"}})
+		body := nobody.Body.String()
+		assert.NotContains(t, body, "no scope in the service's table", "%s: who may come here? add it to the rights", name)
+		if nobody.Code != http.StatusForbidden {
+			needs[name] = ""
+			continue
+		}
+		_, scope, _ := strings.Cut(nobody.Header().Get("WWW-Authenticate"), `scope="`)
+		if needs[name] = strings.TrimSuffix(scope, `"`); scope == "" {
+			needs[name] = string(access.Internal)
+		}
+	}
+	return needs
+}
+
+func ask(h http.Handler, route gin.RouteInfo, header http.Header) *httptest.ResponseRecorder {
+	path := strings.NewReplacer(":", "x", "*", "y").Replace(route.Path)
+	r := httptest.NewRequest(route.Method, path, strings.NewReader("{}"))
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}

@@ -1,0 +1,44 @@
+package webmemory_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/access"
+	"mneme/internal/accesstest"
+	"mneme/webmemory"
+)
+
+// A route that is new must be in the table of rights, and here.
+func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
+	w := newWorld(t, answers("x"))
+	var handler http.Handler
+	w.guard = func(h http.Handler) http.Handler { handler = h; return h }
+	none := http.NotFoundHandler()
+	w.process(func(c *webmemory.Config) { c.Gate, c.MCP, c.OpenAI = accesstest.Gate(), none, none })
+	needs := accesstest.Walk(t, handler, "GET /", "GET /ui/*file", "GET /openapi.json", "GET /healthz", "GET /readyz",
+		"GET /metrics")
+	for route, scope := range map[string]access.Scope{
+		"POST /v1/chats/:chat/messages":                  access.Chat,
+		"POST /chat":                                     access.Chat,
+		"POST /v1/chat/completions":                      access.Chat,
+		"POST /mcp":                                      "",
+		"GET /v1/chats/:chat/history":                    access.MemoryRead,
+		"GET /v1/chats/:chat/export":                     access.MemoryRead,
+		"GET /v1/chats":                                  access.MemoryRead,
+		"DELETE /v1/chats/:chat":                         access.MemoryWrite,
+		"POST /v1/chats/:chat/import":                    access.MemoryWrite,
+		"PUT /v1/chats/:chat/documents/*id":              access.Documents,
+		"POST /v1/collections/*rest":                     access.Documents,
+		"GET /v1/approvals":                              access.Approve,
+		"POST /v1/keys":                                  access.Admin,
+		"POST /internal/v1/runs/:run/calls":              access.Internal,
+		"GET /internal/v1/chats/:chat/runs/:run":         access.Internal,
+		"DELETE /v1/chats/:chat/subagents/:name/history": access.MemoryWrite,
+	} {
+		require.Contains(t, needs, route)
+		require.Equal(t, string(scope), needs[route], route)
+	}
+}
