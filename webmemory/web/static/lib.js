@@ -4,6 +4,10 @@ import { addTexts, language, t } from "./i18n.js";
 
 addTexts({
   "time.now": ["just now", "только что"],
+  "key.ask": [
+    "This service asks for a key (mn_…). This tab keeps it until it is closed.",
+    "Сервис просит ключ (mn_…). Эта вкладка хранит его, пока она открыта.",
+  ],
   "problem.network": [
     "The service cannot be reached. Is mneme still running?",
     "Сервис недоступен. Работает ли mneme?",
@@ -29,6 +33,29 @@ export const chatPath = (chat, subagent, ...parts) =>
 // href is the address of a view: href("chats", id).
 export const href = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
 
+// keyPlace is where a tab keeps the key that the service asks for, until it is closed.
+const keyPlace = "mneme.key";
+let declined = false; // the person gave none, and is asked again when the page is loaded again
+
+// withKey sends a request with the tab's key. Where the service asks for one the person is asked, and the
+// request is sent again.
+async function withKey(url, init) {
+  const send = (key) =>
+    fetch(url, key ? { ...init, headers: { ...init.headers, Authorization: "Bearer " + key } } : init);
+  const used = sessionStorage.getItem(keyPlace);
+  const answer = await send(used);
+  if (answer.status !== 401) return answer;
+  // Another request may have asked meanwhile.
+  const known = sessionStorage.getItem(keyPlace);
+  const key = known !== used ? known : declined ? "" : (window.prompt(t("key.ask")) ?? "").trim();
+  if (!/^[\x21-\x7e]+$/.test(key)) {
+    declined = true;
+    return answer;
+  }
+  sessionStorage.setItem(keyPlace, key);
+  return send(key);
+}
+
 // request sends one request. body is sent as JSON unless it is a Blob or text; query leaves out what is undefined.
 // A status that is no success is a Problem.
 export async function request(method, where, { query = {}, body, headers = {}, signal } = {}) {
@@ -42,7 +69,7 @@ export async function request(method, where, { query = {}, body, headers = {}, s
   }
   let answer;
   try {
-    answer = await fetch(url, init);
+    answer = await withKey(url, init);
   } catch (err) {
     if (err.name === "AbortError") throw err;
     throw new Problem(0, { code: "unreachable", message: t("problem.network"), retryable: true });

@@ -89,7 +89,7 @@ func TestKeysOverTwoProcesses(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, status, body)
 		require.Contains(t, body, `"type":"error"`) // in its client's dialect
 		// A tool of /mcp may do what its caller may.
-		call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recall","arguments":{"chat_id":"1","query":"17"}}}`
+		call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recall","arguments":{"chat":"1","query":"17"}}}`
 		req, err := http.NewRequestWithContext(t.Context(), "POST", u.url("/mcp"), strings.NewReader(call))
 		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/json")
