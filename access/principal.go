@@ -37,6 +37,8 @@ type Principal struct {
 	Key    string // the key's id, "" where there are no keys
 	Tenant memory.Tenant
 	Scopes []Scope
+	User   string // of the tenant, for whom the request is; "" for nobody that is named
+	Limits Limits // of the key; those of tenants and users are configured
 
 	internal bool // it is another service of ours
 }

@@ -1,0 +1,22 @@
+// Package limit bounds what keys, tenants and users may use of models, over all processes that share a Redis.
+//
+// Rates say how much at a time: the generic cell rate algorithm (GCRA), with the whole of a limit as its burst. Budgets
+// say how much in a day, a month or for ever, in tokens and in money. A call is admitted by Reserve, in one script and
+// one round trip, if every limit of its key, its tenant and its user has room for what it may take at most. A call that
+// is refused consumes nothing. Commit puts what the call really took in the place of the reservation.
+//
+// # What cannot happen
+//
+//   - Calls that come at once cannot pass together what they could not pass one after the other: the reservations
+//     that live count as spent.
+//   - A process that dies leaves nothing for ever: a reservation ends with its lease, and is then charged at its
+//     estimate or released (Options.Unclosed). A commit that comes later still puts it right, for a day.
+//   - A reply that is lost counts nothing twice: Reserve and Commit are idempotent by the call's id.
+//   - A clock that is wrong changes nothing: time is Redis's.
+//
+// # When Redis is away
+//
+// Options.Away says whether calls are refused or go on. Those that go on are bounded by Options.AwayCalls in each
+// process and outage, and are charged when Redis is back. A process keeps the charges of the last 4,096 calls for five
+// minutes; those that it has to drop are charged by their leases, or, if they had none, not at all.
+package limit

@@ -1,0 +1,234 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrBadLimit is wrapped by refusals of a text that is no rate or no budget; the text of
+// the error is for whoever wrote it.
+var ErrBadLimit = errors.New("not a limit")
+
+// Unit is what a limit counts.
+type Unit string
+
+// The units.
+const (
+	Requests Unit = "requests" // calls of models
+	Tokens   Unit = "tokens"   // input and output together
+	USD      Unit = "usd"      // in micro-units: 1 USD is 1,000,000
+	AtOnce   Unit = "atonce"   // calls of models that run at the same time
+)
+
+// MicrosPerUSD is how many units of money a dollar has.
+const MicrosPerUSD = 1_000_000
+
+// Most bounds what a limit may be, in its unit, so that sums stay sound.
+const Most = 1_000_000_000_000
+
+// Rate bounds how much may be used in a time, or at once.
+type Rate struct {
+	N   int64
+	Of  Unit          // Requests, Tokens or AtOnce
+	Per time.Duration // a second, a minute, an hour or a day; 0 for AtOnce
+}
+
+// Period is how long a budget is for: a calendar day or month in UTC, or for ever.
+type Period string
+
+// The periods.
+const (
+	Day   Period = "day"
+	Month Period = "month"
+	Total Period = "total"
+)
+
+// Budget bounds how much may be spent in a period.
+type Budget struct {
+	N      int64 // in tokens, or in millionths of a USD
+	Of     Unit  // Tokens or USD
+	Period Period
+}
+
+// Rates are rates of different units, as one text with commas: 60/m,100000tokens/m,8atonce.
+type Rates []Rate
+
+// Budgets are budgets of different units or periods, as one text with commas:
+// 5000000tokens/month,20usd/month.
+type Budgets []Budget
+
+// Limits bound what one key, one tenant or one user may use. The zero value bounds nothing.
+type Limits struct {
+	Rate   Rates   `yaml:"rate"   json:"rate,omitempty"`
+	Budget Budgets `yaml:"budget" json:"budget,omitempty"`
+}
+
+// None says whether nothing is bounded.
+func (l Limits) None() bool { return len(l.Rate) == 0 && len(l.Budget) == 0 }
+
+// pers are the times of rates by their letters.
+var pers = []struct {
+	letter string
+	per    time.Duration
+}{{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}}
+
+// ParseRates reads what Rates.String writes; "" is no rate. Errors wrap ErrBadLimit.
+func ParseRates(s string) (Rates, error) {
+	return parseList(s, parseRate, func(a, b Rate) bool { return a.Of == b.Of && a.Per == b.Per })
+}
+
+// ParseBudgets reads what Budgets.String writes; "" is no budget. Errors wrap ErrBadLimit.
+func ParseBudgets(s string) (Budgets, error) {
+	return parseList(s, parseBudget, func(a, b Budget) bool { return a.Of == b.Of && a.Period == b.Period })
+}
+
+func parseList[T any](s string, parse func(string) (T, error), same func(a, b T) bool) ([]T, error) {
+	if strings.TrimSpace(s) == "" {
+		return nil, nil
+	}
+	var all []T
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		one, err := parse(part)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(other T) bool { return same(one, other) }) {
+			return nil, fmt.Errorf("%w: %q bounds what another one in %q bounds already: keep one of them", ErrBadLimit, part, s)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func parseRate(s string) (Rate, error) {
+	bad := fmt.Errorf("%w: a rate is such as 60/m, 5/s, 100000tokens/m (per s, m, h or d) or 8atonce, not %q", ErrBadLimit, s)
+	if number, ok := strings.CutSuffix(s, string(AtOnce)); ok {
+		n, ok := whole(number)
+		if !ok {
+			return Rate{}, bad
+		}
+		return Rate{N: n, Of: AtOnce}, nil
+	}
+	amount, letter, _ := strings.Cut(s, "/")
+	of := Requests
+	if number, ok := strings.CutSuffix(amount, string(Tokens)); ok {
+		amount, of = number, Tokens
+	}
+	n, ok := whole(amount)
+	for _, p := range pers {
+		if ok && p.letter == letter {
+			return Rate{n, of, p.per}, nil
+		}
+	}
+	return Rate{}, bad
+}
+
+func parseBudget(s string) (Budget, error) {
+	bad := fmt.Errorf("%w: a budget is such as 5000000tokens/month, 20usd/month or 0.50usd/day (per day, month or total), "+
+		"not %q", ErrBadLimit, s)
+	amount, period, _ := strings.Cut(s, "/")
+	b := Budget{Period: Period(period)}
+	if b.Period != Day && b.Period != Month && b.Period != Total {
+		return Budget{}, bad
+	}
+	var ok bool
+	if number, tokens := strings.CutSuffix(amount, string(Tokens)); tokens {
+		b.Of = Tokens
+		b.N, ok = whole(number)
+	} else if number, usd := strings.CutSuffix(amount, string(USD)); usd {
+		b.Of = USD
+		b.N, ok = micros(number)
+	}
+	if !ok {
+		return Budget{}, bad
+	}
+	return b, nil
+}
+
+// whole reads a number from 1 to Most, of digits alone.
+func whole(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n >= 1 && n <= Most && s[0] != '+'
+}
+
+// micros reads dollars with up to six decimals.
+func micros(s string) (int64, bool) {
+	dollars, rest, point := strings.Cut(s, ".")
+	if point && (rest == "" || len(rest) > 6) || dollars == "" {
+		return 0, false
+	}
+	digits := dollars + rest + strings.Repeat("0", 6-len(rest))
+	return whole(digits)
+}
+
+// String is the rate as it is configured.
+func (r Rate) String() string {
+	if r.Of == AtOnce {
+		return strconv.FormatInt(r.N, 10) + string(AtOnce)
+	}
+	unit := ""
+	if r.Of == Tokens {
+		unit = string(Tokens)
+	}
+	for _, p := range pers {
+		if p.per == r.Per {
+			return strconv.FormatInt(r.N, 10) + unit + "/" + p.letter
+		}
+	}
+	return fmt.Sprintf("%d%s/%s", r.N, unit, r.Per)
+}
+
+// String is the budget as it is configured.
+func (b Budget) String() string { return b.amount(b.N) + "/" + string(b.Period) }
+
+func (b Budget) amount(n int64) string {
+	if b.Of == USD {
+		return Dollars(n) + string(USD)
+	}
+	return strconv.FormatInt(n, 10) + string(b.Of)
+}
+
+// Dollars are millionths of a USD as dollars, with as many decimals as there are: 0.5, 20.
+func Dollars(micros int64) string {
+	sign := ""
+	if micros < 0 {
+		sign, micros = "-", -micros
+	}
+	s := fmt.Sprintf("%s%d.%06d", sign, micros/MicrosPerUSD, micros%MicrosPerUSD)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
+}
+
+func (r Rates) String() string { return joined(r) }
+
+func (b Budgets) String() string { return joined(b) }
+
+func joined[T fmt.Stringer](all []T) string {
+	words := make([]string, len(all))
+	for i, one := range all {
+		words[i] = one.String()
+	}
+	return strings.Join(words, ",")
+}
+
+// MarshalText is String.
+func (r Rates) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText is ParseRates.
+func (r *Rates) UnmarshalText(b []byte) (err error) {
+	*r, err = ParseRates(string(b))
+	return err
+}
+
+// MarshalText is String.
+func (b Budgets) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText is ParseBudgets.
+func (b *Budgets) UnmarshalText(text []byte) (err error) {
+	*b, err = ParseBudgets(string(text))
+	return err
+}
