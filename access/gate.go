@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -18,6 +19,9 @@ const (
 	tenantHeader = "Mneme-Tenant"
 	keyHeader    = "Mneme-Key"    // the key's id
 	scopesHeader = "Mneme-Scopes" // separated by commas; none: all of them
+	userHeader   = "Mneme-User"   // escaped as in a query
+	rateHeader   = "Mneme-Rate"   // of the key
+	budgetHeader = "Mneme-Budget" // of the key
 )
 
 // Refusal is why a request may not come in. Each service answers with it in its own shape.
@@ -135,6 +139,13 @@ func (g *Gate) service(secret string, h http.Header) (Principal, error) {
 		return Principal{}, unauthorized("The header " + tenantHeader + " names no tenant.")
 	}
 	p := Principal{Key: h.Get(keyHeader), Tenant: tenant, Scopes: Scopes, internal: true}
+	if p.User, err = url.QueryUnescape(h.Get(userHeader)); err == nil {
+		p.Limits, err = ParseLimits(h.Get(rateHeader), h.Get(budgetHeader))
+	}
+	if err != nil {
+		return Principal{}, unauthorized("The headers " + userHeader + ", " + rateHeader + " and " +
+			budgetHeader + " are not as mneme's services send them.")
+	}
 	if names := h.Get(scopesHeader); names != "" {
 		p.Scopes, p.internal = nil, false // it asks as its caller, not as itself
 		for name := range strings.SplitSeq(names, ",") {
@@ -177,7 +188,7 @@ func strip(h http.Header) {
 			}
 		}
 	}
-	for _, name := range []string{secretHeader, tenantHeader, keyHeader, scopesHeader} {
+	for _, name := range []string{secretHeader, tenantHeader, keyHeader, scopesHeader, userHeader, rateHeader, budgetHeader} {
 		h.Del(name)
 	}
 }
@@ -209,12 +220,19 @@ func (c Carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	p := From(r.Context())
 	out := r.Clone(r.Context())
 	out.Header.Set(secretHeader, c.Secret)
-	out.Header.Set(tenantHeader, p.Tenant.String())
-	if p.Key != "" {
-		out.Header.Set(keyHeader, p.Key)
+	if out.Header.Get(tenantHeader) == "" { // else who asks says it, by the chat that the request is about
+		out.Header.Set(tenantHeader, p.Tenant.String())
+	}
+	for name, value := range map[string]string{
+		keyHeader: p.Key, userHeader: url.QueryEscape(p.User),
+		rateHeader: p.Limits.Rate.String(), budgetHeader: p.Limits.Budget.String(),
+	} {
+		if value != "" {
+			out.Header.Set(name, value)
+		}
 	}
 	if c.AsCaller {
-		out.Header.Set(scopesHeader, joined(p.Scopes))
+		out.Header.Set(scopesHeader, scopeNames(p.Scopes))
 	}
 	return c.Base.RoundTrip(out)
 }
@@ -248,9 +266,9 @@ func closeIdle(t http.RoundTripper) {
 	}
 }
 
-// joined are scopes with commas between them; "none" where there are none, since a header without
+// scopeNames are scopes with commas between them; "none" where there are none, since a header without
 // a value would mean all.
-func joined(scopes []Scope) string {
+func scopeNames(scopes []Scope) string {
 	if len(scopes) == 0 {
 		return "none"
 	}

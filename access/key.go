@@ -35,8 +35,7 @@ type Key struct {
 	Name   string        `json:"name" yaml:"name"` // for people
 	Tenant memory.Tenant `json:"tenant" yaml:"tenant"`
 	Scopes []Scope       `json:"scopes" yaml:"scopes"`
-	Rate   string        `json:"rate,omitempty" yaml:"rate"`     // as 60/m; "" for no bound
-	Budget string        `json:"budget,omitempty" yaml:"budget"` // as 5000000tokens/month,20usd/month; "" for no bound
+	Limits `yaml:",inline"`
 
 	Created time.Time `json:"created,omitzero" yaml:"created"`
 	Expires time.Time `json:"expires,omitzero" yaml:"expires"` // zero: never
@@ -49,7 +48,9 @@ type Key struct {
 }
 
 // Principal is who comes with the key.
-func (k Key) Principal() Principal { return Principal{Key: k.ID, Tenant: k.Tenant, Scopes: k.Scopes} }
+func (k Key) Principal() Principal {
+	return Principal{Key: k.ID, Tenant: k.Tenant, Scopes: k.Scopes, Limits: k.Limits}
+}
 
 // keyID is what an id may be: without _, which ends it in the text of a key.
 var keyID = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
@@ -92,11 +93,6 @@ func (k Key) opens(text string, now time.Time) (why string) {
 	return ""
 }
 
-var (
-	rateText   = regexp.MustCompile(`^[1-9][0-9]{0,8}/(s|m|h|d)$`)
-	budgetText = regexp.MustCompile(`^([1-9][0-9]{0,14}tokens|[0-9]{1,9}(\.[0-9]{1,6})?usd)/(day|month|total)$`)
-)
-
 // check says what of a key is wrong; errors are ErrBadKey.
 func (k Key) check() error {
 	bad := func(format string, args ...any) error {
@@ -113,18 +109,7 @@ func (k Key) check() error {
 			return bad("%.40q is no scope; they are %s", string(s), scopeList())
 		}
 	}
-	if k.Rate != "" && !rateText.MatchString(k.Rate) {
-		return bad("%.40q is no rate; give requests per s, m, h or d, such as 60/m", k.Rate)
-	}
-	if k.Budget != "" {
-		for one := range strings.SplitSeq(k.Budget, ",") {
-			if !budgetText.MatchString(one) {
-				return bad("%.40q is no budget; give tokens or usd per day, month or total, such as 5000000tokens/month or "+
-					"20usd/month", one)
-			}
-		}
-	}
 	return nil
 }
 
-func scopeList() string { return strings.ReplaceAll(joined(Scopes), ",", ", ") }
+func scopeList() string { return strings.ReplaceAll(scopeNames(Scopes), ",", ", ") }

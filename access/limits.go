@@ -86,6 +86,14 @@ func ParseBudgets(s string) (Budgets, error) {
 	return parseList(s, parseBudget, func(a, b Budget) bool { return a.Of == b.Of && a.Period == b.Period })
 }
 
+// ParseLimits reads the texts of rates and of budgets. Errors wrap ErrBadLimit.
+func ParseLimits(rate, budget string) (l Limits, err error) {
+	if l.Rate, err = ParseRates(rate); err == nil {
+		l.Budget, err = ParseBudgets(budget)
+	}
+	return l, err
+}
+
 func parseList[T any](s string, parse func(string) (T, error), same func(a, b T) bool) ([]T, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -136,34 +144,37 @@ func parseBudget(s string) (Budget, error) {
 	if b.Period != Day && b.Period != Month && b.Period != Total {
 		return Budget{}, bad
 	}
-	var ok bool
-	if number, tokens := strings.CutSuffix(amount, string(Tokens)); tokens {
+	if number, ok := strings.CutSuffix(amount, string(Tokens)); ok {
 		b.Of = Tokens
-		b.N, ok = whole(number)
-	} else if number, usd := strings.CutSuffix(amount, string(USD)); usd {
+		b.N, _ = whole(number)
+	} else if number, ok := strings.CutSuffix(amount, string(USD)); ok {
 		b.Of = USD
-		b.N, ok = micros(number)
+		b.N, _ = ParseDollars(number)
 	}
-	if !ok {
+	if b.N == 0 {
 		return Budget{}, bad
 	}
 	return b, nil
 }
 
-// whole reads a number from 1 to Most, of digits alone.
+// whole reads a number from 1 to Most, of digits alone; it is 0 if there is none.
 func whole(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil && n >= 1 && n <= Most && s[0] != '+'
-}
-
-// micros reads dollars with up to six decimals.
-func micros(s string) (int64, bool) {
-	dollars, rest, point := strings.Cut(s, ".")
-	if point && (rest == "" || len(rest) > 6) || dollars == "" {
+	if err != nil || n < 1 || n > Most || s[0] == '+' {
 		return 0, false
 	}
-	digits := dollars + rest + strings.Repeat("0", 6-len(rest))
-	return whole(digits)
+	return n, true
+}
+
+// ParseDollars reads dollars with up to six decimals, as millionths. Errors wrap ErrBadLimit.
+func ParseDollars(s string) (int64, error) {
+	dollars, rest, point := strings.Cut(s, ".")
+	digits := dollars + rest
+	n, err := strconv.ParseInt(digits+strings.Repeat("0", max(0, 6-len(rest))), 10, 64)
+	if err != nil || n > Most || dollars == "" || point && rest == "" || len(rest) > 6 || strings.Trim(digits, "0123456789") != "" {
+		return 0, fmt.Errorf("%w: an amount of USD is such as 20 or 0.50, not %q", ErrBadLimit, s)
+	}
+	return n, nil
 }
 
 // String is the rate as it is configured.

@@ -54,7 +54,7 @@ func TestWhatIsNoLimitIsRefused(t *testing.T) {
 	}
 	for _, text := range []string{
 		"20usd", "20/month", "usd/month", ".5usd/month", "5.usd/month", "0.0000001usd/day", "0usd/day", "-1usd/day", "1e3usd/day",
-		"5tokens/m", "5tokens/year", "1.5tokens/day", "20eur/month", "20usd/month,30usd/month", "1000001usd/day", "20usd /day",
+		"5tokens/m", "-5tokens/day", "5tokens/year", "1.5tokens/day", "20eur/month", "20usd/month,30usd/month", "1000001usd/day", "20usd /day",
 	} {
 		_, err := access.ParseBudgets(text)
 		require.ErrorIs(t, err, access.ErrBadLimit, "%q", text)

@@ -64,8 +64,8 @@ func (s *Store) Create(ctx context.Context, k Key) (text string, made Key, err e
 // fields are those of a record that a key begins with.
 func (k Key) fields() []any {
 	return []any{
-		"hash", k.hash, "name", k.Name, "tenant", k.Tenant.String(), "scopes", joined(k.Scopes),
-		"rate", k.Rate, "budget", k.Budget, "created", seconds(k.Created), "expires", seconds(k.Expires),
+		"hash", k.hash, "name", k.Name, "tenant", k.Tenant.String(), "scopes", scopeNames(k.Scopes),
+		"rate", k.Rate.String(), "budget", k.Budget.String(), "created", seconds(k.Created), "expires", seconds(k.Expires),
 	}
 }
 
@@ -91,10 +91,13 @@ func readKey(id string, fields map[string]string) (k Key, ok bool) {
 		return Key{}, false
 	}
 	k = Key{
-		ID: id, Name: fields["name"], Tenant: tenant, Rate: fields["rate"], Budget: fields["budget"],
+		ID: id, Name: fields["name"], Tenant: tenant,
 		Created: readSeconds(fields["created"]), Expires: readSeconds(fields["expires"]),
 		Revoked: readSeconds(fields["revoked"]), Used: readSeconds(fields["used"]), Overlap: readSeconds(fields["overlap"]),
 		hash: fields["hash"], previous: fields["previous"],
+	}
+	if k.Limits, err = ParseLimits(fields["rate"], fields["budget"]); err != nil {
+		return Key{}, false // written by hand: better no key than one without bounds
 	}
 	for name := range strings.SplitSeq(fields["scopes"], ",") {
 		k.Scopes = append(k.Scopes, Scope(name))

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"mneme/access"
+	"mneme/access/limit"
+	"mneme/access/price"
 	"mneme/memory/telemetry"
 	"mneme/proxy/copilot"
 	"mneme/proxy/copilot/chat"
@@ -46,6 +48,8 @@ type Config struct {
 	TurnsWait         time.Duration // for Shared.Turns, at most, before a call and after it; 50 ms
 	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
+	Prices            *price.Table       // of models, by their vendors' names; nil: none is known
+	AnswerTokens      int64              // that budgets reserve for an answer that the request does not bound; 4096
 	Telemetry         *telemetry.Service // what the gateway counts in; nil for one of its own
 
 	// Transport reaches the backends of kind anthropic and openai; nil: each has a
@@ -67,6 +71,8 @@ type Shared struct {
 	Usage  usage.Store
 	Active ActiveBackend
 	Owners chat.Owners // of sessions of a Copilot CLI
+	// Limiter admits the calls of keys, tenants and users that have limits; without it nobody is limited.
+	Limiter *limit.Limiter
 }
 
 // ActiveBackend names the main pipeline's backend.

@@ -87,6 +87,9 @@ func (s *Server) embeddings(ctx context.Context, x *request) error {
 	to := x.route(s.embedder)
 	to.model = x.in.outline.Model
 	x.result.routed = to
+	if err := s.admit(ctx, to, x.in.outline); err != nil {
+		return err
+	}
 	a := &attempt{said: said{asked: asked{named: named{routed: to}}}, replayed: replayed{doc: x.in.outline}}
 	x.result.attempt = a
 	if err := a.send(ctx, a.headers(sanitize.Output{})); err != nil {
@@ -147,6 +150,7 @@ type result struct {
 	reason  reason                      // why the backend refused; empty if it did not
 	fail    func(f wire.Failure) []byte // how a stream that was begun ends by an error; nil: by the dialect's event
 
+	admitted admitted
 	attempts int // requests that the backend was sent, those that were repeated for a failure too
 }
 

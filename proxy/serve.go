@@ -55,7 +55,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 			Msg("the backend's answer is empty")
 	}
 	s.metrics.observe(x, outcome, took)
-	s.count(x, outcome)
+	s.settle(x, outcome, s.count(x, outcome))
 
 	level := zerolog.InfoLevel
 	if err != nil {
@@ -80,10 +80,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 // answered reports whether a backend has answered.
 func (x *request) answered() bool { return x.result.attempt != nil && x.result.attempt.answer != nil }
 
-// count keeps the record of what a call took.
-func (s *Server) count(x *request, outcome string) {
+// count keeps the record of what a call took, and gives it.
+func (s *Server) count(x *request, outcome string) usage.Tokens {
 	if !x.answered() || x.endpoint.counts {
-		return
+		return usage.Tokens{}
 	}
 	a := x.result.attempt
 	read := usage.NewReader(a.backend.dialect) // nothing, if the client left before its answer
@@ -102,6 +102,7 @@ func (s *Server) count(x *request, outcome string) {
 		r.Chat = r.Conversation
 	}
 	s.usage.Record(r)
+	return tokens
 }
 
 // close ends the call and takes the deadline off the client's connection.

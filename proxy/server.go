@@ -14,6 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/rs/zerolog"
 
+	"mneme/access/limit"
 	"mneme/memory/telemetry"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
@@ -42,8 +43,9 @@ type Server struct {
 	teammateDefault *backend
 	embedder        *backend // nil without one
 
-	ledger *ledger.Ledger
-	usage  *usage.Recorder
+	ledger  *ledger.Ledger
+	usage   *usage.Recorder
+	limiter *limit.Limiter // nil: nobody is limited
 
 	handler http.Handler
 	closed  atomic.Bool
@@ -57,7 +59,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	}
 	s := &Server{
 		config: c, limits: c.Limits.withDefaults(), log: log, seen: c.Telemetry,
-		backends: map[string]*backend{}, teammates: map[string]*backend{},
+		backends: map[string]*backend{}, teammates: map[string]*backend{}, limiter: c.Shared.Limiter,
 	}
 	if s.seen == nil {
 		s.seen = telemetry.Open("", log)

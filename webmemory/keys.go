@@ -82,8 +82,12 @@ func (s *Server) createKey(c *gin.Context) error {
 	if !governs(c, body.Tenant) {
 		return badRequest("The key cannot be had so: an admin of a tenant makes keys of this tenant only.")
 	}
+	limits, err := access.ParseLimits(body.Rate, body.Budget)
+	if err != nil {
+		return badRequest("The key cannot be had so: %s.", strings.TrimPrefix(err.Error(), access.ErrBadLimit.Error()+": "))
+	}
 	text, k, err := s.cfg.Keys.Create(c.Request.Context(), access.Key{
-		Name: body.Name, Tenant: body.Tenant, Scopes: body.Scopes, Rate: body.Rate, Budget: body.Budget,
+		Name: body.Name, Tenant: body.Tenant, Scopes: body.Scopes, Limits: limits,
 		Expires: body.Expires.UTC().Truncate(time.Second),
 	})
 	return s.showKey(c, http.StatusCreated, text, k, err)

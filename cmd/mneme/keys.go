@@ -166,7 +166,7 @@ func (l keyList) WriteText(out io.Writer) error {
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)
 		}
-		limits := strings.Trim(k.Rate+" "+k.Budget, " ")
+		limits := strings.Trim(k.Rate.String()+" "+k.Budget.String(), " ")
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", term.OneLine(k.ID, 32), term.OneLine(k.Name, 64), k.Tenant,
 			term.OneLine(strings.Join(scopes, ","), 100), term.OneLine(limits, 100), minute(k.Used), keyState(k, time.Now()))
 	}

@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"mneme/access/limit"
+	"mneme/access/price"
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
@@ -111,6 +114,10 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		TurnsWait: cfg.Proxy.StateMachine.Wait,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
+		AnswerTokens: int64(cfg.Budgets.AnswerTokens),
+	}
+	if p.Prices, err = price.New(cfg.OwnPrices()); err != nil {
+		return "", err
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
@@ -179,6 +186,9 @@ func copilotCLI(cfg config.Config, name string, b config.Backend) (copilot.Super
 // itself: an embedded store is another process's.
 func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, error) {
 	if cfg.Redis.Embedded() && !a.together {
+		if cfg.Limits.Any() {
+			return proxy.Shared{}, errors.New("limits need a store that all gateways share: set redis.url, or remove limits")
+		}
 		return proxy.Shared{}, nil
 	}
 	client, err := a.openRedis(cfg, seen.Often)
@@ -191,11 +201,18 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 	if cfg.Redis.Embedded() {
 		records, turns.Bytes = 10_000, 2<<20 // it holds them in this process's memory
 	}
+	limiter := limit.New(client, limit.Options{
+		Tenants: cfg.Limits.ForTenants(), Users: cfg.Limits.ForUsers(), Lease: cfg.Budgets.Lease,
+		Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
+		AwayCalls: int64(cfg.Budgets.AwayCalls), Log: seen.Often,
+	})
+	a.push("limits", limiter.Close) // after the gateway, which charges what it still answers
 	return proxy.Shared{
-		Turns:  proxystore.NewTurns(client, turns),
-		Usage:  proxystore.NewUsage(client, records),
-		Active: proxystore.NewActive(client, cfg.Proxy.Active, known, seen.Often),
-		Owners: proxystore.NewOwners(client, cfg.Proxy.StateMachine.TTL+time.Hour),
+		Limiter: limiter,
+		Turns:   proxystore.NewTurns(client, turns),
+		Usage:   proxystore.NewUsage(client, records),
+		Active:  proxystore.NewActive(client, cfg.Proxy.Active, known, seen.Often),
+		Owners:  proxystore.NewOwners(client, cfg.Proxy.StateMachine.TTL+time.Hour),
 	}, nil
 }
 

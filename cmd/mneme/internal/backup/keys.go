@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"mneme/access/limit"
 	"mneme/memory"
 )
 
@@ -34,7 +35,7 @@ var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: mem
 	string(memory.KindAudit)+"*",
 	memory.RedisKey{Kind: memory.KindChats, Run: "*"}.String(), memory.RedisKey{Kind: memory.KindWaits, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindKey, Run: "*"}.String(), string(memory.KindKeys),
-	"documents:{*", "proxy:turns:*", "proxy:*")
+	"documents:{*", "proxy:turns:*", "proxy:*", limit.Prefix+"{*")
 
 // runID is what the id of a run looks like: others may have keys that begin with
 // "run:" or "events:".
@@ -47,6 +48,8 @@ func roleOf(key string) role {
 		return ofMemory(k)
 	}
 	switch head, rest, _ := strings.Cut(key, ":"); {
+	case strings.HasPrefix(key, limit.Prefix+"{"):
+		return ofLimits(key)
 	case head == "documents":
 		return ofDocuments(rest)
 	case head != "proxy":
@@ -101,6 +104,19 @@ func ofDocuments(rest string) role {
 		return part
 	}
 	return foreign
+}
+
+// ofLimits tells what was spent, which a restore brings back, from what calls hold and how fast they came.
+func ofLimits(key string) role {
+	_, rest, ok := strings.Cut(key, "}:")
+	if !ok {
+		return foreign
+	}
+	switch book, _, _ := strings.Cut(rest, ":"); book {
+	case "day", "month", "total":
+		return plain
+	}
+	return live
 }
 
 // metaOf is the key of the meta that describes a history.

@@ -38,6 +38,9 @@ type Config struct {
 	MaxTools    int                  `yaml:"max_tools" env:"MAX_TOOLS"` // REST calls and tools of servers that one agent is shown
 	Approvals   Approvals            `yaml:"approvals" envPrefix:"APPROVALS_"`
 	OpenAI      OpenAI               `yaml:"openai" envPrefix:"OPENAI_"`
+	Limits      Limits               `yaml:"limits" envPrefix:"LIMITS_"`
+	Budgets     Budgets              `yaml:"budgets" envPrefix:"BUDGETS_"`
+	Prices      map[string]Price     `yaml:"prices" env:"-"` // of models by their vendors' names, over the built-in ones
 
 	origin origin // where the values came from, for error messages
 }

@@ -51,6 +51,7 @@ func Default() Config {
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 
 		MaxTools: 40, Approvals: Approvals{Expiry: external.DefaultExpiry}, OpenAI: defaultOpenAI(),
+		Budgets: defaultBudgets(),
 	}
 }
 

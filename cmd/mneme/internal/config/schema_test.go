@@ -19,7 +19,8 @@ func TestVariablesAreNamedAfterTheirKeys(t *testing.T) {
 		value  any
 		prefix string
 	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."},
-		{&Member{}, "panel.members.*."}, {&Extractor{}, "retrieval.extractors.*."}, {&MCPServer{}, "mcp.*."}} {
+		{&Member{}, "panel.members.*."}, {&Extractor{}, "retrieval.extractors.*."}, {&MCPServer{}, "mcp.*."},
+		{&Limit{}, "limits.tenants.*."}, {&Price{}, "prices.*."}} {
 		params, err := env.GetFieldParamsWithOptions(part.value, env.Options{Prefix: envName(part.prefix)})
 		require.NoError(t, err)
 		var tagged, byRule []string
@@ -113,7 +114,7 @@ func TestTheFilesThatPeopleCopyAreValid(t *testing.T) {
 			files = append(files, text)
 		}
 	}
-	require.Len(t, files, 9)
+	require.Len(t, files, 10)
 	for _, text := range files {
 		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k", "ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k",
 			"SHOP_TOKEN=k", "CRM_TOKEN=k", "NODE_EXTRA_CA_CERTS=k")

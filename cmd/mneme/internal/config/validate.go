@@ -44,6 +44,9 @@ func (c Config) validate(gatewayAlone bool) error {
 		c.validatePanelTime(),
 		c.validateTools(),
 		c.OpenAI.validate(),
+		c.Limits.validate(),
+		c.Budgets.validate(),
+		c.validatePrices(),
 		c.validateOrigins(),
 	))
 }

@@ -1,0 +1,56 @@
+package price_test
+
+import (
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/require"
+
+	"mneme/access"
+	"mneme/access/price"
+)
+
+func TestPrices(t *testing.T) {
+	table, err := price.New(nil)
+	require.NoError(t, err)
+	require.Equal(t, 2025, table.AsOf.Year())
+	for _, tt := range []struct {
+		model  string
+		tokens price.Tokens
+		want   int64
+	}{
+		{"gpt-4o", price.Tokens{Input: 1_000_000, Output: 1_000_000}, 12_500_000},
+		{"gpt-4o-2024-08-06", price.Tokens{CachedInput: 1_000_000}, 1_250_000},
+		{"claude-opus-4-20250514", price.Tokens{Input: 10, CachedInput: 100, CacheWrite: 4, Output: 2}, 150 + 150 + 75 + 150},
+		{"gpt-5-nano", price.Tokens{Input: 1}, 1}, // a twentieth of a millionth, rounded up
+		{"gpt-5-nano", price.Tokens{}, 0},
+		{"gpt-4o-mini", price.Tokens{CacheWrite: 1_000_000}, 150_000}, // it has no price of its own
+		{"gpt-4o", price.Tokens{Input: -5, Output: access.Most}, access.Most * 10},
+	} {
+		p, ok := table.Of(tt.model)
+		require.True(t, ok, tt.model)
+		require.Equal(t, tt.want, p.Cost(tt.tokens), "%s %+v", tt.model, tt.tokens)
+	}
+	p, _ := table.Of("claude-opus-4-5")
+	require.Equal(t, int64(6_250_000+25_000_000), p.Most(1_000_000, 1_000_000))
+	for _, unknown := range []string{"", "gpt-4o-audio", "offline", "gpt-4o-2024"} {
+		_, ok := table.Of(unknown)
+		require.False(t, ok, unknown)
+	}
+	_, ok := (*price.Table)(nil).Of("gpt-4o")
+	require.False(t, ok)
+}
+
+func TestOwnPrices(t *testing.T) {
+	var own map[string]price.Price
+	require.NoError(t, yaml.Unmarshal([]byte("gpt-4o: {input: 1, output: 2.50}\nmine: {input: 0.005, output: 0}"), &own))
+	table, err := price.New(own)
+	require.NoError(t, err)
+	p, _ := table.Of("gpt-4o")
+	require.Equal(t, int64(1_000_000+2_500_000), p.Cost(price.Tokens{CachedInput: 1_000_000, Output: 1_000_000}))
+	p, _ = table.Of("mine")
+	require.Equal(t, int64(5_000), p.Cost(price.Tokens{Input: 1_000_000}))
+	for _, wrong := range []string{"-1", "0.0000001", "much", "100001"} {
+		require.Error(t, yaml.Unmarshal([]byte("m: {input: "+wrong+", output: 1}"), &own), wrong)
+	}
+}

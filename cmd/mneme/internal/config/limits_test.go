@@ -1,0 +1,46 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/access"
+	"mneme/access/price"
+)
+
+func TestLimits(t *testing.T) {
+	c, err := load(t, `
+limits:
+  tenants: {acme: {rate: "600/m,8atonce"}}
+  users: {budget: 0.50usd/day}
+prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
+`, "MNEME_LIMITS_TENANTS_ACME_BUDGET=20usd/month", "MNEME_LIMITS_TENANTS_SHOP_RATE=1/s", "MNEME_PRICES_MY_MODEL_OUTPUT=2")
+	require.NoError(t, err)
+	require.True(t, c.Limits.Any())
+	require.Equal(t, "600/m,8atonce", c.Limits.ForTenants()["acme"].Rate.String())
+	require.Equal(t, "20usd/month", c.Limits.ForTenants()["acme"].Budget.String())
+	require.Equal(t, "1/s", c.Limits.ForTenants()["shop"].Rate.String())
+	require.Equal(t, access.Budgets{{N: 500_000, Of: access.USD, Period: access.Day}}, c.Limits.ForUsers().Budget)
+	free := price.USD(0)
+	require.Equal(t, map[string]price.Price{"my-model": {Input: 400_000, CachedInput: &free, Output: 2_000_000}}, c.OwnPrices())
+	text, err := c.YAML()
+	require.NoError(t, err)
+	require.Contains(t, string(text), "my-model:")
+
+	for text, says := range map[string]string{
+		"limits: {tenants: {acme: {rate: 600}}}":                 "limits.tenants.acme.rate",
+		"limits: {tenants: {ACME: {rate: 600/m}}}":               "a tenant is 1 to 32",
+		"limits: {users: {budget: 20eur/month}}":                 "limits.users.budget",
+		"limits: {users: {budget: '1usd/day,2usd/day'}}":         "keep one",
+		"budgets: {when_away: maybe}":                            "budgets.when_away",
+		"budgets: {lease: 0s}":                                   "budgets.lease",
+		"budgets: {away_calls: -1}":                              "budgets.away_calls",
+		"budgets: {unclosed: free}":                              "budgets.unclosed",
+		"prices: {m: {input: -1, output: 1}}":                    "prices.m",
+		"prices: {m: {input: 1, output: 1, cached_input: .nan}}": "prices.m",
+	} {
+		_, err := load(t, text)
+		require.ErrorContains(t, err, says, text)
+	}
+}

@@ -1,0 +1,238 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/access"
+	"mneme/access/limit"
+	"mneme/access/price"
+	"mneme/internal/redistest"
+	"mneme/proxy"
+)
+
+// limited is a gateway in front of vendors of both dialects, whose every request comes from a key with limits.
+type limited struct {
+	*httptest.Server
+	redis  redis.UniversalClient
+	server *redistest.Server
+	key    access.Principal
+}
+
+// vendors' answers: 10 tokens of input, of which 4 were cached, and 5 of output.
+const (
+	messagesAnswer = `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hi"}],` +
+		`"stop_reason":"end_turn","usage":{"input_tokens":6,"cache_read_input_tokens":4,"output_tokens":5}}`
+	chatAnswer = `{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"finish_reason":"stop","message":` +
+		`{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,` +
+		`"prompt_tokens_details":{"cached_tokens":4}}}`
+	embeddingsAnswer = `{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[1]}],` +
+		`"usage":{"prompt_tokens":15,"total_tokens":15}}`
+)
+
+func newLimited(t *testing.T, rate, budget string, messages, chat http.HandlerFunc, o limit.Options) *limited {
+	l := &limited{server: redistest.Start(t), key: access.Principal{Key: "k1"}}
+	l.redis = l.server.Client()
+	var err error
+	l.key.Limits.Rate, err = access.ParseRates(rate)
+	require.NoError(t, err)
+	l.key.Limits.Budget, err = access.ParseBudgets(budget)
+	require.NoError(t, err)
+	limiter := limit.New(l.redis, o)
+	prices, err := price.New(map[string]price.Price{"m": {Input: 1_000_000, Output: 2_000_000}})
+	require.NoError(t, err)
+	s, err := proxy.New(proxy.Config{
+		Active: "anthropic", TeammateBackend: "openai", EmbeddingsBackend: "openai",
+		Backends: map[string]proxy.BackendConfig{
+			"anthropic": {Kind: proxy.KindAnthropic, BaseURL: vendor(t, messages).server.URL},
+			"openai":    {Kind: proxy.KindOpenAI, BaseURL: vendor(t, chat).server.URL + "/v1"},
+		},
+		Shared: proxy.Shared{Limiter: limiter}, Prices: prices, AnswerTokens: 100,
+	}, zerolog.Nop())
+	require.NoError(t, err)
+	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.Handler().ServeHTTP(w, r.WithContext(access.With(r.Context(), l.key)))
+	}))
+	t.Cleanup(func() {
+		l.Close()
+		require.NoError(t, s.Close())
+		require.NoError(t, limiter.Close())
+	})
+	return l
+}
+
+func (l *limited) post(t *testing.T, path, body string) (*http.Response, string) {
+	resp, err := http.Post(l.URL+path, "application/json", strings.NewReader(body))
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(text)
+}
+
+// books awaits what is spent when nothing is reserved any more.
+func (l *limited) books(t *testing.T, tokens, micros int64) {
+	t.Helper()
+	want := map[string]string{"key:k1:tokens": fmt.Sprint(tokens), "key:k1:usd": fmt.Sprint(micros)}
+	var got map[string]string
+	require.Eventually(t, func() bool {
+		var err error
+		got, err = l.redis.HGetAll(t.Context(), limit.Prefix+"{default}:total").Result()
+		require.NoError(t, err)
+		for name, n := range want {
+			if held := got[name+":held"]; got[name] != n && (n != "0" || got[name] != "") || held != "" && held != "0" {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, 2*time.Millisecond, "%v %v", want, &got)
+}
+
+func TestEveryWayIsCharged(t *testing.T) {
+	l := newLimited(t, "1000/m", "100000tokens/total,1usd/total", says("application/json", messagesAnswer),
+		func(w http.ResponseWriter, r *http.Request) {
+			body := chatAnswer
+			if strings.HasSuffix(r.URL.Path, "/embeddings") {
+				body = embeddingsAnswer
+			}
+			says("application/json", body)(w, r)
+		}, limit.Options{})
+	const messages = `{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}`
+	const chat = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+	calls := int64(0)
+	for _, way := range []struct{ path, body string }{
+		{"/v1/messages", messages}, {"/v1/chat/completions", chat}, {"/v1/responses", `{"model":"m","input":"hi"}`},
+		{"/teammate/v1/messages", messages}, {"/teammate/panelist/v1/chat/completions", chat},
+		{"/teammate/v1/responses", `{"model":"m","input":"hi"}`},
+	} {
+		resp, text := l.post(t, way.path, way.body)
+		require.Equal(t, http.StatusOK, resp.StatusCode, "%s: %s", way.path, text)
+		require.NotEmpty(t, resp.Header.Get("RateLimit-Remaining"))
+		calls++
+		l.books(t, 15*calls, 20*calls)
+	}
+	for _, free := range []struct{ path, body string }{{"/v1/messages/count_tokens", messages}, {"/v1/messages", "{"}} {
+		_, _ = l.post(t, free.path, free.body)
+		l.books(t, 15*calls, 20*calls)
+	}
+	resp, text := l.post(t, "/v1/embeddings", `{"model":"m","input":"hi"}`)
+	require.Equal(t, http.StatusOK, resp.StatusCode, text)
+	l.books(t, 15*calls+15, 20*calls+15)
+}
+
+func TestTheEndOfABudgetIsSaidInTheDialect(t *testing.T) {
+	l := newLimited(t, "", "120tokens/month", says("application/json", messagesAnswer), says("application/json", chatAnswer),
+		limit.Options{})
+	const body = `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hi"}]}`
+	resp, text := l.post(t, "/v1/messages", body)
+	require.Equal(t, http.StatusOK, resp.StatusCode, text)
+	require.Eventually(t, func() bool {
+		resp, text = l.post(t, "/v1/messages", body)
+		return strings.Contains(text, "15 tokens are spent")
+	},
+		10*time.Second, time.Millisecond)
+	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	require.Equal(t, "rate_limit_error", gjson.Get(text, "error.type").Str)
+	for _, says := range []string{"key k1", "120tokens/month", "resets on"} {
+		require.Contains(t, gjson.Get(text, "error.message").Str, says)
+	}
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	require.Equal(t, "120", resp.Header.Get("RateLimit-Limit"))
+	require.Equal(t, "105", resp.Header.Get("RateLimit-Remaining"))
+	require.Equal(t, "false", resp.Header.Get("X-Should-Retry"))
+	require.Equal(t, "quota_exhausted", resp.Header.Get("X-Ag-Error"))
+
+	resp, text = l.post(t, "/teammate/v1/chat/completions", body)
+	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	require.Equal(t, "budget_exceeded", gjson.Get(text, "error.code").Str)
+	_, text = l.post(t, "/v1/messages", `{"model":"m","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`)
+	require.Equal(t, "msg_1", gjson.Get(text, "id").Str, "what fits passes: %s", text)
+}
+
+func TestARateIsSaid(t *testing.T) {
+	l := newLimited(t, "1/h", "", says("application/json", messagesAnswer), nil, limit.Options{})
+	const body = `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hi"}]}`
+	resp, _ := l.post(t, "/v1/messages", body)
+	require.Equal(t, "0", resp.Header.Get("RateLimit-Remaining"))
+	resp, text := l.post(t, "/v1/messages", body)
+	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	require.Contains(t, text, "1/h")
+	require.Equal(t, "3600", resp.Header.Get("Retry-After"))
+	require.Equal(t, "rate_limited", resp.Header.Get("X-Ag-Error"))
+}
+
+func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
+	stuck, left := make(chan struct{}), make(chan struct{})
+	answers := map[string]http.HandlerFunc{
+		"fails": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) },
+		"breaks": says("text/event-stream", "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"type\":"+
+			"\"message\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[],\"usage\":{\"input_tokens\":7,\"output_tokens\":2}}}\n\n"+
+			"event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":"+
+			"{\"type\":\"text\",\"text\":\"\"}}\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\","+
+			"\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"hi\"}}\n\n"),
+		"stuck": func(w http.ResponseWriter, r *http.Request) {
+			close(stuck)
+			<-r.Context().Done()
+			close(left)
+		},
+	}
+	var kind string
+	l := newLimited(t, "", "100000tokens/total,1usd/total", func(w http.ResponseWriter, r *http.Request) {
+		answers[kind](w, r)
+	}, nil, limit.Options{})
+	ask := func(ctx context.Context, how string) {
+		kind = how
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, l.URL+"/v1/messages",
+			strings.NewReader(`{"model":"m","max_tokens":50,"stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	}
+	ask(t.Context(), "fails")
+	l.books(t, 0, 0)
+	ask(t.Context(), "breaks")
+	l.books(t, 9, 11)
+	ctx, leave := context.WithCancel(t.Context())
+	go func() { <-stuck; leave() }()
+	ask(ctx, "stuck")
+	<-left
+	l.books(t, 9+12, 11+12) // the vendor has read the request: twelve tokens, as estimated
+}
+
+func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {
+	for _, away := range []limit.Away{limit.Refuse, limit.Allow} {
+		l := newLimited(t, "", "100000tokens/total,1usd/total", says("application/json", messagesAnswer), nil,
+			limit.Options{Away: away, AwayCalls: 2, Patience: 100 * time.Millisecond})
+		const body = `{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}`
+		l.server.Signal(syscall.SIGSTOP) // what it gets now it does when it goes on
+		passed := int64(0)
+		for range 4 {
+			resp, text := l.post(t, "/v1/messages", body)
+			if resp.StatusCode == http.StatusOK {
+				passed++
+				continue
+			}
+			require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+			require.NotEmpty(t, resp.Header.Get("Retry-After"))
+			require.Contains(t, text, "try again")
+		}
+		require.Equal(t, map[limit.Away]int64{limit.Refuse: 0, limit.Allow: 2}[away], passed)
+		l.server.Signal(syscall.SIGCONT)
+		l.books(t, 15*passed, 20*passed)
+	}
+}
