@@ -114,7 +114,8 @@ func parseList[T any](s string, parse func(string) (T, error), same func(a, b T)
 }
 
 func parseRate(s string) (Rate, error) {
-	bad := fmt.Errorf("%w: a rate is such as 60/m, 5/s, 100000tokens/m (per s, m, h or d) or 8atonce, not %q", ErrBadLimit, s)
+	bad := fmt.Errorf("%w: a rate is such as 60/m, 5/s, 100000tokens/m (per s, m, h or d) or 8atonce, not %q",
+		ErrBadLimit, s)
 	if number, ok := strings.CutSuffix(s, string(AtOnce)); ok {
 		n, ok := whole(number)
 		if !ok {
@@ -137,8 +138,8 @@ func parseRate(s string) (Rate, error) {
 }
 
 func parseBudget(s string) (Budget, error) {
-	bad := fmt.Errorf("%w: a budget is such as 5000000tokens/month, 20usd/month or 0.50usd/day (per day, month or total), "+
-		"not %q", ErrBadLimit, s)
+	bad := fmt.Errorf("%w: a budget is such as 5000000tokens/month, 20usd/month or 0.50usd/day (per day, month or "+
+		"total), not %q", ErrBadLimit, s)
 	amount, period, _ := strings.Cut(s, "/")
 	b := Budget{Period: Period(period)}
 	if b.Period != Day && b.Period != Month && b.Period != Total {
@@ -171,7 +172,8 @@ func ParseDollars(s string) (int64, error) {
 	dollars, rest, point := strings.Cut(s, ".")
 	digits := dollars + rest
 	n, err := strconv.ParseInt(digits+strings.Repeat("0", max(0, 6-len(rest))), 10, 64)
-	if err != nil || n > Most || dollars == "" || point && rest == "" || len(rest) > 6 || strings.Trim(digits, "0123456789") != "" {
+	if err != nil || n > Most || dollars == "" || point && rest == "" || len(rest) > 6 ||
+		strings.Trim(digits, "0123456789") != "" {
 		return 0, fmt.Errorf("%w: an amount of USD is such as 20 or 0.50, not %q", ErrBadLimit, s)
 	}
 	return n, nil

@@ -35,7 +35,8 @@ func TestLimitsAreReadAndWrittenAlike(t *testing.T) {
 		require.Equal(t, want, got, text)
 		require.Equal(t, text, got.String())
 	}
-	both := access.Limits{Rate: access.Rates{{N: 8, Of: access.AtOnce}}, Budget: access.Budgets{{500_000, access.USD, access.Day}}}
+	both := access.Limits{Rate: access.Rates{{N: 8, Of: access.AtOnce}},
+		Budget: access.Budgets{{500_000, access.USD, access.Day}}}
 	text, err := json.Marshal(both)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"rate": "8atonce", "budget": "0.5usd/day"}`, string(text))

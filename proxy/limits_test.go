@@ -133,8 +133,8 @@ func TestEveryWayIsCharged(t *testing.T) {
 }
 
 func TestTheEndOfABudgetIsSaidInTheDialect(t *testing.T) {
-	l := newLimited(t, "", "120tokens/month", says("application/json", messagesAnswer), says("application/json", chatAnswer),
-		limit.Options{})
+	l := newLimited(t, "", "120tokens/month", says("application/json", messagesAnswer),
+		says("application/json", chatAnswer), limit.Options{})
 	const body = `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hi"}]}`
 	resp, text := l.post(t, "/v1/messages", body)
 	require.Equal(t, http.StatusOK, resp.StatusCode, text)

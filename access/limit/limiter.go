@@ -285,7 +285,7 @@ func refusal(bounds []bound, reply redisscript.Reply, estimate Amount) *Refusal 
 	r := &Refusal{Standing: Standing{Limit: b.rate.N}}
 	if b.rate.Of == access.AtOnce {
 		r.RetryAfter = time.Second
-		r.message = fmt.Sprintf("the %s may have %d calls of models run at once, and has: try again when one of them has ended",
+		r.message = fmt.Sprintf("the %s may have %d calls of models run at once, and has: try again when one has ended",
 			b.holder, b.rate.N)
 		return r
 	}

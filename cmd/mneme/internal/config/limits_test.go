@@ -23,7 +23,8 @@ prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
 	require.Equal(t, "1/s", c.Limits.ForTenants()["shop"].Rate.String())
 	require.Equal(t, access.Budgets{{N: 500_000, Of: access.USD, Period: access.Day}}, c.Limits.ForUsers().Budget)
 	free := price.USD(0)
-	require.Equal(t, map[string]price.Price{"my-model": {Input: 400_000, CachedInput: &free, Output: 2_000_000}}, c.OwnPrices())
+	require.Equal(t, map[string]price.Price{"my-model": {Input: 400_000, CachedInput: &free, Output: 2_000_000}},
+		c.OwnPrices())
 	text, err := c.YAML()
 	require.NoError(t, err)
 	require.Contains(t, string(text), "my-model:")
