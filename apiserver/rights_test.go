@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
+	"mneme/access/accesstest"
 	"mneme/apiserver"
-	"mneme/internal/accesstest"
 )
 
 // With keys the apiserver answers our own services alone.

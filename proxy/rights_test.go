@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
-	"mneme/internal/accesstest"
+	"mneme/access/accesstest"
 	"mneme/proxy"
 )
 

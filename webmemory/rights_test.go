@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
-	"mneme/internal/accesstest"
+	"mneme/access/accesstest"
 	"mneme/webmemory"
 )
 

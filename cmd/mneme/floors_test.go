@@ -49,7 +49,7 @@ var floors = map[string][]string{
 	"apiserver/api":         {"=memory", "memory/event", "apiserver/api/sse"},
 	"apiserver/api/sse":     {},
 	"webmemory":             {"memory", "access", "apiserver/api", "webmemory"},
-	"webmemory/api":         {"=memory", "memory/event", "apiserver/api"},
+	"webmemory/api":         {"access", "=memory", "memory/event", "apiserver/api"},
 	"webmemory/openapi":     {},
 	"webmemory/mcpserver":   {"=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
 	"webmemory/openaiapi":   {"=memory", "memory/event", "apiserver/api", "webmemory/api"},
