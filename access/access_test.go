@@ -33,7 +33,8 @@ func authenticator(t *testing.T, f *File, s *Store) *Authenticator {
 	return a
 }
 
-var bot = Key{Name: "bot", Scopes: []Scope{Chat, MemoryRead}, Rate: "60/m", Budget: "5000000tokens/month,20usd/day"}
+var bot = Key{Name: "bot", Scopes: []Scope{Chat, MemoryRead}, Limits: Limits{
+	Rate: Rates{{60, Requests, time.Minute}}, Budget: Budgets{{5_000_000, Tokens, Month}, {20_000_000, USD, Day}}}}
 
 func refused(t *testing.T, err error) *Refusal {
 	t.Helper()
@@ -138,8 +139,7 @@ func TestWhatIsNoKeyIsNotMade(t *testing.T) {
 	for _, change := range []func(*Key){
 		func(k *Key) { k.Name = "" }, func(k *Key) { k.Name = "a\nb" }, func(k *Key) { k.Scopes = nil },
 		func(k *Key) { k.Scopes = []Scope{"root"} }, func(k *Key) { k.Scopes = []Scope{Internal} },
-		func(k *Key) { k.Rate = "60" }, func(k *Key) { k.Rate = "0/m" }, func(k *Key) { k.Budget = "many/month" },
-		func(k *Key) { k.Budget = "20usd/month," }, func(k *Key) { k.Expires = time.Now().Add(-time.Hour) },
+		func(k *Key) { k.Expires = time.Now().Add(-time.Hour) },
 	} {
 		k := bot
 		change(&k)
@@ -286,7 +286,7 @@ func TestTheGate(t *testing.T) {
 	}
 	r, err := admit("POST", "/chat", bearer(text))
 	require.NoError(t, err)
-	require.Equal(t, Principal{Key: made.ID, Tenant: k.Tenant, Scopes: k.Scopes}, From(r.Context()))
+	require.Equal(t, Principal{Key: made.ID, Tenant: k.Tenant, Scopes: k.Scopes, Limits: bot.Limits}, From(r.Context()))
 	r, err = admit("POST", "/chat", http.Header{"X-Api-Key": {text}, "Authorization": {"Bearer sk-vendor"}})
 	require.NoError(t, err)
 	require.Equal(t, http.Header{"Authorization": {"Bearer sk-vendor"}}, r.Header)
@@ -301,7 +301,7 @@ func TestTheGate(t *testing.T) {
 	defer next.Close()
 	for _, asCaller := range []bool{false, true} {
 		client := &http.Client{Transport: Carrier{Base: http.DefaultTransport, Secret: secret, AsCaller: asCaller}}
-		ctx := With(context.Background(), Principal{Key: "k", Tenant: k.Tenant})
+		ctx := With(context.Background(), Principal{Key: "k", Tenant: k.Tenant, User: "Zoë & co", Limits: bot.Limits})
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, next.URL, nil)
 		require.NoError(t, err)
 		resp, err := client.Do(req)
@@ -310,6 +310,8 @@ func TestTheGate(t *testing.T) {
 		p := From(seen.Context())
 		require.Equal(t, "k", p.Key)
 		require.Equal(t, k.Tenant, p.Tenant)
+		require.Equal(t, "Zoë & co", p.User)
+		require.Equal(t, bot.Limits, p.Limits)
 		require.Equal(t, !asCaller, p.May(Chat))
 		require.Equal(t, !asCaller, p.May(Internal))
 		resp, err = client.Get(next.URL + "/moved")
