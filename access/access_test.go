@@ -57,7 +57,7 @@ func TestAKeyOpensUntilItIsRevokedOrExpires(t *testing.T) {
 	a.now = func() time.Time { return now }
 	p, err := a.Principal(ctx, text)
 	require.NoError(t, err)
-	require.Equal(t, Principal{Key: made.ID, Tenant: k.Tenant, Scopes: bot.Scopes}, p)
+	require.Equal(t, Principal{Key: made.ID, Tenant: k.Tenant, Scopes: bot.Scopes, Limits: bot.Limits}, p)
 
 	for _, wrong := range []string{"", "mn_", "mn__", text + "x", text[:len(text)-1], "mn_" + made.ID + "_",
 		"mn_zzzzzzzzzz_" + strings.Repeat("A", 43), "mn_../../x_" + strings.Repeat("A", 43), "sk-123",
