@@ -205,7 +205,8 @@ func TestTheFileOfKeys(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(s), 0o600))
 		require.NoError(t, os.Chtimes(path, time.Unix(at, 0), time.Unix(at, 0)))
 	}
-	good := "keys:\n- id: bot\n  tenant: acme\n  scopes: [chat]\n  expires: 2999-01-01T00:00:00Z\n  hash: " + hashOf(text) + "\n"
+	good := "keys:\n- id: bot\n  tenant: acme\n  scopes: [chat]\n  expires: 2999-01-01T00:00:00Z\n  hash: " +
+		hashOf(text) + "\n"
 	write(good, 1)
 	f, err := OpenFile(path, zerolog.Nop())
 	require.NoError(t, err)
@@ -247,8 +248,9 @@ func TestTheGate(t *testing.T) {
 	require.NoError(t, err)
 	secret := strings.Repeat("s", 40)
 	g := &Gate{Keys: authenticator(t, nil, store), Secret: secret}
-	rights := Rights{"GET /open": Open, "POST /chat": Chat, "GET /admin": Admin, "GET /in": Internal, "ANY /docs": Documents,
-		"GET /any": AnyKey}
+	rights := Rights{"GET /open": Open, "POST /chat": Chat, "GET /admin": Admin, "GET /in": Internal,
+		"ANY /docs": Documents,
+		"GET /any":  AnyKey}
 	admit := func(method, path string, h http.Header) (*http.Request, error) {
 		r := httptest.NewRequest(method, "http://localhost/", nil)
 		r.Header = h

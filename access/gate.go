@@ -188,7 +188,9 @@ func strip(h http.Header) {
 			}
 		}
 	}
-	for _, name := range []string{secretHeader, tenantHeader, keyHeader, scopesHeader, userHeader, rateHeader, budgetHeader} {
+	for _, name := range []string{
+		secretHeader, tenantHeader, keyHeader, scopesHeader, userHeader, rateHeader, budgetHeader,
+	} {
 		h.Del(name)
 	}
 }

@@ -24,7 +24,7 @@ const Prefix = "mn_"
 var (
 	// ErrBadKey says what of a key to be made is wrong, in a sentence for who makes it.
 	ErrBadKey = errors.New("not a key")
-	// ErrUnknownKey: there is no key with this id, or it is another tenant's.
+	// ErrUnknownKey says that there is no key with this id, or it is another tenant's.
 	ErrUnknownKey = errors.New("there is no key with this id")
 )
 

@@ -52,7 +52,8 @@ func (s *Store) Create(ctx context.Context, k Key) (text string, made Key, err e
 	text = newText(k.ID)
 	k.hash = hashOf(text)
 	// The index first: a key that works is listed, whatever fails in between.
-	if err := s.redis.ZAdd(ctx, string(memory.KindKeys), redis.Z{Score: float64(now.Unix()), Member: k.ID}).Err(); err != nil {
+	listed := redis.Z{Score: float64(now.Unix()), Member: k.ID}
+	if err := s.redis.ZAdd(ctx, string(memory.KindKeys), listed).Err(); err != nil {
 		return "", Key{}, away(err)
 	}
 	if err := s.redis.HSet(ctx, recordName(k.ID), k.fields()...).Err(); err != nil {

@@ -72,7 +72,8 @@ func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Reque
 		return master.Request{}, nil, err
 	}
 	var first api.RunRequest
-	if err := json.Unmarshal(raw, &first); err != nil || first.RunID != body.RunID || first.ChatID.ID() != body.ChatID.ID() {
+	if err := json.Unmarshal(raw, &first); err != nil || first.RunID != body.RunID ||
+		first.ChatID.ID() != body.ChatID.ID() {
 		return master.Request{}, nil, api.BadRequest(errors.New("the state in resume is not that of this run"))
 	}
 	first.ChatID, first.Memory, first.ConversationID = body.ChatID, body.Memory, body.ConversationID

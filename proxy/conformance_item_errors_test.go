@@ -64,7 +64,8 @@ func TestConformanceErrorsAboutItems(t *testing.T) {
 				w := newWorld(t, gpt)
 				v := w.vendors["gpt"]
 				for n := range 3 {
-					v.Queue(upstreamtest.Reply(upstreamtest.Think(fmt.Sprintf("thought %d", n)), upstreamtest.Say(fmt.Sprintf("Said %d.", n))))
+					v.Queue(upstreamtest.Reply(upstreamtest.Think(fmt.Sprintf("thought %d", n)),
+						upstreamtest.Say(fmt.Sprintf("Said %d.", n))))
 				}
 				v.Queue(upstreamtest.Reply(upstreamtest.Say("Done.")), upstreamtest.Reply(upstreamtest.Say("Welcome.")))
 				c := w.gateway().responses("gpt-5.1")

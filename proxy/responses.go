@@ -29,7 +29,8 @@ func failedResponse(data []byte) []byte {
 			return []byte(`{"error":` + said.Raw + `}`)
 		}
 	}
-	if said := gjson.GetBytes(data, "error"); gjson.GetBytes(data, "object").Str == "response" && (said.IsObject() || said.Str != "") {
+	said := gjson.GetBytes(data, "error")
+	if gjson.GetBytes(data, "object").Str == "response" && (said.IsObject() || said.Str != "") {
 		return []byte(`{"error":` + said.Raw + `}`)
 	}
 	// Some have the members of an error's event in the event itself.

@@ -33,7 +33,8 @@ func stamp(w http.ResponseWriter) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pipeline, scope, teammate string) {
 	began := time.Now()
 	x := &request{
-		endpoint: d, pipeline: scope, teammate: teammate, in: received{header: r.Header, query: r.URL.RawQuery, caller: caller(r)},
+		endpoint: d, pipeline: scope, teammate: teammate,
+		in:     received{header: r.Header, query: r.URL.RawQuery, caller: caller(r)},
 		client: newClientWriter(w, s.limits.Client),
 		notes:  notes{id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often},
 	}

@@ -113,7 +113,9 @@ func contains(e webapi.ChatEntry, q string) bool {
 }
 
 // entries are what a list says of its places; one without a card is no chat, or not there any more.
-func (s *Server) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) ([]webapi.ChatEntry, error) {
+func (s *Server) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) (
+	[]webapi.ChatEntry, error,
+) {
 	out := make([]webapi.ChatEntry, len(places))
 	var chats []memory.Chat
 	var of []int

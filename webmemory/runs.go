@@ -162,8 +162,8 @@ func (r *run) shownOf(key memory.Key) map[string]bool {
 func (r *run) head() endHead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return endHead{Chat: memory.StoredChat{Chat: r.chat}, Run: r.id, Turn: r.turn.Load(), Body: r.body, Conversation: r.conversation,
-		Unkeyed: !r.keyed}
+	return endHead{Chat: memory.StoredChat{Chat: r.chat}, Run: r.id, Turn: r.turn.Load(), Body: r.body,
+		Conversation: r.conversation, Unkeyed: !r.keyed}
 }
 
 // logged are the run's events as its log in Redis holds them.

@@ -40,8 +40,9 @@ func (s *Store) OneShot(ctx context.Context, of memory.Tenant, run string) ([]by
 
 // ClaimOneShot is Claim for a run that SaveOneShot has kept, however many processes go on with it. memory.ErrMoved:
 // it is not kept any more.
-func (s *Store) ClaimOneShot(ctx context.Context, of memory.Tenant, run, id string, c Call, repeatable bool) (word string, result []byte,
-	err error) {
+func (s *Store) ClaimOneShot(
+	ctx context.Context, of memory.Tenant, run, id string, c Call, repeatable bool,
+) (word string, result []byte, err error) {
 	record, err := json.Marshal(c)
 	if err != nil {
 		return "", nil, err

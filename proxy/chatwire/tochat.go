@@ -163,7 +163,8 @@ func userPart(b wire.Block, files bool) (part, error) {
 func documentPart(b wire.Block, files bool) (part, error) {
 	switch {
 	case !files:
-		return part{}, refuse("a document that is no text cannot be sent to this backend: send its text, or use a backend that reads files")
+		return part{}, refuse("a document that is no text cannot be sent to this backend: send its text, or use a " +
+			"backend that reads files")
 	case b.Source == nil || b.Source.Type != "base64":
 		return part{}, refuse("a document's address cannot be sent to this backend: send the file itself, in base64")
 	}

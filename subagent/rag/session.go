@@ -52,7 +52,7 @@ type Session struct {
 type SessionOptions struct {
 	Collections []string         // from the configuration
 	Where       map[string]Where // which documents of a collection, by its name; all of those that are not in it
-	Chat        memory.Chat      // whose tenant has the collections, and whose own documents belong to them; empty for none
+	Chat        memory.Chat      // whose tenant has the collections; its own documents belong to them
 	K           int              // passages of one search, at most 10; 0 for 5
 	Evidence    *Evidence        // of the run; nil if it has no other Session
 }

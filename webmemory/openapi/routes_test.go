@@ -415,7 +415,8 @@ func documents(more says) says {
 
 // common are the codes of refusals that any route may answer with.
 var common = says{
-	400: "bad_request", 401: "unauthorized", 403: "origin_not_allowed host_not_allowed cross_site forbidden", 404: "unknown_route",
+	400: "bad_request", 401: "unauthorized", 403: "origin_not_allowed host_not_allowed cross_site forbidden",
+	404: "unknown_route",
 	405: "method_not_allowed", 408: "body_timeout", 413: "too_large", 415: "unsupported_media_type", 500: "internal",
 	503: "memory_unavailable shutting_down keys_unavailable", 504: "timeout",
 }

@@ -215,7 +215,8 @@ type Collection struct {
 // _ -; others are refused with an *Error.
 func Named(tenant memory.Tenant, name string) (Collection, error) {
 	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
-		return Collection{}, refuse(BadCollection, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %.80q", name)
+		return Collection{}, refuse(BadCollection, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %.80q",
+			name)
 	}
 	return Collection{tenant: tenant, name: name}, nil
 }

@@ -51,7 +51,8 @@ func TestWhereOtherWebmemoriesReachThisOne(t *testing.T) {
 		}
 		return urls
 	}
-	addrs := serve(t, app.Webmemory, "MNEME_WEBMEMORY_LISTEN=0.0.0.0:0", "MNEME_AUTH_MODE=none", "MNEME_REDIS_URL="+server.URL())
+	addrs := serve(t, app.Webmemory, "MNEME_WEBMEMORY_LISTEN=0.0.0.0:0", "MNEME_AUTH_MODE=none",
+		"MNEME_REDIS_URL="+server.URL())
 	_, port, err := net.SplitHostPort(addrs.Webmemory)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(told()) == 1 }, 30*time.Second, 10*time.Millisecond)

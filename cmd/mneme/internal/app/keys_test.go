@@ -113,7 +113,8 @@ func TestKeysOverTwoProcesses(t *testing.T) {
 	t.Logf("the revocation took %s", time.Since(revoked))
 
 	// An admin of a tenant sees its own keys only, and makes none of others.
-	local, _, err := store.Create(t.Context(), access.Key{Name: "local", Tenant: acme, Scopes: []access.Scope{access.Admin}})
+	local, _, err := store.Create(t.Context(),
+		access.Key{Name: "local", Tenant: acme, Scopes: []access.Scope{access.Admin}})
 	require.NoError(t, err)
 	_, body = ask(t, "GET", one.url("/v1/keys"), local, "")
 	require.NotContains(t, body, `"name":"admin"`)

@@ -122,7 +122,8 @@ func TestStopsFindTheirRunBehindOneName(t *testing.T) {
 
 	var apis, webs []string
 	for range 2 {
-		a := serve(t, app.Apiserver, redis, "MNEME_APISERVER_LISTEN=0.0.0.0:0", "MNEME_AUTH_MODE=none", "MNEME_APISERVER_PROXY=http://"+gateway.Proxy)
+		a := serve(t, app.Apiserver, redis, "MNEME_APISERVER_LISTEN=0.0.0.0:0", "MNEME_AUTH_MODE=none",
+			"MNEME_APISERVER_PROXY=http://"+gateway.Proxy)
 		_, port, err := net.SplitHostPort(a.Apiserver)
 		require.NoError(t, err)
 		apis = append(apis, net.JoinHostPort(ip, port))
