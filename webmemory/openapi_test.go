@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access"
 	"mneme/apiserver"
 	"mneme/internal/redistest"
 	"mneme/master"
@@ -424,6 +425,20 @@ func TestOpenAPIAnswers(t *testing.T) {
 	}
 	does(200, "POST", "/v1/oneshot", message{"Hi."})
 	does(400, "POST", "/v1/oneshot", `{}`)
+
+	does(409, "GET", "/v1/keys", nil)
+	without := w.url
+	w.url = w.process(func(c *webmemory.Config) { c.Keys = access.NewStore(w.look) })
+	does(400, "POST", "/v1/keys", `{"name":"bot","scopes":["chat"],"rate":"often"}`)
+	var made struct{ ID string }
+	keyed := does(201, "POST", "/v1/keys", `{"name":"bot","scopes":["chat"],"rate":"60/m","budget":"20usd/month"}`)
+	require.NoError(t, json.Unmarshal(keyed.body, &made))
+	does(200, "GET", "/v1/keys", nil)
+	does(200, "POST", "/v1/keys/"+made.ID+"/rotate", `{"overlap":60}`)
+	does(404, "POST", "/v1/keys/none/rotate", `{}`)
+	does(200, "DELETE", "/v1/keys/"+made.ID, nil)
+	does(404, "DELETE", "/v1/keys/none", nil)
+	w.url = without
 
 	waiting, _, _ := waitingWorld(t)
 	waiting.guard = d.watch

@@ -17,6 +17,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access"
 	"mneme/memory"
 )
 
@@ -36,6 +37,8 @@ func newSchemas(t *testing.T) *schemas {
 			reflect.TypeFor[memory.Chat]():     {Type: "string"},
 			reflect.TypeFor[memory.Agent]():    {Type: "string"},
 			reflect.TypeFor[memory.Tenant]():   {Type: "string"},
+			reflect.TypeFor[access.Rates]():    {Type: "string"},
+			reflect.TypeFor[access.Budgets]():  {Type: "string"},
 		}}
 }
 

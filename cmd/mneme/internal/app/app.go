@@ -137,12 +137,20 @@ func (a *app) observe(service string, o Options) *telemetry.Service {
 	return seen
 }
 
-// client is for requests of one service to another, over a pool of its own and without
-// a timeout, since answers stream as long as a run may last.
+// client is for requests to a server that is none of ours, over a pool of its own and without a
+// timeout, since answers stream as long as a run may last.
 func (a *app) client(seen *telemetry.Service, to string) *http.Client {
+	return a.clientOver(seen, to, &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute})
+}
+
+// ourClient is client to another service of ours, which is told the internal secret and who asks.
+func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
 	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
-	c := &http.Client{Transport: seen.Transport(to,
-		a.gated.Carry(&inprocess.Transport{Transport: network, Hosts: &a.hosts}))}
+	return a.clientOver(seen, to, a.gated.Carry(&inprocess.Transport{Transport: network, Hosts: &a.hosts}))
+}
+
+func (a *app) clientOver(seen *telemetry.Service, to string, base http.RoundTripper) *http.Client {
+	c := &http.Client{Transport: seen.Transport(to, base)}
 	a.push("connections to "+to, func() error { c.CloseIdleConnections(); return nil })
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -141,5 +142,39 @@ func TestWhoCanBeReachedFromElsewhereAsksForKeysOrSaysNo(t *testing.T) {
 		err = app.Up(t.Context(), cfg, app.Options{Out: new(bytes.Buffer)})
 		require.ErrorContains(t, err, "auth.mode: none (MNEME_AUTH_MODE=none)")
 		require.ErrorContains(t, err, "MNEME_AUTH_MODE=keys")
+	}
+}
+
+// The internal secret is for services of ours: whoever else is asked does not get it, nor who asks.
+func TestARerankerIsNotToldTheInternalSecret(t *testing.T) {
+	heads := make(chan http.Header, 8)
+	judge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		heads <- r.Header.Clone()
+		_, _ = io.WriteString(w, `{"results":[{"index":0,"relevance_score":1},{"index":1,"relevance_score":0}]}`)
+	}))
+	t.Cleanup(judge.Close)
+	secret := strings.Repeat("secret-", 8)
+	server := redistest.Start(t)
+	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_INTERNAL_SECRET="+secret, "MNEME_REDIS_URL="+server.URL(),
+		"MNEME_DATA_DIR="+t.TempDir(), "MNEME_RETRIEVAL_RERANK_URL="+judge.URL, "MNEME_RETRIEVAL_RERANK_TIMEOUT=1m")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	key, _, err := access.NewStore(client).Create(t.Context(),
+		access.Key{Name: "loader", Scopes: []access.Scope{access.Documents}})
+	require.NoError(t, err)
+	for _, c := range []struct{ method, path, body string }{
+		{"PUT", "/v1/collections/docs", ""},
+		{"PUT", "/v1/collections/docs/documents/1", `{"text":"The ferry costs 14 crowns."}`},
+		{"PUT", "/v1/collections/docs/documents/2", `{"text":"The ferry costs more in July."}`},
+		{"POST", "/v1/collections/docs/search", `{"query":"What does the ferry cost?"}`},
+	} {
+		status, body := ask(t, c.method, u.url(c.path), key, c.body)
+		require.Less(t, status, 300, body)
+	}
+	require.NotEmpty(t, heads, "the search asked the reranker")
+	for name, values := range <-heads {
+		require.False(t, strings.HasPrefix(name, "Mneme-"), name)
+		require.NotContains(t, strings.Join(values, " "), secret, name)
+		require.NotContains(t, strings.Join(values, " "), access.Prefix, name)
 	}
 }

@@ -226,7 +226,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	gateway := a.client(seen, "proxy")
+	gateway := a.ourClient(seen, "proxy")
 	library, err := a.library(cfg, gateway, seen)
 	if err != nil {
 		return "", err
@@ -248,7 +248,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	server := apiserver.New(apiserver.Config{
 		Embed: embed, Gate: gate,
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
-		Telemetry: seen, Memory: a.client(seen, "webmemory"), Tools: box,
+		Telemetry: seen, Memory: a.ourClient(seen, "webmemory"), Tools: box,
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
@@ -276,7 +276,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	runs, err := api.NewClient(cfg.Webmemory.Apiserver, a.client(seen, "apiserver"))
+	runs, err := api.NewClient(cfg.Webmemory.Apiserver, a.ourClient(seen, "apiserver"))
 	if err != nil {
 		return fmt.Errorf("webmemory.apiserver: %w", err)
 	}
