@@ -187,6 +187,10 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:oneshot:" + run:                         {Kind: memory.KindOneShot, Run: run},
 		"mneme:oneshot:acme/" + run:                    {Kind: memory.KindOneShot, Run: "acme/" + run},
 		"mneme:oneshot-calls:" + run:                   {Kind: memory.KindOneShotCalls, Run: run},
+		"user_notes:" + id:                             {Kind: memory.KindUserNotes, Run: id},
+		"{user_notes:" + id + "}:damaged:1":            {Kind: memory.KindUserNotes, Run: id, Aside: "1"},
+		"mneme:user-chats:" + id:                       {Kind: memory.KindUserChats, Run: id},
+		"mneme:user-chats:acme/ann":                    {Kind: memory.KindUserChats, Run: "acme/ann"},
 		"{mneme:tools:crm}:damaged:1":                  {Kind: memory.KindTools, Run: "crm", Aside: "1"},
 	}
 }
@@ -209,7 +213,8 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 	})
 	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1")), Aside: "2"}
 	require.Equal(t, "{chat_history:1}:damaged:2", meta.String(), "what lies beside a history stays in its slot")
-	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "mneme:chats:", "mneme:chats:A", "mneme:chats:default",
+	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "mneme:chats:", "mneme:chats:A", "mneme:chats:default", "user_notes", "user_notes:", "user_notes:A/b",
+		"user_notes:default/b", "mneme:user-chats", "mneme:user-chats:a b",
 		"events", "events:",
 		"events:1", "run:a b:R", "{chat_history:1}", "{chat_history:1}:", "{chat_history:1}:other",
 		"{chat_history:1}:damaged:", "{other}:damaged:1", "{chat_history:1}:meta:1", "{chat_history:1}:meta:", "{chat_history:1}:rewound",
@@ -222,7 +227,7 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 
 // The keys are made in one place. The sources are read, so that the test sees them change.
 func TestNobodyElseMakesKeys(t *testing.T) {
-	made := regexp.MustCompile(`"\{?(chat_history|subagent|events|run|turns|mneme):|"\}:(meta|turn|first|rewound|waiting|calls|damaged)`)
+	made := regexp.MustCompile(`"\{?(chat_history|subagent|events|run|turns|mneme|user_notes):|"\}:(meta|turn|first|rewound|waiting|calls|damaged)`)
 	for _, root := range []string{".", "../webmemory", "../apiserver", "../master", "../cmd"} {
 		require.NoError(t, filepath.WalkDir(root, func(name string, file fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||

@@ -13,6 +13,7 @@ type Note struct {
 	State   string  `json:"state"`             // NoteActive, NoteProposed or NoteSuperseded
 	By      string  `json:"by"`                // whose words it is: one of the constants below
 	Message string  `json:"message,omitempty"` // id of the message that it was made from; empty for none
+	Chat    string  `json:"chat,omitempty"`    // of a user's note: id of the chat that the message is in; empty for none
 	TS      float64 `json:"ts"`                // Unix seconds
 	// Replaces is the id of the note that this one supersedes while it is active; empty for none.
 	Replaces string `json:"replaces,omitempty"`
@@ -37,7 +38,7 @@ const (
 // Bounds of notes.
 const (
 	MaxNote  = 500 // characters of one
-	MaxNotes = 200 // of one history
+	MaxNotes = 200 // of one history, or one user
 )
 
 // NoteText is a text as a note has it, its white space normalised. Errors are ErrBadName.

@@ -52,6 +52,15 @@ const (
 	KindOneShotCalls Kind = "mneme:oneshot-calls" // the calls of tools outside since then
 )
 
+// Kinds of which there is one key for each user, see UserKey.
+const (
+	KindUserNotes Kind = "user_notes"       // the JSON array of the user's notes
+	KindUserChats Kind = "mneme:user-chats" // the chats that the user posted in, by the last run
+)
+
+// ofUsers are the kinds of which there is one key for each user; RedisKey.Run is the user, behind the tenant.
+var ofUsers = []Kind{KindUserNotes, KindUserChats}
+
 // numbered are the kinds of which there are many keys that are of no chat; their names are in RedisKey.Run.
 var numbered = []Kind{KindTools, KindKey, KindOneShot, KindOneShotCalls}
 
@@ -72,6 +81,7 @@ var types = map[Kind]string{
 	KindProcesses: "hash",
 	KindTools:     "hash", KindOneShot: "string", KindOneShotCalls: "hash",
 	KindKeys: "zset", KindKey: "hash",
+	KindUserNotes: "string", KindUserChats: "zset",
 }
 
 // OneShotKey is the key of a kind of which there is one for each run of a tenant without a chat.
@@ -79,13 +89,17 @@ func OneShotKey(kind Kind, of Tenant, run string) string {
 	return RedisKey{Kind: kind, Run: of.prefix() + run}.String()
 }
 
+// UserKey is the key of a kind of which there is one for each user.
+func UserKey(kind Kind, u User) string { return RedisKey{Kind: kind, Run: u.String()}.String() }
+
 // RedisKey is a key of Redis in its parts. String makes each key that the memory has
 // there, and ParseRedisKey takes it apart; nothing else does either.
 type RedisKey struct {
 	Kind Kind
 	Key  Key // the history that it is or lies beside, the chat's own for a run; none if all chats share it
 	// Run is that of a log, a record or calls; of a one-shot, behind its tenant; of what a rewind took back, the
-	// rewind; of pins, the server; of a key, its id; of a list, the tenant, "" for the default one.
+	// rewind; of pins, the server; of a key, its id; of a list, the tenant, "" for the default one; of what is a
+	// user's, the user behind the tenant.
 	Run string
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
@@ -99,7 +113,7 @@ var AnyChat = Chat{id: "*"}
 // set aside: histories before what describes them, and both before the logs of the runs
 // that wrote them. Each key matches one of them; a key that matches need not be ours.
 var RedisPatterns = []string{"chat_history:*", "subagent:*", "{chat_history:*", "{subagent:*",
-	"events:*", "run:*", "{events:*", "{run:*", "{turns:*", "{mneme:*"}
+	"events:*", "run:*", "{events:*", "{run:*", "{turns:*", "{mneme:*", "{user_notes:*"}
 
 // String is the key as Redis has it. What one script touches together has the history's
 // key in braces, which is the hash tag that puts all of it into one slot of a Cluster.
@@ -121,7 +135,7 @@ func (k RedisKey) String() string {
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
 	case k.Kind == KindEvents || k.Kind == KindRecord:
 		return string(k.Kind) + ":" + k.Key.chat.String() + ":" + k.Run
-	case slices.Contains(numbered, k.Kind), slices.Contains(listed, k.Kind) && k.Run != "":
+	case slices.Contains(numbered, k.Kind), slices.Contains(ofUsers, k.Kind), slices.Contains(listed, k.Kind) && k.Run != "":
 		return string(k.Kind) + ":" + k.Run
 	}
 	return string(k.Kind)
@@ -184,6 +198,12 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 			return RedisKey{Kind: kind, Run: name}, err == nil && tenant != (Tenant{})
 		}
 	}
+	for _, kind := range ofUsers {
+		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
+			_, err := ParseUser(name)
+			return RedisKey{Kind: kind, Run: name}, err == nil
+		}
+	}
 	kind, rest, _ := strings.Cut(s, ":")
 	switch kind {
 	case "chat_history":
@@ -200,5 +220,6 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		return RedisKey{Kind: Kind(kind), Key: ChatKey(chat), Run: strings.TrimPrefix(rest[end:], ":")}, err == nil
 	}
 	_, ok = types[Kind(s)]
-	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":") && !slices.Contains(numbered, Kind(s))
+	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":") && !slices.Contains(numbered, Kind(s)) &&
+		!slices.Contains(ofUsers, Kind(s))
 }

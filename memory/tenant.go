@@ -53,12 +53,15 @@ func (t Tenant) prefix() string {
 // Chat is the tenant's chat of an id, as it came in a path, in a body or on a command
 // line. Errors are ErrBadName.
 func (t Tenant) Chat(id string) (Chat, error) {
-	if len(id) == 0 || len(id) > 128 || !only(id, chatByte) {
+	if !isID(id) {
 		return Chat{}, fmt.Errorf("%w: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName,
 			clip(id))
 	}
 	return Chat{t, id}, nil
 }
+
+// isID says whether a text may be the id of a chat or of a user.
+func isID(s string) bool { return len(s) > 0 && len(s) <= 128 && only(s, chatByte) }
 
 // StoredChat is a chat in JSON that no client reads or writes: as String says it, with its
 // tenant.

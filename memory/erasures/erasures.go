@@ -3,8 +3,8 @@
 // processes of one data folder see what was erased there.
 //
 // The file is one line of JSON per erasure, {"name":"chat_history:12345","turn":1760000000000},
-// where a name is the key of a history, chat:<chat> for everything of a chat, or that of a Redaction. It
-// holds nothing that users said. Processes share it under the lock of a file beside it.
+// where a name is the key of a history, chat:<chat> for everything of a chat, user:<user> for the notes of a user, or
+// that of a Redaction. It holds nothing that users said. Processes share it under the lock of a file beside it.
 package erasures
 
 import (
@@ -42,6 +42,22 @@ func ChatOf(name string) (chat memory.Chat, key *memory.Key, ok bool) {
 	}
 	k, ok := memory.ParseKey(name)
 	return k.Chat(), &k, ok
+}
+
+// ofUser is the prefix of names of users.
+const ofUser = "user:"
+
+// User is the name under which the erasure of a user's notes is recorded. Its turn is a Unix time in ms.
+func User(u memory.User) string { return ofUser + u.String() }
+
+// UserOf parses a name that User made; ok is false for a name of another kind.
+func UserOf(name string) (u memory.User, ok bool) {
+	rest, of := strings.CutPrefix(name, ofUser)
+	if !of {
+		return memory.User{}, false
+	}
+	u, err := memory.ParseUser(rest)
+	return u, err == nil
 }
 
 // byHand is the prefix of names of histories that were changed by hand.

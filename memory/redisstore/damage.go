@@ -180,6 +180,10 @@ func (s *Store) mend(ctx context.Context, name string) error {
 			return err
 		}
 		keys, field = append(keys, metaKey(key.Key)), "d:"+at
+	case memory.KindUserNotes:
+		if u, err := memory.ParseUser(key.Run); err == nil {
+			return s.setUserNotesAside(ctx, u)
+		}
 	case memory.KindMeta:
 		keys, field = append(keys, name), "d:"+at
 	case memory.KindEvents, memory.KindRecord: // in another slot than the meta, so it is noted first

@@ -311,6 +311,8 @@ type Loss struct {
 	Told  string // the epoch of which a run of the chat told last
 	Epoch string // the store's mark; "" if it has none
 	Notes bool   // the chat may have notes
+	// UserNotes are those of the user under whom the run is posted, in whatever state.
+	UserNotes []memory.Note
 	// Approved are the tools that were approved in the chat for good.
 	Approved []string
 }

@@ -35,21 +35,35 @@ func (s *Store) Notes(ctx context.Context, keys ...memory.Key) ([][]memory.Note,
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, failure(err, "reading the notes of %s", key)
 		}
-		if all[i], err = readNotes(key, value); err != nil {
+		if all[i], err = readNotes(notesKey(key), value); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-func readNotes(key memory.Key, value string) (notes []memory.Note, err error) {
+func readNotes(key, value string) (notes []memory.Note, err error) {
 	if value == "" {
 		return nil, nil
 	}
 	if err := json.Unmarshal([]byte(value), &notes); err != nil {
-		return nil, &memory.DamagedError{Key: notesKey(key), Cause: err}
+		return nil, &memory.DamagedError{Key: key, Cause: err}
 	}
 	return notes, nil
+}
+
+// encodeNotes is notes as they are stored; empty for none.
+func encodeNotes(notes []memory.Note) ([]byte, error) {
+	var b bytes.Buffer
+	if len(notes) > 0 {
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(notes); err != nil {
+			return nil, err
+		}
+		b.Truncate(b.Len() - len("\n"))
+	}
+	return b.Bytes(), nil
 }
 
 // ChangeNotes stores what change makes of a history's notes, under a turn; an error of
@@ -57,51 +71,54 @@ func readNotes(key memory.Key, value string) (notes []memory.Note, err error) {
 // no list of notes is set aside first.
 func (s *Store) ChangeNotes(ctx context.Context, turn int64, key memory.Key,
 	change func([]memory.Note) ([]memory.Note, error)) error {
+	return s.changeNotes(ctx, notesKey(key), func() error { return s.setNotesAside(ctx, key) },
+		func(old string, notes []memory.Note) (bool, error) { return s.putNotes(ctx, turn, key, old, notes) }, change)
+}
+
+// changeNotes changes the notes of a key. put puts notes in the place of a value, and says false if that is not
+// there any more.
+func (s *Store) changeNotes(ctx context.Context, key string, setAside func() error,
+	put func(old string, notes []memory.Note) (bool, error), change func([]memory.Note) ([]memory.Note, error)) error {
 	for try := range attempts {
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		value, err := s.redis.Get(ctx, notesKey(key)).Result()
+		value, err := s.redis.Get(ctx, key).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return failure(err, "reading the notes of %s", key)
+			return failure(err, "reading %s", key)
 		}
 		notes, err := readNotes(key, value)
 		if err != nil {
-			if err := s.setNotesAside(ctx, key); err != nil {
-				return failure(err, "setting notes of %s aside", key)
+			if err := setAside(); err != nil {
+				return failure(err, "setting %s aside", key)
 			}
 			continue
 		}
 		if notes, err = change(slices.Clone(notes)); err != nil {
 			return err
 		}
-		done, err := s.putNotes(ctx, turn, key, value, notes)
+		done, err := put(value, notes)
 		if err != nil {
-			return failure(err, "changing the notes of %s", key)
+			return failure(err, "changing %s", key)
 		}
 		if done {
 			return nil
 		}
 	}
-	return fmt.Errorf("changing the notes of %s: %w: they changed under every attempt", key, memory.ErrUnavailable)
+	return fmt.Errorf("changing %s: %w: they changed under every attempt", key, memory.ErrUnavailable)
 }
 
 // putNotes puts notes in the place of a value that is still there; done is false if it is not.
 func (s *Store) putNotes(ctx context.Context, turn int64, key memory.Key, old string, notes []memory.Note) (done bool,
 	err error) {
-	var fresh bytes.Buffer
-	if len(notes) > 0 {
-		e := json.NewEncoder(&fresh)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(notes); err != nil {
-			return false, err
-		}
-		fresh.Truncate(fresh.Len() - len("\n"))
+	fresh, err := encodeNotes(notes)
+	if err != nil {
+		return false, err
 	}
-	if fresh.String() == old {
+	if string(fresh) == old {
 		return true, nil
 	}
-	if turn > writingBack && fresh.Len() > 0 { // noted before they are there, so that they are never missed
+	if turn > writingBack && len(fresh) > 0 { // noted before they are there, so that they are never missed
 		fields := []string{"notes"}
 		if key.Agent() != "" {
 			fields = append(fields, "s:"+string(key.Agent()))
@@ -112,7 +129,7 @@ func (s *Store) putNotes(ctx context.Context, turn int64, key memory.Key, old st
 			}
 		}
 	}
-	r, err := s.call(ctx, notesScript, []string{metaKey(key), notesKey(key)}, turn, old, fresh.Bytes())
+	r, err := s.call(ctx, notesScript, []string{metaKey(key), notesKey(key)}, turn, old, fresh)
 	return r.Word() == "ok", err
 }
 

@@ -46,6 +46,7 @@ var (
 	pendingScript    = redisscript.New(lua, "common", "pending")
 	answerScript     = redisscript.New(lua, "common", "answer")
 	notesScript      = redisscript.New(lua, "common", "notes")
+	userNotesScript  = redisscript.New(lua, "user_notes")
 	pinScript        = redisscript.New(lua, "pin")
 	stateScript      = redisscript.New(lua, "common", "state")
 	suspendScript    = redisscript.New(lua, "common", "suspend")

@@ -479,7 +479,10 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 	if err := s.Erase(ctx, turn, keys...); err != nil {
 		return err
 	}
-	err := s.erase(ctx, turn, memory.ChatKey(chat), false)
+	err := s.unposted(ctx, chat)
+	if err == nil {
+		err = s.erase(ctx, turn, memory.ChatKey(chat), false)
+	}
 	if err == nil {
 		err = s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID()).Err()
 	}

@@ -29,6 +29,10 @@ type OpenRun struct {
 	Attempt int  `json:"attempt,omitempty"`
 	Unkeyed bool `json:"unkeyed,omitempty"`
 
+	// User is under whom it was posted, nobody for a user that has no notes. Posted says that it just was, which the
+	// chat is to note.
+	User   memory.User `json:"user,omitzero"`
+	Posted bool        `json:"-"`
 	// Begins is the title of a chat that begins with the run; "" for none is made.
 	Begins string `json:"-"`
 }
@@ -211,24 +215,31 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	// The set first: a chat that is in it without an open run is only looked at once too often.
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
 	used := redis.NewIntCmd(ctx, "zadd", chatsKey(chat.Tenant()), s.deadline(0), chat.ID())
+	who, list, notes := s.openedBy(ctx, chat, run)
 	begins := ""
 	if run.Begins != "" {
 		begins = beginning(memory.MessageID(run.Run, 1), run.Begins)
 	}
 	open := redisscript.Command(ctx, openScript, append(turnKeys(chat), memory.ChatKey(chat).String()),
-		token, ttl.Milliseconds(), record, begins)
+		token, ttl.Milliseconds(), record, begins, who)
 	epoch := redis.NewStringCmd(ctx, "get", epochKey)
-	cmds := []redis.Cmder{set, used, open, epoch}
-	if cluster, slots := s.redis.(*redis.ClusterClient); slots { // the first two at once
-		_, _ = cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
-			return errors.Join(p.Process(ctx, set), p.Process(ctx, used))
+	first, cmds := []redis.Cmder{set, used}, []redis.Cmder{open, epoch}
+	if list != nil {
+		first, cmds = append(first, list), append(cmds, notes)
+	}
+	if cluster, slots := s.redis.(*redis.ClusterClient); slots { // the lists at once
+		_, err := cluster.Pipelined(ctx, func(p redis.Pipeliner) (err error) {
+			for _, cmd := range first {
+				err = errors.Join(err, p.Process(ctx, cmd))
+			}
+			return err
 		})
-		if err := errors.Join(set.Err(), used.Err()); err != nil {
+		if err != nil {
 			return Loss{}, failure(err, "opening a run of chat %s", chat)
 		}
-		cmds = cmds[2:]
+		first = nil
 	}
-	if err := s.inOrder(ctx, []*redis.Script{openScript}, cmds...); err != nil {
+	if err := s.inOrder(ctx, []*redis.Script{openScript}, append(first, cmds...)...); err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
 	r, err := read(open)
@@ -237,6 +248,9 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	}
 	loss := Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val(), Notes: r.At(3) != ""}
 	_ = json.Unmarshal([]byte(r.At(4)), &loss.Approved) // what is no list approves nothing
+	if loss.UserNotes, err = s.openedNotes(ctx, run.User, notes); err != nil {
+		return Loss{}, failure(err, "opening a run of chat %s", chat)
+	}
 	return loss, nil
 }
 

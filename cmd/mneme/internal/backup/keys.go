@@ -34,6 +34,8 @@ var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: mem
 	memory.RedisKey{Kind: memory.KindOneShotCalls, Run: "*"}.String(),
 	string(memory.KindAudit)+"*",
 	memory.RedisKey{Kind: memory.KindChats, Run: "*"}.String(), memory.RedisKey{Kind: memory.KindWaits, Run: "*"}.String(),
+	memory.RedisKey{Kind: memory.KindUserNotes, Run: "*"}.String(),
+	memory.RedisKey{Kind: memory.KindUserChats, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindKey, Run: "*"}.String(), string(memory.KindKeys),
 	"documents:{*", "proxy:turns:*", "proxy:*", limit.Prefix+"{*")
 
@@ -75,7 +77,8 @@ func ofMemory(k memory.RedisKey) role {
 	case memory.KindMeta:
 		return meta
 	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools,
-		memory.KindOneShot, memory.KindOneShotCalls, memory.KindAudit, memory.KindKey:
+		memory.KindOneShot, memory.KindOneShotCalls, memory.KindAudit, memory.KindUserNotes,
+		memory.KindUserChats, memory.KindKey:
 		return plain
 	case memory.KindKeys:
 		if k.Aside == "" {

@@ -1,0 +1,252 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+	"mneme/memory/erasures"
+)
+
+// This file is about users, who are the same over chats: the notes of each, a JSON array that no chat's turn
+// guards, and the list of the chats that each posted in, by the last run. A chat's meta says under whom it was
+// posted, in user, and in u:<user> for each of whom a note was made from it: both are there before what they
+// lead to.
+
+// severalUsers stands in a chat's meta for several users, for nobody, and for whoever posted before that was noted.
+const severalUsers = "*"
+
+// asideMember begins the members of a user's list that are no chats: what of the notes was set aside, under a
+// score of 0.
+const asideMember = "*"
+
+// UserNotes gives the notes of a user, in order of creation. What cannot be read is a memory.DamagedError.
+func (s *Store) UserNotes(ctx context.Context, u memory.User) ([]memory.Note, error) {
+	value, err := s.redis.Get(ctx, userNotesKey(u)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, failure(err, "reading the notes of the user %s", u)
+	}
+	return readNotes(userNotesKey(u), value)
+}
+
+// ChangeUserNotes is ChangeNotes for the notes of a user, which has no turn: of two who change them at once
+// neither takes away what the other did.
+func (s *Store) ChangeUserNotes(ctx context.Context, u memory.User,
+	change func([]memory.Note) ([]memory.Note, error)) error {
+	key := userNotesKey(u)
+	return s.changeNotes(ctx, key, func() error { return s.setUserNotesAside(ctx, u) },
+		func(old string, notes []memory.Note) (bool, error) {
+			fresh, err := encodeNotes(notes)
+			if err != nil || string(fresh) == old {
+				return err == nil, err
+			}
+			r, err := s.call(ctx, userNotesScript, []string{key}, old, fresh)
+			return r.Word() == "ok", err
+		}, change)
+}
+
+// NoteOfUser notes in a chat, under its turn, that a note of a user is made from it, so that it goes when the chat
+// does. It is memory.ErrMoved once the chat has a newer turn.
+func (s *Store) NoteOfUser(ctx context.Context, turn int64, chat memory.Chat, u memory.User) error {
+	_, err := s.call(ctx, indexScript, []string{chatMeta(chat)}, turn, "u:"+u.ID())
+	return failure(err, "noting a user in chat %s", chat)
+}
+
+// VoidUserNotes removes those notes of users that were made from a chat and of which void says so, and says how
+// many they were. It needs no turn.
+func (s *Store) VoidUserNotes(ctx context.Context, chat memory.Chat, void func(memory.Note) bool) (gone int, err error) {
+	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
+	if err != nil {
+		return 0, failure(err, "listing the users of chat %s", chat)
+	}
+	for _, f := range fields {
+		id, of := strings.CutPrefix(f, "u:")
+		u, bad := chat.Tenant().User(id)
+		if !of || bad != nil {
+			continue
+		}
+		err := s.ChangeUserNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
+			left := slices.DeleteFunc(slices.Clone(notes), func(n memory.Note) bool { return n.Chat == chat.ID() && void(n) })
+			gone += len(notes) - len(left)
+			return left, nil
+		})
+		if err != nil {
+			return gone, err
+		}
+	}
+	return gone, nil
+}
+
+// EraseUserNotes removes the notes of a user, with what was set aside of them, and says how many they were. Redis is
+// told of it first, under a Unix time in ms: see VoidOldUserNotes.
+func (s *Store) EraseUserNotes(ctx context.Context, at int64, u memory.User) (gone int, err error) {
+	if err := s.NoteErasure(ctx, at, erasures.User(u)); err != nil {
+		return 0, err
+	}
+	notes, err := s.UserNotes(ctx, u)
+	if err != nil && !errors.Is(err, memory.ErrDamaged) {
+		return 0, err
+	}
+	aside, err := s.redis.ZRangeByScore(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "0", Max: "0"}).Result()
+	if err != nil {
+		return 0, failure(err, "erasing the notes of the user %s", u)
+	}
+	for _, member := range aside {
+		if err := s.redis.Del(ctx, userAsideKey(u, strings.TrimPrefix(member, asideMember))).Err(); err != nil {
+			return 0, failure(err, "erasing the notes of the user %s", u)
+		}
+	}
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Del(ctx, userNotesKey(u))
+		p.ZRemRangeByScore(ctx, userChatsKey(u), "0", "0")
+		return nil
+	})
+	return len(notes), failure(err, "erasing the notes of the user %s", u)
+}
+
+// VoidOldUserNotes erases once more what a Redis that came back from an older state has of the notes of a user that
+// were erased at a Unix time in ms: those that are from before.
+func (s *Store) VoidOldUserNotes(ctx context.Context, at int64, u memory.User) error {
+	return s.ChangeUserNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
+		return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.TS*1000 < float64(at) }), nil
+	})
+}
+
+// Posted is a chat in the list of those that a user posted in.
+type Posted struct {
+	Chat  memory.Chat
+	Alone bool // all of it was posted under this user
+	There bool // there is something of it
+	place Place
+}
+
+// PostedBy gives up to count chats of the list of those that a user posted in, those first that were not used for
+// longest, and how many are in it.
+func (s *Store) PostedBy(ctx context.Context, u memory.User, count int) (chats []Posted, all int, err error) {
+	var page *redis.ZSliceCmd
+	var number *redis.IntCmd
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		page = p.ZRangeByScoreWithScores(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "(0", Max: "+inf", Count: int64(count)})
+		number = p.ZCount(ctx, userChatsKey(u), "(0", "+inf")
+		return nil
+	})
+	if err != nil {
+		return nil, 0, failure(err, "listing the chats of the user %s", u)
+	}
+	for _, z := range page.Val() {
+		id, _ := z.Member.(string)
+		of := Posted{place: Place{Used: int64(z.Score), Member: id}}
+		if of.Chat, err = u.Tenant().Chat(id); err == nil {
+			of.Alone, of.There, err = s.PostedAlone(ctx, u, of.Chat)
+		} else if err = s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err == nil { // somebody else's member
+			continue
+		}
+		if err != nil {
+			return nil, 0, failure(err, "listing the chats of the user %s", u)
+		}
+		chats = append(chats, of)
+	}
+	return chats, int(number.Val()), nil
+}
+
+// PostedAlone says whether all of a chat was posted under a user, and whether there is anything of it.
+func (s *Store) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat) (alone, there bool, err error) {
+	var of *redis.StringCmd
+	var size *redis.IntCmd
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		of, size = p.HGet(ctx, chatMeta(chat), "user"), p.StrLen(ctx, memory.ChatKey(chat).String())
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, false, failure(err, "looking who posted in chat %s", chat)
+	}
+	return of.Val() == u.ID(), of.Val() != "" || size.Val() > 0, nil
+}
+
+// Unpost takes a chat out of the list that PostedBy gave, unless the user has posted in it since.
+func (s *Store) Unpost(ctx context.Context, u memory.User, p Posted) error {
+	_, err := s.call(ctx, staleScript, []string{userChatsKey(u)}, p.place.Member, p.place.Used)
+	return failure(err, "taking chat %s off the list of the user %s", p.Chat, u)
+}
+
+// PostedLike notes that a chat, whose turn is held, has what another one has: it was posted under the same user.
+func (s *Store) PostedLike(ctx context.Context, chat, as memory.Chat) error {
+	id, err := s.redis.HGet(ctx, chatMeta(as), "user").Result()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	if u, bad := chat.Tenant().User(id); err == nil && bad == nil {
+		err = s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
+	}
+	if err == nil {
+		err = s.redis.HSet(ctx, chatMeta(chat), "user", id).Err()
+	}
+	return failure(err, "noting who posted in chat %s", chat)
+}
+
+// unposted takes a chat off the list of the one user under whom it was posted.
+func (s *Store) unposted(ctx context.Context, chat memory.Chat) error {
+	id, err := s.redis.HGet(ctx, chatMeta(chat), "user").Result()
+	u, bad := chat.Tenant().User(id)
+	if errors.Is(err, redis.Nil) || err == nil && bad != nil {
+		return nil
+	}
+	if err == nil {
+		err = s.redis.ZRem(ctx, userChatsKey(u), chat.ID()).Err()
+	}
+	return err
+}
+
+// setUserNotesAside moves what is no list of notes out of the way. The user's list has a note of where it went, by
+// which an erasure finds it.
+func (s *Store) setUserNotesAside(ctx context.Context, u memory.User) error {
+	at, key := s.timestamp(), userNotesKey(u)
+	if err := s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Member: asideMember + at}).Err(); err != nil {
+		return err
+	}
+	r, err := s.call(ctx, asideScript, []string{key, userAsideKey(u, at)}, "a list of notes", "")
+	if err == nil && r.Word() == "aside" {
+		s.Counts.Damaged.Add(1)
+		s.log.Error().Str("key", key).Str("moved_to", userAsideKey(u, at)).Msg("notes that cannot be read were set aside")
+	}
+	return err
+}
+
+// openedBy are the commands that go before a run is opened and behind it for the sake of who posted it, and what the
+// script is told of that.
+func (s *Store) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who string, list *redis.IntCmd,
+	notes *redis.StringCmd) {
+	switch {
+	case !run.Posted:
+		return "", nil, nil
+	case run.User.IsZero():
+		return severalUsers, nil, nil
+	}
+	return run.User.ID(), redis.NewIntCmd(ctx, "zadd", userChatsKey(run.User), s.deadline(0), chat.ID()),
+		redis.NewStringCmd(ctx, "get", userNotesKey(run.User))
+}
+
+// openedNotes are the notes that Open found of a run's user. What is no list of notes is set aside.
+func (s *Store) openedNotes(ctx context.Context, u memory.User, found *redis.StringCmd) ([]memory.Note, error) {
+	if found == nil {
+		return nil, nil
+	}
+	notes, err := readNotes(userNotesKey(u), found.Val())
+	if err != nil {
+		return nil, s.setUserNotesAside(ctx, u)
+	}
+	return notes, nil
+}
+
+func userNotesKey(u memory.User) string { return memory.UserKey(memory.KindUserNotes, u) }
+
+func userAsideKey(u memory.User, at string) string {
+	return memory.RedisKey{Kind: memory.KindUserNotes, Run: u.String(), Aside: at}.String()
+}
+
+// userChatsKey lists the chats that a user posted in, scored by the Unix ms of the user's last run there.
+func userChatsKey(u memory.User) string { return memory.UserKey(memory.KindUserChats, u) }

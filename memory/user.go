@@ -1,0 +1,56 @@
+package memory
+
+import (
+	"fmt"
+	"strings"
+)
+
+// User is whom messages are of, over the chats of a tenant. The zero value is nobody.
+type User struct {
+	tenant Tenant
+	id     string
+}
+
+// User is the tenant's user of an id, as it came in a path, in a body or on a command
+// line. Errors are ErrBadName.
+func (t Tenant) User(id string) (User, error) {
+	if !isID(id) {
+		return User{}, fmt.Errorf("%w: a user is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName,
+			clip(id))
+	}
+	return User{t, id}, nil
+}
+
+// ParseUser reads back what String wrote into the store.
+func ParseUser(s string) (User, error) {
+	name, id, prefixed := strings.Cut(s, "/")
+	if !prefixed {
+		return Tenant{}.User(s)
+	}
+	tenant, err := ParseTenant(name)
+	if err != nil || tenant == (Tenant{}) {
+		return User{}, fmt.Errorf("%w: %s is no user", ErrBadName, clip(s))
+	}
+	return tenant.User(id)
+}
+
+// IsZero says whether it is nobody.
+func (u User) IsZero() bool { return u.id == "" }
+
+// ID is the user's id, as its client knows it.
+func (u User) ID() string { return u.id }
+
+// Tenant is whose user it is.
+func (u User) Tenant() Tenant { return u.tenant }
+
+// String is the user as it stands in the keys and records of the store, as of a [Chat].
+func (u User) String() string { return u.tenant.prefix() + u.id }
+
+// MarshalText is String, for records of the store: no client reads or writes it.
+func (u User) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText is ParseUser.
+func (u *User) UnmarshalText(b []byte) (err error) {
+	*u, err = ParseUser(string(b))
+	return err
+}
