@@ -6,11 +6,13 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/subagent/note"
 )
 
 // Remember has who holds the run keep a note.
-func (m chatMemory) Remember(ctx context.Context, agent memory.Agent, quote, replaces string) (memory.Note, error) {
-	n, err := m.at.Remember(ctx, m.http, api.RememberRequest{Subagent: agent, Quote: quote, Replaces: replaces})
+func (m chatMemory) Remember(ctx context.Context, q note.Quote) (memory.Note, error) {
+	n, err := m.at.Remember(ctx, m.http,
+		api.RememberRequest{Subagent: q.Agent, OfUser: q.OfUser, Quote: q.Text, Replaces: q.Replaces})
 	var refused *api.Problem
 	if err != nil && !errors.As(err, &refused) && ctx.Err() == nil {
 		err = errNotKept

@@ -150,7 +150,9 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	if req.Sent, err = api.CheckImages(body.Images, body.ImagesBefore); err != nil {
 		return req, err
 	}
-	req.Notes = note.Notes{Chat: body.Notes, Subagents: body.SubagentNotes}
+	req.Notes = note.Notes{User: body.UserNotes, Chat: body.Notes, Subagents: body.SubagentNotes}
+	_, noUser := body.ChatID.Tenant().User(body.User)
+	req.Notes.OfUser = noUser == nil
 	if body.Memory != nil {
 		at := chatMemory{*body.Memory, cmp.Or(s.cfg.Memory, http.DefaultClient)}
 		if req.Calls = at; !at.at.CallsOnly {

@@ -219,6 +219,11 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.store.NoteErasure(ctx, fact.Turn, fact.Name); err != nil {
 		return out, err
 	}
+	if what.has(memory.ChatKey(w.chat)) { // which has the messages that notes of users were made from
+		if _, err := s.store.VoidUserNotes(ctx, w.chat, func(memory.Note) bool { return true }); err != nil {
+			return out, err
+		}
+	}
 	if what.history != nil {
 		s.sessions.write(w.chat, sessionLine("erased: %v", out.Erased))
 		if err := s.cache.Erase(ctx, w.Number, keys...); err != nil {
@@ -440,6 +445,9 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 	}
 	fresh := map[string]int64{}
 	for name, turn := range turns {
+		if _, ok := erasures.UserOf(name); ok && turn > known[name] {
+			fresh[name] = turn // notes of users are in Redis alone: that it was told is what this disk has to know
+		}
 		of, ok := concernedBy(name)
 		if !ok || turn <= f.applied[name] {
 			continue
@@ -574,6 +582,12 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 // eraseAgain erases in Redis what was written before the turn in which a chat or a history was
 // erased, by its name, and then tells Redis of the erasure, so that other processes apply it too.
 func (s *Server) eraseAgain(ctx context.Context, name string, turn int64) error {
+	if u, ok := erasures.UserOf(name); ok {
+		if err := s.store.VoidOldUserNotes(ctx, turn, u); err != nil {
+			return err
+		}
+		return s.store.NoteErasure(ctx, turn, name)
+	}
 	of, ok := concernedBy(name)
 	if !ok {
 		return nil // of a newer version
@@ -627,6 +641,13 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 			return err
 		}
 		back = back || cut
+	}
+	if key == nil || key.Agent() == "" {
+		void, err := s.store.VoidUserNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
+		if err != nil {
+			return err
+		}
+		back = back || void > 0
 	}
 	rest, err := s.store.Waits(ctx, chat)
 	if err != nil {

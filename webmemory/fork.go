@@ -67,6 +67,9 @@ func (s *Server) postFork(c *gin.Context) error {
 			}
 			return s.copyInto(ctx, in, source, v, l) // which also sees whether something was redacted meanwhile
 		})
+		if err == nil { // it has what its source has of the user
+			err = s.store.PostedLike(ctx, as, source)
+		}
 		if err != nil || title == "" {
 			return err
 		}

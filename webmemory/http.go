@@ -71,6 +71,11 @@ func (s *Server) routes() http.Handler {
 		chat.PATCH(of+"/notes/:id", r.Answered(s.patchNote))
 		chat.DELETE(of+"/notes/:id", r.Answered(s.deleteNote))
 	}
+	r.DELETE("/v1/users/:user", r.Answered(s.deleteUser))
+	r.GET("/v1/users/:user/notes", r.Answered(s.getNotes))
+	r.POST("/v1/users/:user/notes", r.Answered(s.postNote))
+	r.PATCH("/v1/users/:user/notes/:id", r.Answered(s.patchNote))
+	r.DELETE("/v1/users/:user/notes/:id", r.Answered(s.deleteNote))
 	if s.cfg.MCP != nil {
 		r.POST("/mcp", gin.WrapH(s.cfg.MCP))
 	}
@@ -209,6 +214,15 @@ func tenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Conte
 
 // chatOf is the chat of a path.
 func chatOf(c *gin.Context) (memory.Chat, error) { return tenantOf(c).Chat(c.Param("chat")) }
+
+// isOfUser says whether a route is below a user's.
+func isOfUser(c *gin.Context) bool {
+	_, ok := c.Params.Get("user")
+	return ok
+}
+
+// userOf is the user of a path.
+func userOf(c *gin.Context) (memory.User, error) { return tenantOf(c).User(c.Param("user")) }
 
 func keyOf(c *gin.Context) (memory.Key, error) {
 	chat, err := chatOf(c)

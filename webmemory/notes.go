@@ -19,20 +19,37 @@ import (
 )
 
 // This file is about notes: what must stand in every prompt of a chat, or of one of its
-// subagents. A person changes them by the public routes, under the chat's turn.
+// subagents, or of all chats of a user. A person changes them by the public routes, those of a chat under its turn.
 
-// getNotes is GET …/notes of a chat or of one of its subagents.
+// getNotes is GET …/notes of a chat, of one of its subagents, or of a user.
 func (s *Server) getNotes(c *gin.Context) error {
+	found, err := s.notesOf(c)
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, found...)})
+	return nil
+}
+
+// notesOf are the notes of a route's history or user.
+func (s *Server) notesOf(c *gin.Context) ([]memory.Note, error) {
+	ctx := c.Request.Context()
+	if isOfUser(c) {
+		u, err := userOf(c)
+		if err != nil {
+			return nil, err
+		}
+		return s.store.UserNotes(ctx, u)
+	}
 	key, err := keyOf(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	found, err := s.store.Notes(c.Request.Context(), key)
+	found, err := s.store.Notes(ctx, key)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, found[0]...)})
-	return nil
+	return found[0], nil
 }
 
 // postNote is POST …/notes: an operator's note, active at once.
@@ -45,9 +62,13 @@ func (s *Server) postNote(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	n := newNote(text, memory.NoteActive, memory.ByOperator)
-	n.Replaces = asked.Replaces
-	err = s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) { return addNote(all, &n) })
+	made := newNote(text, memory.NoteActive, memory.ByOperator)
+	made.Replaces = asked.Replaces
+	var n memory.Note
+	err = s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) {
+		n = made // also in a second attempt
+		return addNote(all, &n)
+	})
 	if err == nil {
 		api.WriteJSON(c.Writer, http.StatusCreated, n)
 	}
@@ -110,8 +131,15 @@ func (s *Server) deleteNote(c *gin.Context) error {
 	return err
 }
 
-// changeNotes changes the notes of a route's history as the chat's only writer.
+// changeNotes changes the notes of a route's user, or those of its history as the chat's only writer.
 func (s *Server) changeNotes(c *gin.Context, change func([]memory.Note) ([]memory.Note, error)) error {
+	if isOfUser(c) {
+		u, err := userOf(c)
+		if err != nil {
+			return err
+		}
+		return s.store.ChangeUserNotes(c.Request.Context(), u, change)
+	}
 	key, err := keyOf(c)
 	if err != nil {
 		return err
@@ -142,19 +170,24 @@ func (s *Server) notesShown(ctx context.Context, w *writer) (out api.RunNotes, e
 		return out, err
 	}
 	for i, key := range keys {
-		active := slices.DeleteFunc(found[i], func(n memory.Note) bool { return n.State != memory.NoteActive })
+		shown := active(found[i])
 		switch {
-		case len(active) == 0:
+		case len(shown) == 0:
 		case key.Agent() == "":
-			out.Notes = active
+			out.Notes = shown
 		default:
 			if out.SubagentNotes == nil {
 				out.SubagentNotes = map[memory.Agent][]memory.Note{}
 			}
-			out.SubagentNotes[key.Agent()] = active
+			out.SubagentNotes[key.Agent()] = shown
 		}
 	}
 	return out, nil
+}
+
+// active are those notes that models are shown.
+func active(notes []memory.Note) []memory.Note {
+	return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.State != memory.NoteActive })
 }
 
 // newNote is a note that is made now.

@@ -326,7 +326,7 @@ func (in *importing) note(line webapi.ExportLine) error {
 	case len(in.notes[key]) == memory.MaxNotes:
 		return in.refuse("a history has at most %d notes", memory.MaxNotes)
 	}
-	n.Text, n.State = text, memory.NoteProposed
+	n.Text, n.State, n.Chat = text, memory.NoteProposed, ""
 	in.notes[key] = append(in.notes[key], n)
 	in.noted++
 	return nil

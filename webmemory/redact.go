@@ -286,6 +286,11 @@ func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn
 		changed = changed || void > 0
 	}
 	own := memory.ChatKey(what.Chat)
+	void, err := s.store.VoidUserNotes(ctx, what.Chat, func(n memory.Note) bool { return what.Has(own, n.Message) })
+	if err != nil {
+		return changed, err
+	}
+	changed = changed || void > 0
 	if err := s.store.RedactTitle(ctx, what.Chat, func(id string) bool { return what.Has(own, id) }); err != nil {
 		return changed, err
 	}

@@ -2,6 +2,7 @@ package webmemory
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -51,6 +52,9 @@ func (s *Server) postRemember(c *gin.Context) error {
 	if turn == 0 {
 		return errNotHeld
 	}
+	if asked.OfUser && (r.user.IsZero() || asked.Subagent != "") {
+		return badRequest("Only the master of a run that has a user makes notes of the user's.")
+	}
 	ctx := c.Request.Context()
 	n, said := newNote(text, memory.NoteProposed, memory.ByModel), r.said()
 	if said == nil {
@@ -63,14 +67,46 @@ func (s *Server) postRemember(c *gin.Context) error {
 		return err
 	}
 	n.Replaces = asked.Replaces
-	err = s.store.ChangeNotes(ctx, turn, key, func(all []memory.Note) ([]memory.Note, error) {
+	if asked.OfUser {
+		n.Chat = r.chat.ID()
+	}
+	made := n
+	change := func(all []memory.Note) ([]memory.Note, error) {
+		n = made // also in a second attempt
 		if i := noteAt(all, n.Replaces); i >= 0 && all[i].By == memory.ByOperator && n.State == memory.NoteActive {
 			return nil, errOperatorsNote
 		}
 		return addNote(all, &n)
-	})
+	}
+	if asked.OfUser {
+		err = s.rememberOfUser(ctx, r, turn, &n, change)
+	} else {
+		err = s.store.ChangeNotes(ctx, turn, key, change)
+	}
 	if err == nil {
 		api.WriteJSON(c.Writer, http.StatusCreated, n)
+	}
+	return err
+}
+
+// rememberOfUser makes a note of the run's user. What takes the message away does so under a newer turn of the chat
+// and looks there whose notes came from it: so the chat knows before the note is there, and a note that came too
+// late for that goes again.
+func (s *Server) rememberOfUser(ctx context.Context, r *run, turn int64, n *memory.Note,
+	change func([]memory.Note) ([]memory.Note, error)) error {
+	if err := s.store.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {
+		return err
+	}
+	made := n.ID
+	if err := s.store.ChangeUserNotes(ctx, r.user, change); err != nil {
+		return err
+	}
+	err := s.store.NoteOfUser(ctx, turn, r.chat, r.user)
+	if errors.Is(err, memory.ErrMoved) && n.ID == made { // else it was there already
+		void := func(all []memory.Note) ([]memory.Note, error) {
+			return slices.DeleteFunc(all, func(n memory.Note) bool { return n.ID == made }), nil
+		}
+		err = errors.Join(err, s.store.ChangeUserNotes(ctx, r.user, void))
 	}
 	return err
 }

@@ -428,13 +428,16 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 	if err != nil {
 		return err
 	}
+	void := func(n memory.Note) bool {
+		return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, runOf(n.Message))
+	}
 	for _, key := range keys {
-		_, err := s.store.VoidNotes(ctx, w.Number, key, func(n memory.Note) bool {
-			return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, runOf(n.Message))
-		})
-		if err != nil {
+		if _, err := s.store.VoidNotes(ctx, w.Number, key, void); err != nil {
 			return err
 		}
+	}
+	if _, err := s.store.VoidUserNotes(ctx, w.chat, void); err != nil {
+		return err
 	}
 	if err := s.store.TakeBackRuns(ctx, w.chat, a.Runs...); err != nil {
 		return err
@@ -663,6 +666,12 @@ func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[str
 		if err != nil {
 			return err
 		}
+	}
+	_, err = s.store.VoidUserNotes(ctx, chat, func(n memory.Note) bool {
+		return runs[runOf(n.Message)] > 0 && n.TS*1000 < float64(runs[runOf(n.Message)])
+	})
+	if err != nil {
+		return err
 	}
 	if err := s.store.TakeBackRuns(ctx, chat, slices.Collect(maps.Keys(runs))...); err != nil {
 		return err

@@ -38,6 +38,7 @@ type run struct {
 	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
 	finished  bool // it was over when this copy of it was begun
 
+	user    memory.User    // under whom it was posted; zero for nobody who has notes. Set before turn
 	images  []memory.Image // that came with the post
 	keyed   bool           // a post may repeat it, by its Idempotency-Key
 	attempt int            // at what was posted: 1, 2 …

@@ -107,7 +107,9 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 // lease's open run then.
 func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
 	// Where its events will be as far as is known here: who answers may name another process.
+	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
 	note := r.openRun(w.Number)
+	note.Posted = true
 	note.Events, note.By, note.Begins = s.runs.EventsURL(r.id), s.spool.Name(), memory.Title(p.Message)
 	loss, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
 	w.opened(note)
@@ -121,6 +123,7 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 			return s.orWithdraw(ctx, r, err)
 		}
 	}
+	notes.UserNotes = active(loss.UserNotes)
 	accepted, err := s.ask(ctx, r, p, w, notes, loss.Approved)
 	if r.keyed && hasRun(err) {
 		w.Open = &note
@@ -134,6 +137,7 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	}
 	note.Events = accepted.Events
 	w.opened(note)
+	note.Posted = false
 	if _, err := s.store.Open(context.WithoutCancel(ctx), r.chat, w.token, s.cfg.Lease, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
 		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")

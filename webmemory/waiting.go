@@ -173,7 +173,7 @@ func (d *driver) rest() error {
 // openRun is how the run is noted as open in a turn.
 func (r *run) openRun(turn int64) redisstore.OpenRun {
 	open := redisstore.OpenRun{Run: r.id, Turn: turn, Body: r.body, Trace: r.trail.Parent(), First: r.first,
-		Unkeyed: !r.keyed}
+		Unkeyed: !r.keyed, User: r.user}
 	if r.attempt > 1 {
 		open.Attempt = r.attempt
 	}

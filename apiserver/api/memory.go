@@ -95,7 +95,8 @@ func (c *Client) Embed(ctx context.Context, texts ...string) ([][]float32, error
 
 // RunNotes are the notes that the agents of a run are shown, those that are active.
 type RunNotes struct {
-	Notes         []memory.Note                  `json:"notes,omitempty"` // the chat's, for all of them
+	UserNotes     []memory.Note                  `json:"user_notes,omitempty"` // of RunRequest.User, for all of them
+	Notes         []memory.Note                  `json:"notes,omitempty"`      // the chat's, for all of them
 	SubagentNotes map[memory.Agent][]memory.Note `json:"subagent_notes,omitempty"`
 }
 
@@ -105,8 +106,10 @@ type RunNotes struct {
 type RememberRequest struct {
 	// Subagent is whose note it is to be, empty for the chat's.
 	Subagent memory.Agent `json:"subagent,omitempty"`
-	Quote    string       `json:"quote"`
-	Replaces string       `json:"replaces,omitempty"` // id of the note that it supersedes
+	// OfUser makes it the note of the run's user instead, over chats.
+	OfUser   bool   `json:"of_user,omitempty"`
+	Quote    string `json:"quote"`
+	Replaces string `json:"replaces,omitempty"` // id of the note that it supersedes
 }
 
 // Remember makes a note, by h.

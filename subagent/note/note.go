@@ -22,17 +22,27 @@ type Settings struct {
 
 // Notes are those of a run: what is active in its chat.
 type Notes struct {
+	User      []memory.Note // of the run's user, over chats, for all agents
 	Chat      []memory.Note // for all agents
 	Subagents map[memory.Agent][]memory.Note
-	// Remember has who holds the chat's memory keep a quote of the user's message as a note,
-	// of the chat or of a subagent (empty for none). A note that is not active was no such
-	// quote. Nil where nothing can be kept.
-	Remember func(ctx context.Context, agent memory.Agent, quote, replaces string) (memory.Note, error)
+	// OfUser says that the run has a user who can have notes.
+	OfUser bool
+	// Remember has who holds the chat's memory keep a quote of the user's message as a note. A
+	// note that is not active was no such quote. Nil where nothing can be kept.
+	Remember func(ctx context.Context, q Quote) (memory.Note, error)
 }
 
-// All are the notes of the chat and of its subagents.
+// Quote is what an agent wants to be kept.
+type Quote struct {
+	Agent    memory.Agent // whose note it is to be, empty for the chat's
+	OfUser   bool         // it is to be the user's instead, over chats
+	Text     string
+	Replaces string // id of the note that it supersedes; empty for none
+}
+
+// All are the notes of the user, of the chat and of its subagents.
 func (n Notes) All() []memory.Note {
-	return slices.Concat(n.Chat, slices.Concat(slices.Collect(maps.Values(n.Subagents))...))
+	return slices.Concat(n.User, n.Chat, slices.Concat(slices.Collect(maps.Values(n.Subagents))...))
 }
 
 // Holder is an agent in a run.
@@ -43,11 +53,11 @@ type Holder struct {
 }
 
 // System is the agent's system prompt with the notes behind it, in order of creation: the
-// chat's, and those of its own.
+// user's, the chat's, and those of its own.
 func (h Holder) System(prompt string) string {
-	notes := h.Chat
-	if own := h.Subagents[h.Agent]; h.Agent != "" && len(own) > 0 {
-		notes = append(notes[:len(notes):len(notes)], own...)
+	notes := slices.Concat(h.User, h.Chat)
+	if h.Agent != "" {
+		notes = append(notes, h.Subagents[h.Agent]...)
 	}
 	return loop.Behind(prompt, write(notes, h.Budget))
 }

@@ -36,6 +36,11 @@ func TestNotesInAPrompt(t *testing.T) {
 	require.True(t, strings.HasSuffix(master, "<notes>\nn0 \"My name is Aliya.\"\n</notes>"), master)
 	h.Agent = "analytic"
 	require.True(t, strings.HasSuffix(h.System(""), "<notes>\nn0 \"My name is Aliya.\"\na \"Count in euros.\"\n</notes>"))
+	h.User = active("Knows all chats.")
+	require.True(t, strings.HasSuffix(h.System(""),
+		"<notes>\nn0 \"Knows all chats.\"\nn0 \"My name is Aliya.\"\na \"Count in euros.\"\n</notes>"), "the user's come first")
+	require.Len(t, h.All(), 5)
+	h.User = nil
 	h.Chat = append(h.Chat, active("x")...)
 	require.Equal(t, master, note.Holder{Settings: h.Settings, Notes: note.Notes{Chat: h.Chat[:3]}}.System("Rules."))
 	require.Len(t, h.All(), 5)
@@ -81,11 +86,12 @@ func TestNotesCannotLeaveTheEnvelope(t *testing.T) {
 func TestRemember(t *testing.T) {
 	h := note.Holder{Settings: note.Settings{Tool: true}, Agent: "analytic"}
 	require.Empty(t, h.Tools(), "nobody keeps notes")
-	h.Remember = func(_ context.Context, agent memory.Agent, quote, replaces string) (memory.Note, error) {
-		require.EqualValues(t, "analytic", agent)
-		switch quote {
+	h.Remember = func(_ context.Context, q note.Quote) (memory.Note, error) {
+		require.EqualValues(t, "analytic", q.Agent)
+		require.False(t, q.OfUser)
+		switch q.Text {
 		case "My name is Aliya":
-			require.Equal(t, "n1", replaces)
+			require.Equal(t, "n1", q.Replaces)
 			return memory.Note{ID: "n2", State: memory.NoteActive}, nil
 		case "away":
 			return memory.Note{}, errors.New("cannot be reached")
@@ -110,4 +116,35 @@ func TestRemember(t *testing.T) {
 	}
 	h.Tool = false
 	require.Empty(t, h.Tools())
+}
+
+// The master of a run that has a user may keep notes of that user; nobody else is offered it, or gets it.
+func TestRememberForAUser(t *testing.T) {
+	for _, h := range []note.Holder{
+		{Notes: note.Notes{OfUser: true}}, {Notes: note.Notes{OfUser: true}, Agent: "analytic"}, {},
+	} {
+		may := h.OfUser && h.Agent == ""
+		h.Tool = true
+		h.Remember = func(_ context.Context, q note.Quote) (memory.Note, error) {
+			require.Equal(t, q.Text == "for all", q.OfUser)
+			return memory.Note{ID: "n2", State: memory.NoteActive}, nil
+		}
+		tool := h.Tools()[0]
+		require.Equal(t, may, strings.Contains(string(tool.Spec().Parameters), `"scope"`))
+		require.True(t, json.Valid(tool.Spec().Parameters))
+		call := func(args string) string {
+			got, err := tool.Call(t.Context(), memory.ToolCall{Function: memory.FunctionCall{Arguments: args}})
+			if err != nil {
+				return err.Error()
+			}
+			return got
+		}
+		require.Contains(t, call(`{"quote":"for the chat","scope":"chat"}`), "Noted as n2: it stands in every prompt from")
+		require.Contains(t, call(`{"quote":"for all","scope":"all"}`), `scope is "chat" or "user"`)
+		if got := call(`{"quote":"for all","scope":"user"}`); may {
+			require.Contains(t, got, "all chats of this user")
+		} else {
+			require.Contains(t, got, "leave scope out")
+		}
+	}
 }

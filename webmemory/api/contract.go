@@ -251,6 +251,15 @@ type NoteChange struct {
 	Text  string `json:"text,omitempty"`
 }
 
+// ErasedUser answers DELETE /v1/users/{user}.
+type ErasedUser struct {
+	Notes int           `json:"notes"`           // of the user that this request erased
+	Chats []memory.Chat `json:"chats,omitempty"` // that it erased: all of each was posted under this user
+	Kept  []memory.Chat `json:"kept,omitempty"`  // that stay: others have posted there too
+	// Left is how many chats the user has posted in that were not looked at yet: ask again until it is 0.
+	Left int `json:"left"`
+}
+
 // Scopes of a redaction.
 const (
 	Exchange = "exchange" // the message's run, in every history of the chat; the default
@@ -395,6 +404,12 @@ func HistoryPath(key memory.Key) string { return keyPath(key) + "/history" }
 
 // NotesPath is where the notes of a history are.
 func NotesPath(key memory.Key) string { return keyPath(key) + "/notes" }
+
+// UserPath is where what is known of a user is erased.
+func UserPath(u memory.User) string { return "/v1/users/" + url.PathEscape(u.ID()) }
+
+// UserNotesPath is where the notes of a user are.
+func UserNotesPath(u memory.User) string { return UserPath(u) + "/notes" }
 
 func keyPath(key memory.Key) string {
 	if key.Agent() == "" {

@@ -1,0 +1,121 @@
+package webmemory
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about erasing a user: the notes at once, and the chats some at a time. Which chats those are is in
+// Redis, and each leaves the list when it is done; so a request that dies is gone on with by the next one, and two at
+// once do no harm.
+
+// Bounds of one request that erases chats of a user.
+const (
+	maxUserChats  = 50
+	userEraseTime = 20 * time.Second // after which no further chat is begun with
+)
+
+// deleteUser is DELETE /v1/users/{user}; with chats=true also the chats that were posted under that user alone go.
+func (s *Server) deleteUser(c *gin.Context) error {
+	u, err := userOf(c)
+	if err != nil {
+		return err
+	}
+	chats, err := flag(c, "chats")
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	var out webapi.ErasedUser
+	if out.Notes, err = s.eraseUserNotes(context.WithoutCancel(ctx), u); err != nil {
+		return err
+	}
+	if chats {
+		if err := s.eraseUserChats(ctx, u, &out); err != nil {
+			return err
+		}
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// eraseUserNotes erases a user's notes and says how many they were. First it is a fact, on this disk too: should
+// Redis come back from an older state, they go once more.
+func (s *Server) eraseUserNotes(ctx context.Context, u memory.User) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, scrubWait)
+	defer cancel()
+	at := time.Now().UnixMilli()
+	if err := s.follower.file.Add(map[string]int64{erasures.User(u): at}); err != nil {
+		return 0, err
+	}
+	gone, err := s.store.EraseUserNotes(ctx, at, u)
+	if err != nil {
+		return 0, err
+	}
+	return gone, s.store.Scrub(ctx)
+}
+
+// eraseUserChats erases chats that were posted under a user alone, as many as one request may, and takes those that
+// others posted in off the user's list. A chat that cannot be erased is left for later; it is an error if nothing
+// else was done.
+func (s *Server) eraseUserChats(ctx context.Context, u memory.User, out *webapi.ErasedUser) error {
+	began := time.Now()
+	page, all, err := s.store.PostedBy(ctx, u, maxUserChats)
+	if err != nil {
+		return err
+	}
+	done := 0
+	var failed error
+	for _, p := range page {
+		if time.Since(began) > userEraseTime || ctx.Err() != nil {
+			break
+		}
+		erased, there, err := s.eraseIfAlone(u, p)
+		if err == nil {
+			err = s.store.Unpost(ctx, u, p)
+		}
+		if err != nil {
+			s.log.Warn().Err(err).Str("chat", p.Chat.String()).Msg("a chat of a user was not erased; it stays on the list")
+			failed = errors.Join(failed, err)
+			continue
+		}
+		done++
+		switch {
+		case erased:
+			out.Chats = append(out.Chats, p.Chat)
+		case there:
+			out.Kept = append(out.Kept, p.Chat)
+		}
+	}
+	out.Left = all - done
+	if done == 0 {
+		return errors.Join(failed, ctx.Err())
+	}
+	return nil
+}
+
+// eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when nobody else can
+// post there. there says of one that was not erased that it is not empty.
+func (s *Server) eraseIfAlone(u memory.User, p redisstore.Posted) (erased, there bool, err error) {
+	if !p.Alone {
+		return false, p.There, nil
+	}
+	_, err = takeAwayNow(s, p.Chat, 2*storeTimeout+redisstore.Beat,
+		func(ctx context.Context, w *writer) (out webapi.Erased, err error) {
+			if erased, there, err = s.store.PostedAlone(ctx, u, p.Chat); err != nil || !erased {
+				return out, err
+			}
+			return s.eraseUnder(ctx, w, wanted{})
+		})
+	return erased && err == nil, there, err
+}
