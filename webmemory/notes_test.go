@@ -20,7 +20,7 @@ import (
 // note does one request about notes, whose answer must have a status.
 func (w *world) note(t *testing.T, want int, method, path, body string) (n memory.Note) {
 	t.Helper()
-	status, got := w.ask(t, method, "/v1/chats/"+path, body)
+	status, got := w.ask(t, method, below(path), body)
 	require.Equal(t, want, status, "%s %s: %s", method, path, got)
 	if want < 300 && want != http.StatusNoContent {
 		require.NoError(t, json.Unmarshal([]byte(got), &n))
@@ -28,10 +28,18 @@ func (w *world) note(t *testing.T, want int, method, path, body string) (n memor
 	return n
 }
 
+// below is a path below /v1/chats, unless it is a whole one.
+func below(path string) string {
+	if strings.HasPrefix(path, "/") {
+		return path
+	}
+	return "/v1/chats/" + path
+}
+
 // notes are those of a chat, or of "chat/subagents/name".
 func (w *world) notes(t *testing.T, of string) []memory.Note {
 	t.Helper()
-	status, body := w.ask(t, "GET", "/v1/chats/"+of+"/notes", "")
+	status, body := w.ask(t, "GET", below(of)+"/notes", "")
 	require.Equal(t, 200, status, "%s", body)
 	var out webapi.NoteList
 	require.NoError(t, json.Unmarshal([]byte(body), &out))

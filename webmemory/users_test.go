@@ -1,0 +1,375 @@
+package webmemory_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/access"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+// posted is a message of a user.
+type posted struct {
+	Message string `json:"message"`
+	User    string `json:"user,omitempty"`
+}
+
+// userNote is note for those of a user.
+func (w *world) userNote(t *testing.T, want int, method, path, body string) memory.Note {
+	t.Helper()
+	return w.note(t, want, method, "/v1/users/"+path, body)
+}
+
+// notesOfUser are those of a user.
+func (w *world) notesOfUser(t *testing.T, user string) []memory.Note {
+	t.Helper()
+	return w.notes(t, "/v1/users/"+user)
+}
+
+// eraseUser erases a user with its chats until nothing is left, and says what went.
+func (w *world) eraseUser(t *testing.T, user string) (all webapi.ErasedUser) {
+	t.Helper()
+	for {
+		status, body := w.ask(t, "DELETE", "/v1/users/"+user+"?chats=true", "")
+		require.Equal(t, 200, status, body)
+		var out webapi.ErasedUser
+		require.NoError(t, json.Unmarshal([]byte(body), &out))
+		all.Notes += out.Notes
+		all.Chats, all.Kept = append(all.Chats, out.Chats...), append(all.Kept, out.Kept...)
+		if out.Left == 0 {
+			return all
+		}
+		require.NotEmpty(t, append(out.Chats, out.Kept...), "each request does something")
+	}
+}
+
+// tenants stands before a process: a request comes from the tenant that its header names.
+func tenants(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if tenant, err := memory.ParseTenant(r.Header.Get("Test-Tenant")); err == nil {
+			r = r.WithContext(access.With(r.Context(), access.Principal{Tenant: tenant, Scopes: access.Scopes}))
+		}
+		h.ServeHTTP(rw, r)
+	})
+}
+
+// What the user said of herself in one chat is known in her other chats, on another replica, to all agents; in nobody
+// else's, and in no chat of a namesake of another tenant.
+func TestAUserIsKnownInEachChat(t *testing.T) {
+	t.Parallel()
+	h := &holding{release: make(chan struct{})}
+	h.world = newWorld(t, waits(h.release))
+	h.asked = h.recordRuns()
+	h.guard = tenants
+	h.url, h.user = h.process(), "ann@example.com"
+	h.say(t, "first", "Hi, my name is Aliya.")
+	n, err := h.remember(t, api.RememberRequest{Quote: "my name is Aliya", OfUser: true})
+	require.NoError(t, err)
+	require.Equal(t, memory.NoteActive, n.State)
+	require.Equal(t, "first", n.Chat)
+	require.Equal(t, h.run.RunID+".1", n.Message)
+	require.Empty(t, h.notes(t, "first"))
+	require.Equal(t, fmt.Sprintf(`[{"id":%q,"text":"my name is Aliya","state":"active","by":"user","message":%q,`+
+		`"chat":"first","ts":%v}]`, n.ID, n.Message, jsonNumber(t, n.TS)),
+		h.look.Get(t.Context(), "user_notes:ann@example.com").Val())
+	close(h.release)
+	h.stream.until("run_finished")
+
+	h.url = h.process()
+	h.note(t, 201, "POST", "second/notes", `{"text":"Answer in English."}`)
+	run := h.say(t, "second", "Who am I?")
+	require.Equal(t, []memory.Note{n}, run.UserNotes)
+	require.Len(t, run.Notes, 1)
+	h.stream.until("run_finished")
+	addressed := struct {
+		Message, User string
+		AgentVersion  string `json:"agent_version"`
+	}{"Who am I?", h.user, "analytic"}
+	require.Equal(t, 200, h.do("POST", "/v1/chats/third/messages", addressed).status)
+	require.NoError(t, json.Unmarshal(<-h.asked, &run))
+	require.Len(t, run.UserNotes, 1)
+
+	for _, user := range []string{"", "bob", "ANN@example.com", "no id", strings.Repeat("a", 129)} {
+		h.user = user
+		require.Empty(t, h.say(t, "second", "And I?").UserNotes, user)
+		_, err := h.remember(t, api.RememberRequest{Quote: "And I?", OfUser: true})
+		if user != "bob" && user != "ANN@example.com" {
+			require.ErrorContains(t, err, "a run that has a user", user)
+		}
+		h.stream.until("run_finished")
+	}
+	acme := h.do("POST", "/v1/chats/first/messages", posted{"Who am I?", "ann@example.com"}, "Test-Tenant", "acme")
+	require.Equal(t, 200, acme.status)
+	run = api.RunRequest{}
+	require.NoError(t, json.Unmarshal(<-h.asked, &run))
+	require.Empty(t, run.UserNotes)
+	for _, r := range []struct {
+		status       int
+		method, path string
+	}{
+		{404, "PATCH", "ann@example.com/notes/" + n.ID}, {404, "DELETE", "ann@example.com/notes/" + n.ID},
+		{200, "DELETE", "ann@example.com?chats=true"},
+	} {
+		got := h.do(r.method, "/v1/users/"+r.path, `{"state":"active"}`, "Test-Tenant", "acme")
+		require.Equal(t, r.status, got.status, "%s %s: %s", r.method, r.path, got.body)
+		require.NotContains(t, string(got.body), "second")
+	}
+	require.Equal(t, 201, h.do("POST", "/v1/users/ann@example.com/notes", `{"text":"acme's"}`, "Test-Tenant", "acme").status)
+	require.Equal(t, int64(1), h.look.Exists(t.Context(), "user_notes:acme/ann@example.com").Val())
+	require.Equal(t, []memory.Note{n}, h.notesOfUser(t, "ann@example.com"))
+}
+
+// jsonNumber is a number as JSON has it.
+func jsonNumber(t *testing.T, n float64) string {
+	t.Helper()
+	raw, err := json.Marshal(n)
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// A person adds notes to a user, corrects and removes them, in every process at once; what is no note, or no user, is
+// refused.
+func TestNotesOfAUser(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hello"))
+	asked := w.recordRuns()
+	second := w.process()
+	n := w.userNote(t, 201, "POST", "ann/notes", `{"text":" Answer in\nEnglish. "}`)
+	require.Equal(t, memory.ByOperator, n.By)
+	w.url = second
+	next := w.userNote(t, 201, "POST", "ann/notes", fmt.Sprintf(`{"text":"Answer in Russian.","replaces":%q}`, n.ID))
+	require.Equal(t, []string{"superseded: Answer in English.", "active: Answer in Russian."}, states(w.notesOfUser(t, "ann")))
+	next = w.userNote(t, 200, "PATCH", "ann/notes/"+next.ID, `{"text":"Отвечай по-русски."}`)
+	require.Empty(t, w.notesOfUser(t, "bob"))
+	for _, r := range []struct {
+		status             int
+		method, path, body string
+	}{
+		{400, "POST", "ann/notes", `{}`}, {400, "POST", "no%20user/notes", `{"text":"a"}`},
+		{400, "POST", strings.Repeat("a", 129) + "/notes", `{"text":"a"}`}, {400, "GET", "a%2Fb/notes", ``},
+		{400, "DELETE", "acme%2Fann", ``}, {400, "DELETE", "ann?chats=perhaps", ``}, {405, "POST", "ann", ``},
+		{404, "PATCH", "bob/notes/" + n.ID, `{"state":"active"}`}, {404, "DELETE", "ann/notes/nosuch", ``},
+	} {
+		status, body := w.ask(t, r.method, "/v1/users/"+r.path, r.body)
+		require.Equal(t, r.status, status, "%s %s: %s", r.method, r.path, body)
+	}
+	w.userNote(t, 204, "DELETE", "ann/notes/"+n.ID, "")
+	require.Equal(t, []memory.Note{next}, w.notesOfUser(t, "ann"))
+
+	// What is no list of notes is set aside, the chat goes on, and an erasure takes it along.
+	for _, damaged := range []string{"a secret [", "list"} {
+		require.NoError(t, w.look.Del(t.Context(), "user_notes:ann").Err())
+		if damaged == "list" {
+			require.NoError(t, w.look.RPush(t.Context(), "user_notes:ann", "a secret").Err())
+		} else {
+			require.NoError(t, w.look.Set(t.Context(), "user_notes:ann", damaged, 0).Err())
+		}
+		require.Equal(t, 200, w.do("POST", "/v1/chats/c/messages", posted{"hi", "ann"}).status)
+		var run api.RunRequest
+		require.NoError(t, json.Unmarshal(<-asked, &run))
+		require.Empty(t, run.UserNotes)
+		require.Len(t, w.keys("{user_notes:ann}:damaged:"), 1)
+		status, body := w.ask(t, "DELETE", "/v1/users/ann", "")
+		require.Equal(t, 200, status)
+		require.JSONEq(t, `{"notes":0,"left":0}`, body)
+		require.Empty(t, w.keys("{user_notes:ann}:damaged:"))
+	}
+}
+
+// Two processes that change the notes of one user at once, from chats and by hand, lose none of them.
+func TestNotesOfAUserFromTwoChatsAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHolding(t)
+	h.user = "ann"
+	urls := []string{h.url, h.process()}
+	const said = "A0 B1 C2 D3 E4 F5 G6 H7 I8 J9"
+	var adding sync.WaitGroup
+	for i, chat := range []string{"a", "b"} {
+		h.url = urls[i]
+		memory := h.say(t, chat, said+" "+chat).Memory
+		for _, word := range strings.Fields(said) {
+			quote := word
+			if chat == "b" {
+				quote = strings.ToLower(word)
+			}
+			adding.Go(func() {
+				_, err := memory.Remember(t.Context(), http.DefaultClient, api.RememberRequest{Quote: quote, OfUser: true})
+				if err != nil {
+					t.Errorf("%s: %v", quote, err)
+				}
+			})
+		}
+	}
+	adding.Wait()
+	require.Len(t, h.notesOfUser(t, "ann"), 20)
+	close(h.release)
+}
+
+// A note goes with the message that it came from, in whichever chat: when that is redacted, taken back or erased; also
+// once more when Redis comes back with it.
+func TestANoteOfAUserGoesWithItsMessage(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(t *testing.T, w *world, run string){
+		"redacted": func(t *testing.T, w *world, run string) {
+			t.Helper()
+			w.redact("/v1/chats/c/messages/" + run + ".1")
+		},
+		"rewound": func(t *testing.T, w *world, _ string) {
+			t.Helper()
+			status, body := w.ask(t, "POST", "/v1/chats/c/rewind", `{"to":null}`)
+			require.Equal(t, 200, status, body)
+		},
+		"its history erased": func(t *testing.T, w *world, _ string) {
+			t.Helper()
+			require.Equal(t, 200, w.do("DELETE", "/v1/chats/c/history", nil).status)
+		},
+		"its chat erased": func(t *testing.T, w *world, _ string) {
+			t.Helper()
+			require.Equal(t, 200, w.do("DELETE", "/v1/chats/c", nil).status)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHolding(t)
+			h.user = "ann"
+			own := h.userNote(t, 201, "POST", "ann/notes", `{"text":"Answer in English."}`)
+			close(h.release)
+			for _, chat := range []string{"other", "c"} {
+				quote := "My pin is 4711 in " + chat
+				h.release = make(chan struct{})
+				h.say(t, chat, quote)
+				n, err := h.remember(t, api.RememberRequest{Quote: quote, OfUser: true})
+				require.NoError(t, err)
+				_, err = h.remember(t, api.RememberRequest{Quote: "The user's pin: 4711 " + chat, OfUser: true})
+				require.NoError(t, err)
+				require.Equal(t, chat, n.Chat)
+				h.stream.until("run_finished")
+			}
+			require.Len(t, h.notesOfUser(t, "ann"), 5)
+			run := h.run.RunID
+			before := h.look.Get(t.Context(), "user_notes:ann").Val()
+			meta := h.look.HGetAll(t.Context(), "{chat_history:c}:meta").Val()
+			take(t, h.world, run)
+			left := []string{"active: Answer in English.", "active: My pin is 4711 in other",
+				"proposed: The user's pin: 4711 other"}
+			require.Equal(t, left, states(h.notesOfUser(t, "ann")))
+			require.Equal(t, own, h.notesOfUser(t, "ann")[0])
+
+			require.NoError(t, h.look.Set(t.Context(), "user_notes:ann", before, 0).Err())
+			require.NoError(t, h.look.HSet(t.Context(), "{chat_history:c}:meta", "u:ann", meta["u:ann"]).Err())
+			require.NoError(t, h.look.Del(t.Context(), "mneme:erasures", "mneme:epoch").Err())
+			require.Eventually(t, func() bool { return len(h.notesOfUser(t, "ann")) == 3 }, 20*time.Second, 20*time.Millisecond)
+			require.Equal(t, left, states(h.notesOfUser(t, "ann")))
+		})
+	}
+}
+
+// A run that another one has taken the chat from makes no note of its user, and leaves none.
+func TestANoteOfAUserUnderALostLease(t *testing.T) {
+	t.Parallel()
+	h := newHolding(t)
+	h.user = "ann"
+	h.say(t, "c", "My name is Aliya")
+	require.NoError(t,
+		h.look.HSet(t.Context(), "{chat_history:c}:meta", "turn", time.Now().Add(time.Minute).UnixMilli()).Err())
+	_, err := h.remember(t, api.RememberRequest{Quote: "My name is Aliya", OfUser: true})
+	require.ErrorContains(t, err, "Another process has taken over this chat")
+	require.Empty(t, h.keys("user_notes:"))
+	close(h.release)
+}
+
+// Erasing a user takes the notes and the chats that were posted under that user alone, forks among them; those in
+// which anybody else posted, or nobody said who, stay. It is done in bounded steps, and twice does no harm.
+func TestErasingAUser(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hello"))
+	say := func(chat, user string) {
+		t.Helper()
+		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", posted{"hi", user}).status)
+	}
+	for _, of := range [][2]string{
+		{"own", "ann"}, {"own", "ann"}, {"with.bob", "ann"}, {"with.bob", "bob"}, {"bobs", "bob"}, {"bobs", "ann"},
+		{"with.nobody", "ann"}, {"with.nobody", ""}, {"with.any", "ann"}, {"with.any", "any body"},
+		{"gone", "ann"}, {"anothers.now", "ann"},
+	} {
+		say(of[0], of[1])
+	}
+	status, body := w.ask(t, "POST", "/v1/chats/imported/import", `{"message":{"role":"user","content":"whose?"}}`)
+	require.Equal(t, 201, status, body)
+	say("imported", "ann")
+	status, body = w.ask(t, "POST", "/v1/chats/own/fork", `{"as":"forked"}`)
+	require.Equal(t, 201, status, body)
+	for _, chat := range []string{"gone", "anothers.now"} {
+		require.Equal(t, 200, w.do("DELETE", "/v1/chats/"+chat, nil).status)
+	}
+	say("anothers.now", "bob")
+	w.userNote(t, 201, "POST", "ann/notes", `{"text":"one"}`)
+	w.userNote(t, 201, "POST", "bob/notes", `{"text":"two"}`)
+
+	status, body = w.ask(t, "DELETE", "/v1/users/ann", "")
+	require.Equal(t, 200, status)
+	require.JSONEq(t, `{"notes":1,"left":0}`, body)
+	require.NotEmpty(t, w.stored("chat_history:own"))
+	many := 120
+	var posting sync.WaitGroup
+	for i := range 4 {
+		posting.Go(func() {
+			for j := range many / 4 {
+				_ = w.send(w.request("POST", fmt.Sprintf("/v1/chats/many.%d.%d/messages", i, j), posted{"hi", "ann"}))
+			}
+		})
+	}
+	posting.Wait()
+	var out webapi.ErasedUser
+	status, body = w.ask(t, "DELETE", "/v1/users/ann?chats=true", "")
+	require.Equal(t, 200, status)
+	require.NoError(t, json.Unmarshal([]byte(body), &out))
+	require.Positive(t, out.Left, "one request does not do it all")
+	// Two at once, of which one goes on in another process.
+	var racing sync.WaitGroup
+	for _, url := range []string{w.url, w.process()} {
+		w.url = url
+		request := w.request("DELETE", "/v1/users/ann?chats=true", nil)
+		racing.Go(func() { _ = w.send(request) })
+	}
+	racing.Wait()
+	w.eraseUser(t, "ann")
+
+	var left []string
+	for _, key := range w.keys("chat_history:") {
+		left = append(left, strings.TrimPrefix(key, "chat_history:"))
+	}
+	require.Equal(t, []string{"anothers.now", "bobs", "imported", "with.any", "with.bob", "with.nobody"}, left)
+	require.Equal(t, []string{"active: two"}, states(w.notesOfUser(t, "bob")))
+	require.Empty(t, w.keys("user_notes:ann", "mneme:user-chats:ann"))
+	require.Equal(t, webapi.ErasedUser{}, w.eraseUser(t, "ann"), "there is nothing any more")
+	require.ElementsMatch(t, []memory.Chat{memory.MustChat("anothers.now")}, w.eraseUser(t, "bob").Chats)
+}
+
+// Notes that were erased with their user stay erased when Redis comes back from before, also for a process that begins
+// then; what was noted since stays.
+func TestAnErasedUserStaysErased(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	disk := func(c *webmemory.Config) { c.Ends = dir + "/ends" }
+	w := newWorld(t, answers("hello"), disk)
+	w.userNote(t, 201, "POST", "ann/notes", `{"text":"My pin is 4711."}`)
+	before := w.look.Get(t.Context(), "user_notes:ann").Val()
+	require.Zero(t, len(w.eraseUser(t, "ann").Chats))
+	require.NoError(t, w.look.Set(t.Context(), "user_notes:ann", before, 0).Err())
+	require.NoError(t, w.look.Del(t.Context(), "mneme:erasures", "mneme:epoch").Err())
+	w.userNote(t, 201, "POST", "ann/notes", `{"text":"Since then."}`)
+	require.Eventually(t, func() bool { return len(w.notesOfUser(t, "ann")) == 1 }, 20*time.Second, 20*time.Millisecond)
+	require.Equal(t, []string{"active: Since then."}, states(w.notesOfUser(t, "ann")))
+	require.Equal(t, int64(1), w.look.ZCard(t.Context(), "mneme:erasures").Val())
+}
