@@ -423,6 +423,19 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(200, "GET", base+"/v1/models/mneme/analytic", nil)
 		does(404, "GET", base+"/v1/models/gpt", nil)
 	}
+	var note memory.Note
+	at := "/v1/users/ann/notes"
+	require.NoError(t, json.Unmarshal(does(201, "POST", at, `{"text":"x"}`).body, &note))
+	does(400, "POST", at, `{}`)
+	does(200, "GET", at, nil)
+	does(400, "GET", "/v1/users/a%20b/notes", nil)
+	does(200, "PATCH", at+"/"+note.ID, `{"state":"active"}`)
+	does(404, "PATCH", at+"/none", `{"state":"active"}`)
+	does(204, "DELETE", at+"/"+note.ID, nil)
+	does(404, "DELETE", at+"/none", nil)
+	does(200, "DELETE", "/v1/users/ann?chats=true", nil)
+	does(400, "DELETE", "/v1/users/ann?chats=x", nil)
+
 	does(200, "POST", "/v1/oneshot", message{"Hi."})
 	does(400, "POST", "/v1/oneshot", `{}`)
 

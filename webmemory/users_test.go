@@ -82,7 +82,7 @@ func TestAUserIsKnownInEachChat(t *testing.T) {
 	require.Equal(t, fmt.Sprintf(`[{"id":%q,"text":"my name is Aliya","state":"active","by":"user","message":%q,`+
 		`"chat":"first","ts":%v}]`, n.ID, n.Message, jsonNumber(t, n.TS)),
 		h.look.Get(t.Context(), "user_notes:ann@example.com").Val())
-	close(h.release)
+	h.release <- struct{}{}
 	h.stream.until("run_finished")
 
 	h.url = h.process()
@@ -90,7 +90,9 @@ func TestAUserIsKnownInEachChat(t *testing.T) {
 	run := h.say(t, "second", "Who am I?")
 	require.Equal(t, []memory.Note{n}, run.UserNotes)
 	require.Len(t, run.Notes, 1)
+	h.release <- struct{}{}
 	h.stream.until("run_finished")
+	go func() { h.release <- struct{}{} }()
 	addressed := struct {
 		Message, User string
 		AgentVersion  string `json:"agent_version"`
@@ -105,9 +107,13 @@ func TestAUserIsKnownInEachChat(t *testing.T) {
 		_, err := h.remember(t, api.RememberRequest{Quote: "And I?", OfUser: true})
 		if user != "bob" && user != "ANN@example.com" {
 			require.ErrorContains(t, err, "a run that has a user", user)
+		} else {
+			require.NoError(t, err)
 		}
+		h.release <- struct{}{}
 		h.stream.until("run_finished")
 	}
+	close(h.release)
 	acme := h.do("POST", "/v1/chats/first/messages", posted{"Who am I?", "ann@example.com"}, "Test-Tenant", "acme")
 	require.Equal(t, 200, acme.status)
 	run = api.RunRequest{}
@@ -243,16 +249,15 @@ func TestANoteOfAUserGoesWithItsMessage(t *testing.T) {
 			h := newHolding(t)
 			h.user = "ann"
 			own := h.userNote(t, 201, "POST", "ann/notes", `{"text":"Answer in English."}`)
-			close(h.release)
 			for _, chat := range []string{"other", "c"} {
 				quote := "My pin is 4711 in " + chat
-				h.release = make(chan struct{})
 				h.say(t, chat, quote)
 				n, err := h.remember(t, api.RememberRequest{Quote: quote, OfUser: true})
 				require.NoError(t, err)
 				_, err = h.remember(t, api.RememberRequest{Quote: "The user's pin: 4711 " + chat, OfUser: true})
 				require.NoError(t, err)
 				require.Equal(t, chat, n.Chat)
+				h.release <- struct{}{}
 				h.stream.until("run_finished")
 			}
 			require.Len(t, h.notesOfUser(t, "ann"), 5)
@@ -372,4 +377,34 @@ func TestAnErasedUserStaysErased(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.notesOfUser(t, "ann")) == 1 }, 20*time.Second, 20*time.Millisecond)
 	require.Equal(t, []string{"active: Since then."}, states(w.notesOfUser(t, "ann")))
 	require.Equal(t, int64(1), w.look.ZCard(t.Context(), "mneme:erasures").Val())
+}
+
+// A process that is killed while it erases a user's chats leaves the rest to whoever is asked next.
+func TestAKillWhileAUserIsErased(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	url, process := w.child()
+	const chats = 40
+	for i := range chats {
+		require.Equal(t, 200, w.do("POST", fmt.Sprintf("/v1/chats/c%d/messages", i), posted{"hi", "ann"}).status)
+	}
+	w.userNote(t, 201, "POST", "ann/notes", `{"text":"My pin is 4711."}`)
+	request, err := http.NewRequestWithContext(t.Context(), "DELETE", url+"/v1/users/ann?chats=true", nil)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		resp, err := http.DefaultClient.Do(request)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		ended <- err
+	}()
+	eventually(t, "some chats are gone", func() bool { return len(w.keys("chat_history:")) < chats })
+	require.NoError(t, process.Process.Kill())
+	require.Error(t, <-ended)
+	left := len(w.keys("chat_history:"))
+	require.Positive(t, left)
+	out := w.eraseUser(t, "ann")
+	require.GreaterOrEqual(t, len(out.Chats), left)
+	require.Empty(t, out.Kept)
+	require.Empty(t, w.keys("chat_history:", "subagent:", "user_notes:", "mneme:user-chats:"))
 }

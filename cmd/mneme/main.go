@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, con *console) int {
 		con.mcp(),
 		group("memory", "Look at memories, move them and erase them.",
 			con.memoryLs(), con.memoryGet(), con.memoryTail(), con.memorySearch(), con.memoryNote(),
-			con.memoryExport(), con.memoryImport(), con.memoryFork(), con.memoryRewind(), con.memorySetAside(),
+			con.memoryUser(), con.memoryExport(), con.memoryImport(), con.memoryFork(), con.memoryRewind(), con.memorySetAside(),
 			con.memoryRedact(), con.memoryRm()),
 		con.tools(),
 		con.keys(),

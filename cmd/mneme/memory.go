@@ -387,6 +387,11 @@ func (con *console) confirm(ctx context.Context, client *webapi.Client, chat mem
 			fmt.Fprintf(con.stdout, "%s  %d messages, %d bytes\n", term.OneLine(h.Key, 300), h.Messages, h.Bytes)
 		}
 	}
+	return con.sure()
+}
+
+// sure asks whether what was just named is to be erased; anything but a yes is an error.
+func (con *console) sure() error {
 	fmt.Fprint(con.stdout, "Erase this? It cannot be undone. [y/N] ")
 	answer, err := bufio.NewReader(con.stdin).ReadString('\n')
 	if err != nil && answer == "" {

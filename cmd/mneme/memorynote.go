@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,41 @@ import (
 // memoryNote are the commands about notes.
 func (con *console) memoryNote() *cobra.Command {
 	return group("note", "What must stand in every prompt of a chat: list, add, correct and remove notes.",
-		con.noteLs(), con.noteAdd(), con.noteSet(), con.noteRm())
+		con.noteLs(), con.noteAdd(ofChat), con.noteSet(ofChat), con.noteRm(ofChat))
+}
+
+// holder is whose notes commands are about.
+type holder struct {
+	noun    string // of their first argument
+	command string // that they are below
+	id      string // in examples
+}
+
+var (
+	ofChat = holder{"chat", "note", "12345"} // or a subagent in it
+	ofUser = holder{"user", "user", "ann"}
+)
+
+// path is where the notes of an id are, or those of a subagent in a chat.
+func (h holder) path(id, subagent string) (string, error) {
+	if h == ofUser {
+		u, err := memory.Tenant{}.User(id)
+		return webapi.UserNotesPath(u), err
+	}
+	args := []string{id}
+	if subagent != "" {
+		args = append(args, subagent)
+	}
+	_, key, err := historyKey(args)
+	return webapi.NotesPath(key), err
+}
+
+// subagent is a flag that makes the notes of a command those of a subagent; a user has none.
+func (h holder) subagent(c *cobra.Command) *string {
+	if h == ofUser {
+		return new(string)
+	}
+	return c.Flags().String("subagent", "", "Of this subagent in the chat, a `NAME`")
 }
 
 func (con *console) noteLs() *cobra.Command {
@@ -52,7 +87,7 @@ Examples:
 		}
 		list := noted{}
 		for _, key := range keys {
-			notes, err := client.Notes(ctx, key)
+			notes, err := client.Notes(ctx, webapi.NotesPath(key))
 			if err != nil {
 				return err
 			}
@@ -73,21 +108,25 @@ type notedLine struct {
 }
 
 func (list noted) WriteText(out io.Writer) error {
-	if len(list) == 0 {
+	return writeNotes(out, "HISTORY", len(list), func(i int) (string, memory.Note) {
+		return cmp.Or(string(list[i].Subagent), "(chat)"), list[i].Note
+	})
+}
+
+// writeNotes writes notes as a table, the first column of which says where they belong.
+func writeNotes(out io.Writer, column string, count int, at func(i int) (string, memory.Note)) error {
+	if count == 0 {
 		_, err := fmt.Fprintln(out, "there are no notes")
 		return err
 	}
 	var b bytes.Buffer
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "HISTORY\tID\tSTATE\tBY\tSINCE\tTEXT")
-	for _, n := range list {
-		name := term.OneLine(string(n.Subagent), 64)
-		if name == "" {
-			name = "(chat)"
-		}
-		at := time.UnixMilli(int64(n.TS * 1000)).UTC().Format(time.DateTime)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", name, term.OneLine(n.ID, 130), term.OneLine(n.State, 20),
-			term.OneLine(n.By, 20), at, term.OneLine(n.Text, 2*memory.MaxNote))
+	fmt.Fprintln(table, column+"\tID\tSTATE\tBY\tSINCE\tTEXT")
+	for i := range count {
+		name, n := at(i)
+		since := time.UnixMilli(int64(n.TS * 1000)).UTC().Format(time.DateTime)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", term.OneLine(name, 130), term.OneLine(n.ID, 130),
+			term.OneLine(n.State, 20), term.OneLine(n.By, 20), since, term.OneLine(n.Text, 2*memory.MaxNote))
 	}
 	err := table.Flush()
 	if err == nil {
@@ -96,38 +135,27 @@ func (list noted) WriteText(out io.Writer) error {
 	return err
 }
 
-// subagentFlag makes the notes of a command those of a subagent.
-func subagentFlag(c *cobra.Command) *string {
-	return c.Flags().String("subagent", "", "Of this subagent in the chat, a `NAME`")
-}
-
-// noteKey is the history of a chat that a command names, or of a subagent in it.
-func noteKey(chat, subagent string) (memory.Key, error) {
-	args := []string{chat}
-	if subagent != "" {
-		args = append(args, subagent)
-	}
-	_, key, err := historyKey(args)
-	return key, err
-}
-
-func (con *console) noteAdd() *cobra.Command {
+func (con *console) noteAdd(of holder) *cobra.Command {
 	c := &cobra.Command{
-		Use: "add <chat> <text>", Short: "Add a note, which all models of the chat are shown from then on.",
+		Use: "add <" + of.noun + "> <text>", Short: "Add a note, which all models of the chat are shown from then on.",
 		Long: `With --subagent only that subagent is shown it.
 
 Examples:
   mneme memory note add 12345 "Answer in English, however the question is asked."
   mneme memory note add 12345 "Count in euros." --subagent analytic`,
 	}
-	subagent := subagentFlag(c)
+	if of == ofUser {
+		c.Short = "Add a note, which all models are shown from then on in each chat of the user."
+		c.Long = "Examples:\n" + `  mneme memory user add ann "Answer in English, however the question is asked."`
+	}
+	subagent := of.subagent(c)
 	replaces := c.Flags().String("replaces", "", "The note that it supersedes, an `ID`")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		key, err := noteKey(args[0], *subagent)
+		at, err := of.path(args[0], *subagent)
 		if err != nil {
 			return err
 		}
-		n, err := client.AddNote(ctx, key, webapi.NoteRequest{Text: args[1], Replaces: *replaces})
+		n, err := client.AddNote(ctx, at, webapi.NoteRequest{Text: args[1], Replaces: *replaces})
 		if err == nil {
 			fmt.Fprintln(con.stdout, "noted as", term.OneLine(n.ID, 130))
 		}
@@ -135,18 +163,18 @@ Examples:
 	})
 }
 
-func (con *console) noteSet() *cobra.Command {
+func (con *console) noteSet(of holder) *cobra.Command {
 	c := &cobra.Command{
-		Use: "set <chat> <note>", Short: "Say yes to a note that was proposed, or correct one.",
-		Long: `Examples:
-  mneme memory note set 12345 nabcdefghijk --active
-  mneme memory note set 12345 nabcdefghijk --text "My name is Aliya."`,
+		Use: "set <" + of.noun + "> <note>", Short: "Say yes to a note that was proposed, or correct one.",
+		Long: fmt.Sprintf(`Examples:
+  mneme memory %[1]s set %[2]s nabcdefghijk --active
+  mneme memory %[1]s set %[2]s nabcdefghijk --text "My name is Aliya."`, of.command, of.id),
 	}
-	subagent := subagentFlag(c)
+	subagent := of.subagent(c)
 	active := c.Flags().Bool("active", false, "Show it to models from now on")
 	text := c.Flags().String("text", "", "What it says from now on, a `TEXT`")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		key, err := noteKey(args[0], *subagent)
+		at, err := of.path(args[0], *subagent)
 		if err != nil {
 			return err
 		}
@@ -157,7 +185,7 @@ func (con *console) noteSet() *cobra.Command {
 		if change == (webapi.NoteChange{}) {
 			return errors.New("there is nothing to change: give --active or --text")
 		}
-		n, err := client.ChangeNote(ctx, key, args[1], change)
+		n, err := client.ChangeNote(ctx, at, args[1], change)
 		if err == nil {
 			fmt.Fprintf(con.stdout, "%s: %s\n", term.OneLine(n.State, 20), term.OneLine(n.Text, 2*memory.MaxNote))
 		}
@@ -165,17 +193,16 @@ func (con *console) noteSet() *cobra.Command {
 	})
 }
 
-func (con *console) noteRm() *cobra.Command {
+func (con *console) noteRm(of holder) *cobra.Command {
 	c := &cobra.Command{
-		Use: "rm <chat> <note>", Short: "Remove a note.",
-		Long: `Examples:
-  mneme memory note rm 12345 nabcdefghijk`,
+		Use: "rm <" + of.noun + "> <note>", Short: "Remove a note.",
+		Long: fmt.Sprintf("Examples:\n  mneme memory %s rm %s nabcdefghijk", of.command, of.id),
 	}
-	subagent := subagentFlag(c)
+	subagent := of.subagent(c)
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		key, err := noteKey(args[0], *subagent)
+		at, err := of.path(args[0], *subagent)
 		if err == nil {
-			err = client.RemoveNote(ctx, key, args[1])
+			err = client.RemoveNote(ctx, at, args[1])
 		}
 		if err == nil {
 			fmt.Fprintln(con.stdout, "removed")

@@ -250,26 +250,38 @@ func (c *Client) Import(ctx context.Context, chat memory.Chat, from io.Reader) (
 	return out, json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out)
 }
 
-// Notes lists the notes of a history.
-func (c *Client) Notes(ctx context.Context, key memory.Key) ([]memory.Note, error) {
+// Notes lists the notes at a NotesPath or a UserNotesPath.
+func (c *Client) Notes(ctx context.Context, at string) ([]memory.Note, error) {
 	var out NoteList
-	err := c.Call(ctx, http.MethodGet, NotesPath(key), &out)
+	err := c.Call(ctx, http.MethodGet, at, &out)
 	return out.Notes, err
 }
 
-// AddNote adds an operator's note to a history.
-func (c *Client) AddNote(ctx context.Context, key memory.Key, n NoteRequest) (memory.Note, error) {
-	return c.sendNote(ctx, http.MethodPost, NotesPath(key), n)
+// AddNote adds an operator's note.
+func (c *Client) AddNote(ctx context.Context, at string, n NoteRequest) (memory.Note, error) {
+	return c.sendNote(ctx, http.MethodPost, at, n)
 }
 
-// ChangeNote changes a note of a history.
-func (c *Client) ChangeNote(ctx context.Context, key memory.Key, id string, n NoteChange) (memory.Note, error) {
-	return c.sendNote(ctx, http.MethodPatch, NotesPath(key)+"/"+url.PathEscape(id), n)
+// ChangeNote changes a note.
+func (c *Client) ChangeNote(ctx context.Context, at, id string, n NoteChange) (memory.Note, error) {
+	return c.sendNote(ctx, http.MethodPatch, at+"/"+url.PathEscape(id), n)
 }
 
-// RemoveNote removes a note of a history.
-func (c *Client) RemoveNote(ctx context.Context, key memory.Key, id string) error {
-	return c.Call(ctx, http.MethodDelete, NotesPath(key)+"/"+url.PathEscape(id), nil)
+// RemoveNote removes a note.
+func (c *Client) RemoveNote(ctx context.Context, at, id string) error {
+	return c.Call(ctx, http.MethodDelete, at+"/"+url.PathEscape(id), nil)
+}
+
+// EraseUser erases the notes of a user and, if it is asked to, some of the chats that were posted under this user
+// alone: as long as Left says that there are more it is to be called again.
+func (c *Client) EraseUser(ctx context.Context, u memory.User, chats bool) (ErasedUser, error) {
+	path := UserPath(u)
+	if chats {
+		path += "?chats=true"
+	}
+	var out ErasedUser
+	err := c.Call(ctx, http.MethodDelete, path, &out)
+	return out, err
 }
 
 func (c *Client) sendNote(ctx context.Context, method, path string, body any) (n memory.Note, err error) {

@@ -339,6 +339,18 @@ func operations() []operation {
 				says{404: "unknown_note", 409: "chat_busy chat_erased"}},
 		)
 	}
+	const notes = "/v1/users/{user}/notes"
+	out = append(out,
+		operation{"GET " + notes, "Lists the notes of a user", "", nil, ok{200: webapi.NoteList{}}, nil},
+		operation{"POST " + notes, "Adds a note to those of a user", "", webapi.NoteRequest{}, ok{201: memory.Note{}},
+			says{404: "unknown_note", 507: "notes_full"}},
+		operation{"PATCH " + notes + "/{id}", "Says yes to a note of a user, or corrects it", "", webapi.NoteChange{},
+			ok{200: memory.Note{}}, says{404: "unknown_note"}},
+		operation{"DELETE " + notes + "/{id}", "Removes a note of a user", "", nil, ok{204: nil},
+			says{404: "unknown_note"}},
+		operation{"DELETE /v1/users/{user}", "Erases the notes of a user, and chats that are the user's alone", "chats", nil,
+			ok{200: webapi.ErasedUser{}}, says{503: "gateway_unavailable apiserver_unavailable"}},
+	)
 	for _, at := range []string{"/v1/collections/{collection}/documents", "/v1/chats/{chat}/documents"} {
 		whose, unknown := "a collection", "unknown_collection"
 		if at == "/v1/chats/{chat}/documents" {
@@ -467,6 +479,7 @@ type param struct {
 var params = map[string]param{
 	"{chat}":        {"string", "the chat: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
 	"{key}":         {"string", "the key's id: the part of its text between the first two `_`", nil},
+	"{user}":        {"string", "the user: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
 	"{run}":         {"string", "the run's id, as `Mneme-Run-Id` and its events have it", nil},
 	"{name}":        {"string", "the subagent: 1 to 64 characters of `a-z 0-9 _ -`", nil},
 	"{collection}":  {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
@@ -489,6 +502,7 @@ var params = map[string]param{
 	"status":        {"string", "what was answered is in the events of its run", []any{"open"}},
 	"kind":          {"string", "of the waits", []any{event.Approval, event.Question, event.ClientResult}},
 	"scan":          {"boolean", "look through all keys of Redis for what no index names", nil},
+	"chats":         {"boolean", "erase the chats that were posted under the user alone, too", nil},
 	"query":         {"string", "what to look for, in words or as a question", nil},
 	"subagent":      {"string", "whose memory alone is searched", nil},
 	"budget":        {"integer", "tokens of text, 1 to 32000; 800", nil},

@@ -116,6 +116,16 @@ func fill(t *testing.T, c redis.UniversalClient) {
 	_, err = s.Load(ctx, 10, memory.Empty(memory.SubagentKey("analytic", memory.MustChat("x")))) // sets it aside
 	require.NoError(t, err)
 	require.NoError(t, c.Set(ctx, "subagent:foreign:x", `[{"role":"user","content":"by hand"}]`, 0).Err())
+	ann, err := memory.Tenant{}.User("ann")
+	require.NoError(t, err)
+	turn, err = s.Take(ctx, memory.MustChat("a:b"), "token", "conversation", time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, failure(s.Open(ctx, memory.MustChat("a:b"), "token", time.Minute,
+		redisstore.OpenRun{Run: run, Turn: turn.Number, Body: "hash", User: ann, Posted: true})))
+	require.NoError(t, s.Release(ctx, memory.MustChat("a:b"), "token"))
+	require.NoError(t, s.ChangeUserNotes(ctx, ann, func([]memory.Note) ([]memory.Note, error) {
+		return []memory.Note{{ID: "n", Text: "заметка <&>", Chat: "a:b"}}, nil
+	}))
 	require.NoError(t, s.AcceptTools(ctx, "crm", map[string]json.RawMessage{"refund": json.RawMessage(`{"name":"refund"}`)}))
 	fillGateway(t, c)
 }
