@@ -10,7 +10,7 @@
 //	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, waits, approved, conversation, lost, told, notes,
 //	                                  pending, a:<rewind>, begins, title, metadata,
-//	                                  s:<name>, r:<run>; agents and kept where there are many of them
+//	                                  s:<name>, r:<run>, user, u:<user>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see SetAside
 //	{chat_history:<chat>}:waiting     hash: what a run goes on from that waits, see Waiting
@@ -25,6 +25,8 @@
 //	                                  what tells other processes that the run has a log
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it
+//	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
+//	mneme:user-chats:<user>           sorted set: chats that a user posted in, by the user's last run there
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce
