@@ -135,7 +135,8 @@ func (k RedisKey) String() string {
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
 	case k.Kind == KindEvents || k.Kind == KindRecord:
 		return string(k.Kind) + ":" + k.Key.chat.String() + ":" + k.Run
-	case slices.Contains(numbered, k.Kind), slices.Contains(ofUsers, k.Kind), slices.Contains(listed, k.Kind) && k.Run != "":
+	case slices.Contains(numbered, k.Kind), slices.Contains(ofUsers, k.Kind),
+		slices.Contains(listed, k.Kind) && k.Run != "":
 		return string(k.Kind) + ":" + k.Run
 	}
 	return string(k.Kind)

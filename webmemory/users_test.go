@@ -154,7 +154,8 @@ func TestNotesOfAUser(t *testing.T) {
 	require.Equal(t, memory.ByOperator, n.By)
 	w.url = second
 	next := w.userNote(t, 201, "POST", "ann/notes", fmt.Sprintf(`{"text":"Answer in Russian.","replaces":%q}`, n.ID))
-	require.Equal(t, []string{"superseded: Answer in English.", "active: Answer in Russian."}, states(w.notesOfUser(t, "ann")))
+	require.Equal(t, []string{"superseded: Answer in English.", "active: Answer in Russian."},
+		states(w.notesOfUser(t, "ann")))
 	next = w.userNote(t, 200, "PATCH", "ann/notes/"+next.ID, `{"text":"Отвечай по-русски."}`)
 	require.Empty(t, w.notesOfUser(t, "bob"))
 	for _, r := range []struct {

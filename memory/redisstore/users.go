@@ -58,7 +58,8 @@ func (s *Store) NoteOfUser(ctx context.Context, turn int64, chat memory.Chat, u 
 
 // VoidUserNotes removes those notes of users that were made from a chat and of which void says so, and says how
 // many they were. It needs no turn.
-func (s *Store) VoidUserNotes(ctx context.Context, chat memory.Chat, void func(memory.Note) bool) (gone int, err error) {
+func (s *Store) VoidUserNotes(ctx context.Context, chat memory.Chat, void func(memory.Note) bool) (gone int,
+	err error) {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
 		return 0, failure(err, "listing the users of chat %s", chat)
