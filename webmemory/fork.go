@@ -54,6 +54,10 @@ func (s *Server) postFork(c *gin.Context) error {
 		if err != nil {
 			return err
 		}
+		// First, so that what was said under a user is never there without that being known.
+		if err := s.store.PostedLike(ctx, as, source); err != nil {
+			return err
+		}
 		l := &boundary{at: math.MaxInt} // all stays
 		if body.At != "" {
 			if l, err = s.locate(ctx, source, v, body.At); err != nil {
@@ -67,9 +71,6 @@ func (s *Server) postFork(c *gin.Context) error {
 			}
 			return s.copyInto(ctx, in, source, v, l) // which also sees whether something was redacted meanwhile
 		})
-		if err == nil { // it has what its source has of the user
-			err = s.store.PostedLike(ctx, as, source)
-		}
 		if err != nil || title == "" {
 			return err
 		}

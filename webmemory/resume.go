@@ -347,7 +347,6 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	if err := s.store.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
 		return err
 	}
-	r.user = state.Open.User
 	note := r.openRun(w.Number)
 	note.Events, note.By = d.events, s.spool.Name()
 	if err := s.store.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {

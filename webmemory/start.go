@@ -106,10 +106,10 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 // this process, and asks the apiserver for it. One that the apiserver has already is the
 // lease's open run then.
 func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
-	// Where its events will be as far as is known here: who answers may name another process.
 	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
 	note := r.openRun(w.Number)
 	note.Posted = true
+	// Where its events will be as far as is known here: who answers may name another process.
 	note.Events, note.By, note.Begins = s.runs.EventsURL(r.id), s.spool.Name(), memory.Title(p.Message)
 	loss, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
 	w.opened(note)

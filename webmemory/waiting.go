@@ -271,6 +271,7 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 
 // identify notes on a run that this process did not begin what is known of its post.
 func (r *run) identify(open redisstore.OpenRun) {
+	r.user = open.User
 	r.body, r.first, r.keyed, r.attempt = open.Body, open.First, !open.Unkeyed, max(open.Attempt, 1)
 }
 

@@ -174,7 +174,8 @@ func (s *Store) Unpost(ctx context.Context, u memory.User, p Posted) error {
 	return failure(err, "taking chat %s off the list of the user %s", p.Chat, u)
 }
 
-// PostedLike notes that a chat, whose turn is held, has what another one has: it was posted under the same user.
+// PostedLike notes that a chat without a memory, whose turn is held, is to have what another one has: it was posted
+// under the same user.
 func (s *Store) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 	id, err := s.redis.HGet(ctx, chatMeta(as), "user").Result()
 	if errors.Is(err, redis.Nil) {
@@ -182,6 +183,14 @@ func (s *Store) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 	}
 	if u, bad := chat.Tenant().User(id); err == nil && bad == nil {
 		err = s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
+	}
+	if err == nil {
+		var before string
+		if before, err = s.redis.HGet(ctx, chatMeta(chat), "user").Result(); errors.Is(err, redis.Nil) {
+			err = nil
+		} else if before != id { // what it had then may be set aside
+			id = severalUsers
+		}
 	}
 	if err == nil {
 		err = s.redis.HSet(ctx, chatMeta(chat), "user", id).Err()
