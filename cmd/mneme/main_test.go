@@ -49,7 +49,7 @@ func TestWrongCommandLinesAreOneSentence(t *testing.T) {
 		"chat --caht x":         {2, "", "mneme: unknown flag --caht, did you mean \"--chat\"?; see mneme --help\n"},
 		"chat -z":               {2, "", "mneme: unknown flag -z; see mneme --help\n"},
 		"chat --chat":           {2, "", "mneme: --chat needs a value; see mneme --help\n"},
-		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"search\", \"note\", \"export\", \"import\", \"fork\", \"rewind\", \"set-aside\", \"redact\", \"rm\"; see mneme --help\n"},
+		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"search\", \"note\", \"user\", \"export\", \"import\", \"fork\", \"rewind\", \"set-aside\", \"redact\", \"rm\"; see mneme --help\n"},
 		"memory get 1 a b":      {2, "", "mneme: unexpected argument b; see mneme --help\n"},
 		"memory ls --limit x":   {2, "", "mneme: --limit: expected a whole number but got \"x\"; see mneme --help\n"},
 		"ingest x":              {2, "", "mneme: missing flags: --collection=NAME; see mneme --help\n"},
@@ -270,8 +270,8 @@ func TestCompletion(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, []string{"ls", "get", "tail", "search", "note", "export", "import", "fork", "rewind", "set-aside",
-		"redact", "rm"}, fits("memory", ""))
+	require.Equal(t, []string{"ls", "get", "tail", "search", "note", "user", "export", "import", "fork", "rewind",
+		"set-aside", "redact", "rm"}, fits("memory", ""))
 	require.Equal(t, []string{"memory"}, fits("me"))
 	require.Equal(t, []string{"backend", "model", "chat"}, fits("proxy", "usage", "--by", ""))
 	require.Equal(t, []string{"bash", "zsh", "fish"}, fits("completion", ""))
