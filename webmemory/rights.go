@@ -66,6 +66,12 @@ var rights = access.Rights{
 	"PATCH /v1/chats/:chat/subagents/:name/notes/:id":     access.MemoryWrite,
 	"DELETE /v1/chats/:chat/subagents/:name/notes/:id":    access.MemoryWrite,
 
+	"GET /v1/users/:user/notes":        access.MemoryRead,
+	"POST /v1/users/:user/notes":       access.MemoryWrite,
+	"PATCH /v1/users/:user/notes/:id":  access.MemoryWrite,
+	"DELETE /v1/users/:user/notes/:id": access.MemoryWrite,
+	"DELETE /v1/users/:user":           access.MemoryWrite,
+
 	"ANY /v1/collections":               access.Documents,
 	"ANY /v1/collections/*rest":         access.Documents,
 	"ANY /v1/chats/:chat/documents":     access.Documents,
