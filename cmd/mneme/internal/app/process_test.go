@@ -88,9 +88,11 @@ func newStack(t *testing.T, environ ...string) *stack {
 	program(t)
 	web, apis, gateway := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
 	s := &stack{t: t, web: web, running: map[string]*process{}}
+	data := t.TempDir()
+	sharePDF(t, data)
 	// Nothing of the caller's environment: whoever runs the tests may have keys in it.
 	s.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + os.TempDir()},
-		"MNEME_DATA_DIR="+t.TempDir(),
+		"MNEME_DATA_DIR="+data,
 		"MNEME_WEBMEMORY_LISTEN="+web, "MNEME_APISERVER_LISTEN="+apis, "MNEME_PROXY_LISTEN="+gateway,
 		"MNEME_REDIS_EMBEDDED_LISTEN="+freeport.Addr(t),
 		"MNEME_WEBMEMORY_APISERVER=http://"+apis, "MNEME_APISERVER_PROXY=http://"+gateway)
