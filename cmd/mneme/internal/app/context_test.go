@@ -95,46 +95,6 @@ func perMinute(limit, sent int) *upstreamtest.Fault {
 	return &f
 }
 
-// A pasted document that no model of the vendor could read is answered, from what
-// fits of it, and so is everything that is said after it. What is stored is whole.
-func TestALongPasteKillsNoChat(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	paste := "MINUTES " + strings.Repeat("The committee met and talked about the harbour, the lighthouse and the ferry. ",
-		7000) + "END. Who met?"
-	require.Greater(t, len(paste), 540_000)
-	for name, s := range map[string]*small{
-		"Anthropic":               {kind: "anthropic", limit: 14_000},
-		"OpenAI":                  {kind: "openai", limit: 14_000, refuse: openAIs},
-		"DeepSeek":                {kind: "openai", limit: 14_000, refuse: deepSeeks},
-		"llama.cpp":               {kind: "openai", limit: 8_192, refuse: llamas},
-		"without numbers":         {kind: "openai", limit: 9_000, refuse: groqs},
-		"an allowance per minute": {kind: "openai", limit: 12_000, refuse: perMinute, forgets: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			u := start(t, s.start(t)...)
-			require.Equal(t, "Understood.", u.say("1", "My name is Ann."))
-			require.Equal(t, "Understood.", u.say("1", paste))
-			require.Contains(t, string(s.vendor.Last().Body), " characters) …")
-			require.Contains(t, string(s.vendor.Last().Body), "END. Who met?")
-			refused := s.refused.Load()
-			require.NotZero(t, refused, "this vendor's limit was met")
-			require.LessOrEqual(t, refused, int64(3))
-			for i := range 4 {
-				require.Equal(t, "Understood.", u.say("1", fmt.Sprintf("And what is point %d?", i)))
-			}
-			if !s.forgets {
-				require.Equal(t, refused, s.refused.Load(), "the limit is remembered")
-			}
-			status, body := u.request(http.MethodGet, "/v1/chats/1/history", "", "")
-			require.Equal(t, http.StatusOK, status)
-			require.Contains(t, body, paste)
-		})
-	}
-}
-
 // An agent whose model is configured to be small keeps to it from the start, and so
 // does a subagent.
 func TestConfiguredContextTokens(t *testing.T) {
