@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"mneme/access"
 	"mneme/memory/telemetry"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
@@ -153,6 +154,9 @@ func nameRun(r *http.Request) error {
 		return wire.Failure{Status: 400, Message: "X-AG-Run-Id must be 1 to 64 characters of A-Z a-z 0-9 _ -"}
 	case chat != "" && !chatID.MatchString(chat):
 		return wire.Failure{Status: 400, Message: "X-AG-Chat-Id must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -"}
+	}
+	if its, err := access.From(r.Context()).Tenant.Chat(chat); err == nil {
+		chat = its.String() // two tenants may have chats of one id
 	}
 	telemetry.Concerns(r.Context(), chat, run)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
 )
@@ -127,7 +128,9 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	// By these the gateway's log and its records of usage name the run.
 	if trail := telemetry.From(r.Context()); trail.Run != "" {
 		r.Header.Set("X-AG-Run-Id", trail.Run)
-		r.Header.Set("X-AG-Chat-Id", trail.Chat)
+		if chat, err := memory.ParseChat(trail.Chat); err == nil { // whose it is the gateway knows by who asks
+			r.Header.Set("X-AG-Chat-Id", chat.ID())
+		}
 		// These a backend may see that is the operator's own.
 		r.Header.Set("Mneme-Run-Id", trail.Run)
 		if trail.Call != "" {

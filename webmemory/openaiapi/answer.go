@@ -216,7 +216,7 @@ func (a *answer) begin(e event.Event) {
 	head.Set(webapi.RunID, a.run)
 	head.Set(MemoryHeader, a.memory)
 	if a.chat != nil {
-		head.Set(ChatHeader, a.chat.String())
+		head.Set(ChatHeader, a.chat.ID())
 	}
 	if a.h.Answered != nil {
 		a.h.Answered(a.memory)
