@@ -65,6 +65,9 @@ func (p Principal) Need(s Scope) error {
 	return forbidden(s)
 }
 
+// Operator says whether it is of the default tenant, whose admins run the service for all tenants.
+func (p Principal) Operator() bool { return p.Tenant == memory.Tenant{} }
+
 type principal struct{}
 
 // With is a context of a request that comes from p.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access"
 	"mneme/proxy/usage"
 )
 
@@ -17,6 +18,14 @@ import (
 type backendState struct {
 	Active   string   `json:"active"`
 	Backends []string `json:"backends"`
+}
+
+// operatorsOnly refuses the admins of single tenants what concerns all of them.
+func operatorsOnly(c *gin.Context) {
+	if !access.From(c.Request.Context()).Operator() {
+		c.Abort()
+		refuseRoute(c, http.StatusForbidden, "this is about all tenants: it takes an admin's key of the default tenant")
+	}
 }
 
 func (s *Server) showBackend(c *gin.Context) {

@@ -153,9 +153,10 @@ func (s *Server) routes() http.Handler {
 
 	e.DELETE("/v1/conversations/:id", s.eraseConversation)
 	e.PUT("/v1/conversations/:id/keep", s.keepConversation)
-	e.GET("/admin/backend", s.showBackend)
-	e.PUT("/admin/backend", s.switchBackend)
-	e.GET("/admin/usage", s.showUsage)
+	admin := e.Group("/admin", operatorsOnly)
+	admin.GET("/backend", s.showBackend)
+	admin.PUT("/backend", s.switchBackend)
+	admin.GET("/usage", s.showUsage)
 	e.HEAD("/", func(c *gin.Context) { c.Status(http.StatusOK) })
 	for _, path := range []string{"/health", "/healthz"} {
 		e.GET(path, func(c *gin.Context) { c.JSON(http.StatusOK, telemetry.Readiness{Status: "ok"}) })
