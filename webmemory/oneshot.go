@@ -121,6 +121,9 @@ func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
 		return nil, err
 	}
 	id := c.Param("run")
+	if !isRunID(id) { // with a slash in it, it could name another tenant's
+		return nil, errNoOneShot
+	}
 	raw, err := s.store.OneShot(c.Request.Context(), tenantOf(c), id)
 	if err != nil {
 		return nil, err

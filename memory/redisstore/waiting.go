@@ -243,6 +243,8 @@ func (s *Store) ListWaiting(ctx context.Context, of memory.Tenant, cursor string
 	score, member, _ := strings.Cut(cursor, " ")
 	if score == "" {
 		score = "-inf"
+	} else if _, err := strconv.ParseFloat(score, 64); err != nil {
+		return nil, nil, "", fmt.Errorf("%w: %.40q is no cursor of this list", memory.ErrBadName, cursor)
 	}
 	for len(chats) < limit {
 		// One more, since the one at the cursor comes again.
