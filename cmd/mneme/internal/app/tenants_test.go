@@ -1,0 +1,324 @@
+package app_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/access"
+	"mneme/internal/redistest"
+	"mneme/memory"
+)
+
+// keyed is one request of a key's.
+type keyed struct {
+	method, url, key, body string
+	header                 []string // name, value, …
+}
+
+// answered is what came back.
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends a request.
+func (c keyed) do(t *testing.T) answered {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), c.method, c.url, strings.NewReader(c.body))
+	require.NoError(t, err)
+	if c.body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	for i := 0; i+1 < len(c.header); i += 2 {
+		req.Header.Set(c.header[i], c.header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err, "%s %s", c.method, c.url)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(t, err, "%s %s", c.method, c.url)
+	return answered{resp.StatusCode, resp.Header, string(raw)}
+}
+
+// tenanted is a service with keys over a Redis, and the keys of some tenants that may do everything.
+type tenanted struct {
+	*up
+	client *redis.Client
+	keys   map[string]string // texts by the tenant
+	ids    map[string]string // of the keys, by the tenant
+}
+
+func withTenants(t *testing.T, names ...string) *tenanted {
+	t.Helper()
+	server := redistest.Start(t)
+	s := &tenanted{keys: map[string]string{}, ids: map[string]string{}}
+	s.up = start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir())
+	s.client = redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = s.client.Close() })
+	for _, name := range names {
+		of, err := memory.ParseTenant(name)
+		require.NoError(t, err)
+		scopes := access.Scopes
+		if (of == memory.Tenant{}) { // whose admin is the operator, and may more
+			scopes = slices.DeleteFunc(slices.Clone(scopes), func(s access.Scope) bool { return s == access.Admin })
+		}
+		text, k, err := access.NewStore(s.client).Create(t.Context(), access.Key{Name: name, Tenant: of, Scopes: scopes})
+		require.NoError(t, err)
+		s.keys[name], s.ids[name] = text, k.ID
+	}
+	return s
+}
+
+func (s *tenanted) gateway(path string) string { return "http://" + s.addrs.Proxy + path }
+
+// must sends a request of a tenant's that succeeds.
+func (s *tenanted) must(tenant, method, path, body string, header ...string) answered {
+	s.t.Helper()
+	url := s.url(path)
+	if strings.HasPrefix(path, "http:") {
+		url = path
+	}
+	got := keyed{method, url, s.keys[tenant], body, header}.do(s.t)
+	require.Less(s.t, got.status, 300, "%s %s: %s", method, path, got.body)
+	return got
+}
+
+// dump is what Redis holds beside what changes without anybody's request, or is of the keys.
+func dump(t *testing.T, client *redis.Client) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	keys, err := client.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		if !strings.HasPrefix(key, "mneme:key") && key != "mneme:processes" && key != "turns:open" &&
+			key != "mneme:erasures" && key != "proxy:turns:erased" &&
+			key != "mneme:chats" && !strings.HasPrefix(key, "mneme:limits") && !strings.HasSuffix(key, ":turn") {
+			out[key], err = client.Dump(t.Context(), key).Result()
+			require.NoError(t, err)
+		}
+	}
+	return out
+}
+
+// What is another's in each of these is not there for a tenant: the answer is that to the same request about ids that
+// nobody has, and the other's data stays as it was, byte for byte.
+func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
+	t.Parallel()
+	s := withTenants(t, "acme", "beta", "default")
+	owned := map[string]string{} // what acme has, by the name in braces below
+	s.must("acme", "POST", "/v1/chats/acme-chat/messages", `{"message":"My locker number is 4711-secret.","user":"ann"}`,
+		"Idempotency-Key", "acme-idem")
+	owned["run"] = s.must("acme", "POST", "/v1/chats/acme-chat/messages", `{"message":"What is my locker number?"}`,
+		"Idempotency-Key", "acme-idem-2").header.Get("Mneme-Run-Id")
+	s.must("acme", "POST", "/v1/chats/acme-chat/messages",
+		`{"message":"My boat is called secret-boat.","agent_version":"analytic"}`)
+	owned["note"] = gjson.Get(s.must("acme", "POST", "/v1/chats/acme-chat/notes", `{"text":"secret-note"}`).body, "id").Str
+	s.must("acme", "POST", "/v1/chats/acme-chat/subagents/analytic/notes", `{"text":"secret-note of the subagent"}`)
+	history := gjson.Get(s.must("acme", "GET", "/v1/chats/acme-chat/history", "").body, "messages")
+	owned["message"] = history.Get("0.id").Str
+	s.must("acme", "POST", "/v1/chats/acme-chat/messages", `{"message":"This is taken back: secret-aside."}`)
+	s.must("acme", "POST", "/v1/chats/acme-chat/rewind", fmt.Sprintf(`{"to":%q}`, history.Get("1.id").Str))
+	aside := s.must("acme", "GET", "/v1/chats/acme-chat/set-aside", "").body
+	owned["aside"] = gjson.Get(aside, "set_aside.0.id").Str
+	s.must("acme", "PUT", "/v1/collections/acme-docs", "")
+	s.must("acme", "PUT", "/v1/collections/acme-docs/documents/acme-paper", "The ferry is secret-ferry.",
+		"Content-Type", "text/markdown")
+	s.must("acme", "PUT", "/v1/chats/acme-chat/documents/acme-paper", "The tram is secret-tram.",
+		"Content-Type", "text/markdown")
+	tool := `,"tools":[{"name":"light","description":"Lights.","parameters":{"type":"object"}}]}`
+	light := `{"message":"use light {\"secret\":\"lamp\"}"` + tool
+	waits := s.must("acme", "POST", "/v1/chats/acme-waits/messages", light).body
+	owned["waiting"], owned["wait"] = gjson.Get(waits, "run_id").Str, gjson.Get(waits, "waits.0.id").Str
+	waits = s.must("acme", "POST", "/v1/oneshot", light).body
+	owned["oneshot"], owned["oneshotwait"] = gjson.Get(waits, "run_id").Str, gjson.Get(waits, "waits.0.id").Str
+	stored := s.must("acme", "POST", s.gateway("/v1/responses"), `{"model":"m","input":"secret-input","store":true}`,
+		"X-Ag-Conversation-Id", "acme-conversation").body
+	owned["response"], owned["item"] = gjson.Get(stored, "id").Str, gjson.Get(stored, "output.0.id").Str
+	owned["keyid"] = s.ids["acme"]
+	list := gjson.Get(s.must("acme", "GET", "/v1/chats?order=used&limit=1", "").body, "next_cursor").Str
+	for name, id := range owned {
+		require.NotEmpty(t, id, name)
+	}
+	require.NotEmpty(t, list)
+	owned["chat"], owned["waitschat"], owned["docs"], owned["paper"] = "acme-chat", "acme-waits", "acme-docs", "acme-paper"
+	owned["conversation"], owned["idem"], owned["cursor"] = "acme-conversation", "acme-idem", list
+	nobodys := map[string]string{"cursor": list}
+	for name, id := range owned {
+		if name != "cursor" && name != "wait" && name != "oneshotwait" {
+			nobodys[name] = id[:1] + strings.Map(func(r rune) rune { // of the same shape
+				switch {
+				case r >= 'a' && r <= 'y', r >= 'A' && r <= 'Y', r >= '2' && r <= '6':
+					return r + 1
+				}
+				return r
+			}, id[1:])
+			require.NotEqual(t, id, nobodys[name])
+		} else {
+			nobodys[name] = id
+		}
+	}
+
+	nobodys["cursor"] = strings.NewReplacer(owned["chat"], nobodys["chat"], owned["waitschat"], nobodys["waitschat"]).
+		Replace(list)
+	yes := `{"answers":[{"id":"{wait}","decision":"approve","result":{"x":1}}]}`
+	attempts := []string{
+		// What reads comes first.
+		"GET /v1/chats/{chat}", "GET /v1/chats/acme%2F{chat}", "GET /v1/chats/acme/{chat}",
+		"GET /v1/chats/..%2Facme%2F{chat}", "GET /v1/chats/acme%252F{chat}", "GET /v1/chats/acme%5C{chat}",
+		"GET /v1/chats/x/../acme%2F{chat}", "GET /v1/chats/acme:{chat}", "GET /v1/chats/{chat}%00",
+		"GET //v1/chats/{chat}", "GET /v1/chats/{chat}/", "GET /v1/chats/{chat}/history",
+		"GET /v1/chats/acme%2F{chat}/history", "GET /v1/chats/{chat}/history?after={message}",
+		"GET /v1/chats/{chat}/history?before={message}", "GET /v1/chats/{chat}/history?cursor={message}",
+		"GET /v1/chats/{chat}/history?all=true", "GET /v1/chats/{chat}/subagents/analytic/history",
+		"GET /v1/chats/acme%2F{chat}/subagents/analytic/history",
+		"GET /v1/chats/x/subagents/analytic:acme%2F{chat}/history", "GET /v1/chats/{chat}/notes",
+		"GET /v1/chats/{chat}/subagents/analytic/notes", "GET /v1/chats/{chat}/export",
+		"GET /v1/chats/acme%2F{chat}/export", "GET /v1/chats/{chat}/recall?q=locker",
+		"GET /v1/chats/{chat}/recall?query=locker", "GET /v1/chats/{chat}/set-aside", "GET /v1/chats/x/set-aside",
+		"GET /v1/chats/{chat}/runs/{run}/events", "GET /v1/chats/{chat}/runs/{run}/trace",
+		"GET /v1/chats/x/runs/{run}/events", "GET /v1/chats/x/runs/{run}/trace",
+		"GET /v1/chats/acme%2F{chat}/runs/{run}/events", "GET /v1/chats/acme/runs/{chat}:{run}/events",
+		"GET /v1/chats/x/runs/..%2F{chat}:{run}/events", "GET /v1/chats/{chat}/runs/{run}/events?last_event_id=1",
+		"GET /v1/chats/{waitschat}/runs/{waiting}/events", "GET /v1/chats", "GET /v1/chats?order=used",
+		"GET /v1/chats?order=used&q={chat}", "GET /v1/chats?order=used&cursor={cursor}", "GET /v1/chats?cursor={cursor}",
+		"GET /v1/approvals", "GET /v1/approvals?cursor={cursor}", "GET /v1/collections", "GET /v1/collections/{docs}",
+		"GET /v1/collections/{docs}/documents", "GET /v1/collections/{docs}/documents/{paper}",
+		"GET /v1/collections/acme%2F{docs}/documents/{paper}", "GET /v1/collections/acme:{docs}/documents",
+		"GET /v1/collections/../runs/{run}/events", "GET /v1/collections/%2e%2e/runs/{run}/events",
+		"GET /v1/collections/..%2Fruns%2F{run}%2Fevents", `POST /v1/collections/{docs}/search {"query":"ferry"}`,
+		"GET /v1/collections/chat:{chat}/documents", "GET /v1/collections/chat:acme%2F{chat}/documents",
+		"GET /v1/chats/{chat}/documents", "GET /v1/chats/{chat}/documents/{paper}",
+		"GET /v1/chats/acme%2F{chat}/documents", "GET /v1/chats/x/documents/..%2F..%2F{chat}%2Fdocuments%2F{paper}",
+		"GET /v1/chats/x/documents/../../{chat}/documents", "GET /v1/keys/{keyid}", "DELETE /v1/keys/{keyid}",
+		"POST /v1/keys/{keyid}/rotate {}",
+		`POST /v1/oneshot/{oneshot}/resume {"answers":[{"id":"{oneshotwait}","decision":"approve","result":{"x":1}}]}`,
+		`POST /v1/oneshot/acme%2F{oneshot}/resume {"answers":[{"id":"{oneshotwait}","decision":"approve",` +
+			`"result":{"x":1}}]}`,
+		"POST /v1/chats/{waitschat}/runs/{waiting}/resume " + yes, "POST /v1/chats/x/runs/{waiting}/resume " + yes,
+		"POST /v1/chats/acme%2F{waitschat}/runs/{waiting}/resume " + yes,
+		"POST /v1/chats/{waitschat}/runs/{waiting}/stop", "POST /v1/chats/x/runs/{waiting}/stop",
+		"GET /internal/v1/chats/{chat}/runs/{run}", `POST /internal/v1/runs/{run}/recall {"query":"locker"}`,
+		`POST /internal/v1/runs/{run}/notes {"text":"x"}`, `POST /internal/v1/erasures {"chat":"acme/{chat}"}`,
+		`MCP recall {"chat":"{chat}","query":"locker"}`, `MCP recall {"chat":"acme/{chat}","query":"locker"}`,
+		`MCP search_documents {"collection":"{docs}","query":"ferry"}`, "GW GET /v1/responses/{response}",
+		"GW GET /v1/responses/{response}/input_items", "GW POST /v1/responses/{response}/cancel",
+		`GW POST /v1/responses {"model":"m","input":"hi","previous_response_id":"{response}"}`,
+		`GW POST /v1/responses {"model":"m","input":[{"type":"item_reference","id":"{item}"},{"role":"user",` +
+			`"content":"hi"}]}`,
+		`GW POST /v1/responses {"model":"m","input":"hi","conversation":"{conversation}"}`,
+		`GW POST /v1/messages {"model":"m","max_tokens":99,"messages":[{"role":"user","content":"hi"}],` +
+			`"metadata":{"conversation_id":"{conversation}"}}`,
+		"GW GET /teammate/analytic/v1/responses/{response}",
+		// What writes, which makes things of its own where it succeeds.
+		"DELETE /v1/chats/{chat}/messages/{message}", "DELETE /v1/chats/{chat}/subagents/analytic/messages/{message}",
+		"DELETE /v1/chats/{chat}/notes/{note}", `PATCH /v1/chats/{chat}/notes/{note} {"text":"x"}`,
+		"DELETE /v1/chats/acme%2F{chat}", "DELETE /v1/chats/{chat}", "DELETE /v1/chats/{chat}/history",
+		"DELETE /v1/chats/{chat}/subagents/analytic/history", `PATCH /v1/chats/{chat} {"title":"x"}`,
+		`POST /v1/chats/{chat}/rewind {"to":"{message}"}`, "POST /v1/chats/{chat}/set-aside/{aside}/restore",
+		"POST /v1/chats/x/set-aside/{aside}/restore", `POST /v1/chats/{chat}/fork {"as":"mine"}`,
+		`POST /v1/chats/{chat}/fork {"as":"acme/{chat}"}`, `POST /v1/chats/{chat}/fork {"as":"mine","at":"{message}"}`,
+		"DELETE /v1/collections/{docs}/documents/{paper}", "DELETE /v1/collections/{docs}",
+		"DELETE /v1/chats/{chat}/documents/{paper}", "GW DELETE /v1/responses/{response}",
+		"GW DELETE /v1/conversations/{conversation}",
+		`POST /chat {"message":"What is my locker number?","chat_id":"acme/{chat}"}`,
+		`POST /v1/chats/{chat}/messages {"message":"hi","after":"{message}"}`,
+		`POST /v1/chats/{chat}/messages {"message":"hi","if_last":"{message}"}`,
+		`POST /v1/chats/{chat}/messages {"message":"What is my locker number?"}`,
+		`POST /v1/chat/completions {"model":"mneme","messages":[{"role":"user",` +
+			`"content":"What is my locker number?"}],"metadata":{"chat_id":"{chat}"}}`,
+		`POST /v1/chat/completions {"model":"mneme","messages":[{"role":"user","content":"x"}],` +
+			`"metadata":{"chat_id":"acme/{chat}"}}`,
+		`POST /c/{waitschat}/v1/chat/completions {"model":"mneme","messages":[{"role":"user",` +
+			`"content":"What is my locker number?"}]}`,
+		`POST /c/acme%2F{chat}/v1/chat/completions {"model":"mneme","messages":[{"role":"user","content":"x"}]}`,
+		`MCP ask {"chat":"acme/{chat}","message":"What is my locker number?"}`,
+	}
+	before := dump(t, s.client)
+	for _, thief := range []string{"beta", "default"} {
+		for i, text := range attempts {
+			send := func(ids map[string]string) answered {
+				filled := text
+				for name, id := range ids {
+					filled = strings.ReplaceAll(filled, "{"+name+"}", id)
+				}
+				c := keyed{key: s.keys[thief], header: []string{
+					// Said by a client, these count for nothing.
+					"Mneme-Tenant", "acme", "Mneme-Scopes", "admin", "Mneme-Key", ids["keyid"], "Mneme-Chat-Id", "",
+					"Mneme-Parent-Id", ids["message"], "Idempotency-Key", ids["idem"]}}
+				rest, gw := strings.CutPrefix(filled, "GW ")
+				if tool, mcp := strings.CutPrefix(filled, "MCP "); mcp {
+					name, arguments, _ := strings.Cut(tool, " ")
+					rest = fmt.Sprintf(`POST /mcp {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`,
+						name, arguments)
+					c.header = append(c.header, "Accept", "application/json, text/event-stream")
+				}
+				if gw {
+					c.header = append(c.header, "X-Ag-Conversation-Id", map[bool]string{true: ids["conversation"]}[i%2 == 0])
+				}
+				var path string
+				c.method, rest, _ = strings.Cut(rest, " ")
+				path, c.body, _ = strings.Cut(rest, " ")
+				if c.method == http.MethodGet {
+					c.header = append(c.header, "Last-Event-ID", "1")
+				}
+				if c.url = s.url(path); gw {
+					c.url = s.gateway(path)
+				}
+				return c.do(t)
+			}
+			none, its := send(nobodys), send(owned)
+			require.Equal(t, none.status, its.status, "%s: %s\n%s\nof nobody: %s", thief, text, its.body, none.body)
+			require.Equal(t, plainly(none.body, nobodys), plainly(its.body, owned), "%s: %s", thief, text)
+			for _, leak := range []string{"4711", "secret-", "lamp"} {
+				require.NotContains(t, its.body, leak, "%s: %s", thief, text)
+			}
+		}
+		after := dump(t, s.client)
+		for key, value := range before {
+			require.Equal(t, value, after[key], "%s changed %s", thief, key)
+		}
+	}
+	// What is all tenants' is the operator's.
+	for _, c := range []keyed{{"GET", s.gateway("/admin/backend"), s.keys["beta"], "", nil},
+		{"PUT", s.gateway("/admin/backend"), s.keys["beta"], `{"active":"offline"}`, nil},
+		{"GET", s.gateway("/admin/usage"), s.keys["beta"], "", nil}} {
+		got := c.do(t)
+		require.Equal(t, http.StatusForbidden, got.status, "%s %s: %s", c.method, c.url, got.body)
+		require.Contains(t, got.body, "default tenant")
+	}
+	got := keyed{"GET", s.url("/v1/approvals?cursor=x"), s.keys["beta"], "", nil}.do(t)
+	require.Equal(t, http.StatusBadRequest, got.status, got.body)
+	t.Logf("%d attempts by each of two tenants", len(attempts))
+	// And acme goes on where it was.
+	says := s.must("acme", "POST", "/v1/chats/acme-chat/messages", `{"message":"What is my locker number?"}`)
+	require.Contains(t, says.body, "4711-secret")
+	require.Equal(t, http.StatusOK, keyed{method: "GET", url: s.gateway("/v1/responses/" + owned["response"]),
+		key: s.keys["acme"]}.do(t).status)
+	require.Equal(t, 200, keyed{"POST", s.url("/v1/oneshot/" + owned["oneshot"] + "/resume"), s.keys["acme"],
+		`{"answers":[{"id":"` + owned["oneshotwait"] + `","decision":"approve","result":{"x":1}}]}`, nil}.do(t).status)
+}
+
+var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?|(resp|msg|rs|conv)_\w+|chatcmpl-\w+|` +
+	`"(ts|timestamp|created|created_at|started|seconds|expires_at|last_used|used|completed_at)"` +
+	`:[-\d.eE+]+|: retry.*|"\d{4}-\d\d-\d\dT[^"]*"`)
+
+// plainly is a body without ids and times.
+func plainly(body string, ids map[string]string) string {
+	for name, id := range ids {
+		if name != "cursor" && name != "wait" && name != "oneshotwait" {
+			body = strings.ReplaceAll(body, id, "{"+name+"}")
+		}
+	}
+	return passing.ReplaceAllString(body, "-")
+}
