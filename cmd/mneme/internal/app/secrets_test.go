@@ -81,7 +81,8 @@ func TestNoSecretIsWrittenAnywhere(t *testing.T) {
 			do(key, "GET", url, "")
 		}
 		do(key, "POST", u.url("/v1/chats/1/messages"), `{"message":"What is 17 * 3?"}`)
-		do(key, "POST", u.url("/v1/chats/1/messages"), `{"message":"Hello","stream":true}`, "Mneme-Internal-Secret", "guessed")
+		do(key, "POST", u.url("/v1/chats/1/messages"), `{"message":"Hello","stream":true}`,
+			"Mneme-Internal-Secret", "guessed")
 		do(key, "POST", u.url("/v1/chats/1/messages"), `{"message":`)
 		do(key, "POST", "http://"+u.addrs.Proxy+"/v1/messages",
 			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`)

@@ -311,7 +311,8 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 		`{"answers":[{"id":"` + owned["oneshotwait"] + `","decision":"approve","result":{"x":1}}]}`, nil}.do(t).status)
 }
 
-var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?|(resp|msg|rs|conv)_\w+|chatcmpl-\w+|"n[a-z2-7]{11}"|,"state":"busy"|"\d{13,}"|` +
+var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?|(resp|msg|rs|conv)_\w+` +
+	`|chatcmpl-\w+|\bn[a-z2-7]{11}\b|toolu_\w+|,"state":"busy"|"\d{13,}"|` +
 	`"(ts|timestamp|created|created_at|started|seconds|expires_at|last_used|used|completed_at|until|updated|bytes)"` +
 	`:[-\d.eE+]+|: retry.*|"\d{4}-\d\d-\d\dT[^"]*"`)
 
