@@ -1,0 +1,122 @@
+package tally_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/access/tally"
+	"mneme/internal/redistest"
+	"mneme/memory"
+)
+
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// acme is another tenant than the default one.
+func acme(t *testing.T) memory.Tenant {
+	t.Helper()
+	tenant, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	return tenant
+}
+
+// call is one of a chat that cost 5 millionths.
+func call(of memory.Tenant, request, chat string, at time.Time) tally.Call {
+	return tally.Call{At: at, Request: request, Tenant: of, Names: map[tally.By]string{tally.ByChat: chat},
+		Counts: tally.Counts{Input: 10, Cached: 4, Output: 2, Micros: 5}}
+}
+
+// read gives all pages of a question, and how many there were.
+func read(t *testing.T, b *tally.Book, q tally.Query) (rows []tally.Row, pages int) {
+	t.Helper()
+	for {
+		page, err := b.Read(t.Context(), q)
+		require.NoError(t, err)
+		rows, pages = append(rows, page.Rows...), pages+1
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return rows, pages
+		}
+	}
+}
+
+func TestACallThatIsWrittenAgainCountsOnce(t *testing.T) {
+	b := tally.New(redistest.Start(t).Client(), 0)
+	first := call(memory.Tenant{}, "req_1", "12345", noon)
+	require.NoError(t, b.Add(t.Context(), []tally.Call{first}))
+	// The reply was lost: the writer brings it again, with what came meanwhile.
+	require.NoError(t, b.Add(t.Context(), []tally.Call{first, call(memory.Tenant{}, "req_2", "12345", noon)}))
+	rows, _ := read(t, b, tally.Query{By: tally.ByChat, Name: "12345", Since: noon, Until: noon})
+	require.Equal(t, []tally.Row{{"2026-01-31", "12345",
+		tally.Counts{Calls: 2, Input: 20, Cached: 8, Output: 4, Micros: 10}}}, rows)
+}
+
+func TestTenantsAreApart(t *testing.T) {
+	b := tally.New(redistest.Start(t).Client(), 0)
+	require.NoError(t, b.Add(t.Context(), []tally.Call{
+		call(acme(t), "req_1", "12345", noon), call(memory.Tenant{}, "req_2", "12345", noon),
+		call(memory.Tenant{}, "req_3", "7", noon),
+	}))
+	for tenant, calls := range map[memory.Tenant]int64{acme(t): 1, {}: 2} {
+		rows, _ := read(t, b, tally.Query{Tenant: tenant, By: tally.ByTenant, Since: noon, Until: noon})
+		require.Len(t, rows, 1)
+		require.Equal(t, tenant.String(), rows[0].Name)
+		require.Equal(t, calls, rows[0].Calls)
+	}
+}
+
+func TestManyChatsOfADayComeInPages(t *testing.T) {
+	b := tally.New(redistest.Start(t).Client(), 0)
+	const chats = 5000
+	for at := 0; at < chats; at += 100 {
+		var calls []tally.Call
+		for i := at; i < at+100; i++ {
+			calls = append(calls, call(memory.Tenant{}, fmt.Sprint(i), fmt.Sprint("chat-", i), noon))
+		}
+		require.NoError(t, b.Add(t.Context(), calls))
+	}
+	rows, pages := read(t, b, tally.Query{By: tally.ByChat, Since: noon.AddDate(0, 0, -3), Until: noon})
+	require.Greater(t, pages, 2)
+	names := map[string]bool{}
+	for _, row := range rows {
+		names[row.Name] = true
+	}
+	require.Len(t, names, chats)
+}
+
+func TestAYearOfDays(t *testing.T) {
+	client := redistest.Start(t).Client()
+	b := tally.New(client, 0)
+	for i := range 365 {
+		require.NoError(t, b.Add(t.Context(),
+			[]tally.Call{call(memory.Tenant{}, fmt.Sprint(i), "12345", noon.AddDate(0, 0, -i))}))
+	}
+	year := tally.Query{By: tally.ByChat, Since: noon.AddDate(-1, 0, 1), Until: noon}
+	rows, pages := read(t, b, year)
+	require.Len(t, rows, 365)
+	require.Equal(t, 1, pages)
+	year.Name = "12345"
+	rows, _ = read(t, b, year)
+	require.Len(t, rows, 365)
+	ttl, err := client.PTTL(t.Context(), "mneme:usage:{default}:2026-01-31:chat").Result()
+	require.NoError(t, err)
+	require.Greater(t, ttl, 399*24*time.Hour)
+}
+
+func TestWrongQuestions(t *testing.T) {
+	b := tally.New(redistest.Start(t).Client(), 0)
+	for name, q := range map[string]tally.Query{
+		"a dimension that is none": {By: "colour", Since: noon, Until: noon},
+		"the end before the start": {By: tally.ByChat, Since: noon, Until: noon.AddDate(0, 0, -1)},
+		"too long":                 {By: tally.ByChat, Until: noon},
+		"another's cursor":         {By: tally.ByChat, Since: noon, Until: noon, Cursor: "2025-01-01.0"},
+		"no cursor":                {By: tally.ByChat, Since: noon, Until: noon, Cursor: "2026-01-31.x"},
+	} {
+		_, err := b.Read(context.Background(), q)
+		require.ErrorIs(t, err, tally.ErrQuery, name)
+	}
+	_, err := tally.ParseDay("soon", noon)
+	require.ErrorIs(t, err, tally.ErrQuery)
+}
