@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"runtime/debug"
@@ -94,6 +95,7 @@ func (s *Server) start(
 	}
 	life := s.life
 	if who, known := access.Known(asked); known {
+		who.User = cmp.Or(req.User, who.User)
 		life = access.With(life, who)
 	}
 	life, cancel := context.WithCancelCause(life)

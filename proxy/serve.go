@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/access"
 	"mneme/memory/telemetry"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/upstream"
@@ -56,7 +57,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 			Msg("the backend's answer is empty")
 	}
 	s.metrics.observe(x, outcome, took)
-	s.settle(x, outcome, s.count(x, outcome))
+	s.settle(x, outcome, s.count(r.Context(), x, outcome))
 
 	level := zerolog.InfoLevel
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 func (x *request) answered() bool { return x.result.attempt != nil && x.result.attempt.answer != nil }
 
 // count keeps the record of what a call took, and gives it.
-func (s *Server) count(x *request, outcome string) usage.Tokens {
+func (s *Server) count(ctx context.Context, x *request, outcome string) usage.Tokens {
 	if !x.answered() || x.endpoint.counts {
 		return usage.Tokens{}
 	}
@@ -97,6 +98,11 @@ func (s *Server) count(x *request, outcome string) usage.Tokens {
 		Tenant: a.scope.Tenant, Route: a.scope.Route, Conversation: a.scope.Conversation,
 		Backend: a.backend.name, Model: x.in.model(), UpstreamModel: a.model,
 		Tokens: tokens, Estimated: estimated, Outcome: outcome,
+	}
+	who := access.From(ctx)
+	r.Key, r.TenantName, r.User = who.Key, who.Tenant.String(), who.User
+	if p, ok := s.config.Prices.Of(a.model); ok {
+		r.CostMicros, r.Priced = p.Cost(priceTokens(tokens)), true
 	}
 	r.Run, r.Chat = x.trail.Run, x.trail.Chat
 	if r.Chat == "" && !a.minted {

@@ -88,6 +88,7 @@ func (s *Server) routes() http.Handler {
 	}
 	s.forwardDocuments(r)
 	s.keyRoutes(r)
+	r.GET(webapi.UsagePath, r.Answered(s.readUsage))
 	s.internalRoutes(r)
 	r.GET("/", r.Answered(getPage))
 	r.GET(web.Folder+"*file", r.Answered(getPage))

@@ -77,6 +77,7 @@ var rights = access.Rights{
 	"ANY /v1/chats/:chat/documents":     access.Documents,
 	"ANY /v1/chats/:chat/documents/*id": access.Documents,
 
+	"GET " + webapi.UsagePath:                  access.MemoryRead,
 	"GET " + webapi.KeysPath:                   access.Admin,
 	"POST " + webapi.KeysPath:                  access.Admin,
 	"DELETE " + webapi.KeysPath + "/:key":      access.Admin,

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/access"
+	"mneme/access/tally"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/cache"
@@ -55,6 +56,7 @@ type Config struct {
 	OpenAI        http.Handler  // of POST /v1/chat/completions and its kin; nil for none
 	Gate          *access.Gate  // lets requests in; nil asks nobody
 	Keys          *access.Store // those that /v1/keys is about; nil where nobody is asked for one
+	Usage         *tally.Book   // what GET /v1/usage reads; nil: it is refused
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }

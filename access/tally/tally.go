@@ -80,7 +80,7 @@ func (c *Counts) Add(u Counts) {
 // Call is one call of a model.
 type Call struct {
 	At      time.Time
-	Request string // two calls with one id are one
+	Request string // two calls with one id are one; empty: it is counted each time
 	Tenant  memory.Tenant
 	Names   map[By]string // of the dimensions but ByTenant; empty names are not counted
 	Counts  Counts        // Calls is 1, whatever stands there

@@ -65,6 +65,7 @@ func run(ctx context.Context, args []string, con *console) int {
 			con.memoryRedact(), con.memoryRm()),
 		con.tools(),
 		con.keys(),
+		con.usage(),
 		con.ingest(),
 		con.backup(),
 		con.restore(),

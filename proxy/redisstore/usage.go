@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/access/tally"
+	"mneme/memory"
 	"mneme/memory/redisscript"
 	"mneme/proxy/usage"
 )
@@ -19,7 +21,7 @@ import (
 // it was written. Fields that are empty or 0 are left out:
 //
 //	at request tenant route conversation chat run backend model upstream_model
-//	input cache_read cache_creation output reasoning outcome estimated
+//	input cache_read cache_creation output reasoning outcome estimated key tenant_name user cost_micro_usd priced
 const usageKey = "proxy:usage"
 
 // usageBatch is how many entries are read at once.
@@ -32,21 +34,30 @@ const clockSkew = time.Minute
 type Usage struct {
 	redis redis.UniversalClient
 	max   int64
+	tally *tally.Book
 }
 
 var _ usage.Store = (*Usage)(nil)
 
 // NewUsage is a store over client, which the caller closes, of about max records;
 // 0 is 100,000. One takes about 300 bytes of a Redis, and 1 kB of the embedded
-// store.
+// store. What records took is counted for good in tally's counters, too.
 func NewUsage(client redis.UniversalClient, max int64) *Usage {
-	return &Usage{client, cmp.Or(max, 100_000)}
+	return &Usage{client, cmp.Or(max, 100_000), tally.New(client, 0)}
 }
 
 var usageAdd = redisscript.New(lua, "usage_add")
 
-// AppendUsage implements usage.Store in one command.
+// AppendUsage implements usage.Store: the counters first, which know a record that comes again, and then the stream in
+// one command.
 func (u *Usage) AppendUsage(ctx context.Context, records []usage.Record) error {
+	calls := make([]tally.Call, len(records))
+	for i, r := range records {
+		calls[i] = tallied(r)
+	}
+	if err := u.tally.Add(ctx, calls); err != nil {
+		return err
+	}
 	args := []any{u.max}
 	for _, r := range records {
 		entry := usageEntry(r)
@@ -59,6 +70,27 @@ func (u *Usage) AppendUsage(ctx context.Context, records []usage.Record) error {
 		return fmt.Errorf("adding to %s: %w", usageKey, err)
 	}
 	return nil
+}
+
+// mainRoute is what calls of no subagent are counted under.
+const mainRoute = "main"
+
+// tallied is a record as it is counted. A tenant's chat has the tenant's name in front of its id in a record, and not
+// in the tenant's own counters.
+func tallied(r usage.Record) tally.Call {
+	tenant, _ := memory.ParseTenant(r.TenantName) // of a principal, or empty
+	_, subagent, _ := strings.Cut(r.Route, "/")
+	c := tally.Call{At: r.At, Request: r.RequestID, Tenant: tenant, Counts: tally.Counts{
+		Input:  r.Tokens.Input + r.Tokens.CacheRead + r.Tokens.CacheCreation,
+		Cached: r.Tokens.CacheRead, Output: r.Tokens.Output, Micros: r.CostMicros,
+	}, Names: map[tally.By]string{
+		tally.ByKey: r.Key, tally.ByUser: r.User, tally.ByChat: strings.TrimPrefix(r.Chat, tenant.String()+"/"),
+		tally.BySubagent: cmp.Or(subagent, mainRoute), tally.ByModel: cmp.Or(r.UpstreamModel, r.Model),
+	}}
+	if !r.Priced {
+		c.Counts.Unpriced = 1
+	}
+	return c
 }
 
 // UsageSince implements usage.Store.
@@ -110,7 +142,7 @@ type field struct {
 	count *int64
 }
 
-func fieldsOf(r *usage.Record) [15]field {
+func fieldsOf(r *usage.Record) [19]field {
 	t := &r.Tokens
 	return [...]field{
 		{name: "request", text: &r.RequestID}, {name: "tenant", text: &r.Tenant}, {name: "route", text: &r.Route},
@@ -120,6 +152,8 @@ func fieldsOf(r *usage.Record) [15]field {
 		{name: "input", count: &t.Input}, {name: "cache_read", count: &t.CacheRead},
 		{name: "cache_creation", count: &t.CacheCreation},
 		{name: "output", count: &t.Output}, {name: "reasoning", count: &t.Reasoning}, {name: "outcome", text: &r.Outcome},
+		{name: "key", text: &r.Key}, {name: "tenant_name", text: &r.TenantName}, {name: "user", text: &r.User},
+		{name: "cost_micro_usd", count: &r.CostMicros},
 	}
 }
 
@@ -136,6 +170,9 @@ func usageEntry(r usage.Record) []string {
 	}
 	if r.Estimated {
 		entry = append(entry, "estimated", "true")
+	}
+	if r.Priced {
+		entry = append(entry, "priced", "true")
 	}
 	return entry
 }
@@ -158,6 +195,6 @@ func usageRecord(e redis.XMessage) (r usage.Record) {
 	if r.At, err = time.Parse(time.RFC3339Nano, value("at")); err != nil {
 		r.At = written(e)
 	}
-	r.Estimated = value("estimated") == "true"
+	r.Estimated, r.Priced = value("estimated") == "true", value("priced") == "true"
 	return r
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/access/tally"
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/memory/embedded"
 	"mneme/proxy/redisstore"
 	"mneme/proxy/usage"
@@ -58,7 +60,9 @@ func TestUsageComesBackAsItWas(t *testing.T) {
 						Route:  text.Draw(t, "route"), Conversation: text.Draw(t, "conversation"), Chat: text.Draw(t, "chat"),
 						Run: text.Draw(t, "run"), Backend: text.Draw(t, "backend"),
 						Model: text.Draw(t, "model"), UpstreamModel: text.Draw(t, "upstream"), Outcome: text.Draw(t, "outcome"),
-						Estimated: rapid.Bool().Draw(t, "estimated"),
+						Estimated: rapid.Bool().Draw(t, "estimated"), Priced: rapid.Bool().Draw(t, "priced"),
+						Key: text.Draw(t, "key"), TenantName: text.Draw(t, "tenant name"), User: text.Draw(t, "user"),
+						CostMicros: count.Draw(t, "cost"),
 						Tokens: usage.Tokens{
 							Input: count.Draw(t, "input"), CacheRead: count.Draw(t, "read"), CacheCreation: count.Draw(t, "creation"),
 							Output: count.Draw(t, "output"), Reasoning: count.Draw(t, "reasoning"),
@@ -174,4 +178,35 @@ func TestUsageOutlivesRedis(t *testing.T) {
 	require.Eventually(t, func() bool { return total(false) == 1000 }, 60*time.Second, 20*time.Millisecond)
 	require.Zero(t, r.Dropped())
 	require.NoError(t, r.Close())
+}
+
+// What a record took is counted for its tenant, once, also if the writer brings it again.
+func TestUsageIsCountedByTenant(t *testing.T) {
+	client := redistest.Start(t).Client()
+	u := redisstore.NewUsage(client, 0)
+	at := time.Now()
+	records := []usage.Record{
+		{At: at, RequestID: "req_1", TenantName: "acme", Key: "k1", User: "ann", Chat: "acme/12345", Route: "teammate/analytic",
+			UpstreamModel: "known", CostMicros: 70, Priced: true,
+			Tokens: usage.Tokens{Input: 10, CacheRead: 5, CacheCreation: 1, Output: 3}},
+		{At: at, RequestID: "req_2", TenantName: "default", Chat: "12345", Route: "main", UpstreamModel: "unknown",
+			Tokens: usage.Tokens{Input: 8, Output: 1}},
+	}
+	for range 2 {
+		require.NoError(t, u.AppendUsage(t.Context(), records))
+	}
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	spent := tally.Counts{Calls: 1, Input: 16, Cached: 5, Output: 3, Micros: 70}
+	book := tally.New(client, 0)
+	for by, name := range map[tally.By]string{tally.ByKey: "k1", tally.ByTenant: "acme", tally.ByUser: "ann",
+		tally.ByChat: "12345", tally.BySubagent: "analytic", tally.ByModel: "known"} {
+		page, err := book.Read(t.Context(), tally.Query{Tenant: acme, By: by, Since: at, Until: at})
+		require.NoError(t, err)
+		require.Equal(t, []tally.Row{{Day: at.UTC().Format(time.DateOnly), Name: name, Counts: spent}}, page.Rows, by)
+	}
+	page, err := book.Read(t.Context(), tally.Query{By: tally.ByChat, Since: at, Until: at})
+	require.NoError(t, err)
+	require.Len(t, page.Rows, 1)
+	require.Equal(t, tally.Counts{Calls: 1, Input: 8, Output: 1, Unpriced: 1}, page.Rows[0].Counts)
 }

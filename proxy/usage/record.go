@@ -43,7 +43,12 @@ type Record struct {
 	Model         string // as the client calls it
 	UpstreamModel string // as the backend calls it
 	Tokens        Tokens
-	Estimated     bool // the vendor left some of Tokens untold
+	Estimated     bool   // the vendor left some of Tokens untold
+	Key           string // id of the caller's key; empty where there are no keys
+	TenantName    string // of the caller's principal; empty in records from before there were tenants
+	User          string // of the tenant, for whom the call was; empty if nobody is named
+	CostMicros    int64  // in millionths of a USD; 0 if not Priced
+	Priced        bool   // the price of UpstreamModel is known
 	Outcome       string
 }
 
@@ -55,7 +60,7 @@ func (r *Record) tidy() {
 	r.At = r.At.UTC().Truncate(time.Millisecond)
 	for _, s := range []*string{
 		&r.RequestID, &r.Tenant, &r.Route, &r.Conversation, &r.Chat, &r.Run, &r.Backend, &r.Model, &r.UpstreamModel,
-		&r.Outcome,
+		&r.Outcome, &r.Key, &r.TenantName, &r.User,
 	} {
 		*s = strings.ToValidUTF8((*s)[:min(len(*s), maxName)], "\uFFFD")
 	}

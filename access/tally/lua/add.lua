@@ -7,7 +7,7 @@ local at = 3
 while at <= #ARGV do
   local seen = KEYS[1] .. ':seen:' .. ARGV[at]
   local names = tonumber(ARGV[at + 8])
-  if redis.call('SADD', seen, ARGV[at + 1]) == 1 then
+  if ARGV[at + 1] == '' or redis.call('SADD', seen, ARGV[at + 1]) == 1 then
     redis.call('PEXPIRE', seen, remember)
     for i = at + 9, at + 8 + 2 * names, 2 do
       local key = KEYS[1] .. ':' .. ARGV[at + 2] .. ':' .. ARGV[i]

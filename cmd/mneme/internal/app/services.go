@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"mneme/access/limit"
+	"mneme/access/tally"
 	"mneme/access/price"
 	"mneme/apiserver"
 	"mneme/apiserver/api"
@@ -286,7 +287,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
-		Gate: gate, Keys: a.keys,
+		Gate: gate, Keys: a.keys, Usage: tally.New(client, 0),
 	}
 	if err := cfg.RequireWebhookSecret(); err != nil {
 		return err

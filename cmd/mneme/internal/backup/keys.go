@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"mneme/access/limit"
+	"mneme/access/tally"
 	"mneme/memory"
 )
 
@@ -37,7 +38,7 @@ var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: mem
 	memory.RedisKey{Kind: memory.KindUserNotes, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindUserChats, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindKey, Run: "*"}.String(), string(memory.KindKeys),
-	"documents:{*", "proxy:turns:*", "proxy:*", limit.Prefix+"{*")
+	"documents:{*", "proxy:turns:*", "proxy:*", limit.Prefix+"{*", tally.Prefix+"{*")
 
 // runID is what the id of a run looks like: others may have keys that begin with
 // "run:" or "events:".
@@ -52,6 +53,8 @@ func roleOf(key string) role {
 	switch head, rest, _ := strings.Cut(key, ":"); {
 	case strings.HasPrefix(key, limit.Prefix+"{"):
 		return ofLimits(key)
+	case strings.HasPrefix(key, tally.Prefix+"{"):
+		return plain
 	case head == "documents":
 		return ofDocuments(rest)
 	case head != "proxy":

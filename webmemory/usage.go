@@ -1,0 +1,69 @@
+package webmemory
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/access"
+	"mneme/access/tally"
+	"mneme/apiserver/api"
+	"mneme/memory"
+)
+
+// This file answers what calls of models took and cost, from the counters that the gateway keeps in the same Redis.
+
+var errUsageOff = &api.Problem{Status: http.StatusConflict, Code: "usage_off",
+	Message: "This service is not told where usage is counted."}
+
+// readUsage answers a page of daily counters: of the caller's tenant, and for an admin of the default tenant of any.
+func (s *Server) readUsage(c *gin.Context) error {
+	if s.cfg.Usage == nil {
+		return errUsageOff
+	}
+	who, now := access.From(c.Request.Context()), time.Now()
+	q := tally.Query{Tenant: who.Tenant, By: tally.By(cmp.Or(c.Query("by"), string(tally.ByTenant))),
+		Name: c.Query("chat"), Cursor: c.Query("cursor")}
+	if q.Name != "" && c.Query("by") != "" && q.By != tally.ByChat {
+		return badRequest("chat goes with by=chat only.")
+	}
+	if q.Name != "" {
+		q.By = tally.ByChat
+	}
+	if name := c.Query("tenant"); name != "" {
+		of, err := memory.ParseTenant(name)
+		if err != nil {
+			return badRequest("%s.", err)
+		}
+		if of != who.Tenant {
+			if err := who.Need(access.Admin); err != nil {
+				return err
+			}
+			if (who.Tenant != memory.Tenant{}) { // what is another's is as what there is not
+				api.WriteJSON(c.Writer, http.StatusOK, tally.Page{Rows: []tally.Row{}})
+				return nil
+			}
+		}
+		q.Tenant = of
+	}
+	var since, until error
+	q.Since, since = tally.ParseDay(cmp.Or(c.Query("since"), "30d"), now)
+	q.Until, until = tally.ParseDay(cmp.Or(c.Query("until"), "0d"), now)
+	err := errors.Join(since, until)
+	var page tally.Page
+	if err == nil {
+		page, err = s.cfg.Usage.Read(c.Request.Context(), q)
+	}
+	if errors.Is(err, tally.ErrQuery) {
+		return badRequest("%s.", strings.ReplaceAll(err.Error(), tally.ErrQuery.Error()+": ", ""))
+	}
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, page)
+	return nil
+}
