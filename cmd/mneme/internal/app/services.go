@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"mneme/access/limit"
-	"mneme/access/tally"
 	"mneme/access/price"
+	"mneme/access/tally"
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
