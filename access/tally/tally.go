@@ -151,7 +151,7 @@ type Row struct {
 
 // Page is a part of the rows, by day. A row may come twice while its day is still written; it is the same row.
 type Page struct {
-	Rows []Row  `json:"rows"`           // never null
+	Rows []Row  `json:"rows"`                  // never null
 	Next string `json:"next_cursor,omitempty"` // the cursor of the next page; empty: this is the last one
 }
 

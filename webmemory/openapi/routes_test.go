@@ -498,7 +498,7 @@ var params = map[string]param{
 	"Last-Event-ID": {"integer", "number of the last event that was seen", nil},
 	"last_event_id": {"integer", "as the header Last-Event-ID", nil},
 	"by": {"string", "what a row stands for; tenant",
-		[]string{"key", "tenant", "user", "chat", "subagent", "model"}},
+		[]any{"key", "tenant", "user", "chat", "subagent", "model"}},
 	"since":         {"string", "the first day: so many days ago such as 7d, or a date; 30d", nil},
 	"until":         {"string", "the last day; 0d", nil},
 	"chat":          {"string", "only the chat with this id, by chat", nil},
