@@ -14,7 +14,7 @@ import (
 	"mneme/memory"
 )
 
-// What a post took is counted for its key, user's tenant and chat, and another tenant sees none of it.
+// What a post took is counted for its key, tenant and chat, and another tenant sees none of it.
 func TestUsageOfTwoTenants(t *testing.T) {
 	server := redistest.Start(t)
 	one := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),
@@ -29,28 +29,28 @@ func TestUsageOfTwoTenants(t *testing.T) {
 		require.NoError(t, err)
 		return text, k.ID
 	}
-	acme, id := key("acme", access.Chat, access.MemoryRead)
+	own, id := key("default", access.Chat, access.MemoryRead)
 	other, _ := key("other", access.Admin)
 	admin, _ := key("default", access.Admin)
-	status, body := ask(t, "POST", one.url("/v1/chats/12345/messages"), acme, `{"message":"Hello."}`)
+	status, body := ask(t, "POST", one.url("/v1/chats/12345/messages"), own, `{"message":"Hello."}`)
 	require.Equal(t, http.StatusOK, status, body)
 
 	require.Eventually(t, func() bool { // records are written behind the call
-		_, body = ask(t, "GET", one.url("/v1/usage?chat=12345"), acme, "")
+		_, body = ask(t, "GET", one.url("/v1/usage?chat=12345"), own, "")
 		return strings.Contains(body, `"name":"12345"`)
 	}, 20*time.Second, 100*time.Millisecond, body)
-	_, body = ask(t, "GET", one.url("/v1/usage?by=key&since=1d"), acme, "")
+	_, body = ask(t, "GET", one.url("/v1/usage?by=key&since=1d"), own, "")
 	require.Contains(t, body, `"name":"`+id+`"`)
-	_, body = ask(t, "GET", one.url("/v1/usage?tenant=acme"), admin, "")
-	require.Contains(t, body, `"name":"acme"`)
-	for _, path := range []string{"/v1/usage", "/v1/usage?chat=12345", "/v1/usage?tenant=acme"} {
+	_, body = ask(t, "GET", one.url("/v1/usage?tenant=default"), admin, "")
+	require.Contains(t, body, `"name":"default"`)
+	for _, path := range []string{"/v1/usage", "/v1/usage?chat=12345", "/v1/usage?tenant=default"} {
 		status, body = ask(t, "GET", one.url(path), other, "")
 		require.Equal(t, http.StatusOK, status)
 		require.JSONEq(t, `{"rows":[]}`, body, path)
 	}
-	status, _ = ask(t, "GET", one.url("/v1/usage?tenant=other"), acme, "")
+	status, _ = ask(t, "GET", one.url("/v1/usage?tenant=other"), own, "")
 	require.Equal(t, http.StatusForbidden, status)
-	status, body = ask(t, "GET", one.url("/v1/usage?by=colour"), acme, "")
+	status, body = ask(t, "GET", one.url("/v1/usage?by=colour"), own, "")
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, body, "by must be")
 }
