@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/jsonschema-go/jsonschema"
@@ -23,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
+	"mneme/access/tally"
 	"mneme/apiserver"
 	"mneme/internal/redistest"
 	"mneme/master"
@@ -440,8 +442,13 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(400, "POST", "/v1/oneshot", `{}`)
 
 	does(409, "GET", "/v1/keys", nil)
+	does(409, "GET", "/v1/usage", nil)
 	without := w.url
-	w.url = w.process(func(c *webmemory.Config) { c.Keys = access.NewStore(w.look) })
+	w.url = w.process(func(c *webmemory.Config) {
+		c.Keys, c.Usage = access.NewStore(w.look), tally.New(w.look, time.Hour)
+	})
+	does(200, "GET", "/v1/usage?by=chat&since=7d", nil)
+	does(400, "GET", "/v1/usage?by=colour", nil)
 	does(400, "POST", "/v1/keys", `{"name":"bot","scopes":["chat"],"rate":"often"}`)
 	var made struct{ ID string }
 	keyed := does(201, "POST", "/v1/keys", `{"name":"bot","scopes":["chat"],"rate":"60/m","budget":"20usd/month"}`)

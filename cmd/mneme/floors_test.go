@@ -38,7 +38,7 @@ var floors = map[string][]string{
 	"proxy/conversation":  {"proxy/wire", "proxy/ledger"},
 	"proxy/sanitize":      {"proxy/wire"},
 	"proxy/usage":         {"proxy/wire"},
-	"proxy/redisstore":    {"=memory/redisscript", "proxy/wire", "proxy/ledger", "proxy/usage", "proxy/copilot/chat"},
+	"proxy/redisstore":    {"=memory/redisscript", "=access/tally", "=memory", "proxy/wire", "proxy/ledger", "proxy/usage", "proxy/copilot/chat"},
 
 	"proxy/copilot":         {"proxy/copilot/jsonrpc", "=memory/processgroup"},
 	"proxy/copilot/jsonrpc": {},

@@ -312,7 +312,7 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 }
 
 var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?|(resp|msg|rs|conv)_\w+` +
-	`|chatcmpl-\w+|\bn[a-z2-7]{11}\b|toolu_\w+|,"state":"busy"|"\d{13,}"|` +
+	`|chatcmpl-\w+|\bn[a-z2-7]{11}\b|toolu_\w+|"\d{13,}"|` +
 	`"(ts|timestamp|created|created_at|started|seconds|expires_at|last_used|used|completed_at|until|updated|bytes)"` +
 	`:[-\d.eE+]+|: retry.*|"\d{4}-\d\d-\d\dT[^"]*"`)
 
@@ -323,6 +323,7 @@ func plainly(body string, ids map[string]string) string {
 			body = strings.ReplaceAll(body, id, "{"+name+"}")
 		}
 	}
+	body = strings.ReplaceAll(body, `,"state":"busy"`, "") // for a moment after an answer
 	return passing.ReplaceAllString(body, "-")
 }
 

@@ -29,7 +29,7 @@ func TestUsageOfTwoTenants(t *testing.T) {
 		require.NoError(t, err)
 		return text, k.ID
 	}
-	own, id := key("default", access.Chat, access.MemoryRead)
+	own, id := key("acme", access.Chat, access.MemoryRead)
 	other, _ := key("other", access.Admin)
 	admin, _ := key("default", access.Admin)
 	status, body := ask(t, "POST", one.url("/v1/chats/12345/messages"), own, `{"message":"Hello."}`)
@@ -41,9 +41,9 @@ func TestUsageOfTwoTenants(t *testing.T) {
 	}, 20*time.Second, 100*time.Millisecond, body)
 	_, body = ask(t, "GET", one.url("/v1/usage?by=key&since=1d"), own, "")
 	require.Contains(t, body, `"name":"`+id+`"`)
-	_, body = ask(t, "GET", one.url("/v1/usage?tenant=default"), admin, "")
-	require.Contains(t, body, `"name":"default"`)
-	for _, path := range []string{"/v1/usage", "/v1/usage?chat=12345", "/v1/usage?tenant=default"} {
+	_, body = ask(t, "GET", one.url("/v1/usage?tenant=acme"), admin, "")
+	require.Contains(t, body, `"name":"acme"`)
+	for _, path := range []string{"/v1/usage", "/v1/usage?chat=12345", "/v1/usage?tenant=acme"} {
 		status, body = ask(t, "GET", one.url(path), other, "")
 		require.Equal(t, http.StatusOK, status)
 		require.JSONEq(t, `{"rows":[]}`, body, path)
