@@ -396,7 +396,8 @@ func operations() []operation {
 		)
 	}
 	return append(out,
-		operation{"GET /v1/usage", "Gives what calls of models took and cost, by day", "by since until chat tenant cursor", nil,
+		operation{"GET /v1/usage", "Gives what calls of models took and cost, by day",
+			"by since until chat tenant cursor", nil,
 			ok{200: tally.Page{}}, says{409: "usage_off"}},
 		operation{"GET /v1/keys", "Lists the keys of those who may come in, without their texts", "", nil,
 			ok{200: webapi.KeyList{}}, says{409: "keys_off"}},
