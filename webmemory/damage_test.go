@@ -3,6 +3,8 @@ package webmemory_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,11 +36,14 @@ var wrongs = map[string]func(c redis.Pipeliner, key string) error{
 	},
 }
 
+// waysToAsk something of a chat.
+var waysToAsk = []string{"post", "repeat", "chat", "history", "subagent", "list", "events", "delete"}
+
 // A key of any type in the place of any of ours bricks no chat: what is asked goes
 // on, nothing is said to be out of reach, what was in the way is set aside, and goes
-// when the chat is erased.
-func TestAnyTypeUnderAnyKey(t *testing.T) {
-	for _, key := range []string{
+// when the chat is erased. The ways of a type are what is asked first.
+func anyTypeUnderAnyKey(t *testing.T, waysOf func(key, kind int) []string) {
+	for i, key := range []string{
 		"chat_history:%s", "subagent:analytic:%s", "subagent:knowledge:%s", "{chat_history:%s}:meta",
 		"{subagent:analytic:%s}:meta",
 		"{subagent:knowledge:%s}:meta", "{chat_history:%s}:turn", "{chat_history:%s}:first", "events:%s:%s", "run:%s:%s",
@@ -49,12 +54,8 @@ func TestAnyTypeUnderAnyKey(t *testing.T) {
 			w := newWorld(t, answers("hello"))
 			other := w.process() // one that keeps nothing of the chats
 			chat := 0
-			ways := []string{"post", "repeat", "chat", "history", "subagent", "list", "events", "delete"}
-			if testing.Short() {
-				ways = ways[:1]
-			}
-			for kind, put := range wrongs {
-				for _, first := range ways {
+			for j, kind := range slices.Sorted(maps.Keys(wrongs)) {
+				for _, first := range waysOf(i, j) {
 					chat++
 					id := fmt.Sprint("c", chat)
 					t.Run(kind+", "+first, func(t *testing.T) {
@@ -78,7 +79,7 @@ func TestAnyTypeUnderAnyKey(t *testing.T) {
 						// a process may write the key at any time
 						_, err := w.look.TxPipelined(context.Background(), func(p redis.Pipeliner) error {
 							p.Del(context.Background(), name)
-							return put(p, name)
+							return wrongs[kind](p, name)
 						})
 						require.NoError(t, err)
 						asks := map[string]func() answer{
