@@ -54,6 +54,11 @@ func (s *Server) switchBackend(c *gin.Context) {
 		return
 	}
 	s.log.Info().Str("from", before.name).Str("to", asked.Active).Msg("active backend switched")
+	err := s.config.Shared.Audit.Write(c.Request.Context(), access.From(c.Request.Context()).Tenant, "backend.switch",
+		"backends/"+asked.Active)
+	if err != nil {
+		s.log.Error().Err(err).Str("to", asked.Active).Msg("an entry of the audit log was not kept")
+	}
 	s.showBackend(c)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mneme/access"
+	"mneme/access/audit"
 	"mneme/access/limit"
 	"mneme/access/price"
 	"mneme/memory/telemetry"
@@ -73,6 +74,8 @@ type Shared struct {
 	Owners chat.Owners // of sessions of a Copilot CLI
 	// Limiter admits the calls of keys, tenants and users that have limits; without it nobody is limited.
 	Limiter *limit.Limiter
+	// Audit keeps who switched the backend.
+	Audit *audit.Log
 }
 
 // ActiveBackend names the main pipeline's backend.

@@ -19,7 +19,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access/audit"
 	"mneme/apiserver/api"
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
@@ -200,4 +202,19 @@ func TestTheClientsOwnTools(t *testing.T) {
 	answered := w.resume("1", got.header.Get(webapi.RunID), `{"answers":[{"id":"w1","decision":"approve","result":"open"}]}`,
 		"Content-Type", "application/json")
 	require.Equal(t, 200, answered.status, string(answered.body))
+}
+
+// Who said yes or no is found later, without what the call was about.
+func TestAnswersToApprovalsAreAudited(t *testing.T) {
+	t.Parallel()
+	w, _, run := waitingWorld(t)
+	log := audit.New(w.look)
+	w.url = w.process(func(c *webmemory.Config) { c.Audit = log })
+	require.Equal(t, 404, w.resume("1", run, yes("none")).status)
+	require.Equal(t, 200, w.resume("1", run, decided(event.Deny, "w1")).status)
+	entries, err := log.Page(t.Context(), memory.Tenant{}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "what was refused is not there")
+	require.Equal(t, "approval.deny", entries[0].Action)
+	require.Equal(t, "chats/1/runs/"+run+"/w1", entries[0].Target)
 }

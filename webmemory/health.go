@@ -213,6 +213,7 @@ type metrics struct {
 	resumed   prometheus.Counter
 	claims    *prometheus.CounterVec
 	webhook   *prometheus.CounterVec
+	unaudited prometheus.Counter
 	resets    prometheus.Counter
 	changes   prometheus.Counter
 	retold    prometheus.Counter
@@ -251,6 +252,7 @@ func newMetrics(s *Server) *metrics {
 		webhook: made.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_approvals_webhook_total", Help: "Runs that wait, by whether approvals.webhook was told of them.",
 		}, []string{"outcome"}),
+		unaudited: count("mneme_audit_failures_total", "Entries of the audit log that were not kept."),
 		takeovers: count("mneme_takeovers_total", "Runs that another process left and this one finished."),
 		resets:    count("mneme_redis_resets_total", "Times that Redis was found to have lost its data."),
 		changes: count("mneme_redis_changes_total",

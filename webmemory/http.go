@@ -37,7 +37,7 @@ const (
 )
 
 func (s *Server) routes() http.Handler {
-	r := s.seen.Edge(s.fail, s.letIn)
+	r := s.seen.Edge(s.fail, s.letIn, s.audit)
 	r.POST("/chat", r.Answered(s.answering(s.chatPosted)))
 	r.GET("/v1/chats", r.Answered(s.listChats))
 	r.POST(webapi.OneShotPath, r.Answered(s.answering(s.oneShotPosted)))
@@ -89,6 +89,7 @@ func (s *Server) routes() http.Handler {
 	s.forwardDocuments(r)
 	s.keyRoutes(r)
 	r.GET(webapi.UsagePath, r.Answered(s.readUsage))
+	r.GET(webapi.AuditPath, r.Answered(s.getAudit))
 	s.internalRoutes(r)
 	r.GET("/", r.Answered(getPage))
 	r.GET(web.Folder+"*file", r.Answered(getPage))

@@ -90,6 +90,9 @@ func (s *Server) createKey(c *gin.Context) error {
 		Name: body.Name, Tenant: body.Tenant, Scopes: body.Scopes, Limits: limits,
 		Expires: body.Expires.UTC().Truncate(time.Second),
 	})
+	if err == nil {
+		s.did(c, "key.create", "keys/"+k.ID)
+	}
 	return s.showKey(c, http.StatusCreated, text, k, err)
 }
 

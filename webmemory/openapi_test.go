@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
+	"mneme/access/audit"
 	"mneme/access/tally"
 	"mneme/apiserver"
 	"mneme/internal/redistest"
@@ -443,12 +444,16 @@ func TestOpenAPIAnswers(t *testing.T) {
 
 	does(409, "GET", "/v1/keys", nil)
 	does(409, "GET", "/v1/usage", nil)
+	does(409, "GET", "/v1/audit", nil)
 	without := w.url
 	w.url = w.process(func(c *webmemory.Config) {
 		c.Keys, c.Usage = access.NewStore(w.look), tally.New(w.look, time.Hour)
+		c.Audit = audit.New(w.look)
 	})
 	does(200, "GET", "/v1/usage?by=chat&since=7d", nil)
 	does(400, "GET", "/v1/usage?by=colour", nil)
+	does(200, "GET", "/v1/audit?limit=1", nil)
+	does(400, "GET", "/v1/audit?cursor=x", nil)
 	does(400, "POST", "/v1/keys", `{"name":"bot","scopes":["chat"],"rate":"often"}`)
 	var made struct{ ID string }
 	keyed := does(201, "POST", "/v1/keys", `{"name":"bot","scopes":["chat"],"rate":"60/m","budget":"20usd/month"}`)

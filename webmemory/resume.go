@@ -52,6 +52,7 @@ func (s *Server) resumePosted(c *gin.Context) (*admitted, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.approved(c, chat, id, body.Answers)
 	// The stream is of what follows: who answers has seen the rest.
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", from)
 	c.Header(webapi.RunID, id)

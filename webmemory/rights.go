@@ -78,6 +78,7 @@ var rights = access.Rights{
 	"ANY /v1/chats/:chat/documents/*id": access.Documents,
 
 	"GET " + webapi.UsagePath:                  access.MemoryRead,
+	"GET " + webapi.AuditPath:                  access.Admin,
 	"GET " + webapi.KeysPath:                   access.Admin,
 	"POST " + webapi.KeysPath:                  access.Admin,
 	"DELETE " + webapi.KeysPath + "/:key":      access.Admin,

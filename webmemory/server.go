@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/access"
+	"mneme/access/audit"
 	"mneme/access/tally"
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -57,6 +58,7 @@ type Config struct {
 	Gate          *access.Gate  // lets requests in; nil asks nobody
 	Keys          *access.Store // those that /v1/keys is about; nil where nobody is asked for one
 	Usage         *tally.Book   // what GET /v1/usage reads; nil: it is refused
+	Audit         *audit.Log    // of who did what can hurt others; nil keeps none
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }

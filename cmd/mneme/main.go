@@ -66,6 +66,7 @@ func run(ctx context.Context, args []string, con *console) int {
 		con.tools(),
 		con.keys(),
 		con.usage(),
+		con.audit(),
 		con.ingest(),
 		con.backup(),
 		con.restore(),

@@ -399,6 +399,8 @@ func operations() []operation {
 		operation{"GET /v1/usage", "Gives what calls of models took and cost, by day",
 			"by since until chat tenant cursor", nil,
 			ok{200: tally.Page{}}, says{409: "usage_off"}},
+		operation{"GET /v1/audit", "Gives who did what can hurt others, the oldest first", "cursor limit tenant", nil,
+			ok{200: webapi.AuditPage{}}, says{409: "audit_off"}},
 		operation{"GET /v1/keys", "Lists the keys of those who may come in, without their texts", "", nil,
 			ok{200: webapi.KeyList{}}, says{409: "keys_off"}},
 		operation{"POST /v1/keys", "Makes a key, and shows it this once", "", webapi.KeyRequest{},

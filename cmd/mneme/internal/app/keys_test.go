@@ -178,3 +178,51 @@ func TestARerankerIsNotToldTheInternalSecret(t *testing.T) {
 		require.NotContains(t, strings.Join(values, " "), access.Prefix, name)
 	}
 }
+
+// Who erased, redacted, changed keys or read as an admin is found later, by ids alone.
+func TestWhoDidWhatIsKept(t *testing.T) {
+	server := redistest.Start(t)
+	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),
+		"MNEME_INTERNAL_SECRET="+strings.Repeat("secret-", 8))
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	key := func(scopes ...access.Scope) (string, string) {
+		text, k, err := access.NewStore(client).Create(t.Context(), access.Key{Name: "k", Tenant: acme, Scopes: scopes})
+		require.NoError(t, err)
+		return text, k.ID
+	}
+	bot, botID := key(access.Chat, access.MemoryRead, access.MemoryWrite)
+	admin, adminID := key(access.Admin)
+	does := func(as, method, path, body string, want int) string {
+		status, got := ask(t, method, u.url(path), as, body)
+		require.Equal(t, want, status, "%s %s: %s", method, path, got)
+		return got
+	}
+	for _, chat := range []string{"1", "2"} {
+		does(bot, "POST", "/v1/chats/"+chat+"/messages", `{"message":"My locker number is 4711."}`, 200)
+	}
+	does(bot, "GET", "/v1/chats/1/history", "", 200)
+	does(bot, "DELETE", "/v1/chats/1/messages/none", "", 404)
+	does(bot, "DELETE", "/v1/chats/1", "", 200)
+	does(admin, "GET", "/v1/chats/2/history", "", 200)
+	var made struct{ ID string }
+	require.NoError(t, json.Unmarshal([]byte(does(admin, "POST", "/v1/keys", `{"name":"x","scopes":["chat"]}`, 201)), &made))
+	does(admin, "POST", "/v1/keys/"+made.ID+"/rotate", `{}`, 200)
+	does(admin, "DELETE", "/v1/keys/"+made.ID, "", 200)
+
+	kept := does(admin, "GET", "/v1/audit", "", 200)
+	var page struct {
+		Entries []struct{ Key, Action, Target string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(kept), &page))
+	require.Equal(t, []struct{ Key, Action, Target string }{
+		{botID, "chat.erase", "chats/1"}, {adminID, "memory.read", "chats/2/history"},
+		{adminID, "key.create", "keys/" + made.ID}, {adminID, "key.rotate", "keys/" + made.ID + "/rotate"},
+		{adminID, "key.revoke", "keys/" + made.ID},
+	}, page.Entries)
+	require.NotContains(t, kept, "4711")
+	does(bot, "GET", "/v1/audit", "", 403)
+	does(admin, "GET", "/v1/audit?tenant=other", "", 400)
+}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"mneme/access/audit"
 	"mneme/access/limit"
 	"mneme/access/price"
 	"mneme/access/tally"
@@ -210,6 +211,7 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 	a.push("limits", limiter.Close) // after the gateway, which charges what it still answers
 	return proxy.Shared{
 		Limiter: limiter,
+		Audit:   audit.New(client),
 		Turns:   proxystore.NewTurns(client, turns),
 		Usage:   proxystore.NewUsage(client, records),
 		Active:  proxystore.NewActive(client, cfg.Proxy.Active, known, seen.Often),
@@ -287,7 +289,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
-		Gate: gate, Keys: a.keys, Usage: tally.New(client, 0),
+		Gate: gate, Keys: a.keys, Usage: tally.New(client, 0), Audit: audit.New(client),
 	}
 	if err := cfg.RequireWebhookSecret(); err != nil {
 		return err

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mneme/access/audit"
+	"mneme/access/tally"
+	"mneme/cmd/mneme/internal/term"
+	webapi "mneme/webmemory/api"
+)
+
+func (con *console) audit() *cobra.Command {
+	c := &cobra.Command{
+		Use: "audit", Short: "Print who erased, redacted, approved, changed keys, and read as an admin.",
+		Long: `The oldest come first. KEY is the id of a key; it is empty for the operator and where there are no keys.
+
+Examples:
+  mneme audit --since 1d
+  mneme audit --tenant acme --json`,
+		Args: cobra.NoArgs,
+	}
+	since := c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31")
+	tenant := c.Flags().String("tenant", "", "Another `TENANT`, for admins of the default one")
+	asJSON := c.Flags().Bool("json", false, "Print the entries as JSON")
+	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+		from, err := tally.ParseDay(*since, time.Now())
+		if err != nil {
+			return wrong("--since: %s", strings.TrimPrefix(err.Error(), tally.ErrQuery.Error()+": "))
+		}
+		question := url.Values{"cursor": {audit.Since(from)}, "limit": {fmt.Sprint(audit.MaxPage)}}
+		if *tenant != "" {
+			question.Set("tenant", *tenant)
+		}
+		entries := auditEntries{}
+		for {
+			page, err := client.Audit(ctx, question)
+			if err != nil {
+				return err
+			}
+			entries = append(entries, page.Entries...)
+			if page.NextCursor == "" {
+				return con.print(entries, *asJSON)
+			}
+			question.Set("cursor", page.NextCursor)
+		}
+	})
+}
+
+// auditEntries are to be shown.
+type auditEntries []audit.Entry
+
+// WriteText prints a line for each.
+func (all auditEntries) WriteText(out io.Writer) error {
+	table := [][]string{{"AT", "TENANT", "KEY", "ACTION", "TARGET"}}
+	for _, e := range all {
+		table = append(table, []string{e.At.Local().Format(time.DateTime), e.Tenant.String(), e.Key, e.Action,
+			term.OneLine(e.Target, 200)})
+	}
+	var b strings.Builder
+	writeTable(&b, table)
+	_, err := fmt.Fprint(out, b.String())
+	return err
+}

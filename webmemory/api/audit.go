@@ -1,0 +1,24 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"mneme/access/audit"
+)
+
+// AuditPath gives who did what can hurt others (GET).
+const AuditPath = "/v1/audit"
+
+// AuditPage answers GET /v1/audit, the oldest first.
+type AuditPage struct {
+	Entries    []audit.Entry `json:"entries"`
+	NextCursor string        `json:"next_cursor"` // empty at the end
+}
+
+// Audit gives a page: cursor, limit and tenant are its parameters.
+func (c *Client) Audit(ctx context.Context, question url.Values) (AuditPage, error) {
+	var page AuditPage
+	return page, c.Call(ctx, http.MethodGet, AuditPath+"?"+question.Encode(), &page)
+}
