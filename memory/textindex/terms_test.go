@@ -1,7 +1,6 @@
 package textindex
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -28,19 +27,6 @@ func TestTerms(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1000)
 	require.Equal(t, []string{long}, Terms(long))
-}
-
-// What an analyzer remembers is bounded, and forgetting changes no terms.
-func TestWordsAreForgotten(t *testing.T) {
-	var a analyzer
-	before := a.list("horses running")
-	for i := 0; a.size <= maxKnown; i++ {
-		a.number(fmt.Sprintf("word%d", i))
-	}
-	a.forget()
-	require.Zero(t, a.size)
-	require.Equal(t, before, a.list("horses running"))
-	require.Len(t, a.words, 2)
 }
 
 func FuzzTerms(f *testing.F) {
