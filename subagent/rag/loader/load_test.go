@@ -508,27 +508,6 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// A line of 100 MB is passed over without being kept, and the next one is read.
-func TestHugeLine(t *testing.T) {
-	big := io.LimitReader(endless{}, 100<<20)
-	content := io.MultiReader(strings.NewReader(`{"text":"`), big, strings.NewReader("\"}\n{\"text\":\"small\"}\n"))
-	var lines []string
-	for item, err := range Documents(context.Background(), "a.jsonl", "", content, Limits{}) {
-		if err != nil {
-			require.Equal(t, TooLarge, CodeOf(err))
-			lines = append(lines, err.Error())
-			continue
-		}
-		lines = append(lines, item.Document.Text)
-	}
-	require.Equal(t, []string{"line 1: it is longer than 50 MB", "small"}, lines)
-
-	for _, name := range []string{"a.txt", "a.md", "a.html", "a.csv", "a.json"} {
-		_, err := Load(context.Background(), name, "", io.LimitReader(endless{}, 100<<20), Limits{})
-		require.Equal(t, TooLarge, CodeOf(err), name)
-	}
-}
-
 // endless is a reader of one letter.
 type endless struct{}
 

@@ -182,39 +182,6 @@ func makeWorkbook(t testing.TB, sheet, strings, styles string) string {
 	})
 }
 
-func TestHostileSheets(t *testing.T) {
-	require.Equal(t, "7", mustLoad(t, "a.xlsx", makeWorkbook(t, `<row r="1048576"><c r="XFD1048576"><v>7</v></c></row>`,
-		"", "")).Text)
-	for name, c := range map[string]struct {
-		sheet, strings, styles, want string
-		limits                       Limits
-	}{
-		"rows": {sheet: strings.Repeat(`<row><c><v>1</v></c></row>`, 50), limits: Limits{Rows: 20},
-			want: "the file has more than 20 rows"},
-		"cells": {sheet: "<row>" + strings.Repeat(`<c><v>1</v></c>`, 20_000) + "</row>",
-			want: "a row of more than 16384 cells"},
-		"texts": {strings: strings.Repeat("<si/>", 41), limits: Limits{Rows: 20}, want: "the workbook has more than"},
-		"long texts": {sheet: "<row>" + strings.Repeat(`<c t="s"><v>0</v></c>`, 200) + "</row>", strings: "<si><t>" +
-			strings.Repeat("x", 1<<20) + "</t></si>", limits: Limits{Text: 1 << 20}, want: "rows of too many long texts"},
-		"styles":     {styles: strings.Repeat("<xf/>", largestPart/5), want: "xl/styles.xml is larger than 8 MB"},
-		"deep":       {sheet: strings.Repeat("<row>", 1000), want: "lie more than 500 deep"},
-		"a long tag": {sheet: `<row a="` + strings.Repeat("x", 2<<20) + `"/>`, want: "a tag of more than 1 MB"},
-		"a bomb":     {sheet: strings.Repeat(`<row><c><v>1</v></c></row>`, 400_000), want: "far more than its size"},
-		"no row":     {sheet: `<row r="9999999999"><c/></row>`, want: "cannot be read as an Excel workbook"},
-		"cut":        {sheet: `<row r="1"><c`, want: "cannot be read as an Excel workbook"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			code, sentence := refusal(t, "a.xlsx", makeWorkbook(t, c.sheet, c.strings, c.styles), c.limits)
-			require.Contains(t, []Code{TooLarge, Damaged}, code)
-			require.Contains(t, sentence, c.want)
-		})
-	}
-	code, sentence := refusal(t, "a.xlsx", makeZip(t, map[string]string{
-		"_rels/.rels": relationsXML([3]string{"1", "officeDocument", "xl/workbook.bin"}), "xl/workbook.bin": "x"}), Limits{})
-	require.Equal(t, Unsupported, code)
-	require.Contains(t, sentence, "save it as .xlsx")
-}
-
 func makeOpen(t testing.TB, styles, body string) string {
 	return makeZip(t, map[string]string{
 		"mimetype": "application/vnd.oasis.opendocument.text",

@@ -161,60 +161,6 @@ func TestTruncatedPDF(t *testing.T) {
 	require.Equal(t, Damaged, code)
 }
 
-func TestHostilePDFs(t *testing.T) {
-	kids := func(n int) string { return strings.Repeat("3 0 R ", n) }
-	pages := func(tree string, more ...string) string {
-		objects := map[int]string{1: "<</Type/Catalog/Pages 2 0 R>>", 2: tree,
-			3: "<</Type/Page/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>", 4: stream("", "BT /F1 9 Tf (text) Tj ET"),
-			5: "<</Type/Font/Subtype/Type1/Encoding/WinAnsiEncoding>>"}
-		for i, o := range more {
-			objects[3+i] = o
-		}
-		return writePDF(objects, "/Root 1 0 R")
-	}
-	for _, tree := range []string{"<</Type/Pages/Count 100000/Kids[3 0 R]>>", "<</Type/Pages/Count 100000/Kids[" +
-		kids(100_000) + "]>>"} {
-		_, sentence := refusal(t, "a.pdf", pages(tree), Limits{})
-		require.Equal(t, "the PDF has more than 5000 pages", sentence)
-	}
-
-	mustLoad(t, "a.pdf", makePDF(page("the engine is ready")))
-	zeros := deflate(t, strings.Repeat("0 ", 4<<20))
-	for name, content := range map[string]string{
-		"pages in pages": pages("<</Type/Pages/Count 1/Kids[" + strings.Repeat("<</Type/Pages/Count 1/Kids[",
-			5_000)),
-		"many brackets":     pages(strings.Repeat("[", 100_000)),
-		"no tree of pages":  pages("2 0 R"),
-		"a circle of pages": pages("<</Type/Pages/Count 3/Kids[2 0 R 2 0 R 2 0 R]>>"),
-		"no pages":          pages("<</Type/Pages/Kids[]>>"),
-		"a form in itself": pages("<</Count 1/Kids[3 0 R]>>",
-			"<</Type/Page/Contents 4 0 R/Resources<</XObject<</X 4 0 R>>>>>>",
-			stream("/Subtype/Form/Resources<</XObject<</X 4 0 R>>>>", "/X Do /X Do")),
-		"a bomb of content": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
-			stream("/Filter/FlateDecode", zeros)),
-		"a bomb in a bomb": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
-			stream("/Filter[/FlateDecode/FlateDecode]", deflate(t, zeros))),
-		"a bomb of objects": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
-			stream("/Type/ObjStm/N 9/First 9/Filter/FlateDecode", zeros)),
-		"endless columns": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
-			stream("/Filter/FlateDecode/DecodeParms<</Predictor 12/Columns 99999999999>>", zeros)),
-		"an object stream in itself": pages("<</Count 1/Kids[9 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
-			stream("/Type/ObjStm/N 1/First 4/Extends 4 0 R", "4 0 5 0 R")),
-		"an unclosed string": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
-			stream("", strings.Repeat("(", 2<<20))),
-		"many unclosed objects": "%PDF-1.4\n" + strings.Repeat("1 0 obj (\n", 100_000),
-		"many unclosed streams": "%PDF-1.4\n" + strings.Repeat("1 0 obj <<>> stream\n", 100_000),
-		"a huge object number":  "%PDF-1.4\n2147483647 0 obj <</Type/Page>> endobj",
-		"a table of endless size": "%PDF-1.4\nxref\n2000000000 1\n0000000000 00000 n \ntrailer<</Size 99999999999/Prev " +
-			"9>>\nstartxref\n9\n%%EOF",
-	} {
-		t.Run(name, func(t *testing.T) {
-			code, sentence := refusal(t, "a.pdf", content, Limits{Time: 5 * time.Second})
-			require.Contains(t, []Code{TooLarge, Damaged, Empty, Timeout}, code, sentence)
-		})
-	}
-}
-
 // What a bomb unpacks to does not fit the memory that a document may take.
 func TestPDFBomb(t *testing.T) {
 	bomb := deflateTimes(t, strings.Repeat("0", 1<<20), 800)
