@@ -2,5 +2,10 @@
 
 package proxy_test
 
+import "testing"
+
 // raced: the race detector makes everything ten times slower.
 const raced = false
+
+// scripts/test runs what stands here beside the tests with the race detector, which try a part of it.
+func TestConformanceEphemeralPartsChangeNothing(t *testing.T) { ephemeralPartsChangeNothing(t) }

@@ -2,10 +2,15 @@
 
 package proxy_test
 
-import "flag"
+import (
+	"flag"
+	"testing"
+)
 
 // raced: the race detector makes everything ten times slower.
 const raced = true
 
 // Properties are tried on fewer cases, for the same reason; -rapid.checks says otherwise.
 var _ = flag.Set("rapid.checks", "40")
+
+func TestConformanceEphemeralPartsChangeNothing(t *testing.T) { ephemeralPartsChangeNothing(t) }
