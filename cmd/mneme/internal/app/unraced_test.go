@@ -85,3 +85,6 @@ func TestALongPasteKillsNoChat(t *testing.T) {
 		})
 	}
 }
+
+// With the race detector a part of them is tried.
+func TestNoTrickReachesTheUser(t *testing.T) { noTrickReachesTheUser(t, 1) }
