@@ -289,7 +289,7 @@ func (s *Server) forward(c *gin.Context) error {
 	if c.Query("stream") == "true" { // results are read while the body is on its way
 		defer api.FullDuplex(c.Writer, c.Request)()
 	}
-	body := &forwarded{ReadCloser: c.Request.Body}
+	body := &forwarded{ReadCloser: c.Request.Body, reading: make(chan struct{}, 1)}
 	c.Request.Body = body
 	var failed error
 	to, err := s.runs.Forward(func(_ http.ResponseWriter, r *http.Request, err error) {
@@ -301,7 +301,7 @@ func (s *Server) forward(c *gin.Context) error {
 		return err
 	}
 	to.ServeHTTP(c.Writer, c.Request)
-	if failed != nil && body.late.Load() {
+	if failed != nil && body.wasLate() {
 		return api.ErrBodyTimeout
 	}
 	if errors.Is(failed, api.ErrUnreachable) {
@@ -319,11 +319,25 @@ func (s *Server) forward(c *gin.Context) error {
 // the answer comes (golang/go#40747).
 type forwarded struct {
 	io.ReadCloser
-	late  atomic.Bool
-	ended bool // used by the transport's goroutine only
+	reading chan struct{} // holds one while a read is under way
+	late    atomic.Bool
+	ended   bool // used by the transport's goroutine only
+}
+
+// wasLate says whether the body ended since it did not come in time. net/http cancels a request whose
+// body cannot be read before it gives the read's error back, which is waited for.
+func (f *forwarded) wasLate() bool {
+	select {
+	case f.reading <- struct{}{}:
+		<-f.reading
+	case <-time.After(time.Second): // it was canceled for another reason, and the read goes on
+	}
+	return f.late.Load()
 }
 
 func (f *forwarded) Read(p []byte) (int, error) {
+	f.reading <- struct{}{}
+	defer func() { <-f.reading }()
 	if f.ended {
 		return 0, io.EOF
 	}

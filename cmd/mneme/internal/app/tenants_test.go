@@ -96,6 +96,9 @@ func (s *tenanted) must(tenant, method, path, body string, header ...string) ans
 	return got
 }
 
+// behind are keys of what is written behind a call, whenever that is.
+var behind = regexp.MustCompile(`^(mneme:key|mneme:limits|mneme:usage|mneme:audit|proxy:usage)|:turn$`)
+
 // dump is what Redis holds beside what changes without anybody's request, or is of the keys.
 func dump(t *testing.T, client *redis.Client) map[string]string {
 	t.Helper()
@@ -103,9 +106,8 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 	keys, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	for _, key := range keys {
-		if !strings.HasPrefix(key, "mneme:key") && key != "mneme:processes" && key != "turns:open" &&
-			key != "mneme:erasures" && key != "proxy:turns:erased" &&
-			key != "mneme:chats" && !strings.HasPrefix(key, "mneme:limits") && !strings.HasSuffix(key, ":turn") {
+		if !behind.MatchString(key) && key != "mneme:processes" && key != "turns:open" && key != "mneme:erasures" &&
+			key != "proxy:turns:erased" && key != "mneme:chats" {
 			out[key], err = client.Dump(t.Context(), key).Result()
 			require.NoError(t, err)
 		}
