@@ -208,7 +208,8 @@ func TestWhoDidWhatIsKept(t *testing.T) {
 	does(bot, "DELETE", "/v1/chats/1", "", 200)
 	does(admin, "GET", "/v1/chats/2/history", "", 200)
 	var made struct{ ID string }
-	require.NoError(t, json.Unmarshal([]byte(does(admin, "POST", "/v1/keys", `{"name":"x","scopes":["chat"]}`, 201)), &made))
+	got := does(admin, "POST", "/v1/keys", `{"name":"x","scopes":["chat"]}`, 201)
+	require.NoError(t, json.Unmarshal([]byte(got), &made))
 	does(admin, "POST", "/v1/keys/"+made.ID+"/rotate", `{}`, 200)
 	does(admin, "DELETE", "/v1/keys/"+made.ID, "", 200)
 
