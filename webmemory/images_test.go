@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,7 +43,9 @@ func TestTheProcessOfARunWithAnImageIsKilled(t *testing.T) {
 		require.Equal(t, 200, again.status, string(again.body))
 		require.Equal(t, id, again.header.Get("Mneme-Run-Id"))
 		wantChat, _ := whole("What is it?\n\n[image: image/png, 8 B]")
-		require.Equal(t, wantChat, w.stored("chat_history:1"))
+		eventually(t, "the killed process's turn is brought to its end", func() bool {
+			return slices.Equal(wantChat, w.stored("chat_history:1"))
+		})
 		raw, err := w.look.Get(t.Context(), "chat_history:1").Bytes()
 		require.NoError(t, err)
 		var stored []memory.Message
