@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// leastSecret is the length of the shortest internal secret that is taken, in bytes.
-const leastSecret = 32
+// LeastSecret is the length of the shortest internal secret that is taken, in bytes.
+const LeastSecret = 32
 
 // ReadSecret reads the internal secret in a file. Errors say what to do.
 func ReadSecret(path string) (string, error) {
@@ -21,9 +21,9 @@ func ReadSecret(path string) (string, error) {
 		return "", fmt.Errorf("the internal secret cannot be read: %w", err)
 	}
 	secret := strings.TrimSpace(string(raw))
-	if len(secret) < leastSecret {
+	if len(secret) < LeastSecret {
 		return "", fmt.Errorf("%s: the internal secret is shorter than %d characters; remove the file, and the next start "+
-			"makes another one", path, leastSecret)
+			"makes another one", path, LeastSecret)
 	}
 	return secret, nil
 }

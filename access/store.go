@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -212,6 +211,3 @@ func (s *Store) touch(ctx context.Context, id string, minute time.Time) error {
 	_, err := s.change(ctx, id, "", "used", seconds(minute))
 	return err
 }
-
-// Unavailable says whether an error is that the keys cannot be read.
-func Unavailable(err error) bool { return errors.Is(err, memory.ErrUnavailable) }

@@ -66,9 +66,6 @@ func (s *Server) audit(c *gin.Context) {
 
 // did writes that a request did something to a target of its tenant's. What was done stays done if that fails.
 func (s *Server) did(c *gin.Context, action, target string) {
-	if s.cfg.Audit == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), storeTimeout)
 	defer cancel()
 	if err := s.cfg.Audit.Write(ctx, tenantOf(c), action, target); err != nil {

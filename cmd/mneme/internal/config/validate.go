@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"mneme/access"
 	"mneme/cmd/mneme/internal/crossorigin"
 	"mneme/master"
 	"mneme/memory"
@@ -73,14 +74,11 @@ func (a Auth) validate() error {
 		oneOf("auth.mode", a.Mode, "", AuthKeys, AuthNone),
 		when(a.KeysFile != "" && a.Mode != AuthKeys, "auth.keys_file",
 			"nobody is asked for a key; set auth.mode: keys, or remove it"),
-		when(a.InternalSecret != "" && len(a.InternalSecret) < leastSecret, "auth.internal_secret_file",
+		when(a.InternalSecret != "" && len(a.InternalSecret) < access.LeastSecret, "auth.internal_secret_file",
 			"%s holds fewer than %d characters; give it random ones, such as those of openssl rand -hex 32", SecretVar,
-			leastSecret),
+			access.LeastSecret),
 	)
 }
-
-// leastSecret is the length of the shortest internal secret.
-const leastSecret = 32
 
 // RequireAuth refuses a service that others can reach and that asks nobody who he is. key is the
 // setting of its address.
