@@ -332,6 +332,7 @@ func (p *tab) on(role, name string, first bool, function string) {
 		}
 		done, err := get(p, chromedp.CallFunctionOn[bool](function, func(c *runtime.CallFunctionOnParams) {
 			c.ObjectID = node.Object.ObjectID
+			c.AwaitPromise = new(true)
 		}))
 		return err == nil && done
 	})
@@ -349,20 +350,46 @@ func (p *tab) clickFirst(role, name string) {
 	p.clickOn(role, name, true)
 }
 
+// clickOn clicks once the element stands still, and again if the click met something else: what is drawn in between
+// moves it. A click that would meet something else does nothing there.
 func (p *tab) clickOn(role, name string, first bool) {
 	p.t.Helper()
-	p.on(role, name, first, `function () {
-		if (this.disabled) return false;
-		this.scrollIntoView({ block: "center", behavior: "instant" });
-		const box = this.getBoundingClientRect();
-		const x = box.left + box.width / 2, y = box.top + box.height / 2;
-		const front = document.elementFromPoint(x, y);
-		if (!front || !(this.contains(front) || front.contains(this) || this.labels?.length)) return false;
-		window.clickHere = [x, y];
-		return true;
-	}`)
-	at := evaluate[[]float64](p, "window.clickHere")
-	p.do(chromedp.MouseClickXY(at[0], at[1]))
+	for range 100 {
+		p.on(role, name, first, `async function () {
+			if (this.disabled) return false;
+			this.scrollIntoView({ block: "center", behavior: "instant" });
+			const before = this.getBoundingClientRect();
+			await new Promise(requestAnimationFrame);
+			await new Promise(requestAnimationFrame);
+			const box = this.getBoundingClientRect();
+			if (box.left !== before.left || box.top !== before.top) return false;
+			const x = box.left + box.width / 2, y = box.top + box.height / 2;
+			const own = (e) => e && (this.contains(e) ||
+				[...this.labels ?? []].some((label) => label.contains(e)));
+			if (!own(document.elementFromPoint(x, y))) return false;
+			const click = window.testClick = { at: [x, y] };
+			const guard = (e) => {
+				click.met ??= this.isConnected && own(e.composedPath()[0]);
+				if (click.met) return;
+				e.preventDefault();
+				e.stopImmediatePropagation();
+			};
+			const types = ["pointerdown", "mousedown", "pointerup", "mouseup", "click"];
+			types.forEach((type) => addEventListener(type, guard, true));
+			click.end = () => types.forEach((type) => removeEventListener(type, guard, true));
+			return true;
+		}`)
+		at := evaluate[[]float64](p, "window.testClick.at")
+		p.do(chromedp.MouseClickXY(at[0], at[1]))
+		met := evaluate[bool](p, `(() => {
+			window.testClick?.end();
+			return window.testClick?.met !== false; // a click that leads to another page takes it along
+		})()`)
+		if met {
+			return
+		}
+	}
+	require.Fail(p.t, "no click met "+role+" "+name)
 }
 
 // write types text into the field of this name, in place of what is there.
