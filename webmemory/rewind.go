@@ -303,14 +303,10 @@ func (s *Server) rewindUnder(ctx context.Context, w *writer, to string) (out web
 		return out, nil
 	}
 	a.Runs = slices.Sorted(maps.Keys(runs))
-	err = s.eraseConversations(ctx, w.chat, w.Number)
-	if err == nil {
-		err = s.store.DescribeSetAside(ctx, w.chat, a)
-	}
-	if err != nil {
+	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return out, errors.Join(err, s.store.RemoveRewound(ctx, w.chat, a.ID))
 	}
-	if err := s.store.Pending(ctx, w.Number, w.chat, pendingRewind+a.ID, a.ID, s.cfg.Lease); err != nil {
+	if err := s.store.BeginRewind(ctx, w.chat, pendingRewind+a.ID, a, s.cfg.Lease); err != nil {
 		return out, err
 	}
 	a.Until = time.Now().Add(redisstore.SetAsideLife)

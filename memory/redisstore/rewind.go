@@ -84,22 +84,27 @@ func (s *Store) setAsideField(ctx context.Context, turn int64, chat memory.Chat,
 	return failure(err, "setting messages of chat %s aside", chat)
 }
 
-// DescribeSetAside ends what SetAside has filled: from then on it is listed.
-func (s *Store) DescribeSetAside(ctx context.Context, chat memory.Chat, a SetAside) error {
+// BeginRewind notes, under the turn of a rewind, that all of it is set aside: from then on it is listed, and pending.
+func (s *Store) BeginRewind(ctx context.Context, chat memory.Chat, change string, a SetAside, ttl time.Duration) error {
 	about, err := json.Marshal(a)
 	if err == nil {
 		err = s.setAsideField(ctx, a.Turn(), chat, a.ID, "runs", strings.Join(a.Runs, " "))
 	}
-	if err == nil {
-		err = s.setAsideField(ctx, a.Turn(), chat, a.ID, "about", about)
+	if err != nil {
+		return err
 	}
-	return err
+	return s.pending(ctx, a.Turn(), chat, change, a.ID, ttl, about)
 }
 
 // Pending notes, under a turn, that a change of the chat's memory has begun, or with "" that it is done.
 // id is what was set aside for it, "" for nothing. Should the process die, others find the chat by its
 // lease's end, as one with an open run.
 func (s *Store) Pending(ctx context.Context, turn int64, chat memory.Chat, change, id string, ttl time.Duration) error {
+	return s.pending(ctx, turn, chat, change, id, ttl, nil)
+}
+
+func (s *Store) pending(ctx context.Context, turn int64, chat memory.Chat, change, id string, ttl time.Duration,
+	about []byte) error {
 	keys := []string{chatMeta(chat)}
 	if id != "" {
 		keys = append(keys, rewoundKey(chat, id))
@@ -110,7 +115,7 @@ func (s *Store) Pending(ctx context.Context, turn int64, chat memory.Chat, chang
 	}
 	if err == nil {
 		_, err = s.call(ctx, pendingScript, keys, turn, change, SetAsideLife.Milliseconds(),
-			s.now().Add(SetAsideLife).UnixMilli())
+			s.now().Add(SetAsideLife).UnixMilli(), about)
 	}
 	return failure(err, "noting a change of chat %s", chat)
 }

@@ -90,7 +90,9 @@ func fill(t *testing.T, c redis.UniversalClient) {
 			return []memory.Note{{ID: "n", Text: "заметка <&>"}}, nil
 		}))
 		if key.Chat() == memory.MustChat("a:b") { // with something that was taken back
-			require.NoError(t, s.DescribeSetAside(ctx, key.Chat(), redisstore.SetAside{ID: fmt.Sprint(i + 1)}))
+			id := fmt.Sprint(i + 1)
+			require.NoError(t, s.BeginRewind(ctx, key.Chat(), "rewind:"+id, redisstore.SetAside{ID: id}, time.Minute))
+			require.NoError(t, s.Pending(ctx, int64(i+1), key.Chat(), "", id, 0))
 		}
 	}
 	require.NoError(t, s.EraseChat(ctx, 9, memory.MustChat("gone"), memory.ChatKey(memory.MustChat("gone"))))
