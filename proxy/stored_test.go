@@ -294,6 +294,7 @@ func TestConformanceAStoredResponseIsDeleted(t *testing.T) {
 	for _, id := range []string{second, third} {
 		require.Equal(t, 200, there.call(http.MethodDelete, id).status)
 		there.notFound(id)
+		here.notFound(id) // at once, and also when the whole conversation goes with it
 	}
 	require.NotContains(t, kept(t, redis), "a secret", "nothing is left that anybody could go on from")
 	w.conforms(0)

@@ -149,6 +149,13 @@ func (l *Ledger) fetchResponse(parent context.Context, s Scope, id string) (err 
 	}
 	q := Query{Scopes: l.positions([]Scope{s})}
 	loaded, err := l.config.Remote.Load(ctx, q)
+	if err == nil && e != nil && len(loaded.Chunks) > 0 && loaded.Chunks[0].Mark.Born == "" {
+		// It was erased, perhaps since the writer's goroutine has asked, or the remote has lost it.
+		var since Loaded
+		if since, err = l.config.Remote.Load(ctx, Query{ErasedSince: l.config.Now().Add(-skew)}); err == nil {
+			l.erase(since.Erasures)
+		}
+	}
 	if err == nil {
 		l.merge(q, loaded)
 	}
