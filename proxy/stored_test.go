@@ -297,6 +297,14 @@ func TestConformanceAStoredResponseIsDeleted(t *testing.T) {
 		here.notFound(id) // at once, and also when the whole conversation goes with it
 	}
 	require.NotContains(t, kept(t, redis), "a secret", "nothing is left that anybody could go on from")
+
+	here.header, there.header = here.header.Clone(), there.header.Clone()
+	here.header.Set("X-AG-Conversation-ID", "named")
+	there.header.Set("X-AG-Conversation-ID", "named")
+	only := there.say("", "the only one").Get("id").Str
+	require.Equal(t, 200, here.call(http.MethodDelete, only).status)
+	here.say("", "the conversation begins anew")
+	there.notFound(only)
 	w.conforms(0)
 }
 

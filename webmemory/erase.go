@@ -361,6 +361,13 @@ func (s *Server) postErasure(c *gin.Context) error {
 	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {
 		return err
 	}
+	if concerned.key == nil {
+		// Who erases or redacts has the chat's turn, so that none of them goes on. A post that comes again with its key
+		// would find one that its apiserver knows.
+		if err := s.runs.DeleteRuns(c.Request.Context(), concerned.chat); err != nil {
+			return asking(err)
+		}
+	}
 	if concerned.redacted {
 		// With it Redis has the cuts of the histories, by which cached copies are brought up to date.
 		if err := s.followErasures(c.Request.Context()); err != nil {

@@ -149,8 +149,9 @@ func (l *Ledger) fetchResponse(parent context.Context, s Scope, id string) (err 
 	}
 	q := Query{Scopes: l.positions([]Scope{s})}
 	loaded, err := l.config.Remote.Load(ctx, q)
-	if err == nil && e != nil && len(loaded.Chunks) > 0 && loaded.Chunks[0].Mark.Born == "" {
-		// It was erased, perhaps since the writer's goroutine has asked, or the remote has lost it.
+	if err == nil && e != nil && len(loaded.Chunks) > 0 &&
+		(loaded.Chunks[0].Mark.Born == "" || loaded.Chunks[0].Mark.Born != q.Scopes[0].Mark.Born) {
+		// What is here was erased, perhaps since the writer's goroutine has asked, or the remote has lost it.
 		var since Loaded
 		if since, err = l.config.Remote.Load(ctx, Query{ErasedSince: l.config.Now().Add(-skew)}); err == nil {
 			l.erase(since.Erasures)
