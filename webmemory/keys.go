@@ -40,6 +40,7 @@ func (s *Server) keyRoutes(r *telemetry.Edge) {
 	}
 	r.GET(webapi.KeysPath, on(s.listKeys))
 	r.POST(webapi.KeysPath, on(s.createKey))
+	r.GET(webapi.SelfPath, r.Answered(self))
 	r.DELETE(webapi.KeysPath+"/:key", on(s.revokeKey))
 	r.POST(webapi.KeysPath+"/:key/rotate", on(s.rotateKey))
 }
@@ -59,6 +60,14 @@ func keyProblem(err error) error {
 func governs(c *gin.Context, of memory.Tenant) bool {
 	p := access.From(c.Request.Context())
 	return p.Tenant == of || p.Operator()
+}
+
+// self tells a client what its key opens, so that it can say what is missing before a request is refused.
+func self(c *gin.Context) error {
+	p := access.From(c.Request.Context())
+	c.Header("Cache-Control", "no-store")
+	api.WriteJSON(c.Writer, http.StatusOK, webapi.Self{ID: p.Key, Tenant: p.Tenant, Scopes: p.Scopes})
+	return nil
 }
 
 func (s *Server) listKeys(c *gin.Context) error {

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
+	"mneme/access/accesstest"
 	"mneme/access/audit"
 	"mneme/access/tally"
 	"mneme/apiserver"
@@ -443,6 +444,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(400, "POST", "/v1/oneshot", `{}`)
 
 	does(409, "GET", "/v1/keys", nil)
+	does(200, "GET", "/v1/keys/self", nil)
 	does(409, "GET", "/v1/usage", nil)
 	does(409, "GET", "/v1/audit", nil)
 	without := w.url
@@ -463,6 +465,8 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(404, "POST", "/v1/keys/none/rotate", `{}`)
 	does(200, "DELETE", "/v1/keys/"+made.ID, nil)
 	does(404, "DELETE", "/v1/keys/none", nil)
+	w.url = w.process(func(c *webmemory.Config) { c.Gate = accesstest.Gate() })
+	does(401, "GET", "/v1/keys/self", nil)
 	w.url = without
 
 	waiting, _, _ := waitingWorld(t)

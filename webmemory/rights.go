@@ -81,6 +81,7 @@ var rights = access.Rights{
 	"GET " + webapi.AuditPath:                  access.Admin,
 	"GET " + webapi.KeysPath:                   access.Admin,
 	"POST " + webapi.KeysPath:                  access.Admin,
+	"GET " + webapi.SelfPath:                   access.AnyKey,
 	"DELETE " + webapi.KeysPath + "/:key":      access.Admin,
 	"POST " + webapi.KeysPath + "/:key/rotate": access.Admin,
 

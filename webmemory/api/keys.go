@@ -14,6 +14,16 @@ import (
 // key's id.
 const KeysPath = "/v1/keys"
 
+// SelfPath tells whose key a request comes with.
+const SelfPath = KeysPath + "/self"
+
+// Self answers GET /v1/keys/self: what who asks may do, and in whose data.
+type Self struct {
+	ID     string         `json:"id,omitempty"` // of the key; none where the service asks for no keys
+	Tenant memory.Tenant  `json:"tenant"`
+	Scopes []access.Scope `json:"scopes"`
+}
+
 // KeyRequest is the body of POST /v1/keys: what the key is to be.
 type KeyRequest struct {
 	Name    string         `json:"name"`             // for people: 1 to 64 characters

@@ -405,6 +405,8 @@ func operations() []operation {
 			ok{200: webapi.KeyList{}}, says{409: "keys_off"}},
 		operation{"POST /v1/keys", "Makes a key, and shows it this once", "", webapi.KeyRequest{},
 			ok{201: webapi.MadeKey{}}, says{409: "keys_off"}},
+		operation{"GET /v1/keys/self", "Tells what the key of the request may do, and in whose data", "", nil,
+			ok{200: webapi.Self{}}, nil},
 		operation{"DELETE /v1/keys/{key}", "Ends a key", "", nil, ok{200: access.Key{}},
 			says{404: "unknown_key", 409: "keys_off"}},
 		operation{"POST /v1/keys/{key}/rotate", "Gives a key another text, and shows it this once", "",

@@ -72,6 +72,8 @@ func TestKeysOverTwoProcesses(t *testing.T) {
 			{"GET", "/v1/chats/1/history", made.Key, 403, "memory:read"},
 			{"DELETE", "/v1/chats/1", made.Key, 403, "memory:write"},
 			{"GET", "/v1/keys", made.Key, 403, "admin"},
+			{"GET", "/v1/keys/self", made.Key, 200, `"tenant":"acme","scopes":["chat"]`},
+			{"GET", "/v1/keys/self", "", 401, "mneme keys create"},
 			{"GET", "/v1/chats", "", 401, "mneme keys create"},
 			{"GET", "/v1/chats", made.Key + "x", 401, "not known"},
 			{"GET", "/v1/models", "", 401, `"authentication_error"`},
