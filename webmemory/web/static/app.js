@@ -2,8 +2,10 @@
 
 import { Component, html, render, useEffect, useState } from "./html.js";
 import { addTexts, language, setLanguage, t } from "./i18n.js";
+import { may, useKey } from "./key.js";
+import { KeyButton, KeyForm } from "./keyform.js";
 import { href } from "./lib.js";
-import { Icon, IconButton, ProblemNote } from "./parts.js";
+import { Icon, IconButton, NoScope, ProblemNote } from "./parts.js";
 import * as chats from "./views/chats.js";
 import * as documents from "./views/documents.js";
 import * as memory from "./views/memory.js";
@@ -25,6 +27,7 @@ addTexts({
 });
 
 const views = { chats, memory, documents, runs };
+const scopes = { memory: "memory:read", documents: "documents", runs: "memory:read" }; // that views take
 const viewIcons = { chats: "chat", memory: "memory", documents: "file", runs: "runs" };
 
 // route is the address behind #: the view and what it shows.
@@ -56,7 +59,9 @@ function App() {
     addEventListener("keydown", focusSearch);
     return () => removeEventListener("keydown", focusSearch);
   }, []);
+  useKey(); // which says what may be shown
   const { View } = views[at.view];
+  const scope = scopes[at.view];
   const switchLanguage = () => {
     setLanguage(language() === "en" ? "ru" : "en");
     setShown(language());
@@ -71,11 +76,14 @@ function App() {
           <${Icon} name=${viewIcons[v]} /><span>${t("view." + v)}</span></a>`)}
       </nav>
       <div class="grow"></div>
+      <${KeyButton} />
       <button type="button" class="quiet" lang=${language() === "en" ? "ru" : "en"} onClick=${switchLanguage}>
         ${t("header.language")}</button>
       <${ThemeButton} />
     </header>
-    <main id="main" tabindex="-1"><${Guard} key=${at.view}><${View} path=${at.path} /><//></main>`;
+    <main id="main" tabindex="-1">${may(scope) ? html`<${Guard} key=${at.view}><${View} path=${at.path} /><//>` : html`
+      <div class="pad stack"><h1>${t("view." + at.view)}</h1><${NoScope} scope=${scope} /></div>`}</main>
+    <${KeyForm} />`;
 }
 
 const Mark = () => html`<svg viewBox="0 0 32 32" class="mark" aria-hidden="true"><rect width="32" height="32" rx="8" />

@@ -3,9 +3,10 @@
 import { Fragment, html, useEffect, useRef, useState } from "./html.js";
 import { addTexts, t } from "./i18n.js";
 import { useScroll } from "./history.js";
+import { keyInUse, may } from "./key.js";
 import { chatPath, del, duration, get, href, number, path, post, put, randomID, size } from "./lib.js";
 import { Cited, Flags, Lanes, Spent } from "./lanes.js";
-import { CopyButton, Icon, IconButton, Loading, ProblemNote, Time, useLoad } from "./parts.js";
+import { CopyButton, Icon, IconButton, Loading, NoScope, ProblemNote, Time, useLoad } from "./parts.js";
 import { goesOn, runOf } from "./run.js";
 import { useTalk } from "./talk.js";
 import { Waits } from "./waits.js";
@@ -50,8 +51,8 @@ addTexts({
   "file.remove": ["Take {name} away from this chat", "Убрать {name} из чата"],
   "file.list": ["Files of this chat", "Файлы этого чата"],
   "welcome.title": ["What should be remembered?", "Что запомнить?"],
-  "welcome.text": ["Type below, or try one of these. Each works without a key, with the offline model too.",
-    "Напишите внизу или попробуйте пример. Каждый работает без ключа, и с офлайн-моделью тоже."],
+  "welcome.text": ["Type below, or try one of these. Each works with the offline model too.",
+    "Напишите внизу или попробуйте пример. Каждый работает и с офлайн-моделью."],
   "welcome.first": ["Tell the analytic subagent that my name is Aliya, then ask it what my name is",
     "Скажи субагенту analytic, что меня зовут Алия, а потом спроси его, как меня зовут"],
   "welcome.second": ["Remember: my locker number is 12", "Запомни, что код от двери 4455"],
@@ -84,7 +85,7 @@ export function Chat({ chat, changed }) {
     edits.current.clear();
     setTookBack(at !== undefined);
     try {
-      if (page.to < page.total) await history.load();
+      if (page?.to < page?.total) await history.load();
       await talk.say(text, who.agent, at, last);
     } catch (err) {
       setTookBack(false);
@@ -101,17 +102,18 @@ export function Chat({ chat, changed }) {
   const drop = (e) => {
     e.preventDefault();
     setOver(false);
-    files.add(e.dataTransfer.files);
+    if (may("documents")) files.add(e.dataTransfer.files);
   };
   const dragged = (e) => {
     if (!e.dataTransfer.types.includes("Files")) return;
     e.preventDefault();
-    setOver(true);
+    setOver(may("documents"));
   };
   const empty = page && page.total === 0 && !run;
   const shown = page ? page.messages.map((message, i) => ({ message, at: page.from + i })).filter(({ message, at }) =>
     !(run?.hideFrom <= at) && !(run?.run_id && runOf(message) === run.run_id)) : [];
-  const atTail = page && page.to >= page.total;
+  const blind = Boolean(history.problem?.scope); // the key may talk here, and not read what was said before
+  const atTail = page ? page.to >= page.total : blind;
   return html`<section class=${"chat" + (over ? " over" : "")} onDragOver=${dragged}
     onDragLeave=${(e) => e.currentTarget.contains(e.relatedTarget) || setOver(false)} onDrop=${drop}>
     <div class="page-body talk" ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region"
@@ -126,8 +128,8 @@ export function Chat({ chat, changed }) {
         busy=${talk.working} say=${say} fork=${fork} edits=${edits.current} history=${page} />`)}
       ${run && atTail ? html`<${Live} chat=${chat} run=${run} onAnswer=${talk.answer} />` : null}
       <${ProblemNote} problem=${history.problem} retry=${() => history.load().catch(() => {})} />
-      ${talk.problem ? html`<${ProblemNote} problem=${talk.problem}>${advice[talk.problem.code] ? html`<div>
-        ${t(advice[talk.problem.code])}</div>` : null}<//>` : null}
+      ${talk.problem && (may("chat") || !talk.problem.scope) ? html`<${ProblemNote} problem=${talk.problem}>
+        ${advice[talk.problem.code] ? html`<div>${t(advice[talk.problem.code])}</div>` : null}<//>` : null}
       ${tookBack && !run && !talk.problem ? html`<p class="soft small center">${t("chat.setaside")} <a
         href=${href("memory", chat)}>${t("chat.inmemory")}</a></p>` : null}
       ${page && !atTail ? html`<button type="button" class="button newest"
@@ -135,8 +137,9 @@ export function Chat({ chat, changed }) {
     </div>
     <${Announcer} run=${run} last=${page?.messages.at(-1)} />
     <${Files} files=${files} />
-    <${Composer} who=${who} draft=${draft} setDraft=${setDraft} working=${talk.working} ready=${Boolean(page)}
-      say=${say} stop=${talk.stop} files=${files} />
+    ${may("chat") ? html`<${Composer} who=${who} draft=${draft} setDraft=${setDraft} working=${talk.working}
+      ready=${Boolean(page) || blind} say=${say} stop=${talk.stop} files=${files} />` :
+      html`<div class="composer-place"><${NoScope} scope="chat" /></div>`}
     ${over ? html`<div class="drop-note"><${Icon} name="upload" />${t("chat.drop")}</div>` : null}
   </section>`;
 }
@@ -284,7 +287,8 @@ function Composer({ who, draft, setDraft, working, ready, say, stop, files }) {
     <textarea ref=${field} class="grow" rows="1" value=${draft} placeholder=${t("chat.placeholder")}
       aria-label=${t("chat.placeholder")}
       onInput=${(e) => setDraft(e.target.value)} onKeyDown=${(e) => sends(e) && submit(e)}></textarea>
-    <${IconButton} icon="clip" label=${t("chat.attach")} onClick=${() => picker.current.click()} />
+    ${may("documents") ? html`<${IconButton} icon="clip" label=${t("chat.attach")}
+      onClick=${() => picker.current.click()} />` : null}
     ${who.all.length > 1 ? html`<select value=${who.agent} aria-label=${t("chat.who")} title=${t("chat.who")}
       onChange=${(e) => who.choose(e.target.value)}>${who.all.map((name) => html`<option key=${name} value=${name}>
         ${name}</option>`)}</select>` : null}
@@ -296,13 +300,19 @@ function Composer({ who, draft, setDraft, working, ready, say, stop, files }) {
 
 // useKept is a text that the browser keeps in one of its stores, so that it outlives a reload.
 function useKept(store, key) {
-  const [text, setText] = useState(() => {
+  const read = () => {
     try {
       return window[store].getItem(key) ?? "";
     } catch {
       return "";
     }
-  });
+  };
+  const [text, setText] = useState(read);
+  const from = useRef(store);
+  if (from.current !== store) { // a key has come into use: what was kept without one is not this store's
+    from.current = store;
+    setText(read());
+  }
   useEffect(() => {
     try {
       if (text) window[store].setItem(key, text);
@@ -317,11 +327,15 @@ const master = "master";
 // agents are the names of all who can be talked to, the master first; they are asked for once.
 let agents;
 const readAgents = () => agents ??= get(path("models")).then(
-  ({ data }) => data.map((model) => model.id.split("/")[1] ?? master), () => [master]);
+  ({ data }) => data.map((model) => model.id.split("/")[1] ?? master), (problem) => {
+    agents = undefined; // it is asked for again with another key
+    throw problem;
+  });
 
-// useWho is {agent, all, choose}: who answers in a chat, of all who can.
+// useWho is {agent, all, choose}: who answers in a chat, of all who can. What was chosen goes with the tab where a
+// key is in use: the names of chats are its tenant's.
 function useWho(chat) {
-  const [chosen, choose] = useKept("localStorage", "mneme.agent." + chat);
+  const [chosen, choose] = useKept(keyInUse() ? "sessionStorage" : "localStorage", "mneme.agent." + chat);
   const all = useLoad(readAgents, []).value ?? [];
   const gone = all.length && !all.includes(chosen);
   return { agent: gone ? master : chosen || master, all, choose: (name) => choose(name === master ? "" : name) };
@@ -329,7 +343,8 @@ function useWho(chat) {
 
 // useFiles are the documents of a chat, and files on their way there.
 function useFiles(chat) {
-  const { value, problem, reload } = useLoad((signal) => get(chatPath(chat, "", "documents"), {}, { signal }), [chat]);
+  const { value, problem, reload } = useLoad(async (signal) =>
+    (may("documents") ? get(chatPath(chat, "", "documents"), {}, { signal }) : null), [chat]);
   const [sent, setSent] = useState([]);
   const note = (name, change) => setSent((all) => all.map((f) => (f.name === name ? { ...f, ...change } : f)));
   const sendFile = async (file) => {
@@ -345,7 +360,8 @@ function useFiles(chat) {
     }
     reload();
   };
-  return { sent, kept: value?.documents ?? [], problem: problem?.code === "documents_off" ? null : problem,
+  return { sent, kept: value?.documents ?? [],
+    problem: problem?.code === "documents_off" || problem?.scope ? null : problem,
     add: (list) => [...list].forEach(sendFile),
     remove: (id) => del(path("chats", chat, "documents", id)).then(reload, reload),
     forget: (name) => setSent((all) => all.filter((f) => f.name !== name)) };

@@ -1,6 +1,7 @@
 // Reading histories: a window of pages that moves along one, and single messages by id and time.
 
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { useNextKey } from "./key.js";
 import { chatPath, get } from "./lib.js";
 
 const pageSize = 60;
@@ -54,6 +55,7 @@ export function useHistory(chat, subagent, { runs = false, onRuns, start } = {})
   useEffect(() => {
     load(start).catch(() => {});
   }, [load]);
+  useNextKey(state.problem, () => load(start).catch(() => {}));
   const older = useCallback(() => more(true), [more]);
   const newer = useCallback(() => more(false), [more]);
   return { ...state, load, older, newer };

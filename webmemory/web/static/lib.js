@@ -1,13 +1,10 @@
 // The client of the API, streams of events, and how times and sizes are written.
 
 import { addTexts, language, t } from "./i18n.js";
+import { refusal, withKey } from "./key.js";
 
 addTexts({
   "time.now": ["just now", "только что"],
-  "key.ask": [
-    "This service asks for a key (mn_…). This tab keeps it until it is closed.",
-    "Сервис просит ключ (mn_…). Эта вкладка хранит его, пока она открыта.",
-  ],
   "problem.network": [
     "The service cannot be reached. Is mneme still running?",
     "Сервис недоступен. Работает ли mneme?",
@@ -15,11 +12,12 @@ addTexts({
   "problem.answer": ["The answer cannot be read (status {status}).", "Ответ не читается (статус {status})."],
 });
 
-// Problem is an error of the API, or of the way to it: code "unreachable".
+// Problem is an error of the API, or of the way to it: code "unreachable". scope is the one that the key lacks.
 export class Problem extends Error {
   constructor(status, { code, message, retryable = false, run_id, waits } = {}) {
     super(message);
-    Object.assign(this, { status, code, retryable, runID: run_id, waits });
+    const scope = status === 403 && code === "forbidden" ? /needs the scope ([a-z:]+)/.exec(message)?.[1] : undefined;
+    Object.assign(this, { status, code, retryable, runID: run_id, waits, scope });
   }
 }
 
@@ -33,27 +31,16 @@ export const chatPath = (chat, subagent, ...parts) =>
 // href is the address of a view: href("chats", id).
 export const href = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
 
-// keyPlace is where a tab keeps the key that the service asks for, until it is closed.
-const keyPlace = "mneme.key";
-let declined = false; // the person gave none, and is asked again when the page is loaded again
-
-// withKey sends a request with the tab's key. Where the service asks for one the person is asked, and the
-// request is sent again.
-async function withKey(url, init) {
-  const send = (key) =>
-    fetch(url, key ? { ...init, headers: { ...init.headers, Authorization: "Bearer " + key } } : init);
-  const used = sessionStorage.getItem(keyPlace);
-  const answer = await send(used);
-  if (answer.status !== 401) return answer;
-  // Another request may have asked meanwhile.
-  const known = sessionStorage.getItem(keyPlace);
-  const key = known !== used ? known : declined ? "" : (window.prompt(t("key.ask")) ?? "").trim();
-  if (!/^[\x21-\x7e]+$/.test(key)) {
-    declined = true;
-    return answer;
+// transfer sends a request with the headers of a key.
+async function transfer(url, init, key) {
+  const headers = { ...init.headers, ...key };
+  try {
+    return await fetch(url, { ...init, headers, referrerPolicy: "no-referrer", redirect: "error" });
+  } catch (err) {
+    const no = err.name !== "AbortError" && init.body instanceof Blob && await refusal(key);
+    if (!no) throw err;
+    return no;
   }
-  sessionStorage.setItem(keyPlace, key);
-  return send(key);
 }
 
 // request sends one request. body is sent as JSON unless it is a Blob or text; query leaves out what is undefined.
@@ -61,7 +48,7 @@ async function withKey(url, init) {
 export async function request(method, where, { query = {}, body, headers = {}, signal } = {}) {
   const given = Object.entries(query).filter(([, v]) => v !== undefined && v !== null && v !== "");
   const url = where + (given.length ? "?" + new URLSearchParams(given) : "");
-  const init = { method, signal, headers: { ...headers }, referrerPolicy: "no-referrer" };
+  const init = { method, signal, headers: { ...headers }, };
   if (body instanceof Blob || typeof body === "string") init.body = body;
   else if (body !== undefined) {
     init.body = JSON.stringify(body);
@@ -69,7 +56,7 @@ export async function request(method, where, { query = {}, body, headers = {}, s
   }
   let answer;
   try {
-    answer = await withKey(url, init);
+    answer = await withKey((key) => transfer(url, init, key), method === "GET");
   } catch (err) {
     if (err.name === "AbortError") throw err;
     throw new Problem(0, { code: "unreachable", message: t("problem.network"), retryable: true });

@@ -2,6 +2,7 @@
 
 import { html, useCallback, useEffect, useRef, useState } from "./html.js";
 import { addTexts, t } from "./i18n.js";
+import { asking, askForKey, may, useNextKey } from "./key.js";
 import { clock, fullTime } from "./lib.js";
 
 addTexts({
@@ -11,6 +12,9 @@ addTexts({
   close: ["Close", "Закрыть"],
   retry: ["Try again", "Повторить"],
   loading: ["Loading…", "Загрузка…"],
+  "key.enter": ["Enter a key", "Ввести ключ"],
+  "scope.missing": ["This key may not do this: it lacks the scope {scope}. Ask whoever runs the service for a key that has it.",
+    "Этому ключу это не разрешено: нет права {scope}. Попросите ключ с ним у того, кто ведёт сервис."],
   "show.more": ["Show more", "Показать ещё"],
 });
 
@@ -42,6 +46,7 @@ const icons = {
   auto: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 2v12M8 5h3.5M8 8h6M8 11h3.5",
   dots: "M3.5 8h.1M8 8h.1M12.5 8h.1",
   download: "M8 3v8M4.5 7.5 8 11l3.5-3.5M3 13h10",
+  key: "M6.5 9.5a3 3 0 1 1-4.2 4.2 3 3 0 0 1 4.2-4.2zM6.5 9.5 13 3M10.5 5.5l2 2",
   upload: "M8 11V3M4.5 6.5 8 3l3.5 3.5M3 13h10",
 };
 
@@ -83,12 +88,22 @@ export const Time = ({ at, text }) =>
     ${text ?? clock(at)}</time>` : null;
 
 // ProblemNote says what went wrong where it did; retry, if given, is what the button does.
-export const ProblemNote = ({ problem, retry, children }) =>
-  problem ? html`<div class="problem" role="alert"><${Icon} name="warn" />
+export function ProblemNote({ problem, retry, children }) {
+  if (!problem) return null;
+  if (problem.scope) return html`<${NoScope} scope=${problem.scope} />`;
+  const unknown = problem.status === 401;
+  const enter = async () => await askForKey() && retry?.();
+  return html`<div class="problem" role="alert"><${Icon} name="warn" />
     <div class="grow"><span>${problem.message}</span>${problem.code ? html` <code>
       ${problem.code}</code>` : null}${children}</div>
-    ${retry ? html`<button type="button" class="button" onClick=${retry}>${t("retry")}</button>` : null}
-  </div>` : null;
+    ${retry || unknown ? html`<button type="button" class="button" onClick=${unknown ? enter : retry}>
+      ${t(unknown ? "key.enter" : "retry")}</button>` : null}
+  </div>`;
+}
+
+// NoScope says which scope the key lacks for what would stand in its place.
+export const NoScope = ({ scope }) => html`<div class="hint row" role="status"><${Icon} name="key" />
+  <span class="grow">${t("scope.missing", { scope })}</span></div>`;
 
 // Empty is what is shown where there is nothing yet.
 export const Empty = ({ title, children }) =>
@@ -96,16 +111,20 @@ export const Empty = ({ title, children }) =>
 
 export const Loading = () => html`<div class="loading" role="status">${t("loading")}</div>`;
 
+let dialogs = 0; // so far, since one can stand before another
+
 // Dialog stands before the page until it is closed, by its buttons or by Esc.
 export function Dialog({ title, onClose, children }) {
   const ref = useRef();
+  const [id] = useState(() => "dialog-title-" + ++dialogs);
   useEffect(() => {
     const before = document.activeElement;
     ref.current.showModal();
     return () => before?.isConnected && before.focus();
   }, []);
-  const id = "dialog-title";
-  return html`<dialog ref=${ref} aria-labelledby=${id} onCancel=${(e) => (e.preventDefault(), onClose())}>
+  // A browser closes a dialog without asking when Esc comes twice.
+  return html`<dialog ref=${ref} aria-labelledby=${id} onCancel=${(e) => (e.preventDefault(), onClose())}
+    onClose=${onClose}>
     <div class="row"><h2 id=${id} class="grow">${title}</h2>
       <${IconButton} icon="close" label=${t("close")} onClick=${onClose} /></div>
     ${children}</dialog>`;
@@ -134,15 +153,18 @@ export function useLoad(load, inputs) {
     );
     return () => leave.abort();
   }, [...inputs, turn]);
-  return { ...state, reload: useCallback(() => setTurn((n) => n + 1), []) };
+  const reload = useCallback(() => setTurn((n) => n + 1), []);
+  useNextKey(state.problem, reload);
+  return { ...state, reload };
 }
 
-// usePoll calls a function every so many milliseconds while the page is seen, and when it is seen again.
-export function usePoll(call, every) {
+// usePoll calls a function every so many milliseconds while the page is seen, and when it is seen again; not
+// without the scope that it takes, and not while a key is asked for.
+export function usePoll(call, every, scope = "memory:read") {
   const latest = useRef(call);
   latest.current = call;
   useEffect(() => {
-    const look = () => document.visibilityState === "visible" && latest.current();
+    const look = () => document.visibilityState === "visible" && !asking() && may(scope) && latest.current();
     const timer = setInterval(look, every);
     document.addEventListener("visibilitychange", look);
     return () => {

@@ -3,6 +3,7 @@
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { readPage, useHistory } from "./history.js";
 import { chatPath, follow, get, href, path, post, send } from "./lib.js";
+import { may } from "./key.js";
 import { usePoll } from "./parts.js";
 import { fold, goesOn, newRun, runOf } from "./run.js";
 import { makeTitle } from "./title.js";
@@ -45,7 +46,7 @@ export function useTalk(chat, changed) {
 
   // entitle makes a title for a chat that has nothing but one run's messages. Without one it has its beginning.
   const entitle = async (page, id) => {
-    if (page?.from !== 0 || page.messages.some((m) => runOf(m) !== id)) return;
+    if (!may("memory:write") || page?.from !== 0 || page.messages.some((m) => runOf(m) !== id)) return;
     await makeTitle(chat, page.messages[0].content);
     if (location.hash === href("chats", chat)) changed?.();
   };
@@ -90,12 +91,15 @@ export function useTalk(chat, changed) {
     setProblem(failed);
     if (over.outcome === "waiting") setRun(over);
     else {
-      const read = history.load().catch(() => {});
+      let unread = false; // the key may not read the history, so that the run is all that can be shown
+      const read = history.load().catch((err) => {
+        unread = Boolean(err.scope);
+      });
       if (over.run_id) await read; // else there is nothing to show in its place
       if (posts && over.outcome === "completed") read.then((page) => entitle(page, over.run_id)).catch(() => {});
       if (leave.current !== mine) return;
       live.current = null;
-      setRun(null);
+      setRun(unread ? over : null);
     }
     leave.current = null;
     changed?.();
@@ -112,7 +116,7 @@ export function useTalk(chat, changed) {
 
   // look finds out what others did to the chat.
   const look = useCallback(async () => {
-    if (leave.current) return; // what happens is seen as it does
+    if (leave.current || !may("memory:read")) return; // what happens is seen as it does, or not at all
     const info = await get(chatPath(chat)).catch(() => null);
     if (!info || leave.current) return;
     const open = info.run || info.waiting?.run_id;

@@ -1,12 +1,14 @@
 // Files on their way into collections. They go on while another view is shown.
 
 import { addTexts, t } from "./i18n.js";
+import { refusal, withKey } from "./key.js";
 import { path, Problem } from "./lib.js";
 import { useEffect, useState } from "./html.js";
 
 addTexts({
   "uploads.broken": ["The service did not say what became of it. Add the file again.",
     "Сервис не сообщил, чем кончилась загрузка. Добавьте файл ещё раз."],
+  "uploads.key": ["No key was given. Add the file again.", "Ключ не введён. Добавьте файл ещё раз."],
   "uploads.unreadable": ["The file could not be read or the service not be reached. Add it again.",
     "Файл не прочитан, или сервис недоступен. Добавьте его ещё раз."],
 });
@@ -60,37 +62,59 @@ function sendNext() {
   waiting.slice(0, Math.max(0, atOnce - busy)).forEach(send);
 }
 
-// send puts a file's bytes. XMLHttpRequest says how far they are, which fetch does not. What became of each
-// document comes as a line as soon as it is known, and a last line says that these were all.
-function send(upload) {
+// send puts a file's bytes, once more if the service asked for another key meanwhile.
+async function send(upload) {
+  const leave = new AbortController();
+  const stopped = new Promise((_, reject) => {
+    leave.signal.addEventListener("abort", () => reject({ stopped: true }));
+  });
+  change(upload, { began: true, stop: () => leave.abort() });
+  let end = {};
+  try {
+    const x = await Promise.race([stopped, withKey((key) => transfer(upload, key, leave.signal))]);
+    if (!x.whole && !current(upload).problem) end = { problem: refused(x) };
+  } catch (why) {
+    end = why;
+  }
+  change(upload, { ended: true, file: undefined, ...end });
+  upload.done();
+  sendNext();
+}
+
+// transfer sends the file by XMLHttpRequest, which says how far its bytes are, as fetch does not. What became of each
+// document comes as a line as soon as it is known, and a last line says that these were all: whole. It comes to the
+// answer; what it fails with is how the upload ends.
+function transfer(upload, key, signal) {
   const x = new XMLHttpRequest();
   let read = 0; // of the answer, in characters
-  let whole = false; // the last line has come
   const lines = () => {
     if (x.status >= 300 || !x.getResponseHeader("Content-Type")?.includes("ndjson")) return;
     for (let end; (end = x.responseText.indexOf("\n", read)) >= 0; read = end + 1) {
       const line = x.responseText.slice(read, end);
-      if (line.trim()) whole = note(upload, JSON.parse(line)) || whole;
+      if (line.trim()) x.whole = note(upload, JSON.parse(line)) || x.whole;
     }
   };
-  const end = (to) => {
-    change(upload, { ended: true, file: undefined, ...to });
-    upload.done();
-    sendNext();
-  };
-  x.open("PUT", path("collections", upload.collection, "documents", upload.id) + "?stream=true");
-  x.setRequestHeader("Content-Type", "application/octet-stream");
-  x.upload.onprogress = (e) => change(upload, { sent: Math.min(e.loaded, upload.size) });
-  x.upload.onload = () => change(upload, { sent: upload.size });
-  x.onprogress = lines;
-  x.onload = () => {
-    lines();
-    end(x.status < 300 && whole || current(upload).problem ? {} : { problem: refusal(x) });
-  };
-  x.onerror = () => end({ problem: new Problem(0, { code: "unreachable", message: t("uploads.unreadable") }) });
-  x.onabort = () => end({ stopped: true });
-  change(upload, { began: true, stop: () => x.abort() });
-  x.send(upload.file);
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject({ stopped: true });
+    x.open("PUT", path("collections", upload.collection, "documents", upload.id) + "?stream=true");
+    x.setRequestHeader("Content-Type", "application/octet-stream");
+    for (const [name, value] of Object.entries(key)) x.setRequestHeader(name, value);
+    x.upload.onprogress = (e) => change(upload, { sent: Math.min(e.loaded, upload.size) });
+    x.upload.onload = () => change(upload, { sent: upload.size });
+    x.onprogress = lines;
+    x.onload = () => {
+      lines();
+      resolve(x);
+    };
+    x.onerror = async () => {
+      const no = await refusal(key);
+      if (no) resolve(no);
+      else reject({ problem: new Problem(0, { code: "unreachable", message: t("uploads.unreadable") }) });
+    };
+    x.onabort = () => reject({ stopped: true });
+    signal.addEventListener("abort", () => x.abort());
+    x.send(upload.file);
+  });
 }
 
 // note takes a line of the answer and says whether it was the last.
@@ -107,7 +131,8 @@ function note(upload, line) {
   return false;
 }
 
-function refusal(x) {
+function refused(x) {
+  if (x.status === 401) return new Problem(401, { code: "unauthorized", message: t("uploads.key") });
   try {
     const { error } = JSON.parse(x.responseText);
     return new Problem(x.status, error);

@@ -1,10 +1,11 @@
 // What a run waits for, to be answered in its place: a yes, an answer to a question, a tool's result.
 
 import { html, useState } from "./html.js";
+import { may } from "./key.js";
 import { addTexts, t } from "./i18n.js";
 import { pretty } from "./lib.js";
 import { AgentName } from "./lanes.js";
-import { ProblemNote, Time } from "./parts.js";
+import { NoScope, ProblemNote, Time } from "./parts.js";
 
 addTexts({
   "waits.title": ["The run waits for you", "Запуск ждёт вас"],
@@ -72,6 +73,7 @@ function parse(text) {
 
 function Wait({ wait: w, answer, set }) {
   const approval = w.kind === "approval";
+  const mayApprove = !approval || may("approve");
   const choices = approval ? ["approve", "edit", "deny"] : ["approve", "deny"];
   const name = { approve: approval ? "waits.approve" : "waits.fill", edit: "waits.edit", deny: "waits.deny" };
   const choose = (c) => {
@@ -88,10 +90,11 @@ function Wait({ wait: w, answer, set }) {
       ${pretty(w.arguments)}</pre>` : null}
     <div class="row wrap" role="radiogroup">
       ${choices.map((c) => html`<label key=${c} class="line choice"><input type="radio" name=${w.id}
-        checked=${answer.decision === c}
+        checked=${answer.decision === c} disabled=${c !== "deny" && !mayApprove}
         onChange=${() => choose(c)} />${t(name[c])}</label>`)}
       <span class="soft small end">${t("waits.until")} <${Time} at=${w.expires_at} /></span>
     </div>
+    ${mayApprove ? null : html`<${NoScope} scope="approve" />`}
     ${answer.decision === "deny" ? html`<label class="above">${t("waits.reason")}<input type="text"
       value=${answer.reason ?? ""}
       onInput=${(e) => set({ reason: e.target.value })} /></label>` : null}

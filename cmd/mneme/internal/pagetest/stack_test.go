@@ -53,6 +53,12 @@ func serve(name string) int {
 // run runs services in this process, until the test ends, and says where they listen.
 func run(t *testing.T, service, file string, environ ...string) app.Addrs {
 	t.Helper()
+	return runLogged(t, zerolog.New(os.Stderr).Level(zerolog.WarnLevel), service, file, environ...)
+}
+
+// runLogged is run with a log.
+func runLogged(t *testing.T, log zerolog.Logger, service, file string, environ ...string) app.Addrs {
+	t.Helper()
 	environ = append([]string{"MNEME_DATA_DIR=" + t.TempDir()}, environ...)
 	for _, listener := range []string{"WEBMEMORY", "APISERVER", "PROXY", "REDIS_EMBEDDED"} {
 		environ = append([]string{"MNEME_" + listener + "_LISTEN=127.0.0.1:0"}, environ...)
@@ -62,8 +68,8 @@ func run(t *testing.T, service, file string, environ ...string) app.Addrs {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() {
-		ended <- services[service](ctx, cfg, app.Options{Out: io.Discard, Ready: func(a app.Addrs) { ready <- a },
-			Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel)})
+		ended <- services[service](ctx, cfg, app.Options{Out: io.Discard, Log: log,
+			Ready: func(a app.Addrs) { ready <- a }})
 	}()
 	select {
 	case addrs := <-ready:

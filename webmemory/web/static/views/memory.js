@@ -3,8 +3,9 @@
 import { Fragment, html, useEffect, useRef, useState } from "../html.js";
 import { addTexts, t } from "../i18n.js";
 import { findMessage, useHistory, useScroll } from "../history.js";
+import { keyInUse } from "../key.js";
 import { AgentName } from "../lanes.js";
-import { chatPath, clock, del, fullTime, get, href, number, oneLine, patch, path, post, size } from "../lib.js";
+import { chatPath, clock, del, fullTime, get, href, number, oneLine, patch, path, post, request, size } from "../lib.js";
 import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad, usePoll } from "../parts.js";
 import { SearchField, Side, useChats } from "./chats.js";
 
@@ -111,6 +112,22 @@ function ChatMemory({ chat, tab, title }) {
     setPlace({ subagent, at });
     location.hash = href("memory", chat, ...(subagent ? [subagent] : []));
   };
+  const [failed, setFailed] = useState(null);
+  // save downloads the export where a key is in use, which a link does not send.
+  const save = async (e) => {
+    if (!keyInUse()) return;
+    e.preventDefault();
+    setFailed(null);
+    try {
+      const whole = await (await request("GET", chatPath(chat, "", "export"))).blob();
+      const link = Object.assign(document.createElement("a"),
+        { href: URL.createObjectURL(whole), download: chat + ".ndjson" });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    } catch (err) {
+      setFailed(err);
+    }
+  };
   const erased = () => {
     setErasing(false);
     location.hash = href("memory");
@@ -121,7 +138,7 @@ function ChatMemory({ chat, tab, title }) {
       <h1 class="cut grow" title=${chat}>${oneLine(title) || chat}</h1>
       <a class="icon-button" href=${href("chats", chat)} aria-label=${t("memory.talk")} title=${t("memory.talk")}>
         <${Icon} name="chat" /></a>
-      <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"}
+      <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"} onClick=${save}
         aria-label=${t("memory.export")} title=${t("memory.export")}><${Icon} name="download" /></a>
       <${IconButton} icon="trash" class="danger" label=${t("memory.erase")} onClick=${() => setErasing(true)} /></div>
     <nav class="tabs" ref=${tabs} aria-label=${t("memory.histories")}>
@@ -132,6 +149,7 @@ function ChatMemory({ chat, tab, title }) {
       <${Tab} href=${href("memory", chat, notesTab)} current=${tab === notesTab} n=${notes}>${t("memory.notes")}<//>
       <${Tab} href=${href("memory", chat, asideTab)} current=${tab === asideTab}>${t("memory.aside")}<//>
     </nav>
+    <${ProblemNote} problem=${failed} />
     <${ProblemNote} problem=${problem} retry=${reload} />
     ${tab === notesTab ? html`<${AllNotes} chat=${chat} histories=${histories} changed=${reload} />` :
       tab === asideTab ? html`<${SetAside} chat=${chat} changed=${reload} />` :
