@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -88,7 +89,7 @@ func (con *console) keyFile() string {
 	return filepath.Join(dir, "mneme", "key")
 }
 
-// keptKey is the key for an address, "" for none.
+// keptKey is the key for an address, "" for none. A file that others can read or replace is refused.
 func (con *console) keptKey(at string) (string, error) {
 	path := con.keyFile()
 	if path == "" {
@@ -101,6 +102,9 @@ func (con *console) keptKey(at string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the kept key cannot be read: %w; set MNEME_KEY", err)
 	}
+	if err := errors.Join(closed(path, 0o077), closed(filepath.Dir(path), 0o022)); err != nil {
+		return "", err
+	}
 	for line := range strings.Lines(string(raw)) {
 		if base, key, ok := strings.Cut(strings.TrimSpace(line), " "); ok && base == strings.TrimRight(at, "/") {
 			return key, nil
@@ -109,35 +113,79 @@ func (con *console) keptKey(at string) (string, error) {
 	return "", nil
 }
 
-// keepKey keeps a key for an address; "" forgets it.
-func (con *console) keepKey(at, key string) (path string, err error) {
+// closed is an error that says what to do if others have rights to a file or folder.
+func closed(path string, others fs.FileMode) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode&others != 0 {
+		return fmt.Errorf("the kept keys are open to others on this machine: %s has the mode %04o. Take their rights away "+
+			"(chmod go= %s), and rotate the keys if somebody may have read them", path, mode, path)
+	}
+	return nil
+}
+
+// keepKey keeps a key for an address; "" forgets it. The file is replaced as a whole, with rights for its owner alone;
+// others that are written at the same time wait. open is an error if others had rights to it so far.
+func (con *console) keepKey(at, key string) (path string, open, err error) {
 	if path = con.keyFile(); path == "" {
-		return "", errors.New("there is no home to keep a key in; set HOME, or give the key in MNEME_KEY")
+		return "", nil, errors.New("there is no home to keep a key in; set HOME, or give the key in MNEME_KEY")
 	}
-	at = strings.TrimRight(at, "/")
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return "", nil, err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", nil, err
+	}
 	raw, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+	switch {
+	case err == nil:
+		open = closed(path, 0o077)
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", nil, err
 	}
-	var kept strings.Builder
-	for line := range strings.Lines(string(raw)) {
+	if closed(dir, 0o077) != nil {
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return "", nil, err
+		}
+	}
+	return path, open, replaceFile(path, withKey(string(raw), strings.TrimRight(at, "/"), key))
+}
+
+// withKey is the text of the file of keys with another key for an address, or with none.
+func withKey(kept, at, key string) string {
+	var out strings.Builder
+	for line := range strings.Lines(kept) {
 		if base, _, _ := strings.Cut(line, " "); base != at {
-			kept.WriteString(line)
+			out.WriteString(strings.TrimRight(line, "\n") + "\n")
 		}
 	}
 	if key != "" {
-		fmt.Fprintf(&kept, "%s %s\n", at, key)
+		fmt.Fprintf(&out, "%s %s\n", at, key)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
-	}
+	return out.String()
+}
+
+// replaceFile writes a file of the mode 0600 beside the one at path and puts it in its place, so that who is
+// interrupted leaves the one before.
+func replaceFile(path, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // with mode 0600
 	if err != nil {
-		return "", err
+		return err
 	}
-	_, err = f.WriteString(kept.String())
-	if err = errors.Join(err, f.Close()); err == nil {
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
-	return path, err
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
 }

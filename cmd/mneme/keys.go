@@ -263,9 +263,12 @@ Examples:
 				return fmt.Errorf("what came on standard input is no key: it begins with %s and is one line", access.Prefix)
 			}
 		}
-		path, err := con.keepKey(*url, text)
+		path, open, err := con.keepKey(*url, text)
 		if err != nil {
 			return err
+		}
+		if open != nil {
+			fmt.Fprintf(con.stderr, "Others could read %s; its mode is 0600 now. Rotate the keys in it if somebody may have.\n", path)
 		}
 		done := "kept in"
 		if *forget {

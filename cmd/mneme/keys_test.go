@@ -1,11 +1,18 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
@@ -35,6 +42,135 @@ func TestAKeyIsKeptForItsAddressAlone(t *testing.T) {
 	con.stdin = strings.NewReader("sk-123\n")
 	require.Equal(t, exitFailure, run(t.Context(), []string{"keys", "use"}, con))
 	require.NotContains(t, con.stderr.(*strings.Builder).String(), "sk-123")
+}
+
+// theirs is a console of a user of its own, and where its keys are kept.
+func theirs(t *testing.T, environ ...string) (con *console, path string) {
+	t.Helper()
+	home := t.TempDir()
+	return &console{environ: append(environ, "HOME="+home), stdin: strings.NewReader(""), stdout: new(strings.Builder),
+		stderr: new(strings.Builder)}, filepath.Join(home, ".config", "mneme", "key")
+}
+
+const aKey = "mn_bot_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+func TestKeptKeysAreTheirOwnersAlone(t *testing.T) {
+	const at = "https://mneme.example.com"
+	con, path := theirs(t)
+	_, open, err := con.keepKey(at, aKey)
+	require.NoError(t, err)
+	require.NoError(t, open)
+	for name, mode := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm(), name)
+		for _, wide := range []os.FileMode{0o022, 0o077} {
+			require.NoError(t, os.Chmod(name, mode|wide))
+			_, err = con.keptKey(at)
+			require.ErrorContains(t, err, "chmod go= "+name)
+			require.ErrorContains(t, err, "rotate")
+
+			con.stdin = strings.NewReader(aKey)
+			require.Equal(t, exitOK, run(t.Context(), []string{"keys", "use", "--url", at}, con))
+			said := con.stderr.(*strings.Builder).String()
+			require.Equal(t, name == path, strings.Contains(said, "Others could read "+path), said)
+			info, err = os.Stat(name)
+			require.NoError(t, err)
+			require.Equal(t, mode, info.Mode().Perm(), name)
+			con.stderr = new(strings.Builder)
+			got, err := con.keptKey(at)
+			require.NoError(t, err)
+			require.Equal(t, aKey, got)
+		}
+	}
+}
+
+// Many commands keep keys at once: all are there in the end, and who reads meanwhile finds a whole file.
+func TestKeysThatAreKeptAtOnceAreAllKept(t *testing.T) {
+	con, path := theirs(t)
+	_, _, err := con.keepKey("http://first", aKey)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			_, _, err := con.keepKey(fmt.Sprint("http://host-", i), fmt.Sprint(aKey, i))
+			assert.NoError(t, err)
+			got, err := con.keptKey("http://first")
+			assert.NoError(t, err)
+			assert.Equal(t, aKey, got)
+		})
+	}
+	all.Wait()
+	for i := range 16 {
+		got, err := con.keptKey(fmt.Sprint("http://host-", i))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(aKey, i), got)
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".key-*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// What cannot be finished leaves the file as it was, and nothing beside it.
+func TestAKeyThatCannotBeKeptLeavesNothing(t *testing.T) {
+	_, path := theirs(t)
+	require.NoError(t, os.MkdirAll(path, 0o700)) // a folder in the file's place
+	require.Error(t, replaceFile(path, aKey))
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+}
+
+// A server that sends its client elsewhere, also to another port or name of the same machine, sends no key along.
+func TestARedirectionCarriesNoKeyAway(t *testing.T) {
+	var elsewhere, here atomic.Int64
+	var leaked atomic.Bool
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		elsewhere.Add(1)
+		raw, _ := httputil.DumpRequest(r, true)
+		if strings.Contains(string(raw), aKey) {
+			leaked.Store(true)
+		}
+		fmt.Fprint(w, `{"chats": []}`)
+	}))
+	t.Cleanup(other.Close)
+	to := strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "Bearer "+aKey {
+				here.Add(1)
+			}
+			http.Redirect(w, r, to+r.URL.Path, status)
+		}))
+		t.Cleanup(s.Close)
+		con, _ := theirs(t)
+		_, _, err := con.keepKey(s.URL, aKey)
+		require.NoError(t, err)
+		for _, args := range [][]string{{"memory", "ls"}, {"keys", "ls"}, {"chat", "-q"}, {"usage"}} {
+			con.stdin = strings.NewReader("hi\n")
+			run(t.Context(), append(args, "--url", s.URL), con)
+		}
+	}
+	require.EqualValues(t, 12, here.Load(), "the server itself gets the key")
+	require.Positive(t, elsewhere.Load())
+	require.False(t, leaked.Load())
+}
+
+func TestAWrongKeySaysWhatToDo(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"error": {"code": "unauthorized", "message": "This key is not known."}}`)
+	}))
+	t.Cleanup(s.Close)
+	for _, args := range [][]string{{"memory", "ls"}, {"chat", "-q"}, {"keys", "ls"}} {
+		con, _ := theirs(t, "MNEME_KEY="+aKey)
+		con.stdin = strings.NewReader("hi\n")
+		require.Equal(t, exitFailure, run(t.Context(), append(args, "--url", s.URL), con))
+		said := con.stderr.(*strings.Builder).String()
+		require.Contains(t, said, "This key is not known.")
+		require.Contains(t, said, "mneme keys use")
+		require.NotContains(t, said, aKey)
+	}
 }
 
 func TestTheInternalSecretStaysOnThisMachine(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/models"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // Exit codes.
@@ -92,6 +93,9 @@ func run(ctx context.Context, args []string, con *console) int {
 		return exitUsage
 	default:
 		fmt.Fprintf(con.stderr, "mneme: %v\n", err)
+		if webapi.IsUnauthorized(err) {
+			fmt.Fprintln(con.stderr, "Keep a key for the address with mneme keys use, or set MNEME_KEY, which wins over a kept one.")
+		}
 		return exitFailure
 	}
 }

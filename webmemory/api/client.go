@@ -412,6 +412,12 @@ type BrokenError struct{ Err error }
 func (e *BrokenError) Error() string { return e.Err.Error() }
 func (e *BrokenError) Unwrap() error { return e.Err }
 
+// IsUnauthorized says whether webmemory refused because there was no key or a wrong one.
+func IsUnauthorized(err error) bool {
+	var p *api.Problem
+	return errors.As(err, &p) && p.Status == http.StatusUnauthorized
+}
+
 // IsNotFound says whether webmemory refused because there is no such thing.
 func IsNotFound(err error) bool {
 	var p *api.Problem
