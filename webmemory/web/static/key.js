@@ -21,6 +21,7 @@ const keyPlace = "mneme.key"; // the key
 const selfPlace = "mneme.self"; // what the service says of it: {tenant, scopes}
 const tenantPlace = "mneme.tenant"; // whose data the tab has shown; it outlives a key that has ended
 const selfPath = "v1/keys/self";
+const patience = 20_000; // milliseconds, for the service to say whose a key is
 
 const stored = (name) => {
   try {
@@ -157,8 +158,8 @@ function learn({ tenant: of, scopes }) {
 const bearer = (text) => (text ? { Authorization: "Bearer " + text } : {});
 
 // whose asks the service about the key of headers.
-const whose = (headers) =>
-  fetch(selfPath, { headers, referrerPolicy: "no-referrer", redirect: "error", cache: "no-store" });
+const whose = (headers) => fetch(selfPath, { headers, referrerPolicy: "no-referrer", redirect: "error",
+  cache: "no-store", signal: AbortSignal.timeout(patience) });
 
 // noKey stands for the answer to a request that is not sent, since no key was given.
 const noKey = () =>

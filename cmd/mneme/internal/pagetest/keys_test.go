@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ type keyed struct {
 	posts  []string                 // guarded by mu; "PATH IDEMPOTENCY-KEY STATUS" of each message that was posted
 	asked  map[string]int           // guarded by mu; requests by their status and path
 	cuts   map[*http.Request]func() // guarded by mu; they end the streams that are open
+	away   string                   // guarded by mu; where the front sends all requests of the API, "" for nowhere
 }
 
 func (k *keyed) Write(line []byte) (int, error) {
@@ -70,6 +72,13 @@ func visitKeyed(t *testing.T) (*keyed, *tab) {
 	pass.FlushInterval = -1
 	pass.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		k.mu.Lock()
+		away := k.away
+		k.mu.Unlock()
+		if away != "" && strings.HasPrefix(r.URL.Path, "/v1/") {
+			http.Redirect(w, r, away+r.URL.Path, http.StatusTemporaryRedirect)
+			return
+		}
 		ctx, cut := context.WithCancel(r.Context())
 		r = r.WithContext(ctx)
 		k.mu.Lock()
@@ -352,6 +361,36 @@ func TestAKeyEndsAmidWork(t *testing.T) {
 	require.Contains(t, p.download("Export", "work.ndjson"), "The second message")
 	require.Empty(t, p.leaks(mine.Key))
 	p.forgive("ERR_CONNECTION", "ERR_ACCESS_DENIED", "ERR_FAILED")
+}
+
+// The key goes to the page's own origin alone, also where that sends its requests to another one.
+func TestTheKeyGoesNowhereElse(t *testing.T) {
+	k, p := visitKeyed(t)
+	var met atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		met.Add(1)
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Access-Control-Allow-Headers", "*, Authorization")
+		w.Header().Set("Access-Control-Allow-Methods", "*")
+		fmt.Fprint(w, "{}")
+	}))
+	t.Cleanup(other.Close)
+	p.open("#/documents")
+	p.give(k.key("acme", everything...).Key)
+	p.click("button", "New collection")
+	p.write("New collection", "shop")
+	p.press("\r")
+	p.sees("No documents in it yet")
+	k.mu.Lock()
+	k.away = other.URL
+	k.mu.Unlock()
+	p.choose(map[string]string{"a.txt": "A ferry ticket costs 14 crowns."})
+	p.sees("The file could not be read or the service not be reached.")
+	p.open("#/chats/shop")
+	p.sees("The service cannot be reached.")
+	require.Zero(t, met.Load())
+	require.Zero(t, p.forms())
+	p.forgive(other.URL, "Content Security Policy", "ERR_FAILED")
 }
 
 // gone waits until the service refuses a key.
