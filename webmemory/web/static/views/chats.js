@@ -70,7 +70,8 @@ export function View({ path: [chosen] }) {
   };
   const changed = useCallback(() => {
     reload();
-    if (!location.hash.startsWith(href("chats", chat))) location.replace(href("chats", chat));
+    // A chat gets its address with its first run. Who has gone elsewhere meanwhile stays there.
+    if (/^(#\/?(chats\/?)?)?$/.test(location.hash)) location.replace(href("chats", chat));
   }, [chat, reload]);
   const single = chosen || (chats && !chats.length && !query);
   return html`<div class=${"split" + (single ? " chosen" : "")}>
