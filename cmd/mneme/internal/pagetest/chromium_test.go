@@ -98,8 +98,9 @@ type tab struct {
 	ctx    context.Context
 	origin string
 
-	mu     sync.Mutex
-	faults []string // guarded by mu
+	mu      sync.Mutex
+	faults  []string // guarded by mu
+	excused []string // guarded by mu; words of what is no fault
 }
 
 // newTab is a tab of a browser of its own, which shares nothing with others, on the page of origin.
@@ -160,6 +161,9 @@ func (p *tab) listen(ev any) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if slices.ContainsFunc(p.excused, func(w string) bool { return strings.Contains(fault, w) }) {
+		return
+	}
 	p.faults = append(p.faults, fault)
 }
 
@@ -167,6 +171,14 @@ func (p *tab) known() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.faults)
+}
+
+// excuse has nothing that contains one of the words be a fault, whenever it comes.
+func (p *tab) excuse(words ...string) {
+	p.mu.Lock()
+	p.excused = append(p.excused, words...)
+	p.mu.Unlock()
+	p.forgive(words...)
 }
 
 // forgive takes back the faults that contain words, such as those of a server that was killed.

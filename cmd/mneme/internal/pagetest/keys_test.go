@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -103,7 +102,7 @@ func visitKeyed(t *testing.T) (*keyed, *tab) {
 	t.Cleanup(front.Close)
 	k.url = front.URL
 	p := newTab(t, k.url)
-	t.Cleanup(func() { p.forgive("status of 401", "status of 403", "ERR_INCOMPLETE_CHUNKED") })
+	p.excuse("status of 401", "status of 403", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED")
 	return k, p
 }
 
@@ -239,10 +238,10 @@ func TestTheFormOfTheKey(t *testing.T) {
 	p.has("link", aTitle+"*")
 
 	second := p.beside()
+	second.excuse("status of 401")
 	second.open("")
 	second.has("dialog", asksKey)
 	second.seesNo("You said: Say it")
-	second.forgive("status of 401")
 
 	p.open("#/documents")
 	p.has("heading", "Collections")
@@ -360,7 +359,6 @@ func TestAKeyEndsAmidWork(t *testing.T) {
 	p.sees("The second message")
 	require.Contains(t, p.download("Export", "work.ndjson"), "The second message")
 	require.Empty(t, p.leaks(mine.Key))
-	p.forgive("ERR_CONNECTION", "ERR_ACCESS_DENIED", "ERR_FAILED")
 }
 
 // The key goes to the page's own origin alone, also where that sends its requests to another one.
@@ -375,6 +373,7 @@ func TestTheKeyGoesNowhereElse(t *testing.T) {
 		fmt.Fprint(w, "{}")
 	}))
 	t.Cleanup(other.Close)
+	p.excuse(other.URL, "Content Security Policy", "ERR_FAILED")
 	p.open("#/documents")
 	p.give(k.key("acme", everything...).Key)
 	p.click("button", "New collection")
@@ -390,7 +389,6 @@ func TestTheKeyGoesNowhereElse(t *testing.T) {
 	p.sees("The service cannot be reached.")
 	require.Zero(t, met.Load())
 	require.Zero(t, p.forms())
-	p.forgive(other.URL, "Content Security Policy", "ERR_FAILED")
 }
 
 // gone waits until the service refuses a key.
@@ -486,7 +484,4 @@ func TestAKeyWithoutScopes(t *testing.T) {
 	p.press("\r")
 	p.sees("it lacks the scope memory:write")
 	require.Zero(t, p.forms())
-	p.open("#/chats")
-	p.scheme("dark")
-	p.do(chromedp.EmulateViewport(390, 900))
 }
