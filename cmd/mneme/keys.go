@@ -268,7 +268,8 @@ Examples:
 			return err
 		}
 		if open != nil {
-			fmt.Fprintf(con.stderr, "Others could read %s; its mode is 0600 now. Rotate the keys in it if somebody may have.\n", path)
+			fmt.Fprintf(con.stderr,
+				"Others could read %s; its mode is 0600 now. Rotate the keys in it if somebody may have.\n", path)
 		}
 		done := "kept in"
 		if *forget {

@@ -94,7 +94,8 @@ func run(ctx context.Context, args []string, con *console) int {
 	default:
 		fmt.Fprintf(con.stderr, "mneme: %v\n", err)
 		if webapi.IsUnauthorized(err) {
-			fmt.Fprintln(con.stderr, "Keep a key for the address with mneme keys use, or set MNEME_KEY, which wins over a kept one.")
+			fmt.Fprintln(con.stderr,
+				"Keep a key for the address with mneme keys use, or set MNEME_KEY, which wins over a kept one.")
 		}
 		return exitFailure
 	}
