@@ -201,14 +201,15 @@ func (s *Server) base(r *http.Request) string {
 	if s.cfg.Advertise != "" {
 		return s.cfg.Advertise
 	}
+	scheme := "http://"
 	if r.TLS != nil {
-		return "https://" + r.Host // a certificate is for a name
+		scheme = "https://"
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if local == nil || local.IP.IsLoopback() {
-		return "http://" + r.Host
+		return scheme + r.Host
 	}
-	return "http://" + local.String()
+	return scheme + local.String()
 }
 
 // named is the run of a path.

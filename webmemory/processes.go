@@ -41,13 +41,29 @@ const maxOther = 80 << 20
 // errOther says that another process did not do what it was asked for.
 var errOther = errors.New("another webmemory could not be asked")
 
-func newOthersClient(seen *telemetry.Service, gate *access.Gate) *http.Client {
+func newOthersClient(seen *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
 	return &http.Client{Transport: seen.Transport("webmemory", gate.Carry(&http.Transport{
 		DialContext:           (&net.Dialer{Timeout: otherDials}).DialContext,
+		DialTLSContext:        dialTLS.within(otherAnswers),
 		TLSHandshakeTimeout:   otherAnswers,
 		ResponseHeaderTimeout: otherAnswers,
 		IdleConnTimeout:       30 * time.Second,
 	}))}
+}
+
+// dial connects to an address; see http.Transport.
+type dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// within is dial with a time limit; that of nil is nil.
+func (d dial) within(limit time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if d == nil {
+		return nil
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return d(ctx, network, addr)
+	}
 }
 
 // internalRoutes are for other processes, and for the agents of a run.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -56,9 +57,11 @@ type Config struct {
 	MCP           http.Handler  // of POST /mcp; nil for none
 	OpenAI        http.Handler  // of POST /v1/chat/completions and its kin; nil for none
 	Gate          *access.Gate  // lets requests in; nil asks nobody
-	Keys          *access.Store // those that /v1/keys is about; nil where nobody is asked for one
-	Usage         *tally.Book   // what GET /v1/usage reads; nil: it is refused
-	Audit         *audit.Log    // of who did what can hurt others; nil keeps none
+	// DialTLS connects to other webmemories by https; nil: as to any server. See http.Transport.DialTLSContext.
+	DialTLS func(ctx context.Context, network, addr string) (net.Conn, error)
+	Keys    *access.Store // those that /v1/keys is about; nil where nobody is asked for one
+	Usage   *tally.Book   // what GET /v1/usage reads; nil: it is refused
+	Audit   *audit.Log    // of who did what can hurt others; nil keeps none
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }
@@ -151,7 +154,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)
 	}
-	s.between, s.webhook = newOthersClient(s.seen, cfg.Gate), newWebhookClient()
+	s.between, s.webhook = newOthersClient(s.seen, cfg.Gate, cfg.DialTLS), newWebhookClient()
 	s.sessions = &sessionLogs{dir: cfg.SessionLogs, log: s.seen.Often}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())

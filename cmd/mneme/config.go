@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/certificate"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/models"
 	"mneme/cmd/mneme/internal/term"
@@ -66,6 +69,15 @@ func (con *console) check(ctx context.Context, cfg config.Config, call bool) err
 	ctx, release := untilSignal(ctx)
 	defer release()
 	fmt.Fprintf(con.stdout, "%s: valid\n", cmp.Or(cfg.File(), "no "+config.DefaultFile+", the defaults"))
+	if cfg.TLS.On() {
+		pair, err := certificate.Open(cfg.TLS.Cert, cfg.TLS.Key, con.logger(cfg.Log))
+		if err != nil {
+			return err
+		}
+		leaf := pair.Leaf()
+		fmt.Fprintf(con.stdout, "tls: a certificate for %s, until %s\n", term.OneLine(hosts(leaf), 200),
+			leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
 	wrong := 0
 	reports := models.Check(ctx, cfg)
 	for _, r := range reports {
@@ -83,6 +95,15 @@ func (con *console) check(ctx context.Context, cfg config.Config, call bool) err
 		return fmt.Errorf("%s of %d cannot be used as configured", plural(wrong, "backend"), len(reports))
 	}
 	return nil
+}
+
+// hosts are those that a certificate is for.
+func hosts(c *x509.Certificate) string {
+	all := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		all = append(all, ip.String())
+	}
+	return cmp.Or(strings.Join(all, ", "), "no host")
 }
 
 // callTime bounds one paid call.
@@ -122,7 +143,7 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 // ownGateway runs a gateway in this process that shares nothing with those that run,
 // until stop.
 func ownGateway(ctx context.Context, cfg config.Config) (url string, stop func(), err error) {
-	cfg.Redis = config.Redis{}
+	cfg.Redis, cfg.TLS = config.Redis{}, config.TLS{}
 	cfg.Proxy.Listen = "127.0.0.1:0"
 	ctx, cancel := context.WithCancel(ctx)
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)

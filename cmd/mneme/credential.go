@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mneme/access"
+	"mneme/cmd/mneme/internal/certificate"
 	"mneme/cmd/mneme/internal/config"
 )
 
@@ -41,19 +42,38 @@ func (con *console) keyFlag(c *cobra.Command) credential {
 		if strings.ContainsAny(text, " \t\r\n") {
 			return nil, errors.New("the key has a space or a line feed in it; give it as mneme keys create printed it")
 		}
-		return access.Bearer{Base: transport(), Key: text}, nil
+		return access.Bearer{Base: con.transport(), Key: text}, nil
 	}
 }
 
-// transport is one of the command's own.
-func transport() *http.Transport { return http.DefaultTransport.(*http.Transport).Clone() }
+// transport is one of the command's own. Services with the certificate that is configured on this machine are
+// known by it.
+func (con *console) transport() http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	if own := con.tls(); own.On() {
+		t.DialTLSContext = certificate.TrustIn(own.Cert).Dial
+	}
+	return certificate.Explained{Base: t}
+}
+
+// tls is that of the services of this machine.
+func (con *console) tls() config.TLS {
+	if con.ownTLS == nil {
+		own := config.LoadTLS(con.getenv("MNEME_CONFIG"), con.environ)
+		con.ownTLS = &own
+	}
+	return *con.ownTLS
+}
+
+// ownURL is that of an address of this machine at which a service listens.
+func (con *console) ownURL(addr string) string { return con.tls().Scheme() + "://" + addr }
 
 // asOperator is the transport to a service of this machine for who may read the data folder: with
 // the internal secret, if there is one.
 func (con *console) asOperator(at string) (http.RoundTripper, error) {
 	u, err := url.Parse(at)
 	if err != nil || !local(u.Hostname()) && con.getenv(config.SecretVar) == "" {
-		return transport(), nil // the secret is for nobody else
+		return con.transport(), nil // the secret is for nobody else
 	}
 	cfg, err := config.Load(con.getenv("MNEME_CONFIG"), con.environ)
 	if err != nil {
@@ -66,7 +86,7 @@ func (con *console) asOperator(at string) (http.RoundTripper, error) {
 			return nil, err
 		}
 	}
-	return access.Carrier{Base: transport(), Secret: secret}, nil
+	return access.Carrier{Base: con.transport(), Secret: secret}, nil
 }
 
 // local says whether a host is this machine.

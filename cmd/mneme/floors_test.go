@@ -57,6 +57,7 @@ var floors = map[string][]string{
 	"deploy/examples":       {"=memory", "memory/event", "=apiserver/api", "webmemory/api"},
 	"cmd":                   {"memory", "access", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
+	"cmd/mneme/internal/certificate": {},
 	"cmd/mneme/internal/crossorigin": {"=apiserver/api"},
 
 	// Programs that measure and disturb the product, and no part of it.

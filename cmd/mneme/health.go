@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -20,21 +21,24 @@ import (
 func (con *console) health() *cobra.Command {
 	c := &cobra.Command{
 		Use: "health [<url>]", Short: "Ask a service whether it is ready.",
-		Long: `Prints the service's own words; the exit code is 0 when it is ready, else 1. The service is http://127.0.0.1:8080 if no other is given; /readyz is asked unless there is a path.
+		Long: `Prints the service's own words; the exit code is 0 when it is ready, else 1. The service is 127.0.0.1:8080 if no other is given; an address without http:// or https:// is asked by TLS if this machine's configuration has tls. /readyz is asked unless there is a path.
 
 Examples:
   mneme health
-  mneme health http://127.0.0.1:8082
+  mneme health 127.0.0.1:8082
   mneme health http://127.0.0.1:8082/healthz`,
 	}
 	timeout := c.Flags().Duration("timeout", 5*time.Second, "How long to wait for the answer")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return con.askHealth(c.Context(), append(args, "http://127.0.0.1:8080")[0], *timeout)
+		return con.askHealth(c.Context(), append(args, "127.0.0.1:8080")[0], *timeout)
 	}
 	return c
 }
 
 func (con *console) askHealth(ctx context.Context, service string, timeout time.Duration) error {
+	if host, _, err := net.SplitHostPort(service); err == nil && !strings.Contains(host, "/") {
+		service = con.ownURL(service)
+	}
 	u, err := url.Parse(service)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("%q is no URL of a service; give one such as http://127.0.0.1:8080", service)
@@ -48,7 +52,7 @@ func (con *console) askHealth(ctx context.Context, service string, timeout time.
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Transport: con.transport()}).Do(req)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on %s", u.Host)

@@ -30,7 +30,7 @@ func (con *console) keys() *cobra.Command {
 func (con *console) withKeys(c *cobra.Command,
 	run func(ctx context.Context, client *webapi.Client, args []string) error,
 ) *cobra.Command {
-	url := c.Flags().String("url", "http://127.0.0.1:8080", "webmemory's address, a `URL`")
+	url := c.Flags().String("url", con.ownURL("127.0.0.1:8080"), "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	withKey := con.keyFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -248,7 +248,7 @@ Examples:
   mneme keys use --url https://mneme.example.com < key.txt
   mneme keys use --forget`,
 	}
-	url := c.Flags().String("url", "http://127.0.0.1:8080", "webmemory's or the gateway's address, a `URL`")
+	url := c.Flags().String("url", con.ownURL("127.0.0.1:8080"), "webmemory's or the gateway's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	forget := c.Flags().Bool("forget", false, "Forget the key that is kept for the address")
 	c.RunE = func(*cobra.Command, []string) error {

@@ -15,6 +15,7 @@ import (
 
 	module "mneme"
 	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/models"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
@@ -33,6 +34,7 @@ type console struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	places         models.Places // where mneme up looks for models; the zero value is the real ones
+	ownTLS         *config.TLS   // once it was asked for; see console.tls
 }
 
 // getenv is a variable's value, empty if it is not set.

@@ -29,7 +29,7 @@ type gateway struct {
 // gateway gives a command the flag that names the gateway.
 func (con *console) gateway(c *cobra.Command) *gateway {
 	g := new(gateway)
-	c.Flags().StringVar(&g.url, "url", "http://127.0.0.1:8082", "The gateway's address, a `URL`")
+	c.Flags().StringVar(&g.url, "url", con.ownURL("127.0.0.1:8082"), "The gateway's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_APISERVER_PROXY")
 	alsoCalled(c, "proxy", "url")
 	g.credential = con.keyFlag(c)

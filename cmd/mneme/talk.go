@@ -22,7 +22,7 @@ import (
 func (con *console) withWebmemory(c *cobra.Command,
 	run func(ctx context.Context, client *webapi.Client, args []string) error,
 ) *cobra.Command {
-	url := c.Flags().String("url", "http://127.0.0.1:8080", "webmemory's address, a `URL`")
+	url := c.Flags().String("url", con.ownURL("127.0.0.1:8080"), "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	alsoCalled(c, "webmemory", "url")
 	credential := con.keyFlag(c)

@@ -29,7 +29,7 @@ func (con *console) tools() *cobra.Command {
 func (con *console) withApiserver(c *cobra.Command,
 	run func(ctx context.Context, client *api.Client, args []string) error,
 ) *cobra.Command {
-	url := c.Flags().String("url", "http://127.0.0.1:8081", "The apiserver's address, a `URL`")
+	url := c.Flags().String("url", con.ownURL("127.0.0.1:8081"), "The apiserver's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_WEBMEMORY_APISERVER")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		carry, err := con.asOperator(*url)

@@ -6,11 +6,14 @@ package app
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +24,7 @@ import (
 
 	"mneme"
 	"mneme/access"
+	"mneme/cmd/mneme/internal/certificate"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/inprocess"
 	"mneme/memory/embedded"
@@ -44,16 +48,33 @@ type Addrs struct {
 	Apiserver string
 	Proxy     string
 	Redis     string // the embedded store
+	// Certificate is that of the services; nil if they speak plain HTTP.
+	Certificate *x509.Certificate
 }
 
-// Page is the address of the page for people, as a browser on this machine finds it.
-func (a Addrs) Page() string {
-	host, port, err := net.SplitHostPort(a.Webmemory)
+// URL is that of an address among these, as a program on this machine calls it. With TLS it has a name of the
+// certificate in it, unless that has the address, too.
+func (a Addrs) URL(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err == nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port) + "/"
+	if a.Certificate == nil {
+		return "http://" + net.JoinHostPort(host, port)
+	}
+	if names := plainNames(a.Certificate); len(names) > 0 && a.Certificate.VerifyHostname(host) != nil {
+		host = names[0]
+	}
+	return "https://" + net.JoinHostPort(host, port)
 }
+
+// plainNames are the names of a certificate without those that stand for many.
+func plainNames(c *x509.Certificate) []string {
+	return slices.DeleteFunc(slices.Clone(c.DNSNames), func(name string) bool { return strings.Contains(name, "*") })
+}
+
+// Page is the address of the page for people, as a browser on this machine finds it.
+func (a Addrs) Page() string { return a.URL(a.Webmemory) + "/" }
 
 // How long the parts of a stop may take.
 const (
@@ -103,6 +124,7 @@ type app struct {
 	keys     *access.Store                 // those that gated takes; nil for none
 	memory   *redisstore.Store             // of redis, once it is used
 	embedded *embedded.Server              // once it is open; nil over a Redis
+	pair     *certificate.Pair             // once a service has opened it; nil for plain HTTP
 }
 
 // run builds with start, then serves until ctx ends or a part fails.
@@ -145,8 +167,9 @@ func (a *app) client(seen *telemetry.Service, to string) *http.Client {
 
 // ourClient is client to another service of ours, which is told the internal secret and who asks.
 func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
-	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
-	return a.clientOver(seen, to, a.gated.Carry(&inprocess.Transport{Transport: network, Hosts: &a.hosts}))
+	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialTLSContext: a.dialTLS()}
+	return a.clientOver(seen, to, a.gated.Carry(certificate.Explained{
+		Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}))
 }
 
 func (a *app) clientOver(seen *telemetry.Service, to string, base http.RoundTripper) *http.Client {
@@ -156,8 +179,11 @@ func (a *app) clientOver(seen *telemetry.Service, to string, base http.RoundTrip
 }
 
 // listen takes a service's port; key is the setting that names it.
-func (a *app) listen(cfg config.Config, addr, key string) (net.Listener, error) {
+func (a *app) listen(cfg config.Config, seen *telemetry.Service, addr, key string) (net.Listener, error) {
 	if err := cfg.RequireAuth(key, addr); err != nil {
+		return nil, err
+	}
+	if err := a.openPair(cfg, seen); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("tcp", addr)
@@ -178,16 +204,24 @@ func (a *app) listen(cfg config.Config, addr, key string) (net.Listener, error) 
 
 // serve serves h on l until the stack is unwound; drain runs before connections
 // are closed.
-func (a *app) serve(what string, l net.Listener, h http.Handler, drain func(context.Context) error) {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http.Handler,
+	drain func(context.Context) error) {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: log.New(serverLog{seen.Log}, "", 0)}
 	leave := func(context.Context) error { return nil }
 	if a.together && !a.sockets {
-		leave = a.hosts.Serve(strings.TrimPrefix(url(l), "http://"), h)
+		_, host, _ := strings.Cut(a.url(l), "://")
+		leave = a.hosts.Serve(host, h)
 	}
-	served := make(chan struct{}) // Serve has returned
+	serve := server.Serve
+	if a.pair != nil {
+		server.TLSConfig = a.pair.Server()
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	served := make(chan struct{}) // serve has returned
 	go func() {
 		defer close(served)
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 			a.fail(fmt.Errorf("%s cannot serve any more: %w", what, err))
 		}
 	}()
@@ -208,25 +242,25 @@ func (a *app) serve(what string, l net.Listener, h http.Handler, drain func(cont
 
 // url is how another service of this process reaches a listener, wherever it is
 // bound.
-func url(l net.Listener) string {
+func (a *app) url(l net.Listener) string {
 	addr := l.Addr().(*net.TCPAddr)
 	if addr.IP.IsUnspecified() {
-		return fmt.Sprintf("http://127.0.0.1:%d", addr.Port)
+		return fmt.Sprintf("%s://127.0.0.1:%d", a.scheme(), addr.Port)
 	}
-	return "http://" + addr.String()
+	return a.scheme() + "://" + addr.String()
 }
 
 // advertised is the base URL under which other machines reach what listens on l. Of
 // a listener on all addresses it is the address from which Redis is reached, where
 // the others are as well.
-func advertised(l net.Listener, cfg config.Redis) string {
+func (a *app) advertised(l net.Listener, cfg config.Redis) string {
 	addr := l.Addr().(*net.TCPAddr)
 	if !addr.IP.IsUnspecified() {
-		return url(l)
+		return a.url(l)
 	}
 	o, err := RedisOptions(cfg)
 	if err != nil || len(o.Addrs) == 0 {
-		return url(l)
+		return a.url(l)
 	}
 	for _, to := range o.Addrs {
 		c, err := net.DialTimeout("udp", to, 2*time.Second) // which sends nothing
@@ -235,7 +269,7 @@ func advertised(l net.Listener, cfg config.Redis) string {
 		}
 		from := c.LocalAddr().(*net.UDPAddr).IP
 		_ = c.Close()
-		return "http://" + net.JoinHostPort(from.String(), strconv.Itoa(addr.Port))
+		return a.scheme() + "://" + net.JoinHostPort(from.String(), strconv.Itoa(addr.Port))
 	}
-	return url(l)
+	return a.url(l)
 }

@@ -19,8 +19,13 @@ import (
 
 // guarded is a service's handler behind the guards against web pages and against
 // bodies that never end, whose refusals count among the service's requests.
-func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service) http.Handler {
+//
+// A name in the certificate is the operator's, and nobody else can point it here.
+func (a *app) guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service) http.Handler {
 	c := crossorigin.Config{Own: ownHosts(cfg)}
+	if a.addrs.Certificate != nil {
+		c.Own = append(c.Own, plainNames(a.addrs.Certificate)...)
+	}
 	for _, text := range cfg.HTTP.AllowedHosts {
 		host, _ := crossorigin.Host(text) // the configuration was checked
 		c.AllowedHosts = append(c.AllowedHosts, host)

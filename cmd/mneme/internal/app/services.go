@@ -101,7 +101,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l, err := a.listen(cfg, cfg.Proxy.Listen, "proxy.listen")
+	l, err := a.listen(cfg, seen, cfg.Proxy.Listen, "proxy.listen")
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +114,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
 		TurnsWait: cfg.Proxy.StateMachine.Wait,
-		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
+		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())),
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens),
 	}
@@ -146,12 +146,12 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	}
 	a.push("gateway", server.Close)
 	a.started = append(a.started, server.LogBackends)
-	a.serve("proxy", l, guarded(cfg, server.Handler(), refuseCall, seen), func(context.Context) error {
+	a.serve("proxy", seen, l, a.guarded(cfg, server.Handler(), refuseCall, seen), func(context.Context) error {
 		server.Drain()
 		return nil
 	})
 	a.addrs.Proxy = l.Addr().String()
-	return url(l), nil
+	return a.url(l), nil
 }
 
 // copilotCLI says where a backend has its CLI. One that the gateway runs gets a
@@ -225,7 +225,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l, err := a.listen(cfg, cfg.Apiserver.Listen, "apiserver.listen")
+	l, err := a.listen(cfg, seen, cfg.Apiserver.Listen, "apiserver.listen")
 	if err != nil {
 		return "", err
 	}
@@ -260,9 +260,9 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		},
 	}, agent, infos, seen.Log)
 	a.push("apiserver", server.Close)
-	a.serve("apiserver", l, guarded(cfg, server.Handler(), refuseRequest, seen), server.Drain)
+	a.serve("apiserver", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), server.Drain)
 	a.addrs.Apiserver = l.Addr().String()
-	return url(l), nil
+	return a.url(l), nil
 }
 
 func (a *app) startWebmemory(cfg config.Config, o Options) error {
@@ -271,7 +271,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	l, err := a.listen(cfg, cfg.Webmemory.Listen, "webmemory.listen")
+	l, err := a.listen(cfg, seen, cfg.Webmemory.Listen, "webmemory.listen")
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
-		Gate: gate, Keys: a.keys, Usage: tally.New(client, 0), Audit: audit.New(client),
+		Gate: gate, Keys: a.keys, Usage: tally.New(client, 0), Audit: audit.New(client), DialTLS: a.dialTLS(),
 	}
 	if err := cfg.RequireWebhookSecret(); err != nil {
 		return err
@@ -298,9 +298,9 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}
-	w.SelfURL = strings.TrimRight(cmp.Or(cfg.Webmemory.Advertise, url(l)), "/")
+	w.SelfURL = strings.TrimRight(cmp.Or(cfg.Webmemory.Advertise, a.url(l)), "/")
 	if !cfg.Redis.Embedded() { // a store that nobody else can use
-		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
+		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, a.advertised(l, cfg.Redis))
 		w.SelfURL = strings.TrimRight(w.Advertise, "/")
 		w.Ends = filepath.Join(cfg.DataDir, "ends")
 		adviseReplicas(cfg.Redis, seen.Log)
@@ -340,7 +340,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	own.serve(server.Handler())
-	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
+	a.serve("webmemory", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
 		server.Drain(ctx)
 		tools.Close()
 		closeCompletions()

@@ -16,8 +16,8 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 		return
 	}
 	fmt.Fprintf(out, "mneme is up: %s shows it in a browser.\n", at.Page())
-	fmt.Fprintf(out, "Services: webmemory http://%s, apiserver http://%s, proxy http://%s\n", at.Webmemory, at.Apiserver,
-		at.Proxy)
+	fmt.Fprintf(out, "Services: webmemory %s, apiserver %s, proxy %s\n", at.URL(at.Webmemory), at.URL(at.Apiserver),
+		at.URL(at.Proxy))
 	if b := cfg.Proxy.Backends[cfg.Proxy.Active]; b.Kind == config.KindOffline {
 		fmt.Fprintln(out,
 			"Model: offline, a small extractive one for trying things out; a real one: `mneme up --model auto`, or a "+
@@ -39,21 +39,22 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 	case cfg.Redis.URL != "":
 		redisAt = " -u " + redacted(cfg.Redis.URL)
 	}
+	web := at.URL(at.Webmemory)
 	fmt.Fprintf(out, `
 Try:
-  curl -N http://%s/v1/chats/12345/messages -H 'Accept: text/event-stream' -d '{"message":"Tell the analytic subagent that my name is Aliya, then ask it what my name is"}'
+  curl -N %s/v1/chats/12345/messages -H 'Accept: text/event-stream' -d '{"message":"Tell the analytic subagent that my name is Aliya, then ask it what my name is"}'
   redis-cli%s GET subagent:analytic:12345
   go run ./cmd/mneme chat --chat 12345%s
   go run ./cmd/mneme ingest docs --collection docs%s    (then ask: What happens when Redis is away?)
-  claude mcp add --transport http mneme http://%s/mcp    (an agent of your own that uses the same memory)
-`, at.Webmemory, redisAt, chatURL(at.Webmemory), chatURL(at.Webmemory), at.Webmemory)
+  claude mcp add --transport http mneme %s/mcp    (an agent of your own that uses the same memory)
+`, web, redisAt, chatURL(web), chatURL(web), web)
 }
 
-func chatURL(addr string) string {
-	if addr == "127.0.0.1:8080" {
+func chatURL(web string) string {
+	if web == "http://127.0.0.1:8080" {
 		return ""
 	}
-	return " --url http://" + addr
+	return " --url " + web
 }
 
 // redacted is a URL without its password.

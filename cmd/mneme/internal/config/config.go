@@ -24,6 +24,7 @@ type Config struct {
 	SessionLogs bool                 `yaml:"session_logs" env:"SESSION_LOGS"`
 	Log         Log                  `yaml:"log" envPrefix:"LOG_"`
 	HTTP        HTTP                 `yaml:"http" envPrefix:"HTTP_"`
+	TLS         TLS                  `yaml:"tls" envPrefix:"TLS_"`
 	Auth        Auth                 `yaml:"auth" envPrefix:"AUTH_"`
 	Redis       Redis                `yaml:"redis" envPrefix:"REDIS_"`
 	Webmemory   Webmemory            `yaml:"webmemory" envPrefix:"WEBMEMORY_"`

@@ -41,6 +41,7 @@ func loaded(path string, environ []string, alone bool) (Config, error) {
 	if err := c.readEnviron(vars); err != nil {
 		return Config{}, err
 	}
+	c.completeTLS()
 	c.completeWindows()
 	c.completeSubagents()
 	c.completePanel()

@@ -32,6 +32,7 @@ func (c Config) validate(gatewayAlone bool) error {
 	return c.origin.locate(cmp.Or(
 		c.validateCommon(),
 		c.HTTP.validate(),
+		c.TLS.validate(),
 		c.Auth.validate(),
 		c.Redis.validate(),
 		c.Webmemory.validate(),

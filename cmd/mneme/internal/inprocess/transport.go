@@ -12,6 +12,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log"
@@ -132,6 +133,9 @@ var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 2<<10)
 func (x *exchange) take(ctx context.Context, asked *http.Request) *http.Request {
 	r := asked.Clone(ctx)
 	r.RequestURI, r.RemoteAddr, r.GetBody = asked.URL.RequestURI(), "127.0.0.1:0", nil
+	if asked.URL.Scheme == "https" {
+		r.TLS = &tls.ConnectionState{HandshakeComplete: true}
+	}
 	r.Host, r.URL.Scheme, r.URL.Host = cmp.Or(asked.Host, asked.URL.Host), "", ""
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:

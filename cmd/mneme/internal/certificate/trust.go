@@ -1,0 +1,153 @@
+package certificate
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// Trust is how mneme's own clients know its services. They call each other by addresses that a
+// certificate seldom names, 127.0.0.1 or a container's, so a server is taken for one of ours if it has
+//
+//   - the very certificate that is configured here, and thus its key, whatever its names and its time; or
+//   - one that can be verified as usual, for the host of the URL or for a name of the configured one: so
+//     that a renewal may reach machines one after the other.
+type Trust struct {
+	file string
+	pair *Pair
+}
+
+// Trust is that of a service, which also knows the certificate that it serves while the file has another one.
+func (p *Pair) Trust() Trust { return Trust{p.cert, p} }
+
+// TrustIn is that of a command: it knows the certificate in a file of PEM.
+func TrustIn(file string) Trust { return Trust{file: file} }
+
+// handshakes bounds a handshake, with what comes before it.
+const handshakes = 10 * time.Second
+
+// Dial connects to a server and verifies that it is one of ours; for http.Transport.DialTLSContext.
+func (t Trust) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakes)
+	defer cancel()
+	d := tls.Dialer{Config: &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: host,
+		// What Go would verify is verified there, after the comparison with our own certificate.
+		InsecureSkipVerify: true,
+		VerifyConnection:   func(s tls.ConnectionState) error { return t.verify(host, s.PeerCertificates) },
+	}}
+	return d.DialContext(ctx, network, addr)
+}
+
+func (t Trust) verify(host string, chain []*x509.Certificate) error {
+	own := t.own()
+	for _, leaf := range own {
+		if leaf.Equal(chain[0]) {
+			return nil
+		}
+	}
+	verify := x509.VerifyOptions{DNSName: host, Intermediates: x509.NewCertPool()}
+	for _, c := range chain[1:] {
+		verify.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(verify)
+	if err == nil {
+		return nil
+	}
+	for _, leaf := range own {
+		for _, verify.DNSName = range leaf.DNSNames {
+			if _, err := chain[0].Verify(verify); err == nil {
+				return nil
+			}
+		}
+	}
+	return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
+}
+
+// own are the certificates that are ours, read anew: handshakes are rare.
+func (t Trust) own() (own []*x509.Certificate) {
+	if t.pair != nil {
+		own = t.pair.leaves()
+	}
+	text, err := os.ReadFile(t.file)
+	if err != nil {
+		return own
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {
+			own = append(own, leaf)
+		}
+		break // those behind it are of the CA
+	}
+	return own
+}
+
+// Explained is a transport whose errors about TLS say what to do.
+type Explained struct{ Base http.RoundTripper }
+
+// plainToTLS is what a server of Go's says to plain HTTP on a port with TLS.
+const plainToTLS = "Client sent an HTTP request to an HTTPS server."
+
+// RoundTrip sends a request.
+func (e Explained) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := e.Base.RoundTrip(r)
+	if err != nil {
+		return resp, explain(err, r.URL.Host)
+	}
+	if resp.StatusCode == http.StatusBadRequest && r.URL.Scheme == "http" && resp.ContentLength < 0 && !resp.ProtoAtLeast(1, 1) {
+		head := make([]byte, len(plainToTLS))
+		n, _ := io.ReadFull(resp.Body, head)
+		if string(head[:n]) == plainToTLS {
+			_ = resp.Body.Close()
+			return nil, fmt.Errorf("%s speaks TLS; call it https://%s", r.URL.Host, r.URL.Host)
+		}
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(head[:n]), resp.Body), resp.Body}
+	}
+	return resp, nil
+}
+
+// CloseIdleConnections lets http.Client.CloseIdleConnections reach the base.
+func (e Explained) CloseIdleConnections() {
+	if t, ok := e.Base.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
+}
+
+func explain(err error, host string) error {
+	var (
+		plain   tls.RecordHeaderError
+		unknown x509.UnknownAuthorityError
+		named   x509.HostnameError
+		invalid x509.CertificateInvalidError
+	)
+	switch {
+	case errors.As(err, &plain):
+		return fmt.Errorf("%s does not speak TLS; call it http://%s (%w)", host, host, err)
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%w; if the CA is one of your own, name the file of its certificate in SSL_CERT_FILE", err)
+	case errors.As(err, &named):
+		return fmt.Errorf("%w; call the service by a name that its certificate has", err)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w; its operator has to renew it", err)
+	}
+	return err
+}

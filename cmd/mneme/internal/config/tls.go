@@ -1,0 +1,57 @@
+package config
+
+import (
+	"cmp"
+	"os"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/goccy/go-yaml"
+)
+
+// TLS names the certificate and the key of the services' ports; without them they speak plain HTTP.
+type TLS struct {
+	Cert string `yaml:"cert" env:"CERT"` // a file in PEM: the services' own certificate, then those of its CA
+	Key  string `yaml:"key" env:"KEY"`   // a file in PEM
+}
+
+// On says whether the ports speak TLS.
+func (t TLS) On() bool { return t.Cert != "" }
+
+// Scheme is that of the services' URLs.
+func (t TLS) Scheme() string {
+	if t.On() {
+		return "https"
+	}
+	return "http"
+}
+
+func (t TLS) validate() error {
+	return cmp.Or(
+		when(t.Cert != "" && t.Key == "", "tls.cert", "there is no key for it; name the file of its private key in tls.key"),
+		when(t.Key != "" && t.Cert == "", "tls.key", "there is no certificate for it; name its file in tls.cert"),
+	)
+}
+
+// completeTLS gives the addresses by which the services call each other by default the scheme of their ports.
+func (c *Config) completeTLS() {
+	for key, base := range map[string]*string{
+		"webmemory.apiserver": &c.Webmemory.Apiserver, "apiserver.proxy": &c.Apiserver.Proxy,
+	} {
+		if c.TLS.On() && !c.origin.has(key) {
+			*base = "https://" + (*base)[len("http://"):]
+		}
+	}
+}
+
+// LoadTLS is the TLS of the configuration that Load would read, for commands that only speak to a service of
+// this machine: whatever else is wrong with the file is no matter of theirs.
+func LoadTLS(path string, environ []string) TLS {
+	var c struct {
+		TLS TLS `yaml:"tls"`
+	}
+	if text, err := os.ReadFile(cmp.Or(path, DefaultFile)); err == nil {
+		_ = yaml.Unmarshal(text, &c) // of a file that is no YAML there is none
+	}
+	vars := env.ToMap(environ)
+	return TLS{Cert: cmp.Or(vars["MNEME_TLS_CERT"], c.TLS.Cert), Key: cmp.Or(vars["MNEME_TLS_KEY"], c.TLS.Key)}
+}
