@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"mneme/cmd/mneme/internal/certificate"
@@ -16,10 +17,7 @@ import (
 // openPair opens the certificate of the services, which those of one process share, if the configuration
 // names one, and shows in the metrics of seen when it ends.
 func (a *app) openPair(cfg config.Config, seen *telemetry.Service) error {
-	if !cfg.TLS.On() {
-		return nil
-	}
-	if a.pair == nil {
+	if a.pair == nil && cfg.TLS.On() {
 		pair, err := certificate.Open(cfg.TLS.Cert, cfg.TLS.Key, seen.Log)
 		if err != nil {
 			return err
@@ -30,10 +28,24 @@ func (a *app) openPair(cfg config.Config, seen *telemetry.Service) error {
 		watching.Go(func() { pair.Watch(ctx) }) // ends with the stack
 		a.push("certificate", func() error { cancel(); watching.Wait(); return nil })
 	}
-	pair := a.pair
-	seen.Gauge("mneme_tls_certificate_expires_seconds", "When the certificate that is served ends, in seconds of Unix time.",
-		func() float64 { return float64(pair.Leaf().NotAfter.Unix()) })
+	seen.MustRegister(expiry{a.pair})
 	return nil
+}
+
+// expiry is the metric that says when a certificate ends; without one it has no value.
+type expiry struct{ pair *certificate.Pair }
+
+var expires = prometheus.NewDesc("mneme_tls_certificate_expires_seconds",
+	"When the certificate that is served ends, in seconds of Unix time; with tls only.", nil, nil)
+
+// Describe is of a prometheus.Collector.
+func (e expiry) Describe(to chan<- *prometheus.Desc) { to <- expires }
+
+// Collect is of a prometheus.Collector.
+func (e expiry) Collect(to chan<- prometheus.Metric) {
+	if e.pair != nil {
+		to <- prometheus.MustNewConstMetric(expires, prometheus.GaugeValue, float64(e.pair.Leaf().NotAfter.Unix()))
+	}
 }
 
 // scheme is that of the URLs of what listens in this process.

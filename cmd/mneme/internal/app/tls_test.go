@@ -129,6 +129,21 @@ func TestServicesWithTLS(t *testing.T) {
 		}
 		said := sayTLS(t, tlsClient(t, ca), web.addrs.Webmemory, message)
 		require.Contains(t, said, "Aliya")
+		if message == askName {
+			// Another webmemory that lives is asked before an erasure is answered, by the address that it announces.
+			other := startOnly(t, app.Webmemory, append(environ, "MNEME_DATA_DIR="+t.TempDir())...)
+			sayTLS(t, tlsClient(t, ca), other.addrs.Webmemory, askName)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://mneme.example.com:"+
+				strings.TrimPrefix(web.addrs.Webmemory, "[::]:")+"/v1/chats/tls", nil)
+			require.NoError(t, err)
+			resp, err := tlsClient(t, ca).Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+			require.NotContains(t, web.log.String(), "another webmemory could not be asked")
+			require.NotContains(t, sayTLS(t, tlsClient(t, ca), other.addrs.Webmemory, askName), "Aliya")
+			other.stop()
+		}
 		for _, stop := range stops {
 			stop()
 		}
