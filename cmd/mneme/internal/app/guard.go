@@ -21,7 +21,9 @@ import (
 // bodies that never end, whose refusals count among the service's requests.
 //
 // A name in the certificate is the operator's, and nobody else can point it here.
-func (a *app) guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service) http.Handler {
+func (a *app) guarded(
+	cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service,
+) http.Handler {
 	c := crossorigin.Config{Own: ownHosts(cfg)}
 	if a.addrs.Certificate != nil {
 		c.Own = append(c.Own, plainNames(a.addrs.Certificate)...)

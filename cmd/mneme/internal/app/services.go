@@ -114,7 +114,8 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
 		TurnsWait: cfg.Proxy.StateMachine.Wait,
-		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())),
+		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared,
+		SelfURL:   cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())),
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens),
 	}

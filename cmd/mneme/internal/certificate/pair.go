@@ -189,7 +189,8 @@ func readFile(setting, file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: there is no file %s; name the file in PEM, or remove tls to serve plain HTTP", setting, file)
+		return nil, fmt.Errorf("%s: there is no file %s; name the file in PEM, or remove tls to serve plain HTTP", setting,
+			file)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%s: %s may not be read by the user that mneme runs as; let that user read it", setting, file)
 	case err != nil:
@@ -216,8 +217,8 @@ func parse(cert, key string, texts [2][]byte, now time.Time) (*tls.Certificate, 
 	pair, err := tls.X509KeyPair(texts[0], texts[1])
 	switch {
 	case err != nil && strings.Contains(err.Error(), "does not match"):
-		return nil, fmt.Errorf("tls.key: the key in %s does not belong to the first certificate in %s; give the key that it was "+
-			"made with, and in tls.cert the server's own certificate first, then those of its CA", key, cert)
+		return nil, fmt.Errorf("tls.key: the key in %s does not belong to the first certificate in %s; give the key that it "+
+			"was made with, and in tls.cert the server's own certificate first, then those of its CA", key, cert)
 	case err != nil:
 		return nil, fmt.Errorf("tls: %s and %s are no certificate and key: %w", cert, key, err)
 	case now.After(pair.Leaf.NotAfter):

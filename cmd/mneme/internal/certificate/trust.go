@@ -110,7 +110,7 @@ func (e Explained) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return resp, explain(err, r.URL.Host)
 	}
-	if resp.StatusCode == http.StatusBadRequest && r.URL.Scheme == "http" && resp.ContentLength < 0 && !resp.ProtoAtLeast(1, 1) {
+	if resp.StatusCode == http.StatusBadRequest && r.URL.Scheme == "http" && !resp.ProtoAtLeast(1, 1) {
 		head := make([]byte, len(plainToTLS))
 		n, _ := io.ReadFull(resp.Body, head)
 		if string(head[:n]) == plainToTLS {
