@@ -113,10 +113,17 @@ func TestServicesWithTLS(t *testing.T) {
 	ca := tlstest.New(t)
 	cert, key := ca.Issue(t, month, month/2, "mneme.example.com").Write(t, t.TempDir())
 	apis, gateway := freeport.Addr(t), freeport.Addr(t)
+	_, port, err := net.SplitHostPort(apis)
+	require.NoError(t, err)
+	for _, ip := range ownIPs(t) { // over the network it tells webmemory its own address
+		if net.ParseIP(ip).To4() != nil {
+			apis = net.JoinHostPort(ip, port)
+		}
+	}
 	environ := []string{
 		"MNEME_REDIS_URL=" + redistest.Start(t).URL(), "MNEME_DATA_DIR=" + t.TempDir(),
 		"MNEME_TLS_CERT=" + cert, "MNEME_TLS_KEY=" + key, "MNEME_AUTH_MODE=none",
-		"MNEME_WEBMEMORY_LISTEN=0.0.0.0:0", "MNEME_APISERVER_LISTEN=" + apis, "MNEME_PROXY_LISTEN=" + gateway,
+		"MNEME_WEBMEMORY_LISTEN=0.0.0.0:0", "MNEME_APISERVER_LISTEN=0.0.0.0:" + port, "MNEME_PROXY_LISTEN=" + gateway,
 		"MNEME_WEBMEMORY_APISERVER=https://" + apis, "MNEME_APISERVER_PROXY=https://" + gateway,
 	}
 	for _, message := range []string{tellName, askName} {
