@@ -120,7 +120,7 @@ func unanswered(name string) bool {
 	switch name {
 	case "Alt-Svc", "Content-Encoding", "Content-Length", "Date", "Server", "Set-Cookie", "Strict-Transport-Security",
 		"Vary", requestIDHeader, conversationHeader, contextHeader, reasonHeader, keyNameHeader, limitHeader, sentHeader,
-		backendHeader, modelHeader, attemptsHeader, mendedHeader:
+		backendHeader, modelHeader, attemptsHeader, mendedHeader, costTrailer:
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")

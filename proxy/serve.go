@@ -57,7 +57,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 			Msg("the backend's answer is empty")
 	}
 	s.metrics.observe(x, outcome, took)
-	s.settle(x, outcome, s.count(r.Context(), x, outcome))
+	counted := s.count(r.Context(), x, outcome)
+	x.tellCost(counted)
+	s.settle(x, outcome, counted.Tokens)
 
 	level := zerolog.InfoLevel
 	if err != nil {
@@ -82,10 +84,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 // answered reports whether a backend has answered.
 func (x *request) answered() bool { return x.result.attempt != nil && x.result.attempt.answer != nil }
 
-// count keeps the record of what a call took, and gives it.
-func (s *Server) count(ctx context.Context, x *request, outcome string) usage.Tokens {
+// count keeps the record of what a call took, and gives it; where no model was called, an empty one.
+func (s *Server) count(ctx context.Context, x *request, outcome string) usage.Record {
 	if !x.answered() || x.endpoint.counts {
-		return usage.Tokens{}
+		return usage.Record{}
 	}
 	a := x.result.attempt
 	read := usage.NewReader(a.backend.dialect) // nothing, if the client left before its answer
@@ -109,7 +111,7 @@ func (s *Server) count(ctx context.Context, x *request, outcome string) usage.To
 		r.Chat = r.Conversation
 	}
 	s.usage.Record(r)
-	return tokens
+	return r
 }
 
 // close ends the call and takes the deadline off the client's connection.

@@ -7,14 +7,19 @@ import (
 	"strings"
 
 	"mneme/proxy/sanitize"
+	"mneme/proxy/usage"
 )
 
-// Headers of an answer that say whose it is and what it took. All of it is known when the answer begins.
+// Headers of an answer that say whose it is and what it took. All of it is known when the answer begins, but for its
+// cost.
 const (
 	backendHeader  = "X-Ag-Backend"
 	modelHeader    = "X-Ag-Model"    // as the backend calls it
 	attemptsHeader = "X-Ag-Attempts" // requests that were sent to the backend
 	mendedHeader   = "X-Ag-Mended"   // a list of mends, separated by commas
+
+	// costTrailer is the cost in millionths of a USD, behind a stream whose client takes trailers.
+	costTrailer = "X-Ag-Cost-Micro-Usd"
 )
 
 // mend names what was done to a request beyond what its client and its configuration asked for, so that it
@@ -71,6 +76,13 @@ func (x *request) tell(h http.Header) {
 	}
 	if x.result.attempt != nil {
 		put(mendedHeader, strings.Join(x.result.attempt.mended(), ","))
+	}
+}
+
+// tellCost says behind a stream what the call cost, if that is known.
+func (x *request) tellCost(r usage.Record) {
+	if r.Priced && x.client.stream && lists(x.in.header["Te"], "trailers") {
+		x.client.Header().Set(http.TrailerPrefix+costTrailer, strconv.FormatInt(r.CostMicros, 10))
 	}
 }
 

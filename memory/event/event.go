@@ -67,16 +67,37 @@ type Usage struct {
 
 	CachedTokens    int64 `json:"cached_tokens,omitempty"`    // of InputTokens, those that the vendor had cached
 	ReasoningTokens int64 `json:"reasoning_tokens,omitempty"` // of OutputTokens, those of thinking
+
+	// CostMicroUSD is what the tokens cost, in millionths of a USD; nil if that is not known of all of them.
+	CostMicroUSD *int64 `json:"cost_micro_usd,omitempty"`
 }
 
-// Add is the sum of both.
+// Add is the sum of both. Its cost is known where that of both is.
 func (u Usage) Add(v Usage) Usage {
 	return Usage{
 		InputTokens: u.InputTokens + v.InputTokens, OutputTokens: u.OutputTokens + v.OutputTokens,
 		Estimated:    u.Estimated || v.Estimated,
 		CachedTokens: u.CachedTokens + v.CachedTokens, ReasoningTokens: u.ReasoningTokens + v.ReasoningTokens,
+		CostMicroUSD: cost(u, v),
 	}
 }
+
+// cost is what both cost together.
+func cost(u, v Usage) *int64 {
+	switch {
+	case u.free():
+		return v.CostMicroUSD
+	case v.free():
+		return u.CostMicroUSD
+	case u.CostMicroUSD == nil || v.CostMicroUSD == nil:
+		return nil
+	}
+	sum := *u.CostMicroUSD + *v.CostMicroUSD
+	return &sum
+}
+
+// free says that nothing was used, so that nothing was to be paid.
+func (u Usage) free() bool { return u.InputTokens == 0 && u.OutputTokens == 0 && u.CostMicroUSD == nil }
 
 // Citation names the passage that a marker [n] in an answer stands for.
 type Citation struct {

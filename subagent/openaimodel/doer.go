@@ -34,6 +34,8 @@ type exchange struct {
 	keyName      string // the variable that holds the key that it refused
 	limit, sent  int    // of a request that is too long, in tokens
 
+	response *http.Response // whose trailer is complete once its body is read to the end
+
 	answer   collector
 	began    time.Time
 	end      func(event.ModelCall)
@@ -105,6 +107,24 @@ func (x *exchange) read(h http.Header) {
 // contextHeader tells the context window of the model that was asked, in tokens.
 const contextHeader = "X-AG-Context-Tokens"
 
+// costTrailer tells behind a streamed answer what the call cost, in millionths of a USD; without it that is not known.
+const costTrailer = "X-AG-Cost-Micro-USD"
+
+// maxRest bounds what may follow the last event of a stream, in bytes.
+const maxRest = 64 << 10
+
+// readCost notes what a stream that has ended cost: its trailer comes with the end of the body, which the client does
+// not read that far.
+func (x *exchange) readCost() {
+	if x.response == nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(x.response.Body, maxRest)) // what breaks here breaks no answer
+	if n, err := strconv.ParseInt(x.response.Trailer.Get(costTrailer), 10, 64); err == nil && n >= 0 {
+		x.answer.usage.CostMicroUSD = &n
+	}
+}
+
 type exchangeKey struct{}
 
 // doer sends go-openai's requests.
@@ -115,6 +135,9 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	x, ok := r.Context().Value(exchangeKey{}).(*exchange)
 	if ok && x.conversation != "" {
 		r.Header.Set("X-AG-Conversation-Id", x.conversation)
+	}
+	if ok {
+		r.Header.Set("TE", "trailers")
 	}
 	if ok && x.over {
 		r.Header.Set("X-AG-Conversation-Over", "true")
@@ -143,6 +166,7 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	}
 	if ok {
 		x.read(resp.Header)
+		x.response = resp
 	}
 	resp.Body = struct {
 		io.Reader

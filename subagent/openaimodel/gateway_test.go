@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access/price"
 	"mneme/memory/event"
 	"mneme/proxy"
 	"mneme/subagent/loop"
@@ -20,10 +21,16 @@ import (
 // through is a model behind a real gateway, whose one backend, "v", answers every call with a stream of these lines.
 func through(t *testing.T, kind string, lines ...string) *openaimodel.Model {
 	t.Helper()
+	return priced(t, kind, "real-1", nil, lines...)
+}
+
+// priced is such a model, which the vendor calls by a name of its own and the gateway knows the price of.
+func priced(t *testing.T, kind, named string, prices *price.Table, lines ...string) *openaimodel.Model {
+	t.Helper()
 	vendor := httptest.NewServer(streams(lines...))
 	t.Cleanup(vendor.Close)
-	server, err := proxy.New(proxy.Config{Active: "v", Backends: map[string]proxy.BackendConfig{
-		"v": {Kind: kind, BaseURL: vendor.URL, ModelMap: map[string]string{"*": "real-1"}},
+	server, err := proxy.New(proxy.Config{Active: "v", Prices: prices, Backends: map[string]proxy.BackendConfig{
+		"v": {Kind: kind, BaseURL: vendor.URL, ModelMap: map[string]string{"*": named}},
 	}}, zerolog.Nop())
 	require.NoError(t, err)
 	front := httptest.NewServer(server.Handler())
@@ -71,6 +78,40 @@ func TestUsageOfEveryVendor(t *testing.T) {
 			got, err := collect(t.Context(), through(t, c.kind, c.lines...), hello)
 			require.NoError(t, err)
 			require.Equal(t, c.want, got[len(got)-1].Usage)
+		})
+	}
+}
+
+// What a call cost is told as the gateway counts it, reads and writes of a vendor's cache at their own prices; and not
+// where the model's price is not known.
+func TestTheCostOfACallIsTold(t *testing.T) {
+	const head = `{"type":"message_start","message":{"id":"m","role":"assistant","model":"real-1","content":[],"usage":` +
+		`{"input_tokens":10,"cache_read_input_tokens":70,"cache_creation_input_tokens":20,"output_tokens":1}}}`
+	cached, write := price.USD(100_000), price.USD(1_250_000)
+	prices, err := price.New(map[string]price.Price{"real-1": {Input: 1_000_000, CachedInput: &cached, CacheWrite: &write,
+		Output: 5_000_000}, "free": {}})
+	require.NoError(t, err)
+	messages := []string{head, `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"x"}}`,
+		`{"type":"content_block_stop","index":0}`,
+		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}`, `{"type":"message_stop"}`}
+	chat := []string{delta(`"content":"x"`), finish("stop"), `{"choices":[],"usage":{"prompt_tokens":100,` +
+		`"completion_tokens":5,"total_tokens":109,"prompt_tokens_details":{"cached_tokens":70}}}`, done}
+	cost := func(n int64) *int64 { return &n }
+	for name, c := range map[string]struct {
+		kind, model string
+		lines       []string
+		want        *int64
+	}{
+		"messages": {proxy.KindAnthropic, "real-1", messages, cost(10 + 7 + 25 + 45)},
+		"chat":     {proxy.KindOpenAI, "real-1", chat, cost(30 + 7 + 45)},
+		"free":     {proxy.KindOpenAI, "free", chat, cost(0)},
+		"unknown":  {proxy.KindOpenAI, "real-2", chat, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := priced(t, c.kind, c.model, prices, c.lines...)
+			call := calls(t, t.Context(), m, -1)
+			require.Empty(t, call.Error)
+			require.Equal(t, c.want, call.Usage.CostMicroUSD)
 		})
 	}
 }

@@ -121,6 +121,7 @@ func (m *Model) generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 				return
 			}
 		}
+		call.readCost()
 		calls, err := a.end()
 		if ctx.Err() != nil { // a stream that was stopped looks like one that ended
 			err = context.Cause(ctx)
