@@ -79,7 +79,7 @@ func (p Price) Most(input, output int64) int64 {
 
 // Table are the prices of models by their vendors' names.
 type Table struct {
-	AsOf   time.Time // when the built-in ones were looked up
+	AsOf   time.Time // the date of the built-in ones
 	models map[string]Price
 }
 
