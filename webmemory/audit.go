@@ -44,7 +44,7 @@ const (
 	approval    = "approval."   // and the decision
 )
 
-var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: "audit_off",
+var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAuditOff,
 	Message: "This service keeps no log of who did what."}
 
 // audit writes what a request did, once it has succeeded.

@@ -13,11 +13,12 @@ import (
 	"mneme/access/tally"
 	"mneme/apiserver/api"
 	"mneme/memory"
+	webapi "mneme/webmemory/api"
 )
 
 // This file answers what calls of models took and cost, from the counters that the gateway keeps in the same Redis.
 
-var errUsageOff = &api.Problem{Status: http.StatusConflict, Code: "usage_off",
+var errUsageOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeUsageOff,
 	Message: "This service is not told where usage is counted."}
 
 // readUsage answers a page of daily counters: of the caller's tenant, and for an admin of the default tenant of any.

@@ -69,6 +69,8 @@ const (
 	CodeTimeout           = "timeout"               // of a request
 	CodeBadWait           = "bad_wait"              // the agents wanted to wait for what cannot be kept
 	CodeNotWaiting        = "not_waiting"           // the run waits for nothing, or for nothing more
+	CodeUsageOff          = "usage_off"             // the service is not told where usage is counted
+	CodeAuditOff          = "audit_off"             // the service keeps no log of who did what
 	CodeWaitsOpen         = "waits_open"            // not all of them were answered
 	CodeAnswered          = "answered"              // otherwise, before
 	CodeUnknownWait       = "unknown_wait"          // the run never waited for it
