@@ -226,7 +226,8 @@ func talkative(ctx context.Context, r master.Request, emit func(event.Head, even
 		Page: 2, Quote: "x", Start: 1, End: 2}}
 	said := &event.Answer{Status: event.Partial, Answer: "x [1]", Citations: cites, Missing: []string{"y"},
 		Flags: []event.Flag{{Kind: "unverified", Text: "3"}}, InjectionSignals: 1}
-	usage := event.Usage{InputTokens: 3, OutputTokens: 2, Estimated: true, CachedTokens: 1, ReasoningTokens: 1}
+	usage := event.Usage{InputTokens: 3, OutputTokens: 2, Estimated: true, CachedTokens: 1, ReasoningTokens: 1,
+		CostMicroUSD: new(int64)}
 	of := event.Head{Subagent: "analytic", CallID: "c"}
 	emit(event.Head{}, &event.Recalled{Messages: []event.RecalledMessage{{ID: "r.1", TS: 1, Score: 2}}, Partial: true})
 	emit(of, &event.Delegation{Task: "task", Calls: event.Serial})

@@ -1,7 +1,7 @@
 // What went on in a run: a lane for each delegation, the tools and what was recalled.
 
 import { Fragment, html, useState } from "./html.js";
-import { addTexts, t } from "./i18n.js";
+import { addTexts, language, t } from "./i18n.js";
 import { findMessage } from "./history.js";
 import { duration, number, oneLine, pretty } from "./lib.js";
 import { Markdown } from "./markdown.js";
@@ -17,6 +17,7 @@ addTexts({
   "lane.missing": ["Not in the documents:", "В документах нет:"],
   "lane.flags": ["Noticed by the check:", "Замечено при проверке:"],
   "lane.tokens": ["{in} tokens in, {out} out", "{in} токенов на входе, {out} на выходе"],
+  "lane.cost": ["{usd} $", "{usd} $"],
   "status.completed": ["done", "готово"],
   "status.failed": ["failed", "ошибка"],
   "status.stopped": ["stopped", "остановлен"],
@@ -94,13 +95,18 @@ function Lane({ chat, lane, over, waits }) {
 const toolArguments = (tool) =>
   (typeof tool.arguments === "string" ? tool.arguments : JSON.stringify(tool.arguments ?? tool.detail ?? ""));
 
-// Spent is how long something took and how many tokens.
+// dollars shows millionths of a dollar with four digits behind the point, and those that there are beyond.
+const dollars = (micros) => new Intl.NumberFormat(language(), { minimumFractionDigits: 4, maximumFractionDigits: 6 })
+  .format(micros / 1e6);
+
+// Spent is how long something took, how many tokens, and what they cost if that is known.
 export function Spent({ run }) {
   const parts = [];
   if (run.started && run.ended) parts.push(duration(run.ended - run.started));
   if (run.usage?.input_tokens) {
     parts.push(t("lane.tokens", { in: number(run.usage.input_tokens), out: number(run.usage.output_tokens) }));
   }
+  if (run.usage?.cost_micro_usd > 0) parts.push(t("lane.cost", { usd: dollars(run.usage.cost_micro_usd) }));
   return parts.length ? html`<span class="soft small">${parts.join(" · ")}</span>` : null;
 }
 
