@@ -87,6 +87,10 @@ func (u usageRows) WriteText(out io.Writer) error {
 	}
 	var b strings.Builder
 	writeTable(&b, table)
+	if len(names) == 0 {
+		b.WriteString("No calls of models are counted by " + u.By + " in these days. --since looks further back, " +
+			"--tenant at another tenant.\n")
+	}
 	_, err := fmt.Fprint(out, b.String())
 	return err
 }
