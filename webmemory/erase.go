@@ -3,6 +3,7 @@ package webmemory
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/tally"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/erasures"
@@ -241,7 +243,15 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.runs.DeleteChat(ctx, w.chat); err != nil {
 		return out, asking(err)
 	}
-	return out, nil
+	return out, s.forgetUsage(ctx, w.chat.Tenant(), tally.ByChat, w.chat.ID())
+}
+
+// forgetUsage takes an erased chat or user out of the counters of what calls of models took.
+func (s *Server) forgetUsage(ctx context.Context, of memory.Tenant, by tally.By, name string) error {
+	if err := s.cfg.Usage.Forget(ctx, of, by, name); err != nil {
+		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
+	}
+	return nil
 }
 
 // eraseStored erases all of a chat in Redis: the runs that are known here, the histories

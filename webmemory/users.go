@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/tally"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/erasures"
@@ -44,6 +45,9 @@ func (s *Server) deleteUser(c *gin.Context) error {
 		if err := s.eraseUserChats(ctx, u, &out); err != nil {
 			return err
 		}
+	}
+	if err := s.forgetUsage(context.WithoutCancel(ctx), u.Tenant(), tally.ByUser, u.ID()); err != nil {
+		return err
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil

@@ -5,7 +5,8 @@
 //	mneme:usage:{<tenant>}:<day>:<dimension>   hash: by name "calls input cached output micros unpriced"
 //	mneme:usage:{<tenant>}:seen:<hour>         set: the requests of that hour that are counted
 //
-// A day is 2006-01-02. All of it expires.
+// A day is 2006-01-02. All of it expires. A book that keeps days for a shorter time than the one before it shows none
+// that are older, and deletes them.
 package tally
 
 import (
@@ -17,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,6 +37,9 @@ const Prefix = "mneme:usage:"
 
 // Keep is how long counters are kept if nothing else is configured.
 const Keep = 400 * 24 * time.Hour
+
+// MostKeep is how long counters can be kept.
+const MostKeep = maxDays * 24 * time.Hour
 
 // remember is how long a call is known, so that one that is written again after a lost reply is not counted twice.
 const remember = 24 * time.Hour
@@ -90,11 +95,14 @@ type Call struct {
 type Book struct {
 	redis redis.UniversalClient
 	keep  time.Duration
+
+	mu    sync.Mutex
+	swept map[memory.Tenant]string // the day on which days that are too old were deleted last; guarded by mu
 }
 
 // New is a book over client, which the caller closes, that keeps a day for so long after its last call; 0 is Keep.
 func New(client redis.UniversalClient, keep time.Duration) *Book {
-	return &Book{client, cmp.Or(keep, Keep)}
+	return &Book{redis: client, keep: cmp.Or(keep, Keep), swept: map[memory.Tenant]string{}}
 }
 
 func head(t memory.Tenant) string { return Prefix + "{" + t.String() + "}" }
@@ -130,8 +138,68 @@ func (b *Book) Add(ctx context.Context, calls []Call) error {
 			return fmt.Errorf("counting usage: %w", err)
 		}
 	}
+	for t := range tenants {
+		if err := b.sweep(ctx, t); err != nil {
+			return fmt.Errorf("deleting old usage: %w", err)
+		}
+	}
 	return nil
 }
+
+// oldest is the first day that is kept.
+func (b *Book) oldest(now time.Time) time.Time {
+	return now.UTC().Add(-b.keep).Truncate(24 * time.Hour)
+}
+
+// sweepDays bounds how many days are deleted by one command.
+const sweepDays = 100
+
+// sweep deletes the days of a tenant that are older than is kept, once a day: they were to expire later when they were
+// written, if more was kept then. Their names are known, so that nothing is searched.
+func (b *Book) sweep(ctx context.Context, t memory.Tenant) error {
+	day := b.oldest(time.Now())
+	today := day.Format(time.DateOnly)
+	b.mu.Lock()
+	done := b.swept[t] == today
+	b.mu.Unlock()
+	if done {
+		return nil
+	}
+	for end := time.Now().Add(-MostKeep); day.After(end); {
+		var keys []string
+		for range sweepDays {
+			day = day.Add(-24 * time.Hour)
+			for _, by := range Dimensions {
+				keys = append(keys, hash(t, day.Format(time.DateOnly), by))
+			}
+		}
+		if err := b.redis.Unlink(ctx, keys...).Err(); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	b.swept[t] = today
+	b.mu.Unlock()
+	return nil
+}
+
+// Forget removes one name of a dimension, such as an erased chat, from every day that is kept, in one round trip. What
+// the same calls count for the key, the tenant and others stays. A call that is counted later has the name again. A nil
+// book has nothing.
+func (b *Book) Forget(ctx context.Context, of memory.Tenant, by By, name string) error {
+	if b == nil {
+		return nil
+	}
+	var days []string
+	for day, end := b.oldest(time.Now()), time.Now().Add(clockSkew); !day.After(end); day = day.Add(24 * time.Hour) {
+		days = append(days, day.Format(time.DateOnly))
+	}
+	_, err := b.each(ctx, days, func(p redis.Pipeliner, day string) { p.HDel(ctx, hash(of, day, by), name) })
+	return err
+}
+
+// clockSkew is how far another process's clock may be ahead.
+const clockSkew = time.Hour
 
 // Query asks for the rows of some days.
 type Query struct {
@@ -162,6 +230,10 @@ func (b *Book) Read(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	page := Page{Rows: []Row{}}
+	kept := b.oldest(time.Now()).Format(time.DateOnly)
+	if days = slices.DeleteFunc(days, func(day string) bool { return day < kept }); len(days) == 0 {
+		return page, nil
+	}
 	if q.Name != "" {
 		cmds, err := b.each(ctx, days, func(p redis.Pipeliner, day string) {
 			p.HGet(ctx, hash(q.Tenant, day, q.By), q.Name)
@@ -206,7 +278,7 @@ func (b *Book) Read(ctx context.Context, q Query) (Page, error) {
 	return page, nil
 }
 
-// each asks something of every day in one round trip. What a day does not have is no error.
+// each does something to every day in one round trip. What a day does not have is no error.
 func (b *Book) each(ctx context.Context, days []string, ask func(redis.Pipeliner, string)) ([]redis.Cmder, error) {
 	p := b.redis.Pipeline()
 	for _, day := range days {
@@ -215,11 +287,11 @@ func (b *Book) each(ctx context.Context, days []string, ask func(redis.Pipeliner
 	cmds, err := p.Exec(ctx)
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisscript.WrongType(err) {
-			return nil, fmt.Errorf("reading usage: %w", err)
+			return nil, fmt.Errorf("the counters of usage: %w", err)
 		}
 	}
 	if len(cmds) < len(days) {
-		return nil, fmt.Errorf("reading usage: %w", err)
+		return nil, fmt.Errorf("the counters of usage: %w", err)
 	}
 	return cmds, nil
 }

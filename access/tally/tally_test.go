@@ -13,7 +13,8 @@ import (
 	"mneme/memory"
 )
 
-var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+// noon is that of yesterday.
+var noon = time.Now().UTC().Truncate(24 * time.Hour).Add(-12 * time.Hour)
 
 // acme is another tenant than the default one.
 func acme(t *testing.T) memory.Tenant {
@@ -49,7 +50,7 @@ func TestACallThatIsWrittenAgainCountsOnce(t *testing.T) {
 	// The reply was lost: the writer brings it again, with what came meanwhile.
 	require.NoError(t, b.Add(t.Context(), []tally.Call{first, call(memory.Tenant{}, "req_2", "12345", noon)}))
 	rows, _ := read(t, b, tally.Query{By: tally.ByChat, Name: "12345", Since: noon, Until: noon})
-	require.Equal(t, []tally.Row{{"2026-01-31", "12345",
+	require.Equal(t, []tally.Row{{noon.Format(time.DateOnly), "12345",
 		tally.Counts{Calls: 2, Input: 20, Cached: 8, Output: 4, Micros: 10}}}, rows)
 }
 
@@ -100,9 +101,57 @@ func TestAYearOfDays(t *testing.T) {
 	year.Name = "12345"
 	rows, _ = read(t, b, year)
 	require.Len(t, rows, 365)
-	ttl, err := client.PTTL(t.Context(), "mneme:usage:{default}:2026-01-31:chat").Result()
+	ttl, err := client.PTTL(t.Context(), "mneme:usage:{default}:"+noon.Format(time.DateOnly)+":chat").Result()
 	require.NoError(t, err)
 	require.Greater(t, ttl, 399*24*time.Hour)
+}
+
+// A book that keeps less than the one before shows and leaves nothing of what is older, and the totals of days that stay.
+func TestDaysThatAreTooOldGo(t *testing.T) {
+	client := redistest.Start(t).Client()
+	old := noon.AddDate(0, 0, -30)
+	before := tally.New(client, 0)
+	require.NoError(t, before.Add(t.Context(), []tally.Call{
+		call(acme(t), "req_1", "12345", old), call(acme(t), "req_2", "12345", noon)}))
+	month := tally.Query{Tenant: acme(t), By: tally.ByChat, Since: old, Until: noon}
+	rows, _ := read(t, before, month)
+	require.Len(t, rows, 2)
+
+	b := tally.New(client, 7*24*time.Hour)
+	for _, name := range []string{"", "12345"} {
+		month.Name = name
+		rows, _ = read(t, b, month)
+		require.Len(t, rows, 1)
+		require.Equal(t, noon.Format(time.DateOnly), rows[0].Day)
+	}
+	month.Until = old
+	rows, _ = read(t, b, month)
+	require.Empty(t, rows)
+	require.NoError(t, b.Add(t.Context(), []tally.Call{call(acme(t), "req_3", "7", noon)}))
+	keys, err := client.Keys(t.Context(), tally.Prefix+"*:"+old.Format(time.DateOnly)+":*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys)
+	rows, _ = read(t, b, tally.Query{Tenant: acme(t), By: tally.ByTenant, Since: noon, Until: noon})
+	require.Equal(t, int64(2), rows[0].Calls)
+}
+
+// What a chat took goes with it, on every day that is kept; what its calls count for others stays.
+func TestAChatIsForgotten(t *testing.T) {
+	b := tally.New(redistest.Start(t).Client(), 0)
+	days := tally.Query{Tenant: acme(t), By: tally.ByChat, Since: noon.AddDate(0, 0, -200), Until: time.Now()}
+	require.NoError(t, b.Add(t.Context(), []tally.Call{
+		call(acme(t), "req_1", "12345", days.Since), call(acme(t), "req_2", "12345", days.Until),
+		call(acme(t), "req_3", "7", noon), call(memory.Tenant{}, "req_4", "12345", noon)}))
+	require.NoError(t, b.Forget(t.Context(), acme(t), tally.ByChat, "12345"))
+	rows, _ := read(t, b, days)
+	require.Len(t, rows, 1)
+	require.Equal(t, "7", rows[0].Name)
+	days.By = tally.ByTenant
+	rows, _ = read(t, b, days)
+	require.Len(t, rows, 3)
+	rows, _ = read(t, b, tally.Query{By: tally.ByChat, Since: noon, Until: noon})
+	require.Equal(t, "12345", rows[0].Name, "another tenant's chat of this id")
+	require.NoError(t, (*tally.Book)(nil).Forget(t.Context(), acme(t), tally.ByChat, "12345"))
 }
 
 func TestWrongQuestions(t *testing.T) {
@@ -112,7 +161,7 @@ func TestWrongQuestions(t *testing.T) {
 		"the end before the start": {By: tally.ByChat, Since: noon, Until: noon.AddDate(0, 0, -1)},
 		"too long":                 {By: tally.ByChat, Until: noon},
 		"another's cursor":         {By: tally.ByChat, Since: noon, Until: noon, Cursor: "2025-01-01.0"},
-		"no cursor":                {By: tally.ByChat, Since: noon, Until: noon, Cursor: "2026-01-31.x"},
+		"no cursor":                {By: tally.ByChat, Since: noon, Until: noon, Cursor: noon.Format(time.DateOnly) + ".x"},
 	} {
 		_, err := b.Read(context.Background(), q)
 		require.ErrorIs(t, err, tally.ErrQuery, name)

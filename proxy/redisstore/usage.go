@@ -41,9 +41,9 @@ var _ usage.Store = (*Usage)(nil)
 
 // NewUsage is a store over client, which the caller closes, of about max records;
 // 0 is 100,000. One takes about 300 bytes of a Redis, and 1 kB of the embedded
-// store. What records took is counted for good in tally's counters, too.
-func NewUsage(client redis.UniversalClient, max int64) *Usage {
-	return &Usage{client, cmp.Or(max, 100_000), tally.New(client, 0)}
+// store. What records took is counted in tally's counters, too, which keep a day for so long; 0 is tally.Keep.
+func NewUsage(client redis.UniversalClient, max int64, keep time.Duration) *Usage {
+	return &Usage{client, cmp.Or(max, 100_000), tally.New(client, keep)}
 }
 
 var usageAdd = redisscript.New(lua, "usage_add")

@@ -52,7 +52,7 @@ func TestUsageComesBackAsItWas(t *testing.T) {
 			text, count := rapid.String(), rapid.Int64Range(0, 1e12)
 			rapid.Check(t, func(t *rapid.T) {
 				require.NoError(t, client.Del(context.Background(), "proxy:usage").Err())
-				u := redisstore.NewUsage(client, 0)
+				u := redisstore.NewUsage(client, 0, 0)
 				records := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) usage.Record {
 					return usage.Record{
 						At: time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC(), RequestID: text.Draw(t, "request"),
@@ -84,7 +84,7 @@ func TestUsageIsReadInPiecesAndBounded(t *testing.T) {
 	for kind, client := range map[string]redis.UniversalClient{"redis-server": redistest.Start(t).Client(),
 		"embedded": embeddedClient(t)} {
 		t.Run(kind, func(t *testing.T) {
-			u := redisstore.NewUsage(client, 3000)
+			u := redisstore.NewUsage(client, 3000, 0)
 			oldest, err := u.OldestUsage(t.Context())
 			require.NoError(t, err)
 			require.True(t, oldest.IsZero())
@@ -113,7 +113,7 @@ func TestUsageIsReadInPiecesAndBounded(t *testing.T) {
 // An operator reads the stream without us.
 func TestUsageIsReadableWithRedisCLI(t *testing.T) {
 	server := redistest.Start(t)
-	u := redisstore.NewUsage(server.Client(), 0)
+	u := redisstore.NewUsage(server.Client(), 0, 0)
 	require.NoError(t, u.AppendUsage(t.Context(), []usage.Record{{
 		At: time.UnixMilli(1763711157250), RequestID: "req_1", Route: "teammate/analytic", Backend: "kimi", Model: "analytic",
 		UpstreamModel: "kimi-k2", Tokens: usage.Tokens{Input: 12, Output: 3}, Outcome: "ok",
@@ -136,13 +136,13 @@ func TestForeignEntriesAreNoNumbers(t *testing.T) {
 		server.Client().XAdd(t.Context(), &redis.XAddArgs{
 			Stream: "proxy:usage", Values: []any{"input", "many", "at", "noon", "x", "y"},
 		}).Err())
-	got := all(t, redisstore.NewUsage(server.Client(), 0), time.Now().Add(-time.Hour))
+	got := all(t, redisstore.NewUsage(server.Client(), 0, 0), time.Now().Add(-time.Hour))
 	require.Len(t, got, 1)
 	require.Zero(t, got[0].Tokens)
 	require.WithinDuration(t, time.Now(), got[0].At, time.Hour)
 
 	require.NoError(t, server.Client().Set(t.Context(), "proxy:usage", "x", 0).Err())
-	u := redisstore.NewUsage(server.Client(), 0)
+	u := redisstore.NewUsage(server.Client(), 0, 0)
 	require.ErrorContains(t, u.AppendUsage(t.Context(), []usage.Record{{}}), "proxy:usage")
 	for _, err := range u.UsageSince(t.Context(), time.Now()) {
 		require.ErrorContains(t, err, "WRONGTYPE")
@@ -156,7 +156,7 @@ func TestUsageOutlivesRedis(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	r := usage.NewRecorder(usage.Options{Store: redisstore.NewUsage(server.Client(), 0), Log: zerolog.Nop()})
+	r := usage.NewRecorder(usage.Options{Store: redisstore.NewUsage(server.Client(), 0, 0), Log: zerolog.Nop()})
 	total := func(process bool) int64 {
 		report, err := r.Report(t.Context(), "1h", "backend")
 		require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestUsageOutlivesRedis(t *testing.T) {
 // What a record took is counted for its tenant, once, also if the writer brings it again.
 func TestUsageIsCountedByTenant(t *testing.T) {
 	client := redistest.Start(t).Client()
-	u := redisstore.NewUsage(client, 0)
+	u := redisstore.NewUsage(client, 0, 0)
 	at := time.Now()
 	records := []usage.Record{
 		{At: at, RequestID: "req_1", TenantName: "acme", Key: "k1", User: "ann", Chat: "acme/12345", Route: "teammate/analytic",

@@ -214,7 +214,7 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 		Limiter: limiter,
 		Audit:   audit.New(client),
 		Turns:   proxystore.NewTurns(client, turns),
-		Usage:   proxystore.NewUsage(client, records),
+		Usage:   proxystore.NewUsage(client, records, cfg.Usage.Keep),
 		Active:  proxystore.NewActive(client, cfg.Proxy.Active, known, seen.Often),
 		Owners:  proxystore.NewOwners(client, cfg.Proxy.StateMachine.TTL+time.Hour),
 	}, nil
@@ -290,7 +290,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
-		Gate: gate, Keys: a.keys, Usage: tally.New(client, 0), Audit: audit.New(client), DialTLS: a.dialTLS(),
+		Gate: gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client), DialTLS: a.dialTLS(),
 	}
 	if err := cfg.RequireWebhookSecret(); err != nil {
 		return err

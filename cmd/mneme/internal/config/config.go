@@ -41,6 +41,7 @@ type Config struct {
 	OpenAI      OpenAI               `yaml:"openai" envPrefix:"OPENAI_"`
 	Limits      Limits               `yaml:"limits" envPrefix:"LIMITS_"`
 	Budgets     Budgets              `yaml:"budgets" envPrefix:"BUDGETS_"`
+	Usage       Usage                `yaml:"usage" envPrefix:"USAGE_"`
 	Prices      map[string]Price     `yaml:"prices" env:"-"` // of models by their vendors' names, over the built-in ones
 
 	origin origin // where the values came from, for error messages

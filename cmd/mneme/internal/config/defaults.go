@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"mneme/access/tally"
 	"mneme/memory/event"
 	"mneme/subagent/external"
 	"mneme/subagent/openaimodel"
@@ -51,7 +52,7 @@ func Default() Config {
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 
 		MaxTools: 40, Approvals: Approvals{Expiry: external.DefaultExpiry}, OpenAI: defaultOpenAI(),
-		Budgets: defaultBudgets(),
+		Budgets: defaultBudgets(), Usage: Usage{Keep: tally.Keep},
 	}
 }
 

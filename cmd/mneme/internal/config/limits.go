@@ -12,6 +12,7 @@ import (
 	"mneme/access"
 	"mneme/access/limit"
 	"mneme/access/price"
+	"mneme/access/tally"
 	"mneme/memory"
 )
 
@@ -34,6 +35,16 @@ type Budgets struct {
 	Lease        time.Duration `yaml:"lease" env:"LEASE"`                 // of a reservation
 	Unclosed     string        `yaml:"unclosed" env:"UNCLOSED"`           // estimate or release
 	AnswerTokens int           `yaml:"answer_tokens" env:"ANSWER_TOKENS"` // reserved for an answer without a bound
+}
+
+// Usage is how calls of models are counted.
+type Usage struct {
+	Keep time.Duration `yaml:"keep" env:"KEEP"` // of the counters of a day
+}
+
+func (u Usage) validate() error {
+	return when(u.Keep < 24*time.Hour || u.Keep > tally.MostKeep, "usage.keep",
+		"must be from 24h, a day, to %s, ten years, not %s", tally.MostKeep, u.Keep)
 }
 
 // Price is what a model costs, in USD per million tokens.

@@ -48,6 +48,7 @@ func (c Config) validate(gatewayAlone bool) error {
 		c.OpenAI.validate(),
 		c.Limits.validate(),
 		c.Budgets.validate(),
+		c.Usage.validate(),
 		c.validatePrices(),
 		c.validateOrigins(),
 	))
