@@ -119,7 +119,10 @@ func (x *exchange) readCost() {
 	if x.response == nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(x.response.Body, maxRest)) // what breaks here breaks no answer
+	rest, err := io.Copy(io.Discard, io.LimitReader(x.response.Body, maxRest))
+	if err != nil || rest == maxRest { // which breaks no answer; there is no trailer before the end
+		return
+	}
 	if n, err := strconv.ParseInt(x.response.Trailer.Get(costTrailer), 10, 64); err == nil && n >= 0 {
 		x.answer.usage.CostMicroUSD = &n
 	}

@@ -4,8 +4,8 @@
 // its reader (backpressure); closing the answer's body, or the end of the request's
 // context, ends the handler's context; a handler that panics is a read error; a write
 // deadline holds; both bodies may be under way at once. The handler reads the request's
-// body itself, so that a deadline for that is the one which its source has. There are no
-// trailers, no 1xx, no upgrades and no Hijack.
+// body itself, so that a deadline for that is the one which its source has. Trailers
+// are those of http.TrailerPrefix. There are no 1xx, no upgrades and no Hijack.
 package inprocess
 
 import (
@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -118,11 +119,12 @@ type exchange struct {
 	end      context.CancelCauseFunc // of state
 	answered chan *http.Response     // gets the head
 
-	client, server net.Conn      // the two ends of the answer's body
-	out            *bufio.Writer // into server; nil while it holds nothing
-	header, shown  http.Header   // the handler's, and its copy that is sent
-	status         int           // 0 before WriteHeader
-	headed         bool          // the head was sent
+	client, server net.Conn       // the two ends of the answer's body
+	out            *bufio.Writer  // into server; nil while it holds nothing
+	header, shown  http.Header    // the handler's, and its copy that is sent
+	status         int            // 0 before WriteHeader
+	headed         bool           // the head was sent
+	response       *http.Response // once headed; the client reads its trailer after the body's end
 }
 
 // writers hold what a handler has written and not flushed. Most streams pause with nothing
@@ -196,9 +198,23 @@ func (x *exchange) serve(h http.Handler, r *http.Request) {
 	}
 	if x.FlushError() != nil {
 		x.cut(ErrAborted)
+	} else {
+		x.tellTrailer()
 	}
 	x.end(io.EOF)
 	_ = x.server.Close()
+}
+
+// tellTrailer gives the client what the handler set for the end of the body, which the client has not seen yet.
+func (x *exchange) tellTrailer() {
+	for key, values := range x.header {
+		if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok && x.response != nil {
+			if x.response.Trailer == nil {
+				x.response.Trailer = http.Header{}
+			}
+			x.response.Trailer[name] = values
+		}
+	}
 }
 
 // cut breaks the exchange off: the client gets err, the handler a context that has ended
@@ -253,11 +269,12 @@ func (x *exchange) head() {
 	if err != nil {
 		length = -1
 	}
-	x.answered <- &http.Response{
+	x.response = &http.Response{
 		Status: strconv.Itoa(x.status) + " " + http.StatusText(x.status), StatusCode: x.status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: x.shown, ContentLength: length, Body: body{x}, Request: x.asked,
 	}
+	x.answered <- x.response
 }
 
 // FlushError sends the client what was written, the head first. The buffer goes back to

@@ -332,3 +332,22 @@ func TestStop(t *testing.T) {
 	require.NoError(t, stop(t.Context()))
 	client.CloseIdleConnections()
 }
+
+// What a handler says behind its answer is there at the answer's end.
+func TestTrailer(t *testing.T) {
+	overBoth(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "a")
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.WriteString(w, "b")
+		w.Header().Set(http.TrailerPrefix+"X-Cost", "12")
+	}, func(t *testing.T, ask func(*http.Request) (*http.Response, error)) {
+		resp, err := ask(request(t, http.MethodGet, "/", nil))
+		require.NoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, "ab", string(body))
+		require.Equal(t, http.Header{"X-Cost": {"12"}}, resp.Trailer)
+		require.Empty(t, resp.Header.Get(http.TrailerPrefix+"X-Cost"))
+	})
+}
