@@ -22,7 +22,7 @@ func TestPrices(t *testing.T) {
 		{"gpt-4o", price.Tokens{Input: 1_000_000, Output: 1_000_000}, 12_500_000},
 		{"gpt-4o-2024-08-06", price.Tokens{CachedInput: 1_000_000}, 1_250_000},
 		{"claude-opus-4-20250514", price.Tokens{Input: 10, CachedInput: 100, CacheWrite: 4, Output: 2}, 150 + 150 + 75 + 150},
-		{"deepseek-chat", price.Tokens{Input: 1_000_000, CachedInput: 1_000_000, Output: 1_000_000}, 280_000 + 28_000 + 420_000},
+		{"deepseek-chat", price.Tokens{Input: 1_000_000, CachedInput: 1_000_000, Output: 1_000_000}, 728_000},
 		{"gpt-5.1", price.Tokens{Input: 1_000_000, Output: 1_000_000}, 11_250_000},
 		{"gpt-5-nano", price.Tokens{Input: 1}, 1}, // a twentieth of a millionth, rounded up
 		{"gpt-5-nano", price.Tokens{}, 0},

@@ -106,7 +106,7 @@ func TestAYearOfDays(t *testing.T) {
 	require.Greater(t, ttl, 399*24*time.Hour)
 }
 
-// A book that keeps less than the one before shows and leaves nothing of what is older, and the totals of days that stay.
+// A book that keeps less than the one before shows and leaves nothing of what is older.
 func TestDaysThatAreTooOldGo(t *testing.T) {
 	client := redistest.Start(t).Client()
 	old := noon.AddDate(0, 0, -30)
