@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -84,22 +85,22 @@ type Gate struct {
 }
 
 // Admit lets a request in to a route of which the path is as the router has it, "" where there is no
-// route, and gives it with its principal. Credentials of ours are taken off its header, so that
-// they can be passed on to nobody. Errors are *Refusal. The body is not read.
+// route, and gives it with its principal. Credentials of ours are taken off its header and its query,
+// so that they can be passed on to nobody. Errors are *Refusal. The body is not read.
 //
 // A route that is not in the table is refused: who adds one must say who may.
 func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request, error) {
 	if g == nil {
-		strip(r.Header)
+		strip(r)
 		return r, nil
 	}
 	need, listed := rights.Of(r.Method, path)
 	if need == Open {
-		strip(r.Header)
+		strip(r)
 		return r, nil
 	}
 	p, err := g.who(r)
-	strip(r.Header)
+	strip(r)
 	switch {
 	case err != nil:
 		return nil, err
@@ -179,14 +180,23 @@ func presented(h http.Header) string {
 	return ""
 }
 
-// strip takes off a header what is ours. Other credentials stay: they may be a vendor's.
-func strip(h http.Header) {
-	for _, name := range credentials {
-		for _, value := range h.Values(name) {
-			if keyIn(value) != "" {
-				h.Del(name)
+// keyText is a whole key, wherever it stands.
+var keyText = regexp.MustCompile(Prefix + `[a-z0-9-]{1,32}_[A-Za-z0-9_-]{32,}`)
+
+// strip takes off a request what is ours. Other credentials stay: they may be a vendor's. Clients of
+// many vendors repeat their key in a header that we do not ask for, or in the query, so a key goes
+// from there, too.
+func strip(r *http.Request) {
+	h := r.Header
+	for name, values := range h {
+		for _, value := range values {
+			if keyIn(value) != "" || strings.Contains(value, Prefix) && keyText.MatchString(value) {
+				delete(h, name)
 			}
 		}
+	}
+	if strings.Contains(r.URL.RawQuery, Prefix) {
+		r.URL.RawQuery = keyText.ReplaceAllString(r.URL.RawQuery, "")
 	}
 	for _, name := range []string{
 		secretHeader, tenantHeader, keyHeader, scopesHeader, userHeader, rateHeader, budgetHeader,

@@ -216,11 +216,17 @@ func (s *Server) keepConversation(c *gin.Context) {
 
 // caller is whose conversations a request is about: where keys are asked for its tenant's, by name, so
 // that a key can be rotated and services can ask for several tenants; else those of its credential.
+// The default tenant's are those of callers without a credential: what mneme's own services have said
+// without keys is found when keys are turned on, and the other way round.
 func caller(r *http.Request) string {
-	if p, ok := access.Known(r.Context()); ok {
+	switch p, ok := access.Known(r.Context()); {
+	case !ok:
+		return tenant(r.Header)
+	case p.Operator():
+		return ""
+	default:
 		return p.Tenant.String()
 	}
-	return tenant(r.Header)
 }
 
 // tenant tells callers apart by the credential that they present.

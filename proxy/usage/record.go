@@ -34,7 +34,7 @@ const OutcomeOK = "ok"
 type Record struct {
 	At            time.Time // when the call ended; kept to the millisecond
 	RequestID     string    // of the gateway; two records with one id are one call
-	Tenant        string    // hex SHA-256 of the credential that the caller presented; empty if none
+	Tenant        string    // whose conversation it is: a tenant's name, or the hex SHA-256 of a credential; may be empty
 	Route         string    // main, or teammate/<name>
 	Conversation  string
 	Chat          string // as the caller names it, or else its conversation; empty if it named neither
