@@ -52,9 +52,9 @@ var floors = map[string][]string{
 	"webmemory/api":         {"access", "=memory", "memory/event", "apiserver/api"},
 	"webmemory/openapi":     {},
 	"webmemory/mcpserver":   {"=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
-	"webmemory/openaiapi":   {"=memory", "memory/event", "apiserver/api", "webmemory/api"},
+	"webmemory/openaiapi":   {"=access", "=memory", "memory/event", "apiserver/api", "webmemory/api"},
 	"webmemory/web":         {},
-	"deploy/examples":       {"=memory", "memory/event", "=apiserver/api", "webmemory/api"},
+	"deploy/examples":       {"=access", "=memory", "memory/event", "=apiserver/api", "webmemory/api"},
 	"cmd":                   {"memory", "access", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
 	"cmd/mneme/internal/certificate": {},

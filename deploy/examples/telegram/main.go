@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"log"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -32,12 +34,13 @@ type app struct {
 	open   string        // a folder
 	pace   time.Duration // between two edits of a message
 	users  string        // ids of those who may ask, with commas; empty for everybody
+	key    string        // of mneme's; empty where it asks for none
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	a := &app{open: "open", pace: 3 * time.Second, users: os.Getenv("TELEGRAM_USERS")}
+	a := &app{open: "open", pace: 3 * time.Second, users: os.Getenv("TELEGRAM_USERS"), key: os.Getenv("MNEME_KEY")}
 	err := a.run(ctx, cmp.Or(os.Getenv("MNEME_URL"), "http://127.0.0.1:8080"), os.Getenv("TELEGRAM_BOT_TOKEN"))
 	if err != nil {
 		log.Fatal(err)
@@ -46,7 +49,8 @@ func main() {
 
 // run goes on with what is open, and takes updates until ctx ends.
 func (a *app) run(ctx context.Context, memoryURL, token string, options ...bot.Option) (err error) {
-	if a.memory, err = webapi.New(memoryURL); err != nil {
+	keyed := &http.Client{Transport: access.Bearer{Base: http.DefaultTransport, Key: a.key}}
+	if a.memory, err = webapi.NewOver(memoryURL, keyed); err != nil {
 		return err
 	}
 	// Updates are taken in their order; what takes long goes on beside.

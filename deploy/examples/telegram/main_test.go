@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access"
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/internal/redistest"
@@ -79,17 +80,32 @@ func (s scripted) Run(ctx context.Context, r master.Request, publish func(event.
 
 // newMemory is a webmemory over a real Redis and a real apiserver.
 func newMemory(t *testing.T, a scripted) *httptest.Server {
+	m, _ := newMemoryWith(t, a)
+	return m
+}
+
+// newMemoryWith is one that asks for a key with these scopes, if there are any.
+func newMemoryWith(t *testing.T, a scripted, scopes ...access.Scope) (m *httptest.Server, key string) {
 	t.Helper()
 	runs := apiserver.New(apiserver.Config{}, a, nil, zerolog.Nop())
 	agents := httptest.NewServer(runs.Handler())
 	client, err := api.NewClient(agents.URL, nil)
 	require.NoError(t, err)
-	store := redisstore.New(redistest.Start(t).Client(), zerolog.Nop())
+	redis := redistest.Start(t).Client()
+	store := redisstore.New(redis, zerolog.Nop())
 	appends, err := spool.Open(t.TempDir(), spool.Options{}, zerolog.Nop())
 	require.NoError(t, err)
 	door := httptest.NewUnstartedServer(nil)
 	at := "http://" + door.Listener.Addr().String()
 	cfg := webmemory.Config{Advertise: at, SelfURL: at}
+	if len(scopes) > 0 {
+		keys := access.NewStore(redis)
+		key, _, err = keys.Create(t.Context(), access.Key{Name: "bot", Scopes: scopes})
+		require.NoError(t, err)
+		authenticator := access.NewAuthenticator(nil, keys, zerolog.Nop())
+		t.Cleanup(func() { _ = authenticator.Close() })
+		cfg.Gate = &access.Gate{Keys: authenticator}
+	}
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, client, zerolog.Nop())
 	door.Config.Handler = server.Handler()
 	door.Start()
@@ -102,7 +118,7 @@ func newMemory(t *testing.T, a scripted) *httptest.Server {
 		agents.Close()
 		_ = appends.Close()
 	})
-	return door
+	return door, key
 }
 
 // telegram is the Bot API, as strict as the real one is about what the bot sends.
@@ -243,11 +259,11 @@ func (f *telegram) until(message int, text, buttons string) (does string) {
 }
 
 // starts starts a bot; end ends it, as SIGTERM does.
-func starts(t *testing.T, f *telegram, memoryURL, open string, pace time.Duration) (end func()) {
+func starts(t *testing.T, f *telegram, memoryURL, open string, pace time.Duration, key ...string) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
-	a := &app{open: open, pace: pace, users: "4,5"}
+	a := &app{open: open, pace: pace, users: "4,5", key: strings.Join(key, "")}
 	go func() { over <- a.run(ctx, memoryURL, "token", bot.WithServerURL(f.URL)) }()
 	end = sync.OnceFunc(func() {
 		cancel()
@@ -320,6 +336,29 @@ func TestBot(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(open, "*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// With keys the bot comes with its own, which has the rights that the README names. Another one is refused in words
+// that say so, and nothing is posted.
+func TestBotWithAKey(t *testing.T) {
+	m, key := newMemoryWith(t, scripted{}, access.Chat, access.MemoryRead, access.MemoryWrite, access.Approve)
+	f := newTelegram(t)
+	end := starts(t, f, m.URL, t.TempDir(), 0, key)
+	f.happens("Hi.", 0)
+	f.until(1, "You said Hi.", "")
+	f.happens("refund", 0)
+	yes, _, _ := strings.Cut(f.until(2, "It moves money.", "approve "), "|")
+	f.happens(yes, 2)
+	f.until(3, "It is approve", "")
+	f.happens("/forget", 0)
+	f.happens(f.until(4, "Forget", "forget|keep")[:len("forget")], 4)
+	f.until(4, "All is forgotten.", "")
+	end()
+
+	wrong := newTelegram(t)
+	starts(t, wrong, m.URL, t.TempDir(), 0, key+"x")
+	wrong.happens("Hi.", 0)
+	wrong.until(1, "This key is not known", "")
 }
 
 // An answer that is too long for a message has several, and is edited no more often than the pace allows.
