@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -134,7 +135,7 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 	size := min(max(2*len(t.Users)+8, leastPage), largePage)
 	for from, limit := -size, size; ; {
 		var page webapi.HistoryPage
-		if err := h.Memory.Call(ctx, http.MethodGet, historyPath(chat, from, limit), &page); err != nil {
+		if err := h.Memory.Call(goingOn(ctx), http.MethodGet, historyPath(chat, from, limit), &page); err != nil {
 			return d, nil, err
 		}
 		var older []message
@@ -149,6 +150,17 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 		from = max(page.Offset-largePage, 0)
 		limit = page.Offset - from
 	}
+}
+
+// goingOn is a context in which a chat is read, and forked, to find out where a transcript goes on. That
+// is a part of the scope chat: its client is shown nothing of what is read.
+func goingOn(ctx context.Context) context.Context {
+	p, asked := access.Known(ctx)
+	if !asked {
+		return ctx
+	}
+	p.Scopes = append(slices.Clip(p.Scopes), access.MemoryRead, access.MemoryWrite)
+	return access.With(ctx, p)
 }
 
 // messageOf is a stored message as matching needs it.
@@ -192,7 +204,7 @@ func (h *Handler) fork(ctx context.Context, chat memory.Chat, t transcript, know
 	if err != nil || last == "" {
 		return as, err
 	}
-	_, err = h.Memory.Fork(ctx, chat, webapi.ForkRequest{As: as, At: last})
+	_, err = h.Memory.Fork(goingOn(ctx), chat, webapi.ForkRequest{As: as, At: last})
 	var p *api.Problem
 	if errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
 		err = nil // it was made before
