@@ -117,6 +117,17 @@ func TestARotatedKeyIsTakenUntilTheOverlapEnds(t *testing.T) {
 	_, err = a.Principal(ctx, text)
 	require.NoError(t, err)
 
+	next, _, err := store.Rotate(ctx, made.ID, 0)
+	require.NoError(t, err)
+	for _, wrong := range []string{next + "x", next[:len(next)-1]} {
+		_, err = a.Principal(ctx, wrong)
+		require.Equal(t, http.StatusUnauthorized, refused(t, err).Status)
+	}
+	_, err = a.Principal(ctx, next)
+	require.NoError(t, err, "the new text opens at once, though the key was looked up a moment ago")
+	_, err = a.Principal(ctx, text)
+	require.Equal(t, http.StatusUnauthorized, refused(t, err).Status)
+
 	var texts [8]string
 	var all sync.WaitGroup
 	for i := range texts { // of rotations at once those that lose say so

@@ -22,7 +22,7 @@ const (
 
 	lookupTime = 2 * time.Second // for the store to answer
 	awayPause  = time.Second     // between two look-ups of a key while the store is away
-	known      = 10_000          // keys, and as many ids that no key has
+	known      = 10_000          // keys, and as many texts that are none
 	uses       = 1024            // last uses that wait to be written
 )
 
@@ -41,7 +41,8 @@ type Authenticator struct {
 	log   zerolog.Logger
 	now   func() time.Time
 
-	found, missing *otter.Cache[string, entry] // by id: apart, so that made-up ids crowd out no key
+	found *otter.Cache[string, entry]     // by id
+	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: until when nobody is asked again
 
 	used     chan use
 	mu       sync.Mutex           // guards minutes
@@ -66,11 +67,10 @@ type entry struct {
 
 // NewAuthenticator finds keys in a file and in a store, either of which may be nil.
 func NewAuthenticator(file *File, store *Store, log zerolog.Logger) *Authenticator {
-	cache := func() *otter.Cache[string, entry] {
-		return otter.Must(&otter.Options[string, entry]{MaximumSize: known})
-	}
 	a := &Authenticator{
-		store: store, log: log, now: time.Now, found: cache(), missing: cache(),
+		store: store, log: log, now: time.Now,
+		found: otter.Must(&otter.Options[string, entry]{MaximumSize: known}),
+		wrong: otter.Must(&otter.Options[string, time.Time]{MaximumSize: known}),
 		used: make(chan use, uses), minutes: map[string]time.Time{}, finished: make(chan struct{}),
 	}
 	if file != nil {
@@ -95,7 +95,7 @@ func (a *Authenticator) Principal(ctx context.Context, presented string) (Princi
 	if !ok {
 		return Principal{}, unauthorized(wrongKey)
 	}
-	k, ok, err := a.key(ctx, id)
+	k, ok, err := a.key(ctx, id, presented)
 	switch {
 	case err != nil:
 		return Principal{}, err
@@ -109,8 +109,10 @@ func (a *Authenticator) Principal(ctx context.Context, presented string) (Princi
 	return k.Principal(), nil
 }
 
-// key finds the key of an id.
-func (a *Authenticator) key(ctx context.Context, id string) (Key, bool, error) {
+// key finds the key of an id, for who comes with a text. Of a text that does not open what is known of
+// the key the store is asked at once: the key may have been rotated a moment ago. That holds of texts
+// with a made-up id as well, so that the time it takes does not tell which ids there are.
+func (a *Authenticator) key(ctx context.Context, id, text string) (Key, bool, error) {
 	if a.file != nil {
 		if k, ok, err := a.file.find(ctx, id); ok || err != nil {
 			return k, ok, err
@@ -121,17 +123,19 @@ func (a *Authenticator) key(ctx context.Context, id string) (Key, bool, error) {
 	}
 	now := a.now()
 	before, have := a.found.GetIfPresent(id)
-	if have && now.Before(before.next) {
+	fits := have && before.key.opens(text, now) != wrongKey
+	if fits && now.Before(before.next) {
 		return before.key, true, nil
 	}
-	if gone, absent := a.missing.GetIfPresent(id); absent && now.Before(gone.next) {
+	hash := hashOf(text)
+	if until, known := a.wrong.GetIfPresent(hash); known && now.Before(until) {
 		return Key{}, false, nil
 	}
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime) // the next request has use for it too
 	defer cancel()
 	k, ok, err := a.store.find(asking, id)
 	switch {
-	case err != nil && have && now.Sub(before.read) < Stale:
+	case err != nil && fits && now.Sub(before.read) < Stale:
 		before.next = a.now().Add(awayPause)
 		a.found.Set(id, before)
 		a.log.Warn().Err(err).Msg("the keys cannot be read; those that were good a moment ago go on for a while")
@@ -141,8 +145,10 @@ func (a *Authenticator) key(ctx context.Context, id string) (Key, bool, error) {
 		return Key{}, false, errAway
 	case !ok:
 		a.found.Invalidate(id)
-		a.missing.Set(id, entry{read: now, next: now.Add(Fresh)})
+		a.wrong.Set(hash, now.Add(Fresh))
 		return Key{}, false, nil
+	case k.opens(text, now) == wrongKey:
+		a.wrong.Set(hash, now.Add(Fresh))
 	}
 	a.found.Set(id, entry{key: k, read: now, next: now.Add(Fresh)})
 	return k, true, nil
