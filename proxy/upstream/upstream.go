@@ -273,6 +273,11 @@ func (c *Client) header(call wire.Call) http.Header {
 		h.Set("X-Api-Key", c.key)
 	case c.auth == AuthKey:
 		h.Set("Authorization", "Bearer "+c.key)
+	case c.auth == AuthPassthrough && call.Dialect != wire.Messages && h.Get("Authorization") == "":
+		// A caller that comes to the gateway with a key of its own in that header has the vendor's here.
+		if key := h.Get("X-Api-Key"); key != "" {
+			h.Set("Authorization", "Bearer "+key)
+		}
 	}
 	return h
 }
