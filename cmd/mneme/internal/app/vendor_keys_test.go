@@ -231,7 +231,9 @@ func TestNobodyOutsideIsToldAKey(t *testing.T) {
 
 	// What chats lead to: the master, its subagents, the panel, tools of all kinds, documents, recall, approvals.
 	for _, tenant := range []string{"default", "acme"} {
-		must := func(method, path, body string, header ...string) answered { return s.must(tenant, method, path, body, header...) }
+		must := func(method, path, body string, header ...string) answered {
+			return s.must(tenant, method, path, body, header...)
+		}
 		require.Eventually(t, func() bool { // the server of tools is reached in the background
 			return strings.Contains(must("POST", "/v1/chats/1/messages", `{"message":"call find {}"}`).body, "found")
 		}, time.Minute, 10*time.Millisecond)

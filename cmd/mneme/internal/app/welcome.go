@@ -40,14 +40,21 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 		redisAt = " -u " + redacted(cfg.Redis.URL)
 	}
 	web := at.URL(at.Webmemory)
+	first, curl, claude := "", "", ""
+	if cfg.Auth.Mode == config.AuthKeys {
+		first = fmt.Sprintf("  export MNEME_KEY=$(go run ./cmd/mneme keys create --name me --scopes admin%s)    "+
+			"(each request needs a key: docs/security.md)\n", chatURL(web))
+		curl = ` -H "Authorization: Bearer $MNEME_KEY"`
+		claude = ` --header "Authorization: Bearer $MNEME_KEY"`
+	}
 	fmt.Fprintf(out, `
 Try:
-  curl -N %s/v1/chats/12345/messages -H 'Accept: text/event-stream' -d '{"message":"Tell the analytic subagent that my name is Aliya, then ask it what my name is"}'
+%s  curl -N %s/v1/chats/12345/messages%s -H 'Accept: text/event-stream' -d '{"message":"Tell the analytic subagent that my name is Aliya, then ask it what my name is"}'
   redis-cli%s GET subagent:analytic:12345
   go run ./cmd/mneme chat --chat 12345%s
   go run ./cmd/mneme ingest docs --collection docs%s    (then ask: What happens when Redis is away?)
-  claude mcp add --transport http mneme %s/mcp    (an agent of your own that uses the same memory)
-`, web, redisAt, chatURL(web), chatURL(web), web)
+  claude mcp add --transport http mneme %s/mcp%s    (an agent of your own that uses the same memory)
+`, first, web, curl, redisAt, chatURL(web), chatURL(web), web, claude)
 }
 
 func chatURL(web string) string {
