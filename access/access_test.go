@@ -277,6 +277,7 @@ func TestTheGate(t *testing.T) {
 	}{
 		{"GET", "/open", http.Header{}, 0}, {"POST", "/chat", http.Header{}, 401}, {"POST", "/chat", bearer(text), 0},
 		{"POST", "/chat", http.Header{"X-Api-Key": {text}, "Authorization": {"Bearer sk-vendor"}}, 0},
+		{"POST", "/chat", http.Header{"X-Api-Key": {text}, "Api-Key": {text}, "X-Custom": {"a", "key=" + text + ";"}}, 0},
 		{"POST", "/chat", bearer("sk-vendor"), 401}, {"GET", "/admin", bearer(text), 403}, {"GET", "/in", bearer(text), 403},
 		{"DELETE", "/docs", bearer(text), 403}, {"GET", "/any", bearer(text), 0}, {"GET", "/forgotten", bearer(text), 403},
 		{"GET", "/forgotten", http.Header{}, 401}, {"GET", "", bearer(text), 0}, {"GET", "", http.Header{}, 401},
@@ -303,6 +304,11 @@ func TestTheGate(t *testing.T) {
 	r, err = admit("POST", "/chat", http.Header{"X-Api-Key": {text}, "Authorization": {"Bearer sk-vendor"}})
 	require.NoError(t, err)
 	require.Equal(t, http.Header{"Authorization": {"Bearer sk-vendor"}}, r.Header)
+	r = httptest.NewRequest("POST", "http://localhost/?key="+text+"&beta=column_name_of_mn_something", nil)
+	r.Header = bearer(text)
+	r, err = g.Admit(r, rights, "/chat")
+	require.NoError(t, err)
+	require.Equal(t, "key=&beta=column_name_of_mn_something", r.URL.RawQuery)
 
 	var seen *http.Request
 	next := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

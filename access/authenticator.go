@@ -71,7 +71,7 @@ func NewAuthenticator(file *File, store *Store, log zerolog.Logger) *Authenticat
 		store: store, log: log, now: time.Now,
 		found: otter.Must(&otter.Options[string, entry]{MaximumSize: known}),
 		wrong: otter.Must(&otter.Options[string, time.Time]{MaximumSize: known}),
-		used: make(chan use, uses), minutes: map[string]time.Time{}, finished: make(chan struct{}),
+		used:  make(chan use, uses), minutes: map[string]time.Time{}, finished: make(chan struct{}),
 	}
 	if file != nil {
 		a.file = file

@@ -17,6 +17,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/access"
+	"mneme/internal/copilottest"
 )
 
 // openAI is go-openai's client of a base URL with a key as its api_key.
@@ -147,6 +148,27 @@ func TestCompletionsWithKeys(t *testing.T) {
 			_, err = c.GetModel(t.Context(), "no-such-model")
 			require.True(t, errors.As(err, &refused), err)
 			require.Equal(t, want.status, refused.HTTPStatusCode, refused)
+		}
+	}
+}
+
+// A Copilot CLI has a session for each tenant's chat, though their chats have one id; whichever key asks goes on in it.
+func TestACopilotCLIWithKeys(t *testing.T) {
+	t.Parallel()
+	cli := copilottest.Start(t)
+	s := withKeys(t, "MNEME_PROXY_ACTIVE=cli", "MNEME_PROXY_TEAMMATE_BACKEND=off",
+		"MNEME_PROXY_BACKENDS_OFF_KIND=offline", "MNEME_PROXY_BACKENDS_CLI_KIND=copilot",
+		"MNEME_PROXY_BACKENDS_CLI_ADDR="+cli.Addr(), "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=off")
+	for round, message := range []string{"hello", "world"} {
+		for i, tenant := range []string{"acme", "beta", "default"} {
+			s.keys[tenant] = s.key(tenant, access.Chat)
+			said := s.must(tenant, "POST", "/v1/chats/1/messages", `{"message":"`+message+` of `+tenant+`"}`)
+			require.Contains(t, said.body, "echo: "+message+" of "+tenant)
+			made := cli.Seen("session.create")
+			require.Len(t, made, max(i+1, 3*round))
+			for _, prompt := range cli.Said(made[i].Session()) {
+				require.Contains(t, prompt, tenant)
+			}
 		}
 	}
 }

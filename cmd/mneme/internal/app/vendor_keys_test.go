@@ -223,6 +223,9 @@ func TestNobodyOutsideIsToldAKey(t *testing.T) {
 						require.Equal(t, http.StatusUnauthorized, resp.StatusCode, about)
 					}
 					require.NotContains(t, string(raw), key)
+					if under == "/teammate/cli" && e.path == "/v1/chat/completions" && !strings.Contains(e.body, "stream") {
+						require.Contains(t, string(raw), "its model answered 200 OK", about)
+					}
 					asked++
 				}
 			}
