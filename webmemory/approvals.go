@@ -79,6 +79,7 @@ const (
 
 // WebhookBody is what a webhook is told of a run that waits.
 type WebhookBody struct {
+	Tenant memory.Tenant `json:"tenant,omitzero"` // whose chat it is; left out for the default one
 	ChatID memory.Chat   `json:"chat_id"`
 	RunID  string        `json:"run_id"`
 	Waits  []WebhookWait `json:"waits"`
@@ -106,7 +107,7 @@ func (s *Server) tellWebhook(chat memory.Chat, run string, waits []event.Wait) {
 	if s.cfg.Webhook.URL == "" || len(waits) == 0 {
 		return
 	}
-	told := WebhookBody{ChatID: chat, RunID: run}
+	told := WebhookBody{Tenant: chat.Tenant(), ChatID: chat, RunID: run}
 	for _, w := range waits {
 		told.Waits = append(told.Waits, WebhookWait{w.ID, w.Kind, w.Subagent, w.Tool, w.ExpiresAt})
 	}

@@ -262,6 +262,13 @@ func TestNobodyOutsideIsToldAKey(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return len(o.requests("hook")) == 2 }, time.Minute, 10*time.Millisecond)
 
+	whose := map[string]string{} // of the runs that wait, by chat
+	for _, r := range o.requests("hook") {
+		told := gjson.Parse(r.body)
+		whose[told.Get("tenant").Str] = told.Get("chat_id").Str
+	}
+	require.Equal(t, map[string]string{"": "2", "acme": "2"}, whose, "a webhook is told whose chat it is")
+
 	// Names of headers that the tools and webhooks of the operator's own get.
 	told := regexp.MustCompile(`^Mneme-(Run-Id|Call-Id|Chat-Id|User|Timestamp|Signature)$`)
 	for who := range o.parts {
