@@ -298,6 +298,9 @@ func (t *tool) call(ctx context.Context, c Call) (Returned, error) {
 	}
 	if t.PassUser {
 		c.User = t.holder.User
+		if of := t.holder.Chat.Tenant(); c.User != "" && of != (memory.Tenant{}) {
+			c.User = of.String() + "/" + c.User // as of the chat: two tenants may have users of one name
+		}
 	}
 	var mu sync.Mutex
 	over := false

@@ -52,7 +52,8 @@ func toolsByKey(t *testing.T, connect func(key string) *mcp.ClientSession, all, 
 	require.Contains(t, mcpText(t, s, "search_documents", look), "14 crowns")
 	s = connect(stranger)
 	require.Equal(t, "Nothing was found.", mcpText(t, s, "recall", find), "another tenant's chat")
-	require.NotContains(t, mcpText(t, s, "ask", map[string]any{"chat": "c", "message": "What is my locker number?"}), "4711")
+	say["message"] = "What is my locker number?"
+	require.NotContains(t, mcpText(t, s, "ask", say), "4711")
 	require.Contains(t, mcpText(t, s, "search_documents", look), "There are: none")
 }
 
@@ -118,11 +119,13 @@ func TestCompletionsWithKeys(t *testing.T) {
 	first := complete(t, c, user("My name is Aliya."))
 	second := complete(t, c, user("My name is Aliya."), first.Message, user("What is my name?"))
 	require.Contains(t, second.Message.Content, "Aliya")
-	require.Contains(t, complete(t, c, user("What is my name?")).Message.Content, "Aliya", "the memory is not the client's")
+	alone := complete(t, c, user("What is my name?"))
+	require.Contains(t, alone.Message.Content, "Aliya", "the memory is not the client's")
 	other := complete(t, c, user("My name is Aliya."), first.Message, user("What is 17 * 3?"))
 	require.Contains(t, other.Message.Content, "51", "a transcript that is not the chat's goes on in a chat of its own")
 	// The same chat id in another tenant is another chat.
-	require.NotContains(t, complete(t, openAI(s.url("/c/42/v1"), stranger), user("What is my name?")).Message.Content, "Aliya")
+	alone = complete(t, openAI(s.url("/c/42/v1"), stranger), user("What is my name?"))
+	require.NotContains(t, alone.Message.Content, "Aliya")
 	// Without a chat nothing is remembered.
 	require.Contains(t, complete(t, openAI(s.url("/v1"), key), user("What is 17 * 3?")).Message.Content, "51")
 
@@ -177,7 +180,8 @@ func TestACopilotCLIWithKeys(t *testing.T) {
 func TestTheWelcomeWithKeys(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_AUTH_MODE=keys")
 	welcome := u.out.String()
-	require.Contains(t, welcome, "export MNEME_KEY=$(go run ./cmd/mneme keys create --name me --scopes admin --url "+u.url("")+")")
+	require.Contains(t, welcome,
+		"export MNEME_KEY=$(go run ./cmd/mneme keys create --name me --scopes admin --url "+u.url("")+")")
 	require.Contains(t, welcome, `/messages -H "Authorization: Bearer $MNEME_KEY" -H 'Accept`)
 	require.Contains(t, welcome, "claude mcp add --transport http mneme "+u.url("/mcp")+` --header "Authorization: Bearer $MNEME_KEY"`)
 }
@@ -231,7 +235,8 @@ func TestGatewaysWithKeys(t *testing.T) {
 			require.Equal(t, want.status, status, body.Raw)
 			require.Equal(t, want.kind, body.Get("error.type").Str, body.Raw)
 			require.Contains(t, body.Get("error.message").Str, want.says)
-			require.Equal(t, strings.Contains(c.path, "/messages"), body.Get("type").Str == "error", "in its dialect: %s", body.Raw)
+			require.Equal(t, strings.Contains(c.path, "/messages"), body.Get("type").Str == "error",
+				"in its dialect: %s", body.Raw)
 		}
 	}
 }

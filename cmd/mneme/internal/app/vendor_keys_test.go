@@ -123,7 +123,8 @@ agents:
 // Whoever mneme asks, models, tools, rerankers, webhooks and the Copilot CLI, on whatever way, with mneme's key wherever
 // a client can put it: none of them gets a key, the internal secret, or what mneme's services tell each other.
 func TestNobodyOutsideIsToldAKey(t *testing.T) {
-	const vendors, callers, secret = "sk-of-the-operator-4711", "sk-of-the-caller-4711", "internal-internal-internal-secret-4711"
+	const vendors, callers = "sk-of-the-operator-4711", "sk-of-the-caller-4711"
+	const secret = "internal-internal-internal-secret-4711"
 	vendor := func(kind upstreamtest.Vendor, key string) http.Handler {
 		return upstreamtest.New(upstreamtest.Config{Vendor: kind, APIKey: key, Answer: obedient})
 	}
@@ -145,7 +146,8 @@ func TestNobodyOutsideIsToldAKey(t *testing.T) {
 		"judge": says(`{"results":[{"index":0,"relevance_score":1},{"index":1,"relevance_score":0}]}`),
 	})
 	cli := copilottest.Start(t)
-	cli.Script(func(turn *copilottest.Turn) { // it asks its model as the real one does: at the gateway, with the session's key
+	// It asks its model as the real one does: at the gateway, with the session's key.
+	cli.Script(func(turn *copilottest.Turn) {
 		made := cli.Seen("session.create")
 		session := gjson.ParseBytes(made[len(made)-1].Params)
 		base, key := session.Get("provider.baseUrl").Str, session.Get("provider.apiKey").Str
@@ -254,6 +256,7 @@ func TestNobodyOutsideIsToldAKey(t *testing.T) {
 			must("POST", "/v1/chats/1/messages", string(body))
 		}
 		must("GET", "/v1/chats/1/recall?query=order", "")
+		must("POST", "/v1/oneshot", `{"message":"call ping {}","user":"ann"}`)
 		must("POST", "/v1/chats/2/messages", `{"message":"call refund {}"}`)
 		must("POST", "/v1/chat/completions", `{"model":"mneme","messages":[{"role":"user","content":"hi"}]}`)
 		must("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":`+
@@ -268,6 +271,14 @@ func TestNobodyOutsideIsToldAKey(t *testing.T) {
 		whose[told.Get("tenant").Str] = told.Get("chat_id").Str
 	}
 	require.Equal(t, map[string]string{"": "2", "acme": "2"}, whose, "a webhook is told whose chat it is")
+
+	passed := map[string]bool{}
+	for _, r := range o.requests("shop") {
+		passed[r.header.Get("Mneme-Chat-Id")+" "+r.header.Get("Mneme-User")] = true
+	}
+	for _, whose := range []string{"1 ann", "acme%2F1 acme%2Fann", " ann", " acme%2Fann"} {
+		require.Contains(t, passed, whose, "a tool is told whose chat and user it is")
+	}
 
 	// Names of headers that the tools and webhooks of the operator's own get.
 	told := regexp.MustCompile(`^Mneme-(Run-Id|Call-Id|Chat-Id|User|Timestamp|Signature)$`)
