@@ -191,6 +191,8 @@ func TestTheCallersCredentialPassesOnlyWhereConfigured(t *testing.T) {
 	post(t, url+"/v1/messages", ask+`}`, "X-Api-Key", "mine")
 	require.Equal(t, "Bearer mine", v.last(t).header.Get("Authorization"), "the other dialect's place for it")
 	require.Empty(t, v.last(t).header.Get("X-Api-Key"))
+	post(t, url+"/v1/chat/completions", ask+`}`, "X-Api-Key", "mine")
+	require.Equal(t, "Bearer mine", v.last(t).header.Get("Authorization"), "where a vendor of chat looks for it")
 
 	c.Backends["v"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: v.server.URL}
 	url, _ = gateway(t, c)
