@@ -14,7 +14,8 @@ import (
 )
 
 // BenchmarkCall is what a call with six limits costs beside the call itself, of many that come at once: one round trip
-// that is waited for, and a part of one in the background. It shows the CPU time of this process, without Redis's, and that of a call without limits.
+// that is waited for, and a part of one in the background. It shows the CPU time of this process, without Redis's, and
+// that of a call without limits.
 func BenchmarkCall(b *testing.B) {
 	rate, err := access.ParseRates("100000000/m,100000000000tokens/m")
 	require.NoError(b, err)

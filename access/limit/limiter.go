@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -109,47 +108,105 @@ type Standing struct {
 	Reset     time.Duration // until it is unused again; 0 for a total
 }
 
+// holder is whoever has limits: a key, a tenant or a user.
+type holder struct {
+	kind, name string
+	limits     access.Limits
+}
+
+func (h holder) String() string { return h.kind + " " + h.name }
+
 // bound is one limit of one holder.
 type bound struct {
-	holder string // such as "key k1"
-	field  string // in Redis
+	holder int // its index
 	rate   access.Rate
 	budget access.Budget // its N is 0 if the bound is a rate
 }
 
 func (b bound) limit() int64 { return cmp.Or(b.budget.N, b.rate.N) }
 
-// args are the five words that the scripts read.
-func (b bound) args() []any {
+// append adds the five words that the scripts read.
+func (b bound) append(text []byte) []byte {
+	text = append(strconv.AppendInt(text, int64(b.holder)+1, 10), ' ')
+	word := func(words ...string) {
+		for _, w := range words {
+			text = append(append(text, w...), ' ')
+		}
+	}
+	number := func(n int64) { text = append(strconv.AppendInt(text, n, 10), ' ') }
 	switch {
 	case b.budget.N != 0:
-		return []any{"budget", b.field + ":" + string(b.budget.Of), string(b.budget.Of), b.budget.N, string(b.budget.Period)}
+		word("budget", string(b.budget.Of))
+		number(b.budget.N)
+		word(string(b.budget.Period))
 	case b.rate.Of == access.AtOnce:
-		return []any{"atonce", b.field, string(b.rate.Of), b.rate.N, ""}
+		word("atonce", string(b.rate.Of))
+		number(b.rate.N)
+		word("-")
+	default:
+		word("rate", string(b.rate.Of))
+		number(b.rate.N)
+		number(b.rate.Per.Microseconds())
 	}
-	return []any{"rate", b.field + ":" + string(b.rate.Of), string(b.rate.Of), b.rate.N, b.rate.Per.Microseconds()}
+	return text
 }
 
-// bounds are all limits that enclose a call, those that are full for longest first: budgets, then rates.
-func (l *Limiter) bounds(p access.Principal) []bound {
-	var all []bound
-	add := func(kind, name string, limits access.Limits) {
-		if name == "" {
-			return
-		}
-		for _, b := range limits.Budget {
-			all = append(all, bound{holder: kind + " " + name, field: kind + ":" + name, budget: b})
-		}
-		for _, r := range limits.Rate {
-			all = append(all, bound{holder: kind + " " + name, field: kind + ":" + name, rate: r})
+// enclosing are all limits that enclose a call, and whose they are.
+type enclosing []holder
+
+// enclosing are the holders of limits among the key, the tenant and the user of a principal.
+func (l *Limiter) enclosing(p access.Principal) enclosing {
+	all := make(enclosing, 0, 3)
+	tenant := p.Tenant.String()
+	for _, h := range [...]holder{
+		{"key", p.Key, p.Limits}, {"tenant", tenant, l.options.Tenants[tenant]}, {"user", p.User, l.options.Users},
+	} {
+		if h.name != "" && !h.limits.None() {
+			all = append(all, h)
 		}
 	}
-	tenant := p.Tenant.String()
-	add("key", p.Key, p.Limits)
-	add("tenant", tenant, l.options.Tenants[tenant])
-	add("user", p.User, l.options.Users)
-	slices.SortStableFunc(all, func(a, b bound) int { return cmp.Compare(b.budget.N, 0) - cmp.Compare(a.budget.N, 0) })
 	return all
+}
+
+// bounds are the limits, those that are full for longest first: budgets, then rates.
+func (all enclosing) bounds(yield func(bound) bool) {
+	for i, h := range all {
+		for _, b := range h.limits.Budget {
+			if !yield(bound{holder: i, budget: b}) {
+				return
+			}
+		}
+	}
+	for i, h := range all {
+		for _, r := range h.limits.Rate {
+			if !yield(bound{holder: i, rate: r}) {
+				return
+			}
+		}
+	}
+}
+
+// at is a bound by its number, from 1 as the scripts count them.
+func (all enclosing) at(number int64) (found bound, ok bool) {
+	for b := range all.bounds {
+		if number--; number == 0 {
+			return b, true
+		}
+	}
+	return bound{}, false
+}
+
+// words are what the scripts read: the limits in one text, which takes less than a word for each, and the holders.
+func (all enclosing) words() []any {
+	text := make([]byte, 0, 256)
+	for b := range all.bounds {
+		text = b.append(text)
+	}
+	words := append(make([]any, 0, 1+len(all)), string(text))
+	for _, h := range all {
+		words = append(words, h.kind+":"+h.name)
+	}
+	return words
 }
 
 // Limited says whether anything bounds the calls of p. If not, Redis is asked nothing for them.
@@ -166,7 +223,7 @@ type Reservation struct {
 	head       string
 	id         string
 	unreserved bool // Redis was away
-	bounds     []bound
+	enclosing  enclosing
 }
 
 // Reserve admits a call of p that may take so much, or says why not: the error is a *Refusal, or ErrAway, or the
@@ -177,11 +234,9 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 		return Reservation{}, nil
 	}
 	estimate = estimate.clamp()
-	r := Reservation{limiter: l, head: Prefix + "{" + p.Tenant.String() + "}", id: id, bounds: l.bounds(p)}
-	args := []any{id, l.options.Lease.Milliseconds(), estimate.Tokens, estimate.Micros, string(l.options.Unclosed)}
-	for _, b := range r.bounds {
-		args = append(args, b.args()...)
-	}
+	r := Reservation{limiter: l, head: Prefix + "{" + p.Tenant.String() + "}", id: id, enclosing: l.enclosing(p)}
+	args := append([]any{id, l.options.Lease.Milliseconds(), estimate.Tokens, estimate.Micros,
+		string(l.options.Unclosed)}, r.enclosing.words()...)
 	within, cancel := context.WithTimeout(ctx, l.options.Patience)
 	defer cancel()
 	reply, err := redisscript.Read(reserve.Run(within, l.redis, []string{r.head}, args...))
@@ -190,9 +245,9 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 	}
 	l.answers()
 	if reply.Word() == "refused" {
-		return Reservation{}, refusal(r.bounds, reply, estimate)
+		return Reservation{}, r.enclosing.refusal(reply, estimate)
 	}
-	r.Standing = standing(r.bounds, reply)
+	r.Standing = r.enclosing.standing(reply)
 	return r, nil
 }
 
@@ -238,24 +293,23 @@ func (r Reservation) void() {
 	r.Commit(Amount{})
 }
 
-// standing is the tightest of what the script answered for each bound.
-func standing(bounds []bound, reply redisscript.Reply) (s Standing) {
-	share := 2.0
-	for i, b := range bounds {
-		remaining, bad := strconv.ParseInt(reply.At(1+2*i), 10, 64)
-		if bad != nil || b.budget.N == 0 && b.rate.Of == access.AtOnce {
-			continue
-		}
-		if left := float64(remaining) / float64(b.limit()); left < share {
-			share = left
-			reset, _ := strconv.ParseInt(reply.At(2+2*i), 10, 64)
-			s = Standing{b.limit(), remaining, time.Duration(reset) * time.Second}
-			if b.budget.N == 0 {
-				s.Reset = time.Duration(reset) * time.Microsecond
-			}
-		}
+// number is a part of a reply; 0 if it is none.
+func number(reply redisscript.Reply, i int) int64 {
+	n, _ := strconv.ParseInt(reply.At(i), 10, 64)
+	return n
+}
+
+// standing is that of the tightest bound, which the script names.
+func (all enclosing) standing(reply redisscript.Reply) Standing {
+	b, ok := all.at(number(reply, 1))
+	if !ok {
+		return Standing{}
 	}
-	return s
+	unit := time.Second
+	if b.budget.N == 0 {
+		unit = time.Microsecond
+	}
+	return Standing{b.limit(), number(reply, 2), time.Duration(number(reply, 3)) * unit}
 }
 
 // Refusal is the error of a call for which a limit has no room. Its text is for the caller: all of it is of the
@@ -269,52 +323,48 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.message }
 
-func refusal(bounds []bound, reply redisscript.Reply, estimate Amount) *Refusal {
-	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(reply.At(i), 10, 64)
-		return n
-	}
-	i := int(number(1)) - 1
-	if i < 0 || i >= len(bounds) {
+func (all enclosing) refusal(reply redisscript.Reply, estimate Amount) *Refusal {
+	b, ok := all.at(number(reply, 1))
+	if !ok {
 		return &Refusal{message: "a limit has no room for this call"}
 	}
-	b := bounds[i]
+	holder := all[b.holder]
 	if b.budget.N != 0 {
-		return b.overBudget(number(2), number(3), number(4), estimate)
+		return overBudget(holder, b.budget, number(reply, 2), number(reply, 3), number(reply, 4), estimate)
 	}
 	r := &Refusal{Standing: Standing{Limit: b.rate.N}}
 	if b.rate.Of == access.AtOnce {
 		r.RetryAfter = time.Second
 		r.message = fmt.Sprintf("the %s may have %d calls of models run at once, and has: try again when one has ended",
-			b.holder, b.rate.N)
+			holder, b.rate.N)
 		return r
 	}
-	wait := number(2)
+	wait := number(reply, 2)
 	if wait < 0 {
 		r.message = fmt.Sprintf("this call may take %d tokens, more than the rate of the %s ever allows at once (%s): "+
-			"send less, or ask for a shorter answer by max_tokens", estimate.Tokens, b.holder, b.rate)
+			"send less, or ask for a shorter answer by max_tokens", estimate.Tokens, holder, b.rate)
 		return r
 	}
 	r.RetryAfter = time.Duration(wait) * time.Microsecond
 	r.Standing.Reset = r.RetryAfter
-	r.message = fmt.Sprintf("the rate of the %s is used up (%s): try again in %s", b.holder, b.rate, seconds(r.RetryAfter))
+	r.message = fmt.Sprintf("the rate of the %s is used up (%s): try again in %s", holder, b.rate, seconds(r.RetryAfter))
 	return r
 }
 
 // overBudget says what is spent and reserved of a budget that has no room, and when it resets.
-func (b bound) overBudget(spent, held, ends int64, estimate Amount) *Refusal {
+func overBudget(holder holder, b access.Budget, spent, held, ends int64, estimate Amount) *Refusal {
 	cost, amount := estimate.Tokens, func(n int64) string { return strconv.FormatInt(n, 10) + " tokens" }
-	if b.budget.Of == access.USD {
+	if b.Of == access.USD {
 		cost, amount = estimate.Micros, func(n int64) string { return access.Dollars(n) + " USD" }
 	}
-	r := &Refusal{Budget: true, Standing: Standing{Limit: b.budget.N, Remaining: max(0, b.budget.N-spent-held)}}
+	r := &Refusal{Budget: true, Standing: Standing{Limit: b.N, Remaining: max(0, b.N-spent-held)}}
 	r.message = fmt.Sprintf("the budget of the %s has no room for this call: of %s, %s are spent, calls that run hold %s "+
-		"and this one may take %s", b.holder, b.budget, amount(spent), amount(held), amount(cost))
+		"and this one may take %s", holder, b, amount(spent), amount(held), amount(cost))
 	switch {
-	case cost > b.budget.N:
+	case cost > b.N:
 		r.message += "; it is more than the whole budget: send less, or ask for a shorter answer by max_tokens"
 		return r
-	case held > 0 && spent+cost <= b.budget.N:
+	case held > 0 && spent+cost <= b.N:
 		r.RetryAfter = time.Second
 		r.message += "; try again when they have ended"
 	}

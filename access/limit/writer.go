@@ -34,9 +34,7 @@ func (c charge) call() redisscript.Call {
 	}
 	args := []any{c.id, remembered.Milliseconds(), c.actual.Tokens, c.actual.Micros, unreserved}
 	if c.unreserved {
-		for _, b := range c.bounds {
-			args = append(args, b.args()...)
-		}
+		args = append(args, c.enclosing.words()...)
 	}
 	return redisscript.Call{Script: commit, Keys: []string{c.head}, Args: args}
 }

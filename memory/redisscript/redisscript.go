@@ -136,7 +136,11 @@ func Read(cmd *redis.Cmd) (Reply, error) {
 	}
 	r := make(Reply, len(values))
 	for i, v := range values {
-		if v != nil {
+		switch v := v.(type) {
+		case nil:
+		case string:
+			r[i] = v
+		default:
 			r[i] = fmt.Sprint(v)
 		}
 	}

@@ -42,9 +42,9 @@ local function nextMonth(days)
   return within - day + 1
 end
 
--- period is the key of the period that is now, the time at which it ends and the one until which it is kept, in Unix
+-- reckon gives the key of the period that is now, the time at which it ends and the one until which it is kept, in Unix
 -- seconds; 0 for never.
-local function period(name)
+local function reckon(name)
   if name == 'total' then return head .. ':total', 0, 0 end
   local today = math.floor(now / 1000000 / DAY)
   local year, month, day = civil(today)
@@ -55,16 +55,39 @@ local function period(name)
   return head .. string.format(':month:%04d-%02d', year, month), ends * DAY, nextMonth(ends) * DAY
 end
 
+-- period is reckon, which the budgets of one call ask for once each.
+local reckoned = {}
+local function period(name)
+  reckoned[name] = reckoned[name] or {reckon(name)}
+  return unpack(reckoned[name])
+end
+
 local function of(unit, tokens, micros)
   if unit == 'usd' then return micros end
   return tokens
 end
 
+-- limits are those of a text, for a loop: five words each, which are the holder, as its place in ARGV behind the text;
+-- budget, rate or atonce; the unit; the limit; the period, or the µs that a rate is per.
+local function limits(text) return string.gmatch(text, '(%d+) (%a+) (%a+) (%d+) (%S+) ') end
+
+-- fieldOf is the field of a limit of which the text was ARGV[6].
+local function fieldOf(holder, kind, unit)
+  if kind == 'atonce' then return ARGV[6 + tonumber(holder)] end
+  return ARGV[6 + tonumber(holder)] .. ':' .. unit
+end
+
+-- add adds to a field of a budget. A key that this made, in which no other field can be, gets its time to go.
+local function add(b, field, n)
+  if n == 0 then return end
+  n = int(n)
+  if int(redis.call('HINCRBY', b[1], field, n)) == n and b[4] > 0 then redis.call('EXPIREAT', b[1], int(b[4])) end
+end
+
 -- book changes what a budget has spent and what it holds.
 local function book(b, spent, held)
-  if spent ~= 0 then redis.call('HINCRBY', b[1], b[2], int(spent)) end
-  if held ~= 0 then redis.call('HINCRBY', b[1], b[2] .. ':held', int(held)) end
-  if b[4] > 0 then redis.call('EXPIREAT', b[1], int(b[4])) end
+  add(b, b[2], spent)
+  add(b, b[2] .. ':held', held)
 end
 
 -- arrive sets the time at which a rate is unused again.

@@ -1,6 +1,6 @@
 -- Charges what a call took, once: in the place of its reservation, or of what was charged when the lease had ended.
 -- ARGV: id, ms for which the end of the call is remembered, tokens, micros, 1 if it went on without a reservation, and
--- then the limits as reserve has them, of which it charges the budgets.
+-- then the limits and their holders as reserve has them, of which it charges the budgets.
 -- A call that nobody knows is remembered too: a reservation that comes late, after its commit, must hold nothing.
 local id, tokens, micros = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local done = head .. ':done:' .. id
@@ -15,10 +15,10 @@ elseif ended then
   local r = cjson.decode(ended)
   charge(r, tokens, micros, 0, 0, r.t, r.m)
 elseif ARGV[5] == '1' then
-  for i = 6, #ARGV, 5 do
-    if ARGV[i] == 'budget' then
-      local key, _, forget = period(ARGV[i + 4])
-      book({key, ARGV[i + 1], ARGV[i + 2], forget}, of(ARGV[i + 2], tokens, micros), 0)
+  for holder, kind, unit, _, per in limits(ARGV[6]) do
+    if kind == 'budget' then
+      local key, _, forget = period(per)
+      book({key, fieldOf(holder, kind, unit), unit, forget}, of(unit, tokens, micros), 0)
     end
   end
 end
