@@ -22,6 +22,7 @@ const (
 	Tokens   Unit = "tokens"   // input and output together
 	USD      Unit = "usd"      // in micro-units: 1 USD is 1,000,000
 	AtOnce   Unit = "atonce"   // calls of models that run at the same time
+	Runs     Unit = "runs"     // runs, of any number of calls, that go on at the same time
 )
 
 // MicrosPerUSD is how many units of money a dollar has.
@@ -33,8 +34,8 @@ const Most = 1_000_000_000_000
 // Rate bounds how much may be used in a time, or at once.
 type Rate struct {
 	N   int64
-	Of  Unit          // Requests, Tokens or AtOnce
-	Per time.Duration // a second, a minute, an hour or a day; 0 for AtOnce
+	Of  Unit          // Requests, Tokens, AtOnce or Runs
+	Per time.Duration // a second, a minute, an hour or a day; 0 for AtOnce and Runs
 }
 
 // Period is how long a budget is for: a calendar day or month in UTC, or for ever.
@@ -54,7 +55,7 @@ type Budget struct {
 	Period Period
 }
 
-// Rates are rates of different units, as one text with commas: 60/m,100000tokens/m,8atonce.
+// Rates are rates of different units, as one text with commas: 60/m,100000tokens/m,8atonce,4runs.
 type Rates []Rate
 
 // Budgets are budgets of different units or periods, as one text with commas:
@@ -114,14 +115,16 @@ func parseList[T any](s string, parse func(string) (T, error), same func(a, b T)
 }
 
 func parseRate(s string) (Rate, error) {
-	bad := fmt.Errorf("%w: a rate is such as 60/m, 5/s, 100000tokens/m (per s, m, h or d) or 8atonce, not %q",
+	bad := fmt.Errorf("%w: a rate is such as 60/m, 5/s, 100000tokens/m (per s, m, h or d), 8atonce or 4runs, not %q",
 		ErrBadLimit, s)
-	if number, ok := strings.CutSuffix(s, string(AtOnce)); ok {
-		n, ok := whole(number)
-		if !ok {
-			return Rate{}, bad
+	for _, of := range []Unit{AtOnce, Runs} {
+		if number, ok := strings.CutSuffix(s, string(of)); ok {
+			n, ok := whole(number)
+			if !ok {
+				return Rate{}, bad
+			}
+			return Rate{N: n, Of: of}, nil
 		}
-		return Rate{N: n, Of: AtOnce}, nil
 	}
 	amount, letter, _ := strings.Cut(s, "/")
 	of := Requests
@@ -181,8 +184,8 @@ func ParseDollars(s string) (int64, error) {
 
 // String is the rate as it is configured.
 func (r Rate) String() string {
-	if r.Of == AtOnce {
-		return strconv.FormatInt(r.N, 10) + string(AtOnce)
+	if r.Of == AtOnce || r.Of == Runs {
+		return strconv.FormatInt(r.N, 10) + string(r.Of)
 	}
 	unit := ""
 	if r.Of == Tokens {

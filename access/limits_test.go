@@ -14,6 +14,7 @@ func TestLimitsAreReadAndWrittenAlike(t *testing.T) {
 	for text, want := range map[string]access.Rates{
 		"":                           nil,
 		"60/m":                       {{N: 60, Of: access.Requests, Per: time.Minute}},
+		"2runs,8atonce":              {{N: 2, Of: access.Runs}, {N: 8, Of: access.AtOnce}},
 		"5/s,100000tokens/m,8atonce": {{5, access.Requests, time.Second}, {100_000, access.Tokens, time.Minute}, {N: 8, Of: access.AtOnce}},
 		"1000/h,20/d":                {{1000, access.Requests, time.Hour}, {20, access.Requests, 24 * time.Hour}},
 		"1000000000000tokens/d,1/s":  {{access.Most, access.Tokens, 24 * time.Hour}, {1, access.Requests, time.Second}},
@@ -48,7 +49,7 @@ func TestLimitsAreReadAndWrittenAlike(t *testing.T) {
 func TestWhatIsNoLimitIsRefused(t *testing.T) {
 	for _, text := range []string{
 		"60", "/m", "60/", "60/week", "-1/m", "+1/m", "0/m", "1.5/m", "tokens/m", "60 /m", "1000000000001/m", "5usd/m", "atonce",
-		"8atonce/m", "60/m,", ",", "60/m,30/m", "99999999999999999999/m", "60/m\x00",
+		"8atonce/m", "runs", "0runs", "4runs/m", "4runs,2runs", "60/m,", ",", "60/m,30/m", "99999999999999999999/m", "60/m\x00",
 	} {
 		_, err := access.ParseRates(text)
 		require.ErrorIs(t, err, access.ErrBadLimit, "%q", text)

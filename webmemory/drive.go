@@ -326,6 +326,9 @@ func (d *driver) show(e event.Event) error {
 		d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
 		d.tell()
 	}
+	if e.Terminal() || e.Waits() {
+		d.run.counted.Leave() // before anybody sees it, who may post again at once
+	}
 	return d.run.log.Append(e)
 }
 

@@ -121,7 +121,8 @@ func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
 		return out, err
 	}
 	s.dismiss(chat)
-	w, err := s.turnFor(ctx, ctx, chat, token, erasing, takenAway)
+	w, err := s.turnFor(ctx, ctx, chat, token, erasing, takenAway,
+		func() error { return nil })
 	if err != nil {
 		yield()
 		return out, err

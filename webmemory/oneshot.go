@@ -48,6 +48,7 @@ func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
 	}
 	r := newRun(rand.Text(), chat, "")
 	r.alone = &ownCalls{}
+	r.user, _ = chat.Tenant().User(p.User)
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
 		User: p.User, Tools: p.Tools, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
@@ -184,6 +185,11 @@ func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool
 		next()
 		return nil, errShutdown
 	}
+	if err := s.count(ctx, r); err != nil {
+		close(r.posted)
+		end()
+		return nil, err
+	}
 	if s.cfg.SelfURL != "" {
 		req.Memory = s.access(r, nil)
 		req.Memory.CallsOnly = true
@@ -280,6 +286,9 @@ func (s *Server) hearOnce(ctx context.Context, r *run, at *api.Client, conversat
 		}
 		for _, e := range some {
 			p, waits := e.Payload.(*event.RunWaiting)
+			if waits || e.Terminal() {
+				r.counted.Leave() // before anybody sees it
+			}
 			if waits {
 				err = s.keepOneShot(ctx, r, at, conversation, e, p)
 			} else {

@@ -233,7 +233,7 @@ func (s *Server) undoImport(ctx context.Context, w *writer, keys ...memory.Key) 
 func (s *Server) underTurn(ctx context.Context, chat memory.Chat, do func(context.Context, *writer) error) error {
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
-	w, err := s.turnFor(ctx, waiting, chat, "", behind, nil)
+	w, err := s.turnFor(ctx, waiting, chat, "", behind, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -311,7 +311,10 @@ func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, ans
 		s.deny(w, stateLost) // its log is lost, or has a part of its end
 		return nil, nil
 	}
-	if err := d.goOn(ctx, answers, waits); err != nil {
+	if err = s.count(ctx, d.run); err == nil {
+		err = d.goOn(ctx, answers, waits)
+	}
+	if err != nil {
 		d.waiting = state
 		d.run.log.Rest()
 		back := w.release(d.rest, &d.log)

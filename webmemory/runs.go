@@ -13,6 +13,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/limit"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -53,6 +54,9 @@ type run struct {
 
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
+
+	// counted is its place among the runs at once of its key, tenant and user, from begin on; nil for none. Set before turn
+	counted *limit.Run
 
 	turn  atomic.Int64  // in which it runs; 0 before it has one
 	place *list.Element // guarded by Server.mu: among the finished ones; nil if it is not there
@@ -113,6 +117,7 @@ func (r *run) end() {
 	r.ended = time.Now()
 	r.token, r.shown = "", nil
 	r.mu.Unlock()
+	r.counted.Leave()
 	close(r.done)
 }
 

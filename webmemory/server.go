@@ -15,6 +15,7 @@ import (
 
 	"mneme/access"
 	"mneme/access/audit"
+	"mneme/access/limit"
 	"mneme/access/tally"
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -62,6 +63,8 @@ type Config struct {
 	Keys    *access.Store // those that /v1/keys is about; nil where nobody is asked for one
 	Usage   *tally.Book   // what GET /v1/usage reads; nil: it is refused
 	Audit   *audit.Log    // of who did what can hurt others; nil keeps none
+
+	Limiter *limit.Limiter // of runs at once; nil lets all in
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"mneme/access"
+	"mneme/access/limit"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -38,6 +40,7 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 	if found, err := s.mayFollow(ctx, r, p); err != nil || found != nil {
 		return found, err
 	}
+	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
 	w, err := s.turnOf(ctx, r, places[p.OnBusy])
 	if err != nil {
 		return nil, err
@@ -66,6 +69,26 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 		err = fmt.Errorf("%w: %w", errMayRun, err)
 	}
 	return found, err
+}
+
+// count has a run counted among those that its key, its tenant and its user may have at once, until it ends or waits for
+// somebody. One that is counted already stays so.
+func (s *Server) count(ctx context.Context, r *run) (err error) {
+	if s.cfg.Limiter == nil || r.counted != nil {
+		return nil
+	}
+	who := access.From(ctx)
+	who.User = r.user.ID()
+	r.counted, err = s.cfg.Limiter.Enter(ctx, who, r.id)
+	var refused *limit.Refusal
+	switch {
+	case errors.As(err, &refused):
+		return &api.Problem{Status: http.StatusTooManyRequests, Code: webapi.CodeRateLimited, Message: sentence(err),
+			Retryable: true, RetryAfter: refused.RetryAfter}
+	case errors.Is(err, limit.ErrAway):
+		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
+	}
+	return err
 }
 
 // note keeps a record of a run under its chat's lease: found is one that is there already,
@@ -106,7 +129,6 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 // this process, and asks the apiserver for it. One that the apiserver has already is the
 // lease's open run then.
 func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
-	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
 	note := r.openRun(w.Number)
 	note.Posted = true
 	// Where its events will be as far as is known here: who answers may name another process.

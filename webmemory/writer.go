@@ -44,7 +44,7 @@ type writer struct {
 }
 
 // turnOf waits for the chat's lease on behalf of a post, which can be dismissed until it
-// has it. A post that interrupts goes before all others.
+// has it, and then has its run counted. A post that interrupts goes before all others.
 func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) {
 	waiting, dismiss := context.WithCancelCause(ctx)
 	defer dismiss(nil)
@@ -61,13 +61,22 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 		}
 		defer yield()
 	}
-	return s.turnFor(ctx, waiting, r.chat, token, at, saidElse)
+	count := func() error { return s.count(ctx, r) }
+	w, err := s.turnFor(ctx, waiting, r.chat, token, at, saidElse, count)
+	if err != nil {
+		return nil, err
+	}
+	if err := count(); err != nil {
+		return nil, errors.Join(err, w.release(w.end, &s.log))
+	}
+	return w, nil
 }
 
 // turnFor waits for the chat's lease. A run that another process left open is brought to
-// its end first, and so is one that waits for somebody, for the reason given; nil leaves it so.
-func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial) (*writer,
-	error) {
+// its end first, and so is one that waits for somebody, for the reason given, if may has nothing against it; no reason
+// leaves it so.
+func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial,
+	may func() error) (*writer, error) {
 	closed := ""
 	for {
 		w, err := s.takeTurn(ctx, waiting, chat, token, at)
@@ -85,6 +94,9 @@ func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			rest := w.Waits
 			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.release(w.end, &s.log))
 		default:
+			if err := may(); err != nil {
+				return nil, errors.Join(err, w.release(w.end, &s.log))
+			}
 			left = s.deny(w, why)
 			closed = left.id
 		}

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -47,7 +48,7 @@ const (
 )
 
 // ErrAway is the error of a call that could not be judged, since Redis does not answer.
-var ErrAway = errors.New("the budgets cannot be read, since Redis does not answer")
+var ErrAway = errors.New("the limits cannot be read, since Redis does not answer")
 
 // Options are what a Limiter goes by. A zero value means its default.
 type Options struct {
@@ -58,6 +59,7 @@ type Options struct {
 	Away      Away                     // Refuse
 	AwayCalls int64                    // with Allow: how many calls a process lets pass in one outage; 100
 	Patience  time.Duration            // for Redis's answer; 2 s
+	RunLease  time.Duration            // after which a run of a process that died does not count; 30 s
 	Log       zerolog.Logger
 }
 
@@ -71,6 +73,8 @@ type Limiter struct {
 	closed  bool
 	away    int64 // calls that went on since Redis was there last
 
+	running running
+
 	wake    chan struct{} // something waits; of size 1
 	closing chan struct{}
 	done    chan struct{} // the writer has ended
@@ -82,7 +86,8 @@ type Limiter struct {
 func New(client redis.UniversalClient, o Options) *Limiter {
 	o.Lease, o.Patience = cmp.Or(o.Lease, 10*time.Minute), cmp.Or(o.Patience, 2*time.Second)
 	o.Unclosed, o.Away, o.AwayCalls = cmp.Or(o.Unclosed, ChargeEstimate), cmp.Or(o.Away, Refuse), cmp.Or(o.AwayCalls, 100)
-	l := &Limiter{redis: client, options: o,
+	o.RunLease = cmp.Or(o.RunLease, runLease)
+	l := &Limiter{redis: client, options: o, running: running{all: map[*Run]bool{}},
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	go l.write()
@@ -115,6 +120,9 @@ type holder struct {
 }
 
 func (h holder) String() string { return h.kind + " " + h.name }
+
+// field is how the holder is called in Redis.
+func (h holder) field() string { return h.kind + ":" + h.name }
 
 // bound is one limit of one holder.
 type bound struct {
@@ -168,7 +176,7 @@ func (l *Limiter) enclosing(p access.Principal) enclosing {
 	return all
 }
 
-// bounds are the limits, those that are full for longest first: budgets, then rates.
+// bounds are the limits of calls, those that are full for longest first: budgets, then rates.
 func (all enclosing) bounds(yield func(bound) bool) {
 	for i, h := range all {
 		for _, b := range h.limits.Budget {
@@ -179,7 +187,7 @@ func (all enclosing) bounds(yield func(bound) bool) {
 	}
 	for i, h := range all {
 		for _, r := range h.limits.Rate {
-			if !yield(bound{holder: i, rate: r}) {
+			if r.Of != access.Runs && !yield(bound{holder: i, rate: r}) {
 				return
 			}
 		}
@@ -204,16 +212,24 @@ func (all enclosing) words() []any {
 	}
 	words := append(make([]any, 0, 1+len(all)), string(text))
 	for _, h := range all {
-		words = append(words, h.kind+":"+h.name)
+		words = append(words, h.field())
 	}
 	return words
 }
 
 // Limited says whether anything bounds the calls of p. If not, Redis is asked nothing for them.
 func (l *Limiter) Limited(p access.Principal) bool {
-	return !p.Limits.None() && p.Key != "" || !l.options.Tenants[p.Tenant.String()].None() ||
-		p.User != "" && !l.options.Users.None()
+	return p.Key != "" && ofCalls(p.Limits) || ofCalls(l.options.Tenants[p.Tenant.String()]) ||
+		p.User != "" && ofCalls(l.options.Users)
 }
+
+// ofCalls says whether limits bound calls of models, and not runs alone.
+func ofCalls(limits access.Limits) bool {
+	return len(limits.Budget) > 0 || slices.ContainsFunc(limits.Rate, func(r access.Rate) bool { return r.Of != access.Runs })
+}
+
+// head is how the keys of a principal's tenant begin.
+func head(p access.Principal) string { return Prefix + "{" + p.Tenant.String() + "}" }
 
 // Reservation is a call that was admitted. The zero value is of a call that nothing bounds.
 type Reservation struct {
@@ -234,7 +250,7 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 		return Reservation{}, nil
 	}
 	estimate = estimate.clamp()
-	r := Reservation{limiter: l, head: Prefix + "{" + p.Tenant.String() + "}", id: id, enclosing: l.enclosing(p)}
+	r := Reservation{limiter: l, head: head(p), id: id, enclosing: l.enclosing(p)}
 	args := append([]any{id, l.options.Lease.Milliseconds(), estimate.Tokens, estimate.Micros,
 		string(l.options.Unclosed)}, r.enclosing.words()...)
 	within, cancel := context.WithTimeout(ctx, l.options.Patience)
@@ -259,18 +275,23 @@ func (l *Limiter) unjudged(ctx context.Context, r Reservation, err error) (Reser
 		r.void()
 		return Reservation{}, context.Cause(ctx)
 	}
-	l.options.Log.Warn().Err(err).Str("when_away", string(l.options.Away)).Msg("a call's budgets could not be read")
-	l.mu.Lock()
-	pass := l.options.Away == Allow && l.away < l.options.AwayCalls
-	if pass {
-		l.away++
-	}
-	l.mu.Unlock()
-	if !pass {
+	if !l.passes(err) {
 		r.void()
 		return Reservation{}, ErrAway
 	}
 	return r, nil
+}
+
+// passes says whether one more goes on although Redis does not answer.
+func (l *Limiter) passes(err error) bool {
+	l.options.Log.Warn().Err(err).Str("when_away", string(l.options.Away)).Msg("limits could not be read")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pass := l.options.Away == Allow && l.away < l.options.AwayCalls
+	if pass {
+		l.away++
+	}
+	return pass
 }
 
 // answers notes that Redis is there.

@@ -126,6 +126,8 @@ func (l *Limiter) Close() error {
 	l.mu.Unlock()
 	late := time.AfterFunc(closeWait, l.cancel)
 	<-l.done
+	l.running.start.Do(func() { l.running.done = l.done }) // none was ever counted
+	<-l.running.done
 	late.Stop()
 	l.cancel()
 	return nil

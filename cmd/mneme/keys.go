@@ -83,7 +83,7 @@ Examples:
 		}
 		return nil
 	})
-	c.Flags().StringVar(&k.Rate, "rate", "", "How many requests, a `RATE` such as 60/m")
+	c.Flags().StringVar(&k.Rate, "rate", "", "How much at a time, a `RATE` such as 60/m,100000tokens/m,8atonce,4runs")
 	c.Flags().StringVar(&k.Budget, "budget", "", "How much it may spend, a `BUDGET` such as 5000000tokens/month or 20usd/month")
 	c.Flags().Func("expires", "When it ends, a `TIME` from now such as 90d or 12h (never)", func(s string) error {
 		d, err := days(s)

@@ -47,6 +47,7 @@ const (
 	CodeUnknownAgent      = "unknown_agent"
 	CodeKeyReused         = "idempotency_key_reused" // with another message
 	CodeTooManyMessages   = "too_many_messages"      // wait for this chat
+	CodeRateLimited       = "rate_limit_exceeded"    // of a key, a tenant or a user
 	CodeTooManyChats      = "too_many_chats"         // are busy
 	CodeChatBusy          = "chat_busy"              // and the message was not to wait, or waited in vain
 	CodeChatErased        = "chat_erased"            // while the message waited

@@ -24,6 +24,7 @@ import (
 
 	"mneme"
 	"mneme/access"
+	"mneme/access/limit"
 	"mneme/cmd/mneme/internal/certificate"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/inprocess"
@@ -123,6 +124,7 @@ type app struct {
 	gated    *access.Gate                  // once a service has opened it; nil where nobody is asked
 	keys     *access.Store                 // those that gated takes; nil for none
 	memory   *redisstore.Store             // of redis, once it is used
+	limiter  *limit.Limiter                // over redis, once it is used
 	embedded *embedded.Server              // once it is open; nil over a Redis
 	pair     *certificate.Pair             // once a service has opened it; nil for plain HTTP
 }

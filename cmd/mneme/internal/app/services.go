@@ -33,6 +33,9 @@ import (
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
 	"mneme/webmemory"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 )
 
 // Up runs all three services in this process.
@@ -204,20 +207,27 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 	if cfg.Redis.Embedded() {
 		records, turns.Bytes = 10_000, 2<<20 // it holds them in this process's memory
 	}
-	limiter := limit.New(client, limit.Options{
-		Tenants: cfg.Limits.ForTenants(), Users: cfg.Limits.ForUsers(), Lease: cfg.Budgets.Lease,
-		Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
-		AwayCalls: int64(cfg.Budgets.AwayCalls), Log: seen.Often,
-	})
-	a.push("limits", limiter.Close) // after the gateway, which charges what it still answers
 	return proxy.Shared{
-		Limiter: limiter,
+		Limiter: a.limits(cfg, client, seen.Often),
 		Audit:   audit.New(client),
 		Turns:   proxystore.NewTurns(client, turns),
 		Usage:   proxystore.NewUsage(client, records, cfg.Usage.Keep),
 		Active:  proxystore.NewActive(client, cfg.Proxy.Active, known, seen.Often),
 		Owners:  proxystore.NewOwners(client, cfg.Proxy.StateMachine.TTL+time.Hour),
 	}, nil
+}
+
+// limits is what bounds calls and runs, for the services of one process one.
+func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolog.Logger) *limit.Limiter {
+	if a.limiter == nil {
+		a.limiter = limit.New(client, limit.Options{
+			Tenants: cfg.Limits.ForTenants(), Users: cfg.Limits.ForUsers(), Lease: cfg.Budgets.Lease,
+			Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
+			AwayCalls: int64(cfg.Budgets.AwayCalls), Log: log,
+		})
+		a.push("limits", a.limiter.Close) // after the services, which charge what they still answer
+	}
+	return a.limiter
 }
 
 func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
@@ -291,6 +301,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
 		Gate: gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client), DialTLS: a.dialTLS(),
+		Limiter: a.limits(cfg, client, seen.Often),
 	}
 	if err := cfg.RequireWebhookSecret(); err != nil {
 		return err
