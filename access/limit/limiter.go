@@ -74,6 +74,7 @@ type Limiter struct {
 	away    int64 // calls that went on since Redis was there last
 
 	running running
+	trips   trips
 
 	wake    chan struct{} // something waits; of size 1
 	closing chan struct{}
@@ -253,9 +254,7 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 	r := Reservation{limiter: l, head: head(p), id: id, enclosing: l.enclosing(p)}
 	args := append([]any{id, l.options.Lease.Milliseconds(), estimate.Tokens, estimate.Micros,
 		string(l.options.Unclosed)}, r.enclosing.words()...)
-	within, cancel := context.WithTimeout(ctx, l.options.Patience)
-	defer cancel()
-	reply, err := redisscript.Read(reserve.Run(within, l.redis, []string{r.head}, args...))
+	reply, err := l.ask(ctx, redisscript.Call{Script: reserve, Keys: []string{r.head}, Args: args})
 	if err != nil {
 		return l.unjudged(ctx, r, err)
 	}

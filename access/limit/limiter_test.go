@@ -1,14 +1,14 @@
 package limit_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -311,52 +311,17 @@ func TestTheCalendar(t *testing.T) {
 	}
 }
 
-// lossy passes what clients say on to Redis, and loses some of the replies: the connection ends in their place.
-func lossy(t *testing.T, to string, share float64) (addr string, lost *atomic.Int64) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	lost = new(atomic.Int64)
-	var pipes sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); pipes.Wait() })
-	pipes.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			pipes.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
-			pipes.Go(func() {
-				defer func() { _, _ = in.Close(), out.Close() }()
-				for b := make([]byte, 64<<10); ; {
-					n, err := out.Read(b)
-					if err != nil {
-						return
-					}
-					// Replies of the handshake are let through: they change nothing.
-					if reply := string(b[:n]); (strings.Contains(reply, "ok\r\n") || strings.Contains(reply, "refused") ||
-						strings.Contains(reply, "repeated")) && rand.Float64() < share {
-						lost.Add(1)
-						return
-					}
-					if _, err := in.Write(b[:n]); err != nil {
-						return
-					}
-				}
-			})
-		}
+// verdict says whether a reply is of a script of the limiter. Those of the handshake are others: they change nothing.
+func verdict(reply []byte) bool {
+	return slices.ContainsFunc([]string{"ok\r\n", "refused", "repeated"}, func(word string) bool {
+		return bytes.Contains(reply, []byte(word))
 	})
-	return l.Addr().String(), lost
 }
 
 // TestLostRepliesDriftNothing: one reply in ten is lost, after Redis did what it was told.
 func TestLostRepliesDriftNothing(t *testing.T) {
 	server := redistest.Start(t)
-	addr, lost := lossy(t, server.Addr, 0.1)
+	addr, lost := server.Lossy(t, 0.1, verdict)
 	through := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 2, ContextTimeoutEnabled: true, PoolSize: 8})
 	t.Cleanup(func() { _ = through.Close() })
 	l := open(t, through, limit.Options{})

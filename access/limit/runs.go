@@ -60,9 +60,7 @@ func (l *Limiter) Enter(ctx context.Context, p access.Principal, id string) (*Ru
 	if len(whose) == 0 {
 		return nil, nil
 	}
-	within, cancel := context.WithTimeout(ctx, l.options.Patience)
-	defer cancel()
-	reply, err := redisscript.Read(redisscript.Run(within, l.redis, r.call("enter"))[0])
+	reply, err := l.ask(ctx, r.call("enter"))
 	switch i := int(number(reply, 1)) - 1; {
 	case err != nil && ctx.Err() != nil:
 		r.Leave() // it may be counted all the same

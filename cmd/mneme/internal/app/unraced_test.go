@@ -86,5 +86,14 @@ func TestALongPasteKillsNoChat(t *testing.T) {
 	}
 }
 
+// A budget for 100 calls, and 4,000 at once.
+func TestABudgetHoldsOverGateways(t *testing.T) {
+	if testing.Short() {
+		t.Skip("four gateways and thousands of calls")
+	}
+	t.Parallel()
+	aBudgetHoldsOverGateways(t, 1000)
+}
+
 // With the race detector a part of them is tried.
 func TestNoTrickReachesTheUser(t *testing.T) { noTrickReachesTheUser(t, 1) }
