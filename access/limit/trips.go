@@ -13,6 +13,10 @@ import (
 // Redis's answer may take, and be told that Redis is away.
 const maxTrips = 4
 
+// maxTogether bounds how many go in one round trip: so many have to be answered within Options.Patience, also by the
+// store inside the process.
+const maxTogether = 32
+
 // trips are the round trips for reservations.
 type trips struct {
 	mu      sync.Mutex
@@ -68,7 +72,7 @@ func (l *Limiter) goOn() {
 func (l *Limiter) answerWaiting() {
 	for {
 		l.trips.mu.Lock()
-		batch := l.trips.waiting[:min(maxBatch, len(l.trips.waiting))]
+		batch := l.trips.waiting[:min(maxTogether, len(l.trips.waiting))]
 		l.trips.waiting = l.trips.waiting[len(batch):]
 		if len(batch) == 0 {
 			l.trips.waiting = nil
