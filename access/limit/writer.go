@@ -10,9 +10,10 @@ import (
 
 // Times and bounds of the writer.
 const (
-	maxWaiting   = 4096            // charges that may wait for Redis
-	maxBatch     = 128             // that go in one round trip
-	writeTimeout = 2 * time.Second // of one attempt
+	maxWaiting   = 4096                 // charges that may wait for Redis
+	maxBatch     = 128                  // that go in one round trip
+	writeTimeout = 2 * time.Second      // of one attempt
+	gather       = 2 * time.Millisecond // for more charges, once one waits: they go together
 	firstPause   = 50 * time.Millisecond
 	maxPause     = 2 * time.Second
 	giveUpAfter  = 5 * time.Minute  // then a charge is left to its lease
@@ -56,7 +57,7 @@ func (l *Limiter) put(c charge) {
 	}
 }
 
-// write is the writer: it sends what waits at once, all that came meanwhile in the next round trip.
+// write is the writer: it sends what waits almost at once, all that came meanwhile in the next round trip.
 func (l *Limiter) write() {
 	defer close(l.done)
 	for pause := firstPause; ; {
@@ -69,6 +70,10 @@ func (l *Limiter) write() {
 			}
 			select {
 			case <-l.wake:
+				select {
+				case <-time.After(gather):
+				case <-l.closing:
+				}
 			case <-l.closing:
 			}
 			continue

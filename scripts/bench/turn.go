@@ -1,10 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -23,6 +23,7 @@ type turnCmd struct {
 	Age, Live     int
 	Growth        bool
 	OpenAI        bool
+	Limits        bool
 	Long          int // messages; 0 for none
 	Files         uint64
 }
@@ -36,6 +37,8 @@ CPU is the kernel's count of the processes' threads. Redis is CPU time of redis-
 
 With --openai the two that are compared are chat completions, whose client sends the whole transcript, and mneme's own streams, of the same three services. Target: at most 1.15 times the CPU.
 
+With --limits the two that are compared are the three services with a key, a tenant and a user that have rates and budgets each, and the same services that ask nobody, over one Redis. Target: at most 1.1 times the CPU.
+
 With --growth one chat of the three services grows to --age turns, with windows of four messages. Blocks of ten of its last turns are measured in turns with the turns 5 to 14 of new chats. The same again with another three services over the same Redis, which answer every other turn.
 
 With --long N one chat has N messages that were imported. Blocks of ten turns in it are measured in turns with blocks of chats of ten messages, with recall off and with recall for every turn, where nothing is found; and searches of it, from the first on, which has no index.
@@ -46,6 +49,7 @@ Examples:
   go run ./scripts/bench turn
   go build -o /tmp/mneme ./cmd/mneme && go run ./scripts/bench turn --mneme /tmp/mneme --turns 500
   go run ./scripts/bench turn --openai
+  go run ./scripts/bench turn --limits
   go run ./scripts/bench turn --growth
   go run ./scripts/bench turn --long 100000
   go run ./scripts/bench turn --live 2000`,
@@ -58,6 +62,7 @@ Examples:
 	f.StringVar(&c.Draw, "draw", "", "Instead: one chat of each way grows for --age turns; its CPU per turn as a picture, `FILE`, SVG")
 	f.IntVar(&c.Age, "age", 1000, "Turns of an old chat")
 	f.BoolVar(&c.OpenAI, "openai", false, "Instead: chat completions beside mneme's own streams")
+	f.BoolVar(&c.Limits, "limits", false, "Instead: turns with a key, rates and budgets beside turns without")
 	f.BoolVar(&c.Growth, "growth", false, "Instead: turns of a chat that has --age of them beside those of young ones")
 	f.IntVar(&c.Long, "long", 0, "Instead: turns and searches of a chat of `N` messages beside chats of ten")
 	f.IntVar(&c.Live, "live", 0, "Instead: `N` answers open at once, in mneme up and in the three services")
@@ -69,6 +74,8 @@ Examples:
 type way struct {
 	name    string
 	url     string // CHAT stands for the chat
+	key     string // "" for none
+	user    string // "" for none
 	pids    []int
 	cpu     []float64 // ms per turn, by round
 	latency []time.Duration
@@ -83,6 +90,10 @@ func (c *turnCmd) run() error {
 	}
 	v := lab.NewVendor(nil)
 	defer v.Close()
+	if c.Limits {
+		c.limits(l, v)
+		return nil
+	}
 	s := l.Services(v, true)
 	ways := []*way{{name: "mneme", url: s.URL, pids: s.Pids}}
 	if c.OpenAI {
@@ -172,13 +183,22 @@ func (w *way) turns(n int) {
 		if strings.HasSuffix(w.url, completionsPath) {
 			lab.Must(0, complete(w.url, chat, i%10))
 		} else {
-			lab.Must(0, say(w.url, chat))
+			lab.Must(0, w.say(chat))
 		}
 		w.latency = append(w.latency, time.Since(began))
 	}
 }
 
 const question = "Which month sold the most, and why?"
+
+// say is say with the way's key and user.
+func (w *way) say(chat string) error {
+	body := map[string]any{"message": question, "stream": true}
+	if w.user != "" {
+		body["user"] = w.user
+	}
+	return send(w.url, chat, w.key, string(lab.Must(json.Marshal(body))))
+}
 
 // say sends a message and reads the answer's stream to its end.
 func say(url, chat string) error {
@@ -187,19 +207,19 @@ func say(url, chat string) error {
 
 // ask is say with words of its own.
 func ask(url, chat, message string) error {
-	return send(url, chat, fmt.Sprintf(`{"message": %q, "stream": true}`, message))
+	return send(url, chat, "", fmt.Sprintf(`{"message": %q, "stream": true}`, message))
 }
 
 // complete is say by a chat completion, with a transcript of so many turns before it.
 func complete(url, chat string, before int) error {
 	past := fmt.Sprintf(`{"role": "user", "content": %q}, {"role": "assistant", "content": "March, since it rained."}, `, question)
-	return send(url, chat, fmt.Sprintf(`{"model": "mneme", "stream": true, "messages": [%s{"role": "user", "content": %q}]}`,
+	return send(url, chat, "", fmt.Sprintf(`{"model": "mneme", "stream": true, "messages": [%s{"role": "user", "content": %q}]}`,
 		strings.Repeat(past, before), question))
 }
 
-// send posts a body and reads the answer's stream to its end.
-func send(url, chat, body string) error {
-	resp, err := http.Post(strings.Replace(url, "CHAT", chat, 1), "application/json", strings.NewReader(body))
+// send posts a body, with a key if it is not empty, and reads the answer's stream to its end.
+func send(url, chat, key, body string) error {
+	resp, err := post(strings.Replace(url, "CHAT", chat, 1), key, body)
 	if err != nil {
 		return err
 	}
