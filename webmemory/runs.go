@@ -55,7 +55,7 @@ type run struct {
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
 
-	// counted is its place among the runs at once of its key, tenant and user, from begin on; nil for none. Set before turn
+	// counted is its place among the runs at once of its key, its tenant and its user; nil for none. Set before turn
 	counted *limit.Run
 
 	turn  atomic.Int64  // in which it runs; 0 before it has one

@@ -226,7 +226,8 @@ func (l *Limiter) Limited(p access.Principal) bool {
 
 // ofCalls says whether limits bound calls of models, and not runs alone.
 func ofCalls(limits access.Limits) bool {
-	return len(limits.Budget) > 0 || slices.ContainsFunc(limits.Rate, func(r access.Rate) bool { return r.Of != access.Runs })
+	return len(limits.Budget) > 0 ||
+		slices.ContainsFunc(limits.Rate, func(r access.Rate) bool { return r.Of != access.Runs })
 }
 
 // head is how the keys of a principal's tenant begin.
