@@ -83,8 +83,8 @@ func (l *Limiter) Enter(ctx context.Context, p access.Principal, id string) (*Ru
 	return r, nil
 }
 
-// Leave says that the run is over. It waits for Redis, so that who is told of the end finds the place free; if Redis does
-// not answer in time, the run counts until its lease ends. Of what has left, and of nil, it does nothing.
+// Leave says that the run is over. It waits for Redis, so that who is told of the end finds the place free; if Redis
+// does not answer in time, the run counts until its lease ends. Of what has left, and of nil, it does nothing.
 func (r *Run) Leave() {
 	if r == nil {
 		return
