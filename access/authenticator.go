@@ -9,6 +9,8 @@ import (
 
 	"github.com/maypok86/otter/v2"
 	"github.com/rs/zerolog"
+
+	"mneme/memory"
 )
 
 // How long what is known of a key holds.
@@ -55,6 +57,7 @@ type Authenticator struct {
 // use is that a key was used in a minute.
 type use struct {
 	id     string
+	tenant memory.Tenant
 	minute time.Time
 }
 
@@ -95,7 +98,7 @@ func (a *Authenticator) Principal(ctx context.Context, presented string) (Princi
 	if !ok {
 		return Principal{}, unauthorized(wrongKey)
 	}
-	k, ok, err := a.key(ctx, id, presented)
+	k, ok, err := a.key(ctx, id, &presented)
 	switch {
 	case err != nil:
 		return Principal{}, err
@@ -105,14 +108,39 @@ func (a *Authenticator) Principal(ctx context.Context, presented string) (Princi
 	if why := k.opens(presented, a.now()); why != "" {
 		return Principal{}, unauthorized(why)
 	}
-	a.note(id)
+	a.note(id, k.Tenant)
 	return k.Principal(), nil
 }
 
-// key finds the key of an id, for who comes with a text. Of a text that does not open what is known of
-// the key the store is asked at once: the key may have been rotated a moment ago. That holds of texts
+// Check is nil if a key of an id is still good, for those who were let in with it a while ago and begin with something
+// new. Errors are those of Principal.
+func (a *Authenticator) Check(ctx context.Context, id string) error {
+	k, ok, err := a.key(ctx, id, nil)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return unauthorized(wrongKey)
+	}
+	if why := k.ended(a.now()); why != "" {
+		return unauthorized(why)
+	}
+	return nil
+}
+
+// InFile gives the ids of the keys in the operator's file, of which this process knows, by their tenants.
+func (a *Authenticator) InFile() map[memory.Tenant][]string {
+	file, ok := a.file.(*File)
+	if !ok {
+		return nil
+	}
+	return file.tenants()
+}
+
+// key finds the key of an id, for who comes with a text, nil for who was let in before. Of a text that does not open
+// what is known of the key the store is asked at once: the key may have been rotated a moment ago. That holds of texts
 // with a made-up id as well, so that the time it takes does not tell which ids there are.
-func (a *Authenticator) key(ctx context.Context, id, text string) (Key, bool, error) {
+func (a *Authenticator) key(ctx context.Context, id string, text *string) (Key, bool, error) {
 	if a.file != nil {
 		if k, ok, err := a.file.find(ctx, id); ok || err != nil {
 			return k, ok, err
@@ -122,14 +150,18 @@ func (a *Authenticator) key(ctx context.Context, id, text string) (Key, bool, er
 		return Key{}, false, nil
 	}
 	now := a.now()
+	opens := func(k Key) bool { return text == nil || k.opens(*text, now) != wrongKey }
 	before, have := a.found.GetIfPresent(id)
-	fits := have && before.key.opens(text, now) != wrongKey
+	fits := have && opens(before.key)
 	if fits && now.Before(before.next) {
 		return before.key, true, nil
 	}
-	hash := hashOf(text)
-	if until, known := a.wrong.GetIfPresent(hash); known && now.Before(until) {
-		return Key{}, false, nil
+	hash := ""
+	if text != nil {
+		hash = hashOf(*text)
+		if until, known := a.wrong.GetIfPresent(hash); known && now.Before(until) {
+			return Key{}, false, nil
+		}
 	}
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime) // the next request has use for it too
 	defer cancel()
@@ -143,12 +175,13 @@ func (a *Authenticator) key(ctx context.Context, id, text string) (Key, bool, er
 	case err != nil:
 		a.log.Warn().Err(err).Msg("the keys cannot be read; requests are refused")
 		return Key{}, false, errAway
-	case !ok:
+	}
+	if hash != "" && (!ok || !opens(k)) {
+		a.wrong.Set(hash, now.Add(Fresh))
+	}
+	if !ok {
 		a.found.Invalidate(id)
-		a.wrong.Set(hash, now.Add(Fresh))
 		return Key{}, false, nil
-	case k.opens(text, now) == wrongKey:
-		a.wrong.Set(hash, now.Add(Fresh))
 	}
 	a.found.Set(id, entry{key: k, read: now, next: now.Add(Fresh)})
 	return k, true, nil
@@ -160,7 +193,7 @@ var errAway = &Refusal{
 }
 
 // note has a key's last use written, at most once a minute, and not in the request's way.
-func (a *Authenticator) note(id string) {
+func (a *Authenticator) note(id string, tenant memory.Tenant) {
 	if a.store == nil {
 		return
 	}
@@ -178,7 +211,7 @@ func (a *Authenticator) note(id string) {
 		return
 	}
 	select {
-	case a.used <- use{id, minute}:
+	case a.used <- use{id, tenant, minute}:
 	default: // the next minute's is written
 	}
 }
@@ -190,7 +223,7 @@ func (a *Authenticator) noteUses() {
 		select {
 		case u := <-a.used:
 			ctx, cancel := context.WithTimeout(a.life, lookupTime)
-			err := a.store.touch(ctx, u.id, u.minute)
+			err := a.store.touch(ctx, u)
 			cancel()
 			if err != nil && !errors.Is(err, context.Canceled) {
 				a.log.Debug().Err(err).Msg("the last use of a key was not noted")

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/rs/zerolog"
+
+	"mneme/memory"
 )
 
 // looked is how often the file is looked at.
@@ -118,14 +122,32 @@ func (f *File) parse(raw []byte) (map[string]Key, error) {
 func (f *File) find(_ context.Context, id string) (Key, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.look()
+	k, ok := f.keys[id]
+	return k, ok, nil
+}
+
+// tenants are the ids of all keys, in their order, by the tenant.
+func (f *File) tenants() map[memory.Tenant][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.look()
+	ids := map[memory.Tenant][]string{}
+	for _, id := range slices.Sorted(maps.Keys(f.keys)) {
+		of := f.keys[id].Tenant
+		ids[of] = append(ids[of], id)
+	}
+	return ids
+}
+
+// look reads the file once more if it has changed, now and then. The lock is held.
+func (f *File) look() {
 	if now := time.Now(); !now.Before(f.next) {
 		f.next = now.Add(looked)
 		if err := f.read(); err != nil {
 			f.log.Error().Err(err).Msg("the file of keys has changed and is wrong; the keys stay as they were")
 		}
 	}
-	k, ok := f.keys[id]
-	return k, ok, nil
 }
 
 // entryLines are the numbers of the lines at which the entries of the first list begin.

@@ -82,9 +82,15 @@ func (k Key) opens(text string, now time.Time) (why string) {
 	hash := []byte(hashOf(text))
 	is := subtle.ConstantTimeCompare(hash, []byte(k.hash)) == 1
 	was := subtle.ConstantTimeCompare(hash, []byte(k.previous)) == 1 && now.Before(k.Overlap)
-	switch {
-	case !is && !was:
+	if !is && !was {
 		return wrongKey
+	}
+	return k.ended(now)
+}
+
+// ended says why a key opens nothing at a moment, whoever has its text; "" if it does.
+func (k Key) ended(now time.Time) (why string) {
+	switch {
 	case !k.Revoked.IsZero():
 		return "This key was revoked; ask for another one."
 	case !k.Expires.IsZero() && !now.Before(k.Expires):

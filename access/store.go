@@ -206,8 +206,29 @@ func (s *Store) Rotate(ctx context.Context, id string, overlap time.Duration) (t
 	return text, k, nil
 }
 
-// touch notes that a key was used in a minute.
-func (s *Store) touch(ctx context.Context, id string, minute time.Time) error {
-	_, err := s.change(ctx, id, "", "used", seconds(minute))
-	return err
+// touch notes that a key was used in a minute: in its record, if it has one, and for its tenant.
+func (s *Store) touch(ctx context.Context, u use) error {
+	_, err := s.change(ctx, u.id, "", "used", seconds(u.minute))
+	if err != nil {
+		return err
+	}
+	used := redis.Z{Score: float64(u.minute.Unix()), Member: u.tenant.String()}
+	if err := s.redis.ZAddGT(ctx, string(memory.KindTenants), used).Err(); err != nil {
+		return away(err)
+	}
+	return nil
+}
+
+// Erase removes the records of keys, which should be revoked since longer than Fresh: nothing tells from then on that
+// they were there.
+func (s *Store) Erase(ctx context.Context, ids ...string) error {
+	for _, id := range ids { // the index last, so that what is interrupted can be found
+		if err := s.redis.Del(ctx, recordName(id)).Err(); err != nil {
+			return away(err)
+		}
+		if err := s.redis.ZRem(ctx, string(memory.KindKeys), id).Err(); err != nil {
+			return away(err)
+		}
+	}
+	return nil
 }

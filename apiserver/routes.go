@@ -34,6 +34,8 @@ func (s *Server) routes() http.Handler {
 	e.DELETE("/v1/chats/:chat", e.Answered(s.deleteChat))
 	e.DELETE("/v1/chats/:chat/runs", e.Answered(s.deleteRuns))
 	e.DELETE("/v1/conversations/:id", e.Answered(s.deleteConversation))
+	e.DELETE("/v1/tenant", e.Answered(s.deleteTenant))
+	e.GET("/v1/tenant/export", e.Answered(s.documents.exportTenant))
 	s.documents.routes(e)
 	e.POST("/v1/embeddings", e.Answered(s.postEmbeddings))
 	e.GET("/v1/subagents", e.Answered(s.getSubagents))

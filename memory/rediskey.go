@@ -30,6 +30,8 @@ const (
 	KindEpoch     Kind = "mneme:epoch"     // random text; another one means that data was lost
 	KindProcesses Kind = "mneme:processes" // processes that live
 	KindKeys      Kind = "mneme:keys"      // ids of the keys of those who may come in, by the time when they were made
+	KindTenants   Kind = "mneme:tenants"   // tenants, by the minute in which a key of theirs was last used
+	KindErasing   Kind = "mneme:erasing"   // tenants that are being erased, by the time when that began
 )
 
 // Kinds of which there is one key for each tenant, see ListKey.
@@ -37,6 +39,10 @@ const (
 	KindWaits Kind = "mneme:waiting" // chats of which a run waits for somebody, by the first expiry
 	KindChats Kind = "mneme:chats"   // chats, by their last run
 	KindAudit Kind = "mneme:audit"   // who did what can hurt others
+
+	// The default tenant, which is never erased as a whole, has none of these.
+	KindUsers    Kind = "mneme:users"    // users that have notes or chats, by when that was last noted
+	KindOneShots Kind = "mneme:oneshots" // runs without a chat that wait for their client's tools, by when that was noted
 )
 
 // KindTools is a kind of which there is one key for each server of tools: what its tools were
@@ -65,7 +71,7 @@ var ofUsers = []Kind{KindUserNotes, KindUserChats}
 var numbered = []Kind{KindTools, KindKey, KindOneShot, KindOneShotCalls}
 
 // listed are the kinds of which there is one key for each tenant; its name is in RedisKey.Run.
-var listed = []Kind{KindWaits, KindChats, KindAudit}
+var listed = []Kind{KindWaits, KindChats, KindAudit, KindUsers, KindOneShots}
 
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
 func ListKey(kind Kind, of Tenant) string { return RedisKey{Kind: kind, Run: of.name}.String() }
@@ -82,6 +88,7 @@ var types = map[Kind]string{
 	KindTools:     "hash", KindOneShot: "string", KindOneShotCalls: "hash",
 	KindKeys: "zset", KindKey: "hash",
 	KindUserNotes: "string", KindUserChats: "zset",
+	KindTenants: "zset", KindErasing: "zset", KindUsers: "zset", KindOneShots: "zset",
 }
 
 // OneShotKey is the key of a kind of which there is one for each run of a tenant without a chat.

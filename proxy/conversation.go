@@ -179,6 +179,53 @@ func (s *Server) eraseConversation(c *gin.Context) {
 	c.Status(http.StatusNoContent)
 }
 
+// Bounds of one request that erases what a tenant has.
+const (
+	eraseAtOnce   = 100 // conversations
+	eraseTenantIn = 15 * time.Second
+)
+
+// tenantUsage is what a usage.Store can that knows whose calls it counts.
+type tenantUsage interface {
+	EraseTenant(ctx context.Context, tenant string) error
+}
+
+// eraseTenant is DELETE /v1/conversations, which another service of ours sends: some conversations of a tenant go, and
+// with the last ones the records of its calls. It answers {"erased":…,"left":…} and is to be sent again until nothing
+// is left.
+func (s *Server) eraseTenant(c *gin.Context) {
+	who, asked := access.Known(c.Request.Context())
+	if !asked || who.Operator() {
+		refuseRoute(c, http.StatusConflict, "only what a tenant other than the default one has is erased as a whole")
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), eraseTenantIn)
+	defer cancel()
+	of, erased := who.Tenant.String(), 0
+	names, all, err := s.ledger.Conversations(ctx, of, eraseAtOnce)
+	for _, name := range names {
+		if err == nil {
+			err = errors.Join(s.ledger.Forget(ctx, of, name), s.eraseSessions(ctx, of, name))
+		}
+		if err == nil {
+			erased++
+		}
+	}
+	if usage, ok := s.config.Shared.Usage.(tenantUsage); ok && err == nil && erased == all {
+		err = usage.EraseTenant(ctx, of)
+	}
+	if err != nil && erased == 0 {
+		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).
+			Msg("the conversations of a tenant could not be erased")
+		refuseRoute(c, http.StatusServiceUnavailable, "the conversations could not be erased everywhere; try again")
+		return
+	}
+	c.JSON(http.StatusOK, struct {
+		Erased int `json:"erased"`
+		Left   int `json:"left"`
+	}{erased, all - erased})
+}
+
 // maxKeep is how far ahead a conversation can be kept.
 const maxKeep = 8 * 24 * time.Hour
 

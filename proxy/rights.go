@@ -15,6 +15,7 @@ var rights = func() access.Rights {
 		"HEAD /": access.Open, "GET /health": access.Open, "GET /healthz": access.Open, "GET /readyz": access.Open,
 		"GET /metrics": access.Open,
 
+		"DELETE /v1/conversations":     access.Internal, // all of a tenant's
 		"DELETE /v1/conversations/:id": access.Models, "PUT /v1/conversations/:id/keep": access.Models,
 		"GET /admin/backend": access.Admin, "PUT /admin/backend": access.Admin, "GET /admin/usage": access.Admin,
 	}

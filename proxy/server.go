@@ -151,6 +151,7 @@ func (s *Server) routes() http.Handler {
 	s.endpoints(e.Group("/teammate"), scopeTeammate, s.teammate)
 	s.endpoints(e.Group("/teammate/:name", s.checkTeammate), scopeTeammate, s.teammate)
 
+	e.DELETE("/v1/conversations", s.eraseTenant)
 	e.DELETE("/v1/conversations/:id", s.eraseConversation)
 	e.PUT("/v1/conversations/:id/keep", s.keepConversation)
 	admin := e.Group("/admin", operatorsOnly)

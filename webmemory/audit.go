@@ -65,10 +65,13 @@ func (s *Server) audit(c *gin.Context) {
 }
 
 // did writes that a request did something to a target of its tenant's. What was done stays done if that fails.
-func (s *Server) did(c *gin.Context, action, target string) {
+func (s *Server) did(c *gin.Context, action, target string) { s.didTo(c, tenantOf(c), action, target) }
+
+// didTo is did for what is a tenant's that need not be the request's.
+func (s *Server) didTo(c *gin.Context, of memory.Tenant, action, target string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), storeTimeout)
 	defer cancel()
-	if err := s.cfg.Audit.Write(ctx, tenantOf(c), action, target); err != nil {
+	if err := s.cfg.Audit.Write(ctx, of, action, target); err != nil {
 		s.metrics.unaudited.Inc()
 		s.log.Error().Err(err).Str("action", action).Str("target", target).Str("key", access.From(ctx).Key).
 			Msg("an entry of the audit log was not kept")

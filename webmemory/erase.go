@@ -113,6 +113,22 @@ const scrubWait = time.Minute
 // is gone. Posts that wait are refused. allowed bounds do.
 func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
+	if out, err = takeAwayUnscrubbed(s, chat, allowed, do); err != nil {
+		return out, err
+	}
+	return out, s.scrub()
+}
+
+// scrub returns when nothing that was erased is in a file of the store's any more.
+func (s *Server) scrub() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), scrubWait)
+	defer cancel()
+	return s.store.Scrub(ctx)
+}
+
+// takeAwayUnscrubbed is takeAwayNow for who takes several things away, and scrubs once.
+func takeAwayUnscrubbed[A any](s *Server, chat memory.Chat, allowed time.Duration,
+	do func(context.Context, *writer) (A, error)) (out A, err error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
 	token := redisstore.EraserToken + s.token()
@@ -138,12 +154,7 @@ func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
 	if ending := w.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg(notGivenBack)
 	}
-	if err != nil {
-		return out, err
-	}
-	scrubbing, stop := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
-	defer stop()
-	return out, s.store.Scrub(scrubbing)
+	return out, err
 }
 
 // stopRunOf stops the chat's open run, in whichever process it is, unless that is
@@ -457,7 +468,7 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 			}
 		}
 	}
-	known, err := f.file.All()
+	known, err := f.file.Known(turns)
 	if err != nil {
 		return err
 	}

@@ -88,6 +88,7 @@ func (s *Server) routes() http.Handler {
 	}
 	s.forwardDocuments(r)
 	s.keyRoutes(r)
+	s.tenantRoutes(r)
 	r.GET(webapi.UsagePath, r.Answered(s.readUsage))
 	r.GET(webapi.AuditPath, r.Answered(s.getAudit))
 	s.internalRoutes(r)

@@ -466,9 +466,18 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(404, "POST", "/v1/keys/none/rotate", `{}`)
 	does(200, "DELETE", "/v1/keys/"+made.ID, nil)
 	does(404, "DELETE", "/v1/keys/none", nil)
+	does(200, "GET", "/v1/tenants", nil)
+	does(200, "GET", "/v1/tenants/default/export", nil)
+	does(404, "GET", "/v1/tenants/acme/export", nil)
+	does(409, "DELETE", "/v1/tenants/default", nil)
+	does(400, "DELETE", "/v1/tenants/A", nil)
+	w.putApiserver(forTenants(runs.Handler()))
+	does(200, "DELETE", "/v1/tenants/acme", nil)
+	w.putApiserver(runs.Handler())
 	w.url = w.process(func(c *webmemory.Config) { c.Gate = accesstest.Gate() })
 	does(401, "GET", "/v1/keys/self", nil)
 	w.url = without
+	does(409, "GET", "/v1/tenants", nil)
 
 	waiting, _, _ := waitingWorld(t)
 	waiting.guard = d.watch

@@ -43,30 +43,40 @@ func (s *Server) exportChat(c *gin.Context) error {
 	c.Header("Content-Type", "application/x-ndjson")
 	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", chat.ID()+".ndjson"))
 	out := bufio.NewWriterSize(c.Writer, 64<<10)
-	count := 0
-	for _, h := range stored {
-		for raw, err := range s.remembered(ctx, h.Key) {
-			if err == nil {
-				count++
-				err = writeLine(out, webapi.ExportLine{Subagent: h.Key.Agent(), Message: raw})
-			}
-			if err != nil {
-				return broken(c, err)
-			}
-		}
+	if err := s.exportLines(ctx, stored, func(line webapi.ExportLine) error { return writeLine(out, line) }); err != nil {
+		return broken(c, err)
 	}
-	notes, err := s.exportNotes(ctx, out, stored)
-	if err == nil {
-		err = errors.Join(writeLine(out, webapi.ExportLine{Messages: &count, Notes: notes}), out.Flush())
-	}
-	if err != nil {
+	if err := out.Flush(); err != nil {
 		return broken(c, err)
 	}
 	return nil
 }
 
+// exportLines gives the lines of an export of histories.
+func (s *Server) exportLines(ctx context.Context, stored []redisstore.Stored,
+	write func(webapi.ExportLine) error) error {
+	count := 0
+	for _, h := range stored {
+		for raw, err := range s.remembered(ctx, h.Key) {
+			if err == nil {
+				count++
+				err = write(webapi.ExportLine{Subagent: h.Key.Agent(), Message: raw})
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	notes, err := s.exportNotes(ctx, stored, write)
+	if err != nil {
+		return err
+	}
+	return write(webapi.ExportLine{Messages: &count, Notes: notes})
+}
+
 // exportNotes writes the notes of histories, and says how many they are.
-func (s *Server) exportNotes(ctx context.Context, out io.Writer, stored []redisstore.Stored) (count int, err error) {
+func (s *Server) exportNotes(ctx context.Context, stored []redisstore.Stored,
+	write func(webapi.ExportLine) error) (count int, err error) {
 	for _, h := range stored {
 		if h.Notes == 0 {
 			continue
@@ -77,7 +87,7 @@ func (s *Server) exportNotes(ctx context.Context, out io.Writer, stored []rediss
 		}
 		for i := range notes[0] {
 			count++
-			if err := writeLine(out, webapi.ExportLine{Subagent: h.Key.Agent(), Note: &notes[0][i]}); err != nil {
+			if err := write(webapi.ExportLine{Subagent: h.Key.Agent(), Note: &notes[0][i]}); err != nil {
 				return count, err
 			}
 		}
@@ -95,7 +105,7 @@ func broken(c *gin.Context, err error) error {
 	panic(http.ErrAbortHandler)
 }
 
-func writeLine(to io.Writer, line webapi.ExportLine) error {
+func writeLine(to io.Writer, line any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

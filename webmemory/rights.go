@@ -77,6 +77,10 @@ var rights = access.Rights{
 	"ANY /v1/chats/:chat/documents":     access.Documents,
 	"ANY /v1/chats/:chat/documents/*id": access.Documents,
 
+	"GET " + webapi.TenantsPath:                     access.Admin,
+	"GET " + webapi.TenantsPath + "/:tenant/export": access.Admin,
+	"DELETE " + webapi.TenantsPath + "/:tenant":     access.Admin,
+
 	"GET " + webapi.UsagePath:                  access.MemoryRead,
 	"GET " + webapi.AuditPath:                  access.Admin,
 	"GET " + webapi.KeysPath:                   access.Admin,

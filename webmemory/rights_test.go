@@ -34,6 +34,8 @@ func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
 		"POST /v1/collections/*rest":                     access.Documents,
 		"GET /v1/approvals":                              access.Approve,
 		"POST /v1/keys":                                  access.Admin,
+		"DELETE /v1/tenants/:tenant":                     access.Admin,
+		"GET /v1/tenants/:tenant/export":                 access.Admin,
 		"POST /internal/v1/runs/:run/calls":              access.Internal,
 		"GET /internal/v1/chats/:chat/runs/:run":         access.Internal,
 		"DELETE /v1/chats/:chat/subagents/:name/history": access.MemoryWrite,

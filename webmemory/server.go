@@ -63,6 +63,8 @@ type Config struct {
 	Keys    *access.Store // those that /v1/keys is about; nil where nobody is asked for one
 	Usage   *tally.Book   // what GET /v1/usage reads; nil: it is refused
 	Audit   *audit.Log    // of who did what can hurt others; nil keeps none
+	// EraseLimits removes what a tenant has spent of its budgets; nil where there are none.
+	EraseLimits func(context.Context, memory.Tenant) error
 
 	Limiter *limit.Limiter // of runs at once; nil lets all in
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"mneme/access"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/event"
@@ -84,6 +85,9 @@ func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			return nil, err
 		}
 		if w.closed = closed; w.Open == nil && (w.Waits == nil || why == nil) {
+			if err := s.mayStill(ctx, at); err != nil {
+				return nil, errors.Join(err, w.release(w.end, &s.log))
+			}
 			return w, nil
 		}
 		var left *run
@@ -109,6 +113,16 @@ func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			return nil, ended(waiting)
 		}
 	}
+}
+
+// mayStill is nil if the key that a request came with is still good: it may have waited for long for its turn, and of
+// what is revoked nothing begins. An erasure goes on.
+func (s *Server) mayStill(ctx context.Context, at place) error {
+	who, gate := access.From(ctx), s.cfg.Gate
+	if at == erasing || who.Key == "" || gate == nil || gate.Keys == nil {
+		return nil
+	}
+	return gate.Keys.Check(ctx, who.Key)
 }
 
 // takeTurn acquires the chat's lease and brings every history of the chat up to date

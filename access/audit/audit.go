@@ -90,5 +90,16 @@ func (l *Log) Page(ctx context.Context, of memory.Tenant, after string, count in
 	return entries, nil
 }
 
+// Erase removes all entries of a tenant, of which nothing else is left. Errors are memory.ErrUnavailable.
+func (l *Log) Erase(ctx context.Context, of memory.Tenant) error {
+	if l == nil {
+		return nil
+	}
+	if err := l.redis.Unlink(ctx, stream(of)).Err(); err != nil {
+		return fmt.Errorf("erasing who did what: %w: %w", memory.ErrUnavailable, err)
+	}
+	return nil
+}
+
 // Since is the id behind which the entries from a time on are.
 func Since(t time.Time) string { return fmt.Sprintf("%d-0", max(t.UnixMilli(), 1)-1) }

@@ -201,6 +201,27 @@ func (b *Book) Forget(ctx context.Context, of memory.Tenant, by By, name string)
 // clockSkew is how far another process's clock may be ahead.
 const clockSkew = time.Hour
 
+// Erase removes all counters of a tenant, and what is known of its requests. The names of their keys follow from the
+// days for which any are kept.
+func (b *Book) Erase(ctx context.Context, t memory.Tenant) error {
+	var names []string
+	now := time.Now().UTC()
+	for at := now.Add(24 * time.Hour); !at.Before(now.Add(-b.keep - 24*time.Hour)); at = at.Add(-24 * time.Hour) {
+		for _, by := range Dimensions {
+			names = append(names, hash(t, at.Format(time.DateOnly), by))
+		}
+	}
+	for at := now.Add(2 * time.Hour); !at.Before(now.Add(-remember - 2*time.Hour)); at = at.Add(-time.Hour) {
+		names = append(names, head(t)+":seen:"+at.Format("2006-01-02T15"))
+	}
+	for some := range slices.Chunk(names, 500) {
+		if err := b.redis.Unlink(ctx, some...).Err(); err != nil {
+			return fmt.Errorf("erasing usage: %w", err)
+		}
+	}
+	return nil
+}
+
 // Query asks for the rows of some days.
 type Query struct {
 	Tenant       memory.Tenant

@@ -68,6 +68,7 @@ func run(ctx context.Context, args []string, con *console) int {
 			con.memoryRedact(), con.memoryRm()),
 		con.tools(),
 		con.keys(),
+		con.tenants(),
 		con.usage(),
 		con.audit(),
 		con.ingest(),

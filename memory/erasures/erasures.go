@@ -180,6 +180,20 @@ func (f *File) All() (map[string]int64, error) {
 	return maps.Clone(f.turns), err
 }
 
+// Known are the newest turns in which what has the names of turns was erased, without those that are not known.
+func (f *File) Known(turns map[string]int64) (map[string]int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.refresh()
+	known := map[string]int64{}
+	for name := range turns {
+		if turn, ok := f.turns[name]; ok {
+			known[name] = turn
+		}
+	}
+	return known, err
+}
+
 // Of is the newest turn in which a history was erased, alone or with its chat; 0 if
 // none is known.
 func (f *File) Of(key memory.Key) int64 {

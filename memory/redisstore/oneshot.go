@@ -16,12 +16,18 @@ const OneShotLife = time.Hour
 
 // SaveOneShot keeps what a run without a chat goes on from, for OneShotLife.
 func (s *Store) SaveOneShot(ctx context.Context, of memory.Tenant, run string, state []byte) error {
+	if err := s.listOneShot(ctx, of, run); err != nil {
+		return failure(err, "listing the one-shot %s", run)
+	}
 	return failure(s.redis.Set(ctx, oneShotKey(of, run), state, OneShotLife).Err(), "keeping the one-shot %s", run)
 }
 
 // OneShot gives what SaveOneShot kept, and keeps it for another OneShotLife; nil if there is no such run, or not any
 // more.
 func (s *Store) OneShot(ctx context.Context, of memory.Tenant, run string) ([]byte, error) {
+	if err := s.listOneShot(ctx, of, run); err != nil { // as long as somebody goes on with it
+		return nil, failure(err, "listing the one-shot %s", run)
+	}
 	var state *redis.StringCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		state = p.Get(ctx, oneShotKey(of, run))

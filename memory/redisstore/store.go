@@ -26,6 +26,8 @@
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
+//	mneme:users:<tenant>              sorted set: a tenant's users, see tenants.go; mneme:oneshots:<tenant> as well
+//	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
 //	mneme:user-chats:<user>           sorted set: chats that a user posted in, by the user's last run there
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost

@@ -215,7 +215,7 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	// The set first: a chat that is in it without an open run is only looked at once too often.
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
 	used := redis.NewIntCmd(ctx, "zadd", chatsKey(chat.Tenant()), s.deadline(0), chat.ID())
-	who, list, notes := s.openedBy(ctx, chat, run)
+	who, lists, notes := s.openedBy(ctx, chat, run)
 	begins := ""
 	if run.Begins != "" {
 		begins = beginning(memory.MessageID(run.Run, 1), run.Begins)
@@ -224,8 +224,8 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 		token, ttl.Milliseconds(), record, begins, who)
 	epoch := redis.NewStringCmd(ctx, "get", epochKey)
 	first, cmds := []redis.Cmder{set, used}, []redis.Cmder{open, epoch}
-	if list != nil {
-		first, cmds = append(first, list), append(cmds, notes)
+	if notes != nil {
+		first, cmds = append(first, lists...), append(cmds, notes)
 	}
 	if cluster, slots := s.redis.(*redis.ClusterClient); slots { // the lists at once
 		_, err := cluster.Pipelined(ctx, func(p redis.Pipeliner) (err error) {

@@ -38,6 +38,9 @@ func (s *Store) UserNotes(ctx context.Context, u memory.User) ([]memory.Note, er
 func (s *Store) ChangeUserNotes(ctx context.Context, u memory.User,
 	change func([]memory.Note) ([]memory.Note, error)) error {
 	key := userNotesKey(u)
+	if err := s.listUser(ctx, u); err != nil {
+		return failure(err, "listing the user %s", u)
+	}
 	return s.changeNotes(ctx, key, func() error { return s.setUserNotesAside(ctx, u) },
 		func(old string, notes []memory.Note) (bool, error) {
 			fresh, err := encodeNotes(notes)
@@ -182,6 +185,9 @@ func (s *Store) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 		return nil
 	}
 	if u, bad := chat.Tenant().User(id); err == nil && bad == nil {
+		if err = s.listUser(ctx, u); err != nil {
+			return failure(err, "listing the user %s", u)
+		}
 		err = s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
 	}
 	if err == nil {
@@ -228,7 +234,7 @@ func (s *Store) setUserNotesAside(ctx context.Context, u memory.User) error {
 
 // openedBy are the commands that go before a run is opened and behind it for the sake of who posted it, and what the
 // script is told of that.
-func (s *Store) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who string, list *redis.IntCmd,
+func (s *Store) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who string, lists []redis.Cmder,
 	notes *redis.StringCmd) {
 	switch {
 	case !run.Posted:
@@ -236,8 +242,11 @@ func (s *Store) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (wh
 	case run.User.IsZero():
 		return severalUsers, nil, nil
 	}
-	return run.User.ID(), redis.NewIntCmd(ctx, "zadd", userChatsKey(run.User), s.deadline(0), chat.ID()),
-		redis.NewStringCmd(ctx, "get", userNotesKey(run.User))
+	if listed := s.userListed(ctx, run.User); listed != nil {
+		lists = append(lists, listed)
+	}
+	lists = append(lists, redis.NewIntCmd(ctx, "zadd", userChatsKey(run.User), s.deadline(0), chat.ID()))
+	return run.User.ID(), lists, redis.NewStringCmd(ctx, "get", userNotesKey(run.User))
 }
 
 // openedNotes are the notes that Open found of a run's user. What is no list of notes is set aside.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -148,6 +149,35 @@ func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error 
 		return fmt.Errorf("erase conversation %s: %w", conversation, err)
 	}
 	return nil
+}
+
+// Lister is a Remote that knows which conversations tenants have.
+type Lister interface {
+	// Conversations gives up to count of them, and how many there are.
+	Conversations(ctx context.Context, tenant string, count int) (names []string, all int, err error)
+}
+
+// Conversations gives up to count conversations of a tenant, of which the remote knows if it is a Lister, and then
+// those that this process has in memory, and how many it knows at least.
+func (l *Ledger) Conversations(ctx context.Context, tenant string, count int) (names []string, all int, err error) {
+	if lister, ok := l.config.Remote.(Lister); ok {
+		if names, all, err = lister.Conversations(ctx, tenant, count); err != nil {
+			return nil, 0, fmt.Errorf("list conversations: %w", err)
+		}
+	}
+	if all > 0 {
+		return names, all, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	here := map[string]bool{}
+	for scope := range l.store.books {
+		if scope.Tenant == tenant {
+			here[scope.Conversation] = true
+		}
+	}
+	names = slices.Sorted(maps.Keys(here))
+	return names[:min(count, len(names))], len(names), nil
 }
 
 // Keep has a conversation outlive Config.TTL on every route of its tenant: its turns, and those that

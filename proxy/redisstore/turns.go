@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/memory"
 	"mneme/memory/redisscript"
 	"mneme/proxy/ledger"
 )
@@ -106,6 +107,9 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 			},
 		})
 	}
+	if err := t.list(ctx, entries); err != nil {
+		return nil, fmt.Errorf("save turns: %w", err)
+	}
 	if len(index) > 0 {
 		if _, err := runAll(ctx, t.redis, index); err != nil {
 			return nil, fmt.Errorf("save the keys of turns: %w", err)
@@ -137,6 +141,54 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 		return nil, fmt.Errorf("save turns: %w", err)
 	}
 	return marks, nil
+}
+
+// listed is for how long after its last turn a conversation is in its tenant's list: longer than it can be kept.
+const listed = 9 * 24 * time.Hour
+
+// ofTenant is the sorted set of the conversations of a tenant, by the Unix ms of the last turn; "" for the default
+// tenant and for callers who are known by their credentials, which nobody erases as a whole.
+func ofTenant(tenant string) string {
+	of, err := memory.ParseTenant(tenant)
+	if err != nil || of == (memory.Tenant{}) {
+		return ""
+	}
+	return "proxy:turns:of:" + tenant
+}
+
+// list brings the conversations of entries into the lists of their tenants, before there is anything of them.
+func (t *Turns) list(ctx context.Context, entries []ledger.Entry) error {
+	pipe, now, done := t.redis.Pipeline(), time.Now(), map[string]bool{}
+	for _, e := range entries {
+		key := ofTenant(e.Scope.Tenant)
+		one := key + " " + e.Scope.Conversation
+		if key == "" || done[one] {
+			continue
+		}
+		done[one] = true
+		pipe.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: e.Scope.Conversation})
+		pipe.ZRemRangeByScore(ctx, key, "-inf", strconv.FormatInt(now.Add(-t.limits.TTL-listed).UnixMilli(), 10))
+		pipe.PExpire(ctx, key, t.limits.TTL+listed)
+	}
+	if pipe.Len() == 0 {
+		return nil
+	}
+	return failure(pipe.Exec(ctx))
+}
+
+// Conversations gives up to count conversations of a tenant, those first that were not used for longest, and how many
+// there are; some of them may have ended.
+func (t *Turns) Conversations(ctx context.Context, tenant string, count int) (names []string, all int, err error) {
+	key := ofTenant(tenant)
+	if key == "" {
+		return nil, 0, nil
+	}
+	pipe := t.redis.Pipeline()
+	page, number := pipe.ZRange(ctx, key, 0, int64(count-1)), pipe.ZCard(ctx, key)
+	if err := failure(pipe.Exec(ctx)); err != nil {
+		return nil, 0, fmt.Errorf("list conversations: %w", err)
+	}
+	return page.Val(), int(number.Val()), nil
 }
 
 // unindex removes what leads to entries.
@@ -294,6 +346,9 @@ func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 	pipe.ZRemRangeByScore(ctx, erasedKey, "-inf", strconv.FormatInt(at-tombstone.Microseconds(), 10))
 	pipe.ZRemRangeByRank(ctx, erasedKey, 0, -maxErased-1)
 	pipe.PExpire(ctx, erasedKey, tombstone)
+	if key := ofTenant(e.Tenant); key != "" {
+		pipe.ZRem(ctx, key, e.Conversation)
+	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("tell the others: %w", err)
 	}

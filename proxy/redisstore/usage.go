@@ -72,6 +72,31 @@ func (u *Usage) AppendUsage(ctx context.Context, records []usage.Record) error {
 	return nil
 }
 
+// EraseTenant removes the records of a tenant's calls. The stream is walked, in pieces; it is bounded.
+func (u *Usage) EraseTenant(ctx context.Context, tenant string) error {
+	for from := "-"; ; {
+		entries, err := u.redis.XRangeN(ctx, usageKey, from, "+", usageBatch).Result()
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", usageKey, err)
+		}
+		var gone []string
+		for _, e := range entries {
+			if e.Values["tenant_name"] == tenant || e.Values["tenant"] == tenant {
+				gone = append(gone, e.ID)
+			}
+			from = "(" + e.ID
+		}
+		if len(gone) > 0 {
+			if err := u.redis.XDel(ctx, usageKey, gone...).Err(); err != nil {
+				return fmt.Errorf("removing from %s: %w", usageKey, err)
+			}
+		}
+		if len(entries) < usageBatch {
+			return nil
+		}
+	}
+}
+
 // mainRoute is what calls of no subagent are counted under.
 const mainRoute = "main"
 

@@ -2,6 +2,7 @@ package openaimodel
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,33 @@ import (
 // A nil client is http.DefaultClient.
 func EraseConversation(ctx context.Context, client *http.Client, base, id string) error {
 	return ofConversation(ctx, client, http.MethodDelete, base, id, "", nil, "erase")
+}
+
+// EraseTenant has the gateway at base forget some conversations of the tenant that the client asks for, and says how many
+// it erased, and how many are left: it is to be called again until none is. A server that keeps none, and so knows no
+// such request, has nothing to forget.
+func EraseTenant(ctx context.Context, client *http.Client, base string) (erased, left int, err error) {
+	at := strings.TrimRight(base, "/") + "/v1/conversations"
+	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, at, http.NoBody)
+	if err != nil {
+		return 0, 0, fmt.Errorf("erase conversations: %w", err)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, 0, fmt.Errorf("erase conversations: %w", err)
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusMethodNotAllowed:
+		return 0, 0, nil
+	case resp.StatusCode != http.StatusOK:
+		return 0, 0, fmt.Errorf("erase conversations: the gateway answered with status %d", resp.StatusCode)
+	}
+	var out struct{ Erased, Left int }
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<10)).Decode(&out); err != nil {
+		return 0, 0, fmt.Errorf("erase conversations: %w", err)
+	}
+	return out.Erased, out.Left, nil
 }
 
 // KeepConversation has the gateway at base keep a conversation on all its routes until a time at

@@ -284,6 +284,13 @@ func (l *Library) Collections(ctx context.Context, tenant memory.Tenant) ([]docs
 	return infos, err
 }
 
+// All gives all collections of a tenant other than the default one, with those of chats, and some that may not be there.
+func (l *Library) All(ctx context.Context, tenant memory.Tenant) ([]docstore.Collection, error) {
+	all, err := l.store.All(ctx, tenant)
+	slices.SortFunc(all, func(a, b docstore.Collection) int { return strings.Compare(a.String(), b.String()) })
+	return all, err
+}
+
 // List returns the heads of count documents in the order of their ids, beginning behind cursor; ""
 // is the start, and the next cursor is "" at the end.
 func (l *Library) List(ctx context.Context, c docstore.Collection, cursor string, count int) ([]docstore.Head, string,

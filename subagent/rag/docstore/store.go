@@ -2,6 +2,7 @@
 // modules), readable with redis-cli:
 //
 //	documents:{<tenant>}                       set: the names of its collections, without those of chats
+//	documents:{<tenant>}:chats                 set: the ids of its chats that may have documents; of no default tenant
 //	documents:{<tenant>:<collection>}          hash: id → document, JSON
 //	documents:{<tenant>:<collection>}:heads    hash: id → the document without its text, JSON
 //	documents:{<tenant>:<collection>}:ids      sorted set: the ids, in their order
@@ -254,6 +255,9 @@ type Info struct {
 
 // Create makes a collection; false if there is one already.
 func (s *Store) Create(ctx context.Context, c Collection) (bool, error) {
+	if err := s.listChat(ctx, c); err != nil {
+		return false, fmt.Errorf("creating collection %s: %w", c, err)
+	}
 	r, err := s.run(ctx, createScript, c, rand.Text(), time.Now().UnixMilli())
 	if err != nil {
 		return false, fmt.Errorf("creating collection %s: %w", c, err)
@@ -276,6 +280,11 @@ func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 		}
 	}
 	_, err := s.run(ctx, dropScript, c)
+	if (err == nil || errors.Is(err, ErrNoCollection)) && !c.chat.IsZero() && c.tenant != (memory.Tenant{}) {
+		if err := s.redis.SRem(ctx, chatsKey(c.tenant), c.chat.ID()).Err(); err != nil {
+			return false, fmt.Errorf("dropping collection %s: %w", c, unavailable(err))
+		}
+	}
 	if errors.Is(err, ErrNoCollection) {
 		return false, nil
 	}
@@ -283,6 +292,42 @@ func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 		return false, fmt.Errorf("dropping collection %s: %w", c, err)
 	}
 	return true, nil
+}
+
+// chatsKey is the set of the ids of a tenant's chats that may have documents. The default tenant, of which nobody asks
+// for all that it has, has none.
+func chatsKey(tenant memory.Tenant) string { return namesKey(tenant) + ":chats" }
+
+// listChat notes that a chat is about to have documents.
+func (s *Store) listChat(ctx context.Context, c Collection) error {
+	if c.chat.IsZero() || c.tenant == (memory.Tenant{}) {
+		return nil
+	}
+	return unavailable(s.redis.SAdd(ctx, chatsKey(c.tenant), c.chat.ID()).Err())
+}
+
+// All gives all collections of a tenant other than the default one, those of chats too, and some that may not be there.
+func (s *Store) All(ctx context.Context, tenant memory.Tenant) ([]Collection, error) {
+	var names, chats *redis.StringSliceCmd
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		names, chats = p.SMembers(ctx, namesKey(tenant)), p.SMembers(ctx, chatsKey(tenant))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing all collections: %w", unavailable(err))
+	}
+	var all []Collection
+	for _, name := range names.Val() {
+		if c, err := Named(tenant, name); err == nil {
+			all = append(all, c)
+		}
+	}
+	for _, id := range chats.Val() {
+		if chat, err := tenant.Chat(id); err == nil {
+			all = append(all, Collection{tenant: tenant, name: "chat:" + id, chat: chat})
+		}
+	}
+	return all, nil
 }
 
 // Info describes a collection.

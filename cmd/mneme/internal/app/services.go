@@ -20,6 +20,7 @@ import (
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
@@ -266,6 +267,9 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
+		EraseTenant: func(ctx context.Context) (erased, left int, err error) {
+			return openaimodel.EraseTenant(ctx, gateway, cfg.Apiserver.Proxy)
+		},
 		KeepConversation: func(ctx context.Context, id string, until time.Time) error {
 			return openaimodel.KeepConversation(ctx, gateway, cfg.Apiserver.Proxy, id, until)
 		},
@@ -301,7 +305,8 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
 		Gate: gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client), DialTLS: a.dialTLS(),
-		Limiter: a.limits(cfg, client, seen.Often),
+		Limiter:     a.limits(cfg, client, seen.Often),
+		EraseLimits: func(ctx context.Context, of memory.Tenant) error { return limit.Erase(ctx, client, of) },
 	}
 	if err := cfg.RequireWebhookSecret(); err != nil {
 		return err

@@ -37,7 +37,10 @@ var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: mem
 	memory.RedisKey{Kind: memory.KindChats, Run: "*"}.String(), memory.RedisKey{Kind: memory.KindWaits, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindUserNotes, Run: "*"}.String(),
 	memory.RedisKey{Kind: memory.KindUserChats, Run: "*"}.String(),
-	memory.RedisKey{Kind: memory.KindKey, Run: "*"}.String(), string(memory.KindKeys),
+	memory.RedisKey{Kind: memory.KindUsers, Run: "*"}.String(),
+	memory.RedisKey{Kind: memory.KindOneShots, Run: "*"}.String(),
+	memory.RedisKey{Kind: memory.KindKey, Run: "*"}.String(), string(memory.KindKeys), string(memory.KindTenants),
+	string(memory.KindErasing),
 	"documents:{*", "proxy:turns:*", "proxy:*", limit.Prefix+"{*", tally.Prefix+"{*")
 
 // runID is what the id of a run looks like: others may have keys that begin with
@@ -81,9 +84,9 @@ func ofMemory(k memory.RedisKey) role {
 		return meta
 	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools,
 		memory.KindOneShot, memory.KindOneShotCalls, memory.KindAudit, memory.KindUserNotes,
-		memory.KindUserChats, memory.KindKey:
+		memory.KindUserChats, memory.KindKey, memory.KindUsers, memory.KindOneShots:
 		return plain
-	case memory.KindKeys:
+	case memory.KindKeys, memory.KindTenants, memory.KindErasing:
 		if k.Aside == "" {
 			return plain
 		}
@@ -98,8 +101,8 @@ func ofDocuments(rest string) role {
 		return foreign
 	}
 	if !strings.Contains(name, ":") {
-		if kind == "" {
-			return plain // the names of a tenant's collections
+		if kind == "" || kind == ":chats" {
+			return plain // the names of a tenant's collections, and its chats that have documents
 		}
 		return foreign
 	}

@@ -1,0 +1,80 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"mneme/memory"
+)
+
+// ErasedTenant answers DELETE /v1/tenant.
+type ErasedTenant struct {
+	Collections   int `json:"collections"`   // of documents, that this request dropped
+	Conversations int `json:"conversations"` // at the gateway, that it erased
+	Left          int `json:"left"`          // of both: it is to be sent again until none is
+}
+
+// TenantDocument is a line of GET /v1/tenant/export; the last one has only Documents.
+type TenantDocument struct {
+	Collection string          `json:"collection,omitempty"` // "" for a document of a chat
+	Chat       string          `json:"chat,omitempty"`
+	Document   json.RawMessage `json:"document,omitempty"`
+	Documents  *int            `json:"documents,omitempty"` // how many there were
+}
+
+// EraseTenant erases some of the documents and conversations of a tenant, and says how many are left.
+func (c *Client) EraseTenant(ctx context.Context, of memory.Tenant) (out ErasedTenant, err error) {
+	err = c.of(of).call(ctx, http.MethodDelete, "/v1/tenant", nil, &out)
+	return out, err
+}
+
+// maxDocumentLine bounds a line of TenantDocuments, in bytes.
+const maxDocumentLine = 256 << 20
+
+// TenantDocuments gives all documents of a tenant to take, and says how many they were.
+func (c *Client) TenantDocuments(ctx context.Context, of memory.Tenant, take func(TenantDocument) error) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/tenant/export", http.NoBody)
+	if err != nil {
+		return 0, fmt.Errorf("reading the documents of the tenant %s: %w", of, err)
+	}
+	req.Header.Set(TenantHeader, of.String())
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return 0, ReadProblem(resp)
+	}
+	lines, count := bufio.NewScanner(resp.Body), 0
+	lines.Buffer(nil, maxDocumentLine)
+	for lines.Scan() {
+		var d TenantDocument
+		if err := json.Unmarshal(bytes.Clone(lines.Bytes()), &d); err != nil {
+			return count, fmt.Errorf("%w: a document of the tenant %s: %w", ErrUnreachable, of, err)
+		}
+		if d.Documents != nil {
+			if *d.Documents != count {
+				break
+			}
+			return count, nil
+		}
+		count++
+		if err := take(d); err != nil {
+			return count, err
+		}
+	}
+	err = lines.Err()
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return count, fmt.Errorf("%w: the documents of the tenant %s: %w", ErrUnreachable, of, err)
+}

@@ -1,0 +1,131 @@
+package apiserver
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/subagent/rag/docstore"
+)
+
+// This file is about all that a tenant has here: the documents of its collections and chats, and what the gateway
+// keeps of its conversations.
+
+// collectionsAtOnce is how many collections one request drops.
+const collectionsAtOnce = 50
+
+var errDefaultTenant = problem(http.StatusConflict, "default_tenant", "the default tenant is not erased as a whole")
+
+// deleteTenant is DELETE /v1/tenant: some of what the tenant that asks has goes. The answer says how much is left.
+func (s *Server) deleteTenant(c *gin.Context) error {
+	of := tenantOf(c)
+	if (of == memory.Tenant{}) {
+		return errDefaultTenant
+	}
+	ctx := c.Request.Context()
+	var out api.ErasedTenant
+	if library := s.documents.library; library != nil {
+		all, err := library.All(ctx, of)
+		if err != nil {
+			return problemOf(err)
+		}
+		for i, one := range all {
+			if i == collectionsAtOnce {
+				break
+			}
+			dropped, err := library.Drop(ctx, one)
+			if err != nil {
+				return problemOf(err)
+			}
+			if dropped {
+				out.Collections++
+			}
+		}
+		out.Left = max(0, len(all)-collectionsAtOnce)
+	}
+	if erase := s.cfg.EraseTenant; erase != nil {
+		erased, left, err := erase(ctx)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errGatewayAway, err)
+		}
+		out.Conversations, out.Left = erased, out.Left+left
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// exportPage is how many documents are read at once: each may have megabytes.
+const exportPage = 4
+
+// exportTenant is GET /v1/tenant/export: all documents of the tenant that asks, an api.TenantDocument in each line,
+// and a last line that has only the number of them, by which a torn answer is known.
+func (d *documents) exportTenant(c *gin.Context) error {
+	ctx, count := c.Request.Context(), 0
+	c.Header("Content-Type", "application/x-ndjson")
+	out := bufio.NewWriterSize(c.Writer, 64<<10)
+	line := func(v any) error {
+		raw, err := json.Marshal(v)
+		if err == nil {
+			_, err = out.Write(append(raw, '\n'))
+		}
+		return err
+	}
+	export := func(one docstore.Collection) error {
+		for cursor := ""; ; {
+			heads, next, err := d.library.List(ctx, one, cursor, exportPage)
+			if err != nil {
+				return err
+			}
+			for _, head := range heads {
+				doc, err := d.library.Get(ctx, one, head.ID)
+				if errors.Is(err, docstore.ErrNoDocument) {
+					continue // deleted meanwhile
+				}
+				if err != nil {
+					return err
+				}
+				count++
+				text, err := json.Marshal(doc)
+				if err != nil {
+					return err
+				}
+				said := api.TenantDocument{Collection: one.String(), Document: text}
+				if !one.Chat().IsZero() {
+					said = api.TenantDocument{Chat: one.Chat().ID(), Document: text}
+				}
+				if err := line(said); err != nil {
+					return err
+				}
+			}
+			if next == "" {
+				return nil
+			}
+			cursor = next
+		}
+	}
+	if d.library != nil {
+		all, err := d.library.All(ctx, tenantOf(c))
+		if err != nil {
+			return problemOf(err)
+		}
+		for _, one := range all {
+			if err := export(one); err != nil && !errors.Is(err, docstore.ErrNoCollection) {
+				if !c.Writer.Written() {
+					return problemOf(err)
+				}
+				_ = c.Error(err)
+				panic(http.ErrAbortHandler) // the last line does not come
+			}
+		}
+	}
+	if err := errors.Join(line(api.TenantDocument{Documents: &count}), out.Flush()); err != nil {
+		_ = c.Error(err) // the client has left
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"mneme/access"
+	"mneme/access/audit"
+	"mneme/access/tally"
+	"mneme/memory"
+)
+
+// TenantsPath lists the tenants (GET); below it stands a tenant's name.
+const TenantsPath = "/v1/tenants"
+
+// TenantPath is a tenant's (DELETE), and its export's with /export.
+func TenantPath(of memory.Tenant) string { return TenantsPath + "/" + url.PathEscape(of.String()) }
+
+// Codes of refusals about tenants.
+const (
+	CodeUnknownTenant = "unknown_tenant"
+	CodeDefaultTenant = "default_tenant" // it is not erased as a whole
+	CodeKeysInFile    = "keys_in_file"   // the operator has to take them out first
+)
+
+// Tenant is one in the list of tenants.
+type Tenant struct {
+	Tenant  memory.Tenant `json:"tenant"`
+	Keys    int           `json:"keys"` // that are not revoked and have not expired, those of keys_file too
+	Chats   int           `json:"chats"`
+	Used    time.Time     `json:"used,omitzero"`     // the minute in which one of its keys was last used
+	Erasing bool          `json:"erasing,omitempty"` // its erasure has begun and is not over: ask for it again
+}
+
+// TenantList answers GET /v1/tenants.
+type TenantList struct {
+	Tenants []Tenant `json:"tenants"` // by name
+}
+
+// ErasedTenant answers DELETE /v1/tenants/{tenant}: what this request did.
+type ErasedTenant struct {
+	Keys          int `json:"keys"` // revoked
+	Chats         int `json:"chats"`
+	Users         int `json:"users"`         // whose notes were erased
+	OneShots      int `json:"oneshots"`      // runs without a chat that waited
+	Collections   int `json:"collections"`   // of documents, without those of chats
+	Conversations int `json:"conversations"` // at the gateway, without those of chats
+	// Left is how many of all these are known to be left; ask again until Done is true, also when it is 0.
+	Left int  `json:"left"`
+	Done bool `json:"done"` // nothing of the tenant is left
+}
+
+// Kinds of lines of a tenant's export.
+const (
+	TenantBegins   = "tenant"
+	TenantKey      = "key"
+	TenantChat     = "chat"      // begins a chat: its lines follow
+	TenantLine     = "chat_line" // a line of the chat's own export
+	TenantNote     = "user_note"
+	TenantDocument = "document"
+	TenantUsage    = "usage"
+	TenantAudit    = "audit"
+	TenantEnds     = "end" // the last line: an export without it is not whole
+)
+
+// TenantExport is a line of a tenant's export; Kind says which of the others are set.
+type TenantExport struct {
+	Kind       string           `json:"kind"`
+	Tenant     *memory.Tenant   `json:"tenant,omitempty"`
+	At         time.Time        `json:"at,omitzero"` // when the export began
+	Key        *access.Key      `json:"key,omitempty"`
+	Chat       string           `json:"chat,omitempty"` // an id
+	Title      string           `json:"title,omitempty"`
+	Metadata   json.RawMessage  `json:"metadata,omitempty"`
+	Used       *int64           `json:"used,omitempty"` // Unix ms of the chat's last run
+	Line       *ExportLine      `json:"line,omitempty"`
+	User       string           `json:"user,omitempty"`
+	Note       *memory.Note     `json:"note,omitempty"`
+	Collection string           `json:"collection,omitempty"`
+	Document   json.RawMessage  `json:"document,omitempty"` // of the collection, or of the chat
+	By         tally.By         `json:"by,omitempty"`
+	Usage      *tally.Row       `json:"usage,omitempty"`
+	Audit      *audit.Entry     `json:"audit,omitempty"`
+	Lines      map[string]int64 `json:"lines,omitempty"` // in the last line, how many there are of each other kind
+}
+
+// Tenants lists the tenants that the key may see.
+func (c *Client) Tenants(ctx context.Context) ([]Tenant, error) {
+	var out TenantList
+	err := c.Call(ctx, http.MethodGet, TenantsPath, &out)
+	return out.Tenants, err
+}
+
+// EraseTenant erases some of what a tenant has; as long as Done is false it is to be called again.
+func (c *Client) EraseTenant(ctx context.Context, of memory.Tenant) (ErasedTenant, error) {
+	var out ErasedTenant
+	err := c.Call(ctx, http.MethodDelete, TenantPath(of), &out)
+	return out, err
+}
+
+// ExportTenant copies all that a tenant has as lines of TenantExport. An answer that is not whole is an error.
+func (c *Client) ExportTenant(ctx context.Context, of memory.Tenant, to io.Writer) error {
+	resp, err := c.Send(ctx, http.MethodGet, TenantPath(of)+"/export", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines, count := bufio.NewReaderSize(resp.Body, 64<<10), int64(0)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return &BrokenError{fmt.Errorf("the export broke off after %d lines", count)}
+		}
+		if _, err := to.Write(line); err != nil {
+			return err
+		}
+		var end struct {
+			Kind  string
+			Lines map[string]int64
+		}
+		if json.Unmarshal(line, &end) != nil || end.Kind != TenantEnds {
+			count++
+			continue
+		}
+		for _, n := range end.Lines {
+			count -= n
+		}
+		if count != 0 {
+			return &BrokenError{fmt.Errorf("the export has %d lines that its last line does not count", count)}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,205 @@
+package webmemory
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/access/audit"
+	"mneme/access/tally"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about taking along all that a tenant has, as lines of JSON of which each says what it is.
+
+// tenantPage is how many chats, users or entries are read at once.
+const tenantPage = 100
+
+// exportTenant is GET /v1/tenants/{tenant}/export. What is written meanwhile may be in it or not.
+func (s *Server) exportTenant(c *gin.Context) error {
+	of, err := tenantIn(c)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	known, err := s.tenants(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(known, func(t webapi.Tenant) bool { return t.Tenant == of }) {
+		return errUnknownTenant
+	}
+	s.didTo(c, of, tenantExported, "tenants/"+of.String())
+	c.Header("Content-Type", "application/x-ndjson")
+	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", of.String()+".ndjson"))
+	x := tenantExport{Server: s, of: of, out: bufio.NewWriterSize(c.Writer, 64<<10), lines: map[string]int64{}}
+	begins := webapi.TenantExport{Kind: webapi.TenantBegins, Tenant: &of, At: time.Now().UTC()}
+	if err := x.write(begins); err != nil {
+		return broken(c, err)
+	}
+	for _, part := range []func(context.Context) error{x.keys, x.chats, x.notes, x.documents, x.usage, x.audit} {
+		if err := part(ctx); err != nil {
+			return broken(c, err)
+		}
+	}
+	err = writeLine(x.out, webapi.TenantExport{Kind: webapi.TenantEnds, Lines: x.lines})
+	if err = errors.Join(err, x.out.Flush()); err != nil {
+		return broken(c, err)
+	}
+	return nil
+}
+
+// tenantExport is an export under way.
+type tenantExport struct {
+	*Server
+	of    memory.Tenant
+	out   *bufio.Writer
+	lines map[string]int64 // by kind
+}
+
+func (x *tenantExport) write(line webapi.TenantExport) error {
+	x.lines[line.Kind]++
+	return writeLine(x.out, line)
+}
+
+// keys exports keys without their hashes.
+func (x *tenantExport) keys(ctx context.Context) error {
+	all, err := x.cfg.Keys.List(ctx)
+	for _, k := range all {
+		if k.Tenant == x.of && err == nil {
+			err = x.write(webapi.TenantExport{Kind: webapi.TenantKey, Key: &k})
+		}
+	}
+	return err
+}
+
+// chats exports the chats, those first that were used last.
+func (x *tenantExport) chats(ctx context.Context) error {
+	for after := (redisstore.Place{}); ; {
+		page, err := x.store.ChatsByUse(ctx, x.of, after, tenantPage)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, p := range page {
+			chat, ok := p.Chat(x.of)
+			if !ok {
+				continue
+			}
+			if err := x.chat(ctx, chat, p.Used); err != nil {
+				return err
+			}
+		}
+		after = page[len(page)-1]
+	}
+}
+
+// chat exports what is said of a chat, and then what its own export gives.
+func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) error {
+	cards, err := x.store.Cards(ctx, chat)
+	if err != nil {
+		return err
+	}
+	stored, err := x.store.Histories(ctx, chat, x.cfg.Agents...)
+	if err != nil || cards[0].Gone && len(stored) == 0 {
+		return err
+	}
+	begins := webapi.TenantExport{Kind: webapi.TenantChat, Chat: chat.ID(), Title: cards[0].Title, Used: &used}
+	if json.Valid([]byte(cards[0].Metadata)) {
+		begins.Metadata = json.RawMessage(cards[0].Metadata)
+	}
+	if err := x.write(begins); err != nil || len(stored) == 0 {
+		return err
+	}
+	return x.exportLines(ctx, stored, func(line webapi.ExportLine) error {
+		return x.write(webapi.TenantExport{Kind: webapi.TenantLine, Chat: chat.ID(), Line: &line})
+	})
+}
+
+// notes exports the notes of users.
+func (x *tenantExport) notes(ctx context.Context) error {
+	for place := 0; ; place += tenantPage {
+		page, all, err := x.store.Users(ctx, x.of, place, tenantPage)
+		if err != nil {
+			return err
+		}
+		for _, u := range page {
+			notes, err := x.store.UserNotes(ctx, u)
+			if err != nil {
+				return err
+			}
+			for i := range notes {
+				line := webapi.TenantExport{Kind: webapi.TenantNote, User: u.ID(), Note: &notes[i]}
+				if err := x.write(line); err != nil {
+					return err
+				}
+			}
+		}
+		if place+tenantPage >= all {
+			return nil
+		}
+	}
+}
+
+// documents exports those of collections and of chats.
+func (x *tenantExport) documents(ctx context.Context) error {
+	_, err := x.runs.TenantDocuments(ctx, x.of, func(d api.TenantDocument) error {
+		return x.write(webapi.TenantExport{Kind: webapi.TenantDocument, Chat: d.Chat, Collection: d.Collection,
+			Document: d.Document})
+	})
+	return err
+}
+
+// usage exports the counters of all days, by all that they are counted by.
+func (x *tenantExport) usage(ctx context.Context) error {
+	if x.cfg.Usage == nil {
+		return nil
+	}
+	now := time.Now()
+	for _, by := range tally.Dimensions {
+		q := tally.Query{Tenant: x.of, By: by, Since: now.Add(-tally.Keep), Until: now}
+		for {
+			page, err := x.cfg.Usage.Read(ctx, q)
+			if err != nil {
+				return err
+			}
+			for _, row := range page.Rows {
+				if err := x.write(webapi.TenantExport{Kind: webapi.TenantUsage, By: by, Usage: &row}); err != nil {
+					return err
+				}
+			}
+			if page.Next == "" {
+				break
+			}
+			q.Cursor = page.Next
+		}
+	}
+	return nil
+}
+
+// audit exports who did what.
+func (x *tenantExport) audit(ctx context.Context) error {
+	for after := ""; ; {
+		page, err := x.cfg.Audit.Page(ctx, x.of, after, audit.MaxPage)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if err := x.write(webapi.TenantExport{Kind: webapi.TenantAudit, Audit: &page[i]}); err != nil {
+				return err
+			}
+		}
+		if len(page) < audit.MaxPage {
+			return nil
+		}
+		after = page[len(page)-1].ID
+	}
+}

@@ -1,0 +1,376 @@
+package webmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/access"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about tenants as a whole, and how one is erased: its keys end first, then what it has goes some at a
+// time, each thing as if it were erased by itself, and last what leads there. Which things those are is in Redis, and
+// each leaves its list when it is done; so a request that dies is gone on with by the next one, and two at once do no
+// harm.
+
+// Bounds of one request that erases what a tenant has.
+const (
+	maxTenantChats    = 200
+	maxTenantUsers    = 100
+	maxTenantOneShots = 200
+	tenantEraseTime   = 20 * time.Second // after which nothing further is begun with
+	// keysKnown is for how long after its revocation a key may still open a process: access.Fresh, for a revocation
+	// is kept by the second, and a request that is let in may take a moment to begin.
+	keysKnown = access.Fresh + 2*time.Second
+	// lateWrites is how long the last step waits for what the gateway counts behind a call that was stopped.
+	lateWrites = 3 * time.Second
+	// lastSweeps is how often the last step looks for what came meanwhile.
+	lastSweeps = 10
+)
+
+// Actions of the audit log, which are in the default tenant's.
+const (
+	tenantEraseBegun = "tenant.erase.begin"
+	tenantErased     = "tenant.erase"
+	tenantExported   = "tenant.export" // in the tenant's own
+)
+
+var (
+	errUnknownTenant = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownTenant,
+		Message: "There is no tenant of this name; GET /v1/tenants lists them."}
+	errDefaultTenant = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeDefaultTenant,
+		Message: "The default tenant runs the service and is not erased as a whole: erase its chats, users and collections " +
+			"(mneme memory rm, mneme memory user erase, DELETE /v1/collections/…), or all of it with the service's Redis."}
+)
+
+func (s *Server) tenantRoutes(r *telemetry.Edge) {
+	on := func(h func(*gin.Context) error) gin.HandlerFunc {
+		return r.Answered(func(c *gin.Context) error {
+			if s.cfg.Keys == nil {
+				return errKeysOff
+			}
+			return h(c)
+		})
+	}
+	r.GET(webapi.TenantsPath, on(s.listTenants))
+	r.GET(webapi.TenantsPath+"/:tenant/export", on(s.exportTenant))
+	r.DELETE(webapi.TenantsPath+"/:tenant", on(s.deleteTenant))
+}
+
+// tenantIn is the tenant of a path. One that the caller does not govern is as one that there is not.
+func tenantIn(c *gin.Context) (memory.Tenant, error) {
+	of, err := memory.ParseTenant(c.Param("tenant"))
+	if err == nil && !governs(c, of) {
+		err = errUnknownTenant
+	}
+	return of, err
+}
+
+// inFile are the ids of the keys in the operator's file, by the tenant.
+func (s *Server) inFile() map[memory.Tenant][]string {
+	if s.cfg.Gate == nil || s.cfg.Gate.Keys == nil {
+		return nil
+	}
+	return s.cfg.Gate.Keys.InFile()
+}
+
+// listTenants is GET /v1/tenants: all of them for an admin of the default tenant, and else the caller's.
+func (s *Server) listTenants(c *gin.Context) error {
+	list, err := s.tenants(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(t webapi.Tenant) bool { return !governs(c, t.Tenant) })
+	api.WriteJSON(c.Writer, http.StatusOK, webapi.TenantList{Tenants: list})
+	return nil
+}
+
+// tenants are those that have keys, have used some, or are being erased, by name.
+func (s *Server) tenants(ctx context.Context) ([]webapi.Tenant, error) {
+	keys, err := s.cfg.Keys.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	good, named := map[memory.Tenant]int{}, []memory.Tenant{{}}
+	now := time.Now()
+	for _, k := range keys {
+		named = append(named, k.Tenant)
+		if k.Revoked.IsZero() && (k.Expires.IsZero() || now.Before(k.Expires)) {
+			good[k.Tenant]++
+		}
+	}
+	for of, ids := range s.inFile() {
+		named = append(named, of)
+		good[of] += len(ids)
+	}
+	uses, err := s.store.Tenants(ctx, named...)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]webapi.Tenant, len(uses))
+	for i, u := range uses {
+		list[i] = webapi.Tenant{Tenant: u.Tenant, Keys: good[u.Tenant], Chats: u.Chats, Used: u.Used, Erasing: u.Erasing}
+	}
+	slices.SortFunc(list, func(a, b webapi.Tenant) int { return strings.Compare(a.Tenant.String(), b.Tenant.String()) })
+	return list, nil
+}
+
+// deleteTenant is DELETE /v1/tenants/{tenant}.
+func (s *Server) deleteTenant(c *gin.Context) error {
+	of, err := tenantIn(c)
+	if err != nil {
+		return err
+	}
+	if (of == memory.Tenant{}) {
+		return errDefaultTenant
+	}
+	if ids := s.inFile()[of]; len(ids) > 0 {
+		return &api.Problem{Status: http.StatusConflict, Code: webapi.CodeKeysInFile, Message: fmt.Sprintf("Keys of the "+
+			"tenant stand in auth.keys_file and cannot be revoked here: take %s out of it, for all processes, wait 10 seconds "+
+			"and ask again. Nothing was erased.", strings.Join(ids, ", "))}
+	}
+	e := tenantErasure{Server: s, of: of, by: access.From(c.Request.Context()), began: time.Now()}
+	if err := e.run(c.Request.Context()); err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, e.out)
+	return nil
+}
+
+// tenantErasure is one request's part of the erasure of a tenant.
+type tenantErasure struct {
+	*Server
+	of    memory.Tenant
+	by    access.Principal
+	began time.Time
+	out   webapi.ErasedTenant
+}
+
+// run does as much as one request may.
+func (e *tenantErasure) run(ctx context.Context) error {
+	first, err := e.store.BeginErasing(ctx, e.of)
+	if err != nil {
+		return err
+	}
+	if first {
+		e.keep(ctx, tenantEraseBegun)
+	}
+	// The key that asks comes last, so that its owner can go on with what was interrupted. What others' keys write until
+	// all processes know that they are revoked is erased with the rest.
+	if _, err = e.revoke(ctx, func(k access.Key) bool { return k.ID != e.by.Key }); err == nil {
+		err = e.sweep(ctx)
+	}
+	if err != nil || e.out.Left > 0 || e.late() {
+		return err
+	}
+	ended, err := e.revoke(ctx, func(access.Key) bool { return true })
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, max(time.Until(ended.Add(keysKnown)), lateWrites)); err != nil {
+		return err
+	}
+	e.began = time.Now()
+	for range lastSweeps { // whose key it was can ask no more
+		before := e.out
+		if err := e.sweep(ctx); err != nil {
+			return err
+		}
+		if e.out == before {
+			return e.finish(ctx)
+		}
+	}
+	e.out.Left = max(e.out.Left, 1)
+	return nil
+}
+
+// late says that this request has gone on for as long as it may.
+func (e *tenantErasure) late() bool { return time.Since(e.began) > tenantEraseTime }
+
+// revoke revokes those keys of the tenant of which which says so, and gives the last time at which any was.
+func (e *tenantErasure) revoke(ctx context.Context, which func(access.Key) bool) (last time.Time, err error) {
+	keys, err := e.keys(ctx)
+	for _, k := range keys {
+		if err == nil && k.Revoked.IsZero() && which(k) {
+			if k, err = e.cfg.Keys.Revoke(ctx, k.ID); err == nil {
+				e.out.Keys++
+			}
+		}
+		if k.Revoked.After(last) {
+			last = k.Revoked
+		}
+	}
+	return last, err
+}
+
+// keys are those of the tenant.
+func (e *tenantErasure) keys(ctx context.Context) ([]access.Key, error) {
+	all, err := e.cfg.Keys.List(ctx)
+	return slices.DeleteFunc(all, func(k access.Key) bool { return k.Tenant != e.of }), err
+}
+
+// sweep erases chats, then users, then what is no chat's, as many as there is time for.
+func (e *tenantErasure) sweep(ctx context.Context) error {
+	e.out.Left = 0
+	done := e.done()
+	for _, step := range []func(context.Context) error{e.chats, e.users, e.oneShots, e.elsewhere} {
+		if e.late() {
+			break
+		}
+		if err := step(ctx); err != nil {
+			// What was done stays done, and is told; who asks again sees the error if nothing else could be done.
+			if e.done() > done && ctx.Err() == nil {
+				e.log.Warn().Err(err).Str("tenant", e.of.String()).Msg("the erasure of a tenant goes on with the next request")
+				e.out.Left = max(e.out.Left, 1)
+				break
+			}
+			return err
+		}
+	}
+	if e.done() == done {
+		return nil
+	}
+	return e.scrub()
+}
+
+// done is how much this request has erased.
+func (e *tenantErasure) done() int {
+	o := e.out
+	return o.Chats + o.Users + o.OneShots + o.Collections + o.Conversations
+}
+
+// chats erases some chats as DELETE /v1/chats/{chat} does.
+func (e *tenantErasure) chats(ctx context.Context) error {
+	page, all, err := e.store.OldestChats(ctx, e.of, maxTenantChats)
+	if err != nil {
+		return err
+	}
+	done := 0
+	var failed error
+	for _, chat := range page {
+		if e.late() || ctx.Err() != nil {
+			break
+		}
+		_, err := takeAwayUnscrubbed(e.Server, chat, 2*storeTimeout+redisstore.Beat,
+			func(ctx context.Context, w *writer) (webapi.Erased, error) { return e.eraseUnder(ctx, w, wanted{}) })
+		if err == nil {
+			err = e.store.ForgetChat(ctx, chat)
+		}
+		if err != nil {
+			e.log.Warn().Err(err).Str("chat", chat.String()).Msg("a chat of a tenant was not erased; it stays on the list")
+			failed = errors.Join(failed, err)
+			continue
+		}
+		done++
+	}
+	e.out.Chats += done
+	e.out.Left += all - done
+	if done == 0 {
+		return errors.Join(failed, ctx.Err())
+	}
+	return nil
+}
+
+// users erases some users' notes and lists, once no chat is left from which notes could come.
+func (e *tenantErasure) users(ctx context.Context) error {
+	page, all, err := e.store.Users(ctx, e.of, 0, maxTenantUsers)
+	if err != nil || e.out.Left > 0 {
+		e.out.Left += all
+		return err
+	}
+	for i, u := range page {
+		if e.late() {
+			e.out.Left += all - i
+			return nil
+		}
+		at := time.Now().UnixMilli()
+		if err := e.follower.file.Add(map[string]int64{erasures.User(u): at}); err != nil {
+			return err
+		}
+		if _, err := e.store.EraseUserNotes(ctx, at, u); err != nil {
+			return err
+		}
+		if err := e.store.ForgetUser(ctx, u); err != nil {
+			return err
+		}
+		e.out.Users++
+	}
+	e.out.Left += all - len(page)
+	return nil
+}
+
+// oneShots erases some runs without a chat that wait.
+func (e *tenantErasure) oneShots(ctx context.Context) error {
+	gone, left, err := e.store.EraseOneShots(ctx, e.of, maxTenantOneShots)
+	e.out.OneShots += gone
+	e.out.Left += left
+	return err
+}
+
+// elsewhere erases some of what the apiserver and the gateway have.
+func (e *tenantErasure) elsewhere(ctx context.Context) error {
+	out, err := e.runs.EraseTenant(ctx, e.of)
+	if err != nil {
+		return asking(err)
+	}
+	e.out.Collections += out.Collections
+	e.out.Conversations += out.Conversations
+	e.out.Left += out.Left
+	return nil
+}
+
+// finish removes what is no thing of its own: counters, books, the log of who did what, the records of the keys and
+// the lists. Its last step ends the erasure.
+func (e *tenantErasure) finish(ctx context.Context) error {
+	if e.cfg.Usage != nil {
+		if err := e.cfg.Usage.Erase(ctx, e.of); err != nil {
+			return err
+		}
+	}
+	if e.cfg.EraseLimits != nil {
+		if err := e.cfg.EraseLimits(ctx, e.of); err != nil {
+			return err
+		}
+	}
+	if err := e.cfg.Audit.Erase(ctx, e.of); err != nil {
+		return err
+	}
+	keys, err := e.keys(ctx)
+	for _, k := range keys {
+		if err == nil {
+			err = e.cfg.Keys.Erase(ctx, k.ID)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	e.keep(ctx, tenantErased)
+	if err := e.store.ForgetTenant(ctx, e.of); err != nil {
+		return err
+	}
+	e.out.Done = true
+	return nil
+}
+
+// keep writes into the default tenant's log what was done to the tenant, whose own log goes with it.
+func (e *tenantErasure) keep(ctx context.Context, action string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	if err := e.cfg.Audit.Write(ctx, memory.Tenant{}, action, "tenants/"+e.of.String()); err != nil {
+		e.metrics.unaudited.Inc()
+		e.log.Error().Err(err).Str("action", action).Str("tenant", e.of.String()).Str("key", e.by.Key).
+			Msg("an entry of the audit log was not kept")
+	}
+}

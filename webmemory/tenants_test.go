@@ -1,0 +1,78 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/access"
+	"mneme/access/audit"
+	"mneme/access/tally"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/webmemory"
+)
+
+// forTenants lets requests of services in for the tenant that they name, without the secret that a gate asks for.
+func forTenants(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		of, err := memory.ParseTenant(r.Header.Get(api.TenantHeader))
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusBadRequest)
+			return
+		}
+		h.ServeHTTP(rw, r.WithContext(access.With(r.Context(), access.Principal{Tenant: of, Scopes: access.Scopes})))
+	})
+}
+
+// A run of a tenant's goes on in one process while another one erases the tenant: it is stopped, and nothing that it,
+// or a message behind it, writes comes back.
+func TestARunElsewhereIsStoppedWhenItsTenantIsErased(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, waits(nil))
+	w.putApiserver(forTenants(w.runs.Handler()))
+	store := access.NewStore(w.look)
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	text, _, err := store.Create(t.Context(), access.Key{Name: "bot", Tenant: acme, Scopes: access.Scopes})
+	require.NoError(t, err)
+	operator, _, err := store.Create(t.Context(), access.Key{Name: "operator", Scopes: []access.Scope{access.Admin}})
+	require.NoError(t, err)
+	gated := func(c *webmemory.Config) {
+		keys := access.NewAuthenticator(nil, store, zerolog.Nop())
+		t.Cleanup(func() { _ = keys.Close() })
+		c.Gate, c.Keys = &access.Gate{Keys: keys, Secret: strings.Repeat("s", 32)}, store
+		c.Usage, c.Audit = tally.New(w.look, time.Hour), audit.New(w.look)
+	}
+	one, two := w.process(gated), w.process(gated)
+	with := func(base, key, method, path string, body any, header ...string) answer {
+		w.url = base
+		return w.do(method, path, body, append(header, "Authorization", "Bearer "+key)...)
+	}
+	for _, chat := range []string{"1", "2"} {
+		got := with(one, text, "POST", "/v1/chats/"+chat+"/messages", map[string]any{"message": "rosebud", "user": "ann"},
+			"Prefer", "respond-async")
+		require.Equal(t, 202, got.status, "%s", got.body)
+	}
+	var erased struct {
+		Chats, Left int
+		Done        bool
+	}
+	for !erased.Done {
+		got := with(two, operator, "DELETE", "/v1/tenants/acme", nil)
+		require.Equal(t, 200, got.status, "%s", got.body)
+		require.NoError(t, json.Unmarshal(got.body, &erased))
+	}
+	keys, err := w.look.Keys(context.Background(), "*acme*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		require.True(t, strings.HasSuffix(key, ":meta"), key)
+		require.Positive(t, w.look.TTL(context.Background(), key).Val(), key)
+	}
+}
