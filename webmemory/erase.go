@@ -54,6 +54,7 @@ func (s *Server) deleteChat(c *gin.Context) error {
 type wanted struct {
 	history *memory.Key
 	scan    bool // look through all keys of Redis
+	counted bool // what its calls of models took stays counted: its tenant goes as a whole
 }
 
 func (w wanted) has(key memory.Key) bool { return w.history == nil || *w.history == key }
@@ -254,6 +255,9 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	}
 	if err := s.runs.DeleteChat(ctx, w.chat); err != nil {
 		return out, asking(err)
+	}
+	if what.counted {
+		return out, nil
 	}
 	return out, s.forgetUsage(ctx, w.chat.Tenant(), tally.ByChat, w.chat.ID())
 }
