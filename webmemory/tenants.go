@@ -264,7 +264,9 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 			break
 		}
 		_, err := takeAwayUnscrubbed(e.Server, chat, 2*storeTimeout+redisstore.Beat,
-			func(ctx context.Context, w *writer) (webapi.Erased, error) { return e.eraseUnder(ctx, w, wanted{counted: true}) })
+			func(ctx context.Context, w *writer) (webapi.Erased, error) {
+				return e.eraseUnder(ctx, w, wanted{counted: true})
+			})
 		if err == nil {
 			err = e.store.ForgetChat(ctx, chat)
 		}

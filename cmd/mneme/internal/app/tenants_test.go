@@ -471,10 +471,11 @@ var operations = [][2]string{
 	{"DELETE GW /v1/conversations/{conversation}", ""}, {"GET GW /v1/models", ""},
 }
 
-// untried are the routes of webmemory that are no operation: those of nobody, those of keys, and what is written
-// behind calls.
-var untried = []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /v1/keys", "POST /v1/keys",
-	"DELETE /v1/keys/{}", "POST /v1/keys/{}/rotate", "GET /v1/usage", "GET /v1/audit"}
+// untried are the routes of webmemory that are no operation: those of nobody, those of keys and whole tenants, and what
+// is written behind calls.
+var untried = []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /v1/keys",
+	"GET /v1/keys/self", "POST /v1/keys", "DELETE /v1/keys/{}", "POST /v1/keys/{}/rotate", "GET /v1/tenants",
+	"GET /v1/tenants/{}/export", "DELETE /v1/tenants/{}", "GET /v1/usage", "GET /v1/audit"}
 
 var braces = regexp.MustCompile(`{\w+}`)
 
