@@ -57,7 +57,8 @@ func TestAKeyOpensUntilItIsRevokedOrExpires(t *testing.T) {
 	a.now = func() time.Time { return now }
 	p, err := a.Principal(ctx, text)
 	require.NoError(t, err)
-	require.Equal(t, Principal{Key: made.ID, Tenant: k.Tenant, Scopes: bot.Scopes, Limits: bot.Limits}, p)
+	require.Equal(t,
+		Principal{Key: made.ID, Tenant: k.Tenant, Scopes: bot.Scopes, Limits: bot.Limits, hash: hashOf(text)}, p)
 
 	for _, wrong := range []string{"", "mn_", "mn__", text + "x", text[:len(text)-1], "mn_" + made.ID + "_",
 		"mn_zzzzzzzzzz_" + strings.Repeat("A", 43), "mn_../../x_" + strings.Repeat("A", 43), "sk-123",
@@ -300,7 +301,8 @@ func TestTheGate(t *testing.T) {
 	}
 	r, err := admit("POST", "/chat", bearer(text))
 	require.NoError(t, err)
-	require.Equal(t, Principal{Key: made.ID, Tenant: k.Tenant, Scopes: k.Scopes, Limits: bot.Limits}, From(r.Context()))
+	require.Equal(t, Principal{Key: made.ID, Tenant: k.Tenant, Scopes: k.Scopes, Limits: bot.Limits, hash: hashOf(text)},
+		From(r.Context()))
 	r, err = admit("POST", "/chat", http.Header{"X-Api-Key": {text}, "Authorization": {"Bearer sk-vendor"}})
 	require.NoError(t, err)
 	require.Equal(t, http.Header{"Authorization": {"Bearer sk-vendor"}}, r.Header)
@@ -338,6 +340,41 @@ func TestTheGate(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Nil(t, seen, "a redirection is not told the secret")
 	}
+}
+
+// Who was let in is sent away when the key ends, however it does, and else stays.
+func TestNobodyStaysBehindAKey(t *testing.T) {
+	t.Parallel()
+	store := open(t, redistest.Start(t))
+	g := &Gate{Keys: authenticator(t, nil, store)}
+	ends := map[string]func(id string) error{
+		"revoked": func(id string) error { _, err := store.Revoke(t.Context(), id); return err },
+		"rotated": func(id string) error { _, _, err := store.Rotate(t.Context(), id, 0); return err },
+	}
+	stays := map[string]context.Context{}
+	for _, name := range []string{"revoked", "rotated", "expired", "good"} {
+		k := bot
+		if name == "expired" {
+			k.Expires = time.Now().Add(3 * time.Second)
+		}
+		text, made, err := store.Create(t.Context(), k)
+		require.NoError(t, err)
+		r := httptest.NewRequest("GET", "http://localhost/", nil)
+		r.Header.Set("X-Api-Key", text)
+		r, err = g.Admit(r, Rights{"GET /": AnyKey}, "/")
+		require.NoError(t, err)
+		r, over := g.Stay(r)
+		t.Cleanup(over)
+		stays[name] = r.Context()
+		if end := ends[name]; end != nil {
+			require.NoError(t, end(made.ID))
+		}
+	}
+	for _, name := range []string{"revoked", "rotated", "expired"} {
+		<-stays[name].Done()
+		require.Equal(t, http.StatusUnauthorized, refused(t, context.Cause(stays[name])).Status, name)
+	}
+	require.NoError(t, stays["good"].Err())
 }
 
 func TestTheInternalSecretIsMadeOnce(t *testing.T) {

@@ -22,6 +22,7 @@ const (
 	// store is away. Keys that are not known then are refused with 503 and not with 401.
 	Stale = 5 * time.Minute
 
+	lookAgain  = time.Second     // after which the key of a request that goes on is looked at again
 	lookupTime = 2 * time.Second // for the store to answer
 	awayPause  = time.Second     // between two look-ups of a key while the store is away
 	known      = 10_000          // keys, and as many texts that are none
@@ -98,31 +99,37 @@ func (a *Authenticator) Principal(ctx context.Context, presented string) (Princi
 	if !ok {
 		return Principal{}, unauthorized(wrongKey)
 	}
-	k, ok, err := a.key(ctx, id, &presented)
+	hash := hashOf(presented)
+	k, ok, err := a.key(ctx, id, hash)
 	switch {
 	case err != nil:
 		return Principal{}, err
 	case !ok:
 		k = Key{hash: hashOf("")} // compared all the same, so that it takes as long
 	}
-	if why := k.opens(presented, a.now()); why != "" {
+	if why := k.opens(hash, a.now()); why != "" {
 		return Principal{}, unauthorized(why)
 	}
 	a.note(id, k.Tenant)
-	return k.Principal(), nil
+	p := k.Principal()
+	p.hash = hash
+	return p, nil
 }
 
-// Check is nil if a key of an id is still good, for those who were let in with it a while ago and begin with something
-// new. Errors are those of Principal.
-func (a *Authenticator) Check(ctx context.Context, id string) error {
-	k, ok, err := a.key(ctx, id, nil)
-	switch {
-	case err != nil:
+// Check is nil if the key of a principal that was let in a while ago is still good. Errors are those of Principal.
+func (a *Authenticator) Check(ctx context.Context, p Principal) error {
+	k, ok, err := a.key(ctx, p.Key, p.hash)
+	if err != nil {
 		return err
-	case !ok:
-		return unauthorized(wrongKey)
 	}
-	if why := k.ended(a.now()); why != "" {
+	why := wrongKey
+	switch {
+	case ok && p.hash == "": // another service of ours names the key
+		why = k.ended(a.now())
+	case ok:
+		why = k.opens(p.hash, a.now())
+	}
+	if why != "" {
 		return unauthorized(why)
 	}
 	return nil
@@ -137,10 +144,10 @@ func (a *Authenticator) InFile() map[memory.Tenant][]string {
 	return file.tenants()
 }
 
-// key finds the key of an id, for who comes with a text, nil for who was let in before. Of a text that does not open
-// what is known of the key the store is asked at once: the key may have been rotated a moment ago. That holds of texts
-// with a made-up id as well, so that the time it takes does not tell which ids there are.
-func (a *Authenticator) key(ctx context.Context, id string, text *string) (Key, bool, error) {
+// key finds the key of an id, for who comes with the text of a hash, or "" for any. Of a text that does not open what
+// is known of the key the store is asked at once: the key may have been rotated a moment ago. That holds of texts with
+// a made-up id as well, so that the time it takes does not tell which ids there are.
+func (a *Authenticator) key(ctx context.Context, id, hash string) (Key, bool, error) {
 	if a.file != nil {
 		if k, ok, err := a.file.find(ctx, id); ok || err != nil {
 			return k, ok, err
@@ -150,18 +157,14 @@ func (a *Authenticator) key(ctx context.Context, id string, text *string) (Key, 
 		return Key{}, false, nil
 	}
 	now := a.now()
-	opens := func(k Key) bool { return text == nil || k.opens(*text, now) != wrongKey }
+	opens := func(k Key) bool { return hash == "" || k.opens(hash, now) != wrongKey }
 	before, have := a.found.GetIfPresent(id)
 	fits := have && opens(before.key)
 	if fits && now.Before(before.next) {
 		return before.key, true, nil
 	}
-	hash := ""
-	if text != nil {
-		hash = hashOf(*text)
-		if until, known := a.wrong.GetIfPresent(hash); known && now.Before(until) {
-			return Key{}, false, nil
-		}
+	if until, known := a.wrong.GetIfPresent(hash); known && now.Before(until) {
+		return Key{}, false, nil
 	}
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime) // the next request has use for it too
 	defer cancel()

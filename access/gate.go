@@ -1,8 +1,10 @@
 package access
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -112,6 +114,31 @@ func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request
 		return nil, forbidden(need)
 	}
 	return r.WithContext(With(r.Context(), p)), nil
+}
+
+// Stay gives a request that was let in by a key in a context that ends with the key, at most Fresh and a second later
+// and for that cause, so that nobody stays behind in an open stream. The caller calls over once the request is.
+func (g *Gate) Stay(r *http.Request) (in *http.Request, over func()) {
+	p, _ := Known(r.Context())
+	if g == nil || p.hash == "" {
+		return r, func() {}
+	}
+	ctx, end := context.WithCancelCause(r.Context())
+	var look *time.Timer
+	look = time.AfterFunc(time.Hour, func() {
+		var no *Refusal
+		switch err := g.Keys.Check(ctx, p); {
+		case errors.As(err, &no) && no.Status == http.StatusUnauthorized:
+			end(no)
+		case ctx.Err() == nil:
+			look.Reset(lookAgain)
+		}
+	})
+	look.Reset(lookAgain)
+	return r.WithContext(ctx), func() {
+		look.Stop()
+		end(nil)
+	}
 }
 
 // who finds out who a request comes from.

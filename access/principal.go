@@ -40,7 +40,8 @@ type Principal struct {
 	User   string // of the tenant, for whom the request is; "" for nobody that is named
 	Limits Limits // of the key; those of tenants and users are configured
 
-	internal bool // it is another service of ours
+	internal bool   // it is another service of ours
+	hash     string // of the key's text, if that was shown here
 }
 
 // Anyone is the principal of every request to a service without keys.

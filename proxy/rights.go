@@ -30,14 +30,17 @@ var rights = func() access.Rights {
 	return all
 }()
 
-// letIn lets a request in before its body is read, or answers it.
+// letIn lets a request in before its body is read, for as long as its key is good, or answers it.
 func (s *Server) letIn(c *gin.Context) {
 	if s.ofCLI(c) {
 		return
 	}
 	r, err := s.config.Gate.Admit(c.Request, rights, c.FullPath())
 	if err == nil {
-		c.Request = r
+		in, over := s.config.Gate.Stay(r)
+		defer over()
+		c.Request = in
+		c.Next()
 		return
 	}
 	_ = c.Error(err) // for the request's line in the log

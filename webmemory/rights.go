@@ -98,11 +98,14 @@ var rights = access.Rights{
 	"POST " + internalPath + "/rewinds":               access.Internal,
 }
 
-// letIn lets a request in before its body is read, or answers it.
+// letIn lets a request in before its body is read, for as long as its key is good, or answers it.
 func (s *Server) letIn(c *gin.Context) {
 	r, err := s.cfg.Gate.Admit(c.Request, rights, c.FullPath())
 	if err == nil {
-		c.Request = r
+		in, over := s.cfg.Gate.Stay(r)
+		defer over()
+		c.Request = in
+		c.Next()
 		return
 	}
 	_ = c.Error(err) // for the request's line in the log

@@ -122,7 +122,7 @@ func (s *Server) mayStill(ctx context.Context, at place) error {
 	if at == erasing || who.Key == "" || gate == nil || gate.Keys == nil {
 		return nil
 	}
-	return gate.Keys.Check(ctx, who.Key)
+	return gate.Keys.Check(ctx, who)
 }
 
 // takeTurn acquires the chat's lease and brings every history of the chat up to date

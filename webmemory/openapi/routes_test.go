@@ -417,7 +417,7 @@ func operations() []operation {
 		operation{"GET /v1/tenants/{tenant}/export", "Exports all that a tenant has, one thing in each line", "", nil,
 			ok{200: media{"application/x-ndjson": lines{webapi.TenantExport{}}}},
 			says{404: "unknown_tenant", 409: "keys_off", 503: "apiserver_unavailable"}},
-		operation{"DELETE /v1/tenants/{tenant}", "Ends a tenant's keys and erases what it has, in parts: ask until done is true",
+		operation{"DELETE /v1/tenants/{tenant}", "Ends a tenant's keys and erases some of what it has; ask until it is done",
 			"", nil, ok{200: webapi.ErasedTenant{}},
 			says{404: "unknown_tenant", 409: "keys_off default_tenant keys_in_file",
 				503: "gateway_unavailable apiserver_unavailable"}},
