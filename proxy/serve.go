@@ -190,7 +190,12 @@ func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome s
 	}
 	// A body that came too late has ended the request's context too.
 	late := errors.Is(err, errBodyTimeout)
-	if ctx.Err() != nil && !late || errors.Is(err, errClientGone) {
+	ended := new(access.Refusal) // of the key that the request came with, since then
+	switch {
+	case errors.As(context.Cause(ctx), &ended):
+		err = wire.Failure{Status: ended.Status, Code: ended.Code, Message: ended.Message}
+		defer func() { outcome = outcomeCanceled }()
+	case ctx.Err() != nil && !late || errors.Is(err, errClientGone):
 		return outcomeCanceled
 	}
 	f := x.failure(err)
