@@ -31,6 +31,7 @@ const (
 	maxTenantUsers    = 100
 	maxTenantOneShots = 200
 	tenantEraseTime   = 20 * time.Second // after which nothing further is begun with
+	tenantEraseMost   = 2 * time.Minute
 	// keysKnown is for how long after its revocation a key may still open a process: access.Fresh, for a revocation
 	// is kept by the second, and a request that is let in may take a moment to begin.
 	keysKnown = access.Fresh + 2*time.Second
@@ -142,7 +143,11 @@ func (s *Server) deleteTenant(c *gin.Context) error {
 			"and ask again. Nothing was erased.", strings.Join(ids, ", "))}
 	}
 	e := tenantErasure{Server: s, of: of, by: access.From(c.Request.Context()), began: time.Now()}
-	if err := e.run(c.Request.Context()); err != nil {
+	// The request's own context may end with the key that asks, which the erasure revokes.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), tenantEraseMost)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	if err := e.run(ctx); err != nil {
 		return err
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, e.out)

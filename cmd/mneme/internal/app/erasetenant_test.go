@@ -3,10 +3,13 @@ package app_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -107,6 +110,8 @@ func remains(t *testing.T, client *redis.Client) (tombstones, others []string) {
 		switch {
 		case key == "mneme:erasures", key == "proxy:turns:erased": // kept for 30 days, and for an hour
 		case key == "mneme:audit": // who erased it
+			continue
+		case strings.HasSuffix(key, ":turn") && life > 0: // the lease of a process that was killed
 			continue
 		case strings.HasSuffix(key, ":meta") && life > 0:
 			require.ElementsMatch(t, []string{"turn", "erased", "cut"}, fields, key)
@@ -235,4 +240,68 @@ func TestATenantIsExportedAndErased(t *testing.T) {
 	status, body = ask(t, "DELETE", s.url("/v1/tenants/acme"), operator, "")
 	require.Equal(t, http.StatusOK, status, "it may be asked for again: %s", body)
 	require.True(t, gjson.Get(body, "done").Bool())
+}
+
+// A process that erases a tenant is killed again and again, at any moment of it. Whoever is asked then goes on, and in the
+// end nothing is left, here or through a replica that had the tenant's chats in memory, and all else is as it was.
+func TestATenantsErasureOutlivesKills(t *testing.T) {
+	t.Parallel()
+	s := withTenants(t, "acme", "beta", "default")
+	operator, _ := s.admin(memory.Tenant{})
+	filled(t, s, "acme", "rosebud")
+	filled(t, s, "beta", "tulip")
+	for i := range 20 {
+		s.must("acme", "POST", fmt.Sprintf("/v1/chats/more-%d/messages", i), `{"message":"My tent is called rosebud."}`)
+	}
+	before := standing(t, s.client)
+	killed := newStack(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+s.redis, "MNEME_INTERNAL_SECRET="+replicasSecret)
+	erase := func() (int, string, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+killed.web+"/v1/tenants/acme", nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+operator)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, "", err
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(raw), err
+	}
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	begun := 0
+	for range 5 {
+		killed.start("up", killed.web)
+		answered := make(chan bool, 1)
+		go func() {
+			_, body, err := erase()
+			answered <- err == nil && gjson.Get(body, "done").Bool()
+		}()
+		select {
+		case <-time.After(time.Duration(random.IntN(400)) * time.Millisecond):
+		case <-answered:
+		}
+		killed.kill("up")
+		if s.client.ZScore(t.Context(), "mneme:erasing", "acme").Err() == nil {
+			begun++
+		}
+	}
+	require.Positive(t, begun, "no kill came into the erasure")
+	killed.start("up", killed.web)
+	for done := false; !done; {
+		status, body, err := erase()
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, body)
+		done = gjson.Get(body, "done").Bool()
+	}
+	after := standing(t, s.client)
+	for key, was := range before {
+		require.Equal(t, was, after[key], key)
+	}
+	_, others := remains(t, s.client)
+	require.Empty(t, others)
+	status, body := ask(t, "GET", s.url("/v1/tenants"), operator, "")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, `["beta","default"]`, gjson.Get(body, "tenants.#.tenant").Raw)
 }

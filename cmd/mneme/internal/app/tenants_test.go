@@ -89,10 +89,12 @@ func withTenants(t *testing.T, names ...string) *tenanted {
 	return s
 }
 
+const replicasSecret = "0123456789abcdef0123456789abcdef0123456789abcdef"
+
 func (s *tenanted) replica(t *testing.T) *up {
 	t.Helper()
 	return start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+s.redis, "MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_INTERNAL_SECRET="+strings.Repeat("0123456789abcdef", 4))
+		"MNEME_INTERNAL_SECRET="+replicasSecret)
 }
 
 // join has another replica answer, in turns with the first.
@@ -122,7 +124,7 @@ func (s *tenanted) must(tenant, method, path, body string, header ...string) ans
 }
 
 // behind are keys of what is written behind a call, whenever that is.
-var behind = regexp.MustCompile(`^(mneme:key|mneme:limits|mneme:usage|mneme:audit|proxy:usage)|:turn$`)
+var behind = regexp.MustCompile(`^(mneme:key|mneme:tenants$|mneme:limits|mneme:usage|mneme:audit|proxy:usage)|:turn$`)
 
 // dump is what Redis holds beside what changes without anybody's request, or is of the keys.
 func dump(t *testing.T, client *redis.Client) map[string]string {
