@@ -19,6 +19,7 @@ var (
 	turnsSave  = redisscript.New(lua, "turns_rest", "turns_save")
 	turnsLoad  = redisscript.New(lua, "turns_load")
 	turnsIndex = redisscript.New(lua, "turns_index")
+	turnsList  = redisscript.New(lua, "turns_list")
 	turnsErase = redisscript.New(lua, "turns_erase")
 	turnsClear = redisscript.New(lua, "turns_clear")
 	turnsKeep  = redisscript.New(lua, "turns_rest", "turns_keep")
@@ -87,7 +88,7 @@ func (t *Turns) metaTTL() int64 { return max(t.limits.TTL, tombstone).Millisecon
 // it, and go again if it was erased: so nothing leads to what an erasure did not
 // see.
 func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
-	var index, saves []redisscript.Call
+	index, saves := t.lists(entries), []redisscript.Call(nil)
 	ttl := t.limits.TTL.Milliseconds()
 	for _, e := range entries {
 		for _, k := range e.Keys {
@@ -107,12 +108,9 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 			},
 		})
 	}
-	if err := t.list(ctx, entries); err != nil {
-		return nil, fmt.Errorf("save turns: %w", err)
-	}
 	if len(index) > 0 {
 		if _, err := runAll(ctx, t.redis, index); err != nil {
-			return nil, fmt.Errorf("save the keys of turns: %w", err)
+			return nil, fmt.Errorf("save what leads to turns: %w", err)
 		}
 	}
 	answers, err := runAll(ctx, t.redis, saves)
@@ -156,9 +154,10 @@ func ofTenant(tenant string) string {
 	return "proxy:turns:of:" + tenant
 }
 
-// list brings the conversations of entries into the lists of their tenants, before there is anything of them.
-func (t *Turns) list(ctx context.Context, entries []ledger.Entry) error {
-	pipe, now, done := t.redis.Pipeline(), time.Now(), map[string]bool{}
+// lists bring the conversations of entries into the lists of their tenants, before there is anything of them.
+func (t *Turns) lists(entries []ledger.Entry) (calls []redisscript.Call) {
+	now, life := time.Now(), t.limits.TTL+listed
+	done := map[string]bool{}
 	for _, e := range entries {
 		key := ofTenant(e.Scope.Tenant)
 		one := key + " " + e.Scope.Conversation
@@ -166,14 +165,10 @@ func (t *Turns) list(ctx context.Context, entries []ledger.Entry) error {
 			continue
 		}
 		done[one] = true
-		pipe.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: e.Scope.Conversation})
-		pipe.ZRemRangeByScore(ctx, key, "-inf", strconv.FormatInt(now.Add(-t.limits.TTL-listed).UnixMilli(), 10))
-		pipe.PExpire(ctx, key, t.limits.TTL+listed)
+		calls = append(calls, redisscript.Call{Script: turnsList, Keys: []string{key}, Args: []any{e.Scope.Conversation,
+			now.UnixMilli(), now.Add(-life).UnixMilli(), life.Milliseconds()}})
 	}
-	if pipe.Len() == 0 {
-		return nil
-	}
-	return failure(pipe.Exec(ctx))
+	return calls
 }
 
 // Conversations gives up to count conversations of a tenant, those first that were not used for longest, and how many
