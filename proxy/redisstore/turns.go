@@ -88,7 +88,7 @@ func (t *Turns) metaTTL() int64 { return max(t.limits.TTL, tombstone).Millisecon
 // it, and go again if it was erased: so nothing leads to what an erasure did not
 // see.
 func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
-	index, saves := t.lists(entries), []redisscript.Call(nil)
+	var index, saves []redisscript.Call
 	ttl := t.limits.TTL.Milliseconds()
 	for _, e := range entries {
 		for _, k := range e.Keys {
@@ -108,15 +108,20 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 			},
 		})
 	}
+	lists := t.lists(entries)
+	if _, slots := t.redis.(*redis.ClusterClient); slots || len(index) > 0 { // slots: others may come later than what follows
+		index, lists = append(lists, index...), nil
+	}
 	if len(index) > 0 {
 		if _, err := runAll(ctx, t.redis, index); err != nil {
 			return nil, fmt.Errorf("save what leads to turns: %w", err)
 		}
 	}
-	answers, err := runAll(ctx, t.redis, saves)
+	answers, err := runAll(ctx, t.redis, append(lists, saves...))
 	if err != nil {
 		return nil, fmt.Errorf("save turns: %w", err)
 	}
+	answers = answers[len(lists):]
 	var gone []ledger.Entry
 	marks := make([]ledger.Mark, len(entries))
 	for i, answer := range answers {
