@@ -255,17 +255,31 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 	r := Reservation{limiter: l, head: head(p), id: id, enclosing: l.enclosing(p)}
 	args := append([]any{id, l.options.Lease.Milliseconds(), estimate.Tokens, estimate.Micros,
 		string(l.options.Unclosed)}, r.enclosing.words()...)
-	reply, err := l.ask(ctx, redisscript.Call{Script: reserve, Keys: []string{r.head}, Args: args})
-	if err != nil {
-		return l.unjudged(ctx, r, err)
+	for tries := 0; ; tries++ {
+		reply, err := l.ask(ctx, redisscript.Call{Script: reserve, Keys: []string{r.head}, Args: args})
+		if err != nil {
+			return l.unjudged(ctx, r, err)
+		}
+		l.answers()
+		if reply.Word() != "refused" {
+			r.Standing = r.enclosing.standing(reply)
+			return r, nil
+		}
+		no := r.enclosing.refusal(reply, estimate)
+		if !no.atOnce || tries == len(leaving) {
+			return Reservation{}, no
+		}
+		select {
+		case <-time.After(leaving[tries]):
+		case <-ctx.Done():
+			return Reservation{}, context.Cause(ctx)
+		}
 	}
-	l.answers()
-	if reply.Word() == "refused" {
-		return Reservation{}, r.enclosing.refusal(reply, estimate)
-	}
-	r.Standing = r.enclosing.standing(reply)
-	return r, nil
 }
+
+// leaving are the pauses after which a call is judged again that too many others run beside: another gateway says that one
+// has ended a moment after its client knows.
+var leaving = []time.Duration{gather + 5*time.Millisecond, 6 * gather}
 
 // unjudged is Reserve where Redis gave no answer. What it did may have been done all the same, so the reservation is
 // taken back whenever Redis is there again.
@@ -339,6 +353,7 @@ type Refusal struct {
 	Standing   Standing
 	RetryAfter time.Duration // 0: waiting does not help
 	Budget     bool          // it is a budget's; else a rate's
+	atOnce     bool          // of calls that run at the same time
 	message    string
 }
 
@@ -355,7 +370,7 @@ func (all enclosing) refusal(reply redisscript.Reply, estimate Amount) *Refusal 
 	}
 	r := &Refusal{Standing: Standing{Limit: b.rate.N}}
 	if b.rate.Of == access.AtOnce {
-		r.RetryAfter = time.Second
+		r.RetryAfter, r.atOnce = time.Second, true
 		r.message = fmt.Sprintf("the %s may have %d calls of models run at once, and has: try again when one has ended",
 			holder, b.rate.N)
 		return r

@@ -187,6 +187,24 @@ func TestRates(t *testing.T) {
 	})
 }
 
+// A client that has one call after the other is never refused for being beside itself: the end of a call is in the books
+// before the next one is looked at.
+func TestOneCallAfterTheOtherIsOneAtOnce(t *testing.T) {
+	stores(t, func(t *testing.T, client redis.UniversalClient) {
+		gateway, another := open(t, client, limit.Options{}), open(t, client, limit.Options{})
+		p := principal(t, "1atonce", "")
+		for i := range 60 {
+			r, err := gateway.Reserve(t.Context(), p, fmt.Sprint("call-", i), tokens(1))
+			require.NoError(t, err, i)
+			if i%20 == 0 {
+				_, err := another.Reserve(t.Context(), p, "beside", tokens(1))
+				refused(t, err, "1 calls of models run at once")
+			}
+			r.Commit(tokens(1))
+		}
+	})
+}
+
 func TestWhoHasNoLimitsAsksNothing(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("Redis was asked")

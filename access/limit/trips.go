@@ -44,7 +44,15 @@ func (l *Limiter) ask(ctx context.Context, call redisscript.Call) (redisscript.R
 		defer l.goOn()
 		within, cancel := context.WithTimeout(ctx, l.options.Patience)
 		defer cancel()
-		return redisscript.Read(call.Script.Run(within, l.redis, call.Keys, call.Args...))
+		// What calls before took goes first, so that who ends one and begins another has its place.
+		charges := l.take(maxTogether)
+		calls := make([]redisscript.Call, 0, len(charges)+1)
+		for _, c := range charges {
+			calls = append(calls, c.call())
+		}
+		cmds := redisscript.Run(within, l.redis, append(calls, call)...)
+		l.again(l.written(charges, cmds[:len(charges)]))
+		return redisscript.Read(cmds[len(charges)])
 	}
 	q := &question{ctx: ctx, call: call, answered: make(chan struct{})}
 	t.waiting = append(t.waiting, q)

@@ -5,15 +5,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"mneme/memory/redisscript"
 )
 
 // Times and bounds of the writer.
 const (
-	maxWaiting   = 4096                 // charges that may wait for Redis
-	maxBatch     = 128                  // that go in one round trip
-	writeTimeout = 2 * time.Second      // of one attempt
-	gather       = 2 * time.Millisecond // for more charges, once one waits: they go together
+	maxWaiting   = 4096                  // charges that may wait for Redis
+	maxBatch     = 128                   // that go in one round trip
+	writeTimeout = 2 * time.Second       // of one attempt
+	gather       = 10 * time.Millisecond // for more charges, once one waits, or for a reservation: they go together
 	firstPause   = 50 * time.Millisecond
 	maxPause     = 2 * time.Second
 	giveUpAfter  = 5 * time.Minute  // then a charge is left to its lease
@@ -57,13 +59,37 @@ func (l *Limiter) put(c charge) {
 	}
 }
 
+// take gives the oldest charges that wait, which its caller sends.
+func (l *Limiter) take(most int) []charge {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	batch := slices.Clone(l.waiting[:min(most, len(l.waiting))])
+	l.waiting = slices.Delete(l.waiting, 0, len(batch))
+	return batch
+}
+
+// again puts charges back that were not written.
+func (l *Limiter) again(failed []charge) {
+	if len(failed) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(failed, l.waiting...)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
 // write is the writer: it sends what waits almost at once, all that came meanwhile in the next round trip.
 func (l *Limiter) write() {
 	defer close(l.done)
 	for pause := firstPause; ; {
 		l.mu.Lock()
-		batch, closed := slices.Clone(l.waiting[:min(maxBatch, len(l.waiting))]), l.closed
+		closed := l.closed // before the look at what waits, behind which nothing more comes then
 		l.mu.Unlock()
+		batch := l.take(maxBatch)
 		if len(batch) == 0 {
 			if closed {
 				return
@@ -79,9 +105,7 @@ func (l *Limiter) write() {
 			continue
 		}
 		failed := l.send(batch)
-		l.mu.Lock()
-		l.waiting = append(failed, l.waiting[len(batch):]...)
-		l.mu.Unlock()
+		l.again(failed)
 		if len(failed) == 0 {
 			pause = firstPause
 			continue
@@ -105,7 +129,12 @@ func (l *Limiter) send(batch []charge) (failed []charge) {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, writeTimeout)
 	defer cancel()
-	for i, cmd := range redisscript.Run(ctx, l.redis, calls...) {
+	return l.written(batch, redisscript.Run(ctx, l.redis, calls...))
+}
+
+// written looks at what came of charges, and gives those that are to be tried again.
+func (l *Limiter) written(batch []charge, cmds []*redis.Cmd) (failed []charge) {
+	for i, cmd := range cmds {
 		switch err := cmd.Err(); {
 		case err == nil:
 		case time.Since(batch[i].since) > giveUpAfter || redisscript.WrongType(err):
@@ -115,7 +144,7 @@ func (l *Limiter) send(batch []charge) (failed []charge) {
 			failed = append(failed, batch[i])
 		}
 	}
-	if len(failed) < len(batch) {
+	if len(failed) < len(cmds) {
 		l.answers()
 	}
 	return failed
