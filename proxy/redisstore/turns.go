@@ -109,7 +109,8 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 		})
 	}
 	lists := t.lists(entries)
-	if _, slots := t.redis.(*redis.ClusterClient); slots || len(index) > 0 { // slots: others may come later than what follows
+	// In one pipeline what comes first is done first, but for a cluster's.
+	if _, slots := t.redis.(*redis.ClusterClient); slots || len(index) > 0 {
 		index, lists = append(lists, index...), nil
 	}
 	if len(index) > 0 {
