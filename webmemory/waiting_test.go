@@ -206,12 +206,15 @@ func (w *world) wait(chat string, header ...string) (run string) {
 	return waiting.RunID
 }
 
-// atRest waits until no process has the lease of a chat whose run waits.
+// atRest waits until no process has the lease of a chat whose run waits, and none is about to write of it: that it is
+// listed comes last.
 func (w *world) atRest(chat string) {
 	w.t.Helper()
 	eventually(w.t, "the run is suspended", func() bool {
-		return w.look.HExists(context.Background(), "{chat_history:"+chat+"}:meta", "waits").Val() &&
-			w.look.Exists(context.Background(), "{chat_history:"+chat+"}:turn").Val() == 0
+		ctx := context.Background()
+		return w.look.HExists(ctx, "{chat_history:"+chat+"}:meta", "waits").Val() &&
+			w.look.Exists(ctx, "{chat_history:"+chat+"}:turn").Val() == 0 &&
+			w.look.ZScore(ctx, "mneme:waiting", chat).Val() > 0
 	})
 }
 
