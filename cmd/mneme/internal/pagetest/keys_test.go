@@ -232,6 +232,7 @@ func TestTheFormOfTheKey(t *testing.T) {
 	p.send("Say it with a key")
 	p.sees("You said: Say it with a key")
 	p.idle()
+	p.has("link", aTitle+"*") // which the page has made: one that is left before makes none
 	p.reload()
 	p.sees("You said: Say it with a key", "Forget the key")
 	require.Zero(t, p.forms())
