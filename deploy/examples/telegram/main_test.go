@@ -134,12 +134,13 @@ type telegram struct {
 	buttons []string      // guarded by mu: what theirs do
 	calls   int           // guarded by mu: messages that were sent and edited
 	slow    int           // guarded by mu: calls that are refused for now
+	ended   chan struct{} // closed when the test is over
 }
 
 func newTelegram(t *testing.T) *telegram {
-	f := &telegram{t: t, changed: make(chan struct{})}
+	f := &telegram{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
 	f.Server = httptest.NewServer(f)
-	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
+	t.Cleanup(func() { close(f.ended); f.CloseClientConnections(); f.Close() })
 	return f
 }
 
@@ -170,6 +171,9 @@ func (f *telegram) call(ctx context.Context, method string, value func(string) s
 			select {
 			case <-more:
 			case <-ctx.Done():
+			case <-f.ended: // or Close would wait for who asks once more
+				f.mu.Lock()
+				return "[]", ""
 			}
 			f.mu.Lock()
 			if ctx.Err() != nil {
