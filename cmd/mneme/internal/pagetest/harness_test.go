@@ -37,6 +37,7 @@ func TestFaultsOfAPageAreNoticed(t *testing.T) {
 	require.Empty(t, good.barriers())
 
 	bad := newTab(t, s.URL)
+	bad.excuse("favicon", "ERR_CONNECTION", "Failed to load")
 	bad.open("bad")
 	for _, fault := range []string{"Content Security Policy", "an error", "localhost:1", "nothing is not defined"} {
 		bad.until(fault, func() bool {
@@ -51,5 +52,4 @@ func TestFaultsOfAPageAreNoticed(t *testing.T) {
 	require.Contains(t, barriers, "light: button-name")
 	require.Contains(t, barriers, "dark: color-contrast")
 	require.Contains(t, barriers, "too wide for a phone: <p")
-	bad.forgive("favicon", "ERR_CONNECTION", "Failed to load")
 }

@@ -25,8 +25,8 @@ func TestRuns(t *testing.T) {
 	require.Empty(t, p.barriers())
 	p.click("link", "To the runs")
 	p.has("link", "Open the chat")
+	p.excuse("status of 404")
 	p.open("#/runs/trip/NOSUCHRUN")
 	p.sees("unknown_run", "15 minutes")
-	p.forgive("status of 404")
 	require.False(t, evaluate[bool](p, "'hurt' in window"))
 }
