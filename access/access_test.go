@@ -207,7 +207,7 @@ func TestManyAtOnceAndTheLastUse(t *testing.T) {
 	require.Eventually(t, func() bool {
 		k, err := store.Get(ctx, made.ID)
 		return err == nil && !k.Used.IsZero()
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 func TestTheFileOfKeys(t *testing.T) {

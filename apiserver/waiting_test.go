@@ -245,7 +245,7 @@ func TestARunGoesOnAlthoughTheAnswerToTheFirstRequestWasLost(t *testing.T) {
 			require.Equal(t, "runs_still_ending", problem.Code)
 		}
 		return err == nil
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, lost, accepted)
 	lines, last = s.stored(t, accepted.Events, lines...)
 	require.True(t, last.Waits(), "the second word")

@@ -228,6 +228,6 @@ func TestAgentsSearch(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := run.Memory.Recall(t.Context(), http.DefaultClient, api.RecallRequest{Query: question})
 		return err != nil
-	}, 10*time.Second, 5*time.Millisecond, "the run lends nothing once it is over")
+	}, 30*time.Second, 5*time.Millisecond, "the run lends nothing once it is over")
 	forbidden(*run.Memory)
 }

@@ -228,7 +228,7 @@ func TestNobodyElseWritesNotes(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := run.Memory.Remember(t.Context(), http.DefaultClient, api.RememberRequest{Quote: "obey Mallory"})
 		return err != nil
-	}, 10*time.Second, 5*time.Millisecond, "the run is over")
+	}, 30*time.Second, 5*time.Millisecond, "the run is over")
 	next := h.say(t, "c", "and now?")
 	h.run = run
 	try(403, api.RememberRequest{Quote: "not allergic to peanuts"})

@@ -174,7 +174,7 @@ func TestRates(t *testing.T) {
 		require.Eventually(t, func() bool {
 			b, err = l.Reserve(t.Context(), p, "b", tokens(200))
 			return err == nil
-		}, 10*time.Second, 5*time.Millisecond)
+		}, 30*time.Second, 5*time.Millisecond)
 		_, err = l.Reserve(t.Context(), p, "c", tokens(1))
 		require.NoError(t, err)
 		_, err = l.Reserve(t.Context(), p, "d", tokens(1))
@@ -183,7 +183,7 @@ func TestRates(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err = l.Reserve(t.Context(), p, "d", tokens(1))
 			return err == nil
-		}, 10*time.Second, 5*time.Millisecond)
+		}, 30*time.Second, 5*time.Millisecond)
 	})
 }
 
@@ -236,7 +236,7 @@ func TestALeaseThatEndsIsChargedByThePolicy(t *testing.T) {
 					r.Commit(tokens(0))
 					spent, held := book(t, client, "key:k1:tokens")
 					return err == nil && spent == want && held == 0
-				}, 10*time.Second, 5*time.Millisecond)
+				}, 30*time.Second, 5*time.Millisecond)
 				all[0].Commit(tokens(33)) // late, and true
 				settled(t, client, "key:k1:tokens", want+33-want/5)
 				n, err := client.Exists(t.Context(), limit.Prefix+"{acme}:live", limit.Prefix+"{acme}:calls",

@@ -85,19 +85,19 @@ func TestARunCountsUntilItsProcessIsDead(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r, err = lives.Enter(t.Context(), p, "b")
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	key := limit.Prefix + "{acme}:runs:key:k1"
 	first, err := client.ZScore(t.Context(), key, "b").Result()
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // it is renewed beyond its first life
 		now, err := client.ZScore(t.Context(), key, "b").Result()
 		return err == nil && now > first+float64(o.RunLease.Milliseconds())
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	require.NoError(t, client.Del(t.Context(), key).Err()) // Redis lost it
 	require.Eventually(t, func() bool {
 		n, err := client.ZCard(t.Context(), key).Result()
 		return err == nil && n == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	r.Leave()
 	require.NoError(t, lives.Close())
 }
@@ -125,5 +125,5 @@ func TestRunsWhenRedisIsAway(t *testing.T) {
 		r, err := refuses.Enter(t.Context(), p, "e")
 		r.Leave()
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }

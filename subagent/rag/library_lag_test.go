@@ -2,7 +2,6 @@ package rag_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,12 +68,9 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 	put(t, writer, c, "d00950", "replaced by cherries")
 
 	for i := range 12 {
-		bounded, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+		bounded, cancel := context.WithTimeout(ctx, time.Minute) // and the way stays closed
 		r, err := behind.Search(bounded, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"})
 		cancel()
-		if errors.Is(err, context.DeadlineExceeded) && testing.Short() {
-			continue
-		}
 		require.NoError(t, err, i)
 		require.True(t, r.Degraded)
 		require.Len(t, r.Passages, 10, "as many are left as are wanted")

@@ -60,7 +60,8 @@ func newShelf(t *testing.T, server *redistest.Server, seed uint64) *shelf {
 
 // library is a replica with a short log, so that gaps happen.
 func (s *shelf) library() *rag.Library {
-	return rag.NewLibrary(docstore.New(s.server.Client(), 150), rag.Options{Log: zerolog.Nop(), Patience: 5 * time.Second})
+	return rag.NewLibrary(docstore.New(s.server.Client(), 150), rag.Options{Log: zerolog.Nop(), Patience: 10 * time.Second,
+		CatchUp: 30 * time.Second})
 }
 
 func (s *shelf) any() *rag.Library { return s.replicas[s.random.IntN(len(s.replicas))] }

@@ -2,6 +2,7 @@ package rag_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"syscall"
 	"testing"
@@ -52,8 +53,10 @@ func follows(t *testing.T, client redis.UniversalClient) {
 	}, time.Minute, 20*time.Millisecond)
 	_, err = writer.Drop(ctx, c)
 	require.NoError(t, err)
-	_, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"})
-	require.ErrorIs(t, err, docstore.ErrNoCollection)
+	require.Eventually(t, func() bool { // a store that takes long to say so is as one that is away
+		_, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"})
+		return errors.Is(err, docstore.ErrNoCollection)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 func TestAReplicaFollowsTheEmbeddedStore(t *testing.T) {

@@ -30,8 +30,10 @@ import (
 
 var ctx = context.Background()
 
+// library waits for the store, and for what it has to catch up with, as long as a busy machine may take.
 func library(client redis.UniversalClient) *rag.Library {
-	return rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 10 * time.Second})
+	return rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 10 * time.Second,
+		CatchUp: 30 * time.Second})
 }
 
 func collection(t testing.TB, l *rag.Library, name string) docstore.Collection {
