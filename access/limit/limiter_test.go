@@ -31,7 +31,8 @@ func stores(t *testing.T, test func(t *testing.T, client redis.UniversalClient))
 	t.Run("embedded", func(t *testing.T) {
 		s, err := embedded.Open(t.Context(), embedded.Options{Dir: t.TempDir()})
 		require.NoError(t, err)
-		client := redis.NewClient(&redis.Options{Dialer: s.Dial, Addr: "embedded"})
+		client := redis.NewClient(&redis.Options{Dialer: s.Dial, Addr: "embedded",
+			ReadTimeout: time.Minute, PoolTimeout: time.Minute}) // its scripts take long on a busy machine
 		t.Cleanup(func() { _, _ = client.Close(), s.Close() })
 		test(t, client)
 	})
@@ -252,7 +253,7 @@ func TestALeaseThatEndsIsChargedByThePolicy(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	stores(t, func(t *testing.T, client redis.UniversalClient) {
 		p := principal(t, "", "1000tokens/total")
-		var admitted, failed atomic.Int64
+		var admitted atomic.Int64
 		var all sync.WaitGroup
 		for g := range 4 {
 			l := open(t, client, limit.Options{Patience: time.Minute})
@@ -265,13 +266,12 @@ func TestManyAtOnce(t *testing.T) {
 						admitted.Add(1)
 						r.Commit(tokens(10))
 					case !errors.As(err, &no):
-						failed.Add(1)
+						t.Error(err)
 					}
 				})
 			}
 		}
 		all.Wait()
-		require.Zero(t, failed.Load())
 		require.Equal(t, int64(100), admitted.Load())
 		settled(t, client, "key:k1:tokens", 1000)
 	})
@@ -314,18 +314,21 @@ func TestTheCalendar(t *testing.T) {
 		t.Skip("every day of 400 years")
 	}
 	client := redistest.Start(t).Client()
-	got, err := client.Eval(t.Context(), limit.Books+`
-		local all = {}
-		for day = 0, 146100 do
-			local y, m, d = civil(day)
-			all[#all + 1] = string.format('%04d-%02d-%02d %d', y, m, d, nextMonth(day))
-		end
-		return all`, []string{"x"}).StringSlice()
-	require.NoError(t, err)
-	for day, date := range got {
-		at := time.Unix(int64(day)*86400, 0).UTC()
-		next := time.Date(at.Year(), at.Month()+1, 1, 0, 0, 0, 0, time.UTC).Unix() / 86400
-		require.Equal(t, at.Format("2006-01-02 ")+strconv.FormatInt(next, 10), date)
+	for from := int64(0); from <= 146100; from += 1000 { // a script of more than 5 s has Redis refuse what is asked next
+		got, err := client.Eval(t.Context(), limit.Books+`
+			local all = {}
+			for day = tonumber(ARGV[1]), ARGV[1] + 999 do
+				local y, m, d = civil(day)
+				all[#all + 1] = string.format('%04d-%02d-%02d %d', y, m, d, nextMonth(day))
+			end
+			return all`, []string{"x"}, from).StringSlice()
+		require.NoError(t, err)
+		require.Len(t, got, 1000)
+		for i, date := range got {
+			at := time.Unix((from+int64(i))*86400, 0).UTC()
+			next := time.Date(at.Year(), at.Month()+1, 1, 0, 0, 0, 0, time.UTC).Unix() / 86400
+			require.Equal(t, at.Format("2006-01-02 ")+strconv.FormatInt(next, 10), date)
+		}
 	}
 }
 
