@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/redisstore"
@@ -25,7 +26,8 @@ var errMoreSaid = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMes
 func isPlaced(p webapi.MessageRequest) bool { return p.After != nil || p.IfLast != nil }
 
 // fits gives the message to which a chat's histories are to go back for a post, nil if they need not; or why the
-// post does not follow what they say. closed is the run that was ended for the post, "" for none.
+// post does not follow what they say, or may not take so much back. closed is the run that was ended for the post, ""
+// for none.
 func (s *Server) fits(ctx context.Context, r *run, p webapi.MessageRequest, closed string,
 	histories map[memory.Key]*memory.History) (to *string, err error) {
 	own := histories[memory.ChatKey(r.chat)]
@@ -55,8 +57,39 @@ func (s *Server) fits(ctx context.Context, r *run, p webapi.MessageRequest, clos
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.locate(ctx, r.chat, v, *p.After)
+	l, err := s.locate(ctx, r.chat, v, *p.After)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := s.newestAlone(ctx, v, l)
+	if r.goesBack = rewinds; newest {
+		r.goesBack = regenerates
+	}
+	if no := new(access.Refusal); errors.As(may(ctx, r.goesBack), &no) && err == nil {
+		more := *no
+		more.Message = "More than the newest exchange would be taken back. " + no.Message
+		return nil, &more
+	}
 	return p.After, err
+}
+
+// newestAlone says whether nothing of a chat goes but its newest exchange. From the start all goes that a subagent
+// remembers, also where the chat's own history was erased before.
+func (s *Server) newestAlone(ctx context.Context, v view, l *boundary) (bool, error) {
+	if l.newest < 0 || l.at < l.newest-1 {
+		return false, nil
+	}
+	for key, p := range v {
+		if !l.start || key.Agent() == "" {
+			continue
+		}
+		for raw, err := range s.walk(ctx, p) {
+			if h, _ := headOf(raw); err != nil || h.Timestamp < l.asked {
+				return false, err
+			}
+		}
+	}
+	return true, nil
 }
 
 // onlyEnded says whether nothing stands behind a message but what its run left when it was ended for a post:

@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -12,37 +13,16 @@ import (
 	"mneme/access/audit"
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about the log of who did what can hurt others: which requests are in it, and how it is read.
+// This file is about the log of who did what can hurt others: how it is written and read; rights.go says what is in it.
 
-// audited names what requests do that succeed, by method and path as the router has it. An approval is written where
-// it is answered, since its answer may stream for long.
-var audited = map[string]string{
-	"DELETE /v1/chats/:chat":                              "chat.erase",
-	"DELETE /v1/chats/:chat/history":                      "history.erase",
-	"DELETE /v1/chats/:chat/subagents/:name/history":      "history.erase",
-	"DELETE /v1/chats/:chat/messages/:id":                 "message.redact",
-	"DELETE /v1/chats/:chat/subagents/:name/messages/:id": "message.redact",
-	"DELETE /v1/chats/:chat/notes/:id":                    "note.erase",
-	"DELETE /v1/chats/:chat/subagents/:name/notes/:id":    "note.erase",
-	"POST /v1/chats/:chat/rewind":                         "chat.rewind",
-	"POST /v1/chats/:chat/set-aside/:id/restore":          "chat.restore",
-	"DELETE /v1/users/:user":                              "user.erase",
-	"DELETE /v1/users/:user/notes/:id":                    "note.erase",
-	"DELETE /v1/collections/*rest":                        "documents.erase",
-	"DELETE /v1/chats/:chat/documents/*id":                "documents.erase",
-	"DELETE " + webapi.KeysPath + "/:key":                 "key.revoke",
-	"POST " + webapi.KeysPath + "/:key/rotate":            "key.rotate",
-}
+// readAsAdmin is the entry of what who has the scope admin reads, and not that of reading.
+const readAsAdmin = "memory.read"
 
-// Actions beside those of audited.
-const (
-	readAsAdmin = "memory.read" // by who has the scope admin, and not that of reading
-	approval    = "approval."   // and the decision
-)
+// auditTarget is where a handler sets the target of its request's entry that is not the path.
+const auditTarget = "audit target"
 
 var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAuditOff,
 	Message: "This service keeps no log of who did what."}
@@ -54,36 +34,27 @@ func (s *Server) audit(c *gin.Context) {
 		return
 	}
 	route := c.Request.Method + " " + c.FullPath()
-	action := audited[route]
+	entry := entries[route]
 	if p := access.From(c.Request.Context()); rights[route] == access.MemoryRead && p.Key != "" &&
 		!slices.Contains(p.Scopes, access.MemoryRead) {
-		action = readAsAdmin
+		entry = readAsAdmin
 	}
-	if action != "" {
-		s.did(c, action, strings.TrimPrefix(c.Request.URL.EscapedPath(), "/v1/"))
-	}
+	target := cmp.Or(c.GetString(auditTarget), strings.TrimPrefix(c.Request.URL.EscapedPath(), "/v1/"))
+	s.did(c.Request.Context(), tenantOf(c), entry, target)
 }
 
-// did writes that a request did something to a target of its tenant's. What was done stays done if that fails.
-func (s *Server) did(c *gin.Context, action, target string) { s.didTo(c, tenantOf(c), action, target) }
-
-// didTo is did for what is a tenant's that need not be the request's.
-func (s *Server) didTo(c *gin.Context, of memory.Tenant, action, target string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), storeTimeout)
+// did writes that who asks did something to a target of a tenant's; "" is no entry. What was done stays done if that
+// fails.
+func (s *Server) did(ctx context.Context, of memory.Tenant, entry, target string) {
+	if entry == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	if err := s.cfg.Audit.Write(ctx, of, action, target); err != nil {
+	if err := s.cfg.Audit.Write(ctx, of, entry, target); err != nil {
 		s.metrics.unaudited.Inc()
-		s.log.Error().Err(err).Str("action", action).Str("target", target).Str("key", access.From(ctx).Key).
+		s.log.Error().Err(err).Str("action", entry).Str("target", target).Str("key", access.From(ctx).Key).
 			Msg("an entry of the audit log was not kept")
-	}
-}
-
-// approved writes what somebody answered to the approvals that a run waited for.
-func (s *Server) approved(c *gin.Context, chat memory.Chat, run string, answers []event.WaitAnswer) {
-	for _, a := range answers {
-		if len(a.Result) == 0 { // else it is what a tool of the client's gave
-			s.did(c, approval+a.Decision, "chats/"+chat.ID()+"/runs/"+run+"/"+a.ID)
-		}
 	}
 }
 

@@ -100,7 +100,7 @@ func (s *Server) createKey(c *gin.Context) error {
 		Expires: body.Expires.UTC().Truncate(time.Second),
 	})
 	if err == nil {
-		s.did(c, "key.create", "keys/"+k.ID)
+		c.Set(auditTarget, "keys/"+k.ID)
 	}
 	return s.showKey(c, http.StatusCreated, text, k, err)
 }

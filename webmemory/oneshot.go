@@ -1,7 +1,6 @@
 package webmemory
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -118,7 +117,7 @@ func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
 	if err := api.DecodeKnown(c.Writer, c.Request, maxResume, &body); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(checkAnswers(body.Answers), mayAnswer(c, body.Answers)); err != nil {
+	if err := checkAnswers(body.Answers); err != nil {
 		return nil, err
 	}
 	id := c.Param("run")
@@ -138,7 +137,7 @@ func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
 	if r.log, err = api.GoOn(id, api.Limits{}, kept.Events); err != nil {
 		return nil, errors.Join(errNoOneShot, err)
 	}
-	if err := fit(body.Answers, r.openWaits(), id); err != nil {
+	if err := fit(c.Request.Context(), body.Answers, r.openWaits(), id); err != nil {
 		return nil, err
 	}
 	return s.oneShot(c, r, api.RunRequest{

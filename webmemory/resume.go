@@ -1,7 +1,6 @@
 package webmemory
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +41,7 @@ func (s *Server) resumePosted(c *gin.Context) (*admitted, error) {
 	if err := api.DecodeKnown(c.Writer, c.Request, maxResume, &body); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(checkAnswers(body.Answers), mayAnswer(c, body.Answers)); err != nil {
+	if err := checkAnswers(body.Answers); err != nil {
 		return nil, err
 	}
 	c.Request.Header.Del("Last-Event-ID")
@@ -52,7 +51,6 @@ func (s *Server) resumePosted(c *gin.Context) (*admitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.approved(c, chat, id, body.Answers)
 	// The stream is of what follows: who answers has seen the rest.
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", from)
 	c.Header(webapi.RunID, id)
@@ -76,9 +74,11 @@ func checkAnswers(answers []event.WaitAnswer) error {
 		case a.Decision == event.Edit && !isObject(a.Arguments):
 			return badRequest("The edit of %.80q needs arguments, an object: those that take the place of the others.", a.ID)
 		case a.Decision != event.Edit && len(a.Arguments) > 0:
-			return badRequest("arguments go with the decision edit, not with %s.", a.Decision)
-		case a.Decision == event.Deny && len(a.Result) > 0:
-			return badRequest("result goes with the decision approve, not with deny.")
+			return badRequest("arguments go with the decision edit, not with %s: leave them out of the answer to %.80q.",
+				a.Decision, a.ID)
+		case a.Decision != event.Approve && len(a.Result) > 0:
+			return badRequest("result goes with the decision approve, not with %s: leave it out of the answer to %.80q.",
+				a.Decision, a.ID)
 		case len(a.Result) > maxResult || len(a.Arguments) > maxResult:
 			return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
 				Message: fmt.Sprintf("The result or the arguments of %.80q have more than %d bytes.", a.ID, maxResult)}
@@ -95,8 +95,8 @@ func isObject(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &members) == nil && members != nil
 }
 
-// fit says whether answers are those to the open waits of a run.
-func fit(answers []event.WaitAnswer, waits []event.Wait, run string) error {
+// fit says whether answers are those to the open waits of a run, and whether who gives them may.
+func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, run string) error {
 	refuse := func(status int, code, format string, args ...any) error {
 		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Waits: waits}
 	}
@@ -105,14 +105,18 @@ func fit(answers []event.WaitAnswer, waits []event.Wait, run string) error {
 		if i < 0 {
 			return refuse(http.StatusNotFound, webapi.CodeUnknownWait, "The run does not wait for %.80q.", a.ID)
 		}
-		switch w := waits[i]; {
-		case a.Decision == event.Edit && w.Kind != event.Approval:
-			return badRequest("%.80q is a %s: only an approval is edited.", a.ID, w.Kind)
-		case a.Decision != event.Approve:
-		case w.Kind == event.Approval && len(a.Result) > 0:
-			return badRequest("%.80q is an approval: it takes no result.", a.ID)
-		case w.Kind != event.Approval && len(a.Result) == 0:
-			return badRequest("%.80q is a %s: an answer that approves it needs a result.", a.ID, w.Kind)
+		what := doing(a, waits)
+		_, known := rights[what]
+		switch kind := waits[i].Kind; {
+		case !known:
+			return badRequest("%.80q is a %s: only an approval is edited; send approve and a result, or deny.", a.ID, kind)
+		case kind == event.Approval && len(a.Result) > 0:
+			return badRequest("%.80q is an approval: it takes no result; leave that out, or send edit and arguments.", a.ID)
+		case kind != event.Approval && a.Decision == event.Approve && len(a.Result) == 0:
+			return badRequest("%.80q is a %s: an answer that approves it needs a result.", a.ID, kind)
+		}
+		if err := may(ctx, what); err != nil {
+			return err
 		}
 	}
 	var open []string
@@ -158,7 +162,7 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 			err = s.notErased(chat, &w.Rest)
 		}
 		if err == nil {
-			err = fit(answers, waits, id)
+			err = fit(ctx, answers, waits, id)
 		}
 		if unknown := new(api.Problem); errors.As(err, &unknown) && unknown.Code == webapi.CodeUnknownWait {
 			// They may be those with which it went on before, to where it waits once more.
@@ -215,9 +219,8 @@ func (s *Server) aboutToWait(ctx context.Context, chat memory.Chat, id string, a
 	if err != nil {
 		return false
 	}
-	err = fit(answers, waits, id)
-	var missing *api.Problem
-	return err == nil || errors.As(err, &missing) && missing.Code == webapi.CodeWaitsOpen
+	var unknown *api.Problem // what else is wrong is said once it waits
+	return !errors.As(fit(ctx, answers, waits, id), &unknown) || unknown.Code != webapi.CodeUnknownWait
 }
 
 // notErased refuses a run that was erased or taken back, and that Redis has come back with.
@@ -292,7 +295,7 @@ func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, ans
 		waits, err = waitsOf(state)
 	}
 	if err == nil {
-		err = fit(answers, waits, id)
+		err = fit(ctx, answers, waits, id)
 	}
 	if errors.Is(err, redisstore.ErrStateLost) {
 		s.deny(w, stateLost)
@@ -325,6 +328,9 @@ func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, ans
 	s.enlist(d.run)
 	s.mu.Unlock()
 	s.workers.Go(func() { s.work(d) })
+	for _, a := range answers {
+		s.did(ctx, chat.Tenant(), entries[doing(a, waits)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
+	}
 	return d.run, nil
 }
 

@@ -125,9 +125,12 @@ func (s *Server) pin(ctx context.Context, histories map[memory.Key]*memory.Histo
 // the runs that began before it.
 type boundary struct {
 	start bool    // nothing stays
-	at    int     // messages of the chat's own history up to this one stay
+	at    int     // messages of the chat's own history up to this one stay; -1 for none
 	ts    float64 // the message's time, 0 if nobody knows
 	runs  map[string]*spoken
+
+	newest int     // the newest message of a user in that history, -1 for none
+	asked  float64 // its time
 }
 
 // spoken is what a run left in the chat's own history.
@@ -156,10 +159,7 @@ func runOf(id string) string {
 
 // locate finds a message, "" for the start.
 func (s *Server) locate(ctx context.Context, chat memory.Chat, v view, to string) (*boundary, error) {
-	if to == "" {
-		return &boundary{start: true}, nil
-	}
-	l := &boundary{at: -1, runs: map[string]*spoken{}}
+	l := &boundary{start: to == "", at: -1, newest: -1, runs: map[string]*spoken{}}
 	var times []float64
 	n := 0
 	for raw, err := range s.walk(ctx, v[memory.ChatKey(chat)]) {
@@ -169,6 +169,9 @@ func (s *Server) locate(ctx context.Context, chat memory.Chat, v view, to string
 		h, id := headOf(raw)
 		if id == to {
 			l.at, l.ts = n, h.Timestamp
+		}
+		if h.Role == memory.RoleUser {
+			l.newest, l.asked = n, h.Timestamp
 		}
 		times = append(times, h.Timestamp)
 		if run := runOf(id); run != "" {
@@ -185,7 +188,7 @@ func (s *Server) locate(ctx context.Context, chat memory.Chat, v view, to string
 		}
 		n++
 	}
-	if l.at < 0 {
+	if l.at < 0 && !l.start {
 		if err := s.locateBeside(ctx, v, to, l, times); err != nil {
 			return nil, err
 		}

@@ -1,8 +1,8 @@
 package webmemory
 
 import (
+	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -14,88 +14,103 @@ import (
 	"mneme/webmemory/web"
 )
 
-// rights say what each route needs where keys are asked for. A route that is not here is refused.
-var rights = access.Rights{
-	"GET /":                         access.Open,
-	"GET " + web.Folder + "*file":   access.Open,
-	"GET /openapi.json":             access.Open,
-	"GET /healthz":                  access.Open,
-	"GET /readyz":                   access.Open,
-	"GET /metrics":                  access.Open,
-	"POST /chat":                    access.Chat,
-	"POST " + webapi.OneShotPath:    access.Chat,
-	"POST /v1/chats/:chat/messages": access.Chat,
+// act is what requests do: the scope that it takes, and its entry in the log of who did what can hurt others, "" for
+// none. does names what does it: routes by method and path as the router has them, and what requests may do beside
+// their route. For a route its right is asked before the body is read; for the others where they are done, with what is
+// stored at hand, since the words of a request do not say what they do.
+type act struct {
+	scope access.Scope
+	entry string
+	does  []string
+}
 
-	"POST " + webapi.OneShotResumePath(":run"):    access.Chat,
-	"GET /v1/chats/:chat/runs/:run/events":        access.Chat,
-	"GET /v1/chats/:chat/runs/:run/trace":         access.Chat,
-	"POST /v1/chats/:chat/runs/:run/stop":         access.Chat,
-	"POST /v1/chats/:chat/runs/:run/resume":       access.Chat, // answers for a person need Approve too
-	"GET " + webapi.ApprovalsPath:                 access.Approve,
-	"POST /v1/chat/completions":                   access.Chat,
-	"GET /v1/models":                              access.Chat,
-	"GET /v1/models/*model":                       access.Chat,
-	"POST /c/:chat/v1/chat/completions":           access.Chat,
-	"GET /c/:chat/v1/models":                      access.Chat,
-	"GET /c/:chat/v1/models/*model":               access.Chat,
-	"POST /mcp":                                   access.AnyKey, // what its tools ask is judged as any request
-	"GET /v1/chats":                               access.MemoryRead,
-	"GET /v1/chats/:chat":                         access.MemoryRead,
-	"GET /v1/chats/:chat/recall":                  access.MemoryRead,
-	"GET /v1/chats/:chat/export":                  access.MemoryRead,
-	"GET /v1/chats/:chat/set-aside":               access.MemoryRead,
-	"GET /v1/chats/:chat/history":                 access.MemoryRead,
-	"GET /v1/chats/:chat/notes":                   access.MemoryRead,
-	"GET /v1/chats/:chat/subagents/:name/history": access.MemoryRead,
-	"GET /v1/chats/:chat/subagents/:name/notes":   access.MemoryRead,
+// What requests may do beside their route. So may an answer to a wait, by the wait's kind and the decision: see doing.
+const (
+	rewinds     = "after"                               // a message that takes back more than the newest exchange
+	regenerates = "after, of the newest exchange alone" // which clients do that show a transcript
+)
 
-	"PATCH /v1/chats/:chat":                               access.MemoryWrite,
-	"DELETE /v1/chats/:chat":                              access.MemoryWrite,
-	"DELETE /v1/chats/:chat/messages/:id":                 access.MemoryWrite,
-	"DELETE /v1/chats/:chat/subagents/:name/messages/:id": access.MemoryWrite,
-	"POST /v1/chats/:chat/import":                         access.MemoryWrite,
-	"POST /v1/chats/:chat/rewind":                         access.MemoryWrite,
-	"POST /v1/chats/:chat/set-aside/:id/restore":          access.MemoryWrite,
-	"POST /v1/chats/:chat/fork":                           access.MemoryWrite,
-	"DELETE /v1/chats/:chat/history":                      access.MemoryWrite,
-	"DELETE /v1/chats/:chat/subagents/:name/history":      access.MemoryWrite,
-	"POST /v1/chats/:chat/notes":                          access.MemoryWrite,
-	"PATCH /v1/chats/:chat/notes/:id":                     access.MemoryWrite,
-	"DELETE /v1/chats/:chat/notes/:id":                    access.MemoryWrite,
-	"POST /v1/chats/:chat/subagents/:name/notes":          access.MemoryWrite,
-	"PATCH /v1/chats/:chat/subagents/:name/notes/:id":     access.MemoryWrite,
-	"DELETE /v1/chats/:chat/subagents/:name/notes/:id":    access.MemoryWrite,
+// acts are all that there are; a route that is not here is refused. The log's entries about tenants as a whole are in
+// tenants.go: they are in another tenant's log.
+var acts = []act{
+	{access.Open, "", []string{"GET /", "GET " + web.Folder + "*file", "GET /openapi.json", "GET /healthz", "GET /readyz",
+		"GET /metrics"}},
+	{access.AnyKey, "", []string{"GET " + webapi.SelfPath, "POST /mcp"}}, // what its tools ask is judged as any request
 
-	"GET /v1/users/:user/notes":        access.MemoryRead,
-	"POST /v1/users/:user/notes":       access.MemoryWrite,
-	"PATCH /v1/users/:user/notes/:id":  access.MemoryWrite,
-	"DELETE /v1/users/:user/notes/:id": access.MemoryWrite,
-	"DELETE /v1/users/:user":           access.MemoryWrite,
+	{access.Chat, "", []string{
+		"POST /chat", "POST " + webapi.OneShotPath, "POST /v1/chats/:chat/messages", regenerates,
+		"POST " + webapi.OneShotResumePath(":run"), "POST /v1/chats/:chat/runs/:run/resume",
+		"client_result approve", "client_result deny",
+		"GET /v1/chats/:chat/runs/:run/events", "GET /v1/chats/:chat/runs/:run/trace", "POST /v1/chats/:chat/runs/:run/stop",
+		"POST /v1/chat/completions", "GET /v1/models", "GET /v1/models/*model",
+		"POST /c/:chat/v1/chat/completions", "GET /c/:chat/v1/models", "GET /c/:chat/v1/models/*model"}},
+	{access.Chat, "approval.deny", []string{"approval deny"}}, // as a new message does, and a stop of the run
+	{access.Chat, "question.deny", []string{"question deny"}},
+	{access.Approve, "", []string{"GET " + webapi.ApprovalsPath}},
+	{access.Approve, "approval.approve", []string{"approval approve"}},
+	{access.Approve, "approval.edit", []string{"approval edit"}},
+	{access.Approve, "question.approve", []string{"question approve"}},
 
-	"ANY /v1/collections":               access.Documents,
-	"ANY /v1/collections/*rest":         access.Documents,
-	"ANY /v1/chats/:chat/documents":     access.Documents,
-	"ANY /v1/chats/:chat/documents/*id": access.Documents,
+	{access.MemoryRead, "", []string{
+		"GET /v1/chats", "GET /v1/chats/:chat", "GET /v1/chats/:chat/recall", "GET /v1/chats/:chat/export",
+		"GET /v1/chats/:chat/set-aside", "GET /v1/chats/:chat/history", "GET /v1/chats/:chat/notes",
+		"GET /v1/chats/:chat/subagents/:name/history", "GET /v1/chats/:chat/subagents/:name/notes",
+		"GET /v1/users/:user/notes", "GET " + webapi.UsagePath}},
+	{access.MemoryWrite, "", []string{
+		"PATCH /v1/chats/:chat", "POST /v1/chats/:chat/import", "POST /v1/chats/:chat/fork",
+		"POST /v1/chats/:chat/notes", "PATCH /v1/chats/:chat/notes/:id", "POST /v1/chats/:chat/subagents/:name/notes",
+		"PATCH /v1/chats/:chat/subagents/:name/notes/:id", "POST /v1/users/:user/notes", "PATCH /v1/users/:user/notes/:id"}},
+	{access.MemoryWrite, "chat.erase", []string{"DELETE /v1/chats/:chat"}},
+	{access.MemoryWrite, "chat.rewind", []string{"POST /v1/chats/:chat/rewind", rewinds}},
+	{access.MemoryWrite, "chat.restore", []string{"POST /v1/chats/:chat/set-aside/:id/restore"}},
+	{access.MemoryWrite, "history.erase", []string{
+		"DELETE /v1/chats/:chat/history", "DELETE /v1/chats/:chat/subagents/:name/history"}},
+	{access.MemoryWrite, "message.redact", []string{
+		"DELETE /v1/chats/:chat/messages/:id", "DELETE /v1/chats/:chat/subagents/:name/messages/:id"}},
+	{access.MemoryWrite, "note.erase", []string{"DELETE /v1/chats/:chat/notes/:id",
+		"DELETE /v1/chats/:chat/subagents/:name/notes/:id", "DELETE /v1/users/:user/notes/:id"}},
+	{access.MemoryWrite, "user.erase", []string{"DELETE /v1/users/:user"}},
 
-	"GET " + webapi.TenantsPath:                     access.Admin,
-	"GET " + webapi.TenantsPath + "/:tenant/export": access.Admin,
-	"DELETE " + webapi.TenantsPath + "/:tenant":     access.Admin,
+	{access.Documents, "", []string{"ANY /v1/collections", "ANY /v1/collections/*rest", "ANY /v1/chats/:chat/documents",
+		"ANY /v1/chats/:chat/documents/*id"}},
+	{access.Documents, "documents.erase", []string{
+		"DELETE /v1/collections/*rest", "DELETE /v1/chats/:chat/documents/*id"}},
 
-	"GET " + webapi.UsagePath:                  access.MemoryRead,
-	"GET " + webapi.AuditPath:                  access.Admin,
-	"GET " + webapi.KeysPath:                   access.Admin,
-	"POST " + webapi.KeysPath:                  access.Admin,
-	"GET " + webapi.SelfPath:                   access.AnyKey,
-	"DELETE " + webapi.KeysPath + "/:key":      access.Admin,
-	"POST " + webapi.KeysPath + "/:key/rotate": access.Admin,
+	{access.Admin, "", []string{"GET " + webapi.AuditPath, "GET " + webapi.KeysPath, "GET " + webapi.TenantsPath,
+		"GET " + webapi.TenantsPath + "/:tenant/export", "DELETE " + webapi.TenantsPath + "/:tenant"}},
+	{access.Admin, "key.create", []string{"POST " + webapi.KeysPath}},
+	{access.Admin, "key.rotate", []string{"POST " + webapi.KeysPath + "/:key/rotate"}},
+	{access.Admin, "key.revoke", []string{"DELETE " + webapi.KeysPath + "/:key"}},
+	{access.Internal, "", []string{
+		"POST " + internalPath + "/runs/:run/recall", "POST " + internalPath + "/runs/:run/notes",
+		"POST " + internalPath + "/runs/:run/calls", "POST " + internalPath + "/runs/:run/calls/:call",
+		"GET " + internalPath + "/chats/:chat/runs/:run", "POST " + internalPath + "/erasures",
+		"POST " + internalPath + "/rewinds"}},
+}
 
-	"POST " + internalPath + "/runs/:run/recall":      access.Internal,
-	"POST " + internalPath + "/runs/:run/notes":       access.Internal,
-	"POST " + internalPath + "/runs/:run/calls":       access.Internal,
-	"POST " + internalPath + "/runs/:run/calls/:call": access.Internal,
-	"GET " + internalPath + "/chats/:chat/runs/:run":  access.Internal,
-	"POST " + internalPath + "/erasures":              access.Internal,
-	"POST " + internalPath + "/rewinds":               access.Internal,
+// rights and entries are acts by what does them.
+var rights, entries = func() (access.Rights, map[string]string) {
+	rights, entries := access.Rights{}, map[string]string{}
+	for _, a := range acts {
+		for _, what := range a.does {
+			rights[what], entries[what] = a.scope, a.entry
+		}
+	}
+	return rights, entries
+}()
+
+// may is nil if who asks may do what a request does beside its route.
+func may(ctx context.Context, what string) error { return access.From(ctx).Need(rights[what]) }
+
+// doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for an answer
+// to none of the waits.
+func doing(a event.WaitAnswer, waits []event.Wait) string {
+	for _, w := range waits {
+		if w.ID == a.ID {
+			return w.Kind + " " + a.Decision
+		}
+	}
+	return ""
 }
 
 // letIn lets a request in before its body is read, for as long as its key is good, or answers it.
@@ -124,14 +139,4 @@ func (s *Server) refuse(c *gin.Context, err error) {
 		return
 	}
 	s.fail(c, p)
-}
-
-// mayAnswer says whether who resumes a run may give these answers: a person's yes, which has no
-// result, takes the scope Approve.
-func mayAnswer(c *gin.Context, answers []event.WaitAnswer) error {
-	yes := func(a event.WaitAnswer) bool { return a.Decision != event.Deny && len(a.Result) == 0 }
-	if !slices.ContainsFunc(answers, yes) {
-		return nil
-	}
-	return access.From(c.Request.Context()).Need(access.Approve)
 }

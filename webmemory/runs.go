@@ -45,7 +45,9 @@ type run struct {
 	attempt int            // at what was posted: 1, 2 …
 	first   string         // run of the first attempt, if this is another one
 	retryOf string         // run of the attempt before, if this is another one
-	refused error          // why it never ran; set before posted is closed
+	// goesBack is what its post does if it takes something back: rewinds or regenerates.
+	goesBack string
+	refused  error // why it never ran; set before posted is closed
 	// asked is how the run begins, as the apiserver was asked for it here.
 	asked []event.Payload
 	// tells says that the run tells of a loss, under the store's mark in epoch.

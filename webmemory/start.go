@@ -52,6 +52,9 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 	if err == nil && found == nil && w.Open == nil {
 		err = s.open(ctx, r, p, w)
 	}
+	if err == nil && back != "" {
+		s.did(ctx, r.chat.Tenant(), entries[r.goesBack], "chats/"+r.chat.ID()+"/runs/"+r.id)
+	}
 	switch {
 	case err == nil && w.Open != nil:
 		s.resume(w) // it goes on, only Redis had forgotten it

@@ -38,7 +38,7 @@ func (s *Server) exportTenant(c *gin.Context) error {
 	if !slices.ContainsFunc(known, func(t webapi.Tenant) bool { return t.Tenant == of }) {
 		return errUnknownTenant
 	}
-	s.didTo(c, of, tenantExported, "tenants/"+of.String())
+	s.did(ctx, of, tenantExported, "tenants/"+of.String())
 	c.Header("Content-Type", "application/x-ndjson")
 	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", of.String()+".ndjson"))
 	x := tenantExport{Server: s, of: of, out: bufio.NewWriterSize(c.Writer, 64<<10), lines: map[string]int64{}}

@@ -373,11 +373,5 @@ func (e *tenantErasure) finish(ctx context.Context) error {
 
 // keep writes into the default tenant's log what was done to the tenant, whose own log goes with it.
 func (e *tenantErasure) keep(ctx context.Context, action string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-	defer cancel()
-	if err := e.cfg.Audit.Write(ctx, memory.Tenant{}, action, "tenants/"+e.of.String()); err != nil {
-		e.metrics.unaudited.Inc()
-		e.log.Error().Err(err).Str("action", action).Str("tenant", e.of.String()).Str("key", e.by.Key).
-			Msg("an entry of the audit log was not kept")
-	}
+	e.did(ctx, memory.Tenant{}, action, "tenants/"+e.of.String())
 }

@@ -1,0 +1,355 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/access"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// desk is a service with keys whose subagent pays money back where a person says yes, and books seats, for which its
+// tool asks a person. called counts both.
+type desk struct {
+	*tenanted
+	called              atomic.Int64
+	admin, reader, chat string
+}
+
+func withDesk(t *testing.T) *desk {
+	d := &desk{}
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.called.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, `{"paid":%s}`, body)
+	}))
+	t.Cleanup(shop.Close)
+	ferry := mcp.NewServer(&mcp.Implementation{Name: "ferry", Version: "1"}, nil)
+	form := &mcp.ElicitParams{Message: "Which seat?", RequestedSchema: json.RawMessage(
+		`{"type":"object","properties":{"seat":{"type":"string"}}}`)}
+	ferry.AddTool(&mcp.Tool{Name: "book", Description: "Books seats.", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			if r.Params.InputResponses == nil {
+				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"seat": form}}, nil
+			}
+			d.called.Add(1)
+			said, err := json.Marshal(r.Params.InputResponses)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(said)}}}, err
+		})
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return ferry },
+		&mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(web.Close)
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("mneme.yaml", []byte(`
+mcp: {ferry: {url: "`+web.URL+`"}}
+agents:
+  subagents:
+  - name: desk
+    description: It can refund and book.
+    tools:
+    - http: {name: refund, description: Pays back., method: POST, url: "`+shop.URL+`/refunds",
+        parameters: {type: object, properties: {id: {type: integer}}, required: [id]}}
+      approve: always
+    - {mcp: ferry, allow: [book]}
+`), 0o600))
+	d.tenanted = withKeys(t)
+	d.admin, d.reader = d.key("acme", access.Admin), d.key("acme", access.MemoryRead)
+	d.chat = d.key("acme", access.Chat)
+	return d
+}
+
+// waiting is a run that waits, and where it is answered.
+type waiting struct {
+	run, wait, chat, resume string
+}
+
+// waitFor has a run of a kind wait in a chat, or without one.
+func (d *desk) waitFor(kind, chat string) waiting {
+	d.t.Helper()
+	message := map[string]string{event.Approval: `use refund {\"id\":1}`, event.Question: "use book {}",
+		event.ClientResult: "use light {}"}[kind]
+	path := "/v1/oneshot"
+	if chat != "" {
+		path = "/v1/chats/" + chat + "/messages"
+	}
+	status, got := ask(d.t, "POST", d.url(path), d.chat, `{"message":"`+message+
+		`","tools":[{"name":"light","description":"Lights.","parameters":{"type":"object"}}]}`)
+	require.Equal(d.t, http.StatusAccepted, status, got)
+	w := waiting{gjson.Get(got, "run_id").Str, gjson.Get(got, "waits.0.id").Str, chat, ""}
+	require.Equal(d.t, kind, gjson.Get(got, "waits.0.kind").Str, got)
+	w.resume = webapi.OneShotResumePath(w.run)
+	if chat != "" {
+		w.resume = "/v1/chats/" + chat + "/runs/" + w.run + "/resume"
+	}
+	return w
+}
+
+// waits is after the chat's run waits for what has a text in it; it is shown a moment before it does.
+func (d *desk) waits(chat, what string) {
+	d.t.Helper()
+	require.Eventually(d.t, func() bool {
+		_, info := ask(d.t, "GET", d.url("/v1/chats/"+chat), d.reader, "")
+		return strings.Contains(gjson.Get(info, "waiting.waits").Raw, what)
+	}, time.Minute, 5*time.Millisecond, "the run of %s waits for %s", chat, what)
+}
+
+// audited are the actions in the log of who did what to a target that has a text in it.
+func (d *desk) audited(target string) (actions []string) {
+	d.t.Helper()
+	status, got := ask(d.t, "GET", d.url("/v1/audit?limit=1000"), d.admin, "")
+	require.Equal(d.t, http.StatusOK, status, got)
+	for _, e := range gjson.Get(got, "entries").Array() {
+		if strings.Contains(e.Get("target").Str, target) {
+			actions = append(actions, e.Get("action").Str)
+		}
+	}
+	return actions
+}
+
+// What an answer takes follows from what the run waits for, whatever the answer has: its decision, arguments and result
+// in all their combinations, by each kind of wait, with a chat and without one, and by OpenAI's endpoint.
+func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
+	d := withDesk(t)
+	keys := map[string]string{"chat": d.chat, "chat,approve": d.key("acme", access.Chat, access.Approve),
+		"memory:read": d.reader}
+	type answer struct{ decision, arguments, result string }
+	// What each kind takes: whether it has the tool go on, and whether it is a person's word.
+	takes := map[string]map[answer]struct{ calls, person bool }{
+		event.Approval: {
+			{"approve", "", ""}: {true, true}, {"edit", `{"id":2}`, ""}: {true, true}, {"deny", "", ""}: {},
+		},
+		event.Question:     {{"approve", "", `{"seat":"7a"}`}: {true, true}, {"deny", "", ""}: {}},
+		event.ClientResult: {{"approve", "", `{"seat":"7a"}`}: {}, {"deny", "", ""}: {}},
+	}
+	n := 0
+	try := func(kind, place string, a answer, scopes string) {
+		n++
+		chat := fmt.Sprintf("c%d", n)
+		if place == "oneshot" {
+			chat = ""
+		}
+		w := d.waitFor(kind, chat)
+		name := fmt.Sprintf("%s of a wait %s/%s with %+v by %s", w.run, place, kind, a, scopes)
+		path, body := w.resume, `{"answers":[{"id":"`+w.wait+`","decision":"`+a.decision+`"`
+		if a.arguments != "" {
+			body += `,"arguments":` + a.arguments
+		}
+		if a.result != "" {
+			body += `,"result":` + a.result
+		}
+		body += "}]}"
+		if place == "openai" {
+			path = "/c/" + chat + "/v1/chat/completions"
+			body = fmt.Sprintf(`{"model":"mneme","messages":[{"role":"user","content":"x"},{"role":"tool","tool_call_id":%q,`+
+				`"content":%q}]}`, "call_"+w.run+"_"+w.wait, a.result)
+		}
+		want, fits := takes[kind][a]
+		status, action := http.StatusOK, []string(nil)
+		switch {
+		case scopes == "memory:read":
+			status = http.StatusForbidden
+		case !fits:
+			status = http.StatusBadRequest
+		case want.person && scopes == "chat":
+			status = http.StatusForbidden
+		case kind != event.ClientResult:
+			action = []string{kind + "." + a.decision}
+		}
+		calls := d.called.Load()
+		if status == http.StatusOK && want.calls {
+			calls++
+		}
+		got, said := ask(t, "POST", d.url(path), keys[scopes], body)
+		require.Equal(t, status, got, "%s: %s", name, said)
+		require.Equal(t, calls, d.called.Load(), name)
+		if place != "oneshot" {
+			require.Equal(t, action, d.audited("chats/"+chat+"/"), name)
+		}
+		if status == http.StatusOK {
+			if a.result != "" && (place != "openai" || kind == event.ClientResult) { // where all results are texts, and no forms
+				require.Contains(t, said, "7a", name)
+			}
+			again, said := ask(t, "POST", d.url(path), keys[scopes], body)
+			require.Equal(t, http.StatusOK, again, "%s, once more: %s", name, said)
+			require.Equal(t, calls, d.called.Load(), name)
+			if place != "oneshot" {
+				require.Equal(t, action, d.audited("chats/"+chat+"/"), "%s: what was done is told once", name)
+			}
+			return
+		}
+		if status == http.StatusForbidden && scopes == "chat" {
+			require.Contains(t, said, "it needs the scope approve", name)
+		}
+		if place != "oneshot" {
+			d.waits(chat, w.wait)
+		}
+	}
+	for _, kind := range []string{event.Approval, event.Question, event.ClientResult} {
+		for _, decision := range []string{event.Approve, event.Edit, event.Deny} {
+			for _, arguments := range []string{"", `{"id":2}`} {
+				for _, result := range []string{"", `{"seat":"7a"}`} {
+					for _, scopes := range []string{"chat", "chat,approve"} {
+						try(kind, "chat", answer{decision, arguments, result}, scopes)
+						if kind == event.ClientResult {
+							try(kind, "oneshot", answer{decision, arguments, result}, scopes)
+						}
+					}
+				}
+			}
+		}
+		for scopes := range keys {
+			try(kind, "openai", answer{event.Approve, "", `{"seat":"7a"}`}, scopes)
+		}
+		try(kind, "chat", answer{event.Deny, "", ""}, "memory:read")
+	}
+}
+
+// An agent that speaks MCP has runs wait, and answers none, whatever its key may: that is a person's.
+func TestNoToolOfMCPAnswersAWait(t *testing.T) {
+	d := withDesk(t)
+	for name, key := range map[string]string{"a": d.chat, "b": d.key("acme", access.Chat, access.Approve)} {
+		s := mcpConnect(t, mcpKeyed(d.up, key), "2026-07-28")
+		said := mcpText(t, s, "ask", map[string]any{"chat": name, "message": `use refund {"id": 1}`})
+		require.Contains(t, said, "refund")
+		list, err := s.ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		require.Len(t, list.Tools, 3)
+		for _, beside := range []string{"answers", "decision", "after", "on_busy", "result"} {
+			said = mcpText(t, s, "ask", map[string]any{"chat": name, "message": "x", beside: "approve"})
+			require.Contains(t, said, beside, "it is refused by its name")
+		}
+		_, err = s.CallTool(t.Context(), &mcp.CallToolParams{Name: "resume", Arguments: map[string]any{"chat": name}})
+		require.Error(t, err)
+		d.waits(name, "refund")
+	}
+	require.Zero(t, d.called.Load())
+}
+
+// Who may chat takes back the newest exchange, as by regenerating its answer, and nothing before it, by whichever
+// parameter of a request.
+func TestTakingBackMoreThanTheNewestExchangeTakesItsRight(t *testing.T) {
+	t.Parallel()
+	s := withKeys(t)
+	chat, writer := s.key("acme", access.Chat), s.key("acme", access.Chat, access.MemoryWrite)
+	reader, admin := s.key("acme", access.MemoryRead), s.key("acme", access.Admin)
+	said := func(c string) (texts, ids []string) {
+		t.Helper()
+		status, got := ask(t, "GET", s.url("/v1/chats/"+c+"/history"), reader, "")
+		require.Equal(t, http.StatusOK, status, got)
+		for _, m := range gjson.Get(got, "messages").Array() {
+			ids = append(ids, m.Get("id").Str)
+			if m.Get("role").Str == "user" {
+				texts = append(texts, m.Get("content").Str)
+			}
+		}
+		return texts, ids
+	}
+	post := func(key, c, text string, after *string, beside string) (int, string) {
+		t.Helper()
+		body, err := json.Marshal(webapi.MessageRequest{Message: text, After: after})
+		require.NoError(t, err)
+		return ask(t, "POST", s.url("/v1/chats/"+c+"/messages"), key, strings.TrimSuffix(string(body), "}")+beside+"}")
+	}
+	must := func(key, c, text string, after *string) {
+		t.Helper()
+		status, got := post(key, c, text, after, "")
+		require.Equal(t, http.StatusOK, status, got)
+	}
+	rewinds := func(c string) int {
+		t.Helper()
+		_, got := ask(t, "GET", s.url("/v1/audit?limit=1000"), admin, "")
+		return strings.Count(got, `"action":"chat.rewind","target":"chats/`+c+`/runs/`)
+	}
+	start := ""
+	must(chat, "1", "one", &start)
+	must(chat, "1", "one again", &start)
+	must(chat, "1", "two", nil)
+	must(chat, "1", "three", nil)
+	_, ids := said("1")
+	require.Len(t, ids, 6)
+	for _, after := range []string{"", ids[0], ids[1]} {
+		for _, beside := range []string{"", `,"on_busy":"interrupt"`, `,"on_busy":"reject"`, `,"if_last":"` + ids[5] + `"`} {
+			status, got := post(chat, "1", "x", &after, beside)
+			require.Equal(t, http.StatusForbidden, status, got)
+			require.Contains(t, got, "More than the newest exchange", got)
+			require.Contains(t, got, "it needs the scope memory:write", got)
+		}
+	}
+	must(chat, "1", "three again", &ids[3])
+	texts, _ := said("1")
+	require.Equal(t, []string{"one again", "two", "three again"}, texts)
+	_, got := ask(t, "GET", s.url("/v1/chats/1/set-aside"), reader, "")
+	require.Len(t, gjson.Get(got, "set_aside").Array(), 2)
+	require.Zero(t, rewinds("1"), "the newest exchange")
+	must(writer, "1", "all anew", &start)
+	texts, _ = said("1")
+	require.Equal(t, []string{"all anew"}, texts)
+	require.Equal(t, 1, rewinds("1"))
+
+	t.Run("of a subagent, whose words are older than the chat's own", func(t *testing.T) {
+		must(chat, "2", "Tell the analytic subagent to remember 4711.", nil)
+		status, got := ask(t, "DELETE", s.url("/v1/chats/2/history"), writer, "")
+		require.Equal(t, http.StatusOK, status, got)
+		must(chat, "2", "hello", nil)
+		status, got = post(chat, "2", "x", &start, "")
+		require.Equal(t, http.StatusForbidden, status, got)
+		_, got = ask(t, "GET", s.url("/v1/chats/2/subagents/analytic/history"), reader, "")
+		require.Contains(t, got, "4711")
+	})
+
+	t.Run("by OpenAI's endpoint", func(t *testing.T) {
+		for _, text := range []string{"one", "two", "three"} {
+			must(chat, "3", text, nil)
+		}
+		_, ids := said("3")
+		complete := func(key, more string, texts ...string) (int, string) {
+			var messages []map[string]string
+			for _, text := range texts {
+				messages = append(messages, map[string]string{"role": "user", "content": text})
+			}
+			raw, err := json.Marshal(messages)
+			require.NoError(t, err)
+			return ask(t, "POST", s.url("/c/3/v1/chat/completions"), key, `{"model":"mneme","messages":`+string(raw)+more+`}`)
+		}
+		for _, stream := range []string{"", `,"stream":true`} {
+			for _, edit := range [][]string{{"one", "other"}, {"one", "two"}} {
+				status, got := complete(chat, stream, edit...)
+				require.Equal(t, http.StatusForbidden, status, got)
+				require.Equal(t, "permission_error", gjson.Get(got, "error.type").Str)
+				require.Contains(t, gjson.Get(got, "error.message").Str, "it needs the scope memory:write")
+			}
+		}
+		req := keyed{"POST", s.url("/v1/chat/completions"), chat,
+			`{"model":"mneme","messages":[{"role":"user","content":"other"}]}`,
+			[]string{"Mneme-Chat-Id", "3", "Mneme-Message-Id", "m", "Mneme-Parent-Id", ""}}
+		got := req.do(t)
+		require.Less(t, got.status, 500, got.body) // the chat's own first message has no id: it is not the client's to change
+		texts, _ := said("3")
+		require.Equal(t, []string{"one", "two", "three"}, texts[:3])
+		status, body := complete(chat, "", append(texts[:len(texts)-1:len(texts)-1], "the last, changed")...)
+		require.Equal(t, http.StatusOK, status, body)
+		texts, after := said("3")
+		require.Equal(t, "the last, changed", texts[len(texts)-1])
+		require.Equal(t, ids, after[:6], "nothing before it went")
+		require.Zero(t, rewinds("3"))
+		status, body = complete(writer, "", "one", "other")
+		require.Equal(t, http.StatusOK, status, body)
+		texts, _ = said("3")
+		require.Equal(t, []string{"one", "other"}, texts)
+		require.Equal(t, 1, rewinds("3"))
+	})
+}
