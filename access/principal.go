@@ -12,12 +12,12 @@ type Scope string
 
 // The scopes.
 const (
-	Chat        Scope = "chat"         // post messages, read runs and their answers, answer their questions
+	Chat        Scope = "chat"         // post messages, read runs and their answers, give results of the client's tools
 	MemoryRead  Scope = "memory:read"  // read histories, notes, lists and exports
-	MemoryWrite Scope = "memory:write" // change and erase them
+	MemoryWrite Scope = "memory:write" // change and erase them, take back more than the newest exchange
 	Documents   Scope = "documents"    // collections and the documents of chats
 	Models      Scope = "models"       // the gateway's endpoints
-	Approve     Scope = "approve"      // answer for a person: approvals
+	Approve     Scope = "approve"      // answer for a person: approvals and what tools ask
 	Admin       Scope = "admin"        // keys, backends, usage of others, audit; of the default tenant: all tenants
 )
 

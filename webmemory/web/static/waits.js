@@ -73,7 +73,7 @@ function parse(text) {
 
 function Wait({ wait: w, answer, set }) {
   const approval = w.kind === "approval";
-  const mayApprove = !approval || may("approve");
+  const mayApprove = w.kind === "client_result" || may("approve");
   const choices = approval ? ["approve", "edit", "deny"] : ["approve", "deny"];
   const name = { approve: approval ? "waits.approve" : "waits.fill", edit: "waits.edit", deny: "waits.deny" };
   const choose = (c) => {

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -121,7 +122,13 @@ func TestCompletionsWithKeys(t *testing.T) {
 	require.Contains(t, second.Message.Content, "Aliya")
 	alone := complete(t, c, user("What is my name?"))
 	require.Contains(t, alone.Message.Content, "Aliya", "the memory is not the client's")
-	other := complete(t, c, user("My name is Aliya."), first.Message, user("What is 17 * 3?"))
+	_, err = c.CreateChatCompletion(t.Context(), openai.ChatCompletionRequest{Model: "mneme",
+		Messages: []openai.ChatCompletionMessage{user("My name is Aliya."), first.Message, user("What is 17 * 3?")}})
+	refused := new(openai.APIError)
+	require.True(t, errors.As(err, &refused), "it would take back two exchanges")
+	require.Equal(t, "403 permission_error", fmt.Sprint(refused.HTTPStatusCode, " ", refused.Type))
+	require.Contains(t, refused.Message, "it needs the scope memory:write")
+	other := complete(t, c, user("My name is Bolat."), first.Message, user("What is 17 * 3?"))
 	require.Contains(t, other.Message.Content, "51", "a transcript that is not the chat's goes on in a chat of its own")
 	// The same chat id in another tenant is another chat.
 	alone = complete(t, openAI(s.url("/c/42/v1"), stranger), user("What is my name?"))
