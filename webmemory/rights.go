@@ -102,8 +102,8 @@ var rights, entries = func() (access.Rights, map[string]string) {
 // may is nil if who asks may do what a request does beside its route.
 func may(ctx context.Context, what string) error { return access.From(ctx).Need(rights[what]) }
 
-// doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for an answer
-// to none of the waits.
+// doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to
+// none of the waits.
 func doing(a event.WaitAnswer, waits []event.Wait) string {
 	for _, w := range waits {
 		if w.ID == a.ID {
