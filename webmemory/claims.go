@@ -30,11 +30,7 @@ import (
 const maxTool = 256
 
 // postClaim is POST /internal/v1/runs/{run}/calls.
-func (s *Server) postClaim(c *gin.Context) error {
-	r, err := s.ofAgents(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) postClaim(c *gin.Context, r *run) error {
 	var asked api.ClaimRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err
@@ -55,7 +51,7 @@ func (s *Server) postClaim(c *gin.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.ResumeWait)
 	defer cancel()
-	err = r.log.Reach(ctx, asked.After) // what is in the log is stored
+	err := r.log.Reach(ctx, asked.After) // what is in the log is stored
 	if errors.Is(err, context.DeadlineExceeded) && c.Request.Context().Err() == nil {
 		return badRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.",
 			asked.After)
@@ -66,9 +62,6 @@ func (s *Server) postClaim(c *gin.Context) error {
 	id := callID(r.firstRun(), asked)
 	call := redisstore.Call{Run: r.id, Subagent: asked.Subagent, Tool: asked.Tool, N: asked.N, At: time.Now().UnixMilli()}
 	word, result, err := s.claim(ctx, r, id, call, asked.Repeatable)
-	if errors.Is(err, memory.ErrMoved) {
-		return errors.Join(errNotHeld, err)
-	}
 	if err != nil {
 		return err
 	}
@@ -151,11 +144,7 @@ func (o *ownCalls) settle(id string, result []byte) (granted bool) {
 }
 
 // postSettle is POST /internal/v1/runs/{run}/calls/{call}.
-func (s *Server) postSettle(c *gin.Context) error {
-	r, err := s.ofAgents(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) postSettle(c *gin.Context, r *run) error {
 	var asked api.SettleRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err
@@ -172,8 +161,6 @@ func (s *Server) postSettle(c *gin.Context) error {
 	defer cancel()
 	granted, err := s.settle(ctx, r, c.Param("call"), raw)
 	switch {
-	case errors.Is(err, memory.ErrMoved):
-		return errors.Join(errNotHeld, err)
 	case err == nil && !granted:
 		err = &api.Problem{Status: http.StatusNotFound, Code: "unknown_call",
 			Message: fmt.Sprintf("The run was granted no call %.80q.", c.Param("call"))}

@@ -68,10 +68,10 @@ func (d dial) within(limit time.Duration) func(ctx context.Context, network, add
 
 // internalRoutes are for other processes, and for the agents of a run.
 func (s *Server) internalRoutes(r *telemetry.Edge) {
-	r.POST(internalPath+"/runs/:run/recall", r.Answered(s.postRecall))
-	r.POST(internalPath+"/runs/:run/notes", r.Answered(s.postRemember))
-	r.POST(internalPath+"/runs/:run/calls", r.Answered(s.postClaim))
-	r.POST(internalPath+"/runs/:run/calls/:call", r.Answered(s.postSettle))
+	r.POST(internalPath+"/runs/:run/recall", r.Answered(s.toAgents(s.postRecall)))
+	r.POST(internalPath+"/runs/:run/notes", r.Answered(s.toAgents(s.postRemember)))
+	r.POST(internalPath+"/runs/:run/calls", r.Answered(s.toAgents(s.postClaim)))
+	r.POST(internalPath+"/runs/:run/calls/:call", r.Answered(s.toAgents(s.postSettle)))
 	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.getKnown))
 	r.POST(internalPath+"/erasures", r.Answered(s.postErasure))
 	r.POST(internalPath+"/rewinds", r.Answered(s.postRewound))

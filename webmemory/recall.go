@@ -21,6 +21,7 @@ import (
 	"mneme/memory/recall"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // This file is about finding what was said in a chat, however long ago. Each history that is
@@ -73,11 +74,7 @@ func (s *Server) getRecall(c *gin.Context) error {
 
 // postRecall is what the agents of a run ask, see api.RecallRequest. Messages of the run
 // itself are before them anyway.
-func (s *Server) postRecall(c *gin.Context) error {
-	r, err := s.ofAgents(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) postRecall(c *gin.Context, r *run) error {
 	var asked api.RecallRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err
@@ -118,25 +115,33 @@ func (s *Server) postRecall(c *gin.Context) error {
 	return s.answerRecall(c, q, keys...)
 }
 
-// ofAgents is the run whose agents ask, while this process holds it.
-func (s *Server) ofAgents(c *gin.Context) (*run, error) {
-	s.mu.Lock()
-	r := s.live[c.Param("run")]
-	if r == nil {
-		r = s.oneShots[c.Param("run")]
+// toAgents answers the agents of a run while this process holds it. That the chat's lease went to another process may
+// be noticed by the run's driver, by its log or by the store first; the agents are told of it in one way.
+func (s *Server) toAgents(answer func(c *gin.Context, r *run) error) func(c *gin.Context) error {
+	return func(c *gin.Context) error {
+		s.mu.Lock()
+		r := s.live[c.Param("run")]
+		if r == nil {
+			r = s.oneShots[c.Param("run")]
+		}
+		s.mu.Unlock()
+		token, _ := strings.CutPrefix(c.GetHeader("Authorization"), "Bearer ")
+		if r == nil || !r.lends(token) {
+			return errNotHeld
+		}
+		telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
+		err := answer(c, r)
+		if err != nil && problemOf(err).Code == webapi.CodeTurnMoved {
+			err = errors.Join(errNotHeld, err)
+		}
+		return err
 	}
-	s.mu.Unlock()
-	token, _ := strings.CutPrefix(c.GetHeader("Authorization"), "Bearer ")
-	if r == nil || !r.lends(token) {
-		return nil, errNotHeld
-	}
-	telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
-	return r, nil
 }
 
 var errNotHeld = &api.Problem{
 	Status: http.StatusForbidden, Code: "run_not_held",
-	Message: "This process does not hold such a run, or the token is not the one that the run was posted with.",
+	Message: "This process does not hold the run: another one has taken over its chat, the run is over or unknown, or the " +
+		"token is not the one that the run was posted with.",
 }
 
 // answerRecall searches histories of one chat, and answers with what was found.

@@ -25,11 +25,7 @@ import (
 
 // postRemember is POST …/notes of a run's agents, see api.RememberRequest. The run's driver
 // holds the chat's turn, under whose number the note is written.
-func (s *Server) postRemember(c *gin.Context) error {
-	r, err := s.ofAgents(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) postRemember(c *gin.Context, r *run) error {
 	var asked api.RememberRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err

@@ -287,7 +287,8 @@ func TestRememberingInARetry(t *testing.T) {
 	h.stream.until("run_finished")
 }
 
-// Once another process has taken the chat over, a run notes nothing any more.
+// Once another process has taken the chat over, a run notes nothing any more. Its agents are told so in one way,
+// before the run's driver knows of it and when it does.
 func TestRememberingUnderALostLease(t *testing.T) {
 	t.Parallel()
 	h := newHolding(t)
@@ -298,10 +299,14 @@ func TestRememberingUnderALostLease(t *testing.T) {
 	}
 	for _, agent := range []memory.Agent{"", "analytic", "knowledge"} {
 		_, err := h.remember(t, api.RememberRequest{Quote: "My name is Aliya", Subagent: agent})
-		require.ErrorContains(t, err, "Another process has taken over this chat")
+		require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
+		require.ErrorContains(t, err, "another one has taken over its chat")
 	}
-	require.Empty(t, h.look.Keys(t.Context(), "*:notes").Val())
 	close(h.release)
+	h.stream.roles() // to its end: the driver knows of it
+	_, err := h.remember(t, api.RememberRequest{Quote: "My name is Aliya"})
+	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
+	require.Empty(t, h.look.Keys(t.Context(), "*:notes").Val())
 }
 
 // A redaction takes the notes along that were made from the message, also proposals, which may

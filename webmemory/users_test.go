@@ -289,7 +289,7 @@ func TestANoteOfAUserUnderALostLease(t *testing.T) {
 	require.NoError(t,
 		h.look.HSet(t.Context(), "{chat_history:c}:meta", "turn", time.Now().Add(time.Minute).UnixMilli()).Err())
 	_, err := h.remember(t, api.RememberRequest{Quote: "My name is Aliya", OfUser: true})
-	require.ErrorContains(t, err, "Another process has taken over this chat")
+	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 	require.Empty(t, h.keys("user_notes:"))
 	close(h.release)
 }
