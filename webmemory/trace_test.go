@@ -52,11 +52,11 @@ func TestTraces(t *testing.T) {
 	for _, c := range []*webapi.Client{here, there} {
 		tr, err := c.Trace(t.Context(), chat, run)
 		require.NoError(t, err)
-		require.Equal(t, []string{webapi.StepModelCall, webapi.StepMessage, webapi.StepDelegation, webapi.StepAnswer},
+		require.Equal(t, []string{webapi.StepMessage, webapi.StepModelCall, webapi.StepDelegation, webapi.StepAnswer},
 			kinds(tr))
 		require.Equal(t, event.Completed, tr.Outcome)
 		require.Equal(t, &event.ModelCall{Started: 1, Seconds: 0.5, Model: "m", Backend: "b", Attempts: 2,
-			Mended: []string{"thinking_restored"}, Usage: event.Usage{CachedTokens: 7}}, tr.Steps[0].Call)
+			Mended: []string{"thinking_restored"}, Usage: event.Usage{CachedTokens: 7}}, tr.Steps[1].Call)
 	}
 
 	other, err := memory.ParseChat("other")

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"mneme/memory"
 	"mneme/memory/event"
 )
 
@@ -32,14 +31,22 @@ func TraceRun(events []event.Event) *Trace {
 // of the events.
 type tracer struct {
 	view  *RunView
-	steps []TraceStep
+	now   int64 // number of the event that is taken
+	steps []step
 	calls []event.ModelCall
 
 	asked string         // who answers
 	said  float64        // when the answer began; 0 while there is none of it
+	since int64          // with which event it did
 	waits map[string]int // steps of those that nobody has answered, by their ids
 	own   []int          // steps of view.Tools
 	of    []traced       // view.Delegations
+}
+
+// step is a step with the number of the event that began it.
+type step struct {
+	TraceStep
+	event int64
 }
 
 // traced is a delegation of the view.
@@ -50,7 +57,7 @@ type traced struct {
 
 // add begins a step and gives its index.
 func (t *tracer) add(kind, agent, call string, at float64) int {
-	t.steps = append(t.steps, TraceStep{Kind: kind, Agent: agent, CallID: call, Started: at})
+	t.steps = append(t.steps, step{TraceStep{Kind: kind, Agent: agent, CallID: call, Started: at}, t.now})
 	return len(t.steps) - 1
 }
 
@@ -83,6 +90,7 @@ func firstLine(text string) string {
 
 // take notes an event that the view has already.
 func (t *tracer) take(e event.Event) {
+	t.now = e.Seq
 	for i := len(t.of); i < len(t.view.Delegations); i++ {
 		d := t.view.Delegations[i]
 		t.of = append(t.of, traced{step: t.add(StepDelegation, string(d.Subagent), d.CallID, e.TS)})
@@ -92,7 +100,9 @@ func (t *tracer) take(e event.Event) {
 	case *event.SubagentDelta, *event.Unknown:
 		return
 	case *event.AssistantDelta:
-		t.said = cmp.Or(t.said, e.TS)
+		if t.said == 0 {
+			t.said, t.since = e.TS, e.Seq
+		}
 		return
 	case *event.RunStarted:
 		t.asked = cmp.Or(p.AgentVersion, t.asked)
@@ -139,7 +149,10 @@ func (t *tracer) answer(e event.Event, p *event.Assistant) {
 		status = cmp.Or(p.Failure, event.Stopped)
 	}
 	t.note(StepAnswer, t.asked, "", cmp.Or(t.said, e.TS), status, p.Content, "")
-	t.steps[len(t.steps)-1].Ended, t.said = e.TS, 0
+	s := &t.steps[len(t.steps)-1]
+	if s.Ended = e.TS; t.said != 0 {
+		s.event, t.said = t.since, 0
+	}
 }
 
 func (t *tracer) wait(at float64, waits []event.Wait) {
@@ -198,7 +211,7 @@ func (t *tracer) tools(steps []int, tools []ToolView, agent, call string, at flo
 			s.Ended = at
 		}
 		if s.Status == "" && tool.Status == running {
-			s.Started = at
+			s.Started, s.event = at, t.now
 		}
 		s.Status = tool.Status
 	}
@@ -220,13 +233,9 @@ func (t *tracer) trace() *Trace {
 		s.Status = d.Status
 		say(t.of[i].tools, d.Tools)
 	}
-	slices.SortStableFunc(t.steps, func(a, b TraceStep) int { return cmp.Compare(a.Started, b.Started) })
-	for _, c := range t.calls {
-		t.insert(c)
-	}
 	return &Trace{
 		RunID: t.view.RunID, Outcome: t.view.Outcome, Started: t.view.Started, Ended: t.view.Ended, Usage: t.view.Usage,
-		Steps: t.steps,
+		Steps: t.ordered(),
 	}
 }
 
@@ -239,23 +248,71 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// insert puts a call of a model where it began. At one time with others it stands before what came of it: behind
-// the message, what was recalled for it, other calls and its own delegation alone.
-func (t *tracer) insert(c event.ModelCall) {
-	step := TraceStep{
+// caller is an agent at work on one task: the master, or a delegation.
+type caller struct{ agent, call string }
+
+// by is who did what a step tells of.
+func (s *TraceStep) by() caller {
+	if s.Kind == StepDelegation {
+		return caller{agent: Master}
+	}
+	return caller{s.Agent, s.CallID}
+}
+
+// does says whether a step is what its caller does, so that a call of a model has asked for it.
+func (s *TraceStep) does() bool {
+	return s.Kind == StepTool || s.Kind == StepDelegation || s.Kind == StepWait || s.Kind == StepAnswer
+}
+
+// callStep is a call of a model.
+func callStep(c *event.ModelCall) TraceStep {
+	return TraceStep{
 		Kind: StepModelCall, Agent: cmp.Or(string(c.Subagent), Master), CallID: c.CallID, Started: c.Started,
-		Ended: c.Started + c.Seconds, Title: cmp.Or(c.Model, "model"), Status: cmp.Or(c.Error, event.Completed), Call: &c,
+		Ended: c.Started + c.Seconds, Title: cmp.Or(c.Model, "model"), Status: cmp.Or(c.Error, event.Completed), Call: c,
 	}
-	at := slices.IndexFunc(t.steps, func(s TraceStep) bool {
-		if s.Started != c.Started {
-			return s.Started > c.Started
+}
+
+// ordered are the steps and the calls of models, each behind what it came of. The steps are in the order of their
+// events, and the calls in that of their beginnings. Between the two there are times alone, which may be equal, so a
+// time decides only where it is not known which of them asked for the other.
+func (t *tracer) ordered() []TraceStep {
+	slices.SortStableFunc(t.steps, func(a, b step) int { return cmp.Compare(a.event, b.event) })
+	all, calls := []TraceStep{}, []TraceStep{}
+	left, ahead := map[caller]int{}, map[caller]int{}    // calls, and delegations, that are not among all yet
+	called, owes := map[caller]bool{}, map[caller]bool{} // owes: nothing has come of the caller's last call yet
+	for i := range t.calls {
+		calls = append(calls, callStep(&t.calls[i]))
+		left[calls[i].by()]++
+	}
+	for _, s := range t.steps {
+		if s.Kind == StepDelegation {
+			ahead[caller{s.Agent, s.CallID}]++
 		}
-		before := s.Kind == StepMessage || s.Kind == StepRecalled || s.Kind == StepModelCall ||
-			s.Kind == StepDelegation && s.CallID == c.CallID && memory.Agent(s.Agent) == c.Subagent
-		return !before
-	})
-	if at < 0 {
-		at = len(t.steps)
 	}
-	t.steps = slices.Insert(t.steps, at, step)
+	isBefore := func(c, s TraceStep) bool {
+		of, by := c.by(), s.by()
+		switch {
+		case s.Kind == StepMessage, ahead[of] > 0 && !called[of]:
+			return false
+		case s.does() && left[by] > 0 && (!called[by] || s.Kind == StepAnswer):
+			return true
+		case c.Started == s.Started:
+			return s.Kind != StepRecalled && !(s.does() && by == of && owes[of])
+		}
+		return c.Started < s.Started
+	}
+	for _, s := range t.steps {
+		for len(calls) > 0 && isBefore(calls[0], s.TraceStep) {
+			of := calls[0].by()
+			left[of]--
+			called[of], owes[of] = true, calls[0].Call.Error == ""
+			all, calls = append(all, calls[0]), calls[1:]
+		}
+		if s.Kind == StepDelegation {
+			ahead[caller{s.Agent, s.CallID}]--
+		}
+		owes[s.by()] = owes[s.by()] && !s.does()
+		all = append(all, s.TraceStep)
+	}
+	return append(all, calls...)
 }

@@ -84,6 +84,57 @@ func TestTraceOfARun(t *testing.T) {
 	require.Nil(t, webapi.TraceRun(nil))
 }
 
+// What asked stands before what was asked, also where all of it took place in one millisecond, and where a call's time
+// is that of a clock that is behind.
+func TestTraceIsInTheOrderOfCauses(t *testing.T) {
+	docs, other := event.Head{Subagent: "docs", CallID: "c1"}, event.Head{Subagent: "docs", CallID: "c2"}
+	ask := &event.AssistantWithTools{ToolCalls: []memory.ToolCall{called("t1", "search", `{}`)}}
+	l := started(t).
+		add(docs, &event.Delegation{Task: "one"}).
+		add(other, &event.Delegation{Task: "two"}).
+		add(docs, ask, working("search", "running", `{}`), working("search", "done", ""),
+			&event.ToolResult{ToolCallID: "t1", Name: "search", Content: "x"},
+			&event.Completion{Response: "1", Status: event.Completed}).
+		add(other, &event.Completion{Response: "2", Status: event.Completed}).
+		add(event.Head{}, (*event.MasterTool)(working("light", "running", `{}`)),
+			(*event.MasterTool)(working("light", "done", "")), (*event.MasterTool)(working("door", "running", `{}`)),
+			(*event.MasterTool)(working("door", "done", "")), &event.AssistantDelta{Text: "All."}, &event.Assistant{Content: "All."})
+	for name, times := range map[string]struct{ events, calls float64 }{
+		"in one millisecond": {1001, 1001}, "calls are behind": {1001, 1000}, "calls are ahead": {1001, 1002},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var events []event.Event
+			for _, e := range l.events {
+				e.TS = times.events
+				events = append(events, event.New(e.Head, e.Payload))
+			}
+			end := &event.RunFinished{Outcome: event.Completed}
+			for i, of := range []event.Head{{}, other, docs, docs, {}, {}, {}} {
+				end.Calls = append(end.Calls, event.ModelCall{Started: times.calls, Subagent: of.Subagent, CallID: of.CallID,
+					Model: fmt.Sprint(i)})
+			}
+			events = append(events, event.New(event.Head{RunID: events[0].RunID, Seq: int64(len(events)) + 1, TS: times.events},
+				end))
+			var order []string
+			for _, s := range webapi.TraceRun(events).Steps {
+				order = append(order, s.Title)
+			}
+			before := func(first, second string) {
+				t.Helper()
+				require.Less(t, slices.Index(order, first), slices.Index(order, second), "%s, %s: %v", first, second, order)
+			}
+			for _, pair := range [][2]string{{"hello", "0"}, {"0", "one"}, {"0", "two"}, {"two", "1"}, {"one", "2"},
+				{"2", "search"}, {"0", "light"}, {"light", "door"}, {"0", "door"}, {"6", "All."}} {
+				before(pair[0], pair[1])
+			}
+			if name == "in one millisecond" {
+				require.Equal(t, []string{"hello", "0", "one", "two", "1", "2", "search", "3", "4", "light", "5", "door", "6",
+					"All."}, order)
+			}
+		})
+	}
+}
+
 // A run can be looked at after each of its events: what was begun stays in its place, and what goes on has no end.
 func TestTraceOfARunThatGoesOn(t *testing.T) {
 	all := busy(t).events
