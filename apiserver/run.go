@@ -134,7 +134,7 @@ func (s *Server) refuse(p *api.Problem) error {
 func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 	log := r.trail.Logger(s.log)
 	ctx, release := context.WithTimeout(r.trail.In(ctx), s.cfg.RunTimeout)
-	cause := event.Error{Code: "internal", Message: "The run ended without a result; the server's log says why.",
+	cause := event.Error{Code: event.Internal, Message: "The run ended without a result; the server's log says why.",
 		Retryable: true}
 	defer func() {
 		if p := recover(); p != nil {

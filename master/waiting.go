@@ -226,7 +226,7 @@ func (r *run) giveUp(outcome string, cause *event.Error) error {
 	for _, s := range r.rec.unfinished() {
 		out := &event.Completion{Response: "(no answer: stopped)", Status: event.Stopped, Usage: r.held[s.call]}
 		if outcome != event.Stopped {
-			code := "internal"
+			code := event.Internal
 			if cause != nil {
 				code = cause.Code
 			}

@@ -65,8 +65,10 @@ func (s *Server) admit(ctx context.Context, x routed, o *wire.Outline) error {
 	case errors.As(err, &refused):
 		return x.overLimit(refused)
 	case errors.Is(err, limit.ErrAway):
-		x.client.Header().Set("Retry-After", "5")
-		return wire.Failure{Status: http.StatusServiceUnavailable, Code: "budgets_unavailable",
+		h := x.client.Header()
+		h.Set("Retry-After", "5")
+		h[reasonHeader] = []string{string(reasonOwnAway)}
+		return wire.Failure{Status: http.StatusServiceUnavailable, Code: string(reasonOwnAway),
 			Message: "the limits of this call cannot be checked, since the store does not answer: try again in some seconds"}
 	}
 	return err
@@ -120,13 +122,12 @@ func (x routed) overLimit(r *limit.Refusal) error {
 	if r.RetryAfter == 0 || r.RetryAfter > longWait {
 		h.Set(shouldRetryHeader, "false")
 	}
-	f := wire.Failure{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded", Message: r.Error()}
-	why := reasonRate
+	why := reasonOwnRate
 	if r.Budget {
-		f.Code, why = "budget_exceeded", reasonQuota
+		why = reasonOwnBudget
 	}
 	h[reasonHeader] = []string{string(why)}
-	return f
+	return wire.Failure{Status: http.StatusTooManyRequests, Code: string(why), Message: r.Error()}
 }
 
 // settle charges what a call took: what was counted, however it ended. A client that leaves before a vendor has said

@@ -152,7 +152,7 @@ func TestTheEndOfABudgetIsSaidInTheDialect(t *testing.T) {
 	require.Equal(t, "120", resp.Header.Get("RateLimit-Limit"))
 	require.Equal(t, "105", resp.Header.Get("RateLimit-Remaining"))
 	require.Equal(t, "false", resp.Header.Get("X-Should-Retry"))
-	require.Equal(t, "quota_exhausted", resp.Header.Get("X-Ag-Error"))
+	require.Equal(t, "budget_exceeded", resp.Header.Get("X-Ag-Error"))
 
 	resp, text = l.post(t, "/teammate/v1/chat/completions", body)
 	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
@@ -170,7 +170,7 @@ func TestARateIsSaid(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 	require.Contains(t, text, "1/h")
 	require.Equal(t, "3600", resp.Header.Get("Retry-After"))
-	require.Equal(t, "rate_limited", resp.Header.Get("X-Ag-Error"))
+	require.Equal(t, "rate_limit_exceeded", resp.Header.Get("X-Ag-Error"))
 }
 
 func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // Headers of an answer that is a backend's error.
 const (
 	// reasonHeader says why, as one of the reasons: an agent need not know every
-	// vendor's words.
+	// vendor's words. It is there for a limit of our own too.
 	reasonHeader = "X-Ag-Error"
 	// keyNameHeader names, where the key was refused, the variable that holds it.
 	keyNameHeader = "X-Ag-Key-Name"
@@ -46,6 +46,13 @@ const (
 	reasonModel     reason = "model_unknown"
 	reasonDown      reason = "vendor_failed"
 	reasonRejected  reason = "rejected" // anything else
+)
+
+// Reasons of refusals by limits of mneme's own, which no backend was asked for. They are the errors' codes too.
+const (
+	reasonOwnRate   reason = "rate_limit_exceeded" // of a key, a tenant or a user
+	reasonOwnBudget reason = "budget_exceeded"
+	reasonOwnAway   reason = "budgets_unavailable" // the limits cannot be checked
 )
 
 // wordings are how errors tell what their status does not.

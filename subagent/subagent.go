@@ -188,35 +188,27 @@ func outcome(ctx context.Context, r loop.Result, err error) Outcome {
 }
 
 // Failure is an error in the words that users and models are shown.
-type Failure struct {
-	Code      string
-	Message   string // a whole sentence
-	Retryable bool   // whether the same may succeed later
-}
+type Failure event.Error
 
 func (f Failure) Error() string { return f.Message }
 
 // Describe gives the failure as a run's error event has it, see the function Describe.
-func (f Failure) Describe() (code, message string, retryable bool) {
-	return f.Code, f.Message, f.Retryable
-}
+func (f Failure) Describe() *event.Error { return (*event.Error)(&f) }
 
 // Describe says an error in the words that users and models are shown. Errors
-// that know better offer Describe() (code, message string, retryable bool).
+// that know better offer Describe() *event.Error.
 func Describe(err error) *event.Error {
-	var known interface {
-		Describe() (code, message string, retryable bool)
-	}
+	var known interface{ Describe() *event.Error }
+	code := event.Internal
 	switch {
 	case errors.As(err, &known):
-		code, message, retryable := known.Describe()
-		return &event.Error{Code: code, Message: message, Retryable: retryable}
+		return known.Describe()
 	case errors.Is(err, context.DeadlineExceeded):
-		return &event.Error{Code: "run_timeout", Message: "The run took longer than is allowed.", Retryable: true}
+		code = "run_timeout"
 	case errors.Is(err, loop.ErrModel):
-		return &event.Error{Code: "model_failed", Message: "The model did not answer.", Retryable: true}
+		code = "model_failed"
 	}
-	return &event.Error{Code: "internal", Message: "Something went wrong inside; the log says what.", Retryable: false}
+	return event.Fail(code, "", 0)
 }
 
 // teller tells a loop's progress as the events of a delegation.

@@ -411,10 +411,6 @@ func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
 
 // closeRun stores the end that a lost run did not get.
 func (d *driver) closeRun() error {
-	lost := event.Error{
-		Code: event.RunLost, Retryable: true,
-		Message: "The service that worked on this message was lost; please send it again.",
-	}
 	// With the time of what is known, so that who closes a run twice writes the same.
 	at := time.Now()
 	if last := d.run.log.LastTime(); !last.IsZero() {
@@ -430,7 +426,7 @@ func (d *driver) closeRun() error {
 			return err
 		}
 	}
-	return d.take(d.run.log.Closing(lost, at))
+	return d.take(d.run.log.Closing(*event.Fail(event.RunLost, "", 0), at))
 }
 
 // stopThere stops a run that is closed here, so that nobody pays for an answer that

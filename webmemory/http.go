@@ -19,6 +19,7 @@ import (
 	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/memory/journal"
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
@@ -146,55 +147,47 @@ func problemOf(err error) *api.Problem {
 		return &api.Problem{Status: no.Status, Code: no.Code, Message: no.Message, Retryable: no.RetryAfter > 0,
 			RetryAfter: no.RetryAfter}
 	}
-	internal := *api.ErrInternal
-	p := &internal
-	say := func(status int, code, message string, retryable bool) {
-		p.Status, p.Code, p.Message, p.Retryable = status, code, message, retryable
+	var named *memory.DamagedError
+	code, said := webapi.CodeInternal, ""
+	if i := slices.IndexFunc(failures, func(f failure) bool { return errors.Is(err, f.err) }); i >= 0 {
+		code = failures[i].code
 	}
 	switch {
-	case errors.Is(err, memory.ErrBadName):
-		say(http.StatusBadRequest, webapi.CodeBadRequest, sentence(err), false)
-	case errors.Is(err, errQueueFull):
-		say(http.StatusTooManyRequests, webapi.CodeTooManyMessages,
-			"Too many messages of this chat wait for their turn; please wait for an answer first.", true)
-	case errors.Is(err, errTooManyChats):
-		say(http.StatusServiceUnavailable, webapi.CodeTooManyChats,
-			"As many chats as allowed are busy; please try again in a moment.", true)
-	case errors.Is(err, errQueueSlow):
-		say(http.StatusConflict, webapi.CodeChatBusy, "The chat is still busy with an earlier message; please try again.",
-			true)
-	case errors.Is(err, errErased):
-		say(http.StatusConflict, webapi.CodeChatErased,
-			"The chat, or a part of it, was erased or taken back while this waited for its turn; send it again if it is still "+
-				"meant.", true)
-	case errors.Is(err, memory.ErrMoved):
-		say(http.StatusConflict, webapi.CodeTurnMoved,
-			"Another process has taken over this chat; please read its history and try again.", true)
-	case errors.Is(err, memory.ErrFull):
-		say(http.StatusInsufficientStorage, webapi.CodeHistoryFull,
-			"The chat's history is full; delete it, or a part of it, to go on.", false)
-	case errors.Is(err, memory.ErrDamaged):
-		say(http.StatusInternalServerError, webapi.CodeHistoryDamaged,
-			"What is stored here is not a history; the next message sets it aside and goes on.", false)
-		if named := new(memory.DamagedError); errors.As(err, &named) {
-			p.Message = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
-				"goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
-		}
+	case code == webapi.CodeBadRequest:
+		said = sentence(err)
+	case code == webapi.CodeHistoryDamaged && errors.As(err, &named):
+		said = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
+			"goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
 	case errors.Is(err, memory.ErrReadOnly):
-		say(http.StatusServiceUnavailable, webapi.CodeMemoryUnavailable,
-			"The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. Please "+
-				"try again later.", true)
-	case errors.Is(err, memory.ErrUnavailable), errors.Is(err, spool.ErrFull), errors.Is(err, journal.ErrFailed):
-		say(http.StatusServiceUnavailable, webapi.CodeMemoryUnavailable,
-			"The memory cannot be reached right now; please try again.", true)
-	case errors.Is(err, errShutdown):
-		say(http.StatusServiceUnavailable, webapi.CodeShuttingDown, "The service is shutting down; please try again.", true)
-	case errors.Is(err, context.Canceled):
-		say(statusGone, webapi.CodeClientLeft, "The client left before the answer.", true)
-	case errors.Is(err, context.DeadlineExceeded):
-		say(http.StatusGatewayTimeout, webapi.CodeTimeout, "It took longer than is allowed.", true)
+		said = "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. Please " +
+			"try again later."
 	}
-	return p
+	return api.ProblemOf(event.Fail(code, said, 0))
+}
+
+// failure is an error of this service and the code of its event.Failure.
+type failure struct {
+	err  error
+	code string
+}
+
+// failures are this service's errors; of an error that is several of them the first one counts.
+var failures = []failure{
+	{memory.ErrBadName, webapi.CodeBadRequest},
+	{errQueueFull, webapi.CodeTooManyMessages},
+	{errTooManyChats, webapi.CodeTooManyChats},
+	{errQueueSlow, webapi.CodeChatBusy},
+	{errErased, webapi.CodeChatErased},
+	{memory.ErrMoved, webapi.CodeTurnMoved},
+	{memory.ErrFull, webapi.CodeHistoryFull},
+	{memory.ErrDamaged, webapi.CodeHistoryDamaged},
+	{memory.ErrReadOnly, webapi.CodeMemoryUnavailable},
+	{memory.ErrUnavailable, webapi.CodeMemoryUnavailable},
+	{spool.ErrFull, webapi.CodeMemoryUnavailable},
+	{journal.ErrFailed, webapi.CodeMemoryUnavailable},
+	{errShutdown, webapi.CodeShuttingDown},
+	{context.Canceled, webapi.CodeClientLeft},
+	{context.DeadlineExceeded, webapi.CodeTimeout},
 }
 
 // sentence is an error's text as a sentence.

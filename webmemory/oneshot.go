@@ -235,8 +235,7 @@ func (s *Server) relay(ctx context.Context, r *run, conversation, events string)
 		_ = at.Stop(done, r.id)
 	case err != nil:
 		log.Error().Err(err).Msg("a one-shot is closed")
-		p := problemOf(err)
-		for _, e := range r.log.Closing(event.Error{Code: p.Code, Message: p.Message, Retryable: p.Retryable}, time.Now()) {
+		for _, e := range r.log.Closing(problemOf(err).Failure(), time.Now()) {
 			_ = r.log.Append(e) // the next ones of its log
 		}
 		outcome = event.Failed
@@ -274,8 +273,7 @@ func (s *Server) hear(ctx context.Context, r *run, at *api.Client, conversation,
 	}
 }
 
-var errOneShotLost = &api.Problem{Status: http.StatusBadGateway, Code: event.RunLost, Retryable: true,
-	Message: "The service that worked on this message was lost; please send it again."}
+var errOneShotLost = api.ProblemOf(event.Fail(event.RunLost, "", 0))
 
 // hearOnce takes events from one connection. What cannot be taken is a failedError.
 func (s *Server) hearOnce(ctx context.Context, r *run, at *api.Client, conversation, events string) error {

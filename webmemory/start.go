@@ -86,8 +86,7 @@ func (s *Server) count(ctx context.Context, r *run) (err error) {
 	var refused *limit.Refusal
 	switch {
 	case errors.As(err, &refused):
-		return &api.Problem{Status: http.StatusTooManyRequests, Code: webapi.CodeRateLimited, Message: sentence(err),
-			Retryable: true, RetryAfter: refused.RetryAfter}
+		return api.ProblemOf(event.Fail(event.OwnRate, err.Error(), refused.RetryAfter))
 	case errors.Is(err, limit.ErrAway):
 		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 	}

@@ -61,8 +61,7 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 	if err := d.take(events[:len(events)-1]); err != nil {
 		return nil, err
 	}
-	return d.run.log.Closing(event.Error{Code: cause.Code, Message: cause.Message, Retryable: cause.Retryable},
-		time.Now()), nil
+	return d.run.log.Closing(cause.Failure(), time.Now()), nil
 }
 
 // waitOf is the record of a run that waits, by the event that says so.

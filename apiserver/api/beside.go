@@ -58,9 +58,6 @@ func CheckMetadata(pairs map[string]string) error {
 	return nil
 }
 
-// CodeNoImages is the code of a run's failure whose model takes no images.
-const CodeNoImages = "image_not_supported"
-
 // CheckImages says what is wrong with the images of a message and with those of the user's messages before it, as a
 // *Problem. Each is a data: URL in base64, of PNG, JPEG, GIF or WebP, or an https address; memory.MaxImages,
 // memory.MaxImage and memory.MaxAllImages bound them together. It gives the references of the message's own.

@@ -45,8 +45,18 @@ var (
 )
 
 // ErrInternal is all that a client learns of a failure inside.
-var ErrInternal = &Problem{
-	Status: http.StatusInternalServerError, Code: "internal", Message: "Something went wrong inside; the log says what.",
+var ErrInternal = ProblemOf(event.Fail(event.Internal, "", 0))
+
+// ProblemOf is the answer to a request that fails by a failure.
+func ProblemOf(e *event.Error) *Problem {
+	return &Problem{Status: event.FailureOf(e.Code).Status, Code: e.Code, Message: e.Message, Retryable: e.Retryable,
+		RetryAfter: time.Duration(e.RetryAfter) * time.Second}
+}
+
+// Failure is the problem as the failure of a run.
+func (p *Problem) Failure() event.Error {
+	return event.Error{Code: p.Code, Message: p.Message, Retryable: p.Retryable,
+		RetryAfter: int64(math.Ceil(p.RetryAfter.Seconds()))}
 }
 
 // NoMethod refuses a method that a route does not take; answer is the header that says
@@ -94,11 +104,23 @@ type problemBody struct {
 	Error *Problem `json:"error"`
 }
 
+// longWait is a wait that no client library should sit out.
+const longWait = time.Minute
+
+// SetHeader says in an answer's header when trying again may help. It keeps the vendors' client libraries, which come
+// again sooner all the same, from trying again before that.
+func (p *Problem) SetHeader(h http.Header) {
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
+	}
+	if p.RetryAfter > longWait {
+		h.Set("X-Should-Retry", "false")
+	}
+}
+
 // WriteProblem answers with p.
 func WriteProblem(w http.ResponseWriter, p *Problem) {
-	if p.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
-	}
+	p.SetHeader(w.Header())
 	WriteJSON(w, p.Status, problemBody{p})
 }
 

@@ -134,9 +134,9 @@ func send(log *Log, after *int64, to *sse.Writer) (changed <-chan struct{}) {
 
 // closing is the error event that tells why a stream ends before its run.
 func closing(run string, err error) (role string, data []byte) {
-	problem := &Problem{Code: "internal", Message: "The stream broke off."}
+	problem := &Problem{Code: event.Internal, Message: "The stream broke off."}
 	errors.As(err, &problem)
-	cause := event.Error{Code: problem.Code, Message: problem.Message, Retryable: problem.Retryable}
+	cause := problem.Failure()
 	data, _ = json.Marshal(struct { // strings and a bool cannot fail
 		Role  string `json:"role"`
 		RunID string `json:"run_id"`

@@ -252,6 +252,8 @@ type Error struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
 	Retryable bool   `json:"retryable"`
+	// RetryAfter is how many seconds after this trying again may help, where that is known.
+	RetryAfter int64 `json:"retry_after,omitempty"`
 }
 
 // MasterTool shows a tool of the master's own at work: what ToolProgress is for a subagent. It

@@ -143,9 +143,9 @@ func (a *collector) piece(p openai.ToolCall) {
 func (a *collector) end() ([]memory.ToolCall, error) {
 	switch {
 	case a.finish == "" || a.finish == openai.FinishReasonNull:
-		return nil, &Error{Code: CodeAnswerCut, Message: "the model's answer was cut off before its end"}
+		return nil, &Error{Code: event.AnswerCut}
 	case a.finish == openai.FinishReasonContentFilter && !a.text && len(a.calls) == 0:
-		return nil, &Error{Code: CodeRefused, Message: sentences[CodeRefused]}
+		return nil, &Error{Code: event.Refused}
 	}
 	slices.SortStableFunc(a.calls, func(x, y *partialCall) int { return cmp.Compare(x.index, y.index) })
 	var calls []memory.ToolCall
@@ -154,7 +154,7 @@ func (a *collector) end() ([]memory.ToolCall, error) {
 		if a.finish == openai.FinishReasonLength && !json.Valid([]byte(arguments)) {
 			return nil,
 				&Error{
-					Code: CodeAnswerCut, Message: "the model's answer was cut off inside a tool call: it reached its limit of tokens",
+					Code: event.AnswerCut, Message: "the model's answer was cut off inside a tool call: it reached its limit of tokens",
 				}
 		}
 		calls = append(calls, memory.ToolCall{

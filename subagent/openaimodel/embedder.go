@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 
 	openai "github.com/sashabaranov/go-openai"
+
+	"mneme/memory/event"
 )
 
 // DefaultBatchSize is how many texts go into one request: the smallest limit of
@@ -98,7 +100,7 @@ func (e *Embedder) ordered(data []openai.Embedding, texts int) ([][]float32, err
 		if d.Index < 0 || d.Index >= texts || vectors[d.Index] != nil {
 			return nil,
 				&Error{
-					Code: CodeUnavailable, Message: fmt.Sprintf("the endpoint gave a vector for text %d, which is none or has one",
+					Code: event.Unavailable, Message: fmt.Sprintf("the endpoint gave a vector for text %d, which is none or has one",
 						d.Index),
 				}
 		}
@@ -107,10 +109,10 @@ func (e *Embedder) ordered(data []openai.Embedding, texts int) ([][]float32, err
 	for i, v := range vectors {
 		switch {
 		case len(v) == 0:
-			return nil, &Error{Code: CodeUnavailable, Message: fmt.Sprintf("the endpoint gave no vector for text %d of %d", i,
+			return nil, &Error{Code: event.Unavailable, Message: fmt.Sprintf("the endpoint gave no vector for text %d of %d", i,
 				texts)}
 		case e.config.Dimensions != 0 && len(v) != e.config.Dimensions:
-			return nil, &Error{Code: CodeUnavailable, Message: fmt.Sprintf(
+			return nil, &Error{Code: event.Unavailable, Message: fmt.Sprintf(
 				"the endpoint gave a vector of %d dimensions where %d are configured", len(v), e.config.Dimensions)}
 		}
 	}

@@ -152,10 +152,10 @@ func TestACallIsNoted(t *testing.T) {
 	})
 	t.Run("refused by the model", func(t *testing.T) {
 		m := through(t, proxy.KindOpenAI, finish("content_filter"), usageChunk, done)
-		require.Equal(t, with(func(c *event.ModelCall) { c.Error = openaimodel.CodeRefused }), calls(t, t.Context(), m, 0))
+		require.Equal(t, with(func(c *event.ModelCall) { c.Error = event.Refused }), calls(t, t.Context(), m, 0))
 	})
 	t.Run("cut off", func(t *testing.T) {
-		require.Equal(t, with(func(c *event.ModelCall) { c.Usage, c.Error = event.Usage{}, openaimodel.CodeAnswerCut }),
+		require.Equal(t, with(func(c *event.ModelCall) { c.Usage, c.Error = event.Usage{}, event.AnswerCut }),
 			calls(t, t.Context(), through(t, proxy.KindOpenAI, whole[:2]...), 0))
 	})
 	t.Run("ended with the run", func(t *testing.T) {

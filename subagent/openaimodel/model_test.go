@@ -197,37 +197,37 @@ func TestFailures(t *testing.T) {
 	}{
 		"rate limited": {
 			status(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`,
-				"Retry-After", "7"), openaimodel.CodeRateLimited, 429, "try again in 7 s", true,
+				"Retry-After", "7"), event.VendorRate, 429, "try again in 7 s", true,
 		},
 		"backend away": {status(502, `{"error":{"message":"backend \"v\" cannot be reached","type":"server_error"}}`),
-			openaimodel.CodeUnavailable, 502, "vendor cannot be reached or failed", true},
+			event.Unavailable, 502, "vendor cannot be reached or failed", true},
 		"refused": {status(400, `{"error":{"message":"n must be 1","type":"invalid_request_error"}}`),
-			openaimodel.CodeRejected, 400, "refused the request as wrong", false},
+			event.Rejected, 400, "refused the request as wrong", false},
 		"no key": {status(401, `{"error":{"message":"bad key","type":"invalid_request_error"}}`),
-			openaimodel.CodeAuth, 401, "refused the key (check api_key_env", false},
-		"no JSON": {status(503, `<html>`), openaimodel.CodeUnavailable, 503, "vendor cannot be reached or failed",
+			event.KeyRefused, 401, "refused the key (check api_key_env", false},
+		"no JSON": {status(503, `<html>`), event.Unavailable, 503, "vendor cannot be reached or failed",
 			true},
-		"cut": {streams(delta(`"content":"x"`)), openaimodel.CodeAnswerCut, 0,
+		"cut": {streams(delta(`"content":"x"`)), event.AnswerCut, 0,
 			"the model's answer was cut off before its end", true},
-		"cut, with done": {streams(delta(`"content":"x"`), done), openaimodel.CodeAnswerCut, 0, "cut off", true},
+		"cut, with done": {streams(delta(`"content":"x"`), done), event.AnswerCut, 0, "cut off", true},
 		"error in a stream": {
 			streams(delta(`"content":"x"`),
 				`{"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}`),
-			openaimodel.CodeAnswerCut, 0, "was cut off before its end", true,
+			event.AnswerCut, 0, "was cut off before its end", true,
 		},
 		"limit in a stream": {streams(`{"error":{"type":"rate_limit_error","message":"slow","code":"rate_limit_exceeded"}}`),
-			openaimodel.CodeRateLimited, 0, "no more requests for the moment", true},
-		"garbage":  {streams(`{"choices":[`), openaimodel.CodeUnavailable, 0, "cannot be understood", true},
-		"filtered": {streams(finish("content_filter")), openaimodel.CodeRefused, 0, "refused to answer", false},
+			event.VendorRate, 0, "no more requests for the moment", true},
+		"garbage":  {streams(`{"choices":[`), event.Unavailable, 0, "cannot be understood", true},
+		"filtered": {streams(finish("content_filter")), event.Refused, 0, "refused to answer", false},
 		"limit inside calls": {
 			streams(delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}]`), finish("length")),
-			openaimodel.CodeAnswerCut, 0, "limit of tokens", true,
+			event.AnswerCut, 0, "limit of tokens", true,
 		},
 		"connection breaks": {func(w http.ResponseWriter, r *http.Request) {
 			streams(delta(`"content":"x"`))(w, r)
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
-		}, openaimodel.CodeAnswerCut, 0, "the connection to the gateway broke", true},
+		}, event.AnswerCut, 0, "the connection to the gateway broke", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := collect(t.Context(), gateway(t, openaimodel.Config{}, c.answer), hello)
@@ -235,7 +235,7 @@ func TestFailures(t *testing.T) {
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, c.code, e.Code)
 			require.Equal(t, c.status, e.Status)
-			require.Contains(t, e.Message, c.message)
+			require.Contains(t, e.Error(), c.message)
 			require.Equal(t, c.again, e.Retryable())
 			if name == "rate limited" {
 				require.Equal(t, 7*time.Second, e.RetryAfter)
@@ -247,8 +247,8 @@ func TestFailures(t *testing.T) {
 	_, err := collect(t.Context(), openaimodel.New(openaimodel.Config{BaseURL: server.URL, Model: "m"}), hello)
 	var e *openaimodel.Error
 	require.ErrorAs(t, err, &e)
-	require.Equal(t, openaimodel.CodeUnavailable, e.Code)
-	require.Equal(t, "the gateway cannot be reached", e.Message)
+	require.Equal(t, event.Unavailable, e.Code)
+	require.Equal(t, "the gateway cannot be reached", e.Error())
 }
 
 // endless streams text until its client leaves.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/memory/event"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
 )
@@ -69,27 +70,27 @@ func TestReasonsOfTheGateway(t *testing.T) {
 		message   string
 		retryable bool
 	}{
-		"context_length_exceeded": {500, openaimodel.CodeTooLong, "The request is longer than the model can read.", false},
+		"context_length_exceeded": {500, event.TooLong, "The request is longer than the model can read.", false},
 		"request_too_large": {
-			429, openaimodel.CodeTooLarge,
+			429, event.TooLarge,
 			"The request is larger than the model's vendor allows this account per minute; send less at once.", false,
 		},
-		"key_refused": {400, openaimodel.CodeAuth, "The model's vendor refused the key (check VENDOR_KEY).",
+		"key_refused": {400, event.KeyRefused, "The model's vendor refused the key (check VENDOR_KEY).",
 			false},
-		"quota_exhausted": {429, openaimodel.CodeQuota, "The account at the model's vendor has no credit left.",
+		"quota_exhausted": {429, event.VendorQuota, "The account at the model's vendor has no credit left.",
 			false},
 		"content_refused": {
-			400, openaimodel.CodeRefused, "The model's vendor refused to answer this (content filter).", false,
+			400, event.Refused, "The model's vendor refused to answer this (content filter).", false,
 		},
 		"model_unknown": {
-			400, openaimodel.CodeUnknown,
+			400, event.NoModel,
 			"The model's vendor does not have the model; check model_map of the gateway's backend.", false,
 		},
 		"vendor_failed": {
-			400, openaimodel.CodeUnavailable, "The model's vendor cannot be reached or failed; try again in a moment.", true,
+			400, event.Unavailable, "The model's vendor cannot be reached or failed; try again in a moment.", true,
 		},
 		"": {
-			400, openaimodel.CodeRejected, "The gateway refused the request as wrong; its log says why.", false,
+			400, event.Rejected, "The gateway refused the request as wrong; its log says why.", false,
 		},
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -107,10 +108,7 @@ func TestReasonsOfTheGateway(t *testing.T) {
 			_, err := collect(t.Context(), m, hello)
 			var e *openaimodel.Error
 			require.ErrorAs(t, err, &e)
-			code, message, retryable := e.Describe()
-			require.Equal(t, c.code, code)
-			require.Equal(t, c.message, message)
-			require.Equal(t, c.retryable, retryable)
+			require.Equal(t, &event.Error{Code: c.code, Message: c.message, Retryable: c.retryable}, e.Describe())
 			require.NotContains(t, err.Error(), "words of the vendor")
 			require.True(t, strings.HasSuffix(err.Error(), "request req_1 of the gateway)"), err)
 			var long loop.TooLong

@@ -292,20 +292,26 @@ type malformed string
 func (m malformed) Error() string { return string(m) }
 
 // Describe says it without what the member itself was told to do.
-func (malformed) Describe() (code, message string, retryable bool) {
-	return "malformed_answer", "Twice it did not keep to the form that was asked for.", true
+func (malformed) Describe() *event.Error {
+	return &event.Error{Code: "malformed_answer", Message: "Twice it did not keep to the form that was asked for.",
+		Retryable: true}
 }
 
 // reason says in a sentence why a member failed.
 func reason(err error) string { return subagent.Describe(err).Message }
 
-// allFailed is that no member did what a task begins with.
+// allFailed is that no member did what a task begins with. A limit that all of them met is the panel's.
 func allFailed(did string, members []Member, errs []error) subagent.Failure {
-	f := subagent.Failure{Code: "panel_failed"}
+	f := subagent.Failure{}
 	var why []string
 	for i, m := range members {
 		e := subagent.Describe(errs[i])
-		f.Retryable = f.Retryable || e.Retryable
+		if event.FailureOf(e.Code).Own && (i == 0 || f.Code == e.Code) {
+			f.Code = e.Code
+		} else {
+			f.Code = "panel_failed"
+		}
+		f.Retryable, f.RetryAfter = f.Retryable || e.Retryable, max(f.RetryAfter, e.RetryAfter)
 		why = append(why, fmt.Sprintf("%s: %s", m.Name, e.Message))
 	}
 	f.Message = fmt.Sprintf("None of the %d models %s. %s", len(members), did, strings.Join(why, " "))

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"mneme/apiserver/api"
 	"mneme/memory/event"
@@ -13,6 +14,7 @@ type Collected struct {
 	Waits []event.Wait // what the run waits for, if it does
 
 	failure *event.Error
+	failed  float64 // when it did, in Unix seconds
 }
 
 // NewCollected is that of a run whose events are still to come.
@@ -33,7 +35,7 @@ func (c *Collected) Add(e event.Event) {
 		}
 	case *event.Error:
 		if e.Subagent == "" {
-			c.failure = p
+			c.failure, c.failed = p, e.TS
 		}
 	case *event.RunWaiting:
 		c.Outcome, c.Waits, c.Usage = OutcomeWaiting, p.Waits, p.Usage
@@ -42,21 +44,21 @@ func (c *Collected) Add(e event.Event) {
 	}
 }
 
-// Err is the *api.Problem of a run that failed; nil for any other.
+// Err is the *api.Problem of a run that failed; nil for any other. 409 and 5xx but 502 would say that nothing ran.
 func (c *Collected) Err() error {
 	if c.Outcome != event.Failed {
 		return nil
 	}
 	failure := c.failure
 	if failure == nil {
-		failure = &event.Error{Code: CodeRunFailed, Message: "The run failed."}
+		failure = event.Fail(CodeRunFailed, "", 0)
 	}
-	status := http.StatusBadGateway
-	if failure.Code == api.CodeNoImages { // it is the message that another model is needed for
-		status = http.StatusBadRequest
+	p := api.ProblemOf(failure)
+	if p.RunID = c.RunID; p.Status == http.StatusConflict || p.Status >= http.StatusInternalServerError {
+		p.Status = http.StatusBadGateway
 	}
-	return &api.Problem{
-		Status: status, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable,
-		RunID: c.RunID,
-	}
+	// Who is told later, as by a repeated post, has waited for a part of it.
+	since := time.Since(time.UnixMilli(int64(c.failed * 1000)))
+	p.RetryAfter = max(0, p.RetryAfter-max(0, since.Truncate(time.Second)))
+	return p
 }

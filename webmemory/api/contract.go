@@ -47,7 +47,7 @@ const (
 	CodeUnknownAgent      = "unknown_agent"
 	CodeKeyReused         = "idempotency_key_reused" // with another message
 	CodeTooManyMessages   = "too_many_messages"      // wait for this chat
-	CodeRateLimited       = "rate_limit_exceeded"    // of a key, a tenant or a user
+	CodeRateLimited       = event.OwnRate            // of a key, a tenant or a user
 	CodeTooManyChats      = "too_many_chats"         // are busy
 	CodeChatBusy          = "chat_busy"              // and the message was not to wait, or waited in vain
 	CodeChatErased        = "chat_erased"            // while the message waited
@@ -77,7 +77,7 @@ const (
 	CodeUnknownWait       = "unknown_wait"          // the run never waited for it
 	CodeWaitExpired       = "wait_expired"          // and counts as denied
 	CodeRunFailed         = "run_failed"            // and its run did not say how
-	CodeInternal          = "internal"              // the log says what
+	CodeInternal          = event.Internal          // the log says what
 	CodeUnauthorized      = "unauthorized"          // no key, or a wrong one
 	CodeForbidden         = "forbidden"             // the key has no right to it
 	CodeKeysUnavailable   = "keys_unavailable"      // they cannot be checked

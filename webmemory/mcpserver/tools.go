@@ -29,6 +29,8 @@ const (
 	MetaKey = "mneme/idempotency-key"
 	// MetaError of a result that is an error is the api.Problem.
 	MetaError = "mneme/error"
+	// MetaRetryAfter of such a result is after how many seconds trying again may help, where that is known.
+	MetaRetryAfter = "mneme/retry-after"
 	// MetaEvent of a notification of progress is the role of the event that it tells of.
 	MetaEvent = "mneme/event"
 )
@@ -122,10 +124,11 @@ func readArguments(raw json.RawMessage, in any) error {
 func failed(err error) *mcp.CallToolResult {
 	problem := &api.Problem{Code: "webmemory_unavailable", Message: problemText(err), Retryable: webapi.Retryable(err)}
 	errors.As(err, &problem)
-	return &mcp.CallToolResult{
-		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: problemText(err)}},
-		Meta: mcp.Meta{MetaError: problem},
+	meta := mcp.Meta{MetaError: problem}
+	if problem.RetryAfter > 0 {
+		meta[MetaRetryAfter] = problem.Failure().RetryAfter
 	}
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: problemText(err)}}, Meta: meta}
 }
 
 // schemaOf is the schema of what a tool gives. Members that a newer version adds are allowed.

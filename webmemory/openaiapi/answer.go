@@ -144,7 +144,7 @@ type answer struct {
 	run       string        // once it is known
 	first     int64         // number of the first event that it is of
 	created   int64         // Unix seconds; 0 before the first event
-	held      bool          // its stream has not begun, since a refusal of its images is to be told by the status
+	held      bool          // nothing is shown yet, since a failure is to be told by the status
 	untold    []event.Event // while it is held
 	collected *webapi.Collected
 	before    event.Usage     // of the run, before this answer
@@ -156,8 +156,8 @@ type answer struct {
 	calls     []toolCall
 
 	mu     sync.Mutex  // of who writes to out
-	out    *sse.Writer // guarded by mu; nil before the first event, and for a whole answer
-	quiet  *time.Timer // guarded by mu; nil as out
+	out    *sse.Writer // guarded by mu; nil before the head, and for a whole answer
+	quiet  *time.Timer // guarded by mu; nil before the first event, and for a whole answer
 	unsent bool        // guarded by mu: something was written since the last flush
 }
 
@@ -209,7 +209,8 @@ func (a *answer) left(r *http.Request) bool {
 	return true
 }
 
-// begin sends the head of the answer.
+// begin begins the answer. The head of a stream waits until there is something to show, or the run has ended: clients
+// try again after a status, and never after an error in a stream.
 func (a *answer) begin(e event.Event) {
 	a.run, a.first, a.created = e.RunID, e.Seq, int64(e.TS)
 	head := a.w.Header()
@@ -224,16 +225,16 @@ func (a *answer) begin(e event.Event) {
 	if !a.call.Stream {
 		return
 	}
-	if a.held = len(a.call.last().Content.Images) > 0; !a.held {
-		a.open()
-	}
+	a.held = true
+	a.mu.Lock()
+	a.quiet = time.AfterFunc(a.h.Hold, a.ping)
+	a.mu.Unlock()
 }
 
 // open begins the stream.
 func (a *answer) open() {
 	a.mu.Lock()
-	a.out = sse.NewWriter(a.w, writeTime)
-	a.quiet = time.AfterFunc(a.h.Heartbeat, a.ping)
+	a.head()
 	a.mu.Unlock()
 	empty := ""
 	a.send(delta{Role: memory.RoleAssistant, Content: &empty}, "")
@@ -244,14 +245,22 @@ func (a *answer) open() {
 	a.untold = nil
 }
 
-// ping tells a client that the answer goes on.
+// head sends the head of a stream with the next flush. The caller holds mu.
+func (a *answer) head() {
+	if a.out == nil {
+		a.out = sse.NewWriter(a.w, writeTime)
+	}
+}
+
+// ping tells a client that the answer goes on. The first one also ends the wait for something to show: what is between
+// here and the client may cut a connection on which nothing comes.
 func (a *answer) ping() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.quiet == nil {
 		return
 	}
-	if a.out.Comment("ping") == nil {
+	if a.head(); a.out.Comment("ping") == nil {
 		_ = a.out.Flush() // a client that has left ends the request
 	}
 	a.quiet.Reset(a.h.Heartbeat)
@@ -285,7 +294,9 @@ func (a *answer) flush() {
 	}
 	_ = a.out.Flush()
 	a.unsent = false
-	a.quiet.Reset(a.h.Heartbeat)
+	if a.quiet != nil {
+		a.quiet.Reset(a.h.Heartbeat)
+	}
 }
 
 // send sends a chunk of a stream; finish is empty but for the last one.
@@ -336,7 +347,7 @@ func (a *answer) add(e event.Event) {
 	switch {
 	case !a.held:
 		a.show(e)
-	case begins(e):
+	case a.begins(e):
 		a.untold = append(a.untold, e)
 		a.open()
 	default:
@@ -365,11 +376,12 @@ func (a *answer) show(e event.Event) {
 }
 
 // begins says whether a model has begun to answer with an event. Of a subagent that the user talks to the delegation
-// and its end do not say so.
-func begins(e event.Event) bool {
+// does not say so.
+func (a *answer) begins(e event.Event) bool {
 	switch e.Payload.(type) {
-	case *event.RunStarted, *event.MemoryReset, *event.Recalled, *event.Delegation, *event.Completion, *event.Error,
-		*event.RunFinished:
+	case *event.Delegation:
+		return a.call.agent == webapi.Master
+	case *event.RunStarted, *event.MemoryReset, *event.Recalled, *event.Completion, *event.Error, *event.RunFinished:
 		return false
 	}
 	return true
@@ -523,7 +535,14 @@ func (a *answer) endStream(finish string) {
 
 // fail ends the answer with an error: as a status, or inside of a stream that has begun.
 func (a *answer) fail(err error) {
-	if a.out == nil {
+	a.mu.Lock()
+	if a.quiet != nil {
+		a.quiet.Stop()
+		a.quiet = nil // no ping comes before the status, or behind the error
+	}
+	begun := a.out != nil
+	a.mu.Unlock()
+	if !begun {
 		refuse(a.w, err)
 		return
 	}

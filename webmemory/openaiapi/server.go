@@ -16,6 +16,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 )
 
@@ -27,6 +28,9 @@ type Config struct {
 	Settings
 	// Heartbeat is how long a stream is silent before it gets a comment; 0: 15 s.
 	Heartbeat time.Duration
+	// Hold is how long the head of a stream waits for something to show; 0: 20 s. Proxies cut connections on which
+	// nothing comes after a minute.
+	Hold time.Duration
 	// Answered, if it is not nil, is told of each completion that has begun what is remembered of
 	// it: one of the values of MemoryHeader.
 	Answered func(memory string)
@@ -105,7 +109,7 @@ func (h *Handler) Close() { h.end() }
 
 // New makes the handler. Close it.
 func New(c Config) *Handler {
-	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	c.Heartbeat, c.Hold = cmp.Or(c.Heartbeat, 15*time.Second), cmp.Or(c.Hold, 20*time.Second)
 	h := &Handler{Config: c, routes: http.NewServeMux(), created: time.Now().Unix()}
 	h.life, h.end = context.WithCancel(context.Background())
 	for _, base := range []string{"", "/c/{chat}"} {
@@ -236,8 +240,9 @@ func failureOf(err error) *failure {
 	if errors.As(err, &p) {
 		return &failure{Problem: *p}
 	}
-	return &failure{Problem: api.Problem{Status: http.StatusBadGateway, Code: "webmemory_unavailable",
-		Message: "The answer broke off; please try again.", Retryable: webapi.Retryable(err)}}
+	broken := &failure{Problem: *api.ProblemOf(event.Fail("webmemory_unavailable", "", 0))}
+	broken.Retryable = webapi.Retryable(err)
+	return broken
 }
 
 // errorBody is an error's JSON.
@@ -275,10 +280,11 @@ func (f *failure) body() errorBody {
 // they are told where that cannot help.
 func refuse(w http.ResponseWriter, err error) {
 	f := failureOf(err)
-	if f.Retryable {
-		w.Header().Set("Retry-After", fmt.Sprint(max(2, int(f.RetryAfter.Seconds()))))
-	} else {
+	if !f.Retryable {
 		w.Header().Set("X-Should-Retry", "false")
+	} else {
+		f.RetryAfter = max(f.RetryAfter, 2*time.Second)
+		f.SetHeader(w.Header())
 	}
 	api.WriteJSON(w, cmp.Or(f.Status, http.StatusInternalServerError), f.body())
 }
