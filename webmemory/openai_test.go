@@ -361,6 +361,45 @@ func TestOpenAIFailedRun(t *testing.T) {
 	require.Equal(t, "The model did not answer.", told.Message)
 }
 
+// The head of a stream waits until there is something to show, so that a failure before that is a status that clients
+// try again after; but it does not wait for ever.
+func TestOpenAIHeadWaits(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	fails := func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		if r.AgentVersion != webapi.Master {
+			emit(event.Head{Subagent: "analytic", CallID: "c"}, &event.Delegation{Task: r.Message, Calls: event.Serial})
+		}
+		if r.Message == "wait" {
+			<-release
+		}
+		emit(event.Head{}, &event.Error{Code: "budget_exceeded", Message: "The budget is spent.", Retryable: true,
+			RetryAfter: 7200})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+	}
+	w := openaiWorld(t, fails, func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Millisecond, time.Hour })
+	for _, model := range []string{"mneme", "mneme/analytic"} {
+		got := w.complete("c", `{"model":"`+model+`","stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+		require.Equal(t, 429, got.status, string(got.body))
+		require.Equal(t, "rate_limit_error", got.told(t).Type)
+		require.Equal(t, []string{"7200", "false", "application/json; charset=utf-8", "chat"}, []string{
+			got.header.Get("Retry-After"), got.header.Get("X-Should-Retry"), got.header.Get("Content-Type"),
+			got.header.Get("Mneme-Memory")})
+	}
+	w.url = w.openaiProcess(func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Hour, time.Millisecond })
+	resp, err := http.DefaultClient.Do(w.request("POST", "/c/d/v1/chat/completions",
+		`{"model":"mneme","stream":true,"messages":[{"role":"user","content":"wait"}]}`))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, 200, resp.StatusCode)
+	close(release)
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Regexp(t, `^: ping\n\ndata: {"error":{"message":"The budget is spent\.".*"code":"budget_exceeded".*\n\n$`,
+		string(rest))
+}
+
 // A client that hangs up stops the run, or leaves it alone.
 func TestOpenAIClientLeaves(t *testing.T) {
 	t.Parallel()

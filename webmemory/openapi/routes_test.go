@@ -249,11 +249,12 @@ var aliases = map[reflect.Type]string{
 const (
 	answerParams = "Accept Prefer"
 	postRefused  = "chat_busy chat_erased turn_moved"
+	limits       = "rate_limit_exceeded budget_exceeded rate_limited"
 )
 
 var messageRefused = says{
 	400: "unknown_agent image_not_supported", 409: postRefused + " conflict", 422: "idempotency_key_reused",
-	429: "too_many_messages rate_limit_exceeded",
+	429: "too_many_messages " + limits,
 	502: "model_failed outcome_unknown bad_wait",
 	503: "apiserver_unavailable too_many_chats too_many_runs draining", 507: "history_full",
 }
@@ -272,16 +273,16 @@ func operations() []operation {
 			ok{200: webapi.StopStatus{}, 202: webapi.StopStatus{}}, says{404: "unknown_run", 503: "apiserver_unavailable"}},
 		{"POST /v1/chats/{chat}/runs/{run}/resume", "Answers all that a run waits for", answerParams,
 			webapi.ResumeRequest{}, answered, says{404: "unknown_run unknown_wait",
-				409: "waits_open answered not_waiting " + postRefused, 410: "wait_expired", 429: "rate_limit_exceeded",
+				409: "waits_open answered not_waiting " + postRefused, 410: "wait_expired", 429: limits,
 				502: "model_failed bad_wait", 503: "apiserver_unavailable"}},
 		{"GET /v1/chats/{chat}/runs/{run}/trace", "Gives a run as the list of its steps", "", nil, ok{200: webapi.Trace{}},
 			says{404: "unknown_run"}},
 		{"POST " + webapi.OneShotPath, "Answers a message without a chat; nothing is kept", answerParams,
-			webapi.OneShotRequest{}, answered, says{400: "unknown_agent image_not_supported", 429: "rate_limit_exceeded",
+			webapi.OneShotRequest{}, answered, says{400: "unknown_agent image_not_supported", 429: limits,
 				502: "model_failed run_lost", 503: "apiserver_unavailable too_many_runs draining"}},
 		{"POST " + webapi.OneShotResumePath("{run}"), "Answers all that a run without a chat waits for", answerParams,
 			webapi.ResumeRequest{}, answered, says{404: "unknown_run unknown_wait", 409: "waits_open answered not_waiting",
-				410: "wait_expired", 429: "rate_limit_exceeded", 502: "model_failed run_lost",
+				410: "wait_expired", 429: limits, 502: "model_failed run_lost",
 				503: "apiserver_unavailable too_many_runs draining"}},
 		{"GET /v1/approvals", "Lists what runs wait for, what expires first before the others", "status kind cursor limit",
 			nil, ok{200: webapi.ApprovalList{}}, nil},
@@ -389,7 +390,7 @@ func operations() []operation {
 				ok{200: media{"application/json": ChatCompletion{}, "text/event-stream": chunks{}}},
 				says{400: "image_not_supported part_not_supported", 404: "model_not_found",
 					409: "transcript_mismatch messages_since not_waiting " + postRefused, 422: "idempotency_key_reused",
-					429: "too_many_messages rate_limit_exceeded", 502: "model_failed webmemory_unavailable",
+					429: "too_many_messages " + limits, 502: "model_failed webmemory_unavailable",
 					503: "apiserver_unavailable too_many_chats too_many_runs draining", 507: "history_full"}},
 			operation{"GET " + base + "/v1/models", "Lists the agents as models", "", nil, ok{200: ModelList{}}, nil},
 			operation{"GET " + base + "/v1/models/{model}", "Describes an agent as a model", "", nil, ok{200: Model{}},
