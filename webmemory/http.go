@@ -159,8 +159,8 @@ func problemOf(err error) *api.Problem {
 		said = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
 			"goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
 	case errors.Is(err, memory.ErrReadOnly):
-		said = "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. Please " +
-			"try again later."
+		said = "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. " +
+			"Please try again later."
 	}
 	return api.ProblemOf(event.Fail(code, said, 0))
 }

@@ -140,8 +140,8 @@ func (s *Server) toAgents(answer func(c *gin.Context, r *run) error) func(c *gin
 
 var errNotHeld = &api.Problem{
 	Status: http.StatusForbidden, Code: "run_not_held",
-	Message: "This process does not hold the run: another one has taken over its chat, the run is over or unknown, or the " +
-		"token is not the one that the run was posted with.",
+	Message: "This process does not hold the run: another one has taken over its chat, the run is over or unknown, or " +
+		"the token is not the one that the run was posted with.",
 }
 
 // answerRecall searches histories of one chat, and answers with what was found.

@@ -14,10 +14,12 @@ func TestFailures(t *testing.T) {
 	require.Equal(t, &event.Error{Code: "rate_limited", Retryable: true, RetryAfter: 8,
 		Message: "The model's vendor takes no more requests for the moment; try again in 8 s."},
 		event.Fail(event.VendorRate, "", 7100*time.Millisecond))
-	require.Equal(t, &event.Error{Code: "budget_exceeded", Message: "The budget is spent.", Retryable: true, RetryAfter: 60},
+	require.Equal(t,
+		&event.Error{Code: "budget_exceeded", Message: "The budget is spent.", Retryable: true, RetryAfter: 60},
 		event.Fail(event.OwnBudget, "the budget is spent", time.Minute))
 	require.False(t, event.Fail(event.OwnBudget, "the call is larger than the budget", 0).Retryable)
-	require.Equal(t, &event.Error{Code: "quota_exhausted", Message: "The account at the model's vendor has no credit left."},
+	require.Equal(t,
+		&event.Error{Code: "quota_exhausted", Message: "The account at the model's vendor has no credit left."},
 		event.Fail(event.VendorQuota, "", time.Hour), "a wait does not help")
 
 	for reason, code := range map[string]string{"key_refused": "model_unauthorized", "rate_limited": "rate_limited",
@@ -28,7 +30,8 @@ func TestFailures(t *testing.T) {
 		"upstream_failed": 502, "image_not_supported": 400} {
 		require.Equal(t, status, event.FailureOf(code).Status, code)
 	}
-	e, err := event.Decode([]byte(`{"role":"error","run_id":"r","seq":2,"code":"quota_exhausted","message":"M.","retryable":false}`))
+	e, err := event.Decode([]byte(`{"role":"error","run_id":"r","seq":2,"code":"quota_exhausted","message":"M.",` +
+		`"retryable":false}`))
 	require.NoError(t, err)
 	require.Equal(t, &event.Error{Code: "quota_exhausted", Message: "M."}, e.Payload)
 }

@@ -154,7 +154,8 @@ func (a *collector) end() ([]memory.ToolCall, error) {
 		if a.finish == openai.FinishReasonLength && !json.Valid([]byte(arguments)) {
 			return nil,
 				&Error{
-					Code: event.AnswerCut, Message: "the model's answer was cut off inside a tool call: it reached its limit of tokens",
+					Code:    event.AnswerCut,
+					Message: "the model's answer was cut off inside a tool call: it reached its limit of tokens",
 				}
 		}
 		calls = append(calls, memory.ToolCall{

@@ -79,7 +79,8 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		again, begun := false, false
 		m.generate(ctx, r)(func(d loop.Delta, err error) bool {
 			e := new(Error)
-			again = !begun && errors.As(err, &e) && (e.Code == event.Rejected || e.Code == event.NoImages && len(r.Images.Own) == 0)
+			again = !begun && errors.As(err, &e) &&
+				(e.Code == event.Rejected || e.Code == event.NoImages && len(r.Images.Own) == 0)
 			begun = true
 			return !again && yield(d, err)
 		})

@@ -98,7 +98,8 @@ func TestTraceIsInTheOrderOfCauses(t *testing.T) {
 		add(other, &event.Completion{Response: "2", Status: event.Completed}).
 		add(event.Head{}, (*event.MasterTool)(working("light", "running", `{}`)),
 			(*event.MasterTool)(working("light", "done", "")), (*event.MasterTool)(working("door", "running", `{}`)),
-			(*event.MasterTool)(working("door", "done", "")), &event.AssistantDelta{Text: "All."}, &event.Assistant{Content: "All."})
+			(*event.MasterTool)(working("door", "done", "")), &event.AssistantDelta{Text: "All."},
+			&event.Assistant{Content: "All."})
 	for name, times := range map[string]struct{ events, calls float64 }{
 		"in one millisecond": {1001, 1001}, "calls are behind": {1001, 1000}, "calls are ahead": {1001, 1002},
 	} {

@@ -107,7 +107,8 @@ func (f *failing) chat() string { return fmt.Sprint("c", f.chats.Add(1)) }
 
 func (f *failing) post(key, path, body string, args ...any) (out failureTold) {
 	f.t.Helper()
-	req, err := http.NewRequestWithContext(f.t.Context(), "POST", f.url(path), strings.NewReader(fmt.Sprintf(body, args...)))
+	req, err := http.NewRequestWithContext(f.t.Context(), "POST", f.url(path),
+		strings.NewReader(fmt.Sprintf(body, args...)))
 	require.NoError(f.t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+key)
@@ -141,8 +142,8 @@ func (f *failing) post(key, path, body string, args ...any) (out failureTold) {
 	return out
 }
 
-// Each way to a failure tells the same of it: the status that clients know what to do about, whose limit or fault it is,
-// and when trying again helps.
+// Each way to a failure tells the same of it: the status that clients know what to do about, whose limit or fault it
+// is, and when trying again helps.
 func TestEverySurfaceTellsWhoseFaultItIs(t *testing.T) {
 	f := newFailing(t)
 	free := f.key("default", "", "")
