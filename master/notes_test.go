@@ -62,14 +62,15 @@ func TestNotesOfARun(t *testing.T) {
 
 	own := memory.Note{ID: "n2", Text: "Count in euros.", State: memory.NoteActive}
 	with := ran(settings, note.Notes{
-		Chat:      []memory.Note{{ID: "n1", Text: "Answer in English.", State: memory.NoteActive}},
+		Chat:      []memory.Note{{ID: "n1", Text: "Answer in English.", State: memory.NoteActive, TS: 1e5}},
 		Subagents: map[memory.Agent][]memory.Note{"analytic": {own}, "alone": {own}},
 		Remember: func(context.Context, note.Quote) (memory.Note, error) {
 			return memory.Note{}, nil
 		},
 	})
-	require.Contains(t, with["Master."].System, "<notes>\nn1 \"Answer in English.\"\n</notes>")
-	require.Contains(t, with["Analytic."].System, "<notes>\nn1 \"Answer in English.\"\nn2 \"Count in euros.\"\n</notes>")
+	require.Contains(t, with["Master."].System, "<notes>\nn1 1970-01-02 \"Answer in English.\"\n</notes>")
+	require.Contains(t, with["Analytic."].System,
+		"<notes>\nn1 1970-01-02 \"Answer in English.\"\nn2 1970-01-01 \"Count in euros.\"\n</notes>")
 	require.Equal(t, "Alone.", with["Alone."].System)
 	require.Equal(t, []string{"analytic", "alone", "remember"}, tools(with["Master."]))
 	require.Equal(t, []string{"remember"}, tools(with["Analytic."]))

@@ -5,23 +5,19 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/memory/textindex"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/telling"
 )
 
 // This file is about notes that the agents of a run make. A model may have been talked into
-// anything by what it read; so what it asks for becomes an active note only if it is a piece
-// of what the user wrote in the very message that the run answers. Anything else is proposed
-// to a person.
+// anything by what it read; so what it asks for becomes an active note only if the user
+// tells it in the very message that the run answers. Anything else is proposed to a person.
 
 // postRemember is POST …/notes of a run's agents, see api.RememberRequest. The run's driver
 // holds the chat's turn, under whose number the note is written.
@@ -56,7 +52,7 @@ func (s *Server) postRemember(c *gin.Context, r *run) error {
 	if said == nil {
 		return errNotHeld
 	}
-	if isTellingPiece(said.Message, text) {
+	if telling.Tells(said.Message, text) {
 		n.State, n.By = memory.NoteActive, memory.ByUser
 	}
 	if n.Message, err = s.messageOf(ctx, r, said); err != nil { // also of a proposal, which may repeat what it says
@@ -143,118 +139,4 @@ func (s *Server) messageOf(ctx context.Context, r *run, said *event.RunStarted) 
 		}
 	}
 	return own, nil
-}
-
-// isTellingPiece says whether a text, whose white space is normalised, is a literal piece of
-// what was said, of whole words, and says something by itself.
-func isTellingPiece(said, text string) bool {
-	said = memory.OneLine(said)
-	for from := 0; ; {
-		at := strings.Index(said[from:], text)
-		if at < 0 || text == "" {
-			return false
-		}
-		at += from
-		before, behind := said[:at], said[at+len(text):]
-		if !joined(before, text) && !joined(text, behind) && tells(before, text, behind) {
-			return true
-		}
-		_, size := utf8.DecodeRuneInString(said[at:])
-		from = at + size
-	}
-}
-
-// joined says whether one word reaches over the place between two texts: a piece of a word
-// may say the contrary of it.
-func joined(left, right string) bool {
-	end, size := utf8.DecodeLastRuneInString(left)
-	begin, width := utf8.DecodeRuneInString(right)
-	if size > 0 && strings.ContainsRune(joiners, end) {
-		end, _ = utf8.DecodeLastRuneInString(left[:len(left)-size])
-	} else if width > 0 && strings.ContainsRune(joiners, begin) {
-		begin, _ = utf8.DecodeRuneInString(right[width:])
-	}
-	return ofWord(end) && ofWord(begin)
-}
-
-// joiners make one word of two: "non-smoker", "don't", "1.5".
-const joiners = "-'’‐‑.,_@/"
-
-// ofWord says whether a character is one of a word in a script that puts spaces between
-// words. An invisible one counts, since nobody sees that it parts any.
-func ofWord(r rune) bool {
-	return r != utf8.RuneError && !unspaced(r) && unicode.In(r, unicode.L, unicode.N, unicode.M, unicode.Cf)
-}
-
-func unspaced(r rune) bool {
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer,
-		unicode.Myanmar)
-}
-
-// tells says whether a piece of a message holds two content words, or a name or a number.
-func tells(before, text, behind string) bool {
-	terms := textindex.Terms(text)
-	slices.Sort(terms)
-	if len(slices.Compact(terms)) >= 2 {
-		return true
-	}
-	letters := 0
-	for _, r := range text {
-		if unicode.IsDigit(r) {
-			return true
-		}
-		if unspaced(r) {
-			letters++
-		}
-	}
-	if letters >= 4 || len(terms) == 0 {
-		return letters >= 4
-	}
-	for at, word := range wordsOf(text) {
-		if first, _ := utf8.DecodeRuneInString(word); unicode.IsUpper(first) && utf8.RuneCountInString(word) > 1 &&
-			len(textindex.Terms(word)) > 0 && !interjections[strings.ToLower(word)] &&
-			(!beginsSentence(before+text[:at]) || !says(before+behind)) {
-			return true
-		}
-	}
-	return false
-}
-
-// wordsOf are the words of a text with their places.
-func wordsOf(text string) map[int]string {
-	words, begin := map[int]string{}, -1
-	for i, r := range text + " " {
-		switch {
-		case begin < 0 && unicode.IsLetter(r):
-			begin = i
-		case begin >= 0 && !unicode.In(r, unicode.L, unicode.M):
-			words[begin] = text[begin:i]
-			begin = -1
-		}
-	}
-	return words
-}
-
-// beginsSentence says whether what follows a text begins a sentence, where any word has a
-// capital letter.
-func beginsSentence(before string) bool {
-	before = strings.TrimRight(before, " \"'«“„(")
-	return before == "" || strings.HasSuffix(before, ".") || strings.HasSuffix(before, "!") ||
-		strings.HasSuffix(before, "?") || strings.HasSuffix(before, "…")
-}
-
-// says tells whether a text has any letter or digit.
-func says(text string) bool {
-	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
-}
-
-// interjections are no names, though a message may consist of one.
-var interjections = map[string]bool{}
-
-func init() {
-	for word := range strings.FieldsSeq(`yes no ok okay sure right thanks thank please hi hello hey bye sorry stop
-continue go help great good cool done agreed да нет ок окей ладно спасибо пожалуйста привет здравствуйте пока хорошо
-отлично стоп дальше помоги согласен согласна ja nein danke hallo oui non merci`) {
-		interjections[word] = true
-	}
 }

@@ -101,8 +101,8 @@ type RunNotes struct {
 }
 
 // RememberRequest is the body of POST {MemoryAccess.URL}/notes, which answers with the
-// memory.Note. It is active if Quote is a literal piece of the run's message, which the user
-// wrote, and says something by itself; whatever else it may be, it is proposed.
+// memory.Note. It is active if Quote is made of whole sentences of the run's message, or of their first clauses,
+// in which the user tells something; whatever else it may be, it is proposed.
 type RememberRequest struct {
 	// Subagent is whose note it is to be, empty for the chat's.
 	Subagent memory.Agent `json:"subagent,omitempty"`

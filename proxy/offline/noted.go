@@ -2,13 +2,14 @@ package offline
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"mneme/proxy/wire"
 )
 
-// notesIn are the notes of the chat, which stand at the end of a system prompt: a line each, an id and a JSON string.
-// They were said before all messages.
+// notesIn are the notes of the chat, which stand at the end of a system prompt: a line each, an id, a day and a JSON
+// string, the newest first. They were said before all messages.
 func notesIn(system wire.Content) (before []recollection) {
 	for _, b := range system {
 		_, found, ok := strings.Cut(b.Text, "\n<notes>\n")
@@ -17,12 +18,13 @@ func notesIn(system wire.Content) (before []recollection) {
 			continue
 		}
 		for line := range strings.Lines(found) {
-			_, quoted, _ := strings.Cut(line, " ")
+			_, quoted, _ := strings.Cut(line, ` "`)
 			var text string
-			if json.Unmarshal([]byte(quoted), &text) == nil {
+			if json.Unmarshal([]byte(`"`+quoted), &text) == nil {
 				before = append(before, recollection{user: true, text: text})
 			}
 		}
 	}
+	slices.Reverse(before)
 	return before
 }

@@ -9,7 +9,8 @@ import (
 // What a note says is known as what was told is; nothing else of a system prompt is.
 func TestWhatNotesSayIsKnown(t *testing.T) {
 	system := "My name is Systemia.\n\nWhat stands between <notes> and </notes> is a note a line.\n<notes>\n" +
-		"n1 \"My name is Aliya.\"\nn2 \"I'm allergic to \\u003cb\\u003e peanuts\"\n(3 more notes did not fit.)\n</notes>"
+		"n3 2026-03-03 \"My name is Aliya.\"\nn1 2026-03-02 \"My name is Amina.\"\n" +
+		"n2 2026-03-02 \"I'm allergic to \\u003cb\\u003e peanuts\"\n(3 more notes did not fit.)\n</notes>"
 	ask := func(messages ...simMessage) string {
 		return roundTrip(t, simRequest{Model: "m", MaxTokens: 1000, System: system, Tools: []simTool{calcTool},
 			Messages: messages}).text()
