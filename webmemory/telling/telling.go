@@ -5,6 +5,7 @@
 package telling
 
 import (
+	_ "embed"
 	"regexp"
 	"slices"
 	"strings"
@@ -116,27 +117,36 @@ var (
 	openQuote    = regexp.MustCompile(`(^|[^\pL\pN])'`)
 	closeQuote   = regexp.MustCompile(`'([^\pL\pN]|$)`)
 	quotedName   = regexp.MustCompile(`["“„«]([\p{Lu}\p{Ll}][\p{Lu}\p{Ll}\pN-]*)["”“»]`)
-	introduction = regexp.MustCompile(`(?i)(^|[^\pL])(remember|note|important|ps|fyi|запомни|запомните|учти|важно): +`)
+	introduction = regexp.MustCompile(`(?i)(^|[^\pL])(` + listed("introduction") + `): +`)
 
 	// marks stand where words may begin that are not the writer's: quotation marks, code, tags, a colon, a line that
 	// parts texts, a line of a dialogue. Where they end is never sure, so nothing behind the first one counts.
-	marks = regexp.MustCompile("(?m)[\"`<>＂＜＞“”„‟«»‹›「」『』《》❝❞〝〞\\p{Cf}]|:(?:\\s|$)|：|^(?:\t| {4})|^[ \t]*[—–]|" +
-		"^[ \t]*[-=*_#~]{3,}[ \t]*$")
+	marks = regexp.MustCompile("(?m)[\"`<>＂＜＞“”„‟«»‹›「」『』《》❝❞〝〞\\p{Cf}]|:(?:\\s|$)|：|^(?:\t| {4})|" +
+		"^[ \t]*[—–]|^[ \t]*[-=*_#~]{3,}[ \t]*$")
 
 	ends   = regexp.MustCompile(`[.!?]+\s+|[。！？]+\s*`)
 	goesOn = regexp.MustCompile(`(?i)(?:\.\.|(?:^|[^\pL])(?:\pL|mr|mrs|ms|dr|prof|st|vs|etc|ул|им|проф|др|гр)\.)\s+$`)
 
-	// lead is what introduces a sentence and changes nothing in it.
-	lead = regexp.MustCompile(`(?i)^(?:(?:(?:hi|hello|hey)(?: there)?|ok|okay|yes|yeah|oh|well|so|and|also|btw|` +
-		`by the way|actually|thanks|thank you|please|(?:important|note|ps|fyi|no|нет|важно),|` +
-		`(?:note|remember|keep in mind|don't forget)(?: that)?|привет|здравствуйте?|добрый день|добрый вечер|ок|да|` +
-		`ну|и|а|также|кстати|спасибо|пожалуйста|` +
-		`(?:запомни|помни|учти|имей в виду|не забудь|не забывай)(?:те)?(?:,? что)?)(?:[\s,!]+|$))+`)
-
 	// clause is where a first clause may end: the next one has a subject of its own, or a line.
-	clause = regexp.MustCompile(`(?i)\n|[,;] (?:and|и|а) |(?:[,;]| [—–-]| and| и| а) (?:i|i'm|i've|my|we|our|please|` +
-		`я|мне|меня|у меня|мой|моя|моё|мое|мои|мы) `)
+	clause = regexp.MustCompile(`(?i)\n|[,;] (?:and|и|а) |(?:[,;]| [—–-]| and| и| а) (?:` + listed("subject") + `) `)
+
+	lead       = regexp.MustCompile(`(?i)^(?:(?:` + listed("lead") + `)(?:[\s,!]+|$))+`)
+	aboutTexts = regexp.MustCompile(" (?:" + listed("texts") + ") ")
+	reports    = regexp.MustCompile(" (?:" + listed("reports") + ") ")
+	asks       = regexp.MustCompile("^ (?:" + listed("begins") + ") | (?:" + listed("asks") + ") ")
+	supposes   = regexp.MustCompile(" (?:" + listed("supposes") + ") ")
+	changes    = regexp.MustCompile(" (?:" + listed("changes") + ") ")
 )
+
+//go:embed words.txt
+var table string
+
+// listed are the words of a list of words.txt, as alternatives of a regular expression.
+func listed(name string) string {
+	_, list, _ := strings.Cut(table, "\n"+name+":\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	return strings.NewReplacer("*", `\S*`, "_", " ").Replace(strings.Join(strings.Fields(list), "|"))
+}
 
 // words are those of sentences with a space around each, and behind each sentence a question mark if it has one, else a
 // full stop.
@@ -150,51 +160,3 @@ func words(sentences ...string) (said string) {
 	}
 	return said
 }
-
-// oneOf is a pattern of words: a star is any ending, an underscore the space between two.
-func oneOf(list string) *regexp.Regexp {
-	list = strings.NewReplacer("*", `\S*`, "_", " ").Replace(strings.Join(strings.Fields(list), "|"))
-	return regexp.MustCompile(" (?:" + list + ") ")
-}
-
-var (
-	// aboutTexts are the words of who hands a text over, or plays: then nothing of the message is sure to be meant.
-	aboutTexts = oneOf(`summari* a_summary translat* proofread* rewrite reword rephras* paraphras* transcri*
-following below (is|does|about|with|answer|forward|copy|say)_(this|these)
-(read|check|fix|correct|review|improve|edit|shorten|explain|analy*|continue|finish)_(this|these|the|my)
-(this|the|that|attached|pasted)_(text|mail|email|message|letter|article|post|paragraph|document)
-(text|mail|email|message|letter)_(from|by) repeat_after here_is here's dear regards sincerely forwarded quote*
-suppos* imagin* assum* pretend* hypothe* role_play* roleplay* act_as picture_(this|me) for_the_sake let's_(say|play)
-kidding joking перевед* перевест* перескаж* пересказ* резюмир* суммир* сократи* перефраз* исправь* проверь*
-отредактир* перепиши* прочитай* прочти* процитир* повтори* продолж* следующ* ниже
-(это|этот|эта|вот)_(письмо|текст|сообщени*|стать*|пост|документ) уважаем* с_уважением допусти* предполож* положим
-скажем представ* вообрази* притвори* сделай_вид шучу шутка`)
-	// reports are the words of who passes on what others say, or takes back what he says, in a sentence or beside it.
-	reports = oneOf(`said says saying tells told telling claim(s|ed|ing) thinks thought believes believed
-insist(s|ed|ing) argues argued swears swore stated writes wrote reads mentions mentioned according apparently
-allegedly supposedly reportedly rumo* heard asks asked replied answered suggests suggested suspects suspected
-reckons explained reported admits admitted warns warned promises promised denies denied shouts shouted texted posted
-confirms confirmed demands demanded accuses accused alleges advised recommended convinced opinion
-(calls|called|wants)_me per_my read_that word_is legend_has
-(they|you|people|some|everyone|\S+s)_(say|think|believe|claim|tell|ask|want)(_me)?
-(write|draft|compose|text|email|tell)_(to|him|her|them|my|a|an) lie lies untrue not_true is_false [.?]_not_[.?]
-or_not_[.?] говор(ит|ят|ил*|ишь|ите) сказа* скажет утвержда* счита(ет|ют|л*) дума(ет|ют|л*) пишет пишут писал*
-написа* напиши* сообщи* сообща* заяв* уверя* уверен* клян* якобы мол дескать слыша* слух* по_словам согласно
-по_мнению ответил* спросил* спрашива* просит просил* попросил* велел* обеща(ет|л*) призна* требу(ет|ют) рассказал*
-рассказыва* настаива* полага* обвиня* называет_меня неправда ложь вранье sagt sagte behauptet
-(right|correct|true|really|верно|правда|да|нет|так)_\?`)
-	// asks are questions, and what asks behind a statement.
-	asks = regexp.MustCompile(`^ (?:is|are|am|was|were|does|did|has|could|would|should|shall|might|who|whose|whom|` +
-		`which|why|where|how|what|(?:is|are|was|were|does|did|has|could|would|should)n'?t) |` + oneOf(`\?
-(am|is|are|was|were|do|does|did|can|could|will|would|should|may|might|must|has|have|had|\S+n't)_(i|we|you|he|she|it|they)
-ли разве неужели wonder* whether интересно (right|correct|huh|eh|innit|yeah|верно|правда|да)_\.`).String())
-	// supposes are the words of conditions and wishes, and of what somebody knows, fears or is to be told.
-	supposes = oneOf(`if unless when whenever in_case provided as_though wish* dream* (for|an)_(example|instance)
-say_(i|i'm|my) that_(i|i'm|i've|i'd|my|me|we|our) если когда бы б будь пусть вдруг например к_примеру теоретически
-гипотетически будто словно что_(я|у|мне|меня|мой|моя|мое|мои|мы) wenn falls angenommen`)
-	// changes are the words by which a clause takes back or narrows the one before.
-	changes = oneOf(`not no never nobody none nor neither or but except unless only mean* wish* hope* guess* lie
-lied lying used anymore longer however though although yet once until till before formerly maybe perhaps probably
-almost rather wrong false \S+n't не нет ни никогда но или либо кроме только пока хотя однако раньше бывш* наверное
-может почти вроде впрочем наоборот неправда соврал*`)
-)
