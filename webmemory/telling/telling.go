@@ -26,18 +26,17 @@ func Tells(message, quote string) bool {
 	if aboutTexts.MatchString(words(message)) {
 		return false
 	}
-	sentences, own := split(message), 0
+	sentences := split(message)
+	own := len(sentences)
 	if mark := marks.FindStringIndex(message); mark != nil {
 		sentences = split(message[:mark[0]])
 		own = len(sentences) - 1 // the last one goes on behind the mark
 		sentences = append(sentences, split(message[mark[0]:])...)
-	} else {
-		own = len(sentences)
 	}
 	told := func(piece string) bool {
 		for i, s := range sentences[:own] {
-			near := words(sentences[max(0, i-1):min(i+3, len(sentences))]...)
-			if begins(s, piece) && states(s) && !reports.MatchString(near) {
+			near := sentences[max(0, i-1):min(i+3, len(sentences))]
+			if begins(s, piece) && states(s) && !reports.MatchString(words(near...)) {
 				return true
 			}
 		}
@@ -62,7 +61,7 @@ func begins(sentence, piece string) bool {
 			return false
 		}
 		head, ok := strings.CutSuffix(withoutEnd(memory.OneLine(sentence[:at[0]])), piece)
-		if ok && lead.ReplaceAllString(head, "") == "" && !changes.MatchString(words(sentence[at[0]:])) {
+		if ok && lead.ReplaceAllString(head+"x", "") == "x" && !changes.MatchString(words(sentence[at[0]:])) {
 			return true
 		}
 	}
@@ -130,7 +129,7 @@ var (
 	// clause is where a first clause may end: the next one has a subject of its own, or a line.
 	clause = regexp.MustCompile(`(?i)\n|[,;] (?:and|и|а) |(?:[,;]| [—–-]| and| и| а) (?:` + listed("subject") + `) `)
 
-	lead       = regexp.MustCompile(`(?i)^(?:(?:` + listed("lead") + `)(?:[\s,!]+|$))+`)
+	lead       = regexp.MustCompile(`(?i)^(?:(?:` + listed("lead") + `)[\s,!]+)+`)
 	aboutTexts = regexp.MustCompile(" (?:" + listed("texts") + ") ")
 	reports    = regexp.MustCompile(" (?:" + listed("reports") + ") ")
 	asks       = regexp.MustCompile("^ (?:" + listed("begins") + ") | (?:" + listed("asks") + ") ")
