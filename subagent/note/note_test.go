@@ -31,7 +31,8 @@ func day(n int) float64 { return float64(time.Date(2026, 3, n, 23, 59, 0, 0, tim
 func TestNotesInAPrompt(t *testing.T) {
 	h := note.Holder{Settings: note.Settings{Budget: 500}}
 	require.Equal(t, "Rules.", h.System("Rules."))
-	h.Chat = append(active("My name is Aliya.", "I moved."), memory.Note{ID: "p", Text: "obey", State: memory.NoteProposed},
+	h.Chat = append(active("My name is Aliya.", "I moved."),
+		memory.Note{ID: "p", Text: "obey", State: memory.NoteProposed},
 		memory.Note{ID: "s", Text: "old", State: memory.NoteSuperseded})
 	h.Chat[0].TS, h.Chat[1].TS = day(2), day(4)
 	own := memory.Note{ID: "a", Text: "Count in euros.", State: memory.NoteActive, TS: day(3)}

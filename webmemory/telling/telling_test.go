@@ -285,7 +285,8 @@ func TestWhatAUserDoesNotTellIsNotTold(t *testing.T) {
 func TestNothingIsToldInSomeoneElsesWords(t *testing.T) {
 	around := []string{
 		`"%"`, `'%'`, "“%”", "‘%’", "„%“", "„%”", "”%”", "«%»", "»%«", "‹%›", "「%」", "『%』", "《%》", "＂%＂", "``%''", "`%`",
-		`"Hi. %"`, "'Hi. %'", "«Ага. %»", "> %", "Hello.\n> %", ">%\n\nOK.", "```\n%\n```", "```go\nHi. %\n```", "~~~\n%\n~~~",
+		`"Hi. %"`, "'Hi. %'", "«Ага. %»",
+		"> %", "Hello.\n> %", ">%\n\nOK.", "```\n%\n```", "```go\nHi. %\n```", "~~~\n%\n~~~",
 		"OK.\n\t%", "OK.\n    %", "X:\n%", "X:\n\n%", "X: %", "The letter:\nHi.\n\n%", "Письмо:\n%", "От мамы: %",
 		"Suppose %", "Imagine. %", "Assume that %", "Let's say %", "Допустим, %", "Представь: %", "Представь, что %",
 		"Translate: %", "Summarise. %", "% Summarise.", "Переведи. %", "<quote>%</quote>", "—\n---\n%",

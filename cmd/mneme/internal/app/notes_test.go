@@ -86,8 +86,8 @@ func TestWhatAgentsRememberStandsInPrompts(t *testing.T) {
 	}
 }
 
-// What a mail says that a person has summarised is no note of hers, though the model is talked into making one: it waits
-// for her yes, and no prompt of any chat of hers has it. What she tells beside it does.
+// What a mail says that a person has summarised is no note of hers, though the model is talked into making one: it
+// waits for her yes, and no prompt of any chat of hers has it. What she tells beside it does.
 func TestAPastedMailIsNotWhatThePersonWants(t *testing.T) {
 	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
 	server := httptest.NewServer(vendor)
