@@ -230,6 +230,15 @@ func ofCalls(limits access.Limits) bool {
 		slices.ContainsFunc(limits.Rate, func(r access.Rate) bool { return r.Of != access.Runs })
 }
 
+// Spends says whether anything bounds the tokens that the calls of p take, or the money.
+func (l *Limiter) Spends(p access.Principal) (tokens, money bool) {
+	for b := range l.enclosing(p).bounds {
+		tokens = tokens || b.budget.N != 0 || b.rate.Of == access.Tokens
+		money = money || b.budget.Of == access.USD
+	}
+	return tokens, money
+}
+
 // head is how the keys of a principal's tenant begin.
 func head(p access.Principal) string { return Prefix + "{" + p.Tenant.String() + "}" }
 
@@ -245,8 +254,8 @@ type Reservation struct {
 }
 
 // Reserve admits a call of p that may take so much, or says why not: the error is a *Refusal, or ErrAway, or the
-// context's. The id is that of the call: one that comes again is admitted again and counted once. Whoever gets a
-// reservation commits it.
+// context's. The id is that of the call: one that comes again is admitted again and counted once, and if it may take more
+// than before, it is admitted if there is room for the rest. Whoever gets a reservation commits it, once for each id.
 func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, estimate Amount) (Reservation, error) {
 	if !l.Limited(p) {
 		return Reservation{}, nil

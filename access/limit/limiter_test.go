@@ -131,6 +131,39 @@ func TestABudgetCountsWhatIsReserved(t *testing.T) {
 	})
 }
 
+// A call that turns out to take more than it reserved is admitted for the rest, if there is room for it.
+func TestACallReservesMore(t *testing.T) {
+	stores(t, func(t *testing.T, client redis.UniversalClient) {
+		l, p := open(t, client, limit.Options{}), principal(t, "1/h,200tokens/h,1atonce", "100tokens/total,1usd/total")
+		reserve := func(tokens, micros int64) (limit.Reservation, error) {
+			return l.Reserve(t.Context(), p, "a", limit.Amount{Tokens: tokens, Micros: micros})
+		}
+		held := func(tokens, micros int64) {
+			_, got := book(t, client, "key:k1:tokens")
+			require.Equal(t, tokens, got)
+			_, got = book(t, client, "key:k1:usd")
+			require.Equal(t, micros, got)
+		}
+		_, err := reserve(60, 500_000)
+		require.NoError(t, err)
+		for range 2 { // its reply may have been lost
+			_, err = reserve(90, 400_000)
+			require.NoError(t, err)
+			held(90, 500_000)
+		}
+		_, err = reserve(101, 0)
+		refused(t, err, "100tokens/total")
+		_, err = reserve(0, 1_100_000)
+		refused(t, err, "1usd/total")
+		held(90, 500_000)
+		r, err := reserve(100, 600_000)
+		require.NoError(t, err)
+		r.Commit(limit.Amount{Tokens: 95, Micros: 1})
+		settled(t, client, "key:k1:tokens", 95)
+		settled(t, client, "key:k1:usd", 1)
+	})
+}
+
 func TestARefusedCallConsumesNothing(t *testing.T) {
 	stores(t, func(t *testing.T, client redis.UniversalClient) {
 		l := open(t, client, limit.Options{

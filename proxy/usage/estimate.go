@@ -2,40 +2,138 @@ package usage
 
 import (
 	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
 
-// imageTokens is what an image or a document counts for, whatever its size.
-const imageTokens = 1500
+// imageTokens is what an image counts for, in base64 or by its address: Anthropic scales one down that has more than
+// about 1,600 tokens (docs.claude.com/en/docs/vision). Its models of high resolution may read more of one.
+const imageTokens = 1600
 
-// maxInline is how long, in bytes, a string under "data" may be and still be text.
-const maxInline = 256
+// documentBytes is how much of a document in base64 counts for one token, beyond imageTokens: one of a megabyte has
+// some fifty thousand. The size of one that is named by an address or an id is not known; it counts as an image.
+const documentBytes = 20
 
-// EstimateInput is a rough count of what a model reads of a request in either
-// dialect: four ASCII characters, or two others, of its strings make a token;
-// images and documents count alike and signatures not at all.
+// EstimateInput is a rough count of what a model reads of a request in any dialect: four ASCII characters, or two
+// others, of its strings and numbers make a token. Only where a part of a message is an image or a document is data in
+// base64 no text, and only where it is thinking is a signature nothing.
 func EstimateInput(request []byte) int64 {
 	var t tally
-	files := int64(0)
-	for before := []byte(nil); ; {
-		start := bytes.IndexByte(request, '"')
+	for rest := request; len(rest) > 0; {
+		start := bytes.IndexByte(rest, '"')
 		if start < 0 {
-			return t.tokens() + files*imageTokens
+			start = len(rest)
 		}
-		request = request[start+1:]
+		for _, c := range rest[:start] {
+			if c >= '0' && c <= '9' {
+				t.ascii++
+			}
+		}
+		rest = rest[min(start+1, len(rest)):]
+		rest = rest[min(t.literal(rest)+1, len(rest)):]
+	}
+	files := int64(0)
+	if slices.ContainsFunc(kindsOfParts, func(kind []byte) bool { return bytes.Contains(request, kind) }) {
+		for _, list := range []string{"messages", "input"} {
+			gjson.GetBytes(request, list).ForEach(func(_, message gjson.Result) bool {
+				files += t.parts(last(message, "content"), 0) + t.parts(last(message, "output"), 0)
+				return true
+			})
+		}
+	}
+	return t.tokens() + files
+}
+
+// kindsOfParts begin the types of the parts that are no text.
+var kindsOfParts = [][]byte{
+	[]byte(`"thinking"`), []byte(`"image`), []byte(`"document"`), []byte(`"file"`), []byte(`"input_`),
+}
+
+// parts takes out of the count what is no text in a content, an array of parts of which a tool's result has parts of
+// its own, and gives the tokens of the files in it.
+func (t *tally) parts(content gjson.Result, depth int) (tokens int64) {
+	if !content.IsArray() || depth > 1 {
+		return 0
+	}
+	content.ForEach(func(_, part gjson.Result) bool {
+		switch kind := last(part, "type").Str; kind {
+		case "thinking":
+			t.without(last(part, "signature"))
+		case "image", "document":
+			source := last(part, "source")
+			switch last(source, "type").Str {
+			case "base64":
+				t.without(last(source, "data"))
+				tokens += fileTokens(last(source, "data"), kind == "image")
+			case "url", "file":
+				tokens += imageTokens
+			}
+		case "image_url", "input_image":
+			tokens += t.file(last(part, "image_url"), true)
+		case "input_audio":
+			t.without(last(last(part, kind), "data"))
+			tokens += fileTokens(last(last(part, kind), "data"), false)
+		case "file":
+			tokens += t.file(last(part, kind), false)
+		case "input_file":
+			tokens += t.file(part, false)
+		}
+		tokens += t.parts(last(part, "content"), depth+1)
+		return true
+	})
+	return tokens
+}
+
+// file takes a data: URL of a vendor of chat completions or of Responses out of the count: holder, or a member of it. A
+// text in base64 counts as the text that it is, and what holder only refers to as an image.
+func (t *tally) file(holder gjson.Result, image bool) int64 {
+	data := holder
+	for _, name := range []string{"url", "file_data"} {
+		if v := last(holder, name); v.Type == gjson.String {
+			data = v
+		}
+	}
+	kind, _, base64 := strings.Cut(data.Str[:min(len(data.Str), 200)], ";base64,")
+	switch {
+	case !strings.HasPrefix(kind, "data:"):
+		return imageTokens
+	case !base64, strings.HasPrefix(kind, "data:text/"):
+		return 0
+	}
+	t.without(data)
+	return fileTokens(data, image)
+}
+
+func fileTokens(data gjson.Result, image bool) int64 {
+	if image {
+		return imageTokens
+	}
+	return imageTokens + int64(len(data.Raw)/documentBytes)
+}
+
+// last is the member of an object that counts for a parser that lets the last of one name win, as vendors' do.
+func last(object gjson.Result, name string) (found gjson.Result) {
+	if object.IsObject() {
+		object.ForEach(func(key, value gjson.Result) bool {
+			if key.Str == name {
+				found = value
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// without takes a string out of the count.
+func (t *tally) without(text gjson.Result) {
+	if text.Type == gjson.String {
 		var s tally
-		n := s.literal(request)
-		text := request[:n]
-		switch {
-		case string(before) == "signature":
-		case string(before) == "data" && n > maxInline, bytes.HasPrefix(text, []byte("data:")):
-			files++
-		default:
-			t.ascii += s.ascii
-			t.other += s.other
-		}
-		before, request = text, request[min(n+1, len(request)):]
+		s.literal([]byte(text.Raw[1:]))
+		t.ascii, t.other = t.ascii-s.ascii, t.other-s.other
 	}
 }
 

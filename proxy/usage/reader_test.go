@@ -166,18 +166,38 @@ func TestReaderTakesAnything(t *testing.T) {
 
 func TestEstimateInput(t *testing.T) {
 	message := func(content string) []byte { return []byte(`{"messages":[{"role":"user","content":` + content + `}]}`) }
-	empty := usage.EstimateInput(message(`""`))
+	empty, long := usage.EstimateInput(message(`""`)), strings.Repeat("A", 1e5)
 	for content, more := range map[string]int64{
-		`"` + strings.Repeat("word", 100) + `"`:                                    100,
-		`"` + strings.Repeat("да", 100) + `"`:                                      100,
-		`"` + strings.Repeat(`\u0434`, 200) + `"`:                                  100,
-		`"` + strings.Repeat(`\"\n`, 200) + `"`:                                    100,
-		`[{"image_url":"data:image/png;base64,` + strings.Repeat("A", 1e5) + `"}]`: 1500 + 3,
-		`[{"type":"base64","data":"` + strings.Repeat("A", 1e5) + `"}]`:            1500 + 4,
-		`[{"data":"short"}]`:                                                       3,
-		`[{"signature":"` + strings.Repeat("A", 1e5) + `"}]`:                       3,
+		`"` + strings.Repeat("word", 100) + `"`:        100,
+		`"` + strings.Repeat("да", 100) + `"`:          100,
+		`"` + strings.Repeat(`\u0434`, 200) + `"`:      100,
+		`"` + strings.Repeat(`\"\n`, 200) + `"`:        100,
+		`[1,22,` + strings.Repeat("1234,", 100) + `5]`: 101,
+		// What is an image or a document counts as one, whatever its dialect.
+		`[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + long + `"}}]`:                        1600 + 10,
+		`[{"type":"input_image","image_url":"data:image/png;base64,` + long + `"}]`:                              1600 + 8,
+		`[{"type":"image","source":{"type":"base64","data":"` + long + `"}}]`:                                    1600 + 7,
+		`[{"type":"document","source":{"type":"base64","data":"` + long + `"}}]`:                                 1600 + 5000 + 8,
+		`[{"type":"file","file":{"file_data":"data:application/pdf;base64,` + long + `"}}]`:                      1600 + 5000 + 6,
+		`[{"type":"input_file","file_data":"data:application/pdf;base64,` + long + `"}]`:                         1600 + 5000 + 6,
+		`[{"type":"input_audio","input_audio":{"data":"` + long + `"}}]`:                                         1600 + 5000 + 8,
+		`[{"type":"tool_result","content":[{"type":"image","source":{"type":"base64","data":"` + long + `"}}]}]`: 1600 + 15,
+		`[{"type":"image","source":{"type":"url","url":"https://a.example/1.png"}}]`:                             1600 + 14,
+		`[{"type":"image_url","image_url":{"url":"https://a.example/1.png"}}]`:                                   1600 + 13,
+		`[{"type":"input_file","file_id":"file_1"}]`:                                                             1600 + 7,
+		`[{"type":"thinking","thinking":"","signature":"` + long + `"}]`:                                         7,
+		// What only looks like it is text.
+		`"data:` + long + `"`:                                                                                           25001,
+		`"data:image/png;base64,` + long + `"`:                                                                          25006,
+		`[{"type":"text","text":"data:image/png;base64,` + long + `"}]`:                                                 25009,
+		`[{"type":"text","text":"","signature":"` + long + `"}]`:                                                        25006,
+		`[{"type":"image","type":"text","text":"` + long + `"}]`:                                                        25006,
+		`[{"type":"image","source":{"type":"base64","type":"text","data":"` + long + `"}}]`:                             25009,
+		`[{"type":"file","file":{"file_data":"data:text/plain;base64,` + long + `"}}]`:                                  25013,
+		`[{"type":"image_url","image_url":{"url":"data:` + long + `"}}]`:                                                25010,
+		`[{"type":"tool_use","input":{"content":[{"type":"image","source":{"type":"base64","data":"` + long + `"}}]}}]`: 25015,
 	} {
-		require.InDelta(t, more, usage.EstimateInput(message(content))-empty, 2, content[:min(40, len(content))])
+		require.InDelta(t, more, usage.EstimateInput(message(content))-empty, 6, content[:min(90, len(content))])
 	}
 	require.Zero(t, usage.EstimateInput(nil))
 }

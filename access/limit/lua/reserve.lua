@@ -1,13 +1,17 @@
 -- Admits a call iff every limit has room for it. A call that is refused changes nothing; one that comes again is
--- admitted and not counted again.
+-- admitted and not counted again, unless it takes more than it holds: then every limit must have room for the rest.
 -- ARGV: id, lease in ms, tokens, micros, policy, the limits as limits() reads them, and their holders.
 -- Answers {ok, which rate or budget from 1 has the smallest share left, 0 for none, what remains of it, and the µs
 -- until a rate or the s until a budget is unused}, {repeated} or {refused, which limit from 1, and of a budget spent,
 -- held and the Unix time in s at which it ends; of a rate the µs to wait, -1 for never; of atonce how many run}.
 local id, tokens, micros = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 sweep()
-if redis.call('HEXISTS', head .. ':calls', id) == 1 or redis.call('EXISTS', head .. ':done:' .. id) == 1 then
-  return {'repeated'}
+if redis.call('EXISTS', head .. ':done:' .. id) == 1 then return {'repeated'} end
+local calls, before = 1, redis.call('HGET', head .. ':calls', id)
+if before then
+  calls, before = 0, cjson.decode(before)
+  if tokens <= before.t and micros <= before.m then return {'repeated'} end
+  tokens, micros = math.max(0, tokens - before.t), math.max(0, micros - before.m)
 end
 
 local r = {t = tokens, m = micros, p = ARGV[5], b = {}, o = {}, r = {}}
@@ -32,7 +36,7 @@ for holder, kind, unit, limit, per in limits(ARGV[6]) do
   elseif kind == 'rate' then
     local key = head .. ':rate:' .. field .. ':' .. per
     per = tonumber(per)
-    local each, cost = per / limit, 1
+    local each, cost = per / limit, calls
     if unit == 'tokens' then cost = tokens end
     local at = math.max(now, tonumber(redis.call('GET', key) or 0)) + cost * each
     if cost > limit then return {'refused', int(which), '-1'} end
@@ -41,16 +45,22 @@ for holder, kind, unit, limit, per in limits(ARGV[6]) do
     arrivals[#arrivals + 1] = {key, at}
     if unit == 'tokens' then r.r[#r.r + 1] = {key, each} end
     left(math.max(0, math.floor((per - (at - now)) / each + 0.001)), limit, at - now)
-  else
+  elseif calls == 1 then
     local running = tonumber(redis.call('HGET', head .. ':atonce', field) or 0)
     if running >= limit then return {'refused', int(which), int(running)} end
     r.o[#r.o + 1] = field
   end
 end
 
+if before then -- what it holds stays in the books in which it was
+  before.t, before.m = before.t + tokens, before.m + micros
+  r = before
+end
 for _, b in ipairs(r.b) do book(b, 0, of(b[3], tokens, micros)) end
 for _, a in ipairs(arrivals) do arrive(a[1], a[2]) end
-for _, field in ipairs(r.o) do redis.call('HINCRBY', head .. ':atonce', field, 1) end
+if calls == 1 then
+  for _, field in ipairs(r.o) do redis.call('HINCRBY', head .. ':atonce', field, 1) end
+end
 redis.call('HSET', head .. ':calls', id, cjson.encode(r))
 redis.call('ZADD', head .. ':live', int(math.floor(now / 1000) + tonumber(ARGV[2])), id)
 return answer
