@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"net"
+	"net/url"
 	"regexp"
 	"time"
 
@@ -22,6 +24,9 @@ type Price struct {
 	CachedInput *USD `yaml:"cached_input,omitempty"` // of input that the vendor had in its cache; nil: as Input
 	CacheWrite  *USD `yaml:"cache_write,omitempty"`  // of input that it put there; nil: as Input
 	Output      USD  `yaml:"output"`                 // with the thinking
+
+	Above int64  `yaml:"above,omitempty"` // tokens of input beyond which all of a call costs what Long says
+	Long  *Price `yaml:"long,omitempty"`
 }
 
 // USD is an amount of money in millionths of a dollar; as text it is in dollars, such as 2.50.
@@ -48,6 +53,9 @@ type Tokens struct{ Input, CachedInput, CacheWrite, Output int64 }
 
 // Cost is what tokens cost in millionths of a USD, rounded up.
 func (p Price) Cost(t Tokens) int64 {
+	if p.Long != nil && t.Input+t.CachedInput+t.CacheWrite > p.Above {
+		return p.Long.Cost(t)
+	}
 	cached, write := p.Input, p.Input
 	if p.CachedInput != nil {
 		cached = *p.CachedInput
@@ -71,6 +79,9 @@ func (p Price) Cost(t Tokens) int64 {
 // Most is the most that so many tokens of input and output can cost.
 func (p Price) Most(input, output int64) int64 {
 	t := Tokens{Input: input, Output: output}
+	if p.Long != nil && input > p.Above {
+		return p.Long.Most(input, output)
+	}
 	if p.CacheWrite != nil && *p.CacheWrite > p.Input {
 		t.Input, t.CacheWrite = 0, input
 	}
@@ -79,15 +90,17 @@ func (p Price) Most(input, output int64) int64 {
 
 // Table are the prices of models by their vendors' names.
 type Table struct {
-	AsOf   time.Time // the date of the built-in ones
-	models map[string]Price
+	AsOf     time.Time         // the date of the built-in ones
+	Unpriced map[string]string // why there is none of a model that is proposed to users
+	models   map[string]Price
 }
 
 // New is the built-in table with own entries over it.
 func New(own map[string]Price) (*Table, error) {
 	var file struct {
-		AsOf   string           `yaml:"as_of"`
-		Models map[string]Price `yaml:"models"`
+		AsOf     string            `yaml:"as_of"`
+		Models   map[string]Price  `yaml:"models"`
+		Unpriced map[string]string `yaml:"unpriced"`
 	}
 	if err := yaml.UnmarshalWithOptions(builtin, &file, yaml.Strict()); err != nil {
 		return nil, fmt.Errorf("prices.yaml: %w", err)
@@ -97,11 +110,21 @@ func New(own map[string]Price) (*Table, error) {
 		return nil, fmt.Errorf("prices.yaml: %w", err)
 	}
 	maps.Copy(file.Models, own)
-	return &Table{AsOf: at, models: file.Models}, nil
+	return &Table{AsOf: at, Unpriced: file.Unpriced, models: file.Models}, nil
 }
 
 // dated is what the names of one model's versions end in: -20250514, -2024-08-06, -latest.
 var dated = regexp.MustCompile(`-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
+
+// At is the price of a model at an address. One without a price costs nothing at an address on this machine.
+func (t *Table) At(address, model string) (Price, bool) {
+	p, ok := t.Of(model)
+	if u, err := url.Parse(address); !ok && err == nil {
+		ip := net.ParseIP(u.Hostname())
+		ok = u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	}
+	return p, ok
+}
 
 // Of is the price of a model as its vendor calls it, also by the name without its version's date; false if it is not
 // known.

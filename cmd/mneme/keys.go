@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mneme/access"
+	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
@@ -98,8 +99,22 @@ Examples:
 		if err != nil {
 			return err
 		}
+		con.warnUnpriced(k.Budget)
 		return con.printKey(made, *asJSON)
 	})
+}
+
+// warnUnpriced says which models of this machine's configuration a key with a budget in USD cannot call. The service
+// that made the key need not know the gateway's models.
+func (con *console) warnUnpriced(budget string) {
+	cfg, err := config.Load(con.getenv("MNEME_CONFIG"), con.environ)
+	if err != nil || !strings.Contains(budget, string(access.USD)) {
+		return
+	}
+	if missing := cfg.Unpriced(false); len(missing) > 0 {
+		fmt.Fprintf(con.stderr, "There is no price of %s, so the gateway refuses this key's calls of it: write what it costs into "+
+			"prices, or set budgets.unpriced: allow\n", term.OneLine(strings.Join(missing, ", "), 1000))
+	}
 }
 
 // printKey prints a key's text on standard output and nothing else, so that it can be piped.

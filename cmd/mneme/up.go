@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mneme/access/price"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
@@ -107,7 +108,8 @@ type search struct {
 	own     []string // where this process will listen, which variables may name for other programs
 	in      *bufio.Reader
 	out     io.Writer
-	asks    bool // there is a person to ask
+	asks    bool         // there is a person to ask
+	prices  *price.Table // none but models that are in it are proposed; nil: any
 }
 
 // errNone is that there is no model to be had, and that this is all right.
@@ -169,6 +171,11 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 		ctx = short
 	}
 	found := models.Find(ctx, s.environ, s.places, s.own...)
+	for i, c := range found {
+		if s.prices != nil {
+			found[i] = c.Priced(s.prices)
+		}
+	}
 	switch {
 	case name == "" && !s.asks:
 		s.mention(ctx, found)

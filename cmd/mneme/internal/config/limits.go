@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"mneme/access/price"
 	"mneme/access/tally"
 	"mneme/memory"
+	"mneme/proxy"
 )
 
 // Limits bound what tenants and users may use of models. What a key may use is said where the key is made.
@@ -34,7 +36,8 @@ type Budgets struct {
 	AwayCalls    int           `yaml:"away_calls" env:"AWAY_CALLS"`       // with allow: of one process in one outage
 	Lease        time.Duration `yaml:"lease" env:"LEASE"`                 // of a reservation
 	Unclosed     string        `yaml:"unclosed" env:"UNCLOSED"`           // estimate or release
-	AnswerTokens int           `yaml:"answer_tokens" env:"ANSWER_TOKENS"` // reserved for an answer without a bound
+	AnswerTokens int           `yaml:"answer_tokens" env:"ANSWER_TOKENS"` // bounds an answer without a bound of its own
+	Unpriced     string        `yaml:"unpriced" env:"UNPRICED"`           // refuse or allow, where money is bounded
 }
 
 // Usage is how calls of models are counted.
@@ -49,16 +52,16 @@ func (u Usage) validate() error {
 
 // Price is what a model costs, in USD per million tokens.
 type Price struct {
-	Input       float64  `yaml:"input" env:"INPUT"`
+	Input       *float64 `yaml:"input" env:"INPUT"`
 	CachedInput *float64 `yaml:"cached_input,omitempty" env:"CACHED_INPUT"` // left out: as Input
 	CacheWrite  *float64 `yaml:"cache_write,omitempty" env:"CACHE_WRITE"`   // left out: as Input
-	Output      float64  `yaml:"output" env:"OUTPUT"`
+	Output      *float64 `yaml:"output" env:"OUTPUT"`
 }
 
 func defaultBudgets() Budgets {
 	return Budgets{
 		WhenAway: string(limit.Refuse), AwayCalls: 100, Lease: 10 * time.Minute, Unclosed: string(limit.ChargeEstimate),
-		AnswerTokens: 4096,
+		AnswerTokens: 4096, Unpriced: string(limit.Refuse),
 	}
 }
 
@@ -114,6 +117,7 @@ func (b Budgets) validate() error {
 		positive("budgets.lease", b.Lease),
 		oneOf("budgets.unclosed", b.Unclosed, string(limit.ChargeEstimate), string(limit.Release)),
 		positive("budgets.answer_tokens", b.AnswerTokens),
+		oneOf("budgets.unpriced", b.Unpriced, string(limit.Refuse), string(limit.Allow)),
 	)
 }
 
@@ -123,7 +127,11 @@ const mostPrice = 100_000
 func (c Config) validatePrices() error {
 	for _, model := range slices.Sorted(maps.Keys(c.Prices)) {
 		p := c.Prices[model]
-		for _, amount := range []*float64{&p.Input, p.CachedInput, p.CacheWrite, &p.Output} {
+		if p.Input == nil || p.Output == nil {
+			return bad(join("prices", model), "both input and output are needed; what costs nothing is 0, as is the output of "+
+				"a model of embeddings")
+		}
+		for _, amount := range []*float64{p.Input, p.CachedInput, p.CacheWrite, p.Output} {
 			if amount != nil && !(*amount >= 0 && *amount <= mostPrice) {
 				return when(true, join("prices", model), "a price is a number of USD per million tokens from 0 to %d, not %v",
 					mostPrice, *amount)
@@ -145,10 +153,53 @@ func (c Config) OwnPrices() map[string]price.Price {
 	}
 	out := map[string]price.Price{}
 	for model, p := range c.Prices {
-		out[model] = price.Price{Input: micros(p.Input), CachedInput: optional(p.CachedInput),
-			CacheWrite: optional(p.CacheWrite), Output: micros(p.Output)}
+		out[model] = price.Price{Input: micros(*p.Input), CachedInput: optional(p.CachedInput),
+			CacheWrite: optional(p.CacheWrite), Output: micros(*p.Output)}
 	}
 	return out
+}
+
+// NeedsPrices says whether a tenant or the users have a budget in USD, so that models without a price are refused.
+func (c Config) NeedsPrices() bool {
+	all := append(slices.Collect(maps.Values(c.Limits.Tenants)), c.Limits.Users)
+	return c.Budgets.Unpriced == string(limit.Refuse) && slices.ContainsFunc(all, func(l Limit) bool {
+		return slices.ContainsFunc(l.parsed().Budget, func(b access.Budget) bool { return b.Of == access.USD })
+	})
+}
+
+// validateUnpriced refuses budgets in USD before models that have no price, which would not count in them.
+func (c Config) validateUnpriced(gatewayAlone bool) error {
+	if !c.NeedsPrices() {
+		return nil
+	}
+	missing := c.Unpriced(gatewayAlone)
+	return when(len(missing) > 0, "prices", "limits has a budget in USD, and there is no price of %s; write what it costs "+
+		"into prices, or set budgets.unpriced: allow, with which it costs nothing", strings.Join(missing, ", "))
+}
+
+// Unpriced are the models of the configuration that are refused to whoever has a budget in USD, each with its backend. A
+// gateway alone does not know the agents that call it.
+func (c Config) Unpriced(gatewayAlone bool) (missing []string) {
+	table, err := price.New(c.OwnPrices())
+	if err != nil || c.Budgets.Unpriced == string(limit.Allow) {
+		return nil
+	}
+	for name, b := range sorted(c.Proxy.Backends) {
+		models, asked := slices.Sorted(maps.Values(b.ModelMap)), b.Models
+		if !gatewayAlone {
+			asked = slices.Concat(asked, c.ModelsOf(name))
+		}
+		for _, model := range asked {
+			models = append(models, proxy.MapModel(b.ModelMap, model))
+		}
+		for _, model := range models {
+			text := fmt.Sprintf("%s (backend %s)", model, name)
+			if _, ok := table.At(b.BaseURL, model); !ok && b.Kind != KindOffline && !slices.Contains(missing, text) {
+				missing = append(missing, text)
+			}
+		}
+	}
+	return missing
 }
 
 func (c *Config) tenantVars() named {

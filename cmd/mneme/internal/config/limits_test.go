@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,8 +45,45 @@ prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
 		"budgets: {unclosed: free}":                              "budgets.unclosed",
 		"prices: {m: {input: -1, output: 1}}":                    "prices.m",
 		"prices: {m: {input: 1, output: 1, cached_input: .nan}}": "prices.m",
+		"prices: {gpt-4.1: {input: 1}}":                          "both input and output are needed",
+		"prices: {gpt-4.1: {output: 1}}":                         "both input and output are needed",
+		"budgets: {unpriced: free}":                              "budgets.unpriced",
 	} {
 		_, err := load(t, text)
 		require.ErrorContains(t, err, says, text)
 	}
+}
+
+// A budget in USD does not hold for a model without a price, so that the two do not go together unless somebody says so.
+func TestABudgetInUSDNeedsPrices(t *testing.T) {
+	const (
+		backend = "proxy: {backends: {v: {kind: openai, base_url: 'https://v.example/v1', model_map: {'*': MODEL}}}}\n"
+		users   = "limits: {users: {budget: 1usd/day}}\n"
+		tenants = "limits: {tenants: {acme: {budget: '1000tokens/day,1usd/day'}}}\n"
+		says    = "there is no price of odd-1 (backend v)"
+	)
+	odd := strings.Replace(backend, "MODEL", "odd-1", 1)
+	for text, says := range map[string]string{
+		odd + users:   says,
+		odd + tenants: says,
+		odd + "limits: {users: {budget: 1000tokens/day}}\n":                            "",
+		odd + users + "budgets: {unpriced: allow}\n":                                   "",
+		odd + users + "prices: {odd-1: {input: 1, output: 2}}\n":                       "",
+		strings.Replace(backend, "MODEL", "gpt-4.1", 1) + users:                        "",
+		strings.Replace(odd, "'*'", "other", 1) + users:                                "odd-1 (backend v), master (backend v), analytic (backend v)",
+		strings.Replace(odd, "https://v.example", "http://127.0.0.1:1234", 1) + users:  "",
+		strings.Replace(odd, "https://v.example", "http://[::1]:1234", 1) + users:      "",
+		strings.Replace(odd, "https://v.example", "http://localhost:11434", 1) + users: "",
+		users: "", // the offline model
+	} {
+		_, err := load(t, text)
+		if says == "" {
+			require.NoError(t, err, text)
+			continue
+		}
+		require.ErrorContains(t, err, says, text)
+	}
+	require.NoError(t, os.WriteFile(DefaultFile, []byte(strings.Replace(odd, "'*': odd-1", "gpt: gpt-4.1", 1)+users), 0o600))
+	_, err := LoadGateway("", nil)
+	require.NoError(t, err, "a gateway alone does not know who calls it")
 }

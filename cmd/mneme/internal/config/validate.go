@@ -50,6 +50,7 @@ func (c Config) validate(gatewayAlone bool) error {
 		c.Budgets.validate(),
 		c.Usage.validate(),
 		c.validatePrices(),
+		c.validateUnpriced(gatewayAlone),
 		c.validateOrigins(),
 	))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"mneme/access/price"
 	"mneme/cmd/mneme/internal/config"
 )
 
@@ -107,6 +108,15 @@ type Candidate struct {
 	key       string
 	preferred []string
 	server    *Server
+}
+
+// Priced is c that proposes only models that have a price, for who has a budget in USD.
+func (c Candidate) Priced(prices *price.Table) Candidate {
+	c.preferred = slices.DeleteFunc(slices.Clone(c.preferred), func(model string) bool {
+		_, ok := prices.At(c.BaseURL, model)
+		return !ok
+	})
+	return c
 }
 
 // Local says whether it is a server without a key.
