@@ -19,9 +19,6 @@ type restore func(ctx context.Context, x said, fitting sanitize.Profile) (replay
 // is tried twice. When the last fails too the client gets the first one's error, as
 // it came.
 func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt, error) {
-	if err := s.admit(ctx, x.routed, x.outline); err != nil {
-		return nil, err
-	}
 	defer func() { s.metrics.shaped(x.result.attempt) }() // by the attempt whose answer the client gets
 	first, err := x.try(ctx, nil, thinks)
 	if err != nil {

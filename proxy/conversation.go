@@ -49,6 +49,9 @@ func (x routed) name(route string, stateless bool) (n named, err error) {
 	if id, n.outline, err = x.takeConversation(); err != nil {
 		return n, err
 	}
+	if n.outline, err = n.withPlainBounds(); err != nil {
+		return n, err
+	}
 	if err = n.takeEphemeral(); err != nil {
 		return n, err
 	}

@@ -1,13 +1,18 @@
 package proxy
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
-	"github.com/tidwall/gjson"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"mneme/access"
 	"mneme/access/limit"
@@ -16,8 +21,11 @@ import (
 	"mneme/proxy/wire"
 )
 
-// defaultAnswerTokens is what a request that bounds its answer by nothing may be answered with, as budgets see it.
+// defaultAnswerTokens bounds an answer, where budgets hold and the request does not bound it.
 const defaultAnswerTokens = 4096
+
+// mostAnswer is the largest bound of an answer that a client may send, in tokens.
+const mostAnswer = 1 << 31
 
 // Headers of what rates and budgets leave: of the one that is closest to its end.
 const (
@@ -31,41 +39,83 @@ const (
 // longWait is a wait that no client library should sit out.
 const longWait = time.Minute
 
-// admitted is what the limits made of a request.
+// admitted is what the limits make of a request. The zero value is of one that nothing bounds.
 type admitted struct {
-	reserved limit.Reservation
-	input    int64 // tokens of the request, as estimated; 0 where nothing bounds it
+	limiter  *limit.Limiter
+	who      access.Principal
+	answer   int64 // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
 	price    price.Price
 	priced   bool // the price is known
+	reserved limit.Reservation
+	most     limit.Amount // that was reserved
+	input    int64        // tokens of the request, as estimated
 }
 
-// admit asks the limits of whoever sends the request, before a vendor is asked for the first time. What is tried
-// again, by the gateway itself, is one call. The model calls of a Copilot CLI are not asked for: the request that the
-// CLI answers has been.
-func (s *Server) admit(ctx context.Context, x routed, o *wire.Outline) error {
+// admit finds out what bounds whoever sends the request. The model calls of a Copilot CLI are not asked for: the request
+// that the CLI answers has been.
+func (s *Server) admit(ctx context.Context, x routed) error {
 	who := access.From(ctx)
 	if s.limiter == nil || x.endpoint.counts || x.backend.once || !s.limiter.Limited(who) {
 		return nil
 	}
 	got := &x.result.admitted
-	got.price, got.priced = s.config.Prices.Of(x.model)
-	got.input = usage.EstimateInput(o.Body)
-	output := s.answerTokens(x.endpoint, o)
-	estimate := limit.Amount{Tokens: got.input + output}
-	if got.priced {
-		estimate.Micros = got.price.Most(got.input, output)
+	got.limiter, got.who = s.limiter, who
+	got.price, got.priced = s.priceOf(x)
+	tokens, money := s.limiter.Spends(who)
+	if money && !got.priced && !s.config.AllowUnpriced {
+		return wire.Failure{Status: http.StatusBadRequest, Code: "unpriced_model", Message: fmt.Sprintf("a budget in USD "+
+			"holds for this call, and there is no price of the model %q (backend %q): whoever runs this gateway can write "+
+			"what it costs into prices, or set budgets.unpriced: allow", x.model, x.backend.name)}
 	}
-	var err error
-	got.reserved, err = s.limiter.Reserve(ctx, who, x.id, estimate)
+	if tokens {
+		got.answer = cmp.Or(s.config.AnswerTokens, defaultAnswerTokens)
+	}
+	return nil
+}
+
+// priceOf is the price of the model to which a request goes; false if it is not known.
+func (s *Server) priceOf(x routed) (price.Price, bool) {
+	if p, ok := s.config.Prices.At(x.backend.config.BaseURL, x.model); ok {
+		return p, true
+	}
+	return price.Price{}, x.backend.config.Kind == KindOffline
+}
+
+// reserve has the limits admit what is about to be sent: the input as estimated, and the answer that it bounds. What is
+// tried again, by the gateway itself, is one call, which reserves what a further attempt takes beyond the ones before.
+func (a *attempt) reserve(ctx context.Context, body []byte) error {
+	got := &a.result.admitted
+	if got.limiter == nil {
+		return nil
+	}
+	input := usage.EstimateInput(body)
+	output, err := a.answerTokens(body)
+	if err != nil {
+		return err
+	}
+	need := limit.Amount{Tokens: max(got.most.Tokens, input+output)}
+	if got.priced {
+		need.Micros = max(got.most.Micros, got.price.Most(input, output))
+	}
+	if need == got.most {
+		return nil
+	}
+	reserved, err := got.limiter.Reserve(ctx, got.who, a.id, need)
 	var refused *limit.Refusal
 	switch {
 	case err == nil:
-		tellStanding(x.client.Header(), got.reserved.Standing)
+		if got.most == (limit.Amount{}) {
+			got.reserved = reserved
+			tellStanding(a.client.Header(), reserved.Standing)
+		}
+		got.most, got.input = need, max(got.input, input)
 		return nil
+	case got.most != (limit.Amount{}): // the client gets the error of the attempt before
+		return err
 	case errors.As(err, &refused):
-		return x.overLimit(refused)
+		return a.overLimit(refused)
 	case errors.Is(err, limit.ErrAway):
-		h := x.client.Header()
+		h := a.client.Header()
 		h.Set("Retry-After", "5")
 		h[reasonHeader] = []string{string(reasonOwnAway)}
 		return wire.Failure{Status: http.StatusServiceUnavailable, Code: string(reasonOwnAway),
@@ -74,28 +124,61 @@ func (s *Server) admit(ctx context.Context, x routed, o *wire.Outline) error {
 	return err
 }
 
-// answerTokens is the most that an answer may have.
-func (s *Server) answerTokens(e endpoint, o *wire.Outline) int64 {
-	if e.name == embeddingsEndpoint.name {
-		return 0
+// answerTokens is the most that the answers to a request may have, in the dialect that the vendor speaks. Where tokens
+// are bounded, one that is open reserves more than any budget has.
+func (a *attempt) answerTokens(body []byte) (int64, error) {
+	if a.endpoint.name == embeddingsEndpoint.name {
+		return 0, nil
 	}
-	most := s.config.AnswerTokens
-	if most == 0 {
-		most = defaultAnswerTokens
+	o, err := a.doc.WithBody(body)
+	if err != nil {
+		return 0, err
 	}
-	for _, name := range outputMembers {
-		if m := o.Members.Get(name); m.Found() {
-			if n := gjson.ParseBytes(o.Of(m)); n.Type == gjson.Number && n.Num >= 1 && n.Num <= access.Most {
-				most = n.Int()
-			}
+	most, found := int64(0), false
+	for _, name := range outputMembers[a.backend.speaks] {
+		if n, whole := wholeNumber(o.Of(o.Members.Get(name))); whole && n >= 0 {
+			most, found = max(most, n), true
 		}
 	}
-	if m := o.Members.Get("n"); m.Found() { // answers of chat completions
-		if n := gjson.ParseBytes(o.Of(m)); n.Num > 1 && n.Num <= 1024 {
-			most *= n.Int()
+	if !found && a.result.admitted.answer > 0 {
+		most = access.Most
+	}
+	if n, whole := wholeNumber(o.Of(o.Members.Get("n"))); whole && n > 1 && a.backend.speaks == wire.Chat {
+		most = min(most, access.Most/n) * n
+	}
+	return most, nil
+}
+
+// withPlainBounds is the request, whose bounds of the answer are whole numbers. Translation reads them as integers
+// without an exponent, as which they go there.
+func (n named) withPlainBounds() (*wire.Outline, error) {
+	var e wire.Edits
+	other := n.translated() || n.foreign()
+	for _, m := range n.outline.Members {
+		raw := n.outline.Of(m.Value)
+		if raw.Kind() == 'n' || n.endpoint.counts || !slices.Contains(outputMembers[n.endpoint.dialect], m.Name) {
+			continue
+		}
+		tokens, whole := wholeNumber(raw)
+		if !whole || tokens > mostAnswer ||
+			tokens < 1 && (other || !n.profile.TakesBound(n.endpoint.dialect, tokens)) {
+			return nil, wire.Failure{Status: http.StatusBadRequest, Param: m.Name, Message: fmt.Sprintf(
+				"%s bounds the answer, in tokens: it must be a whole number from 1 to %d", m.Name, mostAnswer)}
+		}
+		if plain := strconv.AppendInt(nil, tokens, 10); other && !bytes.Equal(plain, raw) {
+			e.Replace(m.Value, plain)
 		}
 	}
-	return most
+	return n.outline.WithBody(e.Apply(n.outline.Body))
+}
+
+// wholeNumber reads a number that is whole, however it is written: 60000, 60000.0, 6e4.
+func wholeNumber(raw jsontext.Value) (int64, bool) {
+	if raw.Kind() != '0' {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) <= access.Most
 }
 
 // tellStanding says how far the tightest limit is used.

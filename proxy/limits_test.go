@@ -43,19 +43,20 @@ const (
 )
 
 func newLimited(t *testing.T, rate, budget string, messages, chat http.HandlerFunc, o limit.Options) *limited {
-	l := &limited{server: redistest.Start(t), key: access.Principal{Key: "k1"}}
+	l := &limited{server: redistest.Start(t)}
 	l.redis = l.server.Client()
+	l.limits(t, "k1", budget)
 	var err error
 	l.key.Limits.Rate, err = access.ParseRates(rate)
-	require.NoError(t, err)
-	l.key.Limits.Budget, err = access.ParseBudgets(budget)
 	require.NoError(t, err)
 	limiter := limit.New(l.redis, o)
 	prices, err := price.New(map[string]price.Price{"m": {Input: 1_000_000, Output: 2_000_000}})
 	require.NoError(t, err)
 	s, err := proxy.New(proxy.Config{
 		Active: "anthropic", TeammateBackend: "openai", EmbeddingsBackend: "openai",
+		Teammates: map[string]string{"responses": "responses"},
 		Backends: map[string]proxy.BackendConfig{
+			"responses": {Kind: proxy.KindResponses, BaseURL: vendor(t, chat).server.URL + "/v1"},
 			"anthropic": {Kind: proxy.KindAnthropic, BaseURL: vendor(t, messages).server.URL},
 			"openai":    {Kind: proxy.KindOpenAI, BaseURL: vendor(t, chat).server.URL + "/v1"},
 		},
@@ -71,6 +72,13 @@ func newLimited(t *testing.T, rate, budget string, messages, chat http.HandlerFu
 		require.NoError(t, limiter.Close())
 	})
 	return l
+}
+
+// limits has further requests come from another key, with a budget alone; without one it has no limits.
+func (l *limited) limits(t *testing.T, key, budget string) {
+	b, err := access.ParseBudgets(budget)
+	require.NoError(t, err)
+	l.key = access.Principal{Key: key, Limits: access.Limits{Budget: b}}
 }
 
 func (l *limited) post(t *testing.T, path, body string) (*http.Response, string) {
@@ -211,7 +219,7 @@ func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
 	go func() { <-stuck; leave() }()
 	ask(ctx, "stuck")
 	<-left
-	l.books(t, 9+12, 11+12) // the vendor has read the request: twelve tokens, as estimated
+	l.books(t, 9+13, 11+13) // the vendor has read the request: thirteen tokens, as estimated
 }
 
 func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {

@@ -55,6 +55,9 @@ func (s *Server) teammate(ctx context.Context, x *request) error {
 
 // read finds out what a request says, for the backend that it goes to.
 func (s *Server) read(ctx context.Context, to routed, scope string) (said, error) {
+	if err := s.admit(ctx, to); err != nil {
+		return said{}, err
+	}
 	n, err := to.name(scope, s.config.Stateless)
 	if err != nil {
 		return said{}, err
@@ -87,7 +90,7 @@ func (s *Server) embeddings(ctx context.Context, x *request) error {
 	to := x.route(s.embedder)
 	to.model = x.in.outline.Model
 	x.result.routed = to
-	if err := s.admit(ctx, to, x.in.outline); err != nil {
+	if err := s.admit(ctx, to); err != nil {
 		return err
 	}
 	a := &attempt{said: said{asked: asked{named: named{routed: to}}}, replayed: replayed{doc: x.in.outline}}

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -49,6 +50,7 @@ func vendor(t *testing.T, answer http.HandlerFunc) *script {
 		v.mu.Lock()
 		v.got = append(v.got, received{r.URL.String(), r.Header.Clone(), string(body)})
 		v.mu.Unlock()
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		v.answer(w, r)
 	}))
 	t.Cleanup(v.server.Close)

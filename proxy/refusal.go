@@ -228,7 +228,7 @@ func (a *attempt) lessOutput() *cure {
 		value, o := strconv.AppendInt(nil, int64(room), 10), r.doc
 		var e wire.Edits
 		for _, m := range o.Members {
-			if slices.Contains(outputMembers, m.Name) {
+			if slices.Contains(outputMembers[a.backend.dialect], m.Name) {
 				e.Replace(m.Value, value)
 			}
 		}
@@ -242,7 +242,10 @@ func (a *attempt) lessOutput() *cure {
 }
 
 // outputMembers bound the length of an answer.
-var outputMembers = []string{"max_tokens", "max_completion_tokens"}
+var outputMembers = map[wire.Dialect][]string{
+	wire.Messages: {"max_tokens"}, wire.Chat: {"max_tokens", "max_completion_tokens"},
+	wire.Responses: {"max_output_tokens"},
+}
 
 // maxLogged bounds what the log shows of an error, in bytes.
 const maxLogged = 500

@@ -218,7 +218,7 @@ func TestCountingTokens(t *testing.T) {
 		`{"model":"m","system":"12345678","messages":[{"role":"user","content":[{"type":"text","text":"приветик"},
 		{"type":"image","source":{"type":"base64","data":"`+strings.Repeat("A", 9000)+`"}}]}]}`)
 	require.Equal(t, 200, got.status)
-	require.JSONEq(t, `{"input_tokens":1525}`, got.body)
+	require.JSONEq(t, `{"input_tokens":1625}`, got.body)
 	require.Equal(t, "true", got.header.Get("X-AG-Estimated"))
 	require.Zero(t, b.count())
 }

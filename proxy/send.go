@@ -17,6 +17,9 @@ import (
 // send calls the backend and takes the beginning of its answer.
 func (a *attempt) send(ctx context.Context, header http.Header) error {
 	body, err := a.spoken()
+	if err == nil {
+		err = a.reserve(ctx, body)
+	}
 	if err != nil {
 		return err
 	}

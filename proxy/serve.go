@@ -103,7 +103,7 @@ func (s *Server) count(ctx context.Context, x *request, outcome string) usage.Re
 	}
 	who := access.From(ctx)
 	r.Key, r.TenantName, r.User = who.Key, who.Tenant.String(), who.User
-	if p, ok := s.config.Prices.Of(a.model); ok {
+	if p, ok := s.priceOf(a.routed); ok {
 		r.CostMicros, r.Priced = p.Cost(priceTokens(tokens)), true
 	}
 	r.Run, r.Chat = x.trail.Run, x.trail.Chat

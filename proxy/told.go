@@ -43,6 +43,7 @@ const (
 	refusedParameter    mend = "refused_parameter"
 	refusedLength       mend = "refused_length"
 	refusedSchema       mend = "refused_schema"
+	answerBounded       mend = "answer_bounded"
 )
 
 var (
@@ -51,6 +52,7 @@ var (
 		sanitize.RuleTrailing: thinkingStripped, sanitize.RulePlaceholder: thinkingPlaceholder,
 		sanitize.RuleLoop: thinkingOff, sanitize.RuleUnanswered: callsClosed, sanitize.RulePlace: resultsMoved,
 		sanitize.RuleOrphan: resultsOrphaned, sanitize.RuleDoubled: resultsDoubled, sanitize.RuleToolID: toolIDs,
+		sanitize.RuleAnswer: answerBounded,
 	}
 	mendOfCure = map[cureKind]mend{
 		cureThinking: refusedThinking, cureParameter: refusedParameter, cureLength: refusedLength,

@@ -119,7 +119,7 @@ var dated = regexp.MustCompile(`-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
 // At is the price of a model at an address. One without a price costs nothing at an address on this machine.
 func (t *Table) At(address, model string) (Price, bool) {
 	p, ok := t.Of(model)
-	if u, err := url.Parse(address); !ok && err == nil {
+	if u, err := url.Parse(address); !ok && t != nil && err == nil {
 		ip := net.ParseIP(u.Hostname())
 		ok = u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 	}

@@ -40,6 +40,8 @@ type Options struct {
 	Through bool
 	// Efforts: the effort goes along in output_config, in the words that it came in. Only with Through.
 	Efforts bool
+	// Bounded: the last hop bounds an answer that the request leaves open.
+	Bounded bool
 	// Native: the third dialect is the client's own. Nothing is refused, since the client's own request goes
 	// there, and what has no counterpart here keeps its place.
 	Native bool
@@ -122,7 +124,7 @@ func Think(out *wire.Request, effort string, o Options) {
 			budget = 0
 		}
 	}
-	if out.MaxTokens <= 0 {
+	if out.MaxTokens <= 0 && !o.Bounded {
 		out.MaxTokens = DefaultMaxTokens + budget
 	}
 	switch {

@@ -2,6 +2,7 @@ package responseswire
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -159,6 +160,9 @@ func (n Native) Request(sent []byte) ([]byte, error) {
 		switch {
 		case value != nil && at.Found():
 			e.Replace(at, value)
+		case value != nil && m.own == "max_output_tokens":
+			first := own.Members[0].Key.Start
+			e.Replace(wire.Span{Start: first, End: first}, slices.Concat([]byte(`"max_output_tokens":`), value, []byte(",")))
 		case value == nil && at.Found():
 			without = append(without, m.own)
 		}

@@ -33,6 +33,7 @@ const (
 	RuleEffort     Rule = "effort"
 	RuleSampling   Rule = "sampling"
 	RuleLimit      Rule = "max_tokens"        // under the name that the model takes
+	RuleAnswer     Rule = "answer_bounded"    // the request left the answer open
 	RuleRefused    Rule = "parameter_refused" // the backend refused it for this model before
 	RuleFormat     Rule = "answer_form"       // of the answer: by a tool, since the model has none of its own
 	RuleSchema     Rule = "tool_schema"       // of a tool, in a form that the vendor takes
@@ -68,6 +69,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).standForBlocks,
 		(*request).dropThinkingEdits,
 		(*request).fitEffort,
+		(*request).boundAnswer,
 		(*request).fitSampling,
 		(*request).dropMarkers,
 		(*request).leaveOut, // again, since a rule may have added a refused parameter
@@ -91,6 +93,7 @@ var rules = map[wire.Dialect][]func(*request){
 
 		(*request).standForFields,
 		(*request).fitSampling,
+		(*request).boundAnswer,
 		(*request).nameLimit,
 		(*request).askUsage,
 		(*request).dropMarkers,

@@ -26,6 +26,8 @@ type Input struct {
 	Refusals []Refusal
 	// Schemas are the Keys of tools whose schemas the backend is known to refuse. They get the plain form.
 	Schemas []string
+	// Answer bounds an answer that the request leaves open, in tokens; the thinking is added. 0: nothing does.
+	Answer int64
 	// Count: the request only counts tokens, so it has no max_tokens to compare a budget with.
 	Count bool
 	// Translated: the client used another dialect, in which it cannot ask for thinking between

@@ -120,7 +120,8 @@ func ReadMessages(body []byte) (*Outline, error) {
 }
 
 // acted are the members of a request on which the gateway acts.
-var acted = []string{"model", "stream", "messages", "system", "tools", "tool_choice", "thinking", "max_tokens"}
+var acted = []string{"model", "stream", "messages", "system", "tools", "tool_choice", "thinking", "max_tokens",
+	"max_completion_tokens", "max_output_tokens", "n"}
 
 // readHead reads the model's name and the stream flag.
 func (o *Outline) readHead() error {

@@ -121,7 +121,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared,
 		SelfURL:   cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())),
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
-		AnswerTokens: int64(cfg.Budgets.AnswerTokens),
+		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
 	}
 	if p.Prices, err = price.New(cfg.OwnPrices()); err != nil {
 		return "", err
