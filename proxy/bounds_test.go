@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/access"
 	"mneme/access/limit"
+	"mneme/proxy"
 	"mneme/proxy/usage"
 )
 
@@ -256,4 +259,96 @@ func TestOddBoundsAreRefused(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte("{"+bound+"}"), &want))
 		require.Equal(t, want["max_tokens"], sent["max_tokens"], path)
 	}
+}
+
+// What a budget in USD cannot count is refused in words, unless it is allowed; on this machine a model costs nothing.
+func TestAModelWithoutAPriceIsRefused(t *testing.T) {
+	local := vendor(t, (&greedy{arrive: func() {}}).ServeHTTP)
+	address, err := url.Parse(local.server.URL)
+	require.NoError(t, err)
+	for _, allow := range []bool{false, true} {
+		l := limitedBy(t, limit.Options{}, func(c *proxy.Config) {
+			c.AllowUnpriced = allow
+			c.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+				r.URL.Host = address.Host
+				return http.DefaultTransport.RoundTrip(r)
+			})
+			c.Active, c.TeammateBackend, c.EmbeddingsBackend = "far", "near", "far"
+			c.Teammates = map[string]string{"inside": "inside"}
+			c.Backends = map[string]proxy.BackendConfig{
+				"far":    {Kind: proxy.KindOpenAI, BaseURL: "http://vendor.example/v1"},
+				"near":   {Kind: proxy.KindOpenAI, BaseURL: "http://127.0.0.1:1/v1"},
+				"inside": {Kind: proxy.KindOffline},
+			}
+		})
+		ask := func(budget, path, model string) (int, string) {
+			l.limits(t, "k", budget)
+			resp, text := l.post(t, path, `{"model":"`+model+`","max_tokens":9,"input":"hi","messages":[{"role":"user","content":"hi"}]}`)
+			return resp.StatusCode, text
+		}
+		for _, path := range []string{"/v1/messages", "/v1/chat/completions", "/v1/embeddings"} {
+			status, text := ask("0.0001usd/day", path, "odd")
+			if !allow {
+				require.Equal(t, http.StatusBadRequest, status, path)
+				require.Contains(t, text, "there is no price of the model \\\"odd\\\" (backend \\\"far\\\")", path)
+				if path != "/v1/messages" {
+					require.Equal(t, "unpriced_model", gjson.Get(text, "error.code").Str)
+				}
+				continue
+			}
+			require.NotContains(t, text, "price", path)
+		}
+		status, text := ask("1000tokens/day", "/v1/chat/completions", "odd")
+		require.Equal(t, http.StatusOK, status, text)
+		for _, path := range []string{"/teammate/v1/chat/completions", "/teammate/inside/v1/chat/completions"} {
+			status, text = ask("0.0001usd/day", path, "odd")
+			require.Equal(t, http.StatusOK, status, text)
+		}
+		status, text = ask("0.00001usd/day", "/v1/chat/completions", "m")
+		require.Equal(t, http.StatusTooManyRequests, status, text)
+	}
+}
+
+// roundTrip is an http.RoundTripper.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// What the gateway puts back into a request is reserved, too, and what it tries again is one call.
+func TestWhatIsPutBackIsReserved(t *testing.T) {
+	answer := strings.Replace(messagesAnswer, `[{"type":"text"`,
+		`[{"type":"thinking","thinking":"`+strings.Repeat("a", 40_000)+`","signature":"s"},{"type":"text"`, 1)
+	var l *limited
+	var held []int64
+	l = newLimited(t, "", "", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		n, err := l.redis.HGet(r.Context(), limit.Prefix+"{default}:total", "key:k:tokens:held").Int64()
+		assert.NoError(t, err)
+		assert.GreaterOrEqual(t, n, usage.EstimateInput(body)+gjson.GetBytes(body, "max_tokens").Int())
+		if held = append(held, n); gjson.GetBytes(body, "top_k").Exists() {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"invalid_request_error","message":"top_k: Extra inputs `+
+				`are not permitted"}}`)
+			return
+		}
+		says("application/json", answer)(w, r)
+	}, nil, limit.Options{})
+	l.limits(t, "k", "1000000tokens/total")
+	l.key.Limits.Rate = access.Rates{{N: 2, Of: access.Requests, Per: time.Hour}}
+	const hi, more = `{"role":"user","content":"hi"}`, `,{"role":"assistant","content":[{"type":"text","text":"hi"}]},` +
+		`{"role":"user","content":"more"}`
+	for i, c := range []struct{ messages, mended string }{{hi, ""}, {hi + more, "thinking_restored,refused_parameter"}} {
+		r, err := http.NewRequest(http.MethodPost, l.URL+"/v1/messages", strings.NewReader(`{"model":"m","max_tokens":2000,`+
+			`"thinking":{"type":"enabled","budget_tokens":1024},`+[]string{"", `"top_k":5,`}[i]+`"messages":[`+c.messages+`]}`))
+		require.NoError(t, err)
+		r.Header.Set("X-AG-Conversation-Id", "c")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, c.mended, resp.Header.Get("X-AG-Mended"))
+		l.spent(t)
+	}
+	require.Len(t, held, 3)
+	require.Greater(t, held[1], held[0]+10_000-100)
 }

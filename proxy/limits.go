@@ -39,7 +39,7 @@ const (
 // longWait is a wait that no client library should sit out.
 const longWait = time.Minute
 
-// admitted is what the limits make of a request. The zero value is of one that nothing bounds.
+// admitted is what the limits make of a request.
 type admitted struct {
 	limiter  *limit.Limiter
 	who      access.Principal
@@ -58,8 +58,7 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 	if s.limiter == nil || x.endpoint.counts || x.backend.once || !s.limiter.Limited(who) {
 		return nil
 	}
-	got := &x.result.admitted
-	got.limiter, got.who = s.limiter, who
+	got := &admitted{limiter: s.limiter, who: who}
 	got.price, got.priced = s.priceOf(x)
 	tokens, money := s.limiter.Spends(who)
 	if money && !got.priced && !s.config.AllowUnpriced {
@@ -70,7 +69,16 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 	if tokens {
 		got.answer = cmp.Or(s.config.AnswerTokens, defaultAnswerTokens)
 	}
+	x.result.admitted = got
 	return nil
+}
+
+// bound is what bounds an answer that the request leaves open; 0 for nothing.
+func (a *admitted) bound() int64 {
+	if a == nil {
+		return 0
+	}
+	return a.answer
 }
 
 // priceOf is the price of the model to which a request goes; false if it is not known.
@@ -84,8 +92,8 @@ func (s *Server) priceOf(x routed) (price.Price, bool) {
 // reserve has the limits admit what is about to be sent: the input as estimated, and the answer that it bounds. What is
 // tried again, by the gateway itself, is one call, which reserves what a further attempt takes beyond the ones before.
 func (a *attempt) reserve(ctx context.Context, body []byte) error {
-	got := &a.result.admitted
-	if got.limiter == nil {
+	got := a.result.admitted
+	if got == nil {
 		return nil
 	}
 	input := usage.EstimateInput(body)
@@ -140,7 +148,7 @@ func (a *attempt) answerTokens(body []byte) (int64, error) {
 			most, found = max(most, n), true
 		}
 	}
-	if !found && a.result.admitted.answer > 0 {
+	if !found && a.result.admitted.bound() > 0 {
 		most = access.Most
 	}
 	if n, whole := wholeNumber(o.Of(o.Members.Get("n"))); whole && n > 1 && a.backend.speaks == wire.Chat {
@@ -217,6 +225,9 @@ func (x routed) overLimit(r *limit.Refusal) error {
 // anything has made it read the request.
 func (s *Server) settle(x *request, outcome string, t usage.Tokens) {
 	got := x.result.admitted
+	if got == nil {
+		return
+	}
 	if outcome == outcomeCanceled && t == (usage.Tokens{}) && x.result.attempts > 0 {
 		t.Input = got.input
 	}

@@ -43,25 +43,32 @@ const (
 )
 
 func newLimited(t *testing.T, rate, budget string, messages, chat http.HandlerFunc, o limit.Options) *limited {
-	l := &limited{server: redistest.Start(t)}
-	l.redis = l.server.Client()
+	l := limitedBy(t, o, func(c *proxy.Config) {
+		c.Active, c.TeammateBackend, c.EmbeddingsBackend = "anthropic", "openai", "openai"
+		c.Teammates = map[string]string{"responses": "responses"}
+		c.Backends = map[string]proxy.BackendConfig{
+			"anthropic": {Kind: proxy.KindAnthropic, BaseURL: vendor(t, messages).server.URL},
+			"openai":    {Kind: proxy.KindOpenAI, BaseURL: vendor(t, chat).server.URL + "/v1"},
+			"responses": {Kind: proxy.KindResponses, BaseURL: vendor(t, chat).server.URL + "/v1"},
+		}
+	})
 	l.limits(t, "k1", budget)
 	var err error
 	l.key.Limits.Rate, err = access.ParseRates(rate)
 	require.NoError(t, err)
+	return l
+}
+
+// limitedBy is such a gateway with other backends.
+func limitedBy(t *testing.T, o limit.Options, configure func(*proxy.Config)) *limited {
+	l := &limited{server: redistest.Start(t)}
+	l.redis = l.server.Client()
 	limiter := limit.New(l.redis, o)
 	prices, err := price.New(map[string]price.Price{"m": {Input: 1_000_000, Output: 2_000_000}})
 	require.NoError(t, err)
-	s, err := proxy.New(proxy.Config{
-		Active: "anthropic", TeammateBackend: "openai", EmbeddingsBackend: "openai",
-		Teammates: map[string]string{"responses": "responses"},
-		Backends: map[string]proxy.BackendConfig{
-			"responses": {Kind: proxy.KindResponses, BaseURL: vendor(t, chat).server.URL + "/v1"},
-			"anthropic": {Kind: proxy.KindAnthropic, BaseURL: vendor(t, messages).server.URL},
-			"openai":    {Kind: proxy.KindOpenAI, BaseURL: vendor(t, chat).server.URL + "/v1"},
-		},
-		Shared: proxy.Shared{Limiter: limiter}, Prices: prices, AnswerTokens: 100,
-	}, zerolog.Nop())
+	c := proxy.Config{Shared: proxy.Shared{Limiter: limiter}, Prices: prices, AnswerTokens: 100}
+	configure(&c)
+	s, err := proxy.New(c, zerolog.Nop())
 	require.NoError(t, err)
 	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Handler().ServeHTTP(w, r.WithContext(access.With(r.Context(), l.key)))

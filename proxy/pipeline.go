@@ -153,8 +153,8 @@ type result struct {
 	reason  reason                      // why the backend refused; empty if it did not
 	fail    func(f wire.Failure) []byte // how a stream that was begun ends by an error; nil: by the dialect's event
 
-	admitted admitted
-	attempts int // requests that the backend was sent, those that were repeated for a failure too
+	admitted *admitted // nil where nothing bounds the call
+	attempts int       // requests that the backend was sent, those that were repeated for a failure too
 }
 
 // waited is the time that was the backend's.

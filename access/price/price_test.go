@@ -28,6 +28,8 @@ func TestPrices(t *testing.T) {
 		{"gpt-5-nano", price.Tokens{}, 0},
 		{"gpt-4o-mini", price.Tokens{CacheWrite: 1_000_000}, 150_000}, // it has no price of its own
 		{"gpt-4o", price.Tokens{Input: -5, Output: access.Most}, access.Most * 10},
+		{"gpt-5.5", price.Tokens{Input: 272_000, Output: 1_000}, 1_360_000 + 30_000},
+		{"gpt-5.5", price.Tokens{Input: 1, CachedInput: 272_000, Output: 1_000}, 10 + 272_000 + 45_000},
 	} {
 		p, ok := table.Of(tt.model)
 		require.True(t, ok, tt.model)
@@ -39,6 +41,18 @@ func TestPrices(t *testing.T) {
 		_, ok := table.Of(unknown)
 		require.False(t, ok, unknown)
 	}
+	p, _ = table.Of("gpt-5.5")
+	require.Equal(t, int64(3_000_000+45), p.Most(300_000, 1))
+	for _, none := range []*price.Table{nil, table} {
+		for at, free := range map[string]bool{"http://127.0.0.1:1234/v1": none != nil, "http://[::1]/v1": none != nil,
+			"http://localhost:11434": none != nil, "https://v.example": false, "http://localhost.example": false, "": false} {
+			p, ok := none.At(at, "odd")
+			require.Equal(t, free, ok, at)
+			require.Zero(t, p)
+		}
+	}
+	p, _ = table.At("http://localhost:4000", "gpt-4o")
+	require.NotZero(t, p, "what has a price has it everywhere")
 	_, ok := (*price.Table)(nil).Of("gpt-4o")
 	require.False(t, ok)
 }

@@ -99,21 +99,21 @@ Examples:
 		if err != nil {
 			return err
 		}
-		con.warnUnpriced(k.Budget)
+		warnUnpriced(con, k.Budget)
 		return con.printKey(made, *asJSON)
 	})
 }
 
 // warnUnpriced says which models of this machine's configuration a key with a budget in USD cannot call. The service
 // that made the key need not know the gateway's models.
-func (con *console) warnUnpriced(budget string) {
+func warnUnpriced(con *console, budget string) {
 	cfg, err := config.Load(con.getenv("MNEME_CONFIG"), con.environ)
 	if err != nil || !strings.Contains(budget, string(access.USD)) {
 		return
 	}
 	if missing := cfg.Unpriced(false); len(missing) > 0 {
-		fmt.Fprintf(con.stderr, "There is no price of %s, so the gateway refuses this key's calls of it: write what it costs into "+
-			"prices, or set budgets.unpriced: allow\n", term.OneLine(strings.Join(missing, ", "), 1000))
+		fmt.Fprintf(con.stderr, "This machine's configuration has no price of %s: a gateway that runs by it refuses this key's "+
+			"calls of it. Write what it costs into prices, or set budgets.unpriced: allow\n", term.OneLine(strings.Join(missing, ", "), 1000))
 	}
 }
 

@@ -173,6 +173,24 @@ func TestAWrongKeySaysWhatToDo(t *testing.T) {
 	}
 }
 
+// A key with a budget in USD is said to be of no use for models without a price.
+func TestABudgetInUSDIsToldOfModelsWithoutAPrice(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"id": "a", "key": %q}`, aKey)
+	}))
+	t.Cleanup(s.Close)
+	file := filepath.Join(t.TempDir(), "mneme.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("proxy: {backends: {v: {kind: openai, base_url: 'https://v.example/v1', "+
+		"model_map: {'*': odd-1}}}}\n"), 0o600))
+	for budget, warned := range map[string]bool{"1usd/day": true, "5tokens/day,1usd/day": true, "5tokens/day": false} {
+		con, _ := theirs(t, "MNEME_CONFIG="+file, "MNEME_KEY="+aKey)
+		require.Equal(t, exitOK, run(t.Context(), []string{"keys", "create", "--name", "x", "--scopes", "chat", "--budget", budget,
+			"--url", s.URL}, con), con.stderr)
+		require.Equal(t, warned, strings.Contains(con.stderr.(*strings.Builder).String(),
+			"no price of odd-1 (backend v)"), budget)
+	}
+}
+
 func TestTheInternalSecretStaysOnThisMachine(t *testing.T) {
 	dir := t.TempDir()
 	_, err := access.OpenSecret(filepath.Join(dir, "internal_secret"))

@@ -49,10 +49,9 @@ Examples:
 			return err
 		}
 		if !*offline && !cfg.ChoosesModel() {
-			s := search{
-				environ: con.environ, places: con.places, out: con.stdout, in: bufio.NewReader(con.stdin),
-				own:  []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
-				asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
+			s, err := newSearch(con, cfg)
+			if err != nil {
+				return err
 			}
 			if cfg, err = s.configure(ctx, cfg, *model); err != nil {
 				return err
@@ -110,6 +109,18 @@ type search struct {
 	out     io.Writer
 	asks    bool         // there is a person to ask
 	prices  *price.Table // none but models that are in it are proposed; nil: any
+}
+
+func newSearch(con *console, cfg config.Config) (s search, err error) {
+	s = search{
+		environ: con.environ, places: con.places, out: con.stdout, in: bufio.NewReader(con.stdin),
+		own:  []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
+		asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
+	}
+	if cfg.NeedsPrices() {
+		s.prices, err = price.New(cfg.OwnPrices())
+	}
+	return s, err
 }
 
 // errNone is that there is no model to be had, and that this is all right.

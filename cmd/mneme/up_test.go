@@ -187,6 +187,25 @@ func TestUpLooksForAModel(t *testing.T) {
 	}
 }
 
+// Who has a budget in USD is proposed the first model that has a price.
+func TestUpTakesAPricedModelUnderABudgetInUSD(t *testing.T) {
+	base := strings.Replace(vendor(t, "deepseek-v4", "gpt-4.1"), "127.0.0.1", "0.0.0.0", 1) // not of this machine by its name
+	places := at(base)
+	places.Vendors[0].Preferred = []string{"deepseek-v4", "gpt-4.1"}
+	for budget, want := range map[string]string{"": "deepseek-v4", "1usd/day": "gpt-4.1", "5tokens/day": "deepseek-v4"} {
+		t.Chdir(t.TempDir())
+		con := &console{environ: []string{"OPENAI_API_KEY=right", "MNEME_LIMITS_USERS_BUDGET=" + budget}, places: places,
+			stdin: strings.NewReader(""), stdout: new(bytes.Buffer), stderr: new(bytes.Buffer)}
+		cfg, err := config.Load("", con.environ)
+		require.NoError(t, err)
+		s, err := newSearch(con, cfg)
+		require.NoError(t, err)
+		cfg, err = s.configure(t.Context(), cfg, "auto")
+		require.NoError(t, err)
+		require.Equal(t, want, cfg.Proxy.Backends["openai"].ModelMap["*"], budget)
+	}
+}
+
 func TestUpNeverChangesAFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const mine = "proxy: {backends: {gpt: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model_map: {'*': gpt-4.1}}}}\n"

@@ -530,3 +530,42 @@ func TestEphemeralPartsAreJoined(t *testing.T) {
 		})
 	}
 }
+
+// An answer that the request leaves open is bounded, with room for the thinking, where that is asked for.
+func TestAnswerIsBounded(t *testing.T) {
+	const messages, chat = wire.Messages, wire.Chat
+	for name, c := range map[string]struct {
+		dialect       wire.Dialect
+		vendor, model string
+		in, out       string // behind the messages
+		translated    bool
+	}{
+		"open":                       {messages, "anthropic", "claude-3-5-haiku", ``, `,"max_tokens":4096`, false},
+		"null":                       {messages, "anthropic", "claude-3-5-haiku", `,"max_tokens":null`, `,"max_tokens":4096`, false},
+		"bounded":                    {messages, "anthropic", "claude-3-5-haiku", `,"max_tokens":7`, `,"max_tokens":7`, false},
+		"nothing, for the cache":     {messages, "anthropic", "claude-3-5-haiku", `,"max_tokens":0`, `,"max_tokens":0`, false},
+		"nothing, by translation":    {messages, "anthropic", "claude-3-5-haiku", `,"max_tokens":0`, `,"max_tokens":4096`, true},
+		"nothing, of another vendor": {messages, "kimi", "kimi-k2", `,"max_tokens":0`, `,"max_tokens":4096`, false},
+		"a budget of thinking": {messages, "anthropic", sonnet, `,"thinking":{"type":"enabled","budget_tokens":3000}`,
+			`,"thinking":{"type":"enabled","budget_tokens":3000},"max_tokens":7096`, false},
+		"no thinking": {messages, "anthropic", sonnet, `,"thinking":{"type":"disabled"}`,
+			`,"thinking":{"type":"disabled"},"max_tokens":4096`, false},
+		"an effort": {messages, "anthropic", "claude-opus-4-8", `,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}`,
+			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"},"max_tokens":8192`, false},
+		"a chat":                    {chat, "mistral", "mistral-large", ``, `,"max_tokens":4096`, false},
+		"a chat that thinks":        {chat, "openai", "gpt-5", ``, `,"max_completion_tokens":20480`, false},
+		"a chat of an effort":       {chat, "openai", "gpt-5", `,"reasoning_effort":"low"`, `,"reasoning_effort":"low","max_completion_tokens":8192`, false},
+		"a chat without thinking":   {chat, "openai", "gpt-5.1", `,"reasoning_effort":"none"`, `,"reasoning_effort":"none","max_completion_tokens":4096`, false},
+		"the name of OpenAI":        {chat, "openai", "gpt-5", `,"max_completion_tokens":7`, `,"max_completion_tokens":7`, false},
+		"the name that others know": {chat, "deepseek", "deepseek-chat", `,"max_completion_tokens":7`, `,"max_tokens":7`, false},
+		"no bound by -1":            {chat, "lmstudio", "qwen3", `,"max_completion_tokens":-1`, `,"max_tokens":4096`, false},
+		"both":                      {chat, "groq", "llama-3", `,"max_tokens":7,"max_completion_tokens":9`, `,"max_tokens":7,"max_completion_tokens":9`, false},
+	} {
+		in := input(t, c.dialect, `{"model":"`+c.model+`","messages":[`+hi+`]`+c.in+`}`, c.vendor)
+		in.Answer, in.Translated = 4096, c.translated
+		out := sanitize.Sanitize(in)
+		require.Equal(t, `{"model":"`+c.model+`","messages":[`+hi+`]`+c.out+`}`, string(out.Body), name)
+		in.Answer, in.Outline = 0, input(t, c.dialect, string(out.Body), c.vendor).Outline
+		require.Equal(t, string(out.Body), string(sanitize.Sanitize(in).Body), name)
+	}
+}
