@@ -43,7 +43,6 @@ const longWait = time.Minute
 type admitted struct {
 	limiter  *limit.Limiter
 	who      access.Principal
-	answer   int64 // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
 	price    price.Price
 	priced   bool // the price is known
 	reserved limit.Reservation
@@ -51,8 +50,8 @@ type admitted struct {
 	input    int64        // tokens of the request, as estimated
 }
 
-// admit finds out what bounds whoever sends the request. The model calls of a Copilot CLI are not asked for: the request
-// that the CLI answers has been.
+// admit finds out what bounds whoever sends the request. The model calls of a Copilot CLI are not asked for: the
+// request that the CLI answers has been.
 func (s *Server) admit(ctx context.Context, x routed) error {
 	who := access.From(ctx)
 	if s.limiter == nil || x.endpoint.counts || x.backend.once || !s.limiter.Limited(who) {
@@ -66,27 +65,20 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 			"holds for this call, and there is no price of the model %q (backend %q): whoever runs this gateway can write "+
 			"what it costs into prices, or set budgets.unpriced: allow", x.model, x.backend.name)}
 	}
-	if tokens {
-		got.answer = cmp.Or(s.config.AnswerTokens, defaultAnswerTokens)
+	if tokens && x.endpoint.name != embeddingsEndpoint.name {
+		x.result.answer = cmp.Or(s.config.AnswerTokens, defaultAnswerTokens)
 	}
 	x.result.admitted = got
 	return nil
 }
 
-// bound is what bounds an answer that the request leaves open; 0 for nothing.
-func (a *admitted) bound() int64 {
-	if a == nil {
-		return 0
-	}
-	return a.answer
-}
-
 // priceOf is the price of the model to which a request goes; false if it is not known.
 func (s *Server) priceOf(x routed) (price.Price, bool) {
-	if p, ok := s.config.Prices.At(x.backend.config.BaseURL, x.model); ok {
-		return p, true
+	at := x.backend.config.BaseURL
+	if x.backend.config.Kind == KindOffline {
+		at = "http://localhost" // inside this process
 	}
-	return price.Price{}, x.backend.config.Kind == KindOffline
+	return s.config.Prices.At(at, x.model)
 }
 
 // reserve has the limits admit what is about to be sent: the input as estimated, and the answer that it bounds. What is
@@ -96,11 +88,7 @@ func (a *attempt) reserve(ctx context.Context, body []byte) error {
 	if got == nil {
 		return nil
 	}
-	input := usage.EstimateInput(body)
-	output, err := a.answerTokens(body)
-	if err != nil {
-		return err
-	}
+	input, output := usage.EstimateInput(body), a.answerTokens(body)
 	need := limit.Amount{Tokens: max(got.most.Tokens, input+output)}
 	if got.priced {
 		need.Micros = max(got.most.Micros, got.price.Most(input, output))
@@ -112,11 +100,8 @@ func (a *attempt) reserve(ctx context.Context, body []byte) error {
 	var refused *limit.Refusal
 	switch {
 	case err == nil:
-		if got.most == (limit.Amount{}) {
-			got.reserved = reserved
-			tellStanding(a.client.Header(), reserved.Standing)
-		}
-		got.most, got.input = need, max(got.input, input)
+		tellStanding(a.client.Header(), reserved.Standing)
+		got.reserved, got.most, got.input = reserved, need, max(got.input, input)
 		return nil
 	case got.most != (limit.Amount{}): // the client gets the error of the attempt before
 		return err
@@ -133,28 +118,25 @@ func (a *attempt) reserve(ctx context.Context, body []byte) error {
 }
 
 // answerTokens is the most that the answers to a request may have, in the dialect that the vendor speaks. Where tokens
-// are bounded, one that is open reserves more than any budget has.
-func (a *attempt) answerTokens(body []byte) (int64, error) {
-	if a.endpoint.name == embeddingsEndpoint.name {
-		return 0, nil
-	}
+// are bounded, one that is open takes more than any budget has.
+func (a *attempt) answerTokens(body []byte) int64 {
 	o, err := a.doc.WithBody(body)
 	if err != nil {
-		return 0, err
+		return access.Most
 	}
-	most, found := int64(0), false
+	most := int64(-1)
 	for _, name := range outputMembers[a.backend.speaks] {
-		if n, whole := wholeNumber(o.Of(o.Members.Get(name))); whole && n >= 0 {
-			most, found = max(most, n), true
+		if n, whole := wholeNumber(o.Of(o.Members.Get(name))); whole {
+			most = max(most, n)
 		}
 	}
-	if !found && a.result.admitted.bound() > 0 {
-		most = access.Most
+	if most < 0 && a.result.answer > 0 {
+		return access.Most
 	}
 	if n, whole := wholeNumber(o.Of(o.Members.Get("n"))); whole && n > 1 && a.backend.speaks == wire.Chat {
 		most = min(most, access.Most/n) * n
 	}
-	return most, nil
+	return max(most, 0)
 }
 
 // withPlainBounds is the request, whose bounds of the answer are whole numbers. Translation reads them as integers

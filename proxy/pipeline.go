@@ -153,6 +153,7 @@ type result struct {
 	reason  reason                      // why the backend refused; empty if it did not
 	fail    func(f wire.Failure) []byte // how a stream that was begun ends by an error; nil: by the dialect's event
 
+	answer   int64     // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
 	admitted *admitted // nil where nothing bounds the call
 	attempts int       // requests that the backend was sent, those that were repeated for a failure too
 }

@@ -192,7 +192,7 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 		Outline: a.doc, Dialect: a.backend.dialect, Profile: a.fitting, Refusals: refusals,
 		Schemas: schemas,
 		Betas:   a.betas(), Effort: a.ownEffort(),
-		Budget: a.backend.config.Thinking.BudgetTokens, Count: a.endpoint.counts, Answer: a.result.admitted.bound(),
+		Budget: a.backend.config.Thinking.BudgetTokens, Count: a.endpoint.counts, Answer: a.result.answer,
 		Translated: a.foreign(), Ephemeral: len(a.ephemeral.parts) > 0,
 	})
 	if out.AnswerTool != "" {

@@ -150,7 +150,7 @@ func (x routed) options() chatwire.Options {
 		Through: x.endpoint.dialect == wire.Responses && x.backend.dialect == wire.Chat ||
 			x.backend.speaks == wire.Responses,
 		Efforts:  x.backend.speaks == wire.Responses,
-		Bounded:  x.result.admitted.bound() > 0,
+		Bounded:  x.result.answer > 0,
 		Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas,
 		Files: x.profile.Vendor == openAI,
 	}

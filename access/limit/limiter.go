@@ -254,8 +254,8 @@ type Reservation struct {
 }
 
 // Reserve admits a call of p that may take so much, or says why not: the error is a *Refusal, or ErrAway, or the
-// context's. The id is that of the call: one that comes again is admitted again and counted once, and if it may take more
-// than before, it is admitted if there is room for the rest. Whoever gets a reservation commits it, once for each id.
+// context's. The id is that of the call: one that comes again is admitted again and counted once, and if it may take
+// more than before, it is admitted if there is room for the rest. Whoever gets a reservation commits it, once an id.
 func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, estimate Amount) (Reservation, error) {
 	if !l.Limited(p) {
 		return Reservation{}, nil

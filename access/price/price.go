@@ -120,8 +120,7 @@ var dated = regexp.MustCompile(`-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
 func (t *Table) At(address, model string) (Price, bool) {
 	p, ok := t.Of(model)
 	if u, err := url.Parse(address); !ok && t != nil && err == nil {
-		ip := net.ParseIP(u.Hostname())
-		ok = u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+		ok = u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
 	}
 	return p, ok
 }

@@ -99,22 +99,14 @@ Examples:
 		if err != nil {
 			return err
 		}
-		warnUnpriced(con, k.Budget)
+		// The service that made the key need not know the gateway's models; this machine's configuration may.
+		if cfg, err := config.Load(con.getenv("MNEME_CONFIG"), con.environ); err == nil && strings.Contains(k.Budget, "usd") {
+			if err := cfg.RequirePrices(false); err != nil {
+				fmt.Fprintf(con.stderr, "The gateway refuses calls by this key: %s\n", term.OneLine(err.Error(), 1000))
+			}
+		}
 		return con.printKey(made, *asJSON)
 	})
-}
-
-// warnUnpriced says which models of this machine's configuration a key with a budget in USD cannot call. The service
-// that made the key need not know the gateway's models.
-func warnUnpriced(con *console, budget string) {
-	cfg, err := config.Load(con.getenv("MNEME_CONFIG"), con.environ)
-	if err != nil || !strings.Contains(budget, string(access.USD)) {
-		return
-	}
-	if missing := cfg.Unpriced(false); len(missing) > 0 {
-		fmt.Fprintf(con.stderr, "This machine's configuration has no price of %s: a gateway that runs by it refuses this key's "+
-			"calls of it. Write what it costs into prices, or set budgets.unpriced: allow\n", term.OneLine(strings.Join(missing, ", "), 1000))
-	}
 }
 
 // printKey prints a key's text on standard output and nothing else, so that it can be piped.

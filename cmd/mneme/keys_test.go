@@ -187,7 +187,7 @@ func TestABudgetInUSDIsToldOfModelsWithoutAPrice(t *testing.T) {
 		require.Equal(t, exitOK, run(t.Context(), []string{"keys", "create", "--name", "x", "--scopes", "chat", "--budget", budget,
 			"--url", s.URL}, con), con.stderr)
 		require.Equal(t, warned, strings.Contains(con.stderr.(*strings.Builder).String(),
-			"no price of odd-1 (backend v)"), budget)
+			"there is none of odd-1 (backend v)"), budget)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mneme/access/price"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
@@ -49,9 +48,13 @@ Examples:
 			return err
 		}
 		if !*offline && !cfg.ChoosesModel() {
-			s, err := newSearch(con, cfg)
-			if err != nil {
-				return err
+			s := search{
+				environ: con.environ, places: con.places, out: con.stdout, in: bufio.NewReader(con.stdin),
+				own:  []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
+				asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
+			}
+			if cfg.Limits.BoundsMoney() {
+				s.priced = cfg.Priced
 			}
 			if cfg, err = s.configure(ctx, cfg, *model); err != nil {
 				return err
@@ -107,20 +110,8 @@ type search struct {
 	own     []string // where this process will listen, which variables may name for other programs
 	in      *bufio.Reader
 	out     io.Writer
-	asks    bool         // there is a person to ask
-	prices  *price.Table // none but models that are in it are proposed; nil: any
-}
-
-func newSearch(con *console, cfg config.Config) (s search, err error) {
-	s = search{
-		environ: con.environ, places: con.places, out: con.stdout, in: bufio.NewReader(con.stdin),
-		own:  []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
-		asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
-	}
-	if cfg.NeedsPrices() {
-		s.prices, err = price.New(cfg.OwnPrices())
-	}
-	return s, err
+	asks    bool                             // there is a person to ask
+	priced  func(address, model string) bool // which models are proposed; nil: all
 }
 
 // errNone is that there is no model to be had, and that this is all right.
@@ -183,8 +174,8 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 	}
 	found := models.Find(ctx, s.environ, s.places, s.own...)
 	for i, c := range found {
-		if s.prices != nil {
-			found[i] = c.Priced(s.prices)
+		if s.priced != nil {
+			found[i] = c.Priced(s.priced)
 		}
 	}
 	switch {

@@ -194,12 +194,13 @@ func TestUpTakesAPricedModelUnderABudgetInUSD(t *testing.T) {
 	places.Vendors[0].Preferred = []string{"deepseek-v4", "gpt-4.1"}
 	for budget, want := range map[string]string{"": "deepseek-v4", "1usd/day": "gpt-4.1", "5tokens/day": "deepseek-v4"} {
 		t.Chdir(t.TempDir())
-		con := &console{environ: []string{"OPENAI_API_KEY=right", "MNEME_LIMITS_USERS_BUDGET=" + budget}, places: places,
-			stdin: strings.NewReader(""), stdout: new(bytes.Buffer), stderr: new(bytes.Buffer)}
-		cfg, err := config.Load("", con.environ)
+		environ := []string{"OPENAI_API_KEY=right", "MNEME_LIMITS_USERS_BUDGET=" + budget}
+		cfg, err := config.Load("", environ)
 		require.NoError(t, err)
-		s, err := newSearch(con, cfg)
-		require.NoError(t, err)
+		s := search{environ: environ, places: places, out: io.Discard}
+		if cfg.Limits.BoundsMoney() {
+			s.priced = cfg.Priced
+		}
 		cfg, err = s.configure(t.Context(), cfg, "auto")
 		require.NoError(t, err)
 		require.Equal(t, want, cfg.Proxy.Backends["openai"].ModelMap["*"], budget)

@@ -255,51 +255,42 @@ func (r *request) room() int64 {
 
 // boundAnswer bounds an answer that the request leaves open.
 func (r *request) boundAnswer() {
-	if r.Answer == 0 || r.Count {
-		return
-	}
 	limit, ok := integer(r.root.get("max_tokens"))
-	if ok && (limit > 0 || limit == 0 && !r.Translated && r.p.TakesBound(r.Dialect, 0)) {
+	if r.Answer == 0 || r.Count || ok && (limit > 0 || limit == 0 && !r.Translated && r.p.TakesBound(r.Dialect, 0)) {
 		return
 	}
-	more, ok := integer(r.root.get("max_completion_tokens"))
-	switch open := !ok || more <= 0 || r.Dialect != wire.Chat; {
-	case open:
+	more, _ := integer(r.root.get("max_completion_tokens"))
+	switch {
+	case more <= 0 || r.Dialect != wire.Chat:
 		r.set(RuleAnswer, "max_tokens", strconv.AppendInt(nil, r.Answer+r.thinks(), 10))
 	case r.p.CompletionTokens:
 		return
 	default: // many servers know one name only
 		r.set(RuleLimit, "max_tokens", strconv.AppendInt(nil, more, 10))
 	}
-	if r.Dialect == wire.Chat {
-		r.root.drop("max_completion_tokens")
-	}
+	r.root.drop("max_completion_tokens")
 }
 
-// TakesBound reports whether a vendor gives a meaning to a bound of an answer that is no positive number: Anthropic fills
-// its cache for 0 (platform.claude.com/docs/en/api/messages/create), and for -1 LM Studio, Ollama and llama.cpp bound
-// nothing.
+// TakesBound reports whether a vendor gives a meaning to a bound of an answer that is no positive number: Anthropic
+// fills its cache for 0 (platform.claude.com/docs/en/api/messages/create), and for -1 LM Studio, Ollama and llama.cpp
+// bound nothing.
 func (p Profile) TakesBound(d wire.Dialect, n int64) bool {
-	if d == wire.Messages {
-		return n == 0 && (p.Vendor == "anthropic" || p.Vendor == "bedrock")
-	}
-	return n == -1 && slices.Contains([]string{"generic", "lmstudio", "ollama"}, p.Vendor)
+	return d == wire.Messages && n == 0 && slices.Contains([]string{"anthropic", "bedrock"}, p.Vendor) ||
+		d == wire.Chat && n == -1 && slices.Contains([]string{"generic", "lmstudio", "ollama"}, p.Vendor)
 }
 
 // thinks is how much the request lets the model think beside its answer, in tokens; 0 if it is not known to think.
 func (r *request) thinks() int64 {
 	config := objectOf(r.root.get("output_config"))
 	effort := config.text("effort") + r.root.text("reasoning_effort")
-	budget, ok := integer(r.thinking().get("budget_tokens"))
-	switch {
+	off := effort == noEffort || effort == "minimal" || r.off() && (effort == "" || r.Dialect == wire.Messages)
+	switch budget, ok := integer(r.thinking().get("budget_tokens")); {
 	case ok && r.mode() == Enabled:
 		return budget
-	case effort == noEffort || effort == "minimal" || r.off() && (effort == "" || r.Dialect == wire.Messages):
+	case off, effort == "" && !r.on() && len(r.p.Thinking.Efforts) == 0:
 		return 0
-	case effort != "" || r.on() || len(r.p.Thinking.Efforts) > 0:
-		return r.ownBudget()
 	}
-	return 0
+	return r.ownBudget()
 }
 
 // ownBudget is what a request gets that names none.

@@ -26,18 +26,18 @@ func EstimateInput(request []byte) int64 {
 	for rest := request; len(rest) > 0; {
 		start := bytes.IndexByte(rest, '"')
 		if start < 0 {
-			start = len(rest)
+			start = len(rest) - 1
 		}
 		for _, c := range rest[:start] {
 			if c >= '0' && c <= '9' {
 				t.ascii++
 			}
 		}
-		rest = rest[min(start+1, len(rest)):]
+		rest = rest[start+1:]
 		rest = rest[min(t.literal(rest)+1, len(rest)):]
 	}
 	files := int64(0)
-	if slices.ContainsFunc(kindsOfParts, func(kind []byte) bool { return bytes.Contains(request, kind) }) {
+	if slices.ContainsFunc(kindsOfParts, func(kind string) bool { return bytes.Contains(request, []byte(kind)) }) {
 		for _, list := range []string{"messages", "input"} {
 			gjson.GetBytes(request, list).ForEach(func(_, message gjson.Result) bool {
 				files += t.parts(last(message, "content"), 0) + t.parts(last(message, "output"), 0)
@@ -49,9 +49,7 @@ func EstimateInput(request []byte) int64 {
 }
 
 // kindsOfParts begin the types of the parts that are no text.
-var kindsOfParts = [][]byte{
-	[]byte(`"thinking"`), []byte(`"image`), []byte(`"document"`), []byte(`"file"`), []byte(`"input_`),
-}
+var kindsOfParts = []string{`"thinking"`, `"image`, `"document"`, `"file"`, `"input_`}
 
 // parts takes out of the count what is no text in a content, an array of parts of which a tool's result has parts of
 // its own, and gives the tokens of the files in it.
@@ -63,24 +61,26 @@ func (t *tally) parts(content gjson.Result, depth int) (tokens int64) {
 		switch kind := last(part, "type").Str; kind {
 		case "thinking":
 			t.without(last(part, "signature"))
-		case "image", "document":
-			source := last(part, "source")
-			switch last(source, "type").Str {
-			case "base64":
-				t.without(last(source, "data"))
-				tokens += fileTokens(last(source, "data"), kind == "image")
-			case "url", "file":
-				tokens += imageTokens
-			}
-		case "image_url", "input_image":
-			tokens += t.file(last(part, "image_url"), true)
 		case "input_audio":
-			t.without(last(last(part, kind), "data"))
-			tokens += fileTokens(last(last(part, kind), "data"), false)
-		case "file":
-			tokens += t.file(last(part, kind), false)
-		case "input_file":
-			tokens += t.file(part, false)
+			tokens += t.file(last(last(part, kind), "data"), false)
+		case "image", "document":
+			if source := last(part, "source"); last(source, "type").Str != "text" {
+				tokens += t.file(last(source, "data"), kind == "image")
+			}
+		case "image_url", "input_image", "file", "input_file":
+			url := part
+			for _, name := range []string{"image_url", "file", "url", "file_data"} {
+				if inner := last(url, name); inner.Exists() {
+					url = inner
+				}
+			}
+			inline, _, base64 := strings.Cut(url.Str[:min(len(url.Str), 200)], ";base64,")
+			switch {
+			case !strings.HasPrefix(inline, "data:"):
+				tokens += imageTokens
+			case base64 && !strings.HasPrefix(inline, "data:text/"): // which is read as the text that it is
+				tokens += t.file(url, strings.Contains(kind, "image"))
+			}
 		}
 		tokens += t.parts(last(part, "content"), depth+1)
 		return true
@@ -88,27 +88,9 @@ func (t *tally) parts(content gjson.Result, depth int) (tokens int64) {
 	return tokens
 }
 
-// file takes a data: URL of a vendor of chat completions or of Responses out of the count: holder, or a member of it. A
-// text in base64 counts as the text that it is, and what holder only refers to as an image.
-func (t *tally) file(holder gjson.Result, image bool) int64 {
-	data := holder
-	for _, name := range []string{"url", "file_data"} {
-		if v := last(holder, name); v.Type == gjson.String {
-			data = v
-		}
-	}
-	kind, _, base64 := strings.Cut(data.Str[:min(len(data.Str), 200)], ";base64,")
-	switch {
-	case !strings.HasPrefix(kind, "data:"):
-		return imageTokens
-	case !base64, strings.HasPrefix(kind, "data:text/"):
-		return 0
-	}
+// file takes the data of a file out of the count and gives its tokens; without data it is one that is referred to.
+func (t *tally) file(data gjson.Result, image bool) int64 {
 	t.without(data)
-	return fileTokens(data, image)
-}
-
-func fileTokens(data gjson.Result, image bool) int64 {
 	if image {
 		return imageTokens
 	}
@@ -117,14 +99,12 @@ func fileTokens(data gjson.Result, image bool) int64 {
 
 // last is the member of an object that counts for a parser that lets the last of one name win, as vendors' do.
 func last(object gjson.Result, name string) (found gjson.Result) {
-	if object.IsObject() {
-		object.ForEach(func(key, value gjson.Result) bool {
-			if key.Str == name {
-				found = value
-			}
-			return true
-		})
-	}
+	object.ForEach(func(key, value gjson.Result) bool {
+		if key.Str == name {
+			found = value
+		}
+		return true
+	})
 	return found
 }
 

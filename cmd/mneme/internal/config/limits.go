@@ -159,47 +159,40 @@ func (c Config) OwnPrices() map[string]price.Price {
 	return out
 }
 
-// NeedsPrices says whether a tenant or the users have a budget in USD, so that models without a price are refused.
-func (c Config) NeedsPrices() bool {
-	all := append(slices.Collect(maps.Values(c.Limits.Tenants)), c.Limits.Users)
-	return c.Budgets.Unpriced == string(limit.Refuse) && slices.ContainsFunc(all, func(l Limit) bool {
-		return slices.ContainsFunc(l.parsed().Budget, func(b access.Budget) bool { return b.Of == access.USD })
+// BoundsMoney says whether a tenant or the users have a budget in USD.
+func (l Limits) BoundsMoney() bool {
+	return slices.ContainsFunc(append(slices.Collect(maps.Values(l.Tenants)), l.Users), func(one Limit) bool {
+		return slices.ContainsFunc(one.parsed().Budget, func(b access.Budget) bool { return b.Of == access.USD })
 	})
 }
 
-// validateUnpriced refuses budgets in USD before models that have no price, which would not count in them.
-func (c Config) validateUnpriced(gatewayAlone bool) error {
-	if !c.NeedsPrices() {
-		return nil
-	}
-	missing := c.Unpriced(gatewayAlone)
-	return when(len(missing) > 0, "prices", "limits has a budget in USD, and there is no price of %s; write what it costs "+
-		"into prices, or set budgets.unpriced: allow, with which it costs nothing", strings.Join(missing, ", "))
+// Priced says whether a model at an address may be called where a budget in USD holds: it has a price, or needs none.
+func (c Config) Priced(address, model string) bool {
+	table, _ := price.New(c.OwnPrices()) // the built-in ones can be read
+	_, ok := table.At(address, model)
+	return ok || c.Budgets.Unpriced == string(limit.Allow)
 }
 
-// Unpriced are the models of the configuration that are refused to whoever has a budget in USD, each with its backend. A
-// gateway alone does not know the agents that call it.
-func (c Config) Unpriced(gatewayAlone bool) (missing []string) {
-	table, err := price.New(c.OwnPrices())
-	if err != nil || c.Budgets.Unpriced == string(limit.Allow) {
-		return nil
-	}
+// RequirePrices says which models of the configuration are refused where a budget in USD holds. A gateway alone does not
+// know the agents that call it.
+func (c Config) RequirePrices(gatewayAlone bool) error {
+	var missing []string
 	for name, b := range sorted(c.Proxy.Backends) {
-		models, asked := slices.Sorted(maps.Values(b.ModelMap)), b.Models
+		models := slices.Collect(maps.Values(b.ModelMap))
 		if !gatewayAlone {
-			asked = slices.Concat(asked, c.ModelsOf(name))
+			for _, model := range c.ModelsOf(name) {
+				models = append(models, proxy.MapModel(b.ModelMap, model))
+			}
 		}
-		for _, model := range asked {
-			models = append(models, proxy.MapModel(b.ModelMap, model))
-		}
-		for _, model := range models {
-			text := fmt.Sprintf("%s (backend %s)", model, name)
-			if _, ok := table.At(b.BaseURL, model); !ok && b.Kind != KindOffline && !slices.Contains(missing, text) {
-				missing = append(missing, text)
+		slices.Sort(models)
+		for _, model := range slices.Compact(models) {
+			if b.Kind != KindOffline && !c.Priced(b.BaseURL, model) {
+				missing = append(missing, fmt.Sprintf("%s (backend %s)", model, name))
 			}
 		}
 	}
-	return missing
+	return when(len(missing) > 0, "prices", "a budget in USD needs a price of each model, and there is none of %s; write what "+
+		"it costs here, or set budgets.unpriced: allow, with which it costs nothing", strings.Join(missing, ", "))
 }
 
 func (c *Config) tenantVars() named {

@@ -60,7 +60,7 @@ func TestABudgetInUSDNeedsPrices(t *testing.T) {
 		backend = "proxy: {backends: {v: {kind: openai, base_url: 'https://v.example/v1', model_map: {'*': MODEL}}}}\n"
 		users   = "limits: {users: {budget: 1usd/day}}\n"
 		tenants = "limits: {tenants: {acme: {budget: '1000tokens/day,1usd/day'}}}\n"
-		says    = "there is no price of odd-1 (backend v)"
+		says    = "there is none of odd-1 (backend v)"
 	)
 	odd := strings.Replace(backend, "MODEL", "odd-1", 1)
 	for text, says := range map[string]string{
@@ -70,7 +70,7 @@ func TestABudgetInUSDNeedsPrices(t *testing.T) {
 		odd + users + "budgets: {unpriced: allow}\n":                                   "",
 		odd + users + "prices: {odd-1: {input: 1, output: 2}}\n":                       "",
 		strings.Replace(backend, "MODEL", "gpt-4.1", 1) + users:                        "",
-		strings.Replace(odd, "'*'", "other", 1) + users:                                "odd-1 (backend v), master (backend v), analytic (backend v)",
+		strings.Replace(odd, "'*'", "other", 1) + users:                                "analytic (backend v), knowledge (backend v), master (backend v), odd-1 (backend v)",
 		strings.Replace(odd, "https://v.example", "http://127.0.0.1:1234", 1) + users:  "",
 		strings.Replace(odd, "https://v.example", "http://[::1]:1234", 1) + users:      "",
 		strings.Replace(odd, "https://v.example", "http://localhost:11434", 1) + users: "",

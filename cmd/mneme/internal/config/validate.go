@@ -29,7 +29,7 @@ import (
 func (c Config) Validate() error { return c.validate(false) }
 
 func (c Config) validate(gatewayAlone bool) error {
-	return c.origin.locate(cmp.Or(
+	err := cmp.Or(
 		c.validateCommon(),
 		c.HTTP.validate(),
 		c.TLS.validate(),
@@ -50,9 +50,12 @@ func (c Config) validate(gatewayAlone bool) error {
 		c.Budgets.validate(),
 		c.Usage.validate(),
 		c.validatePrices(),
-		c.validateUnpriced(gatewayAlone),
 		c.validateOrigins(),
-	))
+	)
+	if err == nil && c.Limits.BoundsMoney() {
+		err = c.RequirePrices(gatewayAlone)
+	}
+	return c.origin.locate(err)
 }
 
 func (c Config) validateCommon() error {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
-	"mneme/access/price"
 	"mneme/cmd/mneme/internal/config"
 )
 
@@ -110,12 +109,9 @@ type Candidate struct {
 	server    *Server
 }
 
-// Priced is c that proposes only models that have a price, for who has a budget in USD.
-func (c Candidate) Priced(prices *price.Table) Candidate {
-	c.preferred = slices.DeleteFunc(slices.Clone(c.preferred), func(model string) bool {
-		_, ok := prices.At(c.BaseURL, model)
-		return !ok
-	})
+// Priced is c that proposes only models for which priced is true.
+func (c Candidate) Priced(priced func(address, model string) bool) Candidate {
+	c.preferred = slices.DeleteFunc(slices.Clone(c.preferred), func(m string) bool { return !priced(c.BaseURL, m) })
 	return c
 }
 
