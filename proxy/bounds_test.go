@@ -281,9 +281,11 @@ func TestAModelWithoutAPriceIsRefused(t *testing.T) {
 				"inside": {Kind: proxy.KindOffline},
 			}
 		})
+		reason := ""
 		ask := func(budget, path, model string) (int, string) {
 			l.limits(t, "k", budget)
 			resp, text := l.post(t, path, `{"model":"`+model+`","max_tokens":9,"input":"hi","messages":[{"role":"user","content":"hi"}]}`)
+			reason = resp.Header.Get("X-Ag-Error")
 			return resp.StatusCode, text
 		}
 		for _, path := range []string{"/v1/messages", "/v1/chat/completions", "/v1/embeddings"} {
@@ -291,6 +293,7 @@ func TestAModelWithoutAPriceIsRefused(t *testing.T) {
 			if !allow {
 				require.Equal(t, http.StatusBadRequest, status, path)
 				require.Contains(t, text, "there is no price of the model \\\"odd\\\" (backend \\\"far\\\")", path)
+				require.Equal(t, "unpriced_model", reason, path)
 				if path != "/v1/messages" {
 					require.Equal(t, "unpriced_model", gjson.Get(text, "error.code").Str)
 				}

@@ -61,8 +61,9 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 	got.price, got.priced = s.priceOf(x)
 	tokens, money := s.limiter.Spends(who)
 	if money && !got.priced && !s.config.AllowUnpriced {
-		return wire.Failure{Status: http.StatusBadRequest, Code: "unpriced_model", Message: fmt.Sprintf("a budget in USD "+
-			"holds for this call, and there is no price of the model %q (backend %q): whoever runs this gateway can write "+
+		x.client.Header()[reasonHeader] = []string{string(reasonUnpriced)}
+		return wire.Failure{Status: http.StatusBadRequest, Code: string(reasonUnpriced), Message: fmt.Sprintf("a budget in "+
+			"USD holds for this call, and there is no price of the model %q (backend %q): whoever runs this gateway can write "+
 			"what it costs into prices, or set budgets.unpriced: allow", x.model, x.backend.name)}
 	}
 	if tokens && x.endpoint.name != embeddingsEndpoint.name {

@@ -53,6 +53,7 @@ const (
 	reasonOwnRate   reason = "rate_limit_exceeded" // of a key, a tenant or a user
 	reasonOwnBudget reason = "budget_exceeded"
 	reasonOwnAway   reason = "budgets_unavailable" // the limits cannot be checked
+	reasonUnpriced  reason = "unpriced_model"      // a budget in USD holds, and the model has no price
 )
 
 // wordings are how errors tell what their status does not.

@@ -52,6 +52,8 @@ var failures = []Failure{
 		Message: "A budget of the key, the tenant or the user is spent."},
 	{Code: "budgets_unavailable", Status: http.StatusServiceUnavailable, Own: true,
 		Message: "The limits of the key, the tenant or the user cannot be checked."},
+	{Code: "unpriced_model", Status: http.StatusBadRequest, Own: true,
+		Message: "A budget in USD holds, and the model has no price."},
 	{Code: VendorRate, Status: http.StatusTooManyRequests, Retryable: true,
 		Message: "The model's vendor takes no more requests for the moment; try again a little later."},
 	{Code: VendorQuota, Message: "The account at the model's vendor has no credit left."},
