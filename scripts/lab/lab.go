@@ -26,6 +26,7 @@ type Lab struct {
 	Dir      string
 	Mneme    string // the program
 	Settings string // lines that the configurations of services have, too
+	Runs     int    // apiserver.max_runs; 0 for more than any benchmark has
 	stops    []func()
 }
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -25,7 +26,7 @@ const config = `data_dir: DIR/data
 run_timeout: 30m
 redis: {url: "redis://REDIS"}
 webmemory: {listen: WEB, apiserver: "http://API", max_chats: 100000, SETTINGS}
-apiserver: {listen: API, proxy: "http://PROXY", max_runs: 100000}
+apiserver: {listen: API, proxy: "http://PROXY", max_runs: RUNS}
 proxy:
   listen: PROXY
   backends:
@@ -46,7 +47,7 @@ func (l *Lab) Replica(of Services, v *Vendor, apart bool, settings ...string) Se
 	dir := strconv.Itoa(l.Mark())
 	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("DIR", filepath.Join(l.Dir, dir),
 		"REDIS", of.Redis.Options().Addr, "WEB", web, "API", api, "PROXY", proxy,
-		"VENDOR", v.Listener.Addr().String(), "SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
+		"VENDOR", v.Listener.Addr().String(), "RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)), "SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
 	s := Services{URL: "http://" + web + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"},
 		Addrs: []string{web}}
 	if apart {
