@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/telemetry"
@@ -24,9 +26,12 @@ import (
 // documentsPage is how many documents one answer lists if nothing is said.
 const documentsPage = 100
 
-// loadsAtOnce is how many files are read into documents at one time: one may take
-// several times its size while that is done.
-const loadsAtOnce = 4
+// putsAtOnce is how many requests put documents at one time. Each takes several times its size, and a processor; half of
+// these are left to the runs.
+var putsAtOnce = min(4, max(2, runtime.GOMAXPROCS(0)/2))
+
+// putPatience is how long a request waits for its turn to put documents.
+const putPatience = 5 * time.Minute
 
 var (
 	errNoDocuments = &api.Problem{
@@ -40,6 +45,10 @@ var (
 	errStarting = &api.Problem{
 		Status: http.StatusServiceUnavailable, Code: "starting", Retryable: true, RetryAfter: time.Second,
 		Message: "The documents are being read; please wait a moment.",
+	}
+	errManyPuts = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: "too_many_uploads", Retryable: true, RetryAfter: 10 * time.Second,
+		Message: "Too many documents are being read; please try again in a moment.",
 	}
 	errNoCollection = &api.Problem{
 		Status: http.StatusNotFound, Code: "unknown_collection",
@@ -59,7 +68,7 @@ type documents struct {
 	library *rag.Library              // nil for none
 	readers map[string][]memory.Agent // the subagents that search a collection
 	limit   int64                     // of a body or a line, in bytes
-	loads   chan struct{}             // full while loadsAtOnce files are read
+	puts    *fair.Places
 }
 
 func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
@@ -70,7 +79,7 @@ func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
 		}
 	}
 	return &documents{library: cfg.Documents, readers: readers, limit: cfg.MaxDocument,
-		loads: make(chan struct{}, loadsAtOnce)}
+		puts: fair.New(putsAtOnce, putPatience)}
 }
 
 // ready says whether all collections can be searched at once.
@@ -146,6 +155,8 @@ func problemOf(err error) error {
 		return errNoCollection
 	case errors.Is(err, docstore.ErrNoDocument):
 		return errNoDocument
+	case errors.Is(err, fair.ErrFull):
+		return errManyPuts
 	case errors.Is(err, docstore.ErrUnavailable):
 		return errDocumentsAway
 	case errors.As(err, &refused):

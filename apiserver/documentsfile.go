@@ -75,14 +75,13 @@ func (d *documents) load(ctx context.Context, c *gin.Context, of docstore.Collec
 		if err != nil {
 			return bodyProblem(err)
 		}
-		select {
-		case d.loads <- struct{}{}:
-			defer func() { <-d.loads }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
 		f.Bytes = bytes.NewReader(file)
 	}
+	leave, err := d.puts.Enter(ctx, of.Tenant())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return d.library.PutFile(ctx, of, f, report)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -45,6 +46,11 @@ func (d *documents) put(c *gin.Context, of docstore.Collection) error {
 	if err := d.makeChat(c.Request.Context(), of); err != nil {
 		return err
 	}
+	leave, err := d.puts.Enter(c.Request.Context(), of.Tenant())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	outcome, err := d.library.Put(c.Request.Context(), of, in)
 	if err != nil {
 		return err
@@ -129,11 +135,16 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 	if c.Query("stream") == "true" {
 		results := beginResults(c)
 		defer results.close()
-		results.finish(putEach(ctx, d.library, of, d.lines(c.Request.Body), results.send))
+		results.finish(putEach(ctx, d, of, d.lines(c.Request.Body), results.send))
 		return nil
 	}
+	leave, err := d.puts.Enter(ctx, of.Tenant())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	var results answers
-	err := d.library.Ingest(ctx, of, d.lines(c.Request.Body), results.add)
+	err = d.library.Ingest(ctx, of, d.lines(c.Request.Body), results.add)
 	if err == nil {
 		results.write(c)
 	}
@@ -142,13 +153,18 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 
 // putEach puts one document after the other, so that each has its result before the next
 // one is waited for.
-func putEach(ctx context.Context, to *rag.Library, of docstore.Collection, inputs iter.Seq2[rag.Input, error],
+func putEach(ctx context.Context, d *documents, of docstore.Collection, inputs iter.Seq2[rag.Input, error],
 	send func(rag.Outcome)) error {
 	for in, err := range inputs {
 		if err != nil {
 			return err
 		}
-		outcomes, err := to.PutAll(ctx, of, in)
+		leave, err := d.puts.Enter(ctx, of.Tenant())
+		if err != nil {
+			return err
+		}
+		outcomes, err := d.library.PutAll(ctx, of, in)
+		leave()
 		if err != nil {
 			return err
 		}
@@ -188,6 +204,9 @@ func (d *documents) line(number int, line []byte, long bool) rag.Input {
 	}
 	if long {
 		return refuse(loader.TooLarge, fmt.Sprintf("the line is longer than %d bytes", d.limit))
+	}
+	if over := jsonbound.Check(line, jsonbound.Depth, jsonbound.Members); over != nil {
+		return refuse(loader.TooLarge, over.Error())
 	}
 	var body api.Document
 	err := json.Unmarshal(line, &body)

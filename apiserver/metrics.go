@@ -45,7 +45,7 @@ func newMetrics(s *Server) metrics {
 			return float64(value())
 		})
 	}
-	gauge("runs_running", "Runs going on now.", func() int { return s.running })
+	gauge("runs_running", "Runs going on now.", s.places.Taken)
 	gauge("finished_runs", "Finished runs still known.", func() int { return len(s.finished) })
 	gauge("finished_bytes", "Bytes of events held for finished runs.", func() int { return s.kept })
 	if library := s.documents.library; library != nil {

@@ -29,6 +29,7 @@ type run struct {
 	from, turn int64
 	trail      telemetry.Trail
 	cancel     context.CancelCauseFunc
+	leave      func()        // its place among the runs at once
 	ended      chan struct{} // closed last of all: the agent has returned, the log is complete
 
 	started time.Time
@@ -39,11 +40,16 @@ type run struct {
 var (
 	errTooManyRuns = &api.Problem{
 		Status: http.StatusServiceUnavailable, Code: "too_many_runs", Retryable: true, RetryAfter: 2 * time.Second,
-		Message: "As many runs as allowed are running; try again in a moment.",
+		Message: "As many runs as allowed are running, and none has ended in time; try again in a moment.",
 	}
 	errDraining = &api.Problem{
 		Status: http.StatusServiceUnavailable, Code: "draining", Retryable: true, RetryAfter: 5 * time.Second,
 		Message: "The server is shutting down and takes no new runs.",
+	}
+	// Who asks has told its client by then that nothing was done.
+	errGivenUp = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: "given_up", Retryable: true,
+		Message: "Who asked for the run left before it began, so it was not begun.",
 	}
 	errConflict = &api.Problem{
 		Status: http.StatusUnprocessableEntity, Code: api.RunConflict,
@@ -76,6 +82,10 @@ func (r *run) hasEnded() bool {
 func (s *Server) start(
 	asked context.Context, req master.Request, digest [32]byte, events *api.Log,
 ) (*run, error) {
+	leave, full := s.places.Enter(asked, req.Chat.Tenant())
+	if full == nil {
+		defer func() { leave() }() // unless the run takes it along
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.runs[req.RunID]
@@ -88,9 +98,11 @@ func (s *Server) start(
 		// Who holds the run asks once more, since the answer was lost; nobody reads what began.
 		before.cancel(subagent.ErrStopped)
 		return nil, errStillEnding
+	case asked.Err() != nil:
+		return nil, s.refuse(errGivenUp)
 	case s.draining:
 		return nil, s.refuse(errDraining)
-	case s.running >= s.cfg.MaxRuns:
+	case full != nil:
 		return nil, s.refuse(errTooManyRuns)
 	}
 	life := s.life
@@ -101,8 +113,9 @@ func (s *Server) start(
 	life, cancel := context.WithCancelCause(life)
 	r := &run{
 		id: req.RunID, chat: req.Chat, digest: digest, trail: telemetry.From(asked), cancel: cancel,
-		log: events, ended: make(chan struct{}), started: time.Now(),
+		log: events, ended: make(chan struct{}), started: time.Now(), leave: leave,
 	}
+	leave = func() {}
 	if req.Resume != nil {
 		r.from, r.turn = events.Last(), req.Resume.Turn
 	}
@@ -110,7 +123,6 @@ func (s *Server) start(
 		s.drop(before)
 	}
 	s.runs[r.id] = r
-	s.running++
 	s.metrics.started.Inc()
 	go s.execute(life, r, req) // ends with the agent's Run; Drain and Close wait for it
 	return r, nil
@@ -174,7 +186,7 @@ func (s *Server) finish(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.over = time.Now()
-	s.running--
+	r.leave()
 	s.finished = append(s.finished, r)
 	s.kept += r.log.Size()
 	if r.log.Waiting() {

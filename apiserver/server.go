@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/master"
 	"mneme/memory/event"
@@ -37,6 +38,7 @@ type Server struct {
 	seen      *telemetry.Service
 	metrics   metrics
 	documents *documents
+	places    *fair.Places // of runs at once
 	handler   http.Handler
 
 	life    context.Context // parent of every run; ends with Close
@@ -45,15 +47,18 @@ type Server struct {
 
 	mu       sync.Mutex // guards the rest, and run.over
 	runs     map[string]*run
-	running  int
 	finished []*run // in the order they finished; a prefix of it leaves at a time
 	kept     int    // bytes held by finished
 	draining bool
 }
 
+// runPatience is how long a run waits for a place: shorter than webmemory waits for the answer.
+const runPatience = 2 * time.Second
+
 // New makes a server and starts the goroutine that forgets finished runs.
 func New(cfg Config, agent Agent, subagents []api.SubagentInfo, log zerolog.Logger) *Server {
 	s := &Server{cfg: cfg.withDefaults(), agent: agent, subagents: subagents, log: log, runs: map[string]*run{}}
+	s.places = fair.New(s.cfg.MaxRuns, runPatience)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)

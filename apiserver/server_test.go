@@ -505,3 +505,26 @@ func TestHealthAndMetrics(t *testing.T) {
 		require.Contains(t, metrics, line)
 	}
 }
+
+// Who gave up waiting has told its client that nothing was done.
+func TestARunWhoseCallerGaveUpDoesNotBegin(t *testing.T) {
+	ran := make(chan string, 2)
+	s := start(t, apiserver.Config{}, agent(func(ctx context.Context, r master.Request, say func(event.Payload)) {
+		ran <- r.RunID
+		echo(ctx, r, say)
+	}))
+	asked := func(id string, ctx context.Context) int {
+		body, err := json.Marshal(request(id))
+		require.NoError(t, err)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", "/v1/runs", bytes.NewReader(body)))
+		return w.Code
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	require.Equal(t, http.StatusServiceUnavailable, asked("r1", gone))
+	require.Equal(t, http.StatusAccepted, asked("r2", t.Context()))
+	require.Equal(t, "r2", <-ran)
+	require.Equal(t, http.StatusAccepted, asked("r1", t.Context()), "asked again it begins")
+	require.Equal(t, "r1", <-ran)
+}

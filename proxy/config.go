@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,6 +118,7 @@ type ThinkingConfig struct {
 // Limits bound requests. A zero value means its default.
 type Limits struct {
 	MaxBody  int64           // bytes of a request; 32 MiB
+	Calls    int             // of models, at once; 4,096
 	Client   time.Duration   // for a client to take one piece of an answer; 1 min
 	Upstream upstream.Limits // of calls to backends
 }
@@ -125,6 +127,7 @@ func (l Limits) withDefaults() Limits {
 	if l.MaxBody == 0 {
 		l.MaxBody = 32 << 20
 	}
+	l.Calls = cmp.Or(l.Calls, 4096)
 	if l.Client == 0 {
 		l.Client = time.Minute
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/access/limit"
 	"mneme/access/price"
 	"mneme/proxy/usage"
@@ -36,6 +37,9 @@ const (
 	shouldRetryHeader = "X-Should-Retry"
 )
 
+// callPatience is how long a call waits for a place.
+const callPatience = 10 * time.Second
+
 // longWait is a wait that no client library should sit out.
 const longWait = time.Minute
 
@@ -54,8 +58,17 @@ type admitted struct {
 // request that the CLI answers has been.
 func (s *Server) admit(ctx context.Context, x routed) error {
 	who := access.From(ctx)
-	if s.limiter == nil || x.endpoint.counts || x.backend.once || !s.limiter.Limited(who) {
+	if x.endpoint.counts || x.backend.once {
 		return nil
+	}
+	leave, err := s.places.Enter(ctx, who.Tenant)
+	if errors.Is(err, fair.ErrFull) {
+		return x.overLimit(&limit.Refusal{RetryAfter: callPatience}, "as many calls of models as allowed are under way: try "+
+			"again in some seconds")
+	}
+	x.result.leave = leave
+	if err != nil || s.limiter == nil || !s.limiter.Limited(who) {
+		return err
 	}
 	got := &admitted{limiter: s.limiter, who: who}
 	got.price, got.priced = s.priceOf(x)
@@ -107,7 +120,7 @@ func (a *attempt) reserve(ctx context.Context, body []byte) error {
 	case got.most != (limit.Amount{}): // the client gets the error of the attempt before
 		return err
 	case errors.As(err, &refused):
-		return a.overLimit(refused)
+		return a.overLimit(refused, refused.Error())
 	case errors.Is(err, limit.ErrAway):
 		h := a.client.Header()
 		h.Set("Retry-After", "5")
@@ -187,7 +200,7 @@ func wholeSecondsUp(d time.Duration) string {
 }
 
 // overLimit is a refusal in the words of the client's dialect.
-func (x routed) overLimit(r *limit.Refusal) error {
+func (x routed) overLimit(r *limit.Refusal, says string) error {
 	h := x.client.Header()
 	tellStanding(h, r.Standing)
 	if r.RetryAfter > 0 {
@@ -201,7 +214,7 @@ func (x routed) overLimit(r *limit.Refusal) error {
 		why = reasonOwnBudget
 	}
 	h[reasonHeader] = []string{string(why)}
-	return wire.Failure{Status: http.StatusTooManyRequests, Code: string(why), Message: r.Error()}
+	return wire.Failure{Status: http.StatusTooManyRequests, Code: string(why), Message: says}
 }
 
 // settle charges what a call took: what was counted, however it ended. A client that leaves before a vendor has said

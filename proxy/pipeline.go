@@ -155,6 +155,7 @@ type result struct {
 
 	answer   int64     // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
 	admitted *admitted // nil where nothing bounds the call
+	leave    func()    // its place among the calls at once; nil if it has none
 	attempts int       // requests that the backend was sent, those that were repeated for a failure too
 }
 

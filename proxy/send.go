@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"mneme/access"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/responseswire"
 	"mneme/proxy/sanitize"
@@ -25,7 +26,7 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	}
 	call := wire.Call{
 		Dialect: a.backend.speaks, Path: a.endpoint.path[a.backend.speaks], Header: header,
-		Body: body, Stream: a.doc.Stream, Model: a.model, Once: a.backend.once, Tries: new(int),
+		Body: body, Stream: a.doc.Stream, Model: a.model, Tenant: access.From(ctx).Tenant.String(), Once: a.backend.once, Tries: new(int),
 	}
 	if !a.foreign() && a.in.query != "" {
 		call.Path += "?" + a.in.query

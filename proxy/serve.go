@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/access"
+	"mneme/access/jsonbound"
 	"mneme/memory/telemetry"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/upstream"
@@ -114,8 +115,11 @@ func (s *Server) count(ctx context.Context, x *request, outcome string) usage.Re
 	return r
 }
 
-// close ends the call and takes the deadline off the client's connection.
+// close ends the call, gives back its place and takes the deadline off the client's connection.
 func (x *request) close() {
+	if leave := x.result.leave; leave != nil {
+		leave()
+	}
 	if x.answered() {
 		x.result.attempt.answer.close()
 	}
@@ -137,6 +141,10 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 	body, err := readBody(x.client, r, s.limits.MaxBody)
 	if err != nil {
 		return err
+	}
+	no := new(jsonbound.Refusal)
+	if errors.As(jsonbound.Check(body, jsonbound.Depth, jsonbound.Transcript), &no) {
+		return wire.Failure{Status: no.Status, Message: "the body " + no.Reason}
 	}
 	x.in.outline, err = wire.ReadOutline(body)
 	return err

@@ -14,6 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/rs/zerolog"
 
+	"mneme/access/fair"
 	"mneme/access/limit"
 	"mneme/memory/telemetry"
 	"mneme/proxy/ledger"
@@ -46,6 +47,7 @@ type Server struct {
 	ledger  *ledger.Ledger
 	usage   *usage.Recorder
 	limiter *limit.Limiter // nil: nobody is limited
+	places  *fair.Places   // of calls of models at once
 
 	handler http.Handler
 	closed  atomic.Bool
@@ -60,6 +62,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	s := &Server{
 		config: c, limits: c.Limits.withDefaults(), log: log, seen: c.Telemetry,
 		backends: map[string]*backend{}, teammates: map[string]*backend{}, limiter: c.Shared.Limiter,
+		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
 	}
 	if s.seen == nil {
 		s.seen = telemetry.Open("", log)

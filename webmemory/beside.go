@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -16,12 +15,9 @@ import (
 
 // Bounds of what a post says beside its message.
 const (
-	maxTools     = 40
 	maxToolBytes = 256 << 10 // of all tools
 	maxUser      = 255       // bytes
 )
-
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // checkBeside says what is wrong with what a post says beside its message.
 func checkBeside(p *webapi.MessageRequest) error {
@@ -40,27 +36,15 @@ func checkBeside(p *webapi.MessageRequest) error {
 	if p.AgentVersion != "" && p.AgentVersion != webapi.Master {
 		return badRequest("tools go with the master, not with agent_version %.80q.", p.AgentVersion)
 	}
-	if len(p.Tools) > maxTools {
-		return badRequest("There are %d tools, at most %d are taken.", len(p.Tools), maxTools)
-	}
-	size, seen := 0, map[string]bool{}
+	size := 0
 	for _, t := range p.Tools {
-		switch {
-		case !toolName.MatchString(t.Name):
-			return badRequest("The name of a tool is 1 to 64 characters of a-z A-Z 0-9 _ -, not %.80q.", t.Name)
-		case seen[t.Name]:
-			return badRequest("There are two tools with the name %s.", t.Name)
-		case !isObject(t.Parameters):
-			return badRequest("parameters of the tool %s is missing or no object: it is a JSON schema.", t.Name)
-		}
-		seen[t.Name] = true
 		size += len(t.Name) + len(t.Description) + len(t.Parameters)
 	}
 	if size > maxToolBytes {
 		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
 			Message: fmt.Sprintf("The tools have %d bytes, at most %d are taken.", size, maxToolBytes)}
 	}
-	return nil
+	return api.ValidateTools(p.Tools)
 }
 
 // hashedBeside is what the hash of a post covers beside its message; empty for a post that has

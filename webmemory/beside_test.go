@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,4 +59,46 @@ func TestInstructionsAndMetadata(t *testing.T) {
 
 	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/messages/"+run+".1", nil).status)
 	require.NotContains(t, w.look.Get(t.Context(), "chat_history:1").Val(), `"page"`, "it goes with the message's text")
+}
+
+// A schema that is costly to read is refused before anything reads it, and no run begins.
+func TestToolsThatAreNestedTooDeep(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	posted := w.recordRuns()
+	deep := strings.Repeat(`{"type":"object","properties":{"a":`, 100) + `{"type":"string"}` + strings.Repeat("}}", 100)
+	wide := `{"type":"object","properties":{"a":` + strings.Repeat(`{"anyOf":[`, 25) + "{}" + strings.Repeat(",{}", 7000) +
+		strings.Repeat("]}", 25) + "}}"
+	for name, c := range map[string]struct {
+		schema string
+		status int
+		says   string
+	}{
+		"deep": {deep, 400, "nested more than 64 deep"}, "very deep": {strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300), 400, "nested more than 256 deep"},
+		"wide at its deepest": {wide, 413, "how deep they are nested"},
+		"no object":           {`{"type":"string"}`, 400, "JSON schema of an object"},
+	} {
+		got := w.do("POST", "/v1/chats/1/messages", `{"message":"hi","tools":[{"name":"t","description":"d","parameters":`+
+			c.schema+`}]}`)
+		require.Equal(t, c.status, got.status, name)
+		require.Contains(t, string(got.body), c.says, name)
+	}
+	require.Empty(t, posted)
+}
+
+// What a body costs to decode is bounded by its members, wherever a client sends JSON.
+func TestBodiesOfTooManyMembers(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	many := `{"a":[1` + strings.Repeat(",1", 600_000) + `]}`
+	deep := strings.Repeat(`[`, 1000) + strings.Repeat(`]`, 1000)
+	for _, route := range []string{"POST /v1/chats/1/messages", "POST /v1/chats/1/notes", "POST /v1/chats/1/runs/r/resume",
+		"POST /v1/chats/1/import", "PATCH /v1/chats/1", "POST /v1/chats/1/rewind", "POST /v1/chats/1/fork"} {
+		method, path, _ := strings.Cut(route, " ")
+		got := w.do(method, path, many)
+		require.Contains(t, []int{400, 413}, got.status, route)
+		require.Contains(t, string(got.body), "members and elements", route)
+		got = w.do(method, path, deep)
+		require.Equal(t, 400, got.status, route)
+		require.Contains(t, string(got.body), "nested more than 256 deep", route)
+	}
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -176,6 +177,7 @@ var failures = []failure{
 	{memory.ErrBadName, webapi.CodeBadRequest},
 	{errQueueFull, webapi.CodeTooManyMessages},
 	{errTooManyChats, webapi.CodeTooManyChats},
+	{fair.ErrFull, webapi.CodeTooManySearches},
 	{errQueueSlow, webapi.CodeChatBusy},
 	{errErased, webapi.CodeChatErased},
 	{memory.ErrMoved, webapi.CodeTurnMoved},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/redisstore"
@@ -264,6 +265,7 @@ type importing struct {
 	ids   map[string]bool      // of the history that is being filled
 	count int
 	line  int
+	ended bool                         // the line that counts the others has come
 	notes map[memory.Key][]memory.Note // that are stored last
 	noted int                          // how many they are
 }
@@ -272,35 +274,17 @@ type importing struct {
 func (in *importing) read(ctx context.Context, body io.Reader) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 64<<10), maxImportLine)
-	ended := false
 	for lines.Scan() {
 		in.line++
-		text := bytes.TrimSpace(lines.Bytes())
-		if len(text) == 0 {
-			continue
+		// Between two lines others have their turn.
+		leave, err := in.server.searches.Enter(ctx, in.writer.chat.Tenant())
+		if err != nil {
+			return err
 		}
-		var line webapi.ExportLine
-		if err := json.Unmarshal(text, &line); err != nil {
-			return in.refuse("it is no line of an export: %v", err)
-		}
-		switch {
-		case ended:
-			return in.refuse("it follows the line that ends the export")
-		case line.Messages != nil:
-			if ended = true; *line.Messages != in.count {
-				return in.refuse("the export counts %d messages, %d came: it is not whole", *line.Messages, in.count)
-			}
-			if line.Notes != in.noted {
-				return in.refuse("the export counts %d notes, %d came: it is not whole", line.Notes, in.noted)
-			}
-		case line.Note != nil:
-			if err := in.note(line); err != nil {
-				return err
-			}
-		case line.Message != nil:
-			if err := in.add(ctx, line); err != nil {
-				return err
-			}
+		err = in.take(ctx, bytes.TrimSpace(lines.Bytes()))
+		leave()
+		if err != nil {
+			return err
 		}
 	}
 	switch err := lines.Err(); {
@@ -311,6 +295,36 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 		return api.BodyError(err)
 	case in.count+in.noted == 0:
 		return badRequest("The body has no messages: it must be lines such as GET …/export gives.")
+	}
+	return nil
+}
+
+// take stores what one line says.
+func (in *importing) take(ctx context.Context, text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	if err := jsonbound.Check(text, jsonbound.Depth, jsonbound.Members); err != nil {
+		return in.refuse("%v", err)
+	}
+	var line webapi.ExportLine
+	if err := json.Unmarshal(text, &line); err != nil {
+		return in.refuse("it is no line of an export: %v", err)
+	}
+	switch {
+	case in.ended:
+		return in.refuse("it follows the line that ends the export")
+	case line.Messages != nil:
+		if in.ended = true; *line.Messages != in.count {
+			return in.refuse("the export counts %d messages, %d came: it is not whole", *line.Messages, in.count)
+		}
+		if line.Notes != in.noted {
+			return in.refuse("the export counts %d notes, %d came: it is not whole", line.Notes, in.noted)
+		}
+	case line.Note != nil:
+		return in.note(line)
+	case line.Message != nil:
+		return in.add(ctx, line)
 	}
 	return nil
 }

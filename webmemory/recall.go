@@ -196,13 +196,24 @@ func readTime(text string) (time.Time, error) {
 
 // recall searches histories of one chat, given in the order of their names.
 func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (recall.Result, error) {
+	if s.cfg.RecallVectors > 0 {
+		q.Vector = s.vectorOf(ctx, q.Text)
+	}
+	var of memory.Tenant
+	if len(keys) > 0 {
+		of = keys[0].Chat().Tenant()
+	}
+	leave, err := s.searches.Enter(ctx, of)
+	if err != nil {
+		return recall.Result{}, err
+	}
+	defer leave()
 	indexes, err := s.upToDate(ctx, keys)
 	if err != nil {
 		return recall.Result{}, err
 	}
 	s.indexes.bound(cmp.Or(s.cfg.RecallBytes, recallBytes))
 	if s.cfg.RecallVectors > 0 {
-		q.Vector = s.vectorOf(ctx, q.Text)
 		s.place(indexes...)
 	}
 	return recall.Search(indexes, q), nil

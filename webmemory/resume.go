@@ -392,6 +392,9 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	if err != nil {
 		s.forgetRun(r)
 		s.workers.Go(func() { s.forget(r) })
+		if problemOf(err).Status == http.StatusRequestEntityTooLarge {
+			return err // which no repetition changes
+		}
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}
 	if len(granted) > 0 {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"mneme/access"
 	"mneme/access/audit"
+	"mneme/access/fair"
 	"mneme/access/limit"
 	"mneme/access/tally"
 	"mneme/apiserver/api"
@@ -106,6 +108,7 @@ type Server struct {
 	webhook       *http.Client
 	log           zerolog.Logger
 	queue         *queue
+	searches      *fair.Places // and imports, which cost as much
 	keeper        *keeper
 	sessions      *sessionLogs
 	ends          *ends
@@ -134,6 +137,12 @@ type Server struct {
 // errShutdown ends runs that did not finish in time when the service stops.
 var errShutdown = errors.New("the service is shutting down")
 
+// searchesAtOnce is how many requests search or fill a chat's memory at one time, each of which keeps a processor busy;
+// searchPatience is how long one waits for its turn.
+var searchesAtOnce = max(2, runtime.GOMAXPROCS(0))
+
+const searchPatience = 30 * time.Second
+
 // New is a service over a store, its cache and the spool beside it, asking the
 // apiserver behind runs.
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client,
@@ -143,6 +152,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s := &Server{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
 		queue:         &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
+		searches:      fair.New(searchesAtOnce, searchPatience),
 		ends:          &ends{dir: cfg.Ends, log: log},
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
 		live:          map[string]*run{},

@@ -223,7 +223,8 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		r.mu.Unlock()
 		req.Memory = s.access(r, shown)
 	}
-	ctx, cancel := context.WithTimeout(ctx, postTimeout(req))
+	// A client that leaves meanwhile cancels nothing: the run is the service's.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postTimeout(req))
 	defer cancel()
 	accepted, err := s.runs.PostRun(ctx, req)
 	if err != nil {
@@ -270,7 +271,7 @@ func hasRun(err error) bool {
 func asking(err error) error {
 	var problem *api.Problem
 	if errors.As(err, &problem) && (problem.Status == http.StatusServiceUnavailable ||
-		problem.Status == http.StatusBadRequest || hasRun(err)) {
+		problem.Status == http.StatusBadRequest || problem.Status == http.StatusRequestEntityTooLarge || hasRun(err)) {
 		return err
 	}
 	if errors.Is(err, context.Canceled) {

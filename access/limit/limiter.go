@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/access"
+	"mneme/memory"
 	"mneme/memory/redisscript"
 )
 
@@ -53,6 +54,7 @@ var ErrAway = errors.New("the limits cannot be read, since Redis does not answer
 // Options are what a Limiter goes by. A zero value means its default.
 type Options struct {
 	Tenants   map[string]access.Limits // by their names
+	EachOther access.Limits            // of each tenant that Tenants does not name, but for the default one
 	Users     access.Limits            // of each user of any tenant
 	Lease     time.Duration            // after which a call counts as dead; 10 min
 	Unclosed  Unclosed                 // ChargeEstimate
@@ -168,7 +170,7 @@ func (l *Limiter) enclosing(p access.Principal) enclosing {
 	all := make(enclosing, 0, 3)
 	tenant := p.Tenant.String()
 	for _, h := range [...]holder{
-		{"key", p.Key, p.Limits}, {"tenant", tenant, l.options.Tenants[tenant]}, {"user", p.User, l.options.Users},
+		{"key", p.Key, p.Limits}, {"tenant", tenant, l.ofTenant(p.Tenant)}, {"user", p.User, l.options.Users},
 	} {
 		if h.name != "" && !h.limits.None() {
 			all = append(all, h)
@@ -220,8 +222,17 @@ func (all enclosing) words() []any {
 
 // Limited says whether anything bounds the calls of p. If not, Redis is asked nothing for them.
 func (l *Limiter) Limited(p access.Principal) bool {
-	return p.Key != "" && ofCalls(p.Limits) || ofCalls(l.options.Tenants[p.Tenant.String()]) ||
+	return p.Key != "" && ofCalls(p.Limits) || ofCalls(l.ofTenant(p.Tenant)) ||
 		p.User != "" && ofCalls(l.options.Users)
+}
+
+// ofTenant are the limits of a tenant.
+func (l *Limiter) ofTenant(t memory.Tenant) access.Limits {
+	limits, named := l.options.Tenants[t.String()]
+	if !named && t != (memory.Tenant{}) {
+		return l.options.EachOther
+	}
+	return limits
 }
 
 // ofCalls says whether limits bound calls of models, and not runs alone.

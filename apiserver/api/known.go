@@ -10,13 +10,15 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"mneme/access/jsonbound"
 )
 
 // DecodeKnown is DecodeBody for what people write: a member of the body that the
 // struct behind v does not have is a 400 that names the nearest one, so that a
 // mistyped option is not silently none.
 func DecodeKnown(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	raw, err := decodeBody(w, r, limit, math.MaxInt, v)
+	raw, err := decodeBody(w, r, limit, jsonbound.Members, math.MaxInt, v)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"mneme/access/jsonbound"
 	"mneme/memory"
 	"mneme/memory/event"
 )
@@ -162,14 +163,14 @@ func ReadProblem(resp *http.Response) *Problem {
 // also for a member that is there twice. Unknown fields are let through, so that a
 // newer caller can talk to an older server.
 func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	_, err := decodeBody(w, r, limit, math.MaxInt, v)
+	_, err := decodeBody(w, r, limit, jsonbound.Members, math.MaxInt, v)
 	return err
 }
 
 // DecodeRun is DecodeBody for a run. The messages in it stand as they are stored, and
 // another program may have written a member of one twice.
 func DecodeRun(w http.ResponseWriter, r *http.Request, limit int64) (body RunRequest, err error) {
-	_, err = decodeBody(w, r, limit, 1, &body)
+	_, err = decodeBody(w, r, limit, jsonbound.Run, 1, &body)
 	return body, err
 }
 
@@ -185,15 +186,30 @@ func BodyError(err error) *Problem {
 	return badRequest("The body ended before it was complete.")
 }
 
-// decodeBody reads a body in which no member is there twice, down to a depth, into v.
-func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, depth int, v any) (raw []byte, err error) {
+// decodeBody reads a body of at most so many members, none of which is there twice down to a depth, into v.
+func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, members, depth int, v any) (raw []byte, err error) {
 	if raw, err = readBody(w, r, limit); err != nil {
+		return nil, err
+	}
+	if err := CheckBounds(raw, members); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return nil, explain(err)
 	}
 	return raw, checkUnique(raw, depth)
+}
+
+// CheckBounds refuses a body that would cost too much to decode, as a *Problem: it is asked before any decoder.
+func CheckBounds(raw []byte, members int) error {
+	no := new(jsonbound.Refusal)
+	switch {
+	case !errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no):
+		return nil
+	case no.Status == http.StatusRequestEntityTooLarge:
+		return tooLarge("The body " + no.Reason + ".")
+	}
+	return badRequest("The body " + no.Reason + ".")
 }
 
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {

@@ -2,11 +2,13 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"mneme/access/jsonbound"
 	"mneme/memory/event"
 )
 
@@ -15,6 +17,10 @@ const (
 	maxTools      = 40
 	maxParameters = 64 << 10 // bytes of one schema
 	maxToolText   = 4 << 10  // bytes of one description
+	maxNesting    = 64       // of one schema: the validator reads what is nested once for each level above it
+	maxParts      = 20_000   // of one schema
+	// maxToolCost bounds the sum of parts × nesting of all schemas: one of them takes the validator about 1 µs.
+	maxToolCost = 300_000
 )
 
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -24,7 +30,7 @@ func ValidateTools(tools []ClientTool) error {
 	if len(tools) > maxTools {
 		return badRequest(fmt.Sprintf("tools has %d entries, at most %d are taken.", len(tools), maxTools))
 	}
-	known := map[string]bool{}
+	known, cost := map[string]bool{}, 0
 	for i, t := range tools {
 		switch {
 		case !toolName.MatchString(t.Name):
@@ -36,6 +42,11 @@ func ValidateTools(tools []ClientTool) error {
 				t.Name, maxToolText, maxParameters))
 		}
 		known[t.Name] = true
+		deep, parts := jsonbound.Count(t.Parameters, maxNesting, maxParts)
+		if cost += deep * parts; cost > maxToolCost {
+			return tooLarge("The parameters of the tools have too many parts for how deep they are nested: send fewer tools, or " +
+				"flatter schemas.")
+		}
 		if err := validSchema(t.Parameters); err != nil {
 			return badRequest(fmt.Sprintf("The parameters of the tool %q must be a JSON schema of an object: %v.", t.Name, err))
 		}
@@ -47,6 +58,10 @@ func ValidateTools(tools []ClientTool) error {
 func validSchema(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return fmt.Errorf("they are missing")
+	}
+	no := new(jsonbound.Refusal)
+	if errors.As(jsonbound.Check(raw, maxNesting, maxParts), &no) {
+		return fmt.Errorf("it %s", no.Reason)
 	}
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {

@@ -22,6 +22,9 @@ func checkUnique(raw []byte, depth int) error {
 	return u.value("", 0)
 }
 
+// maxPath bounds what is kept of a path, in bytes: below a long name each member would copy it once more.
+const maxPath = 200
+
 // unique walks through valid JSON.
 type unique struct {
 	rest  []byte
@@ -82,6 +85,7 @@ func (u *unique) object(path string, depth int) error {
 				return badRequest(fmt.Sprintf("The body has the member %.80q twice; send it once.", at))
 			}
 			seen[name] = true
+			at = at[:min(len(at), maxPath)]
 		}
 		if err := u.value(at+".", depth+1); err != nil {
 			return err

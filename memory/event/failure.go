@@ -80,6 +80,8 @@ var failures = []Failure{
 		Message: "Too many messages of this chat wait for their turn; please wait for an answer first."},
 	{Code: "too_many_chats", Status: http.StatusServiceUnavailable, Retryable: true,
 		Message: "As many chats as allowed are busy; please try again in a moment."},
+	{Code: "too_many_searches", Status: http.StatusServiceUnavailable, Retryable: true,
+		Message: "As many searches and imports as allowed are under way; please try again in a moment."},
 	{Code: "chat_busy", Status: http.StatusConflict, Retryable: true,
 		Message: "The chat is still busy with an earlier message" + again},
 	{Code: "chat_erased", Status: http.StatusConflict, Retryable: true, Message: "The chat, or a part of it, was erased " +

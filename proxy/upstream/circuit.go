@@ -36,7 +36,9 @@ const (
 )
 
 // circuits are the circuit breakers of a backend: one for each model and credential, since a
-// deployment that is down, or an account that is blocked, says nothing of the others.
+// deployment that is down, or an account that is blocked, says nothing of the others; and of these one
+// for each tenant, whose requests may be at fault. What fails for two tenants at a time is held back
+// for all.
 type circuits struct {
 	limits Limits
 	seed   maphash.Seed
@@ -49,14 +51,16 @@ type circuits struct {
 type lane struct {
 	model      string
 	credential uint64 // a hash of the caller's; 0 if all calls have the backend's own
+	tenant     string
 }
 
 // maxCircuits bounds their number, since clients choose the names of models.
 const maxCircuits = 256
 
 // of is the circuit of a call, whose header is as the client sent it.
-func (c *circuits) of(call wire.Call, auth Auth) *circuit {
-	l := lane{model: call.Model}
+// The error is an *OpenError: calls like it fail for two other tenants.
+func (c *circuits) of(call wire.Call, auth Auth) (*circuit, error) {
+	l := lane{model: call.Model, tenant: call.Tenant}
 	if auth == AuthPassthrough {
 		var presented []string
 		for _, name := range credentials {
@@ -75,15 +79,32 @@ func (c *circuits) of(call wire.Call, auth Auth) *circuit {
 		found = &circuit{limit: c.limits.Failures, cooldown: c.limits.Cooldown}
 		c.known[l] = found
 	}
-	return found
+	if open, _ := c.failing(l, 0); open > 1 && !found.isOpen(window) {
+		return nil, &OpenError{RetryAfter: c.limits.Cooldown}
+	}
+	return found, nil
 }
 
-// open reports whether one of them is open, unless nobody has asked for long whether it still is.
+// failing counts the tenants that call as in a lane, and those whose circuits are open, or were until so long ago. The
+// caller holds mu.
+func (c *circuits) failing(like lane, ago time.Duration) (open, all int) {
+	for l, one := range c.known {
+		if l.model == like.model && l.credential == like.credential {
+			if all++; one.isOpen(ago) {
+				open++
+			}
+		}
+	}
+	return open, all
+}
+
+// open reports whether calls fail for two tenants, or for the only one that makes any, unless nobody has asked for long
+// whether they still do.
 func (c *circuits) open() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, one := range c.known {
-		if one.isOpen(window) {
+	for l := range c.known {
+		if open, all := c.failing(l, window); open > 1 || open == 1 && all == 1 {
 			return true
 		}
 	}

@@ -378,3 +378,43 @@ func TestManyCallsAtOnce(t *testing.T) {
 		require.False(t, b.Open())
 	})
 }
+
+// Calls of one tenant that fail hold back nobody else's; what fails for two is held back for all.
+func TestTenantsHaveCircuitsOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, upstream.Limits{Failures: 4, Cooldown: time.Minute}, says(500))
+		call := func(tenant string) error {
+			resp, err := b.Send(t.Context(), wire.Call{Body: []byte("{}"), Tenant: tenant})
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			return err
+		}
+		fails := func(tenant string) {
+			for range 4 {
+				require.NoError(t, call(tenant))
+			}
+			require.ErrorIs(t, call(tenant), upstream.ErrOpen)
+		}
+		fails("a")
+		require.True(t, b.Open(), "it fails for the only one that calls")
+		b.becomes(says(200))
+		require.NoError(t, call("b"))
+		require.False(t, b.Open())
+		require.ErrorIs(t, call("a"), upstream.ErrOpen)
+		b.becomes(says(500))
+		time.Sleep(2 * time.Minute) // what b was answered is forgotten
+		fails("b")
+		require.NoError(t, call("c"), "it fails for one alone, since nobody asks for a any more")
+		require.NoError(t, call("a"), "the probe")
+		require.True(t, b.Open())
+		tries := b.tries.Load()
+		require.ErrorIs(t, call("d"), upstream.ErrOpen, "it fails for a and for b")
+		require.Equal(t, tries, b.tries.Load())
+		b.becomes(says(200))
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, call("d"), "both may be asked again, and so may the others")
+		require.NoError(t, call("a"))
+		require.False(t, b.Open())
+	})
+}

@@ -6,8 +6,8 @@
 // Retry-After is honoured, and all calls of a backend share a retry budget. The answer that remains,
 // an error status too, is returned unchanged.
 //
-// A backend of which nearly all calls of a minute failed is left alone for a while, for the model and
-// the credential of those calls, see OpenError. Failures are, after all retries, connections that
+// A backend of which nearly all calls of a minute failed is left alone for a while, for the model, the
+// credential and the tenant of those calls, and for all tenants if that is so for two, see OpenError. Failures are, after all retries, connections that
 // fail or break, time-outs and 5xx other than 501; a 4xx, even 429, is an answer.
 package upstream
 
@@ -162,7 +162,10 @@ func (c *Client) Close() {
 // the call's circuit is open Send fails with an *OpenError at once.
 func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, error) {
 	deadline := time.Now().Add(c.limits.Total)
-	circuit := c.circuits.of(call, c.auth)
+	circuit, err := c.circuits.of(call, c.auth)
+	if err != nil {
+		return nil, err
+	}
 	header := c.header(call)
 	c.retries.earn()
 	probe, err := circuit.enter()
@@ -210,8 +213,7 @@ func (c *circuit) settle(probe bool, v verdict, resp *http.Response) {
 	}
 }
 
-// Open reports whether a circuit of the backend is open: whether calls of a model fail
-// with an *OpenError instead of leaving.
+// Open reports whether calls of a model fail for all with an *OpenError instead of leaving.
 func (c *Client) Open() bool { return c.circuits.open() }
 
 // credentials are the headers in which callers present theirs.

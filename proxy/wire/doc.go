@@ -39,6 +39,7 @@ type Call struct {
 	// of the chat dialect ends in /v1, one of the messages dialect does not.
 	Path   string
 	Model  string      // the backend's name for the model, by which failures are told apart
+	Tenant string      // for whom it is made, by which failures are told apart, too
 	Header http.Header // as it is sent, except for the backend's credential, which is added to it
 	Body   []byte      // buffered, so that it can be sent again
 	Stream bool        // the answer was asked for as server-sent events

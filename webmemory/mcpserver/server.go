@@ -24,6 +24,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 
+	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
@@ -150,6 +151,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		api.WriteProblem(w, api.BodyError(err))
+		return
+	}
+	if err := api.CheckBounds(raw, jsonbound.Members); err != nil {
+		api.WriteProblem(w, err.(*api.Problem))
 		return
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("[")) {

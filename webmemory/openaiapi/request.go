@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
@@ -113,6 +114,9 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		return nil, api.BodyError(err)
+	}
+	if err := api.CheckBounds(raw, jsonbound.Transcript); err != nil {
+		return nil, err
 	}
 	c := &call{}
 	if err := json.Unmarshal(raw, &c.request); err != nil {

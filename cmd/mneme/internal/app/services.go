@@ -122,6 +122,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		SelfURL:   cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())),
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
+		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls},
 	}
 	if p.Prices, err = price.New(cfg.OwnPrices()); err != nil {
 		return "", err
@@ -222,7 +223,8 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolog.Logger) *limit.Limiter {
 	if a.limiter == nil {
 		a.limiter = limit.New(client, limit.Options{
-			Tenants: cfg.Limits.ForTenants(), Users: cfg.Limits.ForUsers(), Lease: cfg.Budgets.Lease,
+			Tenants: cfg.Limits.ForTenants(), EachOther: cfg.Limits.ForEachOther(), Users: cfg.Limits.ForUsers(),
+			Lease: cfg.Budgets.Lease,
 			Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
 			AwayCalls: int64(cfg.Budgets.AwayCalls), Log: log,
 		})

@@ -155,6 +155,7 @@ type Proxy struct {
 	Teammates         map[string]string  `yaml:"teammates" env:"TEAMMATES" envKeyValSeparator:"="` // subagent → backend
 	Backends          map[string]Backend `yaml:"backends" env:"-"`                                 // by name
 	EmbeddingsBackend string             `yaml:"embeddings_backend" env:"EMBEDDINGS_BACKEND"`      // empty for none
+	MaxCalls          int                `yaml:"max_calls" env:"MAX_CALLS"`                        // of models, at one time
 	// base URL of this very process for a Copilot CLI; empty: from the listener
 	Advertise string `yaml:"advertise" env:"ADVERTISE"`
 	// server-side conversations

@@ -38,6 +38,7 @@ func Default() Config {
 		Apiserver: Apiserver{Listen: "127.0.0.1:8081", Proxy: "http://127.0.0.1:8082", MaxRuns: 256},
 		Proxy: Proxy{
 			Listen:       "127.0.0.1:8082",
+			MaxCalls:     4096,
 			StateMachine: StateMachine{Enabled: true, TTL: 24 * time.Hour, MaxTurns: 200, Wait: 50 * time.Millisecond},
 		},
 		Retrieval: Retrieval{

@@ -21,7 +21,9 @@ import (
 // Limits bound what tenants and users may use of models. What a key may use is said where the key is made.
 type Limits struct {
 	Tenants map[string]Limit `yaml:"tenants" env:"-"` // by name
-	Users   Limit            `yaml:"users" envPrefix:"USERS_"`
+	// of each tenant that Tenants does not name, but for the default one
+	EachOtherTenant Limit `yaml:"each_other_tenant" envPrefix:"EACH_OTHER_TENANT_"`
+	Users           Limit `yaml:"users" envPrefix:"USERS_"`
 }
 
 // Limit is what one tenant or one user may use; empty for all.
@@ -66,7 +68,9 @@ func defaultBudgets() Budgets {
 }
 
 // Any says whether anything is bounded.
-func (l Limits) Any() bool { return len(l.Tenants) > 0 || l.Users != Limit{} }
+func (l Limits) Any() bool {
+	return len(l.Tenants) > 0 || l.Users != Limit{} || l.EachOtherTenant != Limit{}
+}
 
 // ForTenants are the limits of tenants by their names.
 func (l Limits) ForTenants() map[string]access.Limits {
@@ -76,6 +80,9 @@ func (l Limits) ForTenants() map[string]access.Limits {
 	}
 	return out
 }
+
+// ForEachOther are the limits of each tenant without its own.
+func (l Limits) ForEachOther() access.Limits { return l.EachOtherTenant.parsed() }
 
 // ForUsers are the limits of each user.
 func (l Limits) ForUsers() access.Limits { return l.Users.parsed() }
@@ -107,7 +114,7 @@ func (l Limits) validate() error {
 			return err
 		}
 	}
-	return l.Users.validate("limits.users")
+	return cmp.Or(l.EachOtherTenant.validate("limits.each_other_tenant"), l.Users.validate("limits.users"))
 }
 
 func (b Budgets) validate() error {

@@ -1,0 +1,127 @@
+// Package fair shares what there is of something, such as runs at once, between the tenants of one process.
+//
+// A place that is free is given to whoever asks: a tenant alone may have all of them but a few, which are kept for the
+// others so that the first request of another one finds a place at once. The default tenant, which is all there is where
+// nobody has made tenants, may have those too. Where no place is free a request waits for a bounded time. Who has the
+// fewest of the tenants that wait gets the next one, so that none gets less than its share while others have more.
+package fair
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"mneme/memory"
+)
+
+// ErrFull: no place became free in time.
+var ErrFull = errors.New("all places are taken")
+
+// Places are what is shared. The zero value has none; make it with New. Safe for concurrent use.
+type Places struct {
+	all, kept int
+	patience  time.Duration
+
+	mu      sync.Mutex
+	taken   int                   // guarded by mu
+	of      map[memory.Tenant]int // guarded by mu: the places that each has, none of them 0
+	waiting []*waiter             // guarded by mu: in the order of their coming
+}
+
+// waiter is a request that waits.
+type waiter struct {
+	tenant memory.Tenant
+	called chan struct{} // closed once it has a place
+}
+
+// New has so many places; a request waits at most so long for one. An eighth of the places, and one at least if there
+// are two, is kept from a tenant that is alone.
+func New(places int, patience time.Duration) *Places {
+	kept := 0
+	if places > 1 {
+		kept = max(1, places/8)
+	}
+	return &Places{all: places, kept: kept, patience: patience, of: map[memory.Tenant]int{}}
+}
+
+// Enter waits for a place of a tenant, which whoever gets it leaves, once or more often. The error is ErrFull, or the
+// cause of ctx's end.
+func (p *Places) Enter(ctx context.Context, tenant memory.Tenant) (leave func(), err error) {
+	p.mu.Lock()
+	w := &waiter{tenant, make(chan struct{})}
+	p.waiting = append(p.waiting, w)
+	p.call()
+	p.mu.Unlock()
+	leave = sync.OnceFunc(func() { p.leave(tenant) })
+	select {
+	case <-w.called:
+		return leave, nil
+	default:
+	}
+	patience := time.NewTimer(p.patience)
+	defer patience.Stop()
+	select {
+	case <-w.called:
+		return leave, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-patience.C:
+		err = ErrFull
+	}
+	p.mu.Lock()
+	i := slices.Index(p.waiting, w)
+	if i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+	}
+	p.mu.Unlock()
+	if i < 0 { // it was called in at the same moment
+		return leave, nil
+	}
+	return nil, err
+}
+
+// Taken is how many places are taken now.
+func (p *Places) Taken() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
+
+func (p *Places) leave(tenant memory.Tenant) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	if p.of[tenant]--; p.of[tenant] == 0 {
+		delete(p.of, tenant)
+	}
+	p.call()
+}
+
+// call gives free places to those that wait: the first of those whose tenant has the fewest. The caller holds mu.
+func (p *Places) call() {
+	for {
+		next := -1
+		for i, w := range p.waiting {
+			if p.mayEnter(w.tenant) && (next < 0 || p.of[w.tenant] < p.of[p.waiting[next].tenant]) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return
+		}
+		w := p.waiting[next]
+		p.waiting = slices.Delete(p.waiting, next, next+1)
+		p.taken++
+		p.of[w.tenant]++
+		close(w.called)
+	}
+}
+
+// mayEnter says whether there is a place for a tenant: of those that are kept for others only its first ones. The caller
+// holds mu.
+func (p *Places) mayEnter(tenant memory.Tenant) bool {
+	free := p.all - p.taken
+	return free > p.kept || free > 0 && (tenant == memory.Tenant{} || p.of[tenant] < p.kept)
+}
