@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"mneme/access"
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/master"
@@ -527,4 +528,27 @@ func TestARunWhoseCallerGaveUpDoesNotBegin(t *testing.T) {
 	require.Equal(t, "r2", <-ran)
 	require.Equal(t, http.StatusAccepted, asked("r1", t.Context()), "asked again it begins")
 	require.Equal(t, "r1", <-ran)
+}
+
+// A tenant that has as many runs as it may is refused; another one's run begins all the same.
+func TestATenantDoesNotTakeAllRuns(t *testing.T) {
+	s := start(t, apiserver.Config{MaxRuns: 4, Gate: &access.Gate{Secret: "secret"}}, untilStopped)
+	asked := func(tenant, id string) int {
+		body, err := json.Marshal(request(id))
+		require.NoError(t, err)
+		r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/runs", bytes.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Mneme-Internal-Secret", "secret")
+		r.Header.Set("Mneme-Tenant", tenant)
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	for _, id := range []string{"a1", "a2", "a3"} {
+		require.Equal(t, http.StatusAccepted, asked("a", id))
+	}
+	require.Equal(t, http.StatusServiceUnavailable, asked("a", "a4"))
+	require.Equal(t, http.StatusAccepted, asked("b", "b1"))
+	require.Equal(t, http.StatusAccepted, asked("a", "a3"), "which goes on already")
 }

@@ -38,7 +38,7 @@ const (
 )
 
 // callPatience is how long a call waits for a place.
-const callPatience = 10 * time.Second
+const callPatience = 5 * time.Second
 
 // longWait is a wait that no client library should sit out.
 const longWait = time.Minute

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +21,9 @@ import (
 	"mneme/access/limit"
 	"mneme/access/price"
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/proxy"
+	"mneme/proxy/upstream"
 )
 
 // limited is a gateway in front of vendors of both dialects, whose every request comes from a key with limits.
@@ -250,4 +253,68 @@ func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {
 		l.server.Signal(syscall.SIGCONT)
 		l.books(t, 15*passed, 20*passed)
 	}
+}
+
+// A body that costs more to decode than a request may is refused in the dialect of its client, and no vendor is asked.
+func TestBodiesAreBoundedBeforeTheyAreDecoded(t *testing.T) {
+	none := func(http.ResponseWriter, *http.Request) { t.Error("a vendor is asked") }
+	l := newLimited(t, "", "", none, none, limit.Options{})
+	many := `{"model":"m","messages":[],"input":[1` + strings.Repeat(",1", 600_000) + `]}`
+	deep := `{"model":"m","tools":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`
+	for _, path := range []string{"/v1/messages", "/v1/messages/count_tokens", "/v1/chat/completions", "/v1/responses",
+		"/v1/embeddings"} {
+		resp, text := l.post(t, path, many)
+		require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode, path)
+		require.Contains(t, gjson.Get(text, "error.message").Str, "more than 500000 members and elements", path)
+		resp, text = l.post(t, path, deep)
+		require.Equal(t, http.StatusBadRequest, resp.StatusCode, path)
+		require.Contains(t, gjson.Get(text, "error.message").Str, "nested more than 256 deep", path)
+	}
+}
+
+// One tenant's calls leave a place to another's, and its failures are no reason to hold back another's.
+func TestTenantsAtOneGateway(t *testing.T) {
+	release := make(chan struct{})
+	var asked sync.WaitGroup
+	v := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case strings.Contains(string(body), "wait"):
+			asked.Done()
+			<-release
+		case strings.Contains(string(body), "fail"):
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		says("application/json", messagesAnswer)(w, r)
+	}))
+	t.Cleanup(v.Close)
+	c := to(&script{server: v}, proxy.KindAnthropic)
+	c.Active, c.Limits = "v", proxy.Limits{Calls: 2, Upstream: upstream.Limits{Backoff: time.Nanosecond}}
+	s, err := proxy.New(c, zerolog.Nop())
+	require.NoError(t, err)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		of, _ := memory.ParseTenant(r.Header.Get("Test-Tenant"))
+		s.Handler().ServeHTTP(w, r.WithContext(access.With(r.Context(), access.Principal{Tenant: of, Scopes: access.Scopes})))
+	}))
+	t.Cleanup(func() { front.Close(); _ = s.Close(); http.DefaultClient.CloseIdleConnections() })
+	say := func(tenant, word string) int {
+		return call(t, "POST", front.URL+"/v1/messages", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"`+
+			word+`"}]}`, "Test-Tenant", tenant).status
+	}
+	for range 20 {
+		require.Contains(t, []int{500, 503}, say("a", "fail"))
+	}
+	require.Equal(t, 503, say("a", "hi"), "the backend is left alone")
+	require.Equal(t, 200, say("b", "hi"), "by a alone")
+
+	asked.Add(1)
+	var waits sync.WaitGroup
+	waits.Go(func() { say("c", "wait") })
+	asked.Wait()
+	require.Equal(t, http.StatusTooManyRequests, say("c", "hi"), "the other place is kept for others")
+	require.Equal(t, 200, say("b", "hi"))
+	close(release)
+	waits.Wait()
+	require.Equal(t, 200, say("c", "hi"))
 }

@@ -35,6 +35,11 @@ func (s *Server) keyRoutes(r *telemetry.Edge) {
 			if s.cfg.Keys == nil {
 				return errKeysOff
 			}
+			leave, err := s.searches.Enter(c.Request.Context(), tenantOf(c)) // a tenant may have thousands
+			if err != nil {
+				return err
+			}
+			defer leave()
 			return keyProblem(h(c))
 		})
 	}

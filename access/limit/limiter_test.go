@@ -442,3 +442,20 @@ func TestCloseWritesWhatWaits(t *testing.T) {
 	require.Equal(t, [2]int64{1000, 0}, [2]int64{spent, held})
 	require.NoError(t, l.Close())
 }
+
+// A tenant without limits of its own has those of each; the default one has none.
+func TestTenantsThatAreNotNamed(t *testing.T) {
+	l := open(t, redistest.Start(t).Client(), limit.Options{EachOther: limits(t, "1/h", ""),
+		Tenants: map[string]access.Limits{"big": limits(t, "2/h", "")}})
+	for name, may := range map[string]int{"acme": 1, "other": 1, "big": 2} {
+		of, err := memory.ParseTenant(name)
+		require.NoError(t, err)
+		for i := range may {
+			_, err = l.Reserve(t.Context(), access.Principal{Tenant: of}, name+fmt.Sprint(i), tokens(1))
+			require.NoError(t, err)
+		}
+		_, err = l.Reserve(t.Context(), access.Principal{Tenant: of}, name+"x", tokens(1))
+		require.ErrorAs(t, err, new(*limit.Refusal))
+	}
+	require.False(t, l.Limited(access.Principal{}))
+}

@@ -72,18 +72,16 @@ type flood struct {
 
 var floods = []flood{
 	{"320 runs of 5 s", 320, says(slowly)},
-	{"12 vendor 500s", 12, says(failing)},
+	{"12 vendor 500s", 12, func(f flooded, ctx context.Context, worker, _ int) {
+		says(failing)(f, ctx, worker, 0)
+		<-ctx.Done()
+	}},
 	{"8 uploads of 700 kB", 8, func(f flooded, ctx context.Context, worker, round int) {
 		f.send(ctx, "PUT", fmt.Sprintf("/v1/chats/up-%d/documents/%d.txt", worker, round), "text/plain",
-			prose(uint64(worker<<16+round), 700<<10))
+			fmt.Sprintf("Report %d of %d. ", round, worker)+words()[:700<<10])
 	}},
 	{"26 MB of 2.5 million members", 2, func(f flooded, ctx context.Context, worker, _ int) {
-		var b bytes.Buffer
-		for i := range 2_500_000 {
-			fmt.Fprintf(&b, `,"%07d":1`, i)
-		}
-		f.send(ctx, "POST", fmt.Sprintf("/v1/chats/members-%d/messages", worker), "application/json",
-			`{"message":"x","metadata":{"a":"b"`+b.String()+`}}`)
+		f.send(ctx, "POST", fmt.Sprintf("/v1/chats/members-%d/messages", worker), "application/json", members())
 	}},
 	{"nested schemas", 4, func(f flooded, ctx context.Context, worker, round int) {
 		schema := strings.Repeat(`{"type":"object","properties":{"a":`, 1000) + `{"type":"string"}` + strings.Repeat("}}", 1000)
@@ -96,13 +94,13 @@ var floods = []flood{
 	{"32 recalls", 32, func(f flooded, ctx context.Context, worker, round int) {
 		chat := fmt.Sprintf("/v1/chats/recall-%d", worker)
 		if round == 0 {
-			f.send(ctx, "POST", chat+"/import", "application/x-ndjson", transcript(uint64(worker), 400<<10))
+			f.send(ctx, "POST", chat+"/import", "application/x-ndjson", transcript())
 		}
 		f.send(ctx, "GET", chat+"/recall?query=w12k+w700k+w4k+w19k+w333k", "", "")
 	}},
 	{"20 imports of 1 MB", 20, func(f flooded, ctx context.Context, worker, round int) {
 		f.send(ctx, "POST", fmt.Sprintf("/v1/chats/import-%d-%d/import", worker, round), "application/x-ndjson",
-			transcript(uint64(worker<<16+round), 1<<20))
+			transcript())
 	}},
 	{"1,000 keys", 32, func(f flooded, ctx context.Context, worker, round int) {
 		if round*32 >= 1000 {
@@ -147,25 +145,34 @@ func (f flooded) hold(ctx context.Context, text string) {
 	}
 }
 
-// prose is made-up text, the same for the same number.
-func prose(seed uint64, size int) string {
-	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, seed)), 1.1, 8, vocabulary-1)
+// words is 1 MB of made-up text. What is sent is made once, since the time for it would be b's.
+var words = sync.OnceValue(func() string {
+	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 1)), 1.1, 8, vocabulary-1)
 	var b strings.Builder
-	for b.Len() < size {
+	for b.Len() < 1<<20 {
 		fmt.Fprintf(&b, "w%dk ", zipf.Uint64())
 	}
 	return b.String()
-}
+})
 
-// transcript is the body of an import.
-func transcript(seed uint64, size int) string {
+// transcript is the body of an import of 1 MB of text.
+var transcript = sync.OnceValue(func() string {
 	var b strings.Builder
-	for words := range slices.Chunk(strings.Fields(prose(seed, size)), 25) {
-		line := map[string]any{"role": "user", "content": strings.Join(words, " "), "timestamp": 1.7e9}
+	for some := range slices.Chunk(strings.Fields(words()), 25) {
+		line := map[string]any{"role": "user", "content": strings.Join(some, " "), "timestamp": 1.7e9}
 		b.Write(append(lab.Must(json.Marshal(map[string]any{"message": line})), '\n'))
 	}
 	return b.String()
-}
+})
+
+// members is a message with 2.5 million members.
+var members = sync.OnceValue(func() string {
+	var b strings.Builder
+	for i := range 2_500_000 {
+		fmt.Fprintf(&b, `,"%07d":1`, i)
+	}
+	return `{"message":"x","metadata":{"a":"b"` + b.String() + "}}"
+})
 
 func (c *floodCmd) run() error {
 	l := lab.New(c.Mneme)

@@ -203,6 +203,7 @@ func (c Config) teammates() []string {
 func (p Proxy) validate(teammates []string, alone bool) error {
 	if err := cmp.Or(
 		address("proxy.listen", p.Listen),
+		positive("proxy.max_calls", p.MaxCalls),
 		positive("proxy.state_machine.ttl", p.StateMachine.TTL),
 		positive("proxy.state_machine.max_turns", p.StateMachine.MaxTurns),
 		positive("proxy.state_machine.wait", p.StateMachine.Wait),
