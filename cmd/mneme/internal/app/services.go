@@ -224,7 +224,7 @@ func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolo
 	if a.limiter == nil {
 		a.limiter = limit.New(client, limit.Options{
 			Tenants: cfg.Limits.ForTenants(), EachOther: cfg.Limits.ForEachOther(), Users: cfg.Limits.ForUsers(),
-			Lease: cfg.Budgets.Lease,
+			Lease:    cfg.Budgets.Lease,
 			Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
 			AwayCalls: int64(cfg.Budgets.AwayCalls), Log: log,
 		})
