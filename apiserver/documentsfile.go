@@ -77,12 +77,7 @@ func (d *documents) load(ctx context.Context, c *gin.Context, of docstore.Collec
 		}
 		f.Bytes = bytes.NewReader(file)
 	}
-	leave, err := d.puts.Enter(ctx, of.Tenant())
-	if err != nil {
-		return err
-	}
-	defer leave()
-	return d.library.PutFile(ctx, of, f, report)
+	return d.puts.In(ctx, of.Tenant(), func() error { return d.library.PutFile(ctx, of, f, report) })
 }
 
 // watchedBody is a body whose errors say what the sender is to do.

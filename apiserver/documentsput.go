@@ -46,13 +46,11 @@ func (d *documents) put(c *gin.Context, of docstore.Collection) error {
 	if err := d.makeChat(c.Request.Context(), of); err != nil {
 		return err
 	}
-	leave, err := d.puts.Enter(c.Request.Context(), of.Tenant())
-	if err != nil {
+	var outcome rag.Outcome
+	if err := d.puts.In(c.Request.Context(), of.Tenant(), func() (err error) {
+		outcome, err = d.library.Put(c.Request.Context(), of, in)
 		return err
-	}
-	defer leave()
-	outcome, err := d.library.Put(c.Request.Context(), of, in)
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	writeOutcome(c, outcome)
@@ -138,13 +136,10 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 		results.finish(putEach(ctx, d, of, d.lines(c.Request.Body), results.send))
 		return nil
 	}
-	leave, err := d.puts.Enter(ctx, of.Tenant())
-	if err != nil {
-		return err
-	}
-	defer leave()
 	var results answers
-	err = d.library.Ingest(ctx, of, d.lines(c.Request.Body), results.add)
+	err := d.puts.In(ctx, of.Tenant(), func() error {
+		return d.library.Ingest(ctx, of, d.lines(c.Request.Body), results.add)
+	})
 	if err == nil {
 		results.write(c)
 	}

@@ -35,12 +35,8 @@ func (s *Server) keyRoutes(r *telemetry.Edge) {
 			if s.cfg.Keys == nil {
 				return errKeysOff
 			}
-			leave, err := s.searches.Enter(c.Request.Context(), tenantOf(c)) // a tenant may have thousands
-			if err != nil {
-				return err
-			}
-			defer leave()
-			return keyProblem(h(c))
+			// A tenant may have thousands.
+			return keyProblem(s.searches.In(c.Request.Context(), tenantOf(c), func() error { return h(c) }))
 		})
 	}
 	r.GET(webapi.KeysPath, on(s.listKeys))

@@ -277,13 +277,9 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 	for lines.Scan() {
 		in.line++
 		// Between two lines others have their turn.
-		leave, err := in.server.searches.Enter(ctx, in.writer.chat.Tenant())
-		if err != nil {
-			return err
-		}
-		err = in.take(ctx, bytes.TrimSpace(lines.Bytes()))
-		leave()
-		if err != nil {
+		if err := in.server.searches.In(ctx, in.writer.chat.Tenant(), func() error {
+			return in.take(ctx, bytes.TrimSpace(lines.Bytes()))
+		}); err != nil {
 			return err
 		}
 	}

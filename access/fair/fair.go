@@ -54,32 +54,29 @@ func (p *Places) Enter(ctx context.Context, tenant memory.Tenant) (leave func(),
 	p.waiting = append(p.waiting, w)
 	p.call()
 	p.mu.Unlock()
-	leave = sync.OnceFunc(func() { p.leave(tenant) })
+	ctx, cancel := context.WithTimeoutCause(ctx, p.patience, ErrFull)
+	defer cancel()
 	select {
 	case <-w.called:
-		return leave, nil
-	default:
-	}
-	patience := time.NewTimer(p.patience)
-	defer patience.Stop()
-	select {
-	case <-w.called:
-		return leave, nil
 	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-patience.C:
-		err = ErrFull
 	}
 	p.mu.Lock()
-	i := slices.Index(p.waiting, w)
-	if i >= 0 {
+	defer p.mu.Unlock()
+	if i := slices.Index(p.waiting, w); i >= 0 { // it was not called in
 		p.waiting = slices.Delete(p.waiting, i, i+1)
+		return nil, context.Cause(ctx)
 	}
-	p.mu.Unlock()
-	if i < 0 { // it was called in at the same moment
-		return leave, nil
+	return sync.OnceFunc(func() { p.leave(tenant) }), nil
+}
+
+// In does something in a place of a tenant.
+func (p *Places) In(ctx context.Context, tenant memory.Tenant, do func() error) error {
+	leave, err := p.Enter(ctx, tenant)
+	if err != nil {
+		return err
 	}
-	return nil, err
+	defer leave()
+	return do()
 }
 
 // Taken is how many places are taken now.

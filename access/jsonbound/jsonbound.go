@@ -22,6 +22,7 @@ const (
 // Refusal is why something is not decoded.
 type Refusal struct {
 	Status int    // of HTTP
+	Code   string // of the problem
 	Reason string // the end of a sentence about the JSON
 }
 
@@ -32,9 +33,9 @@ func (r *Refusal) Error() string { return "the JSON " + r.Reason }
 func Check(text []byte, depth, members int) error {
 	switch deep, many := Count(text, depth, members); {
 	case deep > depth:
-		return &Refusal{http.StatusBadRequest, fmt.Sprintf("is nested more than %d deep", depth)}
+		return &Refusal{http.StatusBadRequest, "bad_request", fmt.Sprintf("is nested more than %d deep", depth)}
 	case many > members:
-		return &Refusal{http.StatusRequestEntityTooLarge,
+		return &Refusal{http.StatusRequestEntityTooLarge, "too_large",
 			fmt.Sprintf("has more than %d members and elements: send less at once", members)}
 	}
 	return nil

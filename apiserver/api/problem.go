@@ -187,8 +187,9 @@ func BodyError(err error) *Problem {
 }
 
 // decodeBody reads a body of at most so many members, none of which is there twice down to a depth, into v.
-func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, members, depth int, v any) (raw []byte, err error) {
-	if raw, err = readBody(w, r, limit); err != nil {
+func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, members, depth int, v any) ([]byte, error) {
+	raw, err := readBody(w, r, limit)
+	if err != nil {
 		return nil, err
 	}
 	if err := CheckBounds(raw, members); err != nil {
@@ -203,13 +204,10 @@ func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, members, de
 // CheckBounds refuses a body that would cost too much to decode, as a *Problem: it is asked before any decoder.
 func CheckBounds(raw []byte, members int) error {
 	no := new(jsonbound.Refusal)
-	switch {
-	case !errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no):
+	if !errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no) {
 		return nil
-	case no.Status == http.StatusRequestEntityTooLarge:
-		return tooLarge("The body " + no.Reason + ".")
 	}
-	return badRequest("The body " + no.Reason + ".")
+	return &Problem{Status: no.Status, Code: no.Code, Message: "The body " + no.Reason + "."}
 }
 
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {

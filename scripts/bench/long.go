@@ -57,30 +57,35 @@ func (c *turnCmd) long(l *lab.Lab, v *lab.Vendor) {
 
 // imported gives a chat so many messages.
 func imported(s lab.Services, chat string, messages int) {
-	r := rand.New(rand.NewPCG(1, uint64(messages)))
-	zipf := rand.NewZipf(r, 1.1, 8, vocabulary-1)
 	body, to := io.Pipe()
 	go func() {
-		lines := json.NewEncoder(to)
-		for i := range messages {
-			var text strings.Builder
-			for range 25 {
-				fmt.Fprintf(&text, "w%dk ", zipf.Uint64())
-			}
-			role := []string{"user", "assistant"}[i%2]
-			err := lines.Encode(map[string]any{"message": map[string]any{"role": role, "content": text.String(),
-				"timestamp": 1.7e9 + 60*float64(i)}})
-			if err != nil {
-				return // the answer says why
-			}
+		if transcript(to, messages) == nil { // else the answer says why
+			_ = to.Close()
 		}
-		_ = to.Close()
 	}()
 	resp := lab.Must(http.Post(chatURL(s, chat)+"/import", "application/x-ndjson", body))
 	defer resp.Body.Close()
 	if answer := lab.Must(io.ReadAll(resp.Body)); resp.StatusCode != http.StatusCreated {
 		panic(fmt.Errorf("the import is refused: %s", answer))
 	}
+}
+
+// transcript writes so many made-up messages as the lines of an import.
+func transcript(to io.Writer, messages int) error {
+	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, uint64(messages))), 1.1, 8, vocabulary-1)
+	lines := json.NewEncoder(to)
+	for i := range messages {
+		var text strings.Builder
+		for range 25 {
+			fmt.Fprintf(&text, "w%dk ", zipf.Uint64())
+		}
+		role := []string{"user", "assistant"}[i%2]
+		if err := lines.Encode(map[string]any{"message": map[string]any{"role": role, "content": text.String(),
+			"timestamp": 1.7e9 + 60*float64(i)}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func chatURL(s lab.Services, chat string) string {
