@@ -40,15 +40,11 @@ var (
 	}
 	errDocumentsAway = &api.Problem{
 		Status: http.StatusServiceUnavailable, Code: "documents_unavailable", Retryable: true, RetryAfter: 2 * time.Second,
-		Message: "The documents cannot be reached right now; please try again.",
+		Message: "The documents cannot be reached right now, or too many are being read; please try again.",
 	}
 	errStarting = &api.Problem{
 		Status: http.StatusServiceUnavailable, Code: "starting", Retryable: true, RetryAfter: time.Second,
 		Message: "The documents are being read; please wait a moment.",
-	}
-	errManyPuts = &api.Problem{
-		Status: http.StatusServiceUnavailable, Code: "too_many_uploads", Retryable: true, RetryAfter: 10 * time.Second,
-		Message: "Too many documents are being read; please try again in a moment.",
 	}
 	errNoCollection = &api.Problem{
 		Status: http.StatusNotFound, Code: "unknown_collection",
@@ -155,9 +151,7 @@ func problemOf(err error) error {
 		return errNoCollection
 	case errors.Is(err, docstore.ErrNoDocument):
 		return errNoDocument
-	case errors.Is(err, fair.ErrFull):
-		return errManyPuts
-	case errors.Is(err, docstore.ErrUnavailable):
+	case errors.Is(err, docstore.ErrUnavailable), errors.Is(err, fair.ErrFull):
 		return errDocumentsAway
 	case errors.As(err, &refused):
 		return problem(http.StatusBadRequest, string(refused.Code), refused.Sentence)

@@ -74,7 +74,7 @@ func TestToolsThatAreNestedTooDeep(t *testing.T) {
 		says   string
 	}{
 		"deep": {deep, 400, "nested more than 64 deep"}, "very deep": {strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300), 400, "nested more than 256 deep"},
-		"wide at its deepest": {wide, 413, "how deep they are nested"},
+		"wide at its deepest": {wide, 400, "how deep they are nested"},
 		"no object":           {`{"type":"string"}`, 400, "JSON schema of an object"},
 	} {
 		got := w.do("POST", "/v1/chats/1/messages", `{"message":"hi","tools":[{"name":"t","description":"d","parameters":`+

@@ -177,7 +177,7 @@ var failures = []failure{
 	{memory.ErrBadName, webapi.CodeBadRequest},
 	{errQueueFull, webapi.CodeTooManyMessages},
 	{errTooManyChats, webapi.CodeTooManyChats},
-	{fair.ErrFull, webapi.CodeTooManySearches},
+	{fair.ErrFull, webapi.CodeTooManyChats},
 	{errQueueSlow, webapi.CodeChatBusy},
 	{errErased, webapi.CodeChatErased},
 	{memory.ErrMoved, webapi.CodeTurnMoved},

@@ -88,7 +88,7 @@ func TestBadOneShots(t *testing.T) {
 		`{"message":"hi","bare":true,"agent_version":"analytic"}`:                                    "bare goes with the master",
 		`{"message":"hi","bare":true,"tools":[{"name":"f","parameters":{"type":"object"}}]}`:         "bare goes with the master",
 		`{"message":"hi","agent_version":"nobody"}`:                                                  "agent_version",
-		`{"message":"hi","tools":[{"name":"f"}]}`:                                                    "parameters of the tool f",
+		`{"message":"hi","tools":[{"name":"f"}]}`:                                                    `parameters of the tool "f"`,
 	} {
 		got := w.do("POST", "/v1/oneshot", body)
 		require.Equal(t, 400, got.status, "%s: %s", body, got.body)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/recall"
@@ -199,11 +200,7 @@ func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key)
 	if s.cfg.RecallVectors > 0 {
 		q.Vector = s.vectorOf(ctx, q.Text)
 	}
-	var of memory.Tenant
-	if len(keys) > 0 {
-		of = keys[0].Chat().Tenant()
-	}
-	leave, err := s.searches.Enter(ctx, of)
+	leave, err := s.searches.Enter(ctx, access.From(ctx).Tenant)
 	if err != nil {
 		return recall.Result{}, err
 	}

@@ -39,11 +39,7 @@ type waiter struct {
 // New has so many places; a request waits at most so long for one. An eighth of the places, and one at least if there
 // are two, is kept from a tenant that is alone.
 func New(places int, patience time.Duration) *Places {
-	kept := 0
-	if places > 1 {
-		kept = max(1, places/8)
-	}
-	return &Places{all: places, kept: kept, patience: patience, of: map[memory.Tenant]int{}}
+	return &Places{all: places, kept: min(places-1, max(1, places/8)), patience: patience, of: map[memory.Tenant]int{}}
 }
 
 // Enter waits for a place of a tenant, which whoever gets it leaves, once or more often. The error is ErrFull, or the

@@ -188,11 +188,8 @@ func BodyError(err error) *Problem {
 
 // decodeBody reads a body of at most so many members, none of which is there twice down to a depth, into v.
 func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, members, depth int, v any) ([]byte, error) {
-	raw, err := readBody(w, r, limit)
+	raw, err := readBody(w, r, limit, members)
 	if err != nil {
-		return nil, err
-	}
-	if err := CheckBounds(raw, members); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
@@ -201,23 +198,27 @@ func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, members, de
 	return raw, checkUnique(raw, depth)
 }
 
-// CheckBounds refuses a body that would cost too much to decode, as a *Problem: it is asked before any decoder.
-func CheckBounds(raw []byte, members int) error {
-	no := new(jsonbound.Refusal)
-	if !errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no) {
-		return nil
+// ReadBody reads a JSON body of at most so many bytes and members. What is wrong with it comes back as a *Problem, before
+// any decoder finds it costly.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, members int) ([]byte, error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err != nil {
+		return nil, BodyError(err)
 	}
-	return &Problem{Status: no.Status, Code: no.Code, Message: "The body " + no.Reason + "."}
+	if no := new(jsonbound.Refusal); errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no) {
+		return nil, &Problem{Status: no.Status, Code: no.Code, Message: "The body " + no.Reason + "."}
+	}
+	return raw, nil
 }
 
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, members int) ([]byte, error) {
 	if kind := r.Header.Get("Content-Type"); !takesAsJSON(kind) {
 		return nil, &Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
 			Message: fmt.Sprintf("The body must be application/json, not %q.", kind)}
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	raw, err := ReadBody(w, r, limit, members)
 	if err != nil {
-		return nil, BodyError(err)
+		return nil, err
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, badRequest("The body is empty: send a JSON object.")

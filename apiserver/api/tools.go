@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 
@@ -18,7 +17,6 @@ const (
 	maxParameters = 64 << 10 // bytes of one schema
 	maxToolText   = 4 << 10  // bytes of one description
 	maxNesting    = 64       // of one schema: the validator reads what is nested once for each level above it
-	maxParts      = 20_000   // of one schema
 	// maxToolCost bounds the sum of parts × nesting of all schemas: one of them takes the validator about 1 µs.
 	maxToolCost = 300_000
 )
@@ -42,10 +40,10 @@ func ValidateTools(tools []ClientTool) error {
 				t.Name, maxToolText, maxParameters))
 		}
 		known[t.Name] = true
-		deep, parts := jsonbound.Count(t.Parameters, maxNesting, maxParts)
-		if cost += deep * parts; cost > maxToolCost {
-			return tooLarge("The parameters of the tools have too many parts for how deep they are nested: send fewer tools, or " +
-				"flatter schemas.")
+		deep, parts := jsonbound.Count(t.Parameters, maxNesting, maxToolCost)
+		if cost += deep * parts; deep > maxNesting || cost > maxToolCost {
+			return badRequest(fmt.Sprintf("The parameters of the tool %q are nested more than %d deep, or the tools have too many "+
+				"parts for how deep they are nested: send fewer tools, or flatter schemas.", t.Name, maxNesting))
 		}
 		if err := validSchema(t.Parameters); err != nil {
 			return badRequest(fmt.Sprintf("The parameters of the tool %q must be a JSON schema of an object: %v.", t.Name, err))
@@ -58,10 +56,6 @@ func ValidateTools(tools []ClientTool) error {
 func validSchema(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return fmt.Errorf("they are missing")
-	}
-	no := new(jsonbound.Refusal)
-	if errors.As(jsonbound.Check(raw, maxNesting, maxParts), &no) {
-		return fmt.Errorf("it %s", no.Reason)
 	}
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {

@@ -79,9 +79,7 @@ var failures = []Failure{
 	{Code: "too_many_messages", Status: http.StatusTooManyRequests, Retryable: true,
 		Message: "Too many messages of this chat wait for their turn; please wait for an answer first."},
 	{Code: "too_many_chats", Status: http.StatusServiceUnavailable, Retryable: true,
-		Message: "As many chats as allowed are busy; please try again in a moment."},
-	{Code: "too_many_searches", Status: http.StatusServiceUnavailable, Retryable: true,
-		Message: "As many searches and imports as allowed are under way; please try again in a moment."},
+		Message: "As many chats as allowed are busy, or searched and filled; please try again in a moment."},
 	{Code: "chat_busy", Status: http.StatusConflict, Retryable: true,
 		Message: "The chat is still busy with an earlier message" + again},
 	{Code: "chat_erased", Status: http.StatusConflict, Retryable: true, Message: "The chat, or a part of it, was erased " +

@@ -49,7 +49,6 @@ const (
 	CodeTooManyMessages   = "too_many_messages"      // wait for this chat
 	CodeRateLimited       = event.OwnRate            // of a key, a tenant or a user
 	CodeTooManyChats      = "too_many_chats"         // are busy
-	CodeTooManySearches   = "too_many_searches"      // or imports are under way
 	CodeChatBusy          = "chat_busy"              // and the message was not to wait, or waited in vain
 	CodeChatErased        = "chat_erased"            // while the message waited
 	CodeUnknownChat       = "unknown_chat"           // it has no memory

@@ -148,13 +148,9 @@ type requestKey struct{}
 // ServeHTTP answers a request. The body is read here, so that one that is too large or too slow
 // is refused as elsewhere.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		api.WriteProblem(w, api.BodyError(err))
-		return
-	}
-	if err := api.CheckBounds(raw, jsonbound.Members); err != nil {
-		api.WriteProblem(w, err.(*api.Problem))
+	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Members)
+	if no := new(api.Problem); errors.As(err, &no) {
+		api.WriteProblem(w, no)
 		return
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("[")) {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -111,11 +110,8 @@ type call struct {
 
 // read understands a request.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
 	if err != nil {
-		return nil, api.BodyError(err)
-	}
-	if err := api.CheckBounds(raw, jsonbound.Transcript); err != nil {
 		return nil, err
 	}
 	c := &call{}
