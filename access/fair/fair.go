@@ -1,9 +1,10 @@
 // Package fair shares what there is of something, such as runs at once, between the tenants of one process.
 //
-// A place that is free is given to whoever asks: a tenant alone may have all of them but a few, which are kept for the
-// others so that the first request of another one finds a place at once. The default tenant, which is all there is where
-// nobody has made tenants, may have those too. Where no place is free a request waits for a bounded time. Who has the
-// fewest of the tenants that wait gets the next one, so that none gets less than its share while others have more.
+// A place that is free is given to the first that asks: a tenant alone may have all of them but a few, which are kept
+// for those that have none or hardly any, so that the first request of another one finds a place at once. The default
+// tenant, which is all there is where nobody has made tenants, may have those too. Where there is no place a request
+// waits for a bounded time. Of the tenants that wait that with the fewest gets the next one, so that none gets less than
+// its share while others have more.
 package fair
 
 import (

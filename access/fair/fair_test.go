@@ -73,21 +73,22 @@ func TestWhoHasLessIsNext(t *testing.T) {
 			enters(1, b)
 		}
 		require.EqualValues(t, 2, got[1].Load())
-		for range 6 { // each place that a leaves is b's, though 86 of a came before
+		// But for the two that are kept for a third one, each place that a leaves is b's, though 86 of a came before.
+		for range 6 {
 			leaves[0][0]()
 			leaves[0][0]() // which counts once
 			leaves[0] = leaves[0][1:]
 			synctest.Wait()
 		}
 		require.EqualValues(t, 14, got[0].Load())
-		require.EqualValues(t, 8, got[1].Load())
+		require.EqualValues(t, 6, got[1].Load())
 		for range 20 { // and from then on they take turns
 			leaves[0][0]()
 			leaves[0] = leaves[0][1:]
 			synctest.Wait()
-			require.LessOrEqual(t, p.Taken(), 16)
+			require.Equal(t, 14, p.Taken())
 		}
-		require.InDelta(t, 8, len(leaves[0]), 1)
+		require.InDelta(t, 7, len(leaves[0]), 1)
 	})
 }
 
