@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"mneme/proxy/sanitize"
@@ -16,10 +17,13 @@ type restore func(ctx context.Context, x said, fitting sanitize.Profile) (replay
 // attempts makes an attempt, and another one for each kind of cure if the answer
 // says what in the request is at fault and there is something to be done about it.
 // Each begins with what was said and makes the changes of all cures so far; no kind
-// is tried twice. When the last fails too the client gets the first one's error, as
-// it came.
+// is tried twice, and none that changes nothing in what is sent. When the last fails
+// too the client gets the first one's error, as it came.
 func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt, error) {
-	defer func() { s.metrics.shaped(x.result.attempt) }() // by the attempt whose answer the client gets
+	defer func() {
+		s.metrics.shaped(x.result.attempt) // by the attempt whose answer the client gets
+		x.result.sent = nil
+	}()
 	first, err := x.try(ctx, nil, thinks)
 	if err != nil {
 		return first, err
@@ -31,23 +35,31 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 		if next == nil {
 			break
 		}
+		with := cures
 		if i := slices.IndexFunc(cures, func(c *cure) bool { return c.kind == next.kind }); i >= 0 {
 			if !cures[i].partial || next.partial {
 				cures[i].outdone(ctx, next)
 				break
 			}
-			cures = slices.Delete(slices.Clone(cures), i, i+1)
+			with = slices.Delete(slices.Clone(cures), i, i+1)
 		}
-		s.metrics.refused(last)
-		if last != first {
-			last.answer.close()
+		with = append(with, next)
+		before := last
+		if last, err = x.try(ctx, with, thinks); errors.Is(err, errSentBefore) {
+			last, err = before, nil // the cure changes nothing: it is none
+			break
 		}
-		cures = append(cures, next)
-		if last, err = x.try(ctx, cures, thinks); err != nil {
+		cures = with
+		s.metrics.refused(before)
+		if before != first {
+			before.answer.close()
+		}
+		if err != nil {
 			break
 		}
 	}
 	if len(cures) == 0 {
+		x.result.attempt = first
 		return first, nil
 	}
 	ok := err == nil && !last.answer.refused()

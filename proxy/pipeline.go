@@ -157,6 +157,7 @@ type result struct {
 	admitted *admitted // nil where nothing bounds the call
 	leave    func()    // its place among the calls at once; nil if it has none
 	attempts int       // requests that the backend was sent, those that were repeated for a failure too
+	sent     []sent    // what the attempts sent
 }
 
 // waited is the time that was the backend's.

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"mneme/access"
@@ -14,6 +16,15 @@ import (
 	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
 )
+
+// errSentBefore is of an attempt that is equal to one before it, and not sent.
+var errSentBefore = errors.New("the same request was sent and refused before")
+
+// sent is what cures can change of a call.
+type sent struct {
+	body  []byte
+	betas string
+}
 
 // send calls the backend and takes the beginning of its answer.
 func (a *attempt) send(ctx context.Context, header http.Header) error {
@@ -31,6 +42,11 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	if !a.foreign() && a.in.query != "" {
 		call.Path += "?" + a.in.query
 	}
+	betas := strings.Join(header["Anthropic-Beta"], ",")
+	if slices.ContainsFunc(a.result.sent, func(s sent) bool { return s.betas == betas && bytes.Equal(s.body, body) }) {
+		return errSentBefore
+	}
+	a.result.sent = append(a.result.sent, sent{body, betas})
 	waited := &a.result.waited
 	began := time.Now()
 	resp, err := a.backend.Send(a.inConversation(ctx), call)

@@ -134,6 +134,7 @@ func demanded(said []byte, replay sanitize.Replay, responses bool) (told sanitiz
 	case thinking.DemandsOnCalls, thinking.DemandsEverywhere:
 		told = sanitize.Replay{
 			Reasoning: sanitize.Always, Field: "reasoning_content", Missed: true, Redacted: replay.Redacted,
+			Placeholder: wire.LostThinking,
 		}
 		enough := replay.Reasoning == sanitize.Always
 		if demand == thinking.DemandsOnCalls && !enough {
@@ -171,7 +172,7 @@ func placeholder(p sanitize.Profile) thinking.Placeholder {
 	if p.Replay.Field == "extra_content" {
 		return thinking.Placeholder{Signature: p.Replay.Placeholder}
 	}
-	return thinking.Placeholder{Block: !p.Replay.Signed, Field: p.Replay.Field}
+	return thinking.Placeholder{Block: !p.Replay.Signed, Field: p.Replay.Field, Text: p.Replay.Placeholder}
 }
 
 // sanitize is the last hop: what it gives is what leaves, under the backend's name

@@ -13,8 +13,8 @@ const (
 	// Anthropic serves the messages dialect and signs thinking.
 	Anthropic Vendor = "anthropic"
 	// Kimi serves both dialects. Its signatures are random and never read; a turn
-	// that calls tools must come back with its reasoning, if only as an empty
-	// string. Its tool ids recur in every answer.
+	// that calls tools must come back with its reasoning, if only as one space. Its
+	// tool ids recur in every answer.
 	Kimi Vendor = "kimi"
 	// DeepSeek serves both dialects, and Responses. It signs nothing and wants the
 	// reasoning of every answer back once tools were called.

@@ -28,6 +28,8 @@ func gives(id string) string {
 const (
 	text    = `{"type":"text","text":"a"}`
 	thought = `{"type":"thinking","thinking":"t","signature":"s"}`
+	bare    = `{"type":"thinking","thinking":""}`
+	space   = `{"type":"thinking","thinking":" "}`
 	hidden  = `{"type":"redacted_thinking","data":"d"}`
 	cached  = `{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}`
 )

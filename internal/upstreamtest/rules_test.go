@@ -334,13 +334,14 @@ func TestKimiRules(t *testing.T) {
 		return turns(ask, a, results(gives("functions.calc:0")), a, results(gives("functions.calc:0")))
 	}
 	for name, c := range map[string]ruleCase{
-		"an unknown member":      {k, asking("k", `"x":1,"context_management":{}`), "", ""},
-		"an unknown beta":        {k, asking("k", ""), "x-1", ""},
-		"reasoning is missing":   {k, asking("k", loop()), "", missing},
-		"reasoning is not text":  {k, asking("k", loop(text)), "", missing},
-		"reasoning is there":     {k, asking("k", loop(thought)), "", ""},
-		"reasoning is empty":     {k, asking("k", loop(`{"type":"thinking","thinking":"","signature":""}`)), "", ""},
-		"reasoning without mark": {k, asking("k", loop(`{"type":"thinking","thinking":""}`)), "", ""},
+		"an unknown member":     {k, asking("k", `"x":1,"context_management":{}`), "", ""},
+		"an unknown beta":       {k, asking("k", ""), "x-1", ""},
+		"reasoning is missing":  {k, asking("k", loop()), "", missing},
+		"reasoning is not text": {k, asking("k", loop(text)), "", missing},
+		"reasoning is there":    {k, asking("k", loop(thought)), "", ""},
+		"reasoning is empty":    {k, asking("kimi-k2.6", loop(bare)), "", missing},
+		"empty, and taken":      {k, asking("kimi-k2-thinking", loop(bare)), "", ""},
+		"reasoning is a space":  {k, asking("kimi-k2.6", loop(space)), "", ""},
 		"missing in an older turn": {k, asking("k", turns(ask, uses(use("a")), results(gives("a")), reply, ask)), "",
 			missing},
 		"missing, but no call":  {k, asking("k", turns(ask, reply, ask)), "", ""},
@@ -374,7 +375,10 @@ func TestKimiRules(t *testing.T) {
 	for name, c := range map[string]ruleCase{
 		"reasoning is missing": {k, answer(""), "", missing},
 		"reasoning is null":    {k, answer(`,"reasoning_content":null`), "", missing},
-		"reasoning is empty":   {k, answer(`,"reasoning_content":""`), "", ""},
+		"reasoning is empty":   {k, answer(`,"reasoning_content":""`), "", missing},
+		"empty, and taken": {k, strings.Replace(answer(`,"reasoning_content":""`), `"model":"m"`,
+			`"model":"kimi-k2-thinking"`, 1), "", ""},
+		"reasoning is a space": {k, answer(`,"reasoning_content":" "`), "", ""},
 		"reasoning is there":   {k, answer(`,"reasoning_content":"r"`), "", ""},
 		"disabled":             {k, strings.Replace(answer(""), "{", `{"thinking":{"type":"disabled"},`, 1), "", ""},
 		"always on":            {code, strings.Replace(answer(""), "{", `{"thinking":{"type":"disabled"},`, 1), "", only},
@@ -388,7 +392,6 @@ func TestDeepSeekRules(t *testing.T) {
 	d := upstreamtest.Config{Vendor: upstreamtest.DeepSeek}
 	const missing = "The `content[].thinking` in the thinking mode must be passed back to the API."
 	const both = "thinking options type cannot be disabled when reasoning_effort is set"
-	bare := `{"type":"thinking","thinking":""}`
 	for name, c := range map[string]ruleCase{
 		"adaptive": {d, asking("d", adaptive), "", ""},
 		"auto": {d, asking("d", `"thinking":{"type":"auto"}`), "",
@@ -400,6 +403,8 @@ func TestDeepSeekRules(t *testing.T) {
 		"reasoning is there":    {d, asking("d", loop(`{"type":"thinking","thinking":"t"}`)), "", ""},
 		"reasoning of somebody": {d, asking("d", loop(thought)), "", ""},
 		"reasoning is empty":    {d, asking("d", loop(bare)), "", ""},
+		"empty, V4 Pro":         {d, asking("deepseek-v4-pro", loop(bare)), "", missing},
+		"a space, V4 Pro":       {d, asking("deepseek-v4-pro", loop(space)), "", ""},
 		"missing, no tools":     {d, asking("d", turns(ask, reply, ask)), "", ""},
 		"missing beside tools": {d, asking("d", turns(ask, uses(bare, use("a")), results(gives("a")), reply, ask)),
 			"", missing},

@@ -42,11 +42,15 @@ func kimiThinking(x *exchange) error {
 	return nil
 }
 
-// kimiReasoning wants thinking, be it an empty string, in every message that
-// calls a tool.
+// kimiReasoning wants thinking in every message that calls a tool. An empty text is
+// thinking to kimi-k2-thinking alone; one space is to all.
 func kimiReasoning(x *exchange) error {
-	return x.eachAnswer(func(i int, calls, reasons bool) error {
-		if calls && !reasons && x.Thinking {
+	enough := filled
+	if strings.Contains(strings.ToLower(x.Model), "k2-thinking") {
+		enough = empty
+	}
+	return x.eachAnswer(func(i int, calls bool, has reasoning) error {
+		if calls && has < enough && x.Thinking {
 			return fmt.Errorf("thinking is enabled but reasoning_content is missing in assistant tool call message at index %d",
 				i)
 		}
@@ -90,11 +94,15 @@ func deepSeekThinking(x *exchange) error {
 	return nil
 }
 
-// deepSeekReasoning wants thinking, be it an empty string, in every answer of a
-// conversation in which a tool was called.
+// deepSeekReasoning wants thinking in every answer of a conversation in which a tool
+// was called. An empty text is thinking to all models but V4 Pro; one space is to all.
 func deepSeekReasoning(x *exchange) error {
+	enough := empty
+	if strings.Contains(strings.ToLower(x.Model), "v4-pro") {
+		enough = filled
+	}
 	called := false
-	_ = x.eachAnswer(func(_ int, calls, _ bool) error {
+	_ = x.eachAnswer(func(_ int, calls bool, _ reasoning) error {
 		called = called || calls
 		return nil
 	})
@@ -102,24 +110,40 @@ func deepSeekReasoning(x *exchange) error {
 	if x.Endpoint == EndpointChat {
 		field = "reasoning_content"
 	}
-	return x.eachAnswer(func(_ int, _, reasons bool) error {
-		if called && !reasons && x.Thinking {
+	return x.eachAnswer(func(_ int, _ bool, has reasoning) error {
+		if called && has < enough && x.Thinking {
 			return fmt.Errorf("The `%s` in the thinking mode must be passed back to the API.", field)
 		}
 		return nil
 	})
 }
 
+// reasoning is how much of it a message has.
+type reasoning int
+
+const (
+	missing reasoning = iota
+	empty             // a place for it, without a text
+	filled
+)
+
 // eachAnswer calls do for every message of the assistant, in either dialect, until
-// it gives an error: i is the message's index, calls says that it calls tools,
-// reasons that it has a place for reasoning, filled or not.
-func (x *exchange) eachAnswer(do func(i int, calls, reasons bool) error) error {
+// it gives an error: i is the message's index, calls says that it calls tools.
+func (x *exchange) eachAnswer(do func(i int, calls bool, has reasoning) error) error {
 	for i, t := range x.turns {
 		if t.role != assistant {
 			continue
 		}
 		calls := slices.ContainsFunc(t.blocks, func(b members) bool { return b.kind() == useBlock })
-		if err := do(i, calls, slices.ContainsFunc(t.blocks, thinks)); err != nil {
+		has := missing
+		for _, b := range t.blocks {
+			if text, _ := b.text("thinking"); b.kind() == redactedBlock || text != "" {
+				has = filled
+			} else if thinks(b) {
+				has = max(has, empty)
+			}
+		}
+		if err := do(i, calls, has); err != nil {
 			return err
 		}
 	}
@@ -127,8 +151,13 @@ func (x *exchange) eachAnswer(do func(i int, calls, reasons bool) error) error {
 		if role, _ := m.text("role"); role != assistant {
 			continue
 		}
-		_, reasons := m.text(reasoningField)
-		if err := do(i, m.has("tool_calls"), reasons); err != nil {
+		has := missing
+		if text, ok := m.text(reasoningField); text != "" {
+			has = filled
+		} else if ok {
+			has = empty
+		}
+		if err := do(i, m.has("tool_calls"), has); err != nil {
 			return err
 		}
 	}

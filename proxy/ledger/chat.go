@@ -68,7 +68,7 @@ func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 	var r reasoning
 	d := newDigest()
 	for _, name := range []string{"reasoning_content", "reasoning"} {
-		if text, ok := o.Text(members.Get(name)); ok && text != "" {
+		if text, ok := o.Text(members.Get(name)); ok && text != "" && text != wire.LostThinking {
 			d.add(name).add(text)
 			r.text(text)
 		}

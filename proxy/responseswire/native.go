@@ -78,8 +78,9 @@ func WithoutIDs(o *wire.Outline, all bool) []byte {
 	return e.Apply(o.Body)
 }
 
-// noThought is reasoning without a word, which DeepSeek takes in place of reasoning that nobody has.
-const noThought = `{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":""}]},`
+// lostThought is what DeepSeek takes in place of reasoning that is not known.
+const lostThought = `{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"` +
+	wire.LostThinking + `"}]},`
 
 // WithReasoning is a request of this dialect in which reasoning stands before all that the model said, for vendors that
 // want it back once tools were called.
@@ -92,7 +93,7 @@ func WithReasoning(o *wire.Outline) []byte {
 			thought = false
 			continue
 		case kindOf(v) != reasoningItem && !thought:
-			e.Replace(wire.Span{Start: s.Start, End: s.Start}, []byte(noThought))
+			e.Replace(wire.Span{Start: s.Start, End: s.Start}, []byte(lostThought))
 		}
 		thought, called = true, called || kindOf(o.Of(s)) == callItem
 	}

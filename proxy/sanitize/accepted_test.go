@@ -69,7 +69,7 @@ func TestAcceptedByOtherVendors(t *testing.T) {
 			Vendor: upstreamtest.Kimi, Thinking: upstreamtest.ThinkingRules{OnlyEnabled: true},
 		}},
 		"kimi ":    {"kimi-k2.6", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Kimi}},
-		"deepseek": {"deepseek-v4", wire.Messages, upstreamtest.Config{Vendor: upstreamtest.DeepSeek}},
+		"deepseek": {"deepseek-v4-pro", wire.Messages, upstreamtest.Config{Vendor: upstreamtest.DeepSeek}},
 		"openai": {"gpt-5", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{
 			KnownArguments: true,
 		}}},

@@ -6,9 +6,6 @@ import (
 	"mneme/proxy/wire"
 )
 
-// emptyThought is the placeholder for thinking that is missing.
-var emptyThought = []byte(`{"type":"thinking","thinking":"","signature":""}`)
-
 func (b *block) thinks() bool { return b.kind == wire.ThinkingBlock || b.kind == wire.RedactedBlock }
 
 func thinks(b *block) bool { return b.thinks() }
@@ -112,21 +109,31 @@ func (r *request) dropTrailingThinking() {
 	}
 }
 
-// standForBlocks inserts an empty thinking block where one is required and missing.
+// standForBlocks puts a placeholder where a thinking block is required and missing, or has no text.
 func (r *request) standForBlocks() {
 	all := r.p.Replay.Reasoning == Always && r.usesTools()
 	if r.p.Replay.Signed || !all && r.p.Replay.Reasoning != Required || !r.mayThink() {
 		return
 	}
 	for _, m := range r.messages {
-		if m.role != wire.RoleAssistant || slices.ContainsFunc(m.blocks, thinks) || !all && !m.holds(wire.ToolUseBlock) {
+		if m.role != wire.RoleAssistant || !all && !m.holds(wire.ToolUseBlock) {
+			continue
+		}
+		text := wire.Quote(r.p.Replay.Placeholder)
+		if i := slices.IndexFunc(m.blocks, thinks); i >= 0 {
+			told := func(b *block) bool { return b.thinks() && string(b.get("thinking")) != `""` }
+			if r.p.Replay.Placeholder != "" && !slices.ContainsFunc(m.blocks, told) {
+				m.blocks[i].set("thinking", text)
+				r.note(RulePlaceholder, m, nil)
+			}
 			continue
 		}
 		if !m.listed && blank(m.get("content")) || m.listed && len(m.blocks) == 0 {
 			continue // an empty message: the model is to begin
 		}
 		m.list()
-		m.blocks = slices.Concat([]*block{{object: objectOf(emptyThought), index: -1, kind: wire.ThinkingBlock}}, m.blocks)
+		thought := slices.Concat([]byte(`{"type":"thinking","thinking":`), text, []byte(`,"signature":""}`))
+		m.blocks = slices.Concat([]*block{{object: objectOf(thought), index: -1, kind: wire.ThinkingBlock}}, m.blocks)
 		m.moved = true
 		r.note(RulePlaceholder, m, nil)
 	}

@@ -27,7 +27,7 @@ func TestReasoningFields(t *testing.T) {
 	stood :=
 		`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"n","arguments":"{}"},"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}}]}`
 	result := `{"role":"tool","tool_call_id":"a","content":"4"}`
-	needed := `{"role":"assistant","content":null,"tool_calls":[` + calc + `],"reasoning_content":""}`
+	needed := `{"role":"assistant","content":null,"tool_calls":[` + calc + `],"reasoning_content":" "}`
 	run(t, wire.Chat, "", map[string]change{
 		"nobody knows": {"generic", "m", conversation(hi, all, hi), stays, nil},
 		"OpenAI takes none": {"openai", "gpt-5", conversation(hi, all, hi), conversation(hi, kept+`}`, hi),
@@ -43,12 +43,14 @@ func TestReasoningFields(t *testing.T) {
 
 		"Kimi wants it with calls": {"kimi", "kimi-k2.6", conversation(hi, reply, hi, calls, tool),
 			conversation(hi, reply, hi, needed, tool), rules{sanitize.RulePlaceholder}},
-		"null is none": {"kimi", "kimi-k2.6", conversation(hi, needed[:len(needed)-3]+`null}`, tool),
+		"null is none": {"kimi", "kimi-k2.6", conversation(hi, needed[:len(needed)-4]+`null}`, tool),
+			conversation(hi, needed, tool), rules{sanitize.RulePlaceholder}},
+		"an empty text is none": {"kimi", "kimi-k2.6", conversation(hi, needed[:len(needed)-4]+`""}`, tool),
 			conversation(hi, needed, tool), rules{sanitize.RulePlaceholder}},
 		"not while it is off": {"kimi", "kimi-k2.6", `,"thinking":{"type":"disabled"}` +
 			conversation(hi, calls, tool), stays, nil},
 		"DeepSeek wants it in every answer": {"deepseek", "deepseek-v4", conversation(hi, reply, hi, calls, tool),
-			conversation(hi, reply[:len(reply)-1]+`,"reasoning_content":""}`, hi, needed, tool),
+			conversation(hi, reply[:len(reply)-1]+`,"reasoning_content":" "}`, hi, needed, tool),
 			rules{sanitize.RulePlaceholder}},
 
 		"Gemini's signatures go back": {"gemini", "gemini-3-pro", conversation(hi, signed, result), stays, nil},

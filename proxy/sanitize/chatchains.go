@@ -167,7 +167,7 @@ func (r *request) tell(m *editedMessage) {
 	}
 }
 
-// standForFields inserts a placeholder where a chat message lacks required reasoning.
+// standForFields puts a placeholder where a chat message lacks required reasoning, or has no text of it.
 func (r *request) standForFields() {
 	replay := &r.p.Replay
 	all := replay.Reasoning == Always && r.usesTools()
@@ -179,7 +179,8 @@ func (r *request) standForFields() {
 		case m.role != wire.RoleAssistant, !all && len(m.calls) == 0:
 		case replay.Field == extraContent:
 			r.standForSignature(m)
-		case replay.Field != "" && !m.has(replay.Field) && r.mayThink():
+		case replay.Field != "" && r.mayThink() && (!m.has(replay.Field) ||
+			replay.Placeholder != "" && string(m.get(replay.Field)) == `""`):
 			m.set(replay.Field, wire.Quote(replay.Placeholder))
 			r.note(RulePlaceholder, m, nil)
 		}

@@ -16,6 +16,7 @@ const (
 	unsigned = `{"type":"thinking","thinking":"t","signature":""}`
 	redacted = `{"type":"redacted_thinking","data":"d"}`
 	empty    = `{"type":"thinking","thinking":"","signature":""}`
+	stood    = `{"type":"thinking","thinking":" ","signature":""}`
 	text     = `{"type":"text","text":"a"}`
 	use      = `{"type":"tool_use","id":"a","name":"n","input":{"content":[{"type":"thinking","signature":""}]}}`
 	gives    = `{"type":"tool_result","tool_use_id":"a","content":"4"}`
@@ -103,17 +104,22 @@ func TestThinkingBlocks(t *testing.T) {
 	})
 }
 
-// Empty thinking where a vendor insists on some.
+// What stands where a vendor insists on thinking.
 func TestPlaceholders(t *testing.T) {
 	off := `,"thinking":{"type":"disabled"}`
 	run(t, wire.Messages, "", map[string]change{
 		"Kimi wants it with calls": {
 			"kimi", "kimi-k2.6", conversation(hi, says("assistant", text), hi, says("assistant", text, use),
-				says("user", gives)), conversation(hi, says("assistant", text), hi, says("assistant", empty, text, use),
+				says("user", gives)), conversation(hi, says("assistant", text), hi, says("assistant", stood, text, use),
 				says("user", gives)), rules{sanitize.RulePlaceholder},
 		},
 		"not while it is off": {
 			"kimi", "kimi-k2.6", off + conversation(hi, says("assistant", use), says("user", gives)), stays, nil,
+		},
+		"an empty text is none": {
+			"kimi", "kimi-k2.6", conversation(hi, says("assistant", empty, text), hi, says("assistant", empty, use),
+				says("user", gives)), conversation(hi, says("assistant", empty, text), hi, says("assistant", stood, use),
+				says("user", gives)), rules{sanitize.RulePlaceholder},
 		},
 		"not where there is some": {
 			"kimi", "kimi-k2.6", conversation(hi, says("assistant", `{"type":"thinking","thinking":"t"}`, use),
@@ -121,13 +127,13 @@ func TestPlaceholders(t *testing.T) {
 		},
 		"DeepSeek wants it in every answer": {
 			"deepseek", "deepseek-v4", conversation(hi, `{"role":"assistant","content":"a"}`, hi, says("assistant", use),
-				says("user", gives)), conversation(hi, says("assistant", empty, text), hi, says("assistant", empty, use),
+				says("user", gives)), conversation(hi, says("assistant", stood, text), hi, says("assistant", stood, use),
 				says("user", gives)), rules{sanitize.RulePlaceholder},
 		},
 		"of a conversation with tools": {"deepseek", "deepseek-v4", conversation(hi, says("assistant", text), hi), stays,
 			nil},
 		"from the beginning": {"deepseek", "deepseek-v4", `,"tools":[{}]` +
-			conversation(hi, says("assistant", text), hi), `,"tools":[{}]` + conversation(hi, says("assistant", empty, text),
+			conversation(hi, says("assistant", text), hi), `,"tools":[{}]` + conversation(hi, says("assistant", stood, text),
 			hi), rules{sanitize.RulePlaceholder}},
 		"a model that does not think": {"deepseek", "deepseek-chat", `,"tools":[{}]` +
 			conversation(hi, says("assistant", text), hi), stays, nil},

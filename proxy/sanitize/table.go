@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"mneme/proxy/wire"
 )
 
 // sentinel is what Gemini takes in place of a signature it never gave.
@@ -70,6 +72,9 @@ func base(vendor string) Profile {
 		if !slices.Contains(Vendors(), vendor) {
 			p.Vendor = "generic"
 		}
+	}
+	if p.Replay.Placeholder == "" {
+		p.Replay.Placeholder = wire.LostThinking
 	}
 	return p
 }

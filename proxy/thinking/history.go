@@ -42,11 +42,12 @@ func whole(v jsontext.Value) (*wire.Outline, wire.Span) {
 	return &wire.Outline{Body: v}, wire.Span{End: len(v)}
 }
 
-// null is true for a value without content: missing, null, "" or [].
+// null is true for a value without content: missing, null, a placeholder, "" or [].
 func (h history) null(s wire.Span) bool {
 	switch h.Of(s).Kind() {
 	case '"':
-		return s.End-s.Start == 2
+		text := h.Of(s)[1 : s.End-s.Start-1]
+		return len(text) == 0 || string(text) == wire.LostThinking
 	case '[':
 		return len(h.Elements(s)) == 0
 	case 'n', jsontext.KindInvalid:

@@ -16,8 +16,9 @@ const BypassSignature = "skip_thought_signature_validator"
 // Placeholder is what a vendor accepts in place of reasoning that is not known. The zero value
 // stands for nothing.
 type Placeholder struct {
-	Block     bool   // messages: an empty thinking block, first in the content
-	Field     string // chat completions: the member of the message that is to be ""
+	Block     bool   // messages: a thinking block, first in the content
+	Field     string // chat completions: the member of the message
+	Text      string // of both
 	Signature string // chat completions: the thought signature of a message's first call
 }
 
@@ -76,14 +77,14 @@ func (r *Replay) Refill(p Placeholder) (Refilled, error) {
 func (h history) hold(e *wire.Edits, m *wire.MessageOutline, p Placeholder) bool {
 	switch {
 	case h.dialect == wire.Messages && p.Block:
-		return !h.thinks(m) && h.holdBlock(e, m)
+		return !h.thinks(m) && h.holdBlock(e, m, p.Text)
 	case h.dialect == wire.Chat && p.Field != "":
 		at := m.Members.Get(p.Field)
 		switch {
 		case !at.Found():
-			insert(e, m.Span, p.Field, []byte(`""`))
+			insert(e, m.Span, p.Field, wire.Quote(p.Text))
 		case h.Of(at).Kind() == 'n':
-			e.Replace(at, []byte(`""`))
+			e.Replace(at, wire.Quote(p.Text))
 		default:
 			return false
 		}
@@ -94,19 +95,18 @@ func (h history) hold(e *wire.Edits, m *wire.MessageOutline, p Placeholder) bool
 	return false
 }
 
-var emptyThinking = []byte(`{"type":"thinking","thinking":"","signature":""}`)
-
-// holdBlock puts an empty thinking block before a message's content.
-func (h history) holdBlock(e *wire.Edits, m *wire.MessageOutline) bool {
+// holdBlock puts a thinking block before a message's content.
+func (h history) holdBlock(e *wire.Edits, m *wire.MessageOutline, thought string) bool {
+	block := slices.Concat([]byte(`{"type":"thinking","thinking":`), wire.Quote(thought), []byte(`,"signature":""},`))
 	if text, ok := h.Text(m.Content); ok {
-		e.Replace(m.Content, slices.Concat([]byte("["), emptyThinking, []byte(","), textBlock(text), []byte("]")))
+		e.Replace(m.Content, slices.Concat([]byte("["), block, textBlock(text), []byte("]")))
 		return true
 	}
 	if len(m.Blocks) == 0 {
 		return false
 	}
 	at := m.Blocks[0].Start
-	e.Replace(wire.Span{Start: at, End: at}, append(slices.Clone(emptyThinking), ','))
+	e.Replace(wire.Span{Start: at, End: at}, block)
 	return true
 }
 

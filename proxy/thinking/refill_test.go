@@ -16,13 +16,13 @@ func TestRefillWithPlaceholders(t *testing.T) {
 		p       Placeholder
 		in, out string
 	}{
-		"block": {wire.Messages, Placeholder{Block: true}, assistant(says("1")),
-			assistant(`{"type":"thinking","thinking":"","signature":""}`, says("1"))},
+		"block": {wire.Messages, Placeholder{Block: true, Text: "…"}, assistant(says("1")),
+			assistant(`{"type":"thinking","thinking":"…","signature":""}`, says("1"))},
 		"block, a string": {wire.Messages, Placeholder{Block: true}, `{"role":"assistant","content":"hi"}`,
 			assistant(`{"type":"thinking","thinking":"","signature":""}`, `{"type":"text","text":"hi"}`)},
 		"block is there": {wire.Messages, Placeholder{Block: true}, turn("1"), turn("1")},
-		"field": {wire.Chat, Placeholder{Field: "reasoning_content"}, `{"role":"assistant",` + call + `}`,
-			`{"reasoning_content":"","role":"assistant",` + call + `}`},
+		"field": {wire.Chat, Placeholder{Field: "reasoning_content", Text: "…"}, `{"role":"assistant",` + call + `}`,
+			`{"reasoning_content":"…","role":"assistant",` + call + `}`},
 		"field is null": {wire.Chat, Placeholder{Field: "reasoning_content"},
 			`{"role":"assistant","reasoning_content":null}`, `{"role":"assistant","reasoning_content":""}`},
 		"field is there": {wire.Chat, Placeholder{Field: "reasoning_content"},
@@ -87,6 +87,9 @@ func TestRefillThatChangesNothing(t *testing.T) {
 	require.Equal(t, Refilled{Body: body, Off: true}, got)
 }
 
+// stood is what stands for thinking where a Placeholder has no text.
+const stood = `{"type":"thinking","thinking":"","signature":""}`
+
 // A refill is no strip, and brings nothing to another vendor or back that was
 // refused.
 func TestRefillKeepsTheFilter(t *testing.T) {
@@ -98,12 +101,12 @@ func TestRefillKeepsTheFilter(t *testing.T) {
 	s.Refused(t.Context(), []string{ledger.BlockKey([]byte(thought("2")))}, false)
 	got, err := s.Refill(Placeholder{Block: true})
 	require.NoError(t, err)
-	require.Equal(t, []string{assistant(string(emptyThinking), says("1")), turn("2")}, assistants(t, got.Body))
+	require.Equal(t, []string{assistant(stood, says("1")), turn("2")}, assistants(t, got.Body))
 
 	s = k.begin(glm, user("a"), turn("1"), user("b"), turn("2"), user("c"))
 	s.Filter()
 	got, err = s.Refill(Placeholder{Block: true})
 	require.NoError(t, err)
-	require.Equal(t, []string{assistant(string(emptyThinking), says("1")), assistant(string(emptyThinking), says("2"))},
+	require.Equal(t, []string{assistant(stood, says("1")), assistant(stood, says("2"))},
 		assistants(t, got.Body))
 }

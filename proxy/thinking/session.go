@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
 )
 
 // Unproven is the policy for thinking that the ledger does not know.
@@ -231,6 +232,7 @@ func (w *walk) unknown(j *ledger.Judged) step {
 // hollow are the keys of thinking without content, which LastThinking skips too.
 var hollow = []string{
 	ledger.BlockKey([]byte(`{"type":"thinking","thinking":""}`)), ledger.BlockKey([]byte(`{"reasoning_content":""}`)),
+	ledger.BlockKey([]byte(`{"type":"thinking","thinking":"` + wire.LostThinking + `"}`)),
 }
 
 // last is the last key of thinking with content; empty if there is none.

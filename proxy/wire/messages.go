@@ -31,6 +31,11 @@ const (
 	ToolResultBlock = "tool_result"
 )
 
+// LostThinking is the text that stands for thinking that is not known. Some models refuse an empty text as they do a
+// missing one: Kimi K2.5 and K2.6 (https://github.com/theopenco/llmgateway/pull/2093) and DeepSeek V4 Pro
+// (https://github.com/NousResearch/hermes-agent/pull/18263). One space passes with all of both vendors.
+const LostThinking = " "
+
 // IsThinking reports whether blocks of a type hold a model's thinking.
 func IsThinking(block string) bool { return block == ThinkingBlock || block == RedactedBlock }
 
