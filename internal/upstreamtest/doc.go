@@ -46,6 +46,11 @@
 // What a vendor refuses of them is Config.Chat.Schemas, in the words that users of the vendor have reported;
 // the rules of Anthropic's messages always hold. Google's and Moonshot's are more than these.
 //
+// # What is known from where
+//
+// Each rule names its source, which docs/conformance.md prints: threads and pages in which the vendor is seen to
+// refuse it, or belief.
+//
 // # What is not known
 //
 // Some rules have no text that is known by its letter: the refusal of any

@@ -12,18 +12,6 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// rule is one rule on a request; the error is what it is refused with.
-type rule func(*exchange) error
-
-// anthropicRules are those of the messages dialect, in the order in which
-// Anthropic looks at them.
-var anthropicRules = []rule{
-	versionGiven, fieldsKnown, betasKnown, modeFits, effortFits, formatFits, budgetFits, temperatureFits,
-	choiceFits, clearingFits,
-	schemaHolds, anthropicSchemas, toolsPair, contentsHold, markersFit, lengthFits, offMeansOff, thinkingPlaced,
-	latestTurnKept, turnBegins, signaturesHold,
-}
-
 func versionGiven(x *exchange) error {
 	if x.Header.Get("Anthropic-Version") == "" {
 		return errors.New("anthropic-version: header is required")

@@ -15,17 +15,6 @@ import (
 // reasoningField is where chat completions hold reasoning in the history.
 const reasoningField = "reasoning_content"
 
-// chatRules are those of chat completions, by vendor.
-var chatRules = map[Vendor][]rule{
-	Kimi:     {kimiThinking, dialogueHolds, functionSchemas, kimiReasoning, chatFormat},
-	DeepSeek: {deepSeekThinking, dialogueHolds, imagesTaken, deepSeekReasoning, deepSeekFormat},
-	GLM:      {glmThinking, dialogueHolds},
-	Chat:     openChatRules, OpenAI: openChatRules,
-}
-
-var openChatRules = []rule{argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, functionSchemas,
-	textOnly, imagesTaken, reasoningReplayed, thoughtsSigned, chatFormat}
-
 // mistralID is what Mistral takes as the id of a call.
 var mistralID = regexp.MustCompile(`^[a-zA-Z0-9]{9}$`)
 

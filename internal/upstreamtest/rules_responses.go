@@ -10,13 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// responsesRules are those of Responses, by vendor.
-var responsesRules = map[Vendor][]rule{
-	OpenAI: {parametersKnown, responsesModel, toolsHold, readItems, itemsHold, encryptedIsOwn, outputsPair, unitsHold,
-		noteLosses},
-	DeepSeek: {deepSeekThinks, toolsHold, readItems, itemsHold, outputsPair, deepSeekItems, noteLosses},
-}
-
 // refused is a refusal of status 400 that names a parameter.
 func refused(code, param, format string, args ...any) error {
 	return refusal{status: http.StatusBadRequest, code: code, param: param, message: fmt.Sprintf(format, args...)}

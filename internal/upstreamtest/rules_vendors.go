@@ -10,13 +10,6 @@ import (
 	"mneme/proxy/wire"
 )
 
-// The rules of these vendors' messages dialect.
-var (
-	glmRules      = []rule{glmThinking, schemaHolds, toolsPair, contentsHold}
-	kimiRules     = []rule{kimiThinking, schemaHolds, toolsPair, contentsHold, kimiReasoning}
-	deepSeekRules = []rule{deepSeekThinking, schemaHolds, toolsPair, contentsHold, deepSeekReasoning}
-)
-
 // kimiThinking reads thinking; the model thinks unless told otherwise.
 func kimiThinking(x *exchange) error {
 	x.Thinking = true

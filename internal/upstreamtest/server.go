@@ -305,30 +305,12 @@ func (x *exchange) judge() error {
 		}
 	}
 	x.readTools()
-	for _, rule := range slices.Concat([]rule{servesModel}, x.rules()) {
-		if err := rule(x); err != nil {
+	for _, rule := range x.rules() {
+		if err := rule.check(x); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (x *exchange) rules() []rule {
-	switch x.Endpoint {
-	case EndpointChat:
-		return chatRules[x.config.vendor()]
-	case EndpointResponses:
-		return responsesRules[x.config.vendor()]
-	}
-	switch x.config.vendor() {
-	case Kimi:
-		return kimiRules
-	case DeepSeek:
-		return deepSeekRules
-	case GLM:
-		return glmRules
-	}
-	return anthropicRules
 }
 
 // refuse answers with an error and says what it was.
