@@ -282,8 +282,8 @@ type Wait struct {
 	Reason     string          `json:"reason"`            // a sentence for who is to answer
 	ExpiresAt  float64         `json:"expires_at"`        // Unix seconds; after that the answer is no
 	Schema     json.RawMessage `json:"schema,omitempty"`  // JSON schema of a Question's result
-	// Approves is the tool, server and name, whose calls need no other Approval in the chat once
-	// this one is given; empty where it is for this call alone.
+	// Approves is the tool, by server, name and a hash of its definition, whose calls need no other Approval
+	// in the chat once this one is given; empty where it is for this call alone.
 	Approves string `json:"approves,omitempty"`
 }
 

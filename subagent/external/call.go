@@ -81,7 +81,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	wait.ID, wait.Arguments, wait.ToolCallID = w.Wait, arguments, call.ID
 	wait.Reason = fmt.Sprintf("%s wants to call %s, which needs a person's yes.", t.agent(), t.label())
 	if t.Policy == FirstInChat {
-		wait.Approves = t.ID()
+		wait.Approves = t.Approval()
 	}
 	return t.suspended(w, wait)
 }
@@ -100,7 +100,7 @@ func (t *tool) approved() bool {
 	case Never:
 		return true
 	case FirstInChat:
-		return t.holder.Approved != nil && t.holder.Approved(t.ID())
+		return t.holder.Approved != nil && t.holder.Approved(t.Approval())
 	}
 	return !t.Hints.Destructive
 }
@@ -177,7 +177,7 @@ func (t *tool) Resume(
 		return denied(answer), nil
 	}
 	if w.Hash != t.hash {
-		return "", errors.New("it was not called: the tool is described in other words than when a person was asked; " +
+		return "", errors.New("it was not called: the tool is defined otherwise than when a person was asked; " +
 			"call it again if it is still what you need")
 	}
 	text, err := t.claimed(ctx, w)
@@ -252,7 +252,7 @@ func (t *tool) answered(ctx context.Context, w waiting, answers loop.Answers) (s
 		given[key] = a.Result
 	}
 	if w.Hash != t.hash {
-		const changed = "it was not gone on with: the tool is described in other words than when it asked; call it " +
+		const changed = "it was not gone on with: the tool is defined otherwise than when it asked; call it " +
 			"again if it is still what you need"
 		t.settle(ctx, changed, true, w.Call)
 		return "", errors.New(changed)

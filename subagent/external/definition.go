@@ -86,7 +86,7 @@ func (d *Definitions) once(what string) bool {
 
 func (d Definition) equal(other Definition) bool {
 	return d.Server == other.Server && d.Name == other.Name && d.Description == other.Description &&
-		d.Hints == other.Hints && bytes.Equal(d.Parameters, other.Parameters)
+		d.Hints == other.Hints && d.Request == other.Request && bytes.Equal(d.Parameters, other.Parameters)
 }
 
 // plainObject is the schema of any object.

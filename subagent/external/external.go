@@ -23,6 +23,8 @@ type Definition struct {
 	Description string          `json:"description"`
 	Parameters  json.RawMessage `json:"parameters"` // JSON schema of an object
 	Hints       Hints           `json:"hints,omitzero"`
+	// Request is what a REST call sends where, without arguments and credentials. Neither models nor persons see it.
+	Request string `json:"request,omitempty"`
 }
 
 // Hints are what a tool says of itself. None removes an approval.
@@ -38,7 +40,10 @@ const HTTP = "http"
 // ID names a tool whoever else has one of its name: "crm/refund".
 func (d Definition) ID() string { return d.Server + "/" + d.Name }
 
-// Hash changes with anything that a model or a person is told of the tool.
+// Approval is what a person allows for a whole chat: the tool as it is defined, and not what its name stands for later.
+func (d Definition) Approval() string { return d.ID() + "#" + d.Hash()[:16] }
+
+// Hash changes with anything that a model or a person is told of the tool, and with what a REST call sends where.
 func (d Definition) Hash() string {
 	raw, err := json.Marshal(d)
 	if err != nil { // of parameters that are no JSON

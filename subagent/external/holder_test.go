@@ -336,10 +336,35 @@ func TestWhenAPersonIsAsked(t *testing.T) {
 		r.Policy, r.Hints = c.policy, external.Hints{Destructive: c.destructive, ReadOnly: true, Idempotent: true}
 		l := &ledger{}
 		h := holder(l, r)
-		h.Approved = func(tool string) bool { return c.approved && tool == "crm/refund" }
+		h.Approved = func(tool string) bool { return c.approved && tool == r.Approval() }
 		_, err := h.Tools()[0].Call(t.Context(), called(`{"order":1}`))
 		require.Equal(t, c.asks, err != nil, "%+v", c)
 		require.Len(t, l.claims, map[bool]int{true: 0, false: 1}[c.asks])
+	}
+}
+
+// An approval of a chat is of the tool as a person saw it, and not of another one that has its name by now. One that was
+// stored by the name alone, as it once was, covers no tool.
+func TestAnApprovalIsOfATool(t *testing.T) {
+	was := refund(told("done", new([]external.Call)))
+	was.Policy = external.FirstInChat
+	for name, change := range map[string]func(*external.Tool){
+		"the same":    func(*external.Tool) {},
+		"description": func(r *external.Tool) { r.Description = "Refunds all orders." },
+		"parameters":  func(r *external.Tool) { r.Parameters = json.RawMessage(`{"type":"object"}`) },
+		"request":     func(r *external.Tool) { r.Request = "DELETE https://shop.test/orders" },
+	} {
+		r := was
+		change(&r)
+		h := holder(&ledger{}, r)
+		h.Approved = func(tool string) bool { return tool == was.Approval() || tool == "crm/refund" }
+		_, err := h.Tools()[0].Call(t.Context(), called(`{"order":1}`))
+		if name == "the same" {
+			require.NoError(t, err)
+			continue
+		}
+		var asks *loop.Suspended
+		require.ErrorAs(t, err, &asks, name)
 	}
 }
 
@@ -357,7 +382,7 @@ func TestAnApproval(t *testing.T) {
 	require.NotEmpty(t, w.ID)
 	w.ID = ""
 	require.Equal(t, event.Wait{Kind: event.Approval, Subagent: "billing", ToolCallID: "tc1", Tool: "refund",
-		Arguments: json.RawMessage(`{"order":1}`), ExpiresAt: float64(began.Add(time.Hour).Unix()), Approves: "crm/refund",
+		Arguments: json.RawMessage(`{"order":1}`), ExpiresAt: float64(began.Add(time.Hour).Unix()), Approves: r.Approval(),
 		Reason: "The subagent billing wants to call refund of crm, which needs a person's yes."}, w)
 	require.Empty(t, l.claims)
 	resume := func(h external.Holder, a event.WaitAnswer) (string, error) {
@@ -378,7 +403,7 @@ func TestAnApproval(t *testing.T) {
 	changed := r
 	changed.Description = "Refunds all orders."
 	_, err = resume(holder(l, changed), event.WaitAnswer{Decision: event.Approve})
-	require.ErrorContains(t, err, "described in other words")
+	require.ErrorContains(t, err, "defined otherwise")
 	away := h
 	away.Calls = nil
 	_, err = resume(away, event.WaitAnswer{Decision: event.Approve})

@@ -143,8 +143,10 @@ func (c *Call) Repeatable() bool {
 
 // Definition presents the call as a tool.
 func (c *Call) Definition() external.Definition {
+	request, _ := json.Marshal([]any{c.config.Method, c.config.URL, c.config.Query, c.body}) // these cannot fail
 	return external.Definition{
 		Server: external.HTTP, Name: c.config.Name, Description: c.config.Description, Parameters: c.config.Parameters,
+		Request: string(request),
 	}
 }
 

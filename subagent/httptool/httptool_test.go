@@ -362,6 +362,35 @@ func TestWhatIsRepeatable(t *testing.T) {
 	}
 }
 
+// An approval of a REST call covers what it asks of whom; another request is another tool under the same name. The
+// values of secret headers change by themselves, and are none of it.
+func TestADefinitionCoversTheRequest(t *testing.T) {
+	made := func(change func(*httptool.Config)) external.Definition {
+		c := httptool.Config{Name: "refund", Description: "Refunds.", URL: "https://shop.test/refunds/{id}", Method: "POST",
+			Parameters: parameters("id"), Query: map[string]string{"a": "1"}, Body: json.RawMessage(`{"all":false}`)}
+		change(&c)
+		call, err := httptool.New(c, client(t))
+		require.NoError(t, err)
+		return call.Definition()
+	}
+	was := made(func(*httptool.Config) {}).Approval()
+	require.True(t, strings.HasPrefix(was, "http/refund#"), was)
+	require.NotContains(t, was, "shop.test", "clients see it")
+	for name, change := range map[string]func(*httptool.Config){
+		"url":    func(c *httptool.Config) { c.URL = "https://shop.test/orders/{id}" },
+		"host":   func(c *httptool.Config) { c.URL = "https://evil.test/refunds/{id}" },
+		"method": func(c *httptool.Config) { c.Method = "PUT" },
+		"query":  func(c *httptool.Config) { c.Query = map[string]string{"a": "2"} },
+		"body":   func(c *httptool.Config) { c.Body = json.RawMessage(`{"all":true}`) },
+	} {
+		require.NotEqual(t, was, made(change).Approval(), name)
+	}
+	require.Equal(t, was, made(func(c *httptool.Config) { c.Method = "post" }).Approval())
+	require.Equal(t, was, made(func(c *httptool.Config) {
+		c.Headers, c.Secrets = map[string]string{"Authorization": "Bearer sesame-two"}, []string{"Bearer sesame-two"}
+	}).Approval())
+}
+
 // A proxy of the environment is not asked: the configuration alone says where calls go.
 func TestNoProxyOfTheEnvironment(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")

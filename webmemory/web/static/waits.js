@@ -104,7 +104,7 @@ function Wait({ wait: w, answer, set }) {
       html`<${Fields} schema=${w.schema} values=${answer.fields} onChange=${(fields) => set({ fields })} />` :
       html`<${JSONField} label=${t(w.kind === "question" ? "waits.answer" : "waits.result")}
         value=${answer.result ?? ""} onChange=${(v) => set({ result: v })} />` : null}
-    ${approval && w.approves ? html`<p class="soft small">${t("waits.remember", { tool: w.approves })}</p>` : null}
+    ${approval && w.approves ? html`<p class="soft small">${t("waits.remember", { tool: w.tool })}</p>` : null}
   </fieldset>`;
 }
 
