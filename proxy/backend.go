@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"mneme/memory/secrets"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
 )
@@ -40,7 +41,7 @@ type backend struct {
 	lessons  *lessons
 	windows  *windows
 	lists    *vendorLists
-	secrets  *secrets // what must not come back; nil for none
+	secrets  *secrets.Set // what must not come back; nil for none
 	// bound: it has once said that thinking was bound to a different conversation,
 	// so it checks what stands before a block.
 	bound *atomic.Bool

@@ -20,6 +20,7 @@ import (
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/secrets"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/tools"
@@ -130,11 +131,8 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 	}))
 	took := time.Since(began)
 	if err != nil {
-		text := err.Error()
-		if key := cfg.Proxy.Backends[backend].APIKey.Reveal(); key != "" {
-			text = strings.ReplaceAll(text, key, "[secret]")
-		}
-		return "", errors.New("a call failed: " + text)
+		key := secrets.New(cfg.Proxy.Backends[backend].APIKey.Reveal())
+		return "", errors.New("a call failed: " + key.Text(err.Error()))
 	}
 	return fmt.Sprintf("ok: a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(),
 		usage.InputTokens, usage.OutputTokens), nil

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"mneme/memory"
+	"mneme/memory/secrets"
 	"mneme/memory/telemetry"
 	"mneme/subagent/external"
 )
@@ -80,6 +81,7 @@ type Call struct {
 	declared map[string]json.RawMessage
 	rest     []string // parameters that stand nowhere else
 	open     bool     // the schema allows others, too
+	secrets  *secrets.Set
 }
 
 // NewClient is one for Calls: no redirect is followed, no proxy of the environment asked.
@@ -95,7 +97,7 @@ func NewClient() *http.Client {
 
 // New checks a configuration; errors are an *Error. The client is one of NewClient.
 func New(c Config, client *http.Client) (*Call, error) {
-	call := &Call{config: c, client: client}
+	call := &Call{config: c, client: client, secrets: secrets.New(c.Secrets...)}
 	if c.Method == "" {
 		call.config.Method = http.MethodGet
 		if len(c.Body) > 0 {
@@ -279,7 +281,7 @@ func (c *Call) Call(ctx context.Context, call external.Call) (external.Returned,
 	if err != nil {
 		return external.Returned{}, c.unreachable(ctx, err)
 	}
-	text := c.strike(shown(raw, response))
+	text := c.secrets.Text(shown(raw, response))
 	switch {
 	case response.StatusCode >= 400:
 		return external.Returned{Text: fmt.Sprintf("the answer is %s\n%s", status(response), first(text)), Failed: true}, nil
@@ -296,29 +298,13 @@ func (c *Call) Call(ctx context.Context, call external.Call) (external.Returned,
 	case !gjson.ValidBytes(raw):
 		return external.Returned{Text: text}, nil
 	}
-	found := gjson.Parse(c.strike(string(raw))).Get(c.config.Response)
+	found := gjson.Parse(c.secrets.Text(string(raw))).Get(c.config.Response)
 	if !found.Exists() {
 		text = fmt.Sprintf("(the answer holds nothing at %s)\n%s", c.config.Response, first(text))
 		return external.Returned{Text: text}, nil
 	}
 	return external.Returned{Text: found.String()}, nil
 }
-
-// strike takes the call's own secrets out of what a server repeats.
-func (c *Call) strike(text string) string {
-	for _, secret := range c.config.Secrets {
-		_, token, _ := strings.Cut(secret, " ") // "Bearer …"
-		for _, value := range []string{secret, token} {
-			if len(value) >= minSecret {
-				text = strings.ReplaceAll(text, value, "***")
-			}
-		}
-	}
-	return text
-}
-
-// minSecret is how long a secret is, in bytes, that is no word.
-const minSecret = 8
 
 // status is that of an answer in the words of the standard; those of the answer are a stranger's.
 func status(r *http.Response) string {

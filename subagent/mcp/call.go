@@ -75,6 +75,9 @@ func (c *caller) Call(ctx context.Context, call external.Call) (external.Returne
 			return external.Returned{}, fmt.Errorf("The tool %s of the server %s asked for something that it is not given: "+
 				"only forms for a person are.", clip(c.tool), c.name)
 		}
+		for i, q := range a.Questions {
+			a.Questions[i].Message = c.server.secrets.Text(q.Message)
+		}
 		if len(a.Questions) > 0 {
 			return external.Returned{Asked: a}, nil
 		}
@@ -192,14 +195,14 @@ func (se *session) tell(p *mcp.ProgressNotificationParams) {
 		return
 	}
 	token, _ := p.ProgressToken.(string)
-	text := visible(p.Message)
+	text := se.server.secrets.Text(visible(p.Message))
 	switch {
 	case text == "" && p.Total > 0:
 		text = fmt.Sprintf("%g of %g", p.Progress, p.Total)
 	case text == "":
 		text = fmt.Sprintf("%g", p.Progress)
 	}
-	text = se.server.secrets.Replace(strings.ToValidUTF8(text[:min(len(text), maxProgressText)], ""))
+	text = strings.ToValidUTF8(text[:min(len(text), maxProgressText)], "")
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	if tell := se.progress[token]; tell != nil {
@@ -242,7 +245,7 @@ func (c *caller) failed(ctx context.Context, err error) (external.Returned, erro
 func internal(e *jsonrpc.Error) bool { return -32005 <= e.Code && e.Code <= -32003 || e.Code == -32001 }
 
 // text is what a tool said, to be kept.
-func (c *caller) text(s string) string { return loop.Cut(c.server.secrets.Replace(s)) }
+func (c *caller) text(s string) string { return loop.Cut(c.server.secrets.Text(s)) }
 
 // returned is a result as the model is told it.
 func (c *caller) returned(r *mcp.CallToolResult) external.Returned {

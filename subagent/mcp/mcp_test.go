@@ -169,7 +169,7 @@ func TestTools(t *testing.T) {
 				require.False(t, user)
 			}
 
-			require.Equal(t, external.Returned{Text: "no such order; by token [secret]", Failed: true},
+			require.Equal(t, external.Returned{Text: "no such order; by token ***", Failed: true},
 				call(t, c, "crm", "refund", `{}`))
 			require.Equal(t, `{"n":3,"what":"<a>"}`, call(t, c, "crm", "count", "").Text)
 			long := call(t, c, "crm", "long", `{}`).Text
@@ -219,6 +219,6 @@ func TestAProgramsEnvironment(t *testing.T) {
 	config := program(t, "env")
 	config.Path = "/bin:/usr/bin"
 	c := open(t, map[string]mcp.ServerConfig{"env": config}, &pins{})
-	require.Equal(t, strings.Join([]string{"PATH=/bin:/usr/bin", "HOME=" + config.Dir, roleVar + "=env", "SECRET=[secret]",
+	require.Equal(t, strings.Join([]string{"PATH=/bin:/usr/bin", "HOME=" + config.Dir, roleVar + "=env", "SECRET=***",
 		"in=" + config.Dir}, "\n"), call(t, c, "env", "env", `{}`).Text)
 }

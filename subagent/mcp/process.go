@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/memory/processgroup"
+	"mneme/memory/secrets"
 )
 
 // Times that a program has to end after its input was closed, and after it was asked to; and
@@ -48,7 +49,7 @@ func start(c ServerConfig, log zerolog.Logger) (*process, error) {
 	}
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
 	cmd.Dir, cmd.Env = dir, append([]string{"PATH=" + cmp.Or(c.Path, standardPath), "HOME=" + dir}, c.Env...)
-	cmd.Stderr, cmd.WaitDelay = &stderr{log: log}, outputTime
+	cmd.Stderr, cmd.WaitDelay = &stderr{log: log, secrets: hidden(c)}, outputTime
 	processgroup.Prepare(cmd)
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	theirIn, in, err := os.Pipe()
@@ -134,10 +135,11 @@ const (
 
 // stderr writes lines into the log, for debugging.
 type stderr struct {
-	log   zerolog.Logger
-	mu    sync.Mutex
-	line  []byte
-	lines int
+	log     zerolog.Logger
+	secrets *secrets.Set
+	mu      sync.Mutex
+	line    []byte
+	lines   int
 }
 
 func (s *stderr) Write(b []byte) (int, error) {
@@ -155,7 +157,7 @@ func (s *stderr) Write(b []byte) (int, error) {
 
 func (s *stderr) flush() {
 	if s.lines++; s.lines <= maxLogLines && len(bytes.TrimSpace(s.line)) > 0 {
-		s.log.Debug().Bytes("line", s.line).Msg("an MCP server says")
+		s.log.Debug().Bytes("line", s.secrets.Strike(s.line)).Msg("an MCP server says")
 	}
 	s.line = s.line[:0]
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/memory/secrets"
 	"mneme/subagent/external"
 )
 
@@ -37,7 +38,7 @@ type server struct {
 	config  ServerConfig
 	pins    Pins
 	log     zerolog.Logger
-	secrets *strings.Replacer
+	secrets *secrets.Set  // of the configuration, should a server give them back
 	known   chan struct{} // closed by know
 	know    func()        // once the pins were read, or waited for in vain
 	tried   chan struct{} // closed once the first attempt to reach it has ended
@@ -56,7 +57,7 @@ type server struct {
 
 func newServer(name string, c ServerConfig, pins Pins, log zerolog.Logger) *server {
 	s := &server{
-		name: name, config: c, pins: pins, log: log, secrets: hide(c), state: StateStarting,
+		name: name, config: c, pins: pins, log: log, secrets: hidden(c), state: StateStarting,
 		known: make(chan struct{}), tried: make(chan struct{}), relist: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	if s.know = sync.OnceFunc(func() { close(s.known) }); !s.pinning() {
@@ -67,24 +68,14 @@ func newServer(name string, c ServerConfig, pins Pins, log zerolog.Logger) *serv
 
 func (s *server) pinning() bool { return s.config.Pin }
 
-// hide replaces what is secret in the configuration, should a server give it back.
-func hide(c ServerConfig) *strings.Replacer {
-	var pairs []string
-	add := func(value string) {
-		if len(value) >= 8 {
-			pairs = append(pairs, value, "[secret]")
-		}
-	}
-	for _, value := range c.Headers {
-		add(value)
-		_, token, _ := strings.Cut(value, " ") // of "Bearer …"
-		add(token)
-	}
+// hidden is what is secret in the configuration.
+func hidden(c ServerConfig) *secrets.Set {
+	values := slices.Collect(maps.Values(c.Headers))
 	for _, variable := range c.Env {
 		_, value, _ := strings.Cut(variable, "=")
-		add(value)
+		values = append(values, value)
 	}
-	return strings.NewReplacer(pairs...)
+	return secrets.New(values...)
 }
 
 // run keeps a session until ctx ends.

@@ -666,9 +666,6 @@ func (c Config) toolSecrets() (all []string) {
 		for _, value := range sorted(values) {
 			if value != "" {
 				all = append(all, value.Reveal())
-				if _, token, ok := strings.Cut(value.Reveal(), " "); ok { // "Bearer …"
-					all = append(all, token)
-				}
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func TestTools(t *testing.T) {
 		require.Equal(t, 7, c.MaxTools)
 		require.Equal(t, time.Hour, c.Approvals.Expiry)
 		require.Equal(t, "sesame-hook", c.Approvals.Webhook.Secret.Reveal())
-		require.ElementsMatch(t, []string{"Bearer sesame-weather", "sesame-weather", "Bearer sesame-crm", "sesame-crm",
+		require.ElementsMatch(t, []string{"Bearer sesame-weather", "Bearer sesame-crm",
 			"/sesame/files", "sesame-hook"}, c.Secrets())
 		require.NoError(t, c.RequireToolSecrets())
 		require.NoError(t, c.RequireWebhookSecret())

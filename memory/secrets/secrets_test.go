@@ -1,0 +1,45 @@
+package secrets_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory/secrets"
+)
+
+const key = `s3same+open/now?"1`
+
+// A secret is struck however somebody writes it, and all else stays as it is.
+func TestAllFormsAreStruck(t *testing.T) {
+	inJSON, err := json.Marshal(key)
+	require.NoError(t, err)
+	escaped := ""
+	for _, r := range key {
+		escaped += fmt.Sprintf(`\u%04x`, r)
+	}
+	bytewise := "%" + strings.ReplaceAll(fmt.Sprintf("% x", "s3same-open-now"), " ", "%")
+	set := secrets.New("Bearer "+key, "s3same-open-now")
+	for name, form := range map[string]string{
+		"as it is": key, "with its scheme": "Bearer " + key, "JSON": string(inJSON),
+		"JSON of PHP": strings.ReplaceAll(string(inJSON), "/", `\/`), "JSON of characters": escaped,
+		"query": url.QueryEscape(key), "path": url.PathEscape(key), "in lower case": strings.NewReplacer("%2B", "%2b", "%2F", "%2f", "%3F", "%3f").Replace(url.QueryEscape(key)),
+		"each byte": bytewise, "each byte, upper case": strings.ToUpper(bytewise),
+		"base64": base64.StdEncoding.EncodeToString([]byte(key)), "base64url": base64.RawURLEncoding.EncodeToString([]byte(key)),
+		"base64 of Basic":  base64.StdEncoding.EncodeToString([]byte("user:" + key)),
+		"base64 of Bearer": base64.StdEncoding.EncodeToString([]byte("Bearer " + key + "\n")),
+		"base64 in a URL":  url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(key))),
+	} {
+		got := set.Text("<" + form + "> 100% \\u0041")
+		require.Contains(t, got, "***", name)
+		require.Less(t, len(got), len("<***> 100% \\u0041")+12, "%s: %s", name, got)
+	}
+	const clean = `{"a":"\u0041 %41 \/"}`
+	require.Equal(t, clean, set.Text(clean))
+	require.Equal(t, clean, secrets.New("short", "").Text(clean))
+}
