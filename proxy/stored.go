@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
+	"mneme/memory/secrets"
 	"mneme/memory/telemetry"
 	"mneme/proxy/ledger"
 	"mneme/proxy/responseswire"
@@ -200,7 +201,7 @@ func routeOf(c *gin.Context, scope string) string {
 
 func (s *Server) refuseResponse(c *gin.Context, err error) {
 	if errors.Is(err, ledger.ErrNoResponse) {
-		said := wire.Quote(fmt.Sprintf("Response with id '%s' not found.", c.Param("id")))
+		said := wire.Quote(secrets.Keyless(fmt.Sprintf("Response with id '%s' not found.", c.Param("id"))))
 		c.Data(http.StatusNotFound, "application/json", slices.Concat([]byte(`{"error":{"message":`), said,
 			[]byte(`,"type":"invalid_request_error","param":null,"code":null}}`)))
 		return

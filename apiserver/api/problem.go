@@ -18,6 +18,7 @@ import (
 	"mneme/access/jsonbound"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/secrets"
 )
 
 // Problem is the error body of every HTTP answer, {"error":{…}}, and the error
@@ -119,10 +120,12 @@ func (p *Problem) SetHeader(h http.Header) {
 	}
 }
 
-// WriteProblem answers with p.
+// WriteProblem answers with p. What p repeats of the request may be a key, in an address for example.
 func WriteProblem(w http.ResponseWriter, p *Problem) {
 	p.SetHeader(w.Header())
-	WriteJSON(w, p.Status, problemBody{p})
+	shown := *p
+	shown.Message, shown.RunID = secrets.Keyless(p.Message), secrets.Keyless(p.RunID)
+	WriteJSON(w, p.Status, problemBody{&shown})
 }
 
 // WriteJSON answers with v, without HTML escaping. v must be encodable.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
+	"mneme/cmd/mneme/internal/config"
 )
 
 func TestAKeyIsKeptForItsAddressAlone(t *testing.T) {
@@ -218,5 +219,17 @@ func TestWrongKeyFlagsSayWhatToDo(t *testing.T) {
 		con := &console{stdin: strings.NewReader(""), stdout: new(strings.Builder), stderr: errs}
 		require.NotEqual(t, exitOK, run(t.Context(), strings.Split(args, " "), con))
 		require.Contains(t, errs.String(), says)
+	}
+}
+
+// A key that somebody put into an address stands in no log.
+func TestNoKeyIsLogged(t *testing.T) {
+	key := "mn_ops_" + strings.Repeat("aB3-_", 8)
+	for _, format := range []string{"json", "console", "auto"} {
+		var log strings.Builder
+		out := (&console{stderr: &log}).logger(config.Log{Level: "info", Format: format})
+		out.Warn().Str("path", "/v1/chats/"+key).Msg("request")
+		require.Contains(t, log.String(), "/v1/chats/mn_ops_***", format)
+		require.NotContains(t, log.String(), key)
 	}
 }

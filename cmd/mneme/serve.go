@@ -15,6 +15,7 @@ import (
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/models"
 	"mneme/cmd/mneme/internal/term"
+	"mneme/memory/secrets"
 )
 
 const webmemoryHelp = `Examples:
@@ -155,5 +156,5 @@ func (con *console) logger(c config.Log) zerolog.Logger {
 		out = zerolog.ConsoleWriter{Out: con.stderr, TimeFormat: time.TimeOnly,
 			NoColor: !term.StyleFor(con.stderr).Coloured()}
 	}
-	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+	return zerolog.New(secrets.Log{Writer: out}).Level(level).With().Timestamp().Logger()
 }

@@ -43,3 +43,22 @@ func TestAllFormsAreStruck(t *testing.T) {
 	require.Equal(t, clean, set.Text(clean))
 	require.Equal(t, clean, secrets.New("short", "").Text(clean))
 }
+
+// What has the form of a key is told by its prefix, and of ours by its id, in a log too; nothing else is changed.
+func TestTextsWithoutKeys(t *testing.T) {
+	long := strings.Repeat("aB3-_", 8)
+	for text, want := range map[string]string{
+		"/v1/chats/mn_ops-1_" + long + "/history": "/v1/chats/mn_ops-1_***/history",
+		"no model sk-proj-" + long + ".":          "no model sk-***.",
+		`{"path":"/AIza` + long + `"}`:            `{"path":"/AIza***"}`,
+		"/v1/chats/sk-1234/task-" + long:          "/v1/chats/sk-1234/task-" + long,
+		"mn_ops":                                  "mn_ops",
+	} {
+		require.Equal(t, want, secrets.Keyless(text))
+		var log strings.Builder
+		n, err := secrets.Log{Writer: &log}.Write([]byte(text))
+		require.NoError(t, err)
+		require.Equal(t, len(text), n)
+		require.Equal(t, want, log.String())
+	}
+}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/memory/secrets"
 )
 
 // Failure is an error in the shape of an endpoint's dialect: {"type":"error","error":{type,
@@ -45,6 +47,7 @@ var classes = map[int]struct{ messages, chat, code string }{
 
 // Body is the JSON of f in a dialect.
 func (f Failure) Body(d Dialect) []byte {
+	f.Message = secrets.Keyless(f.Message) // an address in it may have one
 	class, ok := classes[f.Status]
 	if !ok {
 		class = classes[500]

@@ -17,6 +17,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/secrets"
 	webapi "mneme/webmemory/api"
 )
 
@@ -259,7 +260,8 @@ type errorDetail struct {
 }
 
 func (f *failure) body() errorBody {
-	d := errorDetail{Message: f.Message, Type: "invalid_request_error", Code: f.Code, RunID: f.RunID}
+	d := errorDetail{Message: secrets.Keyless(f.Message), Type: "invalid_request_error", Code: f.Code,
+		RunID: secrets.Keyless(f.RunID)}
 	switch {
 	case f.Status == http.StatusUnauthorized:
 		d.Type = "authentication_error"

@@ -1,0 +1,35 @@
+package app_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A key that somebody puts into an address is repeated by no answer of any service.
+func TestAKeyInAnAddressIsNotRepeated(t *testing.T) {
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	for _, key := range []string{"mn_ops_" + strings.Repeat("aB3-_", 8), "sk-proj-" + strings.Repeat("x7", 20)} {
+		for _, at := range []string{
+			u.addrs.Webmemory + "/v1/nothing/", u.addrs.Webmemory + "/v1/chats/7/runs/", u.addrs.Webmemory + "/",
+			u.addrs.Webmemory + "/v1/keys/", u.addrs.Apiserver + "/", u.addrs.Apiserver + "/v1/runs/",
+			u.addrs.Proxy + "/v1/", u.addrs.Proxy + "/v1/responses/", u.addrs.Proxy + "/",
+		} {
+			for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodPost} {
+				request, err := http.NewRequest(method, "http://"+at+key, nil)
+				require.NoError(t, err)
+				resp, err := http.DefaultClient.Do(request)
+				require.NoError(t, err)
+				body, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				if resp.StatusCode >= 400 {
+					require.NotContains(t, string(body), key, "%s %s", method, at)
+				}
+			}
+		}
+	}
+}
