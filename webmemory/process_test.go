@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -618,6 +620,33 @@ func TestShutdownLeavesRuns(t *testing.T) {
 	chat, analytic := whole("hi")
 	require.Equal(t, chat, w.stored("chat_history:1"))
 	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
+}
+
+// An address that somebody wrote into Redis is not followed: who gets a request of a service gets the services' secret.
+func TestAForeignAddressOfARunIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	foreign := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(foreign.Close)
+	w := newWorld(t, waits(nil))
+	second := w.process()
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+	tr.until("subagent_delegation")
+	run := tr.resp.Header.Get("Mneme-Run-Id")
+	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1"))}.String()
+	note, err := w.look.HGet(t.Context(), meta, "open").Bytes()
+	require.NoError(t, err)
+	var members map[string]any
+	require.NoError(t, json.Unmarshal(note, &members))
+	members["events"] = foreign.URL + "/v1/runs/" + run + "/events"
+	note, err = json.Marshal(members)
+	require.NoError(t, err)
+	require.NoError(t, w.look.HSet(t.Context(), meta, "open", note).Err())
+	w.on(second, func() {
+		require.Equal(t, 202, w.do("POST", "/v1/chats/1/runs/"+run+"/stop", nil).status)
+	})
+	require.Zero(t, asked.Load())
+	require.JSONEq(t, `"stopped"`, field(t, tr.until("run_finished"), "outcome"))
 }
 
 // A run is read, joined and stopped through any process.

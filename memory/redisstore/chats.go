@@ -133,7 +133,7 @@ func cardOf(meta []any, size, archived int) Card {
 	}
 	c := Card{
 		Messages: int(integer(text(5))) + archived, Bytes: size, Metadata: text(2),
-		Open: readOpenRun([]byte(text(3))) != nil, Waits: readRest(text(4)) != nil, archived: archived > 0,
+		Open: readOpenRun([]byte(text(3)), "") != nil, Waits: readRest(text(4)) != nil, archived: archived > 0,
 	}
 	if size == 0 {
 		c.Messages = archived

@@ -88,5 +88,5 @@ func (s *Store) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error)
 	if err != nil {
 		return nil, failure(err, "looking for the open run of chat %s", chat)
 	}
-	return readOpenRun(text), nil
+	return readOpenRun(text, s.Secret), nil
 }

@@ -87,6 +87,10 @@ type Store struct {
 	// the first call.
 	RunLife, ResumeLife time.Duration
 
+	// Secret is what the processes of the services share, and who else writes into Redis does not know; "" where there is
+	// none. Set it before the first call.
+	Secret string
+
 	// Archive says what becomes of what Trim cuts off. Set it before the first call.
 	Archive Archive
 

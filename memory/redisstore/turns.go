@@ -2,6 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +23,8 @@ import (
 type OpenRun struct {
 	Run    string `json:"run"`
 	Turn   int64  `json:"turn"`
-	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted
+	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted, or if it has not our seal
+	Seal   string `json:"seal,omitempty"`   // of Events, while it is in Redis
 	Body   string `json:"body"`             // hash of the post
 	By     string `json:"by,omitempty"`     // the process that began it
 	Trace  string `json:"trace,omitempty"`  // traceparent of the post
@@ -99,7 +103,7 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w: unexpected reply %v", chat, memory.ErrUnavailable, r)
 	}
 	turn := Turn{Number: number, Erased: r.At(2), Conversation: r.At(3)}
-	turn.Open = readOpenRun([]byte(r.At(4)))
+	turn.Open = readOpenRun([]byte(r.At(4)), s.Secret)
 	turn.Pending = r.At(5)
 	turn.Waits = readRest(r.At(6))
 	for _, name := range r[7:] {
@@ -110,12 +114,29 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 	return turn, nil
 }
 
-// readOpenRun is nil for what is no record of ours.
-func readOpenRun(record []byte) *OpenRun {
+// record is the run as it is noted in Redis. Its address has a seal, since who gets a request of a service gets the
+// services' secret: another address that somebody writes there is not followed.
+func (r OpenRun) record(secret string) ([]byte, error) {
+	r.Seal = r.seal(secret)
+	return json.Marshal(r)
+}
+
+func (r OpenRun) seal(secret string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = fmt.Fprintf(mac, "%s %s", r.Run, r.Events) // never fails
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// readOpenRun is nil for what is no record of ours. The run has no address if that was written by another one.
+func readOpenRun(record []byte, secret string) *OpenRun {
 	var open OpenRun
 	if json.Unmarshal(record, &open) != nil || open.Run == "" {
 		return nil
 	}
+	if !hmac.Equal([]byte(open.Seal), []byte(open.seal(secret))) {
+		open.Events = ""
+	}
+	open.Seal = ""
 	return &open
 }
 
@@ -208,7 +229,7 @@ func (s *Store) RenewLast(
 // to tell of, and whether the chat may have notes.
 func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) (Loss,
 	error) {
-	record, err := json.Marshal(run)
+	record, err := run.record(s.Secret)
 	if err != nil {
 		return Loss{}, err
 	}

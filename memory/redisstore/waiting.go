@@ -129,7 +129,7 @@ func (s *Store) ReleaseWaiting(ctx context.Context, chat memory.Chat, token stri
 // Reopen notes that a run which waited goes on, under the token of its chat's lease. ErrStateLost:
 // it does not wait.
 func (s *Store) Reopen(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
-	record, err := json.Marshal(run)
+	record, err := run.record(s.Secret)
 	if err != nil {
 		return err
 	}

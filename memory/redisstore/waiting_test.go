@@ -24,6 +24,28 @@ func clusterWaiting(t *testing.T, s *redisstore.Store, cluster *redistest.Cluste
 	suspends(t, s, cluster.Client())
 }
 
+// The address of a run is read as it was written by who has the services' secret, and by nobody else.
+func TestTheAddressOfARunIsSealed(t *testing.T) {
+	const at = "http://replica:8081/v1/runs/r/events"
+	client := redistest.Start(t).Client()
+	s := redisstore.New(client, zerolog.Nop())
+	s.Secret = "secret"
+	chat := memory.MustChat("1")
+	turn, err := s.Take(ctx, chat, "one", "c", time.Minute)
+	require.NoError(t, err)
+	run := redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b", Events: at}
+	_, err = s.Open(ctx, chat, "one", time.Minute, run)
+	require.NoError(t, err)
+	for secret, want := range map[string]string{"secret": at, "another": "", "": ""} {
+		reader := redisstore.New(client, zerolog.Nop())
+		reader.Secret = secret
+		got, err := reader.OpenRun(ctx, chat)
+		require.NoError(t, err)
+		run.Events = want
+		require.Equal(t, run, *got, "with the secret %q", secret)
+	}
+}
+
 // suspends takes runs of some chats, in any slots, from their turns to a wait and back.
 func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 	expires := time.Now().Add(time.Hour).UnixMilli()

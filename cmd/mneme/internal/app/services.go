@@ -332,6 +332,9 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	}
 	store := a.store(client, seen.Log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
+	if gate != nil {
+		store.Secret = gate.Secret
+	}
 	kept := cfg.Webmemory.Archive
 	store.Archive = redisstore.Archive{Off: !kept.Enabled, MaxMessages: kept.MaxMessages, MaxAge: kept.MaxAge}
 	if cfg.Redis.Embedded() {
