@@ -122,6 +122,7 @@ func Splice(text string, changes []Change) string {
 var tagNames = []string{
 	"document", "source", "context", "system", "sys", "user", "assistant", "human", "developer", "tool",
 	"function", "instruction", "prompt", "message", "result", "inst", "admin", "im_start", "im_end", "thinking",
+	"think", "start_of", "end_of", // with what begins or ends, of Gemma: <start_of_turn>
 	"invoke", "parameter", "said", "search", "untrusted", "nonce", "img", "script", "iframe",
 }
 
@@ -132,17 +133,27 @@ var speakers = []string{
 	"инструкции", "разработчик",
 }
 
+// bare are control tokens whose names are too short to be told from a comparison if they do not end with a bracket.
+var bare = []string{"s", "bos", "eos", "pad", "unk"}
+
+// bracketTokens are control tokens in square brackets, of Llama and Mistral.
+var bracketTokens = []string{
+	"inst", "sys", "system_prompt", "available_tools", "tool_call", "tool_calls", "tool_result", "tool_results",
+	"tool_content", "call_id", "think",
+}
+
 // The patterns see a folded text.
 var (
 	tag = regexp.MustCompile(`<[\s/!?|\\"'*_~.-]*(?:[a-z0-9]+[:._-])*(?:` + spaced([]string{Passages, Recalled, Outside}) +
-		`|(?:` + spaced(tagNames) + `)s?(?:[^\p{L}\d]|$))|<\s*\||<\s*<`)
+		`|(?:` + spaced(tagNames) + `)s?(?:[^\p{L}\d]|$))|<\s*\||<\s*<|` +
+		`<[\s/]*(?:` + folded(bare) + `)\s*>|<\s*[a-z_]+\s*\|\s*>`)
 	// speaker is a name with a colon, where a line or a sentence begins.
 	speaker = regexp.MustCompile(`(?:^|\n|[.!?…)\]>"'»;|]\s)[ \t>*#_~|"'(\[{/=-]*(?:` + folded(speakers) +
 		`)(?:[ \t]+(?:prompt|message|note|says?))?[ \t*_~"')\]}]*(:)`)
 	speakerJSON = regexp.MustCompile(`["']?\brole["']?\s*(:)\s*["']?(?:` + folded(speakers) + `)`)
 	heading2    = regexp.MustCompile(`(?:^|\n)[ \t]*(#+)[ \t]*(?:(?:new|updated|real)[ \t]+)?(?:` + folded(speakers) +
 		`|response|input|output)(?:[ \t]+(?:prompt|message))?[ \t]*[:#]*[ \t]*(?:\n|$)`)
-	bracketed = regexp.MustCompile(`(\[)[\s/]*(?:inst|sys|` + folded(speakers) + `)(?:[ \t]+(?:prompt|message))?\s*(\])`)
+	bracketed = regexp.MustCompile(`(\[)[\s/]*(?:` + folded(bracketTokens) + `|` + folded(speakers) + `)(?:[ \t]+(?:prompt|message))?\s*(\])`)
 	citation  = regexp.MustCompile(
 		`(\\?\[)[\s^#n†]*\d+(?:[\s,;:†^–—-]*(?:and|и)?\s*\d+)*(?:†[^\[\]\n]{0,40})?\s*(\\?\])`,
 	)
