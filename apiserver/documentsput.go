@@ -211,7 +211,7 @@ func (d *documents) line(number int, line []byte, long bool) rag.Input {
 	if err != nil {
 		return refuse(loader.Damaged, "the line is no JSON object with the strings id, title and text")
 	}
-	if twice := new(api.Problem); errors.As(api.CheckUnique(line), &twice) {
+	if twice := new(api.Problem); errors.As(api.CheckMembers(line, &body), &twice) {
 		return refuse(loader.Damaged, twice.Message)
 	}
 	if err := docstore.CheckID(body.ID); err != nil {

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json"
 
 	"mneme/access"
 	"mneme/proxy/usage"
@@ -38,7 +38,7 @@ func (s *Server) switchBackend(c *gin.Context) {
 	var asked struct {
 		Active string `json:"active"`
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10)).Decode(&asked); err != nil {
+	if err := json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10), &asked); err != nil {
 		refuseRoute(c, http.StatusBadRequest, `the body must be JSON like {"active":"kimi"}`)
 		return
 	}

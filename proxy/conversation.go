@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json"
 	"github.com/tidwall/gjson"
 
 	"mneme/access"
@@ -243,7 +243,7 @@ func (s *Server) keepConversation(c *gin.Context) {
 	var asked struct {
 		Until int64 `json:"until"`
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10)).Decode(&asked); err != nil {
+	if err := json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10), &asked); err != nil {
 		refuseRoute(c, http.StatusBadRequest, `the body must be JSON like {"until":1760000000}, in Unix seconds`)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -145,6 +146,9 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 	no := new(jsonbound.Refusal)
 	if errors.As(jsonbound.Check(body, jsonbound.Depth, jsonbound.Transcript), &no) {
 		return wire.Failure{Status: no.Status, Message: "the body " + no.Reason}
+	}
+	if !utf8.Valid(body) {
+		return wire.Failure{Status: 400, Message: "the body is not valid UTF-8"}
 	}
 	x.in.outline, err = wire.ReadOutline(body)
 	return err

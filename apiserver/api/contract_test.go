@@ -29,7 +29,7 @@ func TestDecodeBodySaysWhatIsWrong(t *testing.T) {
 		},
 		{"a member twice", `{"message":"a","chat_id":1, "message" : "b"}`, "", 400,
 			`The body has the member "message" twice; send it once.`},
-		{"a member twice, in other letters", `{"message":"a","Me\u017fSAGE":"b"}`, "", 400, `twice`},
+		{"a member in other letters", `{"message":"a","Me\u017fSAGE":"b"}`, "", 400, "the nearest one is message"},
 		{"a member twice, escaped", `{"message":"a","me\u0073sage":null}`, "", 400, `"message" twice`},
 		{"a member twice, inside", `{"context":[{"role":"user","tool_calls":[{"function":{"name":"a","name":"b"}}]}]}`, "",
 			400, `"context.tool_calls.function.name" twice`},

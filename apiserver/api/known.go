@@ -30,7 +30,7 @@ func UnmarshalKnown(raw []byte, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return explain(err)
 	}
-	if err := checkUnique(raw, math.MaxInt); err != nil {
+	if err := CheckMembers(raw, v); err != nil {
 		return err
 	}
 	return onlyKnown(raw, v)
@@ -44,7 +44,7 @@ func onlyKnown(raw []byte, v any) error {
 	}
 	known := memberNames(reflect.TypeOf(v).Elem())
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) }) {
+		if slices.Contains(known, name) {
 			continue
 		}
 		hint := "there are " + strings.Join(known, ", ")

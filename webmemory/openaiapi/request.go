@@ -118,6 +118,9 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 	if err := json.Unmarshal(raw, &c.request); err != nil {
 		return nil, invalid("", "The body is no request for a chat completion: %v.", err)
 	}
+	if err := api.CheckMembers(raw, &c.request); err != nil {
+		return nil, err
+	}
 	if c.agent, err = h.agentOf(c.Model); err != nil {
 		return nil, err
 	}

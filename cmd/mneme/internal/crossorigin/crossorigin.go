@@ -78,6 +78,7 @@ func (g *Guard) Protect(next http.Handler, refuse Refuse) http.Handler {
 				Str("origin", clip(origin)).Str("sec_fetch_site", clip(r.Header.Get("Sec-Fetch-Site"))).Msg(
 				"a request was refused that a web page may have sent",
 			)
+			w.Header().Set("X-Content-Type-Options", "nosniff") // as on what comes from behind
 			refuse(w, r, no)
 			return
 		}

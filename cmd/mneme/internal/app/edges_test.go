@@ -33,3 +33,21 @@ func TestAKeyInAnAddressIsNotRepeated(t *testing.T) {
 		}
 	}
 }
+
+// No answer of any service is taken for a page or a script by a browser that guesses.
+func TestNoAnswerIsSniffed(t *testing.T) {
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	for _, service := range []string{u.addrs.Webmemory, u.addrs.Apiserver, u.addrs.Proxy} {
+		for _, path := range []string{"/", "/nothing", "/healthz", "/metrics", "/v1/models", "/v1/chats", "/openapi.json"} {
+			for _, host := range []string{"", "evil.test"} {
+				request, err := http.NewRequest(http.MethodGet, "http://"+service+path, nil)
+				require.NoError(t, err)
+				request.Host = host
+				resp, err := http.DefaultClient.Do(request)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, []string{"nosniff"}, resp.Header["X-Content-Type-Options"], "%s%s of %q", service, path, host)
+			}
+		}
+	}
+}
