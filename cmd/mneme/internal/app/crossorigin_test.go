@@ -180,24 +180,25 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 	require.Equal(t, before, x.state(), "nothing was written, read, erased, switched or spent")
 }
 
-// The line in a refusal, put into mneme.yaml as it stands, allows what was refused.
-func TestARefusalNamesTheLineThatAllows(t *testing.T) {
-	t.Chdir(t.TempDir())
+// A refusal names the setting that allows what was refused, and tells a stranger nothing of what is allowed.
+func TestARefusalNamesTheSettingThatAllows(t *testing.T) {
 	first := newTarget(t, "MNEME_HTTP_ALLOWED_HOSTS=chat.example.org", "MNEME_HTTP_ALLOWED_ORIGINS=https://app.example")
 	read := calls[0]
-	for _, headers := range [][]string{{"Origin: http://[::1]:3000"}, {"Host: webmemory.prod.svc.cluster.local:8080"}} {
-		_, body := send(t, first.addrs.Webmemory, read, headers...)
-		var told struct{ Error struct{ Message string } }
-		require.NoError(t, json.Unmarshal([]byte(body), &told))
-		_, line, found := strings.Cut(told.Error.Message, "write in mneme.yaml the line ")
-		require.True(t, found, told.Error.Message)
-		require.NoError(t, os.WriteFile(config.DefaultFile, []byte(line+"\n"), 0o600))
-		second := newTarget(t)
-		for _, all := range [][]string{headers, {"Host: chat.example.org"}, {"Origin: https://app.example"}} {
-			resp, body := send(t, second.addrs.Webmemory, read, all...)
-			require.Equal(t, http.StatusOK, resp.StatusCode, "%v: %s", all, body)
+	for _, c := range []struct{ header, setting, allow string }{
+		{"Origin: http://[::1]:3000", "http.allowed_origins", "MNEME_HTTP_ALLOWED_ORIGINS=http://[::1]:3000"},
+		{"Host: webmemory.prod.svc.cluster.local:8080", "http.allowed_hosts",
+			"MNEME_HTTP_ALLOWED_HOSTS=webmemory.prod.svc.cluster.local"},
+	} {
+		for _, service := range []string{first.addrs.Webmemory, first.addrs.Proxy} {
+			resp, body := send(t, service, read, c.header)
+			require.Equal(t, http.StatusForbidden, resp.StatusCode)
+			require.Contains(t, body, c.setting)
+			require.NotContains(t, body, "chat.example.org")
+			require.NotContains(t, body, "app.example")
 		}
-		require.NoError(t, os.Remove(config.DefaultFile))
+		second := newTarget(t, c.allow)
+		resp, body := send(t, second.addrs.Webmemory, read, c.header)
+		require.Equal(t, http.StatusOK, resp.StatusCode, "%v: %s", c, body)
 	}
 }
 

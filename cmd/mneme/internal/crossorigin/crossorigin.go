@@ -41,7 +41,6 @@ type Refuse func(http.ResponseWriter, *http.Request, *api.Problem)
 
 // Guard judges requests. It does not change after New.
 type Guard struct {
-	config  Config
 	hosts   map[string]bool // without port, lower case
 	origins map[string]bool
 	log     zerolog.Logger
@@ -50,7 +49,7 @@ type Guard struct {
 // New makes a guard that logs what it refuses; a page can make it refuse any number of
 // times.
 func New(c Config, log zerolog.Logger) *Guard {
-	g := &Guard{config: c, hosts: map[string]bool{}, origins: map[string]bool{}, log: log}
+	g := &Guard{hosts: map[string]bool{}, origins: map[string]bool{}, log: log}
 	for _, h := range slices.Concat(c.Own, c.AllowedHosts) {
 		g.hosts[strings.ToLower(h)] = true
 	}
@@ -125,13 +124,13 @@ func unmarked(r *http.Request) *http.Request {
 func (g *Guard) judge(r *http.Request) *api.Problem {
 	known := g.acceptsHost(r.Host)
 	if !known && !probe(r) {
-		return g.refuseHost(r)
+		return refuseHost(r)
 	}
 	switch origins := r.Header["Origin"]; {
 	case len(origins) == 0:
 		return judgeUnnamed(r)
 	case len(origins) > 1 || !g.origins[origins[0]] && !(known && sameOrigin(r, origins[0])):
-		return g.refuseOrigin(origins[0])
+		return refuseOrigin(origins[0])
 	}
 	return judgeBody(r)
 }

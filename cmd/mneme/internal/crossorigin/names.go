@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
 	"mneme/apiserver/api"
@@ -74,43 +73,25 @@ func forbidden(code, format string, args ...any) *api.Problem {
 	return &api.Problem{Status: http.StatusForbidden, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-func (g *Guard) refuseHost(r *http.Request) *api.Problem {
+// refuseHost tells who asks which setting allows a name, and not what is allowed: it may be a stranger.
+func refuseHost(r *http.Request) *api.Problem {
 	host := hostname(r.Host)
 	name, err := Host(host)
 	if err != nil {
 		return forbidden("host_not_allowed", "%q is no host's name.", clip(host))
 	}
-	more := g.config
-	more.AllowedHosts = slices.Concat(more.AllowedHosts, []string{name})
 	return forbidden("host_not_allowed", "The host name %s is not known here, and web pages could misuse it; if it is "+
-		"this service's own, write in mneme.yaml the line %s", name, more.line())
+		"this service's own, add %[1]s to http.allowed_hosts in mneme.yaml.", name)
 }
 
-func (g *Guard) refuseOrigin(origin string) *api.Problem {
+func refuseOrigin(origin string) *api.Problem {
 	name, err := Origin(origin)
 	if err != nil || name != origin {
 		return forbidden("origin_not_allowed", "A page of origin %q cannot be allowed to call this service: "+
 			"http.allowed_origins takes scheme://host[:port]; serve the page over http or https.", clip(origin))
 	}
-	more := g.config
-	more.AllowedOrigins = slices.Concat(more.AllowedOrigins, []string{origin})
-	return forbidden("origin_not_allowed", "Pages of %s may not call this service (http.allowed_origins); if you trust "+
-		"them with every chat, write in mneme.yaml the line %s", origin, more.line())
-}
-
-// line is the whole section http of the configuration in one line, so that it can
-// replace the one that is there.
-func (c Config) line() string {
-	var keys []string
-	for _, list := range []struct {
-		key   string
-		names []string
-	}{{"allowed_hosts", c.AllowedHosts}, {"allowed_origins", c.AllowedOrigins}} {
-		if len(list.names) > 0 {
-			keys = append(keys, list.key+": ['"+strings.Join(list.names, "', '")+"']")
-		}
-	}
-	return "http: {" + strings.Join(keys, ", ") + "}"
+	return forbidden("origin_not_allowed", "Pages of %s may not call this service; if you trust them with every chat, "+
+		"add %[1]s to http.allowed_origins in mneme.yaml.", origin)
 }
 
 // clip bounds what somebody else chose.
