@@ -93,7 +93,7 @@ func (g *Guard) Protect(next http.Handler, refuse Refuse) http.Handler {
 // it asks for.
 func answerPreflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE")
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
 	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 		h.Set("Access-Control-Allow-Headers", asked) // a * would leave out Authorization
 		h.Add("Vary", "Access-Control-Request-Headers")

@@ -200,7 +200,7 @@ func TestCORS(t *testing.T) {
 	require.Nil(t, inside)
 	require.Equal(t, http.Header{
 		"Access-Control-Allow-Origin":   {"https://app.example"},
-		"Access-Control-Allow-Methods":  {"GET, HEAD, POST, PUT, DELETE"},
+		"Access-Control-Allow-Methods":  {"GET, HEAD, POST, PUT, PATCH, DELETE"},
 		"Access-Control-Allow-Headers":  {"authorization,content-type,idempotency-key"},
 		"Access-Control-Expose-Headers": {"*"},
 		"Access-Control-Max-Age":        {"600"},
