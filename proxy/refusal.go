@@ -258,21 +258,17 @@ func (x *request) shownError(err error) string {
 	if !x.answered() || !errors.As(err, &f) {
 		return err.Error()
 	}
-	return x.shortened(f.Message)
+	return x.result.attempt.shortened(f.Message)
 }
 
 // quote is what the log shows of a backend's error.
 func (a *attempt) quote() string {
-	f := wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)
-	if a.reasonOf(f) == reasonRejected && a.answer.class == thinking.ClassOther {
-		return strings.ToValidUTF8(f.Message[:min(len(f.Message), maxLogged)], "")
-	}
-	return a.shortened(f.Message)
+	return a.shortened(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole).Message)
 }
 
 // shortened is a backend's text for the log: bounded, and without what it repeats of
-// the request, which the user wrote.
-func (x *request) shortened(text string) string {
-	text = withoutRequest(text[:min(len(text), 4*maxLogged)], x.in.outline.Body)
+// what it was sent, which the user wrote.
+func (a *attempt) shortened(text string) string {
+	text = withoutRequest(text[:min(len(text), 4*maxLogged)], a.doc.Body)
 	return strings.ToValidUTF8(text[:min(len(text), maxLogged)], "")
 }

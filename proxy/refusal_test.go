@@ -437,6 +437,33 @@ func TestTheLogHasNothingOfTheUsers(t *testing.T) {
 	require.Contains(t, log.String(), `"level":"warn"`)
 }
 
+// Nor where the vendor refuses a request as wrong, in words that the gateway does not know.
+func TestARejectionThatQuotesTheUserIsLoggedWithoutHisWords(t *testing.T) {
+	const secret = "my doctor said that the lump on my left arm is harmless"
+	for _, said := range []string{
+		"messages[0].content: '" + secret + "' is not acceptable here (x7)", "Value " + secret + " is not acceptable here (x7)",
+	} {
+		v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(400)
+			_, _ = fmt.Fprintf(w, `{"error":{"message":%q,"type":"invalid_request_error"}}`, said)
+		})
+		for path, body := range map[string]string{
+			"/v1/chat/completions": `{"model":"m","messages":[{"role":"user","content":"Listen: ` + secret + `"}]}`,
+			"/v1/messages":         `{"model":"m","max_tokens":9,"system":"` + secret + `","messages":[{"role":"user","content":"hi"}]}`,
+			"/v1/responses":        `{"model":"m","instructions":"` + secret + `","input":"hi"}`,
+		} {
+			at, log := logged(t, to(v, proxy.KindOpenAI))
+			got := post(t, at+path, body)
+			require.Equal(t, 400, got.status)
+			require.Contains(t, got.body, "not acceptable", "the client is told all of it")
+			require.Contains(t, log.String(), "not acceptable here (x7)")
+			for _, word := range []string{"doctor", "lump", "harmless"} {
+				require.NotContains(t, log.String(), word, path)
+			}
+		}
+	}
+}
+
 // Every answer tells the window of its model, and so does the list of models.
 func TestContextTokensAreTold(t *testing.T) {
 	v := vendor(t, says("application/json", chatBody))
