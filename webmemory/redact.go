@@ -83,6 +83,16 @@ func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, e
 		plan.keys = append(plan.keys, key)
 	}
 	ids, err := s.exchangeOf(ctx, key, id)
+	if key == memory.ChatKey(chat) {
+		// The chat's route takes an id of any of its histories, as recall gives it.
+		for i := 0; i < len(plan.keys) && errors.Is(err, errUnknownMessage); i++ {
+			key = plan.keys[i]
+			ids, err = s.exchangeOf(ctx, key, id)
+		}
+		if errors.Is(err, errUnknownMessage) {
+			err = errUnknownMessage
+		}
+	}
 	if err != nil {
 		return plan, err
 	}

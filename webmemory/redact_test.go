@@ -90,6 +90,31 @@ func TestRedactionOfAnExchange(t *testing.T) {
 	require.Len(t, w.stored("chat_history:1"), 8)
 }
 
+// What recall finds is redacted by the id that it gave, in whichever history of the chat that is.
+func TestRedactionByAnIDOfRecall(t *testing.T) {
+	t.Parallel()
+	const gone = memory.RedactedText
+	w := newWorld(t, answers("fine"))
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"the pin is 4711"}).status)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"Goodbye"}).status)
+	main, analytic := w.idsOf("chat_history:1"), w.idsOf("subagent:analytic:1")
+	require.NotContains(t, main, analytic[0])
+
+	dry := w.redact("/v1/chats/1/messages/" + analytic[0] + "?scope=message&dry_run=true")
+	require.Equal(t, []webapi.MessageRef{{Subagent: "analytic", ID: analytic[0]}}, dry.Redacted)
+	require.Contains(t, dry.AlsoIn, webapi.MessageRef{ID: main[0]})
+	require.Len(t, w.redact("/v1/chats/1/messages/"+analytic[0]+"?scope=message").Redacted, 1)
+	require.Equal(t, "user: the pin is 4711", w.stored("chat_history:1")[0])
+	require.Equal(t, "user: "+gone, w.stored("subagent:analytic:1")[0])
+
+	require.Len(t, w.redact("/v1/chats/1/messages/"+analytic[1]).Redacted, 4, "the exchange in all histories")
+	require.Equal(t, []string{"user: " + gone, "assistant: " + gone, "user: Goodbye", "assistant: fine"},
+		w.stored("chat_history:1"))
+	refused := w.do("DELETE", "/v1/chats/2/messages/"+analytic[2], nil)
+	require.Equal(t, 404, refused.status)
+	require.Contains(t, string(refused.body), "The chat's memory has no message with this id")
+}
+
 // What is asked for must be there and make sense; a refusal changes nothing and stops nothing.
 func TestRedactionsThatAreRefused(t *testing.T) {
 	release := make(chan struct{})
