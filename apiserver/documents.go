@@ -255,16 +255,16 @@ func (d *documents) drop(c *gin.Context, of docstore.Collection) error {
 	return err
 }
 
-// dropChat removes the documents of a chat, if there are any.
-func (d *documents) dropChat(ctx context.Context, chat memory.Chat) error {
+// dropChat removes the documents of a chat, and says whether there were any.
+func (d *documents) dropChat(ctx context.Context, chat memory.Chat) (dropped bool, err error) {
 	if d.library == nil {
-		return nil
+		return false, nil
 	}
 	of, err := docstore.OfChat(chat)
 	if err == nil {
-		_, err = d.library.Drop(ctx, of)
+		dropped, err = d.library.Drop(ctx, of)
 	}
-	return problemOf(err)
+	return dropped, problemOf(err)
 }
 
 // search is POST /v1/collections/{c}/search.

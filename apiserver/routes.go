@@ -267,10 +267,11 @@ func (s *Server) deleteChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.documents.dropChat(c.Request.Context(), chat); err != nil {
+	dropped, err := s.documents.dropChat(c.Request.Context(), chat)
+	if err != nil {
 		return err
 	}
-	c.Status(http.StatusNoContent)
+	api.WriteJSON(c.Writer, http.StatusOK, api.ChatErased{Documents: dropped})
 	return nil
 }
 

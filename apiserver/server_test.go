@@ -296,12 +296,14 @@ func TestErasingAChatEndsItsRunsAndNoOthers(t *testing.T) {
 	other.ChatID = memory.MustChat("c2")
 	theirs := s.post(t, other)
 	s.begun(t, mine.Events)
-	require.NoError(t, s.DeleteChat(t.Context(), memory.MustChat("c1")))
+	_, err := s.DeleteChat(t.Context(), memory.MustChat("c1"))
+	require.NoError(t, err)
 	for _, err := range s.Events(t.Context(), mine.Events, 0) {
 		require.ErrorIs(t, err, api.ErrUnknownRun)
 	}
 	s.begun(t, theirs.Events)
-	require.NoError(t, s.DeleteChat(t.Context(), memory.MustChat("never:seen@here")))
+	_, err = s.DeleteChat(t.Context(), memory.MustChat("never:seen@here"))
+	require.NoError(t, err)
 	require.NoError(t, s.DeleteRuns(t.Context(), memory.MustChat("c2")))
 	for _, err := range s.Events(t.Context(), theirs.Events, 0) {
 		require.ErrorIs(t, err, api.ErrUnknownRun)
@@ -388,7 +390,8 @@ func TestAnAgentThatDoesNotListenDoesNotHoldUpTheEnd(t *testing.T) {
 			echo(ctx, r, say)
 		}))
 	s.post(t, request("r1"))
-	require.ErrorIs(t, s.DeleteChat(t.Context(), memory.MustChat("c1")), &api.Problem{Code: "runs_still_ending"})
+	_, err := s.DeleteChat(t.Context(), memory.MustChat("c1"))
+	require.ErrorIs(t, err, &api.Problem{Code: "runs_still_ending"})
 	require.Error(t, s.Server.Close())
 	close(release)
 }

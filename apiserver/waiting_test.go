@@ -215,7 +215,8 @@ func TestARunThatWaitsHasEndedHere(t *testing.T) {
 	require.Equal(t, all, again)
 	require.NoError(t, s.Done(t.Context(), "r1"))
 
-	require.NoError(t, s.DeleteChat(t.Context(), memory.MustChat("c1")))
+	_, err = s.DeleteChat(t.Context(), memory.MustChat("c1"))
+	require.NoError(t, err)
 	for _, err := range s.Events(t.Context(), other, 0) {
 		require.ErrorIs(t, err, api.ErrUnknownRun)
 	}

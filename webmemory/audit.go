@@ -27,10 +27,13 @@ const auditTarget = "audit target"
 var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAuditOff,
 	Message: "This service keeps no log of who did what."}
 
+// nothingDone is set by a handler that found nothing to do: such requests must not push others out of the log.
+const nothingDone = "nothing done"
+
 // audit writes what a request did, once it has succeeded.
 func (s *Server) audit(c *gin.Context) {
 	c.Next()
-	if c.Writer.Status() >= http.StatusBadRequest {
+	if c.Writer.Status() >= http.StatusBadRequest || c.GetBool(nothingDone) {
 		return
 	}
 	route := c.Request.Method + " " + c.FullPath()

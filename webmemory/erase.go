@@ -92,6 +92,8 @@ func takeAway[A any](s *Server, c *gin.Context, chat memory.Chat, allowed time.D
 		if e.err != nil {
 			return e.err
 		}
+		out, erased := any(e.out).(webapi.Erased)
+		c.Set(nothingDone, erased && out.Nothing)
 		api.WriteJSON(c.Writer, http.StatusOK, e.out)
 		return nil
 	case <-c.Request.Context().Done():
@@ -183,6 +185,14 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 // id.
 func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
+	cards, err := s.store.Cards(ctx, w.chat)
+	if err != nil {
+		return out, err
+	}
+	aside, err := s.store.SetAsides(ctx, w.chat)
+	if err != nil {
+		return out, err
+	}
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return out, err
 	}
@@ -221,6 +231,7 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		}
 	}
 	out.Erased = append(out.Erased, beside...)
+	out.Nothing = len(out.Erased) == 0 && len(aside) == 0 && (what.history != nil || cards[0].Gone)
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
 	// From here on it is a fact: whoever holds a copy drops it, and none is written back.
 	fact := erasure{Name: erasures.Chat(w.chat), Turn: w.Number}
@@ -253,9 +264,11 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err != nil {
 		return out, err
 	}
-	if err := s.runs.DeleteChat(ctx, w.chat); err != nil {
+	documents, err := s.runs.DeleteChat(ctx, w.chat)
+	if err != nil {
 		return out, asking(err)
 	}
+	out.Nothing = out.Nothing && !documents
 	if what.counted {
 		return out, nil
 	}

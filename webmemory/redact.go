@@ -46,6 +46,7 @@ func (s *Server) redactMessage(c *gin.Context) error {
 		return err
 	}
 	if dry {
+		c.Set(nothingDone, true)
 		api.WriteJSON(c.Writer, http.StatusOK, plan.out)
 		return nil
 	}

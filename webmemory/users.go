@@ -49,6 +49,7 @@ func (s *Server) deleteUser(c *gin.Context) error {
 	if err := s.forgetUsage(context.WithoutCancel(ctx), u.Tenant(), tally.ByUser, u.ID()); err != nil {
 		return err
 	}
+	c.Set(nothingDone, out.Notes+len(out.Chats)+len(out.Kept) == 0)
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
 }

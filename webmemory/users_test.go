@@ -94,8 +94,9 @@ func TestAUserIsKnownInEachChat(t *testing.T) {
 	h.stream.until("run_finished")
 	go func() { h.release <- struct{}{} }()
 	addressed := struct {
-		Message, User string
-		AgentVersion  string `json:"agent_version"`
+		Message      string `json:"message"`
+		User         string `json:"user"`
+		AgentVersion string `json:"agent_version"`
 	}{"Who am I?", h.user, "analytic"}
 	require.Equal(t, 200, h.do("POST", "/v1/chats/third/messages", addressed).status)
 	require.NoError(t, json.Unmarshal(<-h.asked, &run))

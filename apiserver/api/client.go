@@ -103,9 +103,11 @@ func (c *Client) Done(ctx context.Context, run string) error {
 }
 
 // DeleteChat stops the chat's runs and drops their events; after it nothing of
-// the chat is left there.
-func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) error {
-	return c.of(chat.Tenant()).call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID()), nil, nil)
+// the chat is left there. It says whether the chat had documents.
+func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) (documents bool, err error) {
+	var erased ChatErased
+	err = c.of(chat.Tenant()).call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID()), nil, &erased)
+	return erased.Documents, err
 }
 
 // DeleteRuns stops the chat's runs and drops their events; its documents stay.
@@ -165,7 +167,7 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 	if resp.StatusCode/100 != 2 {
 		return ReadProblem(resp)
 	}
-	if into == nil {
+	if into == nil || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

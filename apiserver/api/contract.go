@@ -173,6 +173,11 @@ type RunAccepted struct {
 	Events string `json:"events"`
 }
 
+// ChatErased answers DELETE /v1/chats/{chat}.
+type ChatErased struct {
+	Documents bool `json:"documents"` // it had some
+}
+
 // SubagentInfo describes one subagent that the apiserver has.
 type SubagentInfo struct {
 	Name        memory.Agent `json:"name"`

@@ -359,7 +359,8 @@ type HistoryGap struct {
 
 // Erased answers the DELETE of a chat or of a history with the keys that were erased.
 type Erased struct {
-	Erased []string `json:"erased"`
+	Erased  []string `json:"erased"`
+	Nothing bool     `json:"-"` // there was nothing, also beside the histories
 }
 
 // StopStatus answers POST …/runs/{run}/stop.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/access"
 	"mneme/cmd/mneme/internal/app"
@@ -195,7 +196,7 @@ func TestWhoDidWhatIsKept(t *testing.T) {
 		require.NoError(t, err)
 		return text, k.ID
 	}
-	bot, botID := key(access.Chat, access.MemoryRead, access.MemoryWrite)
+	bot, botID := key(access.Chat, access.MemoryRead, access.MemoryWrite, access.Documents)
 	admin, adminID := key(access.Admin)
 	does := func(as, method, path, body string, want int) string {
 		status, got := ask(t, method, u.url(path), as, body)
@@ -208,6 +209,17 @@ func TestWhoDidWhatIsKept(t *testing.T) {
 	does(bot, "GET", "/v1/chats/1/history", "", 200)
 	does(bot, "DELETE", "/v1/chats/1/messages/none", "", 404)
 	does(bot, "DELETE", "/v1/chats/1", "", 200)
+	for _, nothing := range []string{"/v1/chats/1", "/v1/chats/1?scan=true", "/v1/chats/never", "/v1/chats/never/history",
+		"/v1/chats/2/subagents/knowledge/history", "/v1/users/nobody"} {
+		does(bot, "DELETE", nothing, "", 200)
+	}
+	first := gjson.Get(does(bot, "GET", "/v1/chats/2/history", "", 200), "messages.0.id").Str
+	does(bot, "DELETE", "/v1/chats/2/messages/"+first+"?dry_run=true", "", 200)
+	does(bot, "PUT", "/v1/chats/3/documents/a.txt", `{"text":"The vault is open."}`, 201)
+	does(bot, "DELETE", "/v1/chats/3", "", 200)
+	does(bot, "POST", "/v1/chats/5/messages", `{"message":"hi"}`, 200)
+	does(bot, "POST", "/v1/chats/5/rewind", `{"to":null}`, 200)
+	does(bot, "DELETE", "/v1/chats/5/history", "", 200)
 	does(admin, "GET", "/v1/chats/2/history", "", 200)
 	var made struct{ ID string }
 	got := does(admin, "POST", "/v1/keys", `{"name":"x","scopes":["chat"]}`, 201)
@@ -221,7 +233,8 @@ func TestWhoDidWhatIsKept(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(kept), &page))
 	require.Equal(t, []struct{ Key, Action, Target string }{
-		{botID, "chat.erase", "chats/1"}, {adminID, "memory.read", "chats/2/history"},
+		{botID, "chat.erase", "chats/1"}, {botID, "chat.erase", "chats/3"},
+		{botID, "chat.rewind", "chats/5/rewind"}, {botID, "history.erase", "chats/5/history"}, {adminID, "memory.read", "chats/2/history"},
 		{adminID, "key.create", "keys/" + made.ID}, {adminID, "key.rotate", "keys/" + made.ID + "/rotate"},
 		{adminID, "key.revoke", "keys/" + made.ID},
 	}, page.Entries)
