@@ -35,6 +35,7 @@ type backend struct {
 	close   func()
 	alone   func() bool // it failed too often and is left alone
 	cli     *cli        // of kind copilot; nil for any other
+	local   bool        // on this machine, so that its models cost nothing unless they have a price
 	once    bool        // its calls are not retried, since their caller does that
 
 	profiles *profiles

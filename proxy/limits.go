@@ -88,11 +88,7 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 
 // priceOf is the price of the model to which a request goes; false if it is not known.
 func (s *Server) priceOf(x routed) (price.Price, bool) {
-	at := x.backend.config.BaseURL
-	if x.backend.config.Kind == KindOffline {
-		at = "http://localhost" // inside this process
-	}
-	return s.config.Prices.At(at, x.model)
+	return s.config.Prices.At(x.backend.local, x.model)
 }
 
 // reserve has the limits admit what is about to be sent: the input as estimated, and the answer that it bounds. What is
@@ -169,8 +165,8 @@ func (n named) withPlainBounds() (*wire.Outline, error) {
 			return nil, wire.Failure{Status: http.StatusBadRequest, Param: m.Name, Message: fmt.Sprintf(
 				"%s bounds the answer, in tokens: it must be a whole number from 1 to %d", m.Name, mostAnswer)}
 		}
-		if plain := strconv.AppendInt(nil, tokens, 10); other && !bytes.Equal(plain, raw) {
-			e.Replace(m.Value, plain)
+		if other && bytes.ContainsAny(raw, ".eE") {
+			e.Replace(m.Value, strconv.AppendInt(nil, tokens, 10))
 		}
 	}
 	return n.outline.WithBody(e.Apply(n.outline.Body))

@@ -116,13 +116,16 @@ func New(own map[string]Price) (*Table, error) {
 // dated is what the names of one model's versions end in: -20250514, -2024-08-06, -latest.
 var dated = regexp.MustCompile(`-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
 
-// At is the price of a model at an address. One without a price costs nothing at an address on this machine.
-func (t *Table) At(address, model string) (Price, bool) {
+// Local says whether an address is one of this machine.
+func Local(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
+}
+
+// At is Of for a server that is local or not: a model without a price costs nothing at one that is.
+func (t *Table) At(local bool, model string) (Price, bool) {
 	p, ok := t.Of(model)
-	if u, err := url.Parse(address); !ok && t != nil && err == nil {
-		ok = u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
-	}
-	return p, ok
+	return p, ok || local && t != nil
 }
 
 // Of is the price of a model as its vendor calls it, also by the name without its version's date; false if it is not

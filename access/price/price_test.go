@@ -46,12 +46,12 @@ func TestPrices(t *testing.T) {
 	for _, none := range []*price.Table{nil, table} {
 		for at, free := range map[string]bool{"http://127.0.0.1:1234/v1": none != nil, "http://[::1]/v1": none != nil,
 			"http://localhost:11434": none != nil, "https://v.example": false, "http://localhost.example": false, "": false} {
-			p, ok := none.At(at, "odd")
+			p, ok := none.At(price.Local(at), "odd")
 			require.Equal(t, free, ok, at)
 			require.Zero(t, p)
 		}
 	}
-	p, _ = table.At("http://localhost:4000", "gpt-4o")
+	p, _ = table.At(true, "gpt-4o")
 	require.NotZero(t, p, "what has a price has it everywhere")
 	_, ok := (*price.Table)(nil).Of("gpt-4o")
 	require.False(t, ok)

@@ -176,7 +176,7 @@ func (l Limits) BoundsMoney() bool {
 // Priced says whether a model at an address may be called where a budget in USD holds: it has a price, or needs none.
 func (c Config) Priced(address, model string) bool {
 	table, _ := price.New(c.OwnPrices()) // the built-in ones can be read
-	_, ok := table.At(address, model)
+	_, ok := table.At(price.Local(address), model)
 	return ok || c.Budgets.Unpriced == string(limit.Allow)
 }
 
