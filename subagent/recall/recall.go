@@ -64,11 +64,9 @@ const (
 	Off      = "off"
 )
 
-// How long a search may take.
-const (
-	blockTime = 5 * time.Second // the answer waits for it; the first search of a chat makes its index
-	toolTime  = 10 * time.Second
-)
+// searchTime is how long a search may take. The first search of a chat makes its index, and an answer that waits for it
+// on a busy machine is better than one that knows nothing.
+const searchTime = 15 * time.Second
 
 // Asker is an agent in a run.
 type Asker struct {
@@ -84,7 +82,7 @@ func (a Asker) Block(ctx context.Context, given string) (string, error) {
 	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.IsQuestion(given)) {
 		return "", nil
 	}
-	within, cancel := context.WithTimeout(ctx, blockTime)
+	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := a.Memory.Recall(within, Query{
 		Agent: a.Agent, Text: given, Budget: a.Budget - frameTokens, Overhead: leastHeading, Automatic: true,

@@ -71,7 +71,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if q.To, err = bound("to", args.To, 1); err != nil {
 		return "", err
 	}
-	within, cancel := context.WithTimeout(ctx, toolTime)
+	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := t.asker.Memory.Recall(within, q)
 	if ctx.Err() != nil {
