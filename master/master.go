@@ -379,28 +379,33 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 	if err := r.giveUp(outcome, cause); err != nil {
 		return err
 	}
+	calls := r.models.All()
+	record := event.NewRecord(r.spent, r.rec.recalled(), calls)
 	switch outcome {
 	case event.Completed:
+		answer.Run = record
 		err = r.rec.emit(&answer)
 	case event.Stopped:
 		err = nil
 		if shown := r.rec.text(); shown != "" {
-			partial := r.cited(event.Assistant{Content: shown, Partial: true})
+			partial := r.cited(event.Assistant{Content: shown, Partial: true, Run: record})
 			err = r.rec.emit(&partial)
 		}
 	default:
-		err = r.fail(cause)
+		failed := *cause // which may be that of all runs that fail so
+		failed.Run = record
+		err = r.fail(&failed)
 	}
 	if err != nil {
 		return err
 	}
-	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent, Calls: r.models.All()})
+	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent, Calls: calls})
 }
 
 // fail tells an error, behind what was shown before it.
 func (r *run) fail(cause *event.Error) error {
 	if shown := r.rec.text(); shown != "" {
-		partial := r.cited(event.Assistant{Content: shown, Partial: true, Failure: cause.Code})
+		partial := r.cited(event.Assistant{Content: shown, Partial: true, Failure: cause.Code, Run: cause.Run})
 		if err := r.rec.emit(&partial); err != nil {
 			return err
 		}

@@ -235,7 +235,7 @@ func (t *tracer) trace() *Trace {
 	}
 	return &Trace{
 		RunID: t.view.RunID, Outcome: t.view.Outcome, Started: t.view.Started, Ended: t.view.Ended, Usage: t.view.Usage,
-		Steps: t.ordered(),
+		Steps: t.ordered(), Record: t.view.Record,
 	}
 }
 

@@ -238,11 +238,11 @@ func TestViewOfWhatIsRemembered(t *testing.T) {
 		}
 	}
 	want := webapi.ViewRun(l.events)
-	got := webapi.ViewRemembered("RUN", messages)
+	got := webapi.ViewRun(webapi.Retell("RUN", messages))
 	for i := range want.Delegations {
 		want.Delegations[i].CallID = ""
 	}
 	want.Ended = got.Ended // that of the answer
 	require.Equal(t, want, got)
-	require.Nil(t, webapi.ViewRemembered("RUN", nil))
+	require.Empty(t, webapi.Retell("RUN", nil))
 }
