@@ -2,6 +2,7 @@ package openaimodel_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,9 +30,14 @@ func priced(t *testing.T, kind, named string, prices *price.Table, lines ...stri
 	t.Helper()
 	vendor := httptest.NewServer(streams(lines...))
 	t.Cleanup(vendor.Close)
+	// The vendor has a name: a model without a price costs nothing at an address of this machine.
+	far := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, vendor.Listener.Addr().String())
+	}}
+	t.Cleanup(far.CloseIdleConnections)
 	server, err := proxy.New(proxy.Config{Active: "v", Prices: prices, Backends: map[string]proxy.BackendConfig{
-		"v": {Kind: kind, BaseURL: vendor.URL, ModelMap: map[string]string{"*": named}},
-	}}, zerolog.Nop())
+		"v": {Kind: kind, BaseURL: "http://vendor.example", ModelMap: map[string]string{"*": named}},
+	}, Transport: far}, zerolog.Nop())
 	require.NoError(t, err)
 	front := httptest.NewServer(server.Handler())
 	t.Cleanup(func() { front.Client().CloseIdleConnections(); front.Close(); require.NoError(t, server.Close()) })
