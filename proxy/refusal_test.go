@@ -441,7 +441,8 @@ func TestTheLogHasNothingOfTheUsers(t *testing.T) {
 func TestARejectionThatQuotesTheUserIsLoggedWithoutHisWords(t *testing.T) {
 	const secret = "my doctor said that the lump on my left arm is harmless"
 	for _, said := range []string{
-		"messages[0].content: '" + secret + "' is not acceptable here (x7)", "Value " + secret + " is not acceptable here (x7)",
+		"messages[0].content: '" + secret + "' is not acceptable here (x7)",
+		"Value " + secret + " is not acceptable here (x7)",
 	} {
 		v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(400)
@@ -449,8 +450,9 @@ func TestARejectionThatQuotesTheUserIsLoggedWithoutHisWords(t *testing.T) {
 		})
 		for path, body := range map[string]string{
 			"/v1/chat/completions": `{"model":"m","messages":[{"role":"user","content":"Listen: ` + secret + `"}]}`,
-			"/v1/messages":         `{"model":"m","max_tokens":9,"system":"` + secret + `","messages":[{"role":"user","content":"hi"}]}`,
-			"/v1/responses":        `{"model":"m","instructions":"` + secret + `","input":"hi"}`,
+			"/v1/messages": `{"model":"m","max_tokens":9,"system":"` + secret +
+				`","messages":[{"role":"user","content":"hi"}]}`,
+			"/v1/responses": `{"model":"m","instructions":"` + secret + `","input":"hi"}`,
 		} {
 			at, log := logged(t, to(v, proxy.KindOpenAI))
 			got := post(t, at+path, body)

@@ -129,7 +129,9 @@ func TestTheActiveBackendCanBeSwitched(t *testing.T) {
 	got = call(t, "PUT", url+"/admin/backend", `{"active":"c"}`)
 	require.Equal(t, 400, got.status)
 	require.Contains(t, got.body, `there is no backend \"c\" (a, b)`)
-	for _, wrong := range []string{`b`, `{"Active":"a"}`, `{"active":"a","active":"b"}`, "{\"active\":\"a\",\"x\":\"\xff\"}"} {
+	for _, wrong := range []string{
+		`b`, `{"Active":"a"}`, `{"active":"a","active":"b"}`, "{\"active\":\"a\",\"x\":\"\xff\"}",
+	} {
 		require.Equal(t, 400, call(t, "PUT", url+"/admin/backend", wrong).status, wrong)
 	}
 	for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"} {

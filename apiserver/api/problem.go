@@ -163,8 +163,8 @@ func ReadProblem(resp *http.Response) *Problem {
 // DecodeBody reads a JSON body of at most limit bytes into v. What is wrong with
 // it comes back as a *Problem: 413 over the limit, 415 for another media type, 408
 // if it did not come in time, 400 with a sentence that names the field for the rest,
-// also for a member that is there twice or in another spelling of upper and lower case. Unknown fields are let through, so that a
-// newer caller can talk to an older server.
+// also for a member that is there twice or in another spelling of upper and lower case. Unknown
+// fields are let through, so that a newer caller can talk to an older server.
 func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
 	_, err := decodeBody(w, r, limit, jsonbound.Members, math.MaxInt, v)
 	return err

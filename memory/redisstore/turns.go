@@ -23,7 +23,7 @@ import (
 type OpenRun struct {
 	Run    string `json:"run"`
 	Turn   int64  `json:"turn"`
-	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted, or if it has not our seal
+	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted, or without our seal
 	Seal   string `json:"seal,omitempty"`   // of Events, while it is in Redis
 	Body   string `json:"body"`             // hash of the post
 	By     string `json:"by,omitempty"`     // the process that began it

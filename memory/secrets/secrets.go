@@ -32,8 +32,8 @@ type Set struct {
 	signs [][]byte // a piece of each of those
 }
 
-// New makes a set of values of headers, of variables, and of keys; of "Bearer …" the token is one by itself. It is nil
-// if none of them is long enough to be told from a word.
+// New makes a set of values of headers, of variables, and of keys; of "Bearer …" the token is one
+// by itself. It is nil if none of them is long enough to be told from a word.
 func New(values ...string) *Set {
 	var s Set
 	for _, value := range values {

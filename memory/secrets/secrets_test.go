@@ -28,8 +28,9 @@ func TestAllFormsAreStruck(t *testing.T) {
 	for name, form := range map[string]string{
 		"as it is": key, "with its scheme": "Bearer " + key, "JSON": string(inJSON),
 		"JSON of PHP": strings.ReplaceAll(string(inJSON), "/", `\/`), "JSON of characters": escaped,
-		"query": url.QueryEscape(key), "path": url.PathEscape(key), "in lower case": strings.NewReplacer("%2B", "%2b", "%2F", "%2f", "%3F", "%3f").Replace(url.QueryEscape(key)),
-		"each byte": bytewise, "each byte, upper case": strings.ToUpper(bytewise),
+		"query": url.QueryEscape(key), "path": url.PathEscape(key),
+		"in lower case": strings.NewReplacer("%2B", "%2b", "%2F", "%2f", "%3F", "%3f").Replace(url.QueryEscape(key)),
+		"each byte":     bytewise, "each byte, upper case": strings.ToUpper(bytewise),
 		"base64": base64.StdEncoding.EncodeToString([]byte(key)), "base64url": base64.RawURLEncoding.EncodeToString([]byte(key)),
 		"base64 of Basic":  base64.StdEncoding.EncodeToString([]byte("user:" + key)),
 		"base64 of Bearer": base64.StdEncoding.EncodeToString([]byte("Bearer " + key + "\n")),

@@ -234,7 +234,8 @@ func TestWhoDidWhatIsKept(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(kept), &page))
 	require.Equal(t, []struct{ Key, Action, Target string }{
 		{botID, "chat.erase", "chats/1"}, {botID, "chat.erase", "chats/3"},
-		{botID, "chat.rewind", "chats/5/rewind"}, {botID, "history.erase", "chats/5/history"}, {adminID, "memory.read", "chats/2/history"},
+		{botID, "chat.rewind", "chats/5/rewind"}, {botID, "history.erase", "chats/5/history"},
+		{adminID, "memory.read", "chats/2/history"},
 		{adminID, "key.create", "keys/" + made.ID}, {adminID, "key.rotate", "keys/" + made.ID + "/rotate"},
 		{adminID, "key.revoke", "keys/" + made.ID},
 	}, page.Entries)
