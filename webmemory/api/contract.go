@@ -219,6 +219,7 @@ const MaxTitle = 512
 // ChatInfo answers GET /v1/chats/{chat}.
 type ChatInfo struct {
 	ChatID    memory.Chat   `json:"chat_id"`
+	Title     string        `json:"title,omitempty"` // as of a ChatCard
 	Histories []HistoryInfo `json:"histories"`
 	Run       string        `json:"run,omitempty"`     // id of the run under way, empty for none
 	Waiting   *Waiting      `json:"waiting,omitempty"` // the run that waits for somebody; nil for none

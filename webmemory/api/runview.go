@@ -35,6 +35,7 @@ type DelegationView struct {
 	Tools    []ToolView              `json:"tools"`
 	Recalled []event.RecalledMessage `json:"recalled"`
 	Answer   *event.Answer           `json:"answer,omitempty"`
+	Error    *event.Error            `json:"error,omitempty"` // why there is no answer
 }
 
 // ToolView is a call of a tool.

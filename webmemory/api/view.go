@@ -96,6 +96,8 @@ func (v *RunView) applyTo(d *DelegationView, p event.Payload) {
 		d.Tools = progress(d.Tools, p.Tool, p.Status, p.Detail)
 	case *event.ToolResult:
 		d.Tools = returned(d.Tools, p)
+	case *event.Error:
+		d.Error = p
 	case *event.Completion:
 		d.Content, d.Status, d.Answer = p.Response, p.Status, p.Answer
 		settle(d.Tools, running, failed) // whose end nobody saw
@@ -236,11 +238,11 @@ func (m *Remembered) retell(end *event.RunFinished) []event.Payload {
 	case len(m.ToolCalls) > 0:
 		return []event.Payload{&event.AssistantWithTools{Content: m.Content, ToolCalls: m.ToolCalls}}
 	case !own:
-		status := event.Completed
-		if m.Failure != "" {
-			status = event.Failed
+		if m.Failure == "" {
+			return []event.Payload{&event.Completion{Response: m.Content, Status: event.Completed}}
 		}
-		return []event.Payload{&event.Completion{Response: m.Content, Status: status, Failure: m.Failure}}
+		return []event.Payload{event.Fail(m.Failure, "", 0),
+			&event.Completion{Response: m.Content, Status: event.Failed, Failure: m.Failure}}
 	}
 	answer := &event.Assistant{Content: m.Content, Partial: m.Partial, Failure: m.Failure}
 	_ = json.Unmarshal(m.Citations, &answer.Citations) // of another writer's none are read, nor is a record

@@ -218,6 +218,7 @@ func TestViewOfWhatIsRemembered(t *testing.T) {
 			&event.ToolResult{ToolCallID: "t1", Name: "search", Content: "14 crowns"},
 			&event.Completion{Response: "14 [1].", Status: event.Completed}).
 		add(event.Head{Subagent: "analytic", CallID: "c2"}, &event.Delegation{Task: "is that much?", Calls: event.Serial},
+			event.Fail("max", "", 0),
 			&event.Completion{Response: "(no answer: max)", Status: event.Failed, Failure: "max"}).
 		add(docs, &event.Delegation{Task: "and back?", Calls: event.Serial},
 			&event.Completion{Response: "the same", Status: event.Completed}).
