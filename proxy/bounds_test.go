@@ -248,7 +248,8 @@ func TestOddBoundsAreRefused(t *testing.T) {
 		for _, odd := range []string{"-2", "1.5", `"9"`, "[]", "1e300", "2147483649"} {
 			resp, text := l.post(t, to.path, `{"model":"m",`+to.body+`,"`+to.bounds[0]+`":`+odd+`}`)
 			require.Equal(t, http.StatusBadRequest, resp.StatusCode, odd)
-			require.Contains(t, text, to.bounds[0]+" bounds the answer, in tokens: it must be a whole number from 1 to 2147483648")
+			require.Contains(t, text, to.bounds[0]+" bounds the answer, in tokens: it must be a whole number from 1 to "+
+				"2147483648")
 		}
 	}
 	for path, bound := range map[string]string{"/v1/messages": `"max_tokens":0`, "/teammate/v1/chat/completions": `"max_tokens":-1`,

@@ -151,17 +151,17 @@ func (a *attempt) answerTokens(body []byte) int64 {
 
 // withPlainBounds is the request, whose bounds of the answer are whole numbers. Translation reads them as integers
 // without an exponent, as which they go there.
-func (n named) withPlainBounds() (*wire.Outline, error) {
+func (x named) withPlainBounds() (*wire.Outline, error) {
 	var e wire.Edits
-	other := n.translated() || n.foreign()
-	for _, m := range n.outline.Members {
-		raw := n.outline.Of(m.Value)
-		if raw.Kind() == 'n' || n.endpoint.counts || !slices.Contains(outputMembers[n.endpoint.dialect], m.Name) {
+	other := x.translated() || x.foreign()
+	for _, m := range x.outline.Members {
+		raw := x.outline.Of(m.Value)
+		if raw.Kind() == 'n' || x.endpoint.counts || !slices.Contains(outputMembers[x.endpoint.dialect], m.Name) {
 			continue
 		}
 		tokens, whole := wholeNumber(raw)
 		if !whole || tokens > mostAnswer ||
-			tokens < 1 && (other || !n.profile.TakesBound(n.endpoint.dialect, tokens)) {
+			tokens < 1 && (other || !x.profile.TakesBound(x.endpoint.dialect, tokens)) {
 			return nil, wire.Failure{Status: http.StatusBadRequest, Param: m.Name, Message: fmt.Sprintf(
 				"%s bounds the answer, in tokens: it must be a whole number from 1 to %d", m.Name, mostAnswer)}
 		}
@@ -169,7 +169,7 @@ func (n named) withPlainBounds() (*wire.Outline, error) {
 			e.Replace(m.Value, strconv.AppendInt(nil, tokens, 10))
 		}
 	}
-	return n.outline.WithBody(e.Apply(n.outline.Body))
+	return x.outline.WithBody(e.Apply(x.outline.Body))
 }
 
 // wholeNumber reads a number that is whole, however it is written: 60000, 60000.0, 6e4.

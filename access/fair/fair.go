@@ -17,7 +17,7 @@ import (
 	"mneme/memory"
 )
 
-// ErrFull: no place became free in time.
+// ErrFull says that no place became free in time.
 var ErrFull = errors.New("all places are taken")
 
 // Places are what is shared. The zero value has none; make it with New. Safe for concurrent use.

@@ -42,8 +42,8 @@ func ValidateTools(tools []ClientTool) error {
 		known[t.Name] = true
 		deep, parts := jsonbound.Count(t.Parameters, maxNesting, maxToolCost)
 		if cost += deep * parts; deep > maxNesting || cost > maxToolCost {
-			return badRequest(fmt.Sprintf("The parameters of the tool %q are nested more than %d deep, or the tools have too many "+
-				"parts for how deep they are nested: send fewer tools, or flatter schemas.", t.Name, maxNesting))
+			return badRequest(fmt.Sprintf("The parameters of the tool %q are nested more than %d deep, or the tools have too "+
+				"many parts for how deep they are nested: send fewer tools, or flatter schemas.", t.Name, maxNesting))
 		}
 		if err := validSchema(t.Parameters); err != nil {
 			return badRequest(fmt.Sprintf("The parameters of the tool %q must be a JSON schema of an object: %v.", t.Name, err))

@@ -41,7 +41,9 @@ func TestNamesOfMembersAreExact(t *testing.T) {
 	} {
 		err := decode(text)
 		require.ErrorContains(t, err, want, text)
-		require.Equal(t, 400, err.(*Problem).Status)
+		var p *Problem
+		require.ErrorAs(t, err, &p)
+		require.Equal(t, 400, p.Status)
 	}
 	for _, text := range []string{
 		`{"message":"Message","answers":[{"decision":"a"},null],"size":1,"named":{"A":{},"a":{}},"meta":{"A":1,"a":2}}`,

@@ -185,7 +185,8 @@ func TestABudgetInUSDIsToldOfModelsWithoutAPrice(t *testing.T) {
 		"model_map: {'*': odd-1}}}}\n"), 0o600))
 	for budget, warned := range map[string]bool{"1usd/day": true, "5tokens/day,1usd/day": true, "5tokens/day": false} {
 		con, _ := theirs(t, "MNEME_CONFIG="+file, "MNEME_KEY="+aKey)
-		require.Equal(t, exitOK, run(t.Context(), []string{"keys", "create", "--name", "x", "--scopes", "chat", "--budget", budget,
+		require.Equal(t, exitOK, run(t.Context(), []string{"keys", "create", "--name", "x", "--scopes", "chat", "--budget",
+			budget,
 			"--url", s.URL}, con), con.stderr)
 		require.Equal(t, warned, strings.Contains(con.stderr.(*strings.Builder).String(),
 			"there is none of odd-1 (backend v)"), budget)

@@ -189,7 +189,8 @@ func TestUpLooksForAModel(t *testing.T) {
 
 // Who has a budget in USD is proposed the first model that has a price.
 func TestUpTakesAPricedModelUnderABudgetInUSD(t *testing.T) {
-	base := strings.Replace(vendor(t, "deepseek-v4", "gpt-4.1"), "127.0.0.1", "0.0.0.0", 1) // not of this machine by its name
+	// By its name it is not of this machine.
+	base := strings.Replace(vendor(t, "deepseek-v4", "gpt-4.1"), "127.0.0.1", "0.0.0.0", 1)
 	places := at(base)
 	places.Vendors[0].Preferred = []string{"deepseek-v4", "gpt-4.1"}
 	for budget, want := range map[string]string{"": "deepseek-v4", "1usd/day": "gpt-4.1", "5tokens/day": "deepseek-v4"} {

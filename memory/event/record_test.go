@@ -16,7 +16,8 @@ func TestRecords(t *testing.T) {
 	calls := []event.ModelCall{{Model: "big", Backend: "a"}, {Subagent: "docs", Model: "small", Backend: "b"},
 		{Model: "failed", Error: "model_failed"}}
 	r := event.NewRecord(event.Usage{InputTokens: 5}, 2, calls)
-	require.Equal(t, &event.Record{Usage: event.Usage{InputTokens: 5}, Recalled: 2, Calls: 3, Model: "big", Backend: "a"}, r)
+	require.Equal(t, &event.Record{Usage: event.Usage{InputTokens: 5}, Recalled: 2, Calls: 3, Model: "big",
+		Backend: "a"}, r)
 	require.Equal(t, "small", event.NewRecord(event.Usage{}, 0, calls[1:]).Model)
 	require.Nil(t, event.NewRecord(event.Usage{}, 0, nil))
 

@@ -51,7 +51,8 @@ func TestWhatIsAskedFirst(t *testing.T) {
 
 // Notes that contradict each other are told with their days, the newest first; what was told in the chat is newer.
 func TestNotesThatContradictEachOther(t *testing.T) {
-	system := "<notes>\n<notes>\nn4 2026-03-04 \"The office is in Munich.\"\nn3 2026-03-03 \"The office is in Berlin.\"\n" +
+	system := "<notes>\n<notes>\nn4 2026-03-04 \"The office is in Munich.\"\n" +
+		"n3 2026-03-03 \"The office is in Berlin.\"\n" +
 		"n2 2026-03-02 \"The office is in Berlin.\"\nn1 2026-03-01 \"The kitchen is in Riga.\"\n</notes>"
 	ask := func(messages ...simMessage) string {
 		return roundTrip(t, simRequest{Model: "m", MaxTokens: 1000, System: system, Tools: []simTool{calcTool},
@@ -71,6 +72,7 @@ func TestASentenceAnswersByARareWord(t *testing.T) {
 		"What it costs\n\nA load of peat has a price of 9 crowns."}
 	require.Equal(t, "The stove was lined by Osric. [1] (a)", cited(t, "ok", "Who lined the stove?", stove))
 	require.Equal(t, notInDocs.in(en), cited(t, "ok", "What is a stove?", stove))
-	require.Equal(t, "A load of peat has a price of 9 crowns. [1] (a)", cited(t, "ok", "What is the price of a load?", prices))
+	require.Equal(t, "A load of peat has a price of 9 crowns. [1] (a)",
+		cited(t, "ok", "What is the price of a load?", prices))
 	require.Equal(t, notInDocs.in(en), cited(t, "ok", "What does coal cost?", prices))
 }

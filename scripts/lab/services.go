@@ -47,7 +47,8 @@ func (l *Lab) Replica(of Services, v *Vendor, apart bool, settings ...string) Se
 	dir := strconv.Itoa(l.Mark())
 	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("DIR", filepath.Join(l.Dir, dir),
 		"REDIS", of.Redis.Options().Addr, "WEB", web, "API", api, "PROXY", proxy,
-		"VENDOR", v.Listener.Addr().String(), "RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)), "SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
+		"VENDOR", v.Listener.Addr().String(), "RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)),
+		"SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
 	s := Services{URL: "http://" + web + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"},
 		Addrs: []string{web}}
 	if apart {

@@ -28,7 +28,7 @@ type Request struct {
 	System       string
 	Messages     []memory.Message // valid for a model, see memory.Repair
 	Tools        []Spec
-	Recalled     string          // what was said before, in an envelope, which goes before the newest user message; may be empty
+	Recalled     string          // what was said before, in an envelope, for before the newest user message; may be empty
 	Images       Images          // of the newest user message
 	Conversation string          // the gateway's conversation id; empty for none
 	Over         bool            // hardly anybody goes on from the answer, so nothing need be kept ready for that

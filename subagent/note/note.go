@@ -82,7 +82,7 @@ func write(notes []memory.Note, budget int) string {
 	notes = slices.DeleteFunc(slices.Clone(notes), func(n memory.Note) bool { return n.State != memory.NoteActive })
 	slices.Reverse(notes) // of those with one time, the last is the newest
 	slices.SortStableFunc(notes, func(a, b memory.Note) int { return cmp.Compare(b.TS, a.TS) })
-	lines, out := make([]string, len(notes)), len(notes)
+	lines, out, more := make([]string, len(notes)), len(notes), ""
 	for _, operators := range []bool{true, false} {
 		for i, n := range notes {
 			text, err := json.Marshal(n.Text)
@@ -101,7 +101,7 @@ func write(notes []memory.Note, budget int) string {
 		return ""
 	}
 	if out > 0 {
-		lines = append(lines, fmt.Sprintf(left, out))
+		more = fmt.Sprintf(left, out)
 	}
-	return opening + strings.Join(lines, "") + closing
+	return opening + strings.Join(lines, "") + more + closing
 }

@@ -198,8 +198,8 @@ func (c Config) RequirePrices(gatewayAlone bool) error {
 			}
 		}
 	}
-	return when(len(missing) > 0, "prices", "a budget in USD needs a price of each model, and there is none of %s; write what "+
-		"it costs here, or set budgets.unpriced: allow, with which it costs nothing", strings.Join(missing, ", "))
+	return when(len(missing) > 0, "prices", "a budget in USD needs a price of each model, and there is none of %s; write "+
+		"what it costs here, or set budgets.unpriced: allow, with which it costs nothing", strings.Join(missing, ", "))
 }
 
 func (c *Config) tenantVars() named {

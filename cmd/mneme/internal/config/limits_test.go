@@ -61,6 +61,7 @@ func TestABudgetInUSDNeedsPrices(t *testing.T) {
 		users   = "limits: {users: {budget: 1usd/day}}\n"
 		tenants = "limits: {tenants: {acme: {budget: '1000tokens/day,1usd/day'}}}\n"
 		says    = "there is none of odd-1 (backend v)"
+		all     = "analytic (backend v), knowledge (backend v), master (backend v), odd-1 (backend v)"
 	)
 	odd := strings.Replace(backend, "MODEL", "odd-1", 1)
 	for text, says := range map[string]string{
@@ -70,7 +71,7 @@ func TestABudgetInUSDNeedsPrices(t *testing.T) {
 		odd + users + "budgets: {unpriced: allow}\n":                                   "",
 		odd + users + "prices: {odd-1: {input: 1, output: 2}}\n":                       "",
 		strings.Replace(backend, "MODEL", "gpt-4.1", 1) + users:                        "",
-		strings.Replace(odd, "'*'", "other", 1) + users:                                "analytic (backend v), knowledge (backend v), master (backend v), odd-1 (backend v)",
+		strings.Replace(odd, "'*'", "other", 1) + users:                                all,
 		strings.Replace(odd, "https://v.example", "http://127.0.0.1:1234", 1) + users:  "",
 		strings.Replace(odd, "https://v.example", "http://[::1]:1234", 1) + users:      "",
 		strings.Replace(odd, "https://v.example", "http://localhost:11434", 1) + users: "",
@@ -83,7 +84,8 @@ func TestABudgetInUSDNeedsPrices(t *testing.T) {
 		}
 		require.ErrorContains(t, err, says, text)
 	}
-	require.NoError(t, os.WriteFile(DefaultFile, []byte(strings.Replace(odd, "'*': odd-1", "gpt: gpt-4.1", 1)+users), 0o600))
+	mapped := strings.Replace(odd, "'*': odd-1", "gpt: gpt-4.1", 1) + users
+	require.NoError(t, os.WriteFile(DefaultFile, []byte(mapped), 0o600))
 	_, err := LoadGateway("", nil)
 	require.NoError(t, err, "a gateway alone does not know who calls it")
 }
