@@ -3,12 +3,13 @@ package main
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
 
+	"mneme/memory"
 	"mneme/memory/event"
-	webapi "mneme/webmemory/api"
 )
 
 // pressed does what the button of a message says.
@@ -27,17 +28,31 @@ func (a *app) pressed(ctx context.Context, q *models.CallbackQuery, at *models.M
 		}
 	case event.Approve, event.Deny:
 		a.show(ctx, j, at.Text+"\n\n("+does+")")
-		var info webapi.ChatInfo
-		if info, err = a.memory.Chat(ctx, chat); err != nil || info.Waiting == nil {
-			break
-		}
 		var answers []event.WaitAnswer
-		for _, w := range info.Waiting.Waits {
-			answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: does})
+		if answers, err = a.answers(ctx, chat, does); len(answers) > 0 {
+			err = a.follow(ctx, &job{Chat: j.Chat}, a.memory.Resume(ctx, chat, run, 0, answers...))
 		}
-		err = a.follow(ctx, &job{Chat: j.Chat}, a.memory.Resume(ctx, chat, run, 0, answers...))
 	}
 	if err != nil && ctx.Err() == nil {
 		a.show(ctx, &job{Chat: j.Chat}, err.Error())
 	}
+}
+
+// answers decide all that a chat's run waits for; none if nothing waits any more. A run shows its question a moment
+// before the chat says that it waits.
+func (a *app) answers(ctx context.Context, chat memory.Chat, does string) (answers []event.WaitAnswer, err error) {
+	for tries := 0; tries < 50 && ctx.Err() == nil; tries++ {
+		info, err := a.memory.Chat(ctx, chat)
+		if err != nil {
+			return nil, err
+		}
+		if info.Waiting != nil {
+			for _, w := range info.Waiting.Waits {
+				answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: does})
+			}
+			return answers, nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return nil, nil
 }
