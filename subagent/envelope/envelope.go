@@ -153,8 +153,9 @@ var (
 	speakerJSON = regexp.MustCompile(`["']?\brole["']?\s*(:)\s*["']?(?:` + folded(speakers) + `)`)
 	heading2    = regexp.MustCompile(`(?:^|\n)[ \t]*(#+)[ \t]*(?:(?:new|updated|real)[ \t]+)?(?:` + folded(speakers) +
 		`|response|input|output)(?:[ \t]+(?:prompt|message))?[ \t]*[:#]*[ \t]*(?:\n|$)`)
-	bracketed = regexp.MustCompile(`(\[)[\s/]*(?:` + folded(bracketTokens) + `|` + folded(speakers) + `)(?:[ \t]+(?:prompt|message))?\s*(\])`)
-	citation  = regexp.MustCompile(
+	bracketed = regexp.MustCompile(`(\[)[\s/]*(?:` + folded(bracketTokens) + `|` + folded(speakers) +
+		`)(?:[ \t]+(?:prompt|message))?\s*(\])`)
+	citation = regexp.MustCompile(
 		`(\\?\[)[\s^#n†]*\d+(?:[\s,;:†^–—-]*(?:and|и)?\s*\d+)*(?:†[^\[\]\n]{0,40})?\s*(\\?\])`,
 	)
 	orders = regexp.MustCompile(`(?:ignore|disregard|forget|override|bypass)\s+(?:\w+\s+){0,4}(?:previous|prior|above|earlier|instructions?|rules)|` +

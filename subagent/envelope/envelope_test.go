@@ -146,13 +146,15 @@ func readings(text string) []string {
 
 var (
 	dangerTag = regexp.MustCompile(
-		`<[\s/!?|-]*(?:[a-z]+:)?(?:passage|recalled|outside|said|system|user|assistant|tool|invoke|p a s s a g e|think|(?:start|end)_of_|(?:s|bos|eos|pad|unk)\s*>)|<\s*\||<\s*<|<[a-z]+\|>`,
+		`<[\s/!?|-]*(?:[a-z]+:)?(?:passage|recalled|outside|said|system|user|assistant|tool|invoke|p a s s a g e|think|` +
+			`(?:start|end)_of_|(?:s|bos|eos|pad|unk)\s*>)|<\s*\||<\s*<|<[a-z]+\|>`,
 	)
 	dangerSpeaker = regexp.MustCompile(
 		`(?m)(?:^[\s>*#]*|[.!?]\s+)(?:system|user|assistant|система|cиctema)[\s*]*:|"role"\s*:`,
 	)
 	dangerHeading  = regexp.MustCompile(`(?m)^#+\s*(?:system|instruction)\s*:?\s*$`)
-	dangerCitation = regexp.MustCompile(`\[[\s^\\]*[\d¹①١]+[^\[\]\n]{0,20}\]|\[/?(?:inst|system|think|call_id|(?:available_)?tools?(?:_[a-z]+)?|system_prompt)\]`)
+	dangerCitation = regexp.MustCompile(`\[[\s^\\]*[\d¹①١]+[^\[\]\n]{0,20}\]|\[/?(?:inst|system|think|call_id|` +
+		`(?:available_)?tools?(?:_[a-z]+)?|system_prompt)\]`)
 )
 
 func escapes(t interface {

@@ -343,8 +343,8 @@ func TestWhenAPersonIsAsked(t *testing.T) {
 	}
 }
 
-// An approval of a chat is of the tool as a person saw it, and not of another one that has its name by now. One that was
-// stored by the name alone, as it once was, covers no tool.
+// An approval of a chat is of the tool as a person saw it, and not of another one that has its name. One that is
+// stored by the name alone, as the version before did it, covers no tool.
 func TestAnApprovalIsOfATool(t *testing.T) {
 	was := refund(told("done", new([]external.Call)))
 	was.Policy = external.FirstInChat
