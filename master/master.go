@@ -86,6 +86,8 @@ type Request struct {
 	Sent         []memory.Image    // the references of Images.Own, stored with the message
 	Waits        bool              // for the client's tools the run may wait without Memory
 	Bare         bool              // the master's model alone answers, without prompt, tools and subagents
+	Format       json.RawMessage   // of the master's answer, see loop.Loop
+	First        []string          // of Tools, one of which the master's first call has to call; empty for any or none
 }
 
 // Run does one request to its end: it publishes the events 1, 2, 3 …, the last
@@ -211,7 +213,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	l := loop.Loop{
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
 		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil && !r.req.Waits,
-		Images: r.req.Images,
+		Images: r.req.Images, Format: r.req.Format, First: r.req.First,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
 	l.System = loop.Behind(notes.System(l.System), r.req.Instructions)
@@ -237,7 +239,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 // bare is the answer of the master's model alone.
 func (r *run) bare(ctx context.Context) (event.Assistant, error) {
 	l := loop.Loop{Model: r.agent.Model, System: r.req.Instructions, MaxSteps: 1, Conversation: r.req.Conversation,
-		NoWaits: true, Images: r.req.Images}
+		NoWaits: true, Images: r.req.Images, Format: r.req.Format}
 	result, err := r.ask(ctx, l, recall.Asker{})
 	r.spend(result.Usage)
 	return event.Assistant{Content: result.Text}, err
@@ -379,28 +381,33 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 	if err := r.giveUp(outcome, cause); err != nil {
 		return err
 	}
+	calls := r.models.All()
+	record := event.NewRecord(r.spent, r.rec.recalled(), calls)
 	switch outcome {
 	case event.Completed:
+		answer.Run = record
 		err = r.rec.emit(&answer)
 	case event.Stopped:
 		err = nil
 		if shown := r.rec.text(); shown != "" {
-			partial := r.cited(event.Assistant{Content: shown, Partial: true})
+			partial := r.cited(event.Assistant{Content: shown, Partial: true, Run: record})
 			err = r.rec.emit(&partial)
 		}
 	default:
-		err = r.fail(cause)
+		failed := *cause // which may be that of all runs that fail so
+		failed.Run = record
+		err = r.fail(&failed)
 	}
 	if err != nil {
 		return err
 	}
-	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent, Calls: r.models.All()})
+	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent, Calls: calls})
 }
 
 // fail tells an error, behind what was shown before it.
 func (r *run) fail(cause *event.Error) error {
 	if shown := r.rec.text(); shown != "" {
-		partial := r.cited(event.Assistant{Content: shown, Partial: true, Failure: cause.Code})
+		partial := r.cited(event.Assistant{Content: shown, Partial: true, Failure: cause.Code, Run: cause.Run})
 		if err := r.rec.emit(&partial); err != nil {
 			return err
 		}

@@ -42,6 +42,7 @@ type recorder struct {
 	copies  event.Copies      // what the fold writes to
 	fold    *event.Histories  //
 	shown   strings.Builder   // the answer's text that was published
+	found   int               // messages that were recalled
 	pending map[stream]string // text held back past the soft bounds
 	open    []stream          // delegations without a completion, in their order
 }
@@ -94,6 +95,13 @@ func (r *recorder) text() string {
 	return r.shown.String()
 }
 
+// recalled is how many messages the agents were given of what was said before.
+func (r *recorder) recalled() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.found
+}
+
 func (r *recorder) record(s stream, p event.Payload) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,6 +150,8 @@ func (r *recorder) take(e event.Event, size int) error {
 	switch p := e.Payload.(type) {
 	case *event.AssistantDelta:
 		r.shown.WriteString(p.Text)
+	case *event.Recalled:
+		r.found += len(p.Messages)
 	case *event.Delegation:
 		r.open = append(r.open, of)
 	case *event.Completion:

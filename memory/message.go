@@ -15,7 +15,7 @@ const (
 )
 
 // Message is one entry of a history. Its JSON is the format stored in Redis;
-// apart from timestamp, partial, failure, metadata, images, citations and id it is the chat-completions message.
+// apart from timestamp, partial, failure, metadata, images, citations, run and id it is the chat-completions message.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -32,7 +32,9 @@ type Message struct {
 	Images []Image `json:"images,omitempty"`
 	// Citations are what the markers in an answer stand for, each an event.Citation; never sent to a model.
 	Citations json.RawMessage `json:"citations,omitempty"`
-	ID        string          `json:"id,omitempty"` // see IDs; the last member, and never sent to a model
+	// Run counts what the run took that ends with this message, an event.Record; never sent to a model.
+	Run json.RawMessage `json:"run,omitempty"`
+	ID  string          `json:"id,omitempty"` // see IDs; the last member, and never sent to a model
 }
 
 // Failed is the message that stands in a history where an answer should, had the
@@ -81,6 +83,7 @@ type foreign struct {
 	Metadata   json.RawMessage `json:"metadata"`
 	Images     json.RawMessage `json:"images"`
 	Citations  json.RawMessage `json:"citations"`
+	Run        json.RawMessage `json:"run"`
 	ID         json.RawMessage `json:"id"`
 }
 
@@ -112,7 +115,7 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
 	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name),
-		Failure: text(f.Failure), Citations: f.Citations}
+		Failure: text(f.Failure), Citations: f.Citations, Run: f.Run}
 	// Of what is absent or of another type, nothing is read.
 	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
 	_ = json.Unmarshal(f.Partial, &m.Partial)

@@ -10,9 +10,9 @@ import (
 const RedactedText = "(redacted)"
 
 // Redacted is a stored message without what it says: its content, the arguments of its tool calls, its metadata,
-// images and citations, and the name of who spoke. What orders it stays: the role, the time, its id, which is given,
-// and what ties tool calls and their results together, so that a model takes the history as before. A message that is
-// redacted stays as it is, byte for byte.
+// images and citations, the record of its run, and the name of who spoke. What orders it stays: the role, the time,
+// its id, which is given, and what ties tool calls and their results together, so that a model takes the history as
+// before. A message that is redacted stays as it is, byte for byte.
 func Redacted(raw json.RawMessage, id string) (json.RawMessage, error) {
 	messages, err := Decode([]json.RawMessage{raw})
 	if err != nil {
@@ -28,7 +28,7 @@ func Redacted(raw json.RawMessage, id string) (json.RawMessage, error) {
 	if m.Role != RoleTool {
 		m.Name = ""
 	}
-	m.Metadata, m.Images, m.Citations, m.ID = nil, nil, nil, id
+	m.Metadata, m.Images, m.Citations, m.Run, m.ID = nil, nil, nil, nil, id
 	return m.Encode(), nil
 }
 

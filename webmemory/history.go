@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 
@@ -55,7 +54,7 @@ func (s *Server) getHistory(c *gin.Context) error {
 		out.Messages = []json.RawMessage{}
 	}
 	if runs && !out.Stale {
-		if out.Runs, err = s.viewRuns(c.Request.Context(), key.Chat(), out.Messages); err != nil {
+		if out.Runs, err = s.viewRuns(c.Request.Context(), key, out.Messages); err != nil {
 			return err
 		}
 	}
@@ -216,9 +215,9 @@ func (s *Server) readEach(ctx context.Context, key memory.Key, segments []rediss
 	return out, nil
 }
 
-// viewRuns are the runs that made messages, by their ids: as their logs tell them, or the histories where a log is
-// there no more.
-func (s *Server) viewRuns(ctx context.Context, chat memory.Chat, messages []json.RawMessage) (
+// viewRuns are the runs that made messages of a history, by their ids: as their logs tell them, or the histories where
+// a log is there no more.
+func (s *Server) viewRuns(ctx context.Context, key memory.Key, messages []json.RawMessage) (
 	map[string]*webapi.RunView, error) {
 	var runs []string
 	for _, id := range memory.IDs(messages) {
@@ -226,9 +225,9 @@ func (s *Server) viewRuns(ctx context.Context, chat memory.Chat, messages []json
 			runs = append(runs, run)
 		}
 	}
-	out, untold := map[string]*webapi.RunView{}, map[string]*webapi.RunView{}
+	out, untold := map[string]*webapi.RunView{}, told{}
 	for some := range slices.Chunk(runs, 100) {
-		logs, err := s.store.Logs(ctx, chat, some...)
+		logs, err := s.store.Logs(ctx, key.Chat(), some...)
 		if err != nil {
 			return nil, err
 		}
@@ -243,41 +242,43 @@ func (s *Server) viewRuns(ctx context.Context, chat memory.Chat, messages []json
 	if len(untold) == 0 {
 		return out, nil
 	}
-	maps.Copy(out, untold)
-	return out, s.viewFromHistories(ctx, chat, out)
+	untold.take(key.Agent(), messages) // which may be of the archive
+	if err := s.recollect(ctx, key.Chat(), untold); err != nil {
+		return nil, err
+	}
+	for run, messages := range untold {
+		if view := webapi.ViewRun(webapi.Retell(run, messages)); view != nil {
+			out[run] = view
+		}
+	}
+	return out, nil
 }
 
-// viewFromHistories adds the views that are nil, as far as what is at hand of the chat's histories tells them, and
-// takes out those of which they tell nothing.
-func (s *Server) viewFromHistories(ctx context.Context, chat memory.Chat, views map[string]*webapi.RunView) error {
-	histories, err := s.currentAll(ctx, chat)
-	if err != nil {
-		return err
-	}
-	stored := map[string][]webapi.Remembered{}
-	for key, h := range histories {
-		raw := h.Raw(0)
-		for i, id := range memory.IDs(raw) {
-			run := runOf(id)
-			if view, asked := views[run]; !asked || view != nil {
-				continue
-			}
+// told are the messages of runs whose events are gone, as histories have them: of all runs that it has a member for.
+type told map[string][]webapi.Remembered
+
+// take adds the messages of a history that it does not have yet. What is no message is passed over.
+func (t told) take(of memory.Agent, raw []json.RawMessage) {
+	for i, id := range memory.IDs(raw) {
+		run := runOf(id)
+		known, asked := t[run]
+		if !asked || slices.ContainsFunc(known, func(m webapi.Remembered) bool { return m.ID == id && m.Subagent == of }) {
+			continue
+		}
+		if m, err := memory.Decode(raw[i : i+1]); err == nil {
 			_, seq, _ := memory.SplitID(id)
-			m, err := memory.Decode(raw[i : i+1])
-			if err != nil {
-				return err
-			}
-			stored[run] = append(stored[run], webapi.Remembered{Seq: seq, Subagent: key.Agent(), Message: m[0]})
+			t[run] = append(known, webapi.Remembered{Seq: seq, Subagent: of, Message: m[0]})
 		}
 	}
-	for run, view := range views {
-		if view == nil {
-			if views[run] = webapi.ViewRemembered(run, stored[run]); views[run] == nil {
-				delete(views, run)
-			}
-		}
+}
+
+// recollect adds what is at hand of the chat's histories.
+func (s *Server) recollect(ctx context.Context, chat memory.Chat, runs told) error {
+	histories, err := s.currentAll(ctx, chat)
+	for key, h := range histories {
+		runs.take(key.Agent(), h.Raw(0))
 	}
-	return nil
+	return err
 }
 
 // wholeLog is nil for a log that is not whole.

@@ -31,7 +31,11 @@ func (s *Server) getChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out := webapi.ChatInfo{ChatID: chat, Histories: []webapi.HistoryInfo{}}
+	cards, err := s.store.Cards(c.Request.Context(), chat)
+	if err != nil {
+		return err
+	}
+	out := webapi.ChatInfo{ChatID: chat, Title: cards[0].Title, Histories: []webapi.HistoryInfo{}}
 	open, err := s.store.OpenRun(c.Request.Context(), chat)
 	if err != nil {
 		return err

@@ -36,6 +36,13 @@ func (s *Server) getTrace(c *gin.Context) error {
 			return err
 		}
 	}
+	if len(events) == 0 && isRunID(id) {
+		runs := told{id: nil}
+		if err := s.recollect(c.Request.Context(), chat, runs); err != nil {
+			return err
+		}
+		events = webapi.Retell(id, runs[id])
+	}
 	trace := webapi.TraceRun(events)
 	if trace == nil {
 		return errUnknownRun

@@ -38,7 +38,7 @@ Examples:
 // save writes a backup of the store into a file.
 func (con *console) save(ctx context.Context, cfg config.Config, file string, force bool) error {
 	if file == "-" && term.IsTerminal(con.stdout) {
-		return errors.New("a backup is no text for a terminal: name a file, or send standard output into one")
+		return wrong("a backup is no text for a terminal: name a file, or send standard output into one")
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"go/doc/comment"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -26,6 +27,14 @@ func init() { cobra.EnableCommandSorting = false } // help lists commands as the
 type usageError struct{ error }
 
 func wrong(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// wrongRequest makes a service's refusal of what a command line asks for an error of the command line.
+func wrongRequest(err error) error {
+	if refused := new(api.Problem); errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
+		return usageError{err}
+	}
+	return err
+}
 
 // errVersion ends a command line that asks for the version, whatever else it holds.
 var errVersion = errors.New("the version is asked for")
@@ -185,7 +194,11 @@ func help(c *cobra.Command, _ []string) {
 	_, _ = out.Write(printer.Text(parser.Parse(c.Short + "\n\n" + c.Long)))
 	if c.HasAvailableSubCommands() {
 		fmt.Fprint(out, "\nCommands:\n")
-		listCommands(c, c.CommandPath()+" ", func(name, short string) { fmt.Fprintf(out, "  %-18s%s\n", name, short) })
+		width := 0
+		listCommands(c, c.CommandPath()+" ", func(name, _ string) { width = max(width, len(name)) })
+		listCommands(c, c.CommandPath()+" ", func(name, short string) {
+			fmt.Fprintf(out, "  %-*s  %s\n", width, name, short)
+		})
 	}
 	fmt.Fprintf(out, "\nFlags:\n%s", c.Flags().FlagUsagesWrapped(helpWidth))
 	if c.HasAvailableSubCommands() {

@@ -40,7 +40,7 @@ func (con *console) keyFlag(c *cobra.Command) credential {
 			}
 		}
 		if strings.ContainsAny(text, " \t\r\n") {
-			return nil, errors.New("the key has a space or a line feed in it; give it as mneme keys create printed it")
+			return nil, wrong("the key has a space or a line feed in it; give it as mneme keys create printed it")
 		}
 		return access.Bearer{Base: con.transport(), Key: text}, nil
 	}
@@ -50,23 +50,37 @@ func (con *console) keyFlag(c *cobra.Command) credential {
 // known by it.
 func (con *console) transport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	if own := con.tls(); own.On() {
+	if own := con.own().TLS; own.On() {
 		t.DialTLSContext = certificate.TrustIn(own.Cert).Dial
 	}
 	return certificate.Explained{Base: t}
 }
 
-// tls is that of the services of this machine.
-func (con *console) tls() config.TLS {
-	if con.ownTLS == nil {
-		own := config.LoadTLS(con.getenv("MNEME_CONFIG"), con.environ)
-		con.ownTLS = &own
+// own is where the services of this machine listen, and by which certificate.
+func (con *console) own() config.Local {
+	if con.local == nil {
+		own := config.LoadLocal(con.getenv("MNEME_CONFIG"), con.environ)
+		con.local = &own
 	}
-	return *con.ownTLS
+	return *con.local
 }
 
-// ownURL is that of an address of this machine at which a service listens.
-func (con *console) ownURL(addr string) string { return con.tls().Scheme() + "://" + addr }
+// ownURL is that of an address of this machine at which a service listens. One that listens on all addresses is called
+// by the loopback one.
+func (con *console) ownURL(addr string) string {
+	if host, port, err := net.SplitHostPort(addr); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
+		addr = net.JoinHostPort("127.0.0.1", port)
+	}
+	return con.own().TLS.Scheme() + "://" + addr
+}
+
+// checkURL refuses what is no URL of a service.
+func checkURL(raw, service, such string) error {
+	if u, err := url.Parse(raw); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return wrong("%q is no URL of %s; give one such as %s", raw, service, such)
+	}
+	return nil
+}
 
 // asOperator is the transport to a service of this machine for who may read the data folder: with
 // the internal secret, if there is one.

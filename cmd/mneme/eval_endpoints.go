@@ -55,11 +55,11 @@ func (c *evalEndpoints) flags(f *pflag.FlagSet) {
 func (c evalEndpoints) options(ctx context.Context, con *console) (o evaluate.Options, stop func(), err error) {
 	stop = func() {}
 	cfg, err := c.config(con)
-	if err == nil {
-		err = c.check(cfg)
-	}
 	if err != nil {
 		return o, stop, err
+	}
+	if err := c.check(cfg); err != nil {
+		return o, stop, usageError{err}
 	}
 	o.Limit, o.Fusion, o.Weights = c.Limit, rag.Fusion(cfg.Retrieval.Fusion), c.Weights
 	if len(o.Weights) == 0 {
@@ -99,7 +99,7 @@ func (c evalEndpoints) options(ctx context.Context, con *console) (o evaluate.Op
 func (c evalEndpoints) config(con *console) (config.Config, error) {
 	if c.Config != "" {
 		if c.EmbedURL+c.EmbedModel+c.EmbedKeyEnv+c.RerankURL+c.RerankModel+c.RerankKeyEnv != "" || c.Dimensions != 0 {
-			return config.Config{}, errors.New("--config says which endpoints are measured: leave out the flags about them")
+			return config.Config{}, wrong("--config says which endpoints are measured: leave out the flags about them")
 		}
 		cfg, err := config.Load(c.Config, con.environ)
 		if err == nil {

@@ -21,7 +21,7 @@ import (
 func (con *console) health() *cobra.Command {
 	c := &cobra.Command{
 		Use: "health [<url>]", Short: "Ask a service whether it is ready.",
-		Long: `Prints the service's own words; the exit code is 0 when it is ready, else 1. The service is 127.0.0.1:8080 if no other is given; an address without http:// or https:// is asked by TLS if this machine's configuration has tls. /readyz is asked unless there is a path.
+		Long: `Prints the service's own words; the exit code is 0 when it is ready, else 1. Without a URL it is the webmemory of this machine's configuration; an address without http:// or https:// is asked by TLS if the configuration has tls. /readyz is asked unless there is a path.
 
 Examples:
   mneme health
@@ -30,7 +30,7 @@ Examples:
 	}
 	timeout := c.Flags().Duration("timeout", 5*time.Second, "How long to wait for the answer")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return con.askHealth(c.Context(), append(args, "127.0.0.1:8080")[0], *timeout)
+		return con.askHealth(c.Context(), append(args, con.own().Webmemory.Listen)[0], *timeout)
 	}
 	return c
 }
@@ -39,9 +39,12 @@ func (con *console) askHealth(ctx context.Context, service string, timeout time.
 	if host, _, err := net.SplitHostPort(service); err == nil && !strings.Contains(host, "/") {
 		service = con.ownURL(service)
 	}
+	if err := checkURL(service, "a service", "http://127.0.0.1:8080"); err != nil {
+		return err
+	}
 	u, err := url.Parse(service)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is no URL of a service; give one such as http://127.0.0.1:8080", service)
+	if err != nil {
+		return err
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/readyz"

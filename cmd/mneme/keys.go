@@ -31,7 +31,7 @@ func (con *console) keys() *cobra.Command {
 func (con *console) withKeys(c *cobra.Command,
 	run func(ctx context.Context, client *webapi.Client, args []string) error,
 ) *cobra.Command {
-	url := c.Flags().String("url", con.ownURL("127.0.0.1:8080"), "webmemory's address, a `URL`")
+	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	withKey := con.keyFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -44,10 +44,10 @@ func (con *console) withKeys(c *cobra.Command,
 		}
 		client, err := webapi.NewOver(*url, &http.Client{Transport: carry})
 		if err != nil {
-			return err
+			return usageError{err}
 		}
 		defer client.Close()
-		return run(c.Context(), client, args)
+		return wrongRequest(run(c.Context(), client, args))
 	}
 	return c
 }
@@ -255,10 +255,13 @@ Examples:
   mneme keys use --url https://mneme.example.com < key.txt
   mneme keys use --forget`,
 	}
-	url := c.Flags().String("url", con.ownURL("127.0.0.1:8080"), "webmemory's or the gateway's address, a `URL`")
+	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's or the gateway's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	forget := c.Flags().Bool("forget", false, "Forget the key that is kept for the address")
 	c.RunE = func(*cobra.Command, []string) error {
+		if err := checkURL(*url, "a service", "http://127.0.0.1:8080"); err != nil {
+			return err
+		}
 		text := ""
 		if !*forget {
 			raw, err := io.ReadAll(io.LimitReader(con.stdin, 4096))

@@ -34,7 +34,7 @@ type console struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	places         models.Places // where mneme up looks for models; the zero value is the real ones
-	ownTLS         *config.TLS   // once it was asked for; see console.tls
+	local          *config.Local // once it was asked for; see console.own
 }
 
 // getenv is a variable's value, empty if it is not set.
@@ -52,9 +52,9 @@ func main() {
 		stderr: os.Stderr}))
 }
 
-// run executes one command line and returns its exit code.
-func run(ctx context.Context, args []string, con *console) int {
-	root := group("mneme", "A chat service whose subagents remember. Start with: mneme up, then in another terminal: "+
+// root is the command that holds all others.
+func (con *console) root() *cobra.Command {
+	return group("mneme", "A chat service whose subagents remember. Start with: mneme up, then in another terminal: "+
 		"mneme chat",
 		con.up(),
 		con.service("webmemory", "Run the public service: chats and their memory.", webmemoryHelp, app.Webmemory, nil),
@@ -81,10 +81,14 @@ func run(ctx context.Context, args []string, con *console) int {
 		con.version(),
 		con.completion(),
 	)
+}
+
+// run executes one command line and returns its exit code.
+func run(ctx context.Context, args []string, con *console) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	err := execute(ctx, root, args, con)
+	err := execute(ctx, con.root(), args, con)
 	switch {
 	case err == nil:
 		return exitOK

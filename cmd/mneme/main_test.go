@@ -58,9 +58,9 @@ func TestWrongCommandLinesAreOneSentence(t *testing.T) {
 			2, "", "mneme: --metadata: expected \"<key>=<value>\" but got \"x\"; see mneme --help\n",
 		},
 		"proxy foo":            {2, "", "mneme: unexpected argument foo; see mneme --help\n"},
-		"memory tail 1 -n 0":   {1, "", "mneme: -n must be 1 or more\n"},
-		"memory ls --url=nope": {1, "", "mneme: \"nope\" is no URL of webmemory; give one such as http://127.0.0.1:8080\n"},
-		"health nope":          {1, "", "mneme: \"nope\" is no URL of a service; give one such as http://127.0.0.1:8080\n"},
+		"memory tail 1 -n 0":   {2, "", "mneme: -n must be 1 or more; see mneme --help\n"},
+		"memory ls --url=nope": {2, "", "mneme: \"nope\" is no URL of webmemory; give one such as http://127.0.0.1:8080; see mneme --help\n"},
+		"health nope":          {2, "", "mneme: \"nope\" is no URL of a service; give one such as http://127.0.0.1:8080; see mneme --help\n"},
 		"up --config nope.yaml": {
 			1, "",
 			"mneme: nope.yaml: no such file; give an existing one with --config, or leave the flag out for the defaults\n",
@@ -228,7 +228,7 @@ func TestMemoryRm(t *testing.T) {
 	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", url))
 	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes",
 		"--scan", url))
-	require.Equal(t, result{1, "", "mneme: --scan is for a whole chat; leave <subagent> out\n"},
+	require.Equal(t, result{2, "", "mneme: --scan is for a whole chat; leave <subagent> out; see mneme --help\n"},
 		mneme(t, "", "memory", "rm", "12345", "analytic", "--scan", url))
 	require.Equal(t, result{0, "erased chat_history:-100123\n", ""}, mneme(t, "", "memory", "rm", "--yes", url, "--",
 		"-100123"))
@@ -250,7 +250,7 @@ func TestOneNameForTheAddress(t *testing.T) {
 		}
 		for _, flag := range []string{"--url", old} {
 			r := mneme(t, "", append(strings.Fields(line), flag+"=nope")...)
-			require.Equal(t, 1, r.code, "%s %s", line, flag)
+			require.Equal(t, 2, r.code, "%s %s", line, flag)
 			require.Regexp(t, `"nope" is no URL of (webmemory|the gateway)`, r.stderr, "%s %s", line, flag)
 		}
 		help := mneme(t, "", append(strings.Fields(line), "--help")...).stdout

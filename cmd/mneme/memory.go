@@ -119,7 +119,7 @@ Examples:
 	n := c.Flags().IntP("n", "n", 10, "How many messages, a `NUMBER`")
 	return con.showing(c, func() (int, error) {
 		if *n < 1 {
-			return 0, errors.New("-n must be 1 or more")
+			return 0, wrong("-n must be 1 or more")
 		}
 		return -*n, nil
 	})
@@ -235,7 +235,7 @@ Examples:
 		}
 		whole := len(args) == 1
 		if *scan && !whole {
-			return errors.New("--scan is for a whole chat; leave <subagent> out")
+			return wrong("--scan is for a whole chat; leave <subagent> out")
 		}
 		if !*yes {
 			if err := con.confirm(ctx, client, chat, key, whole); err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -30,7 +29,7 @@ Examples:
 			return err
 		}
 		if *start == (len(args) == 2) {
-			return errors.New("name the last message that stays, or add --start to take back everything")
+			return wrong("name the last message that stays, or add --start to take back everything")
 		}
 		var to *string
 		if !*start {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -38,7 +37,7 @@ var (
 // path is where the notes of an id are, or those of a subagent in a chat.
 func (h holder) path(id, subagent string) (string, error) {
 	if h == ofUser {
-		u, err := memory.Tenant{}.User(id)
+		u, err := user(id)
 		return webapi.UserNotesPath(u), err
 	}
 	args := []string{id}
@@ -183,7 +182,7 @@ func (con *console) noteSet(of holder) *cobra.Command {
 			change.State = memory.NoteActive
 		}
 		if change == (webapi.NoteChange{}) {
-			return errors.New("there is nothing to change: give --active or --text")
+			return wrong("there is nothing to change: give --active or --text")
 		}
 		n, err := client.ChangeNote(ctx, at, args[1], change)
 		if err == nil {

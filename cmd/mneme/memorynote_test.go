@@ -26,7 +26,7 @@ func TestMemoryNotes(t *testing.T) {
 	require.Regexp(t, `analytic\s+n\w+\s+active\s+operator\s+\S+ \S+\s+Count in euros\.\n`, list)
 	require.NotContains(t, note("ls", "1", "analytic", "--json").stdout, "English")
 	require.Equal(t, "active: Answer in Russian.\n", note("set", "1", id, "--text", "Answer in Russian.").stdout)
-	require.Equal(t, 1, note("set", "1", id).code)
+	require.Equal(t, 2, note("set", "1", id).code)
 	require.Equal(t, 1, note("rm", "1", "nosuch").code)
 	exported := mneme(t, "", "memory", "export", "1", "--url", s.web)
 	require.Zero(t, exported.code, exported.stderr)

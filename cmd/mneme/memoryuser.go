@@ -19,6 +19,15 @@ func (con *console) memoryUser() *cobra.Command {
 		con.userLs(), con.noteAdd(ofUser), con.noteSet(ofUser), con.noteRm(ofUser), con.userErase())
 }
 
+// user is the user that an argument names.
+func user(id string) (memory.User, error) {
+	u, err := memory.Tenant{}.User(id)
+	if err != nil {
+		return u, wrong("<user>: %w", plain(err))
+	}
+	return u, nil
+}
+
 // notedOfUser are notes of a user to be shown.
 type notedOfUser []memory.Note
 
@@ -63,7 +72,7 @@ Examples:
 	chats := c.Flags().Bool("chats", false, "Erase the chats that were posted under this user alone, too")
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		u, err := memory.Tenant{}.User(args[0])
+		u, err := user(args[0])
 		if err != nil {
 			return err
 		}

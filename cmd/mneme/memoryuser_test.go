@@ -24,7 +24,7 @@ func TestMemoryUser(t *testing.T) {
 	require.Equal(t, "active: Answer in Russian.\n", user("set", "ann", id, "--text", "Answer in Russian.").stdout)
 	require.Contains(t, user("ls", "ann", "--json").stdout, `"Answer in Russian."`)
 	require.Equal(t, 1, user("rm", "ann", "nosuch").code)
-	require.Equal(t, 1, user("ls", "no id").code)
+	require.Equal(t, 2, user("ls", "no id").code)
 	require.Equal(t, "removed\n", user("rm", "ann", id).stdout)
 	require.Zero(t, user("add", "ann", "My pin is 4711.").code)
 

@@ -149,12 +149,17 @@ func TestProxyCommandsRefuseInOneSentence(t *testing.T) {
 			old.URL:  old.URL + " refuses (404): no such[2J door",
 			gone.URL: "nothing listens on " + gone.URL + ": start `mneme up` or `mneme proxy`",
 		} {
-			require.Equal(t, result{1, "", want}, proxyLine(t, append(slices.Clone(command), "--proxy="+at)...))
+			code := 1
+			if at == "nope" {
+				code, want = 2, want+"; see mneme --help"
+			}
+			require.Equal(t, result{code, "", want}, proxyLine(t, append(slices.Clone(command), "--proxy="+at)...))
 		}
 	}
 	a := newAdmin(t)
 	require.Equal(t,
-		result{1, "", `--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not "soon"`},
+		result{2, "", `--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, ` +
+			`not "soon"; see mneme --help`},
 		proxyLine(t, "usage", "--since=soon", "--proxy="+a.URL))
 	require.Equal(t, result{1, "", "the answer is no report of usage; is --url right?"},
 		proxyLine(t, "usage", "--by=chat", "--proxy="+a.URL))

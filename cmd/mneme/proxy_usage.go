@@ -48,7 +48,7 @@ func (con *console) showUsage(ctx context.Context, gateway gateway, since string
 		return wrong(`--by must be one of "backend","model","chat" but got %q`, by)
 	}
 	if _, err := usage.ParseSince(since, time.Now()); err != nil {
-		return fmt.Errorf("--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not %q",
+		return wrong("--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not %q",
 			since)
 	}
 	var raw json.RawMessage

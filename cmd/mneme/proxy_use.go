@@ -29,7 +29,7 @@ type gateway struct {
 // gateway gives a command the flag that names the gateway.
 func (con *console) gateway(c *cobra.Command) *gateway {
 	g := new(gateway)
-	c.Flags().StringVar(&g.url, "url", con.ownURL("127.0.0.1:8082"), "The gateway's address, a `URL`")
+	c.Flags().StringVar(&g.url, "url", con.ownURL(con.own().Proxy.Listen), "The gateway's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_APISERVER_PROXY")
 	alsoCalled(c, "proxy", "url")
 	g.credential = con.keyFlag(c)
@@ -44,9 +44,8 @@ const (
 // ask does one request of the admin group and reads its JSON into answer.
 func (g gateway) ask(ctx context.Context, method, path string, body []byte, answer any) error {
 	base := strings.TrimRight(g.url, "/")
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is no URL of the gateway; give one such as http://127.0.0.1:8082", base)
+	if err := checkURL(base, "the gateway", "http://127.0.0.1:8082"); err != nil {
+		return err
 	}
 	carry, err := g.credential(base)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 func (con *console) withWebmemory(c *cobra.Command,
 	run func(ctx context.Context, client *webapi.Client, args []string) error,
 ) *cobra.Command {
-	url := c.Flags().String("url", con.ownURL("127.0.0.1:8080"), "webmemory's address, a `URL`")
+	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	alsoCalled(c, "webmemory", "url")
 	credential := con.keyFlag(c)
@@ -33,10 +33,13 @@ func (con *console) withWebmemory(c *cobra.Command,
 		}
 		client, err := webapi.NewOver(*url, &http.Client{Transport: carry})
 		if err != nil {
-			return err
+			return usageError{err}
 		}
 		defer client.Close()
-		return run(c.Context(), client, args)
+		if err = run(c.Context(), client, args); c.Name() == "chat" || c.Name() == "import" {
+			return err // what these send comes from their input
+		}
+		return wrongRequest(err)
 	}
 	return c
 }

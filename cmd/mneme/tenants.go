@@ -61,10 +61,13 @@ Examples:
 // tenantNamed is a tenant of the command line.
 func tenantNamed(name string) (memory.Tenant, error) {
 	of, err := memory.ParseTenant(name)
-	if err == nil && name == "" {
-		err = errors.New("name a tenant; mneme tenants ls lists them")
+	switch {
+	case err != nil:
+		return of, wrong("<tenant>: %w", plain(err))
+	case name == "":
+		return of, wrong("name a tenant; mneme tenants ls lists them")
 	}
-	return of, plain(err)
+	return of, nil
 }
 
 func (con *console) tenantsExport() *cobra.Command {

@@ -29,7 +29,7 @@ func (con *console) tools() *cobra.Command {
 func (con *console) withApiserver(c *cobra.Command,
 	run func(ctx context.Context, client *api.Client, args []string) error,
 ) *cobra.Command {
-	url := c.Flags().String("url", con.ownURL("127.0.0.1:8081"), "The apiserver's address, a `URL`")
+	url := c.Flags().String("url", con.ownURL(con.own().Apiserver.Listen), "The apiserver's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_WEBMEMORY_APISERVER")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		carry, err := con.asOperator(*url)
@@ -38,7 +38,7 @@ func (con *console) withApiserver(c *cobra.Command,
 		}
 		client, err := api.NewClient(*url, &http.Client{Transport: carry})
 		if err != nil {
-			return err
+			return usageError{err}
 		}
 		defer client.Close()
 		err = run(c.Context(), client, args)
@@ -46,6 +46,8 @@ func (con *console) withApiserver(c *cobra.Command,
 		switch {
 		case errors.Is(err, api.ErrUnreachable):
 			return fmt.Errorf("nothing answers at %s: start `mneme up` or `mneme apiserver`", *url)
+		case errors.As(err, &known) && known.Status == http.StatusBadRequest:
+			return wrong("%s", term.Clean(known.Message))
 		case errors.As(err, &known):
 			return errors.New(term.Clean(known.Message))
 		}
@@ -132,7 +134,7 @@ Examples:
 		call := api.ToolCall{Agent: memory.Agent(*agent), Tool: args[0], Arguments: json.RawMessage(`{}`)}
 		if len(args) > 1 {
 			if call.Arguments = json.RawMessage(args[1]); !json.Valid(call.Arguments) {
-				return fmt.Errorf("the arguments are no JSON: %s", term.OneLine(args[1], 200))
+				return wrong("the arguments are no JSON: %s", term.OneLine(args[1], 200))
 			}
 		}
 		called, err := client.CallTool(ctx, call)

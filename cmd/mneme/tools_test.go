@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -62,8 +63,10 @@ func TestTools(t *testing.T) {
 		"mneme: There is no agent \"x\"; agent is \"master\" or the name of a subagent.\n": {"call", "y", "--agent", "x"},
 	} {
 		r := tools(args...)
-		require.Equal(t, 1, r.code)
-		require.Equal(t, want, r.stderr)
+		sentence, wrongLine := strings.CutSuffix(r.stderr, "; see mneme --help\n")
+		require.Equal(t, wrongLine, r.code == 2, r.stderr)
+		require.Equal(t, want, strings.TrimSuffix(sentence, "\n")+"\n")
+		require.Equal(t, args[1] == "refund", wrongLine, args)
 	}
 	require.Equal(t, "mneme: nothing answers at http://127.0.0.1:1: start `mneme up` or `mneme apiserver`\n",
 		mneme(t, "", "tools", "ls", "--url", "http://127.0.0.1:1").stderr)

@@ -83,7 +83,7 @@ func agree(cfg config.Config, wanted string, offline bool) error {
 	where := cmp.Or(cfg.File(), "the environment")
 	switch {
 	case offline && wanted != "":
-		return errors.New("--offline and --model (or MNEME_MODEL) contradict each other; give one of them")
+		return wrong("--offline and --model (or MNEME_MODEL) contradict each other; give one of them")
 	case offline && cfg.HasModel():
 		return fmt.Errorf("--offline: %s names another model; remove proxy.backends there, or the flag", where)
 	case wanted == "" || !cfg.ChoosesModel() || cfg.HasModel() && wanted == autoModel:
@@ -163,7 +163,7 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 	if strings.Contains(name, "://") {
 		server, err := models.NewServer(name)
 		if err != nil {
-			return models.Choice{}, err
+			return models.Choice{}, usageError{err}
 		}
 		return s.choose(ctx, server.Candidate(), "")
 	}

@@ -218,9 +218,13 @@ func TestUpNeverChangesAFile(t *testing.T) {
 		"up --offline": "mneme: --offline: mneme.yaml names another model; remove proxy.backends there, or " +
 			"the flag\n",
 		"up --offline --model gpt-5": "mneme: --offline and --model (or MNEME_MODEL) contradict each other; give one of " +
-			"them\n",
+			"them; see mneme --help\n",
 	} {
-		require.Equal(t, result{1, "", want}, mneme(t, "", strings.Fields(line)...))
+		code := 1
+		if strings.HasSuffix(want, "--help\n") {
+			code = 2
+		}
+		require.Equal(t, result{code, "", want}, mneme(t, "", strings.Fields(line)...))
 	}
 	for _, agrees := range []string{"", "auto", "gpt", "gpt-4.1", "http://127.0.0.1:1/v1/"} {
 		cfg, err := config.Load("", nil)

@@ -245,6 +245,7 @@ type Assistant struct {
 	Flags     []Flag     `json:"flags,omitempty"`   // what was found wrong with it, where it was checked against documents
 	Partial   bool       `json:"partial,omitempty"` // the run was stopped or failed; this is what had been shown
 	Failure   string     `json:"failure,omitempty"` // code of the error that cut a partial answer short
+	Run       *Record    `json:"run,omitempty"`     // of the run until here, which is stored with the answer
 }
 
 // Error says what went wrong; with Head.Subagent set the run goes on.
@@ -254,6 +255,8 @@ type Error struct {
 	Retryable bool   `json:"retryable"`
 	// RetryAfter is how many seconds after this trying again may help, where that is known.
 	RetryAfter int64 `json:"retry_after,omitempty"`
+	// Run is the run's record where this is its end, stored with the message that stands for the answer.
+	Run *Record `json:"run,omitempty"`
 }
 
 // MasterTool shows a tool of the master's own at work: what ToolProgress is for a subagent. It

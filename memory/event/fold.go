@@ -100,12 +100,14 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		// that is stored changes.
 		if e.Subagent == "" && !h.answered {
 			h.answered = true
-			return chat, memory.Failed(cmp.Or(p.Code, "run_failed")), true
+			failed := memory.Failed(cmp.Or(p.Code, "run_failed"))
+			failed.Run = recorded(p.Run)
+			return chat, failed, true
 		}
 	case *Assistant:
 		h.answered = true
 		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Partial: p.Partial,
-			Citations: cited(p.Citations)}, true
+			Citations: cited(p.Citations), Run: recorded(p.Run)}, true
 	case *Delegation:
 		return own, memory.Message{Role: memory.RoleUser, Content: p.Task}, seen
 	case *AssistantWithTools:

@@ -45,7 +45,7 @@ func decide(req *wire.Request) wire.Block {
 	past := r.speech
 	for _, m := range before {
 		for _, st := range past.read(m.text) {
-			if st.at = m.at; m.user {
+			if st.at, st.day = m.at, m.day; m.user {
 				r.remember(st)
 			}
 		}
@@ -55,7 +55,7 @@ func decide(req *wire.Request) wire.Block {
 			r.remember(st)
 		}
 	}
-	unable := false
+	unable, greeted := false, false
 	for _, st := range r.speech.read(r.user[last]) {
 		before := len(r.out)
 		if len(r.speech.agents) > 0 {
@@ -66,9 +66,11 @@ func decide(req *wire.Request) wire.Block {
 		if r.pending != nil {
 			return *r.pending
 		}
-		unable = unable || st.kind == other && len(r.out) == before
+		unable, greeted = unable || st.kind == other && len(r.out) == before, greeted || st.kind == greets
 	}
-	if unable || len(r.out) == 0 {
+	if !unable && greeted && len(r.out) == 0 {
+		r.say(hello.in(r.lang))
+	} else if unable || len(r.out) == 0 {
 		r.say(iAm.in(r.lang))
 	}
 	return wire.Block{Type: wire.TextBlock, Text: strings.Join(r.out, " ")}
@@ -185,7 +187,7 @@ var outside = lazyregexp.New(
 func (r *run) ask(q fact, l lang) {
 	search := about(r.tools, "search", "document", "passage", "поиск", "документ")
 	if f := r.notes.find(q); f != nil {
-		r.say(f.again(l))
+		r.say(r.notes.told(q, f, l))
 	} else if search == nil || onlyProperty(*search) == "" || q.own {
 		r.say(unknown.in(l))
 	} else if result, done := r.do(search.Name, onlyProperty(*search), clip(q.text)); done {
@@ -212,13 +214,16 @@ func cite(q map[string]bool, result string, l lang) string {
 		Passages []passage
 	}
 	_ = json.Unmarshal([]byte(result), &found) // nothing is found in what is no result of a search
+	for i, p := range found.Passages {
+		found.Passages[i].Text = envelope.ReplaceAllString(p.Text, "")
+	}
 	least := map[string]float64{"ok": 0.3, "": 0.5, "weak": 0.7}[found.Status]
 	answer, most := notInDocs.in(l), 0.0
+	weight, rare := weigh(q, found.Passages...)
 	for i, p := range found.Passages {
-		body := envelope.ReplaceAllString(p.Text, "")
-		fit := share(q, keys(p.Title+" "+p.Section+" "+body))
+		fit := share(q, keys(p.Title+" "+p.Section+" "+p.Text))
 		if score := fit - behind*float64(i); fit >= least && score > most && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
-			if best := quote(q, body); best != "" {
+			if best := quote(weight, rare, p.Text); best != "" {
 				answer, most = clip(best)+" ["+strconv.Itoa(p.N)+"] ("+cmp.Or(p.Source, p.Title)+")", score
 			}
 		}
@@ -227,45 +232,47 @@ func cite(q map[string]bool, result string, l lang) string {
 	return answer
 }
 
-// quote is the sentence of a passage that shares most with a question, where what few sentences hold counts more, and
-// something of what is before it counts. A heading, a table or a fragment is quoted only where no sentence shares
-// anything, and the passage's first sentence where nothing does: its title and its heading say then what it is about.
-func quote(q map[string]bool, body string) string {
-	list := sentences(unwrapped(body))
-	about, weight, whole := make([]map[string]bool, len(list)), map[string]float64{}, 0.0
-	for i, s := range list {
-		about[i] = keys(s)
-		for k := range about[i] {
-			weight[k]++
+// quotable are the sentences of a passage; rows of tables, headings and code are none.
+func quotable(body string) []string {
+	return slices.DeleteFunc(sentences(unwrapped(row.ReplaceAllString(body, ""))), func(s string) bool {
+		return aside.MatchString(s) || len(words(s)) < 4 && !strings.ContainsAny(s, ".:0123456789")
+	})
+}
+
+// weigh says what the words of a question weigh: the fewer of the sentences found have one, the more. least is what one
+// weighs that a third of them have; what weighs less is not rare.
+func weigh(q map[string]bool, found ...passage) (weight map[string]float64, least float64) {
+	count, all := map[string]float64{}, 0.0
+	weight = map[string]float64{}
+	for _, p := range found {
+		for _, s := range quotable(p.Text) {
+			all++
+			for k := range keys(s) {
+				count[k]++
+			}
 		}
 	}
 	for k := range q {
-		weight[k] = math.Log(1 + float64(len(list))/max(weight[k], 1))
-		whole += weight[k]
+		weight[k] = math.Log(1 + all/max(count[k], 1))
 	}
-	hit := func(i int) (sum float64) {
-		if i < 0 {
-			return 0
+	return weight, math.Log(1 + min(3, all))
+}
+
+// quote is the sentence of a passage that shares most with a question, by what its words weigh; something of what is
+// before it counts, and what does not end as a sentence counts half. One that shares no rare word answers nothing.
+func quote(weight map[string]float64, least float64, body string) (best string) {
+	most, before := 0.0, 0.0
+	for _, s := range quotable(body) {
+		hit, rare := 0.0, false
+		for k := range keys(s) {
+			hit, rare = hit+weight[k], rare || weight[k] >= least
 		}
-		for k := range q {
-			if about[i][k] {
-				sum += weight[k]
-			}
+		score := hit + 0.3*before
+		if before = hit; !strings.ContainsAny(s[len(s)-1:], ".!?") {
+			score /= 2
 		}
-		return sum / max(whole, 1)
-	}
-	best, most, rank := "", 0.0, 0
-	for i, s := range list {
-		kind := 1
-		if !aside.MatchString(s) && len(words(s)) > 3 {
-			if kind = 2; hit(i) > 0 {
-				kind = 4
-			}
-		} else if hit(i) > 0 {
-			kind = 3
-		}
-		if score := hit(i) + 0.3*hit(i-1); kind > rank || kind == rank && score > most {
-			best, most, rank = s, score, kind
+		if rare && score > most {
+			best, most = s, score
 		}
 	}
 	return best

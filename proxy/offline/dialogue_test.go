@@ -219,7 +219,7 @@ var dialogues = []struct {
 		{say: `use calculator {"expression":}`, want: honest},
 	}},
 	{"everything else", []line{
-		{say: "Hi!", want: honest}, {say: "thanks", want: honest}, {say: "How are you?", want: honest},
+		{say: "Hi!", want: "Hello! I am the offline model"}, {say: "thanks", want: honest}, {say: "How are you?", want: honest},
 		{say: "Who are you?", want: honest}, {say: "what can you do?", want: honest},
 		{say: "are you chatgpt?", want: honest}, {say: "tell me a joke", want: honest},
 		{say: "remind me tomorrow to buy milk", want: honest}, {say: "Remember to buy milk", want: honest},

@@ -49,8 +49,9 @@ func holds(name string) *lazyregexp.Regexp {
 var (
 	filler, polite, askLead, noteLead, dropLead, restLead = begins("filler"), begins("polite"),
 		begins("askLead"), begins("noteLead"), begins("dropLead"), begins("restLead")
-	question, indirect, yesNo, howTo, smallTalk, asking = begins("question"), begins("indirect"),
-		begins("yesNo"), begins("howTo"), begins("smallTalk"), begins("asking")
+	question, indirect, yesNo, howTo, smallTalk, asking, greeting, erasing = begins("question"), begins("indirect"),
+		begins("yesNo"), begins("howTo"), begins("smallTalk"), begins("asking"), pattern("greeting"),
+		begins("erasing")
 	imperative, wish, ambition, reminder, noName, sums = begins("imperative"), begins("wish"),
 		begins("ambition"), begins("reminder"), begins("noName"), begins("sums")
 	all, mine, yours, speaksRU = holds("all"), holds("mine"), holds("yours"),
@@ -61,14 +62,16 @@ var (
 		pattern("name"), pattern("age"), pattern("origin"), pattern("inverted")
 	tellsEN, tellsRU, telling, root, formula, worked = pattern("tellsEN"), pattern("tellsRU"),
 		pattern("telling"), pattern("root"), pattern("formula"), pattern("worked")
-	matter, digits, ends, abbreviation, aside, item, envelope, beVerbs = pattern("matter"), pattern("digits"),
-		pattern("ends"), pattern("abbreviation"), pattern("aside"), pattern("item"), pattern("envelope"), pattern("beVerbs")
+	matter, digits, ends, abbreviation, aside, both, row, item, envelope, beVerbs = pattern("matter"), pattern("digits"),
+		pattern("ends"), pattern("abbreviation"), pattern("aside"),
+		pattern("both"), pattern("row"), pattern("item"), pattern("envelope"), pattern("beVerbs")
 	saidAt, speaker, inMonth, reported, months = pattern("saidAt"), pattern("speaker"), pattern("inMonth"),
 		pattern("reported"), strings.Fields(entry("months"))
 	turns, broader, cyrillic, operators = pairs("turns"), pairs("broader"),
 		strings.NewReplacer(list("cyrillic")...), strings.NewReplacer(list("operators")...)
 	iAm, unknown, notInDocs, noted, nameIs, youSaid = say("iAm"), say("unknown"), say("notInDocs"),
 		say("noted"), say("nameIs"), say("youSaid")
+	hello, notedOn                                       = say("hello"), say("notedOn")
 	quoted, forgotten, forgotAll, noSuchNote, toolFailed = say("quoted"), say("forgotten"), say("forgotAll"),
 		say("noSuchNote"), say("toolFailed")
 	saidOn, remember, noTool, noAgent    = say("saidOn"), say("remember"), say("noTool"), say("noAgent")

@@ -18,10 +18,10 @@ func notesIn(system wire.Content) (before []recollection) {
 			continue
 		}
 		for line := range strings.Lines(found) {
-			_, quoted, _ := strings.Cut(line, ` "`)
+			id, quoted, _ := strings.Cut(line, ` "`)
 			var text string
 			if json.Unmarshal([]byte(`"`+quoted), &text) == nil {
-				before = append(before, recollection{user: true, text: text})
+				before = append(before, recollection{user: true, text: text, day: id[strings.LastIndexByte(id, ' ')+1:]})
 			}
 		}
 	}

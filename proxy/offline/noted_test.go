@@ -15,8 +15,10 @@ func TestWhatNotesSayIsKnown(t *testing.T) {
 		return roundTrip(t, simRequest{Model: "m", MaxTokens: 1000, System: system, Tools: []simTool{calcTool},
 			Messages: messages}).text()
 	}
-	require.Equal(t, "Your name is Aliya.", ask(userText("What is my name?")))
-	require.Equal(t, "Вас зовут Aliya.", ask(userText("как меня зовут")))
+	require.Equal(t, "Noted on 2026-03-03: your name is Aliya. Noted on 2026-03-02: your name is Amina.",
+		ask(userText("What is my name?")), "nobody has said which of them holds")
+	require.Equal(t, "Записано 2026-03-03: вас зовут Aliya. Записано 2026-03-02: вас зовут Amina.",
+		ask(userText("как меня зовут")))
 	require.Contains(t, ask(userText("what am I allergic to?")), "peanuts")
 	require.Equal(t, "Your name is Carla.", ask(userText("My name is Carla."), userText("What is my name?")))
 	require.Contains(t, ask(userText("Where do I live?")), unknownEN)

@@ -15,6 +15,7 @@ type fact struct {
 	own  bool            // it is about matters of the user's that no document has
 	to   string          // the subagent that was told
 	at   string          // when it was told, where that was recalled
+	day  string          // that of the note that says it
 }
 
 func newFact(text, to string) fact {
@@ -90,6 +91,21 @@ func (n notes) find(q fact) *fact {
 	return &n[at]
 }
 
+// told answers a question by the best note. Where others of the chat's notes answer it as well by other words, all are
+// told with their days, the newest first: which of them holds nobody has said.
+func (n notes) told(q fact, best *fact, l lang) string {
+	var all, words []string
+	for _, f := range slices.Backward(n) {
+		if f.day != "" && best.day != "" && q.fit(f) == q.fit(*best) && !slices.Contains(words, f.said(l)) {
+			words, all = append(words, f.said(l)), append(all, notedOn.in(l, f.day, f.said(l)))
+		}
+	}
+	if len(all) < 2 {
+		return best.again(l)
+	}
+	return strings.Join(all, " ")
+}
+
 // take notes what a step tells, one fact for each thing that it says about the user, or forgets what it says to.
 func (n *notes) take(st step) (taken []fact) {
 	var parts []string
@@ -103,8 +119,10 @@ func (n *notes) take(st step) (taken []fact) {
 	}
 	for _, text := range parts {
 		f := newFact(text, st.to)
-		f.at = st.at
-		*n = slices.DeleteFunc(*n, func(old fact) bool { return f.name != "" && old.name != "" && old.to == f.to })
+		f.at, f.day = st.at, st.day
+		*n = slices.DeleteFunc(*n, func(old fact) bool {
+			return f.name != "" && old.name != "" && old.to == f.to && (f.day == "" || old.day == "")
+		})
 		taken = append(taken, f)
 		*n = append(*n, f)
 	}

@@ -13,14 +13,15 @@ import (
 type kind int
 
 const (
-	other    kind = iota // a joke, an order, small talk, nonsense: nothing that the model does
-	note                 // a statement to be kept
-	ask                  // a question
-	dropping             // an order to forget
-	recalls              // what did I just say?
-	lists                // what do you know about me?
-	sum                  // arithmetic
-	calling              // use NAME {json}
+	other kind = iota // a joke, an order, small talk, nonsense: nothing that the model does
+	greets
+	note     // a statement to be kept
+	ask      // a question
+	dropping // an order to forget
+	recalls  // what did I just say?
+	lists    // what do you know about me?
+	sum      // arithmetic
+	calling  // use NAME {json}
 )
 
 // step is one thing that a message says.
@@ -31,6 +32,7 @@ type step struct {
 	to       string // the subagent's name, "" for one without a name
 	nobody   string // a name that is used as if there were such a subagent
 	at       string // when it was said, where it was recalled
+	day      string // that of a note, which says it
 	long     bool   // it is a long text, which is quoted from only
 }
 
@@ -100,7 +102,7 @@ func (s *speech) sentence(text string) (out []step) {
 		if part := text[start:end]; open.explicit {
 			out = append(out, s.addressed(open, part))
 		} else if end == len(text) || said(part) != "" {
-			out = append(out, classify(part))
+			out = append(out, told(part)...)
 		}
 	}
 	for _, m := range s.verbs.FindAllStringSubmatchIndex(text, 20) {
@@ -136,6 +138,16 @@ func (s *speech) sentence(text string) (out []step) {
 	}
 	flush(len(text))
 	return out
+}
+
+// told is what a sentence does that is said to no subagent. One that tells something and asks about it has two steps.
+func told(text string) []step {
+	if m := both.FindStringSubmatch(text); m != nil {
+		if head, tail := classify(m[1]), classify(m[2]); head.kind == note && tail.kind == ask {
+			return []step{head, tail}
+		}
+	}
+	return []step{classify(text)}
 }
 
 // agent is the name of the subagent that a word means, also in Cyrillic and with an ending.
@@ -203,6 +215,8 @@ func classify(text string) step {
 		return step{kind: k, text: text}
 	}
 	switch {
+	case greeting.MatchString(text):
+		return step{kind: greets}
 	case recap.MatchString(order):
 		return is(true, recalls, s)
 	case listing.MatchString(s):
@@ -214,7 +228,7 @@ func classify(text string) step {
 			!strings.HasSuffix(toNote, "?"), note, toNote)
 	case toDrop != order:
 		return is(mine.MatchString(toDrop) || yours.MatchString(toDrop) || all.MatchString(toDrop) ||
-			!imperative.MatchString(order), dropping, order)
+			!erasing.MatchString(order), dropping, order)
 	case expression(s) != "":
 		return is(true, sum, s)
 	case toKnow != order:

@@ -10,6 +10,7 @@ import (
 // recollection is a message of a chat that was recalled for the request.
 type recollection struct {
 	at   string // date and time, in UTC
+	day  string // of a note, which has no time
 	user bool   // the user said it
 	text string
 }
@@ -33,7 +34,7 @@ func takeRecalled(text string) (rest string, before []recollection) {
 			if roles[m[1]] {
 				role = m[1]
 			}
-			before = append(before, recollection{at, role == "" || role == "user", m[3]})
+			before = append(before, recollection{at: at, user: role == "" || role == "user", text: m[3]})
 		} else if len(before) > 0 {
 			before[len(before)-1].text += "\n" + line
 		}

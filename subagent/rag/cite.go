@@ -323,6 +323,14 @@ func list(line string) []string {
 	return parts
 }
 
+// noDocuments is the answer when there are none that could be searched.
+func noDocuments(task string) string {
+	if russian(task) {
+		return "Документов, в которых мог бы быть ответ, нет."
+	}
+	return "There are no documents that could answer this."
+}
+
 // notFound is the answer when there is nothing to answer from.
 func notFound(task string) string {
 	if russian(task) {

@@ -160,8 +160,9 @@ type Question struct {
 	history []memory.Message // with the task
 
 	mu       sync.Mutex
-	searched int // searches that came to an end; guarded by mu
-	found    int // passages they gave; guarded by mu
+	searched int  // searches that came to an end; guarded by mu
+	found    int  // passages they gave; guarded by mu
+	none     bool // there are no documents to be searched; guarded by mu
 }
 
 // Ask starts a delegation. messages are the subagent's, the task last: what is
@@ -199,6 +200,7 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 	defer q.mu.Unlock()
 	q.searched++
 	q.found += len(r.Passages)
+	q.none = r.Collection == ""
 	return q.session.hand(r), nil
 }
 
@@ -299,6 +301,16 @@ func (q *Question) Remember(tool, content string) string {
 	return short
 }
 
+// nothing is the answer when nothing was found.
+func (q *Question) nothing() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.none {
+		return noDocuments(q.task)
+	}
+	return notFound(q.task)
+}
+
 // Model is a model that is not asked to answer from nothing: once a search has
 // found nothing, or when it answers without one and there is nothing to find, the
 // answer is that nothing was found.
@@ -320,7 +332,7 @@ func (g guarded) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.De
 	case searched == 0:
 		return func(yield func(loop.Delta, error) bool) { g.first(ctx, r, yield) }
 	case found == 0 && onlySearched(r.Messages):
-		return func(yield func(loop.Delta, error) bool) { yield(loop.Delta{Text: notFound(q.task)}, nil) }
+		return func(yield func(loop.Delta, error) bool) { yield(loop.Delta{Text: q.nothing()}, nil) }
 	}
 	return g.model.Generate(ctx, r)
 }
@@ -360,7 +372,7 @@ func (g guarded) first(ctx context.Context, r loop.Request, yield func(loop.Delt
 			for _, d := range held {
 				usage = usage.Add(d.Usage)
 			}
-			yield(loop.Delta{Text: notFound(g.question.task), Usage: usage}, nil)
+			yield(loop.Delta{Text: g.question.nothing(), Usage: usage}, nil)
 			return
 		}
 	}

@@ -136,9 +136,11 @@ func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
 	require.Equal(t, "В документах нет ответа на этот вопрос.", converse(t, newSession(t, l, memory.Chat{}, "docs"), m,
 		"Где ъыъ?").Answer)
 
-	// With no documents at all it is the same.
+	// With no documents at all it is the same, and said.
 	m = &script{answers: []loop.Delta{calls("leave")}}
-	require.Equal(t, event.NotFound, converse(t, newSession(t, l, memory.Chat{}, "absent"), m, "How much leave?").Status)
+	without := converse(t, newSession(t, l, memory.Chat{}, "absent"), m, "How much leave?")
+	require.Equal(t, event.NotFound, without.Status)
+	require.Equal(t, "There are no documents that could answer this.", without.Answer)
 	m = &script{answers: []loop.Delta{calls("leave")}}
 	require.Equal(t, event.NotFound, converse(t, newSession(t, l, memory.Chat{}), m, "How much leave?").Status)
 

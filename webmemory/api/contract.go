@@ -97,6 +97,7 @@ type MessageRequest struct {
 	User string `json:"user,omitempty"`
 	// Tools are the client's own: a run that calls one waits for its result.
 	Tools []ClientTool `json:"tools,omitempty"`
+	api.Wishes
 	// Instructions stand behind the prompt of whoever answers, for this run alone; at most MaxInstructions bytes.
 	Instructions string `json:"instructions,omitempty"`
 	// Images come with the message, each the text of a data: URL in base64, of PNG, JPEG, GIF or WebP, or of an https
@@ -219,6 +220,7 @@ const MaxTitle = 512
 // ChatInfo answers GET /v1/chats/{chat}.
 type ChatInfo struct {
 	ChatID    memory.Chat   `json:"chat_id"`
+	Title     string        `json:"title,omitempty"` // as of a ChatCard
 	Histories []HistoryInfo `json:"histories"`
 	Run       string        `json:"run,omitempty"`     // id of the run under way, empty for none
 	Waiting   *Waiting      `json:"waiting,omitempty"` // the run that waits for somebody; nil for none

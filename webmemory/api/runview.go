@@ -8,7 +8,7 @@ import (
 )
 
 // RunView is what a run's events say of it when it is looked at afterwards: enough to draw it as it was
-// streamed. It is known for as long as the run's log is kept.
+// streamed. When the run's log is kept no longer it says what the histories of the chat tell, and Record what it took.
 type RunView struct {
 	RunID       string                  `json:"run_id"`
 	RetryOf     string                  `json:"retry_of,omitempty"` // as of event.RunStarted
@@ -22,6 +22,7 @@ type RunView struct {
 	Citations   []event.Citation        `json:"citations"`       // of the answer
 	Waits       []event.Wait            `json:"waits,omitempty"` // that nobody has answered
 	Error       *event.Error            `json:"error,omitempty"`
+	Record      *event.Record           `json:"record,omitempty"` // once there is an answer, or a failure
 }
 
 // DelegationView is a delegation of a RunView.
@@ -34,6 +35,7 @@ type DelegationView struct {
 	Tools    []ToolView              `json:"tools"`
 	Recalled []event.RecalledMessage `json:"recalled"`
 	Answer   *event.Answer           `json:"answer,omitempty"`
+	Error    *event.Error            `json:"error,omitempty"` // why there is no answer
 }
 
 // ToolView is a call of a tool.
@@ -53,6 +55,8 @@ type Trace struct {
 	Ended   float64     `json:"ended,omitempty"`
 	Usage   event.Usage `json:"usage"`
 	Steps   []TraceStep `json:"steps"`
+
+	Record *event.Record `json:"record,omitempty"` // as of a RunView
 }
 
 // Kinds of a TraceStep.

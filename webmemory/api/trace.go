@@ -235,7 +235,7 @@ func (t *tracer) trace() *Trace {
 	}
 	return &Trace{
 		RunID: t.view.RunID, Outcome: t.view.Outcome, Started: t.view.Started, Ended: t.view.Ended, Usage: t.view.Usage,
-		Steps: t.ordered(),
+		Steps: t.ordered(), Record: t.view.Record,
 	}
 }
 
@@ -266,8 +266,12 @@ func (s *TraceStep) does() bool {
 
 // callStep is a call of a model.
 func callStep(c *event.ModelCall) TraceStep {
+	said := ""
+	if c.Error != "" && c.Error != "canceled" {
+		said = event.FailureOf(c.Error).Message
+	}
 	return TraceStep{
-		Kind: StepModelCall, Agent: cmp.Or(string(c.Subagent), Master), CallID: c.CallID, Started: c.Started,
+		Kind: StepModelCall, Detail: said, Agent: cmp.Or(string(c.Subagent), Master), CallID: c.CallID, Started: c.Started,
 		Ended: c.Started + c.Seconds, Title: cmp.Or(c.Model, "model"), Status: cmp.Or(c.Error, event.Completed), Call: c,
 	}
 }

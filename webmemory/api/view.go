@@ -42,13 +42,16 @@ func (v *RunView) Apply(e event.Event) {
 	case *event.MasterTool:
 		v.Tools = progress(v.Tools, p.Tool, p.Status, p.Detail)
 	case *event.Assistant:
-		v.Citations = append([]event.Citation{}, p.Citations...)
+		v.Citations, v.Record = append([]event.Citation{}, p.Citations...), p.Run
 	case *event.RunWaiting:
 		v.Outcome, v.Waits = OutcomeWaiting, p.Waits
 	case *event.RunResumed:
 		v.Outcome, v.Waits = "", nil
 	case *event.Error:
 		v.Error = p
+		if p.Run != nil {
+			v.Record = p.Run
+		}
 	case *event.RunFinished:
 		v.Outcome, v.Waits, v.Usage, v.Ended = p.Outcome, nil, p.Usage, e.TS
 		settle(v.Tools, running, failed)
@@ -93,6 +96,8 @@ func (v *RunView) applyTo(d *DelegationView, p event.Payload) {
 		d.Tools = progress(d.Tools, p.Tool, p.Status, p.Detail)
 	case *event.ToolResult:
 		d.Tools = returned(d.Tools, p)
+	case *event.Error:
+		d.Error = p
 	case *event.Completion:
 		d.Content, d.Status, d.Answer = p.Response, p.Status, p.Answer
 		settle(d.Tools, running, failed) // whose end nobody saw
@@ -199,62 +204,62 @@ type Remembered struct {
 	memory.Message
 }
 
-// ViewRemembered is what the histories of a chat tell of a run whose events are not kept any more: its delegations
-// with their tools, its answer's citations and its times. What was recalled, isolated delegations, tools of the
-// master and tokens are in no history. Nil for no messages, which may be in any order.
-func ViewRemembered(run string, messages []Remembered) *RunView {
+// Retell gives the events that the histories of a chat tell of a run whose events are not kept any more: its
+// delegations with their tools, its answer and its record, and the times of those. What was recalled, isolated
+// delegations and tools of the master are in no history. None for no messages, which may be in any order.
+func Retell(run string, messages []Remembered) (events []event.Event) {
 	if len(messages) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(messages, func(a, b Remembered) int { return cmp.Compare(a.Seq, b.Seq) })
-	v := ViewRun([]event.Event{{Head: event.Head{RunID: run, TS: messages[0].Timestamp}}})
-	v.Outcome, v.Ended = event.Completed, messages[len(messages)-1].Timestamp
-	now := map[memory.Agent]int{} // the delegation of each subagent that its next messages are of
+	end := &event.RunFinished{Outcome: event.Completed}
+	head := event.Head{RunID: run}
 	for _, m := range messages {
-		if m.Subagent == "" {
-			v.remember(m.Message)
-			continue
+		head.Seq, head.TS, head.Subagent = m.Seq, m.Timestamp, m.Subagent
+		for _, p := range m.retell(end) {
+			events = append(events, event.New(head, p))
 		}
-		at, known := now[m.Subagent]
-		if m.Role == memory.RoleUser || !known {
-			v.begin(m.Subagent, "")
-			at = len(v.Delegations) - 1
-			now[m.Subagent] = at
-		}
-		v.Delegations[at].remember(m.Message)
 	}
-	return v
+	head.Subagent = ""
+	return append(events, event.New(head, end))
 }
 
-// remember takes in a message of the chat's own history.
-func (v *RunView) remember(m memory.Message) {
-	if m.Role != memory.RoleAssistant {
-		return
+// retell gives the events that a message tells of, and notes in end what it tells of that.
+func (m *Remembered) retell(end *event.RunFinished) []event.Payload {
+	own := m.Subagent == ""
+	switch {
+	case m.Role == memory.RoleUser && own:
+		return []event.Payload{&event.RunStarted{Message: m.Content, Metadata: m.Metadata, Images: m.Images}}
+	case m.Role == memory.RoleUser:
+		return []event.Payload{&event.Delegation{Task: m.Content, Calls: event.Serial}}
+	case m.Role == memory.RoleTool:
+		return []event.Payload{&event.ToolProgress{Tool: m.Name, Status: done},
+			&event.ToolResult{ToolCallID: m.ToolCallID, Name: m.Name, Content: m.Content}}
+	case len(m.ToolCalls) > 0:
+		return []event.Payload{&event.AssistantWithTools{Content: m.Content, ToolCalls: m.ToolCalls}}
+	case !own:
+		if m.Failure == "" {
+			return []event.Payload{&event.Completion{Response: m.Content, Status: event.Completed}}
+		}
+		return []event.Payload{event.Fail(m.Failure, "", 0),
+			&event.Completion{Response: m.Content, Status: event.Failed, Failure: m.Failure}}
 	}
-	_ = json.Unmarshal(m.Citations, &v.Citations) // of another writer's none are read
+	answer := &event.Assistant{Content: m.Content, Partial: m.Partial, Failure: m.Failure}
+	_ = json.Unmarshal(m.Citations, &answer.Citations) // of another writer's none are read, nor is a record
+	if json.Unmarshal(m.Run, &answer.Run) == nil && answer.Run != nil {
+		end.Usage = answer.Run.Usage
+	}
 	switch {
 	case m.Failure != "":
-		v.Outcome = event.Failed
+		end.Outcome = event.Failed
+		failed := event.Fail(m.Failure, "", 0)
+		failed.Run = answer.Run
+		if !m.Partial {
+			return []event.Payload{failed}
+		}
+		return []event.Payload{answer, failed}
 	case m.Partial:
-		v.Outcome = event.Stopped
+		end.Outcome = event.Stopped
 	}
-}
-
-// remember takes in a message of the subagent's history.
-func (d *DelegationView) remember(m memory.Message) {
-	switch {
-	case m.Role == memory.RoleUser:
-		d.Task = m.Content
-	case m.Role == memory.RoleTool:
-		d.Tools = returned(d.Tools, &event.ToolResult{ToolCallID: m.ToolCallID, Name: m.Name, Content: m.Content})
-	case len(m.ToolCalls) > 0:
-		for _, c := range m.ToolCalls {
-			d.Tools = append(d.Tools, ToolView{ID: c.ID, Name: c.Function.Name, Arguments: arguments(c.Function.Arguments),
-				Status: done})
-		}
-	default:
-		if d.Content, d.Status = m.Content, event.Completed; m.Failure != "" {
-			d.Status = event.Failed
-		}
-	}
+	return []event.Payload{answer}
 }

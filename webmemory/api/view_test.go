@@ -218,6 +218,7 @@ func TestViewOfWhatIsRemembered(t *testing.T) {
 			&event.ToolResult{ToolCallID: "t1", Name: "search", Content: "14 crowns"},
 			&event.Completion{Response: "14 [1].", Status: event.Completed}).
 		add(event.Head{Subagent: "analytic", CallID: "c2"}, &event.Delegation{Task: "is that much?", Calls: event.Serial},
+			event.Fail("max", "", 0),
 			&event.Completion{Response: "(no answer: max)", Status: event.Failed, Failure: "max"}).
 		add(docs, &event.Delegation{Task: "and back?", Calls: event.Serial},
 			&event.Completion{Response: "the same", Status: event.Completed}).
@@ -238,11 +239,11 @@ func TestViewOfWhatIsRemembered(t *testing.T) {
 		}
 	}
 	want := webapi.ViewRun(l.events)
-	got := webapi.ViewRemembered("RUN", messages)
+	got := webapi.ViewRun(webapi.Retell("RUN", messages))
 	for i := range want.Delegations {
 		want.Delegations[i].CallID = ""
 	}
 	want.Ended = got.Ended // that of the answer
 	require.Equal(t, want, got)
-	require.Nil(t, webapi.ViewRemembered("RUN", nil))
+	require.Empty(t, webapi.Retell("RUN", nil))
 }

@@ -5,7 +5,7 @@ import { addTexts, language, setLanguage, t } from "./i18n.js";
 import { may, useKey } from "./key.js";
 import { KeyButton, KeyForm } from "./keyform.js";
 import { href } from "./lib.js";
-import { Icon, IconButton, NoScope, ProblemNote } from "./parts.js";
+import { Icon, IconButton, NoScope, ProblemNote, useTabTitle } from "./parts.js";
 import * as chats from "./views/chats.js";
 import * as documents from "./views/documents.js";
 import * as memory from "./views/memory.js";
@@ -53,9 +53,6 @@ function App() {
     return () => removeEventListener("hashchange", moved);
   }, []);
   useEffect(() => {
-    document.title = `${t("view." + at.view)} · mneme`;
-  });
-  useEffect(() => {
     addEventListener("keydown", focusSearch);
     return () => removeEventListener("keydown", focusSearch);
   }, []);
@@ -81,9 +78,15 @@ function App() {
         ${t("header.language")}</button>
       <${ThemeButton} />
     </header>
-    <main id="main" tabindex="-1">${may(scope) ? html`<${Guard} key=${at.view}><${View} path=${at.path} /><//>` : html`
-      <div class="pad stack"><h1>${t("view." + at.view)}</h1><${NoScope} scope=${scope} /></div>`}</main>
+    <main id="main" tabindex="-1">${may(scope) ? html`<${Guard} key=${at.view}><${View} path=${at.path} /><//>` :
+      html`<${NotFor} view=${at.view} scope=${scope} />`}</main>
     <${KeyForm} />`;
+}
+
+// NotFor stands in the place of a view that the key is not for.
+function NotFor({ view, scope }) {
+  useTabTitle(t("view." + view));
+  return html`<div class="pad stack"><h1>${t("view." + view)}</h1><${NoScope} scope=${scope} /></div>`;
 }
 
 const Mark = () => html`<svg viewBox="0 0 32 32" class="mark" aria-hidden="true"><rect width="32" height="32" rx="8" />

@@ -29,7 +29,7 @@ addTexts({
   "chat.working": ["The answer is being made", "Ответ готовится"],
   "chat.thinking": ["thinking", "думает"],
   "chat.partial": ["stopped early", "прерван"],
-  "chat.failed": ["No answer: {code}", "Нет ответа: {code}"],
+  "chat.failed": ["There is no answer.", "Ответа нет."],
   "chat.you": ["You", "Вы"],
   "chat.answered": ["Answer:", "Ответ:"],
   "chat.stale": ["Redis cannot be reached. This is what was known before.",
@@ -201,7 +201,7 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
 // Failure is a message that stands for an answer, or an answer that was cut short.
 function Failure({ message, run, retry }) {
   const code = run?.error?.code ?? message.failure;
-  const said = run?.error?.message ?? t("chat.failed", { code });
+  const said = run?.error?.message ?? t("chat.failed");
   return html`<${Fragment}>${message.partial ? html`<${Cited} text=${message.content}
     citations=${run?.citations} />` : null}
     <${ProblemNote} problem=${{ message: said, code }} retry=${retry} /><//>`;

@@ -1,7 +1,7 @@
 // Texts in English and Russian. A text is a string, or for a number n an object by Intl.PluralRules
 // ({one, few, many, other}); {name} in it is replaced.
 
-const known = new Map();
+const texts = new Map();
 const languages = ["en", "ru"];
 const plurals = Object.fromEntries(languages.map((l) => [l, new Intl.PluralRules(l)]));
 
@@ -21,8 +21,8 @@ function stored() {
 }
 
 // addTexts takes key → [English, Russian].
-export function addTexts(texts) {
-  for (const [key, both] of Object.entries(texts)) known.set(key, both);
+export function addTexts(more) {
+  for (const [key, both] of Object.entries(more)) texts.set(key, both);
 }
 
 export const language = () => current;
@@ -37,10 +37,13 @@ export function setLanguage(l) {
 
 // t is the text of a key in the language that is set.
 export function t(key, values = {}) {
-  let text = known.get(key)?.[languages.indexOf(current)];
+  let text = texts.get(key)?.[languages.indexOf(current)];
   if (text === undefined) return key;
   if (typeof text === "object") text = text[plurals[current].select(values.n)] ?? text.other;
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
 }
+
+// known is the text of a word under a prefix, or else the word itself: what a later service may say.
+export const known = (prefix, word) => (texts.has(prefix + word) ? t(prefix + word) : word.replaceAll("_", " "));
 
 document.documentElement.lang = current;

@@ -1,9 +1,9 @@
 // What went on in a run: a lane for each delegation, the tools and what was recalled.
 
 import { Fragment, html, useState } from "./html.js";
-import { addTexts, language, t } from "./i18n.js";
+import { addTexts, known, language, t } from "./i18n.js";
 import { findMessage } from "./history.js";
-import { duration, number, oneLine, pretty } from "./lib.js";
+import { duration, number, oneLine, plainLine, pretty } from "./lib.js";
 import { Markdown } from "./markdown.js";
 import { Fold, ProblemNote, Time, useLoad } from "./parts.js";
 
@@ -17,7 +17,15 @@ addTexts({
   "lane.missing": ["Not in the documents:", "В документах нет:"],
   "lane.flags": ["Noticed by the check:", "Замечено при проверке:"],
   "lane.tokens": ["{in} tokens in, {out} out", "{in} токенов на входе, {out} на выходе"],
-  "lane.cost": ["{usd} $", "{usd} $"],
+  "record.calls": [{ one: "{n} model call", other: "{n} model calls" },
+    { one: "{n} вызов модели", few: "{n} вызова модели", many: "{n} вызовов модели", other: "{n} вызова модели" }],
+  "flag.unknown_marker": ["a source that does not exist was named", "назван источник, которого нет"],
+  "flag.many_markers": ["too many sources for one sentence", "слишком много источников у одного предложения"],
+  "flag.unverified": ["not in the sources", "нет в источниках"],
+  "flag.bad_quote": ["not what the source says", "в источнике сказано не так"],
+  "flag.misattributed": ["from another source than the one named", "из другого источника, чем указан"],
+  "flag.removed_link": ["a link was taken out", "ссылка убрана"],
+  "flag.uncited": ["no source is named", "источник не указан"],
   "status.completed": ["done", "готово"],
   "status.failed": ["failed", "ошибка"],
   "status.stopped": ["stopped", "остановлен"],
@@ -68,7 +76,7 @@ export function Lanes({ chat, run }) {
 function Lane({ chat, lane, over, waits }) {
   const working = !lane.status && !waits && !over;
   const last = lane.tools.findLast((c) => c.status === "running");
-  const said = oneLine(lane.content || (working && last ? `${last.name} ${toolArguments(last)}` : ""), 200);
+  const said = plainLine(lane.error?.message || lane.content || (working && last ? `${last.name} ${toolArguments(last)}` : ""), 200);
   const state = working ? html`<span class="badge accent"><span class="pulse"></span>${t("lane.working")}</span>` :
     html`<${Status} status=${waits ? "waiting" : lane.status} />`;
   const summary = html`<span class="lane-summary">
@@ -84,7 +92,8 @@ function Lane({ chat, lane, over, waits }) {
         <${RecalledList} chat=${chat} subagent=${lane.subagent} recalled=${lane.recalled} open />
         ${lane.tools.map((tool, i) => html`<${Tool} key=${tool.id || i} tool=${tool} />`)}</dd><//>` : null}
       <dt>${t("lane.answer")}</dt><dd class="stack tight">
-        <${Cited} text=${lane.content} citations=${lane.answer?.citations ?? lane.citations} />
+        ${lane.error ? null : html`<${Cited} text=${lane.content}
+          citations=${lane.answer?.citations ?? lane.citations} />`}
         <${Findings} answer=${lane.answer} />
         <${ProblemNote} problem=${lane.error} />
         <${Spent} run=${lane} /></dd>
@@ -95,18 +104,25 @@ function Lane({ chat, lane, over, waits }) {
 const toolArguments = (tool) =>
   (typeof tool.arguments === "string" ? tool.arguments : JSON.stringify(tool.arguments ?? tool.detail ?? ""));
 
-// dollars shows millionths of a dollar with four digits behind the point, and those that there are beyond.
-const dollars = (micros) => new Intl.NumberFormat(language(), { minimumFractionDigits: 4, maximumFractionDigits: 6 })
-  .format(micros / 1e6);
+// dollars shows millionths of a dollar, of less than one with the two digits that say most.
+export const dollars = (micros) => new Intl.NumberFormat(language(), { style: "currency", currency: "USD",
+  currencyDisplay: "narrowSymbol", ...(micros < 1e6 ? { maximumSignificantDigits: 2 } : {}) }).format(micros / 1e6);
 
-// Spent is how long something took, how many tokens, and what they cost if that is known.
+// recorded says what a run's record has of a run whose steps are not known any more.
+export const recorded = (record, { recalled, calls }) => [
+  record?.recalled && !recalled && t("recalled.title", { n: record.recalled }),
+  record?.calls && !calls && t("record.calls", { n: record.calls })].filter(Boolean);
+
+// Spent is how long something took, how many tokens, what they cost if that is known, and who answered.
 export function Spent({ run }) {
   const parts = [];
   if (run.started && run.ended) parts.push(duration(run.ended - run.started));
   if (run.usage?.input_tokens) {
     parts.push(t("lane.tokens", { in: number(run.usage.input_tokens), out: number(run.usage.output_tokens) }));
   }
-  if (run.usage?.cost_micro_usd > 0) parts.push(t("lane.cost", { usd: dollars(run.usage.cost_micro_usd) }));
+  if (run.usage?.cost_micro_usd > 0) parts.push(dollars(run.usage.cost_micro_usd));
+  if (run.record) parts.push(...recorded(run.record, { recalled: run.recalled.length, calls: true }));
+  if (run.record?.model) parts.push(run.record.model);
   return parts.length ? html`<span class="soft small">${parts.join(" · ")}</span>` : null;
 }
 
@@ -152,7 +168,7 @@ function Findings({ answer }) {
 
 export const Flags = ({ flags }) =>
   flags?.length ? html`<div class="small warn-text">
-    ${t("lane.flags")} ${flags.map((f) => `${f.kind}: ${f.text}`).join("; ")}</div>` : null;
+    ${t("lane.flags")} ${flags.map((f) => `${known("flag.", f.kind)}: ${f.text}`).join("; ")}</div>` : null;
 
 // Cited is a text whose markers [n] lead to the passages below it.
 export function Cited({ text, citations }) {

@@ -226,6 +226,13 @@ export function oneLine(text, most = 120) {
   return line.length > most ? line.slice(0, most - 1) + "…" : line;
 }
 
+// plainLine is oneLine of a text without the marks of Markdown, as for a title.
+export function plainLine(text, most) {
+  const line = oneLine(text, 2000).replace(/!?\[([^[\]]*)\]\([^()\s]*\)/g, "$1").replace(/^(#{1,6}|>|[-*+]|```\w*) /, "")
+    .replace(/(\*\*|__|~~|``?`?)(?=\S)([^*_~`]+)\1/g, "$2").replace(/(^|[\s(])([*_])(?=\S)([^*_]+)\2(?=[\s).,:;!?]|$)/g, "$1$3");
+  return oneLine(line, most);
+}
+
 // pretty is JSON to be read: text that is JSON, or a value.
 export function pretty(value) {
   try {

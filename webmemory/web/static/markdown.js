@@ -1,11 +1,16 @@
 // Markdown as nodes. marked only takes the text apart; nodes are made here, of the kinds listed below and no
 // others, so HTML in the text stays text and nothing is ever set as HTML. Images become links: nothing is loaded.
 
-import { html, useMemo } from "./html.js";
-import { lexer } from "./vendor/marked.mjs";
+import { html, useMemo, useRef } from "./html.js";
+import { Lexer, Tokenizer } from "./vendor/marked.mjs";
 
-// longest is how many characters are read as Markdown; a longer text is shown as it is.
-const longest = 200_000;
+// longest is how many characters are read as Markdown; a longer text is shown as it is, and so is one that would take
+// longer than the budget, in milliseconds: what a hostile text costs grows with the square of its length.
+const longest = 100_000;
+let budget = 250;
+
+// longestPiece bounds what is read in one go inside a paragraph: a longer one is cut at its blanks.
+const longestPiece = 1000;
 
 // deepest bounds what is inside of what, which a hostile text could nest without end.
 const deepest = 20;
@@ -13,17 +18,55 @@ const deepest = 20;
 // Markdown shows a text. cite, if given, makes a node of the number in a marker [n], or gives undefined; it is
 // called anew when one of its inputs has changed.
 export function Markdown({ text, cite, inputs = "" }) {
-  const nodes = useMemo(() => parse(text ?? "", cite), [text, inputs]);
+  const slow = useRef(); // the beginning of the text that took too long, which more of it does not mend
+  const nodes = useMemo(() => {
+    const all = text ?? "";
+    if (all.length > longest || (slow.current && all.startsWith(slow.current))) return plainText(all);
+    try {
+      return blocks(lexed(all), { cite, depth: 0 });
+    } catch { // it takes too long, or is nested too deep
+      slow.current = all;
+      return plainText(all);
+    }
+  }, [text, inputs]);
   return html`<div class="md">${nodes}</div>`;
 }
 
-function parse(text, cite) {
-  if (text.length > longest) return html`<pre class="plain">${text}</pre>`;
-  try {
-    return blocks(lexer(text, { gfm: true, breaks: true }), { cite, depth: 0 });
-  } catch {
-    return html`<pre class="plain">${text}</pre>`;
+const plainText = (text) => html`<pre class="plain">${text}</pre>`;
+
+// lexed takes a text apart. The clock is looked at before each step, of which none takes long. Each text that used up
+// its budget halves it for those behind it, so that many of them do not hold the page up one after the other.
+function lexed(text) {
+  const end = performance.now() + budget;
+  const tokenizer = new Tokenizer();
+  for (const step of ["space", "escape"]) { // with which marked begins at each block, and at each piece of a line
+    const take = tokenizer[step];
+    tokenizer[step] = (src) => {
+      if (performance.now() > end) {
+        budget = Math.max(30, budget / 2);
+        throw new Error("the text takes too long to read");
+      }
+      return take.call(tokenizer, src);
+    };
   }
+  const lexer = new Lexer({ gfm: true, breaks: true, tokenizer });
+  lexer.blockTokens(text.replace(/\r\n?/g, "\n"), lexer.tokens);
+  for (const { src, tokens } of lexer.inlineQueue) {
+    lexer.state.inRawBlock = false;
+    for (const piece of pieces(src)) lexer.inlineTokens(piece, tokens);
+  }
+  return lexer.tokens;
+}
+
+// pieces are a text in parts of at most longestPiece characters.
+function* pieces(text) {
+  while (text.length > longestPiece) {
+    const blank = text.lastIndexOf(" ", longestPiece);
+    const at = blank > longestPiece / 2 ? blank : longestPiece;
+    yield text.slice(0, at);
+    text = text.slice(at);
+  }
+  yield text;
 }
 
 const blocks = (tokens, o) => tokens.map((token) => block(token, o));

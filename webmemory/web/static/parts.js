@@ -87,15 +87,14 @@ export const Time = ({ at, text }) =>
   at ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${fullTime(at)}>
     ${text ?? clock(at)}</time>` : null;
 
-// ProblemNote says what went wrong where it did; retry, if given, is what the button does.
+// ProblemNote says what went wrong where it did, and its code when it is pointed at; retry, if given, is what the button does.
 export function ProblemNote({ problem, retry, children }) {
   if (!problem) return null;
   if (problem.scope) return html`<${NoScope} scope=${problem.scope} />`;
   const unknown = problem.status === 401;
   const enter = async () => await askForKey() && retry?.();
-  return html`<div class="problem" role="alert"><${Icon} name="warn" />
-    <div class="grow"><span>${problem.message}</span>${problem.code ? html` <code>
-      ${problem.code}</code>` : null}${children}</div>
+  return html`<div class="problem" role="alert" title=${problem.code}><${Icon} name="warn" />
+    <div class="grow"><span>${problem.message}</span>${children}</div>
     ${retry || unknown ? html`<button type="button" class="button" onClick=${unknown ? enter : retry}>
       ${t(unknown ? "key.enter" : "retry")}</button>` : null}
   </div>`;
@@ -156,6 +155,13 @@ export function useLoad(load, inputs) {
   const reload = useCallback(() => setTurn((n) => n + 1), []);
   useNextKey(state.problem, reload);
   return { ...state, reload };
+}
+
+// useTabTitle names the browser's tab; what is empty is left out.
+export function useTabTitle(...parts) {
+  useEffect(() => {
+    document.title = [...parts, "mneme"].filter(Boolean).join(" · ");
+  });
 }
 
 // usePoll calls a function every so many milliseconds while the page is seen, and when it is seen again; not

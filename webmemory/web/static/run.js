@@ -21,13 +21,13 @@ export function fold(run, e) {
       return { ...next, tools: progress(run.tools, e) };
     case "assistant":
       return { ...next, content: e.content, citations: e.citations ?? [], flags: e.flags, partial: e.partial,
-        failure: e.failure, answered: e.ts };
+        failure: e.failure, record: e.run, answered: e.ts };
     case "run_waiting":
       return { ...next, waits: e.waits, outcome: "waiting" };
     case "run_resumed":
       return { ...next, outcome: "" };
     case "error":
-      return { ...next, error: { code: e.code, message: e.message, retryable: e.retryable } };
+      return { ...next, error: { code: e.code, message: e.message, retryable: e.retryable }, record: e.run ?? run.record };
     case "run_finished":
       return { ...next, outcome: e.outcome, usage: e.usage ?? {}, ended: e.ts };
     default:

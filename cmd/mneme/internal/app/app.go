@@ -126,6 +126,7 @@ type app struct {
 	memory   *redisstore.Store             // of redis, once it is used
 	limiter  *limit.Limiter                // over redis, once it is used
 	embedded *embedded.Server              // once it is open; nil over a Redis
+	fresh    bool                          // embedded was not there before
 	pair     *certificate.Pair             // once a service has opened it; nil for plain HTTP
 }
 

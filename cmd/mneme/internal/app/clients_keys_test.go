@@ -188,7 +188,7 @@ func TestTheWelcomeWithKeys(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_AUTH_MODE=keys")
 	welcome := u.out.String()
 	require.Contains(t, welcome,
-		"export MNEME_KEY=$(go run ./cmd/mneme keys create --name me --scopes admin --url "+u.url("")+")")
+		"export MNEME_KEY=$(mneme keys create --name me --scopes admin --url "+u.url("")+")")
 	require.Contains(t, welcome, `/messages -H "Authorization: Bearer $MNEME_KEY" -H 'Accept`)
 	require.Contains(t, welcome, "claude mcp add --transport http mneme "+u.url("/mcp")+` --header "Authorization: Bearer $MNEME_KEY"`)
 }

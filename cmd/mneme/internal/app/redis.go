@@ -2,7 +2,11 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,6 +57,8 @@ func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.Univer
 		o.ClientName = backup.ClientName
 		return o, nil
 	}
+	_, missing := os.Stat(filepath.Join(embeddedDir(cfg.DataDir), "journal"))
+	a.fresh = errors.Is(missing, fs.ErrNotExist)
 	store, err := embedded.Open(a.ctx, embedded.Options{
 		Dir: embeddedDir(cfg.DataDir), Listen: cfg.Redis.EmbeddedListen, Log: log,
 	})

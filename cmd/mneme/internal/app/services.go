@@ -59,7 +59,7 @@ func (a *app) startAll(cfg config.Config, o Options) error {
 	if err := a.startWebmemory(cfg, o); err != nil {
 		return err
 	}
-	welcome(o.Out, cfg, a.addrs)
+	welcome(o.Out, cfg, a.addrs, a.fresh)
 	return nil
 }
 

@@ -5,13 +5,28 @@ import (
 	"io"
 	"net"
 	neturl "net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 
 	"mneme/cmd/mneme/internal/config"
 	"mneme/proxy"
 )
 
-// welcome tells a person what runs and what to try.
-func welcome(out io.Writer, cfg config.Config, at Addrs) {
+// cached is where a program that go run has built and started lies: in a folder of its own for what it has just built, or
+// in the build cache, whose entries are named by hashes.
+var cached = regexp.MustCompile(`/go-build\d+/b\d+/exe/|/[0-9a-f]{2}/[0-9a-f]{64}-d/`)
+
+// command is how a person calls this program, which lies at a path.
+func command(path string) string {
+	if cached.MatchString(filepath.ToSlash(path)) {
+		return "go run ./cmd/mneme"
+	}
+	return "mneme"
+}
+
+// welcome tells a person what runs and what to try. A store is fresh if this start has made it.
+func welcome(out io.Writer, cfg config.Config, at Addrs, fresh bool) {
 	if out == nil {
 		return
 	}
@@ -33,17 +48,21 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 		if host != "127.0.0.1" {
 			redisAt = " -h " + host + redisAt
 		}
+		if dir, err := filepath.Abs(cfg.DataDir); fresh && err == nil {
+			fmt.Fprintf(out, "There is no memory in %s yet: a new one begins here.\n", dir)
+		}
 		fmt.Fprintf(out,
 			"Memory: embedded, in %s, for this one process; kill -9 loses nothing, a power cut up to a second. For more, set "+
 				"redis.url.\n", cfg.DataDir)
 	case cfg.Redis.URL != "":
 		redisAt = " -u " + redacted(cfg.Redis.URL)
 	}
-	web := at.URL(at.Webmemory)
+	path, _ := os.Executable() // of a path that is not known, it is installed
+	mneme, web := command(path), at.URL(at.Webmemory)
 	first, curl, claude := "", "", ""
 	if cfg.Auth.Mode == config.AuthKeys {
-		first = fmt.Sprintf("  export MNEME_KEY=$(go run ./cmd/mneme keys create --name me --scopes admin%s)    "+
-			"(each request needs a key: docs/security.md)\n", chatURL(web))
+		first = fmt.Sprintf("  export MNEME_KEY=$(%s keys create --name me --scopes admin%s)    "+
+			"(each request needs a key: docs/security.md)\n", mneme, chatURL(web))
 		curl = ` -H "Authorization: Bearer $MNEME_KEY"`
 		claude = ` --header "Authorization: Bearer $MNEME_KEY"`
 	}
@@ -51,10 +70,10 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 Try:
 %s  curl -N %s/v1/chats/12345/messages%s -H 'Accept: text/event-stream' -d '{"message":"Tell the analytic subagent that my name is Aliya, then ask it what my name is"}'
   redis-cli%s GET subagent:analytic:12345
-  go run ./cmd/mneme chat --chat 12345%s
-  go run ./cmd/mneme ingest docs --collection docs%s    (then ask: What happens when Redis is away?)
+  %s chat --chat 12345%s
+  %s ingest docs --collection docs%s    (then ask: What happens when Redis is away?)
   claude mcp add --transport http mneme %s/mcp%s    (an agent of your own that uses the same memory)
-`, first, web, curl, redisAt, chatURL(web), chatURL(web), web, claude)
+`, first, web, curl, redisAt, mneme, chatURL(web), mneme, chatURL(web), web, claude)
 }
 
 func chatURL(web string) string {

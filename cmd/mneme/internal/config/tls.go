@@ -43,15 +43,30 @@ func (c *Config) completeTLS() {
 	}
 }
 
-// LoadTLS is the TLS of the configuration that Load would read, for commands that only speak to a service of
-// this machine: whatever else is wrong with the file is no matter of theirs.
-func LoadTLS(path string, environ []string) TLS {
-	var c struct {
-		TLS TLS `yaml:"tls"`
-	}
+// Local is what a command that only speaks to the services of this machine needs to know of their configuration.
+type Local struct {
+	TLS       TLS `yaml:"tls"`
+	Webmemory At  `yaml:"webmemory"`
+	Apiserver At  `yaml:"apiserver"`
+	Proxy     At  `yaml:"proxy"`
+}
+
+// At is where a service listens, host:port.
+type At struct {
+	Listen string `yaml:"listen"`
+}
+
+// LoadLocal is the part of the configuration that Load would read. Whatever else is wrong with the file is no matter
+// of these commands.
+func LoadLocal(path string, environ []string) Local {
+	var c Local
 	if text, err := os.ReadFile(cmp.Or(path, DefaultFile)); err == nil {
 		_ = yaml.Unmarshal(text, &c) // of a file that is no YAML there is none
 	}
-	vars := env.ToMap(environ)
-	return TLS{Cert: cmp.Or(vars["MNEME_TLS_CERT"], c.TLS.Cert), Key: cmp.Or(vars["MNEME_TLS_KEY"], c.TLS.Key)}
+	vars, d := env.ToMap(environ), Default()
+	c.TLS = TLS{Cert: cmp.Or(vars["MNEME_TLS_CERT"], c.TLS.Cert), Key: cmp.Or(vars["MNEME_TLS_KEY"], c.TLS.Key)}
+	c.Webmemory.Listen = cmp.Or(vars["MNEME_WEBMEMORY_LISTEN"], c.Webmemory.Listen, d.Webmemory.Listen)
+	c.Apiserver.Listen = cmp.Or(vars["MNEME_APISERVER_LISTEN"], c.Apiserver.Listen, d.Apiserver.Listen)
+	c.Proxy.Listen = cmp.Or(vars["MNEME_PROXY_LISTEN"], c.Proxy.Listen, d.Proxy.Listen)
+	return c
 }

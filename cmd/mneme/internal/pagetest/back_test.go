@@ -36,7 +36,7 @@ func TestTakingBack(t *testing.T) {
 	p.open("#/memory/back/~aside")
 	p.excuse("status of 409")
 	p.clickFirst("button", "Put back")
-	p.sees("messages_since", "Take back what was said since")
+	p.sees("Take back what was said since")
 	require.Empty(t, p.barriers())
 	p.click("button", "Take back what was said since, and put this in its place")
 	p.sees("It is back.")

@@ -27,6 +27,7 @@ func TestRuns(t *testing.T) {
 	p.has("link", "Open the chat")
 	p.excuse("status of 404")
 	p.open("#/runs/trip/NOSUCHRUN")
-	p.sees("unknown_run", "15 minutes")
+	p.sees("Nothing is known of this run.", "15 minutes")
+	p.seesNo("unknown_run")
 	require.False(t, evaluate[bool](p, "'hurt' in window"))
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,7 +38,7 @@ func TestTextIsOnlyText(t *testing.T) {
 		p.open("#/" + view + "/" + url.PathEscape(hostile("address")))
 		p.sees("mneme")
 		p.until("a refusal", func() bool {
-			return strings.Contains(p.text(), "bad_") || strings.Contains(p.text(), "unknown_")
+			return evaluate[bool](p, `Boolean(document.querySelector(".problem[title^=bad_], .problem[title^=unknown_]"))`)
 		})
 	}
 	p.open("#/chats/evil")

@@ -1,10 +1,11 @@
 // The view Chats: the list of chats, and beside it the one that is chosen.
 
-import { html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useCallback, useEffect, useRef, useState } from "../html.js";
 import { addTexts, t } from "../i18n.js";
 import { Chat } from "../chat.js";
-import { ago, get, href, oneLine, patch, path, randomID } from "../lib.js";
-import { Icon, IconButton, ProblemNote, Time, usePoll } from "../parts.js";
+import { may } from "../key.js";
+import { ago, chatPath, get, href, patch, path, plainLine, randomID } from "../lib.js";
+import { Icon, IconButton, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
 
 addTexts({
   "chats.new": ["New chat", "Новый чат"],
@@ -24,34 +25,70 @@ addTexts({
 
 const pageSize = 50;
 const pollEvery = 5000; // milliseconds
+const mostLooks = 20; // requests in a row for a page: a search looks at some thousand chats with each
 
-// useChats is the list, the chats used last first: {chats, more, problem, reload}.
+// readChats reads on behind a cursor until there is something to show, or nothing more, or it was tried often enough.
+async function readChats(query, cursor, looks) {
+  const list = { chats: [], next_cursor: cursor };
+  const limit = cursor ? 4 * pageSize : pageSize;
+  for (let i = 0; i < looks && (i === 0 || (list.next_cursor && list.chats.length < pageSize)); i++) {
+    const page = await get(path("chats"), { order: "used", q: query, limit, cursor: list.next_cursor });
+    list.chats.push(...page.chats);
+    list.next_cursor = page.next_cursor;
+  }
+  return list;
+}
+
+// behind gives chats that are known already behind newer ones, without those that are among the newer ones, or would be
+// if they were there still.
+function behind(newer, known) {
+  const ids = new Set(newer.map((c) => c.chat_id));
+  const last = newer.at(-1)?.used ?? Infinity;
+  return [...newer, ...known.filter((c) => !ids.has(c.chat_id) && c.used <= last)];
+}
+
+// useChats is the list, the chats used last first: {chats, more, problem, reload, change}. change(chat, entry) puts what
+// is known of a chat in its place, and takes it away without an entry.
 export function useChats(query) {
   const [state, setState] = useState({ chats: null, cursor: "" });
-  const shown = useRef(pageSize);
   const turn = useRef(0);
   const reading = useRef(false);
-  const read = useCallback(async () => {
+  // read reads the first page, which tells what others did, or with a cursor the page behind it.
+  const read = useCallback(async (cursor, looks = mostLooks) => {
     const mine = ++turn.current;
     reading.current = true;
     try {
-      const list = await get(path("chats"), { order: "used", q: query, limit: shown.current });
-      if (mine === turn.current) setState({ chats: list.chats, cursor: list.next_cursor });
+      const list = await readChats(query, cursor, looks);
+      if (mine === turn.current) setState((s) => s.query !== query || (!cursor && !list.next_cursor) ?
+        { query, chats: list.chats, cursor: list.next_cursor } : cursor ?
+          { query, chats: behind(s.chats, list.chats), cursor: list.next_cursor } :
+          { query, chats: behind(list.chats, s.chats), cursor: s.cursor || list.next_cursor });
     } catch (problem) {
       if (mine === turn.current) setState((s) => ({ ...s, problem }));
     }
     if (mine === turn.current) reading.current = false;
   }, [query]);
   useEffect(() => {
-    const timer = setTimeout(read, query ? 150 : 0);
+    const timer = setTimeout(() => read(), query ? 150 : 0);
     return () => clearTimeout(timer);
   }, [read]);
-  usePoll(() => reading.current || read(), pollEvery);
-  const more = state.cursor && shown.current < 1000 ? () => {
-    shown.current = Math.min(1000, shown.current + 2 * pageSize);
-    read();
-  } : null;
-  return { ...state, more, reload: read };
+  usePoll(() => reading.current || read("", 1), pollEvery);
+  const more = state.cursor && state.query === query ? () => read(state.cursor) : null;
+  const change = useCallback((chat, entry) => setState((s) => ({ ...s, chats: s.chats?.flatMap((c) =>
+    (c.chat_id !== chat ? [c] : entry ? [entry] : [])) })), []);
+  const reload = useCallback(() => read(), [read]);
+  return { ...state, more, reload, change };
+}
+
+// useTitle is how a chat is called, in the list or beside it; empty for one that has no title.
+export function useTitle(chat, list, fresh) {
+  const [seen] = useState(() => new Map()); // the titles of those listed so far, also by another search
+  for (const c of list.chats ?? []) seen.set(c.chat_id, c.title);
+  const listed = seen.has(chat);
+  const ask = Boolean(chat && list.chats && !listed && !fresh && may("memory:read"));
+  const read = async (signal) => (ask ? { chat, ...await get(chatPath(chat), {}, { signal }) } : {});
+  const { value } = useLoad(read, [chat, ask]);
+  return plainLine(listed ? seen.get(chat) : value?.chat === chat ? value?.title : "");
 }
 
 export function View({ path: [chosen] }) {
@@ -60,9 +97,8 @@ export function View({ path: [chosen] }) {
   const { chats, reload } = list;
   const [fresh, setFresh] = useState(() => randomID().slice(0, 12));
   const chat = chosen ?? fresh;
-  const known = useRef(new Map()); // those listed so far, also by another search
-  for (const c of chats ?? []) known.current.set(c.chat_id, c);
-  const entry = known.current.get(chat);
+  const title = useTitle(chat, list, chat === fresh);
+  useTabTitle(title || (chosen && chat !== fresh ? chat : ""), t("view.chats"));
   const begin = () => {
     const id = randomID().slice(0, 12);
     setFresh(id);
@@ -80,7 +116,7 @@ export function View({ path: [chosen] }) {
     <div class="page">
       <div class="page-top"><a class="icon-button back" href=${href("chats")} aria-label=${t("chats.back")}>
         <${Icon} name="back" /></a>
-        <${Title} key=${chat} chat=${chat} entry=${entry} fresh=${chat === fresh && !entry} reload=${reload} /></div>
+        <${Title} key=${chat} chat=${chat} title=${title} fresh=${chat === fresh && !title} list=${list} /></div>
       <${Chat} key=${chat} chat=${chat} changed=${changed} />
     </div>
   </div>`;
@@ -117,7 +153,7 @@ export function SearchField({ value, onChange, label, ...rest }) {
 // Entry is a chat in a list; view is where it leads.
 function Entry({ chat: c, current, view }) {
   return html`<a class="entry" href=${href(view, c.chat_id)} aria-current=${current ? "page" : undefined}>
-    <div class="cut">${oneLine(c.title) || c.chat_id}</div>
+    <div class="cut">${plainLine(c.title) || c.chat_id}</div>
     <div class="row small soft">${c.used ? html`<${Time} at=${c.used} text=${ago(c.used)} />` : null}
       ${c.messages ? html`<span class="cut">${t("chats.messages", { n: c.messages })}</span>` : null}
       ${c.state ? html`<span class=${"badge end " + (c.state === "waiting" ? "warn" : "accent")}>
@@ -125,17 +161,20 @@ function Entry({ chat: c, current, view }) {
   </a>`;
 }
 
-function Title({ chat, entry, fresh, reload }) {
+function Title({ chat, title, fresh, list }) {
   const [editing, setEditing] = useState(null);
+  const [set, setSet] = useState(null); // the title that was given here, until it is listed
   const [problem, setProblem] = useState(null);
   const field = useRef();
   useEffect(() => editing !== null && field.current?.select(), [editing !== null]);
+  useEffect(() => setSet(null), [title]);
   const save = async (e) => {
     e.preventDefault();
     try {
-      await patch(path("chats", chat), { title: editing.trim() });
+      const entry = await patch(path("chats", chat), { title: editing.trim() });
       setEditing(null);
-      reload();
+      setSet(plainLine(entry.title));
+      list.change(chat, entry);
     } catch (err) {
       setProblem(err);
     }
@@ -147,10 +186,10 @@ function Title({ chat, entry, fresh, reload }) {
         onKeyDown=${(e) => e.key === "Escape" && (e.stopPropagation(), setEditing(null))} />
       <button class="button">${t("chats.rename")}</button><${ProblemNote} problem=${problem} /></form>`;
   }
-  return html`<h1 class="cut grow" title=${chat}>${fresh ? t("chats.new") : oneLine(entry?.title) || chat}</h1>
+  return html`<h1 class="cut grow" title=${chat}>${fresh ? t("chats.new") : set || title || chat}</h1>
     <code class="soft small cut id" title=${chat}>${chat}</code>
     ${fresh ? null : html`<${IconButton} icon="edit" label=${t("chats.rename")}
-      onClick=${() => setEditing(entry?.title ?? "")} />
+      onClick=${() => setEditing(set || title)} />
       <a class="icon-button" href=${href("memory", chat)} aria-label=${t("chats.memory")} title=${t("chats.memory")}>
         <${Icon} name="memory" /></a>`}`;
 }

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { addTexts, t } from "../i18n.js";
 import { del, get, href, number, path, post, put, size } from "../lib.js";
 import { link } from "../markdown.js";
-import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, useLoad } from "../parts.js";
+import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, useLoad, useTabTitle } from "../parts.js";
 import { clearUploads, uploadFiles, useUploads } from "../uploads.js";
 
 addTexts({
@@ -93,6 +93,7 @@ const counted = (key, n) => t(key, { n, count: number(n) });
 
 export function View({ path: [collection, id, start] }) {
   const list = useLoad((signal) => get(path("collections"), {}, { signal }), []);
+  useTabTitle(id, collection, t("view.documents"));
   return html`<div class=${"split" + (collection ? " chosen" : "")}>
     <${Collections} list=${list} chosen=${collection} />
     <section class="page">
@@ -355,8 +356,8 @@ function Upload({ upload: u }) {
       <${State} upload=${u} fraction=${fraction} />
       ${u.ended ? null : html`<${IconButton} icon="close" label=${t("uploads.cancel", { name: u.id })} onClick=${u.stop} />`}</div>
     ${u.ended ? null : html`<progress aria-label=${u.id} max="1" value=${u.began && fraction < 1 ? fraction : undefined}></progress>`}
-    ${u.problem ? html`<div class="small bad break">${u.problem.message} <code>${u.problem.code}</code></div>` : null}
-    ${u.refused.map((r) => html`<div class="small bad break"><strong>${r.id}</strong>: ${r.reason} <code>${r.code}</code></div>`)}
+    ${u.problem ? html`<div class="small bad break" title=${u.problem.code}>${u.problem.message}</div>` : null}
+    ${u.refused.map((r) => html`<div class="small bad break" title=${r.code}><strong>${r.id}</strong>: ${r.reason}</div>`)}
     ${u.pages.length ? html`<div class="small warned">${t("uploads.pages", { pages: u.pages.join(", ") })}</div>` : null}
     ${u.skipped.length ? html`<div class="small soft">${t("uploads.skipped", { what: u.skipped.map(([what, n]) => `${number(n)} ${what}`).join(", ") })}</div>` : null}
   </li>`;

@@ -6,8 +6,8 @@ import { findMessage, useHistory, useScroll } from "../history.js";
 import { keyInUse } from "../key.js";
 import { AgentName } from "../lanes.js";
 import { chatPath, clock, del, fullTime, get, href, number, oneLine, patch, path, post, request, size } from "../lib.js";
-import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad, usePoll } from "../parts.js";
-import { SearchField, Side, useChats } from "./chats.js";
+import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
+import { SearchField, Side, useChats, useTitle } from "./chats.js";
 
 addTexts({
   "memory.choose": ["Choose a chat to see what is remembered of it.", "Выберите чат, чтобы увидеть, что о нём помнят."],
@@ -88,10 +88,11 @@ const asideTab = "~aside";
 export function View({ path: [chat, tab = ""] }) {
   const [query, setQuery] = useState("");
   const list = useChats(query);
+  const title = useTitle(chat, list);
+  useTabTitle(title || chat, t("view.memory"));
   return html`<div class=${"split" + (chat ? " chosen" : "")}>
     <${Side} list=${list} query=${query} onQuery=${setQuery} view="memory" chosen=${chat} />
-    <div class="page">${chat ? html`<${ChatMemory} key=${chat} chat=${chat} tab=${tab}
-      title=${list.chats?.find((c) => c.chat_id === chat)?.title} />` :
+    <div class="page">${chat ? html`<${ChatMemory} key=${chat} chat=${chat} tab=${tab} title=${title} />` :
       html`<${Empty} title=${t("view.memory")}><p>${t("memory.choose")}</p><//>`}</div>
   </div>`;
 }
@@ -135,7 +136,7 @@ function ChatMemory({ chat, tab, title }) {
   return html`<${Fragment}>
     <div class="page-top"><a class="icon-button back" href=${href("memory")} aria-label=${t("chats.back")}>
       <${Icon} name="back" /></a>
-      <h1 class="cut grow" title=${chat}>${oneLine(title) || chat}</h1>
+      <h1 class="cut grow" title=${chat}>${title || chat}</h1>
       <a class="icon-button" href=${href("chats", chat)} aria-label=${t("memory.talk")} title=${t("memory.talk")}>
         <${Icon} name="chat" /></a>
       <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"} onClick=${save}

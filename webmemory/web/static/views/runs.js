@@ -1,18 +1,20 @@
 // The view Runs: the runs of a chat, and one as a list of its steps.
 
 import { html, useState } from "../html.js";
-import { addTexts, t } from "../i18n.js";
-import { chatPath, duration, get, href, number, oneLine, path, pretty } from "../lib.js";
-import { AgentName } from "../lanes.js";
-import { CopyButton, Empty, Fold, Icon, Loading, ProblemNote, Time, useLoad, usePoll } from "../parts.js";
-import { Side, useChats } from "./chats.js";
+import { addTexts, known, t } from "../i18n.js";
+import { chatPath, duration, get, href, number, path, plainLine, pretty } from "../lib.js";
+import { AgentName, dollars, recorded } from "../lanes.js";
+import { CopyButton, Empty, Fold, Icon, Loading, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
+import { Side, useChats, useTitle } from "./chats.js";
 
 addTexts({
   "runs.choose": ["Choose a chat", "Выберите чат"],
   "runs.choose.how": ["A run is everything that answers one message: who worked on it, which models were called, how long it took.",
     "Запуск — всё, что отвечает на одно сообщение: кто работал, какие модели вызывались, сколько это длилось."],
   "runs.none": ["No run is kept of this chat", "Запусков этого чата не сохранилось"],
-  "runs.kept": ["A run can be looked at for 15 minutes after its end.", "Запуск можно посмотреть в течение 15 минут после его конца."],
+  "runs.kept": ["Each step is kept for 15 minutes after the end of a run; after that what the histories tell, and what it took.",
+    "Каждый шаг хранится 15 минут после конца запуска; потом остаётся то, что есть в историях, и его цена."],
+  "runs.unknown": ["Nothing is known of this run.", "Об этом запуске ничего не известно."],
   "runs.toChats": ["To the chats", "К чатам"],
   "runs.toRuns": ["To the runs", "К запускам"],
   "runs.toChat": ["Open the chat", "Открыть чат"],
@@ -40,6 +42,17 @@ addTexts({
   "runs.step.wait": ["Wait", "Ожидание"],
   "runs.step.answer": ["Answer", "Ответ"],
   "runs.step.error": ["Error", "Ошибка"],
+  "runs.status.failed": ["failed", "ошибка"],
+  "runs.status.stopped": ["stopped", "остановлен"],
+  "runs.status.max_steps": ["out of steps", "шаги кончились"],
+  "runs.status.running": ["at work", "работает"],
+  "runs.status.partial": ["in part", "частично"],
+  "runs.status.waiting": ["waits", "ждёт"],
+  "runs.status.unanswered": ["not answered", "без ответа"],
+  "runs.status.approve": ["approved", "разрешено"],
+  "runs.status.deny": ["denied", "отказано"],
+  "runs.status.edit": ["approved with changes", "разрешено с правкой"],
+  "runs.status.canceled": ["stopped", "остановлен"],
   "runs.model": ["Model", "Модель"],
   "runs.backend": ["Backend", "Бэкенд"],
   "runs.input": ["Input", "Вход"],
@@ -50,6 +63,7 @@ addTexts({
   "runs.mend.thinking_converted": ["thinking made text", "размышления стали текстом"],
   "runs.mend.thinking_placeholder": ["placeholder for thinking", "заглушка вместо размышлений"],
   "runs.mend.thinking_off": ["thinking off", "размышления выключены"],
+  "runs.mend.reasoning_asked": ["thinking asked for", "размышления запрошены"],
   "runs.mend.history_rebuilt": ["history rebuilt", "история восстановлена"],
   "runs.mend.calls_closed": ["open calls closed", "незакрытые вызовы закрыты"],
   "runs.mend.results_moved": ["results moved", "результаты переставлены"],
@@ -62,19 +76,14 @@ addTexts({
   "runs.mend.refused_schema": ["schema refused, tried again", "схема отклонена, повтор"],
 });
 
-// known is the text of a key, or else the word itself: what a later service may say.
-const known = (prefix, word) => {
-  const text = t(prefix + word);
-  return text === prefix + word ? word.replaceAll("_", " ") : text;
-};
-
 // every is how often what goes on is looked at again, in milliseconds.
 const every = 2000;
 
 export function View({ path: [chat, run] }) {
   const [query, setQuery] = useState("");
   const list = useChats(query);
-  const title = oneLine(list.chats?.find((c) => c.chat_id === chat)?.title) || chat;
+  const title = useTitle(chat, list) || chat;
+  useTabTitle(run, title, t("view.runs"));
   return html`<div class=${"split" + (chat ? " chosen" : "")}>
     <${Side} list=${list} query=${query} onQuery=${setQuery} view="runs" chosen=${chat} />
     <section class="page">
@@ -103,7 +112,7 @@ function Runs({ chat, title }) {
       ${value && !runs.length ? html`<${Empty} title=${t("runs.none")}><p>${t("runs.kept")}</p><//>` : null}
       ${runs.length ? html`<ul class="plain-list card rows">${runs.map((r) => html`<li key=${r.run_id}>
           <a class="entry" href=${href("runs", chat, r.run_id)}>
-            <div class="row"><span class="grow cut">${oneLine(messages.get(r.run_id) ?? r.run_id)}</span><${Outcome} outcome=${r.outcome} /></div>
+            <div class="row"><span class="grow cut">${plainLine(messages.get(r.run_id) ?? r.run_id)}</span><${Outcome} outcome=${r.outcome} /></div>
             <div class="row wrap small soft"><${Time} at=${r.started} />
               ${r.ended ? html`<span>${duration(r.ended - r.started)}</span>` : null}
               ${r.delegations.length ? html`<span>${t("runs.delegations", { n: r.delegations.length })}</span>` : null}
@@ -142,11 +151,14 @@ function Steps({ chat, run }) {
       <a class="button" href=${href("chats", chat)}><${Icon} name="chat" />${t("runs.toChat")}</a>
     </header>
     <div class="page-body pad stack">
-      <${ProblemNote} problem=${problem} retry=${reload}>${problem?.status === 404 ? html`<div>${t("runs.kept")}</div>` : null}<//>
+      <${ProblemNote} problem=${problem} retry=${reload}>${problem?.status === 404 ? html`<div>${t("runs.unknown")} ${t("runs.kept")}</div>` : null}<//>
       ${loading && !value ? html`<${Loading} />` : null}
       ${value ? html`
         <div class="row wrap"><${Outcome} outcome=${value.outcome} /><${Time} at=${value.started} />
-          <span>${duration(end - value.started)}</span><span class="soft"><${Tokens} usage=${value.usage} /></span></div>
+          <span>${duration(end - value.started)}</span><span class="soft"><${Tokens} usage=${value.usage} /></span>
+          ${[value.usage.cost_micro_usd > 0 && dollars(value.usage.cost_micro_usd), ...recorded(value.record, {
+            recalled: value.steps.some((s) => s.kind === "recalled"), calls: value.steps.some((s) => s.call) }),
+            value.record?.model, value.record?.backend].filter(Boolean).map((v) => html`<span class="soft">${v}</span>`)}</div>
         <ol class="plain-list card steps" aria-label=${t("runs.steps")}>
           ${value.steps.map((s, i) => html`<${Step} key=${i} step=${s} from=${value.started} to=${end} />`)}
         </ol>` : null}
@@ -158,6 +170,10 @@ const stepIcons = { message: "chat", model_call: "auto", delegation: "fork", too
 // fine are the statuses that need no word.
 const fine = ["completed", "done", "ok"];
 
+// states are the statuses that have a word of their own; any other one is the code of a failure.
+const states = ["stopped", "max_steps", "running", "partial", "waiting", "unanswered", "approve", "deny", "edit", "canceled"];
+const bad = (s) => !states.includes(s.status);
+
 function Step({ step: s, from, to }) {
   const span = Math.max(to - from, 0.001);
   const place = { left: `${(100 * Math.max(0, s.started - from)) / span}%`, width: `${(100 * Math.max(0, (s.ended || s.started) - s.started)) / span}%` };
@@ -165,9 +181,10 @@ function Step({ step: s, from, to }) {
   const head = html`<span class="step-head">
     <span class="kind"><${Icon} name=${stepIcons[s.kind] ?? "dots"} /><span>${known("runs.step.", s.kind)}</span></span>
     ${s.agent ? html`<${AgentName} name=${s.agent} />` : null}
-    <span class="what break">${oneLine(s.call ? called(s) : s.title, 200)}</span>
+    <span class="what break">${plainLine(s.call ? called(s) : s.title, 200)}</span>
     ${s.call ? html`<${CallBadges} call=${s.call} />` : null}
-    ${s.status && !fine.includes(s.status) ? html`<span class=${"badge" + (/fail|error|denied/.test(s.status) ? " danger" : "")}>${s.status.replaceAll("_", " ")}</span>` : null}
+    ${s.status && s.kind !== "error" && !fine.includes(s.status) ? html`<span class=${"badge" + (bad(s) ? " danger" : "")}
+      title=${s.status}>${t("runs.status." + (bad(s) ? "failed" : s.status))}</span>` : null}
     <span class="end small soft nowrap" title=${t("runs.at", { at: duration(s.started - from) })}>
       ${s.ended > s.started ? duration(s.ended - s.started) : ""}</span>
     <span class="time-line" aria-hidden="true"><span class=${"bar " + s.kind} style=${place}></span></span>
@@ -189,8 +206,7 @@ const called = ({ call, agent }) => [call.model !== agent && call.model, call.ba
 
 const CallBadges = ({ call: c }) => html`
   ${c.attempts > 1 ? html`<span class="badge warn">${t("runs.attempts", { n: c.attempts })}</span>` : null}
-  ${(c.mended ?? []).map((m) => html`<span key=${m} class="badge warn">${known("runs.mend.", m)}</span>`)}
-  ${c.error ? html`<span class="badge danger">${c.error}</span>` : null}`;
+  ${(c.mended ?? []).map((m) => html`<span key=${m} class="badge warn">${known("runs.mend.", m)}</span>`)}`;
 
 function Call({ call: c }) {
   const u = c.usage ?? {};

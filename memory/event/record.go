@@ -1,0 +1,47 @@
+package event
+
+import "encoding/json"
+
+// Record is what stays of a run for as long as the message that ended it: counts, and which model answered. It says
+// nothing that anybody wrote.
+type Record struct {
+	Usage    Usage  `json:"usage,omitzero"`
+	Recalled int    `json:"recalled,omitempty"` // messages that the run's agents were given of what was said before
+	Calls    int    `json:"calls,omitempty"`    // of models, the first MaxModelCalls
+	Model    string `json:"model,omitempty"`    // that wrote the answer
+	Backend  string `json:"backend,omitempty"`  // of the gateway, which the model was called at
+}
+
+// MaxRecord bounds a Record, in bytes of JSON, since each answer in a history has one.
+const MaxRecord = 300
+
+// NewRecord is the record of a run. The model that wrote the answer is the master's, or that of the subagent that the
+// user talks to, which is called without the master. A name that would make the record too long is left out. Nil for
+// a run that took nothing.
+func NewRecord(used Usage, recalled int, calls []ModelCall) *Record {
+	r := &Record{Usage: used, Recalled: recalled, Calls: len(calls)}
+	own := false
+	for _, c := range calls {
+		if c.Error == "" && (c.Subagent == "" || !own) {
+			r.Model, r.Backend, own = c.Model, c.Backend, c.Subagent == ""
+		}
+	}
+	if *r == (Record{}) {
+		return nil
+	}
+	for _, name := range []*string{&r.Backend, &r.Model} {
+		if raw, err := json.Marshal(r); err != nil || len(raw) > MaxRecord {
+			*name = ""
+		}
+	}
+	return r
+}
+
+// recorded is how a message has its record; nil for none.
+func recorded(r *Record) json.RawMessage {
+	if r == nil {
+		return nil
+	}
+	raw, _ := json.Marshal(r) // a plain struct of text and numbers
+	return raw
+}
