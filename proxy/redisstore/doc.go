@@ -13,7 +13,8 @@
 //	proxy:turns:{<tenant>:<conversation>}:<route>     hash: 1, 2, 3 … the entries, JSON, oldest first;
 //	                                                  first and last of these numbers, bytes, born
 //	proxy:turns:{<tenant>:<conversation>}             hash: route:<route> of each; erased, in Unix µs;
-//	                                                  keep, in Unix ms: nothing of it expires before
+//	                                                  keep, in Unix ms: nothing of it expires before. It ends
+//	                                                  with the last route; once that is erased, an hour later
 //	proxy:turn:<tenant>:<route>:<key>                 set: conversations that have a turn with the key
 //	proxy:turns:erased                                sorted set: <tenant>:<conversation>, in Unix µs
 //	proxy:turns:born                                  text: another one than before says that all of it was lost

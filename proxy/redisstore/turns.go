@@ -16,14 +16,14 @@ import (
 )
 
 var (
-	turnsSave  = redisscript.New(lua, "turns_rest", "turns_save")
+	turnsSave  = redisscript.New(lua, "turns_rest", "turns_atleast", "turns_save")
 	turnsLoad  = redisscript.New(lua, "turns_load")
 	turnsIndex = redisscript.New(lua, "turns_index")
 	turnsList  = redisscript.New(lua, "turns_list")
-	turnsErase = redisscript.New(lua, "turns_erase")
+	turnsErase = redisscript.New(lua, "turns_atleast", "turns_erase")
 	turnsClear = redisscript.New(lua, "turns_clear")
-	turnsKeep  = redisscript.New(lua, "turns_rest", "turns_keep")
-	turnsStay  = redisscript.New(lua, "turns_stay")
+	turnsKeep  = redisscript.New(lua, "turns_rest", "turns_atleast", "turns_keep")
+	turnsStay  = redisscript.New(lua, "turns_atleast", "turns_stay")
 )
 
 // TurnLimits bound what is kept of each scope. A zero value means its default.
@@ -44,6 +44,8 @@ const (
 
 	erasedKey = "proxy:turns:erased"
 	bornKey   = "proxy:turns:born"
+	// bornLife is how long bornKey is there after the last gateway has read it, which each does all the time.
+	bornLife = 24 * time.Hour
 )
 
 // Turns is a ledger.Remote. It is safe for concurrent use.
@@ -81,9 +83,6 @@ func turnKey(tenant, route, key string) string {
 	return "proxy:turn:" + tenant + ":" + route + ":" + key
 }
 
-// metaTTL is that of a conversation's meta, which holds its erasure.
-func (t *Turns) metaTTL() int64 { return max(t.limits.TTL, tombstone).Milliseconds() }
-
 // Save implements ledger.Remote. The keys that lead to a turn are there before
 // it, and go again if it was erased: so nothing leads to what an erasure did not
 // see.
@@ -103,7 +102,7 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 		}
 		saves = append(saves, redisscript.Call{
 			Script: turnsSave, Keys: []string{metaKey(e.Scope.Tenant, e.Scope.Conversation), scopeKey(e.Scope)}, Args: []any{
-				e.At.UnixMicro(), record, e.Scope.Route, ttl, t.metaTTL(), t.limits.Entries, t.limits.Bytes,
+				e.At.UnixMicro(), record, e.Scope.Route, ttl, tombstone.Milliseconds(), t.limits.Entries, t.limits.Bytes,
 				strconv.FormatUint(rand.Uint64(), 36),
 			},
 		})
@@ -238,8 +237,8 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 	var erased *redis.ZSliceCmd
 	var born *redis.StringCmd
 	if !q.ErasedSince.IsZero() {
-		pipe.SetNX(ctx, bornKey, strconv.FormatUint(rand.Uint64(), 36), 0)
-		born = pipe.Get(ctx, bornKey)
+		pipe.SetNX(ctx, bornKey, strconv.FormatUint(rand.Uint64(), 36), bornLife)
+		born = pipe.GetEx(ctx, bornKey, bornLife)
 		erased = pipe.ZRangeByScoreWithScores(ctx, erasedKey, &redis.ZRangeBy{
 			Min: strconv.FormatInt(q.ErasedSince.UnixMicro(), 10), Max: "+inf",
 		})
@@ -311,7 +310,7 @@ func readMark(born, last string) (ledger.Mark, error) {
 func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 	at := e.At.UnixMicro()
 	cmds, err := runAll(ctx, t.redis, []redisscript.Call{{
-		Script: turnsErase, Keys: []string{metaKey(e.Tenant, e.Conversation)}, Args: []any{at, t.metaTTL()},
+		Script: turnsErase, Keys: []string{metaKey(e.Tenant, e.Conversation)}, Args: []any{at, tombstone.Milliseconds()},
 	}})
 	if err != nil {
 		return fmt.Errorf("mark as erased: %w", err)
@@ -323,7 +322,8 @@ func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 	var clears []redisscript.Call
 	for _, route := range routes {
 		s := ledger.Scope{Tenant: e.Tenant, Route: route, Conversation: e.Conversation}
-		clears = append(clears, redisscript.Call{Script: turnsClear, Keys: []string{scopeKey(s)}})
+		clears = append(clears, redisscript.Call{Script: turnsClear,
+			Keys: []string{scopeKey(s), metaKey(e.Tenant, e.Conversation)}, Args: []any{route, tombstone.Milliseconds()}})
 	}
 	var gone []ledger.Entry
 	if len(clears) > 0 {
@@ -360,7 +360,7 @@ func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 // any of its scopes lives longer: what is saved from then on heeds it.
 func (t *Turns) Keep(ctx context.Context, tenant, conversation string, until time.Time) error {
 	cmds, err := runAll(ctx, t.redis, []redisscript.Call{{
-		Script: turnsKeep, Keys: []string{metaKey(tenant, conversation)}, Args: []any{until.UnixMilli(), t.metaTTL()},
+		Script: turnsKeep, Keys: []string{metaKey(tenant, conversation)}, Args: []any{until.UnixMilli()},
 	}})
 	if err != nil {
 		return fmt.Errorf("keep turns: %w", err)

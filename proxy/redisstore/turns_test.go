@@ -62,13 +62,7 @@ func knows(t testing.TB, l *ledger.Ledger, s ledger.Scope, minted bool, i int) b
 // process's.
 func shared(t testing.TB, client redis.UniversalClient) *ledger.Ledger {
 	// Patient, since the machine that runs the tests may be busy.
-	l := ledger.New(ledger.Config{Remote: redisstore.NewTurns(client, redisstore.TurnLimits{}), Patience: 5 * time.Second})
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = l.Close(ctx)
-	})
-	return l
+	return lasting(t, client, 0)
 }
 
 func closeLedger(t testing.TB, l *ledger.Ledger) {

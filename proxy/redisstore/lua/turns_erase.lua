@@ -1,6 +1,6 @@
 -- Notes that a conversation is erased and answers with its routes.
 -- KEYS  the conversation's meta
--- ARGV  time in µs, TTL of the meta in ms
+-- ARGV  time in µs, how long an erasure is remembered in ms
 local routes = {}
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
   if string.sub(field, 1, 6) == 'route:' then
@@ -12,5 +12,9 @@ if not erased or tonumber(erased) < tonumber(ARGV[1]) then
   redis.call('HSET', KEYS[1], 'erased', ARGV[1])
 end
 redis.call('HDEL', KEYS[1], 'keep')
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if #routes == 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+else
+  atleast(KEYS[1], ARGV[2]) -- what leads to the scopes stays until they are gone, see turns_clear
+end
 return routes

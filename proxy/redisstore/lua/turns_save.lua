@@ -2,16 +2,16 @@
 -- entries go where there are too many. Answers with a word, born, the entry's number and the
 -- entries that went.
 -- KEYS  the conversation's meta, the scope's entries
--- ARGV  time of the entry in µs, the entry, route, TTL of the scope and of the meta in ms,
---       most entries, most bytes, random text
+-- ARGV  time of the entry in µs, the entry, route, TTL of the scope in ms, how long an erasure is
+--       remembered in ms, most entries, most bytes, random text
 local known = redis.call('HMGET', KEYS[1], 'erased', 'keep')
 local erased, keep = known[1], known[2]
 if erased and tonumber(ARGV[1]) <= tonumber(erased) then
   return {'erased'}
 end
 redis.call('HSET', KEYS[1], 'route:' .. ARGV[3], ARGV[1])
-redis.call('PEXPIRE', KEYS[1], keep and rest(ARGV[5], keep) or ARGV[5])
 local ttl = keep and rest(ARGV[4], keep) or ARGV[4]
+atleast(KEYS[1], erased and math.max(tonumber(ttl), tonumber(ARGV[5])) or ttl)
 local state = redis.call('HMGET', KEYS[2], 'last', 'first', 'bytes', 'born')
 local last, first = tonumber(state[1] or '0'), tonumber(state[2] or '1')
 if last > 0 and redis.call('HGET', KEYS[2], tostring(last)) == ARGV[2] then
