@@ -9,22 +9,32 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Extend puts before a request that shows no answer what it goes on from: the turn whose calls its
-// first message has the results of, or, if asked for by next, the newest answer. The request is the
-// same if that is not known, or if some of it is in another dialect.
+// Extend puts before a request what it goes on from and does not show. One that shows no answer goes on
+// from the turn whose calls its first message has the results of, or, if asked for by next, from the
+// newest answer; one that begins with an answer and has no question, a tool loop cut off from what began
+// it, from what stands before the turn whose calls its second message has the results of. The request is
+// the same if that is not known, or if some of it is in another dialect.
 func Extend(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, next bool,
 ) (*wire.Outline, error) {
 	from := leading(o)
-	shows := func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }
-	if from == len(o.Messages) || slices.ContainsFunc(o.Messages, shows) {
+	results := from // the first message that may have any
+	answers := func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }
+	question, _ := o.NewestUser()
+	switch shown := o.Messages[from:]; {
+	case len(shown) == 0:
+		return o, nil
+	case !slices.ContainsFunc(shown, answers):
+	case len(shown) > 1 && answers(shown[0]) && question < 0:
+		results++
+	default:
 		return o, nil
 	}
 	var ids []string
-	for _, at := range o.ResultIDs(d, &o.Messages[from]) {
+	for _, at := range o.ResultIDs(d, &o.Messages[results]) {
 		id, _ := o.Text(at)
 		ids = append(ids, id)
 	}
-	if len(ids) == 0 && !next {
+	if len(ids) == 0 && (!next || results > from) {
 		return o, nil
 	}
 	find := func() *ledger.Node {
@@ -38,8 +48,8 @@ func Extend(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wi
 	if (n == nil || len(ids) == 0) && l.Refresh(ctx, s) { // the newest answer may be another process's
 		n = find()
 	}
-	told := telling(n, d)
-	if told == nil {
+	told := telling(n, d, results == from)
+	if len(told) == 0 {
 		return o, nil
 	}
 	var e wire.Edits
@@ -48,9 +58,9 @@ func Extend(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wi
 	return o.WithBody(e.Apply(o.Body))
 }
 
-// telling is the branch that ends with a turn, as messages separated by commas and without thinking;
-// nil if there is none or not all of it is in the dialect.
-func telling(n *ledger.Node, d wire.Dialect) []byte {
+// telling is the branch that ends with a turn, with its answer or without, as messages separated by commas
+// and without thinking; nil if there is none or not all of it is in the dialect.
+func telling(n *ledger.Node, d wire.Dialect, answered bool) []byte {
 	if n == nil {
 		return nil
 	}
@@ -65,7 +75,9 @@ func telling(n *ledger.Node, d wire.Dialect) []byte {
 		if answer == nil || t.source.Turn().Dialect != d {
 			return nil
 		}
-		messages = append(messages, answer)
+		if i > 0 || answered {
+			messages = append(messages, answer)
+		}
 		for _, m := range slices.Backward(t.before) {
 			messages = append(messages, t.source.Turn().Place.Input[m.Start:m.End])
 		}
