@@ -72,6 +72,73 @@ func TestConformanceReasoningItemsComeBack(t *testing.T) {
 	}
 }
 
+// Fault: a client that has nothing stored and does not ask for encrypted reasoning loses all of it. It is asked for, the
+// client is told so and shown it, and it comes back whether or not the client sends it.
+func TestConformanceReasoningComesBackUnasked(t *testing.T) {
+	for _, keeps := range []bool{false, true} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("keeps=%t, stream=%t", keeps, stream), func(t *testing.T) {
+				w := newWorld(t, gpt)
+				w.shares(redistest.Start(t))
+				v := w.vendors["gpt"]
+				for i := range 4 {
+					v.Queue(upstreamtest.Reply(upstreamtest.Think(fmt.Sprintf("thought %d", i)), upstreamtest.Say("Hm."),
+						upstreamtest.Use("look", `{"q":"a"}`)))
+				}
+				g := w.gateway()
+				c := g.responses("gpt-5")
+				c.own, c.leaves, c.keeps, c.stream = true, true, keeps, stream
+				c.within("c1")
+				c.alternate = []*front{w.gateway(), g}
+				c.add(map[string]string{"role": "user", "content": "Go"})
+				for i := range 3 {
+					c.step()
+					require.Len(t, encrypted(v.Last().Body), i, string(v.Last().Body))
+					require.Equal(t, `["reasoning.encrypted_content"]`, gjson.GetBytes(v.Last().Body, "include").Raw)
+				}
+				got := c.ask()
+				require.Contains(t, strings.Split(got.header.Get("X-AG-Mended"), ","), "reasoning_asked")
+				require.Len(t, encrypted(v.Last().Body), 3)
+				w.conforms(0)
+			})
+		}
+	}
+}
+
+// Fault: how a client of messages asks to think, or not to, becomes an effort that the model does not take.
+func TestConformanceAModeOfThinkingIsAnEffortThatTheModelTakes(t *testing.T) {
+	for _, c := range []struct{ model, thinking, more, effort string }{
+		{"gpt-5", `{"type":"disabled"}`, "", `"minimal"`},
+		{"gpt-5", `{"type":"disabled"}`, `,"output_config":{"effort":"max"}`, `"high"`},
+		{"gpt-5.1", `{"type":"disabled"}`, "", `"none"`},
+		{"o3", `{"type":"disabled"}`, "", `"low"`},
+		{"gpt-5.2-chat-latest", `{"type":"enabled","budget_tokens":9000}`, "", `"medium"`},
+		{"gpt-5.2-chat-latest", `{"type":"disabled"}`, "", `"medium"`},
+		{"gpt-5", `{"type":"enabled","budget_tokens":2000}`, "", `"low"`},
+		{"gpt-5", `{"type":"enabled","budget_tokens":5000}`, "", `"medium"`},
+		{"gpt-5", `{"type":"adaptive"}`, "", `"medium"`},
+		{"gpt-5", `{"type":"adaptive"}`, `,"output_config":{"effort":"max"}`, `"high"`},
+		{"gpt-5.2", `{"type":"adaptive"}`, `,"output_config":{"effort":"max"}`, `"xhigh"`},
+		{"gpt-5.1", `{"type":"adaptive"}`, `,"temperature":0.5`, `"medium"`},
+		{"gpt-5", "", "", ""},
+	} {
+		for _, of := range []backendCase{gpt, gptUnknown} {
+			for _, stream := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, %s%s, stream=%t", of.config.Vendor, c.model, c.thinking, c.more, stream), func(t *testing.T) {
+					w := newWorld(t, of)
+					w.checked = true
+					m := w.gateway().messages(c.model)
+					m.thinking, m.more, m.stream = c.thinking, c.more, stream
+					m.say("Go")
+					v := w.vendors["gpt"]
+					require.Equal(t, c.effort, gjson.GetBytes(v.Last().Body, "reasoning.effort").Raw, string(v.Last().Body))
+					require.True(t, of.config.Vendor == "generic" || len(v.Rejections()) == 0, v.Rejections())
+				})
+			}
+		}
+	}
+}
+
 // Fault: after a switch in the middle of a tool loop and back, somebody's own reasoning is gone, or a stranger's is sent.
 func TestConformanceResponsesThroughSwitchesAndBack(t *testing.T) {
 	for _, kind := range []string{"messages", "chat", "responses"} {

@@ -208,6 +208,7 @@ type attempt struct {
 	plain   []string          // keys of tools whose schemas went in the plain form
 
 	leavesInclude bool    // the model has refused to give encrypted reasoning
+	asksReasoning bool    // it asks for encrypted reasoning, which its client did not
 	answer        *answer // nil until there is one
 }
 

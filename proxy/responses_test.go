@@ -178,6 +178,7 @@ type responsesClient struct {
 	keeps  bool                                      // reasoning items
 	effort string                                    // "none": thinking is not asked for
 	own    bool                                      // the vendor's own ones are shown
+	leaves bool                                      // it to others to ask for the encrypted content of those
 	any    bool                                      // or not
 	damage func([]json.RawMessage) []json.RawMessage // of the input as it is sent
 	sent   []byte
@@ -225,9 +226,13 @@ func (c *responsesClient) ask() answered {
 	if c.effort == "none" {
 		reasoning = ""
 	}
+	include := `"include":["reasoning.encrypted_content"],`
+	if c.leaves {
+		include = ""
+	}
 	c.sent = fmt.Appendf(nil, `{"model":%q,"input":%s,"stream":%t,"store":false,
-		%s"include":["reasoning.encrypted_content"],
-		"tools":[{"type":"function","name":"look","parameters":%s}]}`, c.model, input, c.stream, reasoning, lookSchema)
+		%s%s
+		"tools":[{"type":"function","name":"look","parameters":%s}]}`, c.model, input, c.stream, reasoning, include, lookSchema)
 	return c.send("/v1/responses", c.sent)
 }
 

@@ -61,12 +61,20 @@ func (a *attempt) spoken() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Of a model that is known not to reason there is nothing to ask for.
+	if modes := a.fitting.Thinking.Modes; a.native != nil && !a.leavesInclude && (modes == nil || len(modes) > 0) {
+		asked, err := responseswire.WithEncrypted(body)
+		if err != nil {
+			return nil, err
+		}
+		a.asksReasoning, body = len(asked) > len(body), asked
+	}
 	bare := slices.ContainsFunc(a.cures, func(c *cure) bool { return c.bare })
 	for _, change := range []struct {
 		wanted bool
 		of     func(*wire.Outline) []byte
 	}{
-		{a.leavesInclude, withoutInclude},
+		{a.leavesInclude, responseswire.WithoutEncrypted},
 		{bare || a.backend.orphans.Load(), func(o *wire.Outline) []byte { return responseswire.WithoutIDs(o, bare) }},
 		{a.fitting.Replay.Reasoning == sanitize.Always, responseswire.WithReasoning},
 	} {
@@ -80,12 +88,6 @@ func (a *attempt) spoken() ([]byte, error) {
 		body = change.of(o)
 	}
 	return body, nil
-}
-
-func withoutInclude(o *wire.Outline) []byte {
-	var e wire.Edits
-	e.Without(o.Members, include)
-	return e.Apply(o.Body)
 }
 
 func (a *attempt) asResponses() ([]byte, error) {

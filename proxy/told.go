@@ -39,6 +39,7 @@ const (
 	resultsOrphaned     mend = "results_orphaned"
 	resultsDoubled      mend = "results_doubled"
 	toolIDs             mend = "tool_ids"
+	reasoningAsked      mend = "reasoning_asked"
 	refusedThinking     mend = "refused_thinking"
 	refusedParameter    mend = "refused_parameter"
 	refusedLength       mend = "refused_length"
@@ -98,6 +99,7 @@ func (a *attempt) mended() (names []string) {
 	add(thinkingRestored, r.PutBack > 0)
 	add(thinkingStripped, r.Removed()+r.Stripped > 0)
 	add(thinkingConverted, r.IntoText > 0)
+	add(reasoningAsked, a.asksReasoning)
 	for _, c := range a.cures {
 		add(mendOfCure[c.kind], true)
 		for _, m := range c.mends {

@@ -106,7 +106,7 @@ func WithReasoning(o *wire.Outline) []byte {
 var changeable = []struct{ messages, own string }{
 	{"max_tokens", "max_output_tokens"}, {"temperature", "temperature"}, {"top_p", "top_p"},
 	{"thinking", "reasoning"}, {"output_config", "reasoning"}, {"tool_choice", "tool_choice"},
-	{"system", "instructions"}, {"tools", "tools"},
+	{"system", "instructions"},
 }
 
 // Request is the request to send, where sent is what became of Made: the client's own bytes if nothing did, else its
@@ -129,17 +129,24 @@ func (n Native) Request(sent []byte) ([]byte, error) {
 		return nil, err
 	}
 	var e wire.Edits
-	inputs, err := n.inputs(made, now)
-	if err != nil {
-		return nil, err
+	changed := func(name string) bool {
+		return !bytes.Equal(made.Of(made.Members.Get(name)), now.Of(now.Members.Get(name)))
 	}
-	stored := gjson.GetBytes(n.Body, "store").Type != gjson.False
-	e.Replace(own.Members.Get("input"), list(mend(inputs, stored)))
+	if at := own.Members.Get("input"); own.Of(at).Kind() != '"' || changed("messages") { // a text stays one
+		inputs, err := n.inputs(made, now)
+		if err != nil {
+			return nil, err
+		}
+		stored := gjson.GetBytes(n.Body, "store").Type != gjson.False
+		e.Replace(at, list(mend(inputs, stored)))
+	}
+	if changed("tools") {
+		refit(&e, own, own.Members.Get("tools"), "", schemas(made), schemas(now))
+	}
 	var anew *wire.Outline
 	var without []string
 	for _, m := range changeable {
-		was, is := made.Of(made.Members.Get(m.messages)), now.Of(now.Members.Get(m.messages))
-		if bytes.Equal(was, is) || m.own == "tools" && len(n.Names) > 0 {
+		if !changed(m.messages) {
 			continue
 		}
 		if anew == nil {
@@ -156,6 +163,9 @@ func (n Native) Request(sent []byte) ([]byte, error) {
 			}
 		}
 		value, at := anew.Of(anew.Members.Get(m.own)), own.Members.Get(m.own)
+		if m.own == "reasoning" && value != nil {
+			value = asks(own.Of(at), value)
+		}
 		switch {
 		case value != nil && at.Found():
 			e.Replace(at, value)
@@ -165,6 +175,43 @@ func (n Native) Request(sent []byte) ([]byte, error) {
 	}
 	e.Without(own.Members, without...)
 	return e.Apply(n.Body), nil
+}
+
+// asks is how a client asks its model to think, with the effort that the last hop has left, and in its own words about
+// what is shown of that, unless none of it may be shown.
+func asks(own, fit jsontext.Value) jsontext.Value {
+	of := []string{"effort"}
+	if !gjson.GetBytes(fit, "summary").Exists() {
+		of = append(of, "summary", "generate_summary")
+	}
+	return over(without(fit, []string{"summary"}), without(own, of))
+}
+
+// schemas are those of a request's tools, by their names for the model.
+func schemas(o *wire.Outline) map[string]jsontext.Value {
+	out := map[string]jsontext.Value{}
+	for _, s := range o.Elements(o.Members.Get("tools")) {
+		t := o.Object(s)
+		name, _ := o.Text(t.Get("name"))
+		out[name] = o.Of(t.Get("input_schema"))
+	}
+	return out
+}
+
+// refit gives a client's functions the schemas that the last hop has changed. All else of its tools is its own.
+func refit(e *wire.Edits, own *wire.Outline, tools wire.Span, space string, was, is map[string]jsontext.Value) {
+	for _, s := range own.Elements(tools) {
+		t := own.Object(s)
+		name, _ := own.Text(t.Get("name"))
+		if inner := t.Get("tools"); inner.Found() {
+			refit(e, own, inner, name, was, is)
+			continue
+		}
+		name = flat(space, name)
+		if at := t.Get("parameters"); at.Found() && is[name] != nil && !bytes.Equal(was[name], is[name]) {
+			e.Replace(at, is[name])
+		}
+	}
 }
 
 // inputs are the items of a request, the client's own where a message is as translation made it.

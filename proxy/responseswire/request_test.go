@@ -236,12 +236,12 @@ func TestResponsesRequest(t *testing.T) {
 		"thinking, an effort and a form": {
 			in: `{"model":"m","max_tokens":50,"thinking":{"type":"adaptive"},"messages":[{"role":"user","content":"hi"}],"output_config":{"effort":"max","format":{"type":"json_schema","schema":
 				{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}}}}`,
-			want: `{"model":"m","max_output_tokens":50,"reasoning":{"effort":"xhigh","summary":"auto"},"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}],
+			want: `{"model":"m","max_output_tokens":50,"reasoning":{"effort":"max","summary":"auto"},"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}],
 				"text":{"format":{"type":"json_schema","name":"answer_in_json","strict":true,"schema":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}}}` + always,
 		},
-		"no thinking": {
+		"no thinking, which is the last hop's to say": {
 			in: `{"model":"m","max_tokens":50,"thinking":{"type":"disabled"},"messages":[{"role":"user","content":"hi"}]}`,
-			want: `{"model":"m","max_output_tokens":50,"reasoning":{"effort":"none"},"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}]` +
+			want: `{"model":"m","max_output_tokens":50,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}]` +
 				always,
 		},
 		"a named tool": {

@@ -51,9 +51,9 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 	}
 	var err error
 	if o.Native {
-		for i, it := range gjson.GetBytes(body, "input").Array() {
-			if i < len(in.Input) {
-				in.Input[i].raw = it.Raw // a text is a message without bytes of its own
+		if items := gjson.GetBytes(body, "input"); items.IsArray() { // a text is a message without bytes of its own
+			for i, it := range items.Array() {
+				in.Input[i].raw = it.Raw
 			}
 		}
 	} else if t.Ignored, err = responsesParameters.Judge(in.Other); err != nil {

@@ -2,7 +2,6 @@ package responseswire
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"strconv"
 
@@ -103,17 +102,15 @@ func asBytes(values []jsontext.Value) [][]byte {
 }
 
 // config reads the form of the answer and how the model is to think, and takes what it reads out of the members that
-// have no counterpart. A summary of its thoughts is asked for if the client turned thinking on.
+// have no counterpart. A summary of its thoughts is asked for if the client turned thinking on. The effort is the last
+// hop's, which knows what the model takes.
 func config(in wire.Request) (*textConfig, *reasoning, error) {
 	asked := gjson.ParseBytes(in.Other["output_config"])
 	form, name := asked.Get("format"), "output_config.format"
 	if !form.IsObject() {
 		form, name = gjson.ParseBytes(in.Other["output_format"]), "output_format"
 	}
-	var r reasoning
-	if r.Effort = asked.Get("effort").Str; r.Effort == "max" {
-		r.Effort = "xhigh"
-	}
+	r := reasoning{Effort: asked.Get("effort").Str}
 	known := 0
 	for _, m := range []string{"format", "effort"} {
 		if asked.Get(m).Exists() {
@@ -123,10 +120,8 @@ func config(in wire.Request) (*textConfig, *reasoning, error) {
 	if len(asked.Map()) == known {
 		delete(in.Other, "output_config")
 	}
-	if in.Thinking != nil && in.Thinking.Type == "disabled" && r.Effort == "" {
-		r.Effort = "none"
-	} else if in.Thinking != nil && in.Thinking.Type != "disabled" {
-		r.Summary, r.Effort = "auto", cmp.Or(r.Effort, effortOf(in.Thinking.BudgetTokens))
+	if in.Thinking != nil && in.Thinking.Type != "disabled" {
+		r.Summary = "auto"
 	}
 	how := &r
 	if r == (reasoning{}) {
@@ -142,20 +137,6 @@ func config(in wire.Request) (*textConfig, *reasoning, error) {
 	}
 	return &textConfig{Format: &format{Type: "json_schema", Name: wire.AnswerTool, Schema: jsontext.Value(schema.Raw),
 		Strict: new(chatwire.Strict(jsontext.Value(schema.Raw)))}}, how, nil
-}
-
-// effortOf is the effort that a budget of thinking is worth, in tokens; 0 is none. Some models do not think unless they
-// are told an effort.
-func effortOf(budget int64) string {
-	switch {
-	case budget <= 0:
-		return "medium"
-	case budget <= 4096:
-		return "low"
-	case budget <= 8192:
-		return "medium"
-	}
-	return "high"
 }
 
 // items translates messages.

@@ -42,18 +42,41 @@ func (r *request) dropThinkingEdits() {
 func (r *request) fitEffort() {
 	config := objectOf(r.root.get("output_config"))
 	asked := config.text("effort")
-	if asked == "" {
+	fit := asked
+	if r.p.Thinking.ByEffort {
+		fit = r.effortOfMode(asked)
+	}
+	if fit == "" {
 		return
 	}
-	fit := asked
 	if r.off() && (asked == "xhigh" || asked == "max") {
 		fit = "high"
 	}
-	if fit = r.level(fit); fit == "" {
-		r.setIn(RuleEffort, "output_config", "effort", nil)
-	} else if fit != asked {
-		r.setIn(RuleEffort, "output_config", "effort", wire.Quote(fit))
+	if fit = r.level(fit); fit == asked {
+		return
 	}
+	var value []byte
+	if fit != "" {
+		value = wire.Quote(fit)
+	}
+	r.setIn(RuleEffort, "output_config", "effort", value)
+}
+
+// effortOfMode is the effort that says what the mode of thinking says, or the one that was asked for beside it. A
+// translated "max" is the highest level that all models of Responses know of.
+func (r *request) effortOfMode(asked string) string {
+	switch mode := r.mode(); {
+	case asked == "max" && r.Translated && r.p.Thinking.Efforts == nil:
+		return "xhigh"
+	case asked != "" || mode == "":
+		return asked
+	case mode == Disabled:
+		return noEffort
+	}
+	if budget, _ := integer(r.thinking().get("budget_tokens")); budget > 0 {
+		return effortOf(budget)
+	}
+	return "medium" // some models do not think unless they are told an effort
 }
 
 // chooseEffort sets Input.Effort in a request that has no effort of its own, if the model is known
@@ -128,7 +151,8 @@ func (r *request) fitSampling() {
 			return
 		}
 	case SamplingIdle:
-		if effort := r.root.text("reasoning_effort"); effort == "" || effort == noEffort {
+		config := objectOf(r.root.get("output_config"))
+		if effort := r.root.text("reasoning_effort") + config.text("effort"); effort == "" || effort == noEffort {
 			return
 		}
 	default:

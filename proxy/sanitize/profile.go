@@ -76,6 +76,8 @@ type Thinking struct {
 	// NoEffortTools: with tools the model accepts no effort but "none"; since it thinks by default,
 	// that has to be sent.
 	NoEffortTools bool
+	// ByEffort: an effort is the only way to ask for thinking, so that it says what the client's mode says.
+	ByEffort bool
 }
 
 // Adapts reports whether the model is known to choose its budget itself, by an effort.
@@ -179,7 +181,7 @@ func (p Profile) OfResponses() Profile {
 		wanted = Always // DeepSeek
 	}
 	p.Replay = Replay{Reasoning: wanted, Signed: true}
-	p.Thinking = Thinking{Default: Unknown, Efforts: p.Thinking.Efforts}
+	p.Thinking = Thinking{Default: Unknown, Efforts: p.Thinking.Efforts, ByEffort: true}
 	if p.Thinking.Efforts != nil && len(p.Thinking.Efforts) == 0 {
 		p.Thinking.Modes = []Mode{} // the model does not think
 	}

@@ -40,6 +40,16 @@ func BudgetOf(bound int64, effort string) int64 {
 	return minBudget + (bound-minBudget)*worth.share/100
 }
 
+// effortOf is the effort that a budget is worth.
+func effortOf(budget int64) string {
+	for _, b := range budgets[:2] {
+		if budget <= b.tokens {
+			return b.effort
+		}
+	}
+	return budgets[2].effort
+}
+
 // mode is how the request asks for thinking; empty if it does not say.
 func (r *request) mode() Mode {
 	raw := r.root.get("thinking")
@@ -139,14 +149,7 @@ func (r *request) makeAdaptive() {
 	if r.Budget > 0 {
 		budget = min(budget, r.Budget)
 	}
-	effort := "high"
-	for _, b := range budgets[:2] {
-		if budget <= b.tokens {
-			effort = b.effort
-			break
-		}
-	}
-	r.setIn(RuleMode, "output_config", "effort", wire.Quote(effort))
+	r.setIn(RuleMode, "output_config", "effort", wire.Quote(effortOf(budget)))
 }
 
 // turnOff makes thinking be off, if the model can be told so.

@@ -50,6 +50,7 @@ addTexts({
   "runs.mend.thinking_converted": ["thinking made text", "размышления стали текстом"],
   "runs.mend.thinking_placeholder": ["placeholder for thinking", "заглушка вместо размышлений"],
   "runs.mend.thinking_off": ["thinking off", "размышления выключены"],
+  "runs.mend.reasoning_asked": ["thinking asked for", "размышления запрошены"],
   "runs.mend.history_rebuilt": ["history rebuilt", "история восстановлена"],
   "runs.mend.calls_closed": ["open calls closed", "незакрытые вызовы закрыты"],
   "runs.mend.results_moved": ["results moved", "результаты переставлены"],
