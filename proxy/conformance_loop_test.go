@@ -101,7 +101,8 @@ func TestWhatIsPutBeforeAToolLoopIsTold(t *testing.T) {
 				`","type":"function","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},{"role":"tool","tool_call_id":"` + id +
 				`","content":"found"}` + more + `]}`,
 			"/v1/responses": `{"model":"m","input":[` + first + `{"type":"function_call","call_id":"` + id +
-				`","name":"f","arguments":"{\"a\":1.0}"},{"type":"function_call_output","call_id":"` + id + `","output":"found"}` + more + `]}`,
+				`","name":"f","arguments":"{\"a\":1.0}"},{"type":"function_call_output","call_id":"` + id + `","output":"found"}` + more +
+				`]}`,
 		}
 	}
 	const question = `{"role":"user","content":"The question"}`

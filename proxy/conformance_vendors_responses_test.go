@@ -124,7 +124,8 @@ func TestConformanceAModeOfThinkingIsAnEffortThatTheModelTakes(t *testing.T) {
 	} {
 		for _, of := range []backendCase{gpt, gptUnknown} {
 			for _, stream := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, %s%s, stream=%t", of.config.Vendor, c.model, c.thinking, c.more, stream), func(t *testing.T) {
+				name := fmt.Sprintf("%s, %s, %s%s, stream=%t", of.config.Vendor, c.model, c.thinking, c.more, stream)
+				t.Run(name, func(t *testing.T) {
 					w := newWorld(t, of)
 					w.checked = true
 					m := w.gateway().messages(c.model)

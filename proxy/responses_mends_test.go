@@ -34,6 +34,12 @@ type mendCase struct {
 	listed  bool              // a text becomes a list, as something is put before it
 }
 
+// refusalOf is one refusal in OpenAI's form.
+func refusalOf(message, more string) []upstreamtest.Fault {
+	return []upstreamtest.Fault{upstreamtest.Canned(400, fmt.Sprintf(`{"error":{"message":%q,"type":"invalid_request_error",%s}}`,
+		message, more))}
+}
+
 // mendCases are the rules of the last hop and the cures of refusals that can apply to a request of Responses.
 var mendCases = map[string]mendCase{
 	"nothing":         {of: gpt, model: "gpt-5", members: `"reasoning":{"effort":"low"},"metadata":{"a": "b"}`},
@@ -72,13 +78,13 @@ var mendCases = map[string]mendCase{
 	"refused: the client's": {of: gptUnknown, model: "gpt-4o",
 		members: `"store":false,"include":["message.output_text.logprobs","reasoning.encrypted_content"]`,
 		changes: map[string]string{"include": `["message.output_text.logprobs"]`}},
-	"refused: the length": {of: gpt, model: "gpt-5", members: `"max_output_tokens":300000`, faults: []upstreamtest.Fault{
-		upstreamtest.Canned(400, `{"error":{"message":"This model's maximum context length is 128000 tokens. However, you `+
-			`requested 300010 tokens (10 in the messages, 300000 in the completion).","type":"invalid_request_error"}}`)},
+	"refused: the length": {of: gpt, model: "gpt-5", members: `"max_output_tokens":300000`, faults: refusalOf(
+		"This model's maximum context length is 128000 tokens. However, you requested 300010 tokens (10 in the messages, "+
+			"300000 in the completion).", `"param":null`),
 		changes: map[string]string{"max_output_tokens": "119991"}},
 	"refused: a summary": {of: gpt, model: "gpt-5", members: `"reasoning":{"effort":"low","summary":"auto"}`,
-		faults: []upstreamtest.Fault{upstreamtest.Canned(400, `{"error":{"message":"Unsupported parameter: 'reasoning.summary' is not `+
-			`supported with this model.","type":"invalid_request_error","param":"reasoning.summary","code":"unsupported_parameter"}}`)},
+		faults: refusalOf("Unsupported parameter: 'reasoning.summary' is not supported with this model.",
+			`"param":"reasoning.summary","code":"unsupported_parameter"`),
 		changes: map[string]string{"reasoning": `{"effort":"low"}`}},
 
 	"what was before": {of: gpt, model: "gpt-5", members: `"temperature":0.5`, header: []string{"X-AG-Continue", "true"}, listed: true,
@@ -92,9 +98,8 @@ var mendCases = map[string]mendCase{
 			v.Queue(upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Yes.")))
 			require.Equal(t, 200, ask(`{"model":"gpt-5","input":"before","store":false}`).status)
 			return ""
-		}, faults: []upstreamtest.Fault{upstreamtest.Canned(400, `{"error":{"message":"The encrypted content gAAA could not be `+
-			`verified. Reason: Encrypted content could not be decrypted or parsed.","type":"invalid_request_error","param":null,`+
-			`"code":"invalid_encrypted_content"}}`)},
+		}, faults: refusalOf("The encrypted content gAAA could not be verified. Reason: Encrypted content could not be "+
+			"decrypted or parsed.", `"param":null,"code":"invalid_encrypted_content"`),
 		changes: map[string]string{"input.0.content.0.text": `"before"`, `input.#(type=="reasoning")`: ""}},
 	"a response before": {of: gpt, model: "gpt-5", members: `"temperature":0.5`, listed: true,
 		before: func(t *testing.T, _ *upstreamtest.Server, ask func(string) answered) string {

@@ -85,9 +85,10 @@ func TestTheIndexOfAConversationEndsWithItsTurns(t *testing.T) {
 			require.True(t, knows(t, with(time.Hour), scope("main"), false, 4))
 
 			// It has asked for erasures when it has heard of one, and so has left all that it leaves.
-			require.Eventually(t, func() bool { return !knows(t, long, scope("main"), false, 2) }, 30*time.Second, time.Millisecond)
-			require.Eventually(t, func() bool { return client.Exists(t.Context(), "proxy:turns:born").Val() == 1 }, 30*time.Second,
-				time.Millisecond)
+			asked := func() bool {
+				return !knows(t, long, scope("main"), false, 2) && client.Exists(t.Context(), "proxy:turns:born").Val() == 1
+			}
+			require.Eventually(t, asked, 30*time.Second, time.Millisecond)
 			for _, key := range client.Keys(t.Context(), "*").Val() {
 				require.Positive(t, client.PTTL(t.Context(), key).Val(), key)
 			}
