@@ -82,7 +82,8 @@ func TestOpenAIGoesBack(t *testing.T) {
 		{"the last one changed", "a b c x", "a b c x", "chat", []int{2}},
 		{"one before changed", "a x", "a x", "chat", []int{6}},
 		{"goes on", "c d e", "a b c d e", "chat", nil},
-		{"alone", "x", "a b c d x", "chat", nil},
+		{"the first once more", "a", "a", "chat", []int{8}},
+		{"the first changed", "x", "x", "chat", []int{8}},
 	} {
 		chat := strings.ReplaceAll(c.name, " ", "-")
 		for _, words := range []string{"a", "a b", "a b c", "a b c d"} {
@@ -95,6 +96,15 @@ func TestOpenAIGoesBack(t *testing.T) {
 		require.Equal(t, c.want, w.saidIn(chat), c.name)
 		require.Equal(t, c.aside, w.asideOf(chat), c.name)
 	}
+	// Another client's message alone, and one to a chat of the path, follow all there is.
+	for _, words := range []string{"a", "a b"} {
+		require.Equal(t, 200, w.complete("shared", users(words)).status)
+	}
+	require.Equal(t, 200, w.do("POST", "/c/shared/v1/chat/completions", users("c")).status)
+	require.Equal(t, 200, w.complete("shared", users("a b c d")).status)
+	require.Equal(t, 200, w.complete("shared", users("e"), "User-Agent", "a bot").status)
+	require.Equal(t, 200, w.complete("shared", users("f")).status)
+	require.Equal(t, "a b c d e f", w.saidIn("shared"))
 }
 
 // What a client calls its messages is stored with them, and says what a message follows.
@@ -125,10 +135,11 @@ func TestOpenAIByIDs(t *testing.T) {
 	require.Equal(t, "b", w.saidIn("c"))
 	require.Equal(t, 200, say("b c", "u9", "a9", "").status)
 	require.Equal(t, "b c", w.saidIn("c"), "where the words say otherwise they count")
-	// One that says nothing of ids, and one whose chat is in the path, follows all there is.
-	require.Equal(t, 200, w.complete("c", users("d")).status)
-	require.Equal(t, 200, w.complete("c", users("e"), "Mneme-Parent-Id", "").status)
-	require.Equal(t, 200, w.complete("c", users("f"), "Mneme-Message-Id", "u10").status)
+	// One of a client that shows no transcripts, and one whose chat is in the path, follows all there is.
+	bot := []string{"User-Agent", "a bot"}
+	require.Equal(t, 200, w.complete("c", users("d"), bot...).status)
+	require.Equal(t, 200, w.complete("c", users("e"), append(bot, "Mneme-Parent-Id", "")...).status)
+	require.Equal(t, 200, w.complete("c", users("f"), append(bot, "Mneme-Message-Id", "u10")...).status)
 	require.Equal(t, 200, w.do("POST", "/c/c/v1/chat/completions", users("g"), "Mneme-Message-Id", "u11",
 		"Mneme-Parent-Id", "").status)
 	require.Equal(t, "b c d e f g", w.saidIn("c"))

@@ -23,8 +23,9 @@ const (
 // Names in a message's metadata by which a client of chat completions finds it again. They do not count among
 // MaxMetadata: they come beside what the client itself says.
 const (
-	MessageIDMember = "message_id" // what the client calls the message
-	AnswerIDMember  = "answer_id"  // and the answer to it
+	MessageIDMember  = "message_id"      // what the client calls the message
+	AnswerIDMember   = "answer_id"       // and the answer to it
+	TranscriptMember = "transcript_from" // the client that sent it with the messages before it, by a hash
 )
 
 // CheckInstructions says what is wrong with instructions, as a *Problem.
@@ -39,7 +40,7 @@ func CheckInstructions(text string) error {
 func CheckMetadata(pairs map[string]string) error {
 	bad := func(format string, args ...any) error { return badRequest(fmt.Sprintf(format, args...)) }
 	count := len(pairs)
-	for _, own := range []string{MessageIDMember, AnswerIDMember} {
+	for _, own := range []string{MessageIDMember, AnswerIDMember, TranscriptMember} {
 		if _, there := pairs[own]; there {
 			count--
 		}

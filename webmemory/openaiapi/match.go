@@ -20,6 +20,8 @@ type message struct {
 	Failed bool   // it stands for an answer that there is none of
 	// What the client called the user's message, and the answer to it; empty if it did not say.
 	ClientID, AnswerID string
+	// From names the client that sent the user's message in a transcript; empty for one that came alone.
+	From string
 }
 
 // outcome is what a transcript asks for.
@@ -37,7 +39,9 @@ const (
 type decision struct {
 	Outcome outcome
 	After   *string // as of a webapi.MessageRequest
-	Last    *string // id of the newest message that there is, "" for none; nil if nobody has looked
+	Last    *string // id of the newest message that there is, "" for none; nil if it does not matter
+	// Marked: the message is to be stored as one of a client that sends transcripts.
+	Marked bool
 }
 
 // transcript is what a client holds of a chat.
@@ -49,6 +53,8 @@ type transcript struct {
 	ClientID, Parent string
 	// Root: the client says that the last one follows nothing.
 	Root bool
+	// From names the client; empty where a chat may be that of several conversations of the client's.
+	From string
 }
 
 // match says what a transcript asks for, of which known are the newest messages of the chat's
@@ -63,6 +69,7 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 	if d.Last = new(string); len(known) > 0 {
 		d.Last = &known[len(known)-1].ID
 	}
+	d.Marked = len(t.Users) > 1
 	if t.Parent != "" {
 		at := v.find(func(m message) bool { return m.AnswerID == t.Parent || m.ClientID == t.Parent })
 		switch {
@@ -86,8 +93,7 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 		}
 	}
 	if len(t.Users) == 1 {
-		d.Outcome = post
-		return d, true
+		return v.alone(d)
 	}
 	return v.byText(d)
 }
@@ -128,6 +134,32 @@ func (v view) replace(d decision, as outcome, at int) (decision, bool) {
 	d.Outcome, d.After = as, new(string)
 	if i := v.users[at]; i > 0 {
 		d.After = &v.known[i-1].ID
+	}
+	return d, true
+}
+
+// alone decides on one message that no id places. A client whose newest message came in a transcript sends no message
+// alone but the conversation's first one. SDKs send a message that failed once more by themselves.
+func (v view) alone(d decision) (decision, bool) {
+	n := len(v.users)
+	if n == 0 && !v.whole {
+		return d, false
+	}
+	transcripts := n > 0 && v.t.From != "" && v.t.Parent == "" && v.known[v.users[n-1]].From == v.t.From
+	switch {
+	case transcripts && !v.whole:
+		return d, false
+	case transcripts && !v.redacted(0):
+		d.Marked = true
+		if v.is(0) {
+			return v.replace(d, again, 0)
+		}
+		return v.replace(d, edit, 0)
+	case n > 0 && v.is(n-1) && v.users[n-1]+1 < len(v.known) && v.unanswered():
+		return v.replace(d, again, n-1)
+	}
+	if d.Outcome = post; v.t.Parent == "" && v.t.ClientID == "" {
+		d.Last = nil // it may wait behind others
 	}
 	return d, true
 }

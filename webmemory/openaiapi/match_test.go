@@ -124,6 +124,48 @@ func TestMatchByTheClientsIDs(t *testing.T) {
 	}
 }
 
+// One message alone, of a client that sends transcripts and of another one. Behind "^" a message came in a transcript.
+func TestMatchOneAlone(t *testing.T) {
+	for _, c := range []struct{ name, stored, asked, parent, want string }{
+		{"the first of a chat", "", "a", "", "post"},
+		{"behind messages that came alone", "a b", "c", "", "post"},
+		{"the words of the first, which came alone", "a b", "a", "", "post"},
+		{"the first was answered, and nothing else was said", "a", "a", "", "post"},
+		{"the first failed", "a~", "a", "", `again after ""`},
+		{"the first failed, and another word", "a~", "b", "", "post"},
+		{"the newest failed", "a b~", "b", "", `again after "m2"`},
+		{"the newest has no answer yet", "a b!", "b", "", "post"},
+		{"one before failed", "a~ b", "a", "", "post"},
+		{"the first once more", "a b^ c^", "a", "", `again after ""`},
+		{"the first changed", "a b^ c^", "x", "", `edit after ""`},
+		{"the words of the newest", "a b^ c^", "c", "", `edit after ""`},
+		{"the changed first failed", "x^~", "x", "", `again after ""`},
+		{"it follows something", "a b^ c^", "x", "a-z", "post"},
+		{"another client has spoken since", "a b^ c", "x", "", "post"},
+		{"the first was redacted", "- b^", "x", "", "post"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked, history := asked(c.asked), stored(strings.ReplaceAll(c.stored, "^", ""))
+			asked.From, asked.Parent = "page", c.parent
+			for i, word := range strings.Fields(c.stored) {
+				if strings.Contains(word, "^") {
+					history[2*i].From = "page"
+				}
+			}
+			d, enough := match(asked, history, true)
+			require.True(t, enough)
+			require.Equal(t, c.want, d.String())
+			require.Equal(t, strings.Contains(c.stored, "^") && d.Outcome != post, d.Marked)
+			asked.From = "bot"
+			if d, _ := match(asked, history, true); d.Outcome != post {
+				require.Contains(t, c.name, "failed")
+			}
+		})
+	}
+	_, enough := match(transcript{Users: []string{"a"}}, stored("a")[1:], false)
+	require.False(t, enough, "whose the newest message of the user is, is not known yet")
+}
+
 func TestNormal(t *testing.T) {
 	require.Equal(t, normal("caf\u00e9 \u1112\u1161"), normal("cafe\u0301 \ud558"), "spelled in two ways")
 	require.Equal(t, normal(strings.Repeat("\u00e9", 40)), normal(strings.Repeat("e\u0301", 40)))
@@ -142,15 +184,15 @@ type memoryOf struct {
 	ids            int
 }
 
-func (m *memoryOf) say(text string) {
+func (m *memoryOf) say(text, from string, fails bool) {
 	m.ids += 2
 	m.history = append(m.history, message{ID: fmt.Sprint("i", m.ids-1), User: true, Text: normal(text),
-		ClientID: fmt.Sprint("c", m.ids), AnswerID: fmt.Sprint("a", m.ids)},
-		message{ID: fmt.Sprint("i", m.ids)})
+		ClientID: fmt.Sprint("c", m.ids), AnswerID: fmt.Sprint("a", m.ids), From: from},
+		message{ID: fmt.Sprint("i", m.ids), Failed: fails})
 }
 
 // take is a post of a decision. One whose IfLast is not the last is refused.
-func (m *memoryOf) take(t *rapid.T, d decision, text string) {
+func (m *memoryOf) take(t *rapid.T, d decision, asked transcript, text string) {
 	last := ""
 	if len(m.history) > 0 {
 		last = m.history[len(m.history)-1].ID
@@ -158,7 +200,10 @@ func (m *memoryOf) take(t *rapid.T, d decision, text string) {
 	if d.Outcome == mismatch {
 		return
 	}
-	if *d.Last != last {
+	if d.Last == nil && (d.Outcome != post || d.After != nil) {
+		t.Fatalf("%s whatever was said meanwhile", d)
+	}
+	if d.Last != nil && *d.Last != last {
 		t.Fatalf("the last message is %q, not %q", last, *d.Last)
 	}
 	if d.After != nil {
@@ -169,7 +214,34 @@ func (m *memoryOf) take(t *rapid.T, d decision, text string) {
 		m.aside = append(m.aside, m.history[at+1:]...)
 		m.history = m.history[: at+1 : at+1]
 	}
-	m.say(text)
+	from := ""
+	if d.Marked {
+		from = asked.From
+	}
+	m.say(text, from, rapid.IntRange(0, 4).Draw(t, "fails") == 0)
+}
+
+// alone is what one message alone, without ids, has to be.
+func (m *memoryOf) alone(asked transcript) string {
+	newest := len(m.history) - 2
+	switch text := asked.Users[0]; {
+	case newest < 0:
+	case asked.From != "" && m.history[newest].From == asked.From && m.history[0].Text == text:
+		return `again after ""`
+	case asked.From != "" && m.history[newest].From == asked.From:
+		return `edit after ""`
+	case m.history[newest+1].Failed && m.history[newest].Text == text && newest == 0:
+		return `again after ""`
+	case m.history[newest+1].Failed && m.history[newest].Text == text:
+		return fmt.Sprintf("again after %q", m.history[newest-1].ID)
+	}
+	return "post"
+}
+
+// again says whether the newest message of the user failed and is what is asked.
+func (m *memoryOf) again(asked transcript) bool {
+	n := len(m.history)
+	return n > 0 && m.history[n-1].Failed && m.history[n-2].Text == asked.Users[len(asked.Users)-1]
 }
 
 // paged is match over a history that is read from its end.
@@ -191,13 +263,15 @@ func (t *transcript) refused(at int, text string) {
 
 // Whatever clients send, in whatever state, everything that was ever stored is still stored or set
 // aside; a mismatch changes nothing; and who only leaves out what is old, keeps what was refused,
-// and whatever becomes of answers and white space, goes on with the chat.
+// and whatever becomes of answers and white space, goes on with the chat. One message alone is a post, but for one that
+// failed just now, and for the first one of a client that sends transcripts.
 func TestNothingStoredIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		words := rapid.SampledFrom([]string{"a", "b", "c", "go on", "ok", "a long question about herons", ""})
+		clients := rapid.SampledFrom([]string{"", "page", "other page"})
 		var m memoryOf
 		for range rapid.IntRange(0, 12).Draw(t, "stored") {
-			m.say(words.Draw(t, "said"))
+			m.say(words.Draw(t, "said"), clients.Draw(t, "from"), rapid.IntRange(0, 4).Draw(t, "fails") == 0)
 		}
 		for range rapid.IntRange(1, 6).Draw(t, "requests") {
 			var users []string
@@ -224,14 +298,23 @@ func TestNothingStoredIsLost(t *testing.T) {
 					asked.Unanswered[i] = asked.Unanswered[i] || rapid.Bool().Draw(t, "answer dropped")
 				}
 			}
+			if rapid.IntRange(0, 3).Draw(t, "alone") == 0 {
+				asked.Users, asked.Unanswered = []string{normal(text)}, nil
+			}
+			asked.From = clients.Draw(t, "client")
 			if rapid.IntRange(0, 3).Draw(t, "ids") == 0 {
 				asked.Parent = fmt.Sprint("a", 2*rapid.IntRange(1, 20).Draw(t, "parent"))
 				asked.ClientID = fmt.Sprint("c", 2*rapid.IntRange(1, 40).Draw(t, "id"))
 			}
 			before := append(slices.Clone(m.history), m.aside...)
 			d := paged(t, asked, m.history)
-			if honest && (window > 0 || len(users) == 0) && asked.Parent == "" && (d.Outcome != post || d.After != nil) {
+			one := len(asked.Users) == 1
+			if honest && !one && (window > 0 || len(users) == 0) && asked.Parent == "" && !m.again(asked) &&
+				(d.Outcome != post || d.After != nil) {
 				t.Fatalf("%q behind %q is %s", asked.Users, users, d)
+			}
+			if one && asked.ClientID == "" && d.String() != m.alone(asked) {
+				t.Fatalf("%q alone behind %q is %s", asked.Users, users, d)
 			}
 			if asked.ClientID == "" {
 				if all, _ := match(asked, m.history, true); all.String() != d.String() {
@@ -239,7 +322,7 @@ func TestNothingStoredIsLost(t *testing.T) {
 				}
 			}
 			history := slices.Clone(m.history)
-			m.take(t, d, text)
+			m.take(t, d, asked, text)
 			if d.Outcome == mismatch && !slices.Equal(history, m.history) {
 				t.Fatal("a mismatch changed something")
 			}

@@ -60,10 +60,16 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	t.Parent, _ = firstOf(r, h.ParentHeaders)
 	t.ClientID, _ = firstOf(r, h.MessageHeaders)
 	// A chat in the path may be that of several conversations of the client's, each with a beginning of its own.
-	t.Root = t.ClientID != "" && r.PathValue("chat") == "" && slices.ContainsFunc(h.ParentHeaders, func(name string) bool {
-		values := r.Header.Values(name)
-		return len(values) > 0 && strings.TrimSpace(values[0]) == ""
-	})
+	if r.PathValue("chat") == "" {
+		t.From = clientOf(r)
+		t.Root = t.ClientID != "" && slices.ContainsFunc(h.ParentHeaders, func(name string) bool {
+			values := r.Header.Values(name)
+			return len(values) > 0 && strings.TrimSpace(strings.ReplaceAll(values[0], noParent, "")) == ""
+		})
+	}
+	if t.Parent == noParent {
+		t.Parent = ""
+	}
 	answerID, _ := firstOf(r, h.AnswerHeaders)
 	pairs := map[string]string{}
 	for name, value := range c.metadata {
@@ -108,6 +114,9 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			}
 			a.memory, a.chat = MemoryChat, &chat
 			body.After, body.IfLast = d.After, d.Last
+			if d.Marked && t.From != "" {
+				pairs[api.TranscriptMember] = t.From
+			}
 			since := false
 			a.client().Post(ctx, chat, body, key)(func(e event.Event, err error) bool {
 				var p *api.Problem
@@ -123,19 +132,29 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	}
 }
 
+// noParent is what LibreChat calls the parent of a conversation's first message.
+const noParent = "00000000-0000-0000-0000-000000000000"
+
+// clientOf names a client by what stays the same over its requests: its key and its User-Agent.
+func clientOf(r *http.Request) string {
+	sum := sha256.Sum256([]byte(access.From(r.Context()).Key + "\x00" + r.UserAgent()))
+	return fmt.Sprintf("%x", sum[:8])
+}
+
 var errMismatch = &failure{Param: "messages", Problem: api.Problem{
 	Status: http.StatusConflict, Code: "transcript_mismatch",
 	Message: "The messages are not those of the chat, so nothing was done: read its history, or send the new one alone."}}
 
 // decide reads of a chat's history as much as a transcript needs, from its end.
 func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, known []message, err error) {
-	if len(t.Users) == 1 && t.Parent == "" && t.ClientID == "" {
-		return decision{Outcome: post}, nil, nil
-	}
 	size := min(max(2*len(t.Users)+8, leastPage), largePage)
 	for from, limit := -size, size; ; {
 		var page webapi.HistoryPage
-		if err := h.Memory.Call(goingOn(ctx), http.MethodGet, historyPath(chat, from, limit), &page); err != nil {
+		err := h.Memory.Call(goingOn(ctx), http.MethodGet, historyPath(chat, from, limit), &page)
+		if err != nil && len(t.Users) == 1 && t.Parent == "" && t.ClientID == "" {
+			return decision{Outcome: post}, nil, nil // a message is taken where a history cannot be read
+		}
+		if err != nil {
 			return d, nil, err
 		}
 		var older []message
@@ -179,6 +198,7 @@ func messageOf(raw json.RawMessage) message {
 	m.Text = sight(memory.WithoutImages(stored.Content, stored.Images), stored.Images)
 	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &beside) == nil {
 		m.ClientID, m.AnswerID = beside.Metadata[api.MessageIDMember], beside.Metadata[api.AnswerIDMember]
+		m.From = beside.Metadata[api.TranscriptMember]
 	}
 	return m
 }
