@@ -146,6 +146,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
 		Subagents: map[memory.Agent][]memory.Message{}, User: body.User, Approved: body.Approved,
 		Instructions: body.Instructions, Metadata: body.Metadata, Waits: body.Waits, Bare: body.Bare,
+		Format: body.ResponseFormat,
 	}
 	req.Images = loop.Images{Own: body.Images, Before: body.ImagesBefore}
 	var err error
@@ -171,6 +172,9 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	}
 	for _, t := range body.Tools {
 		req.Tools = append(req.Tools, external.Definition{Name: t.Name, Description: t.Description, Parameters: t.Parameters})
+		if body.ToolChoice == t.Name || body.ToolChoice == api.AnyTool {
+			req.First = append(req.First, t.Name)
+		}
 	}
 	if req.Memory != nil || body.Waits { // else it cannot wait
 		req.Posted = posted(body, req)

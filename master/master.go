@@ -86,6 +86,8 @@ type Request struct {
 	Sent         []memory.Image    // the references of Images.Own, stored with the message
 	Waits        bool              // for the client's tools the run may wait without Memory
 	Bare         bool              // the master's model alone answers, without prompt, tools and subagents
+	Format       json.RawMessage   // of the master's answer, see loop.Loop
+	First        []string          // of Tools, one of which the master's first call has to call; empty for any or none
 }
 
 // Run does one request to its end: it publishes the events 1, 2, 3 …, the last
@@ -211,7 +213,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	l := loop.Loop{
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
 		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil && !r.req.Waits,
-		Images: r.req.Images,
+		Images: r.req.Images, Format: r.req.Format, First: r.req.First,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
 	l.System = loop.Behind(notes.System(l.System), r.req.Instructions)
@@ -237,7 +239,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 // bare is the answer of the master's model alone.
 func (r *run) bare(ctx context.Context) (event.Assistant, error) {
 	l := loop.Loop{Model: r.agent.Model, System: r.req.Instructions, MaxSteps: 1, Conversation: r.req.Conversation,
-		NoWaits: true, Images: r.req.Images}
+		NoWaits: true, Images: r.req.Images, Format: r.req.Format}
 	result, err := r.ask(ctx, l, recall.Asker{})
 	r.spend(result.Usage)
 	return event.Assistant{Content: result.Text}, err

@@ -34,11 +34,14 @@ func checkBeside(p *webapi.MessageRequest) error {
 	if err := api.CheckMetadata(p.Metadata); err != nil {
 		return err
 	}
-	if len(p.Tools) == 0 {
+	if err := api.CheckWishes(p.Wishes, p.Tools); err != nil {
+		return err
+	}
+	if len(p.Tools) == 0 && len(p.ResponseFormat) == 0 {
 		return nil
 	}
 	if p.AgentVersion != "" && p.AgentVersion != webapi.Master {
-		return badRequest("tools go with the master, not with agent_version %.80q.", p.AgentVersion)
+		return badRequest("tools and response_format go with the master, not with agent_version %.80q.", p.AgentVersion)
 	}
 	if len(p.Tools) > maxTools {
 		return badRequest("There are %d tools, at most %d are taken.", len(p.Tools), maxTools)
@@ -66,7 +69,7 @@ func checkBeside(p *webapi.MessageRequest) error {
 // hashedBeside is what the hash of a post covers beside its message; empty for a post that has
 // nothing of it, as posts of before.
 func hashedBeside(p webapi.MessageRequest) string {
-	if p.User == "" && len(p.Tools) == 0 && p.Instructions == "" && len(p.Metadata) == 0 {
+	if p.User == "" && len(p.Tools) == 0 && p.Instructions == "" && len(p.Metadata) == 0 && len(p.ResponseFormat) == 0 {
 		return ""
 	}
 	raw, err := json.Marshal(struct {
@@ -74,7 +77,8 @@ func hashedBeside(p webapi.MessageRequest) string {
 		Tools        []webapi.ClientTool
 		Instructions string            `json:",omitempty"`
 		Metadata     map[string]string `json:",omitempty"`
-	}{p.User, p.Tools, p.Instructions, p.Metadata})
+		api.Wishes
+	}{p.User, p.Tools, p.Instructions, p.Metadata, p.Wishes})
 	if err != nil {
 		return p.User // of parameters that are no JSON, which checkBeside has refused
 	}

@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +46,30 @@ func TestInstructionsAndMetadata(t *testing.T) {
 				require.Equal(t, 422, w.do("POST", path, another, "Idempotency-Key", "k").status, another)
 			}
 		})
+	}
+	// So does the form of the answer, which is for the master's model.
+	const form = `{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}}`
+	posting := func(more string) answer {
+		return w.do("POST", "/v1/chats/3/messages", `{"message":"hi",`+more+`}`, "Idempotency-Key", "f")
+	}
+	require.Equal(t, 200, posting(`"response_format":`+form).status)
+	<-posted
+	require.NoError(t, json.Unmarshal(<-posted, &asked))
+	require.JSONEq(t, form, string(asked.ResponseFormat))
+	require.Equal(t, 200, posting(`"response_format":`+form).status)
+	for more, status := range map[string]int{
+		`"response_format":{"type":"json_object"}`:                                                422,
+		`"response_format":{"type":"xml"}`:                                                        400,
+		`"response_format":7`:                                                                     400,
+		`"response_format":{"type":"json_schema","json_schema":{"schema":[]}}`:                    400,
+		`"response_format":` + form + `,"agent_version":"analytic"`:                               400,
+		`"response_format":{"type":"json_object","x":"` + strings.Repeat("x", 64<<10) + `"}`:      413,
+		`"tool_choice":"f"`:                                                                       400,
+		`"tool_choice":"required"`:                                                                400,
+		`"tools":[{"name":"f","parameters":{}}],"tool_choice":"g"`:                                400,
+		`"tools":[{"name":"f","parameters":{}}],"tool_choice":"f","response_format":` + form + ``: 422,
+	} {
+		require.Equal(t, status, posting(more).status, more)
 	}
 	stored := w.look.Get(t.Context(), "chat_history:1").Val()
 	require.Contains(t, stored, `"metadata":{"from":"web","page":"7"},"id":"`+run+`.1"}`)

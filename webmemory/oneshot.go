@@ -50,7 +50,7 @@ func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
 	r.user, _ = chat.Tenant().User(p.User)
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
-		User: p.User, Tools: p.Tools, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
+		User: p.User, Tools: p.Tools, Wishes: p.Wishes, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
 		Images: p.Images, ImagesBefore: p.ImagesBefore,
 	}
 	if p.AgentVersion == webapi.Master {
@@ -80,7 +80,7 @@ func (s *Server) checkOneShot(p *webapi.OneShotRequest) error {
 			Message: fmt.Sprintf("context has %d bytes, at most %d are taken.", size, maxBody)}
 	}
 	as := webapi.MessageRequest{Message: p.Message, AgentVersion: p.AgentVersion, User: p.User, Tools: p.Tools,
-		Instructions: p.Instructions, Images: p.Images, ImagesBefore: p.ImagesBefore}
+		Wishes: p.Wishes, Instructions: p.Instructions, Images: p.Images, ImagesBefore: p.ImagesBefore}
 	resultsAnswered := p.Message == "" && last == memory.RoleTool && masters && len(p.Images) == 0
 	if resultsAnswered {
 		as.Message = last

@@ -14,6 +14,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
 )
 
@@ -81,6 +82,7 @@ func TestOpenAIResponseFormat(t *testing.T) {
 	for _, r := range s.requests() {
 		require.Contains(t, r.Instructions, "Be brief.\n\nYour answer is one JSON object")
 		require.Contains(t, r.Instructions, `JSON schema: {"type":"object","required":["city"]}`)
+		require.Equal(t, r.AgentVersion == webapi.Master, len(r.ResponseFormat) > 0, "it is for the master's model")
 	}
 	require.Contains(t, content(ask("", "mneme", `{"type":"json_object"}`)), "one JSON object and nothing else")
 	for _, plain := range []string{`{"type":"text"}`, `null`} {

@@ -195,7 +195,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		ConversationID:   w.Conversation,
 		Context:          chat.Window(s.cfg.ContextWindow),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
-		RunNotes:         notes, User: p.User, Tools: p.Tools, Approved: approved,
+		RunNotes:         notes, User: p.User, Tools: p.Tools, Wishes: p.Wishes, Approved: approved,
 		Instructions: p.Instructions, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,6 +33,47 @@ const (
 func CheckInstructions(text string) error {
 	if len(text) > MaxInstructions {
 		return tooLarge(fmt.Sprintf("instructions has %d bytes, at most %d are taken.", len(text), MaxInstructions))
+	}
+	return nil
+}
+
+// Wishes are what a client asks of the calls of the master's model. Subagents are asked nothing of it.
+type Wishes struct {
+	// ResponseFormat is the form of the answer as chat completions have it: of the type json_object or json_schema. At
+	// most 64 KiB.
+	ResponseFormat json.RawMessage `json:"response_format,omitempty"`
+	// ToolChoice is what the first call has to call: the name of one of the client's tools, or AnyTool for any of them.
+	ToolChoice string `json:"tool_choice,omitempty"`
+}
+
+// AnyTool is the ToolChoice of any of the client's tools.
+const AnyTool = "required"
+
+const maxFormat = 64 << 10 // bytes of Wishes.ResponseFormat
+
+// CheckWishes says what is wrong with wishes beside the client's tools, as a *Problem.
+func CheckWishes(w Wishes, tools []ClientTool) error {
+	if w.ToolChoice != "" && !slices.ContainsFunc(tools, func(t ClientTool) bool {
+		return w.ToolChoice == AnyTool || w.ToolChoice == t.Name
+	}) {
+		return badRequest(fmt.Sprintf("tool_choice is %q or the name of one of tools, not %.80q.", AnyTool, w.ToolChoice))
+	}
+	if len(w.ResponseFormat) == 0 {
+		return nil
+	}
+	if len(w.ResponseFormat) > maxFormat {
+		return tooLarge(fmt.Sprintf("response_format has %d bytes, at most %d are taken.", len(w.ResponseFormat), maxFormat))
+	}
+	var form struct {
+		Type       string `json:"type"`
+		JSONSchema struct {
+			Schema map[string]json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	}
+	if json.Unmarshal(w.ResponseFormat, &form) != nil || form.Type != "json_object" && form.JSONSchema.Schema == nil ||
+		form.Type != "json_object" && form.Type != "json_schema" {
+		return badRequest("response_format is of the type json_object, or of the type json_schema with an object as " +
+			"json_schema.schema.")
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ type RunRequest struct {
 	User string `json:"user,omitempty"`
 	// Tools are the client's own. The master may call them; the run waits for what they return.
 	Tools []ClientTool `json:"tools,omitempty"`
+	Wishes
 	// Approved names tools that were approved in this chat for good, see approve: first_in_chat.
 	Approved []string `json:"approved,omitempty"`
 	// Instructions stand behind the prompt of whoever answers, for this run alone; at most MaxInstructions bytes.
@@ -132,6 +133,9 @@ func (r RunRequest) Validate() error {
 		return err
 	}
 	if err := CheckMetadata(r.Metadata); err != nil {
+		return err
+	}
+	if err := CheckWishes(r.Wishes, r.Tools); err != nil {
 		return err
 	}
 	return ValidateTools(r.Tools)

@@ -57,8 +57,8 @@ func onlyKnown(raw []byte, v any) error {
 // memberNames are the names of a struct's members in JSON.
 func memberNames(t reflect.Type) []string {
 	var names []string
-	for i := range t.NumField() {
-		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
+	for _, f := range reflect.VisibleFields(t) { // those of embedded structs, too
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
 			names = append(names, name)
 		}
 	}

@@ -28,10 +28,12 @@ type Request struct {
 	System       string
 	Messages     []memory.Message // valid for a model, see memory.Repair
 	Tools        []Spec
-	Recalled     string // what was said before, in an envelope, which goes before the newest user message; may be empty
-	Images       Images // of the newest user message
-	Conversation string // the gateway's conversation id; empty for none
-	Over         bool   // hardly anybody goes on from the answer, so nothing need be kept ready for that
+	Recalled     string          // what was said before, in an envelope, which goes before the newest user message; may be empty
+	Images       Images          // of the newest user message
+	Conversation string          // the gateway's conversation id; empty for none
+	Over         bool            // hardly anybody goes on from the answer, so nothing need be kept ready for that
+	Format       json.RawMessage // of the answer, see Loop
+	First        []string        // names of tools, one of which has to be called; empty for any or none
 
 	sizes sizes // of the texts of one Run; nil outside of one
 }
@@ -89,7 +91,11 @@ type Loop struct {
 	MaxSteps     int    // model calls in one Run
 	Conversation string
 	Over         bool // of every Request
-	NoWaits      bool // nobody could answer: a call that would wait fails
+	// Format is the form that the answer is asked to have, as the response_format of chat completions; nil for none. A
+	// model may answer in another one all the same.
+	Format  json.RawMessage
+	First   []string // of the first Request of a Run
+	NoWaits bool     // nobody could answer: a call that would wait fails
 }
 
 // Observer is told what happens in a Run, and once of each thing however often the Run is
@@ -129,10 +135,12 @@ func (l Loop) run(ctx context.Context, s *state, o Observer) (Result, error) {
 				r.Exhausted = true
 				return r, nil
 			}
-			s.Step++
-			answer, err := l.step(ctx, Request{
-				l.System, s.Messages, specs, l.Recalled, l.Images, l.Conversation, l.Over, known,
-			}, o, &r)
+			req := Request{System: l.System, Messages: s.Messages, Tools: specs, Recalled: l.Recalled, Images: l.Images,
+				Conversation: l.Conversation, Over: l.Over, Format: l.Format, sizes: known}
+			if s.Step++; s.Step == 1 {
+				req.First = l.First
+			}
+			answer, err := l.step(ctx, req, o, &r)
 			if err != nil || len(answer.ToolCalls) == 0 {
 				return r, err
 			}

@@ -7,6 +7,7 @@
 package openaimodel
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"iter"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,25 +70,71 @@ func newClient(baseURL string, h *http.Client) *openai.Client {
 }
 
 // Generate streams one answer: text as it comes, then the tool calls, then what
-// the call used. Failures are an *Error, or the end of ctx. A request that
-// is refused is made once more without the images of earlier messages: the model may take none, and
-// what an address led to may be gone. Of the newest message's own images the refusal stands.
+// the call used. Failures are an *Error, or the end of ctx. A request that is refused is made once more without what a
+// vendor may take none of, see ease.
 func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
-	if len(r.Images.Before) == 0 {
-		return m.generate(ctx, r)
-	}
 	return func(yield func(loop.Delta, error) bool) {
-		again, begun := false, false
-		m.generate(ctx, r)(func(d loop.Delta, err error) bool {
-			e := new(Error)
-			again = !begun && errors.As(err, &e) &&
-				(e.Code == event.Rejected || e.Code == event.NoImages && len(r.Images.Own) == 0)
-			begun = true
-			return !again && yield(d, err)
-		})
-		if again {
-			r.Images.Before = nil
-			m.generate(ctx, r)(yield)
+		for form := r.Format; m.refused(ctx, &r, yield); {
+			if form != nil && r.Format == nil && len(r.Tools) > 0 {
+				m.formLast(ctx, r, form, yield)
+				return
+			}
+		}
+	}
+}
+
+// refused makes a call and says whether the request was refused, and eased; nothing is yielded then.
+func (m *Model) refused(ctx context.Context, r *loop.Request, yield func(loop.Delta, error) bool) (again bool) {
+	begun := false
+	m.generate(ctx, *r)(func(d loop.Delta, err error) bool {
+		e := new(Error)
+		again = !begun && errors.As(err, &e) && ease(r, e.Code)
+		begun = true
+		return !again && yield(d, err)
+	})
+	return again
+}
+
+// ease takes out of a request that was refused what a vendor may take none of: images of earlier messages, which may be
+// gone, too; a call that is forced; the form of the answer. Of the newest message's own images the refusal stands. It
+// says whether there was any of it.
+func ease(r *loop.Request, code string) bool {
+	switch {
+	case len(r.Images.Before) > 0 && (code == event.Rejected || code == event.NoImages && len(r.Images.Own) == 0):
+		r.Images.Before = nil
+	case code == event.Rejected && len(r.First) > 0:
+		r.First = nil
+	case code == event.Rejected && r.Format != nil:
+		r.Format = nil
+	default:
+		return false
+	}
+	return true
+}
+
+// formLast answers where a vendor takes no form beside tools, as Google's and Groq's do not: without a form, and once
+// the model calls no tool any more by one more call, which has the form and no tools. Where that is refused, too, the
+// answer is the one that there is.
+func (m *Model) formLast(ctx context.Context, r loop.Request, form json.RawMessage,
+	yield func(loop.Delta, error) bool) {
+	var draft []loop.Delta
+	calls := false
+	for d, err := range m.Generate(ctx, r) {
+		if err != nil || d.Usage != (event.Usage{}) {
+			if !yield(d, err) || err != nil {
+				return
+			}
+			continue
+		}
+		draft, calls = append(draft, d), calls || len(d.Calls) > 0
+	}
+	r.Tools, r.Format = nil, form
+	if !calls && !m.refused(ctx, &r, yield) {
+		return
+	}
+	for _, d := range draft {
+		if !yield(d, nil) {
+			return
 		}
 	}
 }
@@ -175,7 +223,24 @@ func (m *Model) request(r *loop.Request) openai.ChatCompletionRequest {
 		}
 		out.Messages = append(out.Messages, m)
 	}
+	if len(r.Format) > 0 {
+		out.ResponseFormat = &openai.ChatCompletionResponseFormat{}
+		_ = json.Unmarshal(r.Format, out.ResponseFormat) // what does not fit is refused, and the request eased
+		if form := out.ResponseFormat.JSONSchema; form != nil {
+			form.Name = cmp.Or(form.Name, "answer") // which vendors require
+		}
+	}
+	switch len(r.First) {
+	case 0:
+	case 1:
+		out.ToolChoice = openai.ToolChoice{Type: openai.ToolTypeFunction, Function: openai.ToolFunction{Name: r.First[0]}}
+	default: // of all tools no vendor can be asked for one of some
+		out.ToolChoice = "required"
+	}
 	for _, s := range r.Tools {
+		if len(r.First) > 1 && !slices.Contains(r.First, s.Name) {
+			continue
+		}
 		parameters := s.Parameters
 		if len(parameters) == 0 {
 			parameters = json.RawMessage(`{"type":"object","properties":{}}`)

@@ -97,6 +97,7 @@ type MessageRequest struct {
 	User string `json:"user,omitempty"`
 	// Tools are the client's own: a run that calls one waits for its result.
 	Tools []ClientTool `json:"tools,omitempty"`
+	api.Wishes
 	// Instructions stand behind the prompt of whoever answers, for this run alone; at most MaxInstructions bytes.
 	Instructions string `json:"instructions,omitempty"`
 	// Images come with the message, each the text of a data: URL in base64, of PNG, JPEG, GIF or WebP, or of an https

@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/json"
+
+	"mneme/apiserver/api"
 )
 
 // OneShotPath answers a message without a chat: what is sent is all that is known, and nothing is kept.
@@ -19,6 +21,7 @@ type OneShotRequest struct {
 	User         string            `json:"user,omitempty"`         // as of a MessageRequest
 	Tools        []ClientTool      `json:"tools,omitempty"`        // as of a MessageRequest
 	Images       []string          `json:"images,omitempty"`       // as of a MessageRequest
+	api.Wishes                     // as of a MessageRequest
 	// ImagesBefore are images of messages in Context, as of a MessageRequest.
 	ImagesBefore []string `json:"images_before,omitempty"`
 	// Bare: the master's model alone answers, without the master's prompt, subagents and tools.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+
+	webapi "mneme/webmemory/api"
 )
 
 // responseFormat is the form that a client wants the answer in.
@@ -14,11 +16,15 @@ type responseFormat struct {
 	} `json:"json_schema"`
 }
 
-// readFormat tells whoever answers the form of the answer. It is an order like any other: an agent that delegates and
-// calls tools is not one model call whose tokens a vendor could constrain.
+// readFormat tells whoever answers the form of the answer, by words, which every model reads, and to the master's model
+// as such, too.
 func (c *call) readFormat() error {
+	var f responseFormat
+	if len(c.ResponseFormat) > 0 && json.Unmarshal(c.ResponseFormat, &f) != nil {
+		return invalid("response_format", "response_format is an object of the type text, json_object or json_schema.")
+	}
 	order := "Your answer is one JSON object and nothing else: no other text, no markers of citations, no code fence."
-	switch f := c.ResponseFormat; f.Type {
+	switch f.Type {
 	case "", "text":
 		return nil
 	case "json_object":
@@ -32,6 +38,9 @@ func (c *call) readFormat() error {
 	default:
 		return invalid("response_format", "The type of a response_format is text, json_object or json_schema, not %.40q.",
 			f.Type)
+	}
+	if c.agent == webapi.Master {
+		c.wishes.ResponseFormat = c.ResponseFormat
 	}
 	c.instructions = strings.TrimSpace(c.instructions + "\n\n" + order)
 	return nil

@@ -85,7 +85,7 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 		key = rand.Text()
 	}
 	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
-		Tools: c.own, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
+		Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
 		ImagesBefore: c.earlierImages()}
 	return func(yield func(event.Event, error) bool) {
 		chat, forked := *c.chat, false
@@ -235,7 +235,7 @@ func (h *Handler) fork(ctx context.Context, chat memory.Chat, t transcript, know
 // oneShot is a request without a chat.
 func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 	body := webapi.OneShotRequest{AgentVersion: c.agent, Stream: true, Instructions: c.instructions, User: c.User,
-		Tools: c.own, Bare: c.bare}
+		Tools: c.own, Wishes: c.wishes, Bare: c.bare}
 	before := c.said
 	if last := c.last(); last.Role == memory.RoleUser {
 		body.Message, body.Images, before = last.Content.Text, last.Content.Images, c.said[:len(c.said)-1]
@@ -243,7 +243,7 @@ func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 	body.ImagesBefore = c.earlierImages()
 	body.Context = contextOf(before)
 	if c.bare {
-		body.Tools, body.AgentVersion = nil, ""
+		body.Tools, body.AgentVersion, body.ToolChoice = nil, "", ""
 		if body.Message != "" { // it does without, if need be
 			body.Images, body.ImagesBefore = nil, slices.Concat(body.ImagesBefore, body.Images)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"mneme/apiserver/api"
@@ -32,7 +33,7 @@ type request struct {
 	Tools      []tool          `json:"tools"`
 	ToolChoice json.RawMessage `json:"tool_choice"`
 
-	ResponseFormat responseFormat `json:"response_format"`
+	ResponseFormat json.RawMessage `json:"response_format"`
 }
 
 // chatMessage is one message of a request.
@@ -103,6 +104,7 @@ type call struct {
 	instructions string        // the system messages, and what tool_choice says
 	said         []chatMessage // the others
 	own          []webapi.ClientTool
+	wishes       api.Wishes        // what tool_choice and response_format say to the master's model
 	metadata     map[string]string // of the request, without what names the chat
 	chat         *memory.Chat      // nil for none
 	bare         bool              // a task of the client's own
@@ -211,8 +213,14 @@ func (c *call) readTools() error {
 	case len(c.own) == 0:
 	case named.Function.Name != "":
 		order = fmt.Sprintf("Call the tool %s before you answer.", named.Function.Name)
-	case choice == "required":
+		if slices.ContainsFunc(c.own, func(t webapi.ClientTool) bool { return t.Name == named.Function.Name }) {
+			choice = named.Function.Name
+		}
+	case choice == api.AnyTool:
 		order = "Call one of the user's tools before you answer."
+	}
+	if order != "" && c.last().Role == memory.RoleUser { // behind results the call has been made
+		c.wishes.ToolChoice = choice
 	}
 	c.instructions = strings.TrimSpace(c.instructions + "\n\n" + order)
 	return nil

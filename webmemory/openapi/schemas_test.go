@@ -110,6 +110,8 @@ func (s *schemas) add(t reflect.Type, name string) {
 			p.Items = s.of(reflect.TypeFor[memory.Message]())
 		case at == "OneShotRequest.context":
 			p.Items.Type = "object"
+		case at == "Wishes.response_format":
+			p.Type = "object"
 		case at == "MessageRequest.chat_id", at == "ForkRequest.as":
 			p.Type, p.Types = "", []string{"string", "integer"}
 		case at == "ExportLine.message":
