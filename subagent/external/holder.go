@@ -58,13 +58,12 @@ func LeftOut(tools []Tool, says string) string {
 	for _, t := range tools {
 		count[t.Server]++
 	}
-	for i, server := range slices.Sorted(maps.Keys(count)) {
-		if i > 0 {
-			says += ","
-		}
-		says += fmt.Sprintf(" %d more tools of %s", count[server], server)
+	var of []string
+	for _, server := range slices.Sorted(maps.Keys(count)) {
+		of = append(of, fmt.Sprintf("%d more tools of %s", count[server], server))
 	}
-	return says + ": they are more than max_tools of the configuration; name those that are needed in allow, or raise it."
+	return says + " " + strings.Join(of, ", ") + ": they are more than max_tools of the configuration; name those that " +
+		"are needed in allow, or raise it."
 }
 
 // tooMany says which tools an agent is not shown.
