@@ -201,7 +201,9 @@ func TestToolsThatAreLeftOut(t *testing.T) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "crm", Version: "1"}, nil)
 	for i := range 100 {
 		server.AddTool(&mcp.Tool{Name: fmt.Sprintf("tool_%02d", i), InputSchema: json.RawMessage(`{"type":"object"}`)},
-			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return &mcp.CallToolResult{}, nil })
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{}, nil
+			})
 	}
 	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
 		&mcp.StreamableHTTPOptions{Stateless: true}))
