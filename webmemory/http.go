@@ -115,7 +115,7 @@ func (s *Server) fail(c *gin.Context, err error) {
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
 		err = &api.Problem{Status: http.StatusNotFound, Code: "unknown_route",
-			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path)}
+			Message: fmt.Sprintf("There is no route %s; %s.", c.Request.URL.Path, cure(c.Request.URL.Path))}
 	case errors.Is(err, telemetry.ErrNoMethod):
 		err = api.NoMethod(c.Request, c.Writer.Header())
 	}
@@ -129,6 +129,26 @@ func (s *Server) fail(c *gin.Context, err error) {
 		p.RetryAfter = max(p.RetryAfter, 2*time.Second)
 	}
 	api.WriteProblem(c.Writer, &p)
+}
+
+// cure says what to do about a path that is not there: clients add /v1 to their base URL or do not, and what they speak
+// may be what the gateway serves.
+func cure(path string) string {
+	rest := path
+	for strings.HasPrefix(rest, "/v1/") {
+		rest = rest[len("/v1"):]
+	}
+	switch {
+	case slices.Contains([]string{"/messages", "/messages/count_tokens", "/responses", "/embeddings"}, rest):
+		return "the gateway serves it, at an address of its own (proxy.listen, port 8082 where nothing else is " +
+			"configured); here is POST /v1/chat/completions"
+	case strings.Contains(path, "/v1/v1/"):
+		return "the client adds /v1 by itself, so leave it out of its base URL"
+	case strings.Contains(path, "/v1/"):
+	case strings.HasSuffix(path, "/chat/completions"), strings.HasSuffix(path, "/models"):
+		return "the client does not add /v1 by itself, so end its base URL in /v1"
+	}
+	return "docs/api.md lists them"
 }
 
 // statusGone is what the log says of a request whose client left first.

@@ -17,7 +17,7 @@ type ToolInfo struct {
 	ID     string       `json:"id"`    // whoever else has one of its name: "crm/refund"
 	Kind   string       `json:"kind"`  // one of the kinds below
 	Policy string       `json:"policy,omitempty"`
-	State  string       `json:"state"` // ready, or that of its server
+	State  string       `json:"state"` // ready, that of its server, or ToolLeftOut
 }
 
 // Kinds of tools.
@@ -26,6 +26,9 @@ const (
 	ToolHTTP    = "http"
 	ToolMCP     = "mcp"
 )
+
+// ToolLeftOut is the state of a tool that its agent is not shown, since it has too many.
+const ToolLeftOut = "left_out"
 
 // ToolServer is how a server of tools is.
 type ToolServer struct {
@@ -41,6 +44,7 @@ type ToolServer struct {
 type ToolList struct {
 	Tools   []ToolInfo   `json:"tools"`
 	Servers []ToolServer `json:"servers"`
+	LeftOut []string     `json:"left_out,omitempty"` // of each agent that has too many tools, how many it is not shown
 }
 
 // ToolCall is the body of POST /v1/tools/call: a call by hand. It is of no run, nobody is asked

@@ -99,6 +99,9 @@ func (l toolList) WriteText(out io.Writer) error {
 			term.OneLine(t.ID, 200), term.OneLine(t.Kind, 20), term.OneLine(asks, 20), term.OneLine(t.State, 20))
 	}
 	_ = table.Flush() // into memory
+	for _, says := range l.LeftOut {
+		fmt.Fprintf(&b, "\n%s\n", term.OneLine(says, 2000))
+	}
 	for i, s := range l.Servers {
 		if i == 0 {
 			fmt.Fprintln(&b)

@@ -22,6 +22,7 @@ func (crm) List(context.Context) api.ToolList {
 		Servers: []api.ToolServer{
 			{Server: "crm", State: "ready", Tools: 1, Changed: []string{"st\x1beal"}, Refused: []string{"a b"}},
 			{Server: "erp", State: "away", Reason: "it cannot be reached"}},
+		LeftOut: []string{"desk is not shown 2 more tools of crm."},
 	}
 }
 
@@ -47,6 +48,7 @@ func TestTools(t *testing.T) {
 	}
 	require.Equal(t, "AGENT   TOOL    ID          KIND  ASKS    STATE\n"+
 		"master  refund  crm/refund  mcp   always  ready\n\n"+
+		"desk is not shown 2 more tools of crm.\n\n"+
 		"crm: ready, 1 tools\n"+
 		"  not what was accepted, and not used: steal (mneme tools accept crm)\n"+
 		"  cannot be used: a b\n"+

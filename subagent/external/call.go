@@ -41,7 +41,11 @@ type tool struct {
 	Tool
 	*prepared
 	holder *Holder
+	notice string
 }
+
+// Notice implements loop.Noticer.
+func (t *tool) Notice() string { return t.notice }
 
 // waiting is what a call that waits goes on from.
 type waiting struct {

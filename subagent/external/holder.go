@@ -2,7 +2,10 @@ package external
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,17 +36,34 @@ func (h Holder) Tools() []loop.Tool {
 		all = append(all, s.Tools()...)
 	}
 	all = Named(all, h.Reserved...)
+	notice := ""
 	if h.Max > 0 && len(all) > h.Max {
 		h.tooMany(all[h.Max:])
+		notice = LeftOut(all[h.Max:], "You are not shown")
 		all = all[:h.Max]
 	}
 	var tools []loop.Tool
 	for _, t := range all {
 		if t.Caller != nil {
-			tools = append(tools, &tool{Tool: t, holder: &h, prepared: h.Definitions.of(t.Definition, h.Log)})
+			tools = append(tools, &tool{Tool: t, holder: &h, notice: notice, prepared: h.Definitions.of(t.Definition, h.Log)})
+			notice = ""
 		}
 	}
 	return tools
+}
+
+// LeftOut says how many tools of which servers an agent is not shown, and what to do.
+func LeftOut(tools []Tool, says string) string {
+	count := map[string]int{}
+	for _, t := range tools {
+		count[t.Server]++
+	}
+	var of []string
+	for _, server := range slices.Sorted(maps.Keys(count)) {
+		of = append(of, fmt.Sprintf("%d more tools of %s", count[server], server))
+	}
+	return says + " " + strings.Join(of, ", ") + ": they are more than max_tools of the configuration; name those that " +
+		"are needed in allow, or raise it."
 }
 
 // tooMany says which tools an agent is not shown.

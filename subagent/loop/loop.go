@@ -70,6 +70,11 @@ type Keeper interface {
 	Kept(result string) string
 }
 
+// Noticer is a Tool that says something in the system prompt; empty for nothing.
+type Noticer interface {
+	Notice() string
+}
+
 // ErrModel is wrapped by every failure of a model call.
 var ErrModel = errors.New("the model call failed")
 
@@ -119,6 +124,11 @@ type Result struct {
 // results, until an answer has no calls or MaxSteps is reached. The Result is
 // filled as far as it came also when an error is returned.
 func (l Loop) Run(ctx context.Context, messages []memory.Message, o Observer) (Result, error) {
+	for _, t := range l.Tools {
+		if n, ok := t.(Noticer); ok {
+			l.System = Behind(l.System, n.Notice())
+		}
+	}
 	return l.run(ctx, &state{Messages: append([]memory.Message(nil), messages...)}, o)
 }
 

@@ -23,9 +23,11 @@
 //	S begins with P, and what follows there is not t               edit: t takes its place
 //	anything else                                                  mismatch: nothing is changed
 //
-// A transcript with one message of the user is a post. A parent that the client names by its id
-// decides before all of this, if it is known; so does the id of a message that is there. A client
-// that sends ids and an empty parent says of one message of the user that it is the chat's first.
+// A transcript with one message of the user is a post, unless it is the newest one, which failed, or unless the
+// newest one came in a transcript of the same client: then it is the conversation's first, again or changed. A
+// parent that the client names by its id decides before all of this, if it is known; so does the id of a message
+// that is there. A client that sends ids and an empty parent says of one message of the user that it is the chat's
+// first.
 //
 // Nothing is taken back by another way than After of a post, which sets it aside as a rewind
 // does, and only together with IfLast: if somebody else has spoken in the chat since the history

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"mneme/apiserver/api"
+	"mneme/master"
 	"mneme/memory"
 	"mneme/subagent/external"
 	"mneme/subagent/mcp"
@@ -20,6 +21,7 @@ type catalogue struct {
 	servers *mcp.Client               // nil for none
 	builtIn map[memory.Agent][]string // names of tools that lie inside
 	sources map[memory.Agent][]external.Source
+	most    int // tools that lie outside that an agent is shown; 0 for no bound
 }
 
 // outside are the tools of an agent that lie outside, with the names that models call them by.
@@ -50,14 +52,22 @@ func (c *catalogue) List(context.Context) api.ToolList {
 				Agent: agent, Name: name, ID: name, Kind: api.ToolBuiltIn, State: mcp.StateReady,
 			})
 		}
-		for _, t := range c.outside(agent) {
+		all := c.outside(agent)
+		for i, t := range all {
 			info := api.ToolInfo{
 				Agent: agent, Name: t.As, ID: t.ID(), Kind: api.ToolHTTP, Policy: string(asked(t)), State: mcp.StateReady,
 			}
 			if state, served := states[t.Server]; served {
 				info.Kind, info.State = api.ToolMCP, state
 			}
+			if c.most > 0 && i >= c.most {
+				info.State = api.ToolLeftOut
+			}
 			list.Tools = append(list.Tools, info)
+		}
+		if c.most > 0 && len(all) > c.most {
+			list.LeftOut = append(list.LeftOut,
+				external.LeftOut(all[c.most:], cmp.Or(string(agent), master.Version)+" is not shown"))
 		}
 	}
 	return list

@@ -30,7 +30,6 @@ type toolbox struct {
 	calls       map[*config.ToolEntry]*httptool.Call
 	definitions external.Definitions
 	timeouts    map[string]time.Duration // of calls, by server
-	most        int                      // tools of one agent
 	log         zerolog.Logger
 }
 
@@ -41,9 +40,10 @@ func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error
 		return nil, err
 	}
 	box := &toolbox{
-		catalogue: catalogue{builtIn: map[memory.Agent][]string{}, sources: map[memory.Agent][]external.Source{}},
-		calls:     map[*config.ToolEntry]*httptool.Call{}, timeouts: map[string]time.Duration{},
-		most: cfg.MaxTools, log: seen.Log,
+		catalogue: catalogue{builtIn: map[memory.Agent][]string{}, sources: map[memory.Agent][]external.Source{},
+			most: cfg.MaxTools},
+		calls: map[*config.ToolEntry]*httptool.Call{}, timeouts: map[string]time.Duration{},
+		log: seen.Log,
 	}
 	client := httptool.NewClient()
 	a.push("connections of REST calls", func() error { client.CloseIdleConnections(); return nil })

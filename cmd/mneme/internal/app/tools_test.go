@@ -196,6 +196,40 @@ agents:
 	require.Contains(t, u.say("1", `use delete_all {}`), "no tool named delete_all")
 }
 
+// An agent that has more tools than max_tools is told how many it is not shown, and so is who lists them.
+func TestToolsThatAreLeftOut(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "crm", Version: "1"}, nil)
+	for i := range 100 {
+		server.AddTool(&mcp.Tool{Name: fmt.Sprintf("tool_%02d", i), InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{}, nil
+			})
+	}
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(web.Close)
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("mneme.yaml", []byte(`
+mcp: {crm: {url: "`+web.URL+`"}}
+agents:
+  subagents:
+  - {name: desk, description: It has tools., tools: [{mcp: crm}]}
+`), 0o600))
+	vendor, environ := scripted(t, "Here.")
+	u := start(t, append(environ, "MNEME_DATA_DIR="+t.TempDir())...)
+	require.Equal(t, "Here.", u.askSubagent("1", "desk", "Are you there?"))
+	asked := vendor.Last()
+	require.Equal(t, 40, strings.Count(string(asked.Body), `"name":"tool_`))
+	require.Contains(t, string(asked.Body), "You are not shown 60 more tools of crm")
+	resp, err := http.Get("http://" + u.addrs.Apiserver + "/v1/tools")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	list, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Len(t, gjson.GetBytes(list, `tools.#(state=="left_out")#`).Array(), 60)
+	require.Contains(t, gjson.GetBytes(list, "left_out.0").Str, "desk is not shown 60 more tools of crm")
+}
+
 // An apiserver says what of its tools' variables is not set, and does not start.
 func TestWithoutTheVariablesOfToolsNothingStarts(t *testing.T) {
 	t.Chdir(t.TempDir())
