@@ -82,9 +82,10 @@ async function copyText(text) {
   field.remove();
 }
 
-// Time is a time of day that says all of itself when it is pointed at.
+// Time is a time of day that says all of itself when it is pointed at; nothing for what another program has stored in
+// the place of one.
 export const Time = ({ at, text }) =>
-  at ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${fullTime(at)}>
+  at > 0 && at < 8e12 ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${fullTime(at)}>
     ${text ?? clock(at)}</time>` : null;
 
 // ProblemNote says what went wrong where it did, and its code when it is pointed at; retry, if given, is what the button does.

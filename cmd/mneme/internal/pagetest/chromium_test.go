@@ -119,7 +119,7 @@ func openTab(t *testing.T, parent context.Context, origin string, options ...chr
 	p.ctx = ctx
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the page shows:\n%.2000s", p.text())
+			t.Logf("the page shows:\n%.2000s\nits faults are %.2000v", p.text(), p.known())
 		}
 		closeTab()
 		if !t.Failed() {

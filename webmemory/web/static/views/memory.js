@@ -5,7 +5,7 @@ import { addTexts, t } from "../i18n.js";
 import { findMessage, useHistory, useScroll } from "../history.js";
 import { keyInUse } from "../key.js";
 import { AgentName } from "../lanes.js";
-import { chatPath, clock, del, fullTime, get, href, number, oneLine, patch, path, post, request, size } from "../lib.js";
+import { chatPath, clock, del, get, href, number, oneLine, patch, path, post, request, size } from "../lib.js";
 import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
 import { SearchField, Side, useChats, useTitle } from "./chats.js";
 
@@ -241,8 +241,7 @@ function Stored({ message: m, at, archived, found, redact }) {
     <div class="row wrap head"><span class=${"badge " + (m.role === "user" ? "accent" : "")}>
       ${t("role." + m.role)}</span>
       ${m.name ? html`<code>${m.name}</code>` : null}
-      <time class="soft small" title=${fullTime(m.timestamp)} datetime=${new Date(m.timestamp * 1000).toISOString()}>
-        ${clock(m.timestamp)}</time>
+      <span class="soft small"><${Time} at=${m.timestamp} /></span>
       <code class="soft cut small" title=${m.id}>${m.id}</code>
       ${archived ? html`<span class="badge">${t("memory.archive")}</span>` : null}
       ${m.partial ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}
