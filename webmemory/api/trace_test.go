@@ -68,7 +68,8 @@ func TestTraceOfARun(t *testing.T) {
 		"5-18 delegation docs/c1 [completed] price? | price?\nof the ferry ¶ 14.",
 		"5-8 model_call docs/c1 [completed] small | ",
 		"6-15 delegation analytic/c2 [failed] sum | (no answer: model_failed)",
-		"6-14 model_call analytic/c2 [model_unavailable] small | The model's vendor cannot be reached or failed; try again in a moment.",
+		"6-14 model_call analytic/c2 [model_unavailable] small | " +
+			event.FailureOf("model_unavailable").Message,
 		"7-7 recalled analytic/c2 [memory_unreachable] the memory could not be searched (memory_unreachable) | ",
 		"10-11 tool docs/c1 [done] search | {\"q\":\"ferry\"} ¶ 14 crowns",
 		"13-16 tool docs/c1 [failed] search | {\"q\":\"boat\"} ¶ (error: no)",

@@ -76,7 +76,8 @@ export function Lanes({ chat, run }) {
 function Lane({ chat, lane, over, waits }) {
   const working = !lane.status && !waits && !over;
   const last = lane.tools.findLast((c) => c.status === "running");
-  const said = plainLine(lane.error?.message || lane.content || (working && last ? `${last.name} ${toolArguments(last)}` : ""), 200);
+  const doing = working && last ? `${last.name} ${toolArguments(last)}` : "";
+  const said = plainLine(lane.error?.message || lane.content || doing, 200);
   const state = working ? html`<span class="badge accent"><span class="pulse"></span>${t("lane.working")}</span>` :
     html`<${Status} status=${waits ? "waiting" : lane.status} />`;
   const summary = html`<span class="lane-summary">

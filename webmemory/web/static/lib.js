@@ -228,8 +228,11 @@ export function oneLine(text, most = 120) {
 
 // plainLine is oneLine of a text without the marks of Markdown, as for a title.
 export function plainLine(text, most) {
-  const line = oneLine(text, 2000).replace(/!?\[([^[\]]*)\]\([^()\s]*\)/g, "$1").replace(/^(#{1,6}|>|[-*+]|```\w*) /, "")
-    .replace(/(\*\*|__|~~|``?`?)(?=\S)([^*_~`]+)\1/g, "$2").replace(/(^|[\s(])([*_])(?=\S)([^*_]+)\2(?=[\s).,:;!?]|$)/g, "$1$3");
+  const line = oneLine(text, 2000)
+    .replace(/!?\[([^[\]]*)\]\([^()\s]*\)/g, "$1") // links and images
+    .replace(/^(#{1,6}|>|[-*+]|```\w*) /, "") // what begins a block
+    .replace(/(\*\*|__|~~|``?`?)(?=\S)([^*_~`]+)\1/g, "$2")
+    .replace(/(^|[\s(])([*_])(?=\S)([^*_]+)\2(?=[\s).,:;!?]|$)/g, "$1$3");
   return oneLine(line, most);
 }
 

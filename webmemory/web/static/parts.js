@@ -88,7 +88,8 @@ export const Time = ({ at, text }) =>
   at > 0 && at < 8e12 ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${fullTime(at)}>
     ${text ?? clock(at)}</time>` : null;
 
-// ProblemNote says what went wrong where it did, and its code when it is pointed at; retry, if given, is what the button does.
+// ProblemNote says what went wrong where it did, and its code when it is pointed at; retry, if given, is what the
+// button does.
 export function ProblemNote({ problem, retry, children }) {
   if (!problem) return null;
   if (problem.scope) return html`<${NoScope} scope=${problem.scope} />`;

@@ -27,7 +27,8 @@ export function fold(run, e) {
     case "run_resumed":
       return { ...next, outcome: "" };
     case "error":
-      return { ...next, error: { code: e.code, message: e.message, retryable: e.retryable }, record: e.run ?? run.record };
+      return { ...next, error: { code: e.code, message: e.message, retryable: e.retryable },
+        record: e.run ?? run.record };
     case "run_finished":
       return { ...next, outcome: e.outcome, usage: e.usage ?? {}, ended: e.ts };
     default:

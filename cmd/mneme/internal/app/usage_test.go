@@ -150,8 +150,8 @@ func TestARecordOutlivesTheEventsOfItsRun(t *testing.T) {
 	stored := gjson.Get(look.Get(t.Context(), "chat_history:12345").Val(), "#(role==\"assistant\").run").Raw
 	const calls = 3
 	cost := int64(calls * (40*2 + 60/2 + 10*8))
-	require.JSONEq(t, fmt.Sprintf(`{"usage": {"input_tokens": %d, "output_tokens": %d, "cached_tokens": %d, "cost_micro_usd": %d},
-		"calls": %d, "model": "gpt-4.1", "backend": "v"}`, calls*100, calls*10, calls*60, cost, calls), stored)
+	require.JSONEq(t, fmt.Sprintf(`{"usage": {"input_tokens": %d, "output_tokens": %d, "cached_tokens": %d,
+		"cost_micro_usd": %d}, "calls": %d, "model": "gpt-4.1", "backend": "v"}`, calls*100, calls*10, calls*60, cost, calls), stored)
 	require.LessOrEqual(t, len(stored), 300)
 	say("Again.")
 	require.Contains(t, asked.Load(), "Done.")

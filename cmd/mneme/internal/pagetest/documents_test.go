@@ -108,7 +108,9 @@ func TestDocuments(t *testing.T) {
 		"many.jsonl": lines.String(),
 		"<img src=x onerror=window.hurt='name'>.txt": hostile("text of a document") + " about whales",
 	})
-	p.sees("4 of 4 done, 1 refused", "120 new", "unsupported")
+	p.sees("4 of 4 done, 1 refused", "120 new")
+	require.True(t, evaluate[bool](p, `Boolean(document.querySelector(".bad[title=unsupported]"))`))
+	p.seesNo("unsupported")
 	p.sees("<img src=x onerror=window.hurt='name'>.txt", "122 documents")
 	p.click("button", "Show more")
 	p.sees("many.jsonl/99")

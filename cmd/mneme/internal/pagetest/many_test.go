@@ -69,7 +69,8 @@ func TestTextsThatTakeLong(t *testing.T) {
 		"quotes": strings.Repeat(">", 10<<10), "stars": strings.Repeat("**", 16<<10), "table": "|a|b|\n|-|-|\n" +
 			strings.Repeat("|_x|*y|\n", 4<<10), "lists": strings.Repeat("- ", 16<<10)}
 	for chat, answer := range answers {
-		raw, err := json.Marshal(map[string]any{"message": map[string]any{"role": "assistant", "content": answer + " the end"}})
+		message := map[string]any{"role": "assistant", "content": answer + " the end"}
+		raw, err := json.Marshal(map[string]any{"message": message})
 		require.NoError(t, err)
 		s.request(http.StatusCreated, "POST", "/v1/chats/"+chat+"/import", "application/x-ndjson",
 			`{"message":{"role":"user","content":"Hello"}}`+"\n"+string(raw))
@@ -93,7 +94,8 @@ func TestTextsThatTakeLong(t *testing.T) {
 		began := time.Now()
 		p.open("#/chats/" + chat)
 		p.seesIn(".message", "the end")
-		t.Logf("%s: the page was held up for %.0f ms; shown after %s", chat, evaluate[float64](p, "heldUp()"), time.Since(began))
+		shown := time.Since(began)
+		t.Logf("%s: the page was held up for %.0f ms; shown after %s", chat, evaluate[float64](p, "heldUp()"), shown)
 	}
 	p.open("#/chats/emphasis")
 	p.until("the plain text", func() bool { return strings.Contains(p.textOf(".message pre.plain"), "_a*_a*") })
@@ -102,5 +104,5 @@ func TestTextsThatTakeLong(t *testing.T) {
 			`{"message":{"role":"assistant","content":"It is **bold**. `+strings.Repeat("And so on, `ok`. ", 200)+`"}}`)
 	p.open("#/chats/plain")
 	p.seesIn(".message strong", "bold")
-	require.Equal(t, 200, evaluate[int](p, `document.querySelectorAll(".message code").length`), "long paragraphs are read whole")
+	require.Equal(t, 200, evaluate[int](p, `document.querySelectorAll(".message code").length`), "it is read whole")
 }

@@ -43,8 +43,9 @@ func TestARunOfYesterday(t *testing.T) {
 	const run, failed = "AAAAAAAAAAAAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBBBBBBBBBBBB"
 	s.request(http.StatusCreated, "POST", "/v1/chats/old/import", "application/x-ndjson", strings.Join([]string{
 		`{"message":{"role":"user","content":"# What **was** it?","timestamp":1700000000,"id":"` + run + `.1"}}`,
-		`{"message":{"role":"assistant","content":"It was ` + "`x`" + `.","timestamp":1700000004,"run":{"usage":{"input_tokens":900,` +
-			`"output_tokens":20,"cost_micro_usd":2000},"recalled":3,"calls":2,"model":"big-model","backend":"east"},"id":"` + run + `.4"}}`,
+		`{"message":{"role":"assistant","content":"It was ` + "`x`" + `.","timestamp":1700000004,"run":{"usage":` +
+			`{"input_tokens":900,"output_tokens":20,"cost_micro_usd":2000},"recalled":3,"calls":2,"model":"big-model",` +
+			`"backend":"east"},"id":"` + run + `.4"}}`,
 		`{"message":{"role":"user","content":"And then?","timestamp":1700000010,"id":"` + failed + `.1"}}`,
 		`{"message":{"role":"assistant","content":"(no answer: model_unavailable)","timestamp":1700000011,` +
 			`"failure":"model_unavailable","id":"` + failed + `.2"}}`,

@@ -47,8 +47,8 @@ function behind(newer, known) {
   return [...newer, ...known.filter((c) => !ids.has(c.chat_id) && c.used <= last)];
 }
 
-// useChats is the list, the chats used last first: {chats, more, problem, reload, change}. change(chat, entry) puts what
-// is known of a chat in its place, and takes it away without an entry.
+// useChats is the list, the chats used last first: {chats, more, problem, reload, change}. change(chat, entry) puts
+// what is known of a chat in its place, and takes it away without an entry.
 export function useChats(query) {
   const [state, setState] = useState({ chats: null, cursor: "" });
   const turn = useRef(0);
