@@ -223,7 +223,7 @@ func cite(q map[string]bool, result string, l lang) string {
 	for i, p := range found.Passages {
 		fit := share(q, keys(p.Title+" "+p.Section+" "+p.Text))
 		if score := fit - behind*float64(i); fit >= least && score > most && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
-			if best := quote(weight, rare, p.Text); best != "" {
+			if best := quote(weight, rare, p); best != "" {
 				answer, most = clip(best)+" ["+strconv.Itoa(p.N)+"] ("+cmp.Or(p.Source, p.Title)+")", score
 			}
 		}
@@ -239,7 +239,7 @@ func quotable(body string) []string {
 	})
 }
 
-// weigh says what the words of a question weigh: the fewer of the sentences found have one, the more. least is what one
+// weigh says what the words of a question weigh that are found: the fewer of the sentences have one, the more. least is what one
 // weighs that a third of them have; what weighs less is not rare.
 func weigh(q map[string]bool, found ...passage) (weight map[string]float64, least float64) {
 	count, all := map[string]float64{}, 0.0
@@ -253,25 +253,37 @@ func weigh(q map[string]bool, found ...passage) (weight map[string]float64, leas
 		}
 	}
 	for k := range q {
-		weight[k] = math.Log(1 + all/max(count[k], 1))
+		if count[k] > 0 {
+			weight[k] = math.Log(1 + all/count[k])
+		}
 	}
 	return weight, math.Log(1 + min(3, all))
 }
 
 // quote is the sentence of a passage that shares most with a question, by what its words weigh; something of what is
-// before it counts, and what does not end as a sentence counts half. One that shares no rare word answers nothing.
-func quote(weight map[string]float64, least float64, body string) (best string) {
-	most, before := 0.0, 0.0
-	for _, s := range quotable(body) {
-		hit, rare := 0.0, false
-		for k := range keys(s) {
-			hit, rare = hit+weight[k], rare || weight[k] >= least
+// before it counts, and what does not end as a sentence counts half. One answers nothing that shares no rare word, or
+// that shares less than half with the question together with the one before it and the headings.
+func quote(weight map[string]float64, least float64, p passage) (best string) {
+	most, before, above := 0.0, "", p.Title+" "+p.Section
+	worth := func(text string) (sum, rarest float64) {
+		for k := range keys(text) {
+			sum, rarest = sum+weight[k], max(rarest, weight[k])
 		}
-		score := hit + 0.3*before
-		if before = hit; !strings.ContainsAny(s[len(s)-1:], ".!?") {
+		return sum, rarest
+	}
+	whole := 0.0
+	for _, w := range weight {
+		whole += w
+	}
+	for _, s := range quotable(p.Text) {
+		hit, rarest := worth(s)
+		led, _ := worth(before)
+		shared, _ := worth(above + " " + before + " " + s)
+		score := hit + 0.3*led
+		if before = s; !strings.ContainsAny(s[len(s)-1:], ".!?") {
 			score /= 2
 		}
-		if rare && score > most {
+		if rarest >= least && shared >= whole/2 && score > most {
 			best, most = s, score
 		}
 	}

@@ -53,7 +53,7 @@ func TestAQuoteIsASentence(t *testing.T) {
 | table of sizes | 12 | 14 |
 `}
 		weight, rare := weigh(keys(question), p)
-		require.Equal(t, want, quote(weight, rare, p.Text), question)
+		require.Equal(t, want, quote(weight, rare, p), question)
 	}
 }
 
