@@ -135,7 +135,7 @@ func TestTheOutputsInTheDocumentation(t *testing.T) {
 			}
 			s.start("up", s.web)
 			for _, e := range examples {
-				if strings.HasPrefix(e.command, "pkill -9 mneme; ") { // those of other tests live
+				if strings.HasPrefix(e.command, "kill -9 %1; ") { // those of other tests live
 					s.kill("up")
 					s.start("up", s.web)
 					continue
