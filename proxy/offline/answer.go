@@ -3,6 +3,7 @@ package offline
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -239,8 +240,8 @@ func quotable(body string) []string {
 	})
 }
 
-// weigh says what the words of a question weigh that are found: the fewer of the sentences have one, the more. least is what one
-// weighs that a third of them have; what weighs less is not rare.
+// weigh says what the words of a question weigh that are found: the fewer of the sentences have one, the more. least is
+// what one weighs that a third of them have; what weighs less is not rare.
 func weigh(q map[string]bool, found ...passage) (weight map[string]float64, least float64) {
 	count, all := map[string]float64{}, 0.0
 	weight = map[string]float64{}
@@ -265,15 +266,19 @@ func weigh(q map[string]bool, found ...passage) (weight map[string]float64, leas
 // that shares less than half with the question together with the one before it and the headings.
 func quote(weight map[string]float64, least float64, p passage) (best string) {
 	most, before, above := 0.0, "", p.Title+" "+p.Section
+	asked := slices.Sorted(maps.Keys(weight)) // in another order the sums of the same words would differ a little
 	worth := func(text string) (sum, rarest float64) {
-		for k := range keys(text) {
-			sum, rarest = sum+weight[k], max(rarest, weight[k])
+		has := keys(text)
+		for _, k := range asked {
+			if has[k] {
+				sum, rarest = sum+weight[k], max(rarest, weight[k])
+			}
 		}
 		return sum, rarest
 	}
 	whole := 0.0
-	for _, w := range weight {
-		whole += w
+	for _, k := range asked {
+		whole += weight[k]
 	}
 	for _, s := range quotable(p.Text) {
 		hit, rarest := worth(s)

@@ -13,15 +13,15 @@ import (
 type kind int
 
 const (
-	other kind = iota // a joke, an order, small talk, nonsense: nothing that the model does
-	greets
-	note     // a statement to be kept
-	ask      // a question
-	dropping // an order to forget
-	recalls  // what did I just say?
-	lists    // what do you know about me?
-	sum      // arithmetic
-	calling  // use NAME {json}
+	other    kind = iota // a joke, an order, small talk, nonsense: nothing that the model does
+	greets               // a greeting and nothing else
+	note                 // a statement to be kept
+	ask                  // a question
+	dropping             // an order to forget
+	recalls              // what did I just say?
+	lists                // what do you know about me?
+	sum                  // arithmetic
+	calling              // use NAME {json}
 )
 
 // step is one thing that a message says.
