@@ -118,7 +118,7 @@ func citationNumbers(a event.Assistant) (numbers []string) {
 func TestWhatTheDocumentsDoNotSay(t *testing.T) {
 	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir())...)
 	a := u.ask("1", "What does a zeppelin flight cost?")
-	require.Contains(t, a.Content, "do not answer", "there are no documents at all")
+	require.Contains(t, a.Content, "There are no documents")
 	u.load(handbook)
 	a = u.ask("1", "Who composed the zeppelin symphony?")
 	require.Empty(t, a.Citations)
