@@ -383,22 +383,54 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	for {
+	for opening := time.Now().Add(time.Second); ; {
 		record, err := s.store.Record(ctx, r.chat, r.id)
-		if err != nil || record == nil || len(record.Result) > 0 || record.Newest > r.attempt || record.Rewound {
+		if err != nil || record == nil || record.Over() || record.Newest > r.attempt {
 			return record, err
 		}
 		line, err := s.store.LastEvent(ctx, r.chat, r.id)
 		if err != nil {
 			return nil, err
 		}
-		if last, err := event.Decode(line); err != nil || !last.Terminal() {
-			return record, nil // it goes on, or nothing of it is known
+		switch last, err := event.Decode(line); {
+		case err == nil && !last.Terminal():
+			return record, nil // it goes on
+		case len(line) == 0 && time.Now().After(opening):
+			return recordOf(ctx, s.store, r)
+		case len(line) == 0: // its holder may be about to open it
+			if found, err := recordOf(ctx, s.store, r); found != nil || err != nil {
+				return found, err
+			}
+		case err != nil:
+			return record, nil
 		}
 		if pause(ctx, jitter(40*time.Millisecond)) != nil {
 			return record, nil // who has it did not come to keep its answer
 		}
 	}
+}
+
+// recordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note of
+// the open run beside the chat's lease has asked nobody for the run yet and leaves the record alone, which no process
+// looks after: that counts as none, and the post that finds it begins the run under the same record.
+func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore.Record, error) {
+	record, err := store.Record(ctx, r.chat, r.id)
+	if err != nil || record == nil || record.Over() || record.Newest > r.attempt {
+		return record, err
+	}
+	line, err := store.LastEvent(ctx, r.chat, r.id)
+	if err != nil || len(line) > 0 {
+		return record, err
+	}
+	open, err := store.OpenRun(ctx, r.chat)
+	if err != nil || open != nil && open.Run == r.id {
+		return record, err
+	}
+	waits, err := store.Waits(ctx, r.chat)
+	if err != nil || waits != nil && waits.Run == r.id {
+		return record, err
+	}
+	return nil, nil
 }
 
 var errKeyReused = &api.Problem{

@@ -160,7 +160,7 @@ func (s *Server) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest)
 	if err == nil || !r.keyed {
 		return nil, err
 	}
-	record, unknown := s.store.Record(ctx, r.chat, r.id)
+	record, unknown := recordOf(ctx, s.store, r)
 	if record != nil {
 		return record, nil
 	}
@@ -175,7 +175,7 @@ func (s *Server) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w 
 		return "", nil, nil
 	}
 	if r.keyed {
-		if found, err = s.store.Record(ctx, r.chat, r.id); err != nil || found != nil {
+		if found, err = recordOf(ctx, s.store, r); err != nil || found != nil {
 			return "", found, err
 		}
 	}

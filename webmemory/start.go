@@ -111,6 +111,9 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 		begin = s.store.BeginUnkeyed
 	}
 	found, err = begin(ctx, r.chat, r.id, r.body)
+	if found != nil && found.Body == r.body {
+		found, err = recordOf(ctx, s.store, r)
+	}
 	if err != nil || found != nil || r.attempt <= 1 {
 		return found, err
 	}

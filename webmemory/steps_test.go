@@ -1,12 +1,14 @@
 package webmemory_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -137,6 +139,49 @@ func TestAKilledProcessLeavesNoHalfOfAChange(t *testing.T) {
 			}
 			require.Len(t, seen, 2)
 		})
+	}
+}
+
+// A process is killed at every one of the requests that a keyed post makes of Redis. The post that is sent again is
+// answered, and the message is stored once.
+func TestAKeyedPostIsAnsweredWhereverItsProcessDied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hello"), lease)
+	for n, whole := int64(0), false; !whole; n++ {
+		way := newCutter(t, w.redis.Addr)
+		settings := w.settings()
+		settings.Redis, settings.Lease = way.addr, shortLease
+		child, process := w.start(settings)
+		chat, answered := fmt.Sprint("k", n), make(chan answer, 1)
+		post := func() *http.Request {
+			req := w.request("POST", "/v1/chats/"+chat+"/messages", message{"hi"})
+			req.Header.Set("Idempotency-Key", chat)
+			return req
+		}
+		w.on(child, func() {
+			require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat, nil).status)
+			req := post()
+			way.left.Store(n)
+			way.armed.Store(true)
+			go func() { answered <- w.sendQuietly(req) }()
+		})
+		select {
+		case a := <-answered:
+			require.Equal(t, 200, a.status, string(a.body))
+			whole = true
+		case <-way.reached:
+		}
+		require.NoError(t, process.Process.Kill())
+		_ = process.Wait()
+		again := make(chan answer, 1)
+		go func() { again <- w.sendQuietly(post()) }()
+		select {
+		case a := <-again:
+			require.Equal(t, 200, a.status, "killed after %d requests: %s", n, a.body)
+		case <-time.After(time.Minute):
+			t.Fatalf("killed after %d requests: the post is not answered", n)
+		}
+		require.Len(t, w.stored("chat_history:"+chat), 2, "killed after %d requests", n)
 	}
 }
 

@@ -45,6 +45,9 @@ type Record struct {
 	Rewound bool
 }
 
+// Over says whether the run has come to its end.
+func (r *Record) Over() bool { return len(r.Result) > 0 || r.Rewound }
+
 // Begin notes that a run exists, before it is posted; found is the record of a
 // run with this id that is there already.
 func (s *Store) Begin(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
