@@ -190,16 +190,21 @@ func (s *Server) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w 
 	if err != nil || aside.ID == "" {
 		return "", nil, err
 	}
-	// The one before was erased, and a process that hears of the rewind later erases it once more.
+	return aside.ID, nil, freshConversation(ctx, s, w)
+}
+
+// freshConversation gives a chat another conversation at the gateway. The one before was erased, and a process that
+// hears of that later erases it once more.
+func freshConversation(ctx context.Context, s *Server, w *writer) error {
 	fresh := rand.Text()
 	if _, err := s.store.ChangeConversation(ctx, w.chat, fresh); err != nil {
-		return aside.ID, nil, err
+		return err
 	}
 	s.conversations.note(w.chat, fresh, w.Number)
 	w.renewing.Lock()
+	defer w.renewing.Unlock()
 	w.Conversation = fresh
-	w.renewing.Unlock()
-	return aside.ID, nil, nil
+	return nil
 }
 
 // undo puts back what was taken back for a post that was refused then.

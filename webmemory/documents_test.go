@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -22,14 +21,12 @@ import (
 )
 
 // newLibraryWorld is a world whose apiserver has documents.
-func newLibraryWorld(t *testing.T) *world {
-	w := newWorld(t, answers("hi"))
+func newLibraryWorld(t *testing.T, change ...func(*webmemory.Config)) *world {
+	w := newWorld(t, answers("hi"), change...)
 	library := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
 	runs := apiserver.New(apiserver.Config{Documents: library}, answers("hi"), nil, logger())
 	t.Cleanup(func() { _ = runs.Close() })
-	w.api = httptest.NewServer(runs.Handler())
-	t.Cleanup(w.api.Close)
-	w.url = w.process(func(c *webmemory.Config) { c.SessionLogs = "" })
+	w.putApiserver(runs.Handler())
 	return w
 }
 

@@ -59,6 +59,26 @@ type wanted struct {
 
 func (w wanted) has(key memory.Key) bool { return w.history == nil || *w.history == key }
 
+// String is what wantedOf reads.
+func (w wanted) String() string {
+	switch {
+	case w.history != nil:
+		return w.history.String()
+	case w.counted:
+		return "counted"
+	case w.scan:
+		return "scan"
+	}
+	return ""
+}
+
+func wantedOf(text string) wanted {
+	if key, ok := memory.ParseKey(text); ok {
+		return wanted{history: &key}
+	}
+	return wanted{scan: text == "scan", counted: text == "counted"}
+}
+
 // erase removes what is wanted gone of a chat.
 func (s *Server) erase(c *gin.Context, chat memory.Chat, what wanted) error {
 	allowed := 2*storeTimeout + redisstore.Beat
@@ -182,7 +202,8 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 
 // eraseUnder erases under the chat's lease. The gateway's conversation goes first, whole:
 // it may hold what any of the histories does, and once the chat is gone nobody knows its
-// id.
+// id. From then on to the last step the chat's meta says that an erasure is pending, so that the process that takes
+// the lease next brings to its end what this one may leave.
 func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
 	cards, err := s.store.Cards(ctx, w.chat)
@@ -194,6 +215,9 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		return out, err
 	}
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
+		return out, err
+	}
+	if err := s.store.Pending(ctx, w.Number, w.chat, pendingErase+what.String(), "", s.cfg.Lease); err != nil {
 		return out, err
 	}
 	if err := s.dropRewound(ctx, w.chat); err != nil {
@@ -256,23 +280,36 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 			return out, err
 		}
 		s.tellOthers(ctx, fact)
-		return out, nil
-	}
-	s.cache.Forget(keys...) // also what this turn has read, which is no older than the erasure: it is not written back
-	err = s.eraseStored(ctx, w, fact, runs, keys, beside)
-	s.cache.Forget(keys...) // what was read while the store erased
-	if err != nil {
-		return out, err
+		return out, s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
 	}
 	documents, err := s.runs.DeleteChat(ctx, w.chat)
 	if err != nil {
 		return out, asking(err)
 	}
 	out.Nothing = out.Nothing && !documents
-	if what.counted {
-		return out, nil
+	if !what.counted {
+		if err := s.forgetUsage(ctx, w.chat.Tenant(), tally.ByChat, w.chat.ID()); err != nil {
+			return out, err
+		}
 	}
-	return out, s.forgetUsage(ctx, w.chat.Tenant(), tally.ByChat, w.chat.ID())
+	s.cache.Forget(keys...) // also what this turn has read, which is no older than the erasure: it is not written back
+	err = s.eraseStored(ctx, w, fact, runs, keys, beside)
+	s.cache.Forget(keys...) // what was read while the store erased
+	return out, err
+}
+
+// finishErasure does the whole of an erasure once more, of which each step may have been done. The turn that found it
+// goes on in another conversation.
+func finishErasure(ctx context.Context, s *Server, w *writer, what wanted) error {
+	if _, err := s.eraseUnder(ctx, w, what); err != nil || what.history != nil {
+		return err
+	}
+	s.workers.Go(func() {
+		if err := s.scrub(); err != nil {
+			s.log.Warn().Err(err).Msg("what was erased may still be in a file of the store's")
+		}
+	})
+	return freshConversation(ctx, s, w)
 }
 
 // forgetUsage takes an erased chat or user out of the counters of what calls of models took.
@@ -292,13 +329,16 @@ func (s *Server) eraseStored(
 	if err := s.store.EraseRuns(ctx, w.chat, runs...); err != nil {
 		return err
 	}
-	if err := s.store.EraseChat(ctx, w.Number, w.chat, keys...); err != nil {
+	if err := s.store.Erase(ctx, w.Number, keys...); err != nil {
 		return err
 	}
 	if err := s.store.Remove(ctx, beside...); err != nil {
 		return err
 	}
-	return s.store.EraseRuns(ctx, w.chat, s.tellOthers(ctx, fact)...)
+	if err := s.store.EraseRuns(ctx, w.chat, s.tellOthers(ctx, fact)...); err != nil {
+		return err
+	}
+	return s.store.EraseChat(ctx, w.Number, w.chat) // with its meta, which said that the erasure is pending
 }
 
 // eraseConversations erases at the gateway what a chat said up to a number, as far as this

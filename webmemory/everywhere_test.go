@@ -158,6 +158,11 @@ func TestErasureLeavesNoByte(t *testing.T) {
 
 			require.NoError(t, processes[asleep].cmd.Process.Signal(syscall.SIGCONT))
 			w.start(processes[dead].settings)
+			defer func() {
+				if t.Failed() {
+					t.Log(w.traces(data...))
+				}
+			}()
 			eventually(t, "those who were away have applied it", func() bool { return len(w.traces(data...)) == 0 })
 			w.on(urls[asleep], func() {
 				require.Contains(t, string(w.do("GET", "/v1/chats/1", nil).body), `"histories":[]`)

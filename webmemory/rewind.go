@@ -362,14 +362,18 @@ const (
 	pendingRewind  = "rewind:"  // and its id
 	pendingRestore = "restore:" // and the id of the rewind
 	pendingImport  = "import"   // of all that is there, or a fork
+	pendingErase   = "erase:"   // and of what, see wanted.String
 )
 
-// finishPending brings to its end what a holder of the chat's lease began who has died: a rewind or its
+// finishPending brings to its end what a holder of the chat's lease began who has died: an erasure, a rewind or its
 // restoring is done to its end, an import is undone.
 func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
 	defer cancel()
 	s.log.Warn().Str("chat", w.chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
+	if of, erasing := strings.CutPrefix(w.Pending, pendingErase); erasing {
+		return finishErasure(ctx, s, w, wantedOf(of))
+	}
 	if w.Pending == pendingImport {
 		return s.undoImport(ctx, w, slices.Collect(maps.Keys(w.histories))...)
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -183,6 +184,61 @@ func TestAKeyedPostIsAnsweredWhereverItsProcessDied(t *testing.T) {
 		}
 		require.Len(t, w.stored("chat_history:"+chat), 2, "killed after %d requests", n)
 	}
+}
+
+// A process is killed at every few of the requests that an erasure makes of Redis. The chat is whole then, or without
+// that it is asked for once more all of it goes, its documents too.
+func TestAKilledErasureIsFinished(t *testing.T) {
+	t.Parallel()
+	w := newLibraryWorld(t, lease)
+	begun := 0
+	for n, whole := int64(0), false; !whole; n += 1 + n/4 {
+		chat := fmt.Sprint("e", n)
+		w.talk(t, chat, 0, 2)
+		req := w.request("PUT", "/v1/chats/"+chat+"/documents/a.txt", nil)
+		req.Header.Set("Content-Type", "text/plain")
+		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("The lamp burns oil.")), -1
+		require.Equal(t, 201, w.sendQuietly(req).status)
+		before := w.export(t, chat)
+		way := newCutter(t, w.redis.Addr)
+		settings := w.settings()
+		settings.Redis, settings.Lease = way.addr, shortLease
+		child, process := w.start(settings)
+		answered := make(chan answer, 1)
+		w.on(child, func() {
+			require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat, nil).status)
+			req := w.request("DELETE", "/v1/chats/"+chat, nil)
+			way.left.Store(n)
+			way.armed.Store(true)
+			go func() { answered <- w.sendQuietly(req) }()
+		})
+		select {
+		case a := <-answered:
+			require.Equal(t, 200, a.status, string(a.body))
+			whole = true
+		case <-way.reached:
+		}
+		require.NoError(t, process.Process.Kill())
+		_ = process.Wait()
+		documents := func() string { return string(w.do("GET", "/v1/chats/"+chat+"/documents", nil).body) }
+		eventually(t, "nothing is pending", func() bool {
+			return !w.look.HExists(t.Context(), "{chat_history:"+chat+"}:meta", "pending").Val() &&
+				w.look.Exists(t.Context(), "{chat_history:"+chat+"}:turn").Val() == 0
+		})
+		if !whole && w.export(t, chat) == before {
+			require.Contains(t, documents(), "a.txt", "killed after %d requests: a part of a chat is gone", n)
+			continue
+		}
+		begun++
+		require.NotContains(t, documents(), "a.txt", "killed after %d requests: %s %s", n, before, w.export(t, chat))
+		for _, key := range w.look.Keys(t.Context(), "*"+chat+"*").Val() {
+			if !strings.HasSuffix(key, ":meta") { // the tombstone
+				t.Errorf("killed after %d requests: %s is left", n, key)
+			}
+		}
+		require.NotContains(t, string(w.do("GET", "/v1/chats", nil).body), `"`+chat+`"`)
+	}
+	require.Greater(t, begun, 5)
 }
 
 // sendQuietly is send for a request whose server may die.
