@@ -262,6 +262,22 @@ func TestCommandsAreOffUnlessTheyAreOn(t *testing.T) {
 		last)
 }
 
+// What a user writes behind /solo the master's model answers, and cannot call the panel.
+func TestSoloInAPanelsChat(t *testing.T) {
+	s := convene(t)
+	require.Equal(t, `The master heard "REST or gRPC?".`, s.say("1", "/solo REST or gRPC?"))
+	shown, err := s.types("/solo call: discuss\n/solo\n")
+	require.EqualError(t, err, "/solo needs what is to be answered: /solo QUESTION")
+	require.NotContains(t, shown, "→ discuss")
+	require.Zero(t, s.gpt.Count())
+	for _, r := range s.claude.Requests() {
+		require.NotContains(t, r.Tools, "discuss")
+		require.NotContains(t, r.Tools, "ensemble")
+		require.Contains(t, r.Tools, "knowledge")
+	}
+	require.Contains(t, s.say("1", "call: discuss"), "The panel says: REST for others", "it holds for one message")
+}
+
 func TestAVendorThatIsDown(t *testing.T) {
 	s := convene(t)
 	s.gpt.Fail(upstreamtest.Canned(http.StatusUnauthorized,
