@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,6 +46,9 @@ type Agent struct {
 	// Commands are the subagents that a user reaches by a message "/name task",
 	// past the master's model.
 	Commands []memory.Agent
+	// Panel are the subagents that have several models work on a task. A message "/solo question" is answered without
+	// them; where there are none it is a message like any other.
+	Panel []memory.Agent
 	// Cite says what the markers of an answer stand for, and what was found wrong with
 	// it; nil for no citations.
 	Cite func(text string) ([]event.Citation, []event.Flag)
@@ -198,7 +202,7 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		return event.Assistant{}, subagent.Failure{
 			Code: "empty_command", Message: fmt.Sprintf("Write the question behind the command: /%s …", to),
 		}
-	case command:
+	case command && to != solo:
 		return r.direct(ctx, to, task)
 	}
 	return r.loop(ctx)
@@ -206,9 +210,15 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 
 // loop is the answer of the master's model.
 func (r *run) loop(ctx context.Context) (event.Assistant, error) {
-	tools := make([]loop.Tool, len(r.agent.Subagents))
-	for i, s := range r.agent.Subagents {
-		tools[i] = &delegate{run: r, to: s}
+	message, alone := r.req.Message, false
+	if to, task, _ := r.agent.command(message); to == solo {
+		message, alone = task, true
+	}
+	var tools []loop.Tool
+	for _, s := range r.agent.Subagents {
+		if !alone || !slices.Contains(r.agent.Panel, s.Name) {
+			tools = append(tools, &delegate{run: r, to: s})
+		}
 	}
 	l := loop.Loop{
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
@@ -223,7 +233,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	if err := r.apart(l.Tools); err != nil {
 		return event.Assistant{}, err
 	}
-	result, err := r.ask(ctx, l, asker)
+	result, err := r.ask(ctx, l, asker, message)
 	var waits *loop.Suspended
 	if errors.As(err, &waits) { // what it used is in its state, too
 		r.used = result.Usage
@@ -240,18 +250,18 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 func (r *run) bare(ctx context.Context) (event.Assistant, error) {
 	l := loop.Loop{Model: r.agent.Model, System: r.req.Instructions, MaxSteps: 1, Conversation: r.req.Conversation,
 		NoWaits: true, Images: r.req.Images, Format: r.req.Format}
-	result, err := r.ask(ctx, l, recall.Asker{})
+	result, err := r.ask(ctx, l, recall.Asker{}, r.req.Message)
 	r.spend(result.Usage)
 	return event.Assistant{Content: result.Text}, err
 }
 
-// ask runs the master's loop, or goes on with it.
-func (r *run) ask(ctx context.Context, l loop.Loop, asker recall.Asker) (loop.Result, error) {
+// ask runs the master's loop, or goes on with it. message is what the model is shown of Request.Message.
+func (r *run) ask(ctx context.Context, l loop.Loop, asker recall.Asker, message string) (loop.Result, error) {
 	if r.from != nil {
 		return l.Resume(ctx, r.from.Agent, r.answers, listener{r})
 	}
 	var err error
-	if l.Recalled, err = asker.Block(ctx, r.req.Message); err != nil {
+	if l.Recalled, err = asker.Block(ctx, message); err != nil {
 		return loop.Result{}, err
 	}
 	history := r.rec.history(memory.ChatKey(r.req.Chat))
@@ -260,6 +270,9 @@ func (r *run) ask(ctx context.Context, l loop.Loop, asker recall.Asker) (loop.Re
 	}
 	if r.req.Message == "" { // it goes on behind results of tools
 		history = history[:len(history)-1]
+	} else if message != r.req.Message {
+		history = slices.Clone(history)
+		history[len(history)-1].Content = message
 	}
 	messages, _ := memory.Repair(history)
 	return l.Run(ctx, messages, listener{r})
@@ -273,14 +286,21 @@ func (r *run) cited(a event.Assistant) event.Assistant {
 	return a
 }
 
-// command reads a message that calls one of Commands.
+// solo is the command of a message that is answered without Agent.Panel.
+const solo memory.Agent = "solo"
+
+// command reads a message that calls one of Commands, or solo.
 func (a *Agent) command(message string) (to memory.Agent, task string, ok bool) {
 	message = strings.TrimSpace(message)
 	name, rest := message, ""
 	if end := strings.IndexFunc(message, unicode.IsSpace); end >= 0 {
 		name, rest = message[:end], strings.TrimSpace(message[end:])
 	}
-	for _, to := range a.Commands {
+	known := a.Commands
+	if len(a.Panel) > 0 {
+		known = append([]memory.Agent{solo}, known...)
+	}
+	for _, to := range known {
 		if name == "/"+string(to) {
 			return to, rest, true
 		}

@@ -374,6 +374,58 @@ func TestCommandsReachTheirSubagentPastTheModel(t *testing.T) {
 	}
 }
 
+func TestSoloIsAnsweredWithoutThePanel(t *testing.T) {
+	const solo, all = "ask analytic:", "ask analytic discuss:"
+	for _, c := range []struct{ message, want string }{
+		{"/solo tea or coffee?", solo + " tea or coffee?"},
+		{"  /solo\n tea\n\nor coffee ", solo + " tea\n\nor coffee"},
+		{"/solo", ""}, // an error
+		{"/soloist?", all + " /soloist?"},
+		{"//solo tea?", all + " //solo tea?"},
+		{"tea or coffee?", all + " tea or coffee?"},
+	} {
+		t.Run(c.message, func(t *testing.T) {
+			// The model tells what it may call and what it is asked, once a tool has made it wait.
+			m := model(func(_ context.Context, r loop.Request) (string, []memory.ToolCall, error) {
+				if results(r) == nil {
+					return "", delegate("analytic", "1"), nil
+				}
+				said := "ask"
+				for _, tool := range r.Tools {
+					said += " " + tool.Name
+				}
+				for _, asked := range r.Messages {
+					if asked.Role == memory.RoleUser {
+						said += ": " + asked.Content
+					}
+				}
+				return said, nil, nil
+			})
+			of := func() *master.Agent {
+				a := agent(m, asker("analytic"), sub("discuss", model(recalls)))
+				a.Panel = []memory.Agent{"discuss"}
+				return a
+			}
+			r := kept(master.Version)
+			r.Message = c.message
+			l := toTheEnd(t, of, r)
+			wellFormed(t, l)
+			require.Equal(t, c.message, l.events[0].Payload.(*event.RunStarted).Message, "it is stored as it was said")
+			if c.want == "" {
+				require.Equal(t, "Write the question behind the command: /solo …", last[*event.Error](l).Message)
+				return
+			}
+			require.Equal(t, c.want, last[*event.Assistant](l).Content)
+
+			a := of()
+			a.Panel = nil
+			without := toTheEnd(t, func() *master.Agent { return a }, r)
+			require.Equal(t, all+" "+c.message, last[*event.Assistant](without).Content,
+				"without a panel it is a message like any other")
+		})
+	}
+}
+
 // A subagent that works in its own way is a subagent in all else.
 func TestASubagentWithWorkOfItsOwn(t *testing.T) {
 	s := sub("panel", nil)

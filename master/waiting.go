@@ -182,8 +182,10 @@ func (r *run) talksTo() memory.Agent {
 	if r.req.AgentVersion != Version {
 		return memory.Agent(r.req.AgentVersion)
 	}
-	to, _, _ := r.agent.command(r.req.Message)
-	return to
+	if to, _, _ := r.agent.command(r.req.Message); to != solo {
+		return to
+	}
+	return ""
 }
 
 // goOn goes on with a delegation from its state.

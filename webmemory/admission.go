@@ -93,10 +93,17 @@ func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
 
 // chatPosted is POST /chat, the shape of the original service; it always streams.
 func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
-	var p webapi.MessageRequest
+	var p webapi.ChatRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
 		return nil, err
 	}
+	if p.CustomSystemPrompt != "" && p.Instructions != "" {
+		return nil, badRequest("custom_system_prompt is instructions by its older name; send one of the two.")
+	}
+	if err := api.CheckInstructions("custom_system_prompt", p.CustomSystemPrompt); err != nil {
+		return nil, err
+	}
+	p.Instructions = cmp.Or(p.Instructions, p.CustomSystemPrompt)
 	if p.ChatID == nil {
 		return nil, badRequest("chat_id is missing: it is a string or an integer.")
 	}
@@ -104,7 +111,7 @@ func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.admit(c, chat, p, true)
+	return s.admit(c, chat, p.MessageRequest, true)
 }
 
 // admit checks a post, has it run, or joins the run of an earlier post with the same

@@ -24,7 +24,7 @@ func checkBeside(p *webapi.MessageRequest) error {
 	if len(p.User) > maxUser {
 		return badRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
 	}
-	if err := api.CheckInstructions(p.Instructions); err != nil {
+	if err := api.CheckInstructions("instructions", p.Instructions); err != nil {
 		return err
 	}
 	if err := api.CheckMetadata(p.Metadata); err != nil {

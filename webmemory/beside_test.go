@@ -58,16 +58,16 @@ func TestInstructionsAndMetadata(t *testing.T) {
 	require.JSONEq(t, form, string(asked.ResponseFormat))
 	require.Equal(t, 200, posting(`"response_format":`+form).status)
 	for more, status := range map[string]int{
-		`"response_format":{"type":"json_object"}`:                                                422,
-		`"response_format":{"type":"xml"}`:                                                        400,
-		`"response_format":7`:                                                                     400,
-		`"response_format":{"type":"json_schema","json_schema":{"schema":[]}}`:                    400,
-		`"response_format":` + form + `,"agent_version":"analytic"`:                               400,
-		`"response_format":{"type":"json_object","x":"` + strings.Repeat("x", 64<<10) + `"}`:      413,
-		`"tool_choice":"f"`:                                                                       400,
-		`"tool_choice":"required"`:                                                                400,
-		`"tools":[{"name":"f","parameters":{}}],"tool_choice":"g"`:                                400,
-		`"tools":[{"name":"f","parameters":{}}],"tool_choice":"f","response_format":` + form + ``: 422,
+		`"response_format":{"type":"json_object"}`:                                                               422,
+		`"response_format":{"type":"xml"}`:                                                                       400,
+		`"response_format":7`:                                                                                    400,
+		`"response_format":{"type":"json_schema","json_schema":{"schema":[]}}`:                                   400,
+		`"response_format":` + form + `,"agent_version":"analytic"`:                                              400,
+		`"response_format":{"type":"json_object","x":"` + strings.Repeat("x", 64<<10) + `"}`:                     413,
+		`"tool_choice":"f"`:                                                                                      400,
+		`"tool_choice":"required"`:                                                                               400,
+		`"tools":[{"name":"f","parameters":{"type":"object"}}],"tool_choice":"g"`:                                400,
+		`"tools":[{"name":"f","parameters":{"type":"object"}}],"tool_choice":"f","response_format":` + form + ``: 422,
 	} {
 		require.Equal(t, status, posting(more).status, more)
 	}
@@ -125,4 +125,42 @@ func TestBodiesOfTooManyMembers(t *testing.T) {
 		require.Contains(t, string(got.body), "nested more than 256 deep", route)
 	}
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
+}
+
+// At POST /chat instructions have the name that the service had for them which this one replaces.
+func TestTheOlderNameOfInstructions(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	posted := w.recordRuns()
+	chat := func(more string) answer {
+		return w.do("POST", "/chat", `{"message":"hi","chat_id":1`+more+`}`, "Idempotency-Key", "k")
+	}
+	require.Equal(t, 200, chat(`,"custom_system_prompt":"Answer in rhymes."`).status)
+	var asked api.RunRequest
+	require.NoError(t, json.Unmarshal(<-posted, &asked))
+	require.Equal(t, "Answer in rhymes.", asked.Instructions)
+	for more, says := range map[string]struct {
+		status int
+		text   string
+	}{
+		`,"custom_system_prompt":"Answer in rhymes."`: {200, "hello"},
+		`,"instructions":"Answer in rhymes."`:         {200, "hello"},
+		`,"custom_system_prompt":"Answer in prose."`:  {422, "another message"},
+		``: {422, "another message"},
+		`,"custom_system_prompt":"a","instructions":"b"`:                  {400, "custom_system_prompt is instructions by"},
+		`,"custom_system_prompt":7`:                                       {400, "custom_system_prompt must be a string"},
+		`,"custom_system_prompt":"` + strings.Repeat("x", 64<<10+1) + `"`: {413, "custom_system_prompt has 65537 bytes"},
+		`,"custom_system_prompt":"","instructions":"Answer in rhymes."`:   {200, "hello"},
+	} {
+		got := chat(more)
+		require.Equal(t, says.status, got.status, more)
+		require.Contains(t, string(got.body), says.text, more)
+	}
+	require.Empty(t, posted, "it was one run")
+	elsewhere := w.do("POST", "/v1/chats/1/messages", `{"message":"hi","custom_system_prompt":"a"}`)
+	require.Equal(t, 400, elsewhere.status)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"And now?"}).status)
+	asked = api.RunRequest{}
+	require.NoError(t, json.Unmarshal(<-posted, &asked))
+	require.Empty(t, asked.Instructions, "it holds for one run")
+	require.NotContains(t, string(w.do("GET", "/v1/chats/1/export", nil).body), "rhymes")
 }

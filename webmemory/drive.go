@@ -336,6 +336,10 @@ func (d *driver) show(e event.Event) error {
 func (d *driver) note(e event.Event) {
 	say := func(format string, args ...any) { d.said = append(d.said, sessionLine(format, args...)) }
 	switch p := e.Payload.(type) {
+	case *event.RunStarted:
+		if p.RetryOf == "" { // else it is there already
+			say("message saved: %s", p.Message)
+		}
 	case *event.Recalled:
 		say("%s: %v", cmp.Or(e.Subagent, "master"), p)
 	case *event.Delegation:

@@ -665,7 +665,8 @@ func TestSessionLog(t *testing.T) {
 	require.Equal(t, 200, w.do("POST", "/v1/chats/a:b/messages", message{"line one\nline two"}).status)
 	raw, err := os.ReadFile(filepath.Join(w.logs, "memory_a%3Ab.log"))
 	require.NoError(t, err)
-	for _, want := range []string{"request: line one line two", "history of analytic loaded: 0 messages",
+	for _, want := range []string{"request: line one line two", "history of the chat loaded: 0 messages",
+		"message saved: line one line two", "history of analytic loaded: 0 messages",
 		"delegation to analytic saved: task: line one line two", "answer of analytic saved (completed): done",
 		"answer saved: the answer"} {
 		require.Contains(t, string(raw), want)

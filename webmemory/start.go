@@ -192,7 +192,8 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	}
 	key := memory.ChatKey(r.chat)
 	chat := w.history(key)
-	said := []string{sessionLine("request: %s", p.Message)}
+	said := []string{sessionLine("request: %s", p.Message),
+		sessionLine("history of the chat loaded: %d messages", chat.Len())}
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
 		ConversationID:   w.Conversation,

@@ -29,10 +29,10 @@ const (
 	TranscriptMember = "transcript_from" // the client that sent it with the messages before it, by a hash
 )
 
-// CheckInstructions says what is wrong with instructions, as a *Problem.
-func CheckInstructions(text string) error {
+// CheckInstructions says what is wrong with instructions, which a member of the body holds, as a *Problem.
+func CheckInstructions(member, text string) error {
 	if len(text) > MaxInstructions {
-		return tooLarge(fmt.Sprintf("instructions has %d bytes, at most %d are taken.", len(text), MaxInstructions))
+		return tooLarge(fmt.Sprintf("%s has %d bytes, at most %d are taken.", member, len(text), MaxInstructions))
 	}
 	return nil
 }

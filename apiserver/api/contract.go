@@ -129,7 +129,7 @@ func (r RunRequest) Validate() error {
 	if len(r.User) > maxUser {
 		return badRequest(fmt.Sprintf("user has %d bytes, at most %d are taken.", len(r.User), maxUser))
 	}
-	if err := CheckInstructions(r.Instructions); err != nil {
+	if err := CheckInstructions("instructions", r.Instructions); err != nil {
 		return err
 	}
 	if err := CheckMetadata(r.Metadata); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -90,9 +91,18 @@ func (con *console) serve(ctx context.Context, cfg config.Config, start start, c
 			return err
 		}
 	}
+	file, err := cfg.OpenLog()
+	if err != nil {
+		return err
+	}
+	var also []io.Writer
+	if file != nil {
+		defer file.Close()
+		also = append(also, file)
+	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	o := app.Options{Out: con.stdout, Log: con.logger(cfg.Log)}
+	o := app.Options{Out: con.stdout, Log: con.logger(cfg.Log, also...)}
 	if check != nil {
 		var looking sync.WaitGroup
 		defer looking.Wait()
@@ -145,8 +155,8 @@ func untilSignal(parent context.Context) (context.Context, func()) {
 	}
 }
 
-// logger writes to standard error: for people if that is a terminal, else JSON.
-func (con *console) logger(c config.Log) zerolog.Logger {
+// logger writes to standard error: for people if that is a terminal, else JSON. JSON is also written to others.
+func (con *console) logger(c config.Log, others ...io.Writer) zerolog.Logger {
 	level, err := zerolog.ParseLevel(c.Level)
 	if err != nil {
 		level = zerolog.InfoLevel // Validate lets no other name through
@@ -155,6 +165,9 @@ func (con *console) logger(c config.Log) zerolog.Logger {
 	if c.Format == "console" || c.Format == "auto" && term.IsTerminal(con.stderr) {
 		out = zerolog.ConsoleWriter{Out: con.stderr, TimeFormat: time.TimeOnly,
 			NoColor: !term.StyleFor(con.stderr).Coloured()}
+	}
+	if len(others) > 0 {
+		out = zerolog.MultiLevelWriter(append(others, out)...)
 	}
 	return zerolog.New(secrets.Log{Writer: out}).Level(level).With().Timestamp().Logger()
 }

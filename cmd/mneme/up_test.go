@@ -393,6 +393,61 @@ func TestConfigCheck(t *testing.T) {
 	require.Contains(t, check("show").stdout, "  max_chats: 5 # mneme.yaml:1\n")
 }
 
+// What the services log is in log.file as JSON too, behind what is there; whether that can be is said before a start.
+func TestTheLogIsAlsoWrittenToAFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(file string) {
+		require.NoError(t, os.WriteFile(config.DefaultFile, []byte("log: {format: console, level: debug,\n  file: "+file+
+			"}\n"), 0o600))
+	}
+	write("logs/debug.log")
+	for _, args := range [][]string{{"config", "check"}, {"up"}} {
+		require.Equal(t, result{1, "", "mneme: mneme.yaml:2: log.file: there is no folder logs; make it, writable for who " +
+			"runs the services\n"}, mneme(t, "", args...))
+	}
+	require.NoError(t, os.Mkdir("logs", 0o700))
+	require.Zero(t, mneme(t, "", "config", "check").code)
+	require.NoFileExists(t, "logs/debug.log", "a check makes none")
+	for _, environ := range [][]string{{}, {"MNEME_LOG_LEVEL=info"}} {
+		s := startUp(t, models.Places{}, environ, "up")
+		s.ask("hi")
+		for line := range *s.err {
+			if strings.Contains(line, "run finished") {
+				require.NotContains(t, line, "{", "standard error is for people")
+				break
+			}
+		}
+		require.Zero(t, s.stop())
+	}
+	info, err := os.Stat("logs/debug.log")
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	text, err := os.ReadFile("logs/debug.log")
+	require.NoError(t, err)
+	starts, filtered := 0, 0
+	for line := range strings.Lines(string(text)) {
+		var entry struct{ Level, Message, Service, Time string }
+		require.NoError(t, json.Unmarshal([]byte(line), &entry), line)
+		require.NotEmpty(t, entry.Time)
+		if entry.Service == "webmemory" && entry.Message == "run finished" {
+			starts++
+		}
+		if entry.Service == "proxy" && strings.HasPrefix(entry.Message, "[thinking_filter]") {
+			filtered++
+		}
+	}
+	require.Equal(t, 2, starts, string(text))
+	require.Equal(t, 1, filtered, "the level is log.level, debug at the first start")
+
+	write("logs")
+	require.Contains(t, mneme(t, "", "config", "check").stderr, "mneme.yaml:2: log.file: logs is there and is no file")
+	if os.Getuid() != 0 {
+		require.NoError(t, os.Chmod("logs/debug.log", 0o400))
+		write("logs/debug.log")
+		require.Contains(t, mneme(t, "", "config", "check").stderr, "mneme.yaml:2: log.file: it cannot be written (")
+	}
+}
+
 // A collection that nobody loaded and one that nobody searches are both said.
 func TestUnknownCollectionsAreSaid(t *testing.T) {
 	t.Chdir(t.TempDir())

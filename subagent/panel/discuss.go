@@ -151,12 +151,20 @@ func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) 
 		}
 	}
 	var made synthesis
+	tries := 0
 	err := r.hold(ctx, &session{
 		member: r.panel.moderator, step: stepSynthesis, what: d.moderator + " (moderator)",
 		system: loop.Behind(synthesisSystem, r.instructions), prompt: material(all),
 		accept: func(text string) (string, error) {
 			var read synthesis
-			if parse(text, &read) != nil || strings.TrimSpace(read.Conclusion) == "" {
+			tries++
+			if parse(text, &read) != nil {
+				read = synthesis{}
+				if tries == maxTries {
+					read.Conclusion = prose(text)
+				}
+			}
+			if strings.TrimSpace(read.Conclusion) == "" {
 				return "", malformed("answer with exactly one JSON object, " + synthesisForm + ", and nothing before or after it")
 			}
 			made = read
@@ -164,4 +172,15 @@ func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) 
 		},
 	})
 	return made, err
+}
+
+// prose is a text that takes the place of a conclusion whose form the moderator does not keep to; empty for JSON and
+// for words around the form, which would be shown as they are.
+func prose(text string) string {
+	text = clip(strings.TrimSpace(text), maxPassed)
+	if strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[") || strings.HasPrefix(text, "```") ||
+		strings.Contains(text, `"conclusion"`) {
+		return ""
+	}
+	return text
 }

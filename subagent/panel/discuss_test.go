@@ -133,6 +133,10 @@ func TestAFailedReviewIsKept(t *testing.T) {
 	require.Equal(t, "C", reviews[1].By)
 }
 
+// noConclusion is how a discussion begins whose moderator twice said what can be no conclusion.
+const noConclusion = "There is no conclusion: the moderator chair failed. Twice it did not keep to the form that was " +
+	"asked for. These are the answers as they were given.\n\nA (one):\nanswer by one\n"
+
 func TestTheModeratorsForm(t *testing.T) {
 	for name, test := range map[string]struct {
 		said []string
@@ -141,13 +145,16 @@ func TestTheModeratorsForm(t *testing.T) {
 		"in a fence":              {[]string{"```json\n" + synthesis + "\n```"}, "Take REST.\n\nKey points:"},
 		"right at the second try": {[]string{"Well…", synthesis}, "Take REST.\n\nKey points:"},
 		"lists may be empty":      {[]string{`{"conclusion":"Yes."}`}, "Yes.\n\nAnswered:"},
-		"never right": {[]string{"REST, I think.", "REST, clearly."},
-			"There is no conclusion: the moderator chair failed. Twice it did not keep to the form that was asked for. These " +
-				"are the answers as they were given.\n\nA (one):\nanswer by one\n"},
-		"an unknown member":            {[]string{`{"conclusion":"a","mood":"good"}`, synthesis}, "Take REST."},
-		"words around the object":      {[]string{"Here: " + synthesis, synthesis}, "Take REST."},
-		"a conclusion without words":   {[]string{`{"conclusion":" "}`, synthesis}, "Take REST."},
-		"a member that is given twice": {[]string{`{"conclusion":"a","conclusion":"b"}`, synthesis}, "Take REST."},
+		"prose twice": {[]string{"REST, I think.", " REST, clearly.\n\nIt is cached."},
+			"REST, clearly.\n\nIt is cached.\n\nAnswered: one (A), two (B). Moderator: chair."},
+		"prose in which the form is":      {[]string{"Here: " + synthesis, "Here: " + synthesis}, noConclusion},
+		"another object twice":            {[]string{`{"answer":"REST"}`, `{"answer":"REST"}`}, noConclusion},
+		"another object in a fence twice": {[]string{"Well…", "```json\n[\"REST\"]\n```"}, noConclusion},
+		"prose and then nothing":          {[]string{"REST, I think.", " "}, noConclusion},
+		"an unknown member":               {[]string{`{"conclusion":"a","mood":"good"}`, synthesis}, "Take REST."},
+		"words around the object":         {[]string{"Here: " + synthesis, synthesis}, "Take REST."},
+		"a conclusion without words":      {[]string{`{"conclusion":" "}`, synthesis}, "Take REST."},
+		"a member that is given twice":    {[]string{`{"conclusion":"a","conclusion":"b"}`, synthesis}, "Take REST."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := sit(t, nil, nil)

@@ -85,8 +85,7 @@ const (
 	CodeUnknownKey        = "unknown_key"           // or another tenant's
 )
 
-// MessageRequest is the body of POST /v1/chats/{chat}/messages, and of POST /chat, which
-// always streams.
+// MessageRequest is the body of POST /v1/chats/{chat}/messages.
 type MessageRequest struct {
 	Message      string       `json:"message"`                 // at most memory.MaxMessage bytes
 	AgentVersion string       `json:"agent_version,omitempty"` // Master or a subagent's name; empty for Master
@@ -114,6 +113,14 @@ type MessageRequest struct {
 	// IfLast is the id of the chat's last message, "" for none: if another one stands there when the message has
 	// its turn, it is refused with CodeMessagesSince. Nil: whatever stands there.
 	IfLast *string `json:"if_last,omitempty"`
+}
+
+// ChatRequest is the body of POST /chat, which always streams.
+type ChatRequest struct {
+	MessageRequest
+	// CustomSystemPrompt is Instructions by the name that the service had for them which this one replaces; a body has
+	// one of the two.
+	CustomSystemPrompt string `json:"custom_system_prompt,omitempty"`
 }
 
 // ClientTool is a tool of the client's own.

@@ -265,7 +265,7 @@ func operations() []operation {
 		{"POST /v1/chats/{chat}/messages", "Posts a message and answers with its run", answerParams + " Idempotency-Key",
 			webapi.MessageRequest{}, answered, messageRefused},
 		{"POST /chat", "Posts a message as the service did that this one replaces; always streams", "Prefer Idempotency-Key",
-			webapi.MessageRequest{}, ok{200: media{"text/event-stream": events{}}, 202: webapi.Started{}}, messageRefused},
+			webapi.ChatRequest{}, ok{200: media{"text/event-stream": events{}}, 202: webapi.Started{}}, messageRefused},
 		{"GET /v1/chats/{chat}/runs/{run}/events", "Streams the events of a run behind the last one that was seen",
 			"Last-Event-ID last_event_id", nil, ok{200: media{"text/event-stream": events{}}, 204: nil},
 			says{400: "bad_last_event_id", 404: "unknown_run", 410: "events_gone"}},

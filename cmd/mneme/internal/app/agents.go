@@ -78,6 +78,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, bo
 		}
 		for _, s := range p.Subagents() {
 			all.master.Subagents = append(all.master.Subagents, s)
+			all.master.Panel = append(all.master.Panel, s.Name)
 			if cfg.Panel.Commands {
 				all.master.Commands = append(all.master.Commands, s.Name)
 			}

@@ -262,6 +262,26 @@ func TestCommandsAreOffUnlessTheyAreOn(t *testing.T) {
 		last)
 }
 
+// What a user writes behind /solo the master's model answers, and cannot call the panel.
+func TestSoloInAPanelsChat(t *testing.T) {
+	s := convene(t)
+	require.Equal(t, `The master heard "REST or gRPC?".`, s.say("1", "/solo REST or gRPC?"))
+	shown, err := s.types("/solo call: discuss\n/solo\n")
+	require.EqualError(t, err, "/solo needs what is to be answered: /solo QUESTION")
+	require.NotContains(t, shown, "→ discuss")
+	require.Zero(t, s.gpt.Count())
+	for _, r := range s.claude.Requests() {
+		var names []string
+		for _, tool := range r.Tools {
+			names = append(names, tool.Name)
+		}
+		require.NotContains(t, names, "discuss")
+		require.NotContains(t, names, "ensemble")
+		require.Contains(t, names, "knowledge")
+	}
+	require.Contains(t, s.say("1", "call: discuss"), "The panel says: REST for others", "it holds for one message")
+}
+
 func TestAVendorThatIsDown(t *testing.T) {
 	s := convene(t)
 	s.gpt.Fail(upstreamtest.Canned(http.StatusUnauthorized,
@@ -329,8 +349,8 @@ func TestAPanelOfOfflineModels(t *testing.T) {
 	s := &sitting{up: start(t)}
 	shown, err := s.types("/discuss Should the API be REST or gRPC?\n")
 	require.NoError(t, err)
-	require.Contains(t, shown, "There is no conclusion: the moderator one failed.")
-	require.Contains(t, shown, "Answered: one (A), two (B), three (C).")
+	require.Contains(t, shown, "\nI am the offline extractive model: ")
+	require.Contains(t, shown, "Answered: one (A), two (B), three (C). Moderator: one.")
 	_, err = s.types("/ensemble Give the API a second door\n")
 	require.ErrorContains(t, err, "None of the 3 models wrote a plan.")
 }

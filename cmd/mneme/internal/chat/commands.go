@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -18,6 +19,7 @@ const maxListed = 50
 
 const help = `/discuss QUESTION  several models answer, review one another, and conclude
 /ensemble GOAL     several models each write a plan and vote; the best one is shown
+/solo QUESTION     the master answers without these models, also where it would ask them
 /memory            what is remembered in this chat
 /answer            answer what the run of this chat waits for
 /new               begin another chat
@@ -48,6 +50,10 @@ func (t *talk) command(ctx context.Context, line string) error {
 		name, rest = line[:end], strings.TrimSpace(line[end:])
 	}
 	switch {
+	case name == "solo" && rest != "":
+		return t.say(ctx, "/"+line)
+	case name == "solo":
+		return errors.New("/solo needs what is to be answered: /solo QUESTION")
 	case panelTakes(name) != "":
 		return t.ask(ctx, name, rest)
 	case name == "chats" && rest != "":

@@ -82,7 +82,7 @@ func TestAnEditorsLinesAreMessages(t *testing.T) {
 }
 
 func TestEveryCommandIsCompleted(t *testing.T) {
-	require.Equal(t, []string{"/discuss", "/ensemble", "/memory", "/answer", "/new", "/chats", "/forget", "/quit",
-		"/help"},
+	require.Equal(t, []string{"/discuss", "/ensemble", "/solo", "/memory", "/answer", "/new", "/chats", "/forget",
+		"/quit", "/help"},
 		chat.Commands())
 }

@@ -51,6 +51,7 @@ type Config struct {
 type Log struct {
 	Level  string `yaml:"level" env:"LEVEL"`   // debug, info, warn or error
 	Format string `yaml:"format" env:"FORMAT"` // auto, console or json
+	File   string `yaml:"file" env:"FILE"`     // the services' lines go there as well, as JSON; empty for nowhere else
 }
 
 // HTTP is what all three services take: which names and web pages beside the safe

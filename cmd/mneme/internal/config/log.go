@@ -1,0 +1,45 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// OpenLog opens the file of log.file to be appended to, and makes it if it is not there; nil for none.
+func (c Config) OpenLog() (*os.File, error) { return c.openLog(os.O_CREATE) }
+
+// CheckLog says whether OpenLog would fail, and makes no file: who checks may be another user than who runs the
+// services, and a file of that user's would be closed to them.
+func (c Config) CheckLog() error {
+	f, err := c.openLog(0)
+	if f != nil {
+		f.Close()
+	}
+	return err
+}
+
+func (c Config) openLog(create int) (*os.File, error) {
+	path := c.Log.File
+	if path == "" {
+		return nil, nil
+	}
+	if folder, err := os.Stat(filepath.Dir(path)); err != nil || !folder.IsDir() {
+		return nil, c.origin.locate(bad("log.file", "there is no folder %s; make it, writable for who runs the services",
+			filepath.Dir(path)))
+	}
+	// To open a pipe would wait for its reader.
+	if there, err := os.Stat(path); err == nil && !there.Mode().IsRegular() {
+		return nil, c.origin.locate(bad("log.file", "%s is there and is no file; name another one", path))
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|create, 0o600)
+	switch {
+	case create == 0 && errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, c.origin.locate(bad("log.file", "it cannot be written (%v); name a file that who runs the services may "+
+			"append to", err))
+	}
+	return f, nil
+}
