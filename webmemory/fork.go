@@ -60,7 +60,7 @@ func (s *Server) postFork(c *gin.Context) error {
 		}
 		l := &boundary{at: math.MaxInt} // all stays
 		if body.At != "" {
-			if l, err = s.locate(ctx, source, v, body.At); err != nil {
+			if l, err = s.locate(ctx, source, v.overGaps(), body.At); err != nil {
 				return err
 			}
 		}
@@ -96,9 +96,18 @@ func (s *Server) forkable(ctx context.Context, source, as memory.Chat, at string
 		err = errUnknownChat
 	}
 	if err == nil {
-		_, err = s.locate(ctx, source, v, at)
+		_, err = s.locate(ctx, source, v.overGaps(), at)
 	}
 	return err
+}
+
+// overGaps is a view that passes over what is damaged or gone.
+func (v view) overGaps() view {
+	for key, p := range v {
+		p.lost = func(webapi.HistoryGap, error) error { return nil }
+		v[key] = p
+	}
+	return v
 }
 
 func (s *Server) isEmpty(ctx context.Context, chat memory.Chat) error {
@@ -126,7 +135,9 @@ func (s *Server) copyInto(ctx context.Context, in *importing, source memory.Chat
 		}
 	}
 	for _, key := range v.keys() {
-		for raw, err := range s.staying(ctx, v[key], l, nil) {
+		from := v[key]
+		from.lost = func(gap webapi.HistoryGap, _ error) error { in.missing += gap.Messages; return nil }
+		for raw, err := range s.staying(ctx, from, l, nil) {
 			if _, id := headOf(raw); err == nil && key.Agent() == "" {
 				if _, of := made[id]; of {
 					made[id] = true

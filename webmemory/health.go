@@ -304,7 +304,8 @@ func newMetrics(s *Server) *metrics {
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)
 	counter("mneme_memory_adopted_total", "Histories of foreign writers taken over.", counts.Adopted.Load)
 	counter("mneme_memory_damaged_total",
-		"Histories set aside: damaged ones, and copies with other contents under the same ids.", counts.Damaged.Load)
+		"Histories set aside: damaged ones, and copies with other contents under the same ids; and parts of archives "+
+			"that were found damaged or gone, each time.", counts.Damaged.Load)
 	counter("mneme_memory_deleted_total", "Histories found deleted by hand.", counts.Deleted.Load)
 	counter("mneme_memory_lost_total", "Histories that Redis lost, whole or in part, and a copy brought back.",
 		counts.Lost.Load)

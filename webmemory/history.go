@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -164,7 +165,7 @@ func (s *Server) cutOut(ctx context.Context, h *memory.History, segments []redis
 		for i, v := range values {
 			place, seg := places[read+i], some[i]
 			first, last := max(from-place, 0), min(to-place, seg.Messages)
-			if v.damaged || len(v.raw) != seg.Messages {
+			if v.absent != nil || len(v.raw) != seg.Messages {
 				out.Damaged = append(out.Damaged, webapi.HistoryGap{Offset: place + first, Messages: max(last-first, 0)})
 				continue
 			}
@@ -181,36 +182,52 @@ func (s *Server) cutOut(ctx context.Context, h *memory.History, segments []redis
 	return out, nil
 }
 
-// segmentRead is what came of reading a segment; one that is gone has no messages.
+// segmentRead is what came of reading a segment: its messages, or why they are not there.
 type segmentRead struct {
-	raw     []json.RawMessage
-	damaged bool
+	raw    []json.RawMessage
+	absent error // memory.ErrDamaged or errGone
 }
 
-// readEach reads segments, at once unless one of them is damaged.
+// errGone: nothing is left of a part of an archive.
+var errGone = errors.New("a part of the archive is gone")
+
+// readEach reads segments, at once unless one of them is damaged. What was changed on purpose since it was listed is read
+// as it is; what is damaged or gone is logged and counted.
 func (s *Server) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) ([]segmentRead, error) {
 	out := make([]segmentRead, len(segments))
 	all, err := s.store.ReadSegments(ctx, key, segments...)
-	if err == nil {
-		for i, raw := range all {
-			out[i].raw = raw
-		}
-		return out, nil
-	}
-	if !errors.Is(err, memory.ErrDamaged) {
+	if err != nil && !errors.Is(err, memory.ErrDamaged) {
 		return nil, err
 	}
-	if len(segments) == 1 {
-		s.seen.Often.Error().Err(err).Msg("a part of an archive is damaged, and not shown")
-		out[0].damaged = true
-		return out, nil
-	}
-	for i := range segments {
-		one, err := s.readEach(ctx, key, segments[i:i+1])
+	for i, seg := range segments {
+		raw, cause := [][]json.RawMessage{nil}, err
+		if cause == nil {
+			raw[0] = all[i]
+		} else if raw, cause = s.store.ReadSegments(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
+			return nil, cause
+		}
+		if cause == nil && len(raw[0]) == seg.Messages {
+			out[i].raw = raw[0]
+			continue
+		}
+		listed, err := s.store.AllSegments(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = one[0]
+		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool { return l.Position == seg.Position })
+		if at >= 0 && listed[at] != seg {
+			raw, cause = s.store.ReadSegments(ctx, key, listed[at])
+		}
+		switch {
+		case at < 0: // dropped
+		case listed[at] != seg && cause == nil:
+			out[i].raw = raw[0]
+		default:
+			out[i].absent = cmp.Or(cause, errGone)
+			s.store.Counts.Damaged.Add(1)
+			s.seen.Often.Error().Err(out[i].absent).Str("key", key.String()).Int("position", seg.Position).Msg(
+				"a part of an archive is damaged or gone: histories, exports and forks name it, searches say partial")
+		}
 	}
 	return out, nil
 }

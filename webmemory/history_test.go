@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,6 +172,52 @@ func TestPagesWithADamagedSegment(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, page.Damaged)
 	require.Equal(t, whole.Messages[970:], page.Messages)
+}
+
+// A part of the archive that is damaged or gone takes nothing else with it: exports and forks give the rest and say
+// what is missing, a search says that it is partial, and the metric counts.
+func TestAnArchiveWithAPartMissing(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(w *world, archive, position string){
+		"damaged": func(w *world, archive, position string) { w.look.HSet(t.Context(), archive, position, "[{") },
+		"gone":    func(w *world, archive, position string) { w.look.HDel(t.Context(), archive, position) },
+		"gone with what describes it": func(w *world, archive, position string) {
+			w.look.HDel(t.Context(), archive, position, position+":about")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+			status, body := w.ask(t, "POST", "/v1/chats/old/import", lines(500, 0))
+			require.Equal(t, 201, status, body)
+			whole := strings.Split(w.export(t, "old"), "\n")
+			require.NotContains(t, string(w.do("GET", "/v1/chats/old/recall?query=question+1", nil).body), `"partial":true`)
+			const archive = "{chat_history:old}:archive"
+			at, n := 0, 0
+			_, err := fmt.Sscan(w.look.HGet(t.Context(), archive, "0:about").Val(), &at)
+			require.NoError(t, err)
+			_, err = fmt.Sscan(w.look.HGet(t.Context(), archive, strconv.Itoa(at)+":about").Val(), &n)
+			require.NoError(t, err)
+			lose(w, archive, strconv.Itoa(at))
+
+			want := slices.Concat(whole[:at], []string{fmt.Sprintf(`{"missing":{"offset":%d,"messages":%d}}`, at, n)},
+				whole[at+n:1000], []string{fmt.Sprintf(`{"messages":%d}`, 1000-n)})
+			require.Equal(t, want, strings.Split(strings.TrimSpace(w.export(t, "old")), "\n"))
+			status, body = w.ask(t, "POST", "/v1/chats/again/import", w.export(t, "old"))
+			require.Equal(t, 201, status, body)
+			require.JSONEq(t, fmt.Sprintf(`{"messages":%d,"histories":1}`, 1000-n), body)
+
+			status, body = w.ask(t, "POST", "/v1/chats/old/fork", `{"as":"fork"}`)
+			require.Equal(t, 201, status, body)
+			require.JSONEq(t, fmt.Sprintf(`{"messages":%d,"histories":1,"missing":%d}`, 1000-n, n), body)
+
+			other := w.process(func(c *webmemory.Config) { c.MaxHistory = 20 })
+			w.on(other, func() { // which has no index yet
+				require.Contains(t, string(w.do("GET", "/v1/chats/old/recall?query=question+1", nil).body), `"partial":true`)
+			})
+			require.Positive(t, w.metric("mneme_memory_damaged_total"))
+		})
+	}
 }
 
 // The last page of a long chat takes what it shows out of Redis, and not the archive.

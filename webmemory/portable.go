@@ -58,7 +58,10 @@ func (s *Server) exportLines(ctx context.Context, stored []redisstore.Stored,
 	write func(webapi.ExportLine) error) error {
 	count := 0
 	for _, h := range stored {
-		for raw, err := range s.remembered(ctx, h.Key) {
+		lost := func(gap webapi.HistoryGap, _ error) error {
+			return write(webapi.ExportLine{Subagent: h.Key.Agent(), Missing: &gap})
+		}
+		for raw, err := range s.remembered(ctx, h.Key, lost) {
 			if err == nil {
 				count++
 				err = write(webapi.ExportLine{Subagent: h.Key.Agent(), Message: raw})
@@ -119,7 +122,8 @@ func writeLine(to io.Writer, line any) error {
 
 // remembered walks a history from its first message on, archive and all, each message with
 // its id, once.
-func (s *Server) remembered(ctx context.Context, key memory.Key) func(func(json.RawMessage, error) bool) {
+func (s *Server) remembered(ctx context.Context, key memory.Key, lost func(webapi.HistoryGap, error) error) func(func(
+	json.RawMessage, error) bool) {
 	return func(yield func(json.RawMessage, error) bool) {
 		h, _, err := s.current(ctx, key)
 		if err != nil {
@@ -131,7 +135,7 @@ func (s *Server) remembered(ctx context.Context, key memory.Key) func(func(json.
 			yield(nil, err)
 			return
 		}
-		for raw, err := range s.walk(ctx, pinned{h, segments}) {
+		for raw, err := range s.walk(ctx, pinned{h, segments, lost}) {
 			if !yield(raw, err) {
 				return
 			}
@@ -151,16 +155,23 @@ func (s *Server) walk(ctx context.Context, h pinned) func(func(json.RawMessage, 
 		for _, id := range h.IDs() {
 			hot[id] = true
 		}
+		at := 0
 		for some := range slices.Chunk(h.segments, 32) {
-			read, err := s.store.ReadSegments(ctx, key, some...)
+			read, err := s.readEach(ctx, key, some)
+			for i := 0; i < len(read) && err == nil; i++ {
+				if read[i].absent != nil {
+					err = h.lost(webapi.HistoryGap{Offset: at, Messages: some[i].Messages}, read[i].absent)
+				}
+				at += some[i].Messages
+				for _, raw := range read[i].raw {
+					if !hot[memory.IDs([]json.RawMessage{raw})[0]] && !yield(raw, nil) {
+						return
+					}
+				}
+			}
 			if err != nil {
 				yield(nil, err)
 				return
-			}
-			for _, raw := range slices.Concat(read...) {
-				if !hot[memory.IDs([]json.RawMessage{raw})[0]] && !yield(raw, nil) {
-					return
-				}
 			}
 		}
 		for _, raw := range h.Identified().Raw(0) {
@@ -228,7 +239,7 @@ func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing)
 		defer cancel()
 		return out, errors.Join(err, s.undoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
 	}
-	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noted}, nil
+	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noted, Missing: in.missing}, nil
 }
 
 // undoImport erases what an import has stored that is not whole.
@@ -268,6 +279,8 @@ type importing struct {
 	ended bool                         // the line that counts the others has come
 	notes map[memory.Key][]memory.Note // that are stored last
 	noted int                          // how many they are
+
+	missing int // messages of a fork's source that are not there any more
 }
 
 // read stores what the lines say.

@@ -279,7 +279,7 @@ func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, a
 	index := recall.New(h.Key())
 	index.Append(h.Raw(0)...)
 	x.index, x.older, x.sum, x.cut = index, segments, h.Sum(), h.Cut()
-	x.archived = archived
+	x.archived, x.gaps = archived, false
 	x.generation++
 	if len(segments) == 0 {
 		index.Whole()
@@ -298,40 +298,28 @@ func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, a
 // fillOlder puts some segments in front of an index. Callers hold its mu.
 func (s *Server) fillOlder(ctx context.Context, x *indexed) error {
 	from := max(len(x.older)-fillAtOnce, 0)
-	read, err := s.readSegments(ctx, x.index.Key(), x.older[from:])
+	read, whole, err := s.readSegments(ctx, x.index.Key(), x.older[from:])
 	if err != nil {
 		return err
 	}
 	x.index.Prepend(read...)
-	if x.older = x.older[:from]; from == 0 {
+	x.gaps = x.gaps || !whole
+	if x.older = x.older[:from]; from == 0 && !x.gaps {
 		x.index.Whole()
 	}
 	x.bytes.Store(int64(x.index.Size()))
 	return nil
 }
 
-// readSegments gives the messages of segments, without those of one that is damaged.
+// readSegments gives the messages of segments, without those of one that is damaged or gone; whole: there is none.
 func (s *Server) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
-	raw []json.RawMessage, err error) {
-	read, err := s.store.ReadSegments(ctx, key, segments...)
-	if err == nil {
-		return slices.Concat(read...), nil
+	raw []json.RawMessage, whole bool, err error) {
+	read, err := s.readEach(ctx, key, segments)
+	whole = err == nil
+	for _, seg := range read {
+		raw, whole = append(raw, seg.raw...), whole && seg.absent == nil
 	}
-	if !errors.Is(err, memory.ErrDamaged) {
-		return nil, err
-	}
-	if len(segments) == 1 {
-		s.seen.Often.Error().Err(err).Msg("a part of an archive is damaged, and not searched")
-		return nil, nil
-	}
-	for _, one := range segments {
-		more, err := s.readSegments(ctx, key, []redisstore.Segment{one})
-		if err != nil {
-			return nil, err
-		}
-		raw = append(raw, more...)
-	}
-	return raw, nil
+	return raw, whole, err
 }
 
 // fillRest reads the rest of an archive, unless the index is made anew meanwhile.
@@ -364,7 +352,7 @@ func (s *Server) fill(ctx context.Context, x *indexed, archived int) error {
 	}
 	segments = slices.DeleteFunc(segments, func(seg redisstore.Segment) bool { return seg.Position < x.archived })
 	for some := range slices.Chunk(segments, fillAtOnce) {
-		read, err := s.readSegments(ctx, x.index.Key(), some)
+		read, _, err := s.readSegments(ctx, x.index.Key(), some)
 		if err != nil {
 			return err
 		}
@@ -389,6 +377,7 @@ type indexed struct {
 	index      *recall.Index
 	generation int                  // raised when the index is made anew
 	older      []redisstore.Segment // that are not in the index yet, the oldest first
+	gaps       bool                 // a segment is damaged or gone, so that the index is never whole
 	sum        memory.Sum           // of the history as it is in the index
 	cut        int64                // the deliberate change that the index follows
 	archived   int                  // messages that trims had moved

@@ -215,7 +215,7 @@ func (s *Server) eachMessage(ctx context.Context, key memory.Key,
 		raw := slices.Concat(read...)
 		if errors.Is(err, memory.ErrDamaged) {
 			unread = errUnread
-			raw, err = s.readSegments(ctx, key, some)
+			raw, _, err = s.readSegments(ctx, key, some)
 		}
 		if err != nil {
 			return err

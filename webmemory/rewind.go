@@ -76,6 +76,7 @@ type view map[memory.Key]pinned
 type pinned struct {
 	*memory.History
 	segments []redisstore.Segment
+	lost     func(webapi.HistoryGap, error) error // is told of each segment that is damaged or gone
 }
 
 // keys are those of a view, the chat's own first and then by name: the order of an export.
@@ -115,7 +116,12 @@ func (s *Server) pin(ctx context.Context, histories map[memory.Key]*memory.Histo
 			return nil, err
 		}
 		if h.Len()+len(segments) > 0 {
-			v[key] = pinned{h, segments}
+			v[key] = pinned{h, segments, func(_ webapi.HistoryGap, why error) error {
+				if errors.Is(why, memory.ErrDamaged) { // a change could not take it along
+					return why
+				}
+				return nil
+			}}
 		}
 	}
 	return v, nil

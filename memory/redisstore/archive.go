@@ -39,6 +39,9 @@ type Segment struct {
 	described bool // about says all of this
 }
 
+// Lost says that nothing is left of the segment: the archive's totals count it alone.
+func (s Segment) Lost() bool { return s.described && s.about == "" }
+
 // Trim moves the oldest messages of a history into its archive when it holds more than a
 // quarter above limit (0 is no limit) or more than 8 MiB; what stays begins with a user
 // message. The copy must be current; if it is not, the history stays as it is. Each
@@ -122,14 +125,20 @@ func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error)
 	return slices.DeleteFunc(all, func(seg Segment) bool { return !seg.described }), err
 }
 
-// AllSegments is Segments with those that nothing describes, or something else: they count no messages.
+// AllSegments is Segments with those that nothing describes, or something else: they count no messages. What the
+// archive's totals count beyond all that it holds is one that is Lost.
 func (s *Store) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
-	fields, err := s.redis.HKeys(ctx, archiveKey(key)).Result()
+	var totals *redis.SliceCmd
+	var fields *redis.StringSliceCmd
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		totals, fields = p.HMGet(ctx, archiveKey(key), "messages"), p.HKeys(ctx, archiveKey(key))
+		return nil
+	})
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
 	var segments []Segment
-	for _, f := range fields {
+	for _, f := range fields.Val() {
 		position, err := strconv.Atoi(strings.TrimSuffix(f, ":about"))
 		if err == nil && (f == aboutField(position) || f == strconv.Itoa(position)) {
 			segments = append(segments, Segment{Position: position})
@@ -137,16 +146,21 @@ func (s *Store) AllSegments(ctx context.Context, key memory.Key) ([]Segment, err
 	}
 	slices.SortFunc(segments, func(a, b Segment) int { return a.Position - b.Position })
 	segments = slices.Compact(segments)
-	if len(segments) == 0 {
+	if len(fields.Val()) == 0 {
 		return nil, nil
 	}
-	abouts := make([]string, len(segments))
+	abouts := make([]string, len(segments), len(segments)+1)
 	for i, seg := range segments {
 		abouts[i] = aboutField(seg.Position)
 	}
-	values, err := s.redis.HMGet(ctx, archiveKey(key), abouts...).Result()
+	values, err := s.redis.HMGet(ctx, archiveKey(key), append(abouts, "messages")...).Result()
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
+	}
+	total, _ := values[len(segments)].(string)
+	lost := 0
+	if total == totals.Val()[0] { // nothing was archived, and nothing dropped, between the two reads
+		lost = int(integer(total))
 	}
 	for i := range segments {
 		seg, sum := &segments[i], ""
@@ -154,9 +168,25 @@ func (s *Store) AllSegments(ctx context.Context, key memory.Key) ([]Segment, err
 		_, err := fmt.Sscan(seg.about, &seg.Messages, &sum, &seg.Newest)
 		if seg.described = err == nil && seg.Messages >= 0; !seg.described {
 			seg.Messages = 0
+			lost = 0 // it may have them
 		}
+		lost -= seg.Messages
+	}
+	if lost > 0 {
+		segments = withLost(segments, lost)
 	}
 	return segments, nil
+}
+
+// withLost puts a segment of which nothing is left where there is room for it: what redactions and rewinds take out of
+// an archive leaves room, too.
+func withLost(segments []Segment, messages int) []Segment {
+	at, position := 0, 0
+	for at < len(segments) && segments[at].Position < position+messages {
+		position = segments[at].Position + segments[at].Messages
+		at++
+	}
+	return slices.Insert(segments, at, Segment{Position: position, Messages: messages, described: true})
 }
 
 // Archived is how many messages have left each history by trims since it began, in one round

@@ -299,7 +299,9 @@ type Recalled = api.Recalled
 type ExportLine struct {
 	Subagent memory.Agent    `json:"subagent,omitempty"` // whose history it is of; empty for the chat's own
 	Message  json.RawMessage `json:"message,omitempty"`  // as stored, with its id
-	Note     *memory.Note    `json:"note,omitempty"`     // behind all messages
+	// Missing stands where messages should: a part of the archive that is damaged or gone. An import passes it over.
+	Missing *HistoryGap  `json:"missing,omitempty"`
+	Note    *memory.Note `json:"note,omitempty"` // behind all messages
 	// Messages stands in the last line, alone: how many lines have a message. An import
 	// that is not whole is refused by it.
 	Messages *int `json:"messages,omitempty"`
@@ -311,6 +313,8 @@ type Imported struct {
 	Messages  int `json:"messages"`
 	Histories int `json:"histories"`
 	Notes     int `json:"notes,omitempty"` // all of them proposed
+	// Missing is how many messages of a fork's source are in parts of its archive that are damaged or gone.
+	Missing int `json:"missing,omitempty"`
 }
 
 // RewindRequest is the body of POST …/rewind.
