@@ -51,14 +51,15 @@ func (b builder) document() []byte {
 	info := fields{"title": "mneme, webmemory", "version": "1", "summary": "Chats with agents that remember",
 		"description": "docs/api.md says more. Answers and events may have members that are not named here: ignore them."}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, `{"openapi": "3.1.0",%[2]s"info": %[1]s,%[2]s"servers": [{"url": "/"}],%[2]s"security": [{"key": []}, {}],%[2]s"paths": {`,
-		b.line(info), "\n")
+	fmt.Fprintf(&out, `{"openapi": "3.1.0",%[2]s"info": %[1]s,%[2]s"servers": [{"url": "/"}],%[2]s`+
+		`"security": [{"key": []}, {}],%[2]s"paths": {`, b.line(info), "\n")
 	for i, path := range slices.Sorted(maps.Keys(paths)) {
 		fmt.Fprintf(&out, "%s\n%q: {", []string{"", ","}[min(i, 1)], path)
 		b.each(&out, paths[path])
 	}
-	key := fields{"type": "http", "scheme": "bearer", "description": "a key of docs/security.md; none where keys are not configured"}
-	fmt.Fprintf(&out, "\n},\n\"components\": {\"securitySchemes\": {\"key\": %s},\n\"schemas\": {", b.line(key))
+	key := fields{"type": "http", "scheme": "bearer",
+		"description": "a key of docs/security.md; none where keys are not configured"}
+	fmt.Fprintf(&out, "\n},\n%q: {%q: {%q: %s},\n%q: {", "components", "securitySchemes", "key", b.line(key), "schemas")
 	all := fields{}
 	for name, s := range b.made {
 		all[name] = s
@@ -138,8 +139,8 @@ func (b builder) responses(o operation) fields {
 		if body != nil {
 			content := b.content(body, false)
 			if stream, ok := content["text/event-stream"].(fields); ok && strings.HasPrefix(o.route, "POST ") {
-				// ogen's clients follow a stream that has ended with the same request once more: a message would be posted
-				// twice. They hand the response over as it is.
+				// ogen's clients follow a stream that has ended with the same request once more, which would post a message
+				// twice. So they hand the response over as it is.
 				stream["x-ogen-raw-response"] = true
 			}
 			answer["content"] = content
@@ -329,7 +330,7 @@ func TestTheDocumentIsValid(t *testing.T) {
 			for name, member := range members {
 				require.IsType(t, fields{}, member, "%s is any JSON without a word about it, as a bare true", name)
 				if of := member.(fields); of["type"] == "object" && of["properties"] == nil {
-					require.Contains(t, of, "additionalProperties", "%s: TypeScript's clients can put nothing into such an object", name)
+					require.Contains(t, of, "additionalProperties", "%s: clients in TypeScript can put nothing into it", name)
 				}
 			}
 			if kinds, ok := v["type"].([]any); ok {

@@ -148,8 +148,10 @@ func frames(t *testing.T, stream string) (all [][2]string) {
 func chatCompletion(t *testing.T, got pythonAnswer) string {
 	t.Helper()
 	require.Equal(t, 200, got.status, got.body)
-	has(t, got.body, "id str", "created number", "model str", "choices list", "choices.0.index number", "choices.0.message object",
-		"choices.0.message.content str|null", "usage.prompt_tokens number", "usage.completion_tokens number", "usage.total_tokens number")
+	has(t, got.body, "id str", "created number", "model str", "choices list", "choices.0.index number",
+		"choices.0.message object",
+		"choices.0.message.content str|null", "usage.prompt_tokens number", "usage.completion_tokens number",
+		"usage.total_tokens number")
 	require.Equal(t, "chat.completion", gjson.Get(got.body, "object").Str)
 	require.Equal(t, "stop", gjson.Get(got.body, "choices.0.finish_reason").Str)
 	require.Equal(t, "assistant", gjson.Get(got.body, "choices.0.message.role").Str)
@@ -172,7 +174,8 @@ func chatStream(t *testing.T, got pythonAnswer) (text string) {
 			finish += c.Get("finish_reason").Str
 		}
 		if gjson.Get(e[1], "usage").IsObject() {
-			has(t, e[1], "usage.prompt_tokens number", "usage.completion_tokens number", "usage.total_tokens number")
+			has(t, e[1], "usage.prompt_tokens number", "usage.completion_tokens number",
+				"usage.total_tokens number")
 			used++
 		}
 	}
@@ -207,9 +210,9 @@ func retryAfter(t *testing.T, got pythonAnswer) {
 }
 
 // pythonWorld is mneme before a vendor that says what a ferry costs, while fault is not nil after it has failed so.
-func pythonWorld(t *testing.T, kind string, cfg upstreamtest.Config) (u *up, fault *atomic.Pointer[upstreamtest.Fault]) {
+func pythonWorld(t *testing.T, kind string, cfg upstreamtest.Config) (*up, *atomic.Pointer[upstreamtest.Fault]) {
 	t.Helper()
-	fault = &atomic.Pointer[upstreamtest.Fault]{}
+	fault := &atomic.Pointer[upstreamtest.Fault]{}
 	cfg.Fault = func(*upstreamtest.Request) *upstreamtest.Fault { return fault.Load() }
 	cfg.Answer = func(r *upstreamtest.Request) *upstreamtest.Answer {
 		answer := upstreamtest.Reply(upstreamtest.Say("14 crowns."))
@@ -233,7 +236,8 @@ var pythonVendors = map[string]upstreamtest.Config{
 	"openai":    {Vendor: upstreamtest.Chat},
 }
 
-// The openai package for Python at a chat of webmemory: answers, a stream, a form, and retries that store nothing twice.
+// The openai package for Python at a chat of webmemory: answers, a stream, a form, and retries that store nothing
+// twice.
 func TestOpenAIForPythonAtAChat(t *testing.T) {
 	t.Parallel()
 	u, fault := pythonWorld(t, "openai", pythonVendors["openai"])
@@ -335,7 +339,8 @@ func TestAnthropicForPythonAtTheGateway(t *testing.T) {
 				has(t, e[1], "type str")
 				require.Equal(t, e[0], gjson.Get(e[1], "type").Str)
 				required, known := map[string][]string{
-					"message_start":       {"message.id str", "message.content list", "message.usage.input_tokens number", "message.usage.output_tokens number"},
+					"message_start": {"message.id str", "message.content list", "message.usage.input_tokens number",
+						"message.usage.output_tokens number"},
 					"content_block_start": {"index number", "content_block.type str"},
 					"content_block_delta": {"index number", "delta.type str"},
 					"content_block_stop":  {"index number"},

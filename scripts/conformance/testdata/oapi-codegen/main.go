@@ -51,8 +51,10 @@ func main() {
 	again := must(c.GetChatRunEvents(ctx, chat, stream.Header.Get("Mneme-Run-Id"), &gen.GetChatRunEventsParams{}))
 	check(read(again) == "Answer two.", "stream of a run", again)
 
-	tools := []gen.ClientTool{{Name: "weather", Description: "The weather in a city.", Parameters: map[string]any{"type": "object"}}}
-	message = gen.MessageRequest{Message: `Three. SCRIPT [[{"use": "weather", "input": {}}], [{"say": "Sunny."}]]`, Tools: &tools}
+	tools := []gen.ClientTool{{Name: "weather", Description: "The weather in a city.",
+		Parameters: map[string]any{"type": "object"}}}
+	message = gen.MessageRequest{Tools: &tools,
+		Message: `Three. SCRIPT [[{"use": "weather", "input": {}}], [{"say": "Sunny."}]]`}
 	waits := must(c.PostChatMessagesWithResponse(ctx, chat, &gen.PostChatMessagesParams{}, message))
 	check(waits.JSON202 != nil, "post with a tool", string(waits.Body))
 	waiting := must(waits.JSON202.AsWaiting())
@@ -61,7 +63,8 @@ func main() {
 		time.Sleep(50 * time.Millisecond)
 		open = must(c.GetApprovalsWithResponse(ctx, &gen.GetApprovalsParams{})).JSON200.Approvals
 	}
-	check(len(open) == 1 && open[0].RunId == waiting.RunId && open[0].Kind == gen.ApprovalEntryKindClientResult, "approvals", open)
+	check(len(open) == 1 && open[0].RunId == waiting.RunId, "approvals", open)
+	check(open[0].Kind == gen.ApprovalEntryKindClientResult, "kind", open)
 	answer := gen.WaitAnswer{Id: open[0].Id, Decision: gen.Approve, Result: "Sun."}
 	done := must(c.PostChatRunResumeWithResponse(ctx, chat, waiting.RunId, &gen.PostChatRunResumeParams{},
 		gen.ResumeRequest{Answers: []gen.WaitAnswer{answer}}))

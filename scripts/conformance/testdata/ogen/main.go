@@ -83,8 +83,10 @@ func main() {
 	_ = events.Close()
 	check(text == "Answer two." && seen == frames, "stream of a run", text)
 
-	tools := []gen.ClientTool{{Name: "weather", Description: "The weather in a city.", Parameters: []byte(`{"type": "object"}`)}}
-	message = &gen.MessageRequest{Message: `Three. SCRIPT [[{"use": "weather", "input": {}}], [{"say": "Sunny."}]]`, Tools: tools}
+	tools := []gen.ClientTool{{Name: "weather", Description: "The weather in a city.",
+		Parameters: []byte(`{"type": "object"}`)}}
+	message = &gen.MessageRequest{Tools: tools,
+		Message: `Three. SCRIPT [[{"use": "weather", "input": {}}], [{"say": "Sunny."}]]`}
 	waiting := as[*gen.PostChatMessagesAcceptedHeaders](c.PostChatMessages(ctx, message, in)).Response
 	check(waiting.IsWaiting(), "post with a tool", waiting)
 	var open []gen.ApprovalEntry
@@ -92,7 +94,8 @@ func main() {
 		time.Sleep(50 * time.Millisecond)
 		open = as[*gen.ApprovalList](c.GetApprovals(ctx, gen.GetApprovalsParams{})).Approvals
 	}
-	check(len(open) == 1 && open[0].RunID == waiting.Waiting.RunID && open[0].Kind == gen.ApprovalEntryKindClientResult, "approvals", open)
+	check(len(open) == 1 && open[0].RunID == waiting.Waiting.RunID, "approvals", open)
+	check(open[0].Kind == gen.ApprovalEntryKindClientResult, "kind", open)
 	answer := gen.WaitAnswer{ID: open[0].ID, Decision: gen.WaitAnswerDecisionApprove, Result: []byte(`"Sun."`)}
 	done := as[*gen.ResultHeaders](c.PostChatRunResume(ctx, &gen.ResumeRequest{Answers: []gen.WaitAnswer{answer}},
 		gen.PostChatRunResumeParams{Chat: chat, Run: open[0].RunID}))
