@@ -19,8 +19,8 @@ import (
 // liteLLM speaks as LiteLLM's proxy does, after its source (github.com/BerriAI/litellm at 001501fb31dd):
 // litellm/proxy/common_request_processing.py (get_custom_headers, create_response, _override_openai_response_model,
 // async_streaming_data_generator) and litellm/proxy/_types.py (ProxyException): headers of its own, the model's name as
-// it was asked for, null members in every chunk, statuses as texts in the codes of errors, and "None" for what it does not
-// know.
+// it was asked for, null members in every chunk, statuses as texts in the codes of errors, and "None" for what it does
+// not know.
 type liteLLM struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -132,8 +132,8 @@ func (l *liteLLM) last() string {
 }
 
 const liteLimited = `{"error":{"message":"litellm.RateLimitError: RateLimitError: OpenAIException - Rate limit ` +
-	`reached for gpt-5.1. Received Model Group=openai/gpt-5.1\nAvailable Model Group Fallbacks=None","type":"throttling_error",` +
-	`"param":null,"code":"429"}}`
+	`reached for gpt-5.1. Received Model Group=openai/gpt-5.1\nAvailable Model Group Fallbacks=None",` +
+	`"type":"throttling_error","param":null,"code":"429"}}`
 
 // mneme works behind LiteLLM as docs/beside.md configures it.
 func TestBehindLiteLLM(t *testing.T) {
