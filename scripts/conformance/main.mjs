@@ -15,6 +15,8 @@ import * as endpoint from './scenarios/endpoint.mjs'
 import * as errors from './scenarios/errors.mjs'
 import * as faults from './scenarios/faults.mjs'
 import * as frameworks from './scenarios/frameworks.mjs'
+import * as generated from './scenarios/generated.mjs'
+import * as langgraph from './scenarios/langgraph.mjs'
 import * as listed from './scenarios/listed.mjs'
 import * as mcp from './scenarios/mcp.mjs'
 import * as mcpclient from './scenarios/mcpclient.mjs'
@@ -37,7 +39,7 @@ const { values: flags } = parseArgs({
     short: { type: 'boolean' }, list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient, endpoint]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient, endpoint, generated, langgraph]
 const row = (s) => s.name.split(':')[0]
 const scenarios = sets
   .flatMap((m) => m.scenarios)

@@ -51,12 +51,15 @@ func (b builder) document() []byte {
 	info := fields{"title": "mneme, webmemory", "version": "1", "summary": "Chats with agents that remember",
 		"description": "docs/api.md says more. Answers and events may have members that are not named here: ignore them."}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, `{"openapi": "3.1.0",%[2]s"info": %[1]s,%[2]s"servers": [{"url": "/"}],%[2]s"paths": {`, b.line(info), "\n")
+	fmt.Fprintf(&out, `{"openapi": "3.1.0",%[2]s"info": %[1]s,%[2]s"servers": [{"url": "/"}],%[2]s`+
+		`"security": [{"key": []}, {}],%[2]s"paths": {`, b.line(info), "\n")
 	for i, path := range slices.Sorted(maps.Keys(paths)) {
 		fmt.Fprintf(&out, "%s\n%q: {", []string{"", ","}[min(i, 1)], path)
 		b.each(&out, paths[path])
 	}
-	out.WriteString("\n},\n\"components\": {\"schemas\": {")
+	key := fields{"type": "http", "scheme": "bearer",
+		"description": "a key of docs/security.md; none where keys are not configured"}
+	fmt.Fprintf(&out, "\n},\n%q: {%q: {%q: %s},\n%q: {", "components", "securitySchemes", "key", b.line(key), "schemas")
 	all := fields{}
 	for name, s := range b.made {
 		all[name] = s
@@ -84,6 +87,9 @@ func (b builder) line(v any) []byte {
 
 func (b builder) operation(o operation, method, path string) fields {
 	out := fields{"summary": o.summary, "operationId": operationID(method, path), "tags": []string{tag(path)}}
+	if slices.Contains(open, o.route) {
+		out["security"] = []any{}
+	}
 	var all []fields
 	names := append(regexp.MustCompile(`\{[a-z]+\}`).FindAllString(path, -1), strings.Fields(o.params)...)
 	for _, name := range names {
@@ -131,7 +137,13 @@ func (b builder) responses(o operation) fields {
 		answer := fields{"description": says{200: "OK", 201: "Made", 202: "Accepted", 204: "Nothing to say",
 			207: "Some were refused", 503: "Not ready"}[status]}
 		if body != nil {
-			answer["content"] = b.content(body, false)
+			content := b.content(body, false)
+			if stream, ok := content["text/event-stream"].(fields); ok && strings.HasPrefix(o.route, "POST ") {
+				// ogen's clients follow a stream that has ended with the same request once more, which would post a message
+				// twice. So they hand the response over as it is.
+				stream["x-ogen-raw-response"] = true
+			}
+			answer["content"] = content
 		}
 		if status/100 == 2 && strings.Contains(o.params, "Prefer") { // a run answers
 			answer["headers"] = fields{"Mneme-Run-Id": fields{"description": "the run", "schema": fields{"type": "string"}}}
@@ -169,23 +181,33 @@ func (b builder) content(of any, request bool) fields {
 
 func (b builder) media(of any, request bool) fields {
 	switch of := of.(type) {
-	case events:
-		return fields{"schema": fields{"type": "string", "description": "frames of `event:` the role, `data:` an Event in one " +
-			"line of JSON, and `id:` its number"}, "x-item-schema": fields{"$ref": componentsPath + "Event"}}
+	case events: // 3.1 has no word for the items of a stream; generators take the schema for that of each event's data
+		return fields{"schema": fields{"$ref": componentsPath + "Event", "description": "frames of `event:` the role, " +
+			"`data:` an Event in one line of JSON, and `id:` its number"},
+			"x-item-schema": fields{"$ref": componentsPath + "Event"}}
 	case lines:
 		return fields{"schema": fields{"type": "string", "description": "a JSON object in each line"},
 			"x-item-schema": b.any(of)}
 	case chunks:
 		return fields{"schema": fields{"type": "string", "description": "frames of `data:` a ChatChunk in one line of JSON, " +
 			"and at the end `[DONE]`"}, "x-item-schema": b.of(reflect.TypeFor[ChatChunk]())}
-	case oneOf:
-		return fields{"schema": b.any(of)}
+	case oneOf: // told apart by their outcomes, each of which is the only one of its type
+		out, mapping := &jsonschema.Schema{}, fields{}
+		for _, one := range of {
+			ref := b.of(reflect.TypeOf(one))
+			out.OneOf = append(out.OneOf, ref)
+			outcomes := enums[reflect.TypeOf(one).Name()+".outcome"]
+			require.Len(b.t, outcomes, 1)
+			mapping[outcomes[0].(string)] = ref.Ref
+		}
+		out.Extra = fields{"discriminator": fields{"propertyName": "outcome", "mapping": mapping}}
+		return fields{"schema": out}
 	case text:
 		return fields{"schema": fields{"type": "string"}}
 	case binary:
 		return fields{"schema": fields{}}
 	case object:
-		return fields{"schema": fields{"type": "object"}}
+		return fields{"schema": fields{"type": "object", "additionalProperties": true}}
 	}
 	schema := b.of(reflect.TypeOf(of))
 	if request { // a member that is not known is refused
@@ -294,7 +316,7 @@ func TestTheDocumentIsValid(t *testing.T) {
 	require.NoError(t, json.Unmarshal(openapi.Document(), &document))
 	require.NoError(t, check.Validate(document))
 
-	// What it refers to is there, and its ids are unique.
+	// What it refers to is there, its ids are unique, and nothing is said in a way that generators of clients refuse.
 	ids := map[any]bool{}
 	var walk func(any)
 	walk = func(v any) {
@@ -304,6 +326,16 @@ func TestTheDocumentIsValid(t *testing.T) {
 				walk(one)
 			}
 		case fields:
+			members, _ := v["properties"].(fields)
+			for name, member := range members {
+				require.IsType(t, fields{}, member, "%s is any JSON without a word about it, as a bare true", name)
+				if of := member.(fields); of["type"] == "object" && of["properties"] == nil {
+					require.Contains(t, of, "additionalProperties", "%s: clients in TypeScript can put nothing into it", name)
+				}
+			}
+			if kinds, ok := v["type"].([]any); ok {
+				require.Contains(t, kinds, "null", "a list of two types; say anyOf or oneOf")
+			}
 			if ref, ok := v["$ref"].(string); ok {
 				name, ours := strings.CutPrefix(ref, componentsPath)
 				require.True(t, ours, ref)

@@ -96,7 +96,9 @@ type (
 		// Metadata is stored with the message; `chat_id` in it names the chat where nothing else does.
 		Metadata   map[string]string `json:"metadata,omitempty"`
 		Tools      []ChatTool        `json:"tools,omitempty"`
-		ToolChoice json.RawMessage   `json:"tool_choice,omitempty"`
+		ToolChoice json.RawMessage   `json:"tool_choice,omitempty"` // `auto`, `none`, `required`, or a tool of the client's
+		// ResponseFormat is that of OpenAI: of the type text, json_object or json_schema.
+		ResponseFormat json.RawMessage `json:"response_format,omitempty"`
 	}
 	// StreamOptions say what a stream has beside its chunks.
 	StreamOptions struct {
@@ -471,6 +473,20 @@ var enums = map[string][]any{
 	"Outcome.status": {rag.OutcomeNew, rag.OutcomeChanged, rag.OutcomeUnchanged, rag.OutcomeRefused,
 		rag.OutcomeStale},
 }
+
+// objects are members that are any JSON object.
+var objects = []string{"Wishes.response_format", "ChatCompletionRequest.response_format", "ChatFunction.parameters",
+	"TenantExport.metadata"}
+
+// eithers are members of one of several types. Not as a list of types: generators of clients want oneOf.
+var eithers = map[string][]string{
+	"MessageRequest.chat_id":            {"string", "integer"},
+	"ForkRequest.as":                    {"string", "integer"},
+	"ChatCompletionRequest.tool_choice": {"string", "object"},
+}
+
+// open are the routes that want no key.
+var open = []string{"GET /openapi.json", "GET /healthz", "GET /readyz", "GET /metrics"}
 
 // said are descriptions of members whose comments are for Go alone.
 var said = map[string]string{

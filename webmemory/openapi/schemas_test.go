@@ -109,11 +109,18 @@ func (s *schemas) add(t reflect.Type, name string) {
 		case at == "HistoryPage.messages":
 			p.Items = s.of(reflect.TypeFor[memory.Message]())
 		case at == "OneShotRequest.context":
-			p.Items.Type = "object"
-		case at == "Wishes.response_format":
-			p.Type = "object"
-		case at == "MessageRequest.chat_id", at == "ForkRequest.as":
-			p.Type, p.Types = "", []string{"string", "integer"}
+			p.Items = anyObject()
+		case slices.Contains(objects, at):
+			*p = *anyObject()
+		case eithers[at] != nil:
+			p.Type, p.Types = "", nil
+			for _, kind := range eithers[at] {
+				of := &jsonschema.Schema{Type: kind}
+				if kind == "object" {
+					of = anyObject()
+				}
+				p.OneOf = append(p.OneOf, of)
+			}
 		case at == "ExportLine.message":
 			p.Ref = s.of(reflect.TypeFor[memory.Message]()).Ref
 		}
@@ -129,6 +136,11 @@ func (s *schemas) add(t reflect.Type, name string) {
 	}
 	s.addHidden(t, made)
 	s.made[name] = made
+}
+
+// anyObject is a schema of any JSON object.
+func anyObject() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{}}
 }
 
 // addHidden adds the members of embedded structs that have the name of such a struct, which Go hides and JSON does not.
@@ -156,6 +168,9 @@ func plain(p *jsonschema.Schema, null bool) {
 	}
 	if len(p.Types) == 2 && p.Types[0] == "null" && !null {
 		p.Type, p.Types = p.Types[1], nil
+	}
+	if p.Type == "number" {
+		p.Format = "double" // else generators for Go take 32 bits, which tell Unix seconds to two minutes
 	}
 	for _, inner := range []*jsonschema.Schema{p.Items, p.AdditionalProperties} {
 		if inner != nil {

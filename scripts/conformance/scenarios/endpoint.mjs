@@ -9,9 +9,9 @@ import { call, forecast, say, script } from '../talk.mjs'
 
 const slowAnswer = Array.from({ length: 400 }, (_, n) => `part ${n}`).join(' ')
 
-/** A whole mneme before a vendor of the stack. */
-class House {
-  static async open({ stack, dir }, vendor = 'generic') {
+/** A whole mneme before a vendor of the stack; more goes into its configuration. */
+export class House {
+  static async open({ stack, dir }, vendor = 'generic', more = {}) {
     const h = new House()
     const [web, api, proxy, redis] = await Promise.all([freePort(), freePort(), freePort(), freePort()])
     mkdirSync(dir, { recursive: true })
@@ -21,6 +21,7 @@ class House {
       webmemory: { listen: `127.0.0.1:${web}` }, apiserver: { listen: `127.0.0.1:${api}` },
       proxy: { listen: `127.0.0.1:${proxy}`, active: 'one', backends: {
         one: { kind: 'openai', vendor: 'generic', base_url: `${stack.vendorURLs[vendor]}/v1`, model_map: { '*': 'generic-model' } } } },
+      ...more,
     }))
     const { MNEME_CONFIG: _, ...env } = process.env
     h.mneme = start(join(dir, 'mneme.log'), join(stack.bin, 'mneme'), ['up', '--config', file], { env, cwd: dir })

@@ -24,7 +24,7 @@ const applicable = {
 const lacks = () => (spawnSync('npx', ['--version']).status === 0 ? '' : 'npx is not on PATH')
 
 /** Starts a whole mneme with the offline model; gives its base URL and what ends it. */
-async function service({ stack, dir }) {
+export async function service({ stack, dir }) {
   const [web, api, proxy, redis] = await Promise.all([freePort(), freePort(), freePort(), freePort()])
   const file = join(dir, 'mneme.yaml')
   writeFileSync(file, JSON.stringify({

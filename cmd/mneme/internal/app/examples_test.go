@@ -30,6 +30,7 @@ var vendors = map[string]upstreamtest.Config{
 		"claude-sonnet-5"}},
 	"api.moonshot.ai":  {Vendor: upstreamtest.Kimi, Models: []string{"kimi-k2-thinking", "kimi-k2.6", "kimi-k3"}},
 	"api.z.ai":         {Vendor: upstreamtest.GLM, Models: []string{"glm-4.6", "glm-4.7", "glm-5.3"}},
+	"127.0.0.1":        {Vendor: upstreamtest.Chat, Models: []string{"openai/gpt-5.1"}}, // LiteLLM
 	"api.deepseek.com": {Vendor: upstreamtest.DeepSeek, Models: []string{"deepseek-chat", "deepseek-reasoner"}},
 }
 
