@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 
 // This file is about lists of chats, and what they say of each: its title, when it was used, its metadata.
 
-// byUse is the value of order for the chats that were used last first.
-const byUse = "used"
+// byUse is the value of order for the chats that were used last first, byPin that for those of them that are pinned.
+const byUse, byPin = "used", "pinned"
 
 // maxSearch bounds q, in bytes.
 const maxSearch = 256
@@ -32,12 +33,19 @@ func (s *Server) listChats(c *gin.Context) error {
 	}
 	ctx, of, cursor, q := c.Request.Context(), tenantOf(c), c.Query("cursor"), c.Query("q")
 	switch order := c.Query("order"); {
-	case order != "" && order != byUse:
-		return badRequest("order is %s or left out, not %.40q.", byUse, order)
+	case order != "" && order != byUse && order != byPin:
+		return badRequest("order is %s, %s or left out, not %.40q.", byUse, byPin, order)
 	case q != "" && order == "":
 		return badRequest("q goes with order=%s.", byUse)
 	case len(q) > maxSearch:
 		return badRequest("q has at most %d bytes.", maxSearch)
+	case order == byPin:
+		out, err := s.pinnedChats(ctx, of, strings.ToLower(memory.Plain(q)), limit)
+		if err != nil {
+			return err
+		}
+		api.WriteJSON(c.Writer, http.StatusOK, out)
+		return nil
 	case order == byUse, of != memory.Tenant{}: // whose chats are all in the list
 		out, err := s.chatsByUse(ctx, of, strings.ToLower(memory.Plain(q)), limit, cursor)
 		if err != nil {
@@ -108,6 +116,31 @@ func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, lim
 	return out, nil
 }
 
+// pinnedChats lists a tenant's pinned chats whose title or id contains q, in lower case, in the order of use.
+func (s *Server) pinnedChats(ctx context.Context, of memory.Tenant, q string, limit int) (webapi.ChatList, error) {
+	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
+	pins, err := s.store.ChatsByUse(ctx, of, redisstore.Pins, maxPage)
+	if err != nil {
+		return out, err
+	}
+	var ids []string
+	for _, p := range pins {
+		ids = append(ids, p.Member)
+	}
+	places, err := s.store.Used(ctx, of, ids...)
+	if err != nil {
+		return out, err
+	}
+	slices.SortStableFunc(places, func(a, b redisstore.Place) int { return cmp.Compare(b.Used, a.Used) })
+	entries, err := s.entries(ctx, of, places)
+	for _, e := range entries {
+		if e.ChatCard != nil && contains(e, q) && len(out.Chats) < limit {
+			out.Chats = append(out.Chats, e)
+		}
+	}
+	return out, err
+}
+
 func contains(e webapi.ChatEntry, q string) bool {
 	return strings.Contains(strings.ToLower(e.Title), q) || strings.Contains(strings.ToLower(e.ChatID.ID()), q)
 }
@@ -148,7 +181,7 @@ func (s *Server) entries(ctx context.Context, tenant memory.Tenant, places []red
 }
 
 func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
-	out := &webapi.ChatCard{Title: card.Title, Used: float64(used) / 1000, Messages: card.Messages}
+	out := &webapi.ChatCard{Title: card.Title, Used: float64(used) / 1000, Messages: card.Messages, Pinned: card.Pinned}
 	switch {
 	case card.Open:
 		out.State = webapi.ChatBusy
@@ -201,7 +234,7 @@ func (s *Server) patchChat(c *gin.Context) error {
 		}
 		title = nil
 	}
-	there, err := s.store.ChangeCard(ctx, chat, title, metadata)
+	there, err := s.store.ChangeCard(ctx, chat, title, metadata, body.Pinned)
 	if err != nil {
 		return err
 	}
@@ -211,11 +244,11 @@ func (s *Server) patchChat(c *gin.Context) error {
 	if err := s.store.List(ctx, chat); err != nil {
 		return err
 	}
-	place, err := s.store.Used(ctx, chat)
+	places, err := s.store.Used(ctx, chat.Tenant(), chat.ID())
 	if err != nil {
 		return err
 	}
-	entries, err := s.entries(ctx, chat.Tenant(), []redisstore.Place{place})
+	entries, err := s.entries(ctx, chat.Tenant(), places)
 	if err != nil {
 		return err
 	}

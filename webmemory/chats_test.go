@@ -167,6 +167,67 @@ func TestChangingWhatAListSays(t *testing.T) {
 	require.Zero(t, w.look.Exists(t.Context(), "{chat_history:nobody}:meta").Val())
 }
 
+// Pinned chats are listed by themselves, those used last first, and stand among the others as before. A pin goes with
+// its chat.
+func TestPinnedChats(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hello"))
+	c, yes, no := w.client(t), true, false
+	pin := func(chat string, pinned *bool) {
+		t.Helper()
+		e, err := c.ChangeChat(t.Context(), memory.MustChat(chat), webapi.ChatChange{Pinned: pinned})
+		require.NoError(t, err)
+		require.Equal(t, *pinned, e.Pinned)
+	}
+	pins := func(q string) []string {
+		t.Helper()
+		var page webapi.ChatList
+		got := w.do("GET", "/v1/chats?order=pinned&q="+q, nil)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.NoError(t, json.Unmarshal(got.body, &page))
+		require.Empty(t, page.NextCursor)
+		for _, e := range page.Chats {
+			require.True(t, e.Pinned)
+			require.NotEmpty(t, e.Title)
+		}
+		return idsOf(page.Chats)
+	}
+	require.Empty(t, pins(""))
+	for _, chat := range []string{"a", "b", "c", "d"} {
+		w.do("POST", "/v1/chats/"+chat+"/messages", message{"I am " + chat})
+	}
+	w.idle("a", "b", "c", "d")
+	pin("a", &yes)
+	pin("c", &yes)
+	pin("c", &yes)
+	require.Equal(t, []string{"c", "a"}, pins(""))
+	require.Equal(t, []string{"a"}, pins("AM+A"))
+	for limit := 1; limit < 8; limit++ {
+		all := w.listed(t, "", limit)
+		require.Equal(t, []string{"d", "c", "b", "a"}, idsOf(all), limit)
+		require.Equal(t, []bool{false, true, false, true}, []bool{all[0].Pinned, all[1].Pinned, all[2].Pinned, all[3].Pinned})
+	}
+	w.do("POST", "/v1/chats/a/messages", message{"once more"})
+	w.idle("a")
+	require.Equal(t, []string{"a", "c"}, pins(""))
+	e, err := c.ChangeChat(t.Context(), memory.MustChat("a"), webapi.ChatChange{})
+	require.NoError(t, err)
+	require.True(t, e.Pinned, "what is left out stays")
+	pin("a", &no)
+	require.Equal(t, []string{"c"}, pins(""))
+	require.Equal(t, 404, w.do("PATCH", "/v1/chats/nobody", webapi.ChatChange{Pinned: &yes}).status)
+
+	pin("b", &yes)
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/c", nil).status)
+	require.Equal(t, []string{"b"}, pins(""))
+	// A chat that somebody deleted by hand, long ago.
+	require.NoError(t, w.look.Del(t.Context(), "chat_history:b", "{chat_history:b}:meta").Err())
+	require.NoError(t, w.look.ZAdd(t.Context(), "mneme:chats", redis.Z{Score: 1, Member: "b"}).Err())
+	require.Empty(t, pins(""))
+	left := w.look.ZRange(t.Context(), "mneme:chats", 0, -1).Val()
+	require.NotContains(t, strings.Join(left, " "), "pin")
+}
+
 // A title that was made from the first message is hidden by one that somebody sets, and goes with the message.
 func TestATitleThatWasMade(t *testing.T) {
 	w := newWorld(t, answers("hello"))

@@ -74,7 +74,7 @@ func (s *Server) postFork(c *gin.Context) error {
 		if err != nil || title == "" {
 			return err
 		}
-		if _, err := s.store.ChangeCard(ctx, as, &title, nil); err != nil {
+		if _, err := s.store.ChangeCard(ctx, as, &title, nil, nil); err != nil {
 			s.log.Warn().Err(err).Str("chat", as.String()).Msg("a fork has not got the title of its source")
 		}
 		return nil

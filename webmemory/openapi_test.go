@@ -377,6 +377,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(200, "PATCH", "/v1/chats/1", `{"title":"Lighthouses","metadata":{"of":"Ann"}}`)
 	does(404, "PATCH", "/v1/chats/none", `{"title":"x"}`)
 	does(200, "GET", "/v1/chats?order=used&q=lighthouse", nil)
+	does(200, "GET", "/v1/chats?order=pinned", nil)
 	does(200, "DELETE", "/v1/chats/1/messages/"+first+"?dry_run=true", nil)
 	does(404, "DELETE", "/v1/chats/1/messages/none", nil)
 	analytic := w.idsOf("subagent:analytic:1")

@@ -24,6 +24,13 @@ import (
 // score is when that was.
 const filledMember = "*filled"
 
+// pinMark begins the member that stands in the list of chats for a pin, before the id of the pinned chat. It is no chat's
+// id, and its score, pinScore, is below those of the chats.
+const pinMark, pinScore = "*pin:", -1
+
+// Pins is the place in a list of chats behind which its pins are.
+var Pins = Place{Used: pinScore, Member: "~"}
+
 // filledFor is for how long after the list was filled it is filled again by each process that starts: until then
 // there may have been others, of a version without the list.
 const filledFor = 24 * time.Hour
@@ -62,7 +69,8 @@ func ParsePlace(cursor string) (p Place, err error) {
 	return p, nil
 }
 
-// ChatsByUse lists up to count places behind one in a tenant's list, the latest first.
+// ChatsByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
+// that are pinned, in no order and without the times of their use, which Used has.
 func (s *Store) ChatsByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
 	r, err := s.call(ctx, chatsScript, []string{chatsKey(of)}, after.Used, after.Member, count)
 	if err != nil {
@@ -71,7 +79,11 @@ func (s *Store) ChatsByUse(ctx context.Context, of memory.Tenant, after Place, c
 	places := make([]Place, 0, len(r)/2)
 	for i := 1; i+1 < len(r); i += 2 {
 		used, _ := strconv.ParseFloat(r[i+1], 64) // a score
-		places = append(places, Place{int64(used), r[i]})
+		member, pin := strings.CutPrefix(r[i], pinMark)
+		if pin && after != Pins {
+			break // the chats end here
+		}
+		places = append(places, Place{int64(used), member})
 	}
 	return places, nil
 }
@@ -85,6 +97,7 @@ type Card struct {
 	Open     bool   // a run goes on
 	Waits    bool   // a run waits for somebody
 	Gone     bool   // there is no such chat
+	Pinned   bool
 
 	untitled bool // it has messages, and nobody has looked how they begin
 	archived bool
@@ -93,25 +106,27 @@ type Card struct {
 // Cards describes chats, in one round trip, and one or two more for those that have no title yet.
 func (s *Store) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) {
 	metas, archives := make([]*redis.SliceCmd, len(chats)), make([]*redis.StringCmd, len(chats))
-	sizes := make([]*redis.IntCmd, len(chats))
+	sizes, pins := make([]*redis.IntCmd, len(chats)), make([]*redis.FloatCmd, len(chats))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, chat := range chats {
 			key := memory.ChatKey(chat)
 			metas[i] = p.HMGet(ctx, metaKey(key), "title", "begins", "metadata", "open", "waits", "count", "len")
 			archives[i] = p.HGet(ctx, archiveKey(key), "messages")
 			sizes[i] = p.StrLen(ctx, key.String())
+			pins[i] = p.ZScore(ctx, chatsKey(chat.Tenant()), pinMark+chat.ID())
 		}
 		return nil
 	})
 	cards := make([]Card, len(chats))
 	var untitled []int
 	for i := range chats {
-		for _, err := range []error{metas[i].Err(), archives[i].Err(), sizes[i].Err()} {
+		for _, err := range []error{metas[i].Err(), archives[i].Err(), sizes[i].Err(), pins[i].Err()} {
 			if err != nil && !errors.Is(err, redis.Nil) {
 				return nil, failure(err, "describing chat %s", chats[i])
 			}
 		}
 		cards[i] = cardOf(metas[i].Val(), int(sizes[i].Val()), int(integer(archives[i].Val())))
+		cards[i].Pinned = pins[i].Err() == nil
 		if cards[i].untitled {
 			untitled = append(untitled, i)
 		}
@@ -154,6 +169,9 @@ func (s *Store) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 		return nil
 	}
 	_, err := s.call(ctx, staleScript, []string{chatsKey(of)}, p.Member, p.Used)
+	if err == nil {
+		err = s.redis.ZRem(ctx, chatsKey(of), pinMark+p.Member).Err()
+	}
 	return failure(err, "taking chat %s off the list", p.Member)
 }
 
@@ -184,13 +202,17 @@ func (s *Store) List(ctx context.Context, chats ...memory.Chat) error {
 	return err
 }
 
-// Used is when a chat had its last run.
-func (s *Store) Used(ctx context.Context, chat memory.Chat) (Place, error) {
-	score, err := s.redis.ZScore(ctx, chatsKey(chat.Tenant()), chat.ID()).Result()
-	if errors.Is(err, redis.Nil) {
-		err = nil
+// Used are the places of chats of a tenant: when each had its last run, 0 if that is not known.
+func (s *Store) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Place, error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	return Place{int64(score), chat.ID()}, failure(err, "looking when chat %s was used", chat)
+	scores, err := s.redis.ZMScore(ctx, chatsKey(of), ids...).Result()
+	places := make([]Place, len(scores))
+	for i, score := range scores {
+		places[i] = Place{int64(score), ids[i]}
+	}
+	return places, failure(err, "looking when chats were used")
 }
 
 // Listed says whether all chats are in the list that another process, or none, has brought there.
@@ -208,8 +230,9 @@ func (s *Store) AllListed(ctx context.Context) error {
 	return failure(err, "noting that the chats are listed")
 }
 
-// ChangeCard sets a chat's title and metadata, "" for none; nil leaves it. false: there is no such chat.
-func (s *Store) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata *string) (bool, error) {
+// ChangeCard sets a chat's title and metadata, "" for none, and whether it is pinned; nil leaves it. false: there is no
+// such chat.
+func (s *Store) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata *string, pinned *bool) (bool, error) {
 	var fields []any
 	if title != nil {
 		fields = append(fields, "title", *title)
@@ -218,6 +241,14 @@ func (s *Store) ChangeCard(ctx context.Context, chat memory.Chat, title, metadat
 		fields = append(fields, "metadata", *metadata)
 	}
 	r, err := s.call(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
+	list, pin := chatsKey(chat.Tenant()), pinMark+chat.ID()
+	switch there := err == nil && r.Word() == "ok"; {
+	case !there || pinned == nil:
+	case *pinned:
+		err = s.redis.ZAdd(ctx, list, redis.Z{Score: pinScore, Member: pin}).Err()
+	default:
+		err = s.redis.ZRem(ctx, list, pin).Err()
+	}
 	return r.Word() == "ok", failure(err, "describing chat %s", chat)
 }
 

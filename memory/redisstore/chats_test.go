@@ -56,7 +56,7 @@ func TestAnErasureMadeAgainTakesTheTitle(t *testing.T) {
 	_, err = w.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Begins: "secret"})
 	require.NoError(t, err)
 	title := "own"
-	there, err := w.ChangeCard(ctx, chat, &title, nil)
+	there, err := w.ChangeCard(ctx, chat, &title, nil, nil)
 	require.NoError(t, err)
 	require.True(t, there)
 	cards, err := w.Cards(ctx, chat)

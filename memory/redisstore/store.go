@@ -24,7 +24,7 @@
 //	run:<chat>:<run>                  hash: what a repeated post is answered from, and
 //	                                  what tells other processes that the run has a log
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
-//	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it
+//	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
 //	mneme:users:<tenant>              sorted set: a tenant's users, see tenants.go; mneme:oneshots:<tenant> as well
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
@@ -492,7 +492,7 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 		err = s.erase(ctx, turn, memory.ChatKey(chat), false)
 	}
 	if err == nil {
-		err = s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID()).Err()
+		err = s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID(), pinMark+chat.ID()).Err()
 	}
 	return failure(err, "erasing %s", memory.ChatKey(chat))
 }

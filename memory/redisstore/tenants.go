@@ -66,7 +66,7 @@ func (s *Store) Tenants(ctx context.Context, more ...memory.Tenant) ([]TenantUse
 	counts := map[memory.Tenant]*redis.IntCmd{}
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for t := range all {
-			counts[t] = p.ZCard(ctx, chatsKey(t))
+			counts[t] = p.ZCount(ctx, chatsKey(t), "0", "+inf") // without the pins
 		}
 		return nil
 	})
@@ -127,8 +127,9 @@ func (s *Store) OldestChats(ctx context.Context, of memory.Tenant, count int) (c
 	for _, id := range ids {
 		if chat, bad := of.Chat(id); bad == nil {
 			chats = append(chats, chat)
-		} else if err == nil { // somebody else's member
+		} else if err == nil { // a pin, or somebody else's member
 			err = s.redis.ZRem(ctx, chatsKey(of), id).Err()
+			all--
 		}
 	}
 	return chats, all, failure(err, "listing the chats of the tenant %s", of)
@@ -136,7 +137,7 @@ func (s *Store) OldestChats(ctx context.Context, of memory.Tenant, count int) (c
 
 // ForgetChat takes a chat off its tenant's list.
 func (s *Store) ForgetChat(ctx context.Context, chat memory.Chat) error {
-	err := s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID()).Err()
+	err := s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID(), pinMark+chat.ID()).Err()
 	return failure(err, "taking chat %s off the list", chat)
 }
 

@@ -203,6 +203,7 @@ type ChatCard struct {
 	Used     float64           `json:"used"`            // Unix seconds of its last run, 0 if that is not known
 	Messages int               `json:"messages"`        // of its own history, with those in its archive
 	State    string            `json:"state,omitempty"` // ChatBusy, ChatWaiting or empty
+	Pinned   bool              `json:"pinned,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
@@ -216,6 +217,7 @@ const (
 type ChatChange struct {
 	Title    *string            `json:"title,omitempty"`    // at most MaxTitle bytes; "" for the beginning of its first message
 	Metadata *map[string]string `json:"metadata,omitempty"` // takes the place of all pairs
+	Pinned   *bool              `json:"pinned,omitempty"`   // the chat is listed by order=pinned, too
 	// Made says that the title was made from the chat's first message: it stands where the beginning of that message
 	// does, goes with it, and a title that was set hides it.
 	Made bool `json:"made,omitempty"`

@@ -521,7 +521,7 @@ var params = map[string]param{
 	"{collection}":  {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
 	"{model}":       {"string", "`mneme`, or `mneme/` and the name of a subagent, unescaped", nil},
 	"Mneme-Chat-Id": {"string", "the chat; `openai.chat_headers` are other names of it", nil},
-	"order":         {"string", "the chats that were used last first, with titles", []any{"used"}},
+	"order":         {"string", "the chats that were used last first, with titles: all, or those that are pinned", []any{"used", "pinned"}},
 	"q":             {"string", "a part of the title or of the id", nil},
 	"{id}":          {"string", "the id; that of a document may hold slashes, also unescaped", nil},
 	"Accept":        {"string", "`text/event-stream` for the run's events, live", nil},

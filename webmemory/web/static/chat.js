@@ -3,6 +3,7 @@
 import { Fragment, html, useEffect, useRef, useState } from "./html.js";
 import { addTexts, t } from "./i18n.js";
 import { useScroll } from "./history.js";
+import { imageTypes, isImage, Pictures, sentTo, useImages, Waiting, wordsOf } from "./images.js";
 import { keyInUse, may } from "./key.js";
 import { chatPath, del, duration, get, href, number, path, post, put, randomID, size } from "./lib.js";
 import { Cited, Flags, Lanes, Spent } from "./lanes.js";
@@ -17,8 +18,10 @@ addTexts({
   "chat.send": ["Send (Enter)", "Отправить (Enter)"],
   "chat.stop": ["Stop (Esc)", "Остановить (Esc)"],
   "chat.who": ["Who answers", "Кто отвечает"],
+  "chat.image": ["Add images", "Добавить изображения"],
   "chat.attach": ["Give a file to this chat", "Дать файл этому чату"],
-  "chat.drop": ["Drop files to give them to this chat", "Отпустите файлы, чтобы дать их этому чату"],
+  "chat.drop": ["Drop images to send them, other files to give them to this chat",
+    "Отпустите изображения, чтобы отправить их, другие файлы — чтобы дать их этому чату"],
   "chat.edit": ["Edit: takes back what follows", "Изменить: дальнейшее отменяется"],
   "chat.regenerate": ["Answer anew: takes back what follows", "Ответить заново: дальнейшее отменяется"],
   "chat.fork": ["Go on from here in a new chat", "Продолжить отсюда в новом чате"],
@@ -76,22 +79,25 @@ export function Chat({ chat, changed }) {
   const [draft, setDraft] = useKept("sessionStorage", "mneme.draft." + chat);
   const who = useWho(chat);
   const files = useFiles(chat);
+  const images = useImages(chat);
   const [over, setOver] = useState(false);
 
   // say posts a text, or with at and last puts it in the place of a message; what is refused is not lost.
   const edits = useRef(new Map());
-  const say = async (text, at, last) => {
+  const say = async (text, at, last, pictures = []) => {
     scroll.atEnd.current = true;
     edits.current.clear();
     setTookBack(at !== undefined);
     try {
       if (page?.to < page?.total) await history.load();
-      await talk.say(text, who.agent, at, last);
+      await talk.say(text, who.agent, at, last, pictures.map((p) => p.url));
     } catch (err) {
       setTookBack(false);
       if (err.status === 502) return; // it is in the history
-      if (at === undefined) setDraft((d) => d || text);
-      else edits.current.set(at, text);
+      if (at === undefined) {
+        setDraft((d) => d || text);
+        images.restore(pictures);
+      } else edits.current.set(at, text);
     }
   };
   const fork = async (at) => {
@@ -99,15 +105,21 @@ export function Chat({ chat, changed }) {
     await post(chatPath(chat, "", "fork"), { as, at });
     location.hash = href("chats", as);
   };
+  // give takes files: images go with the next message, others are given to the chat.
+  const give = (list) => {
+    const pictures = may("chat") ? [...list].filter(isImage) : [];
+    images.add(pictures);
+    if (may("documents")) files.add([...list].filter((f) => !pictures.includes(f)));
+  };
   const drop = (e) => {
     e.preventDefault();
     setOver(false);
-    if (may("documents")) files.add(e.dataTransfer.files);
+    give(e.dataTransfer.files);
   };
   const dragged = (e) => {
     if (!e.dataTransfer.types.includes("Files")) return;
     e.preventDefault();
-    setOver(may("documents"));
+    setOver(may("documents") || may("chat"));
   };
   const empty = page && page.total === 0 && !run;
   const shown = page ? page.messages.map((message, i) => ({ message, at: page.from + i })).filter(({ message, at }) =>
@@ -135,10 +147,11 @@ export function Chat({ chat, changed }) {
       ${page && !atTail ? html`<button type="button" class="button newest"
         onClick=${() => history.load().then(scroll.toEnd)}><${Icon} name="down" />${t("chat.newest")}</button>` : null}
     </div>
-    <${Announcer} run=${run} last=${page?.messages.at(-1)} />
+    <${Announcer} run=${run} last=${page?.messages.at(-1)} known=${talk.known} />
     <${Files} files=${files} />
     ${may("chat") ? html`<${Composer} who=${who} draft=${draft} setDraft=${setDraft} working=${talk.working}
-      ready=${Boolean(page) || blind} say=${say} stop=${talk.stop} files=${files} />` :
+      ready=${Boolean(page) || blind} say=${say} stop=${talk.stop} give=${give}
+      images=${images} />` :
       html`<div class="composer-place"><${NoScope} scope="chat" /></div>`}
     ${over ? html`<div class="drop-note"><${Icon} name="upload" />${t("chat.drop")}</div>` : null}
   </section>`;
@@ -163,13 +176,17 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
     setTimeout(() => pencil.current?.focus()); // once it is there again
   };
   const last = history.messages.at(-1).id ?? "";
+  // again posts a message of the user once more, with the images that went with it as long as they are here.
+  const again = (m, place, text, before) => say(text ?? sayable(m), place, before, sentTo(runOf(m)).map((url) => ({ url })));
   if (mine) {
     return html`<article class="message user" data-at=${at} aria-label=${t("chat.you")}>
-      ${editing !== null ? html`<${Editor} text=${edits.get(at) ?? message.content} onDone=${(text) => {
+      ${editing !== null ? html`<${Editor} text=${edits.get(at) ?? sayable(message)} onDone=${(text) => {
         stopEditing();
-        if (text) say(text, at, editing);
-      }} />` : html`<${Fragment}><div class="bubble break">${message.content}</div>
-      <div class="tools"><${Time} at=${message.timestamp} /><${CopyButton} text=${message.content} />
+        if (text) again(message, at, text, editing);
+      }} />` : html`<${Fragment}><${Said} text=${message.content} images=${message.images}
+        urls=${sentTo(runOf(message))} />
+      <div class="tools"><${Time} at=${message.timestamp} />
+        <${CopyButton} text=${wordsOf(message.content, message.images)} />
         <${IconButton} icon="edit" button=${pencil} label=${t("chat.edit")} disabled=${busy}
           onClick=${() => setEditing(last)} /></div><//>`}
     </article>`;
@@ -178,7 +195,7 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
   const run = known.get(made);
   const asked = () => {
     const before = history.messages.slice(0, at - history.from).findLastIndex((m) => m.role === "user");
-    if (before >= 0) say(history.messages[before].content, history.from + before, last);
+    if (before >= 0) again(history.messages[before], history.from + before, undefined, last);
   };
   return html`<article class="message" data-at=${at} aria-label=${t("role.assistant")}>
     ${run ? html`<${Lanes} chat=${chat} run=${run} />` : null}
@@ -198,21 +215,33 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
   </article>`;
 }
 
+// sayable is what a message of the user says when it is said again. Where its images are not here, its text tells that
+// they were there.
+const sayable = (m) => (sentTo(runOf(m)).length ? wordsOf(m.content, m.images) : m.content);
+
+// Said is what a person wrote, and the images that went with it.
+function Said({ text, images, urls }) {
+  const words = wordsOf(text, images);
+  return html`<${Fragment}>${words ? html`<div class="bubble break">${words}</div>` : null}
+    <${Pictures} images=${images} urls=${urls} /><//>`;
+}
+
+const failureOf = (run) => run?.error?.message ?? t("chat.failed");
+
 // Failure is a message that stands for an answer, or an answer that was cut short.
 function Failure({ message, run, retry }) {
   const code = run?.error?.code ?? message.failure;
-  const said = run?.error?.message ?? t("chat.failed");
   return html`<${Fragment}>${message.partial ? html`<${Cited} text=${message.content}
     citations=${run?.citations} />` : null}
-    <${ProblemNote} problem=${{ message: said, code }} retry=${retry} /><//>`;
+    <${ProblemNote} problem=${{ message: failureOf(run), code }} retry=${retry} /><//>`;
 }
 
 // Live is the run that goes on or waits: what was asked, what is done for it, and the answer as far as it has come.
 function Live({ chat, run, onAnswer }) {
   const working = run.outcome === "";
   return html`<${Fragment}>
-    ${run.message !== undefined ? html`<article class="message user" aria-label=${t("chat.you")}><div
-      class="bubble break">${run.message}</div></article>` : null}
+    ${run.message !== undefined ? html`<article class="message user" aria-label=${t("chat.you")}>
+      <${Said} text=${run.message} images=${run.images} urls=${run.sent ?? sentTo(run.run_id)} /></article>` : null}
     <article class="message" aria-label=${t("role.assistant")} aria-busy=${working}>
       <${Lanes} chat=${chat} run=${run} />
       ${run.content ? html`<div class=${working && !run.answered ? "writing" : ""}><${Cited} text=${run.content}
@@ -225,13 +254,14 @@ function Live({ chat, run, onAnswer }) {
 }
 
 // Announcer tells those who do not see the page that an answer is made, and the answer once it is whole.
-function Announcer({ run, last }) {
+function Announcer({ run, last, known }) {
   const was = useRef("");
   const [text, setText] = useState("");
   const state = run && goesOn(run) ? "chat.working" : run?.waits.length ? "waits.title" : "";
   useEffect(() => {
     if (state) setText(t(state));
-    else if (was.current) setText(last ? `${t("chat.answered")} ${last.content}` : "");
+    else if (was.current) setText(!last ? "" : last.failure ? failureOf(known.get(runOf(last))) :
+      `${t("chat.answered")} ${last.content}`);
     was.current = state;
   }, [state, last?.id]);
   return html`<div class="visually-hidden" role="status" aria-live="polite">${text}</div>`;
@@ -256,7 +286,7 @@ function Editor({ text, onDone }) {
 // sends says whether a key sends: Enter, unless a line begins by it or letters are composed.
 const sends = (e) => e.key === "Enter" && !e.shiftKey && !e.isComposing;
 
-function Composer({ who, draft, setDraft, working, ready, say, stop, files }) {
+function Composer({ who, draft, setDraft, working, ready, say, stop, give, images }) {
   const field = useRef();
   const picker = useRef();
   useEffect(() => {
@@ -274,28 +304,43 @@ function Composer({ who, draft, setDraft, working, ready, say, stop, files }) {
     addEventListener("keydown", escape);
     return () => removeEventListener("keydown", escape);
   }, [working, stop]);
+  const sendable = ready && !images.reading && Boolean(draft.trim() || images.all.length);
   const submit = (e) => {
     e.preventDefault();
-    const text = draft.trim();
-    if (!text || working || !ready) return;
+    if (!sendable || working) return;
     setDraft("");
-    say(text);
+    say(draft.trim(), undefined, undefined, images.take());
   };
-  return html`<form class="composer" onSubmit=${submit}>
+  const paste = (e) => {
+    const { files, types } = e.clipboardData;
+    if (!files.length || types.includes("text/plain")) return; // a text may come with a picture of it
+    e.preventDefault();
+    give(files);
+  };
+  const choose = (accept) => {
+    picker.current.accept = accept;
+    picker.current.click();
+  };
+  const removed = (key) => {
+    images.remove(key);
+    field.current.focus();
+  };
+  return html`<${Fragment}><${Waiting} images=${images} onRemove=${removed} /><form class="composer" onSubmit=${submit}>
     <input type="file" multiple hidden ref=${picker}
-      onChange=${(e) => (files.add(e.target.files), (e.target.value = ""))} />
+      onChange=${(e) => (give(e.target.files), (e.target.value = ""))} />
     <textarea ref=${field} class="grow" rows="1" value=${draft} placeholder=${t("chat.placeholder")}
       aria-label=${t("chat.placeholder")}
-      onInput=${(e) => setDraft(e.target.value)} onKeyDown=${(e) => sends(e) && submit(e)}></textarea>
-    ${may("documents") ? html`<${IconButton} icon="clip" label=${t("chat.attach")}
-      onClick=${() => picker.current.click()} />` : null}
+      onInput=${(e) => setDraft(e.target.value)} onKeyDown=${(e) => sends(e) && submit(e)}
+      onPaste=${paste}></textarea>
+    <${IconButton} icon="image" label=${t("chat.image")} onClick=${() => choose(imageTypes)} />
+    ${may("documents") ? html`<${IconButton} icon="clip" label=${t("chat.attach")} onClick=${() => choose("")} />` : null}
     ${who.all.length > 1 ? html`<select value=${who.agent} aria-label=${t("chat.who")} title=${t("chat.who")}
       onChange=${(e) => who.choose(e.target.value)}>${who.all.map((name) => html`<option key=${name} value=${name}>
         ${name}</option>`)}</select>` : null}
     ${working ? html`<${IconButton} icon="stop" class="primary" label=${t("chat.stop")} onClick=${stop} />` :
-      html`<button class="icon-button primary" disabled=${!draft.trim() || !ready} aria-label=${t("chat.send")}
+      html`<button class="icon-button primary" disabled=${!sendable} aria-label=${t("chat.send")}
         title=${t("chat.send")}><${Icon} name="send" /></button>`}
-  </form>`;
+  </form><//>`;
 }
 
 // useKept is a text that the browser keeps in one of its stores, so that it outlives a reload.

@@ -226,14 +226,15 @@ export function oneLine(text, most = 120) {
   return line.length > most ? line.slice(0, most - 1) + "…" : line;
 }
 
-// plainLine is oneLine of a text without the marks of Markdown, as for a title.
+// plainLine is oneLine of a text without the marks of Markdown, as for a title, and without those that say which images
+// came with it, unless there is nothing else.
 export function plainLine(text, most) {
   const line = oneLine(text, 2000)
     .replace(/!?\[([^[\]]*)\]\([^()\s]*\)/g, "$1") // links and images
     .replace(/^(#{1,6}|>|[-*+]|```\w*) /, "") // what begins a block
     .replace(/(\*\*|__|~~|``?`?)(?=\S)([^*_~`]+)\1/g, "$2")
     .replace(/(^|[\s(])([*_])(?=\S)([^*_]+)\2(?=[\s).,:;!?]|$)/g, "$1$3");
-  return oneLine(line, most);
+  return oneLine(line.replace(/\s*\[image(\]|:[^\]]*(\]|…$))/g, "") || line, most);
 }
 
 // pretty is JSON to be read: text that is JSON, or a value.

@@ -2,12 +2,13 @@
 // others, so HTML in the text stays text and nothing is ever set as HTML. Images become links: nothing is loaded.
 
 import { html, useMemo, useRef } from "./html.js";
+import { timer } from "./budget.js";
+import { Code } from "./code.js";
 import { Lexer, Tokenizer } from "./vendor/marked.mjs";
 
 // longest is how many characters are read as Markdown; a longer text is shown as it is, and so is one that would take
-// longer than the budget, in milliseconds: what a hostile text costs grows with the square of its length.
+// longer than its time: what a hostile text costs grows with the square of its length.
 const longest = 100_000;
-let budget = 250;
 
 // longestPiece bounds what is read in one go inside a paragraph: a longer one is cut at its blanks.
 const longestPiece = 1000;
@@ -34,18 +35,14 @@ export function Markdown({ text, cite, inputs = "" }) {
 
 const plainText = (text) => html`<pre class="plain">${text}</pre>`;
 
-// lexed takes a text apart. The clock is looked at before each step, of which none takes long. Each text that used up
-// its budget halves it for those behind it, so that many of them do not hold the page up one after the other.
+// lexed takes a text apart. The clock is looked at before each step, of which none takes long.
 function lexed(text) {
-  const end = performance.now() + budget;
+  const tick = timer();
   const tokenizer = new Tokenizer();
   for (const step of ["space", "escape"]) { // with which marked begins at each block, and at each piece of a line
     const take = tokenizer[step];
     tokenizer[step] = (src) => {
-      if (performance.now() > end) {
-        budget = Math.max(30, budget / 2);
-        throw new Error("the text takes too long to read");
-      }
+      tick();
       return take.call(tokenizer, src);
     };
   }
@@ -85,7 +82,7 @@ function block(token, o) {
     case "text": // of an item of a list
       return token.tokens ? inline(token.tokens, inside) : plain(token, o);
     case "code":
-      return html`<pre class="code" tabindex="0"><code>${token.text}</code></pre>`;
+      return html`<${Code} text=${token.text} info=${token.lang} />`;
     case "blockquote":
       return html`<blockquote>${blocks(token.tokens, inside)}</blockquote>`;
     case "hr":

@@ -12,7 +12,7 @@ export function fold(run, e) {
   if (e.subagent) return { ...next, delegations: delegations(run.delegations, e), waits: e.waits ?? [] };
   switch (e.role) {
     case "run_started":
-      return { ...next, message: e.message, agent: e.agent_version };
+      return { ...next, message: e.message, images: e.images, agent: e.agent_version };
     case "recalled":
       return { ...next, recalled: [...run.recalled, ...(e.recalled ?? [])] };
     case "assistant_delta":

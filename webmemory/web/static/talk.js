@@ -2,6 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { readPage, useHistory } from "./history.js";
+import { keepSent } from "./images.js";
 import { chatPath, follow, get, href, path, post, send } from "./lib.js";
 import { may } from "./key.js";
 import { usePoll } from "./parts.js";
@@ -144,16 +145,20 @@ export function useTalk(chat, changed) {
   }, [chat]);
 
   // say posts a message to an agent. With at, the place of a message of the user in the history, it takes that one's
-  // place, as long as last is the id of the chat's last message.
-  const say = useCallback((message, agent, at, last = "") => {
-    const begin = { ...newRun(undefined, message), started: Date.now() / 1000, hideFrom: at };
+  // place, as long as last is the id of the chat's last message. images are data: URLs that go with it.
+  const say = useCallback((message, agent, at, last = "", images = []) => {
+    const begin = { ...newRun(undefined, message), started: Date.now() / 1000, hideFrom: at, sent: images };
     return attend(begin, async (o) => {
-      const body = { message, agent_version: agent };
+      const body = { message, agent_version: agent, images };
       if (at !== undefined) {
         const before = at > 0 ? (await readPage(chat, "", at - 1, 1)).messages[0] : undefined;
         Object.assign(body, { after: before?.id ?? "", if_last: last });
       }
-      return send(chat, chatPath(chat, "", "messages"), body, o);
+      const onRun = (id) => {
+        keepSent(id, images);
+        o.onRun(id);
+      };
+      return send(chat, chatPath(chat, "", "messages"), body, { ...o, onRun });
     }, at === undefined);
   }, [chat]);
 

@@ -31,10 +31,10 @@ func TestManyChats(t *testing.T) {
 	m := &model{}
 	environ := append(m.environ(t), "MNEME_REDIS_URL="+server.URL())
 	s := service{t, "http://" + run(t, "up", configuration(t), environ...).Webmemory}
-	require.Eventually(t, func() bool {
+	require.Eventually(t, func() bool { // all of them are listed: none comes between those that were read
 		var list webapi.ChatList
 		s.get("/v1/chats?order=used&q=lighthouse", &list)
-		return len(list.Chats) == 1
+		return len(list.Chats) == 1 && look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
 	}, patience, 50*time.Millisecond)
 	p := newTab(t, s.url)
 	const title = "The lighthouse of Oyuna"

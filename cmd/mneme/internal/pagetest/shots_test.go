@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"image/color"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -52,6 +53,11 @@ func story(r *upstreamtest.Request) *upstreamtest.Answer {
 	case strings.Contains(r.User, "locker"):
 		return reply(use("analytic", "task", "Which locker at the ferry terminal is the user's, and is that still so?"),
 			use("knowledge", "task", "What does the ferry cost, and when does the last one leave?"))
+	case strings.Contains(r.User, "sketch"):
+		return reply(upstreamtest.Say("The ramp of your sketch, in Go:\n\n```go\n// Slope is how steep a ramp is, in percent.\n" +
+			"func Slope(rise, run float64) (float64, error) {\n\tif run == 0 {\n\t\treturn 0, errors.New(\"a ramp has a length\")\n" +
+			"\t}\n\treturn 100 * rise / run, nil\n}\n```\n\nand what changes in the plan:\n\n```diff\n@@ -3 +3 @@\n" +
+			"-ramp: 12 %\n+ramp: 8 %\n```"))
 	case strings.Contains(r.User, "back"):
 		return reply(use("desk", "task", "Pay back one ferry ticket."))
 	}
@@ -144,6 +150,23 @@ func TestScreenshots(t *testing.T) {
 	p.send("I lost a ticket. Can I have my money back?")
 	p.sees("The run waits for you")
 	shoot("approval")
+
+	s.request(http.StatusOK, "PATCH", "/v1/chats/garden", "application/json", `{"pinned": true}`)
+	p.open("#/chats/pier")
+	p.has("button", "Add images")
+	p.hand(".chat", "drop", "", aFile{"pier.png", "image/png", picture(t, "png", color.RGBA{60, 110, 160, 255})})
+	p.images(waiting, 1)
+	p.send("How steep is the ramp of this sketch?")
+	p.sees("and what changes in the plan")
+	p.idle()
+	p.images(".message.user", 1)
+	p.seesIn(".code-keyword", "func")
+	p.hand(".chat", "drop", "", aFile{"north.png", "image/png", picture(t, "png", color.RGBA{160, 90, 60, 255})},
+		aFile{"plan.svg", "image/svg+xml", "<svg/>"})
+	p.images(waiting, 1)
+	shoot("chat-images")
+	p.open("#/chats")
+	shoot("chat-list")
 
 	p.open("#/memory/trip")
 	p.sees("chat_history:trip", "Day 180")

@@ -3,6 +3,7 @@
 import { html, useCallback, useEffect, useRef, useState } from "../html.js";
 import { addTexts, t } from "../i18n.js";
 import { Chat } from "../chat.js";
+import { Erase } from "../erase.js";
 import { may } from "../key.js";
 import { ago, chatPath, get, href, patch, path, plainLine, randomID } from "../lib.js";
 import { Icon, IconButton, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
@@ -16,6 +17,9 @@ addTexts({
   "chats.back": ["To the list", "К списку"],
   "chats.rename": ["Rename", "Переименовать"],
   "chats.title": ["Title", "Название"],
+  "chats.pin": ["Pin {name} above the others", "Закрепить {name} вверху списка"],
+  "chats.unpin": ["Unpin {name}", "Открепить {name}"],
+  "chats.erase": ["Erase {name}", "Стереть {name}"],
   "chats.memory": ["What is remembered", "Что запомнено"],
   "chats.busy": ["at work", "работает"],
   "chats.waiting": ["waits", "ждёт"],
@@ -25,6 +29,7 @@ addTexts({
 
 const pageSize = 50;
 const pollEvery = 5000; // milliseconds
+const mostPins = 1000;
 const mostLooks = 20; // requests in a row for a page: a search looks at some thousand chats with each
 
 // readChats reads on behind a cursor until there is something to show, or nothing more, or it was tried often enough.
@@ -47,22 +52,24 @@ function behind(newer, known) {
   return [...newer, ...known.filter((c) => !ids.has(c.chat_id) && c.used <= last)];
 }
 
-// useChats is the list, the chats used last first: {chats, more, problem, reload, change}. change(chat, entry) puts
-// what is known of a chat in its place, and takes it away without an entry.
+// useChats is the list, those pinned and then the chats used last first: {chats, more, problem, reload, change}.
+// change(chat, entry) puts what is known of a chat in its place, and takes it away without an entry.
 export function useChats(query) {
-  const [state, setState] = useState({ chats: null, cursor: "" });
+  const [state, setState] = useState({ chats: null, pins: [], cursor: "" });
   const turn = useRef(0);
   const reading = useRef(false);
-  // read reads the first page, which tells what others did, or with a cursor the page behind it.
+  // read reads the pins and the first page, which tells what others did, or with a cursor the page behind it.
   const read = useCallback(async (cursor, looks = mostLooks) => {
     const mine = ++turn.current;
     reading.current = true;
     try {
-      const list = await readChats(query, cursor, looks);
-      if (mine === turn.current) setState((s) => s.query !== query || (!cursor && !list.next_cursor) ?
-        { query, chats: list.chats, cursor: list.next_cursor } : cursor ?
-          { query, chats: behind(s.chats, list.chats), cursor: list.next_cursor } :
-          { query, chats: behind(list.chats, s.chats), cursor: s.cursor || list.next_cursor });
+      const [list, pinned] = await Promise.all([readChats(query, cursor, looks),
+        cursor ? null : get(path("chats"), { order: "pinned", q: query, limit: mostPins })]);
+      const join = (s) => (s.query !== query || (!cursor && !list.next_cursor) ?
+        { chats: list.chats, cursor: list.next_cursor } : cursor ?
+          { chats: behind(s.chats, list.chats), cursor: list.next_cursor } :
+          { chats: behind(list.chats, s.chats), cursor: s.cursor || list.next_cursor });
+      if (mine === turn.current) setState((s) => ({ ...join(s), query, pins: pinned?.chats ?? s.pins }));
     } catch (problem) {
       if (mine === turn.current) setState((s) => ({ ...s, problem }));
     }
@@ -74,10 +81,15 @@ export function useChats(query) {
   }, [read]);
   usePoll(() => reading.current || read("", 1), pollEvery);
   const more = state.cursor && state.query === query ? () => read(state.cursor) : null;
-  const change = useCallback((chat, entry) => setState((s) => ({ ...s, chats: s.chats?.flatMap((c) =>
-    (c.chat_id !== chat ? [c] : entry ? [entry] : [])) })), []);
   const reload = useCallback(() => read(), [read]);
-  return { ...state, more, reload, change };
+  const change = useCallback((chat, entry) => {
+    const put = (all) => all?.flatMap((c) => (c.chat_id !== chat ? [c] : entry ? [entry] : []));
+    setState((s) => ({ ...s, chats: put(s.chats), pins: put(s.pins) }));
+    reload(); // what is on its way tells how it was before
+  }, [reload]);
+  const pins = new Set(state.pins.map((c) => c.chat_id));
+  const chats = state.chats && [...state.pins, ...state.chats.filter((c) => !pins.has(c.chat_id))];
+  return { ...state, chats, more, reload, change };
 }
 
 // useTitle is how a chat is called, in the list or beside it; empty for one that has no title.
@@ -104,6 +116,19 @@ export function View({ path: [chosen] }) {
     setFresh(id);
     location.hash = href("chats", id);
   };
+  const [erasing, setErasing] = useState(null); // the entry of the chat that is asked about
+  const [failed, setFailed] = useState(null);
+  const erased = () => {
+    list.change(erasing.chat_id);
+    setErasing(null);
+    if (erasing.chat_id !== chat) return;
+    setFresh(randomID().slice(0, 12));
+    location.hash = href("chats");
+  };
+  const pin = (c) => patch(chatPath(c.chat_id), { pinned: !c.pinned }).then((entry) => {
+    setFailed(null);
+    list.change(c.chat_id, entry);
+  }, setFailed);
   const changed = useCallback(() => {
     reload();
     // A chat gets its address with its first run. Who has gone elsewhere meanwhile stays there.
@@ -111,7 +136,8 @@ export function View({ path: [chosen] }) {
   }, [chat, reload]);
   const single = chosen || (chats && !chats.length && !query);
   return html`<div class=${"split" + (single ? " chosen" : "")}>
-    <${Side} list=${list} query=${query} onQuery=${setQuery} view="chats" chosen=${chosen}>
+    <${Side} list=${{ ...list, problem: failed ?? list.problem }} query=${query} onQuery=${setQuery} view="chats"
+      chosen=${chosen} acts=${may("memory:write") && { pin, erase: setErasing }}>
       <${IconButton} icon="plus" class="primary" label=${t("chats.new")} onClick=${begin} /><//>
     <div class="page">
       <div class="page-top"><a class="icon-button back" href=${href("chats")} aria-label=${t("chats.back")}>
@@ -119,18 +145,21 @@ export function View({ path: [chosen] }) {
         <${Title} key=${chat} chat=${chat} title=${title} fresh=${chat === fresh && !title} list=${list} /></div>
       <${Chat} key=${chat} chat=${chat} changed=${changed} />
     </div>
+    ${erasing ? html`<${Erase} chat=${erasing.chat_id} name=${plainLine(erasing.title) || erasing.chat_id}
+      onClose=${() => setErasing(null)} onDone=${erased} />` : null}
   </div>`;
 }
 
 // Side is the list of chats, as useChats gives it, beside a view, which each of them leads to. children stand behind
-// the search.
-export function Side({ list: { chats, more, problem, reload }, query, onQuery, view, chosen, children }) {
+// the search; acts, if given, are what can be done to a chat there.
+export function Side({ list: { chats, more, problem, reload }, query, onQuery, view, chosen, acts, children }) {
   return html`<aside class="side" aria-label=${t("chats.list")}>
     ${chosen ? null : html`<h1 class="visually-hidden">${t("chats.list")}</h1>`}
     <div class="side-top"><${SearchField} value=${query} onChange=${onQuery} label=${t("chats.search")} />${children}</div>
     <nav class="side-list" aria-label=${t("chats.list")}>
       <${ProblemNote} problem=${problem} retry=${reload} />
-      ${chats?.map((c) => html`<${Entry} key=${c.chat_id} chat=${c} current=${c.chat_id === chosen} view=${view} />`)}
+      ${chats?.map((c) => html`<${Entry} key=${c.chat_id} chat=${c} current=${c.chat_id === chosen} view=${view}
+        acts=${acts} />`)}
       ${chats && !chats.length ? html`<p class="soft pad">${t(query ? "chats.notfound" : "chats.none")}</p>` : null}
       ${more ? html`<button type="button" class="quiet" onClick=${more}>${t("show.more")}</button>` : null}
     </nav>
@@ -151,14 +180,21 @@ export function SearchField({ value, onChange, label, ...rest }) {
 }
 
 // Entry is a chat in a list; view is where it leads.
-function Entry({ chat: c, current, view }) {
-  return html`<a class="entry" href=${href(view, c.chat_id)} aria-current=${current ? "page" : undefined}>
-    <div class="cut">${plainLine(c.title) || c.chat_id}</div>
+function Entry({ chat: c, current, view, acts }) {
+  const name = plainLine(c.title) || c.chat_id;
+  return html`<div class="listed"><a class="entry" href=${href(view, c.chat_id)}
+    aria-current=${current ? "page" : undefined}>
+    <div class="cut">${name}</div>
     <div class="row small soft">${c.used ? html`<${Time} at=${c.used} text=${ago(c.used)} />` : null}
       ${c.messages ? html`<span class="cut">${t("chats.messages", { n: c.messages })}</span>` : null}
       ${c.state ? html`<span class=${"badge end " + (c.state === "waiting" ? "warn" : "accent")}>
-        ${t("chats." + c.state)}</span>` : null}</div>
-  </a>`;
+        ${t("chats." + c.state)}</span>` : null}</div></a>
+    ${acts ? html`<${IconButton} icon="trash" class="danger" label=${t("chats.erase", { name })}
+      onClick=${() => acts.erase(c)} />` : null}
+    ${acts ? html`<${IconButton} icon="pin" class=${c.pinned ? "on" : ""}
+      label=${t(c.pinned ? "chats.unpin" : "chats.pin", { name })} onClick=${() => acts.pin(c)} />` :
+      c.pinned ? html`<span class="soft"><${Icon} name="pin" /></span>` : null}
+  </div>`;
 }
 
 function Title({ chat, title, fresh, list }) {

@@ -5,6 +5,7 @@ import { addTexts, t } from "../i18n.js";
 import { findMessage, useHistory, useScroll } from "../history.js";
 import { keyInUse } from "../key.js";
 import { AgentName } from "../lanes.js";
+import { Erase } from "../erase.js";
 import { chatPath, clock, del, get, href, number, oneLine, patch, path, post, request, size } from "../lib.js";
 import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
 import { SearchField, Side, useChats, useTitle } from "./chats.js";
@@ -22,10 +23,6 @@ addTexts({
     { one: "{n} в архиве", few: "{n} в архиве", many: "{n} в архиве", other: "{n} в архиве" }],
   "memory.archive": ["archive", "архив"],
   "memory.export": ["Export", "Экспорт"],
-  "memory.erase": ["Erase", "Стереть"],
-  "memory.erasetitle": ["Erase this chat?", "Стереть этот чат?"],
-  "memory.erasetext": ["All histories, archives, notes and documents of {chat} go, for good. Nothing can be put back.",
-    "Все истории, архивы, заметки и документы чата {chat} исчезнут навсегда. Вернуть их нельзя."],
   "memory.nothing": ["Nothing is remembered of this chat.", "Об этом чате ничего не запомнено."],
   "memory.talk": ["Open the chat", "Открыть чат"],
   "memory.json": ["as JSON", "как JSON"],
@@ -141,7 +138,7 @@ function ChatMemory({ chat, tab, title }) {
         <${Icon} name="chat" /></a>
       <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"} onClick=${save}
         aria-label=${t("memory.export")} title=${t("memory.export")}><${Icon} name="download" /></a>
-      <${IconButton} icon="trash" class="danger" label=${t("memory.erase")} onClick=${() => setErasing(true)} /></div>
+      <${IconButton} icon="trash" class="danger" label=${t("erase.erase")} onClick=${() => setErasing(true)} /></div>
     <nav class="tabs" ref=${tabs} aria-label=${t("memory.histories")}>
       ${histories.map((h) => html`<${Tab} key=${h.key}
         href=${href("memory", chat, ...(h.subagent ? [h.subagent] : []))} current=${tab === (h.subagent ?? "")}
@@ -158,23 +155,13 @@ function ChatMemory({ chat, tab, title }) {
         place=${place?.subagent === tab ? place.at : undefined}
         show=${show} changed=${reload} />` :
       info ? html`<${Empty} title=${t("memory.nothing")} />` : problem ? null : html`<${Loading} />`}
-    ${erasing ? html`<${Erase} chat=${chat} onClose=${() => setErasing(false)} onDone=${erased} />` : null}
+    ${erasing ? html`<${Erase} chat=${chat} name=${title || chat} onClose=${() => setErasing(false)} onDone=${erased} />` : null}
   <//>`;
 }
 
 const Tab = ({ href: to, current, n, children }) => html`<a href=${to} aria-current=${current ? "page" : undefined}>
   ${children}
   ${n === undefined ? null : html`<span class="badge">${number(n)}</span>`}</a>`;
-
-function Erase({ chat, onClose, onDone }) {
-  const [problem, setProblem] = useState(null);
-  const erase = () => del(chatPath(chat)).then(onDone, setProblem);
-  return html`<${Dialog} title=${t("memory.erasetitle")} onClose=${onClose}><p class="break">
-    ${t("memory.erasetext", { chat })}</p>
-    <${ProblemNote} problem=${problem} />
-    <div class="row"><button type="button" class="button end" onClick=${onClose}>${t("cancel")}</button>
-      <button type="button" class="button danger" onClick=${erase}>${t("memory.erase")}</button></div><//>`;
-}
 
 // History is one history as it is stored; place is that of a message to be shown.
 function History({ chat, history: of, place, show, changed }) {
