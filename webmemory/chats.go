@@ -40,7 +40,7 @@ func (s *Server) listChats(c *gin.Context) error {
 	case len(q) > maxSearch:
 		return badRequest("q has at most %d bytes.", maxSearch)
 	case order == byPin:
-		out, err := s.pinnedChats(ctx, of, strings.ToLower(memory.Plain(q)), limit)
+		out, err := pinnedChats(ctx, s, of, strings.ToLower(memory.Plain(q)), limit)
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, lim
 }
 
 // pinnedChats lists a tenant's pinned chats whose title or id contains q, in lower case, in the order of use.
-func (s *Server) pinnedChats(ctx context.Context, of memory.Tenant, q string, limit int) (webapi.ChatList, error) {
+func pinnedChats(ctx context.Context, s *Server, of memory.Tenant, q string, limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
 	pins, err := s.store.ChatsByUse(ctx, of, redisstore.Pins, maxPage)
 	if err != nil {

@@ -64,7 +64,7 @@ Examples:
 // check prints what is wrong with a configuration and its backends; call also calls a
 // model of each, which costs.
 func (con *console) check(ctx context.Context, cfg config.Config, call bool) error {
-	if err := cmp.Or(checkEndpoints(cfg), cfg.CheckLog()); err != nil {
+	if err := cmp.Or(checkEndpoints(cfg), config.CheckLog(cfg)); err != nil {
 		return err
 	}
 	ctx, release := untilSignal(ctx)

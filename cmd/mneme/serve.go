@@ -91,7 +91,7 @@ func (con *console) serve(ctx context.Context, cfg config.Config, start start, c
 			return err
 		}
 	}
-	file, err := cfg.OpenLog()
+	file, err := config.OpenLog(cfg)
 	if err != nil {
 		return err
 	}

@@ -39,9 +39,6 @@ type Segment struct {
 	described bool // about says all of this
 }
 
-// Lost says that nothing is left of the segment: the archive's totals count it alone.
-func (s Segment) Lost() bool { return s.described && s.about == "" }
-
 // Trim moves the oldest messages of a history into its archive when it holds more than a
 // quarter above limit (0 is no limit) or more than 8 MiB; what stays begins with a user
 // message. The copy must be current; if it is not, the history stays as it is. Each
@@ -126,7 +123,7 @@ func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error)
 }
 
 // AllSegments is Segments with those that nothing describes, or something else: they count no messages. What the
-// archive's totals count beyond all that it holds is one that is Lost.
+// archive's totals count beyond all that it holds is one of which nothing is left.
 func (s *Store) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
 	var totals *redis.SliceCmd
 	var fields *redis.StringSliceCmd

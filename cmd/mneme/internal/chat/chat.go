@@ -204,11 +204,11 @@ func (t *talk) take(ctx context.Context, text string) error {
 	case isCommand:
 		return t.command(ctx, command)
 	}
-	return t.say(ctx, text)
+	return say(ctx, t, text)
 }
 
 // say posts a message and shows its run to the end.
-func (t *talk) say(ctx context.Context, text string) error {
+func say(ctx context.Context, t *talk, text string) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	return t.watch(ctx, t.client.Say(ctx, t.Chat, text, rand.Text()))

@@ -51,7 +51,7 @@ func (t *talk) command(ctx context.Context, line string) error {
 	}
 	switch {
 	case name == "solo" && rest != "":
-		return t.say(ctx, "/"+line)
+		return say(ctx, t, "/"+line)
 	case name == "solo":
 		return errors.New("/solo needs what is to be answered: /solo QUESTION")
 	case panelTakes(name) != "":

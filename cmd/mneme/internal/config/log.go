@@ -8,19 +8,19 @@ import (
 )
 
 // OpenLog opens the file of log.file to be appended to, and makes it if it is not there; nil for none.
-func (c Config) OpenLog() (*os.File, error) { return c.openLog(os.O_CREATE) }
+func OpenLog(c Config) (*os.File, error) { return openLog(c, os.O_CREATE) }
 
 // CheckLog says whether OpenLog would fail, and makes no file: who checks may be another user than who runs the
 // services, and a file of that user's would be closed to them.
-func (c Config) CheckLog() error {
-	f, err := c.openLog(0)
+func CheckLog(c Config) error {
+	f, err := openLog(c, 0)
 	if f != nil {
 		f.Close()
 	}
 	return err
 }
 
-func (c Config) openLog(create int) (*os.File, error) {
+func openLog(c Config, create int) (*os.File, error) {
 	path := c.Log.File
 	if path == "" {
 		return nil, nil
