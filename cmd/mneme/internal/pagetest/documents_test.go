@@ -157,7 +157,8 @@ func TestDroppedFiles(t *testing.T) {
 	s.request(http.StatusCreated, "PUT", "/v1/collections/docs", "", "")
 	p.open("#/chats/dropped")
 	p.has("button", "Give a file to this chat")
-	p.drop("Drop images to send them, other files to give them to this chat", map[string]string{"ferry.md": "A ferry ticket costs 14 crowns."})
+	p.drop("Drop images to send them, other files to give them to this chat",
+		map[string]string{"ferry.md": "A ferry ticket costs 14 crowns."})
 	p.seesIn(".files", "ferry", "1 passage")
 	p.seesNo("other files to give them to this chat")
 	p.send("What does the ferry cost?")

@@ -12,8 +12,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// A chat is pinned in the list, stays above those that are used after it, on whatever page it is and in another browser,
-// and is unpinned.
+// A chat is pinned in the list, stays above those that are used after it, on whatever page it is and in another
+// browser, and is unpinned.
 func TestAPinnedChat(t *testing.T) {
 	_, s, p := visit(t)
 	for i := range 60 {
