@@ -106,7 +106,12 @@ func (s *Server) load(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("the embedded store cannot use its folder %s (in data_dir): %w", dir, err)
 	}
-	if found.Dropped > 0 {
+	switch {
+	case found.Altered:
+		s.log.Error().Int64("bytes", found.Dropped).Str("dir", dir).
+			Msg("embedded store: the last write in the journal was damaged and is dropped, though it may have been " +
+				"acknowledged; a backup may have it")
+	case found.Dropped > 0:
 		s.log.Warn().Int64("bytes", found.Dropped).Str("dir", dir).
 			Msg("embedded store: dropped a write that was cut short when the last process ended; it had not been acknowledged")
 	}

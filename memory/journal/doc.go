@@ -31,7 +31,9 @@
 //     records behind it would be lost, and Open refuses with a CorruptError. There is none: a torn tail.
 //
 // Two cases cannot be told apart from inside the file. Damage to the very last record looks like a tail that power loss
-// left half written, and is dropped. Power loss may also write later blocks and not earlier ones; that looks like
-// damage in the middle, and is refused: a person decides. Salvage keeps every sound record on both sides of such
-// damage.
+// left half written: it is dropped, and Open says that it is no beginning of a record. Power loss may also write later
+// blocks and not earlier ones; that looks like damage in the middle, and is refused: a person decides. Salvage keeps
+// every sound record on both sides of such damage.
+//
+// A journal has its magic bytes from its first moment: a shorter file was emptied by something else, and is refused.
 package journal

@@ -20,6 +20,8 @@ var (
 	ErrRecordSize = errors.New("record size out of bounds")
 	// ErrNotJournal means that the file exists and does not start as a journal does.
 	ErrNotJournal = errors.New("not a journal, or one of a newer version")
+	// ErrEmptied means that the file is shorter than a journal without records is.
+	ErrEmptied = errors.New("something has emptied it: put a copy back, or remove the file to begin with an empty memory")
 )
 
 // InUseError refuses a directory that another journal has open, in this process or another.

@@ -114,6 +114,20 @@ func (s scanner) tornAt(bad, from int64) error {
 	return err
 }
 
+// altered says whether the tail from an offset on is something else than the beginning of a record: then it was not cut
+// short. Zeros are left by a check of the disk that was interrupted, or by a loss of power.
+func (s scanner) altered(from int64) (bool, error) {
+	if s.size-from < headerSize {
+		return false, nil
+	}
+	var head [headerSize]byte
+	if _, err := s.file.ReadAt(head[:], from); err != nil {
+		return false, s.failed(from, err)
+	}
+	h, sound := parseHeader(head[:])
+	return head != [headerSize]byte{} && (!sound || from+headerSize+h.length <= s.size), nil
+}
+
 // head is the beginning of the file, as long as the magic bytes or the whole of a shorter file.
 func (s scanner) head() (string, error) {
 	head := make([]byte, min(s.size, int64(len(magic))))

@@ -46,7 +46,10 @@ const (
 // Recovered says what Open found.
 type Recovered struct {
 	Records int   // sound records replayed
-	Dropped int64 // bytes of a torn tail cut off
+	Dropped int64 // bytes of a tail cut off
+	// Altered says that the tail was no beginning of a record: something has changed bytes of one that may have been
+	// acknowledged, or the power failed while it was written.
+	Altered bool
 }
 
 // Journal is an append-only log in a directory that this process has locked. Its methods may be
@@ -145,19 +148,34 @@ func (j *Journal) load(replay func([]byte) error) (Recovered, error) {
 	if err := os.Remove(j.path(newName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Recovered{}, fmt.Errorf("remove an unfinished rewrite: %w", err)
 	}
-	var err error
-	if j.file, err = os.OpenFile(j.path(fileName), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	_, err := os.Stat(j.path(fileName))
+	if errors.Is(err, os.ErrNotExist) {
+		err = j.begin()
+	}
+	if err == nil {
+		j.file, err = os.OpenFile(j.path(fileName), os.O_RDWR, 0o600)
+	}
+	if err != nil {
 		return Recovered{}, fmt.Errorf("open the journal: %w", err)
 	}
 	info, err := j.file.Stat()
 	if err != nil {
 		return Recovered{}, fmt.Errorf("open the journal: %w", err)
 	}
-	size, err := j.start(info.Size())
+	size := info.Size()
+	s := j.scan(j.file, size)
+	head, err := s.head()
 	if err != nil {
 		return Recovered{}, err
 	}
-	end, records, err := j.scan(j.file, size).each(replay)
+	if head != magic {
+		return Recovered{}, s.foreign(head)
+	}
+	end, records, err := s.each(replay)
+	if err != nil {
+		return Recovered{}, err
+	}
+	altered, err := s.altered(end)
 	if err != nil {
 		return Recovered{}, err
 	}
@@ -167,30 +185,7 @@ func (j *Journal) load(replay func([]byte) error) (Recovered, error) {
 		}
 	}
 	j.size, j.unsynced = end, true
-	return Recovered{Records: records, Dropped: size - end}, nil
-}
-
-// start checks the magic bytes and writes them into a file that is new, or that was created by a process killed
-// before they were whole. It returns the file's size.
-func (j *Journal) start(size int64) (int64, error) {
-	s := j.scan(j.file, size)
-	head, err := s.head()
-	if err != nil {
-		return 0, err
-	}
-	if !strings.HasPrefix(magic, head) {
-		return 0, s.foreign(head)
-	}
-	if head == magic {
-		return size, nil
-	}
-	if _, err = j.file.WriteAt([]byte(magic), 0); err == nil {
-		err = j.syncDir()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("start %s: %w", j.path(fileName), err)
-	}
-	return int64(len(magic)), nil
+	return Recovered{Records: records, Dropped: size - end, Altered: altered}, nil
 }
 
 // Append adds a record. When it returns nil the operating system has the record, in the file that

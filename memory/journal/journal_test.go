@@ -88,7 +88,12 @@ func TestTornAtEveryByteOfTheLastRecord(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fileName), whole[:cut], 0o600))
 		var got []string
 		j, rec, err := Open(dir, Options{}, collect(&got))
+		if cut < len(magic) {
+			require.ErrorIs(t, err, ErrEmptied, "cut at byte %d", cut)
+			continue
+		}
 		require.NoError(t, err, "cut at byte %d", cut)
+		require.False(t, rec.Altered, "cut at byte %d", cut)
 		if cut >= last {
 			require.Equal(t, []string{"first", "second"}, got, "cut at byte %d", cut)
 			require.Equal(t, int64(cut-last), rec.Dropped)
@@ -129,6 +134,7 @@ func TestEveryFlippedBit(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, records[:2], got)
 			require.Equal(t, int64(len(whole))-last, rec.Dropped)
+			require.True(t, rec.Altered, "byte %d", at)
 			require.NoError(t, j.Close())
 		}
 		if err != nil { // a refused file is left as it was

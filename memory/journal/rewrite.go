@@ -83,6 +83,19 @@ func (j *Journal) writeNew(fill func(emit func([]byte) error) error) (file *os.F
 	return file, size, nil
 }
 
+// begin makes a journal without records, whole from its first moment: one that is shorter than its magic bytes was
+// emptied by something else.
+func (j *Journal) begin() error {
+	file, _, err := j.writeNew(func(func([]byte) error) error { return nil })
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(file.Close(), j.rename()); err != nil {
+		return err
+	}
+	return j.syncDir()
+}
+
 // rename puts the new file in the journal's place in one atomic step.
 func (j *Journal) rename() error {
 	return j.step(stepRename, func() error { return os.Rename(j.path(newName), j.path(fileName)) })

@@ -238,6 +238,9 @@ func (s scanner) record(at int64) (payload []byte, end int64, err error) {
 // CorruptError if the file has sound records, so that its first bytes are damaged, else
 // ErrNotJournal.
 func (s scanner) foreign(head string) error {
+	if len(head) < len(magic) && strings.HasPrefix(magic, head) {
+		return fmt.Errorf("%s: %w", s.path, ErrEmptied)
+	}
 	version := strings.HasPrefix(head, magic[:len(magic)-1]) // the magic bytes of another version of this format
 	if next, err := s.search(0, s.size); err == nil && next < s.size && !version {
 		return &CorruptError{Path: s.path, Offset: 0, Next: next}
