@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/memory"
+	"mneme/memory/redisstore"
 )
 
 // Bounds of what is kept of ended runs on disk: it is for the time in which a failover
@@ -29,7 +30,7 @@ const (
 	endMaxBytes = 16 << 20 // of one run
 )
 
-// ends keeps the events of runs that ended here on disk, for when Redis loses them:
+// ends keeps the events of runs that ended or were suspended here on disk, for when Redis loses them:
 //
 //	<dir>/<escaped chat>/<run>   a line of JSON about the run, then a line per event
 //
@@ -55,6 +56,8 @@ type endHead struct {
 	Conversation string `json:"conversation,omitempty"`
 	// Unkeyed: no post can repeat it.
 	Unkeyed bool `json:"unkeyed,omitempty"`
+	// Waiting is what the run goes on from, if it is suspended; nil for one that ended.
+	Waiting *redisstore.Waiting `json:"waiting,omitempty"`
 }
 
 // folder is a chat's. A name that would be too long for a file is hashed.
@@ -74,7 +77,7 @@ func (e *ends) path(chat memory.Chat, run string) string {
 	return filepath.Join(e.folder(chat), run)
 }
 
-// keep writes a run's events. What cannot be kept is only missed if Redis loses the
+// keep writes a run's events. Those of one that waits last until its waits have expired. What cannot be kept is only missed if Redis loses the
 // run too, so a failure is reported once.
 func (e *ends) keep(head endHead, lines [][]byte) {
 	path := e.path(head.Chat.Chat, head.Run)
@@ -102,6 +105,10 @@ func (e *ends) keep(head endHead, lines [][]byte) {
 			err = made
 			break
 		}
+	}
+	if err == nil && head.Waiting != nil { // from when on its age is counted
+		until := time.UnixMilli(head.Waiting.Until)
+		err = os.Chtimes(path+".new", until, until)
 	}
 	if err == nil {
 		err = os.Rename(path+".new", path)

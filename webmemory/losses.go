@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ import (
 type losses struct {
 	mu      sync.Mutex
 	at      time.Time              // guarded by mu: when one was noticed last, or the process began
+	lost    time.Time              // guarded by mu: when one was noticed last; zero for never
 	epoch   string                 // guarded by mu: the store's mark, as last seen; "" before
 	servers []string               // guarded by mu: run ids of its servers, as last seen
 	used    map[memory.Chat]string // guarded by mu: chats with runs here, and the epoch of the last one
@@ -83,6 +85,16 @@ func (l *losses) note(lost bool) {
 	if lost || l.at.IsZero() {
 		l.at = time.Now()
 	}
+	if lost {
+		l.lost = l.at
+	}
+}
+
+// noticed says whether a loss was noticed a short while ago.
+func (l *losses) noticed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.lost) < retelling
 }
 
 // retelling is for how long after a loss Redis may still lack what other processes know:
@@ -93,9 +105,6 @@ const retelling = 2 * time.Minute
 // still be writing back what they know: for a while after a loss, and after this process
 // began. If Redis does not answer they may.
 func (s *Server) lostLately(ctx context.Context) bool {
-	if s.losses.lately() {
-		return true
-	}
 	epoch, err := s.store.Epoch(ctx)
 	if err != nil {
 		return true
@@ -337,6 +346,9 @@ func (s *Server) restoreRuns(ctx context.Context) {
 	var placing sync.WaitGroup
 	some := make(chan struct{}, writeBackers)
 	for _, head := range left {
+		if head.Waiting != nil { // what it said goes back with it, if it still waits
+			continue
+		}
 		some <- struct{}{}
 		placing.Go(func() {
 			defer func() { <-some }()
@@ -416,6 +428,15 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 	if known, err := s.knowsEnd(ctx, head); known || err != nil {
 		return err
 	}
+	if head.Waiting != nil {
+		rest, err := s.store.Waits(ctx, head.Chat.Chat)
+		if err != nil || rest != nil && rest.Run == head.Run {
+			return err
+		}
+		if open, err := s.store.OpenRun(ctx, head.Chat.Chat); err != nil || open != nil && open.Run == head.Run {
+			return err
+		}
+	}
 	if err := s.followErasures(ctx); err != nil {
 		return err
 	}
@@ -436,10 +457,83 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 	}
 	defer w.next()
 	_, lines := s.knownEvents(head.Chat.Chat, head.Run)
-	if events := head.events(lines); len(events) > 0 && events[len(events)-1].Terminal() {
+	if events := head.events(lines); head.Waiting != nil {
+		_, err = restoreWait(ctx, s, w, head, events)
+	} else if len(events) > 0 && events[len(events)-1].Terminal() {
 		err = s.putBack(ctx, w, head, events)
 	}
 	return errors.Join(err, w.end())
+}
+
+// waitBack has a run wait again that Redis lost while it waited, if this process or another one knows it. True: it is to
+// be looked at once more.
+func waitBack(ctx context.Context, s *Server, chat memory.Chat, run string) (bool, error) {
+	head, lines := s.knownEvents(chat, run)
+	if head.Waiting == nil {
+		var err error
+		if head, lines, err = s.askForRun(ctx, chat, run); err != nil || head.Waiting == nil {
+			return false, err
+		}
+	}
+	w, err := s.takeTurn(ctx, ctx, chat, "", now)
+	if err != nil {
+		return errors.Is(err, errQueueSlow), nil
+	}
+	if w.Open != nil {
+		s.resume(w)
+		return true, nil
+	}
+	back, err := restoreWait(ctx, s, w, head, head.events(lines))
+	return back || w.Waits != nil, errors.Join(err, w.release(w.end, &s.log))
+}
+
+// restoreWait suspends a run again that Redis lost while it waited, under its chat's lease, which is given back with
+// that. Not one that was answered or closed since, as far as the chat's histories and other processes tell: it would be
+// answered twice, and a call made twice. Where neither the process nor the messages are left that knew of the answer,
+// nothing tells.
+func restoreWait(ctx context.Context, s *Server, w *writer, head endHead, events []event.Event) (bool, error) {
+	if w.Waits != nil || w.Open != nil || len(events) == 0 {
+		return false, nil
+	}
+	if wentOn(w, head) {
+		return false, s.ends.removeRun(w.chat, head.Run)
+	}
+	_, others, err := s.askForRun(ctx, w.chat, head.Run)
+	if err != nil || len(others) > len(events) {
+		return false, err
+	}
+	d, err := tellAgain(ctx, s, w, head, events)
+	if d == nil || err != nil {
+		return false, err
+	}
+	d.run.identify(head.Waiting.Open)
+	d.waiting = head.Waiting
+	if err := s.store.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
+		return false, err
+	}
+	if err := d.rest(); err != nil {
+		return false, err
+	}
+	d.log.Warn().Msg("Redis has lost a run that waits; it waits again")
+	return true, nil
+}
+
+// wentOn says whether a chat's histories tell that a run did not stay where it waits: it has said more, or its message is
+// not the user's newest.
+func wentOn(w *writer, head endHead) bool {
+	newest := ""
+	for key, h := range w.histories {
+		for i, id := range h.IDs() {
+			run, seq, _ := memory.SplitID(id)
+			if strings.TrimSuffix(run, memory.ClosingSuffix) == head.Run && (seq > head.Waiting.Seq || run != head.Run) {
+				return true
+			}
+			if of, _ := headOf(h.Raw(i)[0]); of.Role == memory.RoleUser && key.Agent() == "" {
+				newest = run
+			}
+		}
+	}
+	return newest != "" && newest != head.Run
 }
 
 // forgotten looks for a run that is about to begin, and that may have run: Redis lost its
@@ -467,6 +561,11 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 	switch {
 	case len(events) == 0, s.rewoundSince(r.chat, r.id, head.Turn):
 		return nil, nil
+	case head.Waiting != nil && head.Body == r.body:
+		if back, err := restoreWait(ctx, s, w, head, events); !back || err != nil {
+			return nil, err
+		}
+		return &redisstore.Record{Body: r.body}, nil
 	case head.Body != "" && head.Body != r.body:
 		return nil, errKeyReused
 	case s.redactedSince(r.chat, head.Turn):
@@ -484,35 +583,48 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 
 // putBack writes back a run that is over, under its chat's lease; events are all of it.
 func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []event.Event) error {
+	d, err := tellAgain(ctx, s, w, head, events)
+	if d == nil || err != nil {
+		return err
+	}
+	status, body := d.run.final(ctx)
+	if err := s.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+		return err
+	}
+	w.over = d.run
+	d.log.Warn().Msg("Redis has lost a run that was over; it was told again")
+	return nil
+}
+
+// tellAgain stores the record, the events and the messages of a run that Redis lost, under its chat's lease. Neither
+// driver nor error: it was erased, redacted or taken back since.
+func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events []event.Event) (*driver, error) {
 	if w.ErasedIn() > head.Turn || s.redactedSince(head.Chat.Chat, head.Turn) ||
 		s.rewoundSince(head.Chat.Chat, head.Run, head.Turn) {
-		return nil
+		return nil, nil
 	}
 	r := newRun(head.Run, head.Chat.Chat, head.Body)
 	r.keyed = !head.Unkeyed
 	d := s.driver(r, w, "")
 	if _, err := s.noteRun(ctx, r); err != nil {
-		return err
+		return nil, err
 	}
 	for _, e := range events {
+		if e.Seq > 1 && r.log.AtWait() {
+			r.log.GoOn()
+		}
 		if err := r.log.Append(e); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if _, err := s.store.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
-		return err
+		return nil, err
 	}
 	if err := w.place(ctx, head.Turn, events); err != nil {
-		return err
+		return nil, err
 	}
-	status, body := r.final(ctx)
-	if err := s.store.Finish(ctx, r.chat, r.id, encodeFinal(status, body)); err != nil {
-		return err
-	}
-	w.over = r
-	d.log.Warn().Msg("Redis has lost a run that was over; it was told again")
 	s.metrics.retold.Inc()
-	return nil
+	return d, nil
 }
 
 // noteCut keeps on disk that somebody deleted or rewrote a history by hand, with the

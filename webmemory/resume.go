@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,6 +150,15 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 		}
 		if w == nil || w.Run != id {
 			r, kept, err := s.answeredBefore(ctx, chat, id, answers)
+			if errors.Is(err, errLostRun) && s.lostLately(ctx) {
+				back, failed := waitBack(ctx, s, chat, id)
+				if back && pause(waiting, jitter(20*time.Millisecond)) == nil {
+					continue
+				}
+				if err = cmp.Or(failed, err); failed == nil && s.losses.noticed() {
+					err = errMayComeBack
+				}
+			}
 			if !errors.Is(err, errNotWaiting) || !s.aboutToWait(ctx, chat, id, answers) {
 				return r, kept, 0, err
 			}
@@ -199,6 +209,11 @@ var (
 		Message: "What the run would go on from is lost, so it was ended; please send the message again."}
 	errLostRun = &api.Problem{Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
 		Message: "This chat has no such run, or the memory lost what it would go on from; please send the message again."}
+	errMayComeBack = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: webapi.CodeMemoryUnavailable, Retryable: true,
+		Message: "The memory has just lost data, and what other processes know of this run may not be written back yet; " +
+			"please answer again in a moment.",
+	}
 	errNotTaken = &api.Problem{Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
 		Message: "The agents could not go on with the run right now, so it waits as before; please answer again."}
 )
@@ -396,6 +411,9 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 			return err // which no repetition changes
 		}
 		return fmt.Errorf("%w: %w", errNotTaken, err)
+	}
+	if err := s.ends.removeRun(r.chat, r.id); err != nil {
+		d.log.Warn().Err(err).Msg("that a run waits stays on disk")
 	}
 	if len(granted) > 0 {
 		if err := s.store.Approve(ctx, r.chat, w.Number, granted...); err != nil {

@@ -223,7 +223,7 @@ func TestAKilledErasureIsFinished(t *testing.T) {
 		documents := func() string { return string(w.do("GET", "/v1/chats/"+chat+"/documents", nil).body) }
 		eventually(t, "nothing is pending", func() bool {
 			return !w.look.HExists(t.Context(), "{chat_history:"+chat+"}:meta", "pending").Val() &&
-				w.look.Exists(t.Context(), "{chat_history:"+chat+"}:turn").Val() == 0
+				w.look.Exists(t.Context(), "{chat_history:"+chat+"}:turn", "{chat_history:"+chat+"}:first").Val() == 0
 		})
 		if !whole && w.export(t, chat) == before {
 			require.Contains(t, documents(), "a.txt", "killed after %d requests: a part of a chat is gone", n)

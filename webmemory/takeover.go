@@ -248,7 +248,7 @@ func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (h
 	err error) {
 	path := "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
 	longest := func(known knownRun) {
-		if len(known.Events) > len(lines) {
+		if n := len(known.Events); n > len(lines) || n == len(lines) && known.Run.Waiting != nil {
 			head, lines = known.Run, lines[:0]
 			for _, e := range known.Events {
 				lines = append(lines, e)
@@ -298,7 +298,7 @@ func (s *Server) knownEvents(chat memory.Chat, run string) (head endHead, lines 
 		head, lines = r.head(), r.log.Lines(0)
 	}
 	if r == nil || !r.log.Done() || lines == nil {
-		if kept, all := s.ends.find(chat, run); len(all) > len(lines) {
+		if kept, all := s.ends.find(chat, run); len(all) > len(lines) || len(all) == len(lines) && kept.Waiting != nil {
 			head, lines = kept, all
 		}
 	}

@@ -16,7 +16,8 @@ import (
 
 // This file is about runs that wait for somebody: how one is suspended, and how one is ended for
 // which nobody answers. A suspended run has no lease, no connection and nothing in memory: all
-// that it goes on from is in Redis. How one goes on is in resume.go.
+// that it goes on from is in Redis, and on the disk of the process that suspended it, for when Redis loses it. How one
+// goes on is in resume.go.
 
 // Bounds of what a run may wait with.
 const (
@@ -163,7 +164,9 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 
 // rest gives the lease back with the run suspended.
 func (d *driver) rest() error {
-	w := d.waiting
+	w, head := d.waiting, d.run.head()
+	head.Turn, head.Waiting = w.Turn, w
+	d.server.ends.keep(head, d.run.log.Lines(0))
 	return d.writer.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
 		return d.server.store.Suspend(ctx, chat, token, w)
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -589,7 +590,7 @@ func TestAWaitIsClosed(t *testing.T) {
 func TestWhatARunGoesOnFromIsLost(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w, _, run := waitingWorld(t)
+	w, _, _ := waitingWorld(t)
 	t.Run("its state", func(t *testing.T) {
 		run := w.wait("2")
 		require.NoError(t, w.look.Del(ctx, "{chat_history:2}:waiting").Err())
@@ -604,21 +605,51 @@ func TestWhatARunGoesOnFromIsLost(t *testing.T) {
 		require.Contains(t, []int{404, 409}, w.resume("3", run, yes("w1")).status)
 		require.Equal(t, 200, w.do("POST", "/v1/chats/3/messages", message{"plain"}).status)
 	})
-	keyed := w.wait("4", "Idempotency-Key", "k")
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	t.Run("and its post is repeated", func(t *testing.T) {
-		again := w.wait("4", "Idempotency-Key", "k")
-		require.NotEqual(t, keyed, again, "its messages have the ids of the run before")
-		require.Equal(t, again, w.wait("4", "Idempotency-Key", "k"))
-		got := w.resume("4", again, yes("w1"))
-		require.Equal(t, 200, got.status, string(got.body))
-		w.answersItsCalls("subagent:analytic:4")
-		stored := w.stored("subagent:analytic:4")
-		require.Equal(t, []string{"user: task", "assistant: ", "tool: approve", "assistant: done"}, stored[len(stored)-4:])
+	t.Run("all of it, with the disk of who suspended it", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.suspends(asksFor(one))
+		run := w.wait("1")
+		require.NoError(t, w.look.FlushAll(ctx).Err())
+		got := w.resume("1", run, yes("w1"))
+		require.Equal(t, 503, got.status, string(got.body))
+		require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"plain"}).status)
 	})
+}
+
+// Redis loses all while runs wait: each waits again, in the list and for its answer, at whatever process it comes
+// first, and a post that is repeated finds it. One that was answered or closed before does not wait again.
+func TestAWaitOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w, _, run := waitingWorld(t, apart(t))
+	settings := w.settings()
+	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
+	other, _ := w.start(settings)
+	keyed := w.wait("4", "Idempotency-Key", "k")
+	listed := w.wait("5")
+	answered, closed, there := w.wait("6"), w.wait("7"), w.wait("8")
+	require.Equal(t, 200, w.resume("6", answered, yes("w1")).status)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/7/messages", message{"plain"}).status)
+	require.NoError(t, w.look.FlushAll(ctx).Err())
+
 	got := w.resume("1", run, yes("w1"))
-	require.Equal(t, 404, got.status, string(got.body))
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"plain"}).status)
+	require.Equal(t, 200, got.status, string(got.body))
+	w.answersItsCalls("subagent:analytic:1")
+	require.Equal(t, keyed, w.wait("4", "Idempotency-Key", "k"))
+	w.on(other, func() {
+		got := w.resume("8", there, yes("w1"))
+		require.Equal(t, 200, got.status, string(got.body))
+	})
+	eventually(t, "it is in the list", func() bool {
+		return strings.Contains(string(w.do("GET", "/v1/approvals", nil).body), listed)
+	})
+	require.Equal(t, 200, w.resume("5", listed, yes("w1")).status)
+	stored := w.stored("subagent:analytic:5")
+	require.Equal(t, []string{"user: task", "assistant: ", "tool: approve", "assistant: done"}, stored[len(stored)-4:])
+	for chat, run := range map[string]string{"6": answered, "7": closed} {
+		require.False(t, w.look.HExists(ctx, "{chat_history:"+chat+"}:meta", "waits").Val(), chat)
+		require.NotContains(t, string(w.do("GET", "/v1/approvals", nil).body), run)
+	}
 }
 
 // A run that cannot be kept ends with a clear error, and not half.
