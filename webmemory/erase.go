@@ -161,7 +161,7 @@ func takeAwayUnscrubbed[A any](s *Server, chat memory.Chat, allowed time.Duratio
 	}
 	s.dismiss(chat)
 	w, err := s.turnFor(ctx, ctx, chat, token, erasing, takenAway,
-		func() error { return nil })
+		func(*redisstore.Rest) error { return nil })
 	if err != nil {
 		yield()
 		return out, err

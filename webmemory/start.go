@@ -42,6 +42,9 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 	}
 	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
 	w, err := s.turnOf(ctx, r, places[p.OnBusy])
+	if errors.Is(err, errOwnWait) {
+		return &redisstore.Record{Body: r.body}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

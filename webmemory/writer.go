@@ -62,22 +62,30 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 		}
 		defer yield()
 	}
-	count := func() error { return s.count(ctx, r) }
-	w, err := s.turnFor(ctx, waiting, r.chat, token, at, saidElse, count)
+	w, err := s.turnFor(ctx, waiting, r.chat, token, at, saidElse, func(waits *redisstore.Rest) error {
+		if waits.Run == r.id {
+			return errOwnWait
+		}
+		return s.count(ctx, r)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := count(); err != nil {
+	if err := s.count(ctx, r); err != nil {
 		return nil, errors.Join(err, w.release(w.end, &s.log))
 	}
 	return w, nil
 }
 
+// errOwnWait: the run that waits in the chat is that of the very post, and another process has put it back since the post
+// looked for it.
+var errOwnWait = errors.New("the post's own run waits")
+
 // turnFor waits for the chat's lease. A run that another process left open is brought to
 // its end first, and so is one that waits for somebody, for the reason given, if may has nothing against it; no reason
 // leaves it so.
 func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial,
-	may func() error) (*writer, error) {
+	may func(*redisstore.Rest) error) (*writer, error) {
 	closed := ""
 	for {
 		w, err := s.takeTurn(ctx, waiting, chat, token, at)
@@ -98,7 +106,7 @@ func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			rest := w.Waits
 			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.release(w.end, &s.log))
 		default:
-			if err := may(); err != nil {
+			if err := may(w.Waits); err != nil {
 				return nil, errors.Join(err, w.release(w.end, &s.log))
 			}
 			left = s.deny(w, why)

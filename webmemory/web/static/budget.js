@@ -3,8 +3,13 @@
 
 let budget = 250; // milliseconds
 
-// timer gives a function that throws once the time is over that begins here.
-export function timer() {
+// short is below how many characters a text is read whole, whatever it is: that takes a moment at most, and a busy
+// machine must not leave it unread.
+const short = 4000;
+
+// timer gives a function that throws once the time is over that begins here, for a text of so many characters.
+export function timer(length) {
+  if (length < short) return () => {};
   const end = performance.now() + budget;
   return () => {
     if (performance.now() <= end) return;

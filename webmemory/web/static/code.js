@@ -45,7 +45,7 @@ async function load(language) {
   const [{ parse }, rules] = await Promise.all([import(from + "core.js"), import(`${from}${file}.js`)]);
   const config = { ...rules, ...own[language], ...(prose.has(language) ? { onQuote: apostrophe } : {}) };
   lexers.set(language, (code) => {
-    const tick = timer();
+    const tick = timer(code.length);
     const onCommentStart = (...at) => (tick(), config.onCommentStart?.(...at) ?? 0); // asked at each piece
     return parse(code, { ...config, onCommentStart }).lines;
   });

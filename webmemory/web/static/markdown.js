@@ -37,7 +37,7 @@ const plainText = (text) => html`<pre class="plain">${text}</pre>`;
 
 // lexed takes a text apart. The clock is looked at before each step, of which none takes long.
 function lexed(text) {
-  const tick = timer();
+  const tick = timer(text.length);
   const tokenizer = new Tokenizer();
   for (const step of ["space", "escape"]) { // with which marked begins at each block, and at each piece of a line
     const take = tokenizer[step];
