@@ -454,7 +454,7 @@ func (d *driver) stopThere() {
 // numbers that it may have used would say two things under one id.
 func (d *driver) withdraw(cause error) bool {
 	d.log.Error().Err(cause).Msg("nothing is known of a left run; it is forgotten")
-	d.run.log.Abort(errUnknownRun)
+	d.run.log.Abort(errMayRun) // a post that is repeated begins it anew
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
 	if err := d.server.store.Withdraw(ctx, d.run.chat, d.run.id); err != nil {

@@ -221,6 +221,9 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 				missing = time.Time{}
 			case err != nil && missing.IsZero():
 				missing = time.Now()
+			case errors.Is(err, errMayRun) && time.Since(missing) > s.cfg.Lease:
+				r.log.Abort(errMayRun)
+				return
 			case err != nil && time.Since(missing) > s.cfg.Lease:
 				r.log.Abort(api.ErrGone)
 				return
@@ -255,8 +258,8 @@ func (s *Server) stillLogged(ctx context.Context, r *run) error {
 	}
 	if line == nil && r.log.Last() == 0 { // it may not have begun yet
 		record, err := s.store.Record(ctx, r.chat, r.id)
-		if err == nil && record == nil {
-			err = errUnlogged
+		if err == nil && record == nil { // it was withdrawn: its process died before anything was shown
+			err = errMayRun
 		}
 		return err
 	}
