@@ -81,7 +81,7 @@ var varying = []struct {
 	part *regexp.Regexp
 	name string
 }{
-	{regexp.MustCompile(`\b1[0-9]{9}\.[0-9]+`), "TIMESTAMP"},
+	{regexp.MustCompile(`\b1[0-9]{9}(\.[0-9]+)?\b`), "TIMESTAMP"}, // a whole second has no fraction
 	{regexp.MustCompile(`\b20[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}`), "TIME"},
 	{regexp.MustCompile(`\b[A-Z2-7]{26}\b`), "ID"},
 	{regexp.MustCompile(`\b[0-9]+(\.[0-9]+)? m?s\b`), "DURATION"},
