@@ -399,17 +399,16 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 		if err != nil {
 			return nil, err
 		}
-		switch last, err := event.Decode(line); {
-		case err == nil && !last.Terminal():
+		if last, err := event.Decode(line); len(line) > 0 && (err != nil || !last.Terminal()) {
 			return record, nil // it goes on
-		case len(line) == 0 && time.Now().After(opening):
-			return recordOf(ctx, s.store, r)
-		case len(line) == 0: // its holder may be about to open it
-			if found, err := recordOf(ctx, s.store, r); found != nil || err != nil {
-				return found, err
+		}
+		if len(line) == 0 {
+			if named, err := isNamed(ctx, s.store, r.chat, r.id); err != nil || named {
+				return record, err
 			}
-		case err != nil:
-			return record, nil
+			if time.Now().After(opening) { // until then its holder may be about to open it
+				return nil, nil
+			}
 		}
 		if pause(ctx, jitter(40*time.Millisecond)) != nil {
 			return record, nil // who has it did not come to keep its answer
@@ -429,15 +428,20 @@ func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore
 	if err != nil || len(line) > 0 {
 		return record, err
 	}
-	open, err := store.OpenRun(ctx, r.chat)
-	if err != nil || open != nil && open.Run == r.id {
-		return record, err
-	}
-	waits, err := store.Waits(ctx, r.chat)
-	if err != nil || waits != nil && waits.Run == r.id {
+	if named, err := isNamed(ctx, store, r.chat, r.id); err != nil || named {
 		return record, err
 	}
 	return nil, nil
+}
+
+// isNamed says whether a chat's meta names a run, as one that goes on or that waits.
+func isNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run string) (bool, error) {
+	open, err := store.OpenRun(ctx, chat)
+	if err != nil || open != nil && open.Run == run {
+		return true, err
+	}
+	waits, err := store.Waits(ctx, chat)
+	return waits != nil && waits.Run == run, err
 }
 
 var errKeyReused = &api.Problem{

@@ -1,0 +1,84 @@
+package webmemory
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// This file is about runs that Redis lost while they waited for somebody: what one goes on from is beside its events on
+// the disk of the process that suspended it, see ends.
+
+// waitBack has a run wait again that Redis lost while it waited, if this process or another one knows it. True: it is to
+// be looked at once more.
+func waitBack(ctx context.Context, s *Server, chat memory.Chat, run string) (bool, error) {
+	head, lines := s.knownEvents(chat, run)
+	if head.Waiting == nil {
+		var err error
+		if head, lines, err = s.askForRun(ctx, chat, run); err != nil || head.Waiting == nil {
+			return false, err
+		}
+	}
+	w, err := s.takeTurn(ctx, ctx, chat, "", now)
+	if err != nil {
+		return errors.Is(err, errQueueSlow), nil
+	}
+	if w.Open != nil {
+		s.resume(w)
+		return true, nil
+	}
+	back, err := restoreWait(ctx, s, w, head, head.events(lines))
+	return back || w.Waits != nil, errors.Join(err, w.release(w.end, &s.log))
+}
+
+// restoreWait suspends a run again that Redis lost while it waited, under its chat's lease, which is given back with
+// that. Not one that was answered or closed since, as far as the chat's histories and other processes tell: it would be
+// answered twice, and a call made twice. Where neither the process nor the messages are left that knew of the answer,
+// nothing tells.
+func restoreWait(ctx context.Context, s *Server, w *writer, head endHead, events []event.Event) (bool, error) {
+	if w.Waits != nil || w.Open != nil || len(events) == 0 {
+		return false, nil
+	}
+	if wentOn(w, head) {
+		return false, s.ends.removeRun(w.chat, head.Run)
+	}
+	_, others, err := s.askForRun(ctx, w.chat, head.Run)
+	if err != nil || len(others) > len(events) {
+		return false, err
+	}
+	d, err := tellAgain(ctx, s, w, head, events)
+	if d == nil || err != nil {
+		return false, err
+	}
+	d.run.identify(head.Waiting.Open)
+	d.waiting = head.Waiting
+	if err := s.store.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
+		return false, err
+	}
+	if err := d.rest(); err != nil {
+		return false, err
+	}
+	d.log.Warn().Msg("Redis has lost a run that waits; it waits again")
+	return true, nil
+}
+
+// wentOn says whether a chat's histories tell that a run did not stay where it waits: it has said more, or its message is
+// not the user's newest.
+func wentOn(w *writer, head endHead) bool {
+	newest := ""
+	for key, h := range w.histories {
+		for i, id := range h.IDs() {
+			run, seq, _ := memory.SplitID(id)
+			if strings.TrimSuffix(run, memory.ClosingSuffix) == head.Run && (seq > head.Waiting.Seq || run != head.Run) {
+				return true
+			}
+			if of, _ := headOf(h.Raw(i)[0]); of.Role == memory.RoleUser && key.Agent() == "" {
+				newest = run
+			}
+		}
+	}
+	return newest != "" && newest != head.Run
+}
