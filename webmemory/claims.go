@@ -83,11 +83,7 @@ func (s *Server) claim(ctx context.Context, r *run, id string, c redisstore.Call
 	result []byte, err error) {
 	switch {
 	case r.alone == nil:
-		token, turn := r.holder()
-		if token == "" {
-			return "", nil, errNotHeld
-		}
-		return s.store.Claim(ctx, r.chat, token, turn, r.firstRun(), id, c, repeatable)
+		return claimOnce(ctx, s, r, id, c, repeatable)
 	case r.alone.kept:
 		return s.store.ClaimOneShot(ctx, r.chat.Tenant(), r.id, id, c, repeatable)
 	}
@@ -99,8 +95,7 @@ func (s *Server) claim(ctx context.Context, r *run, id string, c redisstore.Call
 func (s *Server) settle(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
 	switch {
 	case r.alone == nil:
-		_, turn := r.holder()
-		return s.store.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
+		return settleOnce(ctx, s, r, id, result)
 	case r.alone.kept:
 		return s.store.SettleOneShot(ctx, r.chat.Tenant(), r.id, id, result)
 	}

@@ -32,7 +32,9 @@ const (
 
 // ends keeps the events of runs that ended or were suspended here on disk, for when Redis loses them:
 //
-//	<dir>/<escaped chat>/<run>   a line of JSON about the run, then a line per event
+//	<dir>/<escaped chat>/<run>         a line of JSON about the run, then a line per event
+//	<dir>/<escaped chat>/calls-<run>   a callLine for each call of a tool outside that a post's runs were granted, each
+//	                                   result, and each answer to their waits; run is that of the first attempt
 //
 // Processes of one data folder share them, and find those of the dead. The files
 // survive the death of the process, not a power loss. Safe for concurrent use.
@@ -56,6 +58,8 @@ type endHead struct {
 	Conversation string `json:"conversation,omitempty"`
 	// Unkeyed: no post can repeat it.
 	Unkeyed bool `json:"unkeyed,omitempty"`
+	// First is the run of the first attempt at the post, if this is another one.
+	First string `json:"first,omitempty"`
 	// Waiting is what the run goes on from, if it is suspended; nil for one that ended.
 	Waiting *redisstore.Waiting `json:"waiting,omitempty"`
 }
@@ -77,8 +81,8 @@ func (e *ends) path(chat memory.Chat, run string) string {
 	return filepath.Join(e.folder(chat), run)
 }
 
-// keep writes a run's events. Those of one that waits last until its waits have expired. What cannot be kept is only missed if Redis loses the
-// run too, so a failure is reported once.
+// keep writes a run's events. Those of one that waits, and its calls, last until its waits have expired. What cannot be
+// kept is only missed if Redis loses the run too, so a failure is reported once.
 func (e *ends) keep(head endHead, lines [][]byte) {
 	path := e.path(head.Chat.Chat, head.Run)
 	if e.dir == "" || path == "" {
@@ -97,26 +101,40 @@ func (e *ends) keep(head endHead, lines [][]byte) {
 		return
 	}
 	text := append(bytes.Join(append([][]byte{first}, lines...), []byte("\n")), '\n')
-	for range 3 { // the folder is there in most cases; a sweep may remove an empty one at any time
-		if err = os.WriteFile(path+".new", text, 0o600); !errors.Is(err, fs.ErrNotExist) {
+	e.put(head.Chat.Chat, size, func() error {
+		if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+			return err
+		}
+		if head.Waiting != nil { // from when on its age is counted
+			until := time.UnixMilli(head.Waiting.Until)
+			if err := os.Chtimes(path+".new", until, until); err != nil {
+				return err
+			}
+			calls := e.path(head.Chat.Chat, callsFile+cmp.Or(head.First, head.Run))
+			_ = os.Chtimes(calls, until, until) // of a run that was granted none there is no such file
+		}
+		return os.Rename(path+".new", path)
+	})
+}
+
+// put writes something of so many bytes into a chat's folder, which is there in most cases; a sweep may remove an empty
+// one at any time.
+func (e *ends) put(chat memory.Chat, size int, write func() error) {
+	var err error
+	for range 3 {
+		if err = write(); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		if made := os.MkdirAll(e.folder(head.Chat.Chat), 0o700); made != nil {
+		if made := os.MkdirAll(e.folder(chat), 0o700); made != nil {
 			err = made
 			break
 		}
 	}
-	if err == nil && head.Waiting != nil { // from when on its age is counted
-		until := time.UnixMilli(head.Waiting.Until)
-		err = os.Chtimes(path+".new", until, until)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil && !e.failed {
-		e.log.Warn().Err(err).Msg("ended runs cannot be kept on disk; what a failover of Redis loses of them is lost")
+		e.log.Warn().Err(err).Msg("ended runs and calls of tools cannot be kept on disk; what a failover of Redis loses of " +
+			"them is lost")
 	}
 	e.failed = err != nil
 	if e.bytes += int64(size); e.bytes > endsBytes {
@@ -166,7 +184,9 @@ func (e *ends) runs(chat memory.Chat) (ids []string) {
 	}
 	files, _ := os.ReadDir(e.folder(chat)) // absent in most cases
 	for _, f := range files {
-		ids = append(ids, f.Name())
+		if !strings.HasPrefix(f.Name(), callsFile) {
+			ids = append(ids, f.Name())
+		}
 	}
 	return ids
 }

@@ -89,11 +89,14 @@ func (l *losses) note(lost bool) {
 	}
 }
 
-// noticed says whether a loss was noticed a short while ago.
-func (l *losses) noticed() bool {
+// noticed says whether a loss was noticed within a time.
+func (l *losses) noticed(within time.Duration) bool { return time.Since(l.newest()) < within }
+
+// newest is when a loss was noticed last; zero for never.
+func (l *losses) newest() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Since(l.lost) < retelling
+	return l.lost
 }
 
 // retelling is for how long after a loss Redis may still lack what other processes know:
@@ -222,6 +225,9 @@ func (d *driver) putLostBack(ctx context.Context) error {
 		return err
 	}
 	d.writer.entries = entries
+	if err := putOwnCallsBack(ctx, d); err != nil {
+		return err
+	}
 	return d.writer.load(ctx, d.server.cfg.Agents)
 }
 
@@ -528,7 +534,7 @@ func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events [
 		return nil, nil
 	}
 	r := newRun(head.Run, head.Chat.Chat, head.Body)
-	r.keyed = !head.Unkeyed
+	r.keyed, r.first = !head.Unkeyed, head.First
 	d := s.driver(r, w, "")
 	if _, err := s.noteRun(ctx, r); err != nil {
 		return nil, err
@@ -545,6 +551,13 @@ func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events [
 		return nil, err
 	}
 	if err := w.place(ctx, head.Turn, events); err != nil {
+		return nil, err
+	}
+	known, err := callsOf(ctx, s, r.chat, r.firstRun())
+	if err == nil {
+		err = putCallsBack(ctx, s, w.lease, r.id, r.firstRun(), known)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.metrics.retold.Inc()

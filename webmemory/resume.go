@@ -155,7 +155,7 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 				if back && pause(waiting, jitter(20*time.Millisecond)) == nil {
 					continue
 				}
-				if err = cmp.Or(failed, err); failed == nil && s.losses.noticed() {
+				if err = cmp.Or(failed, err); failed == nil && s.losses.noticed(retelling) {
 					err = errMayComeBack
 				}
 			}
@@ -372,6 +372,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	if err := s.store.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
 		return err
 	}
+	s.ends.noteCall(r, callLine{Answers: decided, Until: state.Until}, s.cfg.RunTimeout+endsLife)
 	note := r.openRun(w.Number)
 	note.Events, note.By = d.events, s.spool.Name()
 	if err := s.store.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {

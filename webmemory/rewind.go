@@ -556,7 +556,8 @@ func (s *Server) applyRewound(ctx context.Context, fact rewound) error {
 		}
 		s.mu.Unlock()
 		if head, lines := s.ends.find(fact.Chat.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
-			if err := s.ends.removeRun(fact.Chat.Chat, run); err != nil {
+			err := errors.Join(s.ends.removeRun(fact.Chat.Chat, run), s.ends.removeRun(fact.Chat.Chat, callsFile+run))
+			if err != nil {
 				return err
 			}
 		}

@@ -84,8 +84,8 @@ var acts = []act{
 	{access.Internal, "", []string{
 		"POST " + internalPath + "/runs/:run/recall", "POST " + internalPath + "/runs/:run/notes",
 		"POST " + internalPath + "/runs/:run/calls", "POST " + internalPath + "/runs/:run/calls/:call",
-		"GET " + internalPath + "/chats/:chat/runs/:run", "POST " + internalPath + "/erasures",
-		"POST " + internalPath + "/rewinds"}},
+		"GET " + internalPath + "/chats/:chat/runs/:run", "GET " + internalPath + "/chats/:chat/calls/:run",
+		"POST " + internalPath + "/erasures", "POST " + internalPath + "/rewinds"}},
 }
 
 // rights and entries are acts by what does them.

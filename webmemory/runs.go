@@ -171,7 +171,7 @@ func (r *run) head() endHead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return endHead{Chat: memory.StoredChat{Chat: r.chat}, Run: r.id, Turn: r.turn.Load(), Body: r.body,
-		Conversation: r.conversation, Unkeyed: !r.keyed}
+		Conversation: r.conversation, Unkeyed: !r.keyed, First: r.first}
 }
 
 // logged are the run's events as its log in Redis holds them.

@@ -147,6 +147,9 @@ func (d *driver) catchUp(ctx context.Context, known [][]byte) error {
 	if err := d.replay(ctx); err != nil {
 		return err
 	}
+	if err := putOwnCallsBack(ctx, d); err != nil {
+		return err
+	}
 	return d.retell(ctx, known)
 }
 

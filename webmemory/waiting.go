@@ -145,6 +145,11 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 	if !waits || d.run.log.Last() != w.Seq && d.run.log.Last() != w.Seq-1 {
 		return false, nil
 	}
+	// Events of its going on are lost with those that had them; a call that it made is not to be answered anew.
+	calls, err := callsOf(ctx, d.server, d.run.chat, d.run.firstRun())
+	if err != nil || calls.calledSince(d.run.id, p.Waits) {
+		return false, err
+	}
 	state := w.State
 	w = d.waitOf(e, p.Waits)
 	if w.State = state; d.run.log.Last() < w.Seq {

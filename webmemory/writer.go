@@ -169,10 +169,18 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 			err = w.load(ctx, s.cfg.Agents)
 		}
 	}
+	again := false
+	if err == nil && w.Waits != nil {
+		again, err = wentOnSince(ctx, s, w)
+	}
 	if err != nil {
 		err = errors.Join(err, w.leave())
 		w.next()
 		return nil, err
+	}
+	if again {
+		w.next()
+		return s.takeTurn(ctx, waiting, chat, token, at)
 	}
 	return w, nil
 }

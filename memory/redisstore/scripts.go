@@ -51,6 +51,8 @@ var (
 	stateScript      = redisscript.New(lua, "common", "state")
 	suspendScript    = redisscript.New(lua, "common", "suspend")
 	reopenScript     = redisscript.New(lua, "common", "reopen")
+	answersScript    = redisscript.New(lua, "common", "answers")
+	callsScript      = redisscript.New(lua, "common", "calls")
 	staleScript      = redisscript.New(lua, "common", "stale")
 	approveScript    = redisscript.New(lua, "common", "approve")
 	claimScript      = redisscript.New(lua, "common", "claim")

@@ -78,8 +78,8 @@ type Store struct {
 	log   zerolog.Logger
 	now   func() time.Time
 
-	// WaitReplicas makes an append wait until this many replicas have it, for
-	// replicaWait at most; set it before the first call.
+	// WaitReplicas makes what a user is told to be kept (appends, claims of calls, answers to waits) wait until
+	// this many replicas have it, for replicaWait at most; set it before the first call.
 	WaitReplicas int
 
 	// RunLife is how long a run may take, and ResumeLife how long its events can be
@@ -364,7 +364,7 @@ func (s *Store) appendTo(ctx context.Context, have *memory.History, mark memory.
 	}
 	for try := range attempts {
 		grown := have.With(message)
-		r, err := s.append(ctx, key,
+		r, err := s.replicated(ctx, appendScript, historyKeys(key),
 			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(), message, grown.Sum().String())
 		if err != nil {
 			return nil, err
@@ -413,16 +413,20 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// append runs the append script and, where that is asked for, waits until enough
-// replicas have what it wrote. WAIT is about the writes of its own connection, so both go
-// over one, in one pipeline.
-func (s *Store) append(ctx context.Context, key memory.Key, args ...any) (redisscript.Reply, error) {
+// errFewReplicas says that something was written, and that too few replicas have it.
+var errFewReplicas = errors.New("too few replicas have what was written")
+
+// replicated runs a script over keys of one slot and, where that is asked for, waits until enough replicas have what it
+// wrote. WAIT is about the writes of its own connection, so both go over one, in one pipeline. Beside errFewReplicas
+// there is the script's reply.
+func (s *Store) replicated(ctx context.Context, script *redis.Script, keys []string, args ...any) (
+	redisscript.Reply, error) {
 	if s.WaitReplicas <= 0 {
-		return s.call(ctx, appendScript, historyKeys(key), args...)
+		return s.call(ctx, script, keys, args...)
 	}
 	var node redis.Cmdable = s.redis
 	if cluster, ok := s.redis.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, key.String())
+		master, err := cluster.MasterForKey(ctx, keys[0])
 		if err != nil {
 			return nil, unavailable(err)
 		}
@@ -432,21 +436,21 @@ func (s *Store) append(ctx context.Context, key memory.Key, args ...any) (rediss
 		var written *redis.Cmd
 		waited := redis.NewIntCmd(ctx, "wait", s.WaitReplicas, replicaWait.Milliseconds())
 		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-			written = appendScript.EvalSha(ctx, p, historyKeys(key), args...)
+			written = script.EvalSha(ctx, p, keys, args...)
 			return p.Process(ctx, waited)
 		})
 		if redisscript.Unknown(written.Err()) {
-			if err := appendScript.Load(ctx, node).Err(); err != nil {
+			if err := script.Load(ctx, node).Err(); err != nil {
 				return nil, unavailable(err)
 			}
 			continue
 		}
 		r, err := read(written)
 		if err == nil && waited.Err() != nil {
-			return nil, unavailable(waited.Err())
+			return r, errors.Join(errFewReplicas, unavailable(waited.Err()))
 		}
 		if n := waited.Val(); err == nil && n < int64(s.WaitReplicas) {
-			return nil, fmt.Errorf("%w: %d of %d replicas have what was written", memory.ErrUnavailable, n, s.WaitReplicas)
+			return r, fmt.Errorf("%w: %w: %d of %d replicas", memory.ErrUnavailable, errFewReplicas, n, s.WaitReplicas)
 		}
 		return r, err
 	}

@@ -226,12 +226,7 @@ func (s *Store) KeepAnswers(ctx context.Context, chat memory.Chat, run string, u
 	if err != nil {
 		return err
 	}
-	key := recordKey(chat, run)
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, key, "answers", text)
-		p.PExpireAt(ctx, key, time.UnixMilli(until))
-		return nil
-	})
+	_, err = s.replicated(ctx, answersScript, []string{recordKey(chat, run)}, text, until)
 	return failure(err, "keeping the answers to run %s", run)
 }
 
@@ -359,50 +354,4 @@ func (s *Store) Approved(ctx context.Context, chat memory.Chat) (tools []string,
 	}
 	_ = json.Unmarshal([]byte(text), &tools) // what is no list approves nothing
 	return tools, nil
-}
-
-// Call is one call of a tool outside, as a run's calls have it under the call's id.
-type Call struct {
-	Run      string       `json:"run"` // the attempt that was granted it first
-	Subagent memory.Agent `json:"subagent,omitempty"`
-	Tool     string       `json:"tool"`
-	N        int          `json:"n"`
-	At       int64        `json:"at"` // Unix ms
-}
-
-// Words of a Claim.
-const (
-	CallGranted = "granted"
-	CallDone    = "done"
-	CallUnknown = "unknown"
-)
-
-// Claim asks for a call of a run's, by its id, under the chat's lease and turn. The word is one of
-// those above; result is that of Settle. first is the run of the first attempt at the post: all
-// attempts share their calls. memory.ErrMoved: the turn is over.
-func (s *Store) Claim(ctx context.Context, chat memory.Chat, token string, turn int64, first, id string, c Call,
-	repeatable bool) (word string, result []byte, err error) {
-	record, err := json.Marshal(c)
-	if err != nil {
-		return "", nil, err
-	}
-	again := 0
-	if repeatable {
-		again = 1
-	}
-	// The index first: calls are found by their run when the chat is erased.
-	err = s.redis.HSetNX(ctx, chatMeta(chat), "r:"+first, s.now().Add(s.openLife(true)).UnixMilli()).Err()
-	if err != nil {
-		return "", nil, failure(err, "claiming a call of run %s", first)
-	}
-	r, err := s.call(ctx, claimScript, append(turnKeys(chat), callsKey(chat, first)), token, turn, id, record, again,
-		s.openLife(true).Milliseconds())
-	return r.Word(), []byte(r.At(1)), failure(err, "claiming a call of run %s", first)
-}
-
-// Settle keeps what a granted call returned; the first result stays. false: it was not granted.
-func (s *Store) Settle(ctx context.Context, chat memory.Chat, turn int64, first, id string, result []byte) (bool,
-	error) {
-	r, err := s.call(ctx, settleScript, []string{chatMeta(chat), callsKey(chat, first)}, turn, id, result)
-	return r.Word() == "ok", failure(err, "keeping the result of a call of run %s", first)
 }

@@ -18,15 +18,16 @@ import (
 )
 
 // approving has two subagents call a tool each that a person is to approve, and kills what holds
-// the run at every event of it.
+// the run at every event of it, or has Redis lose data there.
 type approving struct {
 	options
 	stack *stack
 	out   io.Writer
 	till  *till
+	chaos *chaos // has Redis lose data; nil for a soak in which it loses none
 
-	kills, answered, once, never int
-	wrong                        []string // findings
+	kills, losses, answered, once, never int
+	wrong                                []string // findings
 }
 
 // till is the server of the two tools. It counts how often each thing was done.
@@ -84,6 +85,9 @@ func configure(dir, till string) (file string, err error) {
 
 func (a *approving) run(ctx context.Context) (clean bool, err error) {
 	began := time.Now()
+	if a.fault != faultKills {
+		a.chaos = &chaos{soak: newSoak(a.options, a.stack, io.Discard), rng: a.random(1)}
+	}
 	events := 0
 	for round := range a.rounds {
 		if ctx.Err() != nil {
@@ -114,6 +118,7 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 	here, there := webs[round%2], webs[(round+1)%2]
 	var last event.Event
 	var run string
+	again := false // Redis has lost data behind an answer
 	take := func(e event.Event, err error) (killed bool) {
 		if err != nil {
 			return false
@@ -122,7 +127,10 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 		if at == 0 || e.Seq != int64(at) {
 			return false
 		}
-		a.kill(round, here)
+		err = a.disturb(round, here)
+		if err != nil {
+			a.find(round, at, "what was killed did not come back: %v", err)
+		}
 		return true
 	}
 	for e, err := range here.client.Say(ctx, chat, message, order) {
@@ -152,19 +160,36 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 			here, there = there, here // what goes on is held by the other one
 			for e, err := range here.client.Resume(ctx, chat, info.Waiting.RunID, 0, answers...) {
 				if take(e, err) {
+					again = a.chaos != nil
 					break
 				}
 			}
 			if err := a.stack.startAll(); err != nil {
 				return 0, err
 			}
+			for _, web := range webs { // the same answers at once to both, which have to know of the first time
+				if !again {
+					break
+				}
+				for e, err := range web.client.Resume(ctx, chat, info.Waiting.RunID, 0, answers...) {
+					if err == nil {
+						run, last = e.RunID, e
+					}
+				}
+			}
+			again = false
 			continue
 		}
 		break
 	}
-	for e, err := range there.client.Follow(ctx, chat, run) {
-		if err == nil {
-			last = e
+	for until := time.Now().Add(time.Minute); ; sleep(ctx, 100*time.Millisecond) {
+		for e, err := range there.client.Follow(ctx, chat, run) {
+			if err == nil {
+				last = e
+			}
+		}
+		if _, over := last.Payload.(*event.RunFinished); over || a.chaos == nil || time.Now().After(until) || ctx.Err() != nil {
+			break // what Redis lost of a run comes back within seconds
 		}
 	}
 	for _, path := range []string{"/refund/" + order, "/reserve/" + order} {
@@ -200,6 +225,17 @@ func (a *approving) usable(ctx context.Context, v *service, chat memory.Chat, ro
 	return ctx.Err()
 }
 
+// disturb is what happens at an event of a round.
+func (a *approving) disturb(round int, web *service) error {
+	if a.chaos == nil {
+		a.kill(round, web)
+		return nil
+	}
+	a.losses++
+	_, err := a.chaos.loseOnce()
+	return err
+}
+
 // kill ends what holds the run: its webmemory, its apiserver, both, or everything but Redis.
 func (a *approving) kill(round int, web *service) {
 	a.kills++
@@ -226,7 +262,7 @@ func (a *approving) report(took time.Duration, events int) (clean bool) {
 		a.wrong = append(a.wrong, v.crashes...)
 	}
 	printRows(a.out, []row{{"runs", a.rounds}, {"events of one that nothing disturbs", events}, {"kill -9", a.kills},
-		{"waits approved", a.answered}, {"calls made once", a.once}, {"calls never made", a.never},
+		{"losses of Redis", a.losses}, {"waits approved", a.answered}, {"calls made once", a.once}, {"calls never made", a.never},
 		{"findings", len(a.wrong)}})
 	for _, w := range a.wrong[:min(len(a.wrong), 20)] {
 		fmt.Fprintln(a.out, w)

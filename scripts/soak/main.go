@@ -6,6 +6,7 @@
 //	go run ./scripts/soak memory --fault failover --duration 10m   # Redis loses data, too
 //	go run ./scripts/soak recall --rounds 1000                     # written to one process, found by another
 //	go run ./scripts/soak approvals --rounds 200                   # two approvals, killed at every event
+//	go run ./scripts/soak approvals --fault oldaof --rounds 60     # and Redis loses data there
 //	go run ./scripts/soak pass --bodies 100000                     # answers are compared byte by byte
 package main
 
@@ -46,7 +47,8 @@ between and started again. Every search must find what was said.
 approvals: two webmemories with an apiserver each. In each round two subagents call a tool
 each that has to be approved; what holds the run is killed with kill -9 at the next one of
 its events, and the other side approves and goes on. Each call must be made once or never,
-each run must end, and each chat must go on.
+each run must end, and each chat must go on. With another --fault Redis loses data there instead,
+and the answers that were given are given once more, to both sides.
 
 pass: a webmemory passes the documents of an apiserver on to many clients, quick and slow
 ones and some that leave. Every answer is compared with what the apiserver itself says.
@@ -85,7 +87,7 @@ type options struct {
 // faultKinds are what --fault may be, by the mode; the first is the default.
 var faultKinds = map[string][]string{
 	"memory": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
-	"recall": {faultKills}, "approvals": {faultKills},
+	"recall": {faultKills}, "approvals": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
 	"pass": {faultNone, faultKill},
 }
 
@@ -123,7 +125,10 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		o.fault, o.level = faultKills, "info"
 	case "approvals":
 		f.IntVar(&o.rounds, "rounds", 200, "runs")
-		o.fault, o.level = faultKills, "info"
+		f.StringVar(&o.fault, "fault", kinds[0], "what happens at the events: kill -9 ("+faultKills+"), or Redis loses data, "+
+			"as of memory ("+strings.Join(kinds[1:], ", ")+")")
+		f.IntVar(&o.wait, "wait-replicas", 0, "redis.wait_replicas, with --fault failover")
+		o.level = "info"
 	case "pass":
 		f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
 		f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")

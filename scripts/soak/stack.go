@@ -121,6 +121,8 @@ func newStack(o options) (*stack, error) {
 	}
 	s := &stack{services: map[string]*service{}, disks: map[string][]string{}}
 	switch {
+	case o.fault == faultFailover && o.mode == "approvals":
+		s.order = []string{redisName, replicaName, sentinelName, proxyName, apiA, apiB, webA, webB}
 	case o.fault == faultFailover:
 		s.order = []string{redisName, replicaName, sentinelName, proxyName, apiName, webA, webB}
 	case o.up:
@@ -142,7 +144,7 @@ func newStack(o options) (*stack, error) {
 		store = []string{"MNEME_REDIS_ADDRS=" + at[sentinelName], "MNEME_REDIS_MASTER_NAME=" + masterName,
 			fmt.Sprintf("MNEME_REDIS_WAIT_REPLICAS=%d", o.wait)}
 	}
-	if o.mode == "memory" && o.fault != faultKills {
+	if o.mode != "recall" && o.mode != "pass" && o.fault != faultKills {
 		store = append(store, "MNEME_RUN_TIMEOUT="+runTimeout.String())
 	}
 	history := "0" // everything that was said must stand in the histories

@@ -1,0 +1,276 @@
+package webmemory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+)
+
+// This file is about calls of tools outside, and answers to waits, that Redis has forgotten, as after a failover or a
+// restart from an older state: a call must not be made once more then. What a process grants is on its disk before it
+// tells so, and other processes are asked for theirs before a call is granted, or a run goes on that waits, for a while
+// after each loss. Where neither the process is left that granted a call nor its disk, nothing tells of the call.
+
+// callsFile begins the names of files of calls; an id of a run does not begin with it.
+const callsFile = "calls-"
+
+// grantsWait is for how long after a loss nothing is granted while a process cannot be asked that is not known to be dead.
+const grantsWait = time.Minute
+
+// callLine is a line of a file of calls: a field of the calls in Redis, or answers.
+type callLine struct {
+	Chat    memory.StoredChat `json:"chat"`
+	Run     string            `json:"run"` // that was granted the call, or answered
+	Field   string            `json:"field,omitempty"`
+	Value   string            `json:"value,omitempty"`
+	Answers map[string]string `json:"answers,omitempty"` // by the wait's id
+	Until   int64             `json:"until,omitempty"`   // Unix ms until which the answers are kept
+}
+
+// knownCalls is what is known of the calls of a post's runs.
+type knownCalls struct {
+	Fields   map[string]string   `json:"fields"`   // as in Redis: calls by their ids, results by redisstore.ResultOf
+	Answered map[string]answered `json:"answered"` // by run
+}
+
+// answered is how the waits of a run were answered.
+type answered struct {
+	Decisions map[string]string `json:"decisions"` // by the wait's id
+	Until     int64             `json:"until"`     // Unix ms
+	Called    bool              `json:"called"`    // the run was granted a call since
+}
+
+// noteCall adds a line about a run to what is kept of its post's calls.
+func (e *ends) noteCall(r *run, l callLine, life time.Duration) {
+	l.Chat, l.Run = memory.StoredChat{Chat: r.chat}, r.id
+	path := e.path(r.chat, callsFile+r.firstRun())
+	text, err := json.Marshal(l)
+	if e.dir == "" || path == "" || err != nil {
+		return
+	}
+	until := time.Now().Add(life)
+	e.put(r.chat, len(text)+1, func() error {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(append(text, '\n'))
+		return errors.Join(err, f.Close(), os.Chtimes(path, until, until))
+	})
+}
+
+// calls reads what noteCall kept. A line that is not whole, or another chat's, is passed over.
+func (e *ends) calls(chat memory.Chat, first string) knownCalls {
+	known := knownCalls{Fields: map[string]string{}, Answered: map[string]answered{}}
+	path := e.path(chat, callsFile+first)
+	if e.dir == "" || path == "" {
+		return known
+	}
+	text, _ := os.ReadFile(path) // absent in most cases
+	for line := range bytes.Lines(text) {
+		var l callLine
+		if json.Unmarshal(line, &l) != nil || l.Chat.Chat != chat {
+			continue
+		}
+		of := known.Answered[l.Run]
+		if l.Field != "" {
+			known.Fields[l.Field] = l.Value
+			of.Called = of.Called || !strings.HasSuffix(l.Field, redisstore.ResultOf(""))
+		} else if len(l.Answers) > 0 {
+			of = answered{Decisions: l.Answers, Until: max(of.Until, l.Until)}
+			maps.Copy(of.Decisions, known.Answered[l.Run].Decisions)
+		}
+		known.Answered[l.Run] = of
+	}
+	return known
+}
+
+// add takes what another process knows.
+func (k knownCalls) add(more knownCalls) {
+	maps.Copy(k.Fields, more.Fields)
+	for run, theirs := range more.Answered {
+		of := answered{maps.Clone(theirs.Decisions), max(theirs.Until, k.Answered[run].Until),
+			theirs.Called || k.Answered[run].Called}
+		if of.Decisions == nil {
+			of.Decisions = map[string]string{}
+		}
+		maps.Copy(of.Decisions, k.Answered[run].Decisions)
+		k.Answered[run] = of
+	}
+}
+
+// calledSince says whether a run was granted a call after one of these waits of its was answered.
+func (k knownCalls) calledSince(run string, waits []event.Wait) bool {
+	for _, w := range waits {
+		if k.Answered[run].Called && k.Answered[run].Decisions[w.ID] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// getCalls is GET /internal/v1/chats/{chat}/calls/{run}.
+func (s *Server) getCalls(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, s.ends.calls(chat, c.Param("run")))
+	return nil
+}
+
+// callsOf is what is known of the calls of a post's runs: here, and, while Redis may lack it, in the other processes.
+func callsOf(ctx context.Context, s *Server, chat memory.Chat, first string) (knownCalls, error) {
+	known := s.ends.calls(chat, first)
+	if !s.lostLately(ctx) {
+		return known, nil
+	}
+	var away error
+	err := askAll(ctx, s, http.MethodGet, "/chats/"+url.PathEscape(chat.String())+"/calls/"+url.PathEscape(first), nil,
+		known.add, func(_ redisstore.Process, err error) {
+			if refusal := new(api.Problem); !errors.As(err, &refusal) { // as of a version that does not know the question
+				away = err
+			}
+		})
+	if err == nil && away != nil && s.losses.noticed(grantsWait) {
+		err = fmt.Errorf("%w: %w", errMayComeBack, away)
+	}
+	return known, err
+}
+
+// claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it another
+// server that granted this one, whose losses are not known yet, the grant is taken back.
+func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.Call, repeatable bool) (word string,
+	result []byte, err error) {
+	token, turn := r.holder()
+	if token == "" {
+		return "", nil, errNotHeld
+	}
+	first := r.firstRun()
+	for {
+		before := s.losses.newest()
+		if s.losses.lately() {
+			known, err := callsOf(ctx, s, r.chat, first)
+			if err == nil {
+				err = redisstore.RestoreCalls(ctx, s.store, r.chat, token, first, known.Fields)
+			}
+			if err != nil {
+				return "", nil, err
+			}
+		}
+		word, result, err = s.store.Claim(ctx, r.chat, token, turn, first, id, c, repeatable)
+		if err != nil || word != redisstore.CallGranted {
+			return word, result, err
+		}
+		if s.lostLately(ctx); s.losses.newest().Equal(before) {
+			record, err := json.Marshal(c)
+			s.ends.noteCall(r, callLine{Field: id, Value: string(record)}, s.cfg.RunTimeout+endsLife)
+			return word, nil, err
+		}
+		if err := redisstore.Unclaim(ctx, s.store, r.chat, first, id); err != nil {
+			return "", nil, err
+		}
+	}
+}
+
+// settleOnce keeps what a call of a chat's run returned. Where Redis has lost the call, its result goes back with it.
+func settleOnce(ctx context.Context, s *Server, r *run, id string, result []byte) (granted bool, err error) {
+	_, turn := r.holder()
+	granted, err = s.store.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
+	if !granted && !errors.Is(err, memory.ErrMoved) {
+		if _, granted = s.ends.calls(r.chat, r.firstRun()).Fields[id]; granted {
+			err = nil
+		}
+	}
+	if granted {
+		s.ends.noteCall(r, callLine{Field: redisstore.ResultOf(id), Value: string(result)}, s.cfg.RunTimeout+endsLife)
+	}
+	return granted, err
+}
+
+// putCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of the
+// run's answers, under the token of the chat's lease.
+func putCallsBack(ctx context.Context, s *Server, l *lease, run, first string, known knownCalls) error {
+	err := redisstore.RestoreCalls(ctx, s.store, l.chat, l.token, first, known.Fields)
+	given := known.Answered[run]
+	if err != nil || len(given.Decisions) == 0 {
+		return err
+	}
+	there, err := s.store.Answers(ctx, l.chat, run)
+	if err != nil {
+		return err
+	}
+	maps.Copy(given.Decisions, there)
+	return s.store.KeepAnswers(ctx, l.chat, run, given.Until, given.Decisions)
+}
+
+// putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
+func putOwnCallsBack(ctx context.Context, d *driver) error {
+	first := d.run.firstRun()
+	return putCallsBack(ctx, d.server, d.writer.lease, d.run.id, first, d.server.ends.calls(d.run.chat, first))
+}
+
+// wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on since
+// and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and the
+// lease is given back with that (again); or as the lease's open run.
+func wentOnSince(ctx context.Context, s *Server, w *writer) (again bool, err error) {
+	if !s.lostLately(ctx) {
+		return false, nil
+	}
+	run := w.Waits.Run
+	state, err := s.store.State(ctx, w.chat, run)
+	if err != nil || state == nil {
+		return false, err
+	}
+	first := cmp.Or(state.Open.First, run)
+	calls, err := callsOf(ctx, s, w.chat, first)
+	if err != nil {
+		return false, err
+	}
+	head, lines := s.knownEvents(w.chat, run)
+	others, more, err := s.askForRun(ctx, w.chat, run)
+	if err != nil {
+		return false, err
+	}
+	if len(more) > len(lines) {
+		head, lines = others, more
+	}
+	events := head.events(lines)
+	waits, _ := waitsOf(state) // none: the run cannot go on, and is ended by the next that looks at it
+	if int64(len(events)) <= state.Seq && !calls.calledSince(run, waits) {
+		return false, nil
+	}
+	w.Waits = nil
+	switch {
+	case int64(len(events)) > state.Seq && events[len(events)-1].Terminal():
+		if err := s.putBack(ctx, w, head, events); err != nil || w.over == nil {
+			return false, err
+		}
+		return true, w.end()
+	case int64(len(events)) > state.Seq && head.Waiting != nil:
+		return restoreWait(ctx, s, w, head, events)
+	}
+	open := state.Open
+	open.Turn = cmp.Or(head.Turn, open.Turn)
+	w.Open = &open
+	if _, err := s.store.Open(ctx, w.chat, w.token, s.cfg.Lease, open); err != nil {
+		return false, err
+	}
+	return false, putCallsBack(ctx, s, w.lease, run, first, calls)
+}
