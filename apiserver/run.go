@@ -128,10 +128,10 @@ func (s *Server) start(
 	return r, nil
 }
 
-// givesWay says whether what goes on from an event takes the run's place: the run waits there, or
-// went on from there for one who does not have it any more.
+// givesWay says whether what goes on from an event takes the run's place: the run waits there, or waited before that and
+// went on at another apiserver, or it went on here in an earlier turn of its chat.
 func (r *run) givesWay(to *master.Resume, from int64) bool {
-	return to != nil && (r.waits == from || r.from == from && r.turn < to.Turn)
+	return to != nil && (r.waits > 0 && r.waits <= from || r.from > 0 && r.from <= from && r.turn < to.Turn)
 }
 
 func (s *Server) refuse(p *api.Problem) error {

@@ -254,6 +254,16 @@ func TestARunGoesOnAlthoughTheAnswerToTheFirstRequestWasLost(t *testing.T) {
 	require.True(t, last.Terminal())
 }
 
+// A run that waited here, and went on elsewhere to where it waits once more, may come back.
+func TestARunComesBackToWhereItWaitedFirst(t *testing.T) {
+	here, elsewhere := start(t, apiserver.Config{}, waits()), start(t, apiserver.Config{}, waits())
+	lines, last := here.stored(t, here.post(t, lights("r1", "one two")).Events)
+	lines, last = elsewhere.stored(t, elsewhere.post(t, goesOn("r1", lines, last, "ONE")).Events, lines...)
+	require.True(t, last.Waits())
+	_, last = here.stored(t, here.post(t, goesOn("r1", lines, last, "TWO")).Events, lines...)
+	require.True(t, last.Terminal())
+}
+
 // The gateway is asked to keep the conversation before anybody can know that the run waits.
 func TestAConversationIsKeptWhileItsRunWaits(t *testing.T) {
 	var kept []string

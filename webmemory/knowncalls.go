@@ -11,14 +11,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/memory/event"
 	"mneme/memory/redisstore"
 )
 
@@ -39,21 +37,30 @@ type callLine struct {
 	Run     string            `json:"run"` // that was granted the call, or answered
 	Field   string            `json:"field,omitempty"`
 	Value   string            `json:"value,omitempty"`
+	Seq     int64             `json:"seq,omitempty"`     // number of the run's newest event when the call was granted
 	Answers map[string]string `json:"answers,omitempty"` // by the wait's id
 	Until   int64             `json:"until,omitempty"`   // Unix ms until which the answers are kept
 }
 
 // knownCalls is what is known of the calls of a post's runs.
 type knownCalls struct {
-	Fields   map[string]string   `json:"fields"`   // as in Redis: calls by their ids, results by redisstore.ResultOf
-	Answered map[string]answered `json:"answered"` // by run
+	Fields map[string]string  `json:"fields"` // as in Redis: calls by their ids, results by redisstore.ResultOf
+	Runs   map[string]toldRun `json:"runs"`
 }
 
-// answered is how the waits of a run were answered.
-type answered struct {
-	Decisions map[string]string `json:"decisions"` // by the wait's id
-	Until     int64             `json:"until"`     // Unix ms
-	Called    bool              `json:"called"`    // the run was granted a call since
+// toldRun is what is known of one of the runs.
+type toldRun struct {
+	Answers map[string]string `json:"answers"` // to its waits, by the wait's id
+	Until   int64             `json:"until"`   // Unix ms until which they are kept
+	Called  int64             `json:"called"`  // number of its newest event when it was granted its newest call; 0 for none
+}
+
+// with is what two processes, or two lines, know of a run together.
+func (r toldRun) with(more toldRun) toldRun {
+	all := map[string]string{}
+	maps.Copy(all, r.Answers)
+	maps.Copy(all, more.Answers)
+	return toldRun{all, max(r.Until, more.Until), max(r.Called, more.Called)}
 }
 
 // noteCall adds a line about a run to what is kept of its post's calls.
@@ -77,7 +84,7 @@ func (e *ends) noteCall(r *run, l callLine, life time.Duration) {
 
 // calls reads what noteCall kept. A line that is not whole, or another chat's, is passed over.
 func (e *ends) calls(chat memory.Chat, first string) knownCalls {
-	known := knownCalls{Fields: map[string]string{}, Answered: map[string]answered{}}
+	known := knownCalls{Fields: map[string]string{}, Runs: map[string]toldRun{}}
 	path := e.path(chat, callsFile+first)
 	if e.dir == "" || path == "" {
 		return known
@@ -88,15 +95,10 @@ func (e *ends) calls(chat memory.Chat, first string) knownCalls {
 		if json.Unmarshal(line, &l) != nil || l.Chat.Chat != chat {
 			continue
 		}
-		of := known.Answered[l.Run]
 		if l.Field != "" {
 			known.Fields[l.Field] = l.Value
-			of.Called = of.Called || !strings.HasSuffix(l.Field, redisstore.ResultOf(""))
-		} else if len(l.Answers) > 0 {
-			of = answered{Decisions: l.Answers, Until: max(of.Until, l.Until)}
-			maps.Copy(of.Decisions, known.Answered[l.Run].Decisions)
 		}
-		known.Answered[l.Run] = of
+		known.Runs[l.Run] = known.Runs[l.Run].with(toldRun{l.Answers, l.Until, l.Seq})
 	}
 	return known
 }
@@ -104,25 +106,9 @@ func (e *ends) calls(chat memory.Chat, first string) knownCalls {
 // add takes what another process knows.
 func (k knownCalls) add(more knownCalls) {
 	maps.Copy(k.Fields, more.Fields)
-	for run, theirs := range more.Answered {
-		of := answered{maps.Clone(theirs.Decisions), max(theirs.Until, k.Answered[run].Until),
-			theirs.Called || k.Answered[run].Called}
-		if of.Decisions == nil {
-			of.Decisions = map[string]string{}
-		}
-		maps.Copy(of.Decisions, k.Answered[run].Decisions)
-		k.Answered[run] = of
+	for run, theirs := range more.Runs {
+		k.Runs[run] = k.Runs[run].with(theirs)
 	}
-}
-
-// calledSince says whether a run was granted a call after one of these waits of its was answered.
-func (k knownCalls) calledSince(run string, waits []event.Wait) bool {
-	for _, w := range waits {
-		if k.Answered[run].Called && k.Answered[run].Decisions[w.ID] != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // getCalls is GET /internal/v1/chats/{chat}/calls/{run}.
@@ -180,7 +166,7 @@ func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.C
 		}
 		if s.lostLately(ctx); s.losses.newest().Equal(before) {
 			record, err := json.Marshal(c)
-			s.ends.noteCall(r, callLine{Field: id, Value: string(record)}, s.cfg.RunTimeout+endsLife)
+			s.ends.noteCall(r, callLine{Field: id, Value: string(record), Seq: r.log.Last()}, s.cfg.RunTimeout+endsLife)
 			return word, nil, err
 		}
 		if err := redisstore.Unclaim(ctx, s.store, r.chat, first, id); err != nil {
@@ -208,16 +194,16 @@ func settleOnce(ctx context.Context, s *Server, r *run, id string, result []byte
 // run's answers, under the token of the chat's lease.
 func putCallsBack(ctx context.Context, s *Server, l *lease, run, first string, known knownCalls) error {
 	err := redisstore.RestoreCalls(ctx, s.store, l.chat, l.token, first, known.Fields)
-	given := known.Answered[run]
-	if err != nil || len(given.Decisions) == 0 {
+	told := known.Runs[run]
+	if err != nil || len(told.Answers) == 0 {
 		return err
 	}
 	there, err := s.store.Answers(ctx, l.chat, run)
 	if err != nil {
 		return err
 	}
-	maps.Copy(given.Decisions, there)
-	return s.store.KeepAnswers(ctx, l.chat, run, given.Until, given.Decisions)
+	maps.Copy(told.Answers, there)
+	return s.store.KeepAnswers(ctx, l.chat, run, told.Until, told.Answers)
 }
 
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
@@ -252,8 +238,7 @@ func wentOnSince(ctx context.Context, s *Server, w *writer) (again bool, err err
 		head, lines = others, more
 	}
 	events := head.events(lines)
-	waits, _ := waitsOf(state) // none: the run cannot go on, and is ended by the next that looks at it
-	if int64(len(events)) <= state.Seq && !calls.calledSince(run, waits) {
+	if int64(len(events)) <= state.Seq && calls.Runs[run].Called <= state.Seq {
 		return false, nil
 	}
 	w.Waits = nil

@@ -147,7 +147,7 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 	}
 	// Events of its going on are lost with those that had them; a call that it made is not to be answered anew.
 	calls, err := callsOf(ctx, d.server, d.run.chat, d.run.firstRun())
-	if err != nil || calls.calledSince(d.run.id, p.Waits) {
+	if err != nil || calls.Runs[d.run.id].Called > w.Seq {
 		return false, err
 	}
 	state := w.State
