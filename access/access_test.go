@@ -397,3 +397,71 @@ func TestTheInternalSecretIsMadeOnce(t *testing.T) {
 	require.ErrorContains(t, err, "shorter than 32")
 	require.NotContains(t, err.Error(), "short\n")
 }
+
+// A key that was good here and is gone from the store is told of until it is there again or nobody has come with it for
+// a while; one that was revoked or went with its tenant is not.
+func TestKeysThatTheStoreLost(t *testing.T) {
+	ctx, server := t.Context(), redistest.Start(t)
+	store, client := open(t, server), server.Client()
+	acme, _ := memory.ParseTenant("acme")
+	key := func(of memory.Tenant) (string, Key) {
+		k := bot
+		k.Tenant = of
+		text, made, err := store.Create(ctx, k)
+		require.NoError(t, err)
+		return text, made
+	}
+	revoked, r := key(acme)
+	gone, _ := key(acme)
+	lost, l := key(acme)
+	other, _ := key(memory.Tenant{})
+	g := &Gate{Keys: authenticator(t, nil, store)}
+	now := time.Now()
+	g.Keys.now = func() time.Time { return now }
+	opens := func(text string) bool {
+		now = now.Add(Fresh)
+		_, err := g.Keys.Principal(ctx, text)
+		if err != nil {
+			require.Equal(t, http.StatusUnauthorized, refused(t, err).Status)
+		}
+		return err == nil
+	}
+	for _, text := range []string{revoked, gone, lost, other} {
+		require.True(t, opens(text))
+	}
+	require.Empty(t, g.Lost())
+	require.Empty(t, (*Gate)(nil).Lost())
+
+	_, err := store.Revoke(ctx, r.ID)
+	require.NoError(t, err)
+	require.False(t, opens(revoked))
+	require.Empty(t, g.Lost())
+	did := func(action string, of string) {
+		require.NoError(t, client.XAdd(ctx, &redis.XAddArgs{Stream: "mneme:audit",
+			Values: []any{"key", "", "action", action, "target", "tenants/" + of}}).Err())
+	}
+	kept, err := client.Dump(ctx, recordName(l.ID)).Result()
+	require.NoError(t, err)
+	require.NoError(t, client.FlushDB(ctx).Err())
+	did("tenant.export", "acme")
+	did("tenant.erase", "other")
+	for _, text := range []string{revoked, "mn_" + l.ID + "_" + strings.Repeat("A", 43), lost, lost, other} {
+		require.False(t, opens(text))
+	}
+	require.Equal(t, "Redis has lost API keys that were in use (2): create them anew with mneme keys create, or restore "+
+		"Redis from a backup.", g.Lost())
+	require.Equal(t, int64(2), g.Keys.Losses.Load())
+
+	did("tenant.erase.begin", "acme")
+	require.False(t, opens(gone), "it went with its tenant")
+	require.Contains(t, g.Lost(), "(2)")
+	require.NoError(t, client.Restore(ctx, recordName(l.ID), 0, kept).Err())
+	require.True(t, opens(lost))
+	require.Contains(t, g.Lost(), "(1)")
+	now = now.Add(lostFor - 2*Fresh)
+	require.False(t, opens(other), "somebody still comes with it")
+	now = now.Add(lostFor - Fresh)
+	require.Contains(t, g.Lost(), "(1)")
+	now = now.Add(Fresh)
+	require.Empty(t, g.Lost())
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -22,11 +23,12 @@ const (
 	// store is away. Keys that are not known then are refused with 503 and not with 401.
 	Stale = 5 * time.Minute
 
-	lookAgain  = time.Second     // after which the key of a request that goes on is looked at again
-	lookupTime = 2 * time.Second // for the store to answer
-	awayPause  = time.Second     // between two look-ups of a key while the store is away
-	known      = 10_000          // keys, and as many texts that are none
-	uses       = 1024            // last uses that wait to be written
+	lookAgain  = time.Second      // after which the key of a request that goes on is looked at again
+	lookupTime = 2 * time.Second  // for the store to answer
+	awayPause  = time.Second      // between two look-ups of a key while the store is away
+	known      = 10_000           // keys, and as many texts that are none
+	uses       = 1024             // last uses that wait to be written
+	lostFor    = 10 * time.Minute // after which a lost key is not told of any more, since nobody comes with it
 )
 
 // wrongKey is all that is said of a key that is none: not whether its id is one.
@@ -46,6 +48,12 @@ type Authenticator struct {
 
 	found *otter.Cache[string, entry]     // by id
 	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: until when nobody is asked again
+
+	// lost are keys that were good here, by id, and of which the store has no record although they were not revoked. They
+	// open nothing. An entry was read when somebody came with it last.
+	lost *otter.Cache[string, entry]
+	// Losses counts those that were ever found.
+	Losses atomic.Int64
 
 	used     chan use
 	mu       sync.Mutex           // guards minutes
@@ -75,6 +83,7 @@ func NewAuthenticator(file *File, store *Store, log zerolog.Logger) *Authenticat
 		store: store, log: log, now: time.Now,
 		found: otter.Must(&otter.Options[string, entry]{MaximumSize: known}),
 		wrong: otter.Must(&otter.Options[string, time.Time]{MaximumSize: known}),
+		lost:  otter.Must(&otter.Options[string, entry]{MaximumSize: known}),
 		used:  make(chan use, uses), minutes: map[string]time.Time{}, finished: make(chan struct{}),
 	}
 	if file != nil {
@@ -184,10 +193,28 @@ func (a *Authenticator) key(ctx context.Context, id, hash string) (Key, bool, er
 	}
 	if !ok {
 		a.found.Invalidate(id)
+		a.missing(asking, id, hash, before)
 		return Key{}, false, nil
 	}
+	a.lost.Invalidate(id)
 	a.found.Set(id, entry{key: k, read: now, next: now.Add(Fresh)})
 	return k, true, nil
+}
+
+// missing notes that the store has no record of an id, of which before is what is known, the zero value for nothing.
+func (a *Authenticator) missing(ctx context.Context, id, hash string, before entry) {
+	now := a.now()
+	e, lost := a.lost.GetIfPresent(id)
+	switch {
+	case lost && (hash == "" || e.key.opens(hash, now) == ""):
+		a.lost.Set(id, entry{key: e.key, read: now})
+	case !lost && before.key.ID != "" && before.key.ended(now) == "" && !a.store.erased(ctx, before):
+		if _, first := a.lost.SetIfAbsent(id, entry{key: before.key, read: now}); first {
+			a.Losses.Add(1)
+			a.log.Error().Str("key", id).Str("tenant", before.key.Tenant.String()).Msg(
+				"Redis has lost an API key that was in use: create it anew with mneme keys create, or restore Redis from a backup")
+		}
+	}
 }
 
 var errAway = &Refusal{

@@ -141,6 +141,23 @@ func (g *Gate) Stay(r *http.Request) (in *http.Request, over func()) {
 	}
 }
 
+// Lost is a sentence about keys that Redis has lost and with which somebody came in the last ten minutes, "" for none.
+func (g *Gate) Lost() string {
+	n := 0
+	if g != nil && g.Keys != nil {
+		for _, e := range g.Keys.lost.All() {
+			if g.Keys.now().Sub(e.read) < lostFor {
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Redis has lost API keys that were in use (%d): create them anew with mneme keys create, or "+
+		"restore Redis from a backup.", n)
+}
+
 // who finds out who a request comes from.
 func (g *Gate) who(r *http.Request) (Principal, error) {
 	if secret := r.Header.Get(secretHeader); secret != "" {

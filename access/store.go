@@ -219,6 +219,20 @@ func (s *Store) touch(ctx context.Context, u use) error {
 	return nil
 }
 
+// TenantErased is how the actions begin that the default tenant's audit log has of the erasure of another tenant: one
+// before its first key is revoked, and one when the records of its keys are gone.
+const TenantErased = "tenant.erase"
+
+// erased says whether the tenant of a key was erased since the key was read, with the records of its keys.
+func (s *Store) erased(ctx context.Context, e entry) bool {
+	since := strconv.FormatInt(e.read.Add(-time.Hour).UnixMilli(), 10) // the clocks may differ
+	did, _ := s.redis.XRevRangeN(ctx, string(memory.KindAudit), "+", since, 1000).Result()
+	return slices.ContainsFunc(did, func(m redis.XMessage) bool {
+		return strings.HasPrefix(fmt.Sprint(m.Values["action"]), TenantErased) &&
+			m.Values["target"] == "tenants/"+e.key.Tenant.String()
+	})
+}
+
 // Erase removes the records of keys, which should be revoked since longer than Fresh: nothing tells from then on that
 // they were there.
 func (s *Store) Erase(ctx context.Context, ids ...string) error {

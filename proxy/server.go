@@ -177,6 +177,9 @@ func (s *Server) ready(c *gin.Context) {
 	if s.ledger.Degraded() {
 		because("degraded", "Redis does not answer: conversations are kept in this process until it does.")
 	}
+	if reason := s.config.Gate.Lost(); reason != "" {
+		because("degraded", reason)
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.backends)) {
 		if cli := s.backends[name].cli; cli != nil && cli.supervisor.Err() != nil {
 			because("degraded", fmt.Sprintf("The Copilot CLI of the backend %s does not answer.", name))

@@ -184,8 +184,10 @@ func (s *Server) readyz(c *gin.Context) error {
 	if reason := s.health.refused(); reason != "" { // nothing can be stored although Redis answers
 		because("degraded", reason)
 	}
-	if reason := tooFull(s.health.fullness()); reason != "" {
-		because("degraded", reason)
+	for _, reason := range []string{tooFull(s.health.fullness()), s.cfg.Gate.Lost()} {
+		if reason != "" {
+			because("degraded", reason)
+		}
 	}
 	if !seen {
 		because("starting", "Redis has not answered since the service started.")

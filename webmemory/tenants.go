@@ -43,8 +43,8 @@ const (
 
 // Actions of the audit log, which are in the default tenant's.
 const (
-	tenantEraseBegun = "tenant.erase.begin"
-	tenantErased     = "tenant.erase"
+	tenantEraseBegun = access.TenantErased + ".begin"
+	tenantErased     = access.TenantErased
 	tenantExported   = "tenant.export" // in the tenant's own
 )
 

@@ -17,6 +17,16 @@
 // # When Redis is away
 //
 // Options.Away says whether calls are refused or go on. Those that go on are bounded by Options.AwayCalls in each
-// process and outage, and are charged when Redis is back. A process keeps the charges of the last 4,096 calls for five
-// minutes; those that it has to drop are charged by their leases, or, if they had none, not at all.
+// process and outage, and are charged when Redis is back. Charges wait for five minutes, 4,096 of them at least; those
+// that a process has to drop are charged by their leases, or, if they had none, not at all.
+//
+// # When Redis forgets
+//
+// A Redis that is restarted from an older file, whose replica takes its place or that is emptied has lost charges that
+// it had acknowledged. Each process keeps its charges of the last five minutes, 10,000 of them. Each script is told the
+// newest one that Redis took of its tenant's, and does nothing if Redis does not know it; a process without calls looks
+// every second. Then all that are kept are written again, and calls wait for three seconds, in which other processes
+// find the loss, too. A charge that Redis has is not charged again, since it remembers for longer that the call has
+// ended. What is older is lost, as are the rates of what was called, what calls that run held, and what a process that
+// has ended had charged.
 package limit

@@ -1,5 +1,7 @@
 package limit
 
+import "time"
+
 // Books is the part that the scripts share.
 var Books = func() string {
 	text, err := lua.ReadFile("lua/books.lua")
@@ -8,3 +10,20 @@ var Books = func() string {
 	}
 	return string(text)
 }()
+
+// Age makes the charges that are kept older, if there are so many.
+func (l *Limiter) Age(many int, by time.Duration) bool {
+	l.charges.mu.Lock()
+	defer l.charges.mu.Unlock()
+	if len(l.charges.kept) != many {
+		return false
+	}
+	older := func(c charge) charge { c.since = c.since.Add(-by); return c }
+	for i, c := range l.charges.kept {
+		l.charges.kept[i] = older(c)
+	}
+	for head, c := range l.charges.newest {
+		l.charges.newest[head] = older(c)
+	}
+	return true
+}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -70,15 +70,14 @@ type Limiter struct {
 	redis   redis.UniversalClient
 	options Options
 
-	mu      sync.Mutex
-	waiting []charge // not in the books yet, the oldest first
-	closed  bool
-	away    int64 // calls that went on since Redis was there last
+	// Restored counts charges that Redis had lost and took again.
+	Restored atomic.Int64
 
+	away    atomic.Int64 // calls that came since Redis was there last, and could not be judged
+	charges charges
 	running running
 	trips   trips
 
-	wake    chan struct{} // something waits; of size 1
 	closing chan struct{}
 	done    chan struct{} // the writer has ended
 	ctx     context.Context
@@ -91,7 +90,8 @@ func New(client redis.UniversalClient, o Options) *Limiter {
 	o.Unclosed, o.Away, o.AwayCalls = cmp.Or(o.Unclosed, ChargeEstimate), cmp.Or(o.Away, Refuse), cmp.Or(o.AwayCalls, 100)
 	o.RunLease = cmp.Or(o.RunLease, runLease)
 	l := &Limiter{redis: client, options: o, running: running{all: map[*Run]bool{}},
-		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
+		charges: charges{log: o.Log, wake: make(chan struct{}, 1), newest: map[string]charge{}},
+		closing: make(chan struct{}), done: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	go l.write()
 	return l
@@ -260,7 +260,8 @@ type Reservation struct {
 	limiter    *Limiter
 	head       string
 	id         string
-	unreserved bool // Redis was away
+	unreserved bool  // Redis was away
+	losses     int64 // of which Redis may have forgotten it: all that are found from then on
 	enclosing  enclosing
 }
 
@@ -275,22 +276,33 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 	r := Reservation{limiter: l, head: head(p), id: id, enclosing: l.enclosing(p)}
 	args := append([]any{id, l.options.Lease.Milliseconds(), estimate.Tokens, estimate.Micros,
 		string(l.options.Unclosed)}, r.enclosing.words()...)
-	for tries := 0; ; tries++ {
-		reply, err := l.ask(ctx, redisscript.Call{Script: reserve, Keys: []string{r.head}, Args: args})
-		if err != nil {
-			return l.unjudged(ctx, r, err)
-		}
-		l.answers()
-		if reply.Word() != "refused" {
-			r.Standing = r.enclosing.standing(reply)
-			return r, nil
-		}
-		no := r.enclosing.refusal(reply, estimate)
-		if !no.atOnce || tries == len(leaving) {
-			return Reservation{}, no
+	for tries := 0; ; {
+		keys, losses, settled := l.charges.keys(r.head)
+		wait := time.Until(settled)
+		if wait <= 0 {
+			r.losses = losses
+			reply, err := l.ask(ctx, redisscript.Call{Script: reserve, Keys: keys, Args: args})
+			if err != nil {
+				return l.unjudged(ctx, r, err)
+			}
+			l.away.Store(0)
+			switch reply.Word() {
+			case "lost":
+				l.Lost()
+				continue
+			case "refused":
+				no := r.enclosing.refusal(reply, estimate)
+				if !no.atOnce || tries == len(leaving) {
+					return Reservation{}, no
+				}
+				wait, tries = leaving[tries], tries+1
+			default:
+				r.Standing = r.enclosing.standing(reply)
+				return r, nil
+			}
 		}
 		select {
-		case <-time.After(leaving[tries]):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return Reservation{}, context.Cause(ctx)
 		}
@@ -319,26 +331,13 @@ func (l *Limiter) unjudged(ctx context.Context, r Reservation, err error) (Reser
 // passes says whether one more goes on although Redis does not answer.
 func (l *Limiter) passes(err error) bool {
 	l.options.Log.Warn().Err(err).Str("when_away", string(l.options.Away)).Msg("limits could not be read")
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	pass := l.options.Away == Allow && l.away < l.options.AwayCalls
-	if pass {
-		l.away++
-	}
-	return pass
-}
-
-// answers notes that Redis is there.
-func (l *Limiter) answers() {
-	l.mu.Lock()
-	l.away = 0
-	l.mu.Unlock()
+	return l.options.Away == Allow && l.away.Add(1) <= l.options.AwayCalls
 }
 
 // Commit charges what the call took: in the background, and once. Of a reservation that holds nothing it does nothing.
 func (r Reservation) Commit(actual Amount) {
 	if r.limiter != nil {
-		r.limiter.put(charge{Reservation: r, actual: actual.clamp()})
+		r.limiter.charges.put(charge{Reservation: r, actual: actual.clamp()})
 	}
 }
 

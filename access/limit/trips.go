@@ -45,13 +45,13 @@ func (l *Limiter) ask(ctx context.Context, call redisscript.Call) (redisscript.R
 		within, cancel := context.WithTimeout(ctx, l.options.Patience)
 		defer cancel()
 		// What calls before took goes first, so that who ends one and begins another has its place.
-		charges := l.take(maxTogether)
+		charges, _ := l.charges.take(maxTogether)
 		calls := make([]redisscript.Call, 0, len(charges)+1)
 		for _, c := range charges {
-			calls = append(calls, c.call())
+			calls = append(calls, l.charges.call(c))
 		}
 		cmds := redisscript.Run(within, l.redis, append(calls, call)...)
-		l.again(l.written(charges, cmds[:len(charges)]))
+		l.charges.back(l.written(charges, cmds[:len(charges)]))
 		return redisscript.Read(cmds[len(charges)])
 	}
 	q := &question{ctx: ctx, call: call, answered: make(chan struct{})}

@@ -12,7 +12,7 @@ import (
 
 // Times and bounds of the writer.
 const (
-	maxWaiting   = 4096                  // charges that may wait for Redis
+	maxWaiting   = 4096 + maxKept        // charges that may wait for Redis
 	maxBatch     = 128                   // that go in one round trip
 	writeTimeout = 2 * time.Second       // of one attempt
 	gather       = 10 * time.Millisecond // for more charges, once one waits, or for a reservation: they go together
@@ -21,91 +21,45 @@ const (
 	giveUpAfter  = 5 * time.Minute  // then a charge is left to its lease
 	remembered   = 15 * time.Minute // how long Redis knows that a call has ended: longer than any charge is tried
 	closeWait    = 3 * time.Second
+
+	// What Redis took is kept for a Redis that forgets: one that is restarted from an older file, whose replica takes its
+	// place, or that is emptied.
+	keptFor = 5 * time.Minute // less than remembered: what Redis has is not charged again
+	maxKept = 10_000          // charges
+	// lookEvery is how often a process that has nothing to write looks whether Redis has its newest charge.
+	lookEvery = time.Second
+	// settling is how long calls wait once a loss is found, so that the other processes find it and write what they keep.
+	settling = 3 * time.Second
 )
 
-// charge is a commit on its way into the books.
-type charge struct {
-	Reservation
-	actual Amount
-	since  time.Time
-}
-
-func (c charge) call() redisscript.Call {
-	unreserved := 0
-	if c.unreserved {
-		unreserved = 1
-	}
-	args := []any{c.id, remembered.Milliseconds(), c.actual.Tokens, c.actual.Micros, unreserved}
-	if c.unreserved {
-		args = append(args, c.enclosing.words()...)
-	}
-	return redisscript.Call{Script: commit, Keys: []string{c.head}, Args: args}
-}
-
-// put hands a charge to the writer. It never waits.
-func (l *Limiter) put(c charge) {
-	c.since = time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || len(l.waiting) >= maxWaiting {
-		l.options.Log.Error().Str("request_id", c.id).Bool("closed", l.closed).
-			Msg("what a call took is not in the books: it is charged by its lease")
-		return
-	}
-	l.waiting = append(l.waiting, c)
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take gives the oldest charges that wait, which its caller sends.
-func (l *Limiter) take(most int) []charge {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	batch := slices.Clone(l.waiting[:min(most, len(l.waiting))])
-	l.waiting = slices.Delete(l.waiting, 0, len(batch))
-	return batch
-}
-
-// again puts charges back that were not written.
-func (l *Limiter) again(failed []charge) {
-	if len(failed) == 0 {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting = append(failed, l.waiting...)
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
+// Lost has the charges of the last minutes written again, which changes nothing of those that Redis has, and has calls
+// wait meanwhile. It is for whoever finds that Redis is another server than before. That charges are missing is found
+// by the script of the next call before it admits the call, and within a second if there is none.
+func (l *Limiter) Lost() { l.charges.lost() }
 
 // write is the writer: it sends what waits almost at once, all that came meanwhile in the next round trip.
 func (l *Limiter) write() {
 	defer close(l.done)
 	for pause := firstPause; ; {
-		l.mu.Lock()
-		closed := l.closed // before the look at what waits, behind which nothing more comes then
-		l.mu.Unlock()
-		batch := l.take(maxBatch)
+		batch, closed := l.charges.take(maxBatch)
 		if len(batch) == 0 {
 			if closed {
 				return
 			}
 			select {
-			case <-l.wake:
+			case <-l.charges.wake:
 				select {
 				case <-time.After(gather):
 				case <-l.closing:
 				}
+			case <-time.After(lookEvery):
+				l.charges.look()
 			case <-l.closing:
 			}
 			continue
 		}
 		failed := l.send(batch)
-		l.again(failed)
+		l.charges.back(failed)
 		if len(failed) == 0 {
 			pause = firstPause
 			continue
@@ -125,7 +79,7 @@ func (l *Limiter) write() {
 func (l *Limiter) send(batch []charge) (failed []charge) {
 	calls := make([]redisscript.Call, len(batch))
 	for i, c := range batch {
-		calls[i] = c.call()
+		calls[i] = l.charges.call(c)
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, writeTimeout)
 	defer cancel()
@@ -134,9 +88,20 @@ func (l *Limiter) send(batch []charge) (failed []charge) {
 
 // written looks at what came of charges, and gives those that are to be tried again.
 func (l *Limiter) written(batch []charge, cmds []*redis.Cmd) (failed []charge) {
+	restored := int64(0)
+	_, losses, _ := l.charges.keys("")
 	for i, cmd := range cmds {
-		switch err := cmd.Err(); {
+		switch reply, err := redisscript.Read(cmd); {
+		case err == nil && reply.Word() == "lost":
+			l.Lost()
+			failed = append(failed, batch[i])
 		case err == nil:
+			if batch[i].again && reply.Word() == "ok" {
+				restored++
+			}
+			l.charges.keep(batch[i])
+		case batch[i].again && batch[i].losses == losses: // that Redis has it was all there was to find out
+			l.charges.keep(batch[i])
 		case time.Since(batch[i].since) > giveUpAfter || redisscript.WrongType(err):
 			l.options.Log.Error().Err(err).Str("request_id", batch[i].id).
 				Msg("what a call took cannot be written into the books: it is charged by its lease")
@@ -144,20 +109,25 @@ func (l *Limiter) written(batch []charge, cmds []*redis.Cmd) (failed []charge) {
 			failed = append(failed, batch[i])
 		}
 	}
-	if len(failed) < len(cmds) {
-		l.answers()
+	if restored > 0 {
+		l.Restored.Add(restored)
+		l.options.Log.Error().Int64("calls", restored).Msg("Redis had lost what calls took: it is written again; what it " +
+			"lost that is older than five minutes is not, so look why it lost data, and what of budgets is spent")
+	}
+	if slices.ContainsFunc(cmds, func(cmd *redis.Cmd) bool { return cmd.Err() == nil }) {
+		l.away.Store(0)
 	}
 	return failed
 }
 
 // Close writes what waits, for 3 s at most, and stops the writer. Later commits are left to their leases.
 func (l *Limiter) Close() error {
-	l.mu.Lock()
-	if !l.closed {
-		l.closed = true
+	l.charges.mu.Lock()
+	if !l.charges.closed {
+		l.charges.closed = true
 		close(l.closing)
 	}
-	l.mu.Unlock()
+	l.charges.mu.Unlock()
 	late := time.AfterFunc(closeWait, l.cancel)
 	<-l.done
 	l.running.start.Do(func() { l.running.done = l.done }) // none was ever counted

@@ -10,6 +10,10 @@
 --
 -- A reservation is {t: tokens, m: millionths of a USD, p: policy, b: budgets, o: fields of atonce, r: rates of tokens};
 -- a budget in it is {key, field, unit, when the key may go, in Unix seconds}, a rate {key, µs per token}.
+--
+-- KEYS[2], if any, is the HEAD:done:ID of a charge that Redis has taken from the process that asks, not long ago. If it
+-- is not there Redis has lost data: what is spent may be more than the books say, so nothing is done.
+if KEYS[2] and redis.call('EXISTS', KEYS[2]) == 0 then return {'lost'} end
 local head = KEYS[1]
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])

@@ -148,6 +148,65 @@ func TestWhoCanBeReachedFromElsewhereAsksForKeysOrSaysNo(t *testing.T) {
 	}
 }
 
+// After FLUSHALL no key that was created opens anything, which the services that had let it in tell; a key that is
+// revoked, and one that goes with its tenant, are nothing to tell of.
+func TestKeysThatRedisLostAreTold(t *testing.T) {
+	server := redistest.Start(t)
+	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),
+		"MNEME_INTERNAL_SECRET="+strings.Repeat("secret-", 8))
+	store := access.NewStore(server.Client())
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	key := func(of memory.Tenant, scopes ...access.Scope) (string, string) {
+		text, k, err := store.Create(t.Context(), access.Key{Name: "k", Tenant: of, Scopes: scopes})
+		require.NoError(t, err)
+		return text, k.ID
+	}
+	admin, _ := key(memory.Tenant{}, access.Admin)
+	bot, _ := key(memory.Tenant{}, access.Chat, access.Models)
+	revoked, id := key(memory.Tenant{}, access.Chat)
+	erased, _ := key(acme, access.Chat)
+	opens := func(key string) int {
+		status, body := ask(t, "GET", u.url("/v1/keys/self"), key, "")
+		require.Contains(t, []int{200, 401}, status, body)
+		return status
+	}
+	services := []string{u.url(""), "http://" + u.addrs.Proxy}
+	// tell is what the services say of their readiness.
+	tell := func(want string) {
+		for _, service := range services {
+			status, body := ask(t, "GET", service+"/readyz", "", "")
+			require.Equal(t, http.StatusOK, status)
+			require.JSONEq(t, want, body)
+		}
+	}
+	for _, k := range []string{admin, bot, revoked, erased} {
+		require.Equal(t, 200, opens(k))
+	}
+	_, err = store.Revoke(t.Context(), id)
+	require.NoError(t, err)
+	for done := false; !done; {
+		status, body := ask(t, "DELETE", u.url("/v1/tenants/acme"), admin, "")
+		require.Equal(t, http.StatusOK, status, body)
+		done = gjson.Get(body, "done").Bool()
+	}
+	for _, k := range []string{revoked, erased} {
+		require.Eventually(t, func() bool { return opens(k) == 401 }, time.Minute, 100*time.Millisecond)
+	}
+	tell(`{"status":"ready"}`)
+
+	require.NoError(t, server.Client().FlushAll(t.Context()).Err())
+	for _, k := range []string{admin, bot} {
+		require.Eventually(t, func() bool { return opens(k) == 401 }, time.Minute, 100*time.Millisecond)
+	}
+	tell(`{"status":"degraded","reasons":["Redis has lost API keys that were in use (2): create them anew with mneme ` +
+		`keys create, or restore Redis from a backup."]}`)
+	for _, service := range services {
+		_, body := ask(t, "GET", service+"/metrics", "", "")
+		require.Contains(t, body, "\nmneme_lost_keys_total 2\n")
+	}
+}
+
 // The internal secret is for services of ours: whoever else is asked does not get it, nor who asks.
 func TestARerankerIsNotToldTheInternalSecret(t *testing.T) {
 	heads := make(chan http.Header, 8)

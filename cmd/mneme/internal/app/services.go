@@ -209,8 +209,11 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 	if cfg.Redis.Embedded() {
 		records, turns.Bytes = 10_000, 2<<20 // it holds them in this process's memory
 	}
+	limiter := a.limits(cfg, client, seen.Often)
+	seen.Counter("mneme_proxy_charges_restored_total",
+		"Calls whose charges Redis had lost, and that were charged to their budgets again.", limiter.Restored.Load)
 	return proxy.Shared{
-		Limiter: a.limits(cfg, client, seen.Often),
+		Limiter: limiter,
 		Audit:   audit.New(client),
 		Turns:   proxystore.NewTurns(client, turns),
 		Usage:   proxystore.NewUsage(client, records, cfg.Usage.Keep),
