@@ -220,7 +220,16 @@ type metrics struct {
 	changes   prometheus.Counter
 	retold    prometheus.Counter
 	regained  prometheus.Counter
+	faults    *prometheus.CounterVec
 }
+
+// What Metrics.faults counts, by its label.
+const (
+	deadPost    = "dead_post"
+	halfChange  = "half_change"
+	lostRun     = "lost_run"
+	unsureGrant = "unsure_grant"
+)
 
 func newMetrics(s *Server) *metrics {
 	gauge, counter, made := s.seen.Gauge, s.seen.Counter, s.seen.Make()
@@ -263,6 +272,15 @@ func newMetrics(s *Server) *metrics {
 			"Runs of which Redis had lost events that a process or a disk still knew."),
 		regained: count("mneme_regained_turns_total",
 			"Turns that Redis lost in the middle of a run, and that were taken again."),
+	}
+	m.faults = made.NewCounterVec(prometheus.CounterOpts{Name: "mneme_faults_total",
+		Help: "What was found that a killed process or a Redis that lost data left behind: a post whose process died before " +
+			"its run was open (dead_post), an erasure, a rewind or an import that was brought to its end later (half_change), a run of which nothing " +
+			"but its messages is left (lost_run), and calls of tools granted, or runs that wait gone on with, although a " +
+			"process that may know of more could not be asked (unsure_grant).",
+	}, []string{"fault"})
+	for _, fault := range []string{deadPost, halfChange, lostRun, unsureGrant} {
+		m.faults.WithLabelValues(fault)
 	}
 	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, webapi.OutcomeWaiting, "left"} {
 		m.runs.WithLabelValues(outcome)

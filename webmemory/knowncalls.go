@@ -134,10 +134,16 @@ func callsOf(ctx context.Context, s *Server, chat memory.Chat, first string) (kn
 				away = err
 			}
 		})
-	if err == nil && away != nil && s.losses.noticed(grantsWait) {
-		err = fmt.Errorf("%w: %w", errMayComeBack, away)
+	if err != nil || away == nil || s.losses.newest().IsZero() { // which only began lately
+		return known, err
 	}
-	return known, err
+	if s.losses.noticed(grantsWait) {
+		return known, fmt.Errorf("%w: %w", errMayComeBack, away)
+	}
+	s.metrics.faults.WithLabelValues(unsureGrant).Inc()
+	s.log.Warn().Err(away).Str("chat", chat.String()).Str("run", first).
+		Msg("calls of a run that this process cannot tell of may have been made; it is not waited for any longer")
+	return known, nil
 }
 
 // claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it another

@@ -377,6 +377,7 @@ func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
 	defer cancel()
 	s.log.Warn().Str("chat", w.chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
+	s.metrics.faults.WithLabelValues(halfChange).Inc()
 	if of, erasing := strings.CutPrefix(w.Pending, pendingErase); erasing {
 		return finishErasure(ctx, s, w, wantedOf(of))
 	}

@@ -53,7 +53,9 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 		found, err = s.note(ctx, r, w)
 	}
 	if err == nil && found == nil && w.Open == nil {
-		err = s.open(ctx, r, p, w)
+		if err = s.orWithdraw(ctx, r, closeLost(ctx, s, w)); err == nil {
+			err = s.open(ctx, r, p, w)
+		}
 	}
 	if err == nil && back != "" {
 		s.did(ctx, r.chat.Tenant(), entries[r.goesBack], "chats/"+r.chat.ID()+"/runs/"+r.id)
@@ -115,7 +117,10 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 	}
 	found, err = begin(ctx, r.chat, r.id, r.body)
 	if found != nil && found.Body == r.body {
-		found, err = recordOf(ctx, s.store, r)
+		if found, err = recordOf(ctx, s.store, r); found == nil && err == nil {
+			s.metrics.faults.WithLabelValues(deadPost).Inc()
+			s.log.Warn().EmbedObject(r.trail).Msg("a process died between a post and its run; the run begins with this repetition")
+		}
 	}
 	if err != nil || found != nil || r.attempt <= 1 {
 		return found, err

@@ -301,3 +301,38 @@ func TestACallIsGrantedOnceAReplicaHasIt(t *testing.T) {
 	require.Equal(t, 1, does.made("1"))
 	require.Zero(t, does.made("2"))
 }
+
+// Nothing is left of a run that waited but its messages, which another process has in its cache: the next message finds
+// it closed, and so does a repetition of its own.
+func TestARunOfWhichOnlyItsMessagesAreLeftIsClosed(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorld(t, nil, apart(t))
+	settings := w.settings()
+	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
+	url, process := w.start(settings)
+	w.suspends(asksFor(one))
+	w.on(url, func() {
+		w.wait("1")
+		w.wait("2", "Idempotency-Key", "k")
+	})
+	for _, chat := range []string{"1", "2"} { // it has copies then
+		require.Len(t, w.shows(w.url, chat), 1)
+		require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat+"/subagents/analytic/history", nil).status)
+	}
+	require.NoError(t, process.Process.Kill())
+	_ = process.Wait()
+	require.NoError(t, w.look.FlushAll(ctx).Err())
+	eventually(t, "the messages are back", func() bool {
+		return w.look.Exists(ctx, "subagent:analytic:1", "subagent:analytic:2", "chat_history:1", "chat_history:2").Val() == 4
+	})
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"plain"}).status)
+	require.Equal(t, []string{"user: refund me", "assistant: (no answer: run_lost)", "user: plain", "assistant: plainly"},
+		w.stored("chat_history:1"))
+	require.Equal(t, []string{"user: task", "assistant: ", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
+	next := w.wait("2", "Idempotency-Key", "k")
+	require.Equal(t, 200, w.resume("2", next, yes("w1")).status)
+	require.Equal(t, []string{"user: refund me", "assistant: (no answer: run_lost)", "assistant: decided: approve"},
+		w.stored("chat_history:2"), "the question is there once")
+	require.Equal(t, 4.0, w.metric(`mneme_faults_total{fault="lost_run"}`))
+}

@@ -82,3 +82,37 @@ func wentOn(w *writer, head endHead) bool {
 	}
 	return newest != "" && newest != head.Run
 }
+
+// closeLost ends what a run left in a chat's histories of which nothing else is left, before another run begins under
+// the chat's lease: Redis lost it while it went on or waited, and neither a process nor a disk knows it. A question or a
+// task that stays open would be read as one that is still to be answered.
+func closeLost(ctx context.Context, s *Server, w *writer) error {
+	for _, h := range w.histories {
+		if h.Len() == 0 {
+			continue
+		}
+		last, err := memory.Decode(h.Raw(h.Len() - 1))
+		if err != nil || last[0].Role == memory.RoleAssistant && len(last[0].ToolCalls) == 0 {
+			continue
+		}
+		run, seq, ok := memory.SplitID(last[0].ID)
+		if !ok {
+			continue // another program wrote it
+		}
+		if _, lines := s.knownEvents(w.chat, run); len(lines) > 0 {
+			continue // it is about to be written back
+		}
+		if s.lostLately(ctx) {
+			if _, lines, err := s.askForRun(ctx, w.chat, run); err != nil || len(lines) > 0 {
+				continue
+			}
+		}
+		if err := w.closeWith(ctx, h, last[0], run, seq); err != nil {
+			return err
+		}
+		s.metrics.faults.WithLabelValues(lostRun).Inc()
+		s.log.Error().Str("history", h.Key().String()).Str("run", run).
+			Msg("Redis has lost a run, and no process knows it any more; it is closed as run_lost")
+	}
+	return nil
+}

@@ -483,14 +483,19 @@ func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
 	if err != nil || message[0].Role != memory.RoleUser {
 		return err
 	}
-	mark := memory.Mark{Run: event.Closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: w.Number}
+	return w.closeWith(ctx, h, message[0], last.Mark.Run, last.Mark.Seq)
+}
+
+// closeWith ends a history behind its last message, which event seq of a run made that is lost.
+func (w *writer) closeWith(ctx context.Context, h *memory.History, last memory.Message, run string, seq int64) error {
+	mark := memory.Mark{Run: event.Closing(run), Seq: seq + 1, Turn: w.Number}
 	end := memory.Failed(event.RunLost)
-	end.Timestamp, end.ID = message[0].Timestamp, memory.MessageID(mark.Run, mark.Seq)
-	if h, err = w.cache.Append(ctx, h, mark, end.Encode()); err != nil {
-		return err
+	end.Timestamp, end.ID = last.Timestamp, memory.MessageID(mark.Run, mark.Seq)
+	h, err := w.cache.Append(ctx, h, mark, end.Encode())
+	if err == nil {
+		w.histories[h.Key()] = h
 	}
-	w.histories[last.Key] = h
-	return nil
+	return err
 }
 
 // trim cuts the histories back to limit messages. What cannot be trimmed now is
