@@ -85,7 +85,7 @@ func Empty(key Key) *History { return &History{key: key, log: &sharedLog{}} }
 // ParseHistory reads a stored value. Any JSON array of objects with a role is
 // one, however it is laid out; anything else is ErrDamaged.
 func ParseHistory(key Key, value []byte) (*History, error) {
-	messages, err := split(value)
+	messages, err := split(value, hasRole)
 	if err != nil {
 		return nil, &DamagedError{key.String(), err}
 	}
@@ -160,10 +160,15 @@ func (h *History) Proven() bool {
 // space is what may stand between the parts of JSON.
 const space = " \t\r\n"
 
-// split cuts an array into its elements without copying them. It looks at each byte
-// once to find where an element ends and once to see that it is valid: an array may
-// have tens of megabytes.
-func split(value []byte) ([]json.RawMessage, error) {
+// Elements are the messages of an array that is known, by a sum, to be one that was stored as such: that each is
+// valid JSON and has a role is not looked at once more.
+func Elements(value []byte) ([]json.RawMessage, error) {
+	return split(value, func([]byte) error { return nil })
+}
+
+// split cuts an array into its elements without copying them, of which check says why one is no message. It looks at
+// each byte once to find where an element ends, beside what check does: an array may have tens of megabytes.
+func split(value []byte, check func(raw []byte) error) ([]json.RawMessage, error) {
 	rest := bytes.TrimLeft(value, space)
 	if len(rest) == 0 || rest[0] != '[' {
 		return nil, errors.New("it is not a JSON array")
@@ -172,7 +177,7 @@ func split(value []byte) ([]json.RawMessage, error) {
 	rest = bytes.TrimLeft(rest[1:], space)
 	for more := !bytes.HasPrefix(rest, []byte("]")); more; {
 		raw := rest[:objectEnd(rest)]
-		if err := hasRole(raw); err != nil {
+		if err := check(raw); err != nil {
 			return nil, fmt.Errorf("element %d: %w", len(messages), err)
 		}
 		messages = append(messages, json.RawMessage(raw[:len(raw):len(raw)]))
@@ -216,12 +221,17 @@ func objectEnd(text []byte) int {
 // stringEnd is where the string ends that begins at i: at its closing quote, or
 // where text does.
 func stringEnd(text []byte, i int) int {
-	for i++; i < len(text); i += 2 {
-		n := bytes.IndexAny(text[i:], `"\`)
+	for i++; i < len(text); i++ {
+		n := bytes.IndexByte(text[i:], '"')
 		if n < 0 {
 			break
 		}
-		if i += n; text[i] == '"' {
+		i += n
+		from := i // of the backslashes before the quote, which the opening one ends: it is escaped if they are odd
+		for text[from-1] == '\\' {
+			from--
+		}
+		if (i-from)%2 == 0 {
 			return i
 		}
 	}

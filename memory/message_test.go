@@ -143,3 +143,49 @@ func TestOddForeignFieldsCostNothing(t *testing.T) {
 		require.Equal(t, want, m, stored)
 	}
 }
+
+// What is read of a message's beginning is what decoding all of it says.
+func TestHeadOf(t *testing.T) {
+	whole := func(m memory.Message) string { return string(m.Encode()) }
+	for _, raw := range []string{
+		whole(memory.Message{Role: memory.RoleUser, Content: `a "quoted\" end\\`, Timestamp: 1760000000.123, ID: "R.1"}),
+		whole(memory.Message{Role: memory.RoleAssistant, Content: `","timestamp":7,"x":"`, Timestamp: 5}),
+		whole(memory.Message{Role: memory.RoleTool, Content: "", Name: "n"}),
+		`{"role":"user","content":"x","timestamp":1e3}`,
+		`{"role":"user","content":"x","timestamp":"soon"}`,
+		`{"role":"user","content":["x"],"timestamp":3}`,
+		`{"role":"user","content":null,"timestamp":3}`,
+		`{"timestamp":4,"role":"assistant"}`,
+		`{ "role" : "user", "content":"x", "timestamp": 9 }`,
+		`{"role":"system","content":"x","timestamp":2}`,
+		`{"role":"user","content":"`, `{"role":"user","content":"x"`, `{"role":"user","content":"x\`, `[]`, ``,
+	} {
+		var m struct {
+			Role      string
+			Timestamp float64
+		}
+		_ = json.Unmarshal([]byte(raw), &m)
+		role, ts := memory.HeadOf(json.RawMessage(raw))
+		if role != m.Role || ts != m.Timestamp {
+			t.Errorf("%s: %q %v, not %q %v", raw, role, ts, m.Role, m.Timestamp)
+		}
+	}
+}
+
+// The elements of an array that is proven are those that reading it finds.
+func TestElements(t *testing.T) {
+	var raw []json.RawMessage
+	for i, content := range []string{`"`, `\`, `\\"`, `}],{"role":"`, "", strings.Repeat(`\"`, 100)} {
+		m := memory.Message{Role: memory.RoleUser, Content: content, Metadata: map[string]string{"a": `{"`}, ID: memory.MessageID("R", int64(i+1))}
+		raw = append(raw, m.Encode())
+	}
+	got, err := memory.Elements(memory.Array(raw))
+	if err != nil || string(memory.Array(got)) != string(memory.Array(raw)) || len(got) != len(raw) {
+		t.Fatalf("%q, %v", got, err)
+	}
+	for _, text := range []string{"", "[", `[{"role":"u`, `[{"role":"user","content":"\`, `{}`, `[{}`, `[{}]x`} {
+		if _, err := memory.Elements([]byte(text)); err == nil {
+			t.Errorf("%s is no array", text)
+		}
+	}
+}

@@ -29,7 +29,7 @@ func isPlaced(p webapi.MessageRequest) bool { return p.After != nil || p.IfLast 
 // post does not follow what they say, or may not take so much back. closed is the run that was ended for the post, ""
 // for none.
 func (s *Server) fits(ctx context.Context, r *run, p webapi.MessageRequest, closed string,
-	histories map[memory.Key]*memory.History) (to *string, err error) {
+	histories map[memory.Key]*memory.History, known heads) (to *string, err error) {
 	own := histories[memory.ChatKey(r.chat)]
 	if own == nil {
 		own = memory.Empty(memory.ChatKey(r.chat))
@@ -53,7 +53,7 @@ func (s *Server) fits(ctx context.Context, r *run, p webapi.MessageRequest, clos
 	if p.After == nil || *p.After == last {
 		return nil, nil
 	}
-	v, err := s.pin(ctx, histories)
+	v, err := s.pin(ctx, histories, known)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +83,8 @@ func (s *Server) newestAlone(ctx context.Context, v view, l *boundary) (bool, er
 		if !l.start || key.Agent() == "" {
 			continue
 		}
-		for raw, err := range s.walk(ctx, p) {
-			if h, _ := headOf(raw); err != nil || h.Timestamp < l.asked {
+		for one, err := range s.parts(ctx, p, noID) {
+			if err != nil || slices.ContainsFunc(one.heads, func(h head) bool { return h.Timestamp < l.asked }) {
 				return false, err
 			}
 		}
@@ -155,7 +155,7 @@ func (s *Server) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest)
 	}
 	histories, err := s.currentAll(ctx, r.chat)
 	if err == nil {
-		_, err = s.fits(ctx, r, p, "", histories)
+		_, err = s.fits(ctx, r, p, "", histories, nil)
 	}
 	if err == nil || !r.keyed {
 		return nil, err
@@ -179,14 +179,15 @@ func (s *Server) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w 
 			return "", found, err
 		}
 	}
-	to, err := s.fits(ctx, r, p, w.closed, w.histories)
+	known := heads{}
+	to, err := s.fits(ctx, r, p, w.closed, w.histories, known)
 	if err != nil || to == nil {
 		return "", nil, err
 	}
 	// What follows must not end with the client, half way.
 	ctx, cancel := within(w)
 	defer cancel()
-	aside, err := s.rewindUnder(ctx, w, *to)
+	aside, err := s.rewindUnder(ctx, w, *to, known)
 	if err != nil || aside.ID == "" {
 		return "", nil, err
 	}

@@ -90,17 +90,21 @@ func (s *Server) erase(c *gin.Context, chat memory.Chat, what wanted) error {
 	})
 }
 
-// takeAway takes something of a chat away, see takeAwayNow, and answers with what do gives. It goes on if its
-// client leaves.
+// takeAway takes something of a chat away, see takeAwayNow, and answers with what do gives.
 func takeAway[A any](s *Server, c *gin.Context, chat memory.Chat, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) error {
+	return takenAwayBy(s, c, func() (A, error) { return takeAwayNow(s, chat, allowed, do) })
+}
+
+// takenAwayBy answers with what something gives that takes something of a chat away. It goes on if its client leaves.
+func takenAwayBy[A any](s *Server, c *gin.Context, do func() (A, error)) error {
 	type end struct {
 		out A
 		err error
 	}
 	ended := make(chan end, 1)
 	s.workers.Go(func() {
-		out, err := takeAwayNow(s, chat, allowed, do)
+		out, err := do()
 		if err != nil {
 			trail := telemetry.From(c.Request.Context())
 			s.log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")

@@ -38,7 +38,8 @@ func (s *Server) postFork(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	if err := s.forkable(ctx, source, as, body.At); err != nil {
+	known := heads{}
+	if err := s.forkable(ctx, source, as, body.At, known); err != nil {
 		return err
 	}
 	var out webapi.Imported
@@ -48,7 +49,7 @@ func (s *Server) postFork(c *gin.Context) error {
 		}
 		var v view
 		err := s.underTurn(ctx, source, func(ctx context.Context, from *writer) (err error) {
-			v, err = s.pin(ctx, from.histories)
+			v, err = s.pin(ctx, from.histories, known)
 			return err
 		})
 		if err != nil {
@@ -87,15 +88,15 @@ func (s *Server) postFork(c *gin.Context) error {
 }
 
 // forkable refuses what cannot be forked before a turn is waited for.
-func (s *Server) forkable(ctx context.Context, source, as memory.Chat, at string) error {
+func (s *Server) forkable(ctx context.Context, source, as memory.Chat, at string, known heads) error {
 	if err := s.isEmpty(ctx, as); err != nil {
 		return err
 	}
-	v, err := s.look(ctx, source)
+	v, err := s.look(ctx, source, known)
 	if err == nil && len(v) == 0 {
 		err = errUnknownChat
 	}
-	if err == nil {
+	if err == nil && at != "" {
 		_, err = s.locate(ctx, source, v.overGaps(), at)
 	}
 	return err
@@ -137,7 +138,7 @@ func (s *Server) copyInto(ctx context.Context, in *importing, source memory.Chat
 	for _, key := range v.keys() {
 		from := v[key]
 		from.lost = func(gap webapi.HistoryGap, _ error) error { in.missing += gap.Messages; return nil }
-		for raw, err := range s.staying(ctx, from, l, nil) {
+		for raw, err := range s.staying(ctx, from, l) {
 			if _, id := headOf(raw); err == nil && key.Agent() == "" {
 				if _, of := made[id]; of {
 					made[id] = true

@@ -186,6 +186,8 @@ func (s *Server) cutOut(ctx context.Context, h *memory.History, segments []redis
 type segmentRead struct {
 	raw    []json.RawMessage
 	absent error // memory.ErrDamaged or errGone
+
+	changed bool // since it was listed
 }
 
 // errGone: nothing is left of a part of an archive.
@@ -221,7 +223,7 @@ func (s *Server) readEach(ctx context.Context, key memory.Key, segments []rediss
 		switch {
 		case at < 0: // dropped
 		case listed[at] != seg && cause == nil:
-			out[i].raw = raw[0]
+			out[i].raw, out[i].changed = raw[0], true
 		default:
 			out[i].absent = cmp.Or(cause, errGone)
 			s.store.Counts.Damaged.Add(1)

@@ -135,47 +135,8 @@ func (s *Server) remembered(ctx context.Context, key memory.Key, lost func(webap
 			yield(nil, err)
 			return
 		}
-		for raw, err := range s.walk(ctx, pinned{h, segments, lost}) {
+		for raw, err := range s.walk(ctx, pinned{h, segments, nil, lost}) {
 			if !yield(raw, err) {
-				return
-			}
-		}
-	}
-}
-
-// walk is remembered for a history as it was.
-func (s *Server) walk(ctx context.Context, h pinned) func(func(json.RawMessage, error) bool) {
-	return func(yield func(json.RawMessage, error) bool) {
-		if h.History == nil {
-			return
-		}
-		key := h.Key()
-		// What a trim moves from now on is in both, and shown where it was.
-		hot := map[string]bool{}
-		for _, id := range h.IDs() {
-			hot[id] = true
-		}
-		at := 0
-		for some := range slices.Chunk(h.segments, 32) {
-			read, err := s.readEach(ctx, key, some)
-			for i := 0; i < len(read) && err == nil; i++ {
-				if read[i].absent != nil {
-					err = h.lost(webapi.HistoryGap{Offset: at, Messages: some[i].Messages}, read[i].absent)
-				}
-				at += some[i].Messages
-				for _, raw := range read[i].raw {
-					if !hot[memory.IDs([]json.RawMessage{raw})[0]] && !yield(raw, nil) {
-						return
-					}
-				}
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-		}
-		for _, raw := range h.Identified().Raw(0) {
-			if !yield(raw, nil) {
 				return
 			}
 		}

@@ -39,27 +39,45 @@ func (s *Server) redactMessage(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	id, exchange := c.Param("id"), scope == webapi.Exchange
+	id, exchange, known := c.Param("id"), scope == webapi.Exchange, heads{}
 	// An id that is not there stops no run.
-	plan, err := s.planRedaction(c.Request.Context(), key, id, exchange, dry)
+	plan, err := s.planRedaction(c.Request.Context(), key, id, exchange, known)
 	if err != nil {
 		return err
 	}
 	if dry {
+		if err := findRepeats(c.Request.Context(), s, &plan); err != nil {
+			return err
+		}
 		c.Set(nothingDone, true)
 		api.WriteJSON(c.Writer, http.StatusOK, plan.out)
 		return nil
 	}
-	return takeAway(s, c, key.Chat(), redactTimeout, func(ctx context.Context, w *writer) (webapi.Redacted, error) {
-		plan, err := s.planRedaction(ctx, key, id, exchange, true)
+	return takenAwayBy(s, c, func() (webapi.Redacted, error) {
+		plan, err := takeAwayNow(s, key.Chat(), redactTimeout, func(ctx context.Context, w *writer) (redactionPlan, error) {
+			plan, err := s.planRedaction(ctx, key, id, exchange, known)
+			if err == nil {
+				err = s.redactUnder(ctx, w, plan)
+			}
+			return plan, err
+		})
 		if err != nil {
-			return webapi.Redacted{}, err
+			return plan.out, err
 		}
-		return plan.out, s.redactUnder(ctx, w, plan)
+		// What repeats the text is looked for when the chat's turn is given back: that takes the longest. The text is
+		// gone already, so that a failure is no reason to say that the redaction failed.
+		ctx, cancel := context.WithTimeout(s.life, redactTimeout)
+		defer cancel()
+		if err := findRepeats(ctx, s, &plan); err != nil {
+			plan.out.Partial = true
+			s.log.Warn().Err(err).Str("chat", key.Chat().String()).Msg("what repeats a redacted text is not known")
+		}
+		return plan.out, nil
 	})
 }
 
-// redactTimeout bounds a redaction, which reads all of a chat: 100,000 messages take seconds.
+// redactTimeout bounds a redaction, and the look for what repeats it, which reads all of a chat: 100,000 messages take
+// seconds.
 const redactTimeout = 5 * time.Minute
 
 // maxRedacted bounds the messages of an exchange that are named one by one.
@@ -70,25 +88,39 @@ type redactionPlan struct {
 	what erasures.Redaction
 	keys []memory.Key // the chat's histories
 	out  webapi.Redacted
+
+	words *repeats // has learnt what goes
+	known heads    // what is known of the histories' segments
 }
 
-// planRedaction finds the messages that a redaction takes the text of, and, if it is asked to, those that
-// repeat it.
-func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, exchange, repeats bool) (
+// planRedaction finds the messages that a redaction takes the text of.
+func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool, known heads) (
 	plan redactionPlan, err error) {
 	chat := key.Chat()
-	if plan.keys, err = s.store.Keys(ctx, chat, s.cfg.Agents...); err != nil {
+	histories, err := s.currentAll(ctx, chat, key)
+	if err != nil {
 		return plan, err
 	}
-	if !slices.Contains(plan.keys, key) {
-		plan.keys = append(plan.keys, key)
+	v, err := s.pin(ctx, histories, known)
+	if err != nil {
+		return plan, err
 	}
-	ids, err := s.exchangeOf(ctx, key, id)
+	plan = redactionPlan{words: newRepeats(), known: known,
+		out: webapi.Redacted{Redacted: []webapi.MessageRef{}, AlsoIn: []webapi.MessageRef{}}}
+	for k, p := range v {
+		p.lost = func(webapi.HistoryGap, error) error { plan.out.Partial = true; return nil }
+		v[k] = p
+	}
+	for k := range histories {
+		plan.keys = append(plan.keys, k)
+	}
+	slices.SortFunc(plan.keys, func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
+	ids, err := s.exchangeOf(ctx, v[key], key, id)
 	if key == memory.ChatKey(chat) {
 		// The chat's route takes an id of any of its histories, as recall gives it.
 		for i := 0; i < len(plan.keys) && errors.Is(err, errUnknownMessage); i++ {
 			key = plan.keys[i]
-			ids, err = s.exchangeOf(ctx, key, id)
+			ids, err = s.exchangeOf(ctx, v[key], key, id)
 		}
 		if errors.Is(err, errUnknownMessage) {
 			err = errUnknownMessage
@@ -107,76 +139,78 @@ func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, e
 			Message: fmt.Sprintf("The exchange has more than %d messages; redact them one by one, with scope=message.",
 				maxRedacted)}
 	}
-	plan.out = webapi.Redacted{Redacted: []webapi.MessageRef{}, AlsoIn: []webapi.MessageRef{}}
-	if !repeats {
-		return plan, nil
-	}
-	words := newRepeats()
 	for _, k := range plan.keys {
-		err := s.eachMessage(ctx, k, func(raw json.RawMessage, id string) error {
-			if !plan.what.Has(k, id) {
-				return nil
+		has := func(id string) bool { return plan.what.Has(k, id) }
+		for one, err := range s.parts(ctx, v[k], has) {
+			for i := 0; i < len(one.heads) && err == nil; i++ {
+				if id := one.heads[i].ID; has(id) {
+					plan.out.Redacted = append(plan.out.Redacted, webapi.MessageRef{Subagent: k.Agent(), ID: id})
+					err = plan.words.learn(one.raw[i])
+				}
 			}
-			plan.out.Redacted = append(plan.out.Redacted, webapi.MessageRef{Subagent: k.Agent(), ID: id})
-			return words.learn(raw)
-		})
-		if err != nil && !errors.Is(err, errUnread) {
-			return plan, err
+			if err != nil {
+				return plan, err
+			}
 		}
 	}
+	return plan, nil
+}
+
+// findRepeats finds the messages that repeat those of a redaction, which need not be made yet.
+func findRepeats(ctx context.Context, s *Server, plan *redactionPlan) error {
 	others := func(see func(raw json.RawMessage, ref webapi.MessageRef) error) error {
 		for _, k := range plan.keys {
-			err := s.eachMessage(ctx, k, func(raw json.RawMessage, id string) error {
-				if plan.what.Has(k, id) {
-					return nil
+			lost := func(webapi.HistoryGap, error) error { plan.out.Partial = true; return nil }
+			for raw, err := range s.remembered(ctx, k, lost) {
+				if err != nil {
+					return err
 				}
-				return see(raw, webapi.MessageRef{Subagent: k.Agent(), ID: id})
-			})
-			if errors.Is(err, errUnread) {
-				plan.out.Partial = true
-			} else if err != nil {
-				return err
+				if _, id := headOf(raw); !plan.what.Has(k, id) {
+					if err := see(raw, webapi.MessageRef{Subagent: k.Agent(), ID: id}); err != nil {
+						return err
+					}
+				}
 			}
 		}
 		return nil
 	}
 	number := 0
-	err = others(func(raw json.RawMessage, _ webapi.MessageRef) error {
+	err := others(func(raw json.RawMessage, _ webapi.MessageRef) error {
 		number++
-		return words.count(raw, number)
+		return plan.words.count(raw, number)
 	})
 	if err == nil {
-		err = others(words.look)
+		err = others(plan.words.look)
 	}
 	if err != nil {
-		return plan, err
+		return err
 	}
 	var cut bool
-	plan.out.AlsoIn, cut = words.found()
+	plan.out.AlsoIn, cut = plan.words.found()
 	plan.out.Partial = plan.out.Partial || cut
-	return plan, nil
+	return nil
 }
 
 // exchangeOf are the ids of the exchange around a message of a history: a user message and what follows it
 // until the next one.
-func (s *Server) exchangeOf(ctx context.Context, key memory.Key, id string) (ids []string, err error) {
+func (s *Server) exchangeOf(ctx context.Context, p pinned, key memory.Key, id string) (ids []string, err error) {
 	found := false
-	err = s.eachMessage(ctx, key, func(raw json.RawMessage, at string) error {
-		var m memory.Message
-		if json.Unmarshal(raw, &m) == nil && m.Role == memory.RoleUser {
-			if found {
-				return errEnough
+	for one, err := range s.parts(ctx, p, noID) {
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range one.heads {
+			if h.Role == memory.RoleUser {
+				if found {
+					return ids, nil
+				}
+				ids = nil
 			}
-			ids = nil
+			found = found || h.ID == id
+			if len(ids) <= maxRedacted || h.ID == id {
+				ids = append(ids, h.ID)
+			}
 		}
-		found = found || at == id
-		if len(ids) <= maxRedacted || at == id {
-			ids = append(ids, at)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) && !errors.Is(err, errUnread) {
-		return nil, err
 	}
 	if !found {
 		return nil, &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownMessage,
@@ -185,61 +219,8 @@ func (s *Server) exchangeOf(ctx context.Context, key memory.Key, id string) (ids
 	return ids, nil
 }
 
-var (
-	// errEnough ends a walk.
-	errEnough = errors.New("enough was seen")
-	// errUnread: a walk passed over a damaged part of an archive.
-	errUnread = errors.New("a part of the archive is damaged")
-)
-
-// eachMessage walks a history and its archive from the first message on, some at a time. What a trim moves
-// meanwhile is seen once. After a damaged segment it goes on, and ends with errUnread.
-func (s *Server) eachMessage(ctx context.Context, key memory.Key,
-	see func(raw json.RawMessage, id string) error) error {
-	loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
-	if err != nil {
-		return err
-	}
-	h, unread := loaded[0], error(nil)
-	hot := map[string]bool{}
-	ids := h.IDs()
-	for _, id := range ids {
-		hot[id] = true
-	}
-	segments, err := s.store.Segments(ctx, key)
-	if err != nil {
-		return err
-	}
-	for some := range slices.Chunk(segments, 16) {
-		read, err := s.store.ReadSegments(ctx, key, some...)
-		raw := slices.Concat(read...)
-		if errors.Is(err, memory.ErrDamaged) {
-			unread = errUnread
-			raw, _, err = s.readSegments(ctx, key, some)
-		}
-		if err != nil {
-			return err
-		}
-		for i, id := range memory.IDs(raw) {
-			if hot[id] {
-				continue
-			}
-			if err := see(raw[i], id); err != nil {
-				return err
-			}
-		}
-	}
-	for i, raw := range h.Raw(0) {
-		if err := see(raw, ids[i]); err != nil {
-			return err
-		}
-	}
-	return unread
-}
-
 // redactUnder redacts under the chat's lease. First goes what may be out of reach, so that nothing is changed
-// then and the answer can still name what repeats the text; from the note on the redaction is a fact, and is
-// brought to its end by whoever comes after this process.
+// then; from the note on the redaction is a fact, and is brought to its end by whoever comes after this process.
 func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan) error {
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return err
@@ -262,7 +243,7 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 	if err := s.store.NoteErasure(ctx, fact.Turn, fact.Name); err != nil {
 		return err
 	}
-	if _, err := s.redactStored(ctx, plan.what, w.Number, false, plan.keys...); err != nil {
+	if _, err := s.redactStored(ctx, plan.what, w.Number, false, plan.known, plan.keys...); err != nil {
 		return err
 	}
 	s.sessions.write(w.chat, sessionLine("redacted: %d messages", len(plan.out.Redacted)))
@@ -272,10 +253,11 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 
 // redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a redaction that was made in a
 // turn. It says whether there was any. again: without the turn.
-func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn int64, again bool,
+func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn int64, again bool, known heads,
 	keys ...memory.Key) (changed bool, err error) {
 	for _, key := range keys {
-		h, err := s.store.Redact(ctx, turn, again, key, func(id string) bool { return what.Has(key, id) }, suspects(what)...)
+		has := func(id string) bool { return what.Has(key, id) }
+		h, err := s.store.Redact(ctx, turn, again, key, has, known.without(has), suspects(what)...)
 		if err != nil {
 			return changed, err
 		}
@@ -330,7 +312,7 @@ func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn 
 	}
 	// What was erased since may be there anew, imported under the same ids.
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return s.follower.file.Of(k) > turn })
-	back, err := s.redactStored(ctx, what, turn, true, keys...)
+	back, err := s.redactStored(ctx, what, turn, true, nil, keys...)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"maps"
 	"math"
 	"net/http"
@@ -54,7 +55,8 @@ func (s *Server) postRewind(c *gin.Context) error {
 		return badRequest("to is the id of a message or null, not %.80s.", body.To)
 	}
 	// Before anything is stopped for it.
-	seen, err := s.look(c.Request.Context(), chat)
+	known := heads{}
+	seen, err := s.look(c.Request.Context(), chat, known)
 	if err == nil && len(seen) == 0 {
 		err = errUnknownChat
 	}
@@ -65,42 +67,28 @@ func (s *Server) postRewind(c *gin.Context) error {
 		return err
 	}
 	return takeAway(s, c, chat, scanTimeout, func(ctx context.Context, w *writer) (webapi.SetAside, error) {
-		return s.rewindUnder(ctx, w, to)
+		return s.rewindUnder(ctx, w, to, known)
 	})
 }
 
-// view is all of a chat's histories at one moment, by their keys.
-type view map[memory.Key]pinned
-
-// pinned is a history as it was, and the segments of its archive.
-type pinned struct {
-	*memory.History
-	segments []redisstore.Segment
-	lost     func(webapi.HistoryGap, error) error // is told of each segment that is damaged or gone
-}
-
-// keys are those of a view, the chat's own first and then by name: the order of an export.
-func (v view) keys() []memory.Key {
-	return slices.SortedFunc(maps.Keys(v), func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
-}
-
 // look is a view without a turn, of the histories that hold something.
-func (s *Server) look(ctx context.Context, chat memory.Chat) (view, error) {
+func (s *Server) look(ctx context.Context, chat memory.Chat, known heads) (view, error) {
 	histories, err := s.currentAll(ctx, chat)
 	if err != nil {
 		return nil, err
 	}
-	return s.pin(ctx, histories)
+	return s.pin(ctx, histories, known)
 }
 
-// currentAll are a chat's histories without a turn.
-func (s *Server) currentAll(ctx context.Context, chat memory.Chat) (map[memory.Key]*memory.History, error) {
+// currentAll are a chat's histories without a turn, and further ones.
+func (s *Server) currentAll(ctx context.Context, chat memory.Chat, further ...memory.Key) (
+	map[memory.Key]*memory.History, error) {
 	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
 	if err != nil {
 		return nil, err
 	}
 	histories := map[memory.Key]*memory.History{}
-	for _, key := range keys {
+	for _, key := range append(keys, further...) {
 		if histories[key], _, err = s.current(ctx, key); err != nil {
 			return nil, err
 		}
@@ -108,7 +96,7 @@ func (s *Server) currentAll(ctx context.Context, chat memory.Chat) (map[memory.K
 	return histories, nil
 }
 
-func (s *Server) pin(ctx context.Context, histories map[memory.Key]*memory.History) (view, error) {
+func (s *Server) pin(ctx context.Context, histories map[memory.Key]*memory.History, known heads) (view, error) {
 	v := view{}
 	for key, h := range histories {
 		segments, err := s.store.Segments(ctx, key)
@@ -116,7 +104,7 @@ func (s *Server) pin(ctx context.Context, histories map[memory.Key]*memory.Histo
 			return nil, err
 		}
 		if h.Len()+len(segments) > 0 {
-			v[key] = pinned{h, segments, func(_ webapi.HistoryGap, why error) error {
+			v[key] = pinned{h, segments, known, func(_ webapi.HistoryGap, why error) error {
 				if errors.Is(why, memory.ErrDamaged) { // a change could not take it along
 					return why
 				}
@@ -146,53 +134,37 @@ type spoken struct {
 	first, last int
 }
 
-// head is what is to be known of a message to place it.
-type head struct {
-	Role      string  `json:"role"`
-	Timestamp float64 `json:"timestamp"`
-}
-
-func headOf(raw json.RawMessage) (h head, id string) {
-	_ = json.Unmarshal(raw, &h) // a foreign writer may have stored a time that is none
-	return h, memory.IDs([]json.RawMessage{raw})[0]
-}
-
-// runOf is the run that made a message, "" for none.
-func runOf(id string) string {
-	run, _, _ := memory.SplitID(id)
-	return strings.TrimSuffix(run, memory.ClosingSuffix)
-}
-
 // locate finds a message, "" for the start.
 func (s *Server) locate(ctx context.Context, chat memory.Chat, v view, to string) (*boundary, error) {
 	l := &boundary{start: to == "", at: -1, newest: -1, runs: map[string]*spoken{}}
 	var times []float64
 	n := 0
-	for raw, err := range s.walk(ctx, v[memory.ChatKey(chat)]) {
+	for one, err := range s.parts(ctx, v[memory.ChatKey(chat)], noID) {
 		if err != nil {
 			return nil, err
 		}
-		h, id := headOf(raw)
-		if id == to {
-			l.at, l.ts = n, h.Timestamp
-		}
-		if h.Role == memory.RoleUser {
-			l.newest, l.asked = n, h.Timestamp
-		}
-		times = append(times, h.Timestamp)
-		if run := runOf(id); run != "" {
-			of := l.runs[run]
-			if of == nil {
-				of = &spoken{first: n}
-				l.runs[run] = of
+		for _, h := range one.heads {
+			if h.ID == to {
+				l.at, l.ts = n, h.Timestamp
 			}
-			if of.last = n; h.Role == memory.RoleUser {
-				if of.questions++; of.questions == 1 {
-					of.asked = n
+			if h.Role == memory.RoleUser {
+				l.newest, l.asked = n, h.Timestamp
+			}
+			times = append(times, h.Timestamp)
+			if run := runOf(h.ID); run != "" {
+				of := l.runs[run]
+				if of == nil {
+					of = &spoken{first: n}
+					l.runs[run] = of
+				}
+				if of.last = n; h.Role == memory.RoleUser {
+					if of.questions++; of.questions == 1 {
+						of.asked = n
+					}
 				}
 			}
+			n++
 		}
-		n++
 	}
 	if l.at < 0 && !l.start {
 		if err := s.locateBeside(ctx, v, to, l, times); err != nil {
@@ -212,14 +184,15 @@ func (s *Server) locateBeside(ctx context.Context, v view, to string, l *boundar
 		if key.Agent() == "" {
 			continue
 		}
-		for raw, err := range s.walk(ctx, v[key]) {
+		for one, err := range s.parts(ctx, v[key], noID) {
 			if err != nil {
 				return err
 			}
-			h, id := headOf(raw)
-			if id != to {
+			found := slices.IndexFunc(one.heads, func(h head) bool { return h.ID == to })
+			if found < 0 {
 				continue
 			}
+			h := one.heads[found]
 			l.ts = h.Timestamp
 			if of := l.runs[runOf(to)]; of != nil {
 				l.at = of.last
@@ -238,12 +211,11 @@ func (s *Server) locateBeside(ctx context.Context, v view, to string, l *boundar
 
 // goes says whether a message goes: message n of the chat's own history, or one of a subagent's behind one
 // of which before says whether it went.
-func (l *boundary) goes(own bool, n int, raw json.RawMessage, before bool) bool {
+func (l *boundary) goes(own bool, n int, h head, before bool) bool {
 	if l.start {
 		return true
 	}
-	h, id := headOf(raw)
-	of := l.runs[runOf(id)]
+	of := l.runs[runOf(h.ID)]
 	switch {
 	case of != nil && of.questions == 1: // a run
 		return of.asked > l.at
@@ -257,22 +229,19 @@ func (l *boundary) goes(own bool, n int, raw json.RawMessage, before bool) bool 
 	return h.Timestamp > l.ts
 }
 
-// staying walks what stays of a history; gone is told what goes, and which message stood before it.
-func (s *Server) staying(ctx context.Context, p pinned, l *boundary,
-	gone func(after, id string, raw json.RawMessage) error) func(func(json.RawMessage, error) bool) {
+// staying walks what stays of a history.
+func (s *Server) staying(ctx context.Context, p pinned, l *boundary) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
-		n, after, went := 0, "", false
+		n, went := 0, false
 		for raw, err := range s.walk(ctx, p) {
-			_, id := headOf(raw)
 			if err == nil {
-				if went = l.goes(p.Key().Agent() == "", n, raw, went); went && gone != nil {
-					err = gone(after, id, raw)
-				}
+				h, _ := headOf(raw)
+				went = l.goes(p.Key().Agent() == "", n, h, went)
 			}
-			if (err != nil || !went) && !yield(raw, err) || err != nil {
+			if !went && !yield(raw, err) || err != nil {
 				return
 			}
-			n, after = n+1, id
+			n++
 		}
 	}
 }
@@ -285,8 +254,9 @@ const (
 
 // rewindUnder takes back what was said behind a message, under the chat's lease. Nothing changes before all
 // of that is set aside; from then on the rewind is brought to its end, whatever happens to this process.
-func (s *Server) rewindUnder(ctx context.Context, w *writer, to string) (out webapi.SetAside, err error) {
-	v, err := s.pin(ctx, w.histories)
+func (s *Server) rewindUnder(ctx context.Context, w *writer, to string, known heads) (out webapi.SetAside,
+	err error) {
+	v, err := s.pin(ctx, w.histories, known)
 	if err != nil {
 		return out, err
 	}
@@ -319,13 +289,25 @@ func (s *Server) rewindUnder(ctx context.Context, w *writer, to string) (out web
 		return out, err
 	}
 	a.Until = time.Now().Add(redisstore.SetAsideLife)
-	return setAsideEntry(a), s.finishRewind(ctx, w, &a)
+	return setAsideEntry(a), s.finishRewind(ctx, w, &a, known)
 }
 
 // setAside sets aside what goes of one history, and notes the runs of it.
 func (s *Server) setAside(ctx context.Context, w *writer, id string, p pinned, l *boundary,
 	runs map[string]bool) (of redisstore.AsideHistory, err error) {
-	of.Key = p.Key().String()
+	of.Key, of.IDs = p.Key().String(), map[string]bool{}
+	n, went := 0, false
+	for one, err := range s.parts(ctx, p, noID) {
+		if err != nil {
+			return of, err
+		}
+		for _, h := range one.heads {
+			if went = l.goes(p.Key().Agent() == "", n, h, went); went {
+				of.IDs[h.ID] = true
+			}
+			n++
+		}
+	}
 	var piece redisstore.Piece
 	size, last := 0, ""
 	flush := func() error {
@@ -337,7 +319,7 @@ func (s *Server) setAside(ctx context.Context, w *writer, id string, p pinned, l
 		return err
 	}
 	oldest := float64(time.Now().Add(-erasures.Life).Unix())
-	gone := func(after, id string, raw json.RawMessage) error {
+	gone := func(after string, h head, raw json.RawMessage) error {
 		if len(piece.Messages) > 0 && (last != after || len(piece.Messages) >= pieceMessages || size > pieceBytes) {
 			if err := flush(); err != nil {
 				return err
@@ -346,19 +328,27 @@ func (s *Server) setAside(ctx context.Context, w *writer, id string, p pinned, l
 		if len(piece.Messages) == 0 {
 			piece.After = after
 		}
-		of.Messages, last, size = of.Messages+1, id, size+len(raw)
+		of.Messages, last, size = of.Messages+1, h.ID, size+len(raw)
 		piece.Messages = append(piece.Messages, raw)
-		if h, _ := headOf(raw); runOf(id) != "" && (h.Timestamp == 0 || h.Timestamp > oldest) {
-			runs[runOf(id)] = true
+		if run := runOf(h.ID); run != "" && (h.Timestamp == 0 || h.Timestamp > oldest) {
+			runs[run] = true
 		}
 		return nil
 	}
-	for raw, err := range s.staying(ctx, p, l, gone) {
+	after := ""
+	for one, err := range s.parts(ctx, p, func(id string) bool { return of.IDs[id] }) {
+		for i := 0; i < len(one.heads) && err == nil; i++ {
+			h := one.heads[i]
+			if of.IDs[h.ID] {
+				err = gone(after, h, one.raw[i])
+			} else {
+				of.Kept, of.Last = of.Kept+1, h.ID
+			}
+			after = h.ID
+		}
 		if err != nil {
 			return of, err
 		}
-		of.Kept++
-		_, of.Last = headOf(raw)
 	}
 	return of, flush()
 }
@@ -395,14 +385,14 @@ func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	case a == nil: // it is done, or erased
 		return s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
 	case rewind:
-		return s.finishRewind(ctx, w, a)
+		return s.finishRewind(ctx, w, a, nil)
 	}
 	return s.finishRestore(ctx, w, a)
 }
 
 // finishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
 // have of the runs, and no older copy counts.
-func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetAside) error {
+func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetAside, known heads) error {
 	fact := rewound{Chat: memory.StoredChat{Chat: w.chat}, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
 	for _, of := range a.Histories {
 		if of.Messages > 0 {
@@ -415,18 +405,21 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 	taken := map[string]bool{}
 	for _, of := range a.Histories {
 		key, _ := memory.ParseKey(of.Key)
-		ids := map[string]bool{}
-		for p, err := range s.store.Pieces(ctx, w.chat, a.ID, of) {
-			if err != nil {
-				return err
-			}
-			for _, raw := range p.Messages {
-				_, id := headOf(raw)
-				ids[id] = true
+		ids := of.IDs
+		if ids == nil {
+			ids = map[string]bool{}
+			for p, err := range s.store.Pieces(ctx, w.chat, a.ID, of) {
+				if err != nil {
+					return err
+				}
+				for _, h := range headsOf(p.Messages) {
+					ids[h.ID] = true
+				}
 			}
 		}
+		has := func(id string) bool { return ids[id] }
 		h, err := s.store.TakeBack(ctx, w.Number, w.Number, w.history(key), s.cfg.MaxHistory,
-			func(id string, _ json.RawMessage) bool { return ids[id] })
+			func(id string, _ json.RawMessage) bool { return ids[id] }, known.without(has), known.within(has))
 		if err != nil {
 			return err
 		}
@@ -673,7 +666,7 @@ func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[str
 		_, err := s.store.TakeBack(ctx, 0, cut, h, s.cfg.MaxHistory, func(id string, raw json.RawMessage) bool {
 			of, _ := headOf(raw)
 			return runs[runOf(id)] > 0 && of.Timestamp*1000 < float64(runs[runOf(id)])
-		})
+		}, heads(nil).without(noID), heads(nil).within(noID))
 		if err != nil {
 			return err
 		}
@@ -818,7 +811,7 @@ func (s *Server) finishRestore(ctx context.Context, w *writer, a *redisstore.Set
 		// From here on copies that end where the rewind did are old ones.
 		s.noteCut(key, w.Number)
 		there := map[string]bool{}
-		v, err := s.pin(ctx, map[memory.Key]*memory.History{key: w.history(key)})
+		v, err := s.pin(ctx, map[memory.Key]*memory.History{key: w.history(key)}, nil)
 		if err != nil {
 			return err
 		}

@@ -104,10 +104,9 @@ func (s *Store) trim(ctx context.Context, have *memory.History, turn int64, n in
 // its array, and its newest timestamp.
 func describe(raw []json.RawMessage) string {
 	newest := 0.0
-	if messages, err := memory.Decode(raw); err == nil {
-		for _, m := range messages {
-			newest = max(newest, m.Timestamp)
-		}
+	for _, m := range raw {
+		_, at := memory.HeadOf(m)
+		newest = max(newest, at)
 	}
 	sum := sha256.Sum256(memory.Array(raw))
 	return fmt.Sprintf("%d %x %s", len(raw), sum, strconv.FormatFloat(newest, 'f', -1, 64))
@@ -221,15 +220,14 @@ func (s *Store) ReadSegments(ctx context.Context, key memory.Key, segments ...Se
 		}
 		_, sum, _ := strings.Cut(segments[i].about, " ")
 		sum, _, _ = strings.Cut(sum, " ")
-		found := sha256.Sum256([]byte(text))
-		h, err := memory.ParseHistory(key, []byte(text))
-		if err == nil && hex.EncodeToString(found[:]) != sum {
-			err = errors.New("its sum is another one")
+		value := []byte(text)
+		found, err := sha256.Sum256(value), errors.New("its sum is another one")
+		if hex.EncodeToString(found[:]) == sum {
+			out[i], err = memory.Elements(value)
 		}
 		if err != nil {
 			return nil, &memory.DamagedError{Key: fmt.Sprintf("%s %d", archiveKey(key), segments[i].Position), Cause: err}
 		}
-		out[i] = h.Raw(0)
 	}
 	return out, nil
 }
@@ -278,13 +276,17 @@ func (s *Store) retire(ctx context.Context, key memory.Key) error {
 
 // rearchive passes the messages of each segment through keep, and writes what differs;
 // a segment of which none stays goes, and so does one that cannot be read of which drop says so:
-// nobody could take anything out of it. It starts over if a segment was changed meanwhile.
-func (s *Store) rearchive(ctx context.Context, key memory.Key,
+// nobody could take anything out of it. Segments that clean knows, nil for none, stay as they are and are not read.
+// It starts over if a segment was changed meanwhile.
+func (s *Store) rearchive(ctx context.Context, key memory.Key, clean func(Segment) bool,
 	keep func([]json.RawMessage) ([]json.RawMessage, error), drop func(value string) bool) (changed bool, err error) {
 	for range attempts {
 		segments, err := s.AllSegments(ctx, key)
 		if err != nil {
 			return false, err
+		}
+		if clean != nil {
+			segments = slices.DeleteFunc(segments, clean)
 		}
 		var args []any
 		for chunk := range slices.Chunk(segments, 64) {

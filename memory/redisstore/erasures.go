@@ -96,7 +96,7 @@ func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, 
 	}
 	archived, notes := false, 0
 	if err == nil && !later { // last, since what a trim moves goes there
-		archived, err = s.rearchive(ctx, key, since, func(string) bool { return true })
+		archived, err = s.rearchive(ctx, key, nil, since, func(string) bool { return true })
 	}
 	if err == nil && !later {
 		notes, err = s.VoidNotes(ctx, writingBack, key, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })

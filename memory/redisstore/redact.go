@@ -22,9 +22,9 @@ import (
 // archive, in a turn. It may be called again. Without its turn, for a redaction that Redis has forgotten
 // (again), it is no turn's write: a running turn finds the history changed. h is what is stored then, if the
 // history or its archive was changed, else nil. A segment that cannot be read goes if one of the suspects
-// stands in it.
+// stands in it. clean says of which segments it is known that they have none of the messages, see rearchive.
 func (s *Store) Redact(ctx context.Context, turn int64, again bool, key memory.Key, has func(id string) bool,
-	suspects ...string) (h *memory.History, err error) {
+	clean func(Segment) bool, suspects ...string) (h *memory.History, err error) {
 	matched := false
 	redact := func(raw []json.RawMessage) ([]json.RawMessage, error) {
 		out, found, err := memory.RedactIn(raw, has)
@@ -39,7 +39,7 @@ func (s *Store) Redact(ctx context.Context, turn int64, again bool, key memory.K
 		writer = writingBack
 	}
 	// The archive first, so that an index that is made under the new cut does not find it as it was.
-	archived, err := s.rearchive(ctx, key, redact, unread)
+	archived, err := s.rearchive(ctx, key, clean, redact, unread)
 	if err != nil {
 		return nil, failure(err, "redacting the archive of %s", key)
 	}
@@ -49,7 +49,7 @@ func (s *Store) Redact(ctx context.Context, turn int64, again bool, key memory.K
 		return left, changed || archived || again && matched && h.Cut() < turn, err
 	})
 	if err == nil && again && h != nil { // a trim may have moved some before they were redacted
-		_, err = s.rearchive(ctx, key, redact, unread)
+		_, err = s.rearchive(ctx, key, nil, redact, unread)
 	}
 	if err != nil {
 		return nil, failure(err, "redacting %s", key)

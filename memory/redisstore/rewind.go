@@ -49,6 +49,8 @@ type AsideHistory struct {
 	Kept     int    `json:"kept"`           // that stayed
 	Last     string `json:"last,omitempty"` // id of the last one that stayed
 	Pieces   int    `json:"pieces"`
+
+	IDs map[string]bool `json:"-"` // of the messages that were taken back; nil: the pieces say
 }
 
 // Turn is the number of the turn in which the rewind was made.
@@ -231,11 +233,12 @@ func (s *Store) RemoveRewound(ctx context.Context, chat memory.Chat, id string) 
 
 // TakeBack takes messages out of a history and its archive, as a deliberate change in the turn cut, and
 // fills what is at hand up from the archive, to limit messages. turn is the writer's, 0 for a change that
-// Redis has forgotten, which is no turn's write. The history comes back itself if nothing of it goes.
+// Redis has forgotten, which is no turn's write. clean and whole say of which segments it is known that none of their
+// messages go, or all of them: these need not be read. The history comes back itself if nothing of it goes.
 func (s *Store) TakeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
-	gone func(id string, raw json.RawMessage) bool) (*memory.History, error) {
+	gone func(id string, raw json.RawMessage) bool, clean, whole func(Segment) bool) (*memory.History, error) {
 	for try := range attempts {
-		h, err := s.takeBack(ctx, turn, cut, have, limit, gone)
+		h, err := s.takeBack(ctx, turn, cut, have, limit, gone, clean, whole)
 		if !errors.Is(err, errChanged) {
 			return h, failure(err, "taking messages of %s back", have.Key())
 		}
@@ -256,7 +259,7 @@ type part struct {
 }
 
 func (s *Store) takeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
-	gone func(id string, raw json.RawMessage) bool) (*memory.History, error) {
+	gone func(id string, raw json.RawMessage) bool, clean, whole func(Segment) bool) (*memory.History, error) {
 	key := have.Key()
 	stay := func(raw []json.RawMessage) (left []json.RawMessage) {
 		for i, id := range memory.IDs(raw) {
@@ -282,19 +285,29 @@ func (s *Store) takeBack(ctx context.Context, turn, cut int64, have *memory.Hist
 	}
 	var taken []part // that are taken up again, the newest first
 	count, size := len(hot), len(memory.Array(hot))
+	filling := func() bool { return short && (count == 0 || count < limit) && size < trimBytes }
 	for end := len(segments); end > 0; end -= min(end, 32) {
 		some := segments[max(end-32, 0):end]
-		read, err := s.ReadSegments(ctx, key, some...)
+		if !filling() {
+			some = slices.DeleteFunc(slices.Clone(some), clean)
+		}
+		read, err := s.ReadSegments(ctx, key, slices.DeleteFunc(slices.Clone(some), whole)...)
 		if err != nil {
 			return nil, err
 		}
-		for i, raw := range slices.Backward(read) {
-			left := stay(raw)
-			if short && (count == 0 || count < limit) && size < trimBytes {
-				taken = append(taken, part{some[i], left})
+		for _, seg := range slices.Backward(some) {
+			var left []json.RawMessage
+			shorter := whole(seg)
+			if !shorter {
+				raw := read[len(read)-1]
+				read, left = read[:len(read)-1], stay(raw)
+				shorter = len(left) < len(raw)
+			}
+			if filling() {
+				taken = append(taken, part{seg, left})
 				count, size = count+len(left), size+len(memory.Array(left))
-			} else if len(left) < len(raw) {
-				write(some[i], left)
+			} else if shorter {
+				write(seg, left)
 			}
 		}
 	}
@@ -354,15 +367,15 @@ func grown(h *memory.History, more []json.RawMessage) *memory.History {
 func (s *Store) PutBack(ctx context.Context, turn int64, have *memory.History, limit int, p Piece) (*memory.History,
 	error) {
 	key := have.Key()
-	segments, err := s.Segments(ctx, key)
+	segments, err := s.redis.Exists(ctx, archiveKey(key)).Result() // listing them for each piece would be quadratic
 	if err != nil {
-		return nil, err
+		return nil, failure(err, "putting messages of %s back", key)
 	}
 	raw := have.Identified().Raw(0)
 	at := slices.Index(have.IDs(), p.After) + 1
-	if at == 0 && (p.After != "" || len(segments) > 0) {
+	if at == 0 && (p.After != "" || segments > 0) {
 		archived := false
-		found, err := s.rearchive(ctx, key, func(raw []json.RawMessage) ([]json.RawMessage, error) {
+		found, err := s.rearchive(ctx, key, nil, func(raw []json.RawMessage) ([]json.RawMessage, error) {
 			at := slices.Index(memory.IDs(raw), p.After) + 1
 			if archived || at == 0 && p.After != "" {
 				return raw, nil
@@ -381,7 +394,7 @@ func (s *Store) PutBack(ctx context.Context, turn int64, have *memory.History, l
 	}
 	fresh := grown(memory.Empty(key), raw)
 	first := ""
-	if have.First() != "" || len(segments) > 0 {
+	if have.First() != "" || segments > 0 {
 		first = fresh.IDs()[0]
 	}
 	fresh.Follows(turn, first)
@@ -417,12 +430,24 @@ func (s *Store) PutBackRuns(ctx context.Context, chat memory.Chat, answer []byte
 }
 
 func (s *Store) changeRuns(ctx context.Context, chat memory.Chat, answer string, runs []string) error {
-	for some := range slices.Chunk(runs, 256) {
+	for some := range slices.Chunk(runs, 1024) {
 		var logs []string
-		calls := make([]redisscript.Call, len(some))
+		var calls []redisscript.Call
+		there, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // of most runs nothing is kept any more
+			for _, run := range some {
+				p.Exists(ctx, recordKey(chat, run))
+			}
+			return nil
+		})
+		if err != nil {
+			return failure(err, "changing runs of chat %s", chat)
+		}
 		for i, run := range some {
 			logs = append(logs, eventsKey(chat, run))
-			calls[i] = redisscript.Call{Script: rewindRunScript, Keys: []string{recordKey(chat, run)}, Args: []any{answer}}
+			if there[i].(*redis.IntCmd).Val() > 0 {
+				calls = append(calls, redisscript.Call{
+					Script: rewindRunScript, Keys: []string{recordKey(chat, run)}, Args: []any{answer}})
+			}
 		}
 		for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {
 			if err := cmd.Err(); err != nil {
