@@ -60,6 +60,8 @@ type endHead struct {
 	Unkeyed bool `json:"unkeyed,omitempty"`
 	// First is the run of the first attempt at the post, if this is another one.
 	First string `json:"first,omitempty"`
+	// Events is the URL of the run's events at the apiserver that has it.
+	Events string `json:"events,omitempty"`
 	// Waiting is what the run goes on from, if it is suspended; nil for one that ended.
 	Waiting *redisstore.Waiting `json:"waiting,omitempty"`
 }

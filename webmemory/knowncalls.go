@@ -258,7 +258,7 @@ func wentOnSince(ctx context.Context, s *Server, w *writer) (again bool, err err
 		return restoreWait(ctx, s, w, head, events)
 	}
 	open := state.Open
-	open.Turn = cmp.Or(head.Turn, open.Turn)
+	open.Turn, open.Events = cmp.Or(head.Turn, open.Turn), cmp.Or(head.Events, open.Events)
 	w.Open = &open
 	if _, err := s.store.Open(ctx, w.chat, w.token, s.cfg.Lease, open); err != nil {
 		return false, err

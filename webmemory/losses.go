@@ -501,7 +501,7 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 	case s.redactedSince(r.chat, head.Turn):
 		return &redisstore.Record{Body: r.body, Result: redactedAnswer()}, nil
 	case !events[len(events)-1].Terminal():
-		w.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent()}
+		w.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent(), Events: head.Events}
 		_, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, *w.Open)
 		return nil, err
 	}

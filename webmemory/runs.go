@@ -170,8 +170,12 @@ func (r *run) shownOf(key memory.Key) map[string]bool {
 func (r *run) head() endHead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return endHead{Chat: memory.StoredChat{Chat: r.chat}, Run: r.id, Turn: r.turn.Load(), Body: r.body,
+	head := endHead{Chat: memory.StoredChat{Chat: r.chat}, Run: r.id, Turn: r.turn.Load(), Body: r.body,
 		Conversation: r.conversation, Unkeyed: !r.keyed, First: r.first}
+	if r.at != nil {
+		head.Events = r.at.EventsURL(r.id)
+	}
+	return head
 }
 
 // logged are the run's events as its log in Redis holds them.
