@@ -28,9 +28,6 @@ import (
 // callsFile begins the names of files of calls; an id of a run does not begin with it.
 const callsFile = "calls-"
 
-// grantsWait is for how long after a loss nothing is granted while a process cannot be asked that is not known to be dead.
-const grantsWait = time.Minute
-
 // callLine is a line of a file of calls: a field of the calls in Redis, or answers.
 type callLine struct {
 	Chat    memory.StoredChat `json:"chat"`
@@ -137,7 +134,7 @@ func callsOf(ctx context.Context, s *Server, chat memory.Chat, first string) (kn
 	if err != nil || away == nil || s.losses.newest().IsZero() { // which only began lately
 		return known, err
 	}
-	if s.losses.noticed(grantsWait) {
+	if s.losses.noticed(s.cfg.GrantWait) {
 		return known, fmt.Errorf("%w: %w", errMayComeBack, away)
 	}
 	s.metrics.faults.WithLabelValues(unsureGrant).Inc()

@@ -119,7 +119,7 @@ func (s *Server) others(ctx context.Context) ([]redisstore.Process, error) {
 		return nil, err
 	}
 	var others []redisstore.Process
-	for _, p := range s.neighbours.listed(all, s.losses.lately()) {
+	for _, p := range s.neighbours.listed(all, s.losses.lately(), s.losses.noticed(retelling)) {
 		if p.ID != s.spool.Name() && p.URL != "" && !s.spool.Dead(p.ID) {
 			others = append(others, p)
 		}
@@ -165,8 +165,8 @@ type neighbours struct {
 }
 
 // listed takes note of the list, and gives those on it; with before also those that
-// were on it until a moment ago.
-func (n *neighbours) listed(all []redisstore.Process, before bool) []redisstore.Process {
+// were on it until a moment ago, with silent even if they have not said for longer that they live.
+func (n *neighbours) listed(all []redisstore.Process, before, silent bool) []redisstore.Process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := map[string]redisstore.Process{}
@@ -175,7 +175,7 @@ func (n *neighbours) listed(all []redisstore.Process, before bool) []redisstore.
 	}
 	if before {
 		for id, p := range n.seen {
-			if _, there := now[id]; !there && p.Lives() {
+			if _, there := now[id]; !there && (silent || p.Lives()) {
 				now[id] = p
 			}
 		}

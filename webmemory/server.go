@@ -53,13 +53,16 @@ type Config struct {
 	KeepBytes     int           // of memory for finished runs, those that ended first leave first; 64 MiB
 	ResumeWait    time.Duration // for events that a client has seen in another process; 10 s
 	Patience      time.Duration // with an apiserver that cannot be reached, before its run is closed; 15 s
-	Heartbeat     time.Duration // comment on a quiet stream; 15 s
-	Advertise     string        // base URL under which other processes reach this one; "": they do not
-	Webhook       Webhook       // is told what runs wait for
-	SelfURL       string        // base URL under which the apiserver reaches this one; "": agents do not search
-	MCP           http.Handler  // of POST /mcp; nil for none
-	OpenAI        http.Handler  // of POST /v1/chat/completions and its kin; nil for none
-	Gate          *access.Gate  // lets requests in; nil asks nobody
+	// GrantWait is for how long after a loss of Redis's no call of a tool is granted, and no run that waits goes on, while a
+	// process cannot be asked that is not known to be dead; a minute.
+	GrantWait time.Duration
+	Heartbeat time.Duration // comment on a quiet stream; 15 s
+	Advertise string        // base URL under which other processes reach this one; "": they do not
+	Webhook   Webhook       // is told what runs wait for
+	SelfURL   string        // base URL under which the apiserver reaches this one; "": agents do not search
+	MCP       http.Handler  // of POST /mcp; nil for none
+	OpenAI    http.Handler  // of POST /v1/chat/completions and its kin; nil for none
+	Gate      *access.Gate  // lets requests in; nil asks nobody
 	// DialTLS connects to other webmemories by https; nil: as to any server. See http.Transport.DialTLSContext.
 	DialTLS func(ctx context.Context, network, addr string) (net.Conn, error)
 	Keys    *access.Store // those that /v1/keys is about; nil where nobody is asked for one
@@ -86,6 +89,7 @@ func (c Config) withDefaults() Config {
 	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<20)
 	c.ResumeWait = cmp.Or(c.ResumeWait, 10*time.Second)
 	c.Patience = cmp.Or(c.Patience, 15*time.Second)
+	c.GrantWait = cmp.Or(c.GrantWait, time.Minute)
 	if c.Erasures == nil {
 		c.Erasures, _ = erasures.Open("") // without a file nothing can fail
 	}

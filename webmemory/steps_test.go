@@ -194,6 +194,7 @@ func TestAKeyedPostIsAnsweredWhereverItsProcessDied(t *testing.T) {
 		eventually(t, "its messages are stored", func() bool { return len(w.stored("chat_history:"+chat)) >= 2 })
 		require.Len(t, w.stored("chat_history:"+chat), 2, "killed after %d requests", n)
 	}
+	require.Positive(t, w.metric(`mneme_faults_total{fault="dead_post"}`), "it is told")
 }
 
 // A process is killed at every few of the requests that an erasure makes of Redis. The chat is whole then, or without
@@ -249,6 +250,7 @@ func TestAKilledErasureIsFinished(t *testing.T) {
 		require.NotContains(t, string(w.do("GET", "/v1/chats", nil).body), `"`+chat+`"`)
 	}
 	require.Greater(t, begun, 5)
+	require.Positive(t, w.metric(`mneme_faults_total{fault="half_change"}`), "it is told")
 }
 
 // sendQuietly is send for a request whose server may die.

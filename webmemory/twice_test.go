@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -278,6 +279,28 @@ func TestNothingIsGrantedPastAProcessThatCannotBeAsked(t *testing.T) {
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
 	sameYes(t, w, "1", run)
 	require.Equal(t, 1, does.made("1"))
+}
+
+// It is not waited for without end; that a call may have been made twice then is told.
+func TestAGrantPastAProcessThatCannotBeAskedIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, apart(t), func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
+	settings := w.settings()
+	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
+	_, process := w.start(settings)
+	does := &calling{calls: map[string]int{}}
+	w.suspends(does.run)
+	remember, comeBack := w.forgets()
+	run := w.wait("1")
+	eventually(t, "the processes know each other", func() bool {
+		return w.look.HLen(context.Background(), "mneme:processes").Val() == 2
+	})
+	remember()
+	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	comeBack()
+	sameYes(t, w, "1", run)
+	require.Equal(t, 1, does.made("1"))
+	require.Positive(t, w.metric(`mneme_faults_total{fault="unsure_grant"}`))
 }
 
 // With redis.wait_replicas a call is granted, and an answer taken, once a replica has it.

@@ -646,6 +646,7 @@ func TestAWaitOutlivesRedis(t *testing.T) {
 	require.Equal(t, 200, w.resume("5", listed, yes("w1")).status)
 	stored := w.stored("subagent:analytic:5")
 	require.Equal(t, []string{"user: task", "assistant: ", "tool: approve", "assistant: done"}, stored[len(stored)-4:])
+	require.Positive(t, w.metric("mneme_retold_runs_total"))
 	for chat, run := range map[string]string{"6": answered, "7": closed} {
 		require.False(t, w.look.HExists(ctx, "{chat_history:"+chat+"}:meta", "waits").Val(), chat)
 		require.NotContains(t, string(w.do("GET", "/v1/approvals", nil).body), run)

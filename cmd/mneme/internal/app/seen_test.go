@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -401,6 +402,38 @@ func TestARedisThatIsAwayIsSeen(t *testing.T) {
 var tableRow = regexp.MustCompile("(?m)^\\| `((?:mneme_|go_|process_)[a-z_*]+)`[^|]*\\| ([^|]+) \\|")
 
 // The table of all metrics says what /metrics of each service has.
+// Each fault of the table names tests that there are, and metrics of the other table.
+func TestTheTableOfFaults(t *testing.T) {
+	docs, err := os.ReadFile("../../../../docs/operation.md")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(docs), "### What goes wrong, and what tells of it")
+	table, _, _ = strings.Cut(table, "\n###")
+	tests := map[string]bool{}
+	for _, folder := range []string{"webmemory", "access", "access/limit", "memory/journal", "cmd/mneme/internal/app"} {
+		files, err := filepath.Glob("../../../../" + folder + "/*_test.go")
+		require.NoError(t, err)
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(string(source), -1) {
+				tests[found[1]] = true
+			}
+		}
+	}
+	rows := regexp.MustCompile(`(?m)^\| .*`).FindAllString(table, -1)[1:]
+	require.Greater(t, len(rows), 10)
+	for _, row := range rows {
+		named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(row, -1)
+		require.NotEmpty(t, named, row)
+		for _, name := range named {
+			require.True(t, tests[name[1]], "there is no test %s: %s", name[1], row)
+		}
+		for _, metric := range regexp.MustCompile("`(mneme_\\w+)").FindAllStringSubmatch(row, -1) {
+			require.Contains(t, string(docs), "\n| `"+metric[1]+"` |", row)
+		}
+	}
+}
+
 func TestTheTableOfMetrics(t *testing.T) {
 	cli := copilottest.Start(t)
 	s := startSeen(t, "MNEME_PROXY_BACKENDS_CLI_KIND=copilot", "MNEME_PROXY_BACKENDS_CLI_ADDR="+cli.Addr(),
