@@ -141,7 +141,7 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 	if err := a.stack.startAll(); err != nil {
 		return 0, err
 	}
-	for until := time.Now().Add(time.Minute); ; {
+	for until := time.Now().Add(2 * time.Minute); ; {
 		if time.Now().After(until) || ctx.Err() != nil {
 			return 0, errors.New("the run does not come to an end")
 		}
@@ -150,7 +150,17 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 		case err != nil, info.Run != "":
 			sleep(ctx, 50*time.Millisecond)
 			continue
-		case info.Waiting == nil:
+		case info.Waiting == nil && a.chaos == nil:
+		case info.Waiting == nil: // it may have been lost with the process that had it: its client sends it again
+			for e, err := range there.client.Say(ctx, chat, message, order) {
+				if err == nil {
+					run, last = e.RunID, e
+				}
+			}
+			if _, over := last.Payload.(*event.RunFinished); !over {
+				sleep(ctx, 100*time.Millisecond)
+				continue
+			}
 		default:
 			var answers []event.WaitAnswer
 			for _, w := range info.Waiting.Waits {
@@ -182,14 +192,9 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 		}
 		break
 	}
-	for until := time.Now().Add(time.Minute); ; sleep(ctx, 100*time.Millisecond) {
-		for e, err := range there.client.Follow(ctx, chat, run) {
-			if err == nil {
-				last = e
-			}
-		}
-		if _, over := last.Payload.(*event.RunFinished); over || a.chaos == nil || time.Now().After(until) || ctx.Err() != nil {
-			break // what Redis lost of a run comes back within seconds
+	for e, err := range there.client.Follow(ctx, chat, run) {
+		if err == nil {
+			last = e
 		}
 	}
 	for _, path := range []string{"/refund/" + order, "/reserve/" + order} {

@@ -7,6 +7,7 @@
 //	go run ./scripts/soak recall --rounds 1000                     # written to one process, found by another
 //	go run ./scripts/soak approvals --rounds 200                   # two approvals, killed at every event
 //	go run ./scripts/soak approvals --fault oldaof --rounds 60     # and Redis loses data there
+//	go run ./scripts/soak early --rounds 500                       # killed within 30 ms of a message, or an erasure
 //	go run ./scripts/soak pass --bodies 100000                     # answers are compared byte by byte
 package main
 
@@ -31,7 +32,7 @@ import (
 	"mneme/memory"
 )
 
-const usage = `Usage: go run ./scripts/soak memory|recall|approvals|pass [flags]
+const usage = `Usage: go run ./scripts/soak memory|recall|approvals|early|pass [flags]
 
 memory: two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
 (every write synced) serve writers while processes are killed, paused and ended at
@@ -50,6 +51,10 @@ its events, and the other side approves and goes on. Each call must be made once
 each run must end, and each chat must go on. With another --fault Redis loses data there instead,
 and the answers that were given are given once more, to both sides.
 
+early: two webmemories as above, of which one is killed with kill -9 in the first 30 ms of a message
+with an Idempotency-Key, which the other one must answer when it is sent again, or, in every fourth
+round, of an erasure, of which nothing or all must be left to see.
+
 pass: a webmemory passes the documents of an apiserver on to many clients, quick and slow
 ones and some that leave. Every answer is compared with what the apiserver itself says.
 With --fault kill the apiserver is killed now and then: an answer is whole then, or
@@ -62,7 +67,7 @@ kept; 2: the soak could not be done.
 
 // options are the command line.
 type options struct {
-	mode  string // memory, recall, approvals or pass
+	mode  string // memory, recall, approvals, early or pass
 	mneme string // the binary
 	dir   string // for everything that is kept
 	keep  bool
@@ -75,7 +80,7 @@ type options struct {
 	chats, writers, wait           int
 	level                          string
 
-	rounds int    // of recall and of approvals
+	rounds int    // of recall, approvals and early
 	config string // file of the configuration; empty for none
 
 	// Of pass.
@@ -87,7 +92,7 @@ type options struct {
 // faultKinds are what --fault may be, by the mode; the first is the default.
 var faultKinds = map[string][]string{
 	"memory": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
-	"recall": {faultKills}, "approvals": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
+	"recall": {faultKills}, "early": {faultKills}, "approvals": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
 	"pass": {faultNone, faultKill},
 }
 
@@ -123,6 +128,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	case "recall":
 		f.IntVar(&o.rounds, "rounds", 1000, "how often something is said and asked for")
 		o.fault, o.level = faultKills, "info"
+	case "early":
+		f.IntVar(&o.rounds, "rounds", 500, "kills")
+		o.fault, o.level = faultKills, "info"
 	case "approvals":
 		f.IntVar(&o.rounds, "rounds", 200, "runs")
 		f.StringVar(&o.fault, "fault", kinds[0], "what happens at the events: kill -9 ("+faultKills+"), or Redis loses data, "+
@@ -141,7 +149,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		f.Usage()
 		return o, flag.ErrHelp
 	default:
-		return o, errors.New("say what to do: memory, recall, approvals or pass; each has --help")
+		return o, errors.New("say what to do: memory, recall, approvals, early or pass; each has --help")
 	}
 	if err := f.Parse(args[1:]); err != nil {
 		return o, err
@@ -167,7 +175,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		err = errors.New("duration, chats and writers must be positive")
 	case o.up && o.fault == faultKill:
 		err = errors.New("--fault kill needs a webmemory that goes on: leave --up away")
-	case (o.mode == "recall" || o.mode == "approvals") && o.rounds < 1:
+	case slices.Contains([]string{"recall", "approvals", "early"}, o.mode) && o.rounds < 1:
 		err = errors.New("rounds must be positive")
 	case o.mode == "pass" && (o.bodies < 1 || o.clients < 1 || o.library < 1 || o.every <= 0):
 		err = errors.New("bodies, clients, documents and faults-every must be positive")
@@ -231,6 +239,8 @@ func once(ctx context.Context, o options, out io.Writer) (clean bool, err error)
 			clean, err = (&passing{options: o, stack: stack, out: out, counts: map[verdict]int{}}).run(ctx)
 		case "recall":
 			clean, err = (&recalling{options: o, stack: stack, out: out}).run(ctx)
+		case "early":
+			clean, err = (&early{options: o, stack: stack, out: out}).run(ctx)
 		case "approvals":
 			clean, err = (&approving{options: o, stack: stack, out: out, till: counter}).run(ctx)
 		default:
