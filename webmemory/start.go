@@ -53,9 +53,7 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 		found, err = s.note(ctx, r, w)
 	}
 	if err == nil && found == nil && w.Open == nil {
-		if err = s.orWithdraw(ctx, r, closeLost(ctx, s, w)); err == nil {
-			err = s.open(ctx, r, p, w)
-		}
+		err = s.open(ctx, r, p, w)
 	}
 	if err == nil && back != "" {
 		s.did(ctx, r.chat.Tenant(), entries[r.goesBack], "chats/"+r.chat.ID()+"/runs/"+r.id)
@@ -151,7 +149,11 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	if err != nil {
 		return s.orWithdraw(ctx, r, err)
 	}
-	r.epoch, r.tells = s.lossOf(ctx, r.chat, loss)
+	if r.epoch, r.tells = s.lossOf(ctx, r.chat, loss); r.tells {
+		if err := closeLost(ctx, s, w); err != nil {
+			return s.orWithdraw(ctx, r, err)
+		}
+	}
 	var notes api.RunNotes
 	if loss.Notes {
 		if notes, err = s.notesShown(ctx, w); err != nil {

@@ -83,9 +83,9 @@ func wentOn(w *writer, head endHead) bool {
 	return newest != "" && newest != head.Run
 }
 
-// closeLost ends what a run left in a chat's histories of which nothing else is left, before another run begins under
-// the chat's lease: Redis lost it while it went on or waited, and neither a process nor a disk knows it. A question or a
-// task that stays open would be read as one that is still to be answered.
+// closeLost ends what a run left in the histories of a chat of which Redis lost something, before another run begins under
+// the chat's lease: where nothing else is left of it, neither in a process nor on a disk. A question or a task that stays
+// open would be read as one that is still to be answered.
 func closeLost(ctx context.Context, s *Server, w *writer) error {
 	for _, h := range w.histories {
 		if h.Len() == 0 {
