@@ -208,7 +208,7 @@ func (a *Authenticator) missing(ctx context.Context, id, hash string, before ent
 	switch {
 	case lost && (hash == "" || e.key.opens(hash, now) == ""):
 		a.lost.Set(id, entry{key: e.key, read: now})
-	case !lost && before.key.ID != "" && before.key.ended(now) == "" && !a.store.erased(ctx, before):
+	case !lost && before.key.ID != "" && before.key.ended(now) == "" && !tenantErased(ctx, a.store, before):
 		if _, first := a.lost.SetIfAbsent(id, entry{key: before.key, read: now}); first {
 			a.Losses.Add(1)
 			a.log.Error().Str("key", id).Str("tenant", before.key.Tenant.String()).Msg(

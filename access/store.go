@@ -223,8 +223,8 @@ func (s *Store) touch(ctx context.Context, u use) error {
 // before its first key is revoked, and one when the records of its keys are gone.
 const TenantErased = "tenant.erase"
 
-// erased says whether the tenant of a key was erased since the key was read, with the records of its keys.
-func (s *Store) erased(ctx context.Context, e entry) bool {
+// tenantErased says whether the tenant of a key was erased since the key was read, with the records of its keys.
+func tenantErased(ctx context.Context, s *Store, e entry) bool {
 	since := strconv.FormatInt(e.read.Add(-time.Hour).UnixMilli(), 10) // the clocks may differ
 	did, _ := s.redis.XRevRangeN(ctx, string(memory.KindAudit), "+", since, 1000).Result()
 	return slices.ContainsFunc(did, func(m redis.XMessage) bool {

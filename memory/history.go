@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -495,4 +496,27 @@ func (h *History) Without(n int) *History {
 	short := Empty(h.key).with(raw)
 	short.Follows(h.Cut(), IDs(raw[:1])[0])
 	return short
+}
+
+// HeadOf reads the role and the time of a stored message. Of one that begins as Encode writes it, it reads no more than
+// that.
+func HeadOf(raw json.RawMessage) (role string, timestamp float64) {
+	for _, role := range [...]string{RoleUser, RoleAssistant, RoleTool} {
+		content, ok := bytes.CutPrefix(raw, []byte(`{"role":"`+role+`","content":`))
+		if !ok || len(content) == 0 || content[0] != '"' {
+			continue
+		}
+		rest, ok := bytes.CutPrefix(content[stringEnd(content, 0):], []byte(`","timestamp":`))
+		if end := bytes.IndexAny(rest, ",}"); ok && end > 0 {
+			if ts, err := strconv.ParseFloat(string(rest[:end]), 64); err == nil {
+				return role, ts
+			}
+		}
+	}
+	var m struct {
+		Role      string  `json:"role"`
+		Timestamp float64 `json:"timestamp"`
+	}
+	_ = json.Unmarshal(raw, &m) // a foreign writer may have stored a time that is none
+	return m.Role, m.Timestamp
 }

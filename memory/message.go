@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -69,29 +68,6 @@ func (m Message) Encode() []byte {
 		panic(fmt.Sprintf("memory: message does not encode: %v", err))
 	}
 	return bytes.TrimRight(b.Bytes(), "\n")
-}
-
-// HeadOf reads the role and the time of a stored message. Of one that begins as Encode writes it, it reads no more than
-// that.
-func HeadOf(raw json.RawMessage) (role string, timestamp float64) {
-	for _, role := range [...]string{RoleUser, RoleAssistant, RoleTool} {
-		content, ok := bytes.CutPrefix(raw, []byte(`{"role":"`+role+`","content":`))
-		if !ok || len(content) == 0 || content[0] != '"' {
-			continue
-		}
-		rest, ok := bytes.CutPrefix(content[stringEnd(content, 0):], []byte(`","timestamp":`))
-		if end := bytes.IndexAny(rest, ",}"); ok && end > 0 {
-			if ts, err := strconv.ParseFloat(string(rest[:end]), 64); err == nil {
-				return role, ts
-			}
-		}
-	}
-	var m struct {
-		Role      string  `json:"role"`
-		Timestamp float64 `json:"timestamp"`
-	}
-	_ = json.Unmarshal(raw, &m) // a foreign writer may have stored a time that is none
-	return m.Role, m.Timestamp
 }
 
 // foreign is what other writers may have put where Message has plain types.

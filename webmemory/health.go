@@ -274,10 +274,10 @@ func newMetrics(s *Server) *metrics {
 			"Turns that Redis lost in the middle of a run, and that were taken again."),
 	}
 	m.faults = made.NewCounterVec(prometheus.CounterOpts{Name: "mneme_faults_total",
-		Help: "What was found that a killed process or a Redis that lost data left behind: a post whose process died before " +
-			"its run was open (dead_post), an erasure, a rewind or an import that was brought to its end later (half_change), a run of which nothing " +
-			"but its messages is left (lost_run), and calls of tools granted, or runs that wait gone on with, although a " +
-			"process that may know of more could not be asked (unsure_grant).",
+		Help: "What was found that a killed process or a Redis that lost data left behind: a post whose process died " +
+			"before its run was open (dead_post), an erasure, a rewind or an import that was brought to its end later " +
+			"(half_change), a run of which nothing but its messages is left (lost_run), and calls of tools granted, or runs " +
+			"that wait gone on with, although a process that may know of more could not be asked (unsure_grant).",
 	}, []string{"fault"})
 	for _, fault := range []string{deadPost, halfChange, lostRun, unsureGrant} {
 		m.faults.WithLabelValues(fault)

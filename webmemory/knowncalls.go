@@ -108,13 +108,13 @@ func (k knownCalls) add(more knownCalls) {
 	}
 }
 
-// getCalls is GET /internal/v1/chats/{chat}/calls/{run}.
-func (s *Server) getCalls(c *gin.Context) error {
+// get is GET /internal/v1/chats/{chat}/calls/{run}.
+func (e *ends) get(c *gin.Context) error {
 	chat, err := memory.ParseChat(c.Param("chat"))
 	if err != nil {
 		return err
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, s.ends.calls(chat, c.Param("run")))
+	api.WriteJSON(c.Writer, http.StatusOK, e.calls(chat, c.Param("run")))
 	return nil
 }
 

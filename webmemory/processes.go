@@ -73,7 +73,7 @@ func (s *Server) internalRoutes(r *telemetry.Edge) {
 	r.POST(internalPath+"/runs/:run/calls", r.Answered(s.toAgents(s.postClaim)))
 	r.POST(internalPath+"/runs/:run/calls/:call", r.Answered(s.toAgents(s.postSettle)))
 	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.getKnown))
-	r.GET(internalPath+"/chats/:chat/calls/:run", r.Answered(s.getCalls))
+	r.GET(internalPath+"/chats/:chat/calls/:run", r.Answered(s.ends.get))
 	r.POST(internalPath+"/erasures", r.Answered(s.postErasure))
 	r.POST(internalPath+"/rewinds", r.Answered(s.postRewound))
 }

@@ -53,8 +53,8 @@ type Config struct {
 	KeepBytes     int           // of memory for finished runs, those that ended first leave first; 64 MiB
 	ResumeWait    time.Duration // for events that a client has seen in another process; 10 s
 	Patience      time.Duration // with an apiserver that cannot be reached, before its run is closed; 15 s
-	// GrantWait is for how long after a loss of Redis's no call of a tool is granted, and no run that waits goes on, while a
-	// process cannot be asked that is not known to be dead; a minute.
+	// GrantWait is for how long after Redis lost data no call of a tool is granted, and no run that waits goes on, while
+	// a process cannot be asked that is not known to be dead; a minute.
 	GrantWait time.Duration
 	Heartbeat time.Duration // comment on a quiet stream; 15 s
 	Advertise string        // base URL under which other processes reach this one; "": they do not

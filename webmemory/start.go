@@ -117,7 +117,7 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 	if found != nil && found.Body == r.body {
 		if found, err = recordOf(ctx, s.store, r); found == nil && err == nil {
 			s.metrics.faults.WithLabelValues(deadPost).Inc()
-			s.log.Warn().EmbedObject(r.trail).Msg("a process died between a post and its run; the run begins with this repetition")
+			s.log.Warn().EmbedObject(r.trail).Msg("a process died between a post and its run; it begins with this repetition")
 		}
 	}
 	if err != nil || found != nil || r.attempt <= 1 {

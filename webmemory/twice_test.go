@@ -352,7 +352,8 @@ func TestARunOfWhichOnlyItsMessagesAreLeftIsClosed(t *testing.T) {
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"plain"}).status)
 	require.Equal(t, []string{"user: refund me", "assistant: (no answer: run_lost)", "user: plain", "assistant: plainly"},
 		w.stored("chat_history:1"))
-	require.Equal(t, []string{"user: task", "assistant: ", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
+	require.Equal(t, []string{"user: task", "assistant: ", "assistant: (no answer: run_lost)"},
+		w.stored("subagent:analytic:1"))
 	next := w.wait("2", "Idempotency-Key", "k")
 	require.Equal(t, 200, w.resume("2", next, yes("w1")).status)
 	require.Equal(t, []string{"user: refund me", "assistant: (no answer: run_lost)", "assistant: decided: approve"},

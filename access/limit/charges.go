@@ -10,6 +10,17 @@ import (
 	"mneme/memory/redisscript"
 )
 
+// What Redis took is kept for a Redis that forgets: one that is restarted from an older file, whose replica takes its
+// place, or that is emptied.
+const (
+	keptFor = 5 * time.Minute // less than remembered: what Redis has is not charged again
+	maxKept = 10_000          // charges
+	// settling is how long calls wait once a loss is found, so that the other processes find it and write what they keep.
+	settling = 3 * time.Second
+)
+
+const maxWaiting = 4096 + maxKept // charges that may wait for Redis
+
 // charge is a commit on its way into the books, or in them.
 type charge struct {
 	Reservation

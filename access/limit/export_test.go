@@ -27,3 +27,6 @@ func (l *Limiter) Age(many int, by time.Duration) bool {
 	}
 	return true
 }
+
+// Lost has all charges that are kept written again, as when a loss is found.
+func (l *Limiter) Lost() { l.charges.lost() }

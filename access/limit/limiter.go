@@ -288,7 +288,7 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 			l.away.Store(0)
 			switch reply.Word() {
 			case "lost":
-				l.Lost()
+				l.charges.lost()
 				continue
 			case "refused":
 				no := r.enclosing.refusal(reply, estimate)

@@ -12,7 +12,6 @@ import (
 
 // Times and bounds of the writer.
 const (
-	maxWaiting   = 4096 + maxKept        // charges that may wait for Redis
 	maxBatch     = 128                   // that go in one round trip
 	writeTimeout = 2 * time.Second       // of one attempt
 	gather       = 10 * time.Millisecond // for more charges, once one waits, or for a reservation: they go together
@@ -22,20 +21,9 @@ const (
 	remembered   = 15 * time.Minute // how long Redis knows that a call has ended: longer than any charge is tried
 	closeWait    = 3 * time.Second
 
-	// What Redis took is kept for a Redis that forgets: one that is restarted from an older file, whose replica takes its
-	// place, or that is emptied.
-	keptFor = 5 * time.Minute // less than remembered: what Redis has is not charged again
-	maxKept = 10_000          // charges
 	// lookEvery is how often a process that has nothing to write looks whether Redis has its newest charge.
 	lookEvery = time.Second
-	// settling is how long calls wait once a loss is found, so that the other processes find it and write what they keep.
-	settling = 3 * time.Second
 )
-
-// Lost has the charges of the last minutes written again, which changes nothing of those that Redis has, and has calls
-// wait meanwhile. It is for whoever finds that Redis is another server than before. That charges are missing is found
-// by the script of the next call before it admits the call, and within a second if there is none.
-func (l *Limiter) Lost() { l.charges.lost() }
 
 // write is the writer: it sends what waits almost at once, all that came meanwhile in the next round trip.
 func (l *Limiter) write() {
@@ -93,7 +81,7 @@ func (l *Limiter) written(batch []charge, cmds []*redis.Cmd) (failed []charge) {
 	for i, cmd := range cmds {
 		switch reply, err := redisscript.Read(cmd); {
 		case err == nil && reply.Word() == "lost":
-			l.Lost()
+			l.charges.lost()
 			failed = append(failed, batch[i])
 		case err == nil:
 			if batch[i].again && reply.Word() == "ok" {

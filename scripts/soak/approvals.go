@@ -118,7 +118,6 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 	here, there := webs[round%2], webs[(round+1)%2]
 	var last event.Event
 	var run string
-	again := false // Redis has lost data behind an answer
 	take := func(e event.Event, err error) (killed bool) {
 		if err != nil {
 			return false
@@ -168,6 +167,7 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 				a.answered++
 			}
 			here, there = there, here // what goes on is held by the other one
+			again := false            // Redis has lost data behind the answers
 			for e, err := range here.client.Resume(ctx, chat, info.Waiting.RunID, 0, answers...) {
 				if take(e, err) {
 					again = a.chaos != nil
@@ -187,7 +187,6 @@ func (a *approving) round(ctx context.Context, round, at int) (events int, err e
 					}
 				}
 			}
-			again = false
 			continue
 		}
 		break

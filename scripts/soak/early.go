@@ -81,8 +81,9 @@ func (e *early) post(here, there *service, base string, after time.Duration) (fi
 		status, said = there.ask(http.MethodPost, base+"/messages", body)
 	}
 	e.answered, e.longest = e.answered+1, max(e.longest, time.Since(began))
-	if _, history := there.ask(http.MethodGet, base+"/history", ""); strings.Count(history, "the only question") != 1 {
-		return fmt.Sprintf("killed after %v, the message is there %d times", after, strings.Count(history, "the only question"))
+	_, history := there.ask(http.MethodGet, base+"/history", "")
+	if n := strings.Count(history, "the only question"); n != 1 {
+		return fmt.Sprintf("killed after %v, the message is there %d times", after, n)
 	}
 	return ""
 }

@@ -91,8 +91,9 @@ type options struct {
 
 // faultKinds are what --fault may be, by the mode; the first is the default.
 var faultKinds = map[string][]string{
-	"memory": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
-	"recall": {faultKills}, "early": {faultKills}, "approvals": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
+	"memory":    {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
+	"approvals": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
+	"recall":    {faultKills}, "early": {faultKills},
 	"pass": {faultNone, faultKill},
 }
 
@@ -133,8 +134,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		o.fault, o.level = faultKills, "info"
 	case "approvals":
 		f.IntVar(&o.rounds, "rounds", 200, "runs")
-		f.StringVar(&o.fault, "fault", kinds[0], "what happens at the events: kill -9 ("+faultKills+"), or Redis loses data, "+
-			"as of memory ("+strings.Join(kinds[1:], ", ")+")")
+		f.StringVar(&o.fault, "fault", kinds[0], "what happens at the events: kill -9 ("+faultKills+"), or Redis loses "+
+			"data, as of memory ("+strings.Join(kinds[1:], ", ")+")")
 		f.IntVar(&o.wait, "wait-replicas", 0, "redis.wait_replicas, with --fault failover")
 		o.level = "info"
 	case "pass":
