@@ -272,7 +272,8 @@ func (s *Server) reconnect(ctx context.Context, log *api.Log, broken error, befo
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
+	case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone ||
+		problem.Status == http.StatusBadRequest): // it has an earlier leg of the run, which went on elsewhere
 		return &goneError{errors.Join(errors.New("no more events"), broken)}
 	case broken == nil && log.AtWait():
 		return &goneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}

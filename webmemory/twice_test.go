@@ -148,7 +148,7 @@ func TestACallIsNotMadeAgainByAnOlderRedis(t *testing.T) {
 			}
 			comeBack()
 			if !c.here {
-				w.url, other = other, w.url
+				w.url = other
 			}
 			var asking sync.WaitGroup
 			for chat, run := range runs {

@@ -71,7 +71,8 @@ func ResultOf(id string) string { return id + ":result" }
 
 // RestoreCalls puts back what Redis lost of a run's calls, under the token of the chat's lease: fields are calls by
 // their ids and results by ResultOf. What Redis has stays.
-func RestoreCalls(ctx context.Context, s *Store, chat memory.Chat, token, first string, fields map[string]string) error {
+func RestoreCalls(ctx context.Context, s *Store, chat memory.Chat, token, first string,
+	fields map[string]string) error {
 	if len(fields) == 0 {
 		return nil
 	}

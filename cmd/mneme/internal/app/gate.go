@@ -12,7 +12,8 @@ import (
 // process share it. store says whether keys are looked up in the store, which a service that none
 // but ours come to does not need, and which is not to be had if it is embedded in another process.
 func (a *app) gate(cfg config.Config, seen *telemetry.Service, store bool) (*access.Gate, error) {
-	seen.Counter("mneme_lost_keys_total", "API keys that were in use and that Redis was found to have lost.", func() int64 {
+	const lost = "API keys that were in use and that Redis was found to have lost."
+	seen.Counter("mneme_lost_keys_total", lost, func() int64 {
 		if a.gated == nil {
 			return 0
 		}
