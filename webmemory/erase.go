@@ -414,11 +414,6 @@ type applied struct {
 // for no longer than each may take to answer. Who cannot be reached applies it when
 // it looks next. It gives the runs of the chat that they knew of.
 func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
-	if wait := redisstore.Beat - monotonic(); wait > 0 && s.cfg.Advertise != "" {
-		// Redis may have lost the list just before this process began: after a beat all who
-		// live are on it, but for one of version 0.1.0, which applies the erasure when it looks.
-		_ = pause(ctx, wait)
-	}
 	take := func(out applied) { runs = append(runs, out.Runs...) }
 	err := askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
 		s.log.Warn().Err(err).Str("process", p.ID).

@@ -232,15 +232,10 @@ func wentOnSince(ctx context.Context, s *Server, w *writer) (again bool, err err
 	if err != nil {
 		return false, err
 	}
-	head, lines := s.knownEvents(w.chat, run)
-	others, more, err := s.askForRun(ctx, w.chat, run)
+	head, events, err := longestKnown(ctx, s, w.chat, run)
 	if err != nil {
 		return false, err
 	}
-	if len(more) > len(lines) {
-		head, lines = others, more
-	}
-	events := head.events(lines)
 	if int64(len(events)) <= state.Seq && calls.Runs[run].Called <= state.Seq {
 		return false, nil
 	}

@@ -133,6 +133,11 @@ func (s *Server) others(ctx context.Context) ([]redisstore.Process, error) {
 func askAll[A any](
 	ctx context.Context, s *Server, method, path string, body any, take func(A), failed func(redisstore.Process, error),
 ) error {
+	if wait := redisstore.Beat + redisstore.Beat/4 - monotonic(); wait > 0 && s.cfg.Advertise != "" {
+		// Redis may have lost the list just before this process began: after a beat all that live are on it again, but for
+		// one of version 0.1.0.
+		_ = pause(ctx, wait)
+	}
 	others, err := s.others(ctx)
 	if err != nil {
 		return err

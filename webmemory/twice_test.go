@@ -240,6 +240,27 @@ func TestACallIsNotMadeAgainByWhatADiskKnows(t *testing.T) {
 	require.Equal(t, 1, does.made("1"), does.claims())
 }
 
+// A process that suspended a run is killed with what Redis had, and comes back at once: another one, which it does not
+// know yet, made the call.
+func TestACallIsNotMadeAgainByAProcessThatHasJustBegun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, apart(t))
+	settings := w.settings()
+	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
+	url, process := w.start(settings)
+	does := &calling{calls: map[string]int{}}
+	w.suspends(does.run)
+	var run string
+	w.on(url, func() { run = w.wait("1") })
+	require.Equal(t, 200, w.resume("1", run, yes("w1")).status)
+	require.NoError(t, process.Process.Kill())
+	_ = process.Wait()
+	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	again, _ := w.start(settings)
+	w.on(again, func() { sameYes(t, w, "1", run) })
+	require.Equal(t, 1, does.made("1"), does.claims())
+}
+
 // requestOf answers a run's wait through a process that is about to die; the channel is closed then.
 func (w *world) requestOf(url, chat, run string) <-chan struct{} {
 	gone := make(chan struct{})
@@ -330,7 +351,7 @@ func TestACallIsGrantedOnceAReplicaHasIt(t *testing.T) {
 func TestARunOfWhichOnlyItsMessagesAreLeftIsClosed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := newWorld(t, nil, apart(t))
+	w := newWorld(t, nil, apart(t), func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
 	settings := w.settings()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
 	url, process := w.start(settings)

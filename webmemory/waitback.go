@@ -12,15 +12,16 @@ import (
 // This file is about runs that Redis lost while they waited for somebody: what one goes on from is beside its events on
 // the disk of the process that suspended it, see ends.
 
-// waitBack has a run wait again that Redis lost while it waited, if this process or another one knows it. True: it is to
-// be looked at once more.
+// waitBack has a run again that Redis lost while it waited or after it went on, if this process or another one knows it.
+// True: it is to be looked at once more.
 func waitBack(ctx context.Context, s *Server, chat memory.Chat, run string) (bool, error) {
-	head, lines := s.knownEvents(chat, run)
-	if head.Waiting == nil {
-		var err error
-		if head, lines, err = s.askForRun(ctx, chat, run); err != nil || head.Waiting == nil {
-			return false, err
-		}
+	head, events, err := longestKnown(ctx, s, chat, run)
+	if err != nil || len(events) == 0 {
+		return false, err
+	}
+	over := events[len(events)-1].Terminal()
+	if !over && head.Waiting == nil {
+		return true, nil // it goes on where it is known, and is about to be put back from there
 	}
 	w, err := s.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
@@ -30,8 +31,24 @@ func waitBack(ctx context.Context, s *Server, chat memory.Chat, run string) (boo
 		s.resume(w)
 		return true, nil
 	}
-	back, err := restoreWait(ctx, s, w, head, head.events(lines))
+	back := false
+	if over {
+		err = s.putBack(ctx, w, head, events)
+		back = w.over != nil
+	} else {
+		back, err = restoreWait(ctx, s, w, head, events)
+	}
 	return back || w.Waits != nil, errors.Join(err, w.release(w.end, &s.log))
+}
+
+// longestKnown is the most that this process or another one knows of a run; no events if none does.
+func longestKnown(ctx context.Context, s *Server, chat memory.Chat, run string) (endHead, []event.Event, error) {
+	head, lines := s.knownEvents(chat, run)
+	others, more, err := s.askForRun(ctx, chat, run)
+	if len(more) > len(lines) {
+		head, lines = others, more
+	}
+	return head, head.events(lines), err
 }
 
 // restoreWait suspends a run again that Redis lost while it waited, under its chat's lease, which is given back with

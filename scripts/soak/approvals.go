@@ -269,8 +269,7 @@ func (a *approving) report(took time.Duration, events int) (clean bool) {
 	}
 	printRows(a.out, []row{{"runs", a.rounds}, {"events of one that nothing disturbs", events}, {"kill -9", a.kills},
 		{"losses of Redis", a.losses}, {"waits approved", a.answered}, {"calls made once", a.once},
-		{"calls never made", a.never},
-		{"findings", len(a.wrong)}})
+		{"calls never made", a.never}, {"findings", len(a.wrong)}})
 	for _, w := range a.wrong[:min(len(a.wrong), 20)] {
 		fmt.Fprintln(a.out, w)
 	}
