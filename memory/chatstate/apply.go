@@ -15,6 +15,7 @@ var (
 	ErrNoRun    = errors.New("the chat has no such run, or it is not in a phase in which this can be done")
 	ErrAnswered = errors.New("the run was answered already, and otherwise")
 	ErrUnknown  = errors.New("the call may have been made already")
+	ErrKnown    = errors.New("the post was answered already: its run is over or was lost")
 	ErrMade     = errors.New("the call was made, and its result is kept")
 )
 
@@ -109,6 +110,13 @@ func (p Post) apply(s *State, at Mark) ([]Effect, error) {
 	if !isWord(p.Run.ID, 64) || p.Run.ID == "" || len(p.Run.Events) > maxURL {
 		return nil, fmt.Errorf("%w: %.80q is no run's id", ErrNoRun, p.Run.ID)
 	}
+	if s.Erased != nil && s.Erased.Mark.SameHolder(at) {
+		// A grant is told from those before an erasure by its lease alone.
+		return nil, fmt.Errorf("%w: the lease was taken to erase the chat; take another one", ErrBusy)
+	}
+	if s.Knows(p.Run.ID) != "" {
+		return nil, fmt.Errorf("%w: %s", ErrKnown, p.Run.ID)
+	}
 	if s.Run != nil {
 		s.Keys = union(s.Keys, keyOf(s.Run), Key.compare, func(k, l Key) Key { return greater(k, l, Key.order) })
 	}
@@ -123,6 +131,20 @@ func (p Post) apply(s *State, at Mark) ([]Effect, error) {
 	}
 	s.Run = &run
 	return append(effects, Effect{Do: Ask, Name: run.ID}), nil
+}
+
+// Knows is how a run ended that a post may repeat, "" for what is not known or was withdrawn.
+func (s State) Knows(run string) (outcome string) {
+	keys := s.Keys
+	if s.Run != nil {
+		keys = append(slices.Clone(keys), keyOf(s.Run)...)
+	}
+	for _, k := range keys {
+		if k.Run == run && k.Outcome != Withdrawn && (outcome == "" || outcomes(outcome, k.Outcome) < 0) {
+			outcome = k.Outcome
+		}
+	}
+	return outcome
 }
 
 // Accept notes that an apiserver has the run.

@@ -97,7 +97,7 @@ func joinRuns(a, b *Run, keys, more []Key) (*Run, []Key) {
 
 // keyOf is the entry of a run that is not the newest any more; none for one without a key.
 func keyOf(r *Run) []Key {
-	if !r.Keyed || r.Outcome == Withdrawn {
+	if !r.Keyed {
 		return nil
 	}
 	return []Key{{Mark: r.Mark, Run: r.ID, Outcome: cmp.Or(r.Outcome, Lost)}}
@@ -121,16 +121,23 @@ func (r *Run) compare(o *Run) int {
 	return cmp.Or(r.Mark.Compare(o.Mark), strings.Compare(r.ID, o.ID))
 }
 
-// order says which of two states of one run has come further. Its end comes last. Of two ends the run's own holds
-// against run_lost, which is only concluded; of two of its own the earlier one, which was shown first.
+// order says which of two states of one run has come further. Its end comes last.
 func (r *Run) order(o *Run) int {
 	over := func(r *Run) int { return phaseOrder(r.Phase) / phaseOrder(Over) }
-	own := func(r *Run) bool { return r.Outcome != Lost }
 	if c := cmp.Compare(over(r), over(o)); c != 0 || r.Phase != Over {
 		return cmp.Or(c, cmp.Compare(r.Step, o.Step), cmp.Compare(phaseOrder(r.Phase), phaseOrder(o.Phase)),
 			r.At.Compare(o.At), r.bytes(o))
 	}
-	return cmp.Or(cmpBool(own(r), own(o)), o.At.Compare(r.At), strings.Compare(r.Outcome, o.Outcome), r.bytes(o))
+	return cmp.Or(outcomes(r.Outcome, o.Outcome), o.At.Compare(r.At), r.bytes(o))
+}
+
+// outcomes orders the ends that two states know of one run. One of the run's own holds against what was only
+// concluded, and "completed", which sorts first, against the others. It must not hang on anything else, since a run
+// whose entry is in Keys has nothing else.
+func outcomes(a, b string) int {
+	own := func(outcome string) int { return slices.Index([]string{Lost, Withdrawn}, outcome) }
+	x, y := own(a), own(b)
+	return cmp.Or(cmpBool(x < 0, y < 0), cmp.Compare(x, y), strings.Compare(b, a))
 }
 
 // bytes orders two states of a run of which nothing else says which holds.
@@ -147,10 +154,7 @@ func (a Answer) order(o Answer) int {
 
 func (k Key) compare(o Key) int { return cmp.Or(k.Mark.Compare(o.Mark), strings.Compare(k.Run, o.Run)) }
 
-// order lets an end of the run's own hold against run_lost.
-func (k Key) order(o Key) int {
-	return cmp.Or(cmpBool(k.Outcome != Lost, o.Outcome != Lost), strings.Compare(k.Outcome, o.Outcome))
-}
+func (k Key) order(o Key) int { return outcomes(k.Outcome, o.Outcome) }
 
 // mark is a grant's place among all, which does not change with what becomes of it.
 func (g Grant) mark() Mark { return Mark{Turn: g.Turn, By: g.By} }

@@ -1,0 +1,3 @@
+package chatstate_test
+var cov = map[string]int{}
+func init() { _ = cov }
