@@ -374,7 +374,7 @@ func (r Remove) apply(s *State, at Mark) ([]Effect, error) {
 		if s.Run.Unfinished() {
 			effects = append(effects, Effect{Do: Stop, Name: s.Run.ID}, Effect{Do: Drop}, Effect{Do: Unlist})
 		}
-		s.Erased = joinErased(s.Erased, &c)
+		s.Erased, s.Array = joinErased(s.Erased, &c), Array{}
 		return effects, nil
 	}
 	if s.Run.Unfinished() && r.Kind != Edit {
@@ -442,6 +442,17 @@ func (s *State) parts(change func(*Change)) error {
 	}
 	s.Cuts = cuts
 	return nil
+}
+
+// Append notes what messages made of the chat's own array, which they are spliced into by the same commit.
+type Append struct{ Array Array }
+
+func (a Append) apply(s *State, _ Mark) ([]Effect, error) {
+	if !isWord(a.Array.Sum, 64) || a.Array.Len < s.Array.Len {
+		return nil, fmt.Errorf("an append makes an array longer, not %d bytes of %d", a.Array.Len, s.Array.Len)
+	}
+	s.Array = a.Array
+	return nil, nil
 }
 
 // Use notes a subagent before its first message, or what its archive holds; "" for the chat's own history.

@@ -69,6 +69,7 @@ func drawState(t *rapid.T) chatstate.State {
 	var s chatstate.State
 	m := drawMark(t)
 	s.Turn, s.N, s.By = m.Turn, m.N, m.By
+	s.Array = chatstate.Array{Len: rapid.Int64Range(0, 2).Draw(t, "len"), Sum: word(t)}
 	if rapid.Bool().Draw(t, "run") {
 		s.Run = drawRun(t)
 	}

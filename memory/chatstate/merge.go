@@ -25,8 +25,11 @@ const (
 // the sense of lattices: commutative, associative, idempotent, total, and merging with a state that came before in
 // the same line changes nothing. So processes may tell each other what they remember in any order, twice, or late.
 func Merge(a, b State) State {
-	if a.Mark().Before(b.Mark()) {
-		a.Turn, a.N, a.By = b.Turn, b.N, b.By
+	switch c := a.Mark().Compare(b.Mark()); {
+	case c < 0:
+		a.Turn, a.N, a.By, a.Array = b.Turn, b.N, b.By, b.Array
+	case c == 0:
+		a.Array = greater(a.Array, b.Array, Array.compare)
 	}
 	a.Run, a.Keys = joinRuns(a.Run, b.Run, a.Keys, b.Keys)
 	a.Grants = union(a.Grants, b.Grants, Grant.compare, func(g, h Grant) Grant {
@@ -247,6 +250,10 @@ func joinHistory(a, b History) History {
 		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Messages, y.Messages), cmp.Compare(x.Segments, y.Segments),
 			cmp.Compare(x.Bytes, y.Bytes))
 	})
+}
+
+func (a Array) compare(o Array) int {
+	return cmp.Or(cmp.Compare(a.Len, o.Len), cmp.Compare(a.Count, o.Count), strings.Compare(a.Sum, o.Sum))
 }
 
 func (c Conversation) compare(o Conversation) int {

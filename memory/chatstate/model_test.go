@@ -3,7 +3,6 @@ package chatstate_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -416,8 +415,6 @@ func (w *world) end() {
 	}
 	w.checkAnswers(m, at)
 	w.checkRuns(m, at)
-	cov["grants"] += len(w.grants); cov["answers"] += len(w.answers); cov["begins"] += len(w.begins); cov["ends"] += len(w.ends); cov["erasures"] += len(w.erasures); cov["runs"]++; cov["ids"] += w.ids
-	for _, l := range live { if len(l) > 1 { cov["twice"]++ } }
 	w.checkText(p)
 }
 
@@ -479,8 +476,6 @@ func (w *world) checkText(p *process) {
 		}
 	}
 }
-
-func TestMain(m *testing.M) { c := m.Run(); fmt.Println(cov); os.Exit(c) }
 
 func TestTwoProcessesOverServersThatLoseData(t *testing.T) {
 	for name, unsure := range map[string]bool{"settled": false, "unsure": true} {

@@ -84,6 +84,7 @@ type State struct {
 	Cuts   []Change `json:"cuts,omitempty"`   // other deliberate changes since
 	Cut    Mark     `json:"cut,omitzero"`     // the newest change that left the list for want of room
 
+	Array         Array          `json:"array,omitzero"` // of the chat's own history
 	Histories     []History      `json:"histories,omitempty"`
 	Conversations []Conversation `json:"conversations,omitempty"` // the gateway's; the last one is in use
 }
@@ -204,6 +205,15 @@ type History struct {
 	Segments int64  `json:"segments,omitempty"`
 	Messages int64  `json:"messages,omitempty"`
 	Bytes    int64  `json:"bytes,omitempty"`
+}
+
+// Array is what the chat's own history is stored as, whose appends are part of commits: its length in bytes, its
+// messages, and the content chain's end over them. It says what the server had at the state's mark and no more: after
+// a merge the history is looked at before it is written.
+type Array struct {
+	Len   int64  `json:"len"`
+	Count int64  `json:"count"`
+	Sum   string `json:"sum"`
 }
 
 // Conversation is one of the gateway's. Those before the last one are known for an erasure alone.
