@@ -1,13 +1,11 @@
 package chatstate
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // Recover joins what the server holds with what processes remember, after it may have lost data. What an erasure that
 // one of them knows takes out of another names a place where text lies; who erased may not have known of that, so it
-// becomes an open part of the erasure. Parts that lie on the server, whose names begin with a place, are open again if
+// becomes an open part of the erasure, also where it was done: a process that did not know of the erasure may have
+// written there since. Parts that lie on the server, whose names begin with a place, are open again if
 // the change is of a token from recent on: the server that they were done on is another one.
 func Recover(recent int64, places []string, states ...State) State {
 	var all State
@@ -16,14 +14,19 @@ func Recover(recent int64, places []string, states ...State) State {
 	}
 	if all.Erased != nil {
 		e := *all.Erased
-		e.Parts = maps.Clone(e.Parts)
+		e.Parts = joinParts(e.Parts, nil)
+		again := map[string]int{}
 		for _, s := range states {
+			if s.Erased != nil && s.Erased.Mark == e.Mark {
+				continue // its places are parts already
+			}
 			for _, part := range s.places() {
-				if _, known := e.Parts[part.name]; !known && !e.Mark.Before(part.mark) {
-					e.Parts = firstParts(joinParts(e.Parts, map[string]int{part.name: 0}))
+				if !e.Mark.Before(part.mark) {
+					again[part.name] = e.Parts[part.name] + e.Parts[part.name]%2
 				}
 			}
 		}
+		e.Parts = firstParts(joinParts(e.Parts, again))
 		all.Erased = &e
 	}
 	if _, err := (Reopen{recent, places}).apply(&all, Mark{}); err != nil {
