@@ -27,26 +27,26 @@ type Act interface {
 
 // What the effects do.
 const (
-	ListOpen   = "list open"   // the chat is looked after: value is the Unix ms from which on
-	ListWaits  = "list waits"  // and is on the list of those that wait
-	Unlist     = "unlist"      // it is on neither list
-	Keep       = "keep"        // a field of the key beside the state gets the value, in the same commit
-	Drop       = "drop"        // a field of that key goes, "" for all of it
-	Record     = "record"      // the run's own record says how it ended, before the commit
-	Ask        = "ask"         // the apiserver is asked for the run
-	Stop       = "stop"        // the apiserver is told to stop the run
-	Close      = "close"       // the run's readers are told that it is lost
-	Do         = "do"          // a part of a change is to be done
-	Tell       = "tell"        // the other processes are told of a change
-	BesideBody = "body"        // field of the body of a post
-	BesideWait = "wait"        // field of what a suspended run goes on from
-	BesideCall = "call:"       // begins the field of a call's result
-	BesideSaid = "said:"       // begins the field of what was answered
-	maxBody    = 1 << 10       // bytes of a body in the state
-	maxURL     = 512           // bytes of the address of a run's events
-	maxOpen    = maxCuts / 2   // changes that are not done
-	maxAgent   = 64            // bytes of a subagent's name
-	maxOwn     = maxGrants - 1 // grants under one lease
+	ListOpen   = "list open"  // the chat is looked after: value is the Unix ms from which on
+	ListWaits  = "list waits" // and is on the list of those that wait
+	Unlist     = "unlist"     // it is on neither list
+	Keep       = "keep"       // a field of the key beside the state gets the value, in the same commit
+	Drop       = "drop"       // a field of that key goes, "" for all of it
+	Record     = "record"     // the run's own record says how it ended, before the commit
+	Ask        = "ask"        // the apiserver is asked for the run
+	Stop       = "stop"       // the apiserver is told to stop the run
+	Close      = "close"      // the run's readers are told that it is lost
+	Do         = "do"         // a part of a change is to be done
+	Tell       = "tell"       // the other processes are told of a change
+	BesideBody = "body"       // field of the body of a post
+	BesideWait = "wait"       // field of what a suspended run goes on from
+	BesideCall = "call:"      // begins the field of a call's result
+	BesideSaid = "said:"      // begins the field of what was answered
+	maxBody    = 1 << 10      // bytes of a body in the state
+	maxURL     = 512          // bytes of the address of a run's events
+	maxOpen    = maxCuts / 2  // changes that are not done
+	maxAgent   = 64           // bytes of a subagent's name
+	reserve    = 2 << 10      // bytes of a state that are left to what brings things to their ends
 )
 
 // Effect is something to be done beside the commit: in its order, and again after a crash.
@@ -72,10 +72,22 @@ func Apply(s State, a Act) (State, []Effect, error) {
 	if _, take := a.(Take); !take {
 		after.N = at.N
 	}
-	if size := len(after.Encode()); size > MaxSize && size > len(s.Encode()) {
-		return s, nil, fmt.Errorf("%w (%d bytes, at most %d)", ErrFull, size, MaxSize)
+	if size := len(after.Encode()); begins(a) && size > MaxSize-reserve && size > len(s.Encode()) {
+		return s, nil, fmt.Errorf("%w (%d bytes, at most %d)", ErrFull, size, MaxSize-reserve)
 	}
 	return after, effects, nil
+}
+
+// begins says whether an act begins something. Only that is refused for want of room, and leaves the reserve to what
+// brings things to their ends: a run that was accepted must be noted, and an erasure is always taken.
+func begins(a Act) bool {
+	switch a := a.(type) {
+	case Post, Claim, Use, Converse, Suspend:
+		return true
+	case Remove:
+		return a.Kind != Erase || a.Of != ""
+	}
+	return false
 }
 
 // Take takes the fencing token of a new lease. Above is the highest token that the caller has seen or that its clock

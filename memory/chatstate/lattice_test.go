@@ -122,6 +122,8 @@ func TestMergeIsAJoin(t *testing.T) {
 		same(t, ab, chatstate.Merge(ab, a), "what is merged already adds nothing")
 		same(t, a, chatstate.Merge(a, chatstate.State{}), "nothing adds nothing")
 		require.LessOrEqual(t, len(ab.Encode()), chatstate.MaxMerged)
+		require.LessOrEqual(t, len(ab.Grants), 64)
+		require.LessOrEqual(t, len(ab.Cuts), 12)
 		read, err := chatstate.Decode(ab.Encode())
 		require.NoError(t, err)
 		same(t, ab, read, "what is stored is read")

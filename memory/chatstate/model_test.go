@@ -182,6 +182,7 @@ func (w *world) take(p *process, reach bool) {
 	}
 	after, _, err := chatstate.Apply(from, chatstate.Take{By: p.by, Above: max(p.clock(w), p.seen)})
 	require.NoError(w, err)
+	require.Greater(w, after.Turn, p.seen, "a token is above all that were seen, whatever the clock and the server say")
 	if asked {
 		// The one who is asked from another server than its own asks before it grants anything there.
 		if other.seen = max(other.seen, after.Turn); other.on.id != s.id {
@@ -398,6 +399,13 @@ func (w *world) end() {
 	for _, e := range w.erasures {
 		require.False(w, at.Before(e), "an erasure that was told is there")
 	}
+	for _, k := range m.Keys {
+		require.True(w, at.Before(k.Mark), "nothing from before an erasure is left")
+	}
+	for _, h := range m.Histories {
+		require.True(w, at.Before(h.Mark), "nothing from before an erasure is left")
+	}
+	require.True(w, m.Run == nil || at.Before(m.Run.Mark), "nothing from before an erasure is left")
 	live := map[string][]told{}
 	for _, g := range w.grants {
 		if !at.Before(g.mark) || g.mark.Turn <= m.Older.Turn {

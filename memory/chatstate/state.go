@@ -17,8 +17,7 @@ import (
 	"strings"
 )
 
-// Bounds of an encoded state in bytes. A transition that would pass the first is refused. A merge may add up what two
-// states hold, so it has a bound of its own, which follows from the bounds of the lists in it.
+// Bounds of an encoded state in bytes: after any transition, and after a merge, which may add up what two states hold.
 const (
 	MaxSize   = 8 << 10
 	MaxMerged = 16 << 10
