@@ -1,11 +1,9 @@
 package chatstate
 
-import "slices"
-
 // Recover joins what the server holds with what processes remember, after it may have lost data. What an erasure that
 // one of them knows takes out of another names a place where text lies; who erased may not have known of that, so it
 // becomes an open part of the erasure, also where it was done: a process that did not know of the erasure may have
-// written there since. Parts that lie on the server, whose names begin with a place, are open again if
+// written there since. What an older erasure has left open is open in the newer one likewise. Parts that lie on the server, whose names begin with a place, are open again if
 // the change is of a token from recent on: the server that they were done on is another one.
 func Recover(recent int64, places []string, states ...State) State {
 	var all State
@@ -54,7 +52,12 @@ func (s State) places() (all []place) {
 	for _, c := range s.Conversations {
 		all = append(all, place{OfConversation + c.ID, c.Mark})
 	}
-	return slices.Clip(all)
+	if s.Erased != nil {
+		for _, part := range s.Erased.Open() {
+			all = append(all, place{part, s.Erased.Mark})
+		}
+	}
+	return all
 }
 
 // Broken says what of a state does not hold any more since it was merged with others: what is to be told, counted and
