@@ -263,29 +263,19 @@ func (c Claim) apply(s *State, at Mark) ([]Effect, error) {
 	if !s.Run.Unfinished() || s.Run.Phase != Accepted || !isWord(c.Call, 64) || c.Call == "" {
 		return nil, ErrNoRun
 	}
-	own, mine := -1, 0
-	for i, g := range s.Grants {
-		if g.Call == c.Call && g.Word == Made {
-			return nil, ErrMade
-		}
-		if g.mark() == (Mark{Turn: at.Turn, By: at.By}) {
-			if mine++; g.Call == c.Call {
-				own = i
-			}
-		}
-	}
-	if s.Word(c.Call) != "" && !c.Repeatable || s.Word(c.Call) == "" && own < 0 && s.Run.Since <= s.Older.Turn {
+	grant := Grant{c.Call, at.Turn, at.By, at.N, Granted}
+	own := slices.IndexFunc(s.Grants, func(g Grant) bool { return g.compare(grant) == 0 })
+	switch word := s.Word(c.Call); {
+	case word == Made:
+		return nil, ErrMade
+	case word == Granted && !c.Repeatable:
 		return nil, ErrUnknown
-	}
-	grants := slices.Clone(s.Grants)
-	if g := (Grant{c.Call, at.Turn, at.By, at.N, Granted}); own >= 0 {
-		grants[own] = g
-	} else if full := len(grants) == maxGrants; full && s.mayDrop(grants[0]) || !full {
-		grants = union(grants, []Grant{g}, Grant.compare, nil)
-	} else {
+	case word == "" && own < 0 && s.Run.Since <= s.Older.Turn:
+		return nil, ErrUnknown // its grant may be one of those that left the list
+	case own < 0 && len(s.Grants) == maxGrants && !s.mayDrop(s.Grants[0]):
 		return nil, fmt.Errorf("%w: it keeps %d calls of tools outside", ErrFull, maxGrants)
 	}
-	s.Grants = grants
+	s.Grants = union(s.Grants, []Grant{grant}, Grant.compare, func(_, again Grant) Grant { return again })
 	return nil, nil
 }
 

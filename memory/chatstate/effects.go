@@ -3,8 +3,9 @@ package chatstate
 // Recover joins what the server holds with what processes remember, after it may have lost data. What an erasure that
 // one of them knows takes out of another names a place where text lies; who erased may not have known of that, so it
 // becomes an open part of the erasure, also where it was done: a process that did not know of the erasure may have
-// written there since. What an older erasure has left open is open in the newer one likewise. Parts that lie on the server, whose names begin with a place, are open again if
-// the change is of a token from recent on: the server that they were done on is another one.
+// written there since. What an older erasure has left open is open in the newer one likewise. Parts that lie on the
+// server, whose names begin with a place, are open again if the change is of a token from recent on: the server that
+// they were done on is another one.
 func Recover(recent int64, places []string, states ...State) State {
 	var all State
 	for _, s := range states {

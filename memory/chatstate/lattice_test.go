@@ -99,7 +99,8 @@ func drawState(t *rapid.T) chatstate.State {
 	}
 	s.Cuts = list(t, "cuts", rapid.SampledFrom([]int{2, 2, 20}).Draw(t, "of cuts"), drawChange)
 	s.Histories = list(t, "histories", 3, func(t *rapid.T) chatstate.History {
-		return chatstate.History{Agent: word(t), Mark: drawMark(t), At: drawMark(t), Messages: rapid.Int64Range(0, 2).Draw(t, "m")}
+		return chatstate.History{Agent: word(t), Mark: drawMark(t), At: drawMark(t),
+			Messages: rapid.Int64Range(0, 2).Draw(t, "m")}
 	})
 	s.Conversations = list(t, "conversations", rapid.SampledFrom([]int{2, 6}).Draw(t, "of those"),
 		func(t *rapid.T) chatstate.Conversation { return chatstate.Conversation{Mark: drawMark(t), ID: word(t)} })

@@ -170,7 +170,8 @@ func (g Grant) compare(o Grant) int {
 // order says which of two states of one grant is the later. They have one writer, whose commits are numbered; that
 // the call was made is a fact whatever else is noted.
 func (g Grant) order(o Grant) int {
-	return cmp.Or(cmpBool(g.Word == Made, o.Word == Made), cmp.Compare(g.N, o.N), cmp.Compare(wordOrder(g.Word), wordOrder(o.Word)))
+	return cmp.Or(cmpBool(g.Word == Made, o.Word == Made), cmp.Compare(g.N, o.N),
+		cmp.Compare(wordOrder(g.Word), wordOrder(o.Word)))
 }
 
 // joinErased keeps the newer of two erasures, which is of all that the older one was of. What the older one has left

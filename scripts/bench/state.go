@@ -64,16 +64,16 @@ type turner struct {
 func (c *stateCmd) run() error {
 	l := lab.New(c.Mneme)
 	defer l.Stop()
-	fmt.Printf("%-10s %-14s %-10s %9s %9s %9s %9s %9s %9s\n", "over", "way", "turn", "commands", "gateway", "AOF B", "CPU µs",
-		"at rest", "15 min")
+	fmt.Printf("%-10s %-14s %-10s %9s %9s %9s %9s %9s %9s\n", "over", "way", "turn", "commands", "gateway", "AOF B",
+		"CPU µs", "at rest", "15 min")
 	c.services(l)
 	_, client := l.Redis()
-	beds := []bed{{name: "Redis", client: client, pids: lab.Children(syscall.Getpid()), info: true}}
+	server := bed{name: "Redis", client: client, pids: lab.Children(syscall.Getpid()), info: true}
 	store := lab.Must(embedded.Open(bg, embedded.Options{Dir: filepath.Join(l.Dir, "embedded"), Log: zerolog.Nop()}))
 	defer store.Close()
 	inside := redis.NewClient(&redis.Options{Addr: "embedded", Dialer: store.Dial})
 	defer inside.Close()
-	for _, b := range append(beds, bed{name: "embedded", client: inside}) {
+	for _, b := range []bed{server, {name: "embedded", client: inside}} {
 		c.beside(b)
 	}
 	return nil
@@ -143,7 +143,8 @@ func (b bed) cpu() time.Duration {
 func (c *stateCmd) row(b bed, w turner, delegates bool, cpu float64) {
 	kind := map[bool]string{false: "hi", true: "delegates"}[delegates]
 	line := func(commands, gateway, aof, rest, kept any) {
-		fmt.Printf("%-10s %-14s %-10s %9v %9v %9v %9.0f %9v %9v\n", b.name, w.name, kind, commands, gateway, aof, cpu, rest, kept)
+		fmt.Printf("%-10s %-14s %-10s %9v %9v %9v %9.0f %9v %9v\n", b.name, w.name, kind, commands, gateway, aof,
+			cpu, rest, kept)
 	}
 	if !b.info {
 		line("", "", "", "", "")
@@ -161,7 +162,7 @@ func (c *stateCmd) row(b bed, w turner, delegates bool, cpu float64) {
 		}
 	}
 	after, turns := b.commands(), float64(3*chats)
-	_, gateway := b.split(w, name(0), delegates)
+	gateway := b.gateway(w, name(0), delegates)
 	rest, kept := b.bytes(name(0))
 	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "yes").Err())
 	began := b.aof()
@@ -176,7 +177,8 @@ func (c *stateCmd) row(b bed, w turner, delegates bool, cpu float64) {
 // commands is how many ran, scripts' ones too.
 func (b bed) commands() (n int64) {
 	for line := range strings.Lines(lab.Must(b.client.Info(bg, "commandstats").Result())) {
-		if name, of, ok := strings.Cut(line, ":calls="); ok && !slices.Contains(notATurns, strings.TrimPrefix(name, "cmdstat_")) {
+		name, of, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if ok && !slices.Contains(notATurns, name) {
 			calls, _, _ := strings.Cut(of, ",")
 			n += lab.Must(strconv.ParseInt(calls, 10, 64))
 		}
@@ -188,8 +190,8 @@ func (b bed) commands() (n int64) {
 var notATurns = []string{"info", "memory|usage", "scan", "monitor", "echo", "hello", "client|setinfo", "config|set", "ping",
 	"config|get", "script|load", "command"}
 
-// split runs one turn under MONITOR and says how many of its commands are of the gateway's keys.
-func (b bed) split(w turner, chat string, delegates bool) (ours, gateway int) {
+// gateway is how many commands of one more turn are of the gateway's keys, by MONITOR.
+func (b bed) gateway(w turner, chat string, delegates bool) (n int) {
 	s := lab.Services{Redis: b.client}
 	lines := s.Lines(func() { w.turn(chat, 4, delegates) })
 	of := false
@@ -199,12 +201,10 @@ func (b bed) split(w turner, chat string, delegates bool) (ours, gateway int) {
 			of = strings.Contains(rest, "\"proxy:") || strings.Contains(rest, "\"mneme:usage")
 		}
 		if of {
-			gateway++
-		} else {
-			ours++
+			n++
 		}
 	}
-	return ours, gateway
+	return n
 }
 
 // bytes is what the keys of a chat take, without those that end within the day, and with them.
@@ -235,7 +235,7 @@ func (b bed) aof() int64 {
 // script is a turn's events and messages: the same bytes for both ways.
 type script struct {
 	run    string
-	events []redisstore.Logged // by the batch in which they come
+	events []redisstore.Logged
 	steps  []step
 }
 
@@ -249,15 +249,16 @@ type step struct {
 
 var text = strings.Repeat("June, as in 2024, is", 10)
 
-func scriptOf(chat string, n int, delegates bool) *script {
+func scriptOf(chat string, delegates bool) *script {
 	s := &script{run: fmt.Sprintf("%026s", strings.ToUpper(strconv.FormatInt(time.Now().UnixNano(), 36)))}
 	say := func(agent, role, content string, events int) {
 		var of step
 		for i := range max(events, 1) {
 			seq := int64(len(s.events)) + 1
-			l := fmt.Sprintf(`{"role":"assistant_delta","run_id":%q,"seq":%d,"ts":1795725331.73%d,"text":"June, as in 20"}`, s.run, seq, i)
+			l := fmt.Sprintf(`{"role":"assistant_delta","run_id":%q,"seq":%d,"ts":1795725331.73%d,"text":"June, as in 20"}`,
+				s.run, seq, i)
 			if i == max(events, 1)-1 && role != "" {
-				l = fmt.Sprintf(`{"role":%q,"run_id":%q,"seq":%d,"ts":1795725331.73,"chat_id":%q,"agent_version":"master","content":%q}`,
+				l = fmt.Sprintf(`{"role":%q,"run_id":%q,"seq":%d,"ts":1795725331.73,"chat_id":%q,"content":%q}`,
 					role, s.run, seq, chat, content)
 				of.agent, of.seq = agent, seq
 				of.m = memory.WithID(memory.Message{Role: role, Content: content, Timestamp: 1795725331.73}.Encode(),
@@ -292,7 +293,7 @@ func (t *today) turn(id string, n int, delegates bool) {
 	if t.copies == nil {
 		t.copies = map[memory.Key]*memory.History{}
 	}
-	chat, s := memory.MustChat(id), scriptOf(id, n, delegates)
+	chat, s := memory.MustChat(id), scriptOf(id, delegates)
 	token := "vm-21772-ab76dhrtcfsv:" + s.run
 	turn := lab.Must(t.store.Take(bg, chat, token, s.run, 15*time.Second))
 	keys := []memory.Key{memory.ChatKey(chat)}
@@ -326,7 +327,8 @@ func (t *today) turn(id string, n int, delegates bool) {
 		if t.copies[key] == nil {
 			t.copies[key] = memory.Empty(key)
 		}
-		t.copies[key] = lab.Must(t.store.Append(bg, t.copies[key], memory.Mark{Run: s.run, Seq: st.seq, Turn: turn.Number}, st.m))
+		mark := memory.Mark{Run: s.run, Seq: st.seq, Turn: turn.Number}
+		t.copies[key] = lab.Must(t.store.Append(bg, t.copies[key], mark, st.m))
 	}
 	_, _, err := t.store.RenewLast(bg, chat, token, 15*time.Second, s.run)
 	lab.Must(0, err)
@@ -373,8 +375,10 @@ return {'ok'}`)
 local meta = redis.call('HMGET', KEYS[2], 'turn', 'sum', 'len', 'marks')
 if meta[1] and tonumber(meta[1]) > tonumber(ARGV[1]) then return {'moved'} end
 if (meta[2] or '') ~= ARGV[4] then return {meta[4] == ARGV[8] and 'ok' or 'stale'} end
-if redis.call('GETRANGE', KEYS[1], ARGV[2] == '-' and 0 or ARGV[2], -1) ~= (ARGV[2] == '-' and '' or ']') then return {'foreign'} end
-redis.call('SETRANGE', KEYS[1], ARGV[2] == '-' and 0 or ARGV[2], ARGV[3])
+local at, last = ARGV[2], ']'
+if at == '-' then at, last = 0, '' end
+if redis.call('GETRANGE', KEYS[1], at, -1) ~= last then return {'foreign'} end
+redis.call('SETRANGE', KEYS[1], at, ARGV[3])
 redis.call('HSET', KEYS[2], 'turn', ARGV[1], 'sum', ARGV[6], 'len', ARGV[7], 'marks', ARGV[8])
 return {'ok'}`)
 	// KEYS array, meta; ARGV turn, last byte of the array
@@ -423,7 +427,7 @@ func apply(s chatstate.State, acts ...chatstate.Act) chatstate.State {
 }
 
 func (p *proto) turn(id string, n int, delegates bool) {
-	s, own := scriptOf(id, n, delegates), "chat_history:"+id
+	s, own := scriptOf(id, delegates), "chat_history:"+id
 	if n == 0 {
 		for _, script := range []*redis.Script{takeState, commitState, splice, raise, packLog} {
 			lab.Must(0, script.Load(bg, p.redis).Err())
@@ -442,7 +446,8 @@ func (p *proto) turn(id string, n int, delegates bool) {
 		acts = append(acts, chatstate.Converse{ID: s.run})
 	}
 	c.state = apply(c.state, append(acts, chatstate.Post{Run: chatstate.Run{ID: s.run, Post: strings.Repeat("b", 43),
-		Process: "vm-21772-ab76dhrtcfsv", Events: "http://127.0.0.1:15459/v1/runs/" + s.run + "/events"}, Body: `{"message":"hi"}`})...)
+		Process: "vm-21772-ab76dhrtcfsv", Events: "http://127.0.0.1:15459/v1/runs/" + s.run + "/events"},
+		Body: `{"message":"hi"}`})...)
 	p.ok(func(pipe redis.Pipeliner) {
 		pipe.ZAdd(bg, "turns:open", redis.Z{Score: float64(now + 15000), Member: id})
 		pipe.ZAdd(bg, "mneme:chats", redis.Z{Score: float64(now), Member: id})
@@ -487,7 +492,8 @@ func (p *proto) step(id string, c *cached, st step, first bool, events string, a
 		at, message = lastByte(c.copies[""], "-"), bytesOf(c.copies[""], st.m)
 		h := c.copies[""].With(st.m)
 		c.copies[""] = h
-		acts = append(acts, chatstate.Append{Array: chatstate.Array{Len: int64(h.Size()), Count: int64(h.Len()), Sum: h.Sum().String()}})
+		array := chatstate.Array{Len: int64(h.Size()), Count: int64(h.Len()), Sum: h.Sum().String()}
+		acts = append(acts, chatstate.Append{Array: array})
 	} else if st.m != nil && c.copies[st.agent] == nil {
 		c.copies[st.agent] = memory.Empty(memory.SubagentKey(memory.Agent(st.agent), memory.MustChat(id)))
 		acts = append(acts, chatstate.Use{Agent: st.agent})
