@@ -82,9 +82,8 @@ func (c *stateCmd) run() error {
 // services measures turns of the three services.
 func (c *stateCmd) services(l *lab.Lab) {
 	mark := l.Mark()
-	v := lab.NewVendor(nil)
+	v, direct := lab.NewVendor(nil), false
 	defer v.Close()
-	direct := false
 	inner := v.Config.Handler
 	v.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if direct {
@@ -110,7 +109,7 @@ func (c *stateCmd) services(l *lab.Lab) {
 
 // beside measures today's store and the prototype over one bed, round after round.
 func (c *stateCmd) beside(b bed) {
-	ways := []turner{{"the store", (&today{store: redisstore.New(b.client, zerolog.Nop())}).turn},
+	ways := []turner{{"the store", (&today{redisstore.New(b.client, zerolog.Nop()), map[memory.Key]*memory.History{}}).turn},
 		{"one state", (&proto{redis: b.client, cache: map[string]*cached{}}).turn}}
 	for _, delegates := range []bool{false, true} {
 		cpu := make([][]float64, len(ways))
@@ -152,16 +151,14 @@ func (c *stateCmd) row(b bed, w turner, delegates bool, cpu float64) {
 	}
 	const chats = 20
 	name := func(i int) string { return fmt.Sprintf("%s.%v.%d", strings.ReplaceAll(w.name, " ", "-"), delegates, i) }
-	for i := range chats {
-		w.turn(name(i), 0, delegates)
-	}
-	before := b.commands()
-	for n := range 3 {
-		for i := range chats {
-			w.turn(name(i), n+1, delegates)
+	var before int64
+	for i := range 4 * chats {
+		if i == chats {
+			before = b.commands()
 		}
+		w.turn(name(i%chats), i/chats, delegates)
 	}
-	after, turns := b.commands(), float64(3*chats)
+	commands := fmt.Sprintf("%.0f", float64(b.commands()-before)/(3*chats))
 	gateway := b.gateway(w, name(0), delegates)
 	rest, kept := b.bytes(name(0))
 	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "yes").Err())
@@ -171,7 +168,7 @@ func (c *stateCmd) row(b bed, w turner, delegates bool, cpu float64) {
 	}
 	aof := float64(b.aof()-began) / chats
 	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "no").Err())
-	line(fmt.Sprintf("%.0f", float64(after-before)/turns), gateway, fmt.Sprintf("%.0f", aof), rest, kept)
+	line(commands, gateway, fmt.Sprintf("%.0f", aof), rest, kept)
 }
 
 // commands is how many ran, scripts' ones too.
@@ -290,9 +287,6 @@ type today struct {
 }
 
 func (t *today) turn(id string, n int, delegates bool) {
-	if t.copies == nil {
-		t.copies = map[memory.Key]*memory.History{}
-	}
 	chat, s := memory.MustChat(id), scriptOf(id, delegates)
 	token := "vm-21772-ab76dhrtcfsv:" + s.run
 	turn := lab.Must(t.store.Take(bg, chat, token, s.run, 15*time.Second))
