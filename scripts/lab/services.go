@@ -71,12 +71,27 @@ func Info(client *redis.Client) (figures [3]float64) {
 // Monitor counts the commands that clients send during do, by their names, and those
 // that scripts call.
 func (s *Services) Monitor(do func()) (sent map[string]int, scripted int) {
+	sent = map[string]int{}
+	for _, line := range s.Lines(do) {
+		// +1763800000.123456 [0 127.0.0.1:40000] "hset" "key"; of a script [0 lua].
+		source, rest, _ := strings.Cut(line, "] \"")
+		name, _, _ := strings.Cut(rest, "\"")
+		if strings.HasSuffix(source, " lua") {
+			scripted++
+		} else {
+			sent[strings.ToLower(name)]++
+		}
+	}
+	return sent, scripted
+}
+
+// Lines are what MONITOR shows of the commands during do.
+func (s *Services) Lines(do func()) (all []string) {
 	conn := Must(net.Dial("tcp", s.Redis.Options().Addr))
 	defer conn.Close()
 	Must(fmt.Fprint(conn, "MONITOR\r\n"))
 	lines := bufio.NewReader(conn)
 	Must(lines.ReadString('\n'))
-	sent = map[string]int{}
 	done := make(chan error)
 	go func() { // ends with the mark, or with conn
 		for {
@@ -85,18 +100,11 @@ func (s *Services) Monitor(do func()) (sent map[string]int, scripted int) {
 				done <- err
 				return
 			}
-			// +1763800000.123456 [0 127.0.0.1:40000] "hset" "key"; of a script [0 lua].
-			source, rest, _ := strings.Cut(line, "] \"")
-			name, _, _ := strings.Cut(rest, "\"")
-			if strings.HasSuffix(source, " lua") {
-				scripted++
-			} else {
-				sent[strings.ToLower(name)]++
-			}
+			all = append(all, line)
 		}
 	}()
 	do()
 	Must(s.Redis.Echo(context.Background(), "end of bench").Result())
 	Must(0, <-done)
-	return sent, scripted
+	return all
 }
