@@ -4,7 +4,7 @@
 // states of one chat that went different ways after the server lost data.
 //
 // The package is pure: it knows neither Redis nor the network, and times are arguments. DESIGN.md says why the rules
-// of Merge are as they are.
+// of Merge are as they are. The services do not use it yet.
 package chatstate
 
 import (
