@@ -402,11 +402,12 @@ type Done struct {
 }
 
 func (d Done) apply(s *State, _ Mark) ([]Effect, error) {
-	return nil, s.parts(func(c *Change) {
+	s.parts(func(c *Change) {
 		if round, known := c.Parts[d.Part]; known && c.Mark == d.Of && round%2 == 0 {
 			c.Parts[d.Part]++
 		}
 	})
+	return nil, nil
 }
 
 // Reopen opens parts of changes again whose place may have lost that they were done: with every merge after the
@@ -417,7 +418,7 @@ type Reopen struct {
 }
 
 func (r Reopen) apply(s *State, _ Mark) ([]Effect, error) {
-	return nil, s.parts(func(c *Change) {
+	s.parts(func(c *Change) {
 		for name, round := range c.Parts {
 			on := func(place string) bool { return strings.HasPrefix(name, place) }
 			if round%2 == 1 && c.Mark.Turn >= r.From && slices.ContainsFunc(r.Places, on) {
@@ -425,10 +426,11 @@ func (r Reopen) apply(s *State, _ Mark) ([]Effect, error) {
 			}
 		}
 	})
+	return nil, nil
 }
 
 // parts has each change's parts changed, in copies.
-func (s *State) parts(change func(*Change)) error {
+func (s *State) parts(change func(*Change)) {
 	copied := func(c Change) Change {
 		c.Parts = maps.Clone(c.Parts)
 		change(&c)
@@ -443,7 +445,6 @@ func (s *State) parts(change func(*Change)) error {
 		cuts[i] = copied(cuts[i])
 	}
 	s.Cuts = cuts
-	return nil
 }
 
 // Append notes what messages made of the chat's own array, which they are spliced into by the same commit.

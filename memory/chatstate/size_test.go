@@ -25,8 +25,9 @@ func do(t *testing.T, s chatstate.State, acts ...chatstate.Act) chatstate.State 
 func begun(t *testing.T, s chatstate.State, n int) (chatstate.State, string) {
 	run := fmt.Sprintf("%026d", n)
 	return do(t, s, chatstate.Take{By: fmt.Sprintf("h%07d", n), Above: 1_795_725_331_731 + int64(n)*1000},
-		chatstate.Post{Run: chatstate.Run{ID: run, Keyed: true, Post: strings.Repeat("b", 43), Process: "vm-21772-ab76dhrtcfsv",
-			Events: "http://10.11.12.13:8081/v1/runs/" + run + "/events"}, Body: `{"message":"hi"}`},
+		chatstate.Post{Run: chatstate.Run{ID: run, Keyed: true, Post: strings.Repeat("b", 43),
+			Process: "vm-21772-ab76dhrtcfsv",
+			Events:  "http://10.11.12.13:8081/v1/runs/" + run + "/events"}, Body: `{"message":"hi"}`},
 		chatstate.Accept{Run: run, Events: "http://10.11.12.13:8081/v1/runs/" + run + "/events", Process: "p"}), run
 }
 
@@ -34,7 +35,8 @@ func begun(t *testing.T, s chatstate.State, n int) (chatstate.State, string) {
 func TestSizeOfAState(t *testing.T) {
 	var s chatstate.State
 	for i, agent := range []string{"", "analytic", "knowledge", "archive"} {
-		s = do(t, s, chatstate.Take{By: "h", Above: int64(i)}, chatstate.Use{Agent: agent, Messages: 1000, Segments: 9, Bytes: 1e6})
+		s = do(t, s, chatstate.Take{By: "h", Above: int64(i)},
+			chatstate.Use{Agent: agent, Messages: 1000, Segments: 9, Bytes: 1e6})
 	}
 	for n := range 10 {
 		var run string
@@ -76,7 +78,8 @@ func TestSizeOfAState(t *testing.T) {
 			continue
 		}
 		run := fmt.Sprintf("%026d", n)
-		if after, _, err = chatstate.Apply(s, chatstate.Post{Run: chatstate.Run{ID: run, Keyed: true}, Body: "hi"}); err == nil {
+		post := chatstate.Post{Run: chatstate.Run{ID: run, Keyed: true}, Body: "hi"}
+		if after, _, err = chatstate.Apply(s, post); err == nil {
 			s = do(t, after, chatstate.Accept{Run: run})
 			s, _, _ = chatstate.Apply(s, chatstate.Claim{Call: run})
 			s = do(t, s, chatstate.Finish{Run: run, Outcome: "completed"})
@@ -89,7 +92,8 @@ func TestSizeOfAState(t *testing.T) {
 // What is left of an erased chat is its fencing token, the erasure and what is to be done about it.
 func TestTombstone(t *testing.T) {
 	s, run := begun(t, chatstate.State{}, 1)
-	s = do(t, s, chatstate.Use{Agent: "analytic"}, chatstate.Converse{ID: "g"}, chatstate.Finish{Run: run, Outcome: "completed"},
+	s = do(t, s, chatstate.Use{Agent: "analytic"}, chatstate.Converse{ID: "g"},
+		chatstate.Finish{Run: run, Outcome: "completed"},
 		chatstate.Take{By: "eraser", Above: 1}, chatstate.Remove{Kind: chatstate.Erase, Parts: []string{"documents"}})
 	require.Equal(t, map[string]int{"documents": 0, "history:analytic": 0, "conversation:g": 0}, s.Erased.Parts)
 	for _, part := range s.Erased.Open() {

@@ -109,7 +109,8 @@ func (c *stateCmd) services(l *lab.Lab) {
 
 // beside measures today's store and the prototype over one bed, round after round.
 func (c *stateCmd) beside(b bed) {
-	ways := []turner{{"the store", (&today{redisstore.New(b.client, zerolog.Nop()), map[memory.Key]*memory.History{}}).turn},
+	store := &today{redisstore.New(b.client, zerolog.Nop()), map[memory.Key]*memory.History{}}
+	ways := []turner{{"the store", store.turn},
 		{"one state", (&proto{redis: b.client, cache: map[string]*cached{}}).turn}}
 	for _, delegates := range []bool{false, true} {
 		cpu := make([][]float64, len(ways))
@@ -184,7 +185,8 @@ func (b bed) commands() (n int64) {
 }
 
 // notATurns are commands by which this is measured or processes stay in touch.
-var notATurns = []string{"info", "memory|usage", "scan", "monitor", "echo", "hello", "client|setinfo", "config|set", "ping",
+var notATurns = []string{"info", "memory|usage", "scan", "monitor", "echo", "hello", "client|setinfo", "config|set",
+	"ping",
 	"config|get", "script|load", "command"}
 
 // gateway is how many commands of one more turn are of the gateway's keys, by MONITOR.

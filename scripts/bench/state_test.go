@@ -24,7 +24,8 @@ func TestACommitIsWholeAndTheSameOnlyByItsBytes(t *testing.T) {
 			keys := []string{"{chat_history:1}:state", "chat_history:1", "{chat_history:1}:turn"}
 			s := apply(chatstate.State{}, chatstate.Take{By: "a", Above: 1})
 			commit := func(before, after chatstate.State, at, bytes string) any {
-				r, err := commitState.Run(t.Context(), client, keys, chatstate.Head(before.Mark()), after.Encode(), at, bytes, 0).Slice()
+				r, err := commitState.Run(t.Context(), client, keys, chatstate.Head(before.Mark()), after.Encode(), at, bytes,
+					0).Slice()
 				require.NoError(t, err)
 				return r[0]
 			}
@@ -50,7 +51,8 @@ func TestACommitIsWholeAndTheSameOnlyByItsBytes(t *testing.T) {
 			}
 			require.NoError(t, client.Del(t.Context(), keys[1]).Err())
 			require.NoError(t, client.LPush(t.Context(), keys[1], "x").Err())
-			require.Error(t, commitState.Run(t.Context(), client, keys, chatstate.Head(one.Mark()), two.Encode(), "2", ",2]", 0).Err())
+			require.Error(t, commitState.Run(t.Context(), client, keys, chatstate.Head(one.Mark()), two.Encode(), "2", ",2]",
+				0).Err())
 			require.Equal(t, string(one.Encode()), client.Get(t.Context(), keys[0]).Val())
 		})
 	}
