@@ -54,7 +54,7 @@ var noMaintenance = &maintnotifications.Config{Mode: maintnotifications.ModeDisa
 func insider(t testing.TB, s *Server) redis.UniversalClient {
 	t.Helper()
 	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial,
-		MaintNotificationsConfig: noMaintenance})
+		MaintNotificationsConfig: noMaintenance, ReadTimeout: time.Minute, WriteTimeout: time.Minute}) // a busy machine
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -332,7 +332,7 @@ func TestCountersOutliveProcesses(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                   "memory, recall, approvals or pass",
+		"":                                   "memory, recall, approvals, early or pass",
 		"recall --rounds 3":                  "",
 		"recall --rounds 0":                  "must be positive",
 		"memory":                             "",
