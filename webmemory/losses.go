@@ -536,7 +536,16 @@ func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events [
 	r := newRun(head.Run, head.Chat.Chat, head.Body)
 	r.keyed, r.first = !head.Unkeyed, head.First
 	d := s.driver(r, w, "")
-	if _, err := s.noteRun(ctx, r); err != nil {
+	// Before the record: an answer that comes in between would find a run that was never answered. Nothing is granted
+	// here, so that no process is waited for.
+	known, err := callsOf(ctx, s, r.chat, r.firstRun())
+	if err == nil || errors.Is(err, errMayComeBack) {
+		err = putCallsBack(ctx, s, w.lease, r.id, r.firstRun(), known)
+	}
+	if err == nil {
+		_, err = s.noteRun(ctx, r)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, e := range events {
@@ -551,13 +560,6 @@ func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events [
 		return nil, err
 	}
 	if err := w.place(ctx, head.Turn, events); err != nil {
-		return nil, err
-	}
-	known, err := callsOf(ctx, s, r.chat, r.firstRun())
-	if err == nil {
-		err = putCallsBack(ctx, s, w.lease, r.id, r.firstRun(), known)
-	}
-	if err != nil {
 		return nil, err
 	}
 	s.metrics.retold.Inc()

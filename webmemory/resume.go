@@ -254,7 +254,7 @@ func (s *Server) answeredBefore(ctx context.Context, chat memory.Chat, id string
 	if err != nil {
 		return nil, nil, err
 	}
-	if record == nil || record.Rewound {
+	if record == nil || record.Rewound || record.Body == "" { // "": Redis lost it before it was told how the run ended
 		return nil, nil, errLostRun
 	}
 	known, err := s.store.Answers(ctx, chat, id)

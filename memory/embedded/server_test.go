@@ -61,7 +61,8 @@ func insider(t testing.TB, s *Server) redis.UniversalClient {
 
 func outsider(t testing.TB, s *Server) redis.UniversalClient {
 	t.Helper()
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{s.Addr().String()}, MaxRetries: -1})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{s.Addr().String()}, MaxRetries: -1,
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
