@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -152,22 +151,6 @@ func (c *client) replaceReply(sentence string) {
 	c.peer.Flush()
 	c.reply.Reset()
 	c.peer.WriteError(sentence)
-}
-
-// callError matches how the engine reports that a command failed which a script called by
-// redis.call.
-var callError = regexp.MustCompile(
-	`^-ERR Error compiling script \(new function\): \S*:\d+: ([A-Z]+ .*?) stack traceback:\s+\[G\]: in function 'call'`,
-)
-
-// unwrapCallError rewrites such an error in the reply that begins at start so that the failed
-// command's own error code comes first, as in Redis: clients tell errors apart by that code.
-func (c *client) unwrapCallError(start int) {
-	if found := callError.FindSubmatch(c.reply.Bytes()[start:]); found != nil {
-		sentence := string(found[1])
-		c.reply.Truncate(start)
-		c.peer.WriteError(sentence)
-	}
 }
 
 // outbox is a queue of replies between the goroutine that runs commands and the one that writes to

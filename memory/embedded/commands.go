@@ -39,7 +39,7 @@ var classes = func() map[string]class {
 			SADD SMOVE SREM
 			ZADD ZINCRBY ZPOPMAX ZPOPMIN ZREM ZREMRANGEBYLEX ZREMRANGEBYRANK ZREMRANGEBYSCORE
 			XADD XDEL XTRIM`,
-		script: `EVAL EVALSHA EVALSHA_RO EVAL_RO SCRIPT`,
+		script: `EVAL EVALSHA SCRIPT`,
 	} {
 		for _, name := range strings.Fields(names) {
 			table[name] = c

@@ -35,8 +35,13 @@
 // an erasure that must leave no text in a file. Erasures that meet share a compaction. Commands wait for it: about
 // a second for 100 MB of live data.
 //
+// # Scripts
+//
+// Scripts run in one Lua state of our own (gopher-lua), as in Redis, and call the engine's commands. miniredis makes a
+// state for every run of a script, which was most of what a turn cost.
+//
 // # Time
 //
-// Time stands still during a command. The engine walks all keys when its clock moves, so with many keys the clock is
-// moved less often, at worst once a second; a key then lives that much longer than asked.
+// Time stands still during a command. miniredis walks all keys when its clock of expiries moves, so that clock stands
+// still for good, and expiry.go keeps the keys that are due next.
 package embedded

@@ -3,6 +3,7 @@ package embedded
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,45 +14,33 @@ import (
 
 // engine runs commands on miniredis and collects their effects. It is not safe for concurrent use.
 type engine struct {
-	mini  *miniredis.Miniredis
-	clock time.Time     // the time that the engine knows, in whole milliseconds
-	pause time.Duration // the clock is not advanced again before this much has passed
+	mini     *miniredis.Miniredis
+	scripts  *scripts
+	clock    time.Time // the time that the engine knows, in whole milliseconds
+	base     time.Time // the instant from which all expiries in miniredis count
+	expiries expiries
 
-	running *server.Peer // the connection whose command runs; a script's calls come on others
-	effects [][]string   // writes since the last take
-	expired bool         // keys expired since the last take
+	effects [][]string // writes since the last take
+	expired bool       // keys expired since the last take
+	failed  error      // a command of a script made miniredis panic
 
-	replayBase time.Time // during a replay: the instant from which all expiries in the engine count
+	// A connection of the engine's own, for what scripts call and for the store's questions.
+	peer  *server.Peer
+	reply bytes.Buffer
+	in    *bufio.Reader
 }
 
 func newEngine() (*engine, error) {
-	e := &engine{mini: miniredis.NewMiniRedis()}
+	e := &engine{mini: miniredis.NewMiniRedis(), expiries: expiries{of: map[string]*expiry{}}}
+	e.peer, e.in = server.NewPeer(bufio.NewWriter(&e.reply)), bufio.NewReader(&e.reply)
+	e.scripts = newScripts(e.fromScript)
 	// miniredis starts without a listener by Dial. The connection is not needed: commands are
 	// dispatched directly.
 	conn, err := e.mini.Dial()
 	if err != nil {
 		return nil, fmt.Errorf("start the engine: %w", err)
 	}
-	conn.Close()
-	e.mini.Server().SetPreHook(e.beforeCommand)
-	return e, nil
-}
-
-// beforeCommand is miniredis' hook before every command, those that a script calls included.
-// Returning true keeps the command from running.
-func (e *engine) beforeCommand(peer *server.Peer, name string, args ...string) bool {
-	if peer == e.running {
-		return false
-	}
-	command := append([]string{name}, args...)
-	if sentence := scriptRefusal(command); sentence != "" {
-		peer.WriteError(sentence)
-		return true
-	}
-	if classes[name] == write {
-		e.effects = append(e.effects, command)
-	}
-	return false
+	return e, conn.Close()
 }
 
 // run executes one command and writes its reply to peer. An error means that the engine panicked:
@@ -59,18 +48,69 @@ func (e *engine) beforeCommand(peer *server.Peer, name string, args ...string) b
 // [z-a] makes it panic.)
 func (e *engine) run(peer *server.Peer, args []string) (err error) {
 	defer func() {
-		e.running = nil
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("the engine failed on %s: %v", strings.ToUpper(args[0]), cause)
 		}
 	}()
-	e.running = peer
-	if classes[strings.ToUpper(args[0])] == write {
-		e.effects = append(e.effects, args)
+	if classes[strings.ToUpper(args[0])] == script {
+		e.scripts.run(peer, args)
+	} else {
+		e.command(peer, args)
 	}
-	e.mini.Server().Dispatch(peer, args)
 	peer.Flush()
-	return nil
+	return e.failed
+}
+
+// command executes a command that is no script.
+func (e *engine) command(peer *server.Peer, args []string) {
+	if n, ok := e.timeToLive(args); ok {
+		peer.WriteInt(n)
+		return
+	}
+	if classes[strings.ToUpper(args[0])] != write {
+		e.mini.Server().Dispatch(peer, args)
+		return
+	}
+	e.effects = append(e.effects, args)
+	e.mini.Server().Dispatch(peer, rebaseExpiry(args, e.clock, e.base))
+	e.noteExpiry(args)
+}
+
+// fromScript executes a command that a script calls. Lua would make an error of a panic, which the script may catch;
+// run must hear of it.
+func (e *engine) fromScript(args []string) (reply any, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			e.failed = fmt.Errorf("the engine failed on %s: %v", strings.ToUpper(args[0]), cause)
+		}
+		if e.failed != nil {
+			err = e.failed
+		}
+	}()
+	if e.failed != nil {
+		return nil, e.failed
+	}
+	if sentence := scriptRefusal(args); sentence != "" {
+		return nil, errors.New(sentence)
+	}
+	e.command(e.peer, args)
+	return e.answer()
+}
+
+// answer is the reply that the engine's own connection has got.
+func (e *engine) answer() (any, error) {
+	e.peer.Flush()
+	defer e.reply.Reset()
+	e.in.Reset(&e.reply)
+	return server.ParseReply(e.in)
+}
+
+// query runs a command of the store's own and parses its reply.
+func (e *engine) query(args ...string) (any, error) {
+	if err := e.run(e.peer, args); err != nil {
+		return nil, err
+	}
+	return e.answer()
 }
 
 // take returns the effects since the last take as one record; false when there are none.
@@ -83,24 +123,27 @@ func (e *engine) take() (record, bool) {
 	return r, true
 }
 
-// advance moves the engine's clock to now, which expires keys. miniredis walks all keys for that,
-// so it is done for at most about a tenth of the time; meanwhile keys live a little longer than
-// asked.
+// advance moves the engine's clock to now, which expires keys.
 func (e *engine) advance(now time.Time) {
-	now = now.Truncate(time.Millisecond)
-	passed := now.Sub(e.clock)
-	if passed == 0 || passed > 0 && passed < e.pause {
-		return
-	}
-	started := time.Now()
-	before := e.keyCount()
-	e.clock = now
-	// an earlier time too, after the wall clock was set back: remaining lifetimes then stay as they are
-	e.mini.SetTime(now)
-	if e.keyCount() < before {
+	e.tell(now.Truncate(time.Millisecond))
+	if e.expire() {
 		e.expired = true
 	}
-	e.pause = min(10*time.Since(started), time.Second)
+}
+
+// tell tells the engine the time, by which no key expires yet. It may be an earlier one, after the wall clock was set
+// back: remaining lifetimes then stay as they are.
+func (e *engine) tell(now time.Time) {
+	switch {
+	case now.Equal(e.clock):
+		return
+	case e.base.IsZero():
+		e.base = now
+	case now.Before(e.clock):
+		e.base = e.base.Add(now.Sub(e.clock))
+	}
+	e.clock = now
+	e.mini.SetTime(now)
 }
 
 func (e *engine) keyCount() int {
@@ -109,13 +152,4 @@ func (e *engine) keyCount() int {
 		return n
 	}
 	return 0
-}
-
-// query runs a command of the store's own and parses its reply.
-func (e *engine) query(args ...string) (any, error) {
-	var reply bytes.Buffer
-	if err := e.run(server.NewPeer(bufio.NewWriter(&reply)), args); err != nil {
-		return nil, err
-	}
-	return server.ParseReply(bufio.NewReader(&reply))
 }

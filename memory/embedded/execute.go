@@ -68,13 +68,7 @@ func (s *Server) run(c *client, args []string) error {
 	case name == "CLIENT" && len(args) > 1 && strings.EqualFold(args[1], "SETINFO"):
 		c.peer.WriteOK()
 	default:
-		c.peer.Flush()
-		start := c.reply.Len()
-		err := s.engine.run(c.peer, args)
-		if classes[name] == script {
-			c.unwrapCallError(start)
-		}
-		return err
+		return s.engine.run(c.peer, args)
 	}
 	return nil
 }
@@ -106,6 +100,5 @@ func (s *Server) rebuild() {
 		s.log.Error().Err(err).Msg("embedded store: the journal cannot be read back, every command is refused until it can")
 		return
 	}
-	e.endReplay()
 	s.engine = e
 }

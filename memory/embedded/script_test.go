@@ -147,3 +147,28 @@ func TestTimeStandsStillInAScript(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{int64(1)}, got)
 }
+
+// TestAScriptWhoseCommandBreaksTheEngine: the script is told, and can go on with nothing; the store goes on with what
+// was acknowledged.
+func TestAScriptWhoseCommandBreaksTheEngine(t *testing.T) {
+	ctx := context.Background()
+	c := insider(t, open(t, Options{Dir: t.TempDir()}))
+	require.NoError(t, c.Set(ctx, "k", "v", 0).Err())
+	err := c.Eval(ctx, `redis.call('SET', 'k', 'half') pcall(redis.call, 'KEYS', '[z-a]') return redis.call('GET', 'k')`, nil).Err()
+	require.ErrorContains(t, err, "the engine failed on KEYS")
+	require.Equal(t, "v", c.Get(ctx, "k").Val())
+}
+
+func TestAScriptLeavesNothingToTheNext(t *testing.T) {
+	ctx := context.Background()
+	c := insider(t, open(t, Options{Dir: t.TempDir()}))
+	require.ErrorContains(t, c.Eval(ctx, `left = 1`, nil).Err(), "create global variable 'left'")
+	require.ErrorContains(t, c.Eval(ctx, `return left`, nil).Err(), "nonexistent global variable 'left'")
+	require.NoError(t, c.Eval(ctx, `return #KEYS + #ARGV`, []string{"a"}, "b", "c").Err())
+	require.Equal(t, int64(0), c.Eval(ctx, `return #KEYS + #ARGV`, nil).Val())
+	many := make([]any, 20_000)
+	for i := range many {
+		many[i] = i
+	}
+	require.Equal(t, int64(len(many)), c.Eval(ctx, `return redis.call('RPUSH', 'list', unpack(ARGV))`, nil, many...).Val())
+}

@@ -116,7 +116,6 @@ func (s *Server) load(ctx context.Context, dir string) error {
 			Msg("embedded store: dropped a write that was cut short when the last process ended; it had not been acknowledged")
 	}
 	s.journal, s.engine = j, e
-	e.endReplay()
 	e.advance(s.now())
 	if err := s.measure(); err != nil {
 		return errors.Join(fmt.Errorf("the embedded store cannot use its folder %s (in data_dir): %w", dir, err), j.Close())

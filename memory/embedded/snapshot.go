@@ -25,7 +25,7 @@ func (e *engine) snapshot(emit func(payload []byte) error) error {
 		if err := e.snapshotKey(db, key, put); err != nil {
 			return fmt.Errorf("save key %q: %w", key, err)
 		}
-		if left := db.TTL(key); left > 0 {
+		if left, known := e.ttl(key); known > 0 {
 			at := strconv.FormatInt(e.clock.Add(left).UnixMilli(), 10)
 			if err := put([]string{"PEXPIREAT", key, at}); err != nil {
 				return fmt.Errorf("save key %q: %w", key, err)

@@ -114,7 +114,6 @@ func TestReopenedStateEqualsTheLiveState(t *testing.T) {
 			e, err := newEngine()
 			require.NoError(rt, err)
 			require.NoError(rt, replay(e.replay))
-			e.endReplay()
 			e.expired = s.engine.expired // the journal itself is not rewritten here
 			s.mu.Lock()
 			s.engine = e
@@ -241,4 +240,42 @@ func FuzzReadCommand(f *testing.F) {
 
 func readCommandBytes(b []byte) ([]string, error) {
 	return readCommand(bufio.NewReader(bytes.NewReader(b)), outsideLimits)
+}
+
+// TestExpiriesAreTold: remaining lifetimes and instants are those that Redis would tell, and keys go at them.
+func TestExpiriesAreTold(t *testing.T) {
+	ctx, now := context.Background(), newClock()
+	c := insider(t, open(t, Options{Dir: t.TempDir(), now: now.now}))
+	at := now.at.UnixMilli()
+	now.add(time.Minute) // nothing counts from the start of the store
+	require.NoError(t, c.Set(ctx, "none", "v", 0).Err())
+	require.NoError(t, c.Set(ctx, "set", "v", 10*time.Second).Err())
+	require.NoError(t, c.Set(ctx, "kept", "v", 10*time.Second).Err())
+	require.NoError(t, c.Set(ctx, "kept", "w", redis.KeepTTL).Err())
+	require.NoError(t, c.Set(ctx, "dropped", "v", time.Second).Err())
+	require.NoError(t, c.Set(ctx, "dropped", "w", 0).Err())
+	require.NoError(t, c.Set(ctx, "longer", "v", time.Second).Err())
+	require.NoError(t, c.ExpireGT(ctx, "longer", 20*time.Second).Err())
+	require.NoError(t, c.Set(ctx, "old", "v", 10*time.Second).Err())
+	require.NoError(t, c.Rename(ctx, "old", "renamed").Err())
+	require.NoError(t, c.PExpireAt(ctx, "none", time.UnixMilli(at).Add(time.Hour)).Err())
+	now.add(3600 * time.Millisecond)
+	told := map[string][3]int64{}
+	for _, key := range []string{"none", "set", "kept", "dropped", "longer", "renamed", "old"} {
+		told[key] = [3]int64{c.Do(ctx, "PTTL", key).Val().(int64), c.Do(ctx, "TTL", key).Val().(int64),
+			c.Do(ctx, "PEXPIRETIME", key).Val().(int64)}
+	}
+	require.Equal(t, map[string][3]int64{
+		"none":    {3_600_000 - 63_600, 3536, at + 3_600_000},
+		"set":     {6400, 6, at + 70_000},
+		"kept":    {6400, 6, at + 70_000},
+		"dropped": {-1, -1, -1},
+		"longer":  {16_400, 16, at + 80_000},
+		"renamed": {6400, 6, at + 70_000},
+		"old":     {-2, -2, -2},
+	}, told)
+	now.add(6400 * time.Millisecond)
+	keys := c.Keys(ctx, "*").Val()
+	slices.Sort(keys)
+	require.Equal(t, []string{"dropped", "longer", "none"}, keys)
 }

@@ -31,9 +31,9 @@ type turnCmd struct {
 func (c *turnCmd) command() *cobra.Command {
 	b := &cobra.Command{
 		Use: "turn", Short: "CPU, latency and Redis of one turn beside a bare chain; with --live the memory of open answers",
-		Long: `A turn is one message to the master: three model calls, one delegation to a subagent, 20 deltas, from a vendor that answers at once. webmemory, apiserver and proxy are three processes over sockets and a redis-server of their own. The chain is three processes of net/http that pass on the same three calls and their streams and remember nothing. Both are measured in the same run, round after round, one turn at a time, chats of ten turns each.
+		Long: `A turn is one message to the master: three model calls, one delegation to a subagent, 20 deltas, from a vendor that answers at once. webmemory, apiserver and proxy are three processes over sockets and a redis-server of their own. The chain is three processes of net/http that pass on the same three calls and their streams and remember nothing. All are measured in the same run, round after round, one turn at a time, chats of ten turns each.
 
-CPU is the kernel's count of the processes' threads. Redis is CPU time of redis-server (INFO cpu) and bytes of INFO stats. Commands are those that clients sent, each of a pipeline by itself, counted by MONITOR in turns of their own; those that scripts call are left out.
+CPU is the kernel's count of the processes' threads. The embedded default is one process, mneme up, over the store in it. Redis is CPU time of redis-server (INFO cpu) and bytes of INFO stats. Commands are those that clients sent, each of a pipeline by itself, counted by MONITOR in turns of their own; those that scripts call are left out.
 
 With --openai the two that are compared are chat completions, whose client sends the whole transcript, and mneme's own streams, of the same three services. Target: at most 1.15 times the CPU.
 
@@ -117,6 +117,12 @@ func (c *turnCmd) run() error {
 		c.long(l, v)
 		return nil
 	}
+	if !c.OpenAI {
+		own := l.Embedded(v)
+		ways = append(ways, &way{name: "embedded", url: own.URL, pids: own.Pids})
+		ways[2].turns(50)
+		ways[2].latency = nil
+	}
 	var load [3]float64 // ms of CPU, bytes in, bytes out of Redis
 	for range c.Rounds {
 		for _, w := range ways {
@@ -131,13 +137,17 @@ func (c *turnCmd) run() error {
 		}
 	}
 	fmt.Printf("a turn: three model calls, one delegation, 20 deltas; %d rounds of %d turns, medians\n", c.Rounds, c.Turns)
-	var cpus, p50 [2]float64
-	for i, w := range ways {
-		cpus[i], p50[i] = quantile(w.cpu, .5), ms(quantile(w.latency, .5))
-		fmt.Printf("  %-6s CPU %.2f ms (%.2f–%.2f), p50 %.2f ms, p95 %.2f ms\n",
-			w.name, cpus[i], quantile(w.cpu, 0), quantile(w.cpu, 1), p50[i], ms(quantile(w.latency, .95)))
+	beside := ways[1]
+	for _, w := range ways {
+		cpu, p50 := quantile(w.cpu, .5), quantile(w.latency, .5)
+		fmt.Printf("  %-8s CPU %.2f ms (%.2f–%.2f), p50 %.2f ms, p95 %.2f ms", w.name, cpu, quantile(w.cpu, 0),
+			quantile(w.cpu, 1), ms(p50), ms(quantile(w.latency, .95)))
+		if w != beside {
+			fmt.Printf("; ÷ %s: CPU %.2f ×, p50 %.2f ×", beside.name, cpu/quantile(beside.cpu, .5),
+				float64(p50)/float64(quantile(beside.latency, .5)))
+		}
+		fmt.Println()
 	}
-	fmt.Printf("  %s ÷ %s: CPU %.2f ×, p50 %.2f ×\n", ways[0].name, ways[1].name, cpus[0]/cpus[1], p50[0]/p50[1])
 	fmt.Printf("  Redis  CPU %.2f ms, %.0f bytes in, %.0f bytes out\n", load[0], load[1], load[2])
 	const watched = 50
 	sent, scripted := s.Monitor(func() { ways[0].turns(watched) })

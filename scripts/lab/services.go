@@ -24,7 +24,7 @@ type Services struct {
 
 const config = `data_dir: DIR/data
 run_timeout: 30m
-redis: {url: "redis://REDIS"}
+redis: {REDIS}
 webmemory: {listen: WEB, apiserver: "http://API", max_chats: 100000, SETTINGS}
 apiserver: {listen: API, proxy: "http://PROXY", max_runs: RUNS}
 proxy:
@@ -40,13 +40,20 @@ func (l *Lab) Services(v *Vendor, apart bool, settings ...string) Services {
 	return l.Replica(Services{Redis: client}, v, apart, settings...)
 }
 
-// Replica starts further ones over the Redis of others.
+// Embedded starts mneme up over the store of its own.
+func (l *Lab) Embedded(v *Vendor) Services { return l.Replica(Services{}, v, false) }
+
+// Replica starts further ones over the Redis of others, or over stores of their own if these have none.
 func (l *Lab) Replica(of Services, v *Vendor, apart bool, settings ...string) Services {
 	web, api, proxy := FreeAddr(), FreeAddr(), FreeAddr()
 	// Folders of their own: one process must not find what another left.
 	dir := strconv.Itoa(l.Mark())
+	store := `embedded_listen: ""`
+	if of.Redis != nil {
+		store = fmt.Sprintf(`url: "redis://%s"`, of.Redis.Options().Addr)
+	}
 	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("DIR", filepath.Join(l.Dir, dir),
-		"REDIS", of.Redis.Options().Addr, "WEB", web, "API", api, "PROXY", proxy,
+		"REDIS", store, "WEB", web, "API", api, "PROXY", proxy,
 		"VENDOR", v.Listener.Addr().String(), "RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)),
 		"SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
 	s := Services{URL: "http://" + web + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"},

@@ -1,0 +1,186 @@
+package embedded
+
+import (
+	"container/heap"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The engine's own clock of expiries stands still, since miniredis walks all keys whenever it moves. So every expiry
+// in the engine counts from the fixed instant base, whenever it is set: a key that lives five seconds more, a minute
+// behind base, has a TTL of 65 seconds there. expiries says when the next one is due.
+
+// expiries is a heap of the keys that may expire, by their TTL in the engine; each key is in it once. A key whose
+// expiry was taken away or put off stays where it is until its turn comes, and is looked at then.
+type expiries struct {
+	order []*expiry
+	of    map[string]*expiry
+}
+
+// expiry is one key's place.
+type expiry struct {
+	key   string
+	ttl   time.Duration // from base
+	index int           // in the heap
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (x *expiries) Len() int           { return len(x.order) }
+func (x *expiries) Less(i, j int) bool { return x.order[i].ttl < x.order[j].ttl }
+func (x *expiries) Swap(i, j int) {
+	x.order[i], x.order[j] = x.order[j], x.order[i]
+	x.order[i].index, x.order[j].index = i, j
+}
+func (x *expiries) Push(e any) {
+	x.order = append(x.order, e.(*expiry))
+	x.order[len(x.order)-1].index = len(x.order) - 1
+}
+func (x *expiries) Pop() any {
+	last := x.order[len(x.order)-1]
+	x.order = x.order[:len(x.order)-1]
+	return last
+}
+
+// set notes a key's TTL, 0 for none.
+func (x *expiries) set(key string, ttl time.Duration) {
+	at := x.of[key]
+	switch {
+	case at == nil && ttl > 0:
+		at = &expiry{key: key, ttl: ttl}
+		x.of[key] = at
+		heap.Push(x, at)
+	case at != nil && ttl > 0 && ttl < at.ttl: // a later one is found when its turn comes
+		at.ttl = ttl
+		heap.Fix(x, at.index)
+	}
+}
+
+// elapsed is the time since base.
+func (e *engine) elapsed() time.Duration { return e.clock.Sub(e.base) }
+
+// ttl is how long a key lives yet, and what miniredis knows of it; 0 for one that does not expire or is not there.
+func (e *engine) ttl(key string) (left, known time.Duration) {
+	if known = e.mini.DB(0).TTL(key); known > 0 {
+		left = known - e.elapsed()
+	}
+	return left, known
+}
+
+// expire deletes the keys that are due and says whether there were any.
+func (e *engine) expire() (some bool) {
+	for e.expiries.Len() > 0 && e.expiries.order[0].ttl <= e.elapsed() {
+		key := heap.Pop(&e.expiries).(*expiry).key
+		delete(e.expiries.of, key)
+		if left, known := e.ttl(key); left > 0 {
+			e.expiries.set(key, known)
+		} else if known > 0 {
+			e.mini.Del(key)
+			some = true
+		}
+	}
+	return some
+}
+
+// noteExpiry looks at the expiry of the key that a command may have given one.
+func (e *engine) noteExpiry(args []string) {
+	key := 1
+	switch strings.ToUpper(args[0]) {
+	case "RENAME", "RENAMENX": // the expiry goes along
+		key = 2
+	default:
+		if _, _, ok := expiryArg(args); !ok {
+			return
+		}
+	}
+	if len(args) > key {
+		_, known := e.ttl(args[key])
+		e.expiries.set(args[key], known)
+	}
+}
+
+// timeToLive answers the commands that tell an expiry; ok is false for any other.
+func (e *engine) timeToLive(args []string) (n int, ok bool) {
+	name := strings.ToUpper(args[0])
+	if unit := strings.TrimPrefix(name, "P"); len(args) != 2 || unit != "TTL" && unit != "EXPIRETIME" {
+		return 0, false
+	}
+	left, known := e.ttl(args[1])
+	switch {
+	case !e.mini.Exists(args[1]):
+		return -2, true
+	case known <= 0:
+		return -1, true
+	}
+	if strings.HasSuffix(name, "EXPIRETIME") {
+		left = time.Duration(e.clock.Add(left).UnixNano())
+	}
+	if strings.HasPrefix(name, "P") {
+		return int(left.Milliseconds()), true
+	}
+	return int((left + time.Second/2) / time.Second), true // rounded, as Redis does
+}
+
+// rebaseExpiry rewrites a command that runs at the instant at so that the expiry it sets counts
+// from base. Commands that set none, or one in the past (which deletes the key), are returned
+// unchanged.
+func rebaseExpiry(args []string, at, base time.Time) []string {
+	i, option, ok := expiryArg(args)
+	if !ok {
+		return args
+	}
+	n, err := strconv.ParseInt(args[i], 10, 64)
+	if err != nil {
+		return args
+	}
+	if !strings.HasPrefix(option, "P") {
+		n *= 1000
+	}
+	left := n
+	if strings.HasSuffix(option, "AT") {
+		left -= at.UnixMilli()
+	}
+	if left <= 0 {
+		return args
+	}
+	out := append([]string(nil), args...)
+	out[i] = strconv.FormatInt(left+at.Sub(base).Milliseconds(), 10)
+	switch name := strings.ToUpper(args[0]); name {
+	case "SET", "GETEX":
+		out[i-1] = "PX"
+	case "SETEX", "PSETEX":
+		out[0] = "PSETEX"
+	default:
+		out[0] = "PEXPIRE"
+	}
+	return out
+}
+
+// expiryArg finds the argument by which a command sets an expiry, and the option that gives its
+// unit and kind: EX, PX, EXAT or PXAT.
+func expiryArg(args []string) (i int, option string, ok bool) {
+	options := 0
+	switch strings.ToUpper(args[0]) {
+	case "EXPIRE", "SETEX":
+		return 2, "EX", len(args) > 2
+	case "PEXPIRE", "PSETEX":
+		return 2, "PX", len(args) > 2
+	case "EXPIREAT":
+		return 2, "EXAT", len(args) > 2
+	case "PEXPIREAT":
+		return 2, "PXAT", len(args) > 2
+	case "SET":
+		options = 3
+	case "GETEX":
+		options = 2
+	default:
+		return 0, "", false
+	}
+	for i := options; i+1 < len(args); i++ {
+		switch option := strings.ToUpper(args[i]); option {
+		case "EX", "PX", "EXAT", "PXAT":
+			return i + 1, option, true
+		}
+	}
+	return 0, "", false
+}
