@@ -19,7 +19,6 @@ var floors = map[string][]string{
 	"memory":              {"memory"},
 	"access":              {"=memory", "=memory/redisscript", "=memory/telemetry", "access"},
 	"access/jsonbound":    {},
-	"memory/chatstate":    {},
 	"memory/journal":      {},
 	"memory/embedded":     {"memory/journal"},
 	"memory/event":        {"memory"},
