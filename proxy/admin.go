@@ -18,6 +18,7 @@ import (
 type backendState struct {
 	Active   string   `json:"active"`
 	Backends []string `json:"backends"`
+	Routes   []string `json:"routes,omitempty"`
 }
 
 // operatorsOnly refuses the admins of single tenants what concerns all of them.
@@ -29,7 +30,8 @@ func operatorsOnly(c *gin.Context) {
 }
 
 func (s *Server) showBackend(c *gin.Context) {
-	c.JSON(http.StatusOK, backendState{s.activeBackend(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends))})
+	c.JSON(http.StatusOK, backendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
+		slices.Sorted(maps.Keys(s.config.Routes))})
 }
 
 // switchBackend changes the main pipeline's backend for the requests that begin
@@ -47,7 +49,7 @@ func (s *Server) switchBackend(c *gin.Context) {
 			s.config.backendNames()))
 		return
 	}
-	before := s.activeBackend(c.Request.Context())
+	before := s.activeRoute(c.Request.Context())
 	if err := s.active.Use(c.Request.Context(), asked.Active); err != nil {
 		s.log.Error().Err(err).Str("to", asked.Active).Msg("the active backend could not be switched")
 		refuseRoute(c, http.StatusServiceUnavailable, "the switch could not be stored, so nothing was switched; try again")

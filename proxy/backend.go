@@ -33,10 +33,11 @@ type backend struct {
 	speaks  wire.Dialect // with the vendor: dialect, but for Responses, which are held as messages
 	models  modelMap
 	close   func()
-	alone   func() bool // it failed too often and is left alone
-	cli     *cli        // of kind copilot; nil for any other
-	local   bool        // on this machine, so that its models cost nothing unless they have a price
-	once    bool        // its calls are not retried, since their caller does that
+	alone   func() bool   // it failed too often and is left alone
+	resting *atomic.Int64 // until when it is not asked if another one can be, in Unix ns, see rest
+	cli     *cli          // of kind copilot; nil for any other
+	local   bool          // on this machine, so that its models cost nothing unless they have a price
+	once    bool          // its calls are not retried, since their caller does that
 
 	profiles *profiles
 	lessons  *lessons

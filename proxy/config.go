@@ -43,7 +43,8 @@ type Config struct {
 	TeammateBackend   string // of /teammate; empty: Active
 	Teammates         map[string]string
 	Backends          map[string]BackendConfig
-	EmbeddingsBackend string // empty: no embeddings
+	Routes            map[string]RouteConfig // Active, TeammateBackend and Teammates may name them, too
+	EmbeddingsBackend string                 // empty: no embeddings
 	Limits            Limits
 	TurnsTTL          time.Duration // how long answered turns are kept after their last use; 24 h
 	MaxTurns          int           // how many are kept of a conversation; 200
@@ -147,9 +148,13 @@ func (c Config) validate() error {
 		}
 		faults = append(faults, c.named("proxy.teammates."+name, c.Teammates[name]))
 	}
+	faults = append(faults, c.routeFaults()...)
 	faults = append(faults, c.copilotFaults()...)
 	if c.EmbeddingsBackend != "" {
-		err := c.named("proxy.embeddings_backend", c.EmbeddingsBackend)
+		var err error
+		if _, ok := c.Backends[c.EmbeddingsBackend]; !ok {
+			err = c.named("proxy.embeddings_backend", c.EmbeddingsBackend)
+		}
 		if err == nil && c.Backends[c.EmbeddingsBackend].Kind != KindOpenAI {
 			err = fmt.Errorf("proxy.embeddings_backend names %q, which is not of kind openai: only those have /v1/embeddings",
 				c.EmbeddingsBackend)
@@ -171,8 +176,12 @@ func (c Config) teammateBackend() string {
 	return c.TeammateBackend
 }
 
+// named finds fault with a name that is neither a backend's nor a route's.
 func (c Config) named(key, backend string) error {
 	if _, ok := c.Backends[backend]; ok {
+		return nil
+	}
+	if _, ok := c.Routes[backend]; ok {
 		return nil
 	}
 	if backend == "" {
@@ -263,7 +272,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
 		profiles: new(profiles), lessons: new(lessons), windows: b.newWindows(), bound: new(atomic.Bool),
 		ownModel: new(atomic.Bool), ownBackend: new(atomic.Bool), orphans: new(atomic.Bool), lists: new(vendorLists),
-		local: price.Local(b.BaseURL) || b.Kind == KindOffline,
+		local: price.Local(b.BaseURL) || b.Kind == KindOffline, resting: new(atomic.Int64),
 	}
 	out.vendor, out.why, out.guessed = b.vendor()
 	switch b.Kind {

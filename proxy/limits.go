@@ -61,16 +61,21 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 	if x.endpoint.counts || x.backend.once {
 		return nil
 	}
-	leave, err := s.places.Enter(ctx, who.Tenant)
-	if errors.Is(err, fair.ErrFull) {
-		return x.overLimit(&limit.Refusal{RetryAfter: callPatience}, "as many calls of models as allowed are under way: try "+
-			"again in some seconds")
+	if x.result.leave == nil { // else the backend before had the place
+		leave, err := s.places.Enter(ctx, who.Tenant)
+		if errors.Is(err, fair.ErrFull) {
+			return x.overLimit(&limit.Refusal{RetryAfter: callPatience}, "as many calls of models as allowed are under way: "+
+				"try again in some seconds")
+		}
+		x.result.leave = leave
+		if err != nil {
+			return err
+		}
 	}
-	x.result.leave = leave
-	if err != nil || s.limiter == nil || !s.limiter.Limited(who) {
-		return err
+	if s.limiter == nil || !s.limiter.Limited(who) {
+		return nil
 	}
-	got := &admitted{limiter: s.limiter, who: who}
+	got := cmp.Or(x.result.admitted, &admitted{limiter: s.limiter, who: who}) // what a backend before has reserved stays
 	got.price, got.priced = s.priceOf(x)
 	tokens, money := s.limiter.Spends(who)
 	if money && !got.priced && !s.config.AllowUnpriced {

@@ -32,6 +32,7 @@ type metrics struct {
 	upstream   *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
 	retries    *prometheus.CounterVec
+	moves      *prometheus.CounterVec
 	parameters *prometheus.CounterVec
 	filter     *prometheus.CounterVec
 	restored   *prometheus.CounterVec
@@ -91,6 +92,8 @@ func newMetrics(seen *telemetry.Service) *metrics {
 			"class", "kind"),
 		retries: counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline",
 			"backend", "class", "outcome"),
+		moves: counter("route_moves_total", "Requests that went on to the next backend of their route, by what was wrong "+
+			"with the one before.", "backend", "reason"),
 		parameters: counter("parameter_retries_total",
 			"Attempts without a parameter that the backend had refused, or with it as it asks.", "pipeline", "backend",
 			"parameter", "outcome"),
@@ -178,6 +181,11 @@ func (m *metrics) refused(a *attempt) {
 		}
 		m.refusals.WithLabelValues(a.backend.name, a.answer.about(), string(kind)).Inc()
 	}
+}
+
+// moved counts a request that went on to another backend of its route.
+func (m *metrics) moved(from *backend, why reason) {
+	m.moves.WithLabelValues(from.name, string(why)).Inc()
 }
 
 // retried counts a cure for which another attempt was made.

@@ -50,9 +50,9 @@ type messagesModel struct {
 // modelsBackend is whose models a route shows.
 func (s *Server) modelsBackend(c *gin.Context, scope string) *backend {
 	if scope == scopeMain {
-		return s.activeBackend(c.Request.Context())
+		return s.activeRoute(c.Request.Context()).first()
 	}
-	return s.teammateBackend(c.Param("name"))
+	return s.teammateRoute(c.Param("name")).first()
 }
 
 // chatModel shows the model that a name leads to.

@@ -24,28 +24,20 @@ import (
 // endpoint's dialect.
 type pipeline func(ctx context.Context, x *request) error
 
-// main answers by the backend that is active when the request begins. It can be
+// main answers by the backend or the route that is active when the request begins. It can be
 // switched, so a thinking session decides what thinking the backend gets to see.
 func (s *Server) main(ctx context.Context, x *request) error {
-	said, err := s.read(ctx, x.route(s.activeBackend(ctx)), scopeMain)
-	if err != nil {
-		return err
-	}
-	a, err := s.attempts(ctx, said, s.begin)
+	a, err := s.answer(ctx, x, s.activeRoute(ctx), scopeMain, s.begin)
 	if err != nil {
 		return err
 	}
 	return a.listen().reply(ctx)
 }
 
-// teammate answers by the backend that the configuration gives the teammate,
+// teammate answers by the backend or the route that the configuration gives the teammate,
 // whatever is active: turns are recorded and put back, and that is all.
 func (s *Server) teammate(ctx context.Context, x *request) error {
-	said, err := s.read(ctx, x.route(s.teammateBackend(x.teammate)), scopeTeammate+"/"+x.teammate)
-	if err != nil {
-		return err
-	}
-	a, err := s.attempts(ctx, said, s.putBack)
+	a, err := s.answer(ctx, x, s.teammateRoute(x.teammate), scopeTeammate+"/"+x.teammate, s.putBack)
 	if err != nil {
 		return err
 	}
@@ -156,6 +148,8 @@ type result struct {
 	answer   int64     // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
 	admitted *admitted // nil where nothing bounds the call
 	leave    func()    // its place among the calls at once; nil if it has none
+	others   bool      // another backend can be asked if this one fails
+	until    time.Time // by then all backends together have answered, or failed; zero for a route of one
 	attempts int       // requests that the backend was sent, those that were repeated for a failure too
 	sent     []sent    // what the attempts sent
 }

@@ -1,5 +1,289 @@
 package proxy
 
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/thinking"
+	"mneme/proxy/upstream"
+	"mneme/proxy/wire"
+)
+
+// RouteConfig describes a route: backends of which one answers, in the order in which they are asked.
+type RouteConfig struct {
+	Use  []string         // names of backends, the first choice first
+	Keys map[string][]Key // of a backend of Use: the keys that it is asked with, in place of its own
+}
+
+// Key is one of several keys of a backend.
+type Key struct{ Name, Value string } // the name of the variable that holds it, and what that holds
+
+// routeFaults are sentences about the routes, each with the setting's name.
+func (c Config) routeFaults() (faults []error) {
+	for _, name := range slices.Sorted(maps.Keys(c.Routes)) {
+		r, key := c.Routes[name], "proxy.routes."+name
+		if _, taken := c.Backends[name]; taken {
+			faults = append(faults, fmt.Errorf("%s: a backend has this name: choose another one for the route", key))
+		}
+		if len(r.Use) == 0 {
+			faults = append(faults, fmt.Errorf("%s.use is empty: name the backends that answer, the first choice first", key))
+		}
+		for i, b := range r.Use {
+			_, known := c.Backends[b]
+			if !known || slices.Contains(r.Use[:i], b) {
+				faults = append(faults, fmt.Errorf("%s.use: %q must be one of proxy.backends (%s), and named once", key, b,
+					c.backendNames()))
+			}
+		}
+		for _, b := range slices.Sorted(maps.Keys(r.Keys)) {
+			switch {
+			case !slices.Contains(r.Use, b):
+				faults = append(faults, fmt.Errorf("%s.keys names %q, which is not in its use", key, b))
+			case !c.Backends[b].remote() || c.Backends[b].Auth != "" && c.Backends[b].Auth != upstream.AuthKey:
+				faults = append(faults, fmt.Errorf("%s.keys.%s: the backend takes no key of ours", key, b))
+			case slices.ContainsFunc(r.Keys[b], func(k Key) bool { return k.Value == "" }):
+				faults = append(faults, fmt.Errorf("%s.keys.%s has an empty key", key, b))
+			}
+		}
+	}
+	return faults
+}
+
+// route is where requests go: its choices, one after the other until one answers. A backend alone is a route of one.
+type route struct {
+	name    string
+	choices []choice
+}
+
+// choice is a backend of a route, with one of its keys.
+type choice struct {
+	*backend
+	rank int // place of the backend in the route; keys of one backend have the same
+}
+
+// openRoutes makes the routes, once the backends are there.
+func (s *Server) openRoutes() error {
+	for name, b := range s.backends {
+		s.routed[name] = &route{name, []choice{{b, 0}}}
+	}
+	for name, config := range s.config.Routes {
+		r := &route{name: name}
+		for rank, use := range config.Use {
+			keys := config.Keys[use]
+			if len(keys) == 0 {
+				r.choices = append(r.choices, choice{s.backends[use], rank})
+			}
+			for _, key := range keys {
+				b, err := s.withKey(s.backends[use], key)
+				if err != nil {
+					return err
+				}
+				r.choices = append(r.choices, choice{b, rank})
+			}
+		}
+		s.routed[name] = r
+	}
+	return nil
+}
+
+// withKey is a backend with another key. What was learned of its models holds for all its keys; but thinking may be
+// bound to the account of a key, so that turns are another backend's for the ledger.
+func (s *Server) withKey(of *backend, key Key) (*backend, error) {
+	if key.Name == of.config.KeyName {
+		return of, nil
+	}
+	name := of.name + ":" + key.Name
+	if b := s.keyed[name]; b != nil {
+		return b, nil
+	}
+	config := of.config
+	config.APIKey, config.KeyName = key.Value, key.Name
+	b, err := s.open(name, config)
+	if err != nil {
+		return nil, err
+	}
+	b.secrets, b.profiles, b.lessons, b.windows, b.lists = of.secrets, of.profiles, of.lessons, of.windows, of.lists
+	b.bound, b.ownModel, b.orphans, b.ownBackend = of.bound, of.ownModel, of.orphans, of.ownBackend
+	s.keyed[name] = b
+	return b, nil
+}
+
+// activeRoute is the main pipeline's.
+func (s *Server) activeRoute(ctx context.Context) *route {
+	if r := s.routed[s.active.Name(ctx)]; r != nil {
+		return r
+	}
+	return s.routed[s.config.Active]
+}
+
+// teammateRoute is a teammate's, which the configuration names.
+func (s *Server) teammateRoute(name string) *route {
+	if r, ok := s.teammates[name]; ok {
+		return r
+	}
+	return s.teammateDefault
+}
+
+// first is the backend of the first choice, whose models clients are shown.
+func (r *route) first() *backend { return r.choices[0].backend }
+
+// answer has the choices of a route asked until one answers, or refuses for what the request says. Nothing has been
+// written to the client yet. When all have failed the client gets what the last one said.
+func (s *Server) answer(ctx context.Context, x *request, r *route, scope string, thinks restore) (*attempt, error) {
+	if len(r.choices) == 1 {
+		return s.ask(ctx, x.route(r.first()), scope, thinks)
+	}
+	order := s.order(ctx, x, r, scope)
+	x.result.until = time.Now().Add(cmp.Or(s.limits.Upstream.Total, upstream.DefaultTotal))
+	for i, b := range order {
+		x.result.others = i < len(order)-1
+		a, err := s.ask(ctx, x.route(b), scope, thinks)
+		why := x.moves(ctx, a, err)
+		if why == "" || !x.result.others || time.Until(x.result.until) <= 0 {
+			return a, err
+		}
+		if a.answer != nil {
+			b.rest(why, a.answer.header)
+			a.answer.close()
+		}
+		x.result.attempt = nil
+		s.metrics.moved(b, why)
+		x.log().Warn().Str("route", r.name).Str("backend", b.name).Str("to", order[i+1].name).Str("reason", string(why)).
+			Msg("the backend failed: the next one of the route is asked")
+	}
+	return nil, fmt.Errorf("route %s has no backend", r.name) // a route has one
+}
+
+// ask has one backend answer.
+func (s *Server) ask(ctx context.Context, to routed, scope string, thinks restore) (*attempt, error) {
+	said, err := s.read(ctx, to, scope)
+	if err != nil {
+		return nil, err
+	}
+	return s.attempts(ctx, said, thinks)
+}
+
+// moves says why another backend is to be asked in the place of one that failed; empty if not: it has answered, or
+// has refused what another one would refuse, too.
+func (x *request) moves(ctx context.Context, a *attempt, err error) reason {
+	switch {
+	case ctx.Err() != nil || x.client.begun:
+		return ""
+	case err != nil:
+		for _, failure := range []error{upstream.ErrUnreachable, upstream.ErrBroken, upstream.ErrTimeout, upstream.ErrOpen,
+			upstream.ErrEncoding} {
+			if errors.Is(err, failure) {
+				return reasonDown
+			}
+		}
+		return ""
+	case !a.answer.refused():
+		return ""
+	}
+	switch why := a.reasonOf(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)); why {
+	case reasonDown, reasonRate, reasonAllowance, reasonQuota, reasonKey:
+		return why
+	}
+	return ""
+}
+
+// How long a backend that refused its key, or whose account is used up, is not asked while another one can be; and the
+// longest that a vendor's Retry-After is believed.
+const (
+	keyRest  = time.Minute
+	mostRest = 10 * time.Minute
+)
+
+// rest leaves a backend alone for a while where it is known that it will refuse again.
+func (b *backend) rest(why reason, answer http.Header) {
+	wait := time.Duration(0)
+	switch why {
+	case reasonKey, reasonQuota:
+		wait = keyRest
+	case reasonRate, reasonAllowance:
+		seconds, _ := strconv.Atoi(answer.Get("Retry-After")) // a date is no wait that is worth its parsing
+		wait = min(time.Duration(seconds)*time.Second, mostRest)
+	}
+	if wait > 0 {
+		b.resting.Store(time.Now().Add(wait).UnixNano())
+	}
+}
+
+// rests says whether the backend is left alone.
+func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano() || b.alone() }
+
+// order is the order in which a request asks the choices of a route. The backends come in that of the route. Of the
+// keys of a backend each conversation has one that it always goes to, so that the vendor's prompt cache is found again
+// (rendezvous hashing: a key that is added or left out moves no other conversation). Backends that are left alone come
+// last. A tool loop stays where its last answer came from, since its thinking is worth most there.
+func (s *Server) order(ctx context.Context, x *request, r *route, scope string) []*backend {
+	id, _, err := routed{request: x}.takeConversation()
+	named := err == nil && id != ""
+	if !named {
+		id = rand.Text()
+	}
+	weight := func(c choice) uint64 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(x.in.caller + "\x00" + id + "\x00" + c.name)) // it never fails
+		return h.Sum64()
+	}
+	stays := ""
+	if named && !s.config.Stateless {
+		stays = s.calling(ctx, x, ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: id})
+	}
+	last := func(c choice) int {
+		switch {
+		case c.rests():
+			return 2
+		case c.name == stays:
+			return 0
+		}
+		return 1
+	}
+	choices := slices.SortedStableFunc(slices.Values(r.choices), func(a, b choice) int {
+		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a.rank, b.rank), cmp.Compare(weight(b), weight(a)))
+	})
+	order := make([]*backend, len(choices))
+	for i, c := range choices {
+		order[i] = c.backend
+	}
+	return order
+}
+
+// calling is the backend that made the calls of tools whose results end a request, through whichever gateway; empty
+// where it does not end in results, or nothing is known of them.
+func (s *Server) calling(ctx context.Context, x *request, scope ledger.Scope) string {
+	o, ids := x.in.outline, []string(nil)
+	for i := thinking.Loop(o, x.endpoint.dialect); i < len(o.Messages); i++ {
+		ids = nil // of the newest message that has any
+		for _, at := range o.ResultIDs(x.endpoint.dialect, &o.Messages[i]) {
+			id, _ := o.Text(at)
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	n := s.ledger.Conversation(scope, nil).Calling(ids)
+	if n == nil && s.ledger.Refresh(ctx, scope) {
+		n = s.ledger.Conversation(scope, nil).Calling(ids)
+	}
+	if n == nil {
+		return ""
+	}
+	return n.Turn().Origin.Backend
+}
+
 // route sends the request to a backend, whose window the client is told. Where the
 // backend cannot count tokens the gateway does.
 func (x *request) route(b *backend) routed {
@@ -11,11 +295,4 @@ func (x *request) route(b *backend) routed {
 	x.result.routed = to
 	to.tellWindow()
 	return to
-}
-
-func (s *Server) teammateBackend(name string) *backend {
-	if b, ok := s.teammates[name]; ok {
-		return b
-	}
-	return s.teammateDefault
 }

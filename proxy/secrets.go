@@ -67,5 +67,12 @@ func (c Config) secrets() *secrets.Set {
 	for _, b := range c.Backends {
 		values = append(values, b.APIKey)
 	}
+	for _, r := range c.Routes {
+		for _, keys := range r.Keys {
+			for _, key := range keys {
+				values = append(values, key.Value)
+			}
+		}
+	}
 	return secrets.New(values...)
 }

@@ -39,9 +39,11 @@ type Server struct {
 	metrics *metrics
 
 	backends        map[string]*backend
+	keyed           map[string]*backend // with another key than theirs, see withKey
+	routed          map[string]*route   // by the name of a route or a backend
 	active          ActiveBackend
-	teammates       map[string]*backend
-	teammateDefault *backend
+	teammates       map[string]*route
+	teammateDefault *route
 	embedder        *backend // nil without one
 
 	ledger  *ledger.Ledger
@@ -61,7 +63,8 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	}
 	s := &Server{
 		config: c, limits: c.Limits.withDefaults(), log: log, seen: c.Telemetry,
-		backends: map[string]*backend{}, teammates: map[string]*backend{}, limiter: c.Shared.Limiter,
+		backends: map[string]*backend{}, keyed: map[string]*backend{}, routed: map[string]*route{},
+		teammates: map[string]*route{}, limiter: c.Shared.Limiter,
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
 	}
 	if s.seen == nil {
@@ -79,6 +82,10 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		opened.secrets = hidden
 		s.backends[name] = opened
 	}
+	if err := s.openRoutes(); err != nil {
+		s.closeBackends()
+		return nil, err
+	}
 	if s.active = c.Shared.Active; s.active == nil {
 		s.active = redisstore.NewActive(nil, c.Active, s.knows, s.seen.Often)
 	}
@@ -86,15 +93,15 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Patience: c.TurnsWait, Log: s.seen.Often,
 	})
 	s.usage = usage.NewRecorder(usage.Options{Store: c.Shared.Usage, Count: s.metrics.used, Log: s.seen.Often})
-	s.teammateDefault = s.backends[c.teammateBackend()]
+	s.teammateDefault = s.routed[c.teammateBackend()]
 	s.embedder = s.backends[c.EmbeddingsBackend]
 	for name, b := range c.Teammates {
-		s.teammates[name] = s.backends[b]
+		s.teammates[name] = s.routed[b]
 	}
 	if provider := c.providerBackend(); provider != "" {
 		b := *s.backends[provider]
 		b.once = true // the CLI retries its model calls itself
-		s.teammates[copilotTeammate] = &b
+		s.teammates[copilotTeammate] = &route{provider, []choice{{&b, 0}}}
 	}
 	s.metrics.watch(s)
 	s.handler = s.routes()
@@ -110,15 +117,8 @@ func (s *Server) LogBackends() {
 	}
 }
 
-func (s *Server) knows(backend string) bool { return s.backends[backend] != nil }
-
-// activeBackend is the main pipeline's.
-func (s *Server) activeBackend(ctx context.Context) *backend {
-	if b := s.backends[s.active.Name(ctx)]; b != nil {
-		return b
-	}
-	return s.backends[s.config.Active]
-}
+// knows says whether there is a route or a backend of the name.
+func (s *Server) knows(name string) bool { return s.routed[name] != nil }
 
 // Handler serves the endpoints, the admin group and the health routes.
 func (s *Server) Handler() http.Handler { return s.handler }
@@ -141,8 +141,10 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) closeBackends() {
-	for _, b := range s.backends {
-		b.close()
+	for _, all := range []map[string]*backend{s.backends, s.keyed} {
+		for _, b := range all {
+			b.close()
+		}
 	}
 }
 

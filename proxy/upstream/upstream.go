@@ -49,6 +49,9 @@ const (
 // anthropicVersion is sent in the messages dialect when the client names none.
 const anthropicVersion = "2023-06-01"
 
+// DefaultTotal is how long a call may take where nothing else is said.
+const DefaultTotal = 10 * time.Minute
+
 // Limits bound a call. A zero value means its default.
 type Limits struct {
 	Dial      time.Duration // to connect; 10 s
@@ -69,7 +72,7 @@ func (l Limits) withDefaults() Limits {
 		unset time.Duration
 	}{
 		{&l.Dial, 10 * time.Second}, {&l.FirstByte, 5 * time.Minute}, {&l.Idle, 3 * time.Minute},
-		{&l.Total, 10 * time.Minute}, {&l.Backoff, 250 * time.Millisecond}, {&l.MaxWait, 10 * time.Second},
+		{&l.Total, DefaultTotal}, {&l.Backoff, 250 * time.Millisecond}, {&l.MaxWait, 10 * time.Second},
 		{&l.Cooldown, 10 * time.Second},
 	} {
 		if *d.value == 0 {
@@ -162,6 +165,13 @@ func (c *Client) Close() {
 // the call's circuit is open Send fails with an *OpenError at once.
 func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, error) {
 	deadline := time.Now().Add(c.limits.Total)
+	if !call.Until.IsZero() && call.Until.Before(deadline) {
+		deadline = call.Until
+	}
+	retries := c.limits.Retries
+	if call.Quick {
+		retries = min(retries, 1)
+	}
 	circuit, err := c.circuits.of(call, c.auth)
 	if err != nil {
 		return nil, err
@@ -179,7 +189,7 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 		resp, err := c.once(ctx, call, header, deadline)
 		v, again := c.weigh(resp, err)
 		var wait time.Duration
-		if again = again && !call.Once && !probe && try < c.limits.Retries && ctx.Err() == nil && !circuit.isOpen(0); again {
+		if again = again && !call.Once && !probe && try < retries && ctx.Err() == nil && !circuit.isOpen(0); again {
 			wait, again = c.wait(try, resp)
 		}
 		// The budget is asked last, since that changes it.

@@ -19,7 +19,10 @@
 // the client sent them.
 package wire
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 // Dialect is a protocol for talking to a model over HTTP.
 type Dialect string
@@ -44,5 +47,7 @@ type Call struct {
 	Body   []byte      // buffered, so that it can be sent again
 	Stream bool        // the answer was asked for as server-sent events
 	Once   bool        // it is not retried, since its caller does that
+	Quick  bool        // it is retried once at most, since another backend can be asked
+	Until  time.Time   // when it is over at the latest; zero for the backend's own limit
 	Tries  *int        // grows by 1 whenever it is sent, by a backend that sends it more than once; nil for nothing
 }
