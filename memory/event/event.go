@@ -267,8 +267,8 @@ type MasterTool ToolProgress
 // follows it until then: it ends streams of events, and who reads on later begins behind it.
 type RunWaiting struct {
 	Waits []Wait `json:"waits"`
-	// State is what the run goes on from. The apiserver gives it to who holds the run, who keeps
-	// it and shows the event without.
+	// State is what the run goes on from. The apiserver gives it to the webmemory that holds the
+	// run, which keeps it and shows the event without.
 	State json.RawMessage `json:"state,omitempty"`
 	Usage Usage           `json:"usage,omitzero"` // of the run so far
 }
