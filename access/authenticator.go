@@ -101,8 +101,8 @@ func (a *Authenticator) Close() error {
 	return nil
 }
 
-// Principal is the principal of a key's text. Errors are *Refusal: 401 for a key that is wrong,
-// has expired or was revoked, 503 if that cannot be known now.
+// Principal gives the principal of a key, by its text. Errors are *Refusal: 401 for a key that
+// is wrong, has expired or was revoked, 503 if that cannot be known now.
 func (a *Authenticator) Principal(ctx context.Context, presented string) (Principal, error) {
 	id, ok := idOf(presented)
 	if !ok {

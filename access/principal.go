@@ -37,7 +37,7 @@ type Principal struct {
 	Key    string // the key's id, "" where there are no keys
 	Tenant memory.Tenant
 	Scopes []Scope
-	User   string // of the tenant, that the request is for; "" if none is named
+	User   string // the tenant's user that the request is for; "" if none is named
 	Limits Limits // of the key; those of tenants and users are configured
 
 	internal bool   // it is another service of ours

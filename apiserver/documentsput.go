@@ -265,7 +265,7 @@ func (a *answers) write(c *gin.Context) {
 	}
 	c.Header("Content-Type", ndjson)
 	c.Status(status)
-	_, _ = a.lines.WriteTo(c.Writer) // the client is gone; the error can be told to none
+	_, _ = a.lines.WriteTo(c.Writer) // the client is gone; the error cannot be told
 }
 
 // results are lines that are sent as they come, while the body may still be on its way.

@@ -454,7 +454,7 @@ func TestOpenAIHeartbeat(t *testing.T) {
 	require.True(t, strings.HasSuffix(string(rest), "data: [DONE]\n\n"))
 }
 
-// A stream says so if its process ends at once, and its message is answered all the same.
+// When its process ends, a stream says so at once, and its message is answered all the same.
 func TestOpenAIShutdown(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -89,7 +89,7 @@ func (l *Limiter) answerWaiting() {
 			return
 		}
 		l.trips.mu.Unlock()
-		if err := l.answer(batch); err != nil { // the others of the batch would wait in vain, each for its time
+		if err := l.answer(batch); err != nil { // the questions behind would wait in vain as long
 			l.trips.mu.Lock()
 			batch, l.trips.waiting = l.trips.waiting, nil
 			l.trips.mu.Unlock()

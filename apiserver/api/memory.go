@@ -123,7 +123,7 @@ func (m MemoryAccess) Remember(ctx context.Context, h *http.Client, r RememberRe
 // outside of this service.
 type ClaimRequest struct {
 	Subagent  memory.Agent    `json:"subagent,omitempty"` // the tool's owner; empty for the master
-	Tool      string          `json:"tool"`               // server and name, the same if others have such a tool
+	Tool      string          `json:"tool"`               // server and name, also if the name alone is unique
 	Arguments json.RawMessage `json:"arguments"`
 	N         int             `json:"n"` // 1 for the first call of the run with these arguments, 2 for the next
 	// After is the number of the event that tells of the call. The claim is granted once that is

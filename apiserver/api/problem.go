@@ -134,7 +134,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // the client is gone; the error can be told to none
+	_ = e.Encode(v) // the client is gone; the error cannot be told
 }
 
 // maxProblem bounds what is read of an error answer, in bytes.

@@ -14,7 +14,7 @@ import (
 type ToolInfo struct {
 	Agent  memory.Agent `json:"agent"` // empty for the master
 	Name   string       `json:"name"`  // as models call it
-	ID     string       `json:"id"`    // also if others have one of its name: "crm/refund"
+	ID     string       `json:"id"`    // unique, also among tools of one name: "crm/refund"
 	Kind   string       `json:"kind"`  // one of the kinds below
 	Policy string       `json:"policy,omitempty"`
 	State  string       `json:"state"` // ready, that of its server, or ToolLeftOut

@@ -256,7 +256,7 @@ func (b bitset) set(i int)      { b[i/64] |= 1 << (i % 64) }
 // edit is a list of parts in the making.
 type edit struct {
 	parts []part
-	owned map[*segment]bool // with dead that no snapshot has
+	owned map[*segment]bool // segments with a set of dead that no snapshot shares
 }
 
 func (e *edit) add(s *segment) {

@@ -85,9 +85,9 @@ func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, pla
 }
 
 // Refused records that the backend rejected these blocks, because the request passed without them.
-// keys are those that Strip or StripStrangers returned. others are the backends and models of the same vendor with
-// thinking among them; then what the asked backend and model thought is taken to be sound and is not recorded, unless
-// own says that the request had failed with that alone, too.
+// keys are those that Strip or StripStrangers returned. others says whether thinking of other models, or of other
+// backends, of the vendor was among them; then what the asked backend and model thought is taken to be sound and is
+// not recorded, unless own says that the request had failed with that alone, too.
 func (r *Replay) Refused(ctx context.Context, keys []string, own bool) (others Strangers) {
 	var sound []string
 	for i := range r.judged {

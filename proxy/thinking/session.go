@@ -24,8 +24,8 @@ type Policy struct {
 	// Bound: the backend has said that a block is bound to a different conversation, see SaysBound.
 	// Then turns that were made under another system text or other tools cannot be kept.
 	Bound bool
-	// Own names the backends and models of its own vendor with thinking that the backend has
-	// refused. That is as foreign as another vendor's.
+	// Own says whether the backend has refused thinking of other models, or of other
+	// backends, of its own vendor. That is as foreign as another vendor's.
 	Own Strangers
 	// Moved: what precedes the message of this index differs from what preceded it at the last
 	// answer, and the model binds thinking to it. The thinking before that message, which is a

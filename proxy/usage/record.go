@@ -46,7 +46,7 @@ type Record struct {
 	Estimated     bool   // the vendor left some of Tokens untold
 	Key           string // id of the caller's key; empty where there are no keys
 	TenantName    string // of the caller's principal; empty in records from before there were tenants
-	User          string // of the tenant, that the call was for; empty if none is named
+	User          string // the tenant's user that the call was for; empty if none is named
 	CostMicros    int64  // in millionths of a USD; 0 if not Priced
 	Priced        bool   // the price of UpstreamModel is known
 	Outcome       string

@@ -85,8 +85,8 @@ func (c *checker) structure(h *stored) (late int) {
 	return late
 }
 
-// grammar checks the messages of one run in one history, and notes what the chat's
-// history says to which subagent.
+// grammar checks the messages of one run in one history, and notes the user's messages
+// and the runs' replies if it is the chat's own.
 func (c *checker) grammar(h *stored, r *run, indices []int) {
 	bad := func(i int, k kind, what string) {
 		c.report(h, i, violation{kind: k, run: r.id, post: r.post, what: what})

@@ -37,8 +37,8 @@ type caller struct {
 	tool   string
 }
 
-// asked is the state of a call that asks: the server's own, and the keys of its questions, declined without a person
-// and asked.
+// asked is the state of a call that asks: the server's own, and the keys of its questions: those that were declined
+// without asking a person, and those that were asked.
 type asked struct {
 	State    string   `json:"request_state,omitempty"`
 	Declined []string `json:"declined,omitempty"`

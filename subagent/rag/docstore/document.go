@@ -41,8 +41,8 @@ type From struct {
 	Raw string `json:"raw,omitempty"`
 	// Loader names what read the file, as loader.Identity does.
 	Loader string `json:"loader,omitempty"`
-	// Given are the names in Metadata that whoever put it said, in their order; the others
-	// are the file's own.
+	// Given are the names in Metadata that whoever put it said, in their order; the
+	// others are the file's own.
 	Given []string `json:"given,omitempty"`
 }
 

@@ -262,7 +262,7 @@ func (x *exchange) held() int {
 
 func (x *exchange) head() {
 	if x.headed || x.state.Err() != nil {
-		return // the caller has left
+		return // the head was sent, or the caller has left
 	}
 	x.headed = true
 	length, err := strconv.ParseInt(x.shown.Get("Content-Length"), 10, 64)
