@@ -1,6 +1,6 @@
 package proxy
 
-// route sends the request to a backend, whose window the client is told. Where the
+// route sends the request to a backend, and the client is told its window. Where the
 // backend cannot count tokens the gateway does.
 func (x *request) route(b *backend) routed {
 	model := b.models.find(x.in.outline.Model)

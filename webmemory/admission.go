@@ -371,7 +371,7 @@ func (s *Server) knownOrStarted(
 		}
 		return record, newer, sameBody(record, r)
 	}
-	// One that is found now was begun by somebody who tried at the same time.
+	// One that is found here was begun by a post that came at the same time.
 	if record, err = s.start(ctx, r, p); err != nil || record == nil {
 		return record, 0, err
 	}
@@ -417,8 +417,8 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 }
 
 // recordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note of
-// the open run beside the chat's lease has asked nobody for the run yet and leaves the record alone, which no process
-// looks after: that counts as none, and the post that finds it begins the run under the same record.
+// the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
+// no process looks after: that counts as none, and the post that finds it begins the run under the same record.
 func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore.Record, error) {
 	record, err := store.Record(ctx, r.chat, r.id)
 	if err != nil || record == nil || record.Over() || record.Newest > r.attempt {

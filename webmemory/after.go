@@ -221,7 +221,8 @@ func (s *Server) undo(w *writer, back string) {
 	}
 }
 
-// within is a context for a change of a chat's memory that nobody's leaving ends, but for the loss of the lease.
+// within is a context for a change of a chat's memory: it ends with the loss of the lease, and not when a client
+// leaves.
 func within(w *writer) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.ctx, scanTimeout)
 }

@@ -22,8 +22,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about who is to answer: the list of what all runs wait for, and the webhook that
-// is told of each wait.
+// This file is about the persons that are to answer: the list of what all runs wait for, and
+// the webhook that is told of each wait.
 
 // getApprovals is GET /v1/approvals.
 func (s *Server) getApprovals(c *gin.Context) error {

@@ -71,7 +71,7 @@ func (s *Server) listChats(c *gin.Context) error {
 // chatsLooked is at how many chats one request looks that searches them, and lookAtOnce how many it reads in one go.
 const chatsLooked, lookAtOnce = 2000, 200
 
-// chatsByUse lists a tenant's chats whose title or id contains q, in lower case, behind a cursor.
+// chatsByUse lists a tenant's chats with q in their title or id, in lower case, behind a cursor.
 func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, limit int, cursor string) (
 	out webapi.ChatList, err error,
 ) {
@@ -116,7 +116,7 @@ func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, lim
 	return out, nil
 }
 
-// pinnedChats lists a tenant's pinned chats whose title or id contains q, in lower case, in the order of use.
+// pinnedChats lists a tenant's pinned chats with q in their title or id, in lower case, in the order of use.
 func pinnedChats(ctx context.Context, s *Server, of memory.Tenant, q string, limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
 	pins, err := s.store.ChatsByUse(ctx, of, redisstore.Pins, maxPage)

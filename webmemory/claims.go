@@ -102,9 +102,9 @@ func (s *Server) settle(ctx context.Context, r *run, id string, result []byte) (
 	return r.alone.settle(id, result), nil
 }
 
-// ownCalls are the calls of a one-shot, which nobody else can make while the run lives in this process alone. One that
-// waited may go on in several processes, since its client may answer again: it is kept, and its calls from then on
-// are beside it in Redis. Those before are over, and counted in what it goes on from.
+// ownCalls are the calls of a one-shot, which no other process can make while the run lives in this process alone.
+// One that waited may go on in several processes, since its client may answer again: it is kept, and its calls from
+// then on are beside it in Redis. Those before are over, and counted in what it goes on from.
 type ownCalls struct {
 	kept bool
 

@@ -22,10 +22,10 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about erasing. An erasure is done under the chat's lease, before all who
-// wait for it. Then it is a fact with a number (a tombstone): in Redis for all processes,
-// and on the disk of each that has applied it to what it holds. One that Redis has
-// forgotten is told again.
+// This file is about erasing. An erasure is done under the chat's lease, before all posts
+// that wait for it. Then it is a fact with a number (a tombstone): in Redis for all
+// processes, and on the disk of each that has applied it to what it holds. One that Redis
+// has forgotten is told again.
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
 func (s *Server) deleteHistory(c *gin.Context) error {
@@ -135,9 +135,9 @@ const scanTimeout = 10 * time.Minute
 // scrubWait is how long an erasure waits until its text is in no file of the store's.
 const scrubWait = time.Minute
 
-// takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all who
-// wait and after stopping what runs: once it has returned no run can still use or write what
-// is gone. Posts that wait are refused. allowed bounds do.
+// takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
+// waiters and after stopping what runs: once it has returned no run can still use or write
+// what is gone. Posts that wait are refused. allowed bounds do.
 func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
 	if out, err = takeAwayUnscrubbed(s, chat, allowed, do); err != nil {
@@ -153,7 +153,7 @@ func (s *Server) scrub() error {
 	return s.store.Scrub(ctx)
 }
 
-// takeAwayUnscrubbed is takeAwayNow for who takes several things away, and scrubs once.
+// takeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
 func takeAwayUnscrubbed[A any](s *Server, chat memory.Chat, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
@@ -205,9 +205,9 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 }
 
 // eraseUnder erases under the chat's lease. The gateway's conversation goes first, whole:
-// it may hold what any of the histories does, and once the chat is gone nobody knows its
-// id. From then on to the last step the chat's meta says that an erasure is pending, so that the process that takes
-// the lease next brings to its end what this one may leave.
+// it may hold what any of the histories does, and once the chat is gone its id is lost. From then on to the last step
+// the chat's meta says that an erasure is pending, so that the process that takes the lease next brings to its end
+// what this one may leave.
 func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
 	cards, err := s.store.Cards(ctx, w.chat)
@@ -261,7 +261,7 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	out.Erased = append(out.Erased, beside...)
 	out.Nothing = len(out.Erased) == 0 && len(aside) == 0 && (what.history != nil || cards[0].Gone)
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
-	// From here on it is a fact: whoever holds a copy drops it, and none is written back.
+	// From here on it is a fact: a process that holds a copy drops it, and none is written back.
 	fact := erasure{Name: erasures.Chat(w.chat), Turn: w.Number}
 	if what.history != nil {
 		fact.Name = what.history.String()
@@ -367,7 +367,7 @@ func (s *Server) eraseConversations(ctx context.Context, chat memory.Chat, turn 
 }
 
 // eraseOffered erases such a conversation at the gateway (conversations.erased), and takes
-// it away from the chat, whose lease is held.
+// it away from the chat while its lease is held.
 func (s *Server) eraseOffered(ctx context.Context, chat memory.Chat, taken redisstore.Turn) error {
 	if err := s.eraseConversations(ctx, chat, taken.ErasedIn()); err != nil {
 		return err
@@ -411,8 +411,8 @@ type applied struct {
 }
 
 // tellOthers asks all living processes to apply an erasure, and waits for them, but
-// for no longer than each may take to answer. Who cannot be reached applies it when
-// it looks next. It gives the runs of the chat that they knew of.
+// for no longer than each may take to answer. A process that cannot be reached applies it
+// when it looks next. It gives the runs of the chat that they knew of.
 func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
 	take := func(out applied) { runs = append(runs, out.Runs...) }
 	err := askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
@@ -440,7 +440,7 @@ func (s *Server) postErasure(c *gin.Context) error {
 		return err
 	}
 	if concerned.key == nil {
-		// Who erases or redacts has the chat's turn, so that none of them goes on. A post that comes again with its key
+		// An erasure or a redaction has the chat's turn, so that none of them goes on. A post that comes again with its key
 		// would find one that its apiserver knows.
 		if err := s.runs.DeleteRuns(c.Request.Context(), concerned.chat); err != nil {
 			return asking(err)
@@ -512,7 +512,8 @@ func (s *Server) followErasures(ctx context.Context) error {
 
 // applyErasures erases from this process's memory and disk what was erased in turns,
 // by name, and notes it on the disk. What was applied before costs nothing. The
-// gateway's conversations go first: once they are forgotten here nobody may know them.
+// gateway's conversations go first: once they are forgotten here no other process may
+// know them.
 func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) error {
 	f := &s.follower
 	f.mu.Lock()
@@ -633,9 +634,9 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 	return nil
 }
 
-// eraseForgotten is restoreErasures for one chat whose lease was just taken. That a Redis
-// came back with an older state is noticed moments later only, and until then nobody may
-// use what was erased, nor take it for read under the new fencing token.
+// eraseForgotten is restoreErasures for one chat, just after its lease was taken. That a
+// Redis came back with an older state is noticed moments later only, and until then no
+// run may use what was erased, nor take it for read under the new fencing token.
 func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 	if err := s.redactForgotten(ctx, chat); err != nil {
 		return err

@@ -273,7 +273,7 @@ func (s *Server) viewRuns(ctx context.Context, key memory.Key, messages []json.R
 	return out, nil
 }
 
-// told are the messages of runs whose events are gone, as histories have them: of all runs that it has a member for.
+// told are the messages of runs without their events, as histories have them: of all runs that it has a member for.
 type told map[string][]webapi.Remembered
 
 // take adds the messages of a history that it does not have yet. What is no message is passed over.

@@ -143,8 +143,8 @@ func callsOf(ctx context.Context, s *Server, chat memory.Chat, first string) (kn
 	return known, nil
 }
 
-// claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it another
-// server that granted this one, whose losses are not known yet, the grant is taken back.
+// claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it
+// another server that granted this one, with losses that are not known yet, the grant is taken back.
 func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
 	token, turn := r.holder()

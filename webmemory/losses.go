@@ -16,9 +16,9 @@ import (
 )
 
 // This file is about data that Redis lost, by a restart or a failover: how it is noticed,
-// who is told, and how it is brought back: a lease with its run, histories that are cached,
-// runs that ended, and what was deleted by hand. Erasures come first (erase.go), so that
-// nothing erased is brought back.
+// which clients are told, and how it is brought back: a lease with its run, histories that
+// are cached, runs that ended, and what was deleted by hand. Erasures come first
+// (erase.go), so that nothing erased is brought back.
 
 // losses is what this process knows of data that Redis lost. The epoch is a random mark
 // that Redis keeps with its data: another one means that all is lost. A server that was
@@ -135,8 +135,8 @@ func (l *losses) wakeUp() {
 
 // lossOf says whether a run of a chat is to tell its client that the memory lost data:
 // something of the chat was brought back, or Redis lost everything since the chat was used
-// here. It gives the epoch, in which that is told once, whoever tells. It is also where a
-// loss is noticed first, if the chat is used right after it.
+// here. It gives the epoch, in which that is told once, by whichever process. It is also
+// where a loss is noticed first, if the chat is used right after it.
 func (s *Server) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, lost bool) {
 	if _, since := s.health.get(); !since.IsZero() {
 		return "", false
@@ -184,8 +184,8 @@ func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
 	}
 }
 
-// regainIfLost is regain if the lease was regained and nobody has put back yet what else
-// was lost.
+// regainIfLost is regain if the lease was regained and no goroutine has put back yet what
+// else was lost.
 func (d *driver) regainIfLost(ctx context.Context) error {
 	select {
 	case <-d.writer.regained:
@@ -343,9 +343,9 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 const restoreTries = 60
 
 // restoreRuns writes back the runs that ended lately, as far as this process remembers
-// them or finds them on its disk, since nobody else looks after them and a repeated post
-// would run again what its client saw completed: first, at once, their messages, then all
-// that is kept of each, as it gets their chats' leases.
+// them or finds them on its disk, since no other process looks after them and a repeated
+// post would run again what its client saw completed: first, at once, their messages,
+// then all that is kept of each, as it gets their chats' leases.
 func (s *Server) restoreRuns(ctx context.Context) {
 	left := s.endedRuns()
 	var placing sync.WaitGroup
@@ -467,11 +467,12 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 }
 
 // forgotten looks for a run that is about to begin, and that may have run: Redis lost its
-// record a moment ago, and who knows it has not written it back yet. Begun once more it
-// would say other things under the ids of events that were shown. The record is that of a
-// run that is over, written back under the chat's lease; one that goes on becomes the
-// lease's open run. Neither, if nobody knows the run. Of one of which nothing but its messages is
-// left the record says that it was taken back: it is tried under another id.
+// record a moment ago, and the process that knows it has not written it back yet. Begun
+// once more it would say other things under the ids of events that were shown. The record
+// is that of a run that is over, written back under the chat's lease; one that goes on
+// becomes the lease's open run. Neither, if no process knows the run. Of one of which
+// nothing but its messages is left the record says that it was taken back: it is tried
+// under another id.
 func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.Record, error) {
 	if !r.keyed {
 		return nil, nil
@@ -566,7 +567,7 @@ func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events [
 	return d, nil
 }
 
-// noteCut keeps on disk that somebody deleted or rewrote a history by hand, with the
+// noteCut keeps on disk that an operator deleted or rewrote a history by hand, with the
 // fencing token under which that was found, and tells the other processes
 // (followHandCuts).
 func (s *Server) noteCut(key memory.Key, turn int64) {

@@ -185,7 +185,7 @@ func TestAnOlderLogGetsNoHole(t *testing.T) {
 	}
 }
 
-// A reader of another process's run whose log vanishes is told so.
+// A reader of another process's run is told so if its log vanishes.
 func TestAReaderWhoseLogVanishes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

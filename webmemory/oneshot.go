@@ -21,7 +21,7 @@ import (
 )
 
 // This file is about one-shots: runs without a chat. The request has all that is known; the run's events are
-// passed on to the one client that is there, whose leaving stops it, and nothing is stored. A run that waits for
+// passed on to the one client that is there; its leaving stops the run, and nothing is stored. A run that waits for
 // its client's tools is the exception: it is kept for an hour, and goes on in any process.
 
 // oneShot is what a one-shot goes on from that waits for its client's tools.
@@ -299,7 +299,7 @@ func (s *Server) hearOnce(ctx context.Context, r *run, at *api.Client, conversat
 	return nil
 }
 
-// keepOneShot keeps a run that waits for its client's tools. One that waits for anybody else is ended as if that
+// keepOneShot keeps a run that waits for its client's tools. One that waits for another answer is ended as if that
 // was denied.
 func (s *Server) keepOneShot(ctx context.Context, r *run, at *api.Client, conversation string, e event.Event,
 	p *event.RunWaiting) error {

@@ -174,8 +174,8 @@ func (s *Server) importChat(c *gin.Context) error {
 	return nil
 }
 
-// fillWhole fills a chat that has no memory with what from adds, all of it or nothing: whoever takes the turn of
-// a process that died meanwhile undoes it.
+// fillWhole fills a chat that has no memory with what from adds, all of it or nothing: the process that takes the
+// turn of one that died meanwhile undoes it.
 func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing) error) (
 	out webapi.Imported, err error) {
 	if err := s.store.Pending(ctx, w.Number, w.chat, pendingImport, "", s.cfg.Lease); err != nil {

@@ -164,13 +164,13 @@ const mirrorEvery = 150 * time.Millisecond
 const lookEvery = time.Second
 
 // lastMoment is after which time a stream of another process's run ends whatever happens:
-// the run has ended before it, so who still waits then waits for nothing.
+// the run has ended before it, so a reader that still waits then waits for nothing.
 func (s *Server) lastMoment() time.Duration { return s.cfg.RunTimeout + s.cfg.Lease }
 
 // mirror polls a run of another process from its log in Redis, for as long as ctx.
 // finished: the log will not grow, so an empty one is gone. A log that vanished, or lost
-// its beginning, is waited for: Redis may have lost it under a run that goes on, whose
-// owner writes it anew when it renews its lease.
+// its beginning, is waited for: Redis may have lost it under a run that goes on; the
+// run's holder writes it anew when it renews its lease.
 func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
 	r := newRun(id, chat, "")
 	r.elsewhere, r.finished = true, finished

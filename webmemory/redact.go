@@ -220,7 +220,7 @@ func (s *Server) exchangeOf(ctx context.Context, p pinned, key memory.Key, id st
 }
 
 // redactUnder redacts under the chat's lease. First goes what may be out of reach, so that nothing is changed
-// then; from the note on the redaction is a fact, and is brought to its end by whoever comes after this process.
+// then; from the note on the redaction is a fact, and is brought to its end by the process that comes after this one.
 func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan) error {
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return err
@@ -361,8 +361,8 @@ func (s *Server) redactedCopy(h *memory.History) (*memory.History, error) {
 	return h, err
 }
 
-// redactForgotten is redactAgain of what this disk knows to be redacted in a chat whose lease was just taken,
-// and Redis does not.
+// redactForgotten is redactAgain of what this disk knows to be redacted in a chat, and Redis does not, just after the
+// chat's lease was taken.
 func (s *Server) redactForgotten(ctx context.Context, chat memory.Chat) error {
 	known := s.follower.file.Redactions(chat)
 	if len(known) == 0 {
@@ -387,7 +387,7 @@ func (s *Server) redactForgotten(ctx context.Context, chat memory.Chat) error {
 	return nil
 }
 
-// redactedAnswer is what a post gets that repeats a run whose answer was taken away.
+// redactedAnswer is what a post gets that repeats a run after its answer was taken away.
 func redactedAnswer() []byte { return encodeFinal(api.ErrGone.Status, api.ErrGone) }
 
 // redactedSince says whether something of a chat was redacted, as far as is known here, after a turn: what was

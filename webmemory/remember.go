@@ -20,7 +20,7 @@ import (
 // tells it in the very message that the run answers. Anything else is proposed to a person.
 
 // postRemember is POST …/notes of a run's agents, see api.RememberRequest. The run's driver
-// holds the chat's turn, under whose number the note is written.
+// holds the chat's turn; the note is written under its number.
 func (s *Server) postRemember(c *gin.Context, r *run) error {
 	var asked api.RememberRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
@@ -82,8 +82,8 @@ func (s *Server) postRemember(c *gin.Context, r *run) error {
 }
 
 // rememberOfUser makes a note of the run's user. What takes the message away does so under a newer turn of the chat
-// and looks there whose notes came from it: so the chat knows before the note is there, and a note that came too
-// late for that goes again.
+// and looks there for the users that have notes from it: so the chat knows before the note is there, and a note that
+// came too late for that goes again.
 func (s *Server) rememberOfUser(ctx context.Context, r *run, turn int64, n *memory.Note,
 	change func([]memory.Note) ([]memory.Note, error)) error {
 	if err := s.store.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {

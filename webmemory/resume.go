@@ -52,7 +52,7 @@ func (s *Server) resumePosted(c *gin.Context) (*admitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The stream is of what follows: who answers has seen the rest.
+	// The stream is of what follows: the client that answers has seen the rest.
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", from)
 	c.Header(webapi.RunID, id)
 	return &admitted{r, kept, body.Stream || acceptsSSE(c.Request)}, nil
@@ -96,7 +96,7 @@ func isObject(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &members) == nil && members != nil
 }
 
-// fit says whether answers are those to the open waits of a run, and whether who gives them may.
+// fit says whether answers are those to the open waits of a run, and whether the caller may give them.
 func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, run string) error {
 	refuse := func(status int, code, format string, args ...any) error {
 		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Waits: waits}
@@ -190,7 +190,7 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 		if r != nil || err != nil && !errors.Is(err, errQueueSlow) {
 			return r, nil, w.Seq, err
 		}
-		// Somebody else has the lease, perhaps with the same answers.
+		// Another process has the lease, perhaps with the same answers.
 		if pause(waiting, jitter(100*time.Millisecond)) != nil {
 			return nil, nil, 0, ended(waiting)
 		}
@@ -359,8 +359,8 @@ func (s *Server) reopened(ctx context.Context, w *writer, state *redisstore.Wait
 	return s.driver(r, w, "")
 }
 
-// goOn has the apiserver go on with a run whose events were replayed. After an error it is to be
-// suspended again.
+// goOn has the apiserver go on with a run after its events were replayed. After an error it is
+// to be suspended again.
 func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait) error {
 	s, r, w := d.server, d.run, d.writer
 	state := d.waiting

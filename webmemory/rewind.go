@@ -361,7 +361,7 @@ const (
 	pendingErase   = "erase:"   // and of what, see wanted.String
 )
 
-// finishPending brings to its end what a holder of the chat's lease began who has died: an erasure, a rewind or its
+// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a rewind or its
 // restoring is done to its end, an import is undone.
 func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)

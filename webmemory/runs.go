@@ -203,8 +203,8 @@ func (r *run) collect(ctx context.Context) (webapi.Result, *webapi.Waiting, erro
 }
 
 // finished are the runs that are over and still held here, by when they ended: a cache,
-// bounded in time and bytes. Who asks for one that has left reads it from Redis, as a run
-// of another process. Guarded by Server.mu.
+// bounded in time and bytes. A request for one that has left reads it from Redis, as a
+// run of another process. Guarded by Server.mu.
 type finished struct {
 	runs  list.List // of *run, the one that ended first at the front
 	bytes int       // that they take, about

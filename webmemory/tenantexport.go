@@ -185,7 +185,7 @@ func (x *tenantExport) usage(ctx context.Context) error {
 	return nil
 }
 
-// audit exports who did what.
+// audit exports the audit log.
 func (x *tenantExport) audit(ctx context.Context) error {
 	for after := ""; ; {
 		page, err := x.cfg.Audit.Page(ctx, x.of, after, audit.MaxPage)

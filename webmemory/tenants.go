@@ -235,7 +235,7 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 			break
 		}
 		if err := step(ctx); err != nil {
-			// What was done stays done, and is told; who asks again sees the error if nothing else could be done.
+			// What was done stays done, and is told; a caller that asks again sees the error if nothing else could be done.
 			if e.done() > done && ctx.Err() == nil {
 				e.log.Warn().Err(err).Str("tenant", e.of.String()).Msg("the erasure of a tenant goes on with the next request")
 				e.out.Left = max(e.out.Left, 1)
@@ -338,8 +338,8 @@ func (e *tenantErasure) elsewhere(ctx context.Context) error {
 	return nil
 }
 
-// finish removes what is no thing of its own: counters, books, the log of who did what, the records of the keys and
-// the lists. Its last step ends the erasure.
+// finish removes what is no thing of its own: counters, books, the audit log, the records of the keys and the lists.
+// Its last step ends the erasure.
 func (e *tenantErasure) finish(ctx context.Context) error {
 	if e.cfg.Usage != nil {
 		if err := e.cfg.Usage.Erase(ctx, e.of); err != nil {
@@ -371,7 +371,7 @@ func (e *tenantErasure) finish(ctx context.Context) error {
 	return nil
 }
 
-// keep writes into the default tenant's log what was done to the tenant, whose own log goes with it.
+// keep writes into the default tenant's log what was done to the tenant: its own log goes with it.
 func (e *tenantErasure) keep(ctx context.Context, action string) {
 	e.did(ctx, memory.Tenant{}, action, "tenants/"+e.of.String())
 }

@@ -109,8 +109,8 @@ func (s *Server) eraseUserChats(ctx context.Context, u memory.User, out *webapi.
 	return nil
 }
 
-// eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when nobody else can
-// post there. there says of one that was not erased that it is not empty.
+// eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
+// can post there. there says of one that was not erased that it is not empty.
 func (s *Server) eraseIfAlone(u memory.User, p redisstore.Posted) (erased, there bool, err error) {
 	if !p.Alone {
 		return false, p.There, nil

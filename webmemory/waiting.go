@@ -14,10 +14,9 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about runs that wait for somebody: how one is suspended, and how one is ended for
-// which nobody answers. A suspended run has no lease, no connection and nothing in memory: all
-// that it goes on from is in Redis, and on the disk of the process that suspended it, for when Redis loses it. How one
-// goes on is in resume.go.
+// This file is about runs that wait for an answer: how one is suspended, and how one is ended if none comes. A
+// suspended run has no lease, no connection and nothing in memory: all that it goes on from is in Redis, and on the
+// disk of the process that suspended it, for when Redis loses it. How one goes on is in resume.go.
 
 // Bounds of what a run may wait with.
 const (
@@ -29,8 +28,8 @@ const (
 // back by rest.
 func (d *driver) rests() bool { return d.waiting != nil && d.run.log.Waiting() }
 
-// hold keeps the state of a run whose last event says that it waits, and gives the events to store
-// and show, without the state. A state that cannot be kept ends the run: the events tell so.
+// hold keeps the state of a run if its last event says that it waits, and gives the events to
+// store and show, without the state. A state that cannot be kept ends the run: the events tell so.
 func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 	last := events[len(events)-1]
 	p, waits := last.Payload.(*event.RunWaiting)
@@ -130,8 +129,8 @@ func (d *driver) saveState(w *redisstore.Waiting) error {
 	}
 }
 
-// restAgain has a run rest whose events do not come any more although it is open: it was about to
-// wait, or to go on, when somebody died. False: it does not stand where its state was kept.
+// restAgain has a run rest that is open although its events have ceased to come: it was about to
+// wait, or to go on, when a process died. False: it does not stand where its state was kept.
 func (d *driver) restAgain(ctx context.Context) (bool, error) {
 	w, err := d.server.store.State(ctx, d.run.chat, d.run.id)
 	if err != nil || w == nil || len(w.State) == 0 {

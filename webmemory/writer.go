@@ -82,8 +82,8 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 var errOwnWait = errors.New("the post's own run waits")
 
 // turnFor waits for the chat's lease. A run that another process left open is brought to
-// its end first, and so is one that waits for somebody, for the reason given, if may has nothing against it; no reason
-// leaves it so.
+// its end first, and so is one that waits for an answer, for the reason given, if may has nothing against it; no
+// reason leaves it so.
 func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial,
 	may func(*redisstore.Rest) error) (*writer, error) {
 	closed := ""
@@ -146,7 +146,7 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		rewound:  func(string, int64) bool { return false },
 	}
 	if w.Open != nil {
-		// Who left the run may have died beside us, with events in its spool.
+		// The process that left the run may have died beside us, with events in its spool.
 		s.adopt()
 	}
 	if w.Open != nil || s.spool.Bytes() > 0 {
@@ -472,7 +472,7 @@ func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 }
 
 // closeLate closes a delegation that came late out of a spool, of a run that is over and
-// whose end did not know of it.
+// did not know of it at its end.
 func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
 	over := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != last.Mark.Run)
 	h := w.history(last.Key)

@@ -321,7 +321,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}
 	w.SelfURL = strings.TrimRight(cmp.Or(cfg.Webmemory.Advertise, a.url(l)), "/")
-	if !cfg.Redis.Embedded() { // a store that nobody else can use
+	if !cfg.Redis.Embedded() { // no other process can use an embedded store
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, a.advertised(l, cfg.Redis))
 		w.SelfURL = strings.TrimRight(w.Advertise, "/")
 		w.Ends = filepath.Join(cfg.DataDir, "ends")

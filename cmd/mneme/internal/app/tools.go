@@ -33,8 +33,8 @@ type toolbox struct {
 	log         zerolog.Logger
 }
 
-// tools opens the toolbox. Servers are reached in the background: one that is away keeps nobody
-// from starting.
+// tools opens the toolbox. Servers are reached in the background: one that is away keeps no
+// service from starting.
 func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error) {
 	if err := cfg.RequireToolSecrets(); err != nil {
 		return nil, err

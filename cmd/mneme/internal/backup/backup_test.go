@@ -327,8 +327,8 @@ func TestADamagedFileIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "this is no backup that mneme wrote")
 }
 
-// While writers append, every saved history is one that somebody could have read:
-// its meta describes exactly its bytes.
+// While writers append, every saved history is one that a client could have read: its
+// meta describes exactly its bytes.
 func TestAHistoryAndItsMetaBelongTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
