@@ -131,7 +131,7 @@ func TestLostWritesAndALostTrim(t *testing.T) {
 		h = appendTo(t, w, h, "r", 5, seq)
 	}
 	lose := snapshot(t, w.redis)
-	h, err := w.Trim(ctx, appendTo(t, w, h, "r", 5, 13), 5, 10)
+	h, err := w.Archives.Trim(ctx, appendTo(t, w, h, "r", 5, 13), 5, 10)
 	require.NoError(t, err)
 	require.Equal(t, saying(13)[3:], contents(t, h))
 	h = appendTo(t, w, h, "r", 5, 14)

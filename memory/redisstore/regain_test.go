@@ -210,7 +210,7 @@ func TestOlderCopiesAreShortenedToATrim(t *testing.T) {
 		a.run(fmt.Sprint("r", i+1), int64(i+1)*10)
 	}
 	b.run("r5", 50)
-	short, err := a.Trim(ctx, a.Load(51_000), 51_000, 4)
+	short, err := a.Archives.Trim(ctx, a.Load(51_000), 51_000, 4)
 	require.NoError(t, err)
 	a.Put(short)
 	a.run("r6", 60)

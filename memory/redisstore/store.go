@@ -42,11 +42,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,65 +54,37 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// tombstone is how long the turn of an erased history is kept.
-const tombstone = 30 * 24 * time.Hour
-
-// replicaWait is how long an append waits for replicas before it counts as failed.
-const replicaWait = time.Second
-
 // hardLimit is the size of a history, in bytes, above which an append is refused; append.lua
 // has the same number. It lies above memory.MaxHistory, from which on no new exchange
 // begins, by more than one exchange can hold, so that what a run has acknowledged since it
 // began always finds room.
 const hardLimit = 2 * memory.MaxHistory
 
-// attempts bounds how often one call starts over since a compare-and-set met another value
-// than the call had read.
-const attempts = 32
-
-// Store is a memory.Store over Redis. Safe for concurrent use.
+// Store is a memory.Store over Redis, and holds the rooms in which lies what else is kept there, see the table above.
+// Its settings (WaitReplicas, RunLife, ResumeLife, Secret, Archive, Compact, OnCut) and its Counts are those of all
+// rooms: they are fields that core has, to be set before the first call. Safe for concurrent use.
+//
+// Of its own it keeps the histories, each an array with a meta beside it. A history is written under the number of a
+// turn: every script refuses a number below the one in the meta. Writes of no turn, which bring back what Redis lost,
+// are compare-and-sets on what was seen.
 type Store struct {
-	redis redis.UniversalClient
-	log   zerolog.Logger
-	now   func() time.Time
+	*core
 
-	// WaitReplicas makes what a user is told to be kept (appends, claims of calls, answers to waits) wait until
-	// this many replicas have it, for replicaWait at most; set it before the first call.
-	WaitReplicas int
-
-	// RunLife is how long a run may take, and ResumeLife how long its events can be
-	// read once it is over; what is kept of runs lives accordingly. Set them before
-	// the first call.
-	RunLife, ResumeLife time.Duration
-
-	// Secret is what the processes of the services share, and who else writes into Redis does not know; "" where there is
-	// none. Set it before the first call.
-	Secret string
-
-	// Archive says what becomes of what Trim cuts off. Set it before the first call.
-	Archive Archive
-
-	// Compact rewrites the store's files without what was deleted; nil where that is
-	// not in this process's hands. Set it before the first call.
-	Compact func(context.Context) error
-
-	// OnCut, if it is set, is called when a history was found deleted or rewritten by
-	// somebody else, with the turn that took note of it: older copies anywhere must not
-	// bring back what was taken away. Set it before the first call.
-	OnCut func(key memory.Key, turn int64)
-
-	// Counts of what went other than expected.
-	Counts Counts
-}
-
-// Counts are events that an operator may want to see.
-type Counts struct {
-	Stale   atomic.Int64 // appends that found the writer's copy out of date
-	Adopted atomic.Int64 // values of foreign writers taken over
-	Damaged atomic.Int64 // values set aside
-	Deleted atomic.Int64 // histories that somebody deleted by hand
-	Late    atomic.Int64 // messages that came out of the spool after their turn
-	Lost    atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
+	Turns      Turns
+	Runs       Runs
+	OneShots   OneShots
+	Waits      Waits
+	Rewinds    Rewinds
+	Archives   Archives
+	Redactions Redactions
+	Erasures   Erasures
+	Notes      Notes
+	Users      Users
+	Chats      Chats
+	Tenants    Tenants
+	Processes  Processes
+	Tools      Tools
+	Server     Server
 }
 
 var _ memory.Store = (*Store)(nil)
@@ -122,11 +92,28 @@ var _ memory.Store = (*Store)(nil)
 // New is a store over client, which the caller closes. The client gets a hook, by
 // which keys of the store that turn out to be of the wrong type are set aside.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
-	s := &Store{
+	c := &core{
 		redis: client, log: log, now: time.Now,
 		RunLife: 10 * time.Minute, ResumeLife: 15 * time.Minute,
 	}
-	client.AddHook(mender{s})
+	s := &Store{core: c}
+	s.Archives = Archives{c, s}
+	s.Notes = Notes{c}
+	s.Erasures = Erasures{c, s, s.Archives, s.Notes}
+	s.Redactions = Redactions{c, s, s.Archives}
+	s.Rewinds = Rewinds{c, s, s.Archives}
+	s.Users = Users{c, s.Erasures}
+	s.Turns = Turns{c, s.Users}
+	s.Waits = Waits{c}
+	s.Runs = Runs{c, s.Waits}
+	s.OneShots = OneShots{c}
+	s.Chats = Chats{c, s.Archives}
+	s.Tenants = Tenants{c}
+	s.Processes = Processes{c}
+	s.Tools = Tools{c}
+	mends := mender{c, s.Users}
+	s.Server = Server{c, mends}
+	client.AddHook(mends)
 	return s
 }
 
@@ -390,72 +377,6 @@ func (s *Store) appendTo(ctx context.Context, have *memory.History, mark memory.
 	return nil, fmt.Errorf("%w: it changed under every attempt", memory.ErrUnavailable)
 }
 
-// indexHistory notes a subagent's history in its chat's meta before the first write to it,
-// so that none is ever missing there. It fences that write too: the history has no meta yet
-// that could hold the number of a newer turn, the chat has one. A write of no turn (0) takes
-// on the chat's number, which is returned.
-func (s *Store) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
-	r, err := s.call(ctx, indexScript, []string{chatMeta(key.Chat())}, turn, "s:"+string(key.Agent()))
-	return integer(r.At(1)), err
-}
-
-// pause backs off with jitter after the first tries, so that of many writers of one history
-// each gets through.
-func pause(ctx context.Context, try int) error {
-	if try < 3 {
-		return nil
-	}
-	select {
-	case <-time.After(rand.N(time.Duration(try) * time.Millisecond)):
-		return nil
-	case <-ctx.Done():
-		return unavailable(context.Cause(ctx))
-	}
-}
-
-// errFewReplicas says that something was written, and that too few replicas have it.
-var errFewReplicas = errors.New("too few replicas have what was written")
-
-// replicated runs a script over keys of one slot and, where that is asked for, waits until enough replicas have what it
-// wrote. WAIT is about the writes of its own connection, so both go over one, in one pipeline. Beside errFewReplicas
-// there is the script's reply.
-func (s *Store) replicated(ctx context.Context, script *redis.Script, keys []string, args ...any) (
-	redisscript.Reply, error) {
-	if s.WaitReplicas <= 0 {
-		return s.call(ctx, script, keys, args...)
-	}
-	var node redis.Cmdable = s.redis
-	if cluster, ok := s.redis.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, keys[0])
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		node = master
-	}
-	for {
-		var written *redis.Cmd
-		waited := redis.NewIntCmd(ctx, "wait", s.WaitReplicas, replicaWait.Milliseconds())
-		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-			written = script.EvalSha(ctx, p, keys, args...)
-			return p.Process(ctx, waited)
-		})
-		if redisscript.Unknown(written.Err()) {
-			if err := script.Load(ctx, node).Err(); err != nil {
-				return nil, unavailable(err)
-			}
-			continue
-		}
-		r, err := read(written)
-		if err == nil && waited.Err() != nil {
-			return r, errors.Join(errFewReplicas, unavailable(waited.Err()))
-		}
-		if n := waited.Val(); err == nil && n < int64(s.WaitReplicas) {
-			return r, fmt.Errorf("%w: %w: %d of %d replicas", memory.ErrUnavailable, errFewReplicas, n, s.WaitReplicas)
-		}
-		return r, err
-	}
-}
-
 func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
 	r, err := s.look(ctx, turn, have)
 	if err != nil {
@@ -485,13 +406,13 @@ func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 // EraseChat removes these histories, which should be all of the chat, and what is
 // kept of its runs, its conversation and its open run.
 func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, keys ...memory.Key) error {
-	if err := s.EraseRuns(ctx, chat); err != nil {
+	if err := s.Runs.Erase(ctx, chat); err != nil {
 		return err
 	}
 	if err := s.Erase(ctx, turn, keys...); err != nil {
 		return err
 	}
-	err := s.unposted(ctx, chat)
+	err := s.Users.unposted(ctx, chat)
 	if err == nil {
 		err = s.erase(ctx, turn, memory.ChatKey(chat), false)
 	}

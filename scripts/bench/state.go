@@ -291,12 +291,12 @@ type today struct {
 func (t *today) turn(id string, n int, delegates bool) {
 	chat, s := memory.MustChat(id), scriptOf(id, delegates)
 	token := "vm-21772-ab76dhrtcfsv:" + s.run
-	turn := lab.Must(t.store.Take(bg, chat, token, s.run, 15*time.Second))
+	turn := lab.Must(t.store.Turns.Take(bg, chat, token, s.run, 15*time.Second))
 	keys := []memory.Key{memory.ChatKey(chat)}
 	for _, a := range turn.Agents {
 		keys = append(keys, memory.SubagentKey(a, chat))
 	}
-	lab.Must(t.store.Found(bg, memory.SubagentKey("knowledge", chat)))
+	lab.Must(t.store.Chats.Found(bg, memory.SubagentKey("knowledge", chat)))
 	var have []*memory.History
 	for _, k := range keys {
 		if t.copies[k] == nil {
@@ -307,12 +307,12 @@ func (t *today) turn(id string, n int, delegates bool) {
 	for i, h := range lab.Must(t.store.Load(bg, turn.Number, have...)) {
 		t.copies[keys[i]] = h
 	}
-	lab.Must(t.store.BeginUnkeyed(bg, chat, s.run, strings.Repeat("b", 64)))
-	lab.Must(t.store.Open(bg, chat, token, 15*time.Second, redisstore.OpenRun{Run: s.run, Turn: turn.Number,
+	lab.Must(t.store.Runs.BeginUnkeyed(bg, chat, s.run, strings.Repeat("b", 64)))
+	lab.Must(t.store.Turns.Open(bg, chat, token, 15*time.Second, redisstore.OpenRun{Run: s.run, Turn: turn.Number,
 		Events: "http://127.0.0.1:15459/v1/runs/" + s.run + "/events", Body: strings.Repeat("b", 64),
 		By: "vm-21772-ab76dhrtcfsv", Unkeyed: true, Posted: true, Begins: "hi"}))
 	for i, st := range s.steps {
-		lab.Must(t.store.Log(bg, chat, s.run, i == 0, st.events...))
+		lab.Must(t.store.Runs.Log(bg, chat, s.run, i == 0, st.events...))
 		if st.m == nil {
 			continue
 		}
@@ -326,11 +326,11 @@ func (t *today) turn(id string, n int, delegates bool) {
 		mark := memory.Mark{Run: s.run, Seq: st.seq, Turn: turn.Number}
 		t.copies[key] = lab.Must(t.store.Append(bg, t.copies[key], mark, st.m))
 	}
-	_, _, err := t.store.RenewLast(bg, chat, token, 15*time.Second, s.run)
+	_, _, err := t.store.Turns.RenewLast(bg, chat, token, 15*time.Second, s.run)
 	lab.Must(0, err)
-	lab.Must(0, t.store.Finish(bg, chat, s.run, []byte(`{"status":200,"body":{}}`)))
-	lab.Must(0, t.store.Close(bg, chat, token, s.run, s.run, false))
-	lab.Must(0, t.store.Pack(bg, chat, s.run, s.events...))
+	lab.Must(0, t.store.Runs.Finish(bg, chat, s.run, []byte(`{"status":200,"body":{}}`)))
+	lab.Must(0, t.store.Turns.Close(bg, chat, token, s.run, s.run, false))
+	lab.Must(0, t.store.Runs.Pack(bg, chat, s.run, s.events...))
 }
 
 // The prototype's scripts. Each checks all before its first write; after that no command can fail.
