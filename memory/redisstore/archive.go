@@ -284,8 +284,8 @@ func (s Archives) retire(ctx context.Context, key memory.Key) error {
 
 // rearchive passes the messages of each segment through keep, and writes what differs;
 // a segment of which none stays goes, and so does one that cannot be read of which drop says so:
-// nobody could take anything out of it. Segments that clean knows, nil for none, stay as they are and are not read.
-// It starts over if a segment was changed meanwhile.
+// a single message cannot be taken out of it. Segments that clean knows, nil for none, stay as they are and are not
+// read. It starts over if a segment was changed meanwhile.
 func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segment) bool,
 	keep func([]json.RawMessage) ([]json.RawMessage, error), drop func(value string) bool) (changed bool, err error) {
 	for range attempts {
@@ -333,7 +333,7 @@ func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segm
 }
 
 // rewritten is a segment with what keep leaves of its messages, and what describes that; nothing of either if
-// none is left. What somebody else made of a segment is taken as it is, if it is one.
+// none is left. What another program made of a segment is taken as it is, if it is one.
 func rewritten(key memory.Key, value string, keep func([]json.RawMessage) ([]json.RawMessage, error)) (about,
 	fresh string, err error) {
 	h, err := memory.ParseHistory(key, []byte(value))

@@ -227,7 +227,7 @@ func TestATrimOfAnOldCopy(t *testing.T) {
 	require.Zero(t, w.redis.Exists(ctx, archive).Val())
 }
 
-// A segment that somebody changed is an error that names it, and no other memory.
+// A segment that another program changed is an error that names it, and no other memory.
 func TestADamagedSegment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -97,15 +97,15 @@ func (s Chats) ByUse(ctx context.Context, of memory.Tenant, after Place, count i
 // Card is what a list of chats says of one.
 type Card struct {
 	Title    string
-	Messages int    // of the chat's own history, with those in its archive; 0 as long as nobody has counted them
+	Messages int    // of the chat's own history, with those in its archive; 0 as long as no process has counted them
 	Bytes    int    // of that history
 	Metadata string // JSON, "" for none
 	Open     bool   // a run goes on
-	Waits    bool   // a run waits for somebody
+	Waits    bool   // a run waits for an answer
 	Gone     bool   // there is no such chat
 	Pinned   bool
 
-	untitled bool // it has messages, and nobody has looked how they begin
+	untitled bool // it has messages, and no process has looked how they begin
 	archived bool
 }
 
@@ -149,7 +149,7 @@ func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) 
 func cardOf(meta []any, size, archived int) Card {
 	text := func(i int) string { t, _ := meta[i].(string); return t }
 	title, begins := text(0), text(1)
-	if size == 0 && integer(text(6)) > 0 { // somebody has deleted it by hand
+	if size == 0 && integer(text(6)) > 0 { // it was deleted by hand
 		begins = ""
 	}
 	c := Card{
@@ -270,8 +270,8 @@ func (s Chats) TitleSet(ctx context.Context, chat memory.Chat) (string, error) {
 	return title, failure(err, "reading the title of chat %s", chat)
 }
 
-// RedactTitle takes the text out of a title that was made from a message whose id has names, and one that was set
-// away: it may say in other words what any message did.
+// RedactTitle takes the text out of a title that was made from a message that has names by its id. A title that
+// was set goes altogether: it may say in other words what any message did.
 func (s Chats) RedactTitle(ctx context.Context, chat memory.Chat, has func(id string) bool) error {
 	if err := s.redis.HDel(ctx, chatMeta(chat), "title").Err(); err != nil {
 		return failure(err, "redacting the title of chat %s", chat)
@@ -285,7 +285,7 @@ func (s Chats) MakeTitle(ctx context.Context, chat memory.Chat, title string) er
 	return s.changeBeginning(ctx, chat, title, func(id string) bool { return id != "" && id != "-" })
 }
 
-// changeBeginning sets the title that was made from a message whose id has names, unless it is redacted.
+// changeBeginning sets the title that was made from a message that has names by its id, unless it is redacted.
 func (s Chats) changeBeginning(ctx context.Context, chat memory.Chat, to string, has func(id string) bool) error {
 	for range attempts {
 		begins, seen, err := s.seenOf(ctx, chat)
@@ -355,7 +355,7 @@ func (s Chats) begun(ctx context.Context, chat memory.Chat, archived bool) (titl
 		_ = json.Unmarshal(first, &m) // it has a role
 		id, title = memory.IDs([]json.RawMessage{first})[0], memory.Title(m.Content)
 	}
-	if seen[0] == "" || strings.TrimSpace(before) != "" { // nobody would take it away, or it has one by now
+	if seen[0] == "" || strings.TrimSpace(before) != "" { // no change of the chat would take it away, or it has one by now
 		return title, nil
 	}
 	_, err = s.call(ctx, beginsScript, []string{metaKey(key)}, append(seen, before, beginning(id, title))...)

@@ -10,8 +10,8 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// Who claims a chat's next turn gets it, whoever else asks meanwhile; who erases
-// goes before everybody, and those who wait are told.
+// The token that claims a chat's next turn gets it, whichever others ask meanwhile; an eraser's token
+// goes before all, and the posts that wait are told.
 func TestTheNextTurnCanBeClaimed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

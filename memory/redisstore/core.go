@@ -41,8 +41,8 @@ type core struct {
 	// the first call.
 	RunLife, ResumeLife time.Duration
 
-	// Secret is what the processes of the services share, and who else writes into Redis does not know; "" where there is
-	// none. Set it before the first call.
+	// Secret is what the processes of the services share, and no other program that writes into Redis knows; "" where
+	// there is none. Set it before the first call.
 	Secret string
 
 	// Archive says what becomes of what Trim cuts off. Set it before the first call.
@@ -53,7 +53,7 @@ type core struct {
 	Compact func(context.Context) error
 
 	// OnCut, if it is set, is called when a history was found deleted or rewritten by
-	// somebody else, with the turn that took note of it: older copies anywhere must not
+	// another program, with the turn that took note of it: older copies anywhere must not
 	// bring back what was taken away. Set it before the first call.
 	OnCut func(key memory.Key, turn int64)
 
@@ -66,7 +66,7 @@ type Counts struct {
 	Stale   atomic.Int64 // appends that found the writer's copy out of date
 	Adopted atomic.Int64 // values of foreign writers taken over
 	Damaged atomic.Int64 // values set aside
-	Deleted atomic.Int64 // histories that somebody deleted by hand
+	Deleted atomic.Int64 // histories that were deleted by hand
 	Late    atomic.Int64 // messages that came out of the spool after their turn
 	Lost    atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
 }

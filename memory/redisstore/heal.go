@@ -15,7 +15,7 @@ import (
 // This file is about values that are not what a store left: written by another
 // program, damaged, deleted by hand, lost by Redis. Each is put right by one
 // compare-and-set on what was seen, so that of two processes one does it and the other looks
-// again. A deliberate change, whoever made it, is marked with its turn (the cut): copies from
+// again. A deliberate change, of a user or of another program, is marked with its turn (the cut): copies from
 // before it bring nothing back. What Redis lost is no deliberate change, and copies do.
 
 // adoptedWhole is the size of a foreign value above which it is worth a round trip
@@ -41,7 +41,7 @@ func foundIn(r redisscript.Reply) found {
 
 // adopt takes over a value that another program wrote: it is laid out anew, each message
 // with its id, and gets a meta. In the place of a history that a meta knew, it is a
-// deliberate change. Where no meta was, Redis lost the history before somebody wrote, and
+// deliberate change. Where no meta was, Redis lost the history before that program wrote, and
 // so the caller's copy is joined to what is there.
 func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f found, known bool,
 	value []byte) (*memory.History, error) {
@@ -101,7 +101,7 @@ func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value 
 	return none, err
 }
 
-// accept takes note that somebody deleted a history by hand.
+// accept takes note that a history was deleted by hand.
 func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory.History, error) {
 	if turn <= looking {
 		return memory.Empty(key), nil

@@ -17,7 +17,7 @@ import (
 // Stored is one history as it lies in Redis.
 type Stored struct {
 	Key      memory.Key
-	Messages int // 0 as long as nobody took over a foreign writer's value
+	Messages int // 0 as long as no turn has taken over a foreign writer's value
 	Bytes    int
 	// What its archive holds.
 	Archived      int // messages
@@ -141,7 +141,7 @@ func (s Chats) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error
 		if sizes[i].Val() == 0 && notes[i].Val() == "" {
 			continue
 		}
-		n, _ := counts[i].Int() // absent for a value that nobody took over yet
+		n, _ := counts[i].Int() // absent for a value that no turn has taken over yet
 		stored := Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val())}
 		var list []json.RawMessage
 		if json.Unmarshal([]byte(notes[i].Val()), &list) == nil {

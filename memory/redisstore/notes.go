@@ -17,7 +17,7 @@ import (
 // compare-and-set under the chat's turn. The chat's meta says whether any may be there.
 type Notes struct{ *core }
 
-// NoTurn is the turn of who changes notes without one, for what Redis has forgotten.
+// NoTurn stands for the turn in a change of notes that is made without one, for what Redis has forgotten.
 const NoTurn = writingBack
 
 // Read gives the notes of histories, in order of creation, in one round trip. What cannot

@@ -31,7 +31,7 @@ func (s OneShots) Save(ctx context.Context, of memory.Tenant, run string, state 
 // State gives what Save kept, and keeps it for another OneShotLife; nil if there is no such run, or not any
 // more.
 func (s OneShots) State(ctx context.Context, of memory.Tenant, run string) ([]byte, error) {
-	if err := s.list(ctx, of, run); err != nil { // as long as somebody goes on with it
+	if err := s.list(ctx, of, run); err != nil { // as long as processes go on with it
 		return nil, failure(err, "listing the one-shot %s", run)
 	}
 	var state *redis.StringCmd
@@ -104,7 +104,7 @@ func oneShotCallsKey(of memory.Tenant, run string) string {
 }
 
 // oneShotsKept is for how long a run without a chat stays in the tenant's list: far longer than one is kept that
-// nobody goes on with.
+// no process goes on with.
 const oneShotsKept = 24 * OneShotLife
 
 // Erase erases up to count runs of a tenant without a chat that wait, and says how many, and how many are left.

@@ -16,7 +16,7 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// Pins are a readable hash. The first list of tools is pinned, whoever of many brings it;
+// Pins are a readable hash. The first list of tools is pinned, whichever of many processes brings it;
 // another one only when it is accepted.
 func TestPins(t *testing.T) {
 	t.Parallel()

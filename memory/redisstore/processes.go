@@ -61,13 +61,13 @@ func (s Processes) List(ctx context.Context) ([]Process, error) {
 		living = append(living, p)
 	}
 	if len(dead) > 0 {
-		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next who lists them tries again
+		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next process that lists them tries again
 	}
 	return living, nil
 }
 
 // Token makes the token of a turn that a process takes: it begins with the
-// process's id, so that who can prove the process's death may end its lease. An
+// process's id, so that another one that can prove its death may end its lease. An
 // eraser's token is EraserToken and then such a token.
 func Token(process, random string) string { return process + ":" + random }
 

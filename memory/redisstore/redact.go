@@ -63,7 +63,7 @@ func (s Redactions) Redact(ctx context.Context, turn int64, again bool, key memo
 
 func equalBytes(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
 
-// RemoveDamaged deletes what was set aside of histories as damaged: nobody can take anything out of it.
+// RemoveDamaged deletes what was set aside of histories as damaged: a single message cannot be taken out of it.
 func (s Redactions) RemoveDamaged(ctx context.Context, keys ...memory.Key) error {
 	for _, key := range keys {
 		names, err := s.histories.setAsideOf(ctx, key)

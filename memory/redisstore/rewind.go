@@ -17,7 +17,7 @@ import (
 
 // Rewinds is about taking messages back and putting them back. A rewind changes several histories,
 // which lie in several slots of a Cluster, so it is a redo log: what goes is set aside first, in one key
-// of the chat's; then the chat's meta says that the rewind has begun, and from then on whoever has the
+// of the chat's; then the chat's meta says that the rewind has begun, and from then on each holder of the
 // chat's turn brings it to its end. Each step may be done again.
 //
 //	{chat_history:<chat>}:rewound:<id>   about          JSON: SetAside

@@ -13,7 +13,7 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// What is set aside for a rewind is listed from the moment on in which whoever is left finishes it: a process
+// What is set aside for a rewind is listed from the moment on in which any process finishes it: one
 // that dies before has taken nothing back.
 func TestARewindIsListedOnceItHasBegun(t *testing.T) {
 	t.Parallel()

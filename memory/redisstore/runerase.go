@@ -13,9 +13,9 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Erase removes the logs, records and calls of a chat's runs, and what one that waits goes on from: of those in the chat's
-// index, and of further ones that the caller knows of. It must run before the
-// chat's meta is erased, which holds the index.
+// Erase removes the logs, records and calls of a chat's runs, and what one that waits goes on from: of those in the
+// chat's index, and of further ones that the caller knows of. It must run before the chat's meta is erased, which
+// holds the index.
 func (s Runs) Erase(ctx context.Context, chat memory.Chat, further ...string) error {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
@@ -39,7 +39,7 @@ func (s Runs) Erase(ctx context.Context, chat memory.Chat, further ...string) er
 }
 
 // EraseOld removes the logs and records of a chat's runs that began before a
-// turn, and the conversation of that time, whose name it gives.
+// turn, and the conversation of that time; it gives the name of that.
 func (s Runs) EraseOld(ctx context.Context, turn int64, chat memory.Chat) (conversation string, err error) {
 	fields, err := s.redis.HGetAll(ctx, chatMeta(chat)).Result()
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 //	z   the same as b, deflated, perhaps with the bytes of e as the dictionary
 //
 // Which events are joined is a writer's choice: those that wait together are, and in
-// the end all. Entries may overlap, since an append whose reply was lost is repeated,
+// the end all. Entries may overlap, since an append is repeated when its reply was lost,
 // perhaps joined otherwise; a reader takes each number once.
 
 // joined bounds the lines that one entry has before its last, in bytes.
@@ -123,12 +123,12 @@ func events(m redis.XMessage) ([]Logged, error) {
 }
 
 // ErrGap says that a run's log does not hold an event, and takes it no more, since it
-// holds a later one: Redis lost the log, and who had the turn before wrote on.
+// holds a later one: Redis lost the log, and the holder of the turn before wrote on.
 var ErrGap = errors.New("the run's log has a gap")
 
 // Log adds events to a run's log, in one round trip, and says how many entries it has
 // of them. Events that are there already stay as they are. keep prolongs the log's
-// life: whoever logs does so at first, and every minute or so. After ErrGap the log
+// life: the writer of a log does so at first, and every minute or so. After ErrGap the log
 // must be written anew, see Relog.
 func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, events ...Logged) (int, error) {
 	key, entries := eventsKey(chat, run), join(events)
@@ -252,12 +252,12 @@ func (s Runs) Pack(ctx context.Context, chat memory.Chat, run string, events ...
 }
 
 // Relog writes a run's log anew, from its first event on, in pieces: the first replaces what
-// is there in one transaction, the others are added behind it. Whoever reads meanwhile finds
+// is there in one transaction, the others are added behind it. A reader meanwhile finds
 // the log shorter for a moment, and never with a gap. Only the holder of the chat's newest
-// turn may call it, since it takes away what anybody else has logged. It says how many
+// turn may call it, since it takes away what other processes have logged. It says how many
 // entries the log has then.
 func (s Runs) Relog(ctx context.Context, chat memory.Chat, run string, events ...Logged) (entries int, err error) {
-	const chunk = 256 // so that nobody else waits long for one command
+	const chunk = 256 // so that no other client waits long for one command
 	key, n := eventsKey(chat, run), min(len(events), chunk)
 	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Del(ctx, key)

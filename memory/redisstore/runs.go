@@ -110,7 +110,7 @@ func (s Runs) Finish(ctx context.Context, chat memory.Chat, run string, result [
 // Withdraw forgets a run that was never accepted.
 func (s Runs) Withdraw(ctx context.Context, chat memory.Chat, run string) error {
 	err := s.redis.Del(ctx, recordKey(chat, run)).Err()
-	logged := int64(0) // of an earlier run with this id, whose record was lost: it stays in the index
+	logged := int64(0) // of an earlier run with this id that has lost its record: it stays in the index
 	if err == nil {
 		logged, err = s.redis.Exists(ctx, eventsKey(chat, run)).Result()
 	}

@@ -98,7 +98,7 @@ func failure(err error, doing string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), unavailable(err))
 }
 
-// integer reads a turn or another number; what is none counts as 0, since anybody may
+// integer reads a turn or another number; what is none counts as 0, since any program may
 // write into Redis.
 func integer(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)

@@ -4,35 +4,54 @@
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
 //	{<history key>}:archive           hash: what trims cut off, an array of messages by the position of its
-//	                                  first one, and beside it what describes it, see Segments
+//	                                  first one, and beside it what describes it, see Archives.Segments
 //	{<history key>}:notes             its notes: a JSON array of memory.Note
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, waits, approved, conversation, lost, told, notes,
 //	                                  pending, a:<rewind>, begins, title, metadata,
 //	                                  s:<name>, r:<run>, user, u:<user>; agents and kept where there are many of them
-//	{chat_history:<chat>}:turn        the chat's lease, see Take
-//	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see SetAside
-//	{chat_history:<chat>}:waiting     hash: what a run goes on from that waits, see Waiting
+//	{chat_history:<chat>}:turn        the chat's lease, see Turns.Take
+//	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see Rewinds
+//	{chat_history:<chat>}:waiting     hash: what a run goes on from that waits, see Waits
 //	{chat_history:<chat>}:calls:<run> hash: calls of tools outside by their ids, and their results under
-//	                                  <id>:result, see Claim
-//	{chat_history:<chat>}:first       who takes the next turn before all others, see First
+//	                                  <id>:result, see Runs.Claim
+//	{chat_history:<chat>}:first       the token that takes the next turn before all others, see Turns.First
 //	{<history key>}:damaged:<time>    a value that was set aside
 //	{<other key>}:damaged:<time>      a key of the wrong type that was set aside
 //	turns:open                        sorted set: chats with an open run, by the lease's end
-//	events:<chat>:<run>               stream: a run's log, see Log and Pack
+//	events:<chat>:<run>               stream: a run's log, see Runs.Log and Runs.Pack
 //	run:<chat>:<run>                  hash: what a repeated post is answered from, and
 //	                                  what tells other processes that the run has a log
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
-//	mneme:users:<tenant>              sorted set: a tenant's users, see tenants.go; mneme:oneshots:<tenant> as well
+//	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants; mneme:oneshots:<tenant> as well
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
 //	mneme:user-chats:<user>           sorted set: chats that a user posted in, by the user's last run there
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
-//	mneme:processes                   hash: the processes that live, see Announce
-//	mneme:tools:<server>              hash: the pinned definitions of a server's tools, see PinTools
+//	mneme:processes                   hash: the processes that live, see Processes.Announce
+//	mneme:tools:<server>              hash: the pinned definitions of a server's tools, see Tools.Pin
+//
+// A Store is the histories themselves. What else is kept lies in rooms, which are fields of it; a method is called as
+// store.Turns.Take:
+//
+//	Turns       the lease of a chat and the number that fences, the run that is open, the conversation
+//	Runs        records, logs and calls of runs
+//	OneShots    runs without a chat
+//	Waits       runs that wait, their answers, and tools that were approved
+//	Rewinds     what was taken back, and is put back
+//	Archives    what trims cut off; imports
+//	Redactions  messages that say nothing any more
+//	Erasures    what was erased, for all processes, and erasing it once more
+//	Notes       the notes of histories
+//	Users       the notes of users, and the chats that each posted in
+//	Chats       the list of chats, their titles, and which histories there are
+//	Tenants     which there are, and the lists of what each has
+//	Processes   the processes that live
+//	Tools       the pinned definitions of tools
+//	Server      the Redis servers: their ids, their epoch, whether they take writes
 //
 // memory.RedisKey makes and reads all of these keys. Every change of a history is one Lua
 // script over it and its meta; memory/DESIGN.md says what the scripts check and why.
@@ -212,7 +231,7 @@ var errChanged = errors.New("the stored value changed")
 //	tail     messages were added behind the copy; the chain of sums proves that they belong there
 //	whole    there is other content than the copy's, as its meta describes it
 //	foreign  there is a value that no meta describes: another program wrote it, or it is damaged
-//	deleted  a meta describes a value that is not there: somebody deleted it by hand
+//	deleted  a meta describes a value that is not there: it was deleted by hand
 //	absent   there is neither: a new or an erased history, or one that Redis lost
 func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
@@ -276,7 +295,7 @@ func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r redissc
 	if err == nil && h.Sum() == sum {
 		return h, true, nil
 	}
-	// Somebody may have written between the two that were read.
+	// Another client may have written between the two that were read.
 	if now, failed := s.redis.HGet(ctx, metaKey(key), "sum").Result(); failed == nil && now != r.At(4) {
 		return nil, false, errChanged
 	}
@@ -445,7 +464,7 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	}
 	var names []string
 	for _, f := range fields {
-		// A name in braces is a key in another slot; without any, somebody else wrote the field.
+		// A name in braces is a key in another slot; without any, another program wrote the field.
 		if at, ok := strings.CutPrefix(f, "d:"); ok && at != "" && !strings.HasPrefix(at, "{") {
 			names = append(names, asideKey(key, at))
 		}

@@ -219,7 +219,7 @@ func TestWhatAbsenceMeans(t *testing.T) {
 	})
 }
 
-// A failover may lose the last writes; who has them cached brings them back.
+// A failover may lose the last writes; a process that has them cached brings them back.
 func TestLostWrites(t *testing.T) {
 	t.Parallel()
 	say := func(w world, h *memory.History, seq int64, text string) *memory.History {

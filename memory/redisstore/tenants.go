@@ -12,8 +12,8 @@ import (
 
 // Tenants is about tenants as a whole: which there are, and what leads to all that one has, so that it can be
 // erased without a look through the database. A tenant's chats are in its list; its users and its runs without a
-// chat are in lists that the default tenant, which is not erased, does not have. No fence is needed: a tenant that is
-// being erased stands in a set of those, and is let in no more until all that it has is gone.
+// chat are in lists that the default tenant, which is not erased, does not have. No turn fences these lists: an
+// entry is written before what it leads to, and taken out once that is gone.
 type Tenants struct{ *core }
 
 // TenantUse is what is known of a tenant.
@@ -24,7 +24,7 @@ type TenantUse struct {
 	Erasing bool      // its erasure has begun and is not over
 }
 
-// List gives the tenants whose keys were used or that are being erased, and those of more, in no certain order.
+// List gives the tenants of which keys were used or that are being erased, and those of more, in no certain order.
 func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, error) {
 	var used, erasing *redis.ZSliceCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -101,7 +101,7 @@ func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
 	return int(counts[0].Val() + counts[1].Val() + counts[2].Val()), nil
 }
 
-// BeginErasing notes that a tenant is being erased; first says that nobody had noted it before.
+// BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
 func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool, err error) {
 	n, err := s.redis.ZAddNX(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(0), Member: of.String()}).Result()
 	return n > 0, failure(err, "beginning to erase the tenant %s", of)
@@ -124,7 +124,7 @@ func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (
 	for _, id := range ids {
 		if chat, bad := of.Chat(id); bad == nil {
 			chats = append(chats, chat)
-		} else if err == nil { // a pin, or somebody else's member
+		} else if err == nil { // a pin, or another program's member
 			err = s.redis.ZRem(ctx, chatsKey(of), id).Err()
 			all--
 		}
@@ -160,7 +160,7 @@ func (s Tenants) Users(ctx context.Context, of memory.Tenant, after, count int) 
 	return users, int(number.Val()), nil
 }
 
-// ForgetUser takes a user off the tenant's list whose notes are erased, with the list of the chats that the user
+// ForgetUser takes a user off the tenant's list once the notes are erased, with the list of the chats that the user
 // posted in.
 func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {

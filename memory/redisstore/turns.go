@@ -18,16 +18,16 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Turns is about whose turn a chat is. It keeps the lease and the claim of the next one, keys of their own that end by
+// Turns is about the leases of chats. It keeps the lease and the claim of the next one, keys of their own that end by
 // themselves, in the chat's meta what a turn begins with (turn, open, conversation, lost, told), and the set of chats
 // with an open run. What is written of a lease is fenced by its token. Take raises the number of the chat's turn, which
 // fences all that is written in the chat's histories.
 type Turns struct {
 	*core
-	users Users // under whom a run is posted
+	users Users // in the lists of which a run is noted
 }
 
-// OpenRun is what a turn's holder leaves for whoever comes after it, should it
+// OpenRun is what a turn's holder leaves for the process that comes after it, should it
 // die: enough to bring the run to its end.
 type OpenRun struct {
 	Run    string `json:"run"`
@@ -42,8 +42,8 @@ type OpenRun struct {
 	Attempt int  `json:"attempt,omitempty"`
 	Unkeyed bool `json:"unkeyed,omitempty"`
 
-	// User is under whom it was posted, nobody for a user that has no notes. Posted says that it just was, which the
-	// chat is to note.
+	// User is the one under whom it was posted, zero for a user that has no notes. Posted says that it just was, which
+	// the chat is to note.
 	User   memory.User `json:"user,omitzero"`
 	Posted bool        `json:"-"`
 	// Begins is the title of a chat that begins with the run; "" for none is made.
@@ -56,7 +56,7 @@ type Turn struct {
 	Number       int64          // raised with every turn; fences older ones
 	Conversation string         // the gateway's conversation of this chat
 	Open         *OpenRun       // a run that an earlier holder left open
-	Waits        *Rest          // a run that waits for somebody
+	Waits        *Rest          // a run that waits for an answer
 	Pending      string         // a change of the memory that an earlier holder has begun and not finished
 	Agents       []memory.Agent // subagents that have a history in this chat
 	Erased       string         // the turn of the chat's last erasure, "0" for none
@@ -66,16 +66,16 @@ type Turn struct {
 type HeldError struct {
 	Left    time.Duration // until its claim ends, unless renewed
 	Claimed bool          // it waits for the turn too, and comes first: see First
-	Erasing bool          // it is there to erase: who waits for the turn should give up
+	Erasing bool          // it is there to erase: a post that waits for the turn should give up
 	Erased  string        // as in Turn
-	Token   string        // of the holder, or of who comes first
+	Token   string        // of the holder, or of the claim that comes first
 }
 
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("the chat's turn is taken for %v more", e.Left)
 }
 
-// EraserToken begins the tokens of those who take a chat's turn to erase in it:
+// EraserToken begins the tokens under which a chat's turn is taken to erase in it:
 // they go before all others.
 const EraserToken = "erase:"
 
@@ -123,8 +123,8 @@ func (s Turns) Take(ctx context.Context, chat memory.Chat, token, conversation s
 	return turn, nil
 }
 
-// record is the run as it is noted in Redis. Its address has a seal, since who gets a request of a service gets the
-// services' secret: another address that somebody writes there is not followed.
+// record is the run as it is noted in Redis. Its address has a seal, since the receiver of a service's request gets the
+// services' secret: another address that a foreign program writes there is not followed.
 func (r OpenRun) record(secret string) ([]byte, error) {
 	r.Seal = r.seal(secret)
 	return json.Marshal(r)
@@ -150,8 +150,8 @@ func readOpenRun(record []byte, secret string) *OpenRun {
 }
 
 // First claims the chat's next lease for token, for as long as ttl: until then Take refuses
-// all other tokens, so that nobody who polls at the right moment overtakes the one who
-// waits longest. Of several claims the earliest holds, but an eraser's replaces any.
+// all other tokens, so that a process that polls at the right moment does not overtake the one
+// that waits longest. Of several claims the earliest holds, but an eraser's replaces any.
 // Calling it again renews the claim.
 func (s Turns) First(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
 	key := firstKey(chat)
@@ -299,7 +299,7 @@ func (s Turns) released(ctx context.Context, chat memory.Chat, held bool, err er
 	return failure(err, "giving back the turn of chat %s", chat)
 }
 
-// Close is Release for a turn whose run is over, and notes in the index until when
+// Close is Release for a turn of which the run is over, and notes in the index until when
 // something is kept of the run. first is the run of the first attempt at its post.
 func (s Turns) Close(ctx context.Context, chat memory.Chat, token, run, first string, keyed bool) error {
 	now := s.now()
@@ -321,7 +321,7 @@ func (s Turns) Leave(ctx context.Context, chat memory.Chat, token string) error 
 	return failure(err, "leaving the turn of chat %s", chat)
 }
 
-// Abandoned lists chats whose open run has nobody who renews its lease.
+// Abandoned lists chats with an open run of which no process renews the lease.
 func (s Turns) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 	members, err := s.redis.ZRangeByScore(ctx, openChats, &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(s.now().UnixMilli(), 10), Count: 100,
@@ -338,8 +338,8 @@ func (s Turns) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 	return chats, nil
 }
 
-// ReleaseAll gives back every turn, whoever holds it. It is for a store that no
-// other process can use: what a process before this one held, nobody holds.
+// ReleaseAll gives back every turn, under whatever token it is held. It is for a store that no
+// other process can use: the holder of a lease was a process before this one, and is gone.
 func (s Turns) ReleaseAll(ctx context.Context) error {
 	err := s.scan(ctx, leaseKey(memory.AnyChat), func(key string) error { return s.redis.Del(ctx, key).Err() })
 	if err != nil {
@@ -356,7 +356,7 @@ func (s Turns) ReleaseAll(ctx context.Context) error {
 }
 
 // Regain takes a lease again that Redis has lost, under the same token and number, with the
-// run that is open in it, nil for none. It answers false where somebody else holds the
+// run that is open in it, nil for none. It answers false where another process holds the
 // chat's lease, or has taken a newer number since: then this holder is fenced.
 func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, turn Turn,
 	run *OpenRun) (bool, error) {
@@ -398,8 +398,8 @@ func (s Turns) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) 
 	return readOpenRun(text, s.Secret), nil
 }
 
-// Holders are the tokens of who holds the turns of chats with an open run; empty
-// where nobody does.
+// Holders are the tokens under which the turns of chats with an open run are held; empty
+// where there is no lease.
 func (s Turns) Holders(ctx context.Context) (map[memory.Chat]string, error) {
 	members, err := s.redis.ZRange(ctx, openChats, 0, maxHolders).Result()
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 )
 
 // Users is about users, each the same over all chats: the notes of each, a JSON array that no chat's turn
-// guards, and the list of the chats that each posted in, by the last run. A chat's meta says under whom it was
-// posted, in user, and in u:<user> for each of whom a note was made from it: both are there before what they
+// guards, and the list of the chats that each posted in, by the last run. A chat's meta says under which user it
+// was posted, in user, and has u:<user> for each user that a note was made for from it: both are there before what they
 // lead to. Notes are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
 type Users struct {
 	*core
 	erasures Erasures
 }
 
-// severalUsers stands in a chat's meta for several users, for nobody, and for whoever posted before that was noted.
+// severalUsers stands in a chat's meta for several users, for none, and for posts from before that was noted.
 const severalUsers = "*"
 
 // asideMember begins the members of a user's list that are no chats: what of the notes was set aside, under a
@@ -37,7 +37,7 @@ func (s Users) Notes(ctx context.Context, u memory.User) ([]memory.Note, error) 
 	return readNotes(userNotesKey(u), value)
 }
 
-// ChangeNotes is [Notes.Change] for the notes of a user, which has no turn: of two who change them at once
+// ChangeNotes is [Notes.Change] for the notes of a user, which has no turn: of two callers that change them at once
 // neither takes away what the other did.
 func (s Users) ChangeNotes(ctx context.Context, u memory.User,
 	change func([]memory.Note) ([]memory.Note, error)) error {
@@ -150,7 +150,7 @@ func (s Users) PostedBy(ctx context.Context, u memory.User, count int) (chats []
 		of := Posted{place: Place{Used: int64(z.Score), Member: id}}
 		if of.Chat, err = u.Tenant().Chat(id); err == nil {
 			of.Alone, of.There, err = s.PostedAlone(ctx, u, of.Chat)
-		} else if err = s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err == nil { // somebody else's member
+		} else if err = s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err == nil { // another program's member
 			continue
 		}
 		if err != nil {
@@ -181,8 +181,8 @@ func (s Users) Unpost(ctx context.Context, u memory.User, p Posted) error {
 	return failure(err, "taking chat %s off the list of the user %s", p.Chat, u)
 }
 
-// PostedLike notes that a chat without a memory, whose turn is held, is to have what another one has: it was posted
-// under the same user.
+// PostedLike notes that a chat without a memory, of which the turn is held, is to have what another one has: it was
+// posted under the same user.
 func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 	id, err := s.redis.HGet(ctx, chatMeta(as), "user").Result()
 	if errors.Is(err, redis.Nil) {
@@ -236,8 +236,8 @@ func (s Users) setNotesAside(ctx context.Context, u memory.User) error {
 	return err
 }
 
-// openedBy are the commands that go before a run is opened and behind it for the sake of who posted it, and what the
-// script is told of that.
+// openedBy are the commands that go before a run is opened and behind it for the sake of the user that posted it, and
+// what the script is told of that.
 func (s Users) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who string, lists []redis.Cmder,
 	notes *redis.StringCmd) {
 	switch {

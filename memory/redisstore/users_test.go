@@ -13,8 +13,8 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// Whose a chat is alone is known from its first post on, and a chat from before that was noted is nobody's; the next
-// holder of a run knows its user. So it is over one server and over a Cluster.
+// Which user a chat is of alone is known from its first post on, and a chat from before that was noted is of none; the
+// next holder of a run knows its user. So it is over one server and over a Cluster.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(t *testing.T) redis.UniversalClient{

@@ -74,7 +74,7 @@ func (s Waits) SaveState(ctx context.Context, chat memory.Chat, token string, w 
 // ErrStateLost says that there is nothing from which a run could go on.
 var ErrStateLost = errors.New("what the run goes on from is not there")
 
-// Suspend gives a chat's turn back whose run waits, with the state of SaveState. All that is kept
+// Suspend gives the turn of a chat back of which the run waits, with the state of SaveState. All that is kept
 // of the run lives as long as that.
 func (s Waits) Suspend(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
 	rest, err := json.Marshal(w.Rest)
@@ -82,7 +82,7 @@ func (s Waits) Suspend(ctx context.Context, chat memory.Chat, token string, w *W
 		return err
 	}
 	runs, fields := []string{w.Run}, []any{token, w.Run, rest, w.Until, "r:" + w.Run}
-	first := w.Run // whose claims these are
+	first := w.Run // the run of which these are the claims
 	if w.Open.First != "" {
 		first = w.Open.First
 		runs, fields = append(runs, first), append(fields, "r:"+first)

@@ -24,7 +24,7 @@ func clusterWaiting(t *testing.T, s *redisstore.Store, cluster *redistest.Cluste
 	suspends(t, s, cluster.Client())
 }
 
-// The address of a run is read as it was written by who has the services' secret, and by nobody else.
+// The address of a run is read as it was written by a process that has the services' secret, and by no other.
 func TestTheAddressOfARunIsSealed(t *testing.T) {
 	const at = "http://replica:8081/v1/runs/r/events"
 	client := redistest.Start(t).Client()
@@ -144,7 +144,7 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 	require.Empty(t, left)
 }
 
-// A run that comes to its end while somebody looks whether it waits is not taken for one of which
+// A run that comes to its end while a process looks whether it waits is not taken for one of which
 // the memory lost what it goes on from.
 func TestARunThatEndsIsNotLost(t *testing.T) {
 	t.Parallel()
