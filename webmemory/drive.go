@@ -96,7 +96,7 @@ func (s *Server) leave(d *driver, finished bool) {
 	}
 	packing, stop := context.WithTimeout(s.life, storeTimeout)
 	defer stop()
-	if err := s.store.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
+	if err := s.store.Runs.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
 		d.log.Debug().Err(err).Msg("a run's log was not packed; it goes as it is when its time is over")
 	}
 }
@@ -458,7 +458,7 @@ func (d *driver) withdraw(cause error) bool {
 	d.run.log.Abort(errMayRun) // a post that is repeated begins it anew
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
-	if err := d.server.store.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
+	if err := d.server.store.Runs.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
 		d.log.Warn().Err(err).Msg("a run could not be forgotten")
 		return false
 	}
@@ -474,7 +474,7 @@ func (d *driver) conclude() error {
 		return err
 	}
 	status, body := d.run.final(ctx)
-	if err := d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+	if err := d.server.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
 	d.writer.over = d.run
@@ -526,6 +526,6 @@ func (d *driver) abandon(cause error) {
 func (d *driver) hasFollower() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), storeTimeout)
 	defer cancel()
-	open, err := d.server.store.OpenRun(ctx, d.run.chat)
+	open, err := d.server.store.Turns.OpenRun(ctx, d.run.chat)
 	return err != nil || open != nil && open.Run == d.run.id
 }

@@ -150,7 +150,7 @@ func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
 func (s *Server) scrub() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), scrubWait)
 	defer cancel()
-	return s.store.Scrub(ctx)
+	return s.store.Server.Scrub(ctx)
 }
 
 // takeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
@@ -191,7 +191,7 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a run was not stopped; it is tried again")
 		return before
 	}
-	open, err := s.store.OpenRun(ctx, chat)
+	open, err := s.store.Turns.OpenRun(ctx, chat)
 	if err != nil {
 		return failed(err)
 	}
@@ -210,24 +210,24 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 // what this one may leave.
 func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
-	cards, err := s.store.Cards(ctx, w.chat)
+	cards, err := s.store.Chats.Cards(ctx, w.chat)
 	if err != nil {
 		return out, err
 	}
-	aside, err := s.store.SetAsides(ctx, w.chat)
+	aside, err := s.store.Rewinds.List(ctx, w.chat)
 	if err != nil {
 		return out, err
 	}
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return out, err
 	}
-	if err := s.store.Pending(ctx, w.Number, w.chat, pendingErase+what.String(), "", s.cfg.Lease); err != nil {
+	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingErase+what.String(), "", s.cfg.Lease); err != nil {
 		return out, err
 	}
 	if err := s.dropRewound(ctx, w.chat); err != nil {
 		return out, err
 	}
-	named, err := s.store.Keys(ctx, w.chat, s.cfg.Agents...)
+	named, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents...)
 	if err != nil {
 		return out, err
 	}
@@ -243,12 +243,12 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	}
 	if what.scan {
 		var more []memory.Key
-		if more, beside, err = s.store.Scan(ctx, w.chat); err != nil {
+		if more, beside, err = s.store.Chats.Scan(ctx, w.chat); err != nil {
 			return out, err
 		}
 		keys = append(keys, more...)
 	}
-	stored, err := s.store.Measure(ctx, keys...)
+	stored, err := s.store.Chats.Measure(ctx, keys...)
 	if err != nil {
 		return out, err
 	}
@@ -270,11 +270,11 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
 		return out, err
 	}
-	if err := s.store.NoteErasure(ctx, fact.Turn, fact.Name); err != nil {
+	if err := s.store.Erasures.Note(ctx, fact.Turn, fact.Name); err != nil {
 		return out, err
 	}
 	if what.has(memory.ChatKey(w.chat)) { // which has the messages that notes of users were made from
-		if _, err := s.store.VoidUserNotes(ctx, w.chat, func(memory.Note) bool { return true }); err != nil {
+		if _, err := s.store.Users.VoidNotes(ctx, w.chat, func(memory.Note) bool { return true }); err != nil {
 			return out, err
 		}
 	}
@@ -284,7 +284,7 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 			return out, err
 		}
 		s.tellOthers(ctx, fact)
-		return out, s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+		return out, s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
 	}
 	documents, err := s.runs.DeleteChat(ctx, w.chat)
 	if err != nil {
@@ -330,16 +330,16 @@ func (s *Server) forgetUsage(ctx context.Context, of memory.Tenant, by tally.By,
 func (s *Server) eraseStored(
 	ctx context.Context, w *writer, fact erasure, runs []string, keys []memory.Key, beside []string,
 ) error {
-	if err := s.store.EraseRuns(ctx, w.chat, runs...); err != nil {
+	if err := s.store.Runs.Erase(ctx, w.chat, runs...); err != nil {
 		return err
 	}
 	if err := s.store.Erase(ctx, w.Number, keys...); err != nil {
 		return err
 	}
-	if err := s.store.Remove(ctx, beside...); err != nil {
+	if err := s.store.Chats.Remove(ctx, beside...); err != nil {
 		return err
 	}
-	if err := s.store.EraseRuns(ctx, w.chat, s.tellOthers(ctx, fact)...); err != nil {
+	if err := s.store.Runs.Erase(ctx, w.chat, s.tellOthers(ctx, fact)...); err != nil {
 		return err
 	}
 	return s.store.EraseChat(ctx, w.Number, w.chat) // with its meta, which said that the erasure is pending
@@ -372,7 +372,7 @@ func (s *Server) eraseOffered(ctx context.Context, chat memory.Chat, taken redis
 	if err := s.eraseConversations(ctx, chat, taken.ErasedIn()); err != nil {
 		return err
 	}
-	return s.store.DropConversation(ctx, chat)
+	return s.store.Turns.DropConversation(ctx, chat)
 }
 
 // runsOf are the runs of a chat that this process knows of: those that it has lately
@@ -491,7 +491,7 @@ func (s *Server) followErasures(ctx context.Context) error {
 	s.follower.mu.Lock()
 	since := s.follower.since
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures(ctx, since)
+	turns, err := s.store.Erasures.Since(ctx, since)
 	if err != nil {
 		return err
 	}
@@ -615,7 +615,7 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Erasures(ctx, 0)
+	stored, err := s.store.Erasures.Since(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -654,7 +654,7 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 		if _, key, _ := erasures.ChatOf(name); key != nil {
 			of = *key
 		}
-		known, err := s.store.Tombstone(ctx, of)
+		known, err := s.store.Erasures.Tombstone(ctx, of)
 		if err == nil && turn > known {
 			err = s.eraseAgain(ctx, name, turn)
 		}
@@ -669,10 +669,10 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 // erased, by its name, and then tells Redis of the erasure, so that other processes apply it too.
 func (s *Server) eraseAgain(ctx context.Context, name string, turn int64) error {
 	if u, ok := erasures.UserOf(name); ok {
-		if err := s.store.VoidOldUserNotes(ctx, turn, u); err != nil {
+		if err := s.store.Users.VoidOldNotes(ctx, turn, u); err != nil {
 			return err
 		}
-		return s.store.NoteErasure(ctx, turn, name)
+		return s.store.Erasures.Note(ctx, turn, name)
 	}
 	of, ok := concernedBy(name)
 	if !ok {
@@ -685,17 +685,17 @@ func (s *Server) eraseAgain(ctx context.Context, name string, turn int64) error 
 	if err := again(); err != nil {
 		return err
 	}
-	return s.store.NoteErasure(ctx, turn, name)
+	return s.store.Erasures.Note(ctx, turn, name)
 }
 
 // keysThere are a chat's own history and those of its subagents that Redis has.
 func (s *Server) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
-	named, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	named, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.store.Found(ctx, named...)
+	found, err := s.store.Chats.Found(ctx, named...)
 	if err != nil {
 		return nil, err
 	}
@@ -710,7 +710,7 @@ func (s *Server) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key,
 // cutAgain erases what was written before a turn: of one history, or, if key is nil, of all of
 // a chat, with what belongs to its runs and, at the gateway, its conversation.
 func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
-	if err := s.store.DropRewound(ctx, chat, turn, 0); err != nil {
+	if err := s.store.Rewinds.Drop(ctx, chat, turn, 0); err != nil {
 		return err
 	}
 	keys, err := s.keysThere(ctx, chat)
@@ -722,20 +722,20 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 	}
 	back := false
 	for _, k := range keys {
-		cut, err := s.store.Cut(ctx, turn, k)
+		cut, err := s.store.Erasures.Cut(ctx, turn, k)
 		if err != nil {
 			return err
 		}
 		back = back || cut
 	}
 	if key == nil || key.Agent() == "" {
-		void, err := s.store.VoidUserNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
+		void, err := s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
 		if err != nil {
 			return err
 		}
 		back = back || void > 0
 	}
-	rest, err := s.store.Waits(ctx, chat)
+	rest, err := s.store.Waits.Rest(ctx, chat)
 	if err != nil {
 		return err
 	}
@@ -747,7 +747,7 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 	if key != nil {
 		return nil
 	}
-	conversation, err := s.store.EraseOldRuns(ctx, turn, chat)
+	conversation, err := s.store.Runs.EraseOld(ctx, turn, chat)
 	if err != nil || conversation == "" {
 		return err
 	}

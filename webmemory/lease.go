@@ -125,14 +125,15 @@ func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token stri
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
 		asked := monotonic()
 		conversation := cmp.Or(s.conversations.newest(chat), rand.Text())
-		taken, err := s.store.Take(ctx, chat, token, conversation, s.cfg.Lease)
+		taken, err := s.store.Turns.Take(ctx, chat, token, conversation, s.cfg.Lease)
 		held := &redisstore.HeldError{Erased: taken.Erased}
 		if err != nil && !errors.As(err, &held) {
 			return nil, err
 		}
 		if err != nil && s.isDead(held.Token) {
 			// The holder or claimant in the way is dead: neither its lease nor its claim is waited for.
-			if err := errors.Join(s.store.Leave(ctx, chat, held.Token), s.store.Yield(ctx, chat, held.Token)); err != nil {
+			turns := s.store.Turns
+			if err := errors.Join(turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token)); err != nil {
 				return nil, err
 			}
 			continue
@@ -140,13 +141,13 @@ func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		if at != erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
 			s.dismiss(chat)
 			if err == nil {
-				err = s.store.Leave(ctx, chat, token)
+				err = s.store.Turns.Leave(ctx, chat, token)
 			}
 			return nil, errors.Join(errErased, err)
 		}
 		if err == nil && s.conversations.erased(chat, taken) {
 			if err := s.eraseOffered(ctx, chat, taken); err != nil {
-				return nil, errors.Join(err, s.store.Leave(ctx, chat, token))
+				return nil, errors.Join(err, s.store.Turns.Leave(ctx, chat, token))
 			}
 			continue // the lease is held: it is taken again with a conversation that is new
 		}
@@ -191,7 +192,7 @@ func (l *lease) opened(run redisstore.OpenRun) { l.noted.Store(&run) }
 func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
 	l.renewing.Lock()
 	defer l.renewing.Unlock()
-	held, entries, err := l.keeper.store.RenewLast(ctx, l.chat, l.token, l.keeper.life, run)
+	held, entries, err := l.keeper.store.Turns.RenewLast(ctx, l.chat, l.token, l.keeper.life, run)
 	_, _ = l.orRegain(ctx, held, err)
 	return entries
 }
@@ -202,7 +203,7 @@ func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
 // waits for some, in a goroutine of the keeper's (driver.mend).
 func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error) {
 	if err == nil && !held {
-		held, err = l.keeper.store.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.noted.Load())
+		held, err = l.keeper.store.Turns.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.noted.Load())
 		if held {
 			l.lost.Store(true)
 		}
@@ -225,19 +226,19 @@ func (l *lease) end() error {
 	switch waits := l.Waits; {
 	case waits != nil && (l.over == nil || l.over.id != waits.Run): // and goes on to do so
 		return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-			return store.ReleaseWaiting(ctx, chat, token, *waits)
+			return store.Waits.Release(ctx, chat, token, *waits)
 		})
 	case l.over == nil:
-		return l.giveBack(store.Release)
+		return l.giveBack(store.Turns.Release)
 	}
 	return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return store.Close(ctx, chat, token, l.over.id, l.over.firstRun(), l.over.keyed)
+		return store.Turns.Close(ctx, chat, token, l.over.id, l.over.firstRun(), l.over.keyed)
 	})
 }
 
 // leave gives the lease back as it was found: a run that is open stays so, for another
 // process to finish.
-func (l *lease) leave() error { return l.giveBack(l.keeper.store.Leave) }
+func (l *lease) leave() error { return l.giveBack(l.keeper.store.Turns.Leave) }
 
 // notGivenBack is what the log says of a lease that Redis did not take back.
 const notGivenBack = "a turn was not given back; it runs out by itself"
@@ -403,7 +404,7 @@ func (k *keeper) renew(due []*lease) {
 	patience := min(max(oldest+k.life*2/3-asked, k.life/6), k.life/3, storeTimeout)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	held, failed := k.store.RenewAll(ctx, k.life, names)
+	held, failed := k.store.Turns.RenewAll(ctx, k.life, names)
 	var settling sync.WaitGroup
 	some := make(chan struct{}, writeBackers)
 	for i, l := range due {
@@ -475,14 +476,14 @@ const claimLife = 3 * time.Second
 // runs until then, also a run that another post begins meanwhile. It goes on with both
 // until yield is called.
 func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
-	if err := s.store.First(ctx, chat, token, claimLife); err != nil {
+	if err := s.store.Turns.First(ctx, chat, token, claimLife); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() {
 		for stopped := s.stopRunOf(ctx, chat, ""); pause(ctx, jitter(claimLife/12)) == nil; {
-			if err := s.store.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
+			if err := s.store.Turns.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
 				s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn was not renewed")
 			}
 			stopped = s.stopRunOf(ctx, chat, stopped)
@@ -493,7 +494,7 @@ func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (y
 		working.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-		if err := s.store.Yield(ctx, chat, token); err != nil {
+		if err := s.store.Turns.Yield(ctx, chat, token); err != nil {
 			s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn runs out by itself")
 		}
 	}, nil

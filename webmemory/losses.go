@@ -107,12 +107,12 @@ const retelling = 2 * time.Minute
 // still be writing back what they know: for a while after a loss, and after this process
 // began. If Redis does not answer they may.
 func (s *Server) lostLately(ctx context.Context) bool {
-	epoch, err := s.store.Epoch(ctx)
+	epoch, err := s.store.Server.Epoch(ctx)
 	if err != nil {
 		return true
 	}
 	s.noteEpoch(epoch)
-	servers, _, err := s.store.Servers(ctx)
+	servers, _, err := s.store.Server.RunIDs(ctx)
 	if err != nil {
 		return true
 	}
@@ -146,7 +146,7 @@ func (s *Server) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.L
 	epoch = loss.Epoch
 	var err error
 	if epoch == "" {
-		epoch, err = s.store.Epoch(ctx)
+		epoch, err = s.store.Server.Epoch(ctx)
 	}
 	if err != nil {
 		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("whether a chat lost something is not known")
@@ -179,7 +179,7 @@ func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
 	s.losses.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if err := s.store.TellLoss(ctx, chat, epoch); err != nil {
+	if err := s.store.Turns.TellLoss(ctx, chat, epoch); err != nil {
 		s.log.Warn().Err(err).Str("chat", chat.String()).Msg("a loss may be told twice")
 	}
 }
@@ -220,7 +220,7 @@ func (d *driver) putLostBack(ctx context.Context) error {
 	if _, err := d.server.noteRun(ctx, d.run); err != nil {
 		return err
 	}
-	entries, err := d.server.store.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...)
+	entries, err := d.server.store.Runs.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (d *driver) putLostBack(ctx context.Context) error {
 // fillLog writes the run's log anew if Redis came back without some of its events, but
 // with the lease, so that nothing else told of the loss.
 func (d *driver) fillLog(ctx context.Context) error {
-	n, err := d.server.store.LogLen(ctx, d.run.chat, d.run.id)
+	n, err := d.server.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
 	if err != nil || n >= d.writer.entries {
 		return err
 	}
@@ -404,7 +404,7 @@ func (s *Server) placeRun(ctx context.Context, head endHead) error {
 
 // knowsEnd says whether Redis knows how a run ended.
 func (s *Server) knowsEnd(ctx context.Context, head endHead) (bool, error) {
-	record, err := s.store.Record(ctx, head.Chat.Chat, head.Run)
+	record, err := s.store.Runs.Record(ctx, head.Chat.Chat, head.Run)
 	return err == nil && record != nil && len(record.Result) > 0 && record.Body != "", err
 }
 
@@ -503,13 +503,13 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 		return &redisstore.Record{Body: r.body, Result: redactedAnswer()}, nil
 	case !events[len(events)-1].Terminal():
 		w.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent(), Events: head.Events}
-		_, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, *w.Open)
+		_, err := s.store.Turns.Open(ctx, r.chat, w.token, s.cfg.Lease, *w.Open)
 		return nil, err
 	}
 	if err := s.putBack(ctx, w, head, events); err != nil {
 		return nil, err
 	}
-	return s.store.Record(ctx, r.chat, r.id)
+	return s.store.Runs.Record(ctx, r.chat, r.id)
 }
 
 // putBack writes back a run that is over, under its chat's lease; events are all of it.
@@ -519,7 +519,7 @@ func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []
 		return err
 	}
 	status, body := d.run.final(ctx)
-	if err := s.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+	if err := s.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
 	w.over = d.run
@@ -557,7 +557,7 @@ func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events [
 			return nil, err
 		}
 	}
-	if _, err := s.store.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
+	if _, err := s.store.Runs.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
 		return nil, err
 	}
 	if err := w.place(ctx, head.Turn, events); err != nil {
@@ -578,7 +578,7 @@ func (s *Server) noteCut(key memory.Key, turn int64) {
 	}
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	if err := s.store.NoteErasure(ctx, turn, erasures.HandCut(key)); err != nil {
+	if err := s.store.Erasures.Note(ctx, turn, erasures.HandCut(key)); err != nil {
 		s.log.Warn().Err(err).Str("key", key.String()).Msg(
 			"other processes do not know of a change by hand until they use the history")
 	}

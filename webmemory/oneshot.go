@@ -124,7 +124,7 @@ func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
 	if !isRunID(id) { // with a slash in it, it could name another tenant's
 		return nil, errNoOneShot
 	}
-	raw, err := s.store.OneShot(c.Request.Context(), tenantOf(c), id)
+	raw, err := s.store.OneShots.State(c.Request.Context(), tenantOf(c), id)
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +327,7 @@ func (s *Server) keepOneShot(ctx context.Context, r *run, at *api.Client, conver
 	kept.Events = append(kept.Events, shown.Line())
 	raw, err := json.Marshal(kept)
 	if err == nil {
-		err = s.store.SaveOneShot(ctx, r.chat.Tenant(), r.id, raw)
+		err = s.store.OneShots.Save(ctx, r.chat.Tenant(), r.id, raw)
 	}
 	if err != nil {
 		return errors.Join(errNotKept, err)

@@ -73,7 +73,7 @@ func (s *Server) postRemember(c *gin.Context, r *run) error {
 	if asked.OfUser {
 		err = s.rememberOfUser(ctx, r, turn, &n, change)
 	} else {
-		err = s.store.ChangeNotes(ctx, turn, key, change)
+		err = s.store.Notes.Change(ctx, turn, key, change)
 	}
 	if err == nil {
 		api.WriteJSON(c.Writer, http.StatusCreated, n)
@@ -86,19 +86,19 @@ func (s *Server) postRemember(c *gin.Context, r *run) error {
 // came too late for that goes again.
 func (s *Server) rememberOfUser(ctx context.Context, r *run, turn int64, n *memory.Note,
 	change func([]memory.Note) ([]memory.Note, error)) error {
-	if err := s.store.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {
+	if err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {
 		return err
 	}
 	made := n.ID
-	if err := s.store.ChangeUserNotes(ctx, r.user, change); err != nil {
+	if err := s.store.Users.ChangeNotes(ctx, r.user, change); err != nil {
 		return err
 	}
-	err := s.store.NoteOfUser(ctx, turn, r.chat, r.user)
+	err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user)
 	if errors.Is(err, memory.ErrMoved) && n.ID == made { // else it was there already
 		void := func(all []memory.Note) ([]memory.Note, error) {
 			return slices.DeleteFunc(all, func(n memory.Note) bool { return n.ID == made }), nil
 		}
-		err = errors.Join(err, s.store.ChangeUserNotes(ctx, r.user, void))
+		err = errors.Join(err, s.store.Users.ChangeNotes(ctx, r.user, void))
 	}
 	return err
 }

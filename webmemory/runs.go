@@ -301,7 +301,7 @@ func (s *Server) outdated(ctx context.Context, r *run) bool {
 	if !r.over(0) {
 		return false
 	}
-	erased, err := s.store.Erased(ctx, memory.ChatKey(r.chat))
+	erased, err := s.store.Erasures.Erased(ctx, memory.ChatKey(r.chat))
 	if !s.rewoundSince(r.chat, r.id, r.turn.Load()) && (err != nil || erased <= r.turn.Load()) {
 		return false // that Redis does not know the run says nothing: it may have lost it
 	}

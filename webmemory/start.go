@@ -109,9 +109,9 @@ func (s *Server) note(ctx context.Context, r *run, w *writer) (found *redisstore
 
 // noteRun keeps a record of a run; found is one that is there already.
 func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
-	begin := s.store.Begin
+	begin := s.store.Runs.Begin
 	if !r.keyed {
-		begin = s.store.BeginUnkeyed
+		begin = s.store.Runs.BeginUnkeyed
 	}
 	found, err = begin(ctx, r.chat, r.id, r.body)
 	if found != nil && found.Body == r.body {
@@ -123,7 +123,7 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 	if err != nil || found != nil || r.attempt <= 1 {
 		return found, err
 	}
-	return nil, s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
+	return nil, s.store.Runs.Retried(ctx, r.chat, r.first, r.body, r.attempt)
 }
 
 // orWithdraw takes back what was noted of a run, if err says that it was not begun.
@@ -133,7 +133,7 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	return errors.Join(err, s.store.Withdraw(ctx, r.chat, r.id))
+	return errors.Join(err, s.store.Runs.Withdraw(ctx, r.chat, r.id))
 }
 
 // open notes the run beside the chat's lease, so that it is finished whatever happens to
@@ -144,7 +144,7 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	note.Posted = true
 	// Where its events will be as far as is known here: the apiserver that answers may name another process.
 	note.Events, note.By, note.Begins = s.runs.EventsURL(r.id), s.spool.Name(), memory.Title(p.Message)
-	loss, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
+	loss, err := s.store.Turns.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
 	w.opened(note)
 	if err != nil {
 		return s.orWithdraw(ctx, r, err)
@@ -175,7 +175,7 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	note.Events = accepted.Events
 	w.opened(note)
 	note.Posted = false
-	if _, err := s.store.Open(context.WithoutCancel(ctx), r.chat, w.token, s.cfg.Lease, note); err != nil {
+	if _, err := s.store.Turns.Open(context.WithoutCancel(ctx), r.chat, w.token, s.cfg.Lease, note); err != nil {
 		// It is noted without its URL: the process that comes after this one asks the configured apiserver.
 		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")
 	}

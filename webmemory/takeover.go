@@ -52,12 +52,12 @@ func (s *Server) lookAfter() {
 func (s *Server) lookOnce(died bool) error {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	chats, err := s.store.Abandoned(ctx)
+	chats, err := s.store.Turns.Abandoned(ctx)
 	if err != nil {
 		return err // Redis is away; the health check tells
 	}
 	if died {
-		holders, err := s.store.Holders(ctx)
+		holders, err := s.store.Turns.Holders(ctx)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (d *driver) catchUp(ctx context.Context, known [][]byte) error {
 // falls away as a duplicate, and the fold knows then where it is.
 func (d *driver) replay(ctx context.Context) error {
 	for {
-		logged, err := d.server.store.Events(ctx, d.run.chat, d.run.id, d.run.log.Last(), batch)
+		logged, err := d.server.store.Runs.Events(ctx, d.run.chat, d.run.id, d.run.log.Last(), batch)
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (d *driver) replay(ctx context.Context) error {
 			}
 		}
 		if len(logged) < batch {
-			d.writer.entries, err = d.server.store.LogLen(ctx, d.run.chat, d.run.id)
+			d.writer.entries, err = d.server.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
 			return err
 		}
 	}
@@ -400,7 +400,7 @@ func (d *driver) writeRecorded(ctx context.Context) error {
 	for i, h := range copies {
 		keys[i] = h.Key()
 	}
-	found, err := d.server.store.Found(ctx, keys...)
+	found, err := d.server.store.Chats.Found(ctx, keys...)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func restoreWait(ctx context.Context, s *Server, w *writer, head endHead, events
 	}
 	d.run.identify(head.Waiting.Open)
 	d.waiting = head.Waiting
-	if err := s.store.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
+	if err := s.store.Waits.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
 		return false, err
 	}
 	if err := d.rest(); err != nil {

@@ -342,7 +342,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	store.Archive = redisstore.Archive{Off: !kept.Enabled, MaxMessages: kept.MaxMessages, MaxAge: kept.MaxAge}
 	if cfg.Redis.Embedded() {
 		store.Compact = a.embedded.Compact
-		if err := store.ReleaseAll(a.ctx); err != nil {
+		if err := store.Turns.ReleaseAll(a.ctx); err != nil {
 			seen.Log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
 		}
 	}
