@@ -342,7 +342,7 @@ func TestTheGate(t *testing.T) {
 	}
 }
 
-// Who was let in is sent away when the key ends, however it does, and else stays.
+// A request that was let in is ended when the key ends, however it does, and else stays.
 func TestNobodyStaysBehindAKey(t *testing.T) {
 	t.Parallel()
 	store := open(t, redistest.Start(t))
@@ -398,8 +398,8 @@ func TestTheInternalSecretIsMadeOnce(t *testing.T) {
 	require.NotContains(t, err.Error(), "short\n")
 }
 
-// A key that was good here and is gone from the store is told of until it is there again or nobody has come with it for
-// a while; one that was revoked or went with its tenant is not.
+// A key that was good here and is gone from the store is told of until it is there again or no request has come with
+// it for a while; one that was revoked or went with its tenant is not.
 func TestKeysThatTheStoreLost(t *testing.T) {
 	ctx, server := t.Context(), redistest.Start(t)
 	store, client := open(t, server), server.Client()

@@ -28,7 +28,7 @@ const (
 	awayPause  = time.Second      // between two look-ups of a key while the store is away
 	known      = 10_000           // keys, and as many texts that are none
 	uses       = 1024             // last uses that wait to be written
-	lostFor    = 10 * time.Minute // after which a lost key is not told of any more, since nobody comes with it
+	lostFor    = 10 * time.Minute // after which a lost key is not told of any more, since it is not in use
 )
 
 // wrongKey is all that is said of a key that is none: not whether its id is one.
@@ -39,7 +39,7 @@ type source interface {
 	find(ctx context.Context, id string) (k Key, ok bool, err error)
 }
 
-// Authenticator tells who comes with a key. Safe for concurrent use; Close it.
+// Authenticator tells the principal of a key. Safe for concurrent use; Close it.
 type Authenticator struct {
 	file  source // asked first; nil for none
 	store *Store // nil for none
@@ -47,10 +47,10 @@ type Authenticator struct {
 	now   func() time.Time
 
 	found *otter.Cache[string, entry]     // by id
-	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: until when nobody is asked again
+	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: until when no source is asked again
 
 	// lost are keys that were good here, by id, and of which the store has no record although they were not revoked. They
-	// open nothing. An entry was read when somebody came with it last.
+	// open nothing. An entry was read when a request came with it last.
 	lost *otter.Cache[string, entry]
 	// Losses counts those that were ever found.
 	Losses atomic.Int64
@@ -101,8 +101,8 @@ func (a *Authenticator) Close() error {
 	return nil
 }
 
-// Principal is who comes with a key's text. Errors are *Refusal: 401 for a key that is wrong, has
-// expired or was revoked, 503 if that cannot be known now.
+// Principal gives the principal of a key, by its text. Errors are *Refusal: 401 for a key that
+// is wrong, has expired or was revoked, 503 if that cannot be known now.
 func (a *Authenticator) Principal(ctx context.Context, presented string) (Principal, error) {
 	id, ok := idOf(presented)
 	if !ok {
@@ -153,9 +153,9 @@ func (a *Authenticator) InFile() map[memory.Tenant][]string {
 	return file.tenants()
 }
 
-// key finds the key of an id, for who comes with the text of a hash, or "" for any. Of a text that does not open what
-// is known of the key the store is asked at once: the key may have been rotated a moment ago. That holds of texts with
-// a made-up id as well, so that the time it takes does not tell which ids there are.
+// key finds the key of an id, for a caller with the text of a hash, or "" for any. Of a text that does not open what
+// is known of the key the store is asked at once: the key may have been rotated a moment ago. That holds of texts
+// with a made-up id as well, so that the time it takes does not tell which ids there are.
 func (a *Authenticator) key(ctx context.Context, id, hash string) (Key, bool, error) {
 	if a.file != nil {
 		if k, ok, err := a.file.find(ctx, id); ok || err != nil {

@@ -1,3 +1,3 @@
-// Package access says who may come in and as whom: keys with tenants, scopes and limits,
-// and the principal of a request.
+// Package access authenticates and authorizes callers: keys with tenants, scopes and
+// limits, and the principal of a request.
 package access

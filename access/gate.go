@@ -80,17 +80,17 @@ func (r Rights) Of(method, path string) (need Scope, ok bool) {
 	return need, ok
 }
 
-// Gate lets requests in. A nil one asks nobody.
+// Gate lets requests in. A nil one lets all requests in.
 type Gate struct {
 	Keys   *Authenticator // nil: only the internal secret opens
 	Secret string         // by which the services know each other
 }
 
 // Admit lets a request in to a route of which the path is as the router has it, "" where there is no
-// route, and gives it with its principal. Credentials of ours are taken off its header and its query,
-// so that they can be passed on to nobody. Errors are *Refusal. The body is not read.
+// route, and gives it with its principal. Credentials of ours are taken off its header and its query, so that they
+// cannot be passed on. Errors are *Refusal. The body is not read.
 //
-// A route that is not in the table is refused: who adds one must say who may.
+// A route that is not in the table is refused: its author must add its right.
 func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request, error) {
 	if g == nil {
 		strip(r)
@@ -117,7 +117,7 @@ func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request
 }
 
 // Stay gives a request that was let in by a key in a context that ends with the key, at most Fresh and a second later
-// and for that cause, so that nobody stays behind in an open stream. The caller calls over once the request is.
+// and for that cause, so that no client stays behind in an open stream. The caller calls over once the request is.
 func (g *Gate) Stay(r *http.Request) (in *http.Request, over func()) {
 	p, _ := Known(r.Context())
 	if g == nil || p.hash == "" {
@@ -141,7 +141,8 @@ func (g *Gate) Stay(r *http.Request) (in *http.Request, over func()) {
 	}
 }
 
-// Lost is a sentence about keys that Redis has lost and with which somebody came in the last ten minutes, "" for none.
+// Lost is a sentence about keys that Redis has lost and with which a request came in the last ten minutes, "" for
+// none.
 func (g *Gate) Lost() string {
 	n := 0
 	if g != nil && g.Keys != nil {
@@ -158,7 +159,7 @@ func (g *Gate) Lost() string {
 		"restore Redis from a backup.", n)
 }
 
-// who finds out who a request comes from.
+// who finds out the principal of a request.
 func (g *Gate) who(r *http.Request) (Principal, error) {
 	if secret := r.Header.Get(secretHeader); secret != "" {
 		return g.service(secret, r.Header)
@@ -173,7 +174,7 @@ func (g *Gate) who(r *http.Request) (Principal, error) {
 	return g.Keys.Principal(r.Context(), text)
 }
 
-// service is for whom another service of ours asks.
+// service is the principal that another service of ours asks for.
 func (g *Gate) service(secret string, h http.Header) (Principal, error) {
 	given, own := sha256.Sum256([]byte(secret)), sha256.Sum256([]byte(g.Secret))
 	if g.Secret == "" || subtle.ConstantTimeCompare(given[:], own[:]) != 1 {
@@ -249,8 +250,8 @@ func strip(r *http.Request) {
 	}
 }
 
-// Carry is a transport to other services of ours: they learn from it who a request is for. That of
-// a nil gate is base.
+// Carry is a transport to other services of ours: they learn from it the principal that a request
+// is for. That of a nil gate is base.
 func (g *Gate) Carry(base http.RoundTripper) http.RoundTripper {
 	if g == nil {
 		return base
@@ -258,9 +259,9 @@ func (g *Gate) Carry(base http.RoundTripper) http.RoundTripper {
 	return Carrier{Base: base, Secret: g.Secret}
 }
 
-// Carrier sends requests to other services of ours, with the internal secret and with who they are
-// for. Without a secret it adds nothing. It is for addresses of the configuration only: who gets a
-// request gets the secret.
+// Carrier sends requests to other services of ours, with the internal secret and with the
+// principal that they are for. Without a secret it adds nothing. It is for addresses of the
+// configuration only: a server that gets a request gets the secret.
 type Carrier struct {
 	Base   http.RoundTripper
 	Secret string
@@ -276,7 +277,7 @@ func (c Carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	p := From(r.Context())
 	out := r.Clone(r.Context())
 	out.Header.Set(secretHeader, c.Secret)
-	if out.Header.Get(tenantHeader) == "" { // else who asks says it, by the chat that the request is about
+	if out.Header.Get(tenantHeader) == "" { // else the caller has set it, by the chat that the request is about
 		out.Header.Set(tenantHeader, p.Tenant.String())
 	}
 	for name, value := range map[string]string{

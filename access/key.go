@@ -22,7 +22,7 @@ import (
 const Prefix = "mn_"
 
 var (
-	// ErrBadKey says what of a key to be made is wrong, in a sentence for who makes it.
+	// ErrBadKey says what of a key to be made is wrong, in a sentence for its maker.
 	ErrBadKey = errors.New("not a key")
 	// ErrUnknownKey says that there is no key with this id, or it is another tenant's.
 	ErrUnknownKey = errors.New("there is no key with this id")
@@ -47,7 +47,7 @@ type Key struct {
 	hash, previous string // SHA-256 of the text, and of the one before the last rotation, in hex
 }
 
-// Principal is who comes with the key.
+// Principal is the principal of a request with the key.
 func (k Key) Principal() Principal {
 	return Principal{Key: k.ID, Tenant: k.Tenant, Scopes: k.Scopes, Limits: k.Limits}
 }
@@ -87,7 +87,7 @@ func (k Key) opens(hash string, now time.Time) (why string) {
 	return k.ended(now)
 }
 
-// ended says why a key opens nothing at a moment, whoever has its text; "" if it does.
+// ended says why a key opens nothing at a moment, whichever caller has its text; "" if it does.
 func (k Key) ended(now time.Time) (why string) {
 	switch {
 	case !k.Revoked.IsZero():

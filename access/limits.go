@@ -10,7 +10,7 @@ import (
 )
 
 // ErrBadLimit is wrapped by refusals of a text that is no rate or no budget; the text of
-// the error is for whoever wrote it.
+// the error is for its author.
 var ErrBadLimit = errors.New("not a limit")
 
 // Unit is what a limit counts.

@@ -31,13 +31,13 @@ const (
 // Scopes lists those that keys have.
 var Scopes = []Scope{Chat, MemoryRead, MemoryWrite, Documents, Models, Approve, Admin}
 
-// Principal is who a request comes from. The zero value may do nothing; Anyone is who comes in where
+// Principal is the caller that a request comes from. The zero value may do nothing; Anyone is every caller where
 // there are no keys.
 type Principal struct {
 	Key    string // the key's id, "" where there are no keys
 	Tenant memory.Tenant
 	Scopes []Scope
-	User   string // of the tenant, for whom the request is; "" for nobody that is named
+	User   string // the tenant's user that the request is for; "" if none is named
 	Limits Limits // of the key; those of tenants and users are configured
 
 	internal bool   // it is another service of ours
@@ -66,7 +66,7 @@ func (p Principal) Need(s Scope) error {
 	return forbidden(s)
 }
 
-// Operator says whether it is of the default tenant, whose admins run the service for all tenants.
+// Operator says whether it is of the default tenant: its admins run the service for all tenants.
 func (p Principal) Operator() bool { return p.Tenant == memory.Tenant{} }
 
 type principal struct{}
@@ -76,7 +76,7 @@ func With(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, principal{}, p)
 }
 
-// From is who the request of a context comes from; Anyone if nobody was asked.
+// From is the principal of the request of a context; Anyone if no key was asked for.
 func From(ctx context.Context) Principal {
 	if p, ok := Known(ctx); ok {
 		return p
@@ -84,8 +84,8 @@ func From(ctx context.Context) Principal {
 	return Anyone
 }
 
-// Known is who the request of a context comes from; ok is false if nobody was asked, as where there
-// are no keys.
+// Known is the principal of the request of a context; ok is false if no key was asked for, as where
+// there are no keys.
 func Known(ctx context.Context) (p Principal, ok bool) {
 	p, ok = ctx.Value(principal{}).(Principal)
 	return p, ok

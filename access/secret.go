@@ -39,7 +39,7 @@ func OpenSecret(path string) (string, error) {
 		return "", fmt.Errorf("the internal secret cannot be written: %w; name a place for it in "+
 			"auth.internal_secret_file, or set MNEME_INTERNAL_SECRET", err)
 	}
-	// Linked and not renamed: the one who is first stays.
+	// Linked and not renamed: the first one stays.
 	err = os.Link(made, path)
 	if gone := os.Remove(made); err == nil || errors.Is(err, fs.ErrExist) {
 		err = gone

@@ -37,7 +37,7 @@ func recordName(id string) string { return memory.RedisKey{Kind: memory.KindKey,
 func away(err error) error { return fmt.Errorf("%w: %w", memory.ErrUnavailable, err) }
 
 // Create makes a key of the name, tenant, scopes, limits and expiry that k has. text is the key
-// itself, which nobody can learn later. Errors are ErrBadKey.
+// itself, which cannot be learned later. Errors are ErrBadKey.
 func (s *Store) Create(ctx context.Context, k Key) (text string, made Key, err error) {
 	if err := k.check(); err != nil {
 		return "", Key{}, err
@@ -153,7 +153,7 @@ func (s *Store) List(ctx context.Context) ([]Key, error) {
 	return keys, nil
 }
 
-// change sets fields of a record whose hash is as given, "" for any. ok is false if it is not.
+// change sets fields of a record if its hash is as given, "" for any. ok is false if it is not.
 func (s *Store) change(ctx context.Context, id, hash string, fields ...any) (ok bool, err error) {
 	n, err := changeScript.Run(ctx, s.redis, []string{recordName(id)}, slices.Concat([]any{hash}, fields)...).Int()
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *Store) Revoke(ctx context.Context, id string) (Key, error) {
 
 // Rotate gives a key another text, and takes the former one for overlap, at most MaxOverlap. Id,
 // tenant, scopes and what was spent stay. Errors are ErrUnknownKey, and ErrBadKey for a key that is
-// revoked or expired, or that somebody else has just rotated.
+// revoked or expired, or that another caller has just rotated.
 func (s *Store) Rotate(ctx context.Context, id string, overlap time.Duration) (text string, rotated Key, err error) {
 	k, err := s.Get(ctx, id)
 	now := time.Now().UTC().Truncate(time.Second)

@@ -7,7 +7,7 @@ import (
 	"mneme/subagent/external"
 )
 
-// Claim asks who holds the run for a call of a tool outside.
+// Claim asks the webmemory that holds the run for a call of a tool outside.
 func (m chatMemory) Claim(ctx context.Context, c external.Claim) (external.Claimed, error) {
 	got, err := m.at.Claim(ctx, m.http, api.ClaimRequest(c))
 	return external.Claimed(got), err

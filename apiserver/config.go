@@ -20,7 +20,7 @@ type Config struct {
 	// also if it was sent to a name that stands for several processes; over loopback
 	// the host that it was sent to.
 	Advertise  string
-	Gate       *access.Gate  // lets requests in; nil asks nobody
+	Gate       *access.Gate  // lets requests in; nil asks for no keys
 	MaxRuns    int           // running at a time; 256
 	MaxBody    int64         // of a run request, in bytes, with all events of a run that goes on; 64 MiB
 	RunTimeout time.Duration // 10 min
@@ -45,8 +45,8 @@ type Config struct {
 	// Embed gives a vector for each text, nil for one that is refused; nil without a model.
 	Embed func(ctx context.Context, texts []string) ([][]float32, error)
 
-	// Memory is for what the agents of a run ask who holds it, see api.MemoryAccess; nil for
-	// http.DefaultClient.
+	// Memory is for what the agents of a run ask the webmemory that holds it, see
+	// api.MemoryAccess; nil for http.DefaultClient.
 	Memory *http.Client
 
 	Tools Tools // that lie outside; nil for none

@@ -163,7 +163,7 @@ func problemOf(err error) error {
 		return problem(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than "+
 			strconv.FormatInt(over.Limit, 10)+" bytes")
 	case errors.Is(err, context.Canceled):
-		return errCutBody // nobody reads it
+		return errCutBody // the client has left
 	}
 	return err
 }

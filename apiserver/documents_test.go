@@ -29,7 +29,7 @@ func shelf(t *testing.T, client redis.UniversalClient) *rag.Library {
 	return rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop()})
 }
 
-// withDocuments is a service over a redis-server, whose documents are loaded.
+// withDocuments is a service over a redis-server, with loaded documents.
 func withDocuments(t *testing.T, cfg apiserver.Config) (service, *redistest.Server) {
 	t.Helper()
 	server := redistest.Start(t)

@@ -80,7 +80,7 @@ func (d *documents) load(ctx context.Context, c *gin.Context, of docstore.Collec
 	return d.puts.In(ctx, of.Tenant(), func() error { return d.library.PutFile(ctx, of, f, report) })
 }
 
-// watchedBody is a body whose errors say what the sender is to do.
+// watchedBody is a body with errors that say what the sender is to do.
 type watchedBody struct{ io.Reader }
 
 func (b watchedBody) Read(p []byte) (int, error) {

@@ -111,7 +111,7 @@ func (d *documents) makeChat(ctx context.Context, of docstore.Collection) error 
 	return err
 }
 
-// input is a document whose text came as text: it is no file, whatever its id looks like.
+// input is a document with a text that came as text: it is no file, whatever its id looks like.
 func input(body api.Document) rag.Input {
 	in := rag.Input{ID: body.ID, From: docstore.From{Origin: body.Origin}}
 	in.Document, in.Err = loader.Text(body.Text)
@@ -265,7 +265,7 @@ func (a *answers) write(c *gin.Context) {
 	}
 	c.Header("Content-Type", ndjson)
 	c.Status(status)
-	_, _ = a.lines.WriteTo(c.Writer) // the client is gone; there is nobody to tell
+	_, _ = a.lines.WriteTo(c.Writer) // the client is gone; the error cannot be told
 }
 
 // results are lines that are sent as they come, while the body may still be on its way.

@@ -8,7 +8,7 @@ import (
 	"mneme/subagent/recall"
 )
 
-// chatMemory is the memory of a run's chat, which who holds the run searches.
+// chatMemory is the memory of a run's chat, which the webmemory that holds the run searches.
 type chatMemory struct {
 	at   api.MemoryAccess
 	http *http.Client

@@ -17,8 +17,8 @@ import (
 	"mneme/subagent/recall"
 )
 
-// What the agents of a run look for goes to who holds the run, by the address and the token that
-// came with it. A run that came without has no memory to search.
+// What the agents of a run look for goes to the webmemory that holds the run, by the address and
+// the token that came with it. A run that came without has no memory to search.
 func TestARunSearchesWhereItCameFrom(t *testing.T) {
 	var path, token string
 	var asked api.RecallRequest

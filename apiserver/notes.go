@@ -9,7 +9,7 @@ import (
 	"mneme/subagent/note"
 )
 
-// Remember has who holds the run keep a note.
+// Remember has the webmemory that holds the run keep a note.
 func (m chatMemory) Remember(ctx context.Context, q note.Quote) (memory.Note, error) {
 	n, err := m.at.Remember(ctx, m.http,
 		api.RememberRequest{Subagent: q.Agent, OfUser: q.OfUser, Quote: q.Text, Replaces: q.Replaces})

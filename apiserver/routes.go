@@ -45,7 +45,7 @@ func (s *Server) routes() http.Handler {
 	return e
 }
 
-// rights say who may ask: webmemory alone, where the internal secret is asked for.
+// rights say which callers may ask: webmemory alone, where the internal secret is asked for.
 var rights = access.Rights{
 	"ANY *":        access.Internal,
 	"GET /healthz": access.Open,
@@ -288,7 +288,7 @@ func (s *Server) deleteRuns(c *gin.Context) error {
 	return nil
 }
 
-// tenantOf is whose data a request is about: webmemory says it.
+// tenantOf is the tenant of a request's data: webmemory says it.
 func tenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Context()).Tenant }
 
 // endRuns stops the runs of the chat in the path, and forgets them.
@@ -361,7 +361,7 @@ func (s *Server) getReady(c *gin.Context) error {
 type readiness struct {
 	telemetry.Readiness
 	Documents *documentsLag `json:"documents,omitempty"` // while changes of documents are not applied here
-	// ToolServersAway are servers whose tools cannot be called now. Runs go on without them.
+	// ToolServersAway are servers with tools that cannot be called at the moment. Runs go on without them.
 	ToolServersAway []toolServerAway `json:"tool_servers_away,omitempty"`
 }
 

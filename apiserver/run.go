@@ -25,7 +25,7 @@ type run struct {
 	digest [32]byte // of the request
 	log    *api.Log
 	// Of what goes on with a run that waited: the number of the event.RunWaiting, and the fencing
-	// token of who asked.
+	// token of the caller.
 	from, turn int64
 	trail      telemetry.Trail
 	cancel     context.CancelCauseFunc
@@ -46,7 +46,7 @@ var (
 		Status: http.StatusServiceUnavailable, Code: "draining", Retryable: true, RetryAfter: 5 * time.Second,
 		Message: "The server is shutting down and takes no new runs.",
 	}
-	// Who asks has told its client by then that nothing was done.
+	// The caller has told its client by then that nothing was done.
 	errGivenUp = &api.Problem{
 		Status: http.StatusServiceUnavailable, Code: "given_up", Retryable: true,
 		Message: "Who asked for the run left before it began, so it was not begun.",
@@ -76,9 +76,9 @@ func (r *run) hasEnded() bool {
 
 // start admits a request and runs it. The run's id is its idempotency key: a repeated
 // request finds the run that the first one started, also a while after that is over, and
-// another request under the same id is refused, by the digest. It runs for whom the request is, of whose context
-// no more is used. A run that waits has ended here;
-// what goes on with it takes its place, and from then on the requests before are other ones.
+// another request under the same id is refused, by the digest. It runs for the caller's principal; no more of the
+// caller's context is used. A run that waits has ended here; what goes on with it takes its place, and from then on
+// the requests before are other ones.
 func (s *Server) start(
 	asked context.Context, req master.Request, digest [32]byte, events *api.Log,
 ) (*run, error) {
@@ -95,7 +95,7 @@ func (s *Server) start(
 	case before != nil && !before.givesWay(req.Resume, events.Last()):
 		return nil, errConflict
 	case before != nil && !before.hasEnded():
-		// Who holds the run asks once more, since the answer was lost; nobody reads what began.
+		// The webmemory that holds the run asks once more, since the answer was lost; what began has no reader.
 		before.cancel(subagent.ErrStopped)
 		return nil, errStillEnding
 	case asked.Err() != nil:

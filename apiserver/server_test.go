@@ -510,7 +510,7 @@ func TestHealthAndMetrics(t *testing.T) {
 	}
 }
 
-// Who gave up waiting has told its client that nothing was done.
+// A caller that gave up waiting has told its client that nothing was done.
 func TestARunWhoseCallerGaveUpDoesNotBegin(t *testing.T) {
 	ran := make(chan string, 2)
 	s := start(t, apiserver.Config{}, agent(func(ctx context.Context, r master.Request, say func(event.Payload)) {

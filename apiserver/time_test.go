@@ -15,7 +15,7 @@ import (
 	"mneme/apiserver"
 )
 
-// bubble is a Server whose time is the test's; requests go straight to its handler.
+// bubble is a Server on the test's time; requests go straight to its handler.
 func bubble(t *testing.T, cfg apiserver.Config, a apiserver.Agent,
 	f func(do func(method, path, body string) *httptest.ResponseRecorder)) {
 	synctest.Test(t, func(t *testing.T) {

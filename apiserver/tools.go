@@ -19,7 +19,7 @@ import (
 // Tools are what the agents have. Errors are sentences, or a *api.Problem.
 type Tools interface {
 	List(ctx context.Context) api.ToolList
-	// Call is one by hand: not claimed, and nobody is asked.
+	// Call is one by hand: not claimed, and no person is asked.
 	Call(ctx context.Context, call api.ToolCall) (api.ToolCalled, error)
 	// Accept has what a server offers now used from now on.
 	Accept(ctx context.Context, server string) error

@@ -43,7 +43,7 @@ func (s *toolShelf) Accept(_ context.Context, server string) error {
 	return nil
 }
 
-// Tools are listed, called by hand and accepted; a server that is away keeps nobody from being ready.
+// Tools are listed, called by hand and accepted; a server that is away keeps no service from being ready.
 func TestTools(t *testing.T) {
 	tools := &toolShelf{}
 	s := start(t, apiserver.Config{Tools: tools}, echo)

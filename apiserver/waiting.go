@@ -25,7 +25,7 @@ import (
 // process that posted it, and without images. It holds on to nothing that the run does not have anyway.
 func posted(body api.RunRequest, req master.Request) func() (json.RawMessage, error) {
 	body.Memory, body.Resume, body.Context, body.SubagentContexts = nil, nil, nil, nil
-	body.Images, body.ImagesBefore = nil, nil // what of them goes on is in the state of who answers
+	body.Images, body.ImagesBefore = nil, nil // what of them goes on is in the state of the agent that answers
 	context, subagents := req.Context, req.Subagents
 	return func() (json.RawMessage, error) {
 		body.Context = encoded(context)
@@ -46,7 +46,7 @@ func encoded(messages []memory.Message) []json.RawMessage {
 }
 
 // resumed makes the request of a run that goes on: as it was posted first, with the memory of
-// who holds it now. The log has its events until then.
+// the webmemory that holds it at this time. The log has its events until then.
 func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Request, *api.Log, error) {
 	from := master.Resume{State: body.Resume.State, Answers: body.Resume.Answers, Turn: body.Resume.Turn}
 	events, err := api.GoOn(body.RunID, s.cfg.Log, body.Resume.Events)

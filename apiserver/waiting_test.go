@@ -65,7 +65,7 @@ func lights(id, message string) api.RunRequest {
 	return r
 }
 
-// stored reads a run to where it ends or waits, as who stores its events does.
+// stored reads a run to where it ends or waits, as the webmemory that stores its events does.
 func (s service) stored(
 	t *testing.T, events string, before ...json.RawMessage,
 ) (lines []json.RawMessage, last event.Event) {
@@ -156,7 +156,7 @@ func TestInstructionsHoldOverWaits(t *testing.T) {
 	}
 }
 
-// A run may wait for its client's tools without a memory, if who posts it keeps it; and it goes on behind
+// A run may wait for its client's tools without a memory, if the client that posts it keeps it; and it goes on behind
 // results of tools that the context ends with.
 func TestARunWithoutMemoryWaits(t *testing.T) {
 	s := start(t, apiserver.Config{}, waits())
@@ -228,8 +228,8 @@ func TestARunThatWaitsHasEndedHere(t *testing.T) {
 	require.Contains(t, w.Body.String(), "mneme_apiserver_runs_running 0\n")
 }
 
-// Who asked to go on and had no answer has the run wait again, and asks once more: what began by
-// the first request is stopped, and gives way.
+// A caller that asked to go on and had no answer has the run wait again, and asks once more:
+// what began by the first request is stopped, and gives way.
 func TestARunGoesOnAlthoughTheAnswerToTheFirstRequestWasLost(t *testing.T) {
 	s := start(t, apiserver.Config{}, waits())
 	lines, last := s.stored(t, s.post(t, lights("r1", "one two")).Events)
@@ -264,7 +264,7 @@ func TestARunComesBackToWhereItWaitedFirst(t *testing.T) {
 	require.True(t, last.Terminal())
 }
 
-// The gateway is asked to keep the conversation before anybody can know that the run waits.
+// The gateway is asked to keep the conversation before any client can know that the run waits.
 func TestAConversationIsKeptWhileItsRunWaits(t *testing.T) {
 	var kept []string
 	s := start(t, apiserver.Config{KeepConversation: func(_ context.Context, id string, until time.Time) error {

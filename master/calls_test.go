@@ -41,7 +41,7 @@ func sums(calls []event.ModelCall) (u event.Usage) {
 	return u
 }
 
-// A run that is over has all its calls of models, with whose they were and who answered.
+// A run that is over has all its calls of models, with the agent of each and the backend that answered.
 func TestARunHasItsModelCalls(t *testing.T) {
 	of := throughGateway(t)
 	a := agent(of(""), sub("analytic", of("/teammate/analytic")))

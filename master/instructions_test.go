@@ -12,7 +12,7 @@ import (
 	"mneme/subagent/loop"
 )
 
-// Instructions stand behind the prompt of whoever answers the user, and of nobody else.
+// Instructions stand behind the prompt of the agent that answers the user, and of no other.
 func TestInstructionsAreForWhoAnswers(t *testing.T) {
 	var mu sync.Mutex
 	var prompts []string

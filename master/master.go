@@ -1,7 +1,6 @@
-// Package master answers a user's message with the help of subagents: one loop
-// whose tools are subagents. It works on its own copy of every subagent's
-// history, folded forward after each event, so that a second delegation in the
-// same run sees the first.
+// Package master answers a user's message with the help of subagents: one loop with
+// subagents as its tools. It works on its own copy of every subagent's history, folded
+// forward after each event, so that a second delegation in the same run sees the first.
 package master
 
 import (
@@ -55,7 +54,7 @@ type Agent struct {
 	// Save and Restore are for what the agents of a run share, as those of a Kit.
 	Save    func() (json.RawMessage, error)
 	Restore func(json.RawMessage) error
-	Expiry  time.Duration // how long somebody may take to answer what a run waits for; 0 for 24 h
+	Expiry  time.Duration // how long a person may take to answer what a run waits for; 0 for 24 h
 	Now     func() time.Time
 	Log     zerolog.Logger
 }
@@ -67,26 +66,27 @@ type Request struct {
 	Message      string // empty where Context ends with results of tools
 	AgentVersion string // Version, or the name of the subagent talked to
 	Conversation string // the gateway's id for this chat, which tells agents apart by their routes; empty for none
-	RetryOf      string // the failed run whose message this is, as Context ends with it already; empty for none
+	RetryOf      string // the failed run that had this message, as Context ends with it already; empty for none
 	MemoryReset  bool   // the memory lost data since the chat's run before, which the run is to tell
 	Context      []memory.Message
-	// Memory is the chat's, beyond Context and Subagents; nil for none, and then nobody keeps the
-	// run while it waits, so that it cannot.
+	// Memory is the chat's, beyond Context and Subagents; nil for none, and then no webmemory
+	// keeps the run while it waits, so that it cannot.
 	Memory    recall.Memory
 	Notes     note.Notes
 	Subagents map[memory.Agent][]memory.Message
-	User      string                // whom the message is of, for tools that are told; empty if it is not known
-	Calls     external.Calls        // grants calls of tools outside; nil where nobody does, and then none is called
+	User      string                // the message's user, for tools that are told; empty if it is not known
+	Calls     external.Calls        // grants calls of tools outside; nil for no grants, and then none is called
 	Approved  []string              // IDs of such tools that were approved in the chat for good
 	Tools     []external.Definition // the client's own
 	// Posted gives the request as it is to be made again when the run goes on after a wait; it is
 	// asked for when the run waits. Nil for nothing.
 	Posted func() (json.RawMessage, error)
 	Resume *Resume // nil for a run that begins
-	// Instructions stand behind the prompt of whoever answers, the master or the subagent talked to; empty for none.
+	// Instructions stand behind the prompt of the agent that answers, the master or the subagent talked to; empty for
+	// none.
 	Instructions string
 	Metadata     map[string]string // of the message, stored with it
-	Images       loop.Images       // what whoever answers sees of images; Message says that those of its own are there
+	Images       loop.Images       // what the answering agent sees of images; Message says that those of its own are there
 	Sent         []memory.Image    // the references of Images.Own, stored with the message
 	Waits        bool              // for the client's tools the run may wait without Memory
 	Bare         bool              // the master's model alone answers, without prompt, tools and subagents
@@ -95,11 +95,11 @@ type Request struct {
 }
 
 // Run does one request to its end: it publishes the events 1, 2, 3 …, the last
-// one always run_finished, and returns. A run that waits for somebody ends with run_waiting
-// instead; one that is resumed publishes the events behind that, first run_resumed. The end
-// of ctx ends the run; it counts as
-// stopped if the cause is subagent.ErrStopped, as failed otherwise. An error of
-// publish ends the run too; nobody is left to tell it to but the log.
+// one always run_finished, and returns. A run that waits for an answer ends with
+// run_waiting instead; one that is resumed publishes the events behind that, first
+// run_resumed. The end of ctx ends the run; it counts as stopped if the cause is
+// subagent.ErrStopped, as failed otherwise. An error of publish ends the run too; only the
+// log is left to tell it to.
 func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) error) {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -308,8 +308,8 @@ func (a *Agent) command(message string) (to memory.Agent, task string, ok bool) 
 	return "", "", false
 }
 
-// direct is a talk with one subagent: a delegation whose task the user wrote, or one that goes
-// on.
+// direct is a talk with one subagent: a delegation with a task that the user wrote, or one
+// that goes on.
 func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.Assistant, error) {
 	for _, s := range r.agent.Subagents {
 		if s.Name != to {

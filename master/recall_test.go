@@ -16,7 +16,7 @@ import (
 	"mneme/subagent/recall"
 )
 
-// shelf is a memory in which every agent was told the same, and who asked it.
+// shelf is a memory in which every agent was told the same, and the agents that asked it.
 type shelf struct {
 	mu    sync.Mutex
 	asked []string

@@ -35,7 +35,7 @@ func callTool(name string, n int, arguments string) memory.ToolCall {
 }
 
 // Tools outside are made once per run, for the master and for each subagent, and are told of the
-// run: who asks, what was approved, the number of the last event, and how often a call like
+// run: the caller, what was approved, the number of the last event, and how often a call like
 // theirs was begun.
 func TestToolsOutsideAreMadeForARun(t *testing.T) {
 	var made []external.Run

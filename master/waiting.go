@@ -23,7 +23,7 @@ type Resume struct {
 	Events  []event.Event   // from the first to the event.RunWaiting
 	State   json.RawMessage // of that
 	Answers []event.WaitAnswer
-	Turn    int64 // the fencing token of who asks
+	Turn    int64 // the fencing token of the caller
 }
 
 // state is how far a run came. The histories' copies are not in it: the events make them.
@@ -31,7 +31,7 @@ type state struct {
 	Version int             `json:"version"`
 	Request json.RawMessage `json:"request,omitempty"` // see Request.Posted
 	Waits   []string        `json:"waits"`             // ids
-	Direct  memory.Agent    `json:"direct,omitempty"`  // whom the user talks to; empty for the master
+	Direct  memory.Agent    `json:"direct,omitempty"`  // the agent that the user talks to; empty for the master
 	// Agent is the state of the master's loop, or that of the delegation to Direct.
 	Agent   json.RawMessage                  `json:"agent"`
 	Calls   int64                            `json:"calls"`             // delegations so far

@@ -22,7 +22,7 @@ import (
 	"mneme/subagent/loop"
 )
 
-// asks is a tool that asks somebody as often as its arguments say before it answers.
+// asks is a tool that asks a person as often as its arguments say before it answers.
 type asks struct{ run external.Run }
 
 func (asks) Spec() loop.Spec {
@@ -98,8 +98,8 @@ func until(t require.TestingT, a *master.Agent, r master.Request) *log {
 	return l
 }
 
-// again is the request that goes on with a run that waits, as who holds it makes it of what it
-// stored, in another process.
+// again is the request that goes on with a run that waits, as the webmemory that holds it
+// makes it of what it stored, in another process.
 func again(t require.TestingT, r master.Request, events []event.Event, answers ...event.WaitAnswer) master.Request {
 	waiting, ok := events[len(events)-1].Payload.(*event.RunWaiting)
 	require.True(t, ok, "the last event is %s", events[len(events)-1].Line())
@@ -232,7 +232,7 @@ func did(l *log, name memory.Agent) (told []string) {
 	return told
 }
 
-// atOnce answers without asking anybody.
+// atOnce answers without asking a person.
 type atOnce struct{ asks }
 
 func (t atOnce) Call(_ context.Context, c memory.ToolCall) (string, error) {
@@ -375,7 +375,7 @@ func TestTheClientsToolsWaitForTheirResults(t *testing.T) {
 	require.Equal(t, "tool_name_taken", last[*event.Error](l).Code)
 }
 
-// A run that nobody keeps cannot wait: the tool's result says so.
+// A run that no webmemory keeps cannot wait: the tool's result says so.
 func TestARunThatNobodyKeepsDoesNotWait(t *testing.T) {
 	l := run(t, agent(once(delegate("a", "1")...), asker("a")), ask(master.Version))
 	require.Contains(t, last[*event.Assistant](l).Content, "nobody keeps this run")

@@ -403,7 +403,7 @@ func (h *History) With(raw []byte) *History {
 		h.log.messages = append(h.log.messages, raw)
 		return grown
 	}
-	// Somebody grew another line from here: ours gets a list of its own.
+	// Another append grew another line from here: ours gets a list of its own.
 	own := make([]json.RawMessage, h.n, h.n+8)
 	copy(own, h.log.messages)
 	grown.log = &sharedLog{messages: append(own, raw), standing: h.log.standing, claim: h.log.claim}

@@ -149,5 +149,5 @@ func (k Key) String() string { return RedisKey{Kind: KindHistory, Key: k}.String
 // Chat is the chat that the history belongs to.
 func (k Key) Chat() Chat { return k.chat }
 
-// Agent is the subagent whose history it is, empty for the chat's own.
+// Agent is the subagent that has the history, empty for the chat's own.
 func (k Key) Agent() Agent { return k.agent }

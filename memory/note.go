@@ -26,7 +26,7 @@ const (
 	NoteSuperseded = "superseded" // an active one replaces it
 )
 
-// Whose words a note is.
+// The author of a note's words.
 const (
 	ByUser     = "user"
 	ByModel    = "model"

@@ -14,8 +14,8 @@ const (
 	KindArchive Kind = "archive" // beside a history: what trims cut off it, in segments
 	KindNotes   Kind = "notes"   // beside a history: the JSON array of its notes
 	KindMeta    Kind = "meta"    // beside a history: its sum, length, turn, and an index of the chat
-	KindLease   Kind = "turn"    // beside a chat's history: the token of who may write
-	KindFirst   Kind = "first"   // beside a chat's history: the token of who takes the lease next
+	KindLease   Kind = "turn"    // beside a chat's history: the token of its holder, which may write
+	KindFirst   Kind = "first"   // beside a chat's history: the token of the process that takes the lease next
 	KindRewound Kind = "rewound" // beside a chat's history: what one rewind took back, under the rewind's id
 	KindWaiting Kind = "waiting" // beside a chat's history: what a run that waits goes on from
 	KindCalls   Kind = "calls"   // beside a chat's history: calls of tools outside, under the run's first attempt
@@ -23,22 +23,22 @@ const (
 	KindRecord  Kind = "run"     // a run's record
 )
 
-// Kinds of which there is one key, whose name they are.
+// Kinds of which there is one key; the kind is its name.
 const (
 	KindOpenRuns  Kind = "turns:open"      // chats with an open run, by the end of their lease
 	KindErasures  Kind = "mneme:erasures"  // what was erased, by the turn
 	KindEpoch     Kind = "mneme:epoch"     // random text; another one means that data was lost
 	KindProcesses Kind = "mneme:processes" // processes that live
-	KindKeys      Kind = "mneme:keys"      // ids of the keys of those who may come in, by the time when they were made
+	KindKeys      Kind = "mneme:keys"      // ids of the API keys, by the time when they were made
 	KindTenants   Kind = "mneme:tenants"   // tenants, by the minute in which a key of theirs was last used
 	KindErasing   Kind = "mneme:erasing"   // tenants that are being erased, by the time when that began
 )
 
 // Kinds of which there is one key for each tenant, see ListKey.
 const (
-	KindWaits Kind = "mneme:waiting" // chats of which a run waits for somebody, by the first expiry
+	KindWaits Kind = "mneme:waiting" // chats of which a run waits for an answer, by the first expiry
 	KindChats Kind = "mneme:chats"   // chats, by their last run
-	KindAudit Kind = "mneme:audit"   // who did what can hurt others
+	KindAudit Kind = "mneme:audit"   // the audit log: acts that can hurt others, and their actors
 
 	// The default tenant, which is never erased as a whole, has none of these.
 	KindUsers    Kind = "mneme:users"    // users that have notes or chats, by when that was last noted
@@ -49,7 +49,7 @@ const (
 // when they were pinned.
 const KindTools Kind = "mneme:tools"
 
-// KindKey is a kind of which there is one key for each key of those who may come in: its hash, tenant and scopes.
+// KindKey is a kind of which there is one Redis key for each API key: its hash, tenant and scopes.
 const KindKey Kind = "mneme:key"
 
 // Kinds of which there is one key for each run without a chat that waits for its client's tools.
@@ -127,7 +127,7 @@ var RedisPatterns = []string{"chat_history:*", "subagent:*", "{chat_history:*", 
 func (k RedisKey) String() string {
 	if k.Aside != "" {
 		if k.besideHistory() {
-			k.Kind = KindHistory // whose slot it stays in
+			k.Kind = KindHistory // it stays in that history's slot
 		}
 		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run}.String() + "}:damaged:" + k.Aside
 	}
@@ -169,7 +169,7 @@ func (k RedisKey) Type() string {
 	return types[k.Kind]
 }
 
-// ParseRedisKey reads what String writes; ok is false for a key of somebody else's. An id
+// ParseRedisKey reads what String writes; ok is false for a key of another program. An id
 // of a chat may have colons: in a history's key only the first two separate, so that
 // subagent:analytic:x:1 belongs to chat "x:1", and in a run's the first and the last.
 func ParseRedisKey(s string) (key RedisKey, ok bool) {

@@ -27,8 +27,8 @@ const (
 )
 
 // Mark says where a message comes from: event Seq of Run, written by the holder
-// of Turn. A message whose (Run, Seq) was applied before is a duplicate; one
-// whose Turn is older than the stored one is refused. Seq grows within a run.
+// of Turn. A message is a duplicate if its (Run, Seq) was applied before; one with an
+// older Turn than the stored one is refused. Seq grows within a run.
 type Mark struct {
 	Run  string
 	Seq  int64

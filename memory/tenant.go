@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Tenant names whose data it is: 1–32 characters of a-z 0-9 -. The zero value is the
+// Tenant names the owner of data: 1–32 characters of a-z 0-9 -. The zero value is the
 // default tenant, of a service that serves one only; what is stored of it has no prefix.
 // Others come from ParseTenant.
 type Tenant struct{ name string }
@@ -79,5 +79,5 @@ func (c *StoredChat) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// Tenant is whose chat it is.
+// Tenant is the chat's tenant.
 func (c Chat) Tenant() Tenant { return c.tenant }

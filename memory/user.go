@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// User is whom messages are of, over the chats of a tenant. The zero value is nobody.
+// User is the author of messages, over the chats of a tenant. The zero value is no user.
 type User struct {
 	tenant Tenant
 	id     string
@@ -34,13 +34,13 @@ func ParseUser(s string) (User, error) {
 	return tenant.User(id)
 }
 
-// IsZero says whether it is nobody.
+// IsZero says whether it is no user.
 func (u User) IsZero() bool { return u.id == "" }
 
 // ID is the user's id, as its client knows it.
 func (u User) ID() string { return u.id }
 
-// Tenant is whose user it is.
+// Tenant is the user's tenant.
 func (u User) Tenant() Tenant { return u.tenant }
 
 // String is the user as it stands in the keys and records of the store, as of a [Chat].

@@ -192,8 +192,7 @@ func ofRequest(status int, body []byte) bool {
 		thinking.ReadLength(status, body).Excess != thinking.NotLong
 }
 
-// readAll reads a body, of n bytes or, if n is not positive, of a length that
-// nobody has told.
+// readAll reads a body, of n bytes or, if n is not positive, of an unknown length.
 func readAll(r io.Reader, n int64) ([]byte, error) {
 	switch {
 	case n > maxAnswer:

@@ -21,7 +21,7 @@ type restore func(ctx context.Context, x said, fitting sanitize.Profile) (replay
 // too the client gets the first one's error, as it came.
 func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt, error) {
 	defer func() {
-		s.metrics.shaped(x.result.attempt) // by the attempt whose answer the client gets
+		s.metrics.shaped(x.result.attempt) // by the attempt that gives the client's answer
 		x.result.sent = nil
 	}()
 	first, err := x.try(ctx, nil, thinks)
@@ -115,7 +115,7 @@ type cure struct {
 	profile *sanitize.Profile                // for the last hop, in place of the model's; nil for that
 	without []sanitize.Refusal               // what the last hop leaves out
 	bare    bool                             // items of Responses go without their ids
-	schemas []string                         // keys of tools whose schemas get the plain form
+	schemas []string                         // keys of tools with schemas that get the plain form
 	mends   []mend                           // what else it does, see told.go
 
 	log   func(ok bool)

@@ -25,7 +25,7 @@ type Backend interface {
 type backend struct {
 	Backend
 	name    string
-	vendor  string // whose rules it keeps
+	vendor  string // the vendor that sets its rules
 	why     string // that is thought
 	guessed bool   // by its kind alone
 	config  BackendConfig
@@ -55,8 +55,8 @@ type backend struct {
 	ownBackend *atomic.Bool
 }
 
-// profile is what the vendor takes of a request for a model. It is shared. Where
-// nothing tells whose the backend is, the model's name says whose rules hold.
+// profile is what the vendor takes of a request for a model. It is shared. Where nothing
+// tells the backend's vendor, the model's name says which rules hold.
 func (b *backend) profile(model string) sanitize.Profile {
 	return b.profiles.of(model, func() sanitize.Profile {
 		vendor := b.vendor

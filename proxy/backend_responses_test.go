@@ -47,7 +47,7 @@ data: {"type":"response.completed","sequence_number":5,"response":{"id":"resp_1"
 `
 )
 
-// Same dialect, same bytes: of requests with members, items, parts and tools that nobody here knows, of answers and of
+// Same dialect, same bytes: of requests with members, items, parts and tools that are unknown here, of answers and of
 // streams. With a model that is called otherwise only its name differs.
 func TestResponsesToResponsesKeepTheirBytes(t *testing.T) {
 	for _, mapped := range []bool{false, true} {

@@ -29,7 +29,7 @@ import (
 // unbounded is how long an answer of the greedy vendor is that nothing bounds, in tokens.
 const unbounded = 60_000
 
-// greedy is a vendor of all dialects whose answers have as many tokens as their bound allows. It takes no bound that
+// greedy is a vendor of all dialects with answers of as many tokens as their bound allows. It takes no bound that
 // OpenAI or Anthropic would refuse, nor a name of another dialect. Its input is what the gateway estimates.
 type greedy struct {
 	arrive func() // is called for each request, before its answer
@@ -160,7 +160,7 @@ func TestCallsAtOnceKeepABudget(t *testing.T) {
 						if seen.Add(1) == calls {
 							close(all)
 						}
-						<-all // nobody is answered before all are admitted or refused
+						<-all // no request is answered before all are admitted or refused
 					}
 					l.limits(t, name, fmt.Sprintf("%dtokens/total", budget))
 					var got [600]atomic.Int64

@@ -65,7 +65,7 @@ type Config struct {
 	// Secrets are what else no answer may show, beside the backends' keys: anything
 	// configured that is a credential.
 	Secrets []string
-	Gate    *access.Gate // lets requests in; nil asks nobody
+	Gate    *access.Gate // lets requests in; nil asks for no keys
 }
 
 // Shared is what a gateway has in common with its replicas, and with itself after
@@ -75,9 +75,9 @@ type Shared struct {
 	Usage  usage.Store
 	Active ActiveBackend
 	Owners chat.Owners // of sessions of a Copilot CLI
-	// Limiter admits the calls of keys, tenants and users that have limits; without it nobody is limited.
+	// Limiter admits the calls of keys, tenants and users that have limits; without it no call is limited.
 	Limiter *limit.Limiter
-	// Audit keeps who switched the backend.
+	// Audit keeps the callers that switched the backend.
 	Audit *audit.Log
 }
 
@@ -90,11 +90,11 @@ type ActiveBackend interface {
 // BackendConfig describes one backend.
 type BackendConfig struct {
 	Kind     string
-	Vendor   string // whose rules it keeps; empty: it is found out, see sanitize.VendorOf
+	Vendor   string // the vendor that sets its rules; empty: it is found out, see sanitize.VendorOf
 	BaseURL  string
 	Auth     upstream.Auth // empty: key if there is one, else none
 	APIKey   string
-	KeyName  string            // of the variable that holds APIKey, for who must mend it; may be empty
+	KeyName  string            // of the variable that holds APIKey, for the operator that must mend it; may be empty
 	ModelMap map[string]string // see docs/gateway.md: an exact name, a family, "*"
 	Models   []string          // that clients are shown; empty: the names in ModelMap, else what the vendor lists
 	Thinking ThinkingConfig
@@ -111,8 +111,8 @@ type ThinkingConfig struct {
 	// a request that asks by an effort gets a share of it, see sanitize.BudgetOf. 0: no
 	// bound, and chat clients' efforts are ignored where thinking has a budget.
 	BudgetTokens int64
-	// Unproven is what becomes of thinking in a request of which nobody knows
-	// whether this backend gave it; empty: thinking.Lazy.
+	// Unproven is what becomes of thinking in a request if it is unknown whether this
+	// backend gave it; empty: thinking.Lazy.
 	Unproven thinking.Unproven
 }
 
@@ -300,13 +300,13 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	return out, nil
 }
 
-// remote reports whether the backend is somebody's server.
+// remote reports whether the backend is a vendor's server.
 func (b BackendConfig) remote() bool {
 	return b.Kind == KindAnthropic || b.Kind == KindOpenAI || b.Kind == KindResponses
 }
 
-// vendor is whose rules a backend keeps, and why that is thought. Guessed: only its
-// kind says it, so that a model's name says more.
+// vendor is the vendor that sets a backend's rules, and why that is thought. Guessed:
+// only its kind says it, so that a model's name says more.
 func (b BackendConfig) vendor() (vendor, why string, guessed bool) {
 	switch {
 	case b.Kind == KindCopilot:
@@ -325,10 +325,10 @@ func (b BackendConfig) vendor() (vendor, why string, guessed bool) {
 	return inDialect(b.Kind, ""), fmt.Sprintf("by the kind %s, since %s", b.Kind, why), true
 }
 
-// inDialect is whose rules hold at a backend of a kind: platforms serve Claude in
-// the messages dialect by Anthropic's rules, and other models as chat completions.
-// Without a vendor it is the kind's own; it is empty where the vendor does not speak
-// the kind's dialect.
+// inDialect is the vendor with the rules that hold at a backend of a kind: platforms
+// serve Claude in the messages dialect by Anthropic's rules, and other models as chat
+// completions. Without a vendor it is the kind's own; it is empty where the vendor does
+// not speak the kind's dialect.
 func inDialect(kind, vendor string) string {
 	messages := kind == KindAnthropic
 	switch vendor {

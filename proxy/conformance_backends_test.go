@@ -26,8 +26,8 @@ func (w *world) shares(redis *redistest.Server) {
 	w.config.Shared.Turns = w.turns
 }
 
-// patientTurns waits for Redis however long it takes, so that a busy machine makes
-// nobody miss a turn.
+// patientTurns waits for Redis however long it takes, so that on a busy machine no
+// request misses a turn.
 type patientTurns struct {
 	ledger.Remote
 	saved atomic.Int64 // turns
@@ -52,7 +52,7 @@ func (p *patientTurns) settle(t require.TestingT, turns int) {
 	require.Eventually(t, func() bool { return p.saved.Load() >= int64(turns) }, time.Minute, time.Millisecond)
 }
 
-// toolTurn queues a turn with one call whose thinking is told apart by its name.
+// toolTurn queues a turn with one call, and thinking that is told apart by its name.
 func toolTurn(v *upstreamtest.Server, name string) {
 	v.Queue(
 		upstreamtest.Reply(upstreamtest.Think(name+" thinks before"), upstreamtest.Use("look", `{"q":"`+name+`"}`)),
@@ -420,7 +420,7 @@ func TestConformanceRedisGoesAway(t *testing.T) {
 	w.conforms(0)
 }
 
-// Fault: what nobody knows costs a refusal although the operator chose otherwise.
+// Fault: unknown thinking costs a refusal although the operator chose otherwise.
 func TestConformanceUnprovenThinking(t *testing.T) {
 	for policy, c := range map[thinking.Unproven]struct {
 		refusals int
@@ -529,8 +529,8 @@ func TestConformanceChatsThatBeginAlikeAreTwo(t *testing.T) {
 	w.conforms(0)
 }
 
-// A client that cannot read headers asks for the id in the body, by any member _gateway. Nobody
-// else gets it there.
+// A client that cannot read headers asks for the id in the body, by any member _gateway. No
+// other client gets it there.
 func TestConformanceTheIdInTheBody(t *testing.T) {
 	for _, backend := range []backendCase{claude, kimiChat} {
 		for _, stream := range []bool{false, true} {
@@ -560,7 +560,7 @@ func TestConformanceTheIdInTheBody(t *testing.T) {
 	}
 }
 
-// Fault: the conversation is named and nobody hears it: by the header, in metadata,
+// Fault: the conversation is named and the name is not heard: by the header, in metadata,
 // in _gateway. The name goes no further, the answer has it.
 func TestConformanceWaysToNameAConversation(t *testing.T) {
 	for name, set := range map[string]func(*messagesClient){

@@ -109,7 +109,7 @@ func TestConformanceChatClientsGetThinkingBetweenTools(t *testing.T) {
 	}
 }
 
-// Fault: nobody sees from outside what becomes of conversations.
+// Fault: it cannot be seen from outside what becomes of conversations.
 func TestConformanceConversationsShow(t *testing.T) {
 	w := newWorld(t, claude)
 	v := w.vendors["claude"]
@@ -152,7 +152,7 @@ func (g *front) erase(id, key string) answered {
 }
 
 // Fault: what was erased comes back from another replica, a teammate's route or
-// after a restart; or somebody erases what is not theirs.
+// after a restart; or a caller erases what is not its own.
 func TestConformanceAnErasedConversation(t *testing.T) {
 	w := newWorld(t, claude)
 	redis := redistest.Start(t)
@@ -377,8 +377,8 @@ func TestConformanceWithoutConversations(t *testing.T) {
 	w.conforms(0)
 }
 
-// Fault: what users said lies in Redis although nobody asked for a conversation to
-// be kept. A request without an id leaves its turn; its history comes with the id.
+// Fault: what users said lies in Redis although no client asked for a conversation to be
+// kept. A request without an id leaves its turn; its history comes with the id.
 func TestConformanceNoHistoryIsKeptWithoutAnID(t *testing.T) {
 	redis := redistest.Start(t)
 	w := newWorld(t, claude)

@@ -26,7 +26,7 @@ const (
 	forgedBlock  = `{"type":"thinking","thinking":"forged","signature":"Zm9yZ2Vk"}`
 )
 
-// remembering is a client with a history that holds thinking which nobody knows.
+// remembering is a client with a history that holds unknown thinking.
 func (g *front) remembering(model string) *messagesClient {
 	c := g.messages(model)
 	c.within("c1")
@@ -121,7 +121,7 @@ func TestConformanceARefusalAsTheFirstEvent(t *testing.T) {
 }
 
 // Fault: refusals of thinking that come as a 500 or a 429 count as failures of the
-// backend, and its circuit opens for everybody.
+// backend, and its circuit opens for all callers.
 func TestConformanceRefusalsAreNoFailures(t *testing.T) {
 	for _, status := range []int{429, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Fault: a session whose history the user edits, or goes back in, dies of thinking
-// that was bound to what stood there before.
+// Fault: a session dies, after the user has edited its history or gone back in it, of
+// thinking that was bound to what stood there before.
 func TestConformanceEdits(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit     func(c *messagesClient)

@@ -25,8 +25,8 @@ func (g *front) keep(id, key, body string) answered {
 
 func untilIn(d time.Duration) string { return fmt.Sprintf(`{"until":%d}`, time.Now().Add(d).Unix()) }
 
-// pass is time that passes in Redis alone, whose clock nobody can set: what would have expired goes,
-// and everything else has that much less to live.
+// pass is time that passes in Redis alone, with a clock that cannot be set: what would have expired goes, and
+// everything else has that much less to live.
 func pass(t *testing.T, redis *redistest.Server, d time.Duration) {
 	client := redis.Client()
 	for _, key := range client.Keys(t.Context(), "proxy:turn*").Val() {

@@ -54,8 +54,8 @@ func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 				c.within(fmt.Sprint(name, "-", i))
 			}
 			said := fmt.Sprintf("%s says %d: use the tool", name, i)
-			// The default answer of a vendor repeats the result, so that a turn of
-			// somebody else would show.
+			// The default answer of a vendor repeats the result, so that a turn of another client
+			// would show.
 			require.Contains(t, c.say(said), "The tool gave: found")
 		}
 	}

@@ -475,7 +475,7 @@ func (m *mangled) count(t *talk, body string) {
 	m.older[m.name] += older
 }
 
-// word is something that was said, by whom, and whether that is part of a round of
+// word is something that was said, its speaker, and whether that is part of a round of
 // tools.
 type word struct {
 	says  string

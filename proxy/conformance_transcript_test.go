@@ -92,7 +92,7 @@ func mended(h http.Header) string {
 	return ""
 }
 
-// headers are those that say something of thinking or of whose call it is.
+// headers are those that say something of thinking or of the call's owner.
 func headers(h http.Header) string {
 	out := ""
 	for _, name := range []string{"Anthropic-Beta", "X-AG-Conversation-Id"} {

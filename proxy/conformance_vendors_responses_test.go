@@ -140,7 +140,8 @@ func TestConformanceAModeOfThinkingIsAnEffortThatTheModelTakes(t *testing.T) {
 	}
 }
 
-// Fault: after a switch in the middle of a tool loop and back, somebody's own reasoning is gone, or a stranger's is sent.
+// Fault: after a switch in the middle of a tool loop and back, a vendor's own reasoning is gone, or another vendor's
+// is sent.
 func TestConformanceResponsesThroughSwitchesAndBack(t *testing.T) {
 	for _, kind := range []string{"messages", "chat", "responses"} {
 		t.Run(kind, func(t *testing.T) {
@@ -313,7 +314,7 @@ func TestConformanceAModelOfResponsesThatDoesNotReason(t *testing.T) {
 }
 
 // Fault: a client sends back what it got, and the vendor refuses it: members that OpenAI's SDKs add to what they have
-// parsed, and reasoning that another vendor's model was shown to have. Nobody's conversation has a name.
+// parsed, and reasoning that another vendor's model was shown to have. No conversation has a name.
 func TestConformanceWhatClientsOfResponsesSendBack(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {

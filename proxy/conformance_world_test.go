@@ -233,9 +233,9 @@ func (w *world) total(f func(upstreamtest.Request) int) (n int) {
 }
 
 // conforms is the end of every case. Vendors refused at most so many requests, of
-// all the case's conversations: one proves what has to be left out, and nobody
-// should need another. All of them were refused for thinking alone, no client heard
-// of it, and no thinking of a latest turn was missing.
+// all the case's conversations: one proves what has to be left out, and no case should
+// need another. All of them were refused for thinking alone, no client heard of it, and
+// no thinking of a latest turn was missing.
 func (w *world) conforms(refusals int) {
 	w.Helper()
 	w.refusedAtMost(refusals)

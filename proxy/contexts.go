@@ -12,7 +12,7 @@ import (
 )
 
 // contextHeader tells, on answers and errors, how many tokens the context window of
-// the model has, prompt and answer together. It is missing where nobody knows.
+// the model has, prompt and answer together. It is missing where that is unknown.
 const contextHeader = "X-Ag-Context-Tokens"
 
 // Windows of backends that are no vendor's, in tokens.

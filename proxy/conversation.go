@@ -42,7 +42,8 @@ func isConversationID(id string) bool {
 }
 
 // name finds where the turns of a request belong. A request that names no
-// conversation gets a new one, whose id cannot be guessed, unless it leaves no trace.
+// conversation gets a new one, with an id that cannot be guessed, unless it leaves no
+// trace.
 func (x routed) name(route string, stateless bool) (n named, err error) {
 	n = named{routed: x}
 	id := ""
@@ -162,8 +163,8 @@ func (x routed) takeConversation() (id string, o *wire.Outline, err error) {
 	return id, o, err
 }
 
-// eraseConversation forgets a conversation of the caller's on all its routes. One
-// that nobody knows is erased, too.
+// eraseConversation forgets a conversation of the caller's on all its routes. One that is
+// unknown is erased, too.
 func (s *Server) eraseConversation(c *gin.Context) {
 	id := c.Param("id")
 	if !isConversationID(id) {
@@ -188,7 +189,7 @@ const (
 	eraseTenantIn = 15 * time.Second
 )
 
-// tenantUsage is what a usage.Store can that knows whose calls it counts.
+// tenantUsage is what a usage.Store can do that knows the tenants of the calls that it counts.
 type tenantUsage interface {
 	EraseTenant(ctx context.Context, tenant string) error
 }
@@ -233,7 +234,7 @@ func (s *Server) eraseTenant(c *gin.Context) {
 const maxKeep = 8 * 24 * time.Hour
 
 // keepConversation has a conversation of the caller's outlive its TTL on all its routes. One that
-// nobody knows is kept from its first turn on.
+// is unknown is kept from its first turn on.
 func (s *Server) keepConversation(c *gin.Context) {
 	id := c.Param("id")
 	if !isConversationID(id) {
@@ -264,10 +265,10 @@ func (s *Server) keepConversation(c *gin.Context) {
 	c.Status(http.StatusNoContent)
 }
 
-// caller is whose conversations a request is about: where keys are asked for its tenant's, by name, so
-// that a key can be rotated and services can ask for several tenants; else those of its credential.
-// The default tenant's are those of callers without a credential: what mneme's own services have said
-// without keys is found when keys are turned on, and the other way round.
+// caller is the owner of the conversations that a request is about: where keys are asked for its tenant, by name, so
+// that a key can be rotated and services can ask for several tenants; else its credential. The default tenant's are
+// those of callers without a credential: what mneme's own services have said without keys is found when keys are
+// turned on, and the other way round.
 func caller(r *http.Request) string {
 	switch p, ok := access.Known(r.Context()); {
 	case !ok:

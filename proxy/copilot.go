@@ -154,7 +154,7 @@ func (s *Server) openCLI(name string, config copilot.SupervisorConfig, token str
 	if err != nil {
 		return nil, fmt.Errorf("proxy.backends.%s: %w", name, err)
 	}
-	// A key that nobody else has keeps the CLI's own calls a tenant of their own.
+	// A key of its own keeps the CLI's own calls a tenant of their own.
 	key := rand.Text()
 	inner := tenant(http.Header{"X-Api-Key": {key}})
 	model := chat.New(supervisor, chat.Config{
@@ -164,10 +164,10 @@ func (s *Server) openCLI(name string, config copilot.SupervisorConfig, token str
 	return &cli{supervisor, model, inner}, nil
 }
 
-// overHeader says, if it is true, that nobody goes on from the answer.
+// overHeader says, if it is true, that no request goes on from the answer.
 const overHeader = "X-Ag-Conversation-Over"
 
-// inConversation tells a backend that keeps sessions whose conversation a call is.
+// inConversation tells a backend that keeps sessions which conversation a call belongs to.
 func (x named) inConversation(ctx context.Context) context.Context {
 	if x.backend.cli == nil {
 		return ctx
@@ -176,8 +176,8 @@ func (x named) inConversation(ctx context.Context) context.Context {
 		x.minted, x.in.header.Get(overHeader) == "true")
 }
 
-// tellCLI tells the session whose model call this is how that ended: the CLI itself
-// passes on neither the vendor's words nor its Retry-After.
+// tellCLI tells the session that made this model call how it ended: the CLI itself passes
+// on neither the vendor's words nor its Retry-After.
 func (s *Server) tellCLI(x *attempt) {
 	if !x.backend.once {
 		return

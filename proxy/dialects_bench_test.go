@@ -17,9 +17,9 @@ import (
 	"mneme/proxy"
 )
 
-// BenchmarkDialects compares what the gateway itself does to a small request of Responses, whose answer the client has
-// stored or not, with what it does to one of messages, by turns in one run and without a socket. It reports the CPU
-// of each and their ratio to that of messages, as JSON and as a stream.
+// BenchmarkDialects compares what the gateway itself does to a small request of Responses, with and without a stored
+// answer, with what it does to one of messages, by turns in one run and without a socket. It reports the CPU of each
+// and their ratio to that of messages, as JSON and as a stream.
 func BenchmarkDialects(b *testing.B) {
 	for _, stream := range []bool{false, true} {
 		b.Run(fmt.Sprintf("all,stream=%v", stream), func(b *testing.B) {

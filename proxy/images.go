@@ -15,9 +15,9 @@ import (
 // imagePart is the type of an image among the parts of a chat message.
 const imagePart = "image_url"
 
-// seen refuses a request whose newest message of the user shows an image, if the model is known to take
-// none: another error, or an answer to half of the message, would be all that comes of it. What stands in
-// earlier messages is the vendor's to judge.
+// seen refuses a request with an image in the newest message of the user, if the model is known to take none: another
+// error, or an answer to half of the message, would be all that comes of it. What stands in earlier messages is the
+// vendor's to judge.
 func (x said) seen() (said, error) {
 	if !x.sees().NoImages || x.endpoint.counts || !showsImage(x.outline) {
 		return x, nil

@@ -54,8 +54,8 @@ type admitted struct {
 	input    int64        // tokens of the request, as estimated
 }
 
-// admit finds out what bounds whoever sends the request. The model calls of a Copilot CLI are not asked for: the
-// request that the CLI answers has been.
+// admit finds out which limits bind the caller. The model calls of a Copilot CLI are not asked for: the request that
+// the CLI answers has been.
 func (s *Server) admit(ctx context.Context, x routed) error {
 	who := access.From(ctx)
 	if x.endpoint.counts || x.backend.once {
@@ -154,7 +154,7 @@ func (a *attempt) answerTokens(body []byte) int64 {
 	return max(most, 0)
 }
 
-// withPlainBounds is the request, whose bounds of the answer are whole numbers. Translation reads them as integers
+// withPlainBounds is the request with bounds of the answer that are whole numbers. Translation reads them as integers
 // without an exponent, as which they go there.
 func (x named) withPlainBounds() (*wire.Outline, error) {
 	var e wire.Edits

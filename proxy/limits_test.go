@@ -26,7 +26,7 @@ import (
 	"mneme/proxy/upstream"
 )
 
-// limited is a gateway in front of vendors of both dialects, whose every request comes from a key with limits.
+// limited is a gateway in front of vendors of both dialects; its every request comes from a key with limits.
 type limited struct {
 	*httptest.Server
 	redis  redis.UniversalClient

@@ -39,7 +39,7 @@ func (a *attempt) listen() *listener {
 // request may be here before this one is over.
 func (l *listener) event(ctx context.Context, data []byte) []byte {
 	if l.backend.dialect == wire.Messages && l.observer != nil {
-		// What a stream has most of is read once for all who want to know it.
+		// What a stream has most of is read once for all its observers.
 		if piece, ok := wire.ReadTextPiece(data); ok {
 			l.tokens.Text(piece.Text)
 			l.observer.Text(piece)
@@ -57,8 +57,8 @@ func (l *listener) event(ctx context.Context, data []byte) []byte {
 	return data
 }
 
-// message is event for an answer that came whole. One of the messages dialect is
-// read once for all who want to know of it.
+// message is event for an answer that came whole. One of the messages dialect is read
+// once for all its observers.
 func (l *listener) message(ctx context.Context, body []byte) []byte {
 	if l.observer == nil {
 		l.tokens.Body(body)

@@ -47,7 +47,7 @@ type messagesModel struct {
 	Tokens      int       `json:"context_tokens,omitempty"`
 }
 
-// modelsBackend is whose models a route shows.
+// modelsBackend is the backend with the models that a route shows.
 func (s *Server) modelsBackend(c *gin.Context, scope string) *backend {
 	if scope == scopeMain {
 		return s.activeRoute(c.Request.Context()).first()
@@ -74,8 +74,8 @@ const (
 	maxModelName = 200 // in bytes
 )
 
-// vendorLists are the names that a backend's vendor lists, by the caller whose credential it was
-// asked with; that is "" where it is the backend's own.
+// vendorLists are the names that a backend's vendor lists, by the caller with the credential
+// that it was asked with; that is "" where it is the backend's own.
 type vendorLists struct {
 	get func(ctx context.Context, call wire.Call, limit int64) ([]byte, error) // nil: it has no list
 

@@ -16,11 +16,11 @@ import (
 	"mneme/proxy/wire"
 )
 
-// optional are the parameters that a request can do without, whoever put them in:
-// the gateway, our agents, translation, or a client's library by its defaults. An
-// answer may differ without them in style, cost or length. What a request means is
-// not among them: messages, tools, the format of the answer, where it stops, how
-// many there are. Those are refused to the client.
+// optional are the parameters that a request can do without, whichever party put them in:
+// the gateway, our agents, translation, or a client's library by its defaults. An answer
+// may differ without them in style, cost or length. What a request means is not among
+// them: messages, tools, the format of the answer, where it stops, how many there are.
+// Those are refused to the client.
 var optional = []string{
 	"context_management", "enable_thinking", "frequency_penalty", "logit_bias", "metadata", "min_p",
 	"output_config.effort",
@@ -199,7 +199,7 @@ func (a *attempt) sent(name string) []byte {
 type lesson struct {
 	refusals []sanitize.Refusal
 	replay   *sanitize.Replay // how reasoning goes back, if not as the profile says
-	schemas  []string         // keys of tools whose schemas go in the plain form
+	schemas  []string         // keys of tools with schemas that go in the plain form
 }
 
 // refuse adds a refusal, unless a request at the same time has added it.

@@ -20,7 +20,7 @@ import (
 	"mneme/scripts/outsidedata"
 )
 
-// unlisted is OpenAI behind a name that tells nothing, so that nobody knows what its
+// unlisted is OpenAI behind a name that tells nothing, so that it is unknown what its
 // models refuse.
 var unlisted = backendCase{
 	name:   "openai",
@@ -28,7 +28,7 @@ var unlisted = backendCase{
 	config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "generic"},
 }
 
-// knocked is a world whose refusals a test judges by itself.
+// knocked is a world with refusals that a test judges by itself.
 func knocked(t *testing.T, backends ...backendCase) *world {
 	w := newWorld(t, backends...)
 	w.checked = true

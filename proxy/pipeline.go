@@ -108,7 +108,7 @@ type request struct {
 type received struct {
 	header  http.Header
 	query   string
-	caller  string // whose conversations it is about
+	caller  string // the owner of the conversations that it is about
 	outline *wire.Outline
 }
 
@@ -139,7 +139,7 @@ func (n *notes) log() *zerolog.Logger {
 // usage. Stages write it; only serve reads it, when the pipeline has ended.
 type result struct {
 	named             // zero for a request that was not routed
-	attempt *attempt  // the one whose answer the client gets, nil for none; serve closes the answer
+	attempt *attempt  // the one that gives the client's answer, nil for none; serve closes the answer
 	heard   *listener // nil unless the client gets an answer
 	waited  waited
 	reason  reason                      // why the backend refused; empty if it did not
@@ -168,7 +168,7 @@ type routed struct {
 	profile sanitize.Profile
 }
 
-// named is a request and whose conversation it is.
+// named is a request and its conversation.
 type named struct {
 	routed
 	scope   ledger.Scope  // where its turns belong
@@ -205,7 +205,7 @@ type attempt struct {
 	fitting sanitize.Profile // for the last hop, see said.fitted
 	replayed
 	changes []sanitize.Change // that the last hop made
-	plain   []string          // keys of tools whose schemas went in the plain form
+	plain   []string          // keys of tools with schemas that went in the plain form
 
 	leavesInclude bool    // the model has refused to give encrypted reasoning
 	asksReasoning bool    // it asks for encrypted reasoning, which its client did not

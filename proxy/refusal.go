@@ -213,7 +213,7 @@ func (x routed) explained(err error, data []byte) error {
 // leastAnswer is the shortest answer that is worth asking for, in tokens.
 const leastAnswer = 256
 
-// lessOutput is the cure for a request whose prompt fits the model's window while
+// lessOutput is the cure for a request with a prompt that fits the model's window while
 // the answer that it asks for does not: a smaller max_tokens. Nil if that is not it.
 func (a *attempt) lessOutput() *cure {
 	room := a.answer.length.Room()

@@ -22,7 +22,7 @@ import (
 	"mneme/scripts/outsidedata"
 )
 
-// logged starts a gateway whose log is kept.
+// logged starts a gateway with a log that is kept.
 func logged(t *testing.T, c proxy.Config) (string, *logLines) {
 	t.Helper()
 	log := &logLines{}
@@ -65,8 +65,8 @@ func echoes(status int, kind, format string) http.HandlerFunc {
 	}
 }
 
-// A vendor that repeats our credential, in a body, a header, an event or in base64,
-// shows it to nobody: no client, no log, no metric.
+// A vendor that repeats our credential, in a body, a header, an event or in base64, shows
+// it nowhere: to no client, in no log, in no metric.
 func TestNoKeyComesBack(t *testing.T) {
 	const message = `You sent Authorization: Bearer KEY, that is BASIC, and REDIS`
 	thinking := "messages.1.content.0: Invalid `signature` in `thinking` block. " + message

@@ -139,7 +139,7 @@ func (l *listener) replyNative(ctx context.Context) error {
 	}
 }
 
-// restorePrevious puts the response that a request goes on from where the vendor, who was not told, shows none.
+// restorePrevious puts the response that a request goes on from where the vendor, which was not told, shows none.
 func (x asked) restorePrevious(body []byte, path string) []byte {
 	if x.previous == "" {
 		return body

@@ -76,8 +76,8 @@ func TestWhatAChatBackendGetsOfARequestOfResponses(t *testing.T) {
 		v.last(t).body)
 }
 
-// What Responses and chat completions have in common comes to a chat backend: penalties to all, the rest, and files, to
-// OpenAI, whose own they are. Elsewhere a file is refused in words that say what to do.
+// What Responses and chat completions have in common comes to a chat backend: penalties to all, the rest, and files,
+// to OpenAI, which alone has them. Elsewhere a file is refused in words that say what to do.
 func TestWhatResponsesAndChatCompletionsShare(t *testing.T) {
 	const pdf = `{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0="}`
 	v := vendor(t, byStream(chatBody, chatStream))

@@ -73,8 +73,8 @@ func messagesText(request []byte) string {
 	return b.String()
 }
 
-// normalized is a text in lower case whose words are letters and digits with one
-// space between them.
+// normalized is a text in lower case, with words of letters and digits with one space
+// between them.
 func normalized(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)

@@ -178,7 +178,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, er
 	return nil, fmt.Errorf("%w: the body ended early: %w", errClientGone, err)
 }
 
-// errBodyTimeout: whoever serves this gateway bounds how slowly a body may come.
+// errBodyTimeout: the server around this gateway bounds how slowly a body may come.
 var errBodyTimeout = wire.Failure{
 	Status: http.StatusRequestTimeout, Code: "body_timeout",
 	Message: "the body did not come in time; send the request again",

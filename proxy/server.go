@@ -48,7 +48,7 @@ type Server struct {
 
 	ledger  *ledger.Ledger
 	usage   *usage.Recorder
-	limiter *limit.Limiter // nil: nobody is limited
+	limiter *limit.Limiter // nil: no call is limited
 	places  *fair.Places   // of calls of models at once
 
 	handler http.Handler
@@ -108,7 +108,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// LogBackends says in the log whose rules each backend keeps, and how that was found out.
+// LogBackends says in the log which vendor's rules each backend keeps, and how that was found out.
 func (s *Server) LogBackends() {
 	for _, name := range slices.Sorted(maps.Keys(s.backends)) {
 		b := s.backends[name]
@@ -198,7 +198,7 @@ func (s *Server) ready(c *gin.Context) {
 }
 
 // endpoints registers the endpoints under a prefix; its requests take the pipeline p,
-// whose name is scope.
+// with the name scope.
 func (s *Server) endpoints(g *gin.RouterGroup, scope string, p pipeline) {
 	through := func(d endpoint, p pipeline) gin.HandlerFunc {
 		return func(c *gin.Context) {

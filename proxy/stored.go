@@ -27,7 +27,7 @@ import (
 const maxStored = 3 << 20
 
 // goOn finds what a request of Responses goes on from, and has its input say all of it: what the previous responses
-// were given and answered, then its own items. From here on it is a request whose client shows its whole
+// were given and answered, then its own items. From here on it is a request of a client that shows its whole
 // conversation. It also decides whether the answer is stored, and under which id.
 //
 // A response is stored as a turn: of the conversation that the client names, else of the previous response's, else

@@ -111,7 +111,7 @@ func heard(v *upstreamtest.Server) (said []string) {
 	return said
 }
 
-// echoing is b whose answers say how many messages they were given.
+// echoing is b with answers that say how many messages they were given.
 func echoing(b backendCase) backendCase {
 	b.vendor.Answer = func(r *upstreamtest.Request) *upstreamtest.Answer {
 		said := fmt.Sprintf("answer to %d", len(gjson.GetBytes(r.Body, "messages").Array()))
@@ -308,7 +308,7 @@ func TestConformanceAStoredResponseIsDeleted(t *testing.T) {
 	w.conforms(0)
 }
 
-// Fault: somebody gets at the responses of another caller, or at those of another route.
+// Fault: a caller gets at the responses of another caller, or at those of another route.
 func TestAStoredResponseOfSomebodyElse(t *testing.T) {
 	w := newWorld(t, echoing(claude))
 	w.shares(redistest.Start(t))
@@ -538,7 +538,7 @@ func TestConformanceItemsByTheirIDs(t *testing.T) {
 			require.Zero(t, v.Last().Lost)
 			w.conforms(0)
 
-			if b.name != gpt.name { // whose vendor is asked
+			if b.name != gpt.name { // its vendor is asked
 				stranger := gates[0].storer()
 				stranger.header = http.Header{"Authorization": {"Bearer other"}}
 				for _, c := range []struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // begin opens the thinking session of a request of the main pipeline: it captures
-// in one step who is asked and what is proven, and filters by that.
+// in one step which backend is asked and what is proven, and filters by that.
 func (s *Server) begin(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error) {
 	session := thinking.Begin(ctx, s.ledger, x.replays(), thinking.Policy{
 		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(),
@@ -164,7 +164,7 @@ func (x said) fitted(cures []*cure) sanitize.Profile {
 	return p
 }
 
-// placeholder is what a vendor takes for reasoning that nobody has.
+// placeholder is what a vendor takes for reasoning that is lost.
 func placeholder(p sanitize.Profile) thinking.Placeholder {
 	if p.Replay.Reasoning != sanitize.Required && p.Replay.Reasoning != sanitize.Always {
 		return thinking.Placeholder{}

@@ -10,15 +10,15 @@ import (
 	"mneme/proxy/usage"
 )
 
-// Headers of an answer that say whose it is and what it took. All of it is known when the answer begins, but for its
-// cost.
+// Headers of an answer that say which backend and model gave it and what it took. All of it is known when the answer
+// begins, but for its cost.
 const (
 	backendHeader  = "X-Ag-Backend"
 	modelHeader    = "X-Ag-Model"    // as the backend calls it
 	attemptsHeader = "X-Ag-Attempts" // requests that were sent to the backend
 	mendedHeader   = "X-Ag-Mended"   // a list of mends, separated by commas
 
-	// costTrailer is the cost in millionths of a USD, behind a stream whose client takes trailers.
+	// costTrailer is the cost in millionths of a USD, behind a stream to a client that takes trailers.
 	costTrailer = "X-Ag-Cost-Micro-Usd"
 )
 

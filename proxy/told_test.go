@@ -21,7 +21,7 @@ func tellsOf(h http.Header) string {
 	return strings.Join(out, " ")
 }
 
-// An answer, and an error, says who gave it and what that took.
+// An answer, and an error, says which backend gave it and what that took.
 func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	const unanswered = `{"model":"any","max_tokens":9,"messages":[{"role":"user","content":"hi"},{"role":"assistant",` +
 		`"content":"","tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
@@ -110,7 +110,7 @@ func TestAnOddModelIsNotTold(t *testing.T) {
 	}
 }
 
-// Thinking that a client leaves out is put back, and what nobody knows is taken out once it is refused.
+// Thinking that a client leaves out is put back, and unknown thinking is taken out once it is refused.
 func TestAnswersSayWhatWasMended(t *testing.T) {
 	w := newWorld(t, claude)
 	g := w.gateway()

@@ -38,7 +38,7 @@ func withTools(path string, schemas ...string) string {
 	return `{"model":"m","max_tokens":99,"messages":[{"role":"user","content":"hi"}],"tools":[` + strings.Join(tools, ",") + `]}`
 }
 
-// takes is a vendor of chat completions whose rules are known or not.
+// takes is a vendor of chat completions with rules that are known or not.
 func takes(schemas upstreamtest.Schemas, vendor string) backendCase {
 	return backendCase{name: "b", vendor: upstreamtest.Config{Vendor: upstreamtest.Chat,
 		Chat: upstreamtest.ChatRules{Schemas: schemas}}, config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor}}

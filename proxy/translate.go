@@ -81,7 +81,7 @@ func (x *asked) translation() (chatwire.Translated, error) {
 	return chatwire.MessagesRequest(x.outline.Body, o)
 }
 
-// openAI is the vendor whose chat completions take more than others' do.
+// openAI is the vendor with chat completions that take more than others' do.
 const openAI = "openai"
 
 // passShared adds the members that Responses and chat completions have in common, though messages do not, to a request
@@ -102,8 +102,8 @@ func (x *asked) passShared(chat *chatwire.Translated) {
 	}
 }
 
-// own is the client's request for a vendor of its dialect, who knows none of the responses that are stored here: the
-// input says what the previous ones did.
+// own is the client's request for a vendor of its dialect, which knows none of the responses that are stored here:
+// the input says what the previous ones did.
 func (x *asked) own(previous string) []byte {
 	o := x.outline.WithModel(x.model)
 	var e wire.Edits
@@ -154,7 +154,7 @@ func (x routed) options() chatwire.Options {
 		Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas,
 		Files: x.profile.Vendor == openAI,
 	}
-	// Nothing of ours goes to a model that nobody knows.
+	// Nothing of ours goes to an unknown model.
 	if x.profile.Thinking.Modes != nil || o.Efforts && slices.Contains(x.profile.Thinking.Efforts, autoEffort) {
 		o.Effort = x.ownEffort()
 	}

@@ -24,7 +24,7 @@ func (a away) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(moved)
 }
 
-// at is a gateway whose only backend is a vendor behind a base URL of its own.
+// at is a gateway with a vendor as its only backend, behind a base URL of its own.
 func at(t *testing.T, v *upstreamtest.Server, name, base string, c proxy.BackendConfig) (*world, *front) {
 	t.Helper()
 	server := httptest.NewServer(v)
@@ -80,7 +80,7 @@ func TestVendorsAreFoundOut(t *testing.T) {
 	}
 }
 
-// Where nothing tells whose a backend is, the kind's rules hold, and those of the model
+// Where nothing tells a backend's vendor, the kind's rules hold, and those of the model
 // that a request names.
 func TestAVendorThatNobodyKnows(t *testing.T) {
 	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.GLM})
@@ -99,9 +99,9 @@ func TestAVendorThatNobodyKnows(t *testing.T) {
 	require.Equal(t, 1, w.log.count(`"profile":"anthropic","why":"by the configuration"`), "what is configured wins")
 }
 
-// Fault: DeepSeek behind an address that tells nothing is taken for another vendor,
-// whose rules take its reasoning out; every round of a tool dies, although the ledger
-// has the turn.
+// Fault: DeepSeek behind an address that tells nothing is taken for another vendor, with
+// rules that take its reasoning out; every round of a tool dies, although the ledger has
+// the turn.
 func TestReasoningGoesBackWhateverTheProfileSays(t *testing.T) {
 	for _, fake := range []upstreamtest.Vendor{upstreamtest.DeepSeek, upstreamtest.Kimi} {
 		for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {

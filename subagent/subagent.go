@@ -80,7 +80,7 @@ type Task struct {
 	Images  loop.Images   // of the user's message, where the task is that
 	Memory  recall.Memory // of the chat; nil for none
 	Notes   note.Notes
-	NoWaits bool // nobody keeps the run while it waits, so none of its calls can
+	NoWaits bool // no webmemory keeps the run while it waits, so none of its calls can
 }
 
 // Outcome is how a delegation ended.
@@ -154,7 +154,7 @@ func (s *Subagent) oneModel(kit Kit) Work {
 	}
 }
 
-// loop is the model with its tools, and who asks what was said before.
+// loop is the model with its tools, and the Asker for what was said before.
 func (s *Subagent) loop(kit Kit, task Task, emit func(event.Payload) error) (loop.Loop, recall.Asker) {
 	l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
 		Conversation: task.Conversation, NoWaits: task.NoWaits, Images: task.Images}

@@ -371,7 +371,7 @@ func (s *Server) knownOrStarted(
 		}
 		return record, newer, sameBody(record, r)
 	}
-	// One that is found now was begun by somebody who tried at the same time.
+	// One that is found here was begun by a post that came at the same time.
 	if record, err = s.start(ctx, r, p); err != nil || record == nil {
 		return record, 0, err
 	}
@@ -391,11 +391,11 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for opening := time.Now().Add(time.Second); ; {
-		record, err := s.store.Record(ctx, r.chat, r.id)
+		record, err := s.store.Runs.Record(ctx, r.chat, r.id)
 		if err != nil || record == nil || record.Over() || record.Newest > r.attempt {
 			return record, err
 		}
-		line, err := s.store.LastEvent(ctx, r.chat, r.id)
+		line, err := s.store.Runs.LastEvent(ctx, r.chat, r.id)
 		if err != nil {
 			return nil, err
 		}
@@ -417,14 +417,14 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 }
 
 // recordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note of
-// the open run beside the chat's lease has asked nobody for the run yet and leaves the record alone, which no process
-// looks after: that counts as none, and the post that finds it begins the run under the same record.
+// the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
+// no process looks after: that counts as none, and the post that finds it begins the run under the same record.
 func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore.Record, error) {
-	record, err := store.Record(ctx, r.chat, r.id)
+	record, err := store.Runs.Record(ctx, r.chat, r.id)
 	if err != nil || record == nil || record.Over() || record.Newest > r.attempt {
 		return record, err
 	}
-	line, err := store.LastEvent(ctx, r.chat, r.id)
+	line, err := store.Runs.LastEvent(ctx, r.chat, r.id)
 	if err != nil || len(line) > 0 {
 		return record, err
 	}
@@ -436,11 +436,11 @@ func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore
 
 // isNamed says whether a chat's meta names a run, as one that goes on or that waits.
 func isNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run string) (bool, error) {
-	open, err := store.OpenRun(ctx, chat)
+	open, err := store.Turns.OpenRun(ctx, chat)
 	if err != nil || open != nil && open.Run == run {
 		return true, err
 	}
-	waits, err := store.Waits(ctx, chat)
+	waits, err := store.Waits.Rest(ctx, chat)
 	return waits != nil && waits.Run == run, err
 }
 

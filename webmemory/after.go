@@ -115,7 +115,7 @@ func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts 
 // to a process that died then.
 func (s *Server) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
 	histories map[memory.Key]*memory.History) (bool, error) {
-	all, err := s.store.SetAsides(ctx, chat)
+	all, err := s.store.Rewinds.List(ctx, chat)
 	if err != nil || p.After == nil || len(all) == 0 || all[len(all)-1].To != *p.After {
 		return false, err
 	}
@@ -132,7 +132,7 @@ func (s *Server) wentBack(ctx context.Context, chat memory.Chat, p webapi.Messag
 			continue
 		}
 		last = of.Last
-		for piece, err := range s.store.Pieces(ctx, chat, a.ID, of) {
+		for piece, err := range s.store.Rewinds.Pieces(ctx, chat, a.ID, of) {
 			if err != nil {
 				return false, err
 			}
@@ -149,7 +149,7 @@ func (s *Server) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest)
 		return nil, nil
 	}
 	if p.OnBusy != webapi.Interrupt {
-		if rest, err := s.store.Waits(ctx, r.chat); err != nil || rest == nil {
+		if rest, err := s.store.Waits.Rest(ctx, r.chat); err != nil || rest == nil {
 			return nil, err // nothing is ended for it; it is looked at under the turn
 		}
 	}
@@ -198,7 +198,7 @@ func (s *Server) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w 
 // hears of that later erases it once more.
 func freshConversation(ctx context.Context, s *Server, w *writer) error {
 	fresh := rand.Text()
-	if _, err := s.store.ChangeConversation(ctx, w.chat, fresh); err != nil {
+	if _, err := s.store.Turns.ChangeConversation(ctx, w.chat, fresh); err != nil {
 		return err
 	}
 	s.conversations.note(w.chat, fresh, w.Number)
@@ -212,7 +212,7 @@ func freshConversation(ctx context.Context, s *Server, w *writer) error {
 func (s *Server) undo(w *writer, back string) {
 	ctx, cancel := within(w)
 	defer cancel()
-	a, err := s.store.ReadSetAside(ctx, w.chat, back)
+	a, err := s.store.Rewinds.Read(ctx, w.chat, back)
 	if err == nil && a != nil {
 		err = s.restoreUnder(ctx, w, a)
 	}
@@ -221,7 +221,8 @@ func (s *Server) undo(w *writer, back string) {
 	}
 }
 
-// within is a context for a change of a chat's memory that nobody's leaving ends, but for the loss of the lease.
+// within is a context for a change of a chat's memory: it ends with the loss of the lease, and not when a client
+// leaves.
 func within(w *writer) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.ctx, scanTimeout)
 }

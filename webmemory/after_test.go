@@ -151,7 +151,7 @@ func TestAPostThatDoesNotFollow(t *testing.T) {
 	require.Equal(t, []string{"hi", "hello", "once more", "hello"}, w.said(t, "c"))
 }
 
-// A run that goes on, or that waits for somebody, is ended for a post that follows, and for no other.
+// A run that goes on, or that waits for an answer, is ended for a post that follows, and for no other.
 func TestAPostThatEndsARun(t *testing.T) {
 	t.Parallel()
 	w, s, run := waitingWorld(t)

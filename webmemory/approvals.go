@@ -22,8 +22,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about who is to answer: the list of what all runs wait for, and the webhook that
-// is told of each wait.
+// This file is about the persons that are to answer: the list of what all runs wait for, and
+// the webhook that is told of each wait.
 
 // getApprovals is GET /v1/approvals.
 func (s *Server) getApprovals(c *gin.Context) error {
@@ -38,7 +38,7 @@ func (s *Server) getApprovals(c *gin.Context) error {
 	if kinds := []string{event.Approval, event.Question, event.ClientResult}; kind != "" && !slices.Contains(kinds, kind) {
 		return badRequest("kind is approval, question or client_result, not %.40q.", kind)
 	}
-	chats, waiting, next, err := s.store.ListWaiting(c.Request.Context(), tenantOf(c), c.Query("cursor"), limit)
+	chats, waiting, next, err := s.store.Waits.List(c.Request.Context(), tenantOf(c), c.Query("cursor"), limit)
 	if err != nil {
 		return err
 	}

@@ -204,7 +204,7 @@ func TestTheClientsOwnTools(t *testing.T) {
 	require.Equal(t, 200, answered.status, string(answered.body))
 }
 
-// Who said yes or no is found later, without what the call was about.
+// The person that said yes or no is found later, without what the call was about.
 func TestAnswersToApprovalsAreAudited(t *testing.T) {
 	t.Parallel()
 	w, _, run := waitingWorld(t)

@@ -16,9 +16,10 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about the log of who did what can hurt others: how it is written and read; rights.go says what is in it.
+// This file is about the audit log, of acts that can hurt others and their actors: how it is written and read;
+// rights.go says what is in it.
 
-// readAsAdmin is the entry of what who has the scope admin reads, and not that of reading.
+// readAsAdmin is the entry for reading by the scope admin without the scope of reading.
 const readAsAdmin = "memory.read"
 
 // auditTarget is where a handler sets the target of its request's entry that is not the path.
@@ -46,8 +47,8 @@ func (s *Server) audit(c *gin.Context) {
 	s.did(c.Request.Context(), tenantOf(c), entry, target)
 }
 
-// did writes that who asks did something to a target of a tenant's; "" is no entry. What was done stays done if that
-// fails.
+// did writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
+// that fails.
 func (s *Server) did(ctx context.Context, of memory.Tenant, entry, target string) {
 	if entry == "" {
 		return

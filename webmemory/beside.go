@@ -10,8 +10,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about what a post says beside its message: the client's own tools, whom the
-// message is of, instructions and metadata.
+// This file is about what a post says beside its message: the client's own tools, the user
+// that the message is of, instructions and metadata.
 
 // Bounds of what a post says beside its message.
 const (

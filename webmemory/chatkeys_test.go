@@ -113,7 +113,7 @@ func TestTheFenceOfAnUnusedSubagent(t *testing.T) {
 	w := newWorld(t, answers("hello"))
 	ctx := context.Background()
 	store := w.store()
-	zombie, err := store.Take(ctx, memory.MustChat("1"), "zombie", "c", time.Minute)
+	zombie, err := store.Turns.Take(ctx, memory.MustChat("1"), "zombie", "c", time.Minute)
 	require.NoError(t, err)
 	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // the lease ran out
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)

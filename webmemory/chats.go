@@ -54,7 +54,7 @@ func (s *Server) listChats(c *gin.Context) error {
 		api.WriteJSON(c.Writer, http.StatusOK, out)
 		return nil
 	}
-	chats, next, err := s.store.Chats(ctx, cursor, limit)
+	chats, next, err := s.store.Chats.All(ctx, cursor, limit)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *Server) listChats(c *gin.Context) error {
 // chatsLooked is at how many chats one request looks that searches them, and lookAtOnce how many it reads in one go.
 const chatsLooked, lookAtOnce = 2000, 200
 
-// chatsByUse lists a tenant's chats whose title or id contains q, in lower case, behind a cursor.
+// chatsByUse lists a tenant's chats with q in their title or id, in lower case, behind a cursor.
 func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, limit int, cursor string) (
 	out webapi.ChatList, err error,
 ) {
@@ -85,7 +85,7 @@ func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, lim
 		if q == "" {
 			count = limit - len(out.Chats) + 1 // whether there is another one
 		}
-		places, err := s.store.ChatsByUse(ctx, of, at, count)
+		places, err := s.store.Chats.ByUse(ctx, of, at, count)
 		if err != nil {
 			return out, err
 		}
@@ -116,10 +116,10 @@ func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, lim
 	return out, nil
 }
 
-// pinnedChats lists a tenant's pinned chats whose title or id contains q, in lower case, in the order of use.
+// pinnedChats lists a tenant's pinned chats with q in their title or id, in lower case, in the order of use.
 func pinnedChats(ctx context.Context, s *Server, of memory.Tenant, q string, limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
-	pins, err := s.store.ChatsByUse(ctx, of, redisstore.Pins, maxPage)
+	pins, err := s.store.Chats.ByUse(ctx, of, redisstore.Pins, maxPage)
 	if err != nil {
 		return out, err
 	}
@@ -127,7 +127,7 @@ func pinnedChats(ctx context.Context, s *Server, of memory.Tenant, q string, lim
 	for _, p := range pins {
 		ids = append(ids, p.Member)
 	}
-	places, err := s.store.Used(ctx, of, ids...)
+	places, err := s.store.Chats.Used(ctx, of, ids...)
 	if err != nil {
 		return out, err
 	}
@@ -157,13 +157,13 @@ func (s *Server) entries(ctx context.Context, tenant memory.Tenant, places []red
 			chats, of = append(chats, chat), append(of, i)
 		}
 	}
-	cards, err := s.store.Cards(ctx, chats...)
+	cards, err := s.store.Chats.Cards(ctx, chats...)
 	if err != nil {
 		return nil, err
 	}
 	for i, card := range cards {
 		if card.Gone {
-			if err := s.store.Unlist(ctx, tenant, places[of[i]]); err != nil {
+			if err := s.store.Chats.Unlist(ctx, tenant, places[of[i]]); err != nil {
 				return nil, err
 			}
 			continue
@@ -229,22 +229,22 @@ func (s *Server) patchChat(c *gin.Context) error {
 		if title == nil || *title == "" {
 			return badRequest("made goes with a title.")
 		}
-		if err := s.store.MakeTitle(ctx, chat, *title); err != nil {
+		if err := s.store.Chats.MakeTitle(ctx, chat, *title); err != nil {
 			return err
 		}
 		title = nil
 	}
-	there, err := s.store.ChangeCard(ctx, chat, title, metadata, body.Pinned)
+	there, err := s.store.Chats.ChangeCard(ctx, chat, title, metadata, body.Pinned)
 	if err != nil {
 		return err
 	}
 	if !there {
 		return errUnknownChat
 	}
-	if err := s.store.List(ctx, chat); err != nil {
+	if err := s.store.Chats.List(ctx, chat); err != nil {
 		return err
 	}
-	places, err := s.store.Used(ctx, chat.Tenant(), chat.ID())
+	places, err := s.store.Chats.Used(ctx, chat.Tenant(), chat.ID())
 	if err != nil {
 		return err
 	}
@@ -274,15 +274,15 @@ func (s *Server) listAll() {
 }
 
 func (s *Server) tryListAll() error {
-	done, err := s.store.Listed(s.life)
+	done, err := s.store.Chats.Listed(s.life)
 	if err != nil || done {
 		return err
 	}
 	began, count := time.Now(), 0
 	for cursor, more := "", true; more; more = cursor != "" {
 		var chats []memory.Chat
-		if chats, cursor, err = s.store.Chats(s.life, cursor, lookAtOnce); err == nil {
-			err = s.store.List(s.life, chats...)
+		if chats, cursor, err = s.store.Chats.All(s.life, cursor, lookAtOnce); err == nil {
+			err = s.store.Chats.List(s.life, chats...)
 		}
 		if err != nil {
 			return err
@@ -295,5 +295,5 @@ func (s *Server) tryListAll() error {
 	if count > 0 {
 		s.log.Info().Int("chats", count).Dur("took", time.Since(began)).Msg("listed the chats in the order of use")
 	}
-	return s.store.AllListed(s.life)
+	return s.store.Chats.AllListed(s.life)
 }

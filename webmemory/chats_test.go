@@ -124,7 +124,7 @@ func TestChatsInTheOrderOfUse(t *testing.T) {
 	require.Equal(t, []string{"d", "moved"}, idsOf(rest.Chats))
 }
 
-// A chat is given a title and metadata by whoever knows it, while it is busy too.
+// A chat is given a title and metadata by any client that knows it, while it is busy too.
 func TestChangingWhatAListSays(t *testing.T) {
 	w := newWorld(t, answers("hello"))
 	w.do("POST", "/v1/chats/1/messages", message{"first words"})
@@ -220,7 +220,7 @@ func TestPinnedChats(t *testing.T) {
 	pin("b", &yes)
 	require.Equal(t, 200, w.do("DELETE", "/v1/chats/c", nil).status)
 	require.Equal(t, []string{"b"}, pins(""))
-	// A chat that somebody deleted by hand, long ago.
+	// A chat that an operator deleted by hand, long ago.
 	require.NoError(t, w.look.Del(t.Context(), "chat_history:b", "{chat_history:b}:meta").Err())
 	require.NoError(t, w.look.ZAdd(t.Context(), "mneme:chats", redis.Z{Score: 1, Member: "b"}).Err())
 	require.Empty(t, pins(""))
@@ -228,7 +228,7 @@ func TestPinnedChats(t *testing.T) {
 	require.NotContains(t, strings.Join(left, " "), "pin")
 }
 
-// A title that was made from the first message is hidden by one that somebody sets, and goes with the message.
+// A title that was made from the first message is hidden by one that a user sets, and goes with the message.
 func TestATitleThatWasMade(t *testing.T) {
 	w := newWorld(t, answers("hello"))
 	c, chat := w.client(t), memory.MustChat("1")

@@ -85,7 +85,7 @@ func (s *Server) claim(ctx context.Context, r *run, id string, c redisstore.Call
 	case r.alone == nil:
 		return claimOnce(ctx, s, r, id, c, repeatable)
 	case r.alone.kept:
-		return s.store.ClaimOneShot(ctx, r.chat.Tenant(), r.id, id, c, repeatable)
+		return s.store.OneShots.Claim(ctx, r.chat.Tenant(), r.id, id, c, repeatable)
 	}
 	word, result = r.alone.claim(id, repeatable)
 	return word, result, nil
@@ -97,14 +97,14 @@ func (s *Server) settle(ctx context.Context, r *run, id string, result []byte) (
 	case r.alone == nil:
 		return settleOnce(ctx, s, r, id, result)
 	case r.alone.kept:
-		return s.store.SettleOneShot(ctx, r.chat.Tenant(), r.id, id, result)
+		return s.store.OneShots.Settle(ctx, r.chat.Tenant(), r.id, id, result)
 	}
 	return r.alone.settle(id, result), nil
 }
 
-// ownCalls are the calls of a one-shot, which nobody else can make while the run lives in this process alone. One that
-// waited may go on in several processes, since its client may answer again: it is kept, and its calls from then on
-// are beside it in Redis. Those before are over, and counted in what it goes on from.
+// ownCalls are the calls of a one-shot, which no other process can make while the run lives in this process alone.
+// One that waited may go on in several processes, since its client may answer again: it is kept, and its calls from
+// then on are beside it in Redis. Those before are over, and counted in what it goes on from.
 type ownCalls struct {
 	kept bool
 

@@ -21,8 +21,8 @@ func refund(after int64) api.ClaimRequest {
 		N: 1, After: after}
 }
 
-// claiming is a world whose run of chat 1 is under way, with two events, and has access to its
-// memory.
+// claiming is a world where a run of chat 1 is under way, with two events, and has access to
+// its memory.
 func claiming(t *testing.T) (w *world, s *suspending, access api.MemoryAccess, emit func(event.Head, event.Payload)) {
 	t.Helper()
 	w = newWorld(t, nil)

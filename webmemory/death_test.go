@@ -30,7 +30,7 @@ func (w *world) ended(chat string) {
 	require.Equal(w.t, wantAnalytic, w.stored("subagent:analytic:"+chat))
 }
 
-// Whoever has the disk of a process that was killed does not wait for its lease.
+// A process on the disk of one that was killed does not wait for its lease.
 func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -1,6 +1,6 @@
 // Package webmemory is the service that bots and commands talk to. It takes a message to a
 // chat, brings the chat's histories up to date, asks the apiserver to answer, stores each
-// event before anybody sees it, and relays it. A run belongs to the service, not to the
+// event before a client sees it, and relays it. A run belongs to the service, not to the
 // connection that asked for it: it goes on when its client leaves, and another process
 // finishes it when this one dies. Package api, below, is the contract and a client.
 //
@@ -10,13 +10,13 @@
 //	admission.go  checks the message; the idempotency key gives the run its id, and a
 //	              run of that id is joined instead of begun
 //	start.go      begins a run: it needs the right to write into the chat
-//	writer.go     waits for that; a run that somebody left open is finished first
-//	lease.go      the line of this process (queue.go), then the lease in Redis, whose
-//	              fencing token every write carries; the keeper renews it
+//	writer.go     waits for that; a run that another process left open is finished first
+//	lease.go      the line of this process (queue.go), then the lease in Redis:
+//	              every write carries its fencing token; the keeper renews it
 //	writer.go     the histories, brought up to date under the token
 //	start.go      records the run (compare-and-set), notes it as the chat's open run,
 //	              asks the apiserver, starts a driver
-//	admission.go  whoever repeats the post joins the run from here on
+//	admission.go  a client that repeats the post joins the run from here on
 //	read.go       streams the run's events, or waits for its end
 //
 // A driver brings the run to its end in a goroutine of its own:

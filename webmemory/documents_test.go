@@ -20,7 +20,7 @@ import (
 	"mneme/webmemory"
 )
 
-// newLibraryWorld is a world whose apiserver has documents.
+// newLibraryWorld is a world with an apiserver that has documents.
 func newLibraryWorld(t *testing.T, change ...func(*webmemory.Config)) *world {
 	w := newWorld(t, answers("hi"), change...)
 	library := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})

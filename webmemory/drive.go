@@ -62,9 +62,9 @@ func (s *Server) work(d *driver) {
 	s.leave(d, finished)
 }
 
-// leave gives the chat's lease back after a run was driven, and lets go of the run. What is
-// left after its end nobody waits for: that the apiserver may forget it, and that its log in
-// Redis shrinks to what it needs.
+// leave gives the chat's lease back after a run was driven, and lets go of the run. No
+// caller waits for what is left after its end: that the apiserver may forget it, and that
+// its log in Redis shrinks to what it needs.
 //
 //go:noinline
 func (s *Server) leave(d *driver, finished bool) {
@@ -96,7 +96,7 @@ func (s *Server) leave(d *driver, finished bool) {
 	}
 	packing, stop := context.WithTimeout(s.life, storeTimeout)
 	defer stop()
-	if err := s.store.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
+	if err := s.store.Runs.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
 		d.log.Debug().Err(err).Msg("a run's log was not packed; it goes as it is when its time is over")
 	}
 }
@@ -150,7 +150,7 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 }
 
 // secured says whether Redis has all of a run that is about to be suspended. If not, it is left
-// open, and whoever takes it over suspends it.
+// open, and the process that takes it over suspends it.
 //
 //go:noinline
 func (d *driver) secured() bool {
@@ -174,7 +174,7 @@ func (e *goneError) Unwrap() error { return e.cause }
 
 // follow takes the run's events, over as many connections as it takes. It gives up
 // once none could be made for longer than the patience, counted from the first that
-// failed: a quiet run whose connections break is a living one.
+// failed: a quiet run with connections that break is a living one.
 func (d *driver) follow(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -291,8 +291,8 @@ func (s *Server) reconnect(ctx context.Context, log *api.Log, broken error, befo
 // take stores events and shows them then, in an order that must not change: write-ahead, the
 // run's log first, then each event's message in its history, then the readers. A process that
 // takes the run over folds the log once more, and the idempotency marks drop what a history has
-// already; so a history may be behind its log, but never ahead of it, where nobody could tell
-// which delegation a message belongs to. What a reader has seen is acknowledged and must
+// already; so a history may be behind its log, but never ahead of it, where no process could
+// tell which delegation a message belongs to. What a reader has seen is acknowledged and must
 // survive, so nothing is shown that is not stored.
 func (d *driver) take(events []event.Event) error {
 	if err := d.writer.record(events); err != nil {
@@ -398,7 +398,7 @@ func (d *driver) finished(events int64, end *event.RunFinished) {
 	line.Bool("taken_over", d.left).Msg("run finished")
 }
 
-// giveUp brings a run to its end whose events do not come any more: to the one that
+// giveUp brings a run to its end if its events have ceased to come: to the one that
 // others know of, or else to one that is made here.
 func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
 	if d.left {
@@ -416,7 +416,7 @@ func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
 
 // closeRun stores the end that a lost run did not get.
 func (d *driver) closeRun() error {
-	// With the time of what is known, so that who closes a run twice writes the same.
+	// With the time of what is known, so that a process that closes a run twice writes the same.
 	at := time.Now()
 	if last := d.run.log.LastTime(); !last.IsZero() {
 		at = last
@@ -434,8 +434,8 @@ func (d *driver) closeRun() error {
 	return d.take(d.run.log.Closing(*event.Fail(event.RunLost, "", 0), at))
 }
 
-// stopThere stops a run that is closed here, so that nobody pays for an answer that
-// nobody reads. Its apiserver may be out of reach for a while.
+// stopThere stops a run that is closed here, so that no tokens are paid for an answer
+// without a reader. Its apiserver may be out of reach for a while.
 func (d *driver) stopThere() {
 	ctx, cancel := context.WithTimeout(d.server.life, d.server.cfg.RunTimeout)
 	defer cancel()
@@ -458,7 +458,7 @@ func (d *driver) withdraw(cause error) bool {
 	d.run.log.Abort(errMayRun) // a post that is repeated begins it anew
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
-	if err := d.server.store.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
+	if err := d.server.store.Runs.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
 		d.log.Warn().Err(err).Msg("a run could not be forgotten")
 		return false
 	}
@@ -474,7 +474,7 @@ func (d *driver) conclude() error {
 		return err
 	}
 	status, body := d.run.final(ctx)
-	if err := d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+	if err := d.server.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
 	d.writer.over = d.run
@@ -497,8 +497,8 @@ func (d *driver) secure(ctx context.Context) error {
 }
 
 // abandon stops driving a run. Its readers get an error that is no event of the
-// run; the run itself goes on if somebody else has it or will have it, and is
-// stopped if its events can be stored nowhere.
+// run; the run itself goes on if another process has it or will have it, and is stopped
+// if its events can be stored nowhere.
 func (d *driver) abandon(cause error) {
 	p := problemOf(cause)
 	d.run.log.Abort(p)
@@ -526,6 +526,6 @@ func (d *driver) abandon(cause error) {
 func (d *driver) hasFollower() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), storeTimeout)
 	defer cancel()
-	open, err := d.server.store.OpenRun(ctx, d.run.chat)
+	open, err := d.server.store.Turns.OpenRun(ctx, d.run.chat)
 	return err != nil || open != nil && open.Run == d.run.id
 }

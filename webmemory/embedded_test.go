@@ -80,7 +80,7 @@ func newSmall(t testing.TB, dir string, a agent) *small {
 	})
 	histories := redisstore.New(client, zerolog.Nop())
 	histories.Compact = store.Compact
-	_ = histories.ReleaseAll(context.Background())
+	_ = histories.Turns.ReleaseAll(context.Background())
 	appends, err := spool.Open(filepath.Join(dir, "spool"), spool.Options{}, zerolog.Nop())
 	require.NoError(t, err)
 	w := &world{}

@@ -22,10 +22,10 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about erasing. An erasure is done under the chat's lease, before all who
-// wait for it. Then it is a fact with a number (a tombstone): in Redis for all processes,
-// and on the disk of each that has applied it to what it holds. One that Redis has
-// forgotten is told again.
+// This file is about erasing. An erasure is done under the chat's lease, before all posts
+// that wait for it. Then it is a fact with a number (a tombstone): in Redis for all
+// processes, and on the disk of each that has applied it to what it holds. One that Redis
+// has forgotten is told again.
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
 func (s *Server) deleteHistory(c *gin.Context) error {
@@ -135,9 +135,9 @@ const scanTimeout = 10 * time.Minute
 // scrubWait is how long an erasure waits until its text is in no file of the store's.
 const scrubWait = time.Minute
 
-// takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all who
-// wait and after stopping what runs: once it has returned no run can still use or write what
-// is gone. Posts that wait are refused. allowed bounds do.
+// takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
+// waiters and after stopping what runs: once it has returned no run can still use or write
+// what is gone. Posts that wait are refused. allowed bounds do.
 func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
 	if out, err = takeAwayUnscrubbed(s, chat, allowed, do); err != nil {
@@ -150,10 +150,10 @@ func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
 func (s *Server) scrub() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), scrubWait)
 	defer cancel()
-	return s.store.Scrub(ctx)
+	return s.store.Server.Scrub(ctx)
 }
 
-// takeAwayUnscrubbed is takeAwayNow for who takes several things away, and scrubs once.
+// takeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
 func takeAwayUnscrubbed[A any](s *Server, chat memory.Chat, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
@@ -191,7 +191,7 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a run was not stopped; it is tried again")
 		return before
 	}
-	open, err := s.store.OpenRun(ctx, chat)
+	open, err := s.store.Turns.OpenRun(ctx, chat)
 	if err != nil {
 		return failed(err)
 	}
@@ -205,29 +205,29 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 }
 
 // eraseUnder erases under the chat's lease. The gateway's conversation goes first, whole:
-// it may hold what any of the histories does, and once the chat is gone nobody knows its
-// id. From then on to the last step the chat's meta says that an erasure is pending, so that the process that takes
-// the lease next brings to its end what this one may leave.
+// it may hold what any of the histories does, and once the chat is gone its id is lost. From then on to the last step
+// the chat's meta says that an erasure is pending, so that the process that takes the lease next brings to its end
+// what this one may leave.
 func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
-	cards, err := s.store.Cards(ctx, w.chat)
+	cards, err := s.store.Chats.Cards(ctx, w.chat)
 	if err != nil {
 		return out, err
 	}
-	aside, err := s.store.SetAsides(ctx, w.chat)
+	aside, err := s.store.Rewinds.List(ctx, w.chat)
 	if err != nil {
 		return out, err
 	}
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return out, err
 	}
-	if err := s.store.Pending(ctx, w.Number, w.chat, pendingErase+what.String(), "", s.cfg.Lease); err != nil {
+	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingErase+what.String(), "", s.cfg.Lease); err != nil {
 		return out, err
 	}
 	if err := s.dropRewound(ctx, w.chat); err != nil {
 		return out, err
 	}
-	named, err := s.store.Keys(ctx, w.chat, s.cfg.Agents...)
+	named, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents...)
 	if err != nil {
 		return out, err
 	}
@@ -243,12 +243,12 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	}
 	if what.scan {
 		var more []memory.Key
-		if more, beside, err = s.store.Scan(ctx, w.chat); err != nil {
+		if more, beside, err = s.store.Chats.Scan(ctx, w.chat); err != nil {
 			return out, err
 		}
 		keys = append(keys, more...)
 	}
-	stored, err := s.store.Measure(ctx, keys...)
+	stored, err := s.store.Chats.Measure(ctx, keys...)
 	if err != nil {
 		return out, err
 	}
@@ -261,7 +261,7 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	out.Erased = append(out.Erased, beside...)
 	out.Nothing = len(out.Erased) == 0 && len(aside) == 0 && (what.history != nil || cards[0].Gone)
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
-	// From here on it is a fact: whoever holds a copy drops it, and none is written back.
+	// From here on it is a fact: a process that holds a copy drops it, and none is written back.
 	fact := erasure{Name: erasures.Chat(w.chat), Turn: w.Number}
 	if what.history != nil {
 		fact.Name = what.history.String()
@@ -270,11 +270,11 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
 		return out, err
 	}
-	if err := s.store.NoteErasure(ctx, fact.Turn, fact.Name); err != nil {
+	if err := s.store.Erasures.Note(ctx, fact.Turn, fact.Name); err != nil {
 		return out, err
 	}
 	if what.has(memory.ChatKey(w.chat)) { // which has the messages that notes of users were made from
-		if _, err := s.store.VoidUserNotes(ctx, w.chat, func(memory.Note) bool { return true }); err != nil {
+		if _, err := s.store.Users.VoidNotes(ctx, w.chat, func(memory.Note) bool { return true }); err != nil {
 			return out, err
 		}
 	}
@@ -284,7 +284,7 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 			return out, err
 		}
 		s.tellOthers(ctx, fact)
-		return out, s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+		return out, s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
 	}
 	documents, err := s.runs.DeleteChat(ctx, w.chat)
 	if err != nil {
@@ -330,16 +330,16 @@ func (s *Server) forgetUsage(ctx context.Context, of memory.Tenant, by tally.By,
 func (s *Server) eraseStored(
 	ctx context.Context, w *writer, fact erasure, runs []string, keys []memory.Key, beside []string,
 ) error {
-	if err := s.store.EraseRuns(ctx, w.chat, runs...); err != nil {
+	if err := s.store.Runs.Erase(ctx, w.chat, runs...); err != nil {
 		return err
 	}
 	if err := s.store.Erase(ctx, w.Number, keys...); err != nil {
 		return err
 	}
-	if err := s.store.Remove(ctx, beside...); err != nil {
+	if err := s.store.Chats.Remove(ctx, beside...); err != nil {
 		return err
 	}
-	if err := s.store.EraseRuns(ctx, w.chat, s.tellOthers(ctx, fact)...); err != nil {
+	if err := s.store.Runs.Erase(ctx, w.chat, s.tellOthers(ctx, fact)...); err != nil {
 		return err
 	}
 	return s.store.EraseChat(ctx, w.Number, w.chat) // with its meta, which said that the erasure is pending
@@ -367,12 +367,12 @@ func (s *Server) eraseConversations(ctx context.Context, chat memory.Chat, turn 
 }
 
 // eraseOffered erases such a conversation at the gateway (conversations.erased), and takes
-// it away from the chat, whose lease is held.
+// it away from the chat while its lease is held.
 func (s *Server) eraseOffered(ctx context.Context, chat memory.Chat, taken redisstore.Turn) error {
 	if err := s.eraseConversations(ctx, chat, taken.ErasedIn()); err != nil {
 		return err
 	}
-	return s.store.DropConversation(ctx, chat)
+	return s.store.Turns.DropConversation(ctx, chat)
 }
 
 // runsOf are the runs of a chat that this process knows of: those that it has lately
@@ -411,8 +411,8 @@ type applied struct {
 }
 
 // tellOthers asks all living processes to apply an erasure, and waits for them, but
-// for no longer than each may take to answer. Who cannot be reached applies it when
-// it looks next. It gives the runs of the chat that they knew of.
+// for no longer than each may take to answer. A process that cannot be reached applies it
+// when it looks next. It gives the runs of the chat that they knew of.
 func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
 	take := func(out applied) { runs = append(runs, out.Runs...) }
 	err := askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
@@ -440,7 +440,7 @@ func (s *Server) postErasure(c *gin.Context) error {
 		return err
 	}
 	if concerned.key == nil {
-		// Who erases or redacts has the chat's turn, so that none of them goes on. A post that comes again with its key
+		// An erasure or a redaction has the chat's turn, so that none of them goes on. A post that comes again with its key
 		// would find one that its apiserver knows.
 		if err := s.runs.DeleteRuns(c.Request.Context(), concerned.chat); err != nil {
 			return asking(err)
@@ -491,7 +491,7 @@ func (s *Server) followErasures(ctx context.Context) error {
 	s.follower.mu.Lock()
 	since := s.follower.since
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures(ctx, since)
+	turns, err := s.store.Erasures.Since(ctx, since)
 	if err != nil {
 		return err
 	}
@@ -512,7 +512,8 @@ func (s *Server) followErasures(ctx context.Context) error {
 
 // applyErasures erases from this process's memory and disk what was erased in turns,
 // by name, and notes it on the disk. What was applied before costs nothing. The
-// gateway's conversations go first: once they are forgotten here nobody may know them.
+// gateway's conversations go first: once they are forgotten here no other process may
+// know them.
 func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) error {
 	f := &s.follower
 	f.mu.Lock()
@@ -614,7 +615,7 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Erasures(ctx, 0)
+	stored, err := s.store.Erasures.Since(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -633,9 +634,9 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 	return nil
 }
 
-// eraseForgotten is restoreErasures for one chat whose lease was just taken. That a Redis
-// came back with an older state is noticed moments later only, and until then nobody may
-// use what was erased, nor take it for read under the new fencing token.
+// eraseForgotten is restoreErasures for one chat, just after its lease was taken. That a
+// Redis came back with an older state is noticed moments later only, and until then no
+// run may use what was erased, nor take it for read under the new fencing token.
 func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 	if err := s.redactForgotten(ctx, chat); err != nil {
 		return err
@@ -653,7 +654,7 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 		if _, key, _ := erasures.ChatOf(name); key != nil {
 			of = *key
 		}
-		known, err := s.store.Tombstone(ctx, of)
+		known, err := s.store.Erasures.Tombstone(ctx, of)
 		if err == nil && turn > known {
 			err = s.eraseAgain(ctx, name, turn)
 		}
@@ -668,10 +669,10 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 // erased, by its name, and then tells Redis of the erasure, so that other processes apply it too.
 func (s *Server) eraseAgain(ctx context.Context, name string, turn int64) error {
 	if u, ok := erasures.UserOf(name); ok {
-		if err := s.store.VoidOldUserNotes(ctx, turn, u); err != nil {
+		if err := s.store.Users.VoidOldNotes(ctx, turn, u); err != nil {
 			return err
 		}
-		return s.store.NoteErasure(ctx, turn, name)
+		return s.store.Erasures.Note(ctx, turn, name)
 	}
 	of, ok := concernedBy(name)
 	if !ok {
@@ -684,17 +685,17 @@ func (s *Server) eraseAgain(ctx context.Context, name string, turn int64) error 
 	if err := again(); err != nil {
 		return err
 	}
-	return s.store.NoteErasure(ctx, turn, name)
+	return s.store.Erasures.Note(ctx, turn, name)
 }
 
 // keysThere are a chat's own history and those of its subagents that Redis has.
 func (s *Server) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
-	named, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	named, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.store.Found(ctx, named...)
+	found, err := s.store.Chats.Found(ctx, named...)
 	if err != nil {
 		return nil, err
 	}
@@ -709,7 +710,7 @@ func (s *Server) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key,
 // cutAgain erases what was written before a turn: of one history, or, if key is nil, of all of
 // a chat, with what belongs to its runs and, at the gateway, its conversation.
 func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
-	if err := s.store.DropRewound(ctx, chat, turn, 0); err != nil {
+	if err := s.store.Rewinds.Drop(ctx, chat, turn, 0); err != nil {
 		return err
 	}
 	keys, err := s.keysThere(ctx, chat)
@@ -721,20 +722,20 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 	}
 	back := false
 	for _, k := range keys {
-		cut, err := s.store.Cut(ctx, turn, k)
+		cut, err := s.store.Erasures.Cut(ctx, turn, k)
 		if err != nil {
 			return err
 		}
 		back = back || cut
 	}
 	if key == nil || key.Agent() == "" {
-		void, err := s.store.VoidUserNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
+		void, err := s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
 		if err != nil {
 			return err
 		}
 		back = back || void > 0
 	}
-	rest, err := s.store.Waits(ctx, chat)
+	rest, err := s.store.Waits.Rest(ctx, chat)
 	if err != nil {
 		return err
 	}
@@ -746,7 +747,7 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 	if key != nil {
 		return nil
 	}
-	conversation, err := s.store.EraseOldRuns(ctx, turn, chat)
+	conversation, err := s.store.Runs.EraseOld(ctx, turn, chat)
 	if err != nil || conversation == "" {
 		return err
 	}

@@ -37,8 +37,8 @@ func (w *world) waitFor(n int) {
 	})
 }
 
-// An erasure goes before all who wait and stops what runs: it does not wait for
-// answers that nobody wants any more, in whichever process they are.
+// An erasure goes before all waiters and stops what runs: it does not wait for answers
+// that have lost their use, in whichever process they are.
 func TestErasureGoesFirst(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]string{

@@ -77,8 +77,8 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 	return tr.resp.Header.Get("Mneme-Run-Id"), seen
 }
 
-// A failover forgets the end of a run that its client saw completed. Who finds the
-// run open asks the process that had it, and all of it is as it was.
+// A failover forgets the end of a run that its client saw completed. A process that finds
+// the run open asks the process that had it, and all of it is as it was.
 func TestACompletedRunSurvivesAFailover(t *testing.T) {
 	t.Parallel()
 	s := newScript()
@@ -116,7 +116,7 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 }
 
 // The same with a process that is killed before the failover and comes back on its
-// disk: whoever is first to find the run waits for it, or is it.
+// disk: the process that first finds the run waits for it, or is it.
 func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 	t.Parallel()
 	s := newScript()
@@ -154,8 +154,8 @@ func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), kept.Mode().Perm())
 }
 
-// A post is repeated on another process right after Redis lost everything, before
-// anybody told it again what ran: it is answered by the run that there was.
+// A post is repeated on another process right after Redis lost everything, before any
+// process told it again what ran: it is answered by the run that there was.
 func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 	t.Parallel()
 	s := newScript()

@@ -145,7 +145,7 @@ func TestARunOfAnotherProcessWhileRedisIsAway(t *testing.T) {
 	events := "/v1/chats/1/runs/" + id + "/events"
 	ctx := context.Background()
 	w.on(second, func() {
-		// Before that the run counts as one that goes on, whose reader waits for Redis.
+		// Before that the run counts as one that goes on, and its reader waits for Redis.
 		eventually(t, "the end is kept", func() bool { return w.look.HGet(ctx, "run:1:"+id, "result").Val() != "" })
 		require.NoError(t, w.look.Do(ctx, "ACL", "SETUSER", "default", "-xrange").Err())
 		for _, got := range []answer{

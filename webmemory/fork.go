@@ -56,7 +56,7 @@ func (s *Server) postFork(c *gin.Context) error {
 			return err
 		}
 		// First, so that what was said under a user is never there without that being known.
-		if err := s.store.PostedLike(ctx, as, source); err != nil {
+		if err := s.store.Users.PostedLike(ctx, as, source); err != nil {
 			return err
 		}
 		l := &boundary{at: math.MaxInt} // all stays
@@ -67,7 +67,7 @@ func (s *Server) postFork(c *gin.Context) error {
 		}
 		title := ""
 		out, err = s.fillWhole(ctx, w, func(in *importing) (err error) {
-			if title, err = s.store.TitleSet(ctx, source); err != nil {
+			if title, err = s.store.Chats.TitleSet(ctx, source); err != nil {
 				return err
 			}
 			return s.copyInto(ctx, in, source, v, l) // which also sees whether something was redacted meanwhile
@@ -75,7 +75,7 @@ func (s *Server) postFork(c *gin.Context) error {
 		if err != nil || title == "" {
 			return err
 		}
-		if _, err := s.store.ChangeCard(ctx, as, &title, nil, nil); err != nil {
+		if _, err := s.store.Chats.ChangeCard(ctx, as, &title, nil, nil); err != nil {
 			s.log.Warn().Err(err).Str("chat", as.String()).Msg("a fork has not got the title of its source")
 		}
 		return nil
@@ -112,7 +112,7 @@ func (v view) overGaps() view {
 }
 
 func (s *Server) isEmpty(ctx context.Context, chat memory.Chat) error {
-	stored, err := s.store.Histories(ctx, chat, s.cfg.Agents...)
+	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents...)
 	if err == nil && len(stored) > 0 {
 		err = errNotEmpty
 	}
@@ -121,11 +121,11 @@ func (s *Server) isEmpty(ctx context.Context, chat memory.Chat) error {
 
 // copyInto adds what stays of a view of a chat, and the notes that are not from behind that.
 func (s *Server) copyInto(ctx context.Context, in *importing, source memory.Chat, v view, l *boundary) error {
-	keys, err := s.store.Keys(ctx, source, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, source, s.cfg.Agents...)
 	if err != nil {
 		return err
 	}
-	notes, err := s.store.Notes(ctx, keys...)
+	notes, err := s.store.Notes.Read(ctx, keys...)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *Server) copyInto(ctx context.Context, in *importing, source memory.Chat
 		if err != nil {
 			return err
 		}
-		segments, err := s.store.Segments(ctx, key)
+		segments, err := s.store.Archives.Segments(ctx, key)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// before is a webmemory whose apiserver is a handler.
+// before is a webmemory with a handler as its apiserver.
 func before(t *testing.T, h http.HandlerFunc, guard func(http.Handler) http.Handler) *world {
 	t.Helper()
 	w := newWorld(t, answers("hi"))

@@ -100,8 +100,8 @@ func (h *health) get() (seen bool, since time.Time) {
 func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
-		epoch, err := s.store.Epoch(ctx)
-		servers, full, unknown := s.store.Servers(ctx)
+		epoch, err := s.store.Server.Epoch(ctx)
+		servers, full, unknown := s.store.Server.RunIDs(ctx)
 		refusal := s.refusal(ctx)
 		if err == nil {
 			if failed := s.followErasures(ctx); failed != nil && s.life.Err() == nil {
@@ -142,8 +142,8 @@ func (s *Server) watchStore() {
 
 // refusal is why the store, or the spool that stands in for it, cannot be written.
 func (s *Server) refusal(ctx context.Context) string {
-	reasons := []string{s.store.Refusal(ctx)}
-	for _, err := range []error{s.store.Sound(ctx), s.spool.Check()} {
+	reasons := []string{s.store.Server.Refusal(ctx)}
+	for _, err := range []error{s.store.Server.Sound(ctx), s.spool.Check()} {
 		if err != nil {
 			reasons = append(reasons, err.Error())
 		}

@@ -118,7 +118,7 @@ func (s *Server) withSegments(ctx context.Context, key memory.Key) (*memory.Hist
 			return nil, nil, err
 		}
 		before := h
-		segments, err := s.store.AllSegments(ctx, key)
+		segments, err := s.store.Archives.AllSegments(ctx, key)
 		if err == nil {
 			h, err = load()
 		}
@@ -197,7 +197,7 @@ var errGone = errors.New("a part of the archive is gone")
 // as it is; what is damaged or gone is logged and counted.
 func (s *Server) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) ([]segmentRead, error) {
 	out := make([]segmentRead, len(segments))
-	all, err := s.store.ReadSegments(ctx, key, segments...)
+	all, err := s.store.Archives.Read(ctx, key, segments...)
 	if err != nil && !errors.Is(err, memory.ErrDamaged) {
 		return nil, err
 	}
@@ -205,20 +205,20 @@ func (s *Server) readEach(ctx context.Context, key memory.Key, segments []rediss
 		raw, cause := [][]json.RawMessage{nil}, err
 		if cause == nil {
 			raw[0] = all[i]
-		} else if raw, cause = s.store.ReadSegments(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
+		} else if raw, cause = s.store.Archives.Read(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
 			return nil, cause
 		}
 		if cause == nil && len(raw[0]) == seg.Messages {
 			out[i].raw = raw[0]
 			continue
 		}
-		listed, err := s.store.AllSegments(ctx, key)
+		listed, err := s.store.Archives.AllSegments(ctx, key)
 		if err != nil {
 			return nil, err
 		}
 		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool { return l.Position == seg.Position })
 		if at >= 0 && listed[at] != seg {
-			raw, cause = s.store.ReadSegments(ctx, key, listed[at])
+			raw, cause = s.store.Archives.Read(ctx, key, listed[at])
 		}
 		switch {
 		case at < 0: // dropped
@@ -246,7 +246,7 @@ func (s *Server) viewRuns(ctx context.Context, key memory.Key, messages []json.R
 	}
 	out, untold := map[string]*webapi.RunView{}, told{}
 	for some := range slices.Chunk(runs, 100) {
-		logs, err := s.store.Logs(ctx, key.Chat(), some...)
+		logs, err := s.store.Runs.Logs(ctx, key.Chat(), some...)
 		if err != nil {
 			return nil, err
 		}
@@ -273,7 +273,7 @@ func (s *Server) viewRuns(ctx context.Context, key memory.Key, messages []json.R
 	return out, nil
 }
 
-// told are the messages of runs whose events are gone, as histories have them: of all runs that it has a member for.
+// told are the messages of runs without their events, as histories have them: of all runs that it has a member for.
 type told map[string][]webapi.Remembered
 
 // take adds the messages of a history that it does not have yet. What is no message is passed over.

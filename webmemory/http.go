@@ -151,7 +151,7 @@ func cure(path string) string {
 	return "docs/api.md lists them"
 }
 
-// statusGone is what the log says of a request whose client left first.
+// statusGone is what the log says of a request if its client left first.
 const statusGone = 499
 
 func badRequest(format string, args ...any) *api.Problem {
@@ -227,7 +227,7 @@ func acceptsSSE(r *http.Request) bool {
 	})
 }
 
-// tenantOf is whose data a request is about: it comes with who sends it, and from nowhere else.
+// tenantOf is the tenant of a request's data: it comes with the caller, and from nowhere else.
 func tenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Context()).Tenant }
 
 // chatOf is the chat of a path.
@@ -340,8 +340,8 @@ type forwarded struct {
 	ended   bool // used by the transport's goroutine only
 }
 
-// wasLate says whether the body ended since it did not come in time. net/http cancels a request whose
-// body cannot be read before it gives the read's error back, which is waited for.
+// wasLate says whether the body ended since it did not come in time. net/http cancels a request with an unreadable
+// body before it gives the read's error back, which is waited for.
 func (f *forwarded) wasLate() bool {
 	select {
 	case f.reading <- struct{}{}:

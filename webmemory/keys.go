@@ -16,8 +16,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about the keys of those who may come in. Who has the scope admin makes and ends those
-// of its own tenant; of the default tenant, those of all.
+// This file is about the API keys. A caller with the scope admin makes and ends those of its own tenant; of the
+// default tenant, those of all.
 
 const maxKeyBody = 64 << 10
 

@@ -143,8 +143,8 @@ func callsOf(ctx context.Context, s *Server, chat memory.Chat, first string) (kn
 	return known, nil
 }
 
-// claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it another
-// server that granted this one, whose losses are not known yet, the grant is taken back.
+// claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it
+// another server that granted this one, with losses that are not known yet, the grant is taken back.
 func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
 	token, turn := r.holder()
@@ -157,13 +157,13 @@ func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.C
 		if s.losses.lately() {
 			known, err := callsOf(ctx, s, r.chat, first)
 			if err == nil {
-				err = redisstore.RestoreCalls(ctx, s.store, r.chat, token, first, known.Fields)
+				err = s.store.Runs.RestoreCalls(ctx, r.chat, token, first, known.Fields)
 			}
 			if err != nil {
 				return "", nil, err
 			}
 		}
-		word, result, err = s.store.Claim(ctx, r.chat, token, turn, first, id, c, repeatable)
+		word, result, err = s.store.Runs.Claim(ctx, r.chat, token, turn, first, id, c, repeatable)
 		if err != nil || word != redisstore.CallGranted {
 			return word, result, err
 		}
@@ -172,7 +172,7 @@ func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.C
 			s.ends.noteCall(r, callLine{Field: id, Value: string(record), Seq: r.log.Last()}, s.cfg.RunTimeout+endsLife)
 			return word, nil, err
 		}
-		if err := redisstore.Unclaim(ctx, s.store, r.chat, first, id); err != nil {
+		if err := s.store.Runs.Unclaim(ctx, r.chat, first, id); err != nil {
 			return "", nil, err
 		}
 	}
@@ -181,7 +181,7 @@ func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.C
 // settleOnce keeps what a call of a chat's run returned. Where Redis has lost the call, its result goes back with it.
 func settleOnce(ctx context.Context, s *Server, r *run, id string, result []byte) (granted bool, err error) {
 	_, turn := r.holder()
-	granted, err = s.store.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
+	granted, err = s.store.Runs.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
 	if !granted && !errors.Is(err, memory.ErrMoved) {
 		if _, granted = s.ends.calls(r.chat, r.firstRun()).Fields[id]; granted {
 			err = nil
@@ -196,17 +196,17 @@ func settleOnce(ctx context.Context, s *Server, r *run, id string, result []byte
 // putCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of the
 // run's answers, under the token of the chat's lease.
 func putCallsBack(ctx context.Context, s *Server, l *lease, run, first string, known knownCalls) error {
-	err := redisstore.RestoreCalls(ctx, s.store, l.chat, l.token, first, known.Fields)
+	err := s.store.Runs.RestoreCalls(ctx, l.chat, l.token, first, known.Fields)
 	told := known.Runs[run]
 	if err != nil || len(told.Answers) == 0 {
 		return err
 	}
-	there, err := s.store.Answers(ctx, l.chat, run)
+	there, err := s.store.Waits.Answers(ctx, l.chat, run)
 	if err != nil {
 		return err
 	}
 	maps.Copy(told.Answers, there)
-	return s.store.KeepAnswers(ctx, l.chat, run, told.Until, told.Answers)
+	return s.store.Waits.KeepAnswers(ctx, l.chat, run, told.Until, told.Answers)
 }
 
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
@@ -223,7 +223,7 @@ func wentOnSince(ctx context.Context, s *Server, w *writer) (again bool, err err
 		return false, nil
 	}
 	run := w.Waits.Run
-	state, err := s.store.State(ctx, w.chat, run)
+	state, err := s.store.Waits.State(ctx, w.chat, run)
 	if err != nil || state == nil {
 		return false, err
 	}
@@ -252,7 +252,7 @@ func wentOnSince(ctx context.Context, s *Server, w *writer) (again bool, err err
 	open := state.Open
 	open.Turn, open.Events = cmp.Or(head.Turn, open.Turn), cmp.Or(head.Events, open.Events)
 	w.Open = &open
-	if _, err := s.store.Open(ctx, w.chat, w.token, s.cfg.Lease, open); err != nil {
+	if _, err := s.store.Turns.Open(ctx, w.chat, w.token, s.cfg.Lease, open); err != nil {
 		return false, err
 	}
 	return false, putCallsBack(ctx, s, w.lease, run, first, calls)

@@ -18,13 +18,13 @@ import (
 )
 
 // This file is about the right to write into a chat: a lease in Redis, of which there is
-// one per chat among all processes. Who wants it first waits in the chat's line of this
-// process (queue.go), so that only the first of a line asks Redis.
+// one per chat among all processes. A request for it first waits in the chat's line of
+// this process (queue.go), so that only the first of a line asks Redis.
 
 var (
-	// errLeaseLost is the cause of a lease's context after somebody else could take it.
+	// errLeaseLost is the cause of a lease's context after another process could take it.
 	errLeaseLost = fmt.Errorf("the lease is no longer held: %w", memory.ErrMoved)
-	// errClaimed: somebody else claimed the chat's next lease. He may stand in this
+	// errClaimed: another waiter claimed the chat's next lease. It may stand in this
 	// process's line behind the caller, and can only come when the caller steps back.
 	errClaimed = errors.New("the chat's next lease is claimed")
 )
@@ -34,7 +34,7 @@ const storeTimeout = 5 * time.Second
 
 // lease is the right to write into one chat until it runs out, unless it is renewed
 // before. Its Number is the fencing token, the chat's turn: each write carries it, and
-// Redis refuses one that is lower than the newest. Its token says whose it is: renewing
+// Redis refuses one that is lower than the newest. Its token names its holder: renewing
 // and giving back are compare-and-set on it. The keeper renews it; its other methods are
 // for the goroutine that acquired it.
 type lease struct {
@@ -48,7 +48,7 @@ type lease struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	// detached: Redis did not answer for most of the lease's life. Nothing is written
-	// there any more; the run goes on into the spool, since without Redis nobody else
+	// there any more; the run goes on into the spool, since without Redis no other process
 	// can take the lease either.
 	detached atomic.Bool
 
@@ -112,8 +112,9 @@ func (s *Server) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 	}
 }
 
-// take acquires a chat's lease in Redis, polling with jitter while somebody else holds it, and
-// has the keeper renew it from then on. errClaimed says that the caller must line up again.
+// take acquires a chat's lease in Redis, polling with jitter while another process holds it,
+// and has the keeper renew it from then on. errClaimed says that the caller must line up
+// again.
 //
 // Redis grants the lease and the fencing token in one script. What that found is judged in an
 // order that must not change: a holder that is proven dead is set aside first; then an erasure
@@ -124,14 +125,15 @@ func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token stri
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
 		asked := monotonic()
 		conversation := cmp.Or(s.conversations.newest(chat), rand.Text())
-		taken, err := s.store.Take(ctx, chat, token, conversation, s.cfg.Lease)
+		taken, err := s.store.Turns.Take(ctx, chat, token, conversation, s.cfg.Lease)
 		held := &redisstore.HeldError{Erased: taken.Erased}
 		if err != nil && !errors.As(err, &held) {
 			return nil, err
 		}
 		if err != nil && s.isDead(held.Token) {
-			// Who stands in the way is dead: neither its lease nor its claim is waited for.
-			if err := errors.Join(s.store.Leave(ctx, chat, held.Token), s.store.Yield(ctx, chat, held.Token)); err != nil {
+			// The holder or claimant in the way is dead: neither its lease nor its claim is waited for.
+			turns := s.store.Turns
+			if err := errors.Join(turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token)); err != nil {
 				return nil, err
 			}
 			continue
@@ -139,13 +141,13 @@ func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		if at != erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
 			s.dismiss(chat)
 			if err == nil {
-				err = s.store.Leave(ctx, chat, token)
+				err = s.store.Turns.Leave(ctx, chat, token)
 			}
 			return nil, errors.Join(errErased, err)
 		}
 		if err == nil && s.conversations.erased(chat, taken) {
 			if err := s.eraseOffered(ctx, chat, taken); err != nil {
-				return nil, errors.Join(err, s.store.Leave(ctx, chat, token))
+				return nil, errors.Join(err, s.store.Turns.Leave(ctx, chat, token))
 			}
 			continue // the lease is held: it is taken again with a conversation that is new
 		}
@@ -190,18 +192,18 @@ func (l *lease) opened(run redisstore.OpenRun) { l.noted.Store(&run) }
 func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
 	l.renewing.Lock()
 	defer l.renewing.Unlock()
-	held, entries, err := l.keeper.store.RenewLast(ctx, l.chat, l.token, l.keeper.life, run)
+	held, entries, err := l.keeper.store.Turns.RenewLast(ctx, l.chat, l.token, l.keeper.life, run)
 	_, _ = l.orRegain(ctx, held, err)
 	return entries
 }
 
 // orRegain is the end of a renewal. A lease that Redis lost is taken again by compare-and-set,
-// unless somebody else took it since. With the lease Redis has most likely lost the run's log and
-// the histories too: the driver puts them back when it takes the next events, or, while it waits
-// for some, in a goroutine of the keeper's (driver.mend).
+// unless another process took it since. With the lease Redis has most likely lost the run's log
+// and the histories too: the driver puts them back when it takes the next events, or, while it
+// waits for some, in a goroutine of the keeper's (driver.mend).
 func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error) {
 	if err == nil && !held {
-		held, err = l.keeper.store.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.noted.Load())
+		held, err = l.keeper.store.Turns.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.noted.Load())
 		if held {
 			l.lost.Store(true)
 		}
@@ -224,24 +226,24 @@ func (l *lease) end() error {
 	switch waits := l.Waits; {
 	case waits != nil && (l.over == nil || l.over.id != waits.Run): // and goes on to do so
 		return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-			return store.ReleaseWaiting(ctx, chat, token, *waits)
+			return store.Waits.Release(ctx, chat, token, *waits)
 		})
 	case l.over == nil:
-		return l.giveBack(store.Release)
+		return l.giveBack(store.Turns.Release)
 	}
 	return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return store.Close(ctx, chat, token, l.over.id, l.over.firstRun(), l.over.keyed)
+		return store.Turns.Close(ctx, chat, token, l.over.id, l.over.firstRun(), l.over.keyed)
 	})
 }
 
 // leave gives the lease back as it was found: a run that is open stays so, for another
 // process to finish.
-func (l *lease) leave() error { return l.giveBack(l.keeper.store.Leave) }
+func (l *lease) leave() error { return l.giveBack(l.keeper.store.Turns.Leave) }
 
 // notGivenBack is what the log says of a lease that Redis did not take back.
 const notGivenBack = "a turn was not given back; it runs out by itself"
 
-// release gives the lease back in one of these ways, and calls in who is next in line.
+// release gives the lease back in one of these ways, and calls in the next waiter in line.
 func (l *lease) release(how func() error, log *zerolog.Logger) error {
 	err := how()
 	if err != nil {
@@ -390,7 +392,7 @@ func (k *keeper) due() (due []*lease) {
 // detached: its holder stops writing to Redis before the lease can run out there and another
 // process may begin. If this process itself did not run for that long (a paused machine, too
 // little CPU), it cannot know whether the lease has run out, and the lease counts as lost.
-// Times are those of the monotonic clock, which goes on when somebody sets the machine's.
+// Times are those of the monotonic clock, which goes on when the machine's is set.
 func (k *keeper) renew(due []*lease) {
 	asked := monotonic() // not when it was answered: a pause may lie between the two
 	oldest := asked
@@ -402,7 +404,7 @@ func (k *keeper) renew(due []*lease) {
 	patience := min(max(oldest+k.life*2/3-asked, k.life/6), k.life/3, storeTimeout)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	held, failed := k.store.RenewAll(ctx, k.life, names)
+	held, failed := k.store.Turns.RenewAll(ctx, k.life, names)
 	var settling sync.WaitGroup
 	some := make(chan struct{}, writeBackers)
 	for i, l := range due {
@@ -443,11 +445,11 @@ func (l *lease) settle(asked time.Duration, held bool, err error) {
 // started is where the monotonic clock begins.
 var started = time.Now()
 
-// monotonic is the time since this process began, on a clock that goes on evenly when
-// somebody sets the machine's.
+// monotonic is the time since this process began, on a clock that goes on evenly when the
+// machine's is set.
 func monotonic() time.Duration { return time.Since(started) }
 
-// pause waits for d, or until ctx ends, whose cause is the error then.
+// pause waits for d, or until ctx ends; its cause is the error then.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -470,18 +472,18 @@ func jitter(d time.Duration) time.Duration {
 // claimLife is how long a claim on a chat's next lease outlives the process that made it.
 const claimLife = 3 * time.Second
 
-// goFirst claims the chat's next lease, before all who wait in any process, and stops
-// what runs until then, also a run that another post begins meanwhile. It goes on with
-// both until yield is called.
+// goFirst claims the chat's next lease, before all waiters in any process, and stops what
+// runs until then, also a run that another post begins meanwhile. It goes on with both
+// until yield is called.
 func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
-	if err := s.store.First(ctx, chat, token, claimLife); err != nil {
+	if err := s.store.Turns.First(ctx, chat, token, claimLife); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() {
 		for stopped := s.stopRunOf(ctx, chat, ""); pause(ctx, jitter(claimLife/12)) == nil; {
-			if err := s.store.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
+			if err := s.store.Turns.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
 				s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn was not renewed")
 			}
 			stopped = s.stopRunOf(ctx, chat, stopped)
@@ -492,7 +494,7 @@ func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (y
 		working.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-		if err := s.store.Yield(ctx, chat, token); err != nil {
+		if err := s.store.Turns.Yield(ctx, chat, token); err != nil {
 			s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn runs out by itself")
 		}
 	}, nil

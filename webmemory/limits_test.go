@@ -85,7 +85,7 @@ func TestRunsAtOnceAreBounded(t *testing.T) {
 	close(release)
 }
 
-// Whoever sees the end of a run finds its place free.
+// A client that sees the end of a run finds its place free.
 func TestOneRunAfterAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hello"))

@@ -16,9 +16,9 @@ import (
 )
 
 // This file is about data that Redis lost, by a restart or a failover: how it is noticed,
-// who is told, and how it is brought back: a lease with its run, histories that are cached,
-// runs that ended, and what was deleted by hand. Erasures come first (erase.go), so that
-// nothing erased is brought back.
+// which clients are told, and how it is brought back: a lease with its run, histories that
+// are cached, runs that ended, and what was deleted by hand. Erasures come first
+// (erase.go), so that nothing erased is brought back.
 
 // losses is what this process knows of data that Redis lost. The epoch is a random mark
 // that Redis keeps with its data: another one means that all is lost. A server that was
@@ -107,12 +107,12 @@ const retelling = 2 * time.Minute
 // still be writing back what they know: for a while after a loss, and after this process
 // began. If Redis does not answer they may.
 func (s *Server) lostLately(ctx context.Context) bool {
-	epoch, err := s.store.Epoch(ctx)
+	epoch, err := s.store.Server.Epoch(ctx)
 	if err != nil {
 		return true
 	}
 	s.noteEpoch(epoch)
-	servers, _, err := s.store.Servers(ctx)
+	servers, _, err := s.store.Server.RunIDs(ctx)
 	if err != nil {
 		return true
 	}
@@ -135,8 +135,8 @@ func (l *losses) wakeUp() {
 
 // lossOf says whether a run of a chat is to tell its client that the memory lost data:
 // something of the chat was brought back, or Redis lost everything since the chat was used
-// here. It gives the epoch, in which that is told once, whoever tells. It is also where a
-// loss is noticed first, if the chat is used right after it.
+// here. It gives the epoch, in which that is told once, by whichever process. It is also
+// where a loss is noticed first, if the chat is used right after it.
 func (s *Server) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, lost bool) {
 	if _, since := s.health.get(); !since.IsZero() {
 		return "", false
@@ -146,7 +146,7 @@ func (s *Server) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.L
 	epoch = loss.Epoch
 	var err error
 	if epoch == "" {
-		epoch, err = s.store.Epoch(ctx)
+		epoch, err = s.store.Server.Epoch(ctx)
 	}
 	if err != nil {
 		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("whether a chat lost something is not known")
@@ -179,13 +179,13 @@ func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
 	s.losses.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if err := s.store.TellLoss(ctx, chat, epoch); err != nil {
+	if err := s.store.Turns.TellLoss(ctx, chat, epoch); err != nil {
 		s.log.Warn().Err(err).Str("chat", chat.String()).Msg("a loss may be told twice")
 	}
 }
 
-// regainIfLost is regain if the lease was regained and nobody has put back yet what else
-// was lost.
+// regainIfLost is regain if the lease was regained and no goroutine has put back yet what
+// else was lost.
 func (d *driver) regainIfLost(ctx context.Context) error {
 	select {
 	case <-d.writer.regained:
@@ -220,7 +220,7 @@ func (d *driver) putLostBack(ctx context.Context) error {
 	if _, err := d.server.noteRun(ctx, d.run); err != nil {
 		return err
 	}
-	entries, err := d.server.store.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...)
+	entries, err := d.server.store.Runs.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (d *driver) putLostBack(ctx context.Context) error {
 // fillLog writes the run's log anew if Redis came back without some of its events, but
 // with the lease, so that nothing else told of the loss.
 func (d *driver) fillLog(ctx context.Context) error {
-	n, err := d.server.store.LogLen(ctx, d.run.chat, d.run.id)
+	n, err := d.server.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
 	if err != nil || n >= d.writer.entries {
 		return err
 	}
@@ -343,9 +343,9 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 const restoreTries = 60
 
 // restoreRuns writes back the runs that ended lately, as far as this process remembers
-// them or finds them on its disk, since nobody else looks after them and a repeated post
-// would run again what its client saw completed: first, at once, their messages, then all
-// that is kept of each, as it gets their chats' leases.
+// them or finds them on its disk, since no other process looks after them and a repeated
+// post would run again what its client saw completed: first, at once, their messages,
+// then all that is kept of each, as it gets their chats' leases.
 func (s *Server) restoreRuns(ctx context.Context) {
 	left := s.endedRuns()
 	var placing sync.WaitGroup
@@ -404,7 +404,7 @@ func (s *Server) placeRun(ctx context.Context, head endHead) error {
 
 // knowsEnd says whether Redis knows how a run ended.
 func (s *Server) knowsEnd(ctx context.Context, head endHead) (bool, error) {
-	record, err := s.store.Record(ctx, head.Chat.Chat, head.Run)
+	record, err := s.store.Runs.Record(ctx, head.Chat.Chat, head.Run)
 	return err == nil && record != nil && len(record.Result) > 0 && record.Body != "", err
 }
 
@@ -467,11 +467,12 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 }
 
 // forgotten looks for a run that is about to begin, and that may have run: Redis lost its
-// record a moment ago, and who knows it has not written it back yet. Begun once more it
-// would say other things under the ids of events that were shown. The record is that of a
-// run that is over, written back under the chat's lease; one that goes on becomes the
-// lease's open run. Neither, if nobody knows the run. Of one of which nothing but its messages is
-// left the record says that it was taken back: it is tried under another id.
+// record a moment ago, and the process that knows it has not written it back yet. Begun
+// once more it would say other things under the ids of events that were shown. The record
+// is that of a run that is over, written back under the chat's lease; one that goes on
+// becomes the lease's open run. Neither, if no process knows the run. Of one of which
+// nothing but its messages is left the record says that it was taken back: it is tried
+// under another id.
 func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.Record, error) {
 	if !r.keyed {
 		return nil, nil
@@ -502,13 +503,13 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 		return &redisstore.Record{Body: r.body, Result: redactedAnswer()}, nil
 	case !events[len(events)-1].Terminal():
 		w.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent(), Events: head.Events}
-		_, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, *w.Open)
+		_, err := s.store.Turns.Open(ctx, r.chat, w.token, s.cfg.Lease, *w.Open)
 		return nil, err
 	}
 	if err := s.putBack(ctx, w, head, events); err != nil {
 		return nil, err
 	}
-	return s.store.Record(ctx, r.chat, r.id)
+	return s.store.Runs.Record(ctx, r.chat, r.id)
 }
 
 // putBack writes back a run that is over, under its chat's lease; events are all of it.
@@ -518,7 +519,7 @@ func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []
 		return err
 	}
 	status, body := d.run.final(ctx)
-	if err := s.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+	if err := s.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
 	w.over = d.run
@@ -556,7 +557,7 @@ func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events [
 			return nil, err
 		}
 	}
-	if _, err := s.store.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
+	if _, err := s.store.Runs.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
 		return nil, err
 	}
 	if err := w.place(ctx, head.Turn, events); err != nil {
@@ -566,7 +567,7 @@ func tellAgain(ctx context.Context, s *Server, w *writer, head endHead, events [
 	return d, nil
 }
 
-// noteCut keeps on disk that somebody deleted or rewrote a history by hand, with the
+// noteCut keeps on disk that an operator deleted or rewrote a history by hand, with the
 // fencing token under which that was found, and tells the other processes
 // (followHandCuts).
 func (s *Server) noteCut(key memory.Key, turn int64) {
@@ -577,7 +578,7 @@ func (s *Server) noteCut(key memory.Key, turn int64) {
 	}
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	if err := s.store.NoteErasure(ctx, turn, erasures.HandCut(key)); err != nil {
+	if err := s.store.Erasures.Note(ctx, turn, erasures.HandCut(key)); err != nil {
 		s.log.Warn().Err(err).Str("key", key.String()).Msg(
 			"other processes do not know of a change by hand until they use the history")
 	}

@@ -55,7 +55,7 @@ func exchanges(texts ...string) (all []string) {
 }
 
 // A process writes back all it knows as soon as Redis has lost its data: it is listed
-// and readable through every process, before anybody uses a chat.
+// and readable through every process, before a chat is used.
 func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hi"))
@@ -113,7 +113,7 @@ func TestAChatGoesOnElsewhereRightAfterALoss(t *testing.T) {
 	require.Len(t, w.stored("subagent:analytic:1"), 18)
 }
 
-// A chat whose memory nobody had cached is told too, where it was used before.
+// A chat with a memory that no process had cached is told too, where it was used before.
 func TestALossOfWhatNobodyHasIsTold(t *testing.T) {
 	w := newWorld(t, answers("hi"))
 	require.False(t, w.says(w.url, "1", "one"))
@@ -152,7 +152,7 @@ func TestAnOlderStateIsBroughtUpToDate(t *testing.T) {
 	require.Equal(t, exchanges("one", "two", "three"), w.shows(w.url, "1"))
 }
 
-// A failover loses the last writes; they are back before anybody uses the chat.
+// A failover loses the last writes; they are back before the chat is used.
 func TestAFailoverIsMadeGoodAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newSentinelWorld(t, answers("hi"))
@@ -250,9 +250,9 @@ func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
 	}
 }
 
-// A history was deleted by hand, and who took note of it is gone when Redis loses its
-// data: the others have heard of it, and bring back what has been said since, and
-// nothing older.
+// A history was deleted by hand, and the process that took note of it is gone when Redis
+// loses its data: the others have heard of it, and bring back what has been said since,
+// and nothing older.
 func TestWhatWasDeletedByHandStaysSoAfterALoss(t *testing.T) {
 	t.Parallel()
 	disk := func() (string, func(*webmemory.Config)) {

@@ -55,7 +55,7 @@ func TestFlushedInTheMiddleOfARun(t *testing.T) {
 			require.NoError(t, w.look.FlushAll(ctx).Err())
 			store := w.store()
 			eventually(t, "the run is noted again", func() bool {
-				logged, err := store.Events(ctx, memory.MustChat("1"), run, 0, scriptEvents)
+				logged, err := store.Runs.Events(ctx, memory.MustChat("1"), run, 0, scriptEvents)
 				return err == nil && len(logged) == after && w.look.HExists(ctx, "{chat_history:1}:meta", "open").Val()
 			})
 			s.let(memory.MustChat("1"), scriptEvents-after)
@@ -185,7 +185,7 @@ func TestAnOlderLogGetsNoHole(t *testing.T) {
 	}
 }
 
-// A reader of another process's run whose log vanishes is told so.
+// A reader of another process's run is told so if its log vanishes.
 func TestAReaderWhoseLogVanishes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -44,7 +44,7 @@ func (w *world) mcpProcess() (url string, end func()) {
 	return url, tools.Load().Close
 }
 
-// mcpWorld is newWorld whose process has POST /mcp.
+// mcpWorld is newWorld with a process that has POST /mcp.
 func mcpWorld(t *testing.T, a agent) *world {
 	w := newWorld(t, a)
 	w.url, _ = w.mcpProcess()
@@ -253,7 +253,7 @@ func TestMCPBadRequests(t *testing.T) {
 	}
 }
 
-// nested is a call whose arguments are arrays in arrays.
+// nested is a call with arrays in arrays as arguments.
 func nested(depth int) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"chat":` +
 		strings.Repeat("[", depth) + strings.Repeat("]", depth) + `}}}`
@@ -439,7 +439,7 @@ func TestMCPListener(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A message whose client leaves while it waits for its chat's turn is withdrawn, as over HTTP.
+// A message is withdrawn if its client leaves while it waits for its chat's turn, as over HTTP.
 func TestMCPClientLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	for _, era := range eras[1:] {

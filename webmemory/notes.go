@@ -39,13 +39,13 @@ func (s *Server) notesOf(c *gin.Context) ([]memory.Note, error) {
 		if err != nil {
 			return nil, err
 		}
-		return s.store.UserNotes(ctx, u)
+		return s.store.Users.Notes(ctx, u)
 	}
 	key, err := keyOf(c)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.store.Notes(ctx, key)
+	found, err := s.store.Notes.Read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -138,14 +138,14 @@ func (s *Server) changeNotes(c *gin.Context, change func([]memory.Note) ([]memor
 		if err != nil {
 			return err
 		}
-		return s.store.ChangeUserNotes(c.Request.Context(), u, change)
+		return s.store.Users.ChangeNotes(c.Request.Context(), u, change)
 	}
 	key, err := keyOf(c)
 	if err != nil {
 		return err
 	}
 	return s.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
-		return s.store.ChangeNotes(ctx, w.Number, key, change)
+		return s.store.Notes.Change(ctx, w.Number, key, change)
 	})
 }
 
@@ -156,15 +156,15 @@ func (s *Server) notesShown(ctx context.Context, w *writer) (out api.RunNotes, e
 	for _, a := range s.cfg.Agents {
 		keys = append(keys, memory.SubagentKey(a, w.chat))
 	}
-	found, err := s.store.Notes(ctx, keys...)
+	found, err := s.store.Notes.Read(ctx, keys...)
 	if errors.Is(err, memory.ErrDamaged) {
 		for _, key := range keys {
 			same := func(all []memory.Note) ([]memory.Note, error) { return all, nil }
-			if err := s.store.ChangeNotes(ctx, w.Number, key, same); err != nil {
+			if err := s.store.Notes.Change(ctx, w.Number, key, same); err != nil {
 				return out, err
 			}
 		}
-		found, err = s.store.Notes(ctx, keys...)
+		found, err = s.store.Notes.Read(ctx, keys...)
 	}
 	if err != nil {
 		return out, err

@@ -17,7 +17,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// note does one request about notes, whose answer must have a status.
+// note does one request about notes: its answer must have a status.
 func (w *world) note(t *testing.T, want int, method, path, body string) (n memory.Note) {
 	t.Helper()
 	status, got := w.ask(t, method, below(path), body)
@@ -212,8 +212,8 @@ func TestARunIsGivenTheNotes(t *testing.T) {
 	require.NotContains(t, body, "notes")
 }
 
-// Notes go along with an export, and arrive proposed: nobody here has said yes to them. A
-// second export and import changes nothing more, and messages stay as they are.
+// Notes go along with an export, and arrive proposed: no person here has said yes to
+// them. A second export and import changes nothing more, and messages stay as they are.
 func TestNotesAreTakenAlong(t *testing.T) {
 	w := newWorld(t, answers("hello"))
 	text := lines(3, 2)

@@ -21,7 +21,7 @@ import (
 )
 
 // This file is about one-shots: runs without a chat. The request has all that is known; the run's events are
-// passed on to the one client that is there, whose leaving stops it, and nothing is stored. A run that waits for
+// passed on to the one client that is there; its leaving stops the run, and nothing is stored. A run that waits for
 // its client's tools is the exception: it is kept for an hour, and goes on in any process.
 
 // oneShot is what a one-shot goes on from that waits for its client's tools.
@@ -124,7 +124,7 @@ func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
 	if !isRunID(id) { // with a slash in it, it could name another tenant's
 		return nil, errNoOneShot
 	}
-	raw, err := s.store.OneShot(c.Request.Context(), tenantOf(c), id)
+	raw, err := s.store.OneShots.State(c.Request.Context(), tenantOf(c), id)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +299,7 @@ func (s *Server) hearOnce(ctx context.Context, r *run, at *api.Client, conversat
 	return nil
 }
 
-// keepOneShot keeps a run that waits for its client's tools. One that waits for anybody else is ended as if that
+// keepOneShot keeps a run that waits for its client's tools. One that waits for another answer is ended as if that
 // was denied.
 func (s *Server) keepOneShot(ctx context.Context, r *run, at *api.Client, conversation string, e event.Event,
 	p *event.RunWaiting) error {
@@ -327,7 +327,7 @@ func (s *Server) keepOneShot(ctx context.Context, r *run, at *api.Client, conver
 	kept.Events = append(kept.Events, shown.Line())
 	raw, err := json.Marshal(kept)
 	if err == nil {
-		err = s.store.SaveOneShot(ctx, r.chat.Tenant(), r.id, raw)
+		err = s.store.OneShots.Save(ctx, r.chat.Tenant(), r.id, raw)
 	}
 	if err != nil {
 		return errors.Join(errNotKept, err)

@@ -170,7 +170,7 @@ func TestAOneShotWaits(t *testing.T) {
 	require.Equal(t, s.requests()[0].ConversationID, resumed.ConversationID)
 	require.JSONEq(t, `{"step":1}`, string(resumed.Resume.State))
 	require.Equal(t, answer.Answers, resumed.Resume.Answers)
-	// Whose answer was lost asks again.
+	// A client that lost the answer asks again.
 	got = w.do("POST", path, answer)
 	require.Equal(t, 200, got.status, string(got.body))
 	require.Greater(t, s.requests()[2].Resume.Turn, resumed.Resume.Turn)
@@ -185,7 +185,7 @@ func TestAOneShotWaits(t *testing.T) {
 }
 
 // A one-shot's calls of tools outside are granted once. After a wait that holds in whichever process, however often its
-// client answers, and whoever is killed.
+// client answers, and whichever process is killed.
 func TestCallsOfAOneShot(t *testing.T) {
 	ctx := context.Background()
 	w := newWorld(t, nil)

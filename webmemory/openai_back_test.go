@@ -135,7 +135,7 @@ func TestOpenAIByIDs(t *testing.T) {
 	require.Equal(t, "b", w.saidIn("c"))
 	require.Equal(t, 200, say("b c", "u9", "a9", "").status)
 	require.Equal(t, "b c", w.saidIn("c"), "where the words say otherwise they count")
-	// One of a client that shows no transcripts, and one whose chat is in the path, follows all there is.
+	// One of a client that shows no transcripts, and one with its chat in the path, follows all there is.
 	bot := []string{"User-Agent", "a bot"}
 	require.Equal(t, 200, w.complete("c", users("d"), bot...).status)
 	require.Equal(t, 200, w.complete("c", users("e"), append(bot, "Mneme-Parent-Id", "")...).status)
@@ -207,9 +207,9 @@ func TestOpenAIMismatch(t *testing.T) {
 	require.Nil(t, w.asideOf("c"))
 }
 
-// Whoever else speaks in the chat meanwhile, through whichever process, and whatever becomes of
-// transcripts on their way: each message that was taken is in the history or set aside, with its
-// answer.
+// Whichever other client speaks in the chat meanwhile, through whichever process, and whatever
+// becomes of transcripts on their way: each message that was taken is in the history or set
+// aside, with its answer.
 func TestOpenAILosesNothing(t *testing.T) {
 	t.Parallel()
 	conflict := func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Conflict }

@@ -113,8 +113,8 @@ func TestOpenAILibreChat(t *testing.T) {
 }
 
 // SDKs send a message again by themselves if it fails before an answer: it is stored once, in a chat of several
-// messages and in one of a single one, and the attempts are no posts of their own. A chat whose history
-// cannot be read takes a message all the same.
+// messages and in one of a single one, and the attempts are no posts of their own. A chat with a history that cannot
+// be read takes a message all the same.
 func TestOpenAIRetriesAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	var fails atomic.Int64

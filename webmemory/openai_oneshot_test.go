@@ -63,8 +63,8 @@ func TestOpenAIWithoutAChat(t *testing.T) {
 	require.Equal(t, "to master, user a, assistant , tool returned: ", content(got), string(got.body))
 }
 
-// The form of the answer is told to whoever answers, in a chat, without one, and to a subagent; one that cannot be
-// understood is refused.
+// The form of the answer is told to the agent that answers, in a chat, without one, and to a subagent; one that
+// cannot be understood is refused.
 func TestOpenAIResponseFormat(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// messagesOf is a request whose messages are these, written as JSON.
+// messagesOf is a request with these messages, written as JSON.
 func messagesOf(messages ...string) string {
 	return `{"model":"mneme","messages":[` + strings.Join(messages, ",") + `]}`
 }
@@ -183,7 +183,7 @@ func TestOpenAIOpenWebUI(t *testing.T) {
 		require.Equal(t, "What does a ferry cost? And two?", w.saidIn(chat))
 		require.Equal(t, []int{2}, w.asideOf(chat), "its answer once more")
 	}
-	// Words of a page's own in the message before, such as the time, matter to nobody if there are ids.
+	// Words of a page's own in the message before, such as the time, do not matter if there are ids.
 	got := w.openWebUI("named", "u4", "a4", "a3", "", messagesOf(userSaid("What does a ferry cost? (noon)"),
 		answered, userSaid("And two?"), answered, userSaid("### Task: is what I say.")))
 	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))

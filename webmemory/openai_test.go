@@ -48,7 +48,7 @@ func (w *world) openaiProcess(change ...func(*openaiapi.Config)) (url string) {
 
 var agentNames = []memory.Agent{"analytic", "knowledge"}
 
-// openaiWorld is newWorld whose process has it.
+// openaiWorld is newWorld with a process that has it.
 func openaiWorld(t *testing.T, a agent, change ...func(*openaiapi.Config)) *world {
 	w := newWorld(t, a)
 	w.url = w.openaiProcess(change...)
@@ -64,8 +64,8 @@ func (w *world) complete(chat, body string, header ...string) answer {
 	return w.do("POST", "/v1/chat/completions", body, header...)
 }
 
-// transcriptOf is a request whose messages are the user's and the assistant's in turns, the first
-// one the user's.
+// transcriptOf is a request with messages of the user and the assistant in turns, the first one
+// the user's.
 func transcriptOf(texts ...string) string {
 	var messages []map[string]string
 	for i, text := range texts {
@@ -454,7 +454,7 @@ func TestOpenAIHeartbeat(t *testing.T) {
 	require.True(t, strings.HasSuffix(string(rest), "data: [DONE]\n\n"))
 }
 
-// A stream whose process ends says so at once, and its message is answered all the same.
+// When its process ends, a stream says so at once, and its message is answered all the same.
 func TestOpenAIShutdown(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

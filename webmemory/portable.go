@@ -34,7 +34,7 @@ func (s *Server) exportChat(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	stored, err := s.store.Histories(ctx, chat, s.cfg.Agents...)
+	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents...)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Server) exportNotes(ctx context.Context, stored []redisstore.Stored,
 		if h.Notes == 0 {
 			continue
 		}
-		notes, err := s.store.Notes(ctx, h.Key)
+		notes, err := s.store.Notes.Read(ctx, h.Key)
 		if err != nil {
 			return count, err
 		}
@@ -130,7 +130,7 @@ func (s *Server) remembered(ctx context.Context, key memory.Key, lost func(webap
 			yield(nil, err)
 			return
 		}
-		segments, err := s.store.Segments(ctx, key)
+		segments, err := s.store.Archives.Segments(ctx, key)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -174,11 +174,11 @@ func (s *Server) importChat(c *gin.Context) error {
 	return nil
 }
 
-// fillWhole fills a chat that has no memory with what from adds, all of it or nothing: whoever takes the turn of
-// a process that died meanwhile undoes it.
+// fillWhole fills a chat that has no memory with what from adds, all of it or nothing: the process that takes the
+// turn of one that died meanwhile undoes it.
 func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing) error) (
 	out webapi.Imported, err error) {
-	if err := s.store.Pending(ctx, w.Number, w.chat, pendingImport, "", s.cfg.Lease); err != nil {
+	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingImport, "", s.cfg.Lease); err != nil {
 		return out, err
 	}
 	in := importing{server: s, writer: w, notes: map[memory.Key][]memory.Note{}}
@@ -190,10 +190,10 @@ func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing)
 		err = in.storeNotes(ctx)
 	}
 	if err == nil {
-		err = s.store.ListNew(ctx, w.chat)
+		err = s.store.Chats.ListNew(ctx, w.chat)
 	}
 	if err == nil {
-		err = s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+		err = s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
@@ -208,7 +208,7 @@ func (s *Server) undoImport(ctx context.Context, w *writer, keys ...memory.Key) 
 	if err := s.cache.Erase(ctx, w.Number, keys...); err != nil {
 		return err
 	}
-	return s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
 }
 
 // underTurn does something to a chat as its only writer. A lease that is lost meanwhile ends
@@ -335,7 +335,7 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 // storeNotes stores the notes, when all messages are stored.
 func (in *importing) storeNotes(ctx context.Context) error {
 	for key, notes := range in.notes {
-		err := in.server.store.ChangeNotes(ctx, in.writer.Number, key,
+		err := in.server.store.Notes.Change(ctx, in.writer.Number, key,
 			func([]memory.Note) ([]memory.Note, error) { return notes, nil })
 		if err != nil {
 			return err
@@ -373,7 +373,7 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 		if err := in.close(ctx); err != nil {
 			return err
 		}
-		into, err := in.server.store.Import(ctx, in.writer.Number, key, in.server.cfg.MaxHistory)
+		into, err := in.server.store.Archives.Import(ctx, in.writer.Number, key, in.server.cfg.MaxHistory)
 		if err != nil {
 			return err
 		}

@@ -122,7 +122,7 @@ func TestImportsThatAreRefused(t *testing.T) {
 	require.Equal(t, 201, status, "a refused one is in nobody's way: %s", got)
 }
 
-// What an import left that died with its process is no memory, and in nobody's way.
+// What an import left that died with its process is no memory, and in no import's way.
 func TestAnImportThatDied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })

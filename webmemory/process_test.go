@@ -163,7 +163,7 @@ func (w *world) on(url string, f func()) {
 	f()
 }
 
-// script is an agent whose events come one at a time, each when it is let.
+// script is an agent with events that come one at a time, each when it is let.
 type script struct {
 	mu    sync.Mutex
 	gates map[memory.Chat]chan struct{} // one token per event
@@ -228,8 +228,7 @@ func whole(message string) (chat, analytic []string) {
 }
 
 // One process is killed while chats stand at every boundary between two events;
-// another one brings every run to its end, also of chats that nobody writes to
-// again.
+// another one brings every run to its end, also of chats that no client writes to again.
 func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 	t.Parallel()
 	s := newScript()
@@ -439,10 +438,10 @@ func TestRedisAwayDuringARun(t *testing.T) {
 	}
 }
 
-// deadSpool leaves a chat whose acknowledged events lie in Redis up to the
-// delegation, and from there to the completion in the spool of a process that was
-// killed; own says whether that is on a disk of its own. Redis is back, the
-// apiserver knows nothing any more.
+// deadSpool leaves a chat with acknowledged events that lie in Redis up to the
+// delegation, and from there to the completion in the spool of a process that was killed;
+// own says whether that is on a disk of its own. Redis is back, the apiserver knows
+// nothing any more.
 func deadSpool(t *testing.T, own bool) (w *world, spools, run string) {
 	s := newScript()
 	w = newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
@@ -467,8 +466,8 @@ func deadSpool(t *testing.T, own bool) (w *world, spools, run string) {
 	return w, spools, run
 }
 
-// A run whose events were shown while Redis was away is closed behind them, by
-// whoever finds the dead process's spool: no event's id means two things.
+// A run with events that were shown while Redis was away is closed behind them, by the
+// process that finds the dead one's spool: no event's id means two things.
 func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
 	t.Parallel()
 	w, _, run := deadSpool(t, false)
@@ -518,8 +517,8 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
 }
 
-// A process that was paused past its lease, and finds Redis away when it goes on,
-// cannot know that nobody has replaced it: it shows nothing more.
+// A process that was paused past its lease, and finds Redis away when it goes on, cannot
+// know that no process has replaced it: it shows nothing more.
 func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s := newScript()
@@ -540,8 +539,8 @@ func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 	require.Empty(t, paused.id, "a frame that is no event of the run")
 }
 
-// What a killed process left in a spool that nobody else can read is in Redis once
-// a process starts there, behind what was written since, in one block.
+// What a killed process left in a spool that no other process can read is in Redis once a
+// process starts there, behind what was written since, in one block.
 func TestTheSpoolOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	w, spools, run := deadSpool(t, true)
@@ -622,7 +621,8 @@ func TestShutdownLeavesRuns(t *testing.T) {
 	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
 }
 
-// An address that somebody wrote into Redis is not followed: who gets a request of a service gets the services' secret.
+// An address that a stranger wrote into Redis is not followed: a server that gets a request of a service gets the
+// services' secret.
 func TestAForeignAddressOfARunIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

@@ -95,7 +95,7 @@ func (s *Server) announce() {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), otherAnswers)
 		defer cancel()
-		if err := s.store.Resign(ctx, s.spool.Name()); err != nil {
+		if err := s.store.Processes.Resign(ctx, s.spool.Name()); err != nil {
 			s.log.Debug().Err(err).Msg("this process stays on the list until it is taken for dead")
 		}
 		return
@@ -108,13 +108,13 @@ func (s *Server) announceOnce() error {
 	if _, err := s.others(ctx); err != nil { // so that they are known when Redis loses the list
 		return err
 	}
-	return s.store.Announce(ctx, s.spool.Name(), s.cfg.Advertise)
+	return s.store.Processes.Announce(ctx, s.spool.Name(), s.cfg.Advertise)
 }
 
 // others are the processes beside this one that live and can be asked. For a while
 // after a loss those that were on the list before count too: Redis may have lost it.
 func (s *Server) others(ctx context.Context) ([]redisstore.Process, error) {
-	all, err := s.store.Processes(ctx)
+	all, err := s.store.Processes.List(ctx)
 	if err != nil {
 		return nil, err
 	}

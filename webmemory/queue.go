@@ -17,7 +17,7 @@ var (
 	errErased       = errors.New("the chat was erased while this waited for its turn")
 )
 
-// place is where a chat's line takes somebody in.
+// place is where a chat's line takes a waiter in.
 type place int
 
 const (
@@ -28,7 +28,7 @@ const (
 )
 
 // queue lets one holder per chat run in this process, first come first served. It is the
-// service's backpressure: who finds too many waiting is refused at once.
+// service's backpressure: a request that finds too many waiting is refused at once.
 type queue struct {
 	chats int // that have a holder at one time
 	limit int // waiting per chat
@@ -37,7 +37,7 @@ type queue struct {
 	lines map[memory.Chat]*line // guarded by mu; present while a chat has a holder
 }
 
-// line is who waits for a chat.
+// line holds the waiters for a chat.
 type line struct {
 	waiting []*waiter
 	erased  string // the fencing token of the chat's last erasure, as last seen; "" for unknown
@@ -78,7 +78,7 @@ func ended(waiting context.Context) error {
 	return err
 }
 
-// line takes a waiter in; one that finds nobody there is called at once.
+// line takes a waiter in; one that finds no holder and no waiter there is called at once.
 func (q *queue) line(chat memory.Chat, at place, again bool) (*waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +106,7 @@ func (q *queue) line(chat memory.Chat, at place, again bool) (*waiter, error) {
 	return w, nil
 }
 
-// next calls in the one who is first.
+// next calls in the first waiter.
 func (q *queue) next(chat memory.Chat) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -27,16 +27,16 @@ func (s *Server) getChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Histories(c.Request.Context(), chat, s.cfg.Agents...)
+	stored, err := s.store.Chats.Histories(c.Request.Context(), chat, s.cfg.Agents...)
 	if err != nil {
 		return err
 	}
-	cards, err := s.store.Cards(c.Request.Context(), chat)
+	cards, err := s.store.Chats.Cards(c.Request.Context(), chat)
 	if err != nil {
 		return err
 	}
 	out := webapi.ChatInfo{ChatID: chat, Title: cards[0].Title, Histories: []webapi.HistoryInfo{}}
-	open, err := s.store.OpenRun(c.Request.Context(), chat)
+	open, err := s.store.Turns.OpenRun(c.Request.Context(), chat)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *Server) getEvents(c *gin.Context) error {
 	}
 	if r == nil || !r.accepted() {
 		ctx := c.Request.Context()
-		record, err := s.store.Record(ctx, chat, c.Param("run"))
+		record, err := s.store.Runs.Record(ctx, chat, c.Param("run"))
 		if err != nil {
 			return err
 		}
@@ -164,13 +164,13 @@ const mirrorEvery = 150 * time.Millisecond
 const lookEvery = time.Second
 
 // lastMoment is after which time a stream of another process's run ends whatever happens:
-// the run has ended before it, so who still waits then waits for nothing.
+// the run has ended before it, so a reader that still waits then waits for nothing.
 func (s *Server) lastMoment() time.Duration { return s.cfg.RunTimeout + s.cfg.Lease }
 
 // mirror polls a run of another process from its log in Redis, for as long as ctx.
 // finished: the log will not grow, so an empty one is gone. A log that vanished, or lost
-// its beginning, is waited for: Redis may have lost it under a run that goes on, whose
-// owner writes it anew when it renews its lease.
+// its beginning, is waited for: Redis may have lost it under a run that goes on; the
+// run's holder writes it anew when it renews its lease.
 func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
 	r := newRun(id, chat, "")
 	r.elsewhere, r.finished = true, finished
@@ -182,7 +182,7 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 		var missing, looked time.Time // since when the log lacks what was read or comes next; when that was asked
 		for !r.log.Done() && !r.log.Waiting() {
 			before := r.log.Last()
-			logged, err := s.store.Events(ctx, chat, id, before, batch)
+			logged, err := s.store.Runs.Events(ctx, chat, id, before, batch)
 			for _, l := range logged {
 				var e event.Event
 				if e, err = event.Decode(l.Line); err == nil {
@@ -198,7 +198,7 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 			grown := r.log.Last() > before
 			sound := grown
 			if err == nil && !grown && r.log.AtWait() {
-				if rest, failed := s.store.Waits(ctx, chat); failed == nil && rest != nil && rest.Run == id {
+				if rest, failed := s.store.Waits.Rest(ctx, chat); failed == nil && rest != nil && rest.Run == id {
 					r.log.Rest()
 					return
 				}
@@ -252,12 +252,12 @@ var errUnlogged = errors.New("the run's log is gone")
 
 // stillLogged looks whether the log of a mirrored run still holds what was read of it.
 func (s *Server) stillLogged(ctx context.Context, r *run) error {
-	line, err := s.store.LastEvent(ctx, r.chat, r.id)
+	line, err := s.store.Runs.LastEvent(ctx, r.chat, r.id)
 	if err != nil {
 		return err
 	}
 	if line == nil && r.log.Last() == 0 { // it may not have begun yet
-		record, err := s.store.Record(ctx, r.chat, r.id)
+		record, err := s.store.Runs.Record(ctx, r.chat, r.id)
 		if err == nil && record == nil { // it was withdrawn: its process died before anything was shown
 			err = errMayRun
 		}
@@ -281,7 +281,7 @@ func (s *Server) stopRun(c *gin.Context) error {
 		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
 		return nil
 	}
-	open, err := s.store.OpenRun(c.Request.Context(), chat)
+	open, err := s.store.Turns.OpenRun(c.Request.Context(), chat)
 	switch {
 	case r != nil:
 		err = s.stop(c.Request.Context(), r)
@@ -294,7 +294,7 @@ func (s *Server) stopRun(c *gin.Context) error {
 		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
 		return nil
 	case err == nil:
-		record, failed := s.store.Record(c.Request.Context(), chat, id)
+		record, failed := s.store.Runs.Record(c.Request.Context(), chat, id)
 		if failed != nil {
 			return failed
 		}

@@ -59,7 +59,7 @@ func (s *Server) getRecall(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *Server) postRecall(c *gin.Context, r *run) error {
 	}
 	keys := []memory.Key{own}
 	if asked.Subagent == "" && !asked.Automatic {
-		if keys, err = s.store.Keys(c.Request.Context(), r.chat, s.cfg.Agents...); err != nil {
+		if keys, err = s.store.Chats.Keys(c.Request.Context(), r.chat, s.cfg.Agents...); err != nil {
 			return err
 		}
 	}
@@ -232,7 +232,7 @@ func (s *Server) upToDate(ctx context.Context, keys []memory.Key) (out []*recall
 		return nil, err
 	}
 	// After the histories: what a trim moves in between is in both, and not in neither.
-	archived, err := s.store.Archived(ctx, keys...)
+	archived, err := s.store.Archives.Archived(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.Histor
 // indexAnew makes the index anew: of what is at hand and the newest segments at once, of the
 // others in the background, newest first.
 func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, archived int) error {
-	segments, err := s.store.Segments(ctx, h.Key())
+	segments, err := s.store.Archives.Segments(ctx, h.Key())
 	if err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ func (s *Server) fillRest(x *indexed, generation int) {
 // fill takes in the segments that trims made since the index was brought up to date, which
 // another process may have written. Callers hold its mu.
 func (s *Server) fill(ctx context.Context, x *indexed, archived int) error {
-	segments, err := s.store.Segments(ctx, x.index.Key())
+	segments, err := s.store.Archives.Segments(ctx, x.index.Key())
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,8 @@ func texts(r webapi.Recalled) string {
 	return strings.Join(all, "\n")
 }
 
-// What was told long ago is found, with its time and whose memory it is; what was never
-// told, or told in another chat, is not.
+// What was told long ago is found, with its time and the memory that has it; what was
+// never told, or told in another chat, is not.
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 10 })
@@ -118,7 +118,7 @@ func TestRecallReadsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Searches, turns and trims at the same time disturb nobody.
+// Searches, turns and trims at the same time do not disturb one another.
 func TestRecallWhileTheChatGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4; c.RecallBytes = 1 })

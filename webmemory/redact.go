@@ -220,7 +220,7 @@ func (s *Server) exchangeOf(ctx context.Context, p pinned, key memory.Key, id st
 }
 
 // redactUnder redacts under the chat's lease. First goes what may be out of reach, so that nothing is changed
-// then; from the note on the redaction is a fact, and is brought to its end by whoever comes after this process.
+// then; from the note on the redaction is a fact, and is brought to its end by the process that comes after this one.
 func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan) error {
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 		return err
 	}
 	// Another process must not offer the one that was erased once more.
-	if _, err := s.store.ChangeConversation(ctx, w.chat, rand.Text()); err != nil {
+	if _, err := s.store.Turns.ChangeConversation(ctx, w.chat, rand.Text()); err != nil {
 		return err
 	}
 	runs := s.runsOf(w)
@@ -240,7 +240,7 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 	if err := s.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
 		return err
 	}
-	if err := s.store.NoteErasure(ctx, fact.Turn, fact.Name); err != nil {
+	if err := s.store.Erasures.Note(ctx, fact.Turn, fact.Name); err != nil {
 		return err
 	}
 	if _, err := s.redactStored(ctx, plan.what, w.Number, false, plan.known, plan.keys...); err != nil {
@@ -248,7 +248,7 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 	}
 	s.sessions.write(w.chat, sessionLine("redacted: %d messages", len(plan.out.Redacted)))
 	runs = append(runs, s.tellOthers(ctx, fact)...)
-	return s.store.RedactRuns(ctx, w.chat, 0, redactedAnswer(), runs...)
+	return s.store.Runs.Redact(ctx, w.chat, 0, redactedAnswer(), runs...)
 }
 
 // redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a redaction that was made in a
@@ -257,7 +257,7 @@ func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn
 	keys ...memory.Key) (changed bool, err error) {
 	for _, key := range keys {
 		has := func(id string) bool { return what.Has(key, id) }
-		h, err := s.store.Redact(ctx, turn, again, key, has, known.without(has), suspects(what)...)
+		h, err := s.store.Redactions.Redact(ctx, turn, again, key, has, known.without(has), suspects(what)...)
 		if err != nil {
 			return changed, err
 		}
@@ -270,7 +270,7 @@ func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn
 		if again {
 			writer = redisstore.NoTurn
 		}
-		void, err := s.store.VoidNotes(ctx, writer, key, func(n memory.Note) bool {
+		void, err := s.store.Notes.Void(ctx, writer, key, func(n memory.Note) bool {
 			return n.Message != "" && what.Has(memory.ChatKey(what.Chat), n.Message)
 		})
 		if err != nil {
@@ -279,15 +279,15 @@ func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn
 		changed = changed || void > 0
 	}
 	own := memory.ChatKey(what.Chat)
-	void, err := s.store.VoidUserNotes(ctx, what.Chat, func(n memory.Note) bool { return what.Has(own, n.Message) })
+	void, err := s.store.Users.VoidNotes(ctx, what.Chat, func(n memory.Note) bool { return what.Has(own, n.Message) })
 	if err != nil {
 		return changed, err
 	}
 	changed = changed || void > 0
-	if err := s.store.RedactTitle(ctx, what.Chat, func(id string) bool { return what.Has(own, id) }); err != nil {
+	if err := s.store.Chats.RedactTitle(ctx, what.Chat, func(id string) bool { return what.Has(own, id) }); err != nil {
 		return changed, err
 	}
-	return changed, s.store.RemoveDamaged(ctx, keys...)
+	return changed, s.store.Redactions.RemoveDamaged(ctx, keys...)
 }
 
 // suspects are texts of which one stands in a damaged part of an archive if the redaction may concern it.
@@ -303,7 +303,7 @@ func suspects(what erasures.Redaction) (all []string) {
 
 // redactAgain makes a redaction once more that Redis has forgotten, or not heard of to its end.
 func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn int64) error {
-	if err := s.store.DropRewound(ctx, what.Chat, turn, 0); err != nil {
+	if err := s.store.Rewinds.Drop(ctx, what.Chat, turn, 0); err != nil {
 		return err
 	}
 	keys, err := s.keysThere(ctx, what.Chat)
@@ -318,7 +318,7 @@ func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn 
 	}
 	if back {
 		s.log.Warn().Str("chat", what.Chat.String()).Msg("Redis came back with what was redacted; it was redacted once more")
-		before, err := s.store.ChangeConversation(ctx, what.Chat, rand.Text())
+		before, err := s.store.Turns.ChangeConversation(ctx, what.Chat, rand.Text())
 		if err == nil && before != "" {
 			err = s.runs.EraseConversation(ctx, what.Chat.Tenant(), before)
 		}
@@ -326,7 +326,7 @@ func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn 
 			return err
 		}
 	}
-	return s.store.RedactRuns(ctx, what.Chat, turn, redactedAnswer())
+	return s.store.Runs.Redact(ctx, what.Chat, turn, redactedAnswer())
 }
 
 // redactCopies takes the text of redactions that this disk knows out of this process's copies of a chat's
@@ -361,8 +361,8 @@ func (s *Server) redactedCopy(h *memory.History) (*memory.History, error) {
 	return h, err
 }
 
-// redactForgotten is redactAgain of what this disk knows to be redacted in a chat whose lease was just taken,
-// and Redis does not.
+// redactForgotten is redactAgain of what this disk knows to be redacted in a chat, and Redis does not, just after the
+// chat's lease was taken.
 func (s *Server) redactForgotten(ctx context.Context, chat memory.Chat) error {
 	known := s.follower.file.Redactions(chat)
 	if len(known) == 0 {
@@ -372,7 +372,7 @@ func (s *Server) redactForgotten(ctx context.Context, chat memory.Chat) error {
 	for i, r := range known {
 		names[i] = r.Name()
 	}
-	stored, err := s.store.Noted(ctx, names...)
+	stored, err := s.store.Erasures.Noted(ctx, names...)
 	if err != nil {
 		return err
 	}
@@ -387,7 +387,7 @@ func (s *Server) redactForgotten(ctx context.Context, chat memory.Chat) error {
 	return nil
 }
 
-// redactedAnswer is what a post gets that repeats a run whose answer was taken away.
+// redactedAnswer is what a post gets that repeats a run after its answer was taken away.
 func redactedAnswer() []byte { return encodeFinal(api.ErrGone.Status, api.ErrGone) }
 
 // redactedSince says whether something of a chat was redacted, as far as is known here, after a turn: what was
@@ -404,7 +404,7 @@ func (s *Server) redactionsOf(ctx context.Context, chat memory.Chat) (all redact
 	s.follower.mu.Lock()
 	since := s.follower.since
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures(ctx, since)
+	turns, err := s.store.Erasures.Since(ctx, since)
 	if err != nil {
 		return nil, err
 	}

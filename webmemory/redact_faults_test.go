@@ -64,7 +64,7 @@ func (w *world) redacted() bool {
 }
 
 // Redis loses everything after a redaction, and a process that has not heard of it comes back with older copies, of
-// histories and of runs: what it writes back is redacted again, also if whoever redacted was dead meanwhile.
+// histories and of runs: what it writes back is redacted again, also if the process that redacted was dead meanwhile.
 func TestAnOlderCopyDoesNotUndoARedaction(t *testing.T) {
 	t.Parallel()
 	for name, dead := range map[string]bool{"the one that redacted lives": false, "it is dead meanwhile": true} {

@@ -72,7 +72,7 @@ func (w *world) through(r *relay, change ...func(*webmemory.Config)) string {
 
 func impatient(c *webmemory.Config) { c.Patience = 300 * time.Millisecond }
 
-// A quiet run whose connections break again and again is a living one, however long
+// A quiet run with connections that break again and again is a living one, however long
 // its model thinks.
 func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
 	t.Parallel()
@@ -94,8 +94,8 @@ func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
 	require.Equal(t, chat, w.stored("chat_history:1"))
 }
 
-// A run whose apiserver is out of reach for longer than the patience is closed, and
-// stopped there once that can be reached again.
+// A run with an apiserver that is out of reach for longer than the patience is closed,
+// and stopped there once that can be reached again.
 func TestARunThatIsClosedIsStoppedWhereItIs(t *testing.T) {
 	t.Parallel()
 	s := newScript()

@@ -20,7 +20,7 @@ import (
 // tells it in the very message that the run answers. Anything else is proposed to a person.
 
 // postRemember is POST …/notes of a run's agents, see api.RememberRequest. The run's driver
-// holds the chat's turn, under whose number the note is written.
+// holds the chat's turn; the note is written under its number.
 func (s *Server) postRemember(c *gin.Context, r *run) error {
 	var asked api.RememberRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
@@ -73,7 +73,7 @@ func (s *Server) postRemember(c *gin.Context, r *run) error {
 	if asked.OfUser {
 		err = s.rememberOfUser(ctx, r, turn, &n, change)
 	} else {
-		err = s.store.ChangeNotes(ctx, turn, key, change)
+		err = s.store.Notes.Change(ctx, turn, key, change)
 	}
 	if err == nil {
 		api.WriteJSON(c.Writer, http.StatusCreated, n)
@@ -82,23 +82,23 @@ func (s *Server) postRemember(c *gin.Context, r *run) error {
 }
 
 // rememberOfUser makes a note of the run's user. What takes the message away does so under a newer turn of the chat
-// and looks there whose notes came from it: so the chat knows before the note is there, and a note that came too
-// late for that goes again.
+// and looks there for the users that have notes from it: so the chat knows before the note is there, and a note that
+// came too late for that goes again.
 func (s *Server) rememberOfUser(ctx context.Context, r *run, turn int64, n *memory.Note,
 	change func([]memory.Note) ([]memory.Note, error)) error {
-	if err := s.store.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {
+	if err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {
 		return err
 	}
 	made := n.ID
-	if err := s.store.ChangeUserNotes(ctx, r.user, change); err != nil {
+	if err := s.store.Users.ChangeNotes(ctx, r.user, change); err != nil {
 		return err
 	}
-	err := s.store.NoteOfUser(ctx, turn, r.chat, r.user)
+	err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user)
 	if errors.Is(err, memory.ErrMoved) && n.ID == made { // else it was there already
 		void := func(all []memory.Note) ([]memory.Note, error) {
 			return slices.DeleteFunc(all, func(n memory.Note) bool { return n.ID == made }), nil
 		}
-		err = errors.Join(err, s.store.ChangeUserNotes(ctx, r.user, void))
+		err = errors.Join(err, s.store.Users.ChangeNotes(ctx, r.user, void))
 	}
 	return err
 }

@@ -91,9 +91,9 @@ func TestAgentsRemember(t *testing.T) {
 	require.Len(t, h.run.SubagentNotes["knowledge"], 1)
 }
 
-// Nothing but the user's own words of this very message becomes an active note, whoever
-// wrote it, however it looks, and whatever it asks for; no model is shown the rest until a
-// person says yes.
+// Nothing but the user's own words of this very message becomes an active note, whichever
+// party wrote it, however it looks, and whatever it asks for; no model is shown the rest
+// until a person says yes.
 func TestNobodyElseWritesNotes(t *testing.T) {
 	t.Parallel()
 	h := newHolding(t, func(c *webmemory.Config) { c.MaxHistory = 10 })
@@ -178,7 +178,7 @@ func TestNobodyElseWritesNotes(t *testing.T) {
 	try(404, api.RememberRequest{Quote: told, OfUser: true, Replaces: operators.ID})
 	try(404, api.RememberRequest{Quote: told, Replaces: annes.ID})
 	try(400, api.RememberRequest{Quote: told, OfUser: true, Subagent: "knowledge"})
-	// whoever has no token of this very run
+	// a caller without the token of this very run
 	for _, m := range []api.MemoryAccess{
 		{URL: run.Memory.URL}, {URL: run.Memory.URL, Token: run.RunID}, {URL: run.Memory.URL, Token: run.Memory.Token + "x"},
 		{URL: strings.Replace(run.Memory.URL, run.RunID, "R", 1), Token: run.Memory.Token},

@@ -52,7 +52,7 @@ func (s *Server) resumePosted(c *gin.Context) (*admitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The stream is of what follows: who answers has seen the rest.
+	// The stream is of what follows: the client that answers has seen the rest.
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", from)
 	c.Header(webapi.RunID, id)
 	return &admitted{r, kept, body.Stream || acceptsSSE(c.Request)}, nil
@@ -96,7 +96,7 @@ func isObject(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &members) == nil && members != nil
 }
 
-// fit says whether answers are those to the open waits of a run, and whether who gives them may.
+// fit says whether answers are those to the open waits of a run, and whether the caller may give them.
 func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, run string) error {
 	refuse := func(status int, code, format string, args ...any) error {
 		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Waits: waits}
@@ -141,7 +141,7 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
 	for {
-		w, err := s.store.Waiting(ctx, chat)
+		w, err := s.store.Waits.Waiting(ctx, chat)
 		if errors.Is(err, redisstore.ErrStateLost) {
 			return nil, nil, 0, errors.Join(errStateLost, s.denyNow(ctx, chat, id, stateLost))
 		}
@@ -190,7 +190,7 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 		if r != nil || err != nil && !errors.Is(err, errQueueSlow) {
 			return r, nil, w.Seq, err
 		}
-		// Somebody else has the lease, perhaps with the same answers.
+		// Another process has the lease, perhaps with the same answers.
 		if pause(waiting, jitter(100*time.Millisecond)) != nil {
 			return nil, nil, 0, ended(waiting)
 		}
@@ -221,12 +221,12 @@ var (
 // aboutToWait says whether a run is open that has shown what these answers are to: it is being
 // suspended, or its process died before it was.
 func (s *Server) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
-	open, err := s.store.OpenRun(ctx, chat)
+	open, err := s.store.Turns.OpenRun(ctx, chat)
 	if err != nil || open == nil || open.Run != id {
-		w, err := s.store.Waits(ctx, chat) // suspended just now
+		w, err := s.store.Waits.Rest(ctx, chat) // suspended just now
 		return err == nil && w != nil && w.Run == id
 	}
-	state, err := s.store.State(ctx, chat, id)
+	state, err := s.store.Waits.State(ctx, chat, id)
 	if err != nil || state == nil {
 		return false
 	}
@@ -250,14 +250,14 @@ func (s *Server) notErased(chat memory.Chat, rest *redisstore.Rest) error {
 // answeredBefore gives a run that does not wait, if these are the answers with which it went on.
 func (s *Server) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	r *run, kept *final, err error) {
-	record, err := s.store.Record(ctx, chat, id)
+	record, err := s.store.Runs.Record(ctx, chat, id)
 	if err != nil {
 		return nil, nil, err
 	}
 	if record == nil || record.Rewound || record.Body == "" { // "": Redis lost it before it was told how the run ended
 		return nil, nil, errLostRun
 	}
-	known, err := s.store.Answers(ctx, chat, id)
+	known, err := s.store.Waits.Answers(ctx, chat, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -304,7 +304,7 @@ func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, ans
 	// What follows must not end with the client, half way.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*storeTimeout)
 	defer cancel()
-	state, err := s.store.Waiting(ctx, chat)
+	state, err := s.store.Waits.Waiting(ctx, chat)
 	var waits []event.Wait
 	if err == nil {
 		waits, err = waitsOf(state)
@@ -359,8 +359,8 @@ func (s *Server) reopened(ctx context.Context, w *writer, state *redisstore.Wait
 	return s.driver(r, w, "")
 }
 
-// goOn has the apiserver go on with a run whose events were replayed. After an error it is to be
-// suspended again.
+// goOn has the apiserver go on with a run after its events were replayed. After an error it is
+// to be suspended again.
 func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait) error {
 	s, r, w := d.server, d.run, d.writer
 	state := d.waiting
@@ -369,13 +369,13 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	for _, a := range answers {
 		decided[a.ID] = a.Decision
 	}
-	if err := s.store.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
+	if err := s.store.Waits.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
 		return err
 	}
 	s.ends.noteCall(r, callLine{Answers: decided, Until: state.Until}, s.cfg.RunTimeout+endsLife)
 	note := r.openRun(w.Number)
 	note.Events, note.By = d.events, s.spool.Name()
-	if err := s.store.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {
+	if err := s.store.Waits.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {
 		return err
 	}
 	w.opened(note)
@@ -392,7 +392,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	}
 	granted := grants(answers, waits)
 	var err error
-	if req.Approved, err = s.store.Approved(ctx, r.chat); err != nil {
+	if req.Approved, err = s.store.Waits.Approved(ctx, r.chat); err != nil {
 		return err
 	}
 	req.Approved = append(req.Approved, granted...)
@@ -417,7 +417,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 		d.log.Warn().Err(err).Msg("that a run waits stays on disk")
 	}
 	if len(granted) > 0 {
-		if err := s.store.Approve(ctx, r.chat, w.Number, granted...); err != nil {
+		if err := s.store.Waits.Approve(ctx, r.chat, w.Number, granted...); err != nil {
 			d.log.Warn().Err(err).Msg("an approval holds for this run only")
 		}
 	}
@@ -440,7 +440,7 @@ func (d *driver) moveTo(ctx context.Context, note redisstore.OpenRun, events str
 	d.run.at = at
 	d.run.mu.Unlock()
 	d.writer.opened(note)
-	if _, err := d.server.store.Open(ctx, d.run.chat, d.writer.token, d.server.cfg.Lease, note); err != nil {
+	if _, err := d.server.store.Turns.Open(ctx, d.run.chat, d.writer.token, d.server.cfg.Lease, note); err != nil {
 		d.log.Warn().Err(err).Msg("a run's place was not noted")
 	}
 }
@@ -485,13 +485,13 @@ func (s *Server) denyNow(ctx context.Context, chat memory.Chat, id string, why *
 
 // waitsFor says whether a chat's run waits, as far as can be seen.
 func (s *Server) waitsFor(ctx context.Context, chat memory.Chat, id string) bool {
-	rest, err := s.store.Waits(ctx, chat)
+	rest, err := s.store.Waits.Rest(ctx, chat)
 	return err == nil && rest != nil && rest.Run == id
 }
 
 // waitingOf is the run of a chat that waits; nil for none.
 func (s *Server) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
-	w, err := s.store.Waiting(ctx, chat)
+	w, err := s.store.Waits.Waiting(ctx, chat)
 	if errors.Is(err, redisstore.ErrStateLost) || err == nil && w == nil {
 		return nil, nil
 	}

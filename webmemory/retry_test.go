@@ -15,7 +15,7 @@ import (
 	"mneme/memory/event"
 )
 
-// flaky is an agent whose first runs of a chat fail with an error, each; it notes
+// flaky is an agent that fails the first runs of a chat, each with an error; it notes
 // what every run was asked.
 type flaky struct {
 	mu     sync.Mutex

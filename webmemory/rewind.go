@@ -83,7 +83,7 @@ func (s *Server) look(ctx context.Context, chat memory.Chat, known heads) (view,
 // currentAll are a chat's histories without a turn, and further ones.
 func (s *Server) currentAll(ctx context.Context, chat memory.Chat, further ...memory.Key) (
 	map[memory.Key]*memory.History, error) {
-	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *Server) currentAll(ctx context.Context, chat memory.Chat, further ...me
 func (s *Server) pin(ctx context.Context, histories map[memory.Key]*memory.History, known heads) (view, error) {
 	v := view{}
 	for key, h := range histories {
-		segments, err := s.store.Segments(ctx, key)
+		segments, err := s.store.Archives.Segments(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -265,14 +265,14 @@ func (s *Server) rewindUnder(ctx context.Context, w *writer, to string, known he
 		return out, err
 	}
 	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000, To: to}
-	if err := s.store.DropRewound(ctx, w.chat, w.Number, redisstore.MaxSetAside-1); err != nil {
+	if err := s.store.Rewinds.Drop(ctx, w.chat, w.Number, redisstore.MaxSetAside-1); err != nil {
 		return out, err
 	}
 	runs := map[string]bool{}
 	for _, key := range v.keys() {
 		of, err := s.setAside(ctx, w, a.ID, v[key], l, runs)
 		if err != nil {
-			return out, errors.Join(err, s.store.RemoveRewound(ctx, w.chat, a.ID))
+			return out, errors.Join(err, s.store.Rewinds.Remove(ctx, w.chat, a.ID))
 		}
 		a.Histories = append(a.Histories, of)
 	}
@@ -283,9 +283,9 @@ func (s *Server) rewindUnder(ctx context.Context, w *writer, to string, known he
 	}
 	a.Runs = slices.Sorted(maps.Keys(runs))
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
-		return out, errors.Join(err, s.store.RemoveRewound(ctx, w.chat, a.ID))
+		return out, errors.Join(err, s.store.Rewinds.Remove(ctx, w.chat, a.ID))
 	}
-	if err := s.store.BeginRewind(ctx, w.chat, pendingRewind+a.ID, a, s.cfg.Lease); err != nil {
+	if err := s.store.Rewinds.Begin(ctx, w.chat, pendingRewind+a.ID, a, s.cfg.Lease); err != nil {
 		return out, err
 	}
 	a.Until = time.Now().Add(redisstore.SetAsideLife)
@@ -314,7 +314,7 @@ func (s *Server) setAside(ctx context.Context, w *writer, id string, p pinned, l
 		if len(piece.Messages) == 0 {
 			return nil
 		}
-		err := s.store.SetAside(ctx, w.Number, w.chat, id, p.Key(), of.Pieces, piece)
+		err := s.store.Rewinds.SetAside(ctx, w.Number, w.chat, id, p.Key(), of.Pieces, piece)
 		of.Pieces, piece, size = of.Pieces+1, redisstore.Piece{}, 0
 		return err
 	}
@@ -361,7 +361,7 @@ const (
 	pendingErase   = "erase:"   // and of what, see wanted.String
 )
 
-// finishPending brings to its end what a holder of the chat's lease began who has died: an erasure, a rewind or its
+// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a rewind or its
 // restoring is done to its end, an import is undone.
 func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
@@ -378,12 +378,12 @@ func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	if !rewind {
 		id = strings.TrimPrefix(w.Pending, pendingRestore)
 	}
-	a, err := s.store.ReadSetAside(ctx, w.chat, id)
+	a, err := s.store.Rewinds.Read(ctx, w.chat, id)
 	switch {
 	case err != nil:
 		return err
 	case a == nil: // it is done, or erased
-		return s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+		return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
 	case rewind:
 		return s.finishRewind(ctx, w, a, nil)
 	}
@@ -408,7 +408,7 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 		ids := of.IDs
 		if ids == nil {
 			ids = map[string]bool{}
-			for p, err := range s.store.Pieces(ctx, w.chat, a.ID, of) {
+			for p, err := range s.store.Rewinds.Pieces(ctx, w.chat, a.ID, of) {
 				if err != nil {
 					return err
 				}
@@ -418,7 +418,7 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 			}
 		}
 		has := func(id string) bool { return ids[id] }
-		h, err := s.store.TakeBack(ctx, w.Number, w.Number, w.history(key), s.cfg.MaxHistory,
+		h, err := s.store.Rewinds.TakeBack(ctx, w.Number, w.Number, w.history(key), s.cfg.MaxHistory,
 			func(id string, _ json.RawMessage) bool { return ids[id] }, known.without(has), known.within(has))
 		if err != nil {
 			return err
@@ -427,7 +427,7 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 		s.cache.Put(h)
 		maps.Copy(taken, ids)
 	}
-	keys, err := s.store.Keys(ctx, w.chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents...)
 	if err != nil {
 		return err
 	}
@@ -435,17 +435,17 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 		return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, runOf(n.Message))
 	}
 	for _, key := range keys {
-		if _, err := s.store.VoidNotes(ctx, w.Number, key, void); err != nil {
+		if _, err := s.store.Notes.Void(ctx, w.Number, key, void); err != nil {
 			return err
 		}
 	}
-	if _, err := s.store.VoidUserNotes(ctx, w.chat, void); err != nil {
+	if _, err := s.store.Users.VoidNotes(ctx, w.chat, void); err != nil {
 		return err
 	}
-	if err := s.store.TakeBackRuns(ctx, w.chat, a.Runs...); err != nil {
+	if err := s.store.Runs.TakeBack(ctx, w.chat, a.Runs...); err != nil {
 		return err
 	}
-	return s.store.Pending(ctx, w.Number, w.chat, "", a.ID, 0)
+	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", a.ID, 0)
 }
 
 // rewound is a rewind as a fact, and the body of POST /internal/v1/rewinds.
@@ -495,7 +495,7 @@ func (s *Server) tellRewound(ctx context.Context, fact rewound) error {
 
 func (s *Server) noteAll(ctx context.Context, turn int64, names []string) error {
 	for some := range slices.Chunk(names, 1000) {
-		if err := s.store.NoteErasure(ctx, turn, some...); err != nil {
+		if err := s.store.Erasures.Note(ctx, turn, some...); err != nil {
 			return err
 		}
 	}
@@ -604,7 +604,7 @@ func (s *Server) rewindsOf(ctx context.Context, chat memory.Chat) (func(run stri
 	s.follower.mu.Lock()
 	since := s.follower.since
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures(ctx, since)
+	turns, err := s.store.Erasures.Since(ctx, since)
 	return func(run string, turn int64) bool {
 		name := erasures.Rewound(chat, strings.TrimSuffix(run, memory.ClosingSuffix))
 		return turns[name] > turn || s.rewoundSince(chat, run, turn)
@@ -617,7 +617,7 @@ func (s *Server) restoreRewinds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Erasures(ctx, 0)
+	stored, err := s.store.Erasures.Since(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -646,7 +646,7 @@ func (s *Server) restoreRewinds(ctx context.Context) error {
 
 // rewindAgain takes back what runs said before a turn.
 func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[string]int64) error {
-	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
 	if err != nil {
 		return err
 	}
@@ -663,7 +663,7 @@ func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[str
 		byTurn[turn] = append(byTurn[turn], erasures.Rewound(chat, run))
 	}
 	for _, h := range loaded {
-		_, err := s.store.TakeBack(ctx, 0, cut, h, s.cfg.MaxHistory, func(id string, raw json.RawMessage) bool {
+		_, err := s.store.Rewinds.TakeBack(ctx, 0, cut, h, s.cfg.MaxHistory, func(id string, raw json.RawMessage) bool {
 			of, _ := headOf(raw)
 			return runs[runOf(id)] > 0 && of.Timestamp*1000 < float64(runs[runOf(id)])
 		}, heads(nil).without(noID), heads(nil).within(noID))
@@ -671,13 +671,13 @@ func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[str
 			return err
 		}
 	}
-	_, err = s.store.VoidUserNotes(ctx, chat, func(n memory.Note) bool {
+	_, err = s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool {
 		return runs[runOf(n.Message)] > 0 && n.TS*1000 < float64(runs[runOf(n.Message)])
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.store.TakeBackRuns(ctx, chat, slices.Collect(maps.Keys(runs))...); err != nil {
+	if err := s.store.Runs.TakeBack(ctx, chat, slices.Collect(maps.Keys(runs))...); err != nil {
 		return err
 	}
 	for turn, some := range byTurn {
@@ -694,7 +694,7 @@ func (s *Server) getSetAside(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.store.SetAsides(c.Request.Context(), chat)
+	all, err := s.store.Rewinds.List(c.Request.Context(), chat)
 	if err != nil {
 		return err
 	}
@@ -728,7 +728,7 @@ func (s *Server) postRestore(c *gin.Context) error {
 	}
 	ctx := c.Request.Context()
 	known := func(ctx context.Context) (*redisstore.SetAside, error) {
-		a, err := s.store.ReadSetAside(ctx, chat, c.Param("id"))
+		a, err := s.store.Rewinds.Read(ctx, chat, c.Param("id"))
 		if err == nil && a == nil {
 			err = errUnknownSetAside
 		}
@@ -758,7 +758,7 @@ func (s *Server) postRestore(c *gin.Context) error {
 
 // restoreUnder puts back what is set aside, under the chat's lease.
 func (s *Server) restoreUnder(ctx context.Context, w *writer, a *redisstore.SetAside) error {
-	if err := s.store.Pending(ctx, w.Number, w.chat, pendingRestore+a.ID, a.ID, s.cfg.Lease); err != nil {
+	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingRestore+a.ID, a.ID, s.cfg.Lease); err != nil {
 		return err
 	}
 	return s.finishRestore(ctx, w, a)
@@ -772,7 +772,7 @@ func (s *Server) unchangedSince(ctx context.Context, histories map[memory.Key]*m
 		left[of.Key] = of
 	}
 	for key, h := range histories {
-		n, err := s.store.Remembered(ctx, h)
+		n, err := s.store.Archives.Remembered(ctx, h)
 		if err != nil {
 			return err
 		}
@@ -822,14 +822,14 @@ func (s *Server) finishRestore(ctx context.Context, w *writer, a *redisstore.Set
 			_, id := headOf(raw)
 			there[id] = true
 		}
-		for p, err := range s.store.Pieces(ctx, w.chat, a.ID, of) {
+		for p, err := range s.store.Rewinds.Pieces(ctx, w.chat, a.ID, of) {
 			if err != nil {
 				return err
 			}
 			if _, id := headOf(p.Messages[0]); there[id] {
 				continue
 			}
-			h, err := s.store.PutBack(ctx, w.Number, w.history(key), s.cfg.MaxHistory, p)
+			h, err := s.store.Rewinds.PutBack(ctx, w.Number, w.history(key), s.cfg.MaxHistory, p)
 			if err != nil {
 				return err
 			}
@@ -837,17 +837,17 @@ func (s *Server) finishRestore(ctx context.Context, w *writer, a *redisstore.Set
 			s.cache.Put(h)
 		}
 	}
-	err := s.store.PutBackRuns(ctx, w.chat, encodeFinal(api.ErrGone.Status, api.ErrGone), a.Runs...)
+	err := s.store.Runs.PutBack(ctx, w.chat, encodeFinal(api.ErrGone.Status, api.ErrGone), a.Runs...)
 	if err == nil {
-		err = s.store.RemoveRewound(ctx, w.chat, a.ID)
+		err = s.store.Rewinds.Remove(ctx, w.chat, a.ID)
 	}
 	if err != nil {
 		return err
 	}
-	return s.store.Pending(ctx, w.Number, w.chat, "", "", 0)
+	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
 }
 
 // dropRewound deletes all that is set aside of a chat, which holds words of any of its histories.
 func (s *Server) dropRewound(ctx context.Context, chat memory.Chat) error {
-	return s.store.DropRewound(ctx, chat, math.MaxInt64, 0)
+	return s.store.Rewinds.Drop(ctx, chat, math.MaxInt64, 0)
 }

@@ -369,8 +369,8 @@ func TestFork(t *testing.T) {
 	require.Equal(t, whole, w.export(t, "race"))
 }
 
-// An imported chat, whose ids look like those of runs and are none, goes back by the order and the times of
-// its messages, to a message of a subagent's too.
+// An imported chat, with ids that look like those of runs and are none, goes back by the order and the times of its
+// messages, to a message of a subagent's too.
 func TestARewindOfWhatNoRunMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hello"), sixAtHand)

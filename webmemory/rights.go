@@ -14,10 +14,10 @@ import (
 	"mneme/webmemory/web"
 )
 
-// act is what requests do: the scope that it takes, and its entry in the log of who did what can hurt others, "" for
-// none. does names what does it: routes by method and path as the router has them, and what requests may do beside
-// their route. For a route its right is asked before the body is read; for the others where they are done, with what is
-// stored at hand, since the words of a request do not say what they do.
+// act is what requests do: the scope that it takes, and its entry in the audit log, "" for none. does names what does
+// it: routes by method and path as the router has them, and what requests may do beside their route. For a route its
+// right is asked before the body is read; for the others where they are done, with what is stored at hand, since the
+// words of a request do not say what they do.
 type act struct {
 	scope access.Scope
 	entry string
@@ -99,7 +99,7 @@ var rights, entries = func() (access.Rights, map[string]string) {
 	return rights, entries
 }()
 
-// may is nil if who asks may do what a request does beside its route.
+// may is nil if the caller may do what a request does beside its route.
 func may(ctx context.Context, what string) error { return access.From(ctx).Need(rights[what]) }
 
 // doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to

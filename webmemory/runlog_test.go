@@ -14,7 +14,7 @@ import (
 	"mneme/memory/event"
 )
 
-// streams is a run whose answer comes in pieces.
+// streams is a run with an answer that comes in pieces.
 func streams(pieces int) agent {
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})

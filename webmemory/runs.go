@@ -203,8 +203,8 @@ func (r *run) collect(ctx context.Context) (webapi.Result, *webapi.Waiting, erro
 }
 
 // finished are the runs that are over and still held here, by when they ended: a cache,
-// bounded in time and bytes. Who asks for one that has left reads it from Redis, as a run
-// of another process. Guarded by Server.mu.
+// bounded in time and bytes. A request for one that has left reads it from Redis, as a
+// run of another process. Guarded by Server.mu.
 type finished struct {
 	runs  list.List // of *run, the one that ended first at the front
 	bytes int       // that they take, about
@@ -301,7 +301,7 @@ func (s *Server) outdated(ctx context.Context, r *run) bool {
 	if !r.over(0) {
 		return false
 	}
-	erased, err := s.store.Erased(ctx, memory.ChatKey(r.chat))
+	erased, err := s.store.Erasures.Erased(ctx, memory.ChatKey(r.chat))
 	if !s.rewoundSince(r.chat, r.id, r.turn.Load()) && (err != nil || erased <= r.turn.Load()) {
 		return false // that Redis does not know the run says nothing: it may have lost it
 	}

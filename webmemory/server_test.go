@@ -572,8 +572,8 @@ func TestErasure(t *testing.T) {
 	require.Equal(t, []string{"user: anew", "assistant: a"}, w.stored("chat_history:1"))
 }
 
-// What was said to models goes with any history of the chat, and goes first: once
-// the chat is gone nobody knows the conversation's id.
+// What was said to models goes with any history of the chat, and goes first: once the
+// chat is gone the conversation's id is lost.
 func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("ok"))
@@ -604,8 +604,8 @@ func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
 }
 
 // The apiserver was asked and did not say, and before that can be taken back Redis
-// is gone: nobody knows whether the message will be answered, and a bot that repeated
-// it blindly would have it answered twice.
+// is gone: it is unknown whether the message will be answered, and a bot that repeated it
+// blindly would have it answered twice.
 func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("ok"))

@@ -17,8 +17,8 @@ import (
 const sessionLogBytes = 1 << 20
 
 // sessionLogs writes one readable log per chat: what came in, what was loaded,
-// what was stored. It is for people who look into one conversation; losing a line
-// harms nobody, so a failure is reported and the service goes on.
+// what was stored. It is for operators that look into one conversation; losing a line
+// does no harm, so a failure is reported and the service goes on.
 type sessionLogs struct {
 	dir string         // "" writes nothing
 	log zerolog.Logger // of what repeats

@@ -26,7 +26,7 @@ import (
 var (
 	// errAsked: the apiserver was asked to run, and may do so though it did not say.
 	errAsked = errors.New("asking the apiserver")
-	// errMayRun: that could not be taken back, since Redis went away: whoever looks
+	// errMayRun: that could not be taken back, since Redis went away: a process that looks
 	// after the chat may find the run and bring it to its end.
 	errMayRun = &api.Problem{
 		Status: http.StatusBadGateway, Code: webapi.CodeOutcomeUnknown, Retryable: true,
@@ -77,8 +77,8 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 	return found, err
 }
 
-// count has a run counted among those that its key, its tenant and its user may have at once, until it ends or waits for
-// somebody. One that is counted already stays so.
+// count has a run counted among those that its key, its tenant and its user may have at once, until it ends or waits
+// for an answer. One that is counted already stays so.
 func (s *Server) count(ctx context.Context, r *run) (err error) {
 	if s.cfg.Limiter == nil || r.counted != nil {
 		return nil
@@ -109,9 +109,9 @@ func (s *Server) note(ctx context.Context, r *run, w *writer) (found *redisstore
 
 // noteRun keeps a record of a run; found is one that is there already.
 func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
-	begin := s.store.Begin
+	begin := s.store.Runs.Begin
 	if !r.keyed {
-		begin = s.store.BeginUnkeyed
+		begin = s.store.Runs.BeginUnkeyed
 	}
 	found, err = begin(ctx, r.chat, r.id, r.body)
 	if found != nil && found.Body == r.body {
@@ -123,7 +123,7 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 	if err != nil || found != nil || r.attempt <= 1 {
 		return found, err
 	}
-	return nil, s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
+	return nil, s.store.Runs.Retried(ctx, r.chat, r.first, r.body, r.attempt)
 }
 
 // orWithdraw takes back what was noted of a run, if err says that it was not begun.
@@ -133,7 +133,7 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	return errors.Join(err, s.store.Withdraw(ctx, r.chat, r.id))
+	return errors.Join(err, s.store.Runs.Withdraw(ctx, r.chat, r.id))
 }
 
 // open notes the run beside the chat's lease, so that it is finished whatever happens to
@@ -142,9 +142,9 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
 	note := r.openRun(w.Number)
 	note.Posted = true
-	// Where its events will be as far as is known here: who answers may name another process.
+	// Where its events will be as far as is known here: the apiserver that answers may name another process.
 	note.Events, note.By, note.Begins = s.runs.EventsURL(r.id), s.spool.Name(), memory.Title(p.Message)
-	loss, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
+	loss, err := s.store.Turns.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
 	w.opened(note)
 	if err != nil {
 		return s.orWithdraw(ctx, r, err)
@@ -175,8 +175,8 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	note.Events = accepted.Events
 	w.opened(note)
 	note.Posted = false
-	if _, err := s.store.Open(context.WithoutCancel(ctx), r.chat, w.token, s.cfg.Lease, note); err != nil {
-		// It is noted without its URL: whoever comes after us asks the configured apiserver.
+	if _, err := s.store.Turns.Open(context.WithoutCancel(ctx), r.chat, w.token, s.cfg.Lease, note); err != nil {
+		// It is noted without its URL: the process that comes after this one asks the configured apiserver.
 		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")
 	}
 	return nil
@@ -275,7 +275,7 @@ func owes(h *memory.History, message string) bool {
 }
 
 // hasRun says whether the apiserver refused a run since it has one with this id: the
-// post is a repetition of one whose record Redis does not have any more.
+// post is a repetition of one with a record that Redis has lost.
 func hasRun(err error) bool {
 	var problem *api.Problem
 	return errors.As(err, &problem) && problem.Code == api.RunConflict
@@ -297,7 +297,7 @@ func asking(err error) error {
 	}, err)
 }
 
-// forget stops a run at the apiserver that nobody follows.
+// forget stops a run at the apiserver that is not followed.
 func (s *Server) forget(r *run) {
 	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
 	defer cancel()

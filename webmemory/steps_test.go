@@ -65,8 +65,8 @@ func (c *cutter) serve(from net.Conn, to string) {
 	}
 }
 
-// A process is killed at every few of the requests that a change of the memory makes of Redis. Whoever is
-// left finishes the change, or it has never begun.
+// A process is killed at every few of the requests that a change of the memory makes of Redis. A process that is left
+// finishes the change, or it has never begun.
 func TestAKilledProcessLeavesNoHalfOfAChange(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"rewind", "restore", "fork"} {
@@ -253,7 +253,7 @@ func TestAKilledErasureIsFinished(t *testing.T) {
 	require.Positive(t, w.metric(`mneme_faults_total{fault="half_change"}`), "it is told")
 }
 
-// sendQuietly is send for a request whose server may die.
+// sendQuietly is send for a request to a server that may die.
 func (w *world) sendQuietly(req *http.Request) answer {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 )
 
 // This file is about taking over runs that other processes left, most of them by dying.
-// Before a left run is closed everybody is asked who may have shown more of it than Redis
-// has, since a failover of Redis loses its last writes: what a client has seen stays true,
-// and no event's id gets two contents.
+// Before a left run is closed every process is asked that may have shown more of it than
+// Redis has, since a failover of Redis loses its last writes: what a client has seen stays
+// true, and no event's id gets two contents.
 
 // retryEvery is how often it is looked whether a process on this disk died, how often a
 // chat's lease is tried for while the spool holds some of the chat, and how often a lease
@@ -30,8 +30,9 @@ import (
 const retryEvery = 500 * time.Millisecond
 
 // lookAfter looks for what others left: at once, then three times in the life of a lease.
-// It finishes runs whose holders died, and drains the spool, also of chats that nobody
-// writes to again. The leases of those who died on this disk are not waited for.
+// It finishes runs of holders that died, and drains the spool, also of chats that no
+// client writes to again. The leases of processes that died on this disk are not waited
+// for.
 func (s *Server) lookAfter() {
 	var next time.Time // when it is time to look again
 	handled := 0       // deaths on this disk of which the runs were looked after
@@ -51,12 +52,12 @@ func (s *Server) lookAfter() {
 func (s *Server) lookOnce(died bool) error {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	chats, err := s.store.Abandoned(ctx)
+	chats, err := s.store.Turns.Abandoned(ctx)
 	if err != nil {
 		return err // Redis is away; the health check tells
 	}
 	if died {
-		holders, err := s.store.Holders(ctx)
+		holders, err := s.store.Turns.Holders(ctx)
 		if err != nil {
 			return err
 		}
@@ -86,7 +87,7 @@ func (s *Server) adopt() {
 	}
 }
 
-// lookAt takes a chat's lease if nobody has it; taking it drains the spool.
+// lookAt takes a chat's lease if no process has it; taking it drains the spool.
 func (s *Server) lookAt(chat memory.Chat) {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
@@ -157,7 +158,7 @@ func (d *driver) catchUp(ctx context.Context, known [][]byte) error {
 // falls away as a duplicate, and the fold knows then where it is.
 func (d *driver) replay(ctx context.Context) error {
 	for {
-		logged, err := d.server.store.Events(ctx, d.run.chat, d.run.id, d.run.log.Last(), batch)
+		logged, err := d.server.store.Runs.Events(ctx, d.run.chat, d.run.id, d.run.log.Last(), batch)
 		if err != nil {
 			return err
 		}
@@ -167,7 +168,7 @@ func (d *driver) replay(ctx context.Context) error {
 				return err
 			}
 			if e.Seq != d.run.log.Last()+1 {
-				// A gap, from a time without Redis, or from one who wrote on after Redis lost
+				// A gap, from a time without Redis, or from a holder that wrote on after Redis lost
 				// the log. The apiserver has the rest.
 				return d.writer.closeGap(ctx)
 			}
@@ -182,7 +183,7 @@ func (d *driver) replay(ctx context.Context) error {
 			}
 		}
 		if len(logged) < batch {
-			d.writer.entries, err = d.server.store.LogLen(ctx, d.run.chat, d.run.id)
+			d.writer.entries, err = d.server.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
 			return err
 		}
 	}
@@ -368,10 +369,10 @@ func (c collected) Append(key memory.Key, _ int64, m memory.Message) error {
 }
 
 // placeRecorded brings into the histories what readers of the run's log have seen, of a
-// run that nobody follows: Redis forgot it, and another process took the chat's turn,
+// run that no process follows: Redis forgot it, and another process took the chat's turn,
 // between an event's coming into the log and its message's into its history. A subagent
-// that has no history is left out: it may be gone with its chat, and nothing there
-// would keep its text away.
+// that has no history is left out: it may be gone with its chat, and nothing there would
+// keep its text away.
 func (d *driver) placeRecorded() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), storeTimeout)
 	defer cancel()
@@ -399,7 +400,7 @@ func (d *driver) writeRecorded(ctx context.Context) error {
 	for i, h := range copies {
 		keys[i] = h.Key()
 	}
-	found, err := d.server.store.Found(ctx, keys...)
+	found, err := d.server.store.Chats.Found(ctx, keys...)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (x *tenantExport) keys(ctx context.Context) error {
 // chats exports the chats, those first that were used last.
 func (x *tenantExport) chats(ctx context.Context) error {
 	for after := (redisstore.Place{}); ; {
-		page, err := x.store.ChatsByUse(ctx, x.of, after, tenantPage)
+		page, err := x.store.Chats.ByUse(ctx, x.of, after, tenantPage)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -104,11 +104,11 @@ func (x *tenantExport) chats(ctx context.Context) error {
 
 // chat exports what is said of a chat, and then what its own export gives.
 func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) error {
-	cards, err := x.store.Cards(ctx, chat)
+	cards, err := x.store.Chats.Cards(ctx, chat)
 	if err != nil {
 		return err
 	}
-	stored, err := x.store.Histories(ctx, chat, x.cfg.Agents...)
+	stored, err := x.store.Chats.Histories(ctx, chat, x.cfg.Agents...)
 	if err != nil || cards[0].Gone && len(stored) == 0 {
 		return err
 	}
@@ -127,12 +127,12 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 // notes exports the notes of users.
 func (x *tenantExport) notes(ctx context.Context) error {
 	for place := 0; ; place += tenantPage {
-		page, all, err := x.store.Users(ctx, x.of, place, tenantPage)
+		page, all, err := x.store.Tenants.Users(ctx, x.of, place, tenantPage)
 		if err != nil {
 			return err
 		}
 		for _, u := range page {
-			notes, err := x.store.UserNotes(ctx, u)
+			notes, err := x.store.Users.Notes(ctx, u)
 			if err != nil {
 				return err
 			}
@@ -185,7 +185,7 @@ func (x *tenantExport) usage(ctx context.Context) error {
 	return nil
 }
 
-// audit exports who did what.
+// audit exports the audit log.
 func (x *tenantExport) audit(ctx context.Context) error {
 	for after := ""; ; {
 		page, err := x.cfg.Audit.Page(ctx, x.of, after, audit.MaxPage)

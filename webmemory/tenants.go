@@ -116,7 +116,7 @@ func (s *Server) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 		named = append(named, of)
 		good[of] += len(ids)
 	}
-	uses, err := s.store.Tenants(ctx, named...)
+	uses, err := s.store.Tenants.List(ctx, named...)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ type tenantErasure struct {
 
 // run does as much as one request may.
 func (e *tenantErasure) run(ctx context.Context) error {
-	first, err := e.store.BeginErasing(ctx, e.of)
+	first, err := e.store.Tenants.BeginErasing(ctx, e.of)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 			break
 		}
 		if err := step(ctx); err != nil {
-			// What was done stays done, and is told; who asks again sees the error if nothing else could be done.
+			// What was done stays done, and is told; a caller that asks again sees the error if nothing else could be done.
 			if e.done() > done && ctx.Err() == nil {
 				e.log.Warn().Err(err).Str("tenant", e.of.String()).Msg("the erasure of a tenant goes on with the next request")
 				e.out.Left = max(e.out.Left, 1)
@@ -258,7 +258,7 @@ func (e *tenantErasure) done() int {
 
 // chats erases some chats as DELETE /v1/chats/{chat} does.
 func (e *tenantErasure) chats(ctx context.Context) error {
-	page, all, err := e.store.OldestChats(ctx, e.of, maxTenantChats)
+	page, all, err := e.store.Tenants.OldestChats(ctx, e.of, maxTenantChats)
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 				return e.eraseUnder(ctx, w, wanted{counted: true})
 			})
 		if err == nil {
-			err = e.store.ForgetChat(ctx, chat)
+			err = e.store.Tenants.ForgetChat(ctx, chat)
 		}
 		if err != nil {
 			e.log.Warn().Err(err).Str("chat", chat.String()).Msg("a chat of a tenant was not erased; it stays on the list")
@@ -292,7 +292,7 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 
 // users erases some users' notes and lists, once no chat is left from which notes could come.
 func (e *tenantErasure) users(ctx context.Context) error {
-	page, all, err := e.store.Users(ctx, e.of, 0, maxTenantUsers)
+	page, all, err := e.store.Tenants.Users(ctx, e.of, 0, maxTenantUsers)
 	if err != nil || e.out.Left > 0 {
 		e.out.Left += all
 		return err
@@ -306,10 +306,10 @@ func (e *tenantErasure) users(ctx context.Context) error {
 		if err := e.follower.file.Add(map[string]int64{erasures.User(u): at}); err != nil {
 			return err
 		}
-		if _, err := e.store.EraseUserNotes(ctx, at, u); err != nil {
+		if _, err := e.store.Users.EraseNotes(ctx, at, u); err != nil {
 			return err
 		}
-		if err := e.store.ForgetUser(ctx, u); err != nil {
+		if err := e.store.Tenants.ForgetUser(ctx, u); err != nil {
 			return err
 		}
 		e.out.Users++
@@ -320,7 +320,7 @@ func (e *tenantErasure) users(ctx context.Context) error {
 
 // oneShots erases some runs without a chat that wait.
 func (e *tenantErasure) oneShots(ctx context.Context) error {
-	gone, left, err := e.store.EraseOneShots(ctx, e.of, maxTenantOneShots)
+	gone, left, err := e.store.OneShots.Erase(ctx, e.of, maxTenantOneShots)
 	e.out.OneShots += gone
 	e.out.Left += left
 	return err
@@ -338,8 +338,8 @@ func (e *tenantErasure) elsewhere(ctx context.Context) error {
 	return nil
 }
 
-// finish removes what is no thing of its own: counters, books, the log of who did what, the records of the keys and
-// the lists. Its last step ends the erasure.
+// finish removes what is no thing of its own: counters, books, the audit log, the records of the keys and the lists.
+// Its last step ends the erasure.
 func (e *tenantErasure) finish(ctx context.Context) error {
 	if e.cfg.Usage != nil {
 		if err := e.cfg.Usage.Erase(ctx, e.of); err != nil {
@@ -364,14 +364,14 @@ func (e *tenantErasure) finish(ctx context.Context) error {
 		return err
 	}
 	e.keep(ctx, tenantErased)
-	if err := e.store.ForgetTenant(ctx, e.of); err != nil {
+	if err := e.store.Tenants.Forget(ctx, e.of); err != nil {
 		return err
 	}
 	e.out.Done = true
 	return nil
 }
 
-// keep writes into the default tenant's log what was done to the tenant, whose own log goes with it.
+// keep writes into the default tenant's log what was done to the tenant: its own log goes with it.
 func (e *tenantErasure) keep(ctx context.Context, action string) {
 	e.did(ctx, memory.Tenant{}, action, "tenants/"+e.of.String())
 }

@@ -53,11 +53,11 @@ func (s *Server) getTrace(c *gin.Context) error {
 
 // logOf is the log of another process's run, or of one that ended a while ago; nil where it is not whole.
 func (s *Server) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
-	record, err := s.store.Record(ctx, chat, run)
+	record, err := s.store.Runs.Record(ctx, chat, run)
 	if err != nil || record == nil || record.Rewound {
 		return nil, err
 	}
-	logs, err := s.store.Logs(ctx, chat, run)
+	logs, err := s.store.Runs.Logs(ctx, chat, run)
 	if err != nil {
 		return nil, err
 	}

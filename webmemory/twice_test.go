@@ -95,8 +95,9 @@ func (w *world) forgets() (remember, comeBack func()) {
 		}
 }
 
-// Redis comes back with the state in which a run waited whose call was made since. Whoever is asked next, by the same
-// answer, by another one or by a new message, the call is not made again, and nothing tells that it was denied.
+// Redis comes back with the state in which a run waited, although its call was made since. Whichever process is asked
+// next, by the same answer, by another one or by a new message, the call is not made again, and nothing tells that it
+// was denied.
 func TestACallIsNotMadeAgainByAnOlderRedis(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -63,11 +63,11 @@ func (s *Server) eraseUserNotes(ctx context.Context, u memory.User) (int, error)
 	if err := s.follower.file.Add(map[string]int64{erasures.User(u): at}); err != nil {
 		return 0, err
 	}
-	gone, err := s.store.EraseUserNotes(ctx, at, u)
+	gone, err := s.store.Users.EraseNotes(ctx, at, u)
 	if err != nil {
 		return 0, err
 	}
-	return gone, s.store.Scrub(ctx)
+	return gone, s.store.Server.Scrub(ctx)
 }
 
 // eraseUserChats erases chats that were posted under a user alone, as many as one request may, and takes those that
@@ -75,7 +75,7 @@ func (s *Server) eraseUserNotes(ctx context.Context, u memory.User) (int, error)
 // else was done.
 func (s *Server) eraseUserChats(ctx context.Context, u memory.User, out *webapi.ErasedUser) error {
 	began := time.Now()
-	page, all, err := s.store.PostedBy(ctx, u, maxUserChats)
+	page, all, err := s.store.Users.PostedBy(ctx, u, maxUserChats)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *Server) eraseUserChats(ctx context.Context, u memory.User, out *webapi.
 		}
 		erased, there, err := s.eraseIfAlone(u, p)
 		if err == nil {
-			err = s.store.Unpost(ctx, u, p)
+			err = s.store.Users.Unpost(ctx, u, p)
 		}
 		if err != nil {
 			s.log.Warn().Err(err).Str("chat", p.Chat.String()).Msg("a chat of a user was not erased; it stays on the list")
@@ -109,15 +109,15 @@ func (s *Server) eraseUserChats(ctx context.Context, u memory.User, out *webapi.
 	return nil
 }
 
-// eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when nobody else can
-// post there. there says of one that was not erased that it is not empty.
+// eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
+// can post there. there says of one that was not erased that it is not empty.
 func (s *Server) eraseIfAlone(u memory.User, p redisstore.Posted) (erased, there bool, err error) {
 	if !p.Alone {
 		return false, p.There, nil
 	}
 	_, err = takeAwayNow(s, p.Chat, 2*storeTimeout+redisstore.Beat,
 		func(ctx context.Context, w *writer) (out webapi.Erased, err error) {
-			if erased, there, err = s.store.PostedAlone(ctx, u, p.Chat); err != nil || !erased {
+			if erased, there, err = s.store.Users.PostedAlone(ctx, u, p.Chat); err != nil || !erased {
 				return out, err
 			}
 			return s.eraseUnder(ctx, w, wanted{})

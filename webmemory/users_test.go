@@ -63,8 +63,8 @@ func tenants(h http.Handler) http.Handler {
 	})
 }
 
-// What the user said of herself in one chat is known in her other chats, on another replica, to all agents; in nobody
-// else's, and in no chat of a namesake of another tenant.
+// What the user said of herself in one chat is known in her other chats, on another replica, to all agents; in no
+// other user's, and in no chat of a namesake of another tenant.
 func TestAUserIsKnownInEachChat(t *testing.T) {
 	t.Parallel()
 	h := &holding{release: make(chan struct{})}
@@ -296,7 +296,7 @@ func TestANoteOfAUserUnderALostLease(t *testing.T) {
 }
 
 // Erasing a user takes the notes and the chats that were posted under that user alone, forks among them; those in
-// which anybody else posted, or nobody said who, stay. It is done in bounded steps, and twice does no harm.
+// which another user posted, or a post named no user, stay. It is done in bounded steps, and twice does no harm.
 func TestErasingAUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hello"))
@@ -381,7 +381,7 @@ func TestAnErasedUserStaysErased(t *testing.T) {
 	require.Equal(t, int64(1), w.look.ZCard(t.Context(), "mneme:erasures").Val())
 }
 
-// A process that is killed while it erases a user's chats leaves the rest to whoever is asked next.
+// A process that is killed while it erases a user's chats leaves the rest to the process that is asked next.
 func TestAKillWhileAUserIsErased(t *testing.T) {
 	w := newWorld(t, answers("hello"))
 	url, process := w.child()

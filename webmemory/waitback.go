@@ -9,8 +9,8 @@ import (
 	"mneme/memory/event"
 )
 
-// This file is about runs that Redis lost while they waited for somebody: what one goes on from is beside its events on
-// the disk of the process that suspended it, see ends.
+// This file is about runs that Redis lost while they waited for an answer: what one goes on from is beside its events
+// on the disk of the process that suspended it, see ends.
 
 // waitBack has a run again that Redis lost while it waited or after it went on, if this process or another one knows it.
 // True: it is to be looked at once more.
@@ -72,7 +72,7 @@ func restoreWait(ctx context.Context, s *Server, w *writer, head endHead, events
 	}
 	d.run.identify(head.Waiting.Open)
 	d.waiting = head.Waiting
-	if err := s.store.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
+	if err := s.store.Waits.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
 		return false, err
 	}
 	if err := d.rest(); err != nil {

@@ -14,10 +14,9 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about runs that wait for somebody: how one is suspended, and how one is ended for
-// which nobody answers. A suspended run has no lease, no connection and nothing in memory: all
-// that it goes on from is in Redis, and on the disk of the process that suspended it, for when Redis loses it. How one
-// goes on is in resume.go.
+// This file is about runs that wait for an answer: how one is suspended, and how one is ended if none comes. A
+// suspended run has no lease, no connection and nothing in memory: all that it goes on from is in Redis, and on the
+// disk of the process that suspended it, for when Redis loses it. How one goes on is in resume.go.
 
 // Bounds of what a run may wait with.
 const (
@@ -29,8 +28,8 @@ const (
 // back by rest.
 func (d *driver) rests() bool { return d.waiting != nil && d.run.log.Waiting() }
 
-// hold keeps the state of a run whose last event says that it waits, and gives the events to store
-// and show, without the state. A state that cannot be kept ends the run: the events tell so.
+// hold keeps the state of a run if its last event says that it waits, and gives the events to
+// store and show, without the state. A state that cannot be kept ends the run: the events tell so.
 func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 	last := events[len(events)-1]
 	p, waits := last.Payload.(*event.RunWaiting)
@@ -115,7 +114,7 @@ func (d *driver) saveState(w *redisstore.Waiting) error {
 		err := d.regainIfLost(d.writer.ctx)
 		if err == nil {
 			ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
-			err = d.server.store.SaveState(ctx, d.run.chat, d.writer.token, w)
+			err = d.server.store.Waits.SaveState(ctx, d.run.chat, d.writer.token, w)
 			cancel()
 		}
 		switch {
@@ -130,10 +129,10 @@ func (d *driver) saveState(w *redisstore.Waiting) error {
 	}
 }
 
-// restAgain has a run rest whose events do not come any more although it is open: it was about to
-// wait, or to go on, when somebody died. False: it does not stand where its state was kept.
+// restAgain has a run rest that is open although its events have ceased to come: it was about to
+// wait, or to go on, when a process died. False: it does not stand where its state was kept.
 func (d *driver) restAgain(ctx context.Context) (bool, error) {
-	w, err := d.server.store.State(ctx, d.run.chat, d.run.id)
+	w, err := d.server.store.Waits.State(ctx, d.run.chat, d.run.id)
 	if err != nil || w == nil || len(w.State) == 0 {
 		return false, err
 	}
@@ -173,7 +172,7 @@ func (d *driver) rest() error {
 	head.Turn, head.Waiting = w.Turn, w
 	d.server.ends.keep(head, d.run.log.Lines(0))
 	return d.writer.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return d.server.store.Suspend(ctx, chat, token, w)
+		return d.server.store.Waits.Suspend(ctx, chat, token, w)
 	})
 }
 
@@ -235,13 +234,13 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 	ctx, cancel := context.WithTimeout(ctx, 4*storeTimeout)
 	defer cancel()
 	d.writer.driven.Store(d)
-	kept, err := d.server.store.State(ctx, d.run.chat, d.run.id)
+	kept, err := d.server.store.Waits.State(ctx, d.run.chat, d.run.id)
 	if err != nil {
 		return false, err
 	}
 	if kept != nil {
 		d.run.identify(kept.Open)
-	} else if record, err := d.server.store.Record(ctx, d.run.chat, d.run.id); err != nil {
+	} else if record, err := d.server.store.Runs.Record(ctx, d.run.chat, d.run.id); err != nil {
 		return false, err
 	} else if record != nil {
 		d.run.body = record.Body
@@ -260,7 +259,7 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 		answers[w.ID] = why.code
 	}
 	until := time.Now().Add(redisstore.WaitsKept).UnixMilli()
-	if err := d.server.store.KeepAnswers(ctx, d.run.chat, d.run.id, until, answers); err != nil {
+	if err := d.server.store.Waits.KeepAnswers(ctx, d.run.chat, d.run.id, until, answers); err != nil {
 		return false, err
 	}
 	if err := d.take(d.run.log.Denying(why.reason, time.Now())); err != nil {
@@ -313,7 +312,7 @@ func (s *Server) busyWaiting(ctx context.Context, chat memory.Chat, rest *rediss
 	p := &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, RunID: rest.Run,
 		Message: "A run of the chat waits for somebody; answer it, or send the message with another on_busy, which " +
 			"counts as a no."}
-	if w, err := s.store.Waiting(ctx, chat); err == nil && w != nil {
+	if w, err := s.store.Waits.Waiting(ctx, chat); err == nil && w != nil {
 		if waits, err := waitsOf(w); err == nil {
 			p.Waits = waits
 		}

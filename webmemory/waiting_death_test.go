@@ -213,8 +213,8 @@ func (w *world) answersItsCalls(key string) {
 	require.Empty(w.t, open, "%s: %s", key, raw)
 }
 
-// A process dies between the steps of a run's suspension, or of its going on: whoever takes it over
-// has it wait.
+// A process dies between the steps of a run's suspension, or of its going on: the process that
+// takes it over has it wait.
 func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

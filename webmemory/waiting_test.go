@@ -20,8 +20,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// suspending is an apiserver whose runs wait for a person, and go on from their states. What it
-// holds is lost by forget.
+// suspending is an apiserver with runs that wait for a person, and go on from their states.
+// What it holds is lost by forget.
 type suspending struct {
 	w      *world
 	script func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload))
@@ -207,8 +207,8 @@ func (w *world) wait(chat string, header ...string) (run string) {
 	return waiting.RunID
 }
 
-// atRest waits until no process has the lease of a chat whose run waits, and none is about to write of it: that it is
-// listed comes last.
+// atRest waits until no process has the lease of a chat with a run that waits, and none is about to write of it: that
+// it is listed comes last.
 func (w *world) atRest(chat string) {
 	w.t.Helper()
 	eventually(w.t, "the run is suspended", func() bool {
@@ -252,7 +252,7 @@ func TestARunWaitsAndGoesOn(t *testing.T) {
 	s.forget()
 	other := w.process()
 	w.on(other, func() {
-		// Who has all of its events has nothing to wait for.
+		// A client that has all of its events has nothing to wait for.
 		require.Equal(t, 204, w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "4").status)
 		tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil)
 		require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_assistant_with_tools", "run_waiting"},
@@ -485,7 +485,7 @@ func TestARunWaitsAgain(t *testing.T) {
 	})
 }
 
-// closed are the histories of a chat whose wait nobody answered.
+// closed are the histories of a chat with a wait that was not answered.
 func closed(reason string) (chat, analytic []string) {
 	return []string{"user: refund me"},
 		[]string{"user: task", "assistant: ", "tool: (denied: " + reason + ")", "assistant: (denied: " + reason + ")"}

@@ -82,8 +82,8 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 var errOwnWait = errors.New("the post's own run waits")
 
 // turnFor waits for the chat's lease. A run that another process left open is brought to
-// its end first, and so is one that waits for somebody, for the reason given, if may has nothing against it; no reason
-// leaves it so.
+// its end first, and so is one that waits for an answer, for the reason given, if may has nothing against it; no
+// reason leaves it so.
 func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial,
 	may func(*redisstore.Rest) error) (*writer, error) {
 	closed := ""
@@ -146,7 +146,7 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		rewound:  func(string, int64) bool { return false },
 	}
 	if w.Open != nil {
-		// Who left the run may have died beside us, with events in its spool.
+		// The process that left the run may have died beside us, with events in its spool.
 		s.adopt()
 	}
 	if w.Open != nil || s.spool.Bytes() > 0 {
@@ -226,7 +226,7 @@ func (w *writer) load(ctx context.Context, agents []memory.Agent) error {
 		}
 	}
 	if len(unknown) > 0 {
-		found, err := w.store.Found(ctx, unknown...)
+		found, err := w.store.Chats.Found(ctx, unknown...)
 		if err != nil {
 			return err
 		}
@@ -301,7 +301,7 @@ const keepLog = time.Minute
 // log adds events to the run's log in Redis.
 func (w *writer) log(ctx context.Context, lines ...redisstore.Logged) error {
 	keep := time.Since(w.kept) > keepLog
-	entries, err := w.store.Log(ctx, w.chat, w.run, keep, lines...)
+	entries, err := w.store.Runs.Log(ctx, w.chat, w.run, keep, lines...)
 	if err == nil {
 		w.entries += entries
 		if keep {
@@ -316,21 +316,21 @@ func (w *writer) log(ctx context.Context, lines ...redisstore.Logged) error {
 // token is compared first: after a newer lease the log is another process's, which may have
 // closed the run in it, and writing over that would give one event's id two contents.
 func (w *writer) closeGap(ctx context.Context, following ...redisstore.Logged) error {
-	newest, err := w.store.TurnOf(ctx, w.chat)
+	newest, err := w.store.Turns.Of(ctx, w.chat)
 	if err != nil {
 		return err
 	}
 	if newest > w.Number {
 		return errLeaseLost // the log is another's by now
 	}
-	w.entries, err = w.store.Relog(ctx, w.chat, w.run, append(w.logged(), following...)...)
+	w.entries, err = w.store.Runs.Relog(ctx, w.chat, w.run, append(w.logged(), following...)...)
 	return err
 }
 
 // relog puts events out of the spool into their run's log. It drops those of a run
 // that is over: its log has an end, or is gone.
 func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, err error) {
-	erased, err := w.store.Erased(ctx, entries[0].Key)
+	erased, err := w.store.Erasures.Erased(ctx, entries[0].Key)
 	if err != nil {
 		return 0, err
 	}
@@ -345,7 +345,7 @@ func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, er
 	if len(lines) > 0 && run == w.run {
 		err = w.log(ctx, lines...)
 	} else if len(lines) > 0 {
-		_, err = w.store.Log(ctx, w.chat, run, true, lines...)
+		_, err = w.store.Runs.Log(ctx, w.chat, run, true, lines...)
 	}
 	if errors.Is(err, redisstore.ErrGap) {
 		err = nil // who drives the run finds the gap and closes it
@@ -448,7 +448,7 @@ func (w *writer) borrow(ctx context.Context) error {
 // dropped.
 func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, err error) {
 	key := entries[0].Key
-	erased, err := w.store.Erased(ctx, key)
+	erased, err := w.store.Erasures.Erased(ctx, key)
 	if err != nil {
 		return 0, err
 	}
@@ -472,7 +472,7 @@ func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 }
 
 // closeLate closes a delegation that came late out of a spool, of a run that is over and
-// whose end did not know of it.
+// did not know of it at its end.
 func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
 	over := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != last.Mark.Run)
 	h := w.history(last.Key)
@@ -507,7 +507,7 @@ func (w *writer) trim(limit int) error {
 	var failed error
 	for key, h := range w.histories {
 		ctx, cancel := context.WithTimeout(w.ctx, storeTimeout)
-		short, err := w.store.Trim(ctx, h, w.Number, limit)
+		short, err := w.store.Archives.Trim(ctx, h, w.Number, limit)
 		cancel()
 		if err != nil {
 			failed = errors.Join(failed, err)

@@ -1,4 +1,4 @@
-// Package accesstest walks the routes of a service and looks who may come in.
+// Package accesstest walks the routes of a service and checks which callers may use them.
 package accesstest
 
 import (

@@ -1,6 +1,7 @@
-// Package audit keeps who did what can hurt others: erased, redacted, read by the admin's
-// right, changed keys, approved, switched a backend. Entries are appended to a stream of
-// Redis for each tenant and are never changed; they hold names and ids, and no contents.
+// Package audit keeps the log of acts that can hurt others, and their actors: erasing,
+// redacting, reading by the admin's right, changing keys, approving, switching a backend.
+// Entries are appended to a stream of Redis for each tenant and are never changed; they
+// hold names and ids, and no contents.
 package audit
 
 import (

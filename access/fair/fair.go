@@ -2,9 +2,9 @@
 //
 // A place that is free is given to the first that asks: a tenant alone may have all of them but a few, which are kept
 // for those that have none or hardly any, so that the first request of another one finds a place at once. The default
-// tenant, which is all there is where nobody has made tenants, may have those too. Where there is no place a request
-// waits for a bounded time. Of the tenants that wait that with the fewest gets the next one, so that none gets less than
-// its share while others have more.
+// tenant, which is all there is where the operator has made no tenants, may have those too. Where there is no place a
+// request waits for a bounded time. Of the tenants that wait that with the fewest gets the next one, so that none
+// gets less than its share while others have more.
 package fair
 
 import (
@@ -43,8 +43,8 @@ func New(places int, patience time.Duration) *Places {
 	return &Places{all: places, kept: min(places-1, max(1, places/8)), patience: patience, of: map[memory.Tenant]int{}}
 }
 
-// Enter waits for a place of a tenant, which whoever gets it leaves, once or more often. The error is ErrFull, or the
-// cause of ctx's end.
+// Enter waits for a place of a tenant. The caller that gets it leaves it, once or more often. The error is ErrFull,
+// or the cause of ctx's end.
 func (p *Places) Enter(ctx context.Context, tenant memory.Tenant) (leave func(), err error) {
 	p.mu.Lock()
 	w := &waiter{tenant, make(chan struct{})}
@@ -93,7 +93,8 @@ func (p *Places) leave(tenant memory.Tenant) {
 	p.call()
 }
 
-// call gives free places to those that wait: the first of those whose tenant has the fewest. The caller holds mu.
+// call gives free places to those that wait: the first of those of the tenant that has the fewest. The caller holds
+// mu.
 func (p *Places) call() {
 	for {
 		next := -1

@@ -10,8 +10,8 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// What Redis took is kept for a Redis that forgets: one that is restarted from an older file, whose replica takes its
-// place, or that is emptied.
+// What Redis took is kept for a Redis that forgets: one that is restarted from an older file, that a replica
+// replaces, or that is emptied.
 const (
 	keptFor = 5 * time.Minute // less than remembered: what Redis has is not charged again
 	maxKept = 10_000          // charges

@@ -22,11 +22,11 @@
 //
 // # When Redis forgets
 //
-// A Redis that is restarted from an older file, whose replica takes its place or that is emptied has lost charges that
-// it had acknowledged. Each process keeps its charges of the last five minutes, 10,000 of them. Each script is told the
-// newest one that Redis took of its tenant's, and does nothing if Redis does not know it; a process without calls looks
-// every second. Then all that are kept are written again, and calls wait for three seconds, in which other processes
-// find the loss, too. A charge that Redis has is not charged again, since it remembers for longer that the call has
-// ended. What is older is lost, as are the rates of what was called, what calls that run held, and what a process that
-// has ended had charged.
+// A Redis that is restarted from an older file, that a replica replaces or that is emptied has lost charges that it
+// had acknowledged. Each process keeps its charges of the last five minutes, 10,000 of them. Each script is told the
+// newest one that Redis took of its tenant's, and does nothing if Redis does not know it; a process without calls
+// looks every second. Then all that are kept are written again, and calls wait for three seconds, in which other
+// processes find the loss, too. A charge that Redis has is not charged again, since it remembers for longer that the
+// call has ended. What is older is lost, as are the rates of what was called, what calls that run held, and what a
+// process that has ended had charged.
 package limit

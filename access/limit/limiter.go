@@ -30,7 +30,7 @@ var (
 // Prefix is how every key of this package begins in Redis; the tenant follows, in braces.
 const Prefix = "mneme:limits:"
 
-// Unclosed says what becomes of a reservation whose lease ends before its commit.
+// Unclosed says what becomes of a reservation if its lease ends before its commit.
 type Unclosed string
 
 // The policies.
@@ -116,7 +116,7 @@ type Standing struct {
 	Reset     time.Duration // until it is unused again; 0 for a total
 }
 
-// holder is whoever has limits: a key, a tenant or a user.
+// holder is an owner of limits: a key, a tenant or a user.
 type holder struct {
 	kind, name string
 	limits     access.Limits
@@ -162,7 +162,7 @@ func (b bound) append(text []byte) []byte {
 	return text
 }
 
-// enclosing are all limits that enclose a call, and whose they are.
+// enclosing are all limits that enclose a call, and their holders.
 type enclosing []holder
 
 // enclosing are the holders of limits among the key, the tenant and the user of a principal.
@@ -267,7 +267,8 @@ type Reservation struct {
 
 // Reserve admits a call of p that may take so much, or says why not: the error is a *Refusal, or ErrAway, or the
 // context's. The id is that of the call: one that comes again is admitted again and counted once, and if it may take
-// more than before, it is admitted if there is room for the rest. Whoever gets a reservation commits it, once an id.
+// more than before, it is admitted if there is room for the rest. A caller that gets a reservation commits it, once
+// an id.
 func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, estimate Amount) (Reservation, error) {
 	if !l.Limited(p) {
 		return Reservation{}, nil

@@ -15,7 +15,7 @@ import (
 
 var runs = redisscript.New(lua, "runs")
 
-// runLease is after which time a run that nobody renews counts as over, since its process died.
+// runLease is after which time a run that is not renewed counts as over, since its process died.
 const runLease = 30 * time.Second
 
 // running are the runs of this process that are counted in Redis.
@@ -83,8 +83,9 @@ func (l *Limiter) Enter(ctx context.Context, p access.Principal, id string) (*Ru
 	return r, nil
 }
 
-// Leave says that the run is over. It waits for Redis, so that who is told of the end finds the place free; if Redis
-// does not answer in time, the run counts until its lease ends. Of what has left, and of nil, it does nothing.
+// Leave says that the run is over. It waits for Redis, so that a client that is told of the end finds the place free;
+// if Redis does not answer in time, the run counts until its lease ends. Of what has left, and of nil, it does
+// nothing.
 func (r *Run) Leave() {
 	if r == nil {
 		return

@@ -80,7 +80,7 @@ func TestARunCountsUntilItsProcessIsDead(t *testing.T) {
 	lives, dies := limit.New(client, o), limit.New(client, o)
 	_, err := dies.Enter(t.Context(), p, "a")
 	require.NoError(t, err)
-	require.NoError(t, dies.Close()) // nobody renews it any more
+	require.NoError(t, dies.Close()) // its lease is not renewed from here on
 	var r *limit.Run
 	require.Eventually(t, func() bool {
 		r, err = lives.Enter(t.Context(), p, "b")

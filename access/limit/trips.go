@@ -44,7 +44,7 @@ func (l *Limiter) ask(ctx context.Context, call redisscript.Call) (redisscript.R
 		defer l.goOn()
 		within, cancel := context.WithTimeout(ctx, l.options.Patience)
 		defer cancel()
-		// What calls before took goes first, so that who ends one and begins another has its place.
+		// What calls before took goes first, so that a caller that ends one and begins another has its place.
 		charges, _ := l.charges.take(maxTogether)
 		calls := make([]redisscript.Call, 0, len(charges)+1)
 		for _, c := range charges {
@@ -76,7 +76,7 @@ func (l *Limiter) goOn() {
 	go l.answerWaiting()
 }
 
-// answerWaiting makes round trips until nobody waits.
+// answerWaiting makes round trips until no question waits.
 func (l *Limiter) answerWaiting() {
 	for {
 		l.trips.mu.Lock()
@@ -89,7 +89,7 @@ func (l *Limiter) answerWaiting() {
 			return
 		}
 		l.trips.mu.Unlock()
-		if err := l.answer(batch); err != nil { // those who wait for the same would wait in vain, each for its time
+		if err := l.answer(batch); err != nil { // the questions behind would wait in vain as long
 			l.trips.mu.Lock()
 			batch, l.trips.waiting = l.trips.waiting, nil
 			l.trips.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *Limiter) answerWaiting() {
 
 // answer makes one round trip for some. The error is that Redis did not answer in time.
 func (l *Limiter) answer(batch []*question) error {
-	batch = slices.DeleteFunc(batch, func(q *question) bool { return q.ctx.Err() != nil }) // whose caller has left
+	batch = slices.DeleteFunc(batch, func(q *question) bool { return q.ctx.Err() != nil }) // its caller has left
 	calls := make([]redisscript.Call, len(batch))
 	for i, q := range batch {
 		calls[i] = q.call

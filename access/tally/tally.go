@@ -47,7 +47,7 @@ const remember = 24 * time.Hour
 // pageRows is after how many rows a page ends; the piece of a hash that Redis gave last is not cut.
 const pageRows = 1000
 
-// ErrQuery is wrapped by refusals of a question; the text is for whoever asked.
+// ErrQuery is wrapped by refusals of a question; the text is for the caller.
 var ErrQuery = errors.New("no such usage")
 
 // By is a dimension: what a row stands for.
@@ -134,7 +134,7 @@ func (b *Book) Add(ctx context.Context, calls []Call) error {
 		scripts = append(scripts, redisscript.Call{Script: add, Keys: []string{head(t)}, Args: args})
 	}
 	for _, cmd := range redisscript.Run(ctx, b.redis, scripts...) {
-		if err := cmd.Err(); err != nil && !redisscript.WrongType(err) { // somebody else's key: trying again does not help
+		if err := cmd.Err(); err != nil && !redisscript.WrongType(err) { // of another program: trying again does not help
 			return fmt.Errorf("counting usage: %w", err)
 		}
 	}

@@ -36,7 +36,7 @@ type Client struct {
 	base  string
 	http  *http.Client
 	token string // bearer; empty for none
-	// tenant is whose data a call is about.
+	// tenant is the owner of the data that a call is about.
 	tenant memory.Tenant
 	// Idle is how long an event stream may be silent before it counts as cut; it
 	// must be longer than the server's heartbeat. Set it before the first call.

@@ -20,7 +20,7 @@ type RunRequest struct {
 	SubagentContexts map[memory.Agent][]json.RawMessage `json:"subagent_contexts"` // the subagents' windows
 	AgentVersion     string                             `json:"agent_version"`     // empty for the master
 	ConversationID   string                             `json:"conversation_id,omitempty"`
-	// RetryOf is the failed run whose message this one tries once more: Context ends
+	// RetryOf is the failed run with the message that this one tries once more: Context ends
 	// with it, and with nothing but failures behind. Empty for a run of its own.
 	RetryOf string `json:"retry_of,omitempty"`
 	// MemoryReset says that the memory lost data since the chat's run before, which this
@@ -29,14 +29,14 @@ type RunRequest struct {
 	// Memory is how the agents search what the windows do not show; nil where they cannot.
 	Memory *MemoryAccess `json:"memory,omitempty"`
 	RunNotes
-	// User is whom the message is of, for tools that are told; empty if it is not known.
+	// User is the message's user, for tools that are told; empty if it is not known.
 	User string `json:"user,omitempty"`
 	// Tools are the client's own. The master may call them; the run waits for what they return.
 	Tools []ClientTool `json:"tools,omitempty"`
 	Wishes
 	// Approved names tools that were approved in this chat for good, see approve: first_in_chat.
 	Approved []string `json:"approved,omitempty"`
-	// Instructions stand behind the prompt of whoever answers, for this run alone; at most MaxInstructions bytes.
+	// Instructions stand behind the prompt of the agent that answers, for this run alone; at most MaxInstructions bytes.
 	Instructions string `json:"instructions,omitempty"`
 	// Metadata is stored with the message; see CheckMetadata.
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -44,7 +44,8 @@ type RunRequest struct {
 	// it, the oldest first. See CheckImages.
 	Images       []string `json:"images,omitempty"`
 	ImagesBefore []string `json:"images_before,omitempty"`
-	// Waits says that the run may wait for results of Tools although there is no Memory: who posts it keeps it.
+	// Waits says that the run may wait for results of Tools although there is no Memory: the client that posts it keeps
+	// it.
 	Waits bool `json:"waits,omitempty"`
 	// Bare has the master's model alone answer: without its prompt, its tools and subagents.
 	Bare bool `json:"bare,omitempty"`
@@ -65,8 +66,8 @@ type Resume struct {
 	Events  []json.RawMessage  `json:"events"` // all, from the first to the event.RunWaiting
 	State   json.RawMessage    `json:"state"`  // of that
 	Answers []event.WaitAnswer `json:"answers"`
-	// Turn is the fencing token of who asks. What a later one began takes the place of what an
-	// earlier one did, never the other way round.
+	// Turn is the fencing token of the caller. What a later one began takes the place of what
+	// an earlier one did, never the other way round.
 	Turn int64 `json:"turn"`
 }
 

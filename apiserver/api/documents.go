@@ -113,10 +113,10 @@ func FullDuplex(w http.ResponseWriter, r *http.Request) (end func()) {
 	}
 }
 
-// restTime is how long what is left of a body may take, once nobody wants it.
+// restTime is how long what is left of a body may take, once it is not wanted.
 const restTime = 500 * time.Millisecond
 
-// duplexBody is a request's body that is closed once, whoever does it first.
+// duplexBody is a request's body that is closed once, by whichever goroutine is first.
 type duplexBody struct {
 	io.ReadCloser
 	control *http.ResponseController

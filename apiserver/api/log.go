@@ -52,11 +52,11 @@ type Log struct {
 	bytes   int
 	open    []event.Head  // delegations without a completion, in their order
 	outcome string        // of run_finished; empty until then
-	rests   bool          // the last event is an event.RunWaiting, and the run waits for somebody
-	goesOn  bool          // the event.RunWaiting that is last, or comes next, ends nobody's reading
+	rests   bool          // the last event is an event.RunWaiting, and the run waits for an answer
+	goesOn  bool          // the event.RunWaiting that is last, or comes next, does not end reading
 	aborted *Problem      // why no event will follow although the run is not over
 	dropped bool          //
-	changed chan struct{} // closed at the next change; nil while nobody waits
+	changed chan struct{} // closed at the next change; nil while no reader waits
 }
 
 // entry is an event as it is sent. Readers share the bytes and never change them.
@@ -390,8 +390,8 @@ func (l *Log) Size() int {
 // Done says whether run_finished is in the log.
 func (l *Log) Done() bool { return l.Outcome() != "" }
 
-// Waiting says whether the run waits for somebody: its last event is an event.RunWaiting, and
-// GoOn was not called since. Readers have come to an end then.
+// Waiting says whether the run waits for an answer: its last event is an event.RunWaiting,
+// and GoOn was not called since. Readers have come to an end then.
 func (l *Log) Waiting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

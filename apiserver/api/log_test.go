@@ -224,7 +224,7 @@ func TestFollowGivesExactlyTheMissingEvents(t *testing.T) {
 	})
 }
 
-// Who reads a run that waits comes to an end; who reads it once it goes on gets what follows.
+// A reader of a run that waits comes to an end; a reader of it once it goes on gets what follows.
 func TestALogRestsWhereItsRunWaits(t *testing.T) {
 	waiting := at(2, &event.RunWaiting{Waits: []event.Wait{{ID: "w1", Kind: event.Approval}}})
 	log := logOf(t, delta(1, "a"), waiting)

@@ -22,15 +22,15 @@ type MemoryAccess struct {
 
 // RecallRequest is the body of POST {MemoryAccess.URL}/recall.
 type RecallRequest struct {
-	// Subagent is who asks; empty for the master. A subagent's own memory of the chat is
-	// searched, for the master the chat's and those of its subagents.
+	// Subagent is the agent that asks; empty for the master. A subagent's own memory of the
+	// chat is searched, for the master the chat's and those of its subagents.
 	Subagent memory.Agent `json:"subagent,omitempty"`
 	Query    string       `json:"query"`
 	From     string       `json:"from,omitempty"`   // see ReadTime; empty for no bound
 	To       string       `json:"to,omitempty"`     // the first moment that is too late
 	Budget   int          `json:"budget,omitempty"` // tokens of the hits; 0 for the default
 	Overhead int          `json:"overhead,omitempty"`
-	// Automatic is a search for a prompt that nobody asked for: in the asker's own memory
+	// Automatic is a search for a prompt that no agent asked for: in the asker's own memory
 	// alone, for what its window does not show, the oldest first.
 	Automatic bool `json:"automatic,omitempty"`
 }
@@ -104,7 +104,7 @@ type RunNotes struct {
 // memory.Note. It is active if Quote is made of whole sentences of the run's message, or of their first clauses,
 // in which the user tells something; whatever else it may be, it is proposed.
 type RememberRequest struct {
-	// Subagent is whose note it is to be, empty for the chat's.
+	// Subagent is the note's owner, empty for the chat.
 	Subagent memory.Agent `json:"subagent,omitempty"`
 	// OfUser makes it the note of the run's user instead, over chats.
 	OfUser   bool   `json:"of_user,omitempty"`
@@ -122,8 +122,8 @@ func (m MemoryAccess) Remember(ctx context.Context, h *http.Client, r RememberRe
 // ClaimRequest is the body of POST {MemoryAccess.URL}/calls: an agent is about to call a tool
 // outside of this service.
 type ClaimRequest struct {
-	Subagent  memory.Agent    `json:"subagent,omitempty"` // whose tool it is; empty for the master's
-	Tool      string          `json:"tool"`               // server and name, which stay the same whoever else has such a tool
+	Subagent  memory.Agent    `json:"subagent,omitempty"` // the tool's owner; empty for the master
+	Tool      string          `json:"tool"`               // server and name, also if the name alone is unique
 	Arguments json.RawMessage `json:"arguments"`
 	N         int             `json:"n"` // 1 for the first call of the run with these arguments, 2 for the next
 	// After is the number of the event that tells of the call. The claim is granted once that is
@@ -133,8 +133,8 @@ type ClaimRequest struct {
 	Repeatable bool `json:"repeatable,omitempty"`
 }
 
-// Claimed answers a ClaimRequest. Of all who ask for one call, in whatever process and whatever
-// attempt at the run's post, one is granted it.
+// Claimed answers a ClaimRequest. Of all callers that ask for one call, in whatever process and
+// whatever attempt at the run's post, one is granted it.
 type Claimed struct {
 	CallID string `json:"call_id"` // of the call, the same in every attempt at it
 	State  string `json:"state"`   // one of the states below

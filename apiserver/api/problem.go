@@ -70,7 +70,7 @@ func NoMethod(r *http.Request, answer http.Header) *Problem {
 	}
 }
 
-// RunConflict is the code of the refusal of a run whose id another request's has.
+// RunConflict is the code of the refusal of a run with an id that another request's has.
 const RunConflict = "run_conflict"
 
 // ErrBodyTimeout says that the body came too slowly.
@@ -134,7 +134,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // the client is gone; there is nobody to tell
+	_ = e.Encode(v) // the client is gone; the error cannot be told
 }
 
 // maxProblem bounds what is read of an error answer, in bytes.
@@ -177,7 +177,7 @@ func DecodeRun(w http.ResponseWriter, r *http.Request, limit int64) (body RunReq
 	return body, err
 }
 
-// BodyError is the Problem of a request whose body could not be read to its end.
+// BodyError is the Problem of a request with a body that could not be read to its end.
 func BodyError(err error) *Problem {
 	var over *http.MaxBytesError
 	switch {
@@ -239,7 +239,7 @@ func takesAsJSON(contentType string) bool {
 		kind == "application/x-www-form-urlencoded")
 }
 
-// explain says a decoding error in words for whoever wrote the body.
+// explain says a decoding error in words for the author of the body.
 func explain(err error) *Problem {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

@@ -64,7 +64,7 @@ func (c *Client) Batches(ctx context.Context, url string, after int64, size int)
 	}
 }
 
-// errLeft ends a stream whose reader wants no more of it.
+// errLeft ends a stream if its reader wants no more of it.
 var errLeft = errors.New("the reader has left")
 
 // stream hands each event to take until the run is over, which is nil, or until an error of
@@ -88,7 +88,7 @@ func (c *Client) stream(
 	if err := readEvents(from, after, take); err != nil {
 		return broken(parent, ctx, err)
 	}
-	// Nothing follows but the body's end; who reads it can use the connection again.
+	// Nothing follows but the body's end; a client that reads it can use the connection again.
 	defer time.AfterFunc(time.Second, silent).Stop()
 	_, _ = io.Copy(io.Discard, io.LimitReader(body, 4<<10))
 	return nil

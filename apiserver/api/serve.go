@@ -116,7 +116,7 @@ func send(log *Log, after *int64, to *sse.Writer) (changed <-chan struct{}) {
 		switch {
 		case err != nil:
 			if errors.Is(err, io.EOF) || to.Closing(closing(log.run, err)) == nil {
-				_ = to.Flush() // the client is gone; there is nobody to tell
+				_ = to.Flush() // the client is gone; the error cannot be told
 			}
 			return nil
 		case changed == nil:

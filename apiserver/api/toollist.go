@@ -14,7 +14,7 @@ import (
 type ToolInfo struct {
 	Agent  memory.Agent `json:"agent"` // empty for the master
 	Name   string       `json:"name"`  // as models call it
-	ID     string       `json:"id"`    // whoever else has one of its name: "crm/refund"
+	ID     string       `json:"id"`    // unique, also among tools of one name: "crm/refund"
 	Kind   string       `json:"kind"`  // one of the kinds below
 	Policy string       `json:"policy,omitempty"`
 	State  string       `json:"state"` // ready, that of its server, or ToolLeftOut
@@ -37,7 +37,7 @@ type ToolServer struct {
 	Reason  string   `json:"reason,omitempty"`  // why it is not ready
 	Tools   int      `json:"tools"`             // that may be used
 	Changed []string `json:"changed,omitempty"` // names of tools that are not what was accepted, and not used
-	Refused []string `json:"refused,omitempty"` // names of tools that nobody could use
+	Refused []string `json:"refused,omitempty"` // names of tools that cannot be used
 }
 
 // ToolList answers GET /v1/tools.
@@ -47,8 +47,8 @@ type ToolList struct {
 	LeftOut []string     `json:"left_out,omitempty"` // of each agent that has too many tools, how many it is not shown
 }
 
-// ToolCall is the body of POST /v1/tools/call: a call by hand. It is of no run, nobody is asked
-// before it, and it is made once more if it is asked for once more.
+// ToolCall is the body of POST /v1/tools/call: a call by hand. It is of no run, no person is
+// asked before it, and it is made once more if it is asked for once more.
 type ToolCall struct {
 	Agent     memory.Agent    `json:"agent"` // empty for the master
 	Tool      string          `json:"tool"`  // its name, or its id
@@ -59,7 +59,7 @@ type ToolCall struct {
 type ToolCalled struct {
 	Result string `json:"result"`
 	Failed bool   `json:"failed,omitempty"` // the tool says that it failed
-	Asks   string `json:"asks,omitempty"`   // what it wants to know from a person, who can only answer in a run
+	Asks   string `json:"asks,omitempty"`   // what it wants to know from a person, which can only be answered in a run
 }
 
 // ToolAccept is the body of POST /v1/tools/accept.

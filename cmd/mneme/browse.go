@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// browse shows an address in the browser of who started the process, and says so where there is none. It does not
-// wait for the browser.
+// browse shows an address in the browser of the user that started the process, and says so where there is none. It
+// does not wait for the browser.
 func (con *console) browse(address string) {
 	cannot := func(why string) {
 		fmt.Fprintf(con.stdout, "No browser was opened (%s): open %s in one.\n", why, address)

@@ -26,7 +26,7 @@ func TestUpOpensThePage(t *testing.T) {
 	t.Setenv("PATH", bin)
 	s := startUp(t, models.Places{}, []string{"DISPLAY=:0"}, "up", "--offline", "--open")
 	require.Len(t, s.read, 1)
-	address, err := os.ReadFile(opened) // waits for who writes it
+	address, err := os.ReadFile(opened) // waits until the browser has opened the pipe for writing
 	require.NoError(t, err)
 	require.Equal(t, s.web+"/\n", string(address))
 	resp, err := http.Get(strings.TrimSpace(string(address)))

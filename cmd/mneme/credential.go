@@ -82,12 +82,12 @@ func checkURL(raw, service, such string) error {
 	return nil
 }
 
-// asOperator is the transport to a service of this machine for who may read the data folder: with
-// the internal secret, if there is one.
+// asOperator is the transport to a service of this machine for a user that may read the data
+// folder: with the internal secret, if there is one.
 func (con *console) asOperator(at string) (http.RoundTripper, error) {
 	u, err := url.Parse(at)
 	if err != nil || !local(u.Hostname()) && con.getenv(config.SecretVar) == "" {
-		return con.transport(), nil // the secret is for nobody else
+		return con.transport(), nil // the secret goes to no other machine
 	}
 	cfg, err := config.Load(con.getenv("MNEME_CONFIG"), con.environ)
 	if err != nil {
@@ -207,8 +207,8 @@ func withKey(kept, at, key string) string {
 	return out.String()
 }
 
-// replaceFile writes a file of the mode 0600 beside the one at path and puts it in its place, so that who is
-// interrupted leaves the one before.
+// replaceFile writes a file of the mode 0600 beside the one at path and puts it in its place, so that an interruption
+// leaves the one before.
 func replaceFile(path, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // with mode 0600
 	if err != nil {

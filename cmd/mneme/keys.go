@@ -20,7 +20,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// keys are the commands about who may come in.
+// keys are the commands for API keys.
 func (con *console) keys() *cobra.Command {
 	return group("keys", "Who may come in: make keys, list them, end them.",
 		con.keysCreate(), con.keysLs(), con.keysRevoke(), con.keysRotate(), con.keysUse())

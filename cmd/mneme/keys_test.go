@@ -86,7 +86,7 @@ func TestKeptKeysAreTheirOwnersAlone(t *testing.T) {
 	}
 }
 
-// Many commands keep keys at once: all are there in the end, and who reads meanwhile finds a whole file.
+// Many commands keep keys at once: all are there in the end, and a reader meanwhile finds a whole file.
 func TestKeysThatAreKeptAtOnceAreAllKept(t *testing.T) {
 	con, path := theirs(t)
 	_, _, err := con.keepKey("http://first", aKey)
@@ -223,7 +223,7 @@ func TestWrongKeyFlagsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A key that somebody put into an address stands in no log.
+// A key that a client put into an address stands in no log.
 func TestNoKeyIsLogged(t *testing.T) {
 	key := "mn_ops_" + strings.Repeat("aB3-_", 8)
 	for _, format := range []string{"json", "console", "auto"} {

@@ -1,5 +1,5 @@
-// Command mneme is a chat service whose subagents remember: its three services,
-// alone or in one process, and the commands to talk to them.
+// Command mneme is a chat service with subagents that remember: its three services, alone
+// or in one process, and the commands to talk to them.
 package main
 
 import (

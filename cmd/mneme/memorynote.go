@@ -22,7 +22,7 @@ func (con *console) memoryNote() *cobra.Command {
 		con.noteLs(), con.noteAdd(ofChat), con.noteSet(ofChat), con.noteRm(ofChat))
 }
 
-// holder is whose notes commands are about.
+// holder is the owner of the notes that commands are about.
 type holder struct {
 	noun    string // of their first argument
 	command string // that they are below

@@ -21,7 +21,7 @@ import (
 // violation.
 func TestNothingThatTestsIsInTheProduct(t *testing.T) {
 	root := filepath.Join("..", "..")
-	via := map[string]string{"mneme/cmd/mneme": ""} // who imports it
+	via := map[string]string{"mneme/cmd/mneme": ""} // the package that imports it
 	for waiting := []string{"mneme/cmd/mneme"}; len(waiting) > 0; {
 		pkg := waiting[0]
 		waiting = waiting[1:]
@@ -45,7 +45,7 @@ func TestNothingThatTestsIsInTheProduct(t *testing.T) {
 
 // Nothing in the program looks methods up by a name that is known at run time only, as
 // text/template does: for such a call the linker has to keep every exported method of
-// every type, and the program grows by a third. The linker itself names who does.
+// every type, and the program grows by a third. The linker itself names the callers.
 func TestTheLinkerLeavesOutWhatNobodyCalls(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds mneme")

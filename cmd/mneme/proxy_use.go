@@ -20,7 +20,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// gateway is the gateway whose admin group a command speaks to.
+// gateway is the gateway with the admin group that a command speaks to.
 type gateway struct {
 	url        string
 	credential credential

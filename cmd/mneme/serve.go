@@ -56,8 +56,8 @@ func (con *console) proxy() *cobra.Command {
 	return c
 }
 
-// withConfiguration makes a command of one that runs with the configuration, whose file a
-// flag names.
+// withConfiguration makes a command of one that runs with the configuration; a flag names
+// its file.
 func (con *console) withConfiguration(c *cobra.Command,
 	run func(ctx context.Context, cfg config.Config, args []string) error,
 ) *cobra.Command {

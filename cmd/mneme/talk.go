@@ -17,8 +17,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// withWebmemory makes a command of one that speaks to webmemory, whose address a flag
-// names: it runs with a client.
+// withWebmemory makes a command of one that speaks to webmemory. A flag names the
+// address, and the command runs with a client.
 func (con *console) withWebmemory(c *cobra.Command,
 	run func(ctx context.Context, client *webapi.Client, args []string) error,
 ) *cobra.Command {
@@ -44,7 +44,7 @@ func (con *console) withWebmemory(c *cobra.Command,
 	return c
 }
 
-// chatFlag is a flag whose value is a chat id.
+// chatFlag is a flag with a chat id as its value.
 func chatFlag(c *cobra.Command, chat *memory.Chat, usage string) {
 	c.Flags().Func("chat", usage, func(s string) (err error) {
 		*chat, err = memory.Tenant{}.Chat(s)

@@ -16,7 +16,7 @@ import (
 	"mneme/internal/tlstest"
 )
 
-// A command on a machine whose configuration names a certificate knows the services that have it, by an address
+// If a machine's configuration names a certificate, a command there knows the services that have it, by an address
 // that it does not name; elsewhere the certificate is verified as any.
 func TestCommandsKnowTheServicesOfTheirMachine(t *testing.T) {
 	t.Chdir(t.TempDir())

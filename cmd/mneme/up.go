@@ -103,7 +103,7 @@ func agree(cfg config.Config, wanted string, offline bool) error {
 		"the flag", wanted, where)
 }
 
-// search looks for a model for somebody who has configured none.
+// search looks for a model for an operator that has configured none.
 type search struct {
 	environ []string
 	places  models.Places
@@ -155,7 +155,7 @@ func create(name string, text []byte) error {
 	return nil
 }
 
-// quietTime bounds the search of a start that nobody watches.
+// quietTime bounds the search of a start that asks no question.
 const quietTime = 2 * time.Second
 
 // find gives the model that name stands for, asking where it is not sure.
@@ -201,8 +201,8 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 	return s.named(ctx, found, name)
 }
 
-// mention says what could be used, to somebody who cannot be asked. No vendor is asked
-// for anything: nobody has agreed that his key is used.
+// mention says what could be used, to an operator that cannot be asked. No vendor is
+// asked for anything: the key's owner has not agreed to its use.
 func (s search) mention(ctx context.Context, found []models.Candidate) {
 	for _, c := range found {
 		if c.Local() {
@@ -285,7 +285,7 @@ func (s search) named(ctx context.Context, found []models.Candidate, name string
 	return models.Choice{}, fmt.Errorf("--model %s: there is no such model; %s", name, strings.Join(problems, "; "))
 }
 
-// maxQuestions bounds how often somebody may mistype a name.
+// maxQuestions bounds how often the operator may mistype a name.
 const maxQuestions = 3
 
 // which asks for the name of a model.

@@ -187,7 +187,7 @@ func TestUpLooksForAModel(t *testing.T) {
 	}
 }
 
-// Who has a budget in USD is proposed the first model that has a price.
+// An operator with a budget in USD is proposed the first model that has a price.
 func TestUpTakesAPricedModelUnderABudgetInUSD(t *testing.T) {
 	// By its name it is not of this machine.
 	base := strings.Replace(vendor(t, "deepseek-v4", "gpt-4.1"), "127.0.0.1", "0.0.0.0", 1)
@@ -448,7 +448,7 @@ func TestTheLogIsAlsoWrittenToAFile(t *testing.T) {
 	}
 }
 
-// A collection that nobody loaded and one that nobody searches are both said.
+// A collection that was never loaded and one that no subagent searches are both said.
 func TestUnknownCollectionsAreSaid(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t,

@@ -5,8 +5,8 @@
 //
 // It measures code lines, which hold more than a comment, of all but tests; the methods of the largest type; the
 // fields of the largest struct, but those of the wire and of configuration, which fieldsOf tells; and the share of the
-// arrows between the files that go up. A file has an arrow to each file of its package whose package-level names or
-// methods it uses; arrowsUp says in which order of the files an arrow goes up.
+// arrows between the files that go up. A file has an arrow to each file of its package that has package-level names
+// or methods which it uses; arrowsUp says in which order of the files an arrow goes up.
 //
 // The test of this folder holds each package below its ceilings, which ceilings.txt names.
 package main

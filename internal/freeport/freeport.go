@@ -1,5 +1,5 @@
-// Package freeport gives tests and measurements ports that stay theirs while nobody listens on them:
-// until a process has started, and between its end and its next start.
+// Package freeport gives tests and measurements ports that stay theirs while no process listens on them: until a
+// process has started, and between its end and its next start.
 package freeport
 
 import (
@@ -13,13 +13,13 @@ import (
 
 // Ports are claimed from lowest on. They, and those 10,000 above them, on which nodes of a Redis Cluster
 // listen too, are below the ports that Linux (from 32768 on) and macOS (from 49152 on) give to outgoing
-// connections and to whoever asks for any free port.
+// connections and to processes that ask for any free port.
 const (
 	lowest = 12_000
 	count  = 10_000
 )
 
-// held has the claims, which the garbage collector would close otherwise if nobody held on to release.
+// held has the claims, which the garbage collector would close otherwise if no caller held on to release.
 var held sync.Map
 
 // Addr claims a port of loopback, and gives it as 127.0.0.1:port. It is free for others when the test has ended.

@@ -10,7 +10,7 @@ import (
 	"mneme/internal/freeport"
 )
 
-// Nobody gets a port that another one holds, whether or not anything listens there, until it is given up.
+// No process gets a port that another one holds, whether or not anything listens there, until it is given up.
 func TestAPortIsClaimedOnce(t *testing.T) {
 	held := map[string]func(){}
 	for range 400 { // of 10,000: without claims there would be two alike

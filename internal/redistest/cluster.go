@@ -37,7 +37,7 @@ func StartCluster(t testing.TB) *Cluster {
 	defer cancel()
 	for i, node := range c.Nodes {
 		client := node.Client()
-		// Different epochs from the start: nodes that meet with equal ones first have to settle whose slots count.
+		// Different epochs from the start: nodes that meet with equal ones first have to settle which node's slots count.
 		err := client.Do(ctx, "cluster", "set-config-epoch", i+1).Err()
 		if err == nil {
 			err = client.ClusterAddSlotsRange(ctx, slots*i/3, slots*(i+1)/3-1).Err()

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Narrow is a way to a server that can hold back the requests with one command, so that
-// who takes it is behind for as long as a test wants.
+// Narrow is a way to a server that can hold back the requests with one command, so that a
+// client that takes it is behind for as long as a test wants.
 type Narrow struct {
 	to, command string
 	client      *redis.Client

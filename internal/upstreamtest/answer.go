@@ -62,8 +62,8 @@ func (a Answer) CutAfter(events int, inside bool) Answer {
 	return a
 }
 
-// FailAfter is a whose stream ends with an error event of status 529 after so
-// many events.
+// FailAfter is a with a stream that ends with an error event of status 529 after so many
+// events.
 func (a Answer) FailAfter(events int) Answer {
 	a.Cut = &Cut{After: events, Error: 529}
 	return a
@@ -73,7 +73,7 @@ func (a Answer) FailAfter(events int) Answer {
 type Cut struct {
 	After  int  // events that come whole
 	Inside bool // and half of the next
-	Clean  bool // the stream ends as if it were over, as one whose middleman lost the vendor
+	Clean  bool // the stream ends as if it were over, as after a proxy between has lost the vendor
 	Error  int  // if not 0, an error event of this status instead of a cut connection
 }
 

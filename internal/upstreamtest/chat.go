@@ -29,8 +29,7 @@ func ValidateChat(body []byte) error {
 	return checkChat(r, &dialogue{ordered: true, maxID: maxCallID})
 }
 
-// checkChat holds a request to the rules that d, which nobody has spoken in yet,
-// stands for.
+// checkChat holds a request to the rules that d, which is still empty, stands for.
 func checkChat(r members, d *dialogue) error {
 	if model, ok := r.text("model"); !ok || model == "" {
 		return errors.New("you must provide a model parameter")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Vendor is whose rules a Server follows.
+// Vendor is the vendor with the rules that a Server follows.
 type Vendor string
 
 const (
@@ -32,7 +32,7 @@ const (
 // Config says which vendor a Server is. The zero value is Anthropic with its
 // usual rules.
 type Config struct {
-	// Vendor is whose rules count; empty is Anthropic.
+	// Vendor is the vendor with the rules that count; empty is Anthropic.
 	Vendor Vendor
 	// Name is the backend that signatures are bound to; empty is the vendor's. Two
 	// servers of one name accept each other's signatures, as two machines of one
@@ -41,8 +41,8 @@ type Config struct {
 	// Models are the names served: any other is refused, and GET /v1/models lists
 	// them. Empty is any name. DeepSeek takes claude-* as well.
 	Models []string
-	// APIKey is what a caller must present, as x-api-key or as bearer token; empty
-	// lets everybody in.
+	// APIKey is what a caller must present, as x-api-key or as bearer token; empty lets
+	// every caller in.
 	APIKey string
 
 	Thinking ThinkingRules // of Anthropic, except where said
@@ -91,7 +91,7 @@ type ThinkingRules struct {
 	// thinking.display in a request overrides it.
 	Omit bool
 	// SkipSignatures leaves out the checks of signatures and of the latest turn,
-	// for recorded requests whose signatures nobody can make again.
+	// for recorded requests with signatures that cannot be made again.
 	SkipSignatures bool
 	// Bedrock answers in the words of that platform where they differ.
 	Bedrock bool
@@ -130,7 +130,7 @@ type ChatRules struct {
 	NoParameters []string
 	// Schemas is what is taken of the schemas of tools.
 	Schemas Schemas
-	// TextOnly refuses messages of the user whose content is not one text.
+	// TextOnly refuses messages of the user with a content that is not one text.
 	TextOnly bool
 	// NoImages refuses images, in OpenAI's words. DeepSeek always does, in its own.
 	NoImages bool
@@ -167,7 +167,7 @@ type Replay int
 const (
 	ReplayIgnored  Replay = iota
 	ReplayGroq            // refused with 400
-	ReplayCerebras        // refused with 400 and a body whose message lies on top
+	ReplayCerebras        // refused with 400 and a body with its message on top
 	ReplayMistral         // refused with 422 and a list of details
 )
 

@@ -2,11 +2,10 @@
 // fake that refuses what the real one refuses, in its words.
 //
 // A Server is an http.Handler and one of six vendors: Anthropic, Kimi, DeepSeek,
-// GLM, OpenAI or, for everybody else who speaks it, Chat completions. It applies the vendor's
-// rules in the vendor's order, signs thinking and verifies what comes back,
-// answers what the test has queued or something of its own, whole or streamed,
-// and keeps what it saw and what it thought of it. Package fakevendor beneath is
-// the same as a program, for trials by hand.
+// GLM, OpenAI or, for all others that speak it, Chat completions. It applies the vendor's
+// rules in the vendor's order, signs thinking and verifies what comes back, answers what the
+// test has queued or something of its own, whole or streamed, and keeps what it saw and what
+// it thought of it. Package fakevendor beneath is the same as a program, for trials by hand.
 //
 // # Signatures
 //
@@ -35,11 +34,11 @@
 // # Structure
 //
 // ValidateMessages and ValidateChat check the structure of a request by the union
-// of the rules of Anthropic, OpenAI and Mistral, and answer in the words of the
-// vendor whose rule was broken. What depends on the model, the account or a
-// header (modes of thinking, betas, signatures) is no part of a request's
-// structure and is left to a Server. So is Mistral's demand for ids of exactly
-// nine letters and digits, which no other vendor's ids can meet.
+// of the rules of Anthropic, OpenAI and Mistral, and answer in the words of the vendor of
+// the broken rule. What depends on the model, the account or a header (modes of thinking,
+// betas, signatures) is no part of a request's structure and is left to a Server. So is
+// Mistral's demand for ids of exactly nine letters and digits, which no other vendor's
+// ids can meet.
 //
 // # Schemas of tools
 //

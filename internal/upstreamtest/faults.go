@@ -60,8 +60,8 @@ func Opaque() Fault {
 	return Canned(http.StatusBadRequest, `{"error":{"message":"invalid request body","code":"invalid_request_body"}}`)
 }
 
-// ErrorFirst is a stream of status 200 whose first event is an error with this
-// text, named as an error of this status.
+// ErrorFirst is a stream of status 200 with an error of this text as its first event,
+// named as an error of this status.
 func ErrorFirst(d wire.Dialect, status int, message string) Fault {
 	return Fault{Status: http.StatusOK, ContentType: eventStream, Body: string(errorFrame(d, status, message))}
 }

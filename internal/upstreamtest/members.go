@@ -12,7 +12,7 @@ import (
 // lenient takes a name twice, as vendors do; broken Unicode they refuse.
 var lenient = jsontext.AllowDuplicateNames(true)
 
-// members is a JSON object whose values nobody has looked at yet.
+// members is a JSON object with values that are still undecoded.
 type members map[string]jsontext.Value
 
 // has is false for a member that is null, too.

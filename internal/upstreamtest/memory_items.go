@@ -89,7 +89,7 @@ func (m *itemMemory) response(id string) (context []members, ok bool) {
 	return context, ok
 }
 
-// made is the item of this id, nil if nobody remembers it.
+// made is the item of this id, nil if it is forgotten.
 func (m *itemMemory) made(id string) *made {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -43,7 +43,7 @@ type structure struct {
 }
 
 // blockRule says where a type of block may stand and which members it has beside
-// "type". A block whose rule is zero is not looked into.
+// "type". A block with a zero rule is not looked into.
 type blockRule struct {
 	roles     []string
 	must, may []string

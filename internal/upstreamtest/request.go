@@ -91,7 +91,7 @@ type exchange struct {
 	loop     int // first message after the last one of the user that is no result
 	said     []contextHash
 	marks    []mark
-	mismatch string   // what to do with blocks of another conversation; empty if nobody looks
+	mismatch string   // what to do with blocks of another conversation; empty if it is not checked
 	reasons  []string // why each of Dropped was
 
 	// Of chat completions:

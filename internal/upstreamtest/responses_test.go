@@ -120,7 +120,7 @@ func TestFaithfulClients(t *testing.T) {
 	})
 }
 
-// anyAnswer is one whose reasoning is followed by something, and which has some if it must; ends says that
+// anyAnswer is one with reasoning that is followed by something, and with some reasoning if it must; ends says that
 // it calls no tool.
 func anyAnswer(t *rapid.T, must bool) (a upstreamtest.Answer, thoughts int, ends bool) {
 	ends = true
@@ -376,7 +376,7 @@ func TestReasoningUnits(t *testing.T) {
 	}
 }
 
-// What the vendor gave is verified, whoever else's is refused.
+// What the vendor gave is verified, any other vendor's is refused.
 func TestEncryptedContent(t *testing.T) {
 	v := openAI(upstreamtest.Config{})
 	rs, msg, _, _, _ := unitOf(t, v, encrypted)
@@ -490,7 +490,7 @@ func TestOwnThinkingIsCounted(t *testing.T) {
 	require.Equal(t, []string{id(newer[0])}, v.Last().LostCompactions)
 }
 
-// What is forgotten is not held against anybody, but it cannot be gone on from either.
+// What is forgotten is not held against a client, but it cannot be gone on from either.
 func TestOldItemsAreForgotten(t *testing.T) {
 	v := openAI(upstreamtest.Config{Remember: 1})
 	rs, msg, _, _, _ := unitOf(t, v, encrypted)

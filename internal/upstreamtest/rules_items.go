@@ -22,8 +22,8 @@ const (
 // maxItemID is the longest id of an item or of a call that Responses take.
 const maxItemID = 64
 
-// itemRule says which members a type of item has beside "type" and "id", and what its ids begin with. An
-// item whose rule is zero is not looked into.
+// itemRule says which members a type of item has beside "type" and "id", and what its ids begin with. An item with a
+// zero rule is not looked into.
 type itemRule struct {
 	id        string
 	must, may []string

@@ -121,8 +121,8 @@ func (x *exchange) textFormat() error {
 	return nil
 }
 
-// responsesModel reads whether the model thinks, and refuses what it does not take. A name that nobody
-// has heard of thinks with any effort.
+// responsesModel reads whether the model thinks, and refuses what it does not take. A model of an unknown name thinks
+// with any effort.
 func responsesModel(x *exchange) error {
 	m := openAIModelOf(x.Model)
 	thinks := m.efforts != nil || !gptVersion.MatchString(x.Model)

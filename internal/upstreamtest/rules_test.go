@@ -528,10 +528,10 @@ func TestThoughtSignatures(t *testing.T) {
 		"older steps may lack it")
 }
 
-// Requests of a real coding agent. Their signatures were made by somebody else's
-// stand-in for the vendor: with the checks of signatures off they are all taken
-// but for the one that was recorded because of another rule, with them on none
-// that holds thinking is.
+// Requests of a real coding agent. Their signatures were made by another project's
+// stand-in for the vendor: with the checks of signatures off they are all taken but for
+// the one that was recorded because of another rule, with them on none that holds
+// thinking is.
 func TestRequestsOfACodingAgentOutsideData(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(outsidedata.Path(t, "claude-code"), "*.json"))
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ type markState int
 const (
 	genuine    markState = iota
 	otherModel           // signed by this vendor for another model
-	forged               // not what was signed, or signed by somebody else
+	forged               // not what was signed, or signed by another vendor
 )
 
 func (m mark) path() string { return fmt.Sprintf("messages.%d.content.%d", m.i, m.j) }

@@ -173,8 +173,8 @@ func unitsHold(x *exchange) error {
 	return nil
 }
 
-// followed says whether the reasoning item i stands before an item of its own unit, or one that nobody
-// remembers; more reasoning may stand between.
+// followed says whether the reasoning item i stands before an item of its own unit, or one that is forgotten; more
+// reasoning may stand between.
 func (x *exchange) followed(i int) bool {
 	j := i
 	for j < len(x.items) && itemKind(x.items[j]) == reasoningItem {

@@ -20,9 +20,9 @@ const (
 	maxKept = 64 << 20
 )
 
-// Server is a vendor. It is an http.Handler whose endpoints lie under /v1 and, for
-// clients whose base URL ends in /v1 or /anthropic, where those expect them. It
-// starts no goroutines; its methods may be called at any time.
+// Server is a vendor. It is an http.Handler with endpoints under /v1 and, for clients
+// with a base URL that ends in /v1 or /anthropic, where those expect them. It starts no
+// goroutines; its methods may be called at any time.
 type Server struct {
 	config Config
 	signer signer
@@ -64,7 +64,7 @@ func (s *Server) Fail(faults ...Fault) {
 	s.faults = append(s.faults, faults...)
 }
 
-// Pending is how many queued answers and faults nobody has had yet.
+// Pending is how many queued answers and faults are still to be had.
 func (s *Server) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,8 +28,8 @@ type blockID [idSize]byte
 // contextHash is what stood before something.
 type contextHash [hashSize]byte
 
-// seal is what a signature, or the data of a redacted block, says. All of it is
-// readable to whoever knows the form; the MAC at its end also covers the text.
+// seal is what a signature, or the data of a redacted block, says. All of it is readable
+// to a client that knows the form; the MAC at its end also covers the text.
 type seal struct {
 	id     blockID
 	answer blockID

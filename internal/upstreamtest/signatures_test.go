@@ -107,7 +107,7 @@ var blocks = rapid.Custom(func(t *rapid.T) upstreamtest.Block {
 	return upstreamtest.Say(text.Draw(t, "text"))
 })
 
-// Whoever sends back what he got is never refused, whatever the model said.
+// A client that sends back what it got is never refused, whatever the model said.
 func TestFaithfulReplayIsAccepted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := upstreamtest.New(upstreamtest.Config{

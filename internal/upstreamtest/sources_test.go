@@ -39,7 +39,7 @@ func told(word string) (markdown string, ok bool) {
 	return belief, word == belief
 }
 
-// table is the one of docs/conformance.md: a line for each rule and source of it, with all who have it so.
+// table is the one of docs/conformance.md: a line for each rule and source of it, with all vendors that have it so.
 func table(t *testing.T) string {
 	type line struct{ rule, refuses, source string }
 	var order []line
@@ -76,7 +76,7 @@ func table(t *testing.T) string {
 	return b.String()
 }
 
-// A fake that refuses what nobody has seen its vendor refuse, or takes what was seen to be refused, makes a gateway
+// A fake that refuses what its vendor was never seen to refuse, or takes what was seen to be refused, makes a gateway
 // right in its own tests alone. So each rule says where it is known from, and users can read it.
 func TestRulesHaveSourcesAndTheDocumentTellsThem(t *testing.T) {
 	const begin, end = "<!-- made by go test ./internal/upstreamtest -update -->\n", "<!-- end -->\n"

@@ -37,7 +37,7 @@ type Server struct {
 // Run is one run of the Server.
 type Run struct {
 	ID, Message string
-	Agent       memory.Agent // whom the post was for; empty for the master
+	Agent       memory.Agent // the agent that the post was for; empty for the master
 	Chat        memory.Chat
 	Stopped     chan struct{}           // closed when a stop was asked for
 	Answers     chan []event.WaitAnswer // what people answer

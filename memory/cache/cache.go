@@ -129,8 +129,8 @@ func (c *Cache) Refresh(have, current *memory.History) {
 }
 
 // swap caches a history in the place of a copy, nil for none. Nothing happens if that was replaced
-// meanwhile: who holds the turn may have put what is newer, and nowhere else, should the store lose
-// its data.
+// meanwhile: the holder of the turn may have put a newer one, which exists nowhere else if the
+// store loses its data.
 func (c *Cache) swap(have, h *memory.History) {
 	c.copies.Compute(h.Key(), func(cached *memory.History, _ bool) (*memory.History, otter.ComputeOp) {
 		switch {
@@ -143,7 +143,7 @@ func (c *Cache) swap(have, h *memory.History) {
 	})
 }
 
-// Forget drops copies and revokes them, so that nobody who still holds one writes it back.
+// Forget drops copies and revokes them, so that no goroutine that still holds one writes it back.
 func (c *Cache) Forget(keys ...memory.Key) {
 	for _, k := range keys {
 		if h := c.Peek(k); h != nil {

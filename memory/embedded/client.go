@@ -168,7 +168,7 @@ func newOutbox() *outbox {
 	return o
 }
 
-// add queues a reply, whose bytes it keeps. It reports false when the client is gone or has left
+// add queues a reply and keeps its bytes. It reports false when the client is gone or has left
 // more than maxUnread bytes unread.
 func (o *outbox) add(reply []byte) bool {
 	o.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// class says who may run a command and what of it is journaled.
+// class says how a command may be run and what of it is journaled.
 type class int
 
 const (

@@ -20,8 +20,8 @@ const (
 	quietPart = 4       // … and at least this fraction of the live data, so that large data is rewritten rarely
 )
 
-// rounds is a single flight for compactions: those who ask while one runs share the next one. They
-// cannot share the one that runs, since it may have passed what they want erased.
+// rounds is a single flight for compactions: calls that come while one runs share the next one.
+// They cannot share the one that runs, since it may have passed what they are to erase.
 type rounds struct {
 	running sync.Mutex // held by the round that compacts
 

@@ -151,7 +151,7 @@ func TestAFolderThatWasRemovedTakesNoWrites(t *testing.T) {
 	}
 }
 
-// A quiet store notices that its folder is gone before anybody writes.
+// A quiet store notices that its folder is gone before any write.
 func TestARemovedFolderIsNoticedWithoutAWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "redis")
 	s := open(t, Options{Dir: dir})

@@ -22,13 +22,13 @@
 // When a write to the journal fails, the command gets an error, as does every further write and PING. The state in
 // memory, which has the change, is thrown away and rebuilt from the journal; so reads go on and show exactly what was
 // acknowledged. Should the rebuild fail too, every command is refused. Each second the store tries whether the journal
-// works again, by writing some bytes and cutting them off; after a failed sync, of which nobody knows what it left on
-// the disk, by writing all of it anew. Then writes are let in.
+// works again, by writing some bytes and cutting them off; after a failed sync, which may have left anything on the
+// disk, by writing all of it anew. Then writes are let in.
 //
-// A journal whose file is not in its folder any more, since somebody removed, moved or replaced the folder, would take
-// writes that are gone with the process. So each write looks for the file before it is acknowledged, and a check does
-// each second. The store goes on when the very file is back, and never makes another: the lock went with the folder,
-// and another process may use what is in its place.
+// A journal file that is missing from its folder, since the folder was removed, moved or replaced, would take writes
+// that are gone with the process. So each write looks for the file before it is acknowledged, and a check does each
+// second. The store goes on when the very file is back, and never makes another: the lock went with the folder, and
+// another process may use what is in its place.
 //
 // The journal is compacted when it is larger than 1 MiB and four times the live data, while it is being opened or after
 // a write; after a second without a write already when it holds a quarter more than the live data; and by Compact, for

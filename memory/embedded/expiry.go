@@ -11,8 +11,8 @@ import (
 // in the engine counts from the fixed instant base, whenever it is set: a key that lives five seconds more, a minute
 // behind base, has a TTL of 65 seconds there. expiries says when the next one is due.
 
-// expiries is a heap of the keys that may expire, by their TTL in the engine; each key is in it once. A key whose
-// expiry was taken away or put off stays where it is until its turn comes, and is looked at then.
+// expiries is a heap of the keys that may expire, by their TTL in the engine; each key is in it once. A key with an
+// expiry that was taken away or put off stays where it is until its turn comes, and is looked at then.
 type expiries struct {
 	order []*expiry
 	of    map[string]*expiry

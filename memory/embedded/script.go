@@ -25,7 +25,7 @@ type scripts struct {
 // maxStack bounds the values that a script has at a time, an unpacked list of arguments above all.
 const maxStack = 1 << 20
 
-// newScripts makes a state whose scripts call commands by call, which returns what server.ParseReply does.
+// newScripts makes a state in which scripts call commands by call, which returns what server.ParseReply does.
 func newScripts(call func(args []string) (any, error)) *scripts {
 	s := &scripts{state: lua.NewState(lua.Options{SkipOpenLibs: true, RegistryMaxSize: maxStack}),
 		known: map[string]*lua.LFunction{}, call: call}

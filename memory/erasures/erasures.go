@@ -64,7 +64,7 @@ func UserOf(name string) (u memory.User, ok bool) {
 const byHand = "cut:"
 
 // HandCut is the name under which a change of a history by hand is recorded, so that older copies
-// of it do not bring back what somebody took away.
+// of it do not bring back what an operator took away.
 func HandCut(key memory.Key) string { return byHand + key.String() }
 
 // HandCutOf parses a name that HandCut made; ok is false for a name of another kind.

@@ -3,8 +3,8 @@
 // the histories that webmemory stores are the same fold (Histories.Apply) of the
 // same events.
 //
-// On the wire an event is one line of JSON whose "role" names it; run_id, seq and
-// ts stand in every event, subagent and call_id in those of a delegation:
+// On the wire an event is one line of JSON in which "role" names it; run_id, seq and ts
+// stand in every event, subagent and call_id in those of a delegation:
 //
 //	{"role":"subagent_delegation","run_id":"…","seq":2,"ts":1763711157.25,"subagent":"analytic","call_id":"…","task":"…","calls":"serial"}
 package event
@@ -189,7 +189,7 @@ type RecalledMessage struct {
 	Score float64 `json:"score"` // more is better; only those of one event compare
 }
 
-// MemoryUnreachable is why a search failed: who holds the memory gave no answer.
+// MemoryUnreachable is why a search failed: the webmemory that holds the memory gave no answer.
 const MemoryUnreachable = "memory_unreachable"
 
 // AssistantDelta is a piece of the answer while it is written.
@@ -267,8 +267,8 @@ type MasterTool ToolProgress
 // follows it until then: it ends streams of events, and who reads on later begins behind it.
 type RunWaiting struct {
 	Waits []Wait `json:"waits"`
-	// State is what the run goes on from. The apiserver gives it to who holds the run, who keeps
-	// it and shows the event without.
+	// State is what the run goes on from. The apiserver gives it to the webmemory that holds the
+	// run, which keeps it and shows the event without.
 	State json.RawMessage `json:"state,omitempty"`
 	Usage Usage           `json:"usage,omitzero"` // of the run so far
 }
@@ -399,7 +399,7 @@ func (e Event) Terminal() bool {
 	return last
 }
 
-// Waits says whether nothing follows the event until somebody answers it.
+// Waits says whether nothing follows the event until it is answered from outside.
 func (e Event) Waits() bool {
 	_, waits := e.Payload.(*RunWaiting)
 	return waits

@@ -11,7 +11,7 @@ import (
 
 // Failure is a kind of failure as every surface tells it: the events of a run, the answers to requests in whatever
 // dialect, a result of MCP, the page and the terminal. What a vendor says itself is not told: it may repeat what was
-// asked, and nobody at a chat can do anything with it. The gateway's log has it.
+// asked, and no user of a chat can do anything with it. The gateway's log has it.
 type Failure struct {
 	Code      string
 	Status    int    // of the answer to a request that fails by it

@@ -68,7 +68,7 @@ func (e Event) messageID() string {
 	return memory.MessageID(run, e.Seq)
 }
 
-// closes says whether the event was written by who closed a lost run.
+// closes says whether the event was written by the process that closed a lost run.
 func (e Event) closes() bool {
 	switch p := e.Payload.(type) {
 	case *Completion:

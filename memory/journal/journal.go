@@ -70,7 +70,7 @@ type Journal struct {
 	unsynced bool   // records were appended since the last sync
 	broken   error  // ErrFailed with its cause, or ErrClosed; nil while appends are taken
 	doubtful bool   // a sync failed, so that the disk may lack records that were acknowledged before
-	refused  int    // length of the frame whose write failed last, in bytes
+	refused  int    // length of the frame that was written last without success, in bytes
 	frame    []byte // reused between appends
 }
 
@@ -292,7 +292,7 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	var err error
-	if before == nil { // an earlier failure was told to whoever met it
+	if before == nil { // an earlier failure was told to the caller that met it
 		err = j.syncHeld()
 	}
 	j.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A journal whose write failed goes on in its file once the disk works. One whose sync
-// failed may lack anything on the disk, and is written anew.
+// A journal goes on in its file after a failed write once the disk works. After a failed
+// sync it may lack anything on the disk, and is written anew.
 func TestAFailedJournalResumes(t *testing.T) {
 	for _, bad := range []step{stepWrite, stepSync} {
 		t.Run(string(bad), func(t *testing.T) {

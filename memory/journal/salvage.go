@@ -135,7 +135,7 @@ func (s scanner) salvage(fn func(payload []byte) error) (Salvaged, error) {
 }
 
 // behind is the offset of the first sound record after the damaged one at bad, or the end of the
-// file. If the damaged record has a sound header whose end is a plausible boundary, what lies
+// file. If the damaged record has a sound header with an end at a plausible boundary, what lies
 // inside its payload is skipped, since the payload may contain bytes that look like records.
 func (s scanner) behind(bad int64) (int64, error) {
 	h, err := s.header(bad)

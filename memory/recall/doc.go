@@ -8,7 +8,7 @@
 //
 // The unit of meaning is the exchange: a user's message and what follows it up to the
 // next. What is ranked, cut and shown is a message, by what its words score (BM25 of
-// package textindex), by what the messages around it lend it, by who said it and when.
+// package textindex), by what the messages around it lend it, by its author and its time.
 // Time in a question, English or Russian, speaks for the messages of that time. A long
 // message is shown by a piece around what matched, and of equal messages one is shown.
 //

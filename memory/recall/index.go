@@ -59,8 +59,8 @@ func (ix *Index) Len() int {
 	return len(ix.at)
 }
 
-// Size is about how many bytes the index takes. Who bounds it stops to put messages in
-// front; what is searched then is the newest, and results are partial.
+// Size is about how many bytes the index takes. A caller that bounds it stops to put
+// messages in front; what is searched then is the newest, and results are partial.
 func (ix *Index) Size() int {
 	ix.mu.RLock()
 	size := ix.size
@@ -215,7 +215,7 @@ func (ix *Index) fresh(raw []json.RawMessage) []*entry {
 	return entries
 }
 
-// Text is what a message says, for who places it.
+// Text is what a message says, for the caller that places it.
 type Text struct{ ID, Text string }
 
 // Unplaced are those of the newest messages that Place was not told of yet, at most limit.
@@ -325,7 +325,7 @@ func (e *entry) piece(passage int) (start, end int) {
 	return start, end
 }
 
-// indexed are the passages as they are searched: with who speaks.
+// indexed are the passages as they are searched: with their speakers.
 func (e *entry) indexed() []textindex.Passage {
 	list := make([]textindex.Passage, len(e.passages)+1)
 	for i := range list {

@@ -61,7 +61,7 @@ func asks(text string) bool {
 		return false
 	}
 	if !anyOf(w, first) && (anyOf(w, second) && !anyOf(w, known) && !slices.ContainsFunc(w, past) || !says(text)) {
-		return false // about the one who is asked, or about nothing
+		return false // about the person that is asked, or about nothing
 	}
 	if strings.ContainsAny(text, "?？؟") {
 		return len(w) > 1 || interrogatives[w[0]]
@@ -69,8 +69,8 @@ func asks(text string) bool {
 	return !strings.Contains(text, "!") && (englishAsks(w) || russianAsks(w, text)) || toBeTold(w)
 }
 
-// A question that speaks of the one who is asked, and not of who asks, is small talk unless
-// it is about what that one did, knows or can do.
+// A question that speaks of the person that is asked, and not of the person that asks, is
+// small talk unless it is about what that one did, knows or can do.
 var (
 	first = words(`i me my mine myself we us our ours i'm i've i'd i'll we're we've я меня мне мной мы нас нам нами мой моя мое
 мои моего моей моему моем моих моим моими мою наш наша наше наши нашего нашей нашему нашем наших нашим нашу`)

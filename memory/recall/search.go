@@ -49,7 +49,7 @@ const DefaultBudget = 800
 // Hit is a literal piece of a message: all of it, or of a long one at least
 // PieceLength characters around what matched.
 type Hit struct {
-	Key      memory.Key // whose memory it is
+	Key      memory.Key // of the history that has it
 	ID       string     // of the message
 	TS       float64    // Unix seconds
 	Role     string

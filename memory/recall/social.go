@@ -8,7 +8,7 @@ import (
 
 // What people ask each other while they talk has the form of questions, and nothing that
 // was told answers it: it seeks agreement, offers something, orders something, or asks the
-// one who is asked for news, feelings and tastes. Text is in lower case, its words are
+// other person for news, feelings and tastes. Text is in lower case, its words are
 // separated by single spaces.
 var (
 	// tag seeks agreement with a statement.
@@ -16,7 +16,7 @@ var (
 		`(is|are|was|do|does|did|has|have|ca|wo|could|would)n't (it|they|he|she|you|that)|` +
 		`а|ага|угу|не так ли|правда же|верно же|знаешь ли)$`)
 	weakTag = regexp.MustCompile(` (right|correct|ok|okay|верно|правда|да|так)$`)
-	// since is when somebody was last seen, which asks nothing about it.
+	// since is when a person was last seen, which asks nothing about it.
 	since = regexp.MustCompile(` (since|when) we('ve)? (last )?(\w+ed|met|spoke|saw|caught up)( last)?\b| since last time\b`)
 	// offer begins an invitation, or an offer to help.
 	offer = regexp.MustCompile(`^(wanna|wan'?t to|want some|care to|care for|need (any|some|a) |mind if|lemme |let me |` +
@@ -26,7 +26,7 @@ var (
 	// fragment asks for anything of a kind, without a verb.
 	fragment = regexp.MustCompile(`^(any|anything|anyone|anybody|got|been|do anything|have any|what kinda|какие-нибудь|какие-то|` +
 		`что-нибудь|что-то|есть какие|есть что) ?`)
-	// indefinite asks whether there is anything of a kind with the one who is asked.
+	// indefinite asks whether there is anything of a kind with the person that is asked.
 	indefinite = regexp.MustCompile(`^(do|did|have|has|are|were|is|was|have you|есть ли|есть|у тебя|у вас|ты|вы|а ты|а вы)\b.*` +
 		`\b(any|anyone|anything|anybody|ever|lately|recently|else|other|another|others|new|favou?rite|some|something|a|an|before)\b`)
 	indefiniteRussian = regexp.MustCompile(`-(нибудь|либо)( |$)|` +
@@ -48,11 +48,11 @@ share describe summarize summarise suggest recommend repeat give confirm specify
 	// more asks to go on with what is spoken of.
 	more = regexp.MustCompile(`^((can|could|will|would) you )?(please )?(tell|show|give) (me|us) (a (bit|little) |some )?more\b|` +
 		`^расскажи(те)? (мне )?(еще|больше|побольше|подробнее)( |$)`)
-	// object is who is told, and not whom a question is about.
+	// object is the person that is told, and not the person that a question is about.
 	object = regexp.MustCompile(`\b(tell|show|give|send|let|help) (me|us)\b`)
 )
 
-// around are words for what is before those who talk.
+// around are words for what is before the persons that talk.
 var around = words(`it that things everything they them this`)
 
 // namesNothing are words that name nothing: a question of such words is about what was just said.

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// New is the script whose source stands in the files lua/NAME.lua, one behind the other.
-// A file that is not there is a mistake in the program, and panics.
+// New is the script with the source in the files lua/NAME.lua, one behind the other. A
+// file that is not there is a mistake in the program, and panics.
 func New(files embed.FS, names ...string) *redis.Script {
 	var source strings.Builder
 	for _, name := range names {
@@ -39,8 +39,8 @@ type Call struct {
 	Args   []any
 }
 
-// Run makes calls in one round trip, and in another one those whose script Redis did not
-// know. Each command keeps its own error.
+// Run makes calls in one round trip, and in another one those with a script that Redis
+// did not know. Each command keeps its own error.
 func Run(ctx context.Context, client redis.Cmdable, calls ...Call) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, len(calls))
 	unknown := func(cmd *redis.Cmd) bool { return cmd == nil || Unknown(cmd.Err()) }
@@ -122,7 +122,7 @@ func Command(ctx context.Context, script *redis.Script, keys []string, args ...a
 func Unknown(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 // WrongType says whether Redis refused a command since a key holds a value of another
-// type, which is somebody else's. A script's error tells it somewhere in its text.
+// type, which is another program's. A script's error tells it somewhere in its text.
 func WrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
 // Reply is what a script returned: in most cases a word, and what belongs to it.

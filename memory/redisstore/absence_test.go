@@ -30,7 +30,7 @@ func restart(t *testing.T, s *redistest.Server, _ *redis.Client) {
 	require.NoError(t, s.Run())
 }
 
-// commands are what somebody types into redis-cli.
+// commands are what an operator types into redis-cli.
 func commands(lines ...string) func(*testing.T, *redistest.Server, *redis.Client) {
 	return func(t *testing.T, _ *redistest.Server, client *redis.Client) {
 		for _, line := range lines {
@@ -131,7 +131,7 @@ func TestLostWritesAndALostTrim(t *testing.T) {
 		h = appendTo(t, w, h, "r", 5, seq)
 	}
 	lose := snapshot(t, w.redis)
-	h, err := w.Trim(ctx, appendTo(t, w, h, "r", 5, 13), 5, 10)
+	h, err := w.Archives.Trim(ctx, appendTo(t, w, h, "r", 5, 13), 5, 10)
 	require.NoError(t, err)
 	require.Equal(t, saying(13)[3:], contents(t, h))
 	h = appendTo(t, w, h, "r", 5, 14)
@@ -139,7 +139,7 @@ func TestLostWritesAndALostTrim(t *testing.T) {
 	require.Subset(t, contents(t, w.load(t, 6, h)), []string{"13", "14"}, "both were acknowledged")
 }
 
-// What somebody took out by hand, and a turn took note of, does not come back from
+// What an operator took out by hand, and a turn took note of, does not come back from
 // a copy that another process still has.
 func TestACutByHandIsNotALoss(t *testing.T) {
 	t.Parallel()
@@ -167,7 +167,7 @@ func TestErasedIsNotLost(t *testing.T) {
 }
 
 // Ten thousand chats in a cache that holds a few hundred of them: it stays within
-// its bound, and whoever was evicted is read again as it was.
+// its bound, and a chat that was evicted is read again as it was.
 func TestManyChatsInABoundedCache(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -18,6 +18,14 @@ import (
 	"mneme/memory"
 )
 
+// Archives is about what trims cut off histories: a hash beside each history, with an array of messages by the position
+// of its first one. A trim and an import are fenced by the number of the chat's turn; every other change is a
+// compare-and-set on the segments that it saw.
+type Archives struct {
+	*core
+	histories *Store
+}
+
 // trimBytes is the size of a history, in bytes of JSON, above which it is trimmed however
 // few messages it has.
 const trimBytes = 8 << 20
@@ -43,7 +51,7 @@ type Segment struct {
 // quarter above limit (0 is no limit) or more than 8 MiB; what stays begins with a user
 // message. The copy must be current; if it is not, the history stays as it is. Each
 // message carries its id from then on.
-func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limit int) (*memory.History, error) {
+func (s Archives) Trim(ctx context.Context, have *memory.History, turn int64, limit int) (*memory.History, error) {
 	many := limit > 0 && have.Len() > limit+limit/4
 	large := have.Size() > trimBytes && !(s.Archive.Off && limit == 0)
 	if !many && !large {
@@ -65,12 +73,12 @@ func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limi
 }
 
 // trim moves the first n messages.
-func (s *Store) trim(ctx context.Context, have *memory.History, turn int64, n int) (*memory.History, error) {
+func (s Archives) trim(ctx context.Context, have *memory.History, turn int64, n int) (*memory.History, error) {
 	key := have.Key()
 	// Versions before wrote messages without ids, and a foreign writer other spaces.
 	if whole := have.Identified(); whole.Sum() != have.Sum() || whole.Size() != have.Size() {
 		whole.Follows(have.Cut(), have.First())
-		err := s.replace(ctx, change{
+		err := s.histories.replace(ctx, change{
 			turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: whole,
 		})
 		if err != nil {
@@ -116,14 +124,14 @@ func describe(raw []json.RawMessage) string {
 func aboutField(position int) string { return strconv.Itoa(position) + ":about" }
 
 // Segments lists what the archive of a history holds, the oldest first.
-func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error) {
+func (s Archives) Segments(ctx context.Context, key memory.Key) ([]Segment, error) {
 	all, err := s.AllSegments(ctx, key)
 	return slices.DeleteFunc(all, func(seg Segment) bool { return !seg.described }), err
 }
 
 // AllSegments is Segments with those that nothing describes, or something else: they count no messages. What the
 // archive's totals count beyond all that it holds is one of which nothing is left.
-func (s *Store) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
+func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
 	var totals *redis.SliceCmd
 	var fields *redis.StringSliceCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -187,7 +195,7 @@ func withLost(segments []Segment, messages int) []Segment {
 
 // Archived is how many messages have left each history by trims since it began, in one round
 // trip: what an index over a history and its archive is held against.
-func (s *Store) Archived(ctx context.Context, keys ...memory.Key) ([]int, error) {
+func (s Archives) Archived(ctx context.Context, keys ...memory.Key) ([]int, error) {
 	cmds := make([]*redis.StringCmd, len(keys))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, key := range keys {
@@ -205,9 +213,9 @@ func (s *Store) Archived(ctx context.Context, keys ...memory.Key) ([]int, error)
 	return out, nil
 }
 
-// ReadSegments gives the messages of segments, in their order. One that is gone meanwhile
+// Read gives the messages of segments, in their order. One that is gone meanwhile
 // has none; one that is not what was archived is a memory.DamagedError.
-func (s *Store) ReadSegments(ctx context.Context, key memory.Key, segments ...Segment) ([][]json.RawMessage, error) {
+func (s Archives) Read(ctx context.Context, key memory.Key, segments ...Segment) ([][]json.RawMessage, error) {
 	values, err := s.segmentValues(ctx, key, segments)
 	if err != nil {
 		return nil, err
@@ -233,7 +241,7 @@ func (s *Store) ReadSegments(ctx context.Context, key memory.Key, segments ...Se
 }
 
 // segmentValues reads segments as they are stored; nil stands for one that is gone.
-func (s *Store) segmentValues(ctx context.Context, key memory.Key, segments []Segment) ([]any, error) {
+func (s Archives) segmentValues(ctx context.Context, key memory.Key, segments []Segment) ([]any, error) {
 	if len(segments) == 0 {
 		return nil, nil
 	}
@@ -246,7 +254,7 @@ func (s *Store) segmentValues(ctx context.Context, key memory.Key, segments []Se
 }
 
 // retire drops the oldest segments of an archive that is bounded.
-func (s *Store) retire(ctx context.Context, key memory.Key) error {
+func (s Archives) retire(ctx context.Context, key memory.Key) error {
 	if s.Archive.MaxMessages <= 0 && s.Archive.MaxAge <= 0 {
 		return nil
 	}
@@ -276,9 +284,9 @@ func (s *Store) retire(ctx context.Context, key memory.Key) error {
 
 // rearchive passes the messages of each segment through keep, and writes what differs;
 // a segment of which none stays goes, and so does one that cannot be read of which drop says so:
-// nobody could take anything out of it. Segments that clean knows, nil for none, stay as they are and are not read.
-// It starts over if a segment was changed meanwhile.
-func (s *Store) rearchive(ctx context.Context, key memory.Key, clean func(Segment) bool,
+// a single message cannot be taken out of it. Segments that clean knows, nil for none, stay as they are and are not
+// read. It starts over if a segment was changed meanwhile.
+func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segment) bool,
 	keep func([]json.RawMessage) ([]json.RawMessage, error), drop func(value string) bool) (changed bool, err error) {
 	for range attempts {
 		segments, err := s.AllSegments(ctx, key)
@@ -325,7 +333,7 @@ func (s *Store) rearchive(ctx context.Context, key memory.Key, clean func(Segmen
 }
 
 // rewritten is a segment with what keep leaves of its messages, and what describes that; nothing of either if
-// none is left. What somebody else made of a segment is taken as it is, if it is one.
+// none is left. What another program made of a segment is taken as it is, if it is one.
 func rewritten(key memory.Key, value string, keep func([]json.RawMessage) ([]json.RawMessage, error)) (about,
 	fresh string, err error) {
 	h, err := memory.ParseHistory(key, []byte(value))
@@ -351,7 +359,7 @@ const (
 // Importer fills a history that is empty, oldest message first. Add what it is to hold, then
 // Close it.
 type Importer struct {
-	store    *Store
+	archives Archives
 	turn     int64
 	limit    int
 	key      memory.Key
@@ -363,13 +371,13 @@ type Importer struct {
 // Import begins to fill a history under a turn, which must have been raised on it. No more
 // than limit messages (0: any number) of at most 8 MiB stay at hand, the others go to the
 // archive, or nowhere if there is none.
-func (s *Store) Import(ctx context.Context, turn int64, key memory.Key, limit int) (*Importer, error) {
+func (s Archives) Import(ctx context.Context, turn int64, key memory.Key, limit int) (*Importer, error) {
 	if key.Agent() != "" {
 		if _, err := s.indexHistory(ctx, key, turn); err != nil {
 			return nil, err
 		}
 	}
-	im := &Importer{store: s, turn: turn, limit: limit, key: key}
+	im := &Importer{archives: s, turn: turn, limit: limit, key: key}
 	return im, im.segment(ctx, 0, "", "")
 }
 
@@ -413,7 +421,7 @@ func (im *Importer) shorten(ctx context.Context) error {
 }
 
 func (im *Importer) archive(ctx context.Context, raw []json.RawMessage) error {
-	if im.store.Archive.Off {
+	if im.archives.Archive.Off {
 		return nil
 	}
 	err := im.segment(ctx, len(raw), describe(raw), string(memory.Array(raw)))
@@ -422,7 +430,7 @@ func (im *Importer) archive(ctx context.Context, raw []json.RawMessage) error {
 }
 
 func (im *Importer) segment(ctx context.Context, count int, about, value string) error {
-	r, err := im.store.call(ctx, segmentScript, append(historyKeys(im.key), archiveKey(im.key)),
+	r, err := im.archives.call(ctx, segmentScript, append(historyKeys(im.key), archiveKey(im.key)),
 		im.turn, im.position, count, about, value)
 	if err == nil && r.Word() != "ok" {
 		err = fmt.Errorf("%w: somebody else writes into the history", memory.ErrUnavailable)
@@ -447,10 +455,19 @@ func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
 		first = h.IDs()[0]
 	}
 	h.Follows(im.turn, first)
-	err := im.store.replace(ctx, change{turn: im.turn, seen: "absent", old: "", fresh: h, cut: im.turn})
+	err := im.archives.histories.replace(ctx, change{turn: im.turn, seen: "absent", old: "", fresh: h, cut: im.turn})
 	if err != nil {
 		return nil, failure(err, "importing %s", im.key)
 	}
 	h.ProvenIn(im.turn)
-	return h, im.store.retire(ctx, im.key)
+	return h, im.archives.retire(ctx, im.key)
+}
+
+// Remembered is how many messages a history has with its archive.
+func (s Archives) Remembered(ctx context.Context, h *memory.History) (n int, err error) {
+	segments, err := s.Segments(ctx, h.Key())
+	for _, seg := range segments {
+		n += seg.Messages
+	}
+	return n + h.Len(), err
 }

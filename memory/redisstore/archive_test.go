@@ -22,9 +22,9 @@ var archive = "{" + key.String() + "}:archive"
 // remembered is all that is stored of a history, the oldest first.
 func remembered(t *testing.T, w world, key memory.Key) (ids, texts []string) {
 	t.Helper()
-	segments, err := w.Segments(ctx, key)
+	segments, err := w.Archives.Segments(ctx, key)
 	require.NoError(t, err)
-	read, err := w.ReadSegments(ctx, key, segments...)
+	read, err := w.Archives.Read(ctx, key, segments...)
 	require.NoError(t, err)
 	at := 0
 	for i, raw := range read {
@@ -55,7 +55,7 @@ func talk(t *testing.T, w world, h *memory.History, turn int64, limit, from, to 
 			h, err = w.Append(ctx, h, mark, m.Encode())
 			require.NoError(t, err)
 		}
-		short, err := w.Trim(ctx, h, turn, limit)
+		short, err := w.Archives.Trim(ctx, h, turn, limit)
 		require.NoError(t, err)
 		h = short
 	}
@@ -94,7 +94,7 @@ func TestWhatHadNoIdsIsArchivedWithThem(t *testing.T) {
 		h = appendTo(t, w, h, "r", 5, seq)
 	}
 	before := h.IDs()
-	_, err := w.Trim(ctx, h, 5, 10)
+	_, err := w.Archives.Trim(ctx, h, 5, 10)
 	require.NoError(t, err)
 	ids, texts := remembered(t, w, key)
 	require.Equal(t, before, ids)
@@ -115,7 +115,7 @@ func TestALargeHistoryIsTrimmed(t *testing.T) {
 		h, err = w.Append(ctx, h, memory.Mark{Run: "r", Seq: seq, Turn: 5}, m.Encode())
 		require.NoError(t, err)
 	}
-	short, err := w.Trim(ctx, h, 5, 0)
+	short, err := w.Archives.Trim(ctx, h, 5, 0)
 	require.NoError(t, err)
 	require.Less(t, short.Size(), 8<<20)
 	ids, _ := remembered(t, w, key)
@@ -127,7 +127,7 @@ func TestALargeHistoryIsTrimmed(t *testing.T) {
 		h, err = w.Append(ctx, h, memory.Mark{Run: "r", Seq: seq, Turn: 5}, message(big))
 		require.NoError(t, err)
 	}
-	same, err := w.Trim(ctx, h, 5, 0)
+	same, err := w.Archives.Trim(ctx, h, 5, 0)
 	require.NoError(t, err)
 	require.Same(t, h, same, "without an archive and without a limit nothing may be lost")
 }
@@ -148,7 +148,7 @@ func TestABoundedArchive(t *testing.T) {
 	w := newWorld(t)
 	w.Store.Archive.MaxMessages = 20
 	talk(t, w, memory.Empty(key), 5, 10, 0, 100)
-	segments, err := w.Segments(ctx, key)
+	segments, err := w.Archives.Segments(ctx, key)
 	require.NoError(t, err)
 	kept := 0
 	for _, seg := range segments {
@@ -161,7 +161,7 @@ func TestABoundedArchive(t *testing.T) {
 	for _, seg := range segments {
 		bytes += len(w.redis.HGet(ctx, archive, fmt.Sprint(seg.Position)).Val())
 	}
-	measured, err := w.Measure(ctx, key)
+	measured, err := w.Chats.Measure(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, []int{kept, bytes}, []int{measured[0].Archived, measured[0].ArchivedBytes})
 
@@ -183,7 +183,7 @@ func TestAnErasureTakesTheArchive(t *testing.T) {
 	lose()
 	const erased = 60_000
 	talk(t, w, h, erased, 10, 50, 90) // from second 60 on these are of after the erasure
-	cut, err := w.Cut(ctx, erased, key)
+	cut, err := w.Erasures.Cut(ctx, erased, key)
 	require.NoError(t, err)
 	require.True(t, cut)
 	_, texts := withHoles(t, w)
@@ -198,9 +198,9 @@ func TestAnErasureTakesTheArchive(t *testing.T) {
 // withHoles is all an archive that has holes.
 func withHoles(t *testing.T, w world) (ids, texts []string) {
 	t.Helper()
-	segments, err := w.Segments(ctx, key)
+	segments, err := w.Archives.Segments(ctx, key)
 	require.NoError(t, err)
-	read, err := w.ReadSegments(ctx, key, segments...)
+	read, err := w.Archives.Read(ctx, key, segments...)
 	require.NoError(t, err)
 	for _, raw := range read {
 		messages, err := memory.Decode(raw)
@@ -220,23 +220,23 @@ func TestATrimOfAnOldCopy(t *testing.T) {
 	h := talk(t, w, memory.Empty(key), 5, 0, 0, 20)
 	talk(t, w, h, 5, 0, 20, 21)
 	stored := w.redis.Get(ctx, key.String()).Val()
-	same, err := w.Trim(ctx, h, 5, 10)
+	same, err := w.Archives.Trim(ctx, h, 5, 10)
 	require.NoError(t, err)
 	require.Same(t, h, same)
 	require.Equal(t, stored, w.redis.Get(ctx, key.String()).Val())
 	require.Zero(t, w.redis.Exists(ctx, archive).Val())
 }
 
-// A segment that somebody changed is an error that names it, and no other memory.
+// A segment that another program changed is an error that names it, and no other memory.
 func TestADamagedSegment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	talk(t, w, memory.Empty(key), 5, 10, 0, 20)
 	for _, value := range []string{"", "[]", `[{"role":"user","content":"another"}]`, "[{"} {
 		require.NoError(t, w.redis.HSet(ctx, archive, "0", value).Err())
-		segments, err := w.Segments(ctx, key)
+		segments, err := w.Archives.Segments(ctx, key)
 		require.NoError(t, err)
-		_, err = w.ReadSegments(ctx, key, segments[0])
+		_, err = w.Archives.Read(ctx, key, segments[0])
 		require.ErrorIs(t, err, memory.ErrDamaged)
 		require.ErrorContains(t, err, archive+" 0")
 	}
@@ -248,7 +248,7 @@ func TestAnOldCopyDoesNotBringBackWhatWasArchived(t *testing.T) {
 	w := newWorld(t)
 	old := talk(t, w, memory.Empty(key), 5, 0, 0, 20)
 	other := world{redisstore.New(w.redis, zerolog.Nop()), w.redis}
-	_, err := other.Trim(ctx, other.load(t, 5, memory.Empty(key)), 5, 10)
+	_, err := other.Archives.Trim(ctx, other.load(t, 5, memory.Empty(key)), 5, 10)
 	require.NoError(t, err)
 	_, err = w.WriteBack(ctx, old)
 	require.NoError(t, err)
@@ -264,7 +264,7 @@ func TestAnErasureLeavesALaterImport(t *testing.T) {
 	talk(t, w, memory.Empty(key), 5, 10, 0, 20)
 	require.NoError(t, w.Erase(ctx, 60_000, key))
 	w.load(t, 60_001, memory.Empty(key))
-	im, err := w.Import(ctx, 60_001, key, 10)
+	im, err := w.Archives.Import(ctx, 60_001, key, 10)
 	require.NoError(t, err)
 	for i := range 30 {
 		m := memory.Message{Role: memory.RoleUser, Content: "kept", Timestamp: float64(i), ID: fmt.Sprint("m", i)}
@@ -278,7 +278,7 @@ func TestAnErasureLeavesALaterImport(t *testing.T) {
 			_, err := w.WriteBack(ctx, h)
 			require.NoError(t, err)
 		}
-		cut, err := w.Cut(ctx, 60_000, key)
+		cut, err := w.Erasures.Cut(ctx, 60_000, key)
 		require.NoError(t, err)
 		require.False(t, cut)
 		ids, _ := remembered(t, w, key)

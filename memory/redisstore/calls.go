@@ -30,7 +30,7 @@ const (
 // those above; result is that of Settle. first is the run of the first attempt at the post: all
 // attempts share their calls. memory.ErrMoved: the turn is over. memory.ErrUnavailable: it is not granted, also where
 // too few replicas have it.
-func (s *Store) Claim(ctx context.Context, chat memory.Chat, token string, turn int64, first, id string, c Call,
+func (s Runs) Claim(ctx context.Context, chat memory.Chat, token string, turn int64, first, id string, c Call,
 	repeatable bool) (word string, result []byte, err error) {
 	record, err := json.Marshal(c)
 	if err != nil {
@@ -48,13 +48,13 @@ func (s *Store) Claim(ctx context.Context, chat memory.Chat, token string, turn 
 	r, err := s.replicated(ctx, claimScript, append(turnKeys(chat), callsKey(chat, first)),
 		token, turn, id, record, again, s.openLife(true).Milliseconds())
 	if errors.Is(err, errFewReplicas) && r.Word() == CallGranted {
-		err = errors.Join(err, Unclaim(ctx, s, chat, first, id))
+		err = errors.Join(err, s.Unclaim(ctx, chat, first, id))
 	}
 	return r.Word(), []byte(r.At(1)), failure(err, "claiming a call of run %s", first)
 }
 
 // Settle keeps what a granted call returned; the first result stays. false: it was not granted.
-func (s *Store) Settle(ctx context.Context, chat memory.Chat, turn int64, first, id string, result []byte) (bool,
+func (s Runs) Settle(ctx context.Context, chat memory.Chat, turn int64, first, id string, result []byte) (bool,
 	error) {
 	r, err := s.replicated(ctx, settleScript, []string{chatMeta(chat), callsKey(chat, first)},
 		turn, id, result)
@@ -62,7 +62,7 @@ func (s *Store) Settle(ctx context.Context, chat memory.Chat, turn int64, first,
 }
 
 // Unclaim takes a call back that was granted and will not be made.
-func Unclaim(ctx context.Context, s *Store, chat memory.Chat, first, id string) error {
+func (s Runs) Unclaim(ctx context.Context, chat memory.Chat, first, id string) error {
 	return failure(s.redis.HDel(ctx, callsKey(chat, first), id).Err(), "taking back a call of run %s", first)
 }
 
@@ -71,7 +71,7 @@ func ResultOf(id string) string { return id + ":result" }
 
 // RestoreCalls puts back what Redis lost of a run's calls, under the token of the chat's lease: fields are calls by
 // their ids and results by ResultOf. What Redis has stays.
-func RestoreCalls(ctx context.Context, s *Store, chat memory.Chat, token, first string,
+func (s Runs) RestoreCalls(ctx context.Context, chat memory.Chat, token, first string,
 	fields map[string]string) error {
 	if len(fields) == 0 {
 		return nil

@@ -15,17 +15,23 @@ import (
 	"mneme/memory"
 )
 
-// This file is about the list of chats in the order of use, and what it says of each. The list is an index: a
+// Chats is about the list of chats in the order of use, and what it says of each. The list is an index: a
 // chat comes into it with each run, and one that is not there any more leaves it when it is met. A chat's
 // title is a field of its meta, title if a person has set it, else begins: the id of the message that it was
 // made from, a blank, and the title; a blank alone for a chat of which all was taken back.
+// It needs no turn: what is made from a history is a compare-and-set on the sum, turn and cut in its meta. It
+// also finds the histories that there are (list.go), and writes nothing for that.
+type Chats struct {
+	*core
+	archives Archives
+}
 
 // filledMember stands in the list of chats when all that were there before it are in it. It is no chat's id; its
 // score is when that was.
 const filledMember = "*filled"
 
-// pinMark begins the member that stands in the list of chats for a pin, before the id of the pinned chat. It is no chat's
-// id, and its score, pinScore, is below those of the chats.
+// pinMark begins the member that stands in the list of chats for a pin, before the id of the pinned chat. It is no
+// chat's id, and its score, pinScore, is below those of the chats.
 const pinMark, pinScore = "*pin:", -1
 
 // Pins is the place in a list of chats behind which its pins are.
@@ -69,9 +75,9 @@ func ParsePlace(cursor string) (p Place, err error) {
 	return p, nil
 }
 
-// ChatsByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
+// ByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
 // that are pinned, in no order and without the times of their use, which Used has.
-func (s *Store) ChatsByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
+func (s Chats) ByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
 	r, err := s.call(ctx, chatsScript, []string{chatsKey(of)}, after.Used, after.Member, count)
 	if err != nil {
 		return nil, failure(err, "listing the chats")
@@ -91,20 +97,20 @@ func (s *Store) ChatsByUse(ctx context.Context, of memory.Tenant, after Place, c
 // Card is what a list of chats says of one.
 type Card struct {
 	Title    string
-	Messages int    // of the chat's own history, with those in its archive; 0 as long as nobody has counted them
+	Messages int    // of the chat's own history, with those in its archive; 0 as long as no process has counted them
 	Bytes    int    // of that history
 	Metadata string // JSON, "" for none
 	Open     bool   // a run goes on
-	Waits    bool   // a run waits for somebody
+	Waits    bool   // a run waits for an answer
 	Gone     bool   // there is no such chat
 	Pinned   bool
 
-	untitled bool // it has messages, and nobody has looked how they begin
+	untitled bool // it has messages, and no process has looked how they begin
 	archived bool
 }
 
 // Cards describes chats, in one round trip, and one or two more for those that have no title yet.
-func (s *Store) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) {
+func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) {
 	metas, archives := make([]*redis.SliceCmd, len(chats)), make([]*redis.StringCmd, len(chats))
 	sizes, pins := make([]*redis.IntCmd, len(chats)), make([]*redis.FloatCmd, len(chats))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
@@ -143,7 +149,7 @@ func (s *Store) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error)
 func cardOf(meta []any, size, archived int) Card {
 	text := func(i int) string { t, _ := meta[i].(string); return t }
 	title, begins := text(0), text(1)
-	if size == 0 && integer(text(6)) > 0 { // somebody has deleted it by hand
+	if size == 0 && integer(text(6)) > 0 { // it was deleted by hand
 		begins = ""
 	}
 	c := Card{
@@ -164,7 +170,7 @@ func cardOf(meta []any, size, archived int) Card {
 }
 
 // Unlist takes a chat off the list that is gone, unless it is used again.
-func (s *Store) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
+func (s Chats) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
 		return nil
 	}
@@ -177,7 +183,7 @@ func (s *Store) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 
 // List brings chats into the list that are not in it, and sees that each has a title. The turn of a chat, which is
 // made of the time, tells when it was used.
-func (s *Store) List(ctx context.Context, chats ...memory.Chat) error {
+func (s Chats) List(ctx context.Context, chats ...memory.Chat) error {
 	turns := make([]*redis.StringCmd, len(chats))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, chat := range chats {
@@ -203,7 +209,7 @@ func (s *Store) List(ctx context.Context, chats ...memory.Chat) error {
 }
 
 // Used are the places of chats of a tenant: when each had its last run, 0 if that is not known.
-func (s *Store) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Place, error) {
+func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Place, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -216,7 +222,7 @@ func (s *Store) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pl
 }
 
 // Listed says whether all chats are in the list that another process, or none, has brought there.
-func (s *Store) Listed(ctx context.Context) (bool, error) {
+func (s Chats) Listed(ctx context.Context) (bool, error) {
 	at, err := s.redis.ZScore(ctx, chatsKey(memory.Tenant{}), filledMember).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
@@ -225,14 +231,14 @@ func (s *Store) Listed(ctx context.Context) (bool, error) {
 }
 
 // AllListed notes that all chats are in the list.
-func (s *Store) AllListed(ctx context.Context) error {
+func (s Chats) AllListed(ctx context.Context) error {
 	err := s.redis.ZAddNX(ctx, chatsKey(memory.Tenant{}), redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
 	return failure(err, "noting that the chats are listed")
 }
 
 // ChangeCard sets a chat's title and metadata, "" for none, and whether it is pinned; nil leaves it. false: there is no
 // such chat.
-func (s *Store) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata *string, pinned *bool) (bool, error) {
+func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata *string, pinned *bool) (bool, error) {
 	var fields []any
 	if title != nil {
 		fields = append(fields, "title", *title)
@@ -256,7 +262,7 @@ func (s *Store) ChangeCard(ctx context.Context, chat memory.Chat, title, metadat
 func beginning(id, title string) string { return id + " " + title }
 
 // TitleSet is the title that ChangeCard set; "" for none.
-func (s *Store) TitleSet(ctx context.Context, chat memory.Chat) (string, error) {
+func (s Chats) TitleSet(ctx context.Context, chat memory.Chat) (string, error) {
 	title, err := s.redis.HGet(ctx, chatMeta(chat), "title").Result()
 	if errors.Is(err, redis.Nil) {
 		err = nil
@@ -264,9 +270,9 @@ func (s *Store) TitleSet(ctx context.Context, chat memory.Chat) (string, error) 
 	return title, failure(err, "reading the title of chat %s", chat)
 }
 
-// RedactTitle takes the text out of a title that was made from a message whose id has names, and one that was set
-// away: it may say in other words what any message did.
-func (s *Store) RedactTitle(ctx context.Context, chat memory.Chat, has func(id string) bool) error {
+// RedactTitle takes the text out of a title that was made from a message that has names by its id. A title that
+// was set goes altogether: it may say in other words what any message did.
+func (s Chats) RedactTitle(ctx context.Context, chat memory.Chat, has func(id string) bool) error {
 	if err := s.redis.HDel(ctx, chatMeta(chat), "title").Err(); err != nil {
 		return failure(err, "redacting the title of chat %s", chat)
 	}
@@ -275,12 +281,12 @@ func (s *Store) RedactTitle(ctx context.Context, chat memory.Chat, has func(id s
 
 // MakeTitle puts a title that was made from a chat's first message in the place of that message's beginning, with
 // which it goes when the message does. It changes nothing where there is no such message, or it was redacted.
-func (s *Store) MakeTitle(ctx context.Context, chat memory.Chat, title string) error {
+func (s Chats) MakeTitle(ctx context.Context, chat memory.Chat, title string) error {
 	return s.changeBeginning(ctx, chat, title, func(id string) bool { return id != "" && id != "-" })
 }
 
-// changeBeginning sets the title that was made from a message whose id has names, unless it is redacted.
-func (s *Store) changeBeginning(ctx context.Context, chat memory.Chat, to string, has func(id string) bool) error {
+// changeBeginning sets the title that was made from a message that has names by its id, unless it is redacted.
+func (s Chats) changeBeginning(ctx context.Context, chat memory.Chat, to string, has func(id string) bool) error {
 	for range attempts {
 		begins, seen, err := s.seenOf(ctx, chat)
 		id, title, _ := strings.Cut(begins, " ")
@@ -296,7 +302,7 @@ func (s *Store) changeBeginning(ctx context.Context, chat memory.Chat, to string
 }
 
 // seenOf is how a chat begins, and what the script that changes it holds against what is there then.
-func (s *Store) seenOf(ctx context.Context, chat memory.Chat) (begins string, seen []any, err error) {
+func (s Chats) seenOf(ctx context.Context, chat memory.Chat) (begins string, seen []any, err error) {
 	fields, err := s.redis.HMGet(ctx, chatMeta(chat), "sum", "turn", "cut", "begins").Result()
 	if err != nil {
 		return "", nil, unavailable(err)
@@ -312,7 +318,7 @@ func (s *Store) seenOf(ctx context.Context, chat memory.Chat) (begins string, se
 }
 
 // ListNew brings a chat into the list that was filled in another way than by runs.
-func (s *Store) ListNew(ctx context.Context, chat memory.Chat) error {
+func (s Chats) ListNew(ctx context.Context, chat memory.Chat) error {
 	err := s.redis.ZAdd(ctx, chatsKey(chat.Tenant()), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
 	if err == nil {
 		_, err = s.Cards(ctx, chat)
@@ -322,7 +328,7 @@ func (s *Store) ListNew(ctx context.Context, chat memory.Chat) error {
 
 // begun makes the title of a chat from its first message and notes it, unless the history has changed meanwhile or no
 // meta describes it.
-func (s *Store) begun(ctx context.Context, chat memory.Chat, archived bool) (title string, err error) {
+func (s Chats) begun(ctx context.Context, chat memory.Chat, archived bool) (title string, err error) {
 	key := memory.ChatKey(chat)
 	before, seen, err := s.seenOf(ctx, chat)
 	if err != nil {
@@ -349,7 +355,7 @@ func (s *Store) begun(ctx context.Context, chat memory.Chat, archived bool) (tit
 		_ = json.Unmarshal(first, &m) // it has a role
 		id, title = memory.IDs([]json.RawMessage{first})[0], memory.Title(m.Content)
 	}
-	if seen[0] == "" || strings.TrimSpace(before) != "" { // nobody would take it away, or it has one by now
+	if seen[0] == "" || strings.TrimSpace(before) != "" { // no change of the chat would take it away, or it has one by now
 		return title, nil
 	}
 	_, err = s.call(ctx, beginsScript, []string{metaKey(key)}, append(seen, before, beginning(id, title))...)
@@ -357,12 +363,12 @@ func (s *Store) begun(ctx context.Context, chat memory.Chat, archived bool) (tit
 }
 
 // firstArchived is the oldest message of a user in an archive; nil if its first segment has none, or is damaged.
-func (s *Store) firstArchived(ctx context.Context, key memory.Key) (json.RawMessage, error) {
-	segments, err := s.Segments(ctx, key)
+func (s Chats) firstArchived(ctx context.Context, key memory.Key) (json.RawMessage, error) {
+	segments, err := s.archives.Segments(ctx, key)
 	if err != nil || len(segments) == 0 {
 		return nil, err
 	}
-	read, err := s.ReadSegments(ctx, key, segments[0])
+	read, err := s.archives.Read(ctx, key, segments[0])
 	if errors.Is(err, memory.ErrDamaged) {
 		return nil, nil
 	}

@@ -21,7 +21,7 @@ func TestPlacesOfTheSameTime(t *testing.T) {
 	}
 	at, seen := redisstore.Place{}, map[string]int{}
 	for more, step := true, 0; more; step++ {
-		places, err := w.ChatsByUse(ctx, memory.Tenant{}, at, 4)
+		places, err := w.Chats.ByUse(ctx, memory.Tenant{}, at, 4)
 		require.NoError(t, err)
 		for _, p := range places {
 			seen[p.Member]++
@@ -51,23 +51,23 @@ func TestAnErasureMadeAgainTakesTheTitle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	chat := memory.MustChat("1")
-	turn, err := w.Take(ctx, chat, "one", "conversation", time.Minute)
+	turn, err := w.Turns.Take(ctx, chat, "one", "conversation", time.Minute)
 	require.NoError(t, err)
-	_, err = w.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Begins: "secret"})
+	_, err = w.Turns.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Begins: "secret"})
 	require.NoError(t, err)
 	title := "own"
-	there, err := w.ChangeCard(ctx, chat, &title, nil, nil)
+	there, err := w.Chats.ChangeCard(ctx, chat, &title, nil, nil)
 	require.NoError(t, err)
 	require.True(t, there)
-	cards, err := w.Cards(ctx, chat)
+	cards, err := w.Chats.Cards(ctx, chat)
 	require.NoError(t, err)
 	require.Equal(t, "own", cards[0].Title)
 	require.True(t, cards[0].Open)
-	_, err = w.Cut(ctx, turn.Number+1, memory.ChatKey(chat))
+	_, err = w.Erasures.Cut(ctx, turn.Number+1, memory.ChatKey(chat))
 	require.NoError(t, err)
 	for _, field := range []string{"begins", "title", "metadata"} {
 		require.False(t, w.redis.HExists(ctx, "{chat_history:1}:meta", field).Val())
 	}
-	_, err = w.Cut(ctx, turn.Number+1, memory.ChatKey(chat)) // told once more, it takes nothing that is newer
+	_, err = w.Erasures.Cut(ctx, turn.Number+1, memory.ChatKey(chat)) // told once more, it takes nothing that is newer
 	require.NoError(t, err)
 }

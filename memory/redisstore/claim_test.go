@@ -10,15 +10,15 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// Who claims a chat's next turn gets it, whoever else asks meanwhile; who erases
-// goes before everybody, and those who wait are told.
+// The token that claims a chat's next turn gets it, whichever others ask meanwhile; an eraser's token
+// goes before all, and the posts that wait are told.
 func TestTheNextTurnCanBeClaimed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const life, lease = time.Hour, time.Hour
 	held := func(token string) *redisstore.HeldError {
 		t.Helper()
-		_, err := w.Take(ctx, memory.MustChat("1"), token, "conversation", lease)
+		_, err := w.Turns.Take(ctx, memory.MustChat("1"), token, "conversation", lease)
 		if err == nil {
 			return nil
 		}
@@ -29,33 +29,34 @@ func TestTheNextTurnCanBeClaimed(t *testing.T) {
 		return held
 	}
 	require.Nil(t, held("holder"))
-	require.NoError(t, w.First(ctx, memory.MustChat("1"), "first", life))
-	require.NoError(t, w.First(ctx, memory.MustChat("1"), "second", life), "it waits behind the first")
+	require.NoError(t, w.Turns.First(ctx, memory.MustChat("1"), "first", life))
+	require.NoError(t, w.Turns.First(ctx, memory.MustChat("1"), "second", life), "it waits behind the first")
 	require.NotNil(t, held("first"), "the lease stays with its holder")
-	require.NoError(t, w.Release(ctx, memory.MustChat("1"), "holder"))
+	require.NoError(t, w.Turns.Release(ctx, memory.MustChat("1"), "holder"))
 	for _, token := range []string{"other", "second"} {
 		require.False(t, held(token).Erasing)
 	}
 	require.Nil(t, held("first"))
-	require.NoError(t, w.Yield(ctx, memory.MustChat("1"), "second"), "nobody gives up what is another's")
+	require.NoError(t, w.Turns.Yield(ctx, memory.MustChat("1"), "second"), "nobody gives up what is another's")
 	require.NotNil(t, held("other"))
 
 	eraser, another := redisstore.EraserToken+"a", redisstore.EraserToken+"b"
-	require.NoError(t, w.First(ctx, memory.MustChat("1"), eraser, life))
-	require.NoError(t, w.First(ctx, memory.MustChat("1"), "first", life), "renewing does not replace an eraser's claim")
+	require.NoError(t, w.Turns.First(ctx, memory.MustChat("1"), eraser, life))
+	require.NoError(t, w.Turns.First(ctx, memory.MustChat("1"), "first", life),
+		"renewing does not replace an eraser's claim")
 	require.True(t, held("other").Erasing)
-	require.NoError(t, w.Release(ctx, memory.MustChat("1"), "first"))
+	require.NoError(t, w.Turns.Release(ctx, memory.MustChat("1"), "first"))
 	require.True(t, held("other").Erasing)
 	require.Nil(t, held(another), "erasers do not wait for each other's claims")
-	require.NoError(t, w.Release(ctx, memory.MustChat("1"), another))
+	require.NoError(t, w.Turns.Release(ctx, memory.MustChat("1"), another))
 
-	turn, err := w.Take(ctx, memory.MustChat("1"), eraser, "conversation", lease)
+	turn, err := w.Turns.Take(ctx, memory.MustChat("1"), eraser, "conversation", lease)
 	require.NoError(t, err)
 	require.Equal(t, "0", turn.Erased)
 	require.NoError(t, w.EraseChat(ctx, turn.Number, memory.MustChat("1"), memory.ChatKey(memory.MustChat("1"))))
-	require.NoError(t, w.Yield(ctx, memory.MustChat("1"), eraser))
+	require.NoError(t, w.Turns.Yield(ctx, memory.MustChat("1"), eraser))
 	require.NotEqual(t, "0", held("other").Erased)
-	require.NoError(t, w.Release(ctx, memory.MustChat("1"), eraser))
+	require.NoError(t, w.Turns.Release(ctx, memory.MustChat("1"), eraser))
 	require.Nil(t, held("other"))
 	keys, err := w.redis.Keys(ctx, "*").Result()
 	require.NoError(t, err)
@@ -67,23 +68,23 @@ func TestTheNextTurnCanBeClaimed(t *testing.T) {
 func TestTheFirstRecordNamesTheNewestAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	found, err := w.Begin(ctx, memory.MustChat("1"), "one", "body")
+	found, err := w.Runs.Begin(ctx, memory.MustChat("1"), "one", "body")
 	require.NoError(t, err)
 	require.Nil(t, found)
-	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), "one", []byte("failed")))
-	require.NoError(t, w.Retried(ctx, memory.MustChat("1"), "one", "body", 2))
-	record, err := w.Record(ctx, memory.MustChat("1"), "one")
+	require.NoError(t, w.Runs.Finish(ctx, memory.MustChat("1"), "one", []byte("failed")))
+	require.NoError(t, w.Runs.Retried(ctx, memory.MustChat("1"), "one", "body", 2))
+	record, err := w.Runs.Record(ctx, memory.MustChat("1"), "one")
 	require.NoError(t, err)
 	require.Equal(t, &redisstore.Record{Body: "body", Result: []byte("failed"), Newest: 2}, record)
 
 	require.NoError(t, w.redis.Del(ctx, "run:1:one").Err())
-	require.NoError(t, w.Retried(ctx, memory.MustChat("1"), "one", "body", 3))
-	record, err = w.Record(ctx, memory.MustChat("1"), "one")
+	require.NoError(t, w.Runs.Retried(ctx, memory.MustChat("1"), "one", "body", 3))
+	record, err = w.Runs.Record(ctx, memory.MustChat("1"), "one")
 	require.NoError(t, err)
 	require.Equal(t, &redisstore.Record{Body: "body", Result: []byte{}, Newest: 3}, record)
 	require.Positive(t, w.redis.TTL(ctx, "run:1:one").Val())
-	require.NoError(t, w.EraseRuns(ctx, memory.MustChat("1")))
-	record, err = w.Record(ctx, memory.MustChat("1"), "one")
+	require.NoError(t, w.Runs.Erase(ctx, memory.MustChat("1")))
+	record, err = w.Runs.Record(ctx, memory.MustChat("1"), "one")
 	require.NoError(t, err)
 	require.Nil(t, record)
 }

@@ -190,34 +190,34 @@ func clusterLoad(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 func clusterTurns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	for i := range 20 {
 		chat := memory.MustChat(fmt.Sprint("chat", i))
-		turn, err := s.Take(ctx, chat, "one", "conversation", time.Minute)
+		turn, err := s.Turns.Take(ctx, chat, "one", "conversation", time.Minute)
 		require.NoError(t, err)
 		var held *redisstore.HeldError
-		_, err = s.Take(ctx, chat, "two", "other", time.Minute)
+		_, err = s.Turns.Take(ctx, chat, "two", "other", time.Minute)
 		require.ErrorAs(t, err, &held)
 		require.NoError(t,
-			failure(s.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b"})))
-		ok, failed := s.RenewAll(ctx, time.Minute, []redisstore.Held{{Chat: chat, Token: "one"}})
+			failure(s.Turns.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b"})))
+		ok, failed := s.Turns.RenewAll(ctx, time.Minute, []redisstore.Held{{Chat: chat, Token: "one"}})
 		require.Equal(t, []error{nil}, failed)
 		require.Equal(t, []bool{true}, ok)
 		appendTo(t, s, memory.Empty(memory.SubagentKey("analytic", chat)), "r", turn.Number, 1)
 		if i%2 == 0 {
-			require.NoError(t, s.Release(ctx, chat, "one"))
+			require.NoError(t, s.Turns.Release(ctx, chat, "one"))
 			continue
 		}
-		require.NoError(t, s.Leave(ctx, chat, "one"))
-		left, err := s.Abandoned(ctx)
+		require.NoError(t, s.Turns.Leave(ctx, chat, "one"))
+		left, err := s.Turns.Abandoned(ctx)
 		require.NoError(t, err)
 		require.Contains(t, left, chat)
-		next, err := s.Take(ctx, chat, "two", "other", time.Minute)
+		next, err := s.Turns.Take(ctx, chat, "two", "other", time.Minute)
 		require.NoError(t, err)
 		require.Greater(t, next.Number, turn.Number)
 		require.Equal(t, "conversation", next.Conversation)
 		require.Equal(t, "r", next.Open.Run)
 		require.Equal(t, []memory.Agent{"analytic"}, next.Agents)
-		require.NoError(t, s.Release(ctx, chat, "two"))
+		require.NoError(t, s.Turns.Release(ctx, chat, "two"))
 	}
-	left, err := s.Abandoned(ctx)
+	left, err := s.Turns.Abandoned(ctx)
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
@@ -225,32 +225,32 @@ func clusterTurns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 func clusterRuns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	for i := range 10 {
 		run := fmt.Sprint("run", i)
-		found, err := s.Begin(ctx, memory.MustChat("12345"), run, "body")
+		found, err := s.Runs.Begin(ctx, memory.MustChat("12345"), run, "body")
 		require.NoError(t, err)
 		require.Nil(t, found)
 		require.NoError(t,
-			failure(s.Log(ctx, memory.MustChat("12345"), run, true, redisstore.Logged{Seq: 1, Line: []byte("a")},
+			failure(s.Runs.Log(ctx, memory.MustChat("12345"), run, true, redisstore.Logged{Seq: 1, Line: []byte("a")},
 				redisstore.Logged{Seq: 2, Line: []byte("b")})))
 		require.NoError(t,
-			failure(s.Log(ctx, memory.MustChat("12345"), run, true, redisstore.Logged{Seq: 2, Line: []byte("b")},
+			failure(s.Runs.Log(ctx, memory.MustChat("12345"), run, true, redisstore.Logged{Seq: 2, Line: []byte("b")},
 				redisstore.Logged{Seq: 3, Line: []byte("c")})))
-		events, err := s.Events(ctx, memory.MustChat("12345"), run, 1, 10)
+		events, err := s.Runs.Events(ctx, memory.MustChat("12345"), run, 1, 10)
 		require.NoError(t, err)
 		require.Equal(t, []redisstore.Logged{{Seq: 2, Line: []byte("b")}, {Seq: 3, Line: []byte("c")}}, events)
-		require.NoError(t, s.Finish(ctx, memory.MustChat("12345"), run, []byte("{}")))
-		found, err = s.Begin(ctx, memory.MustChat("12345"), run, "body")
+		require.NoError(t, s.Runs.Finish(ctx, memory.MustChat("12345"), run, []byte("{}")))
+		found, err = s.Runs.Begin(ctx, memory.MustChat("12345"), run, "body")
 		require.NoError(t, err)
 		require.Equal(t, "{}", string(found.Result))
 	}
-	_, err := s.Begin(ctx, memory.MustChat("12345"), "refused", "body")
+	_, err := s.Runs.Begin(ctx, memory.MustChat("12345"), "refused", "body")
 	require.NoError(t, err)
-	require.NoError(t, s.Withdraw(ctx, memory.MustChat("12345"), "refused"))
-	record, err := s.Record(ctx, memory.MustChat("12345"), "refused")
+	require.NoError(t, s.Runs.Withdraw(ctx, memory.MustChat("12345"), "refused"))
+	record, err := s.Runs.Record(ctx, memory.MustChat("12345"), "refused")
 	require.NoError(t, err)
 	require.Nil(t, record)
-	require.NoError(t, s.EraseRuns(ctx, memory.MustChat("12345")))
+	require.NoError(t, s.Runs.Erase(ctx, memory.MustChat("12345")))
 	for i := range 10 {
-		events, err := s.Events(ctx, memory.MustChat("12345"), fmt.Sprint("run", i), 0, 10)
+		events, err := s.Runs.Events(ctx, memory.MustChat("12345"), fmt.Sprint("run", i), 0, 10)
 		require.NoError(t, err)
 		require.Empty(t, events)
 	}
@@ -269,7 +269,7 @@ func clusterLists(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 			pages := 0
 			for cursor := ""; ; pages++ {
 				require.Less(t, pages, 1000)
-				chats, next, err := s.Chats(ctx, cursor, count)
+				chats, next, err := s.Chats.All(ctx, cursor, count)
 				require.NoError(t, err)
 				for _, c := range chats {
 					seen[c] = true
@@ -293,9 +293,9 @@ func clusterLists(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 		require.NoError(t, cluster.Client().Set(ctx, k.String(), `[{"role":"user","content":"x"}]`, 0).Err())
 		want = append(want, k.String())
 	}
-	found, _, err := s.Scan(ctx, memory.MustChat("chat1"))
+	found, _, err := s.Chats.Scan(ctx, memory.MustChat("chat1"))
 	require.NoError(t, err)
-	stored, err := s.Measure(ctx, found...)
+	stored, err := s.Chats.Measure(ctx, found...)
 	require.NoError(t, err)
 	var keys []string
 	for _, h := range stored {
@@ -314,10 +314,10 @@ func clusterErase(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 		require.NoError(t, client.Set(ctx, k.String(), "damaged secret", 0).Err())
 		appendTo(t, s, loadFrom(t, s, 5, memory.Empty(k)), "r", 5, 1)
 	}
-	_, err := s.Begin(ctx, memory.MustChat("12345"), "r", "body")
+	_, err := s.Runs.Begin(ctx, memory.MustChat("12345"), "r", "body")
 	require.NoError(t, err)
 	require.NoError(t,
-		failure(s.Log(ctx, memory.MustChat("12345"), "r", true, redisstore.Logged{Seq: 1, Line: []byte("secret")})))
+		failure(s.Runs.Log(ctx, memory.MustChat("12345"), "r", true, redisstore.Logged{Seq: 1, Line: []byte("secret")})))
 
 	require.NoError(t, s.Erase(ctx, 6, keys[1]))
 	require.Zero(t, loadFrom(t, s, 0, memory.Empty(keys[1])).Len())
@@ -364,7 +364,7 @@ func clusterTrim(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	for seq := int64(1); seq <= 13; seq++ {
 		h = appendTo(t, s, h, "r", 5, seq)
 	}
-	short, err := s.Trim(ctx, h, 5, 10)
+	short, err := s.Archives.Trim(ctx, h, 5, 10)
 	require.NoError(t, err)
 	require.Equal(t, saying(13)[3:], contents(t, short))
 	require.Equal(t, saying(13)[3:], contents(t, loadFrom(t, s, 6, h)))

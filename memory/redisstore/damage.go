@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -33,7 +32,10 @@ func wrongType(err error) bool {
 }
 
 // mender runs a command again after it has moved away what is in its way.
-type mender struct{ store *Store }
+type mender struct {
+	*core
+	users Users
+}
 
 func (mender) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
@@ -46,7 +48,7 @@ func (m mender) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			if !wrongType(err) {
 				return err
 			}
-			if err := m.store.mendFor(ctx, cmd); err != nil {
+			if err := m.mendFor(ctx, cmd); err != nil {
 				cmd.SetErr(err)
 				return err
 			}
@@ -73,7 +75,7 @@ func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 				for _, name := range keysOf(cmd) {
 					wrong[name] = true
 				}
-				if failed := m.store.mendFor(ctx, cmd); failed != nil {
+				if failed := m.mendFor(ctx, cmd); failed != nil {
 					cmd.SetErr(failed)
 					return failed
 				}
@@ -112,31 +114,9 @@ func keysOf(cmd redis.Cmder) []string {
 	return names
 }
 
-// Sound looks at the keys of all chats, and moves away those of the wrong type. An
-// error that is ErrDamaged names one that stays in the way; it is nil while Redis
-// does not answer.
-func (s *Store) Sound(ctx context.Context) error {
-	names := []string{epochKey, openChats, processesKey, erasuresKey}
-	types := make([]*redis.StatusCmd, len(names))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-		for i, name := range names {
-			types[i] = p.Type(ctx, name)
-		}
-		return nil
-	})
-	for i, name := range names {
-		if found := types[i].Val(); found != "" && found != "none" && found != typeOf(name) {
-			if err := s.mendAll(ctx, name); errors.Is(err, memory.ErrDamaged) {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // mendFor moves away what a command found to be of the wrong type. An error names the
 // key that stays in the way.
-func (s *Store) mendFor(ctx context.Context, cmd redis.Cmder) error {
+func (s mender) mendFor(ctx context.Context, cmd redis.Cmder) error {
 	var names []string
 	for _, name := range keysOf(cmd) {
 		if typeOf(name) != "" {
@@ -150,7 +130,7 @@ func (s *Store) mendFor(ctx context.Context, cmd redis.Cmder) error {
 }
 
 // mendAll moves away those of some keys that are of the wrong type.
-func (s *Store) mendAll(ctx context.Context, names ...string) error {
+func (s mender) mendAll(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		err := s.mend(ctx, name)
 		if refused := redis.Error(nil); errors.As(err, &refused) {
@@ -168,7 +148,7 @@ func (s *Store) mendAll(ctx context.Context, names ...string) error {
 // mend moves a key of ours that has the wrong type to {…}:damaged:<time>. The meta of the
 // history, or of the chat, takes a note of it, by which an erasure finds it; what all
 // chats share holds nothing that users said, and is not noted.
-func (s *Store) mend(ctx context.Context, name string) error {
+func (s mender) mend(ctx context.Context, name string) error {
 	key, _ := memory.ParseRedisKey(name)
 	want, at := key.Type(), s.timestamp()
 	key.Aside = at
@@ -182,7 +162,7 @@ func (s *Store) mend(ctx context.Context, name string) error {
 		keys, field = append(keys, metaKey(key.Key)), "d:"+at
 	case memory.KindUserNotes:
 		if u, err := memory.ParseUser(key.Run); err == nil {
-			return s.setUserNotesAside(ctx, u)
+			return s.users.setNotesAside(ctx, u)
 		}
 	case memory.KindMeta:
 		keys, field = append(keys, name), "d:"+at
@@ -202,6 +182,3 @@ func (s *Store) mend(ctx context.Context, name string) error {
 	}
 	return err
 }
-
-// timestamp is the Unix ms of now, under which values are set aside.
-func (s *Store) timestamp() string { return strconv.FormatInt(s.now().UnixMilli(), 10) }

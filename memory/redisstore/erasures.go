@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,10 +13,20 @@ import (
 	"mneme/memory/erasures"
 )
 
-// NoteErasure says to all processes that something was erased in a turn, so that each
+// Erasures is about what was taken away on purpose and must not come back. It keeps a sorted set of what was erased, by
+// the turn, which all processes read, and a tombstone in the meta of each history. A number in either only grows; no
+// lease is needed.
+type Erasures struct {
+	*core
+	histories *Store
+	archives  Archives
+	notes     Notes
+}
+
+// Note says to all processes that something was erased in a turn, so that each
 // applies it to its own memory and disk. The names are those of package erasures, changes
 // by hand among them. What is older than a tombstone's life is dropped.
-func (s *Store) NoteErasure(ctx context.Context, turn int64, names ...string) error {
+func (s Erasures) Note(ctx context.Context, turn int64, names ...string) error {
 	members := make([]redis.Z, len(names))
 	for i, name := range names {
 		members[i] = redis.Z{Score: float64(turn), Member: name}
@@ -30,8 +39,8 @@ func (s *Store) NoteErasure(ctx context.Context, turn int64, names ...string) er
 	return failure(err, "noting an erasure")
 }
 
-// Erasures gives what was erased in turns from one on, by name.
-func (s *Store) Erasures(ctx context.Context, since int64) (map[string]int64, error) {
+// Since gives what was erased in turns from one on, by name.
+func (s Erasures) Since(ctx context.Context, since int64) (map[string]int64, error) {
 	found, err := s.redis.ZRangeByScoreWithScores(ctx, erasuresKey, &redis.ZRangeBy{
 		Min: strconv.FormatInt(since, 10), Max: "+inf",
 	}).Result()
@@ -49,7 +58,7 @@ func (s *Store) Erasures(ctx context.Context, since int64) (map[string]int64, er
 
 // Erased is the turn in which a history was erased last, alone or with its chat, 0
 // if it never was: nothing that was written in an earlier turn may come back.
-func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
+func (s Erasures) Erased(ctx context.Context, key memory.Key) (int64, error) {
 	var mark *redis.StringCmd
 	var scores [2]*redis.FloatCmd
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
@@ -68,7 +77,7 @@ func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
 
 // Tombstone is the turn of the last erasure of which a history's own meta tells, 0 for
 // none. It is written with the erasure, so a Redis that has it has done that.
-func (s *Store) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
+func (s Erasures) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
 	mark, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, failure(err, "looking for the erasure of %s", key)
@@ -81,10 +90,10 @@ func (s *Store) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
 // no turn's write: a running turn finds the history changed. cut says whether there
 // was anything from before. What follows a later deliberate change stays, whatever its
 // times: an import brings old messages on purpose.
-func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, err error) {
+func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, err error) {
 	since := func(raw []json.RawMessage) ([]json.RawMessage, error) { return begunSince(raw, turn) }
 	later := false
-	h, err := s.rewrite(ctx, writingBack, key, turn, func(h *memory.History) ([]json.RawMessage, bool, error) {
+	h, err := s.histories.rewrite(ctx, writingBack, key, turn, func(h *memory.History) ([]json.RawMessage, bool, error) {
 		if later = h.Cut() > turn; later {
 			return nil, false, nil
 		}
@@ -96,10 +105,10 @@ func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, 
 	}
 	archived, notes := false, 0
 	if err == nil && !later { // last, since what a trim moves goes there
-		archived, err = s.rearchive(ctx, key, nil, since, func(string) bool { return true })
+		archived, err = s.archives.rearchive(ctx, key, nil, since, func(string) bool { return true })
 	}
 	if err == nil && !later {
-		notes, err = s.VoidNotes(ctx, writingBack, key, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
+		notes, err = s.notes.Void(ctx, writingBack, key, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
 	}
 	if err != nil {
 		err = fmt.Errorf("erasing %s once more: %w", key, err)
@@ -118,24 +127,12 @@ func begunSince(raw []json.RawMessage, turn int64) (left []json.RawMessage, err 
 	return left, err
 }
 
-// EraseOldRuns removes the logs and records of a chat's runs that began before a
-// turn, and the conversation of that time, whose name it gives.
-func (s *Store) EraseOldRuns(ctx context.Context, turn int64, chat memory.Chat) (conversation string, err error) {
-	fields, err := s.redis.HGetAll(ctx, chatMeta(chat)).Result()
-	if err != nil {
-		return "", failure(err, "erasing old runs of chat %s", chat)
+// Noted is the turn under which each name stands among what was erased, 0 for none.
+func (s Erasures) Noted(ctx context.Context, names ...string) ([]int64, error) {
+	scores, err := s.redis.ZMScore(ctx, erasuresKey, names...).Result()
+	turns := make([]int64, len(scores))
+	for i, score := range scores {
+		turns[i] = int64(score)
 	}
-	waited, err := s.forgetWaiting(ctx, chat, turn)
-	if err != nil {
-		return "", failure(err, "erasing old runs of chat %s", chat)
-	}
-	gone, names := []string{"conversation", "approved"}, []string{}
-	for f, until := range fields {
-		at, _ := strconv.ParseInt(until, 10, 64)
-		run, ok := strings.CutPrefix(f, "r:")
-		if ok && run != "" && (at-recordLife.Milliseconds() < turn || waited != nil && run == waited.Run) {
-			gone, names = append(gone, f), append(names, eventsKey(chat, run), recordKey(chat, run), callsKey(chat, run))
-		}
-	}
-	return fields["conversation"], failure(s.forget(ctx, chat, names, gone), "erasing old runs of chat %s", chat)
+	return turns, failure(err, "looking whether something was redacted")
 }

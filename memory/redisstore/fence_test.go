@@ -21,9 +21,9 @@ func TestAFirstMessageRacesTheNextTurn(t *testing.T) {
 	for i := range 200 {
 		chat := memory.MustChat(fmt.Sprint(i))
 		key := memory.SubagentKey("analytic", chat)
-		old, err := w.Take(ctx, chat, "old", "c", 15*time.Second)
+		old, err := w.Turns.Take(ctx, chat, "old", "c", 15*time.Second)
 		require.NoError(t, err)
-		require.NoError(t, w.Leave(ctx, chat, "old")) // its lease is over, and it does not know
+		require.NoError(t, w.Turns.Leave(ctx, chat, "old")) // its lease is over, and it does not know
 		var race sync.WaitGroup
 		var late error
 		var seen []string
@@ -31,7 +31,7 @@ func TestAFirstMessageRacesTheNextTurn(t *testing.T) {
 			_, late = w.Append(ctx, memory.Empty(key), memory.Mark{Run: "Z", Seq: 1, Turn: old.Number}, said(1))
 		})
 		race.Go(func() {
-			turn, err := w.Take(ctx, chat, "new", "c", 15*time.Second)
+			turn, err := w.Turns.Take(ctx, chat, "new", "c", 15*time.Second)
 			if err != nil {
 				t.Error(err)
 				return

@@ -1,12 +1,12 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
 	"mneme/memory/redisscript"
@@ -15,7 +15,7 @@ import (
 // This file is about values that are not what a store left: written by another
 // program, damaged, deleted by hand, lost by Redis. Each is put right by one
 // compare-and-set on what was seen, so that of two processes one does it and the other looks
-// again. A deliberate change, whoever made it, is marked with its turn (the cut): copies from
+// again. A deliberate change, of a user or of another program, is marked with its turn (the cut): copies from
 // before it bring nothing back. What Redis lost is no deliberate change, and copies do.
 
 // adoptedWhole is the size of a foreign value above which it is worth a round trip
@@ -41,7 +41,7 @@ func foundIn(r redisscript.Reply) found {
 
 // adopt takes over a value that another program wrote: it is laid out anew, each message
 // with its id, and gets a meta. In the place of a history that a meta knew, it is a
-// deliberate change. Where no meta was, Redis lost the history before somebody wrote, and
+// deliberate change. Where no meta was, Redis lost the history before that program wrote, and
 // so the caller's copy is joined to what is there.
 func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f found, known bool,
 	value []byte) (*memory.History, error) {
@@ -101,7 +101,7 @@ func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value 
 	return none, err
 }
 
-// accept takes note that somebody deleted a history by hand.
+// accept takes note that a history was deleted by hand.
 func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory.History, error) {
 	if turn <= looking {
 		return memory.Empty(key), nil
@@ -123,12 +123,6 @@ func (s *Store) emptied(ctx context.Context, c change) (*memory.History, error) 
 	}
 	s.onCut(c.fresh.Key(), c.turn)
 	return c.fresh, nil
-}
-
-func (s *Store) onCut(key memory.Key, turn int64) {
-	if s.OnCut != nil {
-		s.OnCut(key, turn)
-	}
 }
 
 // RestoreCut says again that a history was changed on purpose in a turn, after Redis
@@ -305,25 +299,48 @@ func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*me
 	return current, nil
 }
 
-// Loss is what a run may have to tell of, and what else Open finds.
-type Loss struct {
-	Lost  bool   // something of the chat was brought back, and no run has told yet
-	Told  string // the epoch of which a run of the chat told last
-	Epoch string // the store's mark; "" if it has none
-	Notes bool   // the chat may have notes
-	// UserNotes are those of the user under whom the run is posted, in whatever state.
-	UserNotes []memory.Note
-	// Approved are the tools that were approved in the chat for good.
-	Approved []string
-}
-
-// TellLoss notes that a run of the chat has told of what it lost.
-func (s *Store) TellLoss(ctx context.Context, chat memory.Chat, epoch string) error {
-	meta := chatMeta(chat)
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HDel(ctx, meta, "lost")
-		p.HSet(ctx, meta, "told", epoch)
-		return nil
-	})
-	return failure(err, "noting that a loss of chat %s was told", chat)
+// rewrite puts what keep leaves of a history in its place, as a deliberate change in turn cut, if it says that there
+// is a change. It starts over if the history was changed meanwhile.
+func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key, cut int64,
+	keep func(*memory.History) (left []json.RawMessage, changed bool, err error)) (*memory.History, error) {
+	for try := range attempts {
+		before, err := s.Load(ctx, looking, memory.Empty(key))
+		if err != nil {
+			return nil, err
+		}
+		h := before[0]
+		left, changed, err := keep(h)
+		if err != nil || h.Len() == 0 || !changed {
+			return nil, err
+		}
+		fresh := memory.Empty(key)
+		for _, raw := range left {
+			fresh = fresh.With(raw)
+		}
+		if fresh.Len() == h.Len() {
+			fresh.Follows(cut, h.First())
+		}
+		c := change{turn: turn, seen: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: fresh, cut: cut}
+		err = s.replace(ctx, c)
+		if errors.Is(err, errChanged) { // its meta is gone, perhaps
+			var value []byte
+			if value, err = s.bytesOf(ctx, key, nil); err == nil && bytes.Equal(value, h.JSON()) {
+				c.seen, c.old = "value", value
+				err = s.replace(ctx, c)
+			} else if err == nil {
+				err = errChanged
+			}
+		}
+		if err == nil {
+			fresh.ProvenIn(cut)
+			return fresh, nil
+		}
+		if !errors.Is(err, errChanged) {
+			return nil, err
+		}
+		if err := pause(ctx, try); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: %s changed under every attempt", memory.ErrUnavailable, key)
 }

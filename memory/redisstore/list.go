@@ -17,7 +17,7 @@ import (
 // Stored is one history as it lies in Redis.
 type Stored struct {
 	Key      memory.Key
-	Messages int // 0 as long as nobody took over a foreign writer's value
+	Messages int // 0 as long as no turn has taken over a foreign writer's value
 	Bytes    int
 	// What its archive holds.
 	Archived      int // messages
@@ -25,10 +25,10 @@ type Stored struct {
 	Notes         int
 }
 
-// Chats lists some chats that have a history, from cursor on ("" is the start);
+// All lists some chats that have a history, from cursor on ("" is the start);
 // the next cursor is "" at the end. One chat may be listed twice if histories
 // come and go meanwhile.
-func (s *Store) Chats(ctx context.Context, cursor string, count int) (chats []memory.Chat, next string, err error) {
+func (s Chats) All(ctx context.Context, cursor string, count int) (chats []memory.Chat, next string, err error) {
 	node, at := 0, uint64(0)
 	if cursor != "" {
 		if _, err := fmt.Sscanf(cursor, "%d.%d", &node, &at); err != nil || node < 0 {
@@ -81,7 +81,7 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client
 
 // Histories lists the histories of one chat, its own first, then the subagents'
 // by name: those that Keys names and that hold something.
-func (s *Store) Histories(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]Stored, error) {
+func (s Chats) Histories(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]Stored, error) {
 	keys, err := s.Keys(ctx, chat, agents...)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *Store) Histories(ctx context.Context, chat memory.Chat, agents ...memor
 
 // Keys names the histories that a chat may have, each once, its own first and then by name: those in
 // its index, and those of agents, which another program may have written.
-func (s *Store) Keys(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]memory.Key, error) {
+func (s Chats) Keys(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
 	for _, agent := range agents {
 		keys = append(keys, memory.SubagentKey(agent, chat))
@@ -118,7 +118,7 @@ func sorted(keys []memory.Key) []memory.Key {
 
 // Measure gives those of some histories that hold something, each once, ordered by
 // the subagent's name.
-func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error) {
+func (s Chats) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error) {
 	ordered := sorted(keys)
 	sizes := make([]*redis.IntCmd, len(ordered))
 	counts := make([]*redis.StringCmd, len(ordered))
@@ -141,7 +141,7 @@ func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, erro
 		if sizes[i].Val() == 0 && notes[i].Val() == "" {
 			continue
 		}
-		n, _ := counts[i].Int() // absent for a value that nobody took over yet
+		n, _ := counts[i].Int() // absent for a value that no turn has taken over yet
 		stored := Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val())}
 		var list []json.RawMessage
 		if json.Unmarshal([]byte(notes[i].Val()), &list) == nil {
@@ -157,7 +157,7 @@ func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, erro
 
 // Found says of each key whether Redis has it, or a meta beside it. It costs one
 // round trip, or two if one is there, and leaves nothing behind.
-func (s *Store) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
+func (s Chats) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 	if _, slots := s.redis.(*redis.ClusterClient); !slots {
 		// One command tells of all of them that there is none, as in most cases.
 		var names []string
@@ -192,7 +192,7 @@ func (s *Store) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 // Scan looks through all keys of Redis for what is a chat's: histories, and what
 // lies beside them under names of its own, values that were set aside, logs and
 // records of runs. It finds what no index names.
-func (s *Store) Scan(ctx context.Context, chat memory.Chat) (histories []memory.Key, beside []string, err error) {
+func (s Chats) Scan(ctx context.Context, chat memory.Chat) (histories []memory.Key, beside []string, err error) {
 	found := map[memory.Key]bool{}
 	err = s.scan(ctx, "*:"+escape(chat.String())+"*", func(name string) error {
 		k, ok := memory.ParseRedisKey(name)
@@ -210,28 +210,8 @@ func (s *Store) Scan(ctx context.Context, chat memory.Chat) (histories []memory.
 }
 
 // Remove deletes what Scan found beside histories.
-func (s *Store) Remove(ctx context.Context, names ...string) error {
+func (s Chats) Remove(ctx context.Context, names ...string) error {
 	return failure(s.forget(ctx, memory.Chat{}, names, nil), "erasing what lies beside histories")
-}
-
-// scan calls f for every key that matches, on every node.
-func (s *Store) scan(ctx context.Context, pattern string, f func(key string) error) error {
-	masters, err := Masters(ctx, s.redis)
-	if err != nil {
-		return err
-	}
-	for _, node := range masters {
-		it := node.Scan(ctx, 0, pattern, 1000).Iterator()
-		for it.Next(ctx) {
-			if err := f(it.Val()); err != nil {
-				return err
-			}
-		}
-		if err := it.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // escape makes a key literal inside a SCAN pattern. Of what keys may hold only

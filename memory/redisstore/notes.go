@@ -13,15 +13,16 @@ import (
 	"mneme/memory"
 )
 
-// This file is about notes: a JSON array beside each history that has some, changed by
+// Notes is about the notes of histories: a JSON array beside each history that has some, changed by
 // compare-and-set under the chat's turn. The chat's meta says whether any may be there.
+type Notes struct{ *core }
 
-// NoTurn is the turn of who changes notes without one, for what Redis has forgotten.
+// NoTurn stands for the turn in a change of notes that is made without one, for what Redis has forgotten.
 const NoTurn = writingBack
 
-// Notes gives the notes of histories, in order of creation, in one round trip. What cannot
+// Read gives the notes of histories, in order of creation, in one round trip. What cannot
 // be read is a memory.DamagedError.
-func (s *Store) Notes(ctx context.Context, keys ...memory.Key) ([][]memory.Note, error) {
+func (s Notes) Read(ctx context.Context, keys ...memory.Key) ([][]memory.Note, error) {
 	values := make([]*redis.StringCmd, len(keys))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, key := range keys {
@@ -66,18 +67,18 @@ func encodeNotes(notes []memory.Note) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ChangeNotes stores what change makes of a history's notes, under a turn; an error of
+// Change stores what change makes of a history's notes, under a turn; an error of
 // change changes nothing. It calls change again if the notes were changed meanwhile. What is
 // no list of notes is set aside first.
-func (s *Store) ChangeNotes(ctx context.Context, turn int64, key memory.Key,
+func (s Notes) Change(ctx context.Context, turn int64, key memory.Key,
 	change func([]memory.Note) ([]memory.Note, error)) error {
-	return s.changeNotes(ctx, notesKey(key), func() error { return s.setNotesAside(ctx, key) },
-		func(old string, notes []memory.Note) (bool, error) { return s.putNotes(ctx, turn, key, old, notes) }, change)
+	return s.changeNotes(ctx, notesKey(key), func() error { return s.setAside(ctx, key) },
+		func(old string, notes []memory.Note) (bool, error) { return s.put(ctx, turn, key, old, notes) }, change)
 }
 
 // changeNotes changes the notes of a key. put puts notes in the place of a value, and says false if that is not
 // there any more.
-func (s *Store) changeNotes(ctx context.Context, key string, setAside func() error,
+func (s *core) changeNotes(ctx context.Context, key string, setAside func() error,
 	put func(old string, notes []memory.Note) (bool, error), change func([]memory.Note) ([]memory.Note, error)) error {
 	for try := range attempts {
 		if err := pause(ctx, try); err != nil {
@@ -108,8 +109,8 @@ func (s *Store) changeNotes(ctx context.Context, key string, setAside func() err
 	return fmt.Errorf("changing %s: %w: they changed under every attempt", key, memory.ErrUnavailable)
 }
 
-// putNotes puts notes in the place of a value that is still there; done is false if it is not.
-func (s *Store) putNotes(ctx context.Context, turn int64, key memory.Key, old string, notes []memory.Note) (done bool,
+// put puts notes in the place of a value that is still there; done is false if it is not.
+func (s Notes) put(ctx context.Context, turn int64, key memory.Key, old string, notes []memory.Note) (done bool,
 	err error) {
 	fresh, err := encodeNotes(notes)
 	if err != nil {
@@ -133,11 +134,11 @@ func (s *Store) putNotes(ctx context.Context, turn int64, key memory.Key, old st
 	return r.Word() == "ok", err
 }
 
-// VoidNotes removes the notes of a history of which void says so, under a turn, and says how
+// Void removes the notes of a history of which void says so, under a turn, and says how
 // many they were.
-func (s *Store) VoidNotes(ctx context.Context, turn int64, key memory.Key, void func(memory.Note) bool) (gone int,
+func (s Notes) Void(ctx context.Context, turn int64, key memory.Key, void func(memory.Note) bool) (gone int,
 	err error) {
-	err = s.ChangeNotes(ctx, turn, key, func(notes []memory.Note) ([]memory.Note, error) {
+	err = s.Change(ctx, turn, key, func(notes []memory.Note) ([]memory.Note, error) {
 		left := slices.DeleteFunc(slices.Clone(notes), void)
 		gone = len(notes) - len(left)
 		return left, nil
@@ -145,8 +146,8 @@ func (s *Store) VoidNotes(ctx context.Context, turn int64, key memory.Key, void 
 	return gone, err
 }
 
-// setNotesAside moves what is no list of notes out of the way, to be looked at.
-func (s *Store) setNotesAside(ctx context.Context, key memory.Key) error {
+// setAside moves what is no list of notes out of the way, to be looked at.
+func (s Notes) setAside(ctx context.Context, key memory.Key) error {
 	at := s.timestamp()
 	keys := []string{notesKey(key), asideKey(key, at), metaKey(key)}
 	r, err := s.call(ctx, asideScript, keys, "a list of notes", "d:"+at)

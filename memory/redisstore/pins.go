@@ -9,12 +9,14 @@ import (
 	"mneme/memory"
 )
 
-// This file is about pins: what the tools of a server were when they were accepted, in a hash
-// of their definitions by name, for all processes.
+// Tools is about pins: what the tools of a server were when they were accepted, in a hash
+// of their definitions by name, for all processes. Of several processes that pin at once the
+// first one wins; what a person accepts replaces all.
+type Tools struct{ *core }
 
-// PinnedTools are the definitions that are pinned of a server's tools, by name; none if none
-// ever were. What cannot be read is a memory.DamagedError, which AcceptTools mends.
-func (s *Store) PinnedTools(ctx context.Context, server string) (map[string]json.RawMessage, error) {
+// Pinned are the definitions that are pinned of a server's tools, by name; none if none
+// ever were. What cannot be read is a memory.DamagedError, which Accept mends.
+func (s Tools) Pinned(ctx context.Context, server string) (map[string]json.RawMessage, error) {
 	key := pinsKey(server)
 	values, err := s.redis.HGetAll(ctx, key).Result()
 	if err != nil {
@@ -30,22 +32,22 @@ func (s *Store) PinnedTools(ctx context.Context, server string) (map[string]json
 	return tools, nil
 }
 
-// PinTools pins definitions of a server of which nothing is pinned, and gives what is pinned
+// Pin pins definitions of a server of which nothing is pinned, and gives what is pinned
 // then: of processes that do so at once, one pins and all are given the same.
-func (s *Store) PinTools(ctx context.Context, server string, tools map[string]json.RawMessage) (
+func (s Tools) Pin(ctx context.Context, server string, tools map[string]json.RawMessage) (
 	map[string]json.RawMessage, error) {
 	if err := s.pin(ctx, "keep", server, tools); err != nil {
 		return nil, err
 	}
-	return s.PinnedTools(ctx, server)
+	return s.Pinned(ctx, server)
 }
 
-// AcceptTools pins definitions in the place of all that are pinned of a server.
-func (s *Store) AcceptTools(ctx context.Context, server string, tools map[string]json.RawMessage) error {
+// Accept pins definitions in the place of all that are pinned of a server.
+func (s Tools) Accept(ctx context.Context, server string, tools map[string]json.RawMessage) error {
 	return s.pin(ctx, "replace", server, tools)
 }
 
-func (s *Store) pin(ctx context.Context, how, server string, tools map[string]json.RawMessage) error {
+func (s Tools) pin(ctx context.Context, how, server string, tools map[string]json.RawMessage) error {
 	args := []any{how}
 	for name, definition := range tools {
 		var compact bytes.Buffer

@@ -16,7 +16,7 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// Pins are a readable hash. The first list of tools is pinned, whoever of many brings it;
+// Pins are a readable hash. The first list of tools is pinned, whichever of many processes brings it;
 // another one only when it is accepted.
 func TestPins(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestPins(t *testing.T) {
 
 func pins(t *testing.T, client redis.UniversalClient) {
 	replicas := []*redisstore.Store{redisstore.New(client, zerolog.Nop()), redisstore.New(client, zerolog.Nop())}
-	none, err := replicas[0].PinnedTools(ctx, "crm")
+	none, err := replicas[0].Tools.Pinned(ctx, "crm")
 	require.NoError(t, err)
 	require.Empty(t, none)
 
@@ -43,7 +43,7 @@ func pins(t *testing.T, client redis.UniversalClient) {
 	for i := range found {
 		all.Go(func() {
 			tool := json.RawMessage(fmt.Sprintf(`{ "name": "refund", "description": "<%d>" }`, i))
-			pinned, err := replicas[i%2].PinTools(ctx, "crm", map[string]json.RawMessage{"refund": tool})
+			pinned, err := replicas[i%2].Tools.Pin(ctx, "crm", map[string]json.RawMessage{"refund": tool})
 			if err == nil {
 				found[i] = pinned
 			}
@@ -57,24 +57,24 @@ func pins(t *testing.T, client redis.UniversalClient) {
 	require.Regexp(t, `^{"name":"refund","description":"<\d>"}$`, client.HGet(ctx, "mneme:tools:crm", "refund").Val())
 
 	other := map[string]json.RawMessage{"a": json.RawMessage(`{}`), "b": json.RawMessage(`{"x":1}`)}
-	kept, err := replicas[1].PinTools(ctx, "crm", other)
+	kept, err := replicas[1].Tools.Pin(ctx, "crm", other)
 	require.NoError(t, err)
 	require.Equal(t, found[0], kept)
-	require.NoError(t, replicas[1].AcceptTools(ctx, "crm", other))
-	kept, err = replicas[0].PinnedTools(ctx, "crm")
+	require.NoError(t, replicas[1].Tools.Accept(ctx, "crm", other))
+	kept, err = replicas[0].Tools.Pinned(ctx, "crm")
 	require.NoError(t, err)
 	require.Equal(t, other, kept)
 
-	require.Error(t, replicas[0].AcceptTools(ctx, "crm", map[string]json.RawMessage{"a": json.RawMessage(`{`)}))
+	require.Error(t, replicas[0].Tools.Accept(ctx, "crm", map[string]json.RawMessage{"a": json.RawMessage(`{`)}))
 	require.NoError(t, client.HSet(ctx, "mneme:tools:crm", "odd", "{").Err())
-	_, err = replicas[0].PinnedTools(ctx, "crm")
+	_, err = replicas[0].Tools.Pinned(ctx, "crm")
 	require.ErrorIs(t, err, memory.ErrDamaged)
-	require.NoError(t, replicas[0].AcceptTools(ctx, "crm", other))
-	kept, err = replicas[0].PinnedTools(ctx, "crm")
+	require.NoError(t, replicas[0].Tools.Accept(ctx, "crm", other))
+	kept, err = replicas[0].Tools.Pinned(ctx, "crm")
 	require.NoError(t, err)
 	require.Equal(t, other, kept)
 	require.NoError(t, client.Set(ctx, "mneme:tools:crm", "text", 0).Err())
-	kept, err = replicas[0].PinnedTools(ctx, "crm")
+	kept, err = replicas[0].Tools.Pinned(ctx, "crm")
 	require.NoError(t, err)
 	require.Empty(t, kept, "what is no hash is set aside")
 }

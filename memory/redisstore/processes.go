@@ -3,14 +3,13 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"mneme/memory"
 )
+
+// Processes is about the processes that serve this memory. It keeps them in one hash, by id; each writes its own field
+// and no other, but for the fields of the dead, which each may take away.
+type Processes struct{ *core }
 
 // Beat is how often a process says that it lives; one that has not for processLife
 // is taken for dead. LongestBeat is that of any version that may serve beside this
@@ -32,7 +31,7 @@ type Process struct {
 func (p Process) Lives() bool { return time.Since(time.UnixMilli(p.At)) < processLife }
 
 // Announce says that a process lives, and where.
-func (s *Store) Announce(ctx context.Context, id, url string) error {
+func (s Processes) Announce(ctx context.Context, id, url string) error {
 	value, err := json.Marshal(Process{URL: url, At: s.now().UnixMilli()})
 	if err == nil {
 		err = s.redis.HSet(ctx, processesKey, id, value).Err()
@@ -41,12 +40,12 @@ func (s *Store) Announce(ctx context.Context, id, url string) error {
 }
 
 // Resign takes a process off the list.
-func (s *Store) Resign(ctx context.Context, id string) error {
+func (s Processes) Resign(ctx context.Context, id string) error {
 	return failure(s.redis.HDel(ctx, processesKey, id).Err(), "taking process %s off the list", id)
 }
 
-// Processes lists those that live, and drops the dead from the list.
-func (s *Store) Processes(ctx context.Context) ([]Process, error) {
+// List lists those that live, and drops the dead from the list.
+func (s Processes) List(ctx context.Context) ([]Process, error) {
 	values, err := s.redis.HGetAll(ctx, processesKey).Result()
 	if err != nil {
 		return nil, failure(err, "listing the processes")
@@ -62,13 +61,13 @@ func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 		living = append(living, p)
 	}
 	if len(dead) > 0 {
-		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next who lists them tries again
+		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next process that lists them tries again
 	}
 	return living, nil
 }
 
 // Token makes the token of a turn that a process takes: it begins with the
-// process's id, so that who can prove the process's death may end its lease. An
+// process's id, so that another one that can prove its death may end its lease. An
 // eraser's token is EraserToken and then such a token.
 func Token(process, random string) string { return process + ":" + random }
 
@@ -78,32 +77,3 @@ func HolderOf(token string) string {
 	token = strings.TrimPrefix(token, EraserToken)
 	return token[:max(strings.IndexByte(token, ':'), 0)]
 }
-
-// Holders are the tokens of who holds the turns of chats with an open run; empty
-// where nobody does.
-func (s *Store) Holders(ctx context.Context) (map[memory.Chat]string, error) {
-	members, err := s.redis.ZRange(ctx, openChats, 0, maxHolders).Result()
-	if err != nil {
-		return nil, failure(err, "looking who holds the turns of open runs")
-	}
-	leases := map[memory.Chat]*redis.StringCmd{}
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-		for _, m := range members {
-			if chat, err := memory.ParseChat(m); err == nil {
-				leases[chat] = p.Get(ctx, leaseKey(chat))
-			}
-		}
-		return nil
-	})
-	tokens := map[memory.Chat]string{}
-	for chat, lease := range leases {
-		if err := lease.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, failure(err, "looking who holds the turns of open runs")
-		}
-		tokens[chat] = lease.Val()
-	}
-	return tokens, nil
-}
-
-// maxHolders bounds how many chats Holders looks at.
-const maxHolders = 10_000

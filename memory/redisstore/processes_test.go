@@ -17,12 +17,12 @@ func TestProcesses(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client()
 	store := redisstore.New(client, zerolog.Nop())
-	require.NoError(t, store.Announce(ctx, "a", "http://a:8080"))
-	require.NoError(t, store.Announce(ctx, "b", "http://b:8080"))
+	require.NoError(t, store.Processes.Announce(ctx, "a", "http://a:8080"))
+	require.NoError(t, store.Processes.Announce(ctx, "b", "http://b:8080"))
 	require.NoError(t, client.HSet(ctx, "mneme:processes", "old", `{"url":"http://old:1","at":1}`, "odd", `{`).Err())
 	listed := func() map[string]string {
 		t.Helper()
-		all, err := store.Processes(ctx)
+		all, err := store.Processes.List(ctx)
 		require.NoError(t, err)
 		urls := map[string]string{}
 		for _, p := range all {
@@ -33,7 +33,7 @@ func TestProcesses(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"a": "http://a:8080", "b": "http://b:8080"}, listed())
 	require.EqualValues(t, 2, client.HLen(ctx, "mneme:processes").Val())
-	require.NoError(t, store.Resign(ctx, "a"))
+	require.NoError(t, store.Processes.Resign(ctx, "a"))
 	require.Equal(t, map[string]string{"b": "http://b:8080"}, listed())
 }
 

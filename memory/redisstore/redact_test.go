@@ -28,15 +28,15 @@ func TestRedact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old := talk(t, w, memory.Empty(key), 5, 0, 0, 30)
-	h, err := w.Trim(ctx, old, 5, 10)
+	h, err := w.Archives.Trim(ctx, old, 5, 10)
 	require.NoError(t, err)
 	before, texts := remembered(t, w, key)
 	for _, run := range []string{"run3", "run29"} {
-		got, err := w.Redact(ctx, 6, false, key, ofRun(run), nil, run+".")
+		got, err := w.Redactions.Redact(ctx, 6, false, key, ofRun(run), nil, run+".")
 		require.NoError(t, err)
 		require.EqualValues(t, 6, got.Cut())
 		require.Equal(t, h.First(), got.First())
-		again, err := w.Redact(ctx, 6, false, key, ofRun(run), nil, run+".")
+		again, err := w.Redactions.Redact(ctx, 6, false, key, ofRun(run), nil, run+".")
 		require.NoError(t, err)
 		require.Nil(t, again, "it is done")
 	}
@@ -50,7 +50,7 @@ func TestRedact(t *testing.T) {
 		require.Equal(t, want, left[i])
 	}
 	require.NotContains(t, storedText(w), "user 3 ✓")
-	measured, err := w.Measure(ctx, key)
+	measured, err := w.Chats.Measure(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, 60, measured[0].Messages+measured[0].Archived)
 
@@ -79,7 +79,7 @@ func TestARedactionThatRedisForgot(t *testing.T) {
 	segments := w.redis.HGetAll(ctx, archive).Val()
 	lose := snapshot(t, w.redis)
 	for _, run := range []string{"run2", "run19"} {
-		_, err := w.Redact(ctx, 6, false, key, ofRun(run), nil, run)
+		_, err := w.Redactions.Redact(ctx, 6, false, key, ofRun(run), nil, run)
 		require.NoError(t, err)
 	}
 	lose()
@@ -87,10 +87,10 @@ func TestARedactionThatRedisForgot(t *testing.T) {
 	require.NoError(t, w.redis.HSet(ctx, archive, segments).Err())
 	talk(t, w, h, 7, 10, 20, 24)
 	for _, run := range []string{"run2", "run19"} {
-		got, err := w.Redact(ctx, 6, true, key, ofRun(run), nil, run)
+		got, err := w.Redactions.Redact(ctx, 6, true, key, ofRun(run), nil, run)
 		require.NoError(t, err)
 		require.NotNil(t, got)
-		again, err := w.Redact(ctx, 6, true, key, ofRun(run), nil, run)
+		again, err := w.Redactions.Redact(ctx, 6, true, key, ofRun(run), nil, run)
 		require.NoError(t, err)
 		require.Nil(t, again)
 	}
@@ -110,7 +110,7 @@ func TestRedactWithoutIDs(t *testing.T) {
 	require.NoError(t, w.redis.Set(ctx, key.String(), `[ {"role":"user","content":"same","timestamp":1},
 		{"role":"user","content":"same","timestamp":1}, {"role":"assistant","content":"ok"} ]`, 0).Err())
 	ids := w.load(t, 5, memory.Empty(key)).IDs()
-	_, err := w.Redact(ctx, 6, false, key, func(id string) bool { return id == ids[1] }, nil, ids[1])
+	_, err := w.Redactions.Redact(ctx, 6, false, key, func(id string) bool { return id == ids[1] }, nil, ids[1])
 	require.NoError(t, err)
 	h := w.load(t, 6, memory.Empty(key))
 	require.Equal(t, ids, h.IDs())
@@ -137,15 +137,15 @@ func TestDamagedSegmentsBlockNothing(t *testing.T) {
 				case "gone":
 					require.NoError(t, w.redis.HDel(ctx, archive, "0:about").Err())
 				}
-				_, err := w.Redact(ctx, 6, false, key, ofRun("run39"), nil, "run39.")
+				_, err := w.Redactions.Redact(ctx, 6, false, key, ofRun("run39"), nil, "run39.")
 				require.NoError(t, err)
 				require.Contains(t, storedText(w), "user 0 ✓", "what has nothing to do with it stays")
-				_, err = w.Redact(ctx, 6, false, key, ofRun("run0"), nil, "run0.")
+				_, err = w.Redactions.Redact(ctx, 6, false, key, ofRun("run0"), nil, "run0.")
 				require.NoError(t, err)
 				require.NotContains(t, storedText(w), "user 0 ✓")
 
 				require.NoError(t, w.redis.HSet(ctx, archive, "0", value).Err())
-				cut, err := w.Cut(ctx, 20_000, key)
+				cut, err := w.Erasures.Cut(ctx, 20_000, key)
 				require.NoError(t, err)
 				require.True(t, cut)
 				require.NotContains(t, storedText(w), "user 0 ✓")

@@ -142,7 +142,7 @@ func TestALookDoesNotLoseACopy(t *testing.T) {
 	require.Equal(t, said2("r1"), contents(t, a.Load(0)))
 }
 
-// What was done on purpose is not undone by a copy from before, whoever has it and
+// What was done on purpose is not undone by a copy from before, whichever process has it and
 // whatever Redis loses afterwards.
 func TestWhatWasDeliberateIsNotUndone(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,7 @@ func TestOlderCopiesAreShortenedToATrim(t *testing.T) {
 		a.run(fmt.Sprint("r", i+1), int64(i+1)*10)
 	}
 	b.run("r5", 50)
-	short, err := a.Trim(ctx, a.Load(51_000), 51_000, 4)
+	short, err := a.Archives.Trim(ctx, a.Load(51_000), 51_000, 4)
 	require.NoError(t, err)
 	a.Put(short)
 	a.run("r6", 60)
@@ -257,7 +257,7 @@ func TestACopyWithOtherContentsIsSetAside(t *testing.T) {
 	require.EqualValues(t, 1, a.Counts.Damaged.Load(), "once")
 }
 
-// Another program finds nothing, and begins anew, before anybody writes back.
+// Another program finds nothing, and begins anew, before a process writes back.
 func TestALossAfterWhichAnotherProgramWrote(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

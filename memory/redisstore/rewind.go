@@ -13,17 +13,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
-	"mneme/memory/redisscript"
 )
 
-// This file is about taking messages back and putting them back. A rewind changes several histories,
+// Rewinds is about taking messages back and putting them back. A rewind changes several histories,
 // which lie in several slots of a Cluster, so it is a redo log: what goes is set aside first, in one key
-// of the chat's; then the chat's meta says that the rewind has begun, and from then on whoever has the
+// of the chat's; then the chat's meta says that the rewind has begun, and from then on each holder of the
 // chat's turn brings it to its end. Each step may be done again.
 //
 //	{chat_history:<chat>}:rewound:<id>   about          JSON: SetAside
 //	                                     runs           "run run …" whose messages went
 //	                                     <history>/<n>  JSON: piece, from 0 on
+//
+// The chat's meta lists these keys, as a:<id>, and says in pending what was begun. All of it is written under
+// the number of the chat's turn, and the histories by compare-and-set besides.
+type Rewinds struct {
+	*core
+	histories *Store
+	archives  Archives
+}
 
 // SetAsideLife is how long what a rewind took back is kept.
 const SetAsideLife = 24 * time.Hour
@@ -71,7 +78,7 @@ type Piece struct {
 }
 
 // SetAside sets a piece of a history aside, under a turn.
-func (s *Store) SetAside(ctx context.Context, turn int64, chat memory.Chat, id string, key memory.Key, n int,
+func (s Rewinds) SetAside(ctx context.Context, turn int64, chat memory.Chat, id string, key memory.Key, n int,
 	p Piece) error {
 	// By hand, since an encoder changes the bytes of a message.
 	value := fmt.Appendf(nil, `{"after":%q,"messages":%s}`, p.After, memory.Array(p.Messages))
@@ -80,14 +87,14 @@ func (s *Store) SetAside(ctx context.Context, turn int64, chat memory.Chat, id s
 
 func pieceField(key string, n int) string { return key + "/" + strconv.Itoa(n) }
 
-func (s *Store) setAsideField(ctx context.Context, turn int64, chat memory.Chat, id, field string, value any) error {
+func (s Rewinds) setAsideField(ctx context.Context, turn int64, chat memory.Chat, id, field string, value any) error {
 	_, err := s.call(ctx, setAsideScript, []string{chatMeta(chat), rewoundKey(chat, id)}, turn, id,
 		SetAsideLife.Milliseconds(), s.now().Add(SetAsideLife).UnixMilli(), field, value)
 	return failure(err, "setting messages of chat %s aside", chat)
 }
 
-// BeginRewind notes, under the turn of a rewind, that all of it is set aside: from then on it is listed, and pending.
-func (s *Store) BeginRewind(ctx context.Context, chat memory.Chat, change string, a SetAside, ttl time.Duration) error {
+// Begin notes, under the turn of a rewind, that all of it is set aside: from then on it is listed, and pending.
+func (s Rewinds) Begin(ctx context.Context, chat memory.Chat, change string, a SetAside, ttl time.Duration) error {
 	about, err := json.Marshal(a)
 	if err == nil {
 		err = s.setAsideField(ctx, a.Turn(), chat, a.ID, "runs", strings.Join(a.Runs, " "))
@@ -101,11 +108,12 @@ func (s *Store) BeginRewind(ctx context.Context, chat memory.Chat, change string
 // Pending notes, under a turn, that a change of the chat's memory has begun, or with "" that it is done.
 // id is what was set aside for it, "" for nothing. Should the process die, others find the chat by its
 // lease's end, as one with an open run.
-func (s *Store) Pending(ctx context.Context, turn int64, chat memory.Chat, change, id string, ttl time.Duration) error {
+func (s Rewinds) Pending(ctx context.Context, turn int64, chat memory.Chat, change, id string,
+	ttl time.Duration) error {
 	return s.pending(ctx, turn, chat, change, id, ttl, nil)
 }
 
-func (s *Store) pending(ctx context.Context, turn int64, chat memory.Chat, change, id string, ttl time.Duration,
+func (s Rewinds) pending(ctx context.Context, turn int64, chat memory.Chat, change, id string, ttl time.Duration,
 	about []byte) error {
 	keys := []string{chatMeta(chat)}
 	if id != "" {
@@ -122,15 +130,15 @@ func (s *Store) pending(ctx context.Context, turn int64, chat memory.Chat, chang
 	return failure(err, "noting a change of chat %s", chat)
 }
 
-// SetAsides lists what rewinds took back of a chat, the oldest first.
-func (s *Store) SetAsides(ctx context.Context, chat memory.Chat) ([]SetAside, error) {
-	ids, err := s.setAsideIDs(ctx, chat)
+// List lists what rewinds took back of a chat, the oldest first.
+func (s Rewinds) List(ctx context.Context, chat memory.Chat) ([]SetAside, error) {
+	ids, err := s.ids(ctx, chat)
 	if err != nil {
 		return nil, err
 	}
 	var out []SetAside
 	for _, id := range ids {
-		a, err := s.ReadSetAside(ctx, chat, id)
+		a, err := s.Read(ctx, chat, id)
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +149,7 @@ func (s *Store) SetAsides(ctx context.Context, chat memory.Chat) ([]SetAside, er
 	return out, nil
 }
 
-func (s *Store) setAsideIDs(ctx context.Context, chat memory.Chat) (ids []string, err error) {
+func (s Rewinds) ids(ctx context.Context, chat memory.Chat) (ids []string, err error) {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
 		return nil, failure(err, "listing what was set aside of chat %s", chat)
@@ -155,8 +163,8 @@ func (s *Store) setAsideIDs(ctx context.Context, chat memory.Chat) (ids []string
 	return ids, nil
 }
 
-// ReadSetAside describes what a rewind took back; nil if there is no such thing.
-func (s *Store) ReadSetAside(ctx context.Context, chat memory.Chat, id string) (*SetAside, error) {
+// Read describes what a rewind took back; nil if there is no such thing.
+func (s Rewinds) Read(ctx context.Context, chat memory.Chat, id string) (*SetAside, error) {
 	key := rewoundKey(chat, id)
 	if integer(id) <= 0 {
 		return nil, nil
@@ -183,7 +191,8 @@ func (s *Store) ReadSetAside(ctx context.Context, chat memory.Chat, id string) (
 }
 
 // Pieces walks what was set aside of a history.
-func (s *Store) Pieces(ctx context.Context, chat memory.Chat, id string, h AsideHistory) func(func(Piece, error) bool) {
+func (s Rewinds) Pieces(ctx context.Context, chat memory.Chat, id string,
+	h AsideHistory) func(func(Piece, error) bool) {
 	return func(yield func(Piece, error) bool) {
 		for n := range h.Pieces {
 			var p Piece
@@ -206,23 +215,23 @@ func (s *Store) Pieces(ctx context.Context, chat memory.Chat, id string, h Aside
 	}
 }
 
-// DropRewound deletes what rewinds before a turn took back of a chat; keep of them stay, the newest.
-func (s *Store) DropRewound(ctx context.Context, chat memory.Chat, before int64, keep int) error {
-	ids, err := s.setAsideIDs(ctx, chat)
+// Drop deletes what rewinds before a turn took back of a chat; keep of them stay, the newest.
+func (s Rewinds) Drop(ctx context.Context, chat memory.Chat, before int64, keep int) error {
+	ids, err := s.ids(ctx, chat)
 	if err != nil {
 		return err
 	}
 	ids = slices.DeleteFunc(ids, func(id string) bool { return integer(id) >= before })
 	for _, id := range ids[:max(len(ids)-keep, 0)] {
-		if err := s.RemoveRewound(ctx, chat, id); err != nil {
+		if err := s.Remove(ctx, chat, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// RemoveRewound deletes what one rewind took back.
-func (s *Store) RemoveRewound(ctx context.Context, chat memory.Chat, id string) error {
+// Remove deletes what one rewind took back.
+func (s Rewinds) Remove(ctx context.Context, chat memory.Chat, id string) error {
 	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Unlink(ctx, rewoundKey(chat, id))
 		p.HDel(ctx, chatMeta(chat), "a:"+id)
@@ -235,7 +244,7 @@ func (s *Store) RemoveRewound(ctx context.Context, chat memory.Chat, id string) 
 // fills what is at hand up from the archive, to limit messages. turn is the writer's, 0 for a change that
 // Redis has forgotten, which is no turn's write. clean and whole say of which segments it is known that none of their
 // messages go, or all of them: these need not be read. The history comes back itself if nothing of it goes.
-func (s *Store) TakeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
+func (s Rewinds) TakeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
 	gone func(id string, raw json.RawMessage) bool, clean, whole func(Segment) bool) (*memory.History, error) {
 	for try := range attempts {
 		h, err := s.takeBack(ctx, turn, cut, have, limit, gone, clean, whole)
@@ -245,7 +254,7 @@ func (s *Store) TakeBack(ctx context.Context, turn, cut int64, have *memory.Hist
 		if err := pause(ctx, try); err != nil {
 			return nil, err
 		}
-		if have, err = s.reload(ctx, turn, memory.Empty(have.Key())); err != nil {
+		if have, err = s.histories.reload(ctx, turn, memory.Empty(have.Key())); err != nil {
 			return nil, failure(err, "taking messages of %s back", have.Key())
 		}
 	}
@@ -258,7 +267,7 @@ type part struct {
 	left []json.RawMessage
 }
 
-func (s *Store) takeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
+func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
 	gone func(id string, raw json.RawMessage) bool, clean, whole func(Segment) bool) (*memory.History, error) {
 	key := have.Key()
 	stay := func(raw []json.RawMessage) (left []json.RawMessage) {
@@ -271,7 +280,7 @@ func (s *Store) takeBack(ctx context.Context, turn, cut int64, have *memory.Hist
 	}
 	hot := stay(have.Raw(0))
 	short := len(hot) < have.Len()
-	segments, err := s.Segments(ctx, key)
+	segments, err := s.archives.Segments(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +300,7 @@ func (s *Store) takeBack(ctx context.Context, turn, cut int64, have *memory.Hist
 		if !filling() {
 			some = slices.DeleteFunc(slices.Clone(some), clean)
 		}
-		read, err := s.ReadSegments(ctx, key, slices.DeleteFunc(slices.Clone(some), whole)...)
+		read, err := s.archives.Read(ctx, key, slices.DeleteFunc(slices.Clone(some), whole)...)
 		if err != nil {
 			return nil, err
 		}
@@ -364,7 +373,7 @@ func grown(h *memory.History, more []json.RawMessage) *memory.History {
 
 // PutBack puts messages behind the one with an id ("" for the front), in a history or its archive, as a
 // deliberate change in a turn. Of a history that grows too long for it the oldest go to the archive.
-func (s *Store) PutBack(ctx context.Context, turn int64, have *memory.History, limit int, p Piece) (*memory.History,
+func (s Rewinds) PutBack(ctx context.Context, turn int64, have *memory.History, limit int, p Piece) (*memory.History,
 	error) {
 	key := have.Key()
 	segments, err := s.redis.Exists(ctx, archiveKey(key)).Result() // listing them for each piece would be quadratic
@@ -375,7 +384,7 @@ func (s *Store) PutBack(ctx context.Context, turn int64, have *memory.History, l
 	at := slices.Index(have.IDs(), p.After) + 1
 	if at == 0 && (p.After != "" || segments > 0) {
 		archived := false
-		found, err := s.rearchive(ctx, key, nil, func(raw []json.RawMessage) ([]json.RawMessage, error) {
+		found, err := s.archives.rearchive(ctx, key, nil, func(raw []json.RawMessage) ([]json.RawMessage, error) {
 			at := slices.Index(memory.IDs(raw), p.After) + 1
 			if archived || at == 0 && p.After != "" {
 				return raw, nil
@@ -402,61 +411,9 @@ func (s *Store) PutBack(ctx context.Context, turn int64, have *memory.History, l
 	if have.Len() == 0 {
 		c.seen, c.old = "absent", ""
 	}
-	if err := s.replace(ctx, c); err != nil {
+	if err := s.histories.replace(ctx, c); err != nil {
 		return nil, failure(err, "putting messages of %s back", key)
 	}
 	fresh.ProvenIn(turn)
-	return s.Trim(ctx, fresh, turn, limit)
-}
-
-// Remembered is how many messages a history has with its archive.
-func (s *Store) Remembered(ctx context.Context, h *memory.History) (n int, err error) {
-	segments, err := s.Segments(ctx, h.Key())
-	for _, seg := range segments {
-		n += seg.Messages
-	}
-	return n + h.Len(), err
-}
-
-// TakeBackRuns removes the logs of some of a chat's runs and what their records keep of their answers. A post
-// that repeats one finds that it was taken back, and is a further attempt.
-func (s *Store) TakeBackRuns(ctx context.Context, chat memory.Chat, runs ...string) error {
-	return s.changeRuns(ctx, chat, "", runs)
-}
-
-// PutBackRuns has posts that repeat some of a chat's runs, which were taken back, get an answer.
-func (s *Store) PutBackRuns(ctx context.Context, chat memory.Chat, answer []byte, runs ...string) error {
-	return s.changeRuns(ctx, chat, string(answer), runs)
-}
-
-func (s *Store) changeRuns(ctx context.Context, chat memory.Chat, answer string, runs []string) error {
-	for some := range slices.Chunk(runs, 1024) {
-		var logs []string
-		var calls []redisscript.Call
-		there, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // of most runs nothing is kept any more
-			for _, run := range some {
-				p.Exists(ctx, recordKey(chat, run))
-			}
-			return nil
-		})
-		if err != nil {
-			return failure(err, "changing runs of chat %s", chat)
-		}
-		for i, run := range some {
-			logs = append(logs, eventsKey(chat, run))
-			if there[i].(*redis.IntCmd).Val() > 0 {
-				calls = append(calls, redisscript.Call{
-					Script: rewindRunScript, Keys: []string{recordKey(chat, run)}, Args: []any{answer}})
-			}
-		}
-		for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {
-			if err := cmd.Err(); err != nil {
-				return failure(err, "changing runs of chat %s", chat)
-			}
-		}
-		if err := s.forget(ctx, chat, logs, nil); err != nil {
-			return failure(err, "changing runs of chat %s", chat)
-		}
-	}
-	return nil
+	return s.archives.Trim(ctx, fresh, turn, limit)
 }

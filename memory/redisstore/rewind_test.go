@@ -13,7 +13,7 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// What is set aside for a rewind is listed from the moment on in which whoever is left finishes it: a process
+// What is set aside for a rewind is listed from the moment on in which any process finishes it: one
 // that dies before has taken nothing back.
 func TestARewindIsListedOnceItHasBegun(t *testing.T) {
 	t.Parallel()
@@ -22,13 +22,13 @@ func TestARewindIsListedOnceItHasBegun(t *testing.T) {
 	a := redisstore.SetAside{ID: "7", Runs: []string{"one", "two"}, Histories: []redisstore.AsideHistory{
 		{Key: memory.ChatKey(chat).String(), Messages: 1, Pieces: 1}}}
 	piece := redisstore.Piece{Messages: []json.RawMessage{json.RawMessage(`{"role":"user","content":"<&>"}`)}}
-	require.NoError(t, s.SetAside(ctx, a.Turn(), chat, a.ID, memory.ChatKey(chat), 0, piece))
-	listed, err := s.SetAsides(ctx, chat)
+	require.NoError(t, s.Rewinds.SetAside(ctx, a.Turn(), chat, a.ID, memory.ChatKey(chat), 0, piece))
+	listed, err := s.Rewinds.List(ctx, chat)
 	require.NoError(t, err)
 	require.Empty(t, listed)
 
-	require.NoError(t, s.BeginRewind(ctx, chat, "rewind:"+a.ID, a, time.Minute))
-	listed, err = s.SetAsides(ctx, chat)
+	require.NoError(t, s.Rewinds.Begin(ctx, chat, "rewind:"+a.ID, a, time.Minute))
+	listed, err = s.Rewinds.List(ctx, chat)
 	require.NoError(t, err)
 	require.Len(t, listed, 1)
 	listed[0].Until = time.Time{}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ import (
 //	z   the same as b, deflated, perhaps with the bytes of e as the dictionary
 //
 // Which events are joined is a writer's choice: those that wait together are, and in
-// the end all. Entries may overlap, since an append whose reply was lost is repeated,
+// the end all. Entries may overlap, since an append is repeated when its reply was lost,
 // perhaps joined otherwise; a reader takes each number once.
 
 // joined bounds the lines that one entry has before its last, in bytes.
@@ -122,14 +123,14 @@ func events(m redis.XMessage) ([]Logged, error) {
 }
 
 // ErrGap says that a run's log does not hold an event, and takes it no more, since it
-// holds a later one: Redis lost the log, and who had the turn before wrote on.
+// holds a later one: Redis lost the log, and the holder of the turn before wrote on.
 var ErrGap = errors.New("the run's log has a gap")
 
 // Log adds events to a run's log, in one round trip, and says how many entries it has
 // of them. Events that are there already stay as they are. keep prolongs the log's
-// life: whoever logs does so at first, and every minute or so. After ErrGap the log
+// life: the writer of a log does so at first, and every minute or so. After ErrGap the log
 // must be written anew, see Relog.
-func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, keep bool, events ...Logged) (int, error) {
+func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, events ...Logged) (int, error) {
 	key, entries := eventsKey(chat, run), join(events)
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, e := range entries {
@@ -166,7 +167,7 @@ func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, keep bool
 // Events reads events of a run's log after a number: those of up to count entries,
 // so at least count events if the log has as many. None and no error: nothing new, or
 // no such log.
-func (s *Store) Events(ctx context.Context, chat memory.Chat, run string, after int64, count int64) ([]Logged, error) {
+func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, after int64, count int64) ([]Logged, error) {
 	found, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(after, 10)+"-0", "+", count).Result()
 	if err != nil {
 		return nil, failure(err, "reading the events of run %s", run)
@@ -197,7 +198,7 @@ func eventsAfter(after int64, found []redis.XMessage) ([]Logged, error) {
 
 // Logs reads the whole logs of a chat's runs, in one round trip. A run without a log, or with one that cannot be
 // read, has no events.
-func (s *Store) Logs(ctx context.Context, chat memory.Chat, runs ...string) ([][]Logged, error) {
+func (s Runs) Logs(ctx context.Context, chat memory.Chat, runs ...string) ([][]Logged, error) {
 	cmds := make([]*redis.XMessageSliceCmd, len(runs))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, run := range runs {
@@ -221,7 +222,7 @@ func (s *Store) Logs(ctx context.Context, chat memory.Chat, runs ...string) ([][
 }
 
 // LastEvent is the newest event in a run's log; nil if there is none.
-func (s *Store) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]byte, error) {
+func (s Runs) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]byte, error) {
 	found, err := s.redis.XRevRangeN(ctx, eventsKey(chat, run), "+", "-", 1).Result()
 	if err != nil || len(found) == 0 {
 		return nil, failure(err, "reading the last event of run %s", run)
@@ -233,7 +234,7 @@ func (s *Store) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]
 // Pack joins and deflates the log of a run that is over, which few read again; events
 // are all of the run. It lives no longer than before. A log that ends otherwise, an
 // erased one above all, stays as it is.
-func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
+func (s Runs) Pack(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
 	size := 0
 	for _, l := range events {
 		size += len(l.Line)
@@ -248,4 +249,40 @@ func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string, events .
 	}
 	_, err := s.call(ctx, packScript, []string{eventsKey(chat, run)}, args...)
 	return failure(err, "packing the log of run %s", run)
+}
+
+// Relog writes a run's log anew, from its first event on, in pieces: the first replaces what
+// is there in one transaction, the others are added behind it. A reader meanwhile finds
+// the log shorter for a moment, and never with a gap. Only the holder of the chat's newest
+// turn may call it, since it takes away what other processes have logged. It says how many
+// entries the log has then.
+func (s Runs) Relog(ctx context.Context, chat memory.Chat, run string, events ...Logged) (entries int, err error) {
+	const chunk = 256 // so that no other client waits long for one command
+	key, n := eventsKey(chat, run), min(len(events), chunk)
+	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.Del(ctx, key)
+		for _, e := range join(events[:n]) {
+			p.XAdd(ctx, e.add(key))
+			entries++
+		}
+		p.Expire(ctx, key, s.logLife())
+		return nil
+	})
+	if err != nil {
+		return 0, failure(err, "logging the events of run %s again", run)
+	}
+	for more := range slices.Chunk(events[n:], chunk) {
+		added, err := s.Log(ctx, chat, run, true, more...)
+		if err != nil {
+			return 0, err
+		}
+		entries += added
+	}
+	return entries, nil
+}
+
+// LogLen is how many entries a run's log has.
+func (s Runs) LogLen(ctx context.Context, chat memory.Chat, run string) (int, error) {
+	n, err := s.redis.XLen(ctx, eventsKey(chat, run)).Result()
+	return int(n), failure(err, "counting the events of run %s", run)
 }

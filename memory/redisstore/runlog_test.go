@@ -32,7 +32,7 @@ func told(count, n int) (events []redisstore.Logged) {
 func (w *world) logged(t *testing.T, after int64) (events []redisstore.Logged) {
 	t.Helper()
 	for {
-		more, err := w.Events(ctx, memory.MustChat("1"), logRun, after, 7)
+		more, err := w.Runs.Events(ctx, memory.MustChat("1"), logRun, after, 7)
 		require.NoError(t, err)
 		if len(more) == 0 {
 			return events
@@ -48,7 +48,7 @@ func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
 	w := newWorld(t)
 	all := told(60, 9)
 	for _, part := range [][2]int{{0, 5}, {3, 5}, {2, 14}, {14, 15}, {10, 30}, {30, 60}, {0, 60}} {
-		require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all[part[0]:part[1]]...)))
+		require.NoError(t, failure(w.Runs.Log(ctx, memory.MustChat("1"), logRun, true, all[part[0]:part[1]]...)))
 	}
 	check := func() {
 		t.Helper()
@@ -60,17 +60,17 @@ func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
 				require.Equal(t, string(all[after+i].Line), string(got[i].Line))
 			}
 		}
-		last, err := w.LastEvent(ctx, memory.MustChat("1"), logRun)
+		last, err := w.Runs.LastEvent(ctx, memory.MustChat("1"), logRun)
 		require.NoError(t, err)
 		require.Equal(t, string(all[59].Line), string(last))
 	}
 	check()
-	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
-	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, all...))
+	require.NoError(t, w.Runs.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
+	require.NoError(t, w.Runs.Pack(ctx, memory.MustChat("1"), logRun, all...))
 	check()
-	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, all...), "it may be packed again")
+	require.NoError(t, w.Runs.Pack(ctx, memory.MustChat("1"), logRun, all...), "it may be packed again")
 	check()
-	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all[40:]...)),
+	require.NoError(t, failure(w.Runs.Log(ctx, memory.MustChat("1"), logRun, true, all[40:]...)),
 		"and a late repetition adds nothing")
 	check()
 }
@@ -79,10 +79,10 @@ func TestEventsThatWaitTogetherAreOneEntry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	all := told(10, 4)
-	n, err := w.Log(ctx, memory.MustChat("1"), logRun, true, all[:9]...)
+	n, err := w.Runs.Log(ctx, memory.MustChat("1"), logRun, true, all[:9]...)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, false, all[9])))
+	require.NoError(t, failure(w.Runs.Log(ctx, memory.MustChat("1"), logRun, false, all[9])))
 	found, err := w.redis.XRange(ctx, "events:1:"+logRun, "-", "+").Result()
 	require.NoError(t, err)
 	var before strings.Builder
@@ -94,7 +94,7 @@ func TestEventsThatWaitTogetherAreOneEntry(t *testing.T) {
 		{ID: "9-0", Values: map[string]any{"e": string(all[8].Line), "b": before.String()}},
 		{ID: "10-0", Values: map[string]any{"e": string(all[9].Line)}},
 	}, found)
-	n, err = w.LogLen(ctx, memory.MustChat("1"), logRun)
+	n, err = w.Runs.LogLen(ctx, memory.MustChat("1"), logRun)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 }
@@ -103,8 +103,8 @@ func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	all := told(200, 50)
-	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all...)))
-	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
+	require.NoError(t, failure(w.Runs.Log(ctx, memory.MustChat("1"), logRun, true, all...)))
+	require.NoError(t, w.Runs.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
 	key := "events:1:" + logRun
 	size := func() (bytes int) {
 		for _, m := range w.redis.XRange(ctx, key, "-", "+").Val() {
@@ -116,7 +116,7 @@ func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 	}
 	before := size()
 	require.NoError(t, w.redis.PExpire(ctx, key, time.Minute).Err())
-	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, all...))
+	require.NoError(t, w.Runs.Pack(ctx, memory.MustChat("1"), logRun, all...))
 	require.Less(t, size(), before/6)
 	left := w.redis.PTTL(ctx, key).Val()
 	require.Positive(t, left)
@@ -127,24 +127,24 @@ func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 func TestPackingRevivesNothingErased(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, told(5, 9)...))
+	require.NoError(t, w.Runs.Pack(ctx, memory.MustChat("1"), logRun, told(5, 9)...))
 	require.Zero(t, w.redis.Exists(ctx, "events:1:"+logRun).Val())
 
-	_, err := w.Begin(ctx, memory.MustChat("1"), logRun, "body")
+	_, err := w.Runs.Begin(ctx, memory.MustChat("1"), logRun, "body")
 	require.NoError(t, err)
 	all := told(100, 9)
-	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all...)))
+	require.NoError(t, failure(w.Runs.Log(ctx, memory.MustChat("1"), logRun, true, all...)))
 	done := make(chan error)
 	go func() {
 		var err error
 		for range 200 {
-			if err = w.Pack(ctx, memory.MustChat("1"), logRun, all...); err != nil {
+			if err = w.Runs.Pack(ctx, memory.MustChat("1"), logRun, all...); err != nil {
 				break
 			}
 		}
 		done <- err
 	}()
-	require.NoError(t, w.EraseRuns(ctx, memory.MustChat("1")))
+	require.NoError(t, w.Runs.Erase(ctx, memory.MustChat("1")))
 	require.NoError(t, <-done)
 	require.Zero(t, w.redis.Exists(ctx, "events:1:"+logRun, "run:1:"+logRun).Val())
 }
@@ -163,12 +163,12 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 		require.NoError(t, err)
 		return time.Until(time.UnixMilli(at))
 	}
-	_, err := w.Begin(ctx, memory.MustChat("1"), "keyed", "body")
+	_, err := w.Runs.Begin(ctx, memory.MustChat("1"), "keyed", "body")
 	require.NoError(t, err)
-	_, err = w.BeginUnkeyed(ctx, memory.MustChat("1"), "free", "body")
+	_, err = w.Runs.BeginUnkeyed(ctx, memory.MustChat("1"), "free", "body")
 	require.NoError(t, err)
 	for _, run := range []string{"keyed", "free"} {
-		require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), run, true, told(1, 9)...)))
+		require.NoError(t, failure(w.Runs.Log(ctx, memory.MustChat("1"), run, true, told(1, 9)...)))
 		near(80*time.Minute, life("events:1:"+run)) // an hour until its next event, and 20 min to resume it
 		require.GreaterOrEqual(t, until(run), 140*time.Minute-time.Minute)
 	}
@@ -177,9 +177,9 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 
 	finish := func(run, result string, keyed bool) {
 		t.Helper()
-		require.NoError(t, failure(w.Take(ctx, memory.MustChat("1"), "token", "c", time.Minute)))
-		require.NoError(t, w.Finish(ctx, memory.MustChat("1"), run, []byte(result)))
-		require.NoError(t, w.Close(ctx, memory.MustChat("1"), "token", run, run, keyed))
+		require.NoError(t, failure(w.Turns.Take(ctx, memory.MustChat("1"), "token", "c", time.Minute)))
+		require.NoError(t, w.Runs.Finish(ctx, memory.MustChat("1"), run, []byte(result)))
+		require.NoError(t, w.Turns.Close(ctx, memory.MustChat("1"), "token", run, run, keyed))
 	}
 	finish("keyed", `{"status":200}`, true)
 	finish("free", `{"status":200}`, false)
@@ -189,15 +189,15 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 	near(20*time.Minute, until("free"))
 	near(20*time.Minute, life("events:1:keyed"))
 	near(20*time.Minute, life("events:1:free"))
-	record, err := w.Record(ctx, memory.MustChat("1"), "free")
+	record, err := w.Runs.Record(ctx, memory.MustChat("1"), "free")
 	require.NoError(t, err)
 	require.Equal(t, &redisstore.Record{Body: "body", Result: []byte("{}")}, record, "it is known to be over")
-	record, err = w.Record(ctx, memory.MustChat("1"), "keyed")
+	record, err = w.Runs.Record(ctx, memory.MustChat("1"), "keyed")
 	require.NoError(t, err)
 	require.Equal(t, `{"status":200}`, string(record.Result))
 
 	redisstore.Later(w.Store, 21*time.Minute)
-	_, err = w.Begin(ctx, memory.MustChat("1"), "next", "body")
+	_, err = w.Runs.Begin(ctx, memory.MustChat("1"), "next", "body")
 	require.NoError(t, err)
 	finish("next", "{}", true)
 	fields, err := w.redis.HKeys(ctx, "{chat_history:1}:meta").Result()
@@ -212,15 +212,15 @@ func TestAnIndexOfManyRuns(t *testing.T) {
 	w, chat := newWorld(t), memory.MustChat("1")
 	begin := func(run string) (agents []memory.Agent) {
 		t.Helper()
-		turn, err := w.Take(ctx, chat, "token", "c", time.Minute)
+		turn, err := w.Turns.Take(ctx, chat, "token", "c", time.Minute)
 		require.NoError(t, err)
-		require.NoError(t, failure(w.BeginUnkeyed(ctx, chat, run, "body")))
+		require.NoError(t, failure(w.Runs.BeginUnkeyed(ctx, chat, run, "body")))
 		return turn.Agents
 	}
-	end := func(run string) { require.NoError(t, w.Close(ctx, chat, "token", run, run, false)) }
+	end := func(run string) { require.NoError(t, w.Turns.Close(ctx, chat, "token", run, run, false)) }
 	write := func(agent memory.Agent) {
 		t.Helper()
-		turn, err := w.Take(ctx, chat, "token", "c", time.Minute)
+		turn, err := w.Turns.Take(ctx, chat, "token", "c", time.Minute)
 		require.NoError(t, err)
 		have := w.load(t, turn.Number, memory.Empty(memory.SubagentKey(agent, chat)))
 		require.NoError(t, failure(w.Append(ctx, have, memory.Mark{Run: "r", Seq: 1, Turn: turn.Number}, message("1"))))
@@ -239,7 +239,7 @@ func TestAnIndexOfManyRuns(t *testing.T) {
 
 	write("knowledge")
 	require.ElementsMatch(t, []memory.Agent{"analytic", "knowledge"}, begin("later"), "what came since is told")
-	turn, err := w.Take(ctx, chat, "token", "c", time.Minute)
+	turn, err := w.Turns.Take(ctx, chat, "token", "c", time.Minute)
 	require.NoError(t, err)
 	require.NoError(t, w.Erase(ctx, turn.Number, memory.SubagentKey("analytic", chat)))
 	require.Equal(t, []memory.Agent{"knowledge"}, begin("last"), "what was erased is not")

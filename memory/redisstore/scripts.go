@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"embed"
 	"errors"
 	"fmt"
@@ -99,22 +98,11 @@ func failure(err error, doing string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), unavailable(err))
 }
 
-// call runs one script.
-func (s *Store) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (redisscript.Reply, error) {
-	return read(script.Run(ctx, s.redis, keys, args...))
-}
-
-// integer reads a turn or another number; what is none counts as 0, since anybody may
+// integer reads a turn or another number; what is none counts as 0, since any program may
 // write into Redis.
 func integer(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
-}
-
-// inOrder runs commands of which each may only come after the one before it, see
-// [redisscript.InOrder].
-func (s *Store) inOrder(ctx context.Context, scripts []*redis.Script, cmds ...redis.Cmder) error {
-	return unavailable(redisscript.InOrder(ctx, s.redis, scripts, cmds...))
 }
 
 // The keys, by what they hold; RedisKey is what makes them.
@@ -166,7 +154,7 @@ const (
 	erasuresKey  = string(memory.KindErasures)  // names as in package erasures, scored by the turn
 )
 
-// chatsKey lists a tenant's chats, scored by the Unix ms of the last run, see ChatsByUse.
+// chatsKey lists a tenant's chats, scored by the Unix ms of the last run, see [Chats.ByUse].
 func chatsKey(t memory.Tenant) string { return memory.ListKey(memory.KindChats, t) }
 
 // waitsKey lists those of which a run waits, scored by the Unix ms at which the first wait expires.

@@ -26,7 +26,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 	below := redisstore.New(s.Client(), zerolog.Nop())
 	cached := cache.New(below, 1<<20)
 	other := redisstore.New(s.Client(), zerolog.Nop())
-	turn, err := below.Take(ctx, memory.MustChat("12345"), "one", "conversation", time.Minute)
+	turn, err := below.Turns.Take(ctx, memory.MustChat("12345"), "one", "conversation", time.Minute)
 	require.NoError(t, err)
 	late := memory.SubagentKey("late", memory.MustChat("12345")) // begun after the cut, so lost as a whole
 	appendTo(t, cached, memory.Empty(key), "r", turn.Number, 1, 2, 3)
@@ -37,7 +37,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 
 	require.Equal(t, saying(3), contents(t, loadFrom(t, other, 0, memory.Empty(key))), "they are lost indeed")
 	require.Zero(t, loadFrom(t, other, 0, memory.Empty(late)).Len())
-	next, err := below.Take(ctx, memory.MustChat("12345"), "one", "conversation", time.Minute)
+	next, err := below.Turns.Take(ctx, memory.MustChat("12345"), "one", "conversation", time.Minute)
 	require.NoError(t, err)
 	require.Greater(t, next.Number, turn.Number)
 	require.Equal(t, saying(6), contents(t, loadFrom(t, cached, next.Number, memory.Empty(key))))

@@ -4,35 +4,54 @@
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
 //	{<history key>}:archive           hash: what trims cut off, an array of messages by the position of its
-//	                                  first one, and beside it what describes it, see Segments
+//	                                  first one, and beside it what describes it, see Archives.Segments
 //	{<history key>}:notes             its notes: a JSON array of memory.Note
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, waits, approved, conversation, lost, told, notes,
 //	                                  pending, a:<rewind>, begins, title, metadata,
 //	                                  s:<name>, r:<run>, user, u:<user>; agents and kept where there are many of them
-//	{chat_history:<chat>}:turn        the chat's lease, see Take
-//	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see SetAside
-//	{chat_history:<chat>}:waiting     hash: what a run goes on from that waits, see Waiting
+//	{chat_history:<chat>}:turn        the chat's lease, see Turns.Take
+//	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see Rewinds
+//	{chat_history:<chat>}:waiting     hash: what a run goes on from that waits, see Waits
 //	{chat_history:<chat>}:calls:<run> hash: calls of tools outside by their ids, and their results under
-//	                                  <id>:result, see Claim
-//	{chat_history:<chat>}:first       who takes the next turn before all others, see First
+//	                                  <id>:result, see Runs.Claim
+//	{chat_history:<chat>}:first       the token that takes the next turn before all others, see Turns.First
 //	{<history key>}:damaged:<time>    a value that was set aside
 //	{<other key>}:damaged:<time>      a key of the wrong type that was set aside
 //	turns:open                        sorted set: chats with an open run, by the lease's end
-//	events:<chat>:<run>               stream: a run's log, see Log and Pack
+//	events:<chat>:<run>               stream: a run's log, see Runs.Log and Runs.Pack
 //	run:<chat>:<run>                  hash: what a repeated post is answered from, and
 //	                                  what tells other processes that the run has a log
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
-//	mneme:users:<tenant>              sorted set: a tenant's users, see tenants.go; mneme:oneshots:<tenant> as well
+//	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants; mneme:oneshots:<tenant> as well
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
 //	mneme:user-chats:<user>           sorted set: chats that a user posted in, by the user's last run there
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
-//	mneme:processes                   hash: the processes that live, see Announce
-//	mneme:tools:<server>              hash: the pinned definitions of a server's tools, see PinTools
+//	mneme:processes                   hash: the processes that live, see Processes.Announce
+//	mneme:tools:<server>              hash: the pinned definitions of a server's tools, see Tools.Pin
+//
+// A Store is the histories themselves. What else is kept lies in rooms, which are fields of it; a method is called as
+// store.Turns.Take:
+//
+//	Turns       the lease of a chat and the number that fences, the run that is open, the conversation
+//	Runs        records, logs and calls of runs
+//	OneShots    runs without a chat
+//	Waits       runs that wait, their answers, and tools that were approved
+//	Rewinds     what was taken back, and is put back
+//	Archives    what trims cut off; imports
+//	Redactions  messages that say nothing any more
+//	Erasures    what was erased, for all processes, and erasing it once more
+//	Notes       the notes of histories
+//	Users       the notes of users, and the chats that each posted in
+//	Chats       the list of chats, their titles, and which histories there are
+//	Tenants     which there are, and the lists of what each has
+//	Processes   the processes that live
+//	Tools       the pinned definitions of tools
+//	Server      the Redis servers: their ids, their epoch, whether they take writes
 //
 // memory.RedisKey makes and reads all of these keys. Every change of a history is one Lua
 // script over it and its meta; memory/DESIGN.md says what the scripts check and why.
@@ -42,11 +61,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,65 +73,37 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// tombstone is how long the turn of an erased history is kept.
-const tombstone = 30 * 24 * time.Hour
-
-// replicaWait is how long an append waits for replicas before it counts as failed.
-const replicaWait = time.Second
-
 // hardLimit is the size of a history, in bytes, above which an append is refused; append.lua
 // has the same number. It lies above memory.MaxHistory, from which on no new exchange
 // begins, by more than one exchange can hold, so that what a run has acknowledged since it
 // began always finds room.
 const hardLimit = 2 * memory.MaxHistory
 
-// attempts bounds how often one call starts over since a compare-and-set met another value
-// than the call had read.
-const attempts = 32
-
-// Store is a memory.Store over Redis. Safe for concurrent use.
+// Store is a memory.Store over Redis, and holds the rooms in which lies what else is kept there, see the table above.
+// Its settings (WaitReplicas, RunLife, ResumeLife, Secret, Archive, Compact, OnCut) and its Counts are those of all
+// rooms: they are fields that core has, to be set before the first call. Safe for concurrent use.
+//
+// Of its own it keeps the histories, each an array with a meta beside it. A history is written under the number of a
+// turn: every script refuses a number below the one in the meta. Writes of no turn, which bring back what Redis lost,
+// are compare-and-sets on what was seen.
 type Store struct {
-	redis redis.UniversalClient
-	log   zerolog.Logger
-	now   func() time.Time
+	*core
 
-	// WaitReplicas makes what a user is told to be kept (appends, claims of calls, answers to waits) wait until
-	// this many replicas have it, for replicaWait at most; set it before the first call.
-	WaitReplicas int
-
-	// RunLife is how long a run may take, and ResumeLife how long its events can be
-	// read once it is over; what is kept of runs lives accordingly. Set them before
-	// the first call.
-	RunLife, ResumeLife time.Duration
-
-	// Secret is what the processes of the services share, and who else writes into Redis does not know; "" where there is
-	// none. Set it before the first call.
-	Secret string
-
-	// Archive says what becomes of what Trim cuts off. Set it before the first call.
-	Archive Archive
-
-	// Compact rewrites the store's files without what was deleted; nil where that is
-	// not in this process's hands. Set it before the first call.
-	Compact func(context.Context) error
-
-	// OnCut, if it is set, is called when a history was found deleted or rewritten by
-	// somebody else, with the turn that took note of it: older copies anywhere must not
-	// bring back what was taken away. Set it before the first call.
-	OnCut func(key memory.Key, turn int64)
-
-	// Counts of what went other than expected.
-	Counts Counts
-}
-
-// Counts are events that an operator may want to see.
-type Counts struct {
-	Stale   atomic.Int64 // appends that found the writer's copy out of date
-	Adopted atomic.Int64 // values of foreign writers taken over
-	Damaged atomic.Int64 // values set aside
-	Deleted atomic.Int64 // histories that somebody deleted by hand
-	Late    atomic.Int64 // messages that came out of the spool after their turn
-	Lost    atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
+	Turns      Turns
+	Runs       Runs
+	OneShots   OneShots
+	Waits      Waits
+	Rewinds    Rewinds
+	Archives   Archives
+	Redactions Redactions
+	Erasures   Erasures
+	Notes      Notes
+	Users      Users
+	Chats      Chats
+	Tenants    Tenants
+	Processes  Processes
+	Tools      Tools
+	Server     Server
 }
 
 var _ memory.Store = (*Store)(nil)
@@ -122,11 +111,28 @@ var _ memory.Store = (*Store)(nil)
 // New is a store over client, which the caller closes. The client gets a hook, by
 // which keys of the store that turn out to be of the wrong type are set aside.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
-	s := &Store{
+	c := &core{
 		redis: client, log: log, now: time.Now,
 		RunLife: 10 * time.Minute, ResumeLife: 15 * time.Minute,
 	}
-	client.AddHook(mender{s})
+	s := &Store{core: c}
+	s.Archives = Archives{c, s}
+	s.Notes = Notes{c}
+	s.Erasures = Erasures{c, s, s.Archives, s.Notes}
+	s.Redactions = Redactions{c, s, s.Archives}
+	s.Rewinds = Rewinds{c, s, s.Archives}
+	s.Users = Users{c, s.Erasures}
+	s.Turns = Turns{c, s.Users}
+	s.Waits = Waits{c}
+	s.Runs = Runs{c, s.Waits}
+	s.OneShots = OneShots{c}
+	s.Chats = Chats{c, s.Archives}
+	s.Tenants = Tenants{c}
+	s.Processes = Processes{c}
+	s.Tools = Tools{c}
+	mends := mender{c, s.Users}
+	s.Server = Server{c, mends}
+	client.AddHook(mends)
 	return s
 }
 
@@ -225,7 +231,7 @@ var errChanged = errors.New("the stored value changed")
 //	tail     messages were added behind the copy; the chain of sums proves that they belong there
 //	whole    there is other content than the copy's, as its meta describes it
 //	foreign  there is a value that no meta describes: another program wrote it, or it is damaged
-//	deleted  a meta describes a value that is not there: somebody deleted it by hand
+//	deleted  a meta describes a value that is not there: it was deleted by hand
 //	absent   there is neither: a new or an erased history, or one that Redis lost
 func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
@@ -289,7 +295,7 @@ func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r redissc
 	if err == nil && h.Sum() == sum {
 		return h, true, nil
 	}
-	// Somebody may have written between the two that were read.
+	// Another client may have written between the two that were read.
 	if now, failed := s.redis.HGet(ctx, metaKey(key), "sum").Result(); failed == nil && now != r.At(4) {
 		return nil, false, errChanged
 	}
@@ -390,72 +396,6 @@ func (s *Store) appendTo(ctx context.Context, have *memory.History, mark memory.
 	return nil, fmt.Errorf("%w: it changed under every attempt", memory.ErrUnavailable)
 }
 
-// indexHistory notes a subagent's history in its chat's meta before the first write to it,
-// so that none is ever missing there. It fences that write too: the history has no meta yet
-// that could hold the number of a newer turn, the chat has one. A write of no turn (0) takes
-// on the chat's number, which is returned.
-func (s *Store) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
-	r, err := s.call(ctx, indexScript, []string{chatMeta(key.Chat())}, turn, "s:"+string(key.Agent()))
-	return integer(r.At(1)), err
-}
-
-// pause backs off with jitter after the first tries, so that of many writers of one history
-// each gets through.
-func pause(ctx context.Context, try int) error {
-	if try < 3 {
-		return nil
-	}
-	select {
-	case <-time.After(rand.N(time.Duration(try) * time.Millisecond)):
-		return nil
-	case <-ctx.Done():
-		return unavailable(context.Cause(ctx))
-	}
-}
-
-// errFewReplicas says that something was written, and that too few replicas have it.
-var errFewReplicas = errors.New("too few replicas have what was written")
-
-// replicated runs a script over keys of one slot and, where that is asked for, waits until enough replicas have what it
-// wrote. WAIT is about the writes of its own connection, so both go over one, in one pipeline. Beside errFewReplicas
-// there is the script's reply.
-func (s *Store) replicated(ctx context.Context, script *redis.Script, keys []string, args ...any) (
-	redisscript.Reply, error) {
-	if s.WaitReplicas <= 0 {
-		return s.call(ctx, script, keys, args...)
-	}
-	var node redis.Cmdable = s.redis
-	if cluster, ok := s.redis.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, keys[0])
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		node = master
-	}
-	for {
-		var written *redis.Cmd
-		waited := redis.NewIntCmd(ctx, "wait", s.WaitReplicas, replicaWait.Milliseconds())
-		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-			written = script.EvalSha(ctx, p, keys, args...)
-			return p.Process(ctx, waited)
-		})
-		if redisscript.Unknown(written.Err()) {
-			if err := script.Load(ctx, node).Err(); err != nil {
-				return nil, unavailable(err)
-			}
-			continue
-		}
-		r, err := read(written)
-		if err == nil && waited.Err() != nil {
-			return r, errors.Join(errFewReplicas, unavailable(waited.Err()))
-		}
-		if n := waited.Val(); err == nil && n < int64(s.WaitReplicas) {
-			return r, fmt.Errorf("%w: %w: %d of %d replicas", memory.ErrUnavailable, errFewReplicas, n, s.WaitReplicas)
-		}
-		return r, err
-	}
-}
-
 func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
 	r, err := s.look(ctx, turn, have)
 	if err != nil {
@@ -485,13 +425,13 @@ func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 // EraseChat removes these histories, which should be all of the chat, and what is
 // kept of its runs, its conversation and its open run.
 func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, keys ...memory.Key) error {
-	if err := s.EraseRuns(ctx, chat); err != nil {
+	if err := s.Runs.Erase(ctx, chat); err != nil {
 		return err
 	}
 	if err := s.Erase(ctx, turn, keys...); err != nil {
 		return err
 	}
-	err := s.unposted(ctx, chat)
+	err := s.Users.unposted(ctx, chat)
 	if err == nil {
 		err = s.erase(ctx, turn, memory.ChatKey(chat), false)
 	}
@@ -524,7 +464,7 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	}
 	var names []string
 	for _, f := range fields {
-		// A name in braces is a key in another slot; without any, somebody else wrote the field.
+		// A name in braces is a key in another slot; without any, another program wrote the field.
 		if at, ok := strings.CutPrefix(f, "d:"); ok && at != "" && !strings.HasPrefix(at, "{") {
 			names = append(names, asideKey(key, at))
 		}

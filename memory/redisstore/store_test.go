@@ -219,7 +219,7 @@ func TestWhatAbsenceMeans(t *testing.T) {
 	})
 }
 
-// A failover may lose the last writes; who has them cached brings them back.
+// A failover may lose the last writes; a process that has them cached brings them back.
 func TestLostWrites(t *testing.T) {
 	t.Parallel()
 	say := func(w world, h *memory.History, seq int64, text string) *memory.History {
@@ -331,19 +331,19 @@ func TestTrim(t *testing.T) {
 		h, err = w.Append(ctx, h, memory.Mark{Run: "r", Seq: int64(i + 1), Turn: 5}, m.Encode())
 		require.NoError(t, err)
 		if i == 11 {
-			same, err := w.Trim(ctx, h, 5, 10)
+			same, err := w.Archives.Trim(ctx, h, 5, 10)
 			require.NoError(t, err)
 			require.Same(t, h, same, "up to a quarter more is left")
 		}
 	}
-	short, err := w.Trim(ctx, h, 5, 10)
+	short, err := w.Archives.Trim(ctx, h, 5, 10)
 	require.NoError(t, err)
 	require.Equal(t, 9, short.Len(), "ten, from the first user message on")
 	require.Equal(t, short.JSON(), w.load(t, 0, memory.Empty(key)).JSON())
 	again, err := w.Append(ctx, h, memory.Mark{Run: "r", Seq: 13, Turn: 5}, message("x"))
 	require.NoError(t, err)
 	require.Equal(t, 9, again.Len(), "what was applied before a trim is still a duplicate")
-	_, err = w.Trim(ctx, short, 4, 2)
+	_, err = w.Archives.Trim(ctx, short, 4, 2)
 	require.ErrorIs(t, err, memory.ErrMoved)
 }
 
@@ -365,7 +365,7 @@ func TestACopyFollowsATrim(t *testing.T) {
 		return h
 	}
 	copied := grow(memory.Empty(key), 5, 0, 12)
-	short, err := w.Trim(ctx, grow(copied, 5, 12, 14), 5, 10)
+	short, err := w.Archives.Trim(ctx, grow(copied, 5, 12, 14), 5, 10)
 	require.NoError(t, err)
 	stored := grow(short, 5, 14, 16)
 	require.Equal(t, 12, stored.Len())
@@ -395,20 +395,21 @@ func TestManyLeasesAreRenewedAtOnce(t *testing.T) {
 	var leases []redisstore.Held
 	for i := range 20 {
 		chat, token := memory.MustChat(strconv.Itoa(i)), fmt.Sprint("of ", i)
-		turn, err := w.Take(ctx, chat, token, "conversation", time.Minute)
+		turn, err := w.Turns.Take(ctx, chat, token, "conversation", time.Minute)
 		require.NoError(t, err)
-		require.NoError(t, failure(w.Open(ctx, chat, token, time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number})))
+		run := redisstore.OpenRun{Run: "r", Turn: turn.Number}
+		require.NoError(t, failure(w.Turns.Open(ctx, chat, token, time.Minute, run)))
 		leases = append(leases, redisstore.Held{Chat: chat, Token: token})
 	}
-	require.NoError(t, w.Leave(ctx, leases[3].Chat, leases[3].Token))
+	require.NoError(t, w.Turns.Leave(ctx, leases[3].Chat, leases[3].Token))
 	leases[5].Token = "of another"
 	for range 2 {
-		held, failed := w.RenewAll(ctx, time.Minute, leases)
+		held, failed := w.Turns.RenewAll(ctx, time.Minute, leases)
 		for i := range leases {
 			require.NoError(t, failed[i])
 			require.Equal(t, i != 3 && i != 5, held[i], "%d", i)
 		}
-		left, err := w.Abandoned(ctx)
+		left, err := w.Turns.Abandoned(ctx)
 		require.NoError(t, err)
 		require.Equal(t, []memory.Chat{leases[3].Chat}, left, "who finds a run left may look after it")
 		require.NoError(t, w.redis.ScriptFlush(ctx).Err())
@@ -418,27 +419,27 @@ func TestManyLeasesAreRenewedAtOnce(t *testing.T) {
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first, err := w.Take(ctx, memory.MustChat("12345"), "one", "conversation", 60e9)
+	first, err := w.Turns.Take(ctx, memory.MustChat("12345"), "one", "conversation", 60e9)
 	require.NoError(t, err)
 	require.Equal(t, "conversation", first.Conversation)
-	_, err = w.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
+	_, err = w.Turns.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
 	var held *redisstore.HeldError
 	require.ErrorAs(t, err, &held)
 	require.Positive(t, held.Left)
 
-	ok, failed := w.RenewAll(ctx, 60e9, []redisstore.Held{{Chat: memory.MustChat("12345"), Token: "one"},
+	ok, failed := w.Turns.RenewAll(ctx, 60e9, []redisstore.Held{{Chat: memory.MustChat("12345"), Token: "one"},
 		{Chat: memory.MustChat("12345"), Token: "two"}})
 	require.Equal(t, []error{nil, nil}, failed)
 	require.Equal(t, []bool{true, false}, ok)
 
-	require.NoError(t, w.Release(ctx, memory.MustChat("12345"), "two"), "gives back nothing")
-	_, err = w.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
+	require.NoError(t, w.Turns.Release(ctx, memory.MustChat("12345"), "two"), "gives back nothing")
+	_, err = w.Turns.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
 	require.ErrorAs(t, err, &held)
-	require.NoError(t, w.Release(ctx, memory.MustChat("12345"), "one"))
+	require.NoError(t, w.Turns.Release(ctx, memory.MustChat("12345"), "one"))
 
 	_, err = w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: first.Number}, message("1"))
 	require.NoError(t, err)
-	second, err := w.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
+	second, err := w.Turns.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
 	require.NoError(t, err)
 	require.Greater(t, second.Number, first.Number)
 	require.Equal(t, "conversation", second.Conversation, "a chat keeps its conversation")
@@ -473,7 +474,7 @@ func TestLists(t *testing.T) {
 
 	var chats []memory.Chat
 	for cursor := ""; ; {
-		some, next, err := w.Chats(ctx, cursor, 1)
+		some, next, err := w.Chats.All(ctx, cursor, 1)
 		require.NoError(t, err)
 		chats = append(chats, some...)
 		if cursor = next; cursor == "" {
@@ -482,7 +483,7 @@ func TestLists(t *testing.T) {
 	}
 	require.ElementsMatch(t, []memory.Chat{memory.MustChat("1"), memory.MustChat("x:1")}, chats)
 
-	stored, err := w.Histories(ctx, memory.MustChat("1"), "b", "foreign", "unused")
+	stored, err := w.Chats.Histories(ctx, memory.MustChat("1"), "b", "foreign", "unused")
 	require.NoError(t, err)
 	var keys []string
 	for _, s := range stored {

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,13 +10,11 @@ import (
 	"mneme/memory"
 )
 
-// This file is about tenants as a whole: which there are, and what leads to all that one has, so that it can be
+// Tenants is about tenants as a whole: which there are, and what leads to all that one has, so that it can be
 // erased without a look through the database. A tenant's chats are in its list; its users and its runs without a
-// chat are in lists that the default tenant, which is not erased, does not have.
-
-// oneShotsKept is for how long a run without a chat stays in the tenant's list: far longer than one is kept that
-// nobody goes on with.
-const oneShotsKept = 24 * OneShotLife
+// chat are in lists that the default tenant, which is not erased, does not have. No turn fences these lists: an
+// entry is written before what it leads to, and taken out once that is gone.
+type Tenants struct{ *core }
 
 // TenantUse is what is known of a tenant.
 type TenantUse struct {
@@ -27,8 +24,8 @@ type TenantUse struct {
 	Erasing bool      // its erasure has begun and is not over
 }
 
-// Tenants gives the tenants whose keys were used or that are being erased, and those of more, in no certain order.
-func (s *Store) Tenants(ctx context.Context, more ...memory.Tenant) ([]TenantUse, error) {
+// List gives the tenants of which keys were used or that are being erased, and those of more, in no certain order.
+func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, error) {
 	var used, erasing *redis.ZSliceCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		used = p.ZRangeWithScores(ctx, string(memory.KindTenants), 0, -1)
@@ -90,7 +87,7 @@ func (s *Store) Tenants(ctx context.Context, more ...memory.Tenant) ([]TenantUse
 }
 
 // Holds says how much of a tenant there is that lists name: chats, users and runs without a chat.
-func (s *Store) Holds(ctx context.Context, of memory.Tenant) (int, error) {
+func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
 	var counts [3]*redis.IntCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, kind := range []memory.Kind{memory.KindChats, memory.KindUsers, memory.KindOneShots} {
@@ -104,14 +101,14 @@ func (s *Store) Holds(ctx context.Context, of memory.Tenant) (int, error) {
 	return int(counts[0].Val() + counts[1].Val() + counts[2].Val()), nil
 }
 
-// BeginErasing notes that a tenant is being erased; first says that nobody had noted it before.
-func (s *Store) BeginErasing(ctx context.Context, of memory.Tenant) (first bool, err error) {
+// BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
+func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool, err error) {
 	n, err := s.redis.ZAddNX(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(0), Member: of.String()}).Result()
 	return n > 0, failure(err, "beginning to erase the tenant %s", of)
 }
 
 // Erasing says whether a tenant is being erased.
-func (s *Store) Erasing(ctx context.Context, of memory.Tenant) (bool, error) {
+func (s Tenants) Erasing(ctx context.Context, of memory.Tenant) (bool, error) {
 	err := s.redis.ZScore(ctx, string(memory.KindErasing), of.String()).Err()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
@@ -121,13 +118,13 @@ func (s *Store) Erasing(ctx context.Context, of memory.Tenant) (bool, error) {
 
 // OldestChats gives up to count chats of a tenant's list, those first that were not used for longest, and how many are
 // in it.
-func (s *Store) OldestChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int,
+func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int,
 	err error) {
 	ids, all, err := s.front(ctx, chatsKey(of), count)
 	for _, id := range ids {
 		if chat, bad := of.Chat(id); bad == nil {
 			chats = append(chats, chat)
-		} else if err == nil { // a pin, or somebody else's member
+		} else if err == nil { // a pin, or another program's member
 			err = s.redis.ZRem(ctx, chatsKey(of), id).Err()
 			all--
 		}
@@ -136,14 +133,14 @@ func (s *Store) OldestChats(ctx context.Context, of memory.Tenant, count int) (c
 }
 
 // ForgetChat takes a chat off its tenant's list.
-func (s *Store) ForgetChat(ctx context.Context, chat memory.Chat) error {
+func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
 	err := s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID(), pinMark+chat.ID()).Err()
 	return failure(err, "taking chat %s off the list", chat)
 }
 
 // Users gives up to count users of a tenant other than the default one, from the place after on, and how many
 // there are.
-func (s *Store) Users(ctx context.Context, of memory.Tenant, after, count int) (users []memory.User, all int,
+func (s Tenants) Users(ctx context.Context, of memory.Tenant, after, count int) (users []memory.User, all int,
 	err error) {
 	key := memory.ListKey(memory.KindUsers, of)
 	var page *redis.StringSliceCmd
@@ -163,9 +160,9 @@ func (s *Store) Users(ctx context.Context, of memory.Tenant, after, count int) (
 	return users, int(number.Val()), nil
 }
 
-// ForgetUser takes a user off the tenant's list whose notes are erased, with the list of the chats that the user
+// ForgetUser takes a user off the tenant's list once the notes are erased, with the list of the chats that the user
 // posted in.
-func (s *Store) ForgetUser(ctx context.Context, u memory.User) error {
+func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.Unlink(ctx, userChatsKey(u))
 		p.ZRem(ctx, memory.ListKey(memory.KindUsers, u.Tenant()), u.ID())
@@ -174,39 +171,8 @@ func (s *Store) ForgetUser(ctx context.Context, u memory.User) error {
 	return failure(err, "forgetting the user %s", u)
 }
 
-// EraseOneShots erases up to count runs of a tenant without a chat that wait, and says how many, and how many are left.
-func (s *Store) EraseOneShots(ctx context.Context, of memory.Tenant, count int) (gone, left int, err error) {
-	list := memory.ListKey(memory.KindOneShots, of)
-	runs, all, err := s.front(ctx, list, count)
-	if err == nil && len(runs) > 0 {
-		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, run := range runs {
-				p.Unlink(ctx, oneShotKey(of, run))
-				p.Unlink(ctx, oneShotCallsKey(of, run))
-				p.ZRem(ctx, list, run)
-			}
-			return nil
-		})
-	}
-	return len(runs), all - len(runs), failure(err, "erasing the one-shots of the tenant %s", of)
-}
-
-// front are the first members of a sorted set, and how many it has.
-func (s *Store) front(ctx context.Context, key string, count int) (members []string, all int, err error) {
-	var page *redis.StringSliceCmd
-	var number *redis.IntCmd
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		page, number = p.ZRange(ctx, key, 0, int64(count-1)), p.ZCard(ctx, key)
-		return nil
-	})
-	if err != nil {
-		return nil, 0, unavailable(err)
-	}
-	return page.Val(), int(number.Val()), nil
-}
-
-// ForgetTenant removes a tenant's lists, of which nothing must be left, and ends its erasure last.
-func (s *Store) ForgetTenant(ctx context.Context, of memory.Tenant) error {
+// Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
+func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
 	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindUsers, memory.KindOneShots} {
 		if err := s.redis.Unlink(ctx, memory.ListKey(kind, of)).Err(); err != nil {
 			return failure(err, "removing the lists of the tenant %s", of)
@@ -218,36 +184,4 @@ func (s *Store) ForgetTenant(ctx context.Context, of memory.Tenant) error {
 		}
 	}
 	return nil
-}
-
-// userListed is the command that brings a user into the tenant's list, before there is anything of the user; nil for
-// one of the default tenant.
-func (s *Store) userListed(ctx context.Context, u memory.User) *redis.IntCmd {
-	if (u.Tenant() == memory.Tenant{}) {
-		return nil
-	}
-	return redis.NewIntCmd(ctx, "zadd", memory.ListKey(memory.KindUsers, u.Tenant()), s.deadline(0), u.ID())
-}
-
-// listUser brings a user into the tenant's list.
-func (s *Store) listUser(ctx context.Context, u memory.User) error {
-	if cmd := s.userListed(ctx, u); cmd != nil {
-		return s.redis.Process(ctx, cmd)
-	}
-	return nil
-}
-
-// listOneShot brings a run without a chat into the tenant's list, before it is kept, and takes out those that are not
-// kept any more.
-func (s *Store) listOneShot(ctx context.Context, of memory.Tenant, run string) error {
-	if (of == memory.Tenant{}) {
-		return nil
-	}
-	list := memory.ListKey(memory.KindOneShots, of)
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.ZAdd(ctx, list, redis.Z{Score: s.deadline(0), Member: run})
-		p.ZRemRangeByScore(ctx, list, "-inf", strconv.FormatInt(s.now().Add(-oneShotsKept).UnixMilli(), 10))
-		return nil
-	})
-	return err
 }

@@ -18,7 +18,16 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// OpenRun is what a turn's holder leaves for whoever comes after it, should it
+// Turns is about the leases of chats. It keeps the lease and the claim of the next one, keys of their own that end by
+// themselves, in the chat's meta what a turn begins with (turn, open, conversation, lost, told), and the set of chats
+// with an open run. What is written of a lease is fenced by its token. Take raises the number of the chat's turn, which
+// fences all that is written in the chat's histories.
+type Turns struct {
+	*core
+	users Users // in the lists of which a run is noted
+}
+
+// OpenRun is what a turn's holder leaves for the process that comes after it, should it
 // die: enough to bring the run to its end.
 type OpenRun struct {
 	Run    string `json:"run"`
@@ -33,8 +42,8 @@ type OpenRun struct {
 	Attempt int  `json:"attempt,omitempty"`
 	Unkeyed bool `json:"unkeyed,omitempty"`
 
-	// User is under whom it was posted, nobody for a user that has no notes. Posted says that it just was, which the
-	// chat is to note.
+	// User is the one under whom it was posted, zero for a user that has no notes. Posted says that it just was, which
+	// the chat is to note.
 	User   memory.User `json:"user,omitzero"`
 	Posted bool        `json:"-"`
 	// Begins is the title of a chat that begins with the run; "" for none is made.
@@ -47,7 +56,7 @@ type Turn struct {
 	Number       int64          // raised with every turn; fences older ones
 	Conversation string         // the gateway's conversation of this chat
 	Open         *OpenRun       // a run that an earlier holder left open
-	Waits        *Rest          // a run that waits for somebody
+	Waits        *Rest          // a run that waits for an answer
 	Pending      string         // a change of the memory that an earlier holder has begun and not finished
 	Agents       []memory.Agent // subagents that have a history in this chat
 	Erased       string         // the turn of the chat's last erasure, "0" for none
@@ -57,16 +66,16 @@ type Turn struct {
 type HeldError struct {
 	Left    time.Duration // until its claim ends, unless renewed
 	Claimed bool          // it waits for the turn too, and comes first: see First
-	Erasing bool          // it is there to erase: who waits for the turn should give up
+	Erasing bool          // it is there to erase: a post that waits for the turn should give up
 	Erased  string        // as in Turn
-	Token   string        // of the holder, or of who comes first
+	Token   string        // of the holder, or of the claim that comes first
 }
 
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("the chat's turn is taken for %v more", e.Left)
 }
 
-// EraserToken begins the tokens of those who take a chat's turn to erase in it:
+// EraserToken begins the tokens under which a chat's turn is taken to erase in it:
 // they go before all others.
 const EraserToken = "erase:"
 
@@ -76,7 +85,7 @@ func (t Turn) ErasedIn() int64 {
 }
 
 // DropConversation takes the chat's conversation away: the next Take keeps another one.
-func (s *Store) DropConversation(ctx context.Context, chat memory.Chat) error {
+func (s Turns) DropConversation(ctx context.Context, chat memory.Chat) error {
 	return failure(s.redis.HDel(ctx, chatMeta(chat), "conversation").Err(),
 		"dropping the conversation of chat %s", chat)
 }
@@ -85,7 +94,7 @@ func (s *Store) DropConversation(ctx context.Context, chat memory.Chat) error {
 // number in the same step. The number is above every earlier one, also when Redis lost data,
 // since it is at least the Unix time in ms. conversation is kept for a chat that has none
 // yet. A *HeldError is a refusal.
-func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn,
+func (s Turns) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn,
 	error) {
 	r, err := s.call(ctx, takeScript, append(turnKeys(chat), firstKey(chat)), token, ttl.Milliseconds(),
 		s.now().UnixMilli(), conversation)
@@ -114,8 +123,8 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 	return turn, nil
 }
 
-// record is the run as it is noted in Redis. Its address has a seal, since who gets a request of a service gets the
-// services' secret: another address that somebody writes there is not followed.
+// record is the run as it is noted in Redis. Its address has a seal, since the receiver of a service's request gets the
+// services' secret: another address that a foreign program writes there is not followed.
 func (r OpenRun) record(secret string) ([]byte, error) {
 	r.Seal = r.seal(secret)
 	return json.Marshal(r)
@@ -141,10 +150,10 @@ func readOpenRun(record []byte, secret string) *OpenRun {
 }
 
 // First claims the chat's next lease for token, for as long as ttl: until then Take refuses
-// all other tokens, so that nobody who polls at the right moment overtakes the one who
-// waits longest. Of several claims the earliest holds, but an eraser's replaces any.
+// all other tokens, so that a process that polls at the right moment does not overtake the one
+// that waits longest. Of several claims the earliest holds, but an eraser's replaces any.
 // Calling it again renews the claim.
-func (s *Store) First(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
+func (s Turns) First(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
 	key := firstKey(chat)
 	var err error
 	if strings.HasPrefix(token, EraserToken) {
@@ -159,12 +168,12 @@ func (s *Store) First(ctx context.Context, chat memory.Chat, token string, ttl t
 }
 
 // Yield gives up what First claimed for token.
-func (s *Store) Yield(ctx context.Context, chat memory.Chat, token string) error {
+func (s Turns) Yield(ctx context.Context, chat memory.Chat, token string) error {
 	return failure(s.claim(ctx, chat, token, 0), "yielding the next turn of chat %s", chat)
 }
 
 // claim prolongs token's claim, or ends it if ttl is 0.
-func (s *Store) claim(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
+func (s Turns) claim(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
 	keys := []string{firstKey(chat), chatMeta(chat)}
 	return renewScript.Run(ctx, s.redis, keys, token, ttl.Milliseconds(), "").Err()
 }
@@ -178,7 +187,7 @@ type Held struct {
 // RenewAll prolongs leases, in two round trips; false for one that is no longer held under
 // its token. For a chat with an open run the time at which others may look after it moves
 // along. Each has an answer, or an error, of its own, in the order of the leases.
-func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (held []bool, failed []error) {
+func (s Turns) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (held []bool, failed []error) {
 	held, failed = make([]bool, len(leases)), make([]error, len(leases))
 	calls := make([]redisscript.Call, len(leases))
 	for i, l := range leases {
@@ -210,7 +219,7 @@ func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) 
 // RenewLast prolongs the lease of a turn that is given back next, and says how many entries
 // the log of its run has. Nothing but their number shows that some are missing: a Redis that
 // came back with an older state may lack some in the middle, and has taken later ones since.
-func (s *Store) RenewLast(
+func (s Turns) RenewLast(
 	ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string,
 ) (held bool, entries int, err error) {
 	renew := redisscript.Command(ctx, renewScript, turnKeys(chat), token, ttl.Milliseconds(), "")
@@ -227,7 +236,7 @@ func (s *Store) RenewLast(
 // Open notes the run that the turn is taken for, before it begins: others finish
 // it should this process die. It prolongs the lease too, and says what the run may have
 // to tell of, and whether the chat may have notes.
-func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) (Loss,
+func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) (Loss,
 	error) {
 	record, err := run.record(s.Secret)
 	if err != nil {
@@ -236,7 +245,7 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	// The set first: a chat that is in it without an open run is only looked at once too often.
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
 	used := redis.NewIntCmd(ctx, "zadd", chatsKey(chat.Tenant()), s.deadline(0), chat.ID())
-	who, lists, notes := s.openedBy(ctx, chat, run)
+	who, lists, notes := s.users.openedBy(ctx, chat, run)
 	begins := ""
 	if run.Begins != "" {
 		begins = beginning(memory.MessageID(run.Run, 1), run.Begins)
@@ -269,7 +278,7 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	}
 	loss := Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val(), Notes: r.At(3) != ""}
 	_ = json.Unmarshal([]byte(r.At(4)), &loss.Approved) // what is no list approves nothing
-	if loss.UserNotes, err = s.openedNotes(ctx, run.User, notes); err != nil {
+	if loss.UserNotes, err = s.users.openedNotes(ctx, run.User, notes); err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
 	return loss, nil
@@ -277,22 +286,22 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 
 // Release gives a turn back, its run over or never begun; a turn that others hold
 // by now stays theirs.
-func (s *Store) Release(ctx context.Context, chat memory.Chat, token string) error {
+func (s Turns) Release(ctx context.Context, chat memory.Chat, token string) error {
 	held, err := s.renew(ctx, chat, token, 0, "-")
 	return s.released(ctx, chat, held, err)
 }
 
 // released takes a chat off the list of those with an open run, if its turn was given back.
-func (s *Store) released(ctx context.Context, chat memory.Chat, held bool, err error) error {
+func (s Turns) released(ctx context.Context, chat memory.Chat, held bool, err error) error {
 	if err == nil && held {
 		err = s.redis.ZRem(ctx, openChats, chat.String()).Err()
 	}
 	return failure(err, "giving back the turn of chat %s", chat)
 }
 
-// Close is Release for a turn whose run is over, and notes in the index until when
+// Close is Release for a turn of which the run is over, and notes in the index until when
 // something is kept of the run. first is the run of the first attempt at its post.
-func (s *Store) Close(ctx context.Context, chat memory.Chat, token, run, first string, keyed bool) error {
+func (s Turns) Close(ctx context.Context, chat memory.Chat, token, run, first string, keyed bool) error {
 	now := s.now()
 	done, err := closeScript.Run(ctx, s.redis, append(turnKeys(chat), waitingKey(chat), callsKey(chat, first)),
 		token, "r:"+run, now.Add(s.keptLife(keyed)).UnixMilli(), now.UnixMilli(), "r:"+first).Int()
@@ -304,7 +313,7 @@ func (s *Store) Close(ctx context.Context, chat memory.Chat, token, run, first s
 
 // Leave gives a turn back while its run is still open, so that another process
 // may finish it at once.
-func (s *Store) Leave(ctx context.Context, chat memory.Chat, token string) error {
+func (s Turns) Leave(ctx context.Context, chat memory.Chat, token string) error {
 	held, err := s.renew(ctx, chat, token, 0, "")
 	if err == nil && held {
 		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
@@ -312,15 +321,8 @@ func (s *Store) Leave(ctx context.Context, chat memory.Chat, token string) error
 	return failure(err, "leaving the turn of chat %s", chat)
 }
 
-func (s *Store) renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, open string) (bool,
-	error) {
-	return renewScript.Run(ctx, s.redis, turnKeys(chat), token, ttl.Milliseconds(), open).Bool()
-}
-
-func (s *Store) deadline(ttl time.Duration) float64 { return float64(s.now().Add(ttl).UnixMilli()) }
-
-// Abandoned lists chats whose open run has nobody who renews its lease.
-func (s *Store) Abandoned(ctx context.Context) ([]memory.Chat, error) {
+// Abandoned lists chats with an open run of which no process renews the lease.
+func (s Turns) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 	members, err := s.redis.ZRangeByScore(ctx, openChats, &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(s.now().UnixMilli(), 10), Count: 100,
 	}).Result()
@@ -336,9 +338,9 @@ func (s *Store) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 	return chats, nil
 }
 
-// ReleaseAll gives back every turn, whoever holds it. It is for a store that no
-// other process can use: what a process before this one held, nobody holds.
-func (s *Store) ReleaseAll(ctx context.Context) error {
+// ReleaseAll gives back every turn, under whatever token it is held. It is for a store that no
+// other process can use: the holder of a lease was a process before this one, and is gone.
+func (s Turns) ReleaseAll(ctx context.Context) error {
 	err := s.scan(ctx, leaseKey(memory.AnyChat), func(key string) error { return s.redis.Del(ctx, key).Err() })
 	if err != nil {
 		return failure(err, "giving back the turns of a process before")
@@ -351,4 +353,117 @@ func (s *Store) ReleaseAll(ctx context.Context) error {
 		err = s.redis.ZAddXX(ctx, openChats, members...).Err()
 	}
 	return failure(err, "giving back the turns of a process before")
+}
+
+// Regain takes a lease again that Redis has lost, under the same token and number, with the
+// run that is open in it, nil for none. It answers false where another process holds the
+// chat's lease, or has taken a newer number since: then this holder is fenced.
+func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, turn Turn,
+	run *OpenRun) (bool, error) {
+	record := []byte{}
+	var err error
+	if run != nil {
+		if record, err = json.Marshal(run); err != nil {
+			return false, err
+		}
+		// As in Open, the set first.
+		err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
+	}
+	held := false
+	if err == nil {
+		held, err = regainScript.Run(ctx, s.redis, turnKeys(chat),
+			token, ttl.Milliseconds(), turn.Number, turn.Conversation, record).Bool()
+	}
+	return held, failure(err, "taking the turn of chat %s again", chat)
+}
+
+// Of is the number of a chat's newest turn, 0 if there was none.
+func (s Turns) Of(ctx context.Context, chat memory.Chat) (int64, error) {
+	text, err := s.redis.HGet(ctx, chatMeta(chat), "turn").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, failure(err, "looking for the turn of chat %s", chat)
+	}
+	return integer(text), nil
+}
+
+// OpenRun is the run of a chat that is not over, if there is one.
+func (s Turns) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) {
+	text, err := s.redis.HGet(ctx, chatMeta(chat), "open").Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failure(err, "looking for the open run of chat %s", chat)
+	}
+	return readOpenRun(text, s.Secret), nil
+}
+
+// Holders are the tokens under which the turns of chats with an open run are held; empty
+// where there is no lease.
+func (s Turns) Holders(ctx context.Context) (map[memory.Chat]string, error) {
+	members, err := s.redis.ZRange(ctx, openChats, 0, maxHolders).Result()
+	if err != nil {
+		return nil, failure(err, "looking who holds the turns of open runs")
+	}
+	leases := map[memory.Chat]*redis.StringCmd{}
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for _, m := range members {
+			if chat, err := memory.ParseChat(m); err == nil {
+				leases[chat] = p.Get(ctx, leaseKey(chat))
+			}
+		}
+		return nil
+	})
+	tokens := map[memory.Chat]string{}
+	for chat, lease := range leases {
+		if err := lease.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, failure(err, "looking who holds the turns of open runs")
+		}
+		tokens[chat] = lease.Val()
+	}
+	return tokens, nil
+}
+
+// maxHolders bounds how many chats Holders looks at.
+const maxHolders = 10_000
+
+// Loss is what a run may have to tell of, and what else Open finds.
+type Loss struct {
+	Lost  bool   // something of the chat was brought back, and no run has told yet
+	Told  string // the epoch of which a run of the chat told last
+	Epoch string // the store's mark; "" if it has none
+	Notes bool   // the chat may have notes
+	// UserNotes are those of the user under whom the run is posted, in whatever state.
+	UserNotes []memory.Note
+	// Approved are the tools that were approved in the chat for good.
+	Approved []string
+}
+
+// TellLoss notes that a run of the chat has told of what it lost.
+func (s Turns) TellLoss(ctx context.Context, chat memory.Chat, epoch string) error {
+	meta := chatMeta(chat)
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HDel(ctx, meta, "lost")
+		p.HSet(ctx, meta, "told", epoch)
+		return nil
+	})
+	return failure(err, "noting that a loss of chat %s was told", chat)
+}
+
+// Conversation is the gateway's conversation of a chat, "" for none.
+func (s Turns) Conversation(ctx context.Context, chat memory.Chat) (string, error) {
+	id, err := s.redis.HGet(ctx, chatMeta(chat), "conversation").Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return id, failure(err, "looking for the conversation of chat %s", chat)
+}
+
+// ChangeConversation gives a chat another conversation of the gateway's, and names the one that it had.
+func (s Turns) ChangeConversation(ctx context.Context, chat memory.Chat, fresh string) (before string, err error) {
+	before, err = s.Conversation(ctx, chat)
+	if err == nil {
+		err = s.redis.HSet(ctx, chatMeta(chat), "conversation", fresh).Err()
+	}
+	return before, failure(err, "changing the conversation of chat %s", chat)
 }

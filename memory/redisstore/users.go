@@ -12,20 +12,24 @@ import (
 	"mneme/memory/erasures"
 )
 
-// This file is about users, who are the same over chats: the notes of each, a JSON array that no chat's turn
-// guards, and the list of the chats that each posted in, by the last run. A chat's meta says under whom it was
-// posted, in user, and in u:<user> for each of whom a note was made from it: both are there before what they
-// lead to.
+// Users is about users, each the same over all chats: the notes of each, a JSON array that no chat's turn
+// guards, and the list of the chats that each posted in, by the last run. A chat's meta says under which user it
+// was posted, in user, and has u:<user> for each user that a note was made for from it: both are there before what they
+// lead to. Notes are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
+type Users struct {
+	*core
+	erasures Erasures
+}
 
-// severalUsers stands in a chat's meta for several users, for nobody, and for whoever posted before that was noted.
+// severalUsers stands in a chat's meta for several users, for none, and for posts from before that was noted.
 const severalUsers = "*"
 
 // asideMember begins the members of a user's list that are no chats: what of the notes was set aside, under a
 // score of 0.
 const asideMember = "*"
 
-// UserNotes gives the notes of a user, in order of creation. What cannot be read is a memory.DamagedError.
-func (s *Store) UserNotes(ctx context.Context, u memory.User) ([]memory.Note, error) {
+// Notes gives the notes of a user, in order of creation. What cannot be read is a memory.DamagedError.
+func (s Users) Notes(ctx context.Context, u memory.User) ([]memory.Note, error) {
 	value, err := s.redis.Get(ctx, userNotesKey(u)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, failure(err, "reading the notes of the user %s", u)
@@ -33,15 +37,15 @@ func (s *Store) UserNotes(ctx context.Context, u memory.User) ([]memory.Note, er
 	return readNotes(userNotesKey(u), value)
 }
 
-// ChangeUserNotes is ChangeNotes for the notes of a user, which has no turn: of two who change them at once
+// ChangeNotes is [Notes.Change] for the notes of a user, which has no turn: of two callers that change them at once
 // neither takes away what the other did.
-func (s *Store) ChangeUserNotes(ctx context.Context, u memory.User,
+func (s Users) ChangeNotes(ctx context.Context, u memory.User,
 	change func([]memory.Note) ([]memory.Note, error)) error {
 	key := userNotesKey(u)
-	if err := s.listUser(ctx, u); err != nil {
+	if err := s.list(ctx, u); err != nil {
 		return failure(err, "listing the user %s", u)
 	}
-	return s.changeNotes(ctx, key, func() error { return s.setUserNotesAside(ctx, u) },
+	return s.changeNotes(ctx, key, func() error { return s.setNotesAside(ctx, u) },
 		func(old string, notes []memory.Note) (bool, error) {
 			fresh, err := encodeNotes(notes)
 			if err != nil || string(fresh) == old {
@@ -54,14 +58,14 @@ func (s *Store) ChangeUserNotes(ctx context.Context, u memory.User,
 
 // NoteOfUser notes in a chat, under its turn, that a note of a user is made from it, so that it goes when the chat
 // does. It is memory.ErrMoved once the chat has a newer turn.
-func (s *Store) NoteOfUser(ctx context.Context, turn int64, chat memory.Chat, u memory.User) error {
+func (s Users) NoteOfUser(ctx context.Context, turn int64, chat memory.Chat, u memory.User) error {
 	_, err := s.call(ctx, indexScript, []string{chatMeta(chat)}, turn, "u:"+u.ID())
 	return failure(err, "noting a user in chat %s", chat)
 }
 
-// VoidUserNotes removes those notes of users that were made from a chat and of which void says so, and says how
+// VoidNotes removes those notes of users that were made from a chat and of which void says so, and says how
 // many they were. It needs no turn.
-func (s *Store) VoidUserNotes(ctx context.Context, chat memory.Chat, void func(memory.Note) bool) (gone int,
+func (s Users) VoidNotes(ctx context.Context, chat memory.Chat, void func(memory.Note) bool) (gone int,
 	err error) {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
@@ -73,7 +77,7 @@ func (s *Store) VoidUserNotes(ctx context.Context, chat memory.Chat, void func(m
 		if !of || bad != nil {
 			continue
 		}
-		err := s.ChangeUserNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
+		err := s.ChangeNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
 			left := slices.DeleteFunc(slices.Clone(notes), func(n memory.Note) bool { return n.Chat == chat.ID() && void(n) })
 			gone += len(notes) - len(left)
 			return left, nil
@@ -85,13 +89,13 @@ func (s *Store) VoidUserNotes(ctx context.Context, chat memory.Chat, void func(m
 	return gone, nil
 }
 
-// EraseUserNotes removes the notes of a user, with what was set aside of them, and says how many they were. Redis is
-// told of it first, under a Unix time in ms: see VoidOldUserNotes.
-func (s *Store) EraseUserNotes(ctx context.Context, at int64, u memory.User) (gone int, err error) {
-	if err := s.NoteErasure(ctx, at, erasures.User(u)); err != nil {
+// EraseNotes removes the notes of a user, with what was set aside of them, and says how many they were. Redis is
+// told of it first, under a Unix time in ms: see VoidOldNotes.
+func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone int, err error) {
+	if err := s.erasures.Note(ctx, at, erasures.User(u)); err != nil {
 		return 0, err
 	}
-	notes, err := s.UserNotes(ctx, u)
+	notes, err := s.Notes(ctx, u)
 	if err != nil && !errors.Is(err, memory.ErrDamaged) {
 		return 0, err
 	}
@@ -112,10 +116,10 @@ func (s *Store) EraseUserNotes(ctx context.Context, at int64, u memory.User) (go
 	return len(notes), failure(err, "erasing the notes of the user %s", u)
 }
 
-// VoidOldUserNotes erases once more what a Redis that came back from an older state has of the notes of a user that
+// VoidOldNotes erases once more what a Redis that came back from an older state has of the notes of a user that
 // were erased at a Unix time in ms: those that are from before.
-func (s *Store) VoidOldUserNotes(ctx context.Context, at int64, u memory.User) error {
-	return s.ChangeUserNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
+func (s Users) VoidOldNotes(ctx context.Context, at int64, u memory.User) error {
+	return s.ChangeNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
 		return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.TS*1000 < float64(at) }), nil
 	})
 }
@@ -130,7 +134,7 @@ type Posted struct {
 
 // PostedBy gives up to count chats of the list of those that a user posted in, those first that were not used for
 // longest, and how many are in it.
-func (s *Store) PostedBy(ctx context.Context, u memory.User, count int) (chats []Posted, all int, err error) {
+func (s Users) PostedBy(ctx context.Context, u memory.User, count int) (chats []Posted, all int, err error) {
 	var page *redis.ZSliceCmd
 	var number *redis.IntCmd
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -146,7 +150,7 @@ func (s *Store) PostedBy(ctx context.Context, u memory.User, count int) (chats [
 		of := Posted{place: Place{Used: int64(z.Score), Member: id}}
 		if of.Chat, err = u.Tenant().Chat(id); err == nil {
 			of.Alone, of.There, err = s.PostedAlone(ctx, u, of.Chat)
-		} else if err = s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err == nil { // somebody else's member
+		} else if err = s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err == nil { // another program's member
 			continue
 		}
 		if err != nil {
@@ -158,7 +162,7 @@ func (s *Store) PostedBy(ctx context.Context, u memory.User, count int) (chats [
 }
 
 // PostedAlone says whether all of a chat was posted under a user, and whether there is anything of it.
-func (s *Store) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat) (alone, there bool, err error) {
+func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat) (alone, there bool, err error) {
 	var of *redis.StringCmd
 	var size *redis.IntCmd
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -172,20 +176,20 @@ func (s *Store) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat
 }
 
 // Unpost takes a chat out of the list that PostedBy gave, unless the user has posted in it since.
-func (s *Store) Unpost(ctx context.Context, u memory.User, p Posted) error {
+func (s Users) Unpost(ctx context.Context, u memory.User, p Posted) error {
 	_, err := s.call(ctx, staleScript, []string{userChatsKey(u)}, p.place.Member, p.place.Used)
 	return failure(err, "taking chat %s off the list of the user %s", p.Chat, u)
 }
 
-// PostedLike notes that a chat without a memory, whose turn is held, is to have what another one has: it was posted
-// under the same user.
-func (s *Store) PostedLike(ctx context.Context, chat, as memory.Chat) error {
+// PostedLike notes that a chat without a memory, of which the turn is held, is to have what another one has: it was
+// posted under the same user.
+func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 	id, err := s.redis.HGet(ctx, chatMeta(as), "user").Result()
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}
 	if u, bad := chat.Tenant().User(id); err == nil && bad == nil {
-		if err = s.listUser(ctx, u); err != nil {
+		if err = s.list(ctx, u); err != nil {
 			return failure(err, "listing the user %s", u)
 		}
 		err = s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
@@ -205,7 +209,7 @@ func (s *Store) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 }
 
 // unposted takes a chat off the list of the one user under whom it was posted.
-func (s *Store) unposted(ctx context.Context, chat memory.Chat) error {
+func (s Users) unposted(ctx context.Context, chat memory.Chat) error {
 	id, err := s.redis.HGet(ctx, chatMeta(chat), "user").Result()
 	u, bad := chat.Tenant().User(id)
 	if errors.Is(err, redis.Nil) || err == nil && bad != nil {
@@ -217,9 +221,9 @@ func (s *Store) unposted(ctx context.Context, chat memory.Chat) error {
 	return err
 }
 
-// setUserNotesAside moves what is no list of notes out of the way. The user's list has a note of where it went, by
+// setNotesAside moves what is no list of notes out of the way. The user's list has a note of where it went, by
 // which an erasure finds it.
-func (s *Store) setUserNotesAside(ctx context.Context, u memory.User) error {
+func (s Users) setNotesAside(ctx context.Context, u memory.User) error {
 	at, key := s.timestamp(), userNotesKey(u)
 	if err := s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Member: asideMember + at}).Err(); err != nil {
 		return err
@@ -232,9 +236,9 @@ func (s *Store) setUserNotesAside(ctx context.Context, u memory.User) error {
 	return err
 }
 
-// openedBy are the commands that go before a run is opened and behind it for the sake of who posted it, and what the
-// script is told of that.
-func (s *Store) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who string, lists []redis.Cmder,
+// openedBy are the commands that go before a run is opened and behind it for the sake of the user that posted it, and
+// what the script is told of that.
+func (s Users) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who string, lists []redis.Cmder,
 	notes *redis.StringCmd) {
 	switch {
 	case !run.Posted:
@@ -242,7 +246,7 @@ func (s *Store) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (wh
 	case run.User.IsZero():
 		return severalUsers, nil, nil
 	}
-	if listed := s.userListed(ctx, run.User); listed != nil {
+	if listed := s.listed(ctx, run.User); listed != nil {
 		lists = append(lists, listed)
 	}
 	lists = append(lists, redis.NewIntCmd(ctx, "zadd", userChatsKey(run.User), s.deadline(0), chat.ID()))
@@ -250,13 +254,13 @@ func (s *Store) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (wh
 }
 
 // openedNotes are the notes that Open found of a run's user. What is no list of notes is set aside.
-func (s *Store) openedNotes(ctx context.Context, u memory.User, found *redis.StringCmd) ([]memory.Note, error) {
+func (s Users) openedNotes(ctx context.Context, u memory.User, found *redis.StringCmd) ([]memory.Note, error) {
 	if found == nil {
 		return nil, nil
 	}
 	notes, err := readNotes(userNotesKey(u), found.Val())
 	if err != nil {
-		return nil, s.setUserNotesAside(ctx, u)
+		return nil, s.setNotesAside(ctx, u)
 	}
 	return notes, nil
 }
@@ -269,3 +273,20 @@ func userAsideKey(u memory.User, at string) string {
 
 // userChatsKey lists the chats that a user posted in, scored by the Unix ms of the user's last run there.
 func userChatsKey(u memory.User) string { return memory.UserKey(memory.KindUserChats, u) }
+
+// listed is the command that brings a user into the tenant's list, before there is anything of the user; nil for
+// one of the default tenant.
+func (s Users) listed(ctx context.Context, u memory.User) *redis.IntCmd {
+	if (u.Tenant() == memory.Tenant{}) {
+		return nil
+	}
+	return redis.NewIntCmd(ctx, "zadd", memory.ListKey(memory.KindUsers, u.Tenant()), s.deadline(0), u.ID())
+}
+
+// list brings a user into the tenant's list.
+func (s Users) list(ctx context.Context, u memory.User) error {
+	if cmd := s.listed(ctx, u); cmd != nil {
+		return s.redis.Process(ctx, cmd)
+	}
+	return nil
+}

@@ -15,7 +15,7 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// This file is about runs that wait for somebody. What such a run goes on from is a hash beside
+// Waits is about runs that wait for a person or for their client. What such a run goes on from is a hash beside
 // its chat's history, with these fields:
 //
 //	run    the run
@@ -25,7 +25,10 @@ import (
 //	open   the run as it was open, see OpenRun
 //
 // The chat's meta says in waits that the hash is in force; without that the run is open, and the
-// hash is there for the case that nothing comes of its going on.
+// hash is there for the case that nothing comes of its going on. Both are written under the token of the
+// chat's lease. It also keeps the list of a tenant's chats that wait, the answers in a run's record, and, in
+// the chat's meta and under its turn, which tools were approved there for good.
+type Waits struct{ *core }
 
 // WaitsKept is how long what belongs to a waiting run outlives the last expiry.
 const WaitsKept = 24 * time.Hour
@@ -58,7 +61,7 @@ type Waiting struct {
 
 // SaveState keeps what a run goes on from, under the token of its chat's lease. The run is open
 // as before.
-func (s *Store) SaveState(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
+func (s Waits) SaveState(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
 	open, err := json.Marshal(w.Open)
 	if err != nil {
 		return err
@@ -71,15 +74,15 @@ func (s *Store) SaveState(ctx context.Context, chat memory.Chat, token string, w
 // ErrStateLost says that there is nothing from which a run could go on.
 var ErrStateLost = errors.New("what the run goes on from is not there")
 
-// Suspend gives a chat's turn back whose run waits, with the state of SaveState. All that is kept
+// Suspend gives the turn of a chat back of which the run waits, with the state of SaveState. All that is kept
 // of the run lives as long as that.
-func (s *Store) Suspend(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
+func (s Waits) Suspend(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
 	rest, err := json.Marshal(w.Rest)
 	if err != nil {
 		return err
 	}
 	runs, fields := []string{w.Run}, []any{token, w.Run, rest, w.Until, "r:" + w.Run}
-	first := w.Run // whose claims these are
+	first := w.Run // the run of which these are the claims
 	if w.Open.First != "" {
 		first = w.Open.First
 		runs, fields = append(runs, first), append(fields, "r:"+first)
@@ -107,7 +110,7 @@ func (s *Store) Suspend(ctx context.Context, chat memory.Chat, token string, w *
 }
 
 // rested has a chat looked after when the first of its waits expires, and lists it.
-func (s *Store) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
+func (s Waits) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
 	at := float64(rest.First)
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.ZAdd(ctx, openChats, redis.Z{Score: at, Member: chat.String()})
@@ -117,8 +120,8 @@ func (s *Store) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
 	return err
 }
 
-// ReleaseWaiting is Release for the turn of a chat of which a run waits, and stays so.
-func (s *Store) ReleaseWaiting(ctx context.Context, chat memory.Chat, token string, rest Rest) error {
+// Release is [Turns.Release] for the turn of a chat of which a run waits, and stays so.
+func (s Waits) Release(ctx context.Context, chat memory.Chat, token string, rest Rest) error {
 	held, err := s.renew(ctx, chat, token, 0, "")
 	if err == nil && held {
 		err = s.rested(ctx, chat, rest)
@@ -128,7 +131,7 @@ func (s *Store) ReleaseWaiting(ctx context.Context, chat memory.Chat, token stri
 
 // Reopen notes that a run which waited goes on, under the token of its chat's lease. ErrStateLost:
 // it does not wait.
-func (s *Store) Reopen(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
+func (s Waits) Reopen(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
 	record, err := run.record(s.Secret)
 	if err != nil {
 		return err
@@ -147,8 +150,8 @@ func (s *Store) Reopen(ctx context.Context, chat memory.Chat, token string, ttl 
 	return failure(err, "reopening run %s", run.Run)
 }
 
-// Waits says which run of a chat waits; nil for none.
-func (s *Store) Waits(ctx context.Context, chat memory.Chat) (*Rest, error) {
+// Rest says which run of a chat waits; nil for none.
+func (s Waits) Rest(ctx context.Context, chat memory.Chat) (*Rest, error) {
 	record, err := s.redis.HGet(ctx, chatMeta(chat), "waits").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, failure(err, "looking whether chat %s waits", chat)
@@ -158,7 +161,7 @@ func (s *Store) Waits(ctx context.Context, chat memory.Chat) (*Rest, error) {
 
 // Waiting gives the run of a chat that waits; nil for none. ErrStateLost: one waits, and cannot
 // go on.
-func (s *Store) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) {
+func (s Waits) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) {
 	var meta *redis.StringCmd
 	var state *redis.MapStringStringCmd
 	// Between two reads by themselves the run may come to its end, which would look like a loss.
@@ -182,7 +185,7 @@ func (s *Store) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error)
 }
 
 // State gives what a run goes on from, whether it waits or is open again; nil for nothing.
-func (s *Store) State(ctx context.Context, chat memory.Chat, run string) (*Waiting, error) {
+func (s Waits) State(ctx context.Context, chat memory.Chat, run string) (*Waiting, error) {
 	fields, err := s.redis.HGetAll(ctx, waitingKey(chat)).Result()
 	if err != nil {
 		return nil, failure(err, "reading what run %s goes on from", run)
@@ -202,7 +205,7 @@ func readWaiting(run string, fields map[string]string) *Waiting {
 }
 
 // Answers is what a run's record knows of how its waits were answered, by the wait's id.
-func (s *Store) Answers(ctx context.Context, chat memory.Chat, run string) (map[string]string, error) {
+func (s Waits) Answers(ctx context.Context, chat memory.Chat, run string) (map[string]string, error) {
 	text, err := s.redis.HGet(ctx, recordKey(chat, run), "answers").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, failure(err, "looking for the answers to run %s", run)
@@ -213,7 +216,7 @@ func (s *Store) Answers(ctx context.Context, chat memory.Chat, run string) (map[
 }
 
 // KeepAnswers adds to what Answers gives, under the chat's turn. The record lives on until then.
-func (s *Store) KeepAnswers(ctx context.Context, chat memory.Chat, run string, until int64,
+func (s Waits) KeepAnswers(ctx context.Context, chat memory.Chat, run string, until int64,
 	answers map[string]string) error {
 	known, err := s.Answers(ctx, chat, run)
 	if err != nil {
@@ -230,10 +233,10 @@ func (s *Store) KeepAnswers(ctx context.Context, chat memory.Chat, run string, u
 	return failure(err, "keeping the answers to run %s", run)
 }
 
-// ListWaiting gives up to limit chats of which a run waits, by the first expiry, from a cursor on
+// List gives up to limit chats of which a run waits, by the first expiry, from a cursor on
 // ("" for the start), with what they wait for. next is the cursor of what follows, "" for the
 // end. What is listed and does not wait is taken off the list.
-func (s *Store) ListWaiting(ctx context.Context, of memory.Tenant, cursor string, limit int) (
+func (s Waits) List(ctx context.Context, of memory.Tenant, cursor string, limit int) (
 	chats []memory.Chat, waiting []*Waiting, next string, err error) {
 	score, member, _ := strings.Cut(cursor, " ")
 	if score == "" {
@@ -279,7 +282,7 @@ func (s *Store) ListWaiting(ctx context.Context, of memory.Tenant, cursor string
 
 // ofList reads what the chats of a list wait for; nil for one that does not wait, which is taken
 // off the list.
-func (s *Store) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]*Waiting, error) {
+func (s Waits) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]*Waiting, error) {
 	rests, states := make([]*redis.StringCmd, len(page)), make([]*redis.SliceCmd, len(page))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, z := range page {
@@ -322,8 +325,8 @@ func (s *Store) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([
 
 // forgetWaiting deletes what a waiting run goes on from, and takes its chat off the list. Where
 // the run is of a turn from a number on, it stays; 0 for any.
-func (s *Store) forgetWaiting(ctx context.Context, chat memory.Chat, before int64) (*Rest, error) {
-	rest, err := s.Waits(ctx, chat)
+func (s Waits) forgetWaiting(ctx context.Context, chat memory.Chat, before int64) (*Rest, error) {
+	rest, err := s.Rest(ctx, chat)
 	if err != nil || before != 0 && (rest == nil || rest.Turn >= before) {
 		return nil, err
 	}
@@ -337,7 +340,7 @@ func (s *Store) forgetWaiting(ctx context.Context, chat memory.Chat, before int6
 }
 
 // Approve adds to the tools that were approved in a chat for good, in a turn.
-func (s *Store) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
+func (s Waits) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
 	args := []any{turn}
 	for _, name := range tools {
 		args = append(args, name)
@@ -347,7 +350,7 @@ func (s *Store) Approve(ctx context.Context, chat memory.Chat, turn int64, tools
 }
 
 // Approved are the tools that were approved in a chat for good.
-func (s *Store) Approved(ctx context.Context, chat memory.Chat) (tools []string, err error) {
+func (s Waits) Approved(ctx context.Context, chat memory.Chat) (tools []string, err error) {
 	text, err := s.redis.HGet(ctx, chatMeta(chat), "approved").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, failure(err, "reading the approvals of chat %s", chat)

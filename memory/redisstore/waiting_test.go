@@ -24,22 +24,22 @@ func clusterWaiting(t *testing.T, s *redisstore.Store, cluster *redistest.Cluste
 	suspends(t, s, cluster.Client())
 }
 
-// The address of a run is read as it was written by who has the services' secret, and by nobody else.
+// The address of a run is read as it was written by a process that has the services' secret, and by no other.
 func TestTheAddressOfARunIsSealed(t *testing.T) {
 	const at = "http://replica:8081/v1/runs/r/events"
 	client := redistest.Start(t).Client()
 	s := redisstore.New(client, zerolog.Nop())
 	s.Secret = "secret"
 	chat := memory.MustChat("1")
-	turn, err := s.Take(ctx, chat, "one", "c", time.Minute)
+	turn, err := s.Turns.Take(ctx, chat, "one", "c", time.Minute)
 	require.NoError(t, err)
 	run := redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b", Events: at}
-	_, err = s.Open(ctx, chat, "one", time.Minute, run)
+	_, err = s.Turns.Open(ctx, chat, "one", time.Minute, run)
 	require.NoError(t, err)
 	for secret, want := range map[string]string{"secret": at, "another": "", "": ""} {
 		reader := redisstore.New(client, zerolog.Nop())
 		reader.Secret = secret
-		got, err := reader.OpenRun(ctx, chat)
+		got, err := reader.Turns.OpenRun(ctx, chat)
 		require.NoError(t, err)
 		run.Events = want
 		require.Equal(t, run, *got, "with the secret %q", secret)
@@ -51,46 +51,46 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 	expires := time.Now().Add(time.Hour).UnixMilli()
 	for i := range 20 {
 		chat := memory.MustChat(fmt.Sprint("chat", i))
-		turn, err := s.Take(ctx, chat, "one", "c", time.Minute)
+		turn, err := s.Turns.Take(ctx, chat, "one", "c", time.Minute)
 		require.NoError(t, err)
 		open := redisstore.OpenRun{Run: "r2", Turn: turn.Number, Body: "b", First: "r"}
-		_, err = s.Begin(ctx, chat, "r2", "b")
+		_, err = s.Runs.Begin(ctx, chat, "r2", "b")
 		require.NoError(t, err)
-		_, err = s.Open(ctx, chat, "one", time.Minute, open)
+		_, err = s.Turns.Open(ctx, chat, "one", time.Minute, open)
 		require.NoError(t, err)
-		_, err = s.Log(ctx, chat, "r2", true, redisstore.Logged{Seq: 1, Line: []byte(`{}`)})
+		_, err = s.Runs.Log(ctx, chat, "r2", true, redisstore.Logged{Seq: 1, Line: []byte(`{}`)})
 		require.NoError(t, err)
 
-		word, _, err := s.Claim(ctx, chat, "one", turn.Number, "r", "call", redisstore.Call{Tool: "t"}, false)
+		word, _, err := s.Runs.Claim(ctx, chat, "one", turn.Number, "r", "call", redisstore.Call{Tool: "t"}, false)
 		require.NoError(t, err)
 		require.Equal(t, redisstore.CallGranted, word)
-		word, _, err = s.Claim(ctx, chat, "one", turn.Number, "r", "call", redisstore.Call{Tool: "t"}, false)
+		word, _, err = s.Runs.Claim(ctx, chat, "one", turn.Number, "r", "call", redisstore.Call{Tool: "t"}, false)
 		require.NoError(t, err)
 		require.Equal(t, redisstore.CallUnknown, word)
 		for _, other := range []struct {
 			token string
 			turn  int64
 		}{{"two", turn.Number}, {"one", turn.Number - 1}, {"one", turn.Number + 1}} {
-			_, _, err = s.Claim(ctx, chat, other.token, other.turn, "r", "more", redisstore.Call{}, false)
+			_, _, err = s.Runs.Claim(ctx, chat, other.token, other.turn, "r", "more", redisstore.Call{}, false)
 			require.ErrorIs(t, err, memory.ErrMoved)
 		}
-		_, err = s.Settle(ctx, chat, turn.Number-1, "r", "call", []byte("late"))
+		_, err = s.Runs.Settle(ctx, chat, turn.Number-1, "r", "call", []byte("late"))
 		require.ErrorIs(t, err, memory.ErrMoved)
-		kept, err := s.Settle(ctx, chat, turn.Number, "r", "call", []byte("result"))
+		kept, err := s.Runs.Settle(ctx, chat, turn.Number, "r", "call", []byte("result"))
 		require.NoError(t, err)
 		require.True(t, kept)
 
 		w := &redisstore.Waiting{Seq: 1, Event: []byte(`{}`), State: []byte(`{"step":1}`), Open: open,
 			Rest: redisstore.Rest{Run: "r2", Turn: turn.Number, First: expires + int64(i), Until: expires + 100}}
-		require.ErrorIs(t, s.SaveState(ctx, chat, "two", w), memory.ErrMoved)
-		require.ErrorIs(t, s.Suspend(ctx, chat, "one", w), redisstore.ErrStateLost, "the state comes first")
-		require.NoError(t, s.SaveState(ctx, chat, "one", w))
-		require.ErrorIs(t, s.Suspend(ctx, chat, "two", w), memory.ErrMoved)
-		none, err := s.Waiting(ctx, chat)
+		require.ErrorIs(t, s.Waits.SaveState(ctx, chat, "two", w), memory.ErrMoved)
+		require.ErrorIs(t, s.Waits.Suspend(ctx, chat, "one", w), redisstore.ErrStateLost, "the state comes first")
+		require.NoError(t, s.Waits.SaveState(ctx, chat, "one", w))
+		require.ErrorIs(t, s.Waits.Suspend(ctx, chat, "two", w), memory.ErrMoved)
+		none, err := s.Waits.Waiting(ctx, chat)
 		require.NoError(t, err)
 		require.Nil(t, none, "it is not in force yet")
-		require.NoError(t, s.Suspend(ctx, chat, "one", w))
-		found, err := s.Waiting(ctx, chat)
+		require.NoError(t, s.Waits.Suspend(ctx, chat, "one", w))
+		found, err := s.Waits.Waiting(ctx, chat)
 		require.NoError(t, err)
 		require.Equal(t, w, found)
 		for _, key := range []string{"events:" + chat.String() + ":r2", "run:" + chat.String() + ":r2",
@@ -100,33 +100,33 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 			require.InDelta(t, time.Hour, at, float64(time.Minute), key)
 		}
 
-		turn, err = s.Take(ctx, chat, "two", "c", time.Minute)
+		turn, err = s.Turns.Take(ctx, chat, "two", "c", time.Minute)
 		require.NoError(t, err)
 		require.Nil(t, turn.Open)
 		require.Equal(t, &w.Rest, turn.Waits)
 		if i%2 == 0 { // another one's work, such as a note
-			require.NoError(t, s.ReleaseWaiting(ctx, chat, "two", *turn.Waits))
+			require.NoError(t, s.Waits.Release(ctx, chat, "two", *turn.Waits))
 			continue
 		}
 		open.Turn = turn.Number
-		require.ErrorIs(t, s.Reopen(ctx, chat, "one", time.Minute, open), memory.ErrMoved)
-		require.NoError(t, s.Reopen(ctx, chat, "two", time.Minute, open))
-		require.ErrorIs(t, s.Reopen(ctx, chat, "two", time.Minute, open), redisstore.ErrStateLost)
-		word, result, err := s.Claim(ctx, chat, "two", turn.Number, "r", "call", redisstore.Call{}, false)
+		require.ErrorIs(t, s.Waits.Reopen(ctx, chat, "one", time.Minute, open), memory.ErrMoved)
+		require.NoError(t, s.Waits.Reopen(ctx, chat, "two", time.Minute, open))
+		require.ErrorIs(t, s.Waits.Reopen(ctx, chat, "two", time.Minute, open), redisstore.ErrStateLost)
+		word, result, err := s.Runs.Claim(ctx, chat, "two", turn.Number, "r", "call", redisstore.Call{}, false)
 		require.NoError(t, err)
 		require.Equal(t, redisstore.CallDone, word)
 		require.Equal(t, "result", string(result))
-		require.NoError(t, s.Approve(ctx, chat, turn.Number, "crm/refund", "crm/pay"))
-		require.NoError(t, s.Approve(ctx, chat, turn.Number, "crm/pay", "a \"b\""))
-		tools, err := s.Approved(ctx, chat)
+		require.NoError(t, s.Waits.Approve(ctx, chat, turn.Number, "crm/refund", "crm/pay"))
+		require.NoError(t, s.Waits.Approve(ctx, chat, turn.Number, "crm/pay", "a \"b\""))
+		tools, err := s.Waits.Approved(ctx, chat)
 		require.NoError(t, err)
 		require.Equal(t, []string{"crm/refund", "crm/pay", "a \"b\""}, tools)
-		require.NoError(t, s.Close(ctx, chat, "two", "r2", "r", true))
-		state, err := s.State(ctx, chat, "r2")
+		require.NoError(t, s.Turns.Close(ctx, chat, "two", "r2", "r", true))
+		state, err := s.Waits.State(ctx, chat, "r2")
 		require.NoError(t, err)
 		require.Nil(t, state)
 	}
-	chats, waiting, next, err := s.ListWaiting(ctx, memory.Tenant{}, "", 100)
+	chats, waiting, next, err := s.Waits.List(ctx, memory.Tenant{}, "", 100)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Len(t, chats, 10)
@@ -134,17 +134,17 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 	require.Equal(t, "r2", waiting[9].Run)
 	require.Empty(t, waiting[9].State, "a list does not read states")
 	for _, chat := range chats {
-		require.NoError(t, s.EraseRuns(ctx, chat))
+		require.NoError(t, s.Runs.Erase(ctx, chat))
 	}
-	chats, _, _, err = s.ListWaiting(ctx, memory.Tenant{}, "", 100)
+	chats, _, _, err = s.Waits.List(ctx, memory.Tenant{}, "", 100)
 	require.NoError(t, err)
 	require.Empty(t, chats)
-	left, err := s.Abandoned(ctx)
+	left, err := s.Turns.Abandoned(ctx)
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
 
-// A run that comes to its end while somebody looks whether it waits is not taken for one of which
+// A run that comes to its end while a process looks whether it waits is not taken for one of which
 // the memory lost what it goes on from.
 func TestARunThatEndsIsNotLost(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestARunThatEndsIsNotLost(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := s.Waiting(ctx, chat); err != nil {
+			if _, err := s.Waits.Waiting(ctx, chat); err != nil {
 				looked <- err
 				return
 			}
@@ -170,18 +170,18 @@ func TestARunThatEndsIsNotLost(t *testing.T) {
 	until := time.Now().Add(time.Hour).UnixMilli()
 	for i := range 300 {
 		run, token := fmt.Sprint("r", i), fmt.Sprint("t", i)
-		turn, err := s.Take(ctx, chat, token, "c", time.Minute)
+		turn, err := s.Turns.Take(ctx, chat, token, "c", time.Minute)
 		require.NoError(t, err)
 		open := redisstore.OpenRun{Run: run, Turn: turn.Number, Body: "b"}
-		_, err = s.Open(ctx, chat, token, time.Minute, open)
+		_, err = s.Turns.Open(ctx, chat, token, time.Minute, open)
 		require.NoError(t, err)
 		w := &redisstore.Waiting{Seq: 1, Event: []byte(`{}`), State: []byte(`{}`), Open: open,
 			Rest: redisstore.Rest{Run: run, Turn: turn.Number, First: until, Until: until}}
-		require.NoError(t, s.SaveState(ctx, chat, token, w))
-		require.NoError(t, s.Suspend(ctx, chat, token, w))
-		_, err = s.Take(ctx, chat, token, "c", time.Minute)
+		require.NoError(t, s.Waits.SaveState(ctx, chat, token, w))
+		require.NoError(t, s.Waits.Suspend(ctx, chat, token, w))
+		_, err = s.Turns.Take(ctx, chat, token, "c", time.Minute)
 		require.NoError(t, err)
-		require.NoError(t, s.Close(ctx, chat, token, run, "", true))
+		require.NoError(t, s.Turns.Close(ctx, chat, token, run, "", true))
 	}
 	close(stop)
 	require.NoError(t, <-looked)

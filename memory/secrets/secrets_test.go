@@ -15,7 +15,7 @@ import (
 
 const key = `s3same+open/now?"1`
 
-// A secret is struck however somebody writes it, and all else stays as it is.
+// A secret is struck however it is written, and all else stays as it is.
 func TestAllFormsAreStruck(t *testing.T) {
 	inJSON, err := json.Marshal(key)
 	require.NoError(t, err)

@@ -7,20 +7,20 @@ import (
 )
 
 // A failure detector that is never wrong about a living process: a process is known by the name of
-// the first folder that it makes, whose file lock it holds for as long as it lives. Whoever can
-// take that lock has proven that the process is dead. The folder is deleted once it is drained, so
-// the proof is kept beside it, as an empty file <folder>.dead.
+// the first folder that it makes; it holds the folder's file lock for as long as it lives. A
+// process that can take that lock has proven that the process is dead. The folder is deleted once
+// it is drained, so the proof is kept beside it, as an empty file <folder>.dead.
 
 const (
 	dead = ".dead"
-	// deadFor is how long a proof of death is kept, which is far longer than anybody waits for a
-	// dead process.
+	// deadFor is how long a proof of death is kept, which is far longer than any process waits
+	// for a dead one.
 	deadFor = 24 * time.Hour
 )
 
-// Name is this process's id: the name of the folder whose lock it holds from Open to Close. Where
-// the disk had no room for a folder yet, the lock is held from when there is room; until then
-// nobody can prove that this process is dead.
+// Name is this process's id: the name of the folder that it holds the lock of from Open to Close.
+// Where the disk had no room for a folder yet, the lock is held from when there is room; until
+// then no process can prove that this process is dead.
 func (s *Spool) Name() string { return s.name }
 
 // Dead reports whether the process with this name is proven to be dead. False means that it lives,

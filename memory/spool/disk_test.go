@@ -14,8 +14,8 @@ import (
 	"mneme/memory/journal"
 )
 
-// A folder that somebody removes must not swallow what is acknowledged: the next Add
-// fails, and the spool goes on in a new folder.
+// A folder that is removed must not swallow what is acknowledged: the next Add fails, and
+// the spool goes on in a new folder.
 func TestARemovedFolderIsNoticed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data", "spool")
 	s, err := Open(dir, Options{}, zerolog.Nop())

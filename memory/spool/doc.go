@@ -7,11 +7,11 @@
 //	<dir>/<host>-<pid>-<random>.gone/   one being deleted, never read
 //	<dir>/<host>-<pid>-<random>.dead    empty: the process of this name was proven dead
 //
-// A process writes new appends only into a folder that it made itself and holds the lock of. A folder whose lock is
-// free belonged to a process that died: the next Open or Adopt takes the lock, and with it the appends, where they lie.
-// Nothing is copied, so no crash leaves an append in no folder, and adoption needs no room on a full disk. Nor does
-// Open: without room a process has its name and no folder, until Add or Check can make one. They also make one when
-// theirs was removed. A folder that is not the one written to is deleted when its last append was drained: it is
+// A process writes new appends only into a folder that it made itself and holds the lock of. A folder with a free
+// lock belonged to a process that died: the next Open or Adopt takes the lock, and with it the appends, where they
+// lie. Nothing is copied, so no crash leaves an append in no folder, and adoption needs no room on a full disk. Nor
+// does Open: without room a process has its name and no folder, until Add or Check can make one. They also make one
+// when theirs was removed. A folder that is not the one written to is deleted when its last append was drained: it is
 // renamed first, under its lock, so that it is whole or gone. The first folder that a process makes gives it its name
 // and stays as long as it lives.
 //
@@ -34,6 +34,6 @@
 // # Order
 //
 // The appends of a queue are ordered by turn and then by at, across folders. So what a paused process adds late for a
-// turn that is over stands with its own turn, not between the messages of a newer one. Whoever drains a chat drains the
-// events of its runs before its histories.
+// turn that is over stands with its own turn, not between the messages of a newer one. A process that drains a chat
+// drains the events of its runs before its histories.
 package spool

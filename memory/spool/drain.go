@@ -37,7 +37,7 @@ func (s *Spool) Drain(ctx context.Context, q Queue, apply Apply) error {
 	return nil
 }
 
-// claim takes the exclusive right to drain q, and waits for whoever has it. release gives it back.
+// claim takes the exclusive right to drain q, and waits for the goroutine that has it. release gives it back.
 func (s *Spool) claim(ctx context.Context, q Queue) (release func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -139,7 +139,7 @@ func (s *Spool) syncRemovals() {
 	segments := slices.Clone(s.segments)
 	s.mu.Unlock()
 	for _, g := range segments {
-		err := g.journal.Sync() // without mu, so that nobody waits for it
+		err := g.journal.Sync() // without mu, so that no other goroutine waits for it
 		s.mu.Lock()
 		if !g.failed {
 			s.note(g, err)

@@ -29,8 +29,8 @@ var (
 	notHost    = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 )
 
-// segment is one folder of the spool whose lock this process holds, with its journal. Guarded by
-// Spool.mu, except that the journal syncs without it.
+// segment is one folder of the spool that this process holds the lock of, with its journal.
+// Guarded by Spool.mu, except that the journal syncs without it.
 type segment struct {
 	dir     string
 	journal *journal.Journal
@@ -160,8 +160,8 @@ func (g *segment) rewrite(keep []*pending) error {
 }
 
 // remove deletes the folder. It is renamed first, so that a crash leaves it whole or marked as
-// gone, and the lock is released last, so that nobody adopts a folder that is half deleted. It may
-// be called again after an error.
+// gone, and the lock is released last, so that no process adopts a folder that is half deleted. It
+// may be called again after an error.
 func (g *segment) remove() error {
 	if err := os.Rename(g.dir, g.dir+gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -52,7 +52,7 @@ type Spool struct {
 	bytes    int64
 	last     int64 // the highest time of append, Unix µs; the next one is above it
 	closed   bool
-	deaths   int             // dead processes whose folders were adopted
+	deaths   int             // dead processes of which folders were adopted
 	refused  map[string]bool // folders that could not be adopted, so that each is logged once
 }
 
@@ -375,7 +375,7 @@ func (s *Spool) withdraw(added []*pending, cause error) error {
 	return cause
 }
 
-// failed gives up a segment whose journal takes no more records; its entries stay to be drained.
+// failed gives up a segment with a journal that takes no more records; its entries stay to be drained.
 func (s *Spool) failed(g *segment, err error) {
 	if !errors.Is(err, journal.ErrFailed) {
 		return

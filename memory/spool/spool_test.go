@@ -135,7 +135,7 @@ func TestEntriesAreFoundAgainUnaltered(t *testing.T) {
 
 func TestEntriesAreInOrderOfTurnThenArrivalAndHandedOutByRun(t *testing.T) {
 	s := open(t, t.TempDir())
-	late := entry(alice, 1, 5) // of a paused process whose turn is over
+	late := entry(alice, 1, 5) // of a paused process after its turn
 	add(t, s, entry(bob, 3, 1), entry(alice, 1, 4), entry(alice, 2, 1), late, entry(alice, 2, 2))
 	require.Equal(t, []Queue{alice, bob}, s.Queues())
 	var runs [][]Entry

@@ -50,8 +50,8 @@ func (s *Service) Edge(refuse func(*gin.Context, error), first ...gin.HandlerFun
 	return e
 }
 
-// Answered is a handler whose error becomes the answer, and a cause in the request's line
-// in the log.
+// Answered is a handler with an error that becomes the answer, and a cause in the
+// request's line in the log.
 func (e *Edge) Answered(h func(*gin.Context) error) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if err := h(c); err != nil {
@@ -90,8 +90,8 @@ func (e *Edge) recovered(c *gin.Context, log *zerolog.Logger) {
 	c.Next()
 }
 
-// PanicText says for the log what somebody panicked with. What is no error of Go's
-// runtime may hold what a user said, and is named by its type alone.
+// PanicText says for the log the value of a panic. What is no error of Go's runtime may
+// hold what a user said, and is named by its type alone.
 func PanicText(cause any) string {
 	if err, ok := cause.(runtime.Error); ok {
 		return err.Error()

@@ -189,7 +189,7 @@ func TestRequestsAreCountedAndLogged(t *testing.T) {
 }
 
 // A handler that panics is answered for before its answer has begun. Afterwards the
-// connection breaks, so that nobody takes the part for the whole.
+// connection breaks, so that no client takes the part for the whole.
 func TestRecovery(t *testing.T) {
 	var log kept
 	s := telemetry.Open("", zerolog.New(&log))

@@ -29,7 +29,7 @@ type Trail struct {
 func New() Trail { return Trail{Trace: random(16), flags: "00"} }
 
 // Take is the trail that a request's header begins. What is no traceparent is as none,
-// as the standard wants it: nobody is refused for that.
+// as the standard wants it: no request is refused for that.
 func Take(h http.Header) Trail {
 	if values := h[Header]; len(values) == 1 {
 		if trace, flags, ok := parse(values[0]); ok {

@@ -15,7 +15,7 @@ const headingCount = 3
 
 // builder makes a segment of documents.
 type builder struct {
-	analyzer *analyzer // used by nobody else meanwhile
+	analyzer *analyzer // used by no other goroutine meanwhile
 
 	used  []int32  // numbers of the terms
 	lists []list   // of the terms by their places, the first being 1
@@ -89,7 +89,7 @@ func (b *builder) count(passage int32) {
 }
 
 // hash tells texts apart, by the first bytes of the SHA-256 of their words: it is the
-// same in every process, and nobody can make two texts that have it in common. A
+// same in every process, and an attacker cannot make two texts that have it in common. A
 // passage without words of its own is its headings.
 func (b *builder) hash(title string, p Passage) uint64 {
 	text := p.Text

@@ -9,7 +9,7 @@ import (
 )
 
 // Collection is documents that are searched together. Safe for concurrent use:
-// writers take turns, searches wait for nobody. Make one with NewCollection.
+// writers take turns, searches never wait. Make one with NewCollection.
 type Collection struct {
 	shared  *shared
 	current atomic.Pointer[Snapshot]
@@ -256,7 +256,7 @@ func (b bitset) set(i int)      { b[i/64] |= 1 << (i % 64) }
 // edit is a list of parts in the making.
 type edit struct {
 	parts []part
-	owned map[*segment]bool // whose dead no snapshot has
+	owned map[*segment]bool // segments with a set of dead that no snapshot shares
 }
 
 func (e *edit) add(s *segment) {

@@ -59,7 +59,7 @@ func rescan(documents map[string]Document, question string, limit int, accept fu
 	return hits[:min(limit, len(hits))]
 }
 
-// rounded are hits whose scores differ by more than what adding in another order
+// rounded are hits with scores that differ by more than what adding in another order
 // does.
 func rounded(hits []Hit) []Hit {
 	list := []Hit{}

@@ -12,7 +12,7 @@ type Filter struct {
 	accept func(document string) bool
 
 	mu sync.Mutex
-	// passed are the passages that it refuses. A filter that nobody uses for a while must
+	// passed are the passages that it refuses. A filter that is not used for a while must
 	// not keep segments in memory that others have taken the place of. Guarded by mu.
 	passed map[weak.Pointer[segment]]bitset
 }
@@ -22,7 +22,7 @@ func NewFilter(accept func(document string) bool) *Filter {
 	return &Filter{accept: accept, passed: map[weak.Pointer[segment]]bitset{}}
 }
 
-// refuses gives the passages of a segment that may not be found. Nobody changes them.
+// refuses gives the passages of a segment that may not be found. They are never changed.
 func (f *Filter) refuses(s *segment) bitset {
 	f.mu.Lock()
 	defer f.mu.Unlock() // also while it is found out: others would only do the same

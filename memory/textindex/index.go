@@ -1,6 +1,6 @@
-// Package textindex finds the passages of documents whose words match a query best. It
-// knows neither files nor models: texts go in, ranks come out. The texts themselves
-// are not kept, but for the titles and first sentences of a small sample.
+// Package textindex finds the passages of documents that match a query's words best. It
+// knows neither files nor models: texts go in, ranks come out. The texts themselves are
+// not kept, but for the titles and first sentences of a small sample.
 //
 // A Collection is the documents that are searched together. Its statistics are
 // those of its own live passages only, so that what is not in it, or no longer,
@@ -9,9 +9,9 @@
 // either as it was or as it is.
 //
 // The ranking is BM25 over terms: folded words without stopwords, stemmed in
-// English and Russian. A query may come with the conversation before it, whose
-// words then count a little. Feedback, nearest neighbours of vectors that others
-// made, and fusion of rankings are options on top.
+// English and Russian. A query may come with the conversation before it; the words of
+// that then count a little. Feedback, nearest neighbours of vectors that others made, and
+// fusion of rankings are options on top.
 package textindex
 
 import (

@@ -30,8 +30,8 @@ type Query struct {
 	Feedback *Feedback
 }
 
-// What the words of a conversation weigh in its last question, whose own weigh 1.
-// A question that follows others leans on them, less on those longer ago.
+// What the words of a conversation weigh in its last question; the question's own weigh
+// 1. A question that follows others leans on them, less on those longer ago.
 const (
 	weightUser  = 0.3 // of the user's turn before; each before that has the half
 	weightReply = 0.1 // of the last reply

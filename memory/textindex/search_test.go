@@ -270,8 +270,8 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, ok.Threshold, c.Search(Query{Text: "x"}).Threshold)
 }
 
-// numbered is one of a hundred documents whose titles and first sentences share
-// words with those of others.
+// numbered is one of a hundred documents with titles and first sentences that share words
+// with those of others.
 func numbered(i int) Document {
 	colour := strings.Fields("red green blue white black grey brown pink yellow golden")[i/10]
 	fruit := strings.Fields("apples pears plums figs dates grapes olives limes melons berries")[i%10]

@@ -38,12 +38,12 @@ type analyzer struct {
 	numbers map[string]int32 // of the terms
 	terms   []string         // by number
 	size    int              // of what is remembered, as maxKnown has it
-	places  []int32          // by number; all 0, for who builds a segment
+	places  []int32          // by number; all 0, for the builder of a segment
 }
 
 // wordSeed makes words' hashes, which stand for the words where those would cost a look
 // into memory each: of the 200,000 that are remembered at most, two have one in common in
-// one of a billion processes, and nobody can choose them.
+// one of a billion processes, and an attacker cannot choose them.
 var wordSeed = maphash.MakeSeed()
 
 // stopword is the number of what is no term.

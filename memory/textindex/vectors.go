@@ -42,10 +42,10 @@ func (v vector) dot(w vector) float64 {
 	return float64(a+b) + float64(c+d)
 }
 
-// Nearest gives the at most limit passages whose vectors point most in the
-// direction of v, by the cosine, best first and of equal texts one; filter is as in
-// Query. Every vector is looked at. Passages without a vector, or with one of
-// another length than v's, are passed over.
+// Nearest gives the at most limit passages with vectors that point most in the direction
+// of v, by the cosine, best first and of equal texts one; filter is as in Query. Every
+// vector is looked at. Passages without a vector, or with one of another length than v's,
+// are passed over.
 func (s *Snapshot) Nearest(v []float32, limit int, filter *Filter) []Hit {
 	wanted := unit(v)
 	if wanted == nil {

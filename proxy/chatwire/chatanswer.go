@@ -19,7 +19,7 @@ type Asked struct {
 	Model        string // shown instead of the vendor's model, unless empty
 	Stream       bool   // as server-sent events; else as one JSON body
 	IncludeUsage bool   // for chat streams: a last chunk has the usage
-	AnswerTool   string // whose call is the answer; empty for none
+	AnswerTool   string // its call is the answer; empty for none
 }
 
 // ChatAnswer translates one answer of a messages backend into the chat dialect. Event or Body take

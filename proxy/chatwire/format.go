@@ -68,8 +68,8 @@ type AnswerForm struct {
 }
 
 // Hold holds the answer to the form: by the vendor's own format where the model has one that takes the
-// schema, else by a tool that must be called, whose name it returns. A call of another tool that is forced
-// is no answer yet and needs no form. Errors are a wire.Failure with status 400.
+// schema, else by a tool that must be called; it returns the tool's name. A call of another tool that is forced is no
+// answer yet and needs no form. Errors are a wire.Failure with status 400.
 func (f AnswerForm) Hold(out *wire.Request, o Options) (tool string, err error) {
 	schema := anyObject
 	switch {
@@ -174,8 +174,8 @@ func (r *schemaReader) closed(schema gjson.Result) bool {
 	return ok
 }
 
-// Format makes text of the call by which a model gave its answer, so that whoever reads the answer
-// behind it sees what the client asked for. Texts beside that call are left out. Nil changes nothing.
+// Format makes text of the call by which a model gave its answer, so that a reader of the answer behind it sees what
+// the client asked for. Texts beside that call are left out. Nil changes nothing.
 type Format struct {
 	tool string
 

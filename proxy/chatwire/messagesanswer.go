@@ -26,7 +26,7 @@ type MessagesAnswer struct {
 	finish string
 }
 
-// partialCall is a tool call whose pieces are still coming.
+// partialCall is a tool call of which pieces are still coming.
 type partialCall struct {
 	index     int // its index in the chunks
 	id, name  string

@@ -77,7 +77,7 @@ func (table Parameters) Judge(members map[string]jsontext.Value) (ignored []stri
 	return ignored, nil
 }
 
-// refuse is a 400 whose message is for the author of the request.
+// refuse is a 400 with a message for the author of the request.
 func refuse(format string, args ...any) error {
 	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
 }

@@ -52,7 +52,7 @@ type Translated struct {
 	Body         []byte
 	Ignored      []string // members without a counterpart there, sorted
 	IncludeUsage bool     // the stream was asked to end with its usage
-	AnswerTool   string   // the tool by whose call the model gives its answer; empty for none
+	AnswerTool   string   // the tool that the model calls to give its answer; empty for none
 }
 
 // MessagesRequest translates a chat-completions request. Its errors are a wire.Failure with status

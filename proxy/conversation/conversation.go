@@ -49,7 +49,7 @@ type Continued struct {
 	MovedLoop bool
 	Outcome   Outcome
 	Rebuilt   int  // messages that were inserted, or replaced by their stored form
-	GaveUp    int  // those that could not be: of another dialect, or with calls that nobody can tell apart
+	GaveUp    int  // those that could not be: of another dialect, or with calls that cannot be told apart
 	Branch    bool // the answer begins a branch beside others
 
 	ephemeral string

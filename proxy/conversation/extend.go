@@ -9,11 +9,11 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Extend puts before a request what it goes on from and does not show. One that shows no answer goes on
-// from the turn whose calls its first message has the results of, or, if asked for by next, from the
-// newest answer; one that begins with an answer and has no question, a tool loop cut off from what began
-// it, from what stands before the turn whose calls its second message has the results of. The request is
-// the same if that is not known, or if some of it is in another dialect.
+// Extend puts before a request what it goes on from and does not show. One that shows no answer goes on from the turn
+// with the calls that its first message has the results of, or, if asked for by next, from the newest answer; one
+// that begins with an answer and has no question, a tool loop cut off from what began it, from what stands before the
+// turn with the calls that its second message has the results of. The request is the same if that is not known, or if
+// some of it is in another dialect.
 func Extend(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, next bool,
 ) (*wire.Outline, error) {
 	from := leading(o)

@@ -15,7 +15,7 @@ type exchange struct {
 	answer *ledger.Form
 	span   wire.Span    // of the answer, if it is among the messages of source
 	node   *ledger.Node // the stored turn that the answer is; nil if only a client has shown it
-	source *ledger.Node // the stored turn whose input holds the messages; nil for those of a request
+	source *ledger.Node // the stored turn with an input that holds the messages; nil for those of a request
 }
 
 // split appends the turns of messages; first is the index of the first message. The last turn has no
@@ -39,7 +39,7 @@ func split(turns []exchange, messages []ledger.Message, first int, source *ledge
 type branch struct {
 	node  *ledger.Node
 	turns []exchange   // the newest first
-	next  *ledger.Node // the node whose turns come next; nil after the oldest known one
+	next  *ledger.Node // the node with the turns that come next; nil after the oldest known one
 }
 
 // turn is the i-th turn from the end; nil if the branch has none that is known.
@@ -176,10 +176,10 @@ func (m *match) walk(shown []exchange, d wire.Dialect) {
 	}
 }
 
-// opens finds the turn of the branch whose messages the request shows before a pair's answer: that
-// of the answer itself, or an earlier one if only tool rounds are in between. cut is how many of
-// its first messages are missing. Of several candidates the first one counts whose predecessor the
-// request shows too.
+// opens finds the turn of the branch with the messages that the request shows before a pair's
+// answer: that of the answer itself, or an earlier one if only tool rounds are in between. cut is
+// how many of its first messages are missing. Of several candidates the first one counts of which
+// the request shows the predecessor too.
 func (m *match) opens(shown []exchange, at pair, d wire.Dialect) pair {
 	front := at.shown == 0
 	for i := at.was; ; i++ {

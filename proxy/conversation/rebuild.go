@@ -42,7 +42,7 @@ type builder struct {
 	branch  *branch
 	edits   wire.Edits
 	moved   int               // by how many messages the following ones have moved
-	names   map[string]string // the client's names for the calls whose results follow
+	names   map[string]string // the client's names for the calls with results that follow
 }
 
 // pair restores what precedes an answer, and notes which turn the answer is.

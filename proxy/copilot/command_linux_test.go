@@ -55,7 +55,7 @@ func TestACLIEndsWithItsParent(t *testing.T) {
 	require.NoError(t, parent.Process.Kill())
 	_ = parent.Wait()
 	eventually(t, func() bool {
-		// Whoever inherits the orphan may take its time to bury it.
+		// The process that inherits the orphan may take its time to bury it.
 		state, err := os.ReadFile(stat)
 		return err != nil || bytes.Contains(state, []byte(") Z "))
 	}, "the CLI is gone, too")

@@ -47,7 +47,7 @@ type SessionConfig struct {
 	Model    string
 	Provider *Provider // nil: the CLI's own models, which need a login
 	// IDHeader, if not empty, is a header of the provider's calls that holds the
-	// session's id, which nobody knows before Create.
+	// session's id, which is unknown before Create.
 	IDHeader string
 	// System takes the place of the CLI's own system prompt, when it is empty, too.
 	System string

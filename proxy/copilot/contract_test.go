@@ -31,7 +31,7 @@ type realCLI struct {
 	*copilot.Supervisor
 	provider *copilot.Provider
 	model    *upstreamtest.Server
-	left     chan string // prompts whose model call was cancelled
+	left     chan string // prompts of model calls that were cancelled
 	pidFile  string
 }
 

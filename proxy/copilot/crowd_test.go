@@ -16,8 +16,8 @@ import (
 	"mneme/proxy/copilot"
 )
 
-// tagged is a turn all of whose bytes carry the session's own tag. With the word
-// "tool" it calls one first.
+// tagged is a turn in which all bytes carry the session's own tag. With the word "tool"
+// it calls one first.
 func tagged(t *copilottest.Turn) {
 	tag, words, _ := strings.Cut(t.Prompt, " ")
 	if strings.HasPrefix(words, "tool") {
@@ -139,7 +139,7 @@ func TestOneSessionThatDoesNotRead(t *testing.T) {
 	for _, err := range failures {
 		require.NoError(t, err)
 	}
-	// The CLI is told to end what nobody reads.
+	// The CLI is told to end a session without a reader.
 	destroyed := server.Await(t.Context(), "session.destroy", 7)
 	require.Condition(t, func() bool {
 		for _, m := range destroyed {

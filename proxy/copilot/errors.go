@@ -31,7 +31,7 @@ var (
 	ErrSessionLive = errors.New("a session with this id is in use")
 	// ErrSessionUnknown: the CLI has no session with the id.
 	ErrSessionUnknown = errors.New("the CLI does not know the session")
-	// ErrBusy: the session's turn has not ended, or somebody else is streaming it.
+	// ErrBusy: the session's turn has not ended, or another goroutine is streaming it.
 	ErrBusy = errors.New("the session is in the middle of a turn")
 	// ErrNoTurn: there is nothing to stream, since nothing was sent.
 	ErrNoTurn = errors.New("the session has no turn to stream")
@@ -39,8 +39,8 @@ var (
 	ErrAborted = errors.New("the turn was aborted")
 	// ErrInactive: the CLI sent nothing about the turn for too long.
 	ErrInactive = errors.New("the CLI fell silent in the middle of a turn")
-	// ErrNotPending: nobody waits for the result of this call: it was answered
-	// before, the turn was aborted, or there never was such a call.
+	// ErrNotPending: no turn waits for the result of this call: it was answered before, the
+	// turn was aborted, or there never was such a call.
 	ErrNotPending = errors.New("no such tool call is waiting for a result")
 	// ErrUnauthorized: the CLI wants another connection token.
 	ErrUnauthorized = errors.New("the CLI refused the connection token")

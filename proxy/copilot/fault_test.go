@@ -27,7 +27,7 @@ func TestSilenceInTheMiddleOfATurn(t *testing.T) {
 	})
 }
 
-// Events that nobody reads still show that the CLI is at work.
+// Events without a reader still show that the CLI is at work.
 func TestNoiseIsASignOfLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *copilottest.Server, router *copilot.Router) {
 		server.Script(func(t *copilottest.Turn) {

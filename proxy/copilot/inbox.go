@@ -94,8 +94,8 @@ func refusal(r *route, e event) string {
 	return noSession
 }
 
-// push queues an event; false means that the session takes no more. A session whose queue overflows
-// (backpressure) is ended in the CLI too.
+// push queues an event; false means that the session takes no more. A session with an overflowing
+// queue (backpressure) is ended in the CLI too.
 func (b *inbox) push(c *jsonrpc.Conn, r *route, e event) bool {
 	what, depth := r.push(e)
 	switch what {
@@ -139,7 +139,7 @@ func (b *inbox) Request(c *jsonrpc.Conn, id jsonrpc.ID, method string, params js
 	return true
 }
 
-// Late closes a session that was created for a caller who had stopped waiting.
+// Late closes a session that was created for a caller that had stopped waiting.
 func (b *inbox) Late(c *jsonrpc.Conn, method string, result jsontext.Value) {
 	if method != methodCreate && method != methodResume {
 		return

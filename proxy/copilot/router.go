@@ -12,8 +12,8 @@ import (
 	"mneme/proxy/copilot/jsonrpc"
 )
 
-// remembered is the number of closed sessions whose late events are expected and not counted as
-// orphans.
+// remembered is the number of closed sessions with late events that are expected and not
+// counted as orphans.
 const remembered = 256
 
 // codeInvalidParams is defined by the JSON-RPC 2.0 specification.
@@ -213,7 +213,7 @@ func (r *Router) open(ctx context.Context, method, id string, config SessionConf
 	defer r.expect()()
 	err := r.conn.Call(ctx, method, newCreateParams(id, config), &made)
 	if err == nil && made.SessionID != id {
-		// The session that the CLI named may belong to somebody else.
+		// The session that the CLI named may belong to another client.
 		r.conn.Post(methodDestroy, sessionParams{SessionID: id})
 		err = fmt.Errorf("%w: asked for the session %s, the CLI gave %q", ErrProtocol, id, made.SessionID)
 	}

@@ -11,9 +11,9 @@ type Stats struct {
 	Routes     int    // sessions now
 	QueueDepth int    // most events that waited for one session
 	Coalesced  uint64 // deltas that were joined to the one before
-	Filtered   uint64 // events and notifications that nobody here reads
+	Filtered   uint64 // events and notifications that are not read here
 	Malformed  uint64 // events of a kind that is read and that could not be
-	Orphans    uint64 // events and requests of sessions that nobody here knows
+	Orphans    uint64 // events and requests of sessions that are unknown here
 	Denied     uint64 // uses of tools that were refused
 	Slow       uint64 // sessions given up since they did not read
 	Redials    uint64 // connections after the first; of a Supervisor

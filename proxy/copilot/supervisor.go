@@ -43,7 +43,7 @@ func (c SupervisorConfig) Faults() []string {
 
 // Supervisor keeps a connection to a CLI: it redials when the connection ends, and restarts a CLI
 // of its own. Sessions do not survive their connection: they end with ErrTransportClosed, and a
-// caller who wants one back calls Resume.
+// caller that wants one back calls Resume.
 type Supervisor struct {
 	config SupervisorConfig
 	cancel context.CancelFunc
@@ -136,7 +136,7 @@ func (s *Supervisor) connect(ctx context.Context) (r *Router, stop func(), err e
 	return r, stop, nil
 }
 
-// set publishes a change to those who wait in Router.
+// set publishes a change to the callers that wait in Router.
 func (s *Supervisor) set(r *Router, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,7 +30,7 @@ func start(t testing.TB, c copilot.RouterConfig) (*copilottest.Server, *copilot.
 	return s, dial(t, s, c)
 }
 
-// inBubble runs a test whose time passes as soon as nothing else happens.
+// inBubble runs a test with time that passes as soon as nothing else happens.
 func inBubble(t *testing.T, f func(*testing.T, *copilottest.Server, *copilot.Router)) {
 	synctest.Test(t, func(t *testing.T) {
 		server := copilottest.New(t)

@@ -176,7 +176,7 @@ func outlineOf(t *Turn) (*wire.Outline, *wire.MessageOutline, error) {
 }
 
 // clientView is the content with the tool ids that the client got, and its form. It is nil if two
-// client ids belong to the same vendor id, so that nobody can tell which is which.
+// client ids belong to the same vendor id, so that they cannot be told apart.
 func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *Form) {
 	if !slices.ContainsFunc(e.ids, func(id ToolID) bool { return id.Client != id.Vendor }) {
 		return e.turn.Content, e.form

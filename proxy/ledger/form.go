@@ -99,7 +99,7 @@ type reader struct {
 	exact    *digest
 }
 
-// messages reads a message of the messages dialect, whose content is a string or a list of blocks.
+// messages reads a message of the messages dialect: its content is a string or a list of blocks.
 func (r *reader) messages(m *wire.MessageOutline) {
 	if m.Blocks == nil {
 		if text, ok := r.o.Unquoted(m.Content); ok && len(text) > 0 {

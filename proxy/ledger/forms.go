@@ -22,7 +22,7 @@ type forms[F sized] struct {
 type sized interface{ size() int }
 
 // print identifies bytes within this process, together with the dialect in which they are read. Its
-// hash seeds are secret, so that nobody can construct two contents with the same print.
+// hash seeds are secret, so that an attacker cannot construct two contents with the same print.
 type print struct {
 	a, b uint64
 	size int

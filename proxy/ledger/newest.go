@@ -26,7 +26,7 @@ func (t Tree) Calling(ids []string) (calling *Node) {
 	return calling
 }
 
-// Newest is the turn of the tree whose request began last; nil for none.
+// Newest is the turn of the tree with the request that began last; nil for none.
 func (t Tree) Newest() *Node {
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()

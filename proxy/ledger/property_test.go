@@ -40,8 +40,8 @@ func blocks(pieces []piece) string {
 	return content(all...)
 }
 
-// conversation draws turns whose texts and thoughts are all different. Texts
-// begin and end with letters, so that what damages them can be told.
+// conversation draws turns with texts and thoughts that are all different. Texts begin
+// and end with letters, so that what damages them can be told.
 func conversation(t *rapid.T) [][]piece {
 	n := 0
 	words := func() string {

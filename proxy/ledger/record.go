@@ -204,7 +204,7 @@ func (l *Ledger) Keep(ctx context.Context, tenant, conversation string, until ti
 }
 
 // find is a scope's book, nil if there is none, after reading its new entries. It counts as a use.
-// The caller holds mu, so that nobody misses a turn that another goroutine is reading.
+// The caller holds mu, so that no goroutine misses a turn that another goroutine is reading.
 func (l *Ledger) find(scope Scope) *book {
 	now := l.config.Now()
 	b := l.store.find(scope, now)

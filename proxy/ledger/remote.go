@@ -9,7 +9,7 @@ import (
 // deadline of their context, and are idempotent.
 type Remote interface {
 	// Save appends entries to their scopes, in their order, and returns where each of them stands.
-	// An entry whose conversation was erased at or after its time is left out, and its mark is
+	// An entry is left out if its conversation was erased at or after its time, and its mark is
 	// zero. After an error any of them may be missing.
 	Save(ctx context.Context, entries []Entry) ([]Mark, error)
 	// Load answers all parts of a query in one round trip.
@@ -52,7 +52,7 @@ type Position struct {
 type Query struct {
 	Scopes []Position // what each has behind its mark
 
-	// Keys whose entries' conversations are wanted, on one route of a tenant.
+	// Keys of the entries with the wanted conversations, on one route of a tenant.
 	Tenant, Route string
 	Keys          []string
 

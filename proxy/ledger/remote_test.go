@@ -127,7 +127,7 @@ func TestAConversationOfAnotherProcessIsWaitedFor(t *testing.T) {
 	require.False(t, l.Degraded())
 }
 
-// Whoever has a conversation kept goes on with it in another process, maybe after this one is gone.
+// A client that has a conversation kept goes on with it in another process, maybe after this one is gone.
 func TestAConversationThatIsKeptIsSaved(t *testing.T) {
 	goOn := make(chan struct{})
 	var saved atomic.Int64
@@ -177,7 +177,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		save: func(context.Context, []ledger.Entry) ([]ledger.Mark, error) { return nil, errAway },
 	}})
 	done, cancel := context.WithCancel(t.Context())
-	cancel() // so that nobody waits
+	cancel() // so that no call waits
 	for i := range 5000 {
 		l.Record(done, numbered(chat(i%50), i))
 	}

@@ -163,16 +163,16 @@ func (l *Ledger) fetchResponse(parent context.Context, s Scope, id string) (err 
 	return err
 }
 
-// Delete deletes a stored response: nobody finds it any more, and no request goes on from it. Those that went on from
-// it keep what it said. Once all of a conversation's turns are deleted responses, it is erased. The error is that of
-// Response, or says that the remote does not know of it yet; then the call may be repeated.
+// Delete deletes a stored response: afterwards it is not found, and no request goes on from it. Those that went on
+// from it keep what it said. Once all of a conversation's turns are deleted responses, it is erased. The error is
+// that of Response, or says that the remote does not know of it yet; then the call may be repeated.
 func (l *Ledger) Delete(ctx context.Context, tenant, of, id string) error {
 	s, err := l.Response(ctx, tenant, of, id)
 	if err != nil {
 		return err
 	}
 	scope := s.Turn.Scope
-	if l.writer != nil { // at once and not by the queue: whoever hears that it is deleted can rely on it
+	if l.writer != nil { // at once and not by the queue: a caller that hears that it is deleted can rely on it
 		timed, cancel := context.WithTimeout(ctx, max(saveTimeout, l.config.Patience))
 		defer cancel()
 		_, err = l.config.Remote.Save(timed, []Entry{{Scope: scope, At: l.stamp(), Refused: []string{deletedKey(id)}}})

@@ -43,7 +43,7 @@ func TestStoredResponsesThatSayTheSame(t *testing.T) {
 	}
 }
 
-// A chain whose oldest response is gone says so.
+// A chain without its oldest response says so.
 func TestAChainThatIsNotWhole(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{ScopeTurns: 4})
 	previous := ""

@@ -44,7 +44,7 @@ type book struct {
 	unread  []*entry           // recorded but not read, oldest first; only their route's index has them
 	index   index              // nil before the first turn is read, as is nodes
 	nodes   map[string]*Node   // the tree of the conversation, by ID
-	orphans map[string][]*Node // turns of the tree whose parent is not here, by its ID
+	orphans map[string][]*Node // turns of the tree without their parent, by its ID
 	leaves  int                // turns of the tree that no other one follows
 	refused *refusals          // nil for none
 	bytes   int

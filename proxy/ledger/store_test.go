@@ -103,7 +103,7 @@ func TestTTL(t *testing.T) {
 	require.Equal(t, 1, l.Stats().Scopes, "what nobody asks for goes too")
 }
 
-// A run waits three days for somebody: its turns, and those of all of its agents, are there.
+// A run waits three days for a person: its turns, and those of all of its agents, are there.
 func TestAConversationIsKept(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	l := memoryOnly(t, ledger.Config{TTL: time.Hour, Now: func() time.Time { return now }})

@@ -134,7 +134,7 @@ func (w *writer) again(entries []*entry) {
 	}
 }
 
-// leave takes items out of the queue and releases those who wait for them. The caller holds mu.
+// leave takes items out of the queue and releases the goroutines that wait for them. The caller holds mu.
 func (w *writer) leave(items []*item) {
 	going := make(map[*item]struct{}, len(items))
 	for _, i := range items {

@@ -111,7 +111,7 @@ func (r *run) do(tool, property, value string) (result string, done bool) {
 	return "", false
 }
 
-// about is the first of some tools whose name or description has one of the words, which are in lower case.
+// about is the first of some tools with one of the words in their name or description, which are in lower case.
 func about(tools []wire.Tool, words ...string) *wire.Tool {
 	for _, t := range tools {
 		if text := strings.ToLower(t.Name + " " + t.Description); slices.ContainsFunc(words, func(w string) bool {
@@ -333,7 +333,7 @@ func (r *run) delegate(st step) {
 	}
 }
 
-// like is the first subagent whose description has one of the words, or else the first of all.
+// like is the first subagent with one of the words in its description, or else the first of all.
 func (r *run) like(words ...string) string {
 	if a := about(r.speech.agents, words...); a != nil {
 		return a.Name
@@ -341,7 +341,7 @@ func (r *run) like(words ...string) string {
 	return r.speech.agents[0].Name
 }
 
-// remember keeps what was told, and to whom.
+// remember keeps what was told, and the subagent that was told.
 func (r *run) remember(st step) {
 	if st.kind != note && st.kind != dropping || st.nobody != "" {
 		return
@@ -352,8 +352,8 @@ func (r *run) remember(st step) {
 }
 
 // route is which subagents a step goes to: the one that it names, the one that was told about it, or the one that is
-// described as doing such things. A question of which nobody was told goes on from one that does not know to the one
-// that has documents. None is for what the master says itself.
+// described as doing such things. A question that no subagent was told of goes on from one that does not know to the
+// one that has documents. None is for what the master says itself.
 func (r *run) route(st step) []string {
 	keeper, reader := r.like("remember", "recall", "memory", "запомина", "помнит"),
 		r.like("document", "passage", "документ")
@@ -397,7 +397,7 @@ func (r *run) route(st step) []string {
 	return nil
 }
 
-// described is the one subagent whose description shares most with a sentence, and at least two matters.
+// described is the one subagent with a description that shares most with a sentence, and at least two matters.
 func (r *run) described(q fact) (name string) {
 	best := 1.5
 	for _, a := range r.speech.agents {

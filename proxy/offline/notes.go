@@ -11,7 +11,7 @@ type fact struct {
 	name string          // the user's, if that is what it tells
 	keys map[string]bool // what it is about
 	self bool            // it is about the user
-	whom bool            // it is about somebody who belongs to the user
+	whom bool            // it is about a person that belongs to the user
 	own  bool            // it is about matters of the user's that no document has
 	to   string          // the subagent that was told
 	at   string          // when it was told, where that was recalled
@@ -38,11 +38,11 @@ func (f fact) ofName() bool {
 	return f.keys["name"] && !f.whom && (len(f.keys) == 1 || f.self && (yesNo.MatchString(f.text) || f.keys["full"]))
 }
 
-// fit is the share of what the question f is about that a note is about, 0 where that is about somebody else's.
+// fit is the share of what the question f is about that a note is about, 0 where that is about another person's.
 func (f fact) fit(told fact) float64 {
 	hit, whole := 0.0, 0.0
 	wide := map[string]bool{}
-	// who is asked about, among others
+	// the person that is asked about, among others
 	ofOne := f.whom && (share(f.keys, told.keys) == 1 || strings.ContainsAny(told.text, ",;"))
 	for k := range told.keys {
 		if wide[broader[k]] = true; f.self && relations[k] && !f.keys[k] && !f.keys[broader[k]] && !ofOne {
@@ -92,7 +92,7 @@ func (n notes) find(q fact) *fact {
 }
 
 // told answers a question by the best note. Where others of the chat's notes answer it as well by other words, all are
-// told with their days, the newest first: which of them holds nobody has said.
+// told with their days, the newest first: which of them holds was not said.
 func (n notes) told(q fact, best *fact, l lang) string {
 	var all, words []string
 	for _, f := range slices.Backward(n) {

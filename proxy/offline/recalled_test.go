@@ -27,7 +27,7 @@ Eve (assistant): My name is Eve.
 `
 
 // What was recalled is known as what was told is, with the time at which it was said; what the
-// assistant said is no fact, and what nobody said is not known.
+// assistant said is no fact, and what was never said is not known.
 func TestWhatWasRecalledIsKnown(t *testing.T) {
 	for _, tools := range [][]simTool{simAgents, {calcTool, dateTool}} {
 		for question, want := range map[string]string{

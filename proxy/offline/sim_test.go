@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The simulated service: a chat whose master and subagents are all the model, driven over RoundTrip as a real loop
-// would drive it.
+// The simulated service: a chat with the model as its master and all its subagents, driven over RoundTrip as a real
+// loop would drive it.
 
 type simBlock struct {
 	Type      string          `json:"type"`

@@ -46,8 +46,8 @@ func sentences(text string) []string {
 	return out
 }
 
-// unwrapped is a text whose paragraphs were broken into lines, with each paragraph in one line: a line was broken where
-// it had no room for the next word.
+// unwrapped is a text of paragraphs that were broken into lines, with each paragraph in one line: a line was broken
+// where it had no room for the next word.
 func unwrapped(text string) string {
 	var out strings.Builder
 	before := ""

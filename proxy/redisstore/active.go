@@ -47,8 +47,7 @@ func NewActive(client redis.UniversalClient, configured string, known func(name 
 }
 
 // Name is the active backend's. It asks Redis at most once a second, for 100 ms at
-// most; while Redis does not answer, or has a name that nobody knows, the last one
-// stays.
+// most; while Redis does not answer, or has an unknown name, the last one stays.
 func (a *Active) Name(ctx context.Context) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

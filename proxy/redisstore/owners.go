@@ -50,7 +50,7 @@ func (o *Owners) Holders(ctx context.Context, scopes []chat.Scope) ([]string, er
 	for i, s := range scopes {
 		got[i] = pipe.HGet(ctx, ownersKey(s.Tenant, s.Conversation), s.Route)
 	}
-	_, _ = pipe.Exec(ctx) // each command tells its own error, and nil for nobody
+	_, _ = pipe.Exec(ctx) // each command tells its own error, and nil for no owner
 	holders := make([]string, len(scopes))
 	for i, cmd := range got {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisscript.WrongType(err) {

@@ -150,7 +150,7 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 const listed = 9 * 24 * time.Hour
 
 // ofTenant is the sorted set of the conversations of a tenant, by the Unix ms of the last turn; "" for the default
-// tenant and for callers who are known by their credentials, which nobody erases as a whole.
+// tenant and for callers that are known by their credentials, which are never erased as a whole.
 func ofTenant(tenant string) string {
 	of, err := memory.ParseTenant(tenant)
 	if err != nil || of == (memory.Tenant{}) {

@@ -27,7 +27,7 @@ var (
 	turnScope  = ledger.Scope{Tenant: strings.Repeat("a", 64), Route: "main", Conversation: "c:1"}
 )
 
-// turnContent is an answer whose bytes an encoder would not leave as they are.
+// turnContent is an answer with bytes that an encoder would not leave as they are.
 func turnContent(i int) string {
 	return fmt.Sprintf(`[ {"type":"thinking", "thinking":"thought\u0020%d `+
 		`\/","signature":"sig%d"},{"type":"text","text":"answer %d"},`+
@@ -78,8 +78,8 @@ func saved(t testing.TB, l *ledger.Ledger) {
 		2*time.Millisecond)
 }
 
-// Redis comes back empty while a gateway goes on from memory: nobody asks for what
-// it knows, so it has to notice by itself.
+// Redis comes back empty while a gateway goes on from memory: no request asks for what it
+// knows, so it has to notice by itself.
 func TestARedisThatComesBackEmptyIsFilledAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -324,7 +324,7 @@ func TestTurnsAreKeptInTheEmbeddedStore(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// One that nobody has said anything in yet is kept from its first turn on, by whichever process has it.
+// One without a turn is kept from its first turn on, by whichever process has it.
 func TestTurnsAreKeptBeforeTheyAreThere(t *testing.T) {
 	server := redistest.Start(t)
 	require.NoError(t, shared(t, server.Client()).Keep(t.Context(), turnScope.Tenant, turnScope.Conversation,
@@ -483,7 +483,7 @@ func TestEntriesThatCannotBeReadArePassedOver(t *testing.T) {
 	require.False(t, other.Degraded())
 }
 
-// One key that somebody else uses keeps nobody from the others.
+// One key that another program uses keeps no caller from the others.
 func TestAKeyThatHoldsSomethingElse(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()

@@ -202,7 +202,7 @@ func usageEntry(r usage.Record) []string {
 	return entry
 }
 
-// usageRecord reads an entry. Whoever else writes into the stream can at worst
+// usageRecord reads an entry. Another program that writes into the stream can at worst
 // add what is no number, which counts as 0.
 func usageRecord(e redis.XMessage) (r usage.Record) {
 	value := func(name string) string {

@@ -25,7 +25,7 @@
 //     nor encrypted_content is in it: a client would send that to the vendor of another backend one day. Redacted
 //     thinking is not shown.
 //   - MessagesRequest leaves reasoning items out. Those of our own answers are put back by the ledger with the turn that
-//     they belong to; those of another gateway's answers, nobody but their vendor can read.
+//     they belong to; those of another gateway's answers can be read by their vendor alone.
 //   - MessagesAnswer shows the text of a reasoning item, its summary first of all, as thinking with an empty signature.
 //     With Keep the signature seals the item itself, byte for byte, and a thinking block without a text at the end of the
 //     turn seals what the items behind it say beyond their blocks. That is the gateway's: Unsealed takes it out of what

@@ -15,7 +15,7 @@ const maxID = 64
 var prefixes = map[string]string{reasoningItem: "rs", messageItem: "msg", callItem: "fc", customItem: "ctc"}
 
 // mend makes the items of an input keep the vendors' rules; those that do keep their bytes. Reasoning goes that
-// nobody can read (unless it is stored at the vendor) or that nothing follows, and with it the ids of what followed it
+// cannot be read (unless it is stored at the vendor) or that nothing follows, and with it the ids of what followed it
 // in the same turn, since vendors refuse one without the other. Ids are unique.
 func mend(in []jsontext.Value, stored bool) []jsontext.Value {
 	out := make([]jsontext.Value, 0, len(in))

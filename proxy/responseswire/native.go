@@ -52,9 +52,9 @@ func Replayable(o *wire.Outline) []byte {
 	return e.Apply(o.Body)
 }
 
-// WithoutIDs is a request of this dialect whose items of the model, other than reasoning, have no ids, in all turns or in
-// those that have no reasoning. A vendor that remembers what an item was thought for refuses its id without that
-// reasoning; an item that has none is taken as it is.
+// WithoutIDs is a request of this dialect in which items of the model, other than reasoning, have no ids, in all
+// turns or in those that have no reasoning. A vendor that remembers what an item was thought for refuses its id
+// without that reasoning; an item that has none is taken as it is.
 func WithoutIDs(o *wire.Outline, all bool) []byte {
 	var e, turn wire.Edits
 	thought := false

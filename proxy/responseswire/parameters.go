@@ -31,7 +31,7 @@ var refusedIncludes = map[string]string{
 }
 
 // ignoredTools are tools of a vendor without which a client goes on, since it sends them whether they are wanted or
-// not. To them belong all whose type begins with web_search.
+// not. To them belong all with a type that begins with web_search.
 var ignoredTools = []string{"image_generation", "tool_search"}
 
 // vendorItems are the items of an input that no other dialect has, with the reason for refusing them; those without
@@ -60,7 +60,7 @@ var messagesParameters = chatwire.Parameters{
 	"top_k":              {},
 }
 
-// refuse is a 400 whose message is for the author of the request.
+// refuse is a 400 with a message for the author of the request.
 func refuse(format string, args ...any) error {
 	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
 }

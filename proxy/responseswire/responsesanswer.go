@@ -78,7 +78,7 @@ var (
 	customShape = &shape{prefix: "ctc_", text: "response.custom_tool_call_input", member: "input"}
 )
 
-// NewResponsesAnswer begins an answer, whose times are the clock's.
+// NewResponsesAnswer begins an answer with the clock's times.
 func NewResponsesAnswer(a Asked, clock func() time.Time) *ResponsesAnswer {
 	if a.ID == "" {
 		a.ID = NewID()

@@ -50,7 +50,7 @@ var said = []string{"arguments", "call_id", "content", "input", "status"}
 // plainMembers are those that translation writes by itself; an id alone is worth nothing without reasoning.
 var plainMembers = []string{"id", "name", "role", "type"}
 
-// add takes an item whose block has the index at.
+// add takes an item with a block of the index at.
 func (t *tail) add(at int, raw string) {
 	is := []byte("{")
 	gjson.Parse(raw).ForEach(func(name, value gjson.Result) bool {

@@ -164,7 +164,7 @@ func flat(space, name string) string {
 	return name[:maxName-9] + "_" + hex.EncodeToString(sum[:4])
 }
 
-// customInput is the schema for a tool whose input is a text.
+// customInput is the schema for a tool with a text as its input.
 var customInput = jsontext.Value(`{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],` +
 	`"additionalProperties":false}`)
 

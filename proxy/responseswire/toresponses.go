@@ -88,7 +88,7 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 	return out, in, ignored, nil
 }
 
-// list is a JSON array whose elements keep their bytes.
+// list is a JSON array of elements that keep their bytes.
 func list(elements []jsontext.Value) []byte {
 	return slices.Concat([]byte("["), bytes.Join(asBytes(elements), []byte(",")), []byte("]"))
 }
@@ -258,7 +258,7 @@ func userPart(b wire.Block) (part, error) {
 }
 
 // assistantItems gives reasoning back as its vendor gave it, and what followed it with all that its block does not
-// say. Thinking of anybody else is left out.
+// say. Thinking of another vendor is left out.
 func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err error) {
 	var end tail
 	if n := len(blocks) - 1; n >= 0 {

@@ -7,7 +7,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// orphan introduces a tool result whose call is missing.
+// orphan introduces a tool result without its call.
 const orphan = "Result of a tool call that is not shown:"
 
 // chainBlocks chains calls and results in the messages dialect: the results of a message's calls

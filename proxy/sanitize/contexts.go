@@ -57,8 +57,8 @@ var contexts = []struct {
 }
 
 // ContextTokens is the context window of a model, by its vendor's name for it, in tokens; 0 if
-// unknown. local says that the model may be self-hosted: then only models that nobody else can run
-// are known.
+// unknown. local says that the model may be self-hosted: then only models that the vendor alone
+// can run are known.
 func ContextTokens(model string, local bool) int {
 	model = strings.ToLower(model)
 	for _, row := range contexts {

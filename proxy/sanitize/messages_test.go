@@ -239,7 +239,7 @@ func TestToolIDs(t *testing.T) {
 	require.Regexp(t, "^[0-9A-Za-z]{9}$", ids("mistral", loop("toolu_1"))[0])
 	require.Equal(t, "abcDEF123", ids("mistral", loop("abcDEF123"))[0])
 
-	// An id that looks like ours belongs to who came first.
+	// An id that looks like ours belongs to the call that came first.
 	first := ids("anthropic", loop("a.b"))[0]
 	clash := ids("anthropic", loop("a.b", first))
 	require.Equal(t, first, clash[0])

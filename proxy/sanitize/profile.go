@@ -173,7 +173,7 @@ const (
 	Rejected Support = "rejected"
 )
 
-// OfResponses is the profile of a model whose vendor speaks Responses, for requests that are held in the messages
+// OfResponses is the profile of a model of a vendor that speaks Responses, for requests that are held in the messages
 // dialect: reasoning goes back as it came, or not at all; Always is for vendors that want it back, be it empty.
 func (p Profile) OfResponses() Profile {
 	wanted := Optional

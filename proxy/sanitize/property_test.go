@@ -67,7 +67,7 @@ func TestAnything(t *testing.T) {
 	})
 }
 
-// Requests whose only faults are the sanitizer's to repair satisfy the strictest
+// Requests with no faults but those that the sanitizer repairs satisfy the strictest
 // vendor.
 func TestRepairedMessagesAreValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -24,7 +24,7 @@ type Input struct {
 	Effort string
 	// Refusals are the parameters that the backend is known to refuse.
 	Refusals []Refusal
-	// Schemas are the Keys of tools whose schemas the backend is known to refuse. They get the plain form.
+	// Schemas are the Keys of tools with schemas that the backend is known to refuse. They get the plain form.
 	Schemas []string
 	// Answer bounds an answer that the request leaves open, in tokens; the thinking is added. 0: nothing does.
 	Answer int64
@@ -44,7 +44,7 @@ type Output struct {
 	AddBetas    []string
 	RemoveBetas []string
 	Changes     []Change // in the order in which they were made
-	AnswerTool  string   // the tool by whose call the model gives its answer; empty for none
+	AnswerTool  string   // the tool that the model calls to give its answer; empty for none
 }
 
 // Change is one change that was made.

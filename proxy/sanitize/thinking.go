@@ -78,7 +78,7 @@ func (r *request) thinking() *object {
 	return &r.asked
 }
 
-// on and off are both false where nobody can say.
+// on and off are both false where it is unknown.
 func (r *request) on() bool {
 	m := r.mode()
 	return m == Enabled || m == Adaptive || m == "" && !r.unthinking && r.p.Thinking.Default == On

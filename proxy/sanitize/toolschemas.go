@@ -25,7 +25,7 @@ const (
 	SchemaPlain SchemaForm = "plain"
 )
 
-// Tool is a tool of a request whose schema can be made to fit.
+// Tool is a tool of a request with a schema that can be made to fit.
 type Tool struct {
 	Name string
 	// Key tells its schema from others, in Input.Schemas; empty for one that is in the plain form.
@@ -175,7 +175,7 @@ func (f *schemaFitter) fit() []byte {
 	case len(kinds) == 0, len(kinds) > 1 && slices.Contains(kinds, "object"):
 		o.set("type", []byte(`"object"`))
 	case kinds[0] != "object":
-		return f.root // a tool's arguments are an object: this means something that nobody here knows
+		return f.root // a tool's arguments are an object: this means something that is unknown here
 	}
 	if len(o.members) == 0 {
 		o.set("properties", []byte(`{}`))
@@ -237,7 +237,7 @@ func (f *schemaFitter) unite(o *object) {
 	}
 }
 
-// renounce takes out the arguments whose names the vendor refuses. The model may give them all the same.
+// renounce takes out the arguments with names that the vendor refuses. The model may give them all the same.
 func (f *schemaFitter) renounce(o *object) {
 	properties := objectOf(o.get("properties"))
 	var gone []string

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Vendors are the names that a vendor may have: those whose rules are known, those
-// that keep a known one's, and services with nothing but a name, whose rules are
-// those of "generic".
+// Vendors are the names that a vendor may have: those with known rules, those that keep a
+// known one's, and services with nothing but a name, which have the rules of "generic".
 func Vendors() []string {
 	return []string{
 		"anthropic", "azure", "bedrock", "cerebras", "copilot", "deepseek", "fireworks", "gemini", "generic", "glm", "groq",
@@ -50,7 +49,7 @@ var names = []struct{ prefix, vendor string }{
 	{"kimi", "kimi"}, {"moonshot", "kimi"},
 	{"glm", "glm"},
 	{"deepseek", "deepseek"},
-	{"gpt-oss", ""}, // anybody's
+	{"gpt-oss", ""}, // of any host
 	{"gpt-", "openai"}, {"chatgpt", "openai"}, {"o1", "openai"}, {"o3", "openai"}, {"o4", "openai"},
 	{"gemini", "gemini"},
 	{"mistral", "mistral"}, {"ministral", "mistral"}, {"magistral", "mistral"}, {"codestral", "mistral"},
@@ -63,8 +62,8 @@ var names = []struct{ prefix, vendor string }{
 // ports tell local servers of models, which have no name of their own.
 var ports = map[string]string{"11434": "ollama", "1234": "lmstudio"}
 
-// VendorOf finds out whose rules a backend keeps, by the host of its base URL, else
-// by the names of its models if they all say the same. Why is a clause for people;
+// VendorOf finds out which vendor's rules a backend keeps, by the host of its base URL,
+// else by the names of its models if they all say the same. Why is a clause for people;
 // an empty vendor means that neither tells.
 func VendorOf(baseURL string, models []string) (vendor, why string) {
 	u, err := url.Parse(baseURL)

@@ -35,8 +35,8 @@ func long(b *testing.B) (*ledger.Ledger, ledger.Request) {
 	return l, r
 }
 
-// BenchmarkFilterNothingToDo is the main pipeline's share in a request whose whole
-// history is proven.
+// BenchmarkFilterNothingToDo is the main pipeline's share in a request with a history
+// that is proven as a whole.
 func BenchmarkFilterNothingToDo(b *testing.B) {
 	l, r := long(b)
 	b.Run("begin+filter", func(b *testing.B) {

@@ -90,13 +90,13 @@ func SaysBound(body []byte) bool {
 	return strings.Contains(errorText(body), "boundtoadifferentconversation")
 }
 
-// Kind tells refusals of thinking apart for those who count them; it decides nothing.
+// Kind tells refusals of thinking apart for the metrics that count them; it decides nothing.
 type Kind string
 
 // The kinds.
 const (
 	KindNone      Kind = ""          // the error is not about thinking in the history
-	KindSignature Kind = "signature" // a block is not as it was signed, or signed by somebody else
+	KindSignature Kind = "signature" // a block is not as it was signed, or signed by another vendor
 	KindModified  Kind = "modified"  // blocks are changed or left out in the newest turn, or moved
 	KindPlace     Kind = "place"     // a block is where none may be, or a turn does not begin with one
 	KindDisabled  Kind = "disabled"  // a block although thinking is off

@@ -69,7 +69,7 @@ func TestClassifyResponsesAndGeminiOutsideData(t *testing.T) {
 	for lines.Scan() {
 		var e struct{ Body, Class string }
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &e))
-		class := classOf([]byte(e.Body)).String() // some came inside a stream, whose status is 200
+		class := classOf([]byte(e.Body)).String() // some came inside a stream, which has the status 200
 		if e.Class != "other" {
 			wanted++
 		}
@@ -297,7 +297,7 @@ func TestClassifyFastAPI(t *testing.T) {
 		`{"detail":[{"type":"extra_forbidden","loc":["body","reasoning"],"msg":"Extra inputs are not permitted"}]}`)))
 }
 
-// A user who asks about such an error must not cause a strip.
+// A user that asks about such an error must not cause a strip.
 func TestClassifyIgnoresWhatTheUserWrote(t *testing.T) {
 	for name, body := range map[string]string{
 		"FastAPI":   `{"detail":[{"msg":"Input should be a list","input":` + quote("why "+signature) + `}]}`,

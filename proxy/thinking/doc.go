@@ -15,11 +15,11 @@
 //
 // # The chain
 //
-// Vendors may bind a block to everything before it, earlier blocks included. So of
-// the blocks whose turn is known those are kept which form a chain: the newest, the
-// one that stood last in the request which produced it, and so on back. What is
-// left out is thereby what was not there before, or a leading run, and never a
-// block in the middle. What another backend of the vendor thought is a chain of its
-// own as long as none of the asked backend's answers was given in sight of it. A
-// block that nobody knows counts as a link when the chain leads to it by its key.
+// Vendors may bind a block to everything before it, earlier blocks included. So of the
+// blocks of known turns those are kept which form a chain: the newest, the one that stood
+// last in the request which produced it, and so on back. What is left out is thereby what
+// was not there before, or a leading run, and never a block in the middle. What another
+// backend of the vendor thought is a chain of its own as long as none of the asked
+// backend's answers was given in sight of it. An unknown block counts as a link when the
+// chain leads to it by its key.
 package thinking

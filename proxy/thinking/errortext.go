@@ -19,9 +19,9 @@ const (
 )
 
 var (
-	// speaking are the names of members whose strings describe the error.
+	// speaking are the names of members with strings that describe the error.
 	speaking = []string{"message", "msg", "raw", "detail", "details", "reason", "error"}
-	// echoing are the names of members in which an error repeats the request, whose text must not
+	// echoing are the names of members in which an error repeats the request; their text must not
 	// be matched: it may quote any error.
 	echoing = []string{"input", "input_value", "prompt", "request"}
 )

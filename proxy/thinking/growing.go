@@ -103,7 +103,7 @@ func array(values []jsontext.Value) jsontext.Value {
 	return append(out, ']')
 }
 
-// pieces is an array whose objects come in pieces, as in reasoning_details and thinking_blocks.
+// pieces is an array of objects that come in pieces, as in reasoning_details and thinking_blocks.
 type pieces []*piece
 
 // piece is one object of the array, with the fields by which later pieces find it.

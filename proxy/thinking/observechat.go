@@ -25,7 +25,7 @@ type chatCollector struct {
 // callPlace identifies a tool call: its choice and its index there.
 type callPlace struct{ choice, index int64 }
 
-// partialCall is a tool call of the first choice whose pieces are still coming.
+// partialCall is a tool call of the first choice while its pieces are still coming.
 type partialCall struct {
 	place    callPlace
 	function growing

@@ -17,8 +17,8 @@ type messagesCollector struct {
 	blocks []*block
 }
 
-// block is a content block whose pieces are still coming. Texts are kept in raw form, as they stand
-// between the quotes.
+// block is a content block while its pieces are still coming. Texts are kept in raw form, as they
+// stand between the quotes.
 type block struct {
 	index     int64
 	start     jsontext.Value // the block as the stream opened it

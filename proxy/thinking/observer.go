@@ -68,7 +68,7 @@ type Observer struct {
 
 // collector puts one streamed answer together.
 type collector interface {
-	// event takes the data of one event, whose memory it must not keep. It adds to e what the
+	// event takes the data of one event and must not keep its memory. It adds to e what the
 	// client is to see changed, and returns how many bytes it kept; finished means that nothing
 	// more will be said. Data that is not valid JSON is skipped.
 	event(data []byte, e *wire.Edits) (kept int, finished bool)

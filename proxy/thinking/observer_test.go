@@ -107,7 +107,7 @@ func TestObserveCutMessages(t *testing.T) {
 	require.True(t, a.Cut)
 }
 
-// A delta that nobody knows how to add leaves the block, and what follows it, out.
+// A delta that is unknown leaves the block, and what follows it, out.
 func TestObserveUnknownDelta(t *testing.T) {
 	o := NewObserver(wire.Messages, false)
 	observe(o, opened(0, signed), closed(0), opened(1, said1), added(1, "novel_delta", "text", "b"), closed(1),

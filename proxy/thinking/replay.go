@@ -26,8 +26,9 @@ type Replay struct {
 	steps   []step    // one for each judged message, as taken by Filter or PutBack
 }
 
-// Look takes a snapshot: whose request this is, which model is asked, and what the ledger knows of
-// the turns that it replays. Later changes in the ledger do not affect this request.
+// Look takes a snapshot: which conversation the request belongs to, which model is asked, and what
+// the ledger knows of the turns that it replays. Later changes in the ledger do not affect this
+// request.
 func Look(ctx context.Context, l Ledger, r ledger.Request) *Replay {
 	began := time.Now() // an erasure after this instant erases the answer too
 	judged := l.Judge(ctx, r)
@@ -84,9 +85,9 @@ func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, pla
 }
 
 // Refused records that the backend rejected these blocks, because the request passed without them.
-// keys are those that Strip or StripStrangers returned. others are whose thinking of the same vendor
-// was among them; then what the asked backend and model thought is taken to be sound and is not
-// recorded, unless own says that the request had failed with that alone, too.
+// keys are those that Strip or StripStrangers returned. others says whether thinking of other models, or of other
+// backends, of the vendor was among them; then what the asked backend and model thought is taken to be sound and is
+// not recorded, unless own says that the request had failed with that alone, too.
 func (r *Replay) Refused(ctx context.Context, keys []string, own bool) (others Strangers) {
 	var sound []string
 	for i := range r.judged {
@@ -113,7 +114,7 @@ func (r *Replay) Refused(ctx context.Context, keys []string, own bool) (others S
 }
 
 // MixesStrangers reports whether thinking was sent both of other backends or models of the vendor
-// and of the asked one, or of nobody known: then a refusal need not be of all of it.
+// and of the asked one, or of an unknown one: then a refusal need not be of all of it.
 func (r *Replay) MixesStrangers() bool {
 	own, others := false, false
 	for i, s := range r.steps {
@@ -196,7 +197,7 @@ type step struct {
 // unchained is the step for thinking that may be valid but is not on the chain.
 var unchained = step{remove, ledger.Proven}
 
-// back is the step for a message whose turn is known.
+// back is the step for a message of a known turn.
 func back(j *ledger.Judged) step {
 	if j.Same {
 		return step{leave, ledger.Proven}

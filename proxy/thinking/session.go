@@ -24,8 +24,8 @@ type Policy struct {
 	// Bound: the backend has said that a block is bound to a different conversation, see SaysBound.
 	// Then turns that were made under another system text or other tools cannot be kept.
 	Bound bool
-	// Own says whose thinking of its own vendor the backend has refused. That is as foreign as
-	// another vendor's.
+	// Own says whether the backend has refused thinking of other models, or of other
+	// backends, of its own vendor. That is as foreign as another vendor's.
 	Own Strangers
 	// Moved: what precedes the message of this index differs from what preceded it at the last
 	// answer, and the model binds thinking to it. The thinking before that message, which is a
@@ -33,8 +33,8 @@ type Policy struct {
 	Moved int
 }
 
-// Session is the Replay of a request in the main pipeline, whose backend may change between
-// requests. It decides which thinking the backend gets to see.
+// Session is the Replay of a request in the main pipeline, where the backend may change
+// between requests. It decides which thinking the backend gets to see.
 type Session struct {
 	*Replay
 	policy Policy
@@ -79,9 +79,9 @@ func (s *Session) foreign(j *ledger.Judged) bool {
 type walk struct {
 	session *Session
 	loop    int // index of the first message of the current tool loop
-	// torn is the last message of the current tool loop whose thinking cannot be sent; -1 for none.
-	// Vendors accept a loop's thinking only as a whole, so all thinking up to there is removed, and
-	// with it what was produced in sight of it. gone are the keys of what is removed.
+	// torn is the last message of the current tool loop with thinking that cannot be sent; -1 for
+	// none. Vendors accept a loop's thinking only as a whole, so all thinking up to there is
+	// removed, and with it what was produced in sight of it. gone are the keys of what is removed.
 	torn    int
 	gone    []string
 	context string // the request's context key; empty if the context does not count
@@ -168,7 +168,7 @@ func (w *walk) tears(j *ledger.Judged) bool {
 	return j.Turn != nil && j.Turn.Predecessor != "" && slices.Contains(w.gone, j.Turn.Predecessor)
 }
 
-// left is the step for a message whose thinking may be bound to what has moved.
+// left is the step for a message with thinking that may be bound to what has moved.
 func (w *walk) left(j *ledger.Judged) step {
 	w.end()
 	if last(j.TurnKeys) == "" && last(j.Keys) == "" {
@@ -183,7 +183,7 @@ func (w *walk) end() {
 	w.other.end()
 }
 
-// proven is the step for a message whose turn is known.
+// proven is the step for a message of a known turn.
 func (w *walk) proven(j *ledger.Judged) step {
 	key := last(j.TurnKeys)
 	if key == "" {

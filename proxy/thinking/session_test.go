@@ -296,8 +296,8 @@ func TestFilterWhenTheMiddleIsForgotten(t *testing.T) {
 	require.Equal(t, history, out)
 }
 
-// What nobody knows and what was not there when the newest block was made goes,
-// but in the current tool loop the vendor decides.
+// Unknown thinking and what was not there when the newest block was made go, but in the
+// current tool loop the vendor decides.
 func TestFilterOfUnknownOffTheChain(t *testing.T) {
 	k := newTalk(t, wire.Messages)
 	k.answers(claude, turn("1"), user("a"))
@@ -351,7 +351,7 @@ func TestFilterTellsOmittedThinkingApart(t *testing.T) {
 	require.Equal(t, Report{Kept: 2}, r)
 }
 
-// A thinking block whose text comes in deltas is known by all of it.
+// A thinking block with a text that comes in deltas is known by all of it.
 func TestRegisterFromAStream(t *testing.T) {
 	k := newTalk(t, wire.Messages)
 	k.policy.Unproven = Drop

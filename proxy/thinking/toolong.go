@@ -74,8 +74,8 @@ func lengthOf(body []byte) Length {
 	return measures(text, members)
 }
 
-// unescaped decodes the escapes of < and > that JSON within a text has left, whose backslash
-// errorText has removed.
+// unescaped decodes the escapes of < and > that JSON within a text has left, after errorText
+// has removed their backslash.
 var unescaped = strings.NewReplacer("u003c", "<", "u003e", ">")
 
 // perMinute recognises a limit on what an account may send in a time.

@@ -25,7 +25,7 @@ type body struct {
 	end    time.Duration // limit of the whole call, counted from began
 
 	// until is the instant, in ns from began, at which the backend has been silent for too long; 0
-	// while nobody waits for it.
+	// while no reader waits for it.
 	until atomic.Int64
 	mu    sync.Mutex
 	clock *time.Timer // checks the limits; guarded by mu

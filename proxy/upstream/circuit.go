@@ -36,9 +36,8 @@ const (
 )
 
 // circuits are the circuit breakers of a backend: one for each model and credential, since a
-// deployment that is down, or an account that is blocked, says nothing of the others; and of these one
-// for each tenant, whose requests may be at fault. What fails for two tenants at a time is held back
-// for all.
+// deployment that is down, or an account that is blocked, says nothing of the others; and of these one for each
+// tenant, since the requests of one may be at fault. What fails for two tenants at a time is held back for all.
 type circuits struct {
 	limits Limits
 	seed   maphash.Seed
@@ -57,8 +56,8 @@ type lane struct {
 // maxCircuits bounds their number, since clients choose the names of models.
 const maxCircuits = 256
 
-// of is the circuit of a call, whose header is as the client sent it.
-// The error is an *OpenError: calls like it fail for two other tenants.
+// of is the circuit of a call, with the header as the client sent it. The error is an
+// *OpenError: calls like it fail for two other tenants.
 func (c *circuits) of(call wire.Call, auth Auth) (*circuit, error) {
 	l := lane{model: call.Model, tenant: call.Tenant}
 	if auth == AuthPassthrough {
@@ -85,8 +84,8 @@ func (c *circuits) of(call wire.Call, auth Auth) (*circuit, error) {
 	return found, nil
 }
 
-// failing counts the tenants that call as in a lane, and those whose circuits are open, or were until so long ago. The
-// caller holds mu.
+// failing counts the tenants that call as in a lane, and those with circuits that are open, or were until so long
+// ago. The caller holds mu.
 func (c *circuits) failing(like lane, ago time.Duration) (open, all int) {
 	for l, one := range c.known {
 		if l.model == like.model && l.credential == like.credential {
@@ -98,8 +97,8 @@ func (c *circuits) failing(like lane, ago time.Duration) (open, all int) {
 	return open, all
 }
 
-// open reports whether calls fail for two tenants, or for the only one that makes any, unless nobody has asked for long
-// whether they still do.
+// open reports whether calls fail for two tenants, or for the only one that makes any, unless no call has tried for
+// long whether they still do.
 func (c *circuits) open() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,9 +119,9 @@ const (
 
 // circuit is a circuit breaker. Closed, it lets every call through and opens when enough calls of
 // the last minute have failed and less than a fifth of them have not: a request that always fails,
-// sent over and over, locks nobody out as long as others are answered. Open, it lets one call per
-// cooldown through, the probe, until one finds the backend alive. A slow probe does not block the
-// next one, because models may answer only after minutes.
+// sent over and over, locks no caller out as long as others are answered. Open, it lets one call
+// per cooldown through, the probe, until one finds the backend alive. A slow probe does not block
+// the next one, because models may answer only after minutes.
 type circuit struct {
 	limit    int // failures that open it; negative for never
 	cooldown time.Duration

@@ -62,7 +62,7 @@ type backend struct {
 // becomes changes what the backend does.
 func (b *backend) becomes(t transport) { b.transport.Store(&t) }
 
-// open gives a backend whose calls are not retried.
+// open gives a backend with calls that are not retried.
 func open(t *testing.T, l upstream.Limits, first transport) *backend {
 	t.Helper()
 	b := &backend{}
@@ -138,7 +138,7 @@ func TestAnswersDoNotOpenTheCircuit(t *testing.T) {
 	}
 }
 
-// Four requests that always fail lock nobody out, though each was tried three times.
+// Four requests that always fail lock no caller out, though each was tried three times.
 func TestFewRequestsThatFailLockNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, err := upstream.New(upstream.Config{
@@ -379,7 +379,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 	})
 }
 
-// Calls of one tenant that fail hold back nobody else's; what fails for two is held back for all.
+// Calls of one tenant that fail hold back no other tenant's; what fails for two is held back for all.
 func TestTenantsHaveCircuitsOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, upstream.Limits{Failures: 4, Cooldown: time.Minute}, says(500))

@@ -240,7 +240,7 @@ func TestManyRetriesWaitNoLongerThanTheyMay(t *testing.T) {
 	})
 }
 
-// A request that cannot be made is nobody's failure but its own.
+// A request that cannot be made does not count as the backend's failure.
 func TestACallThatCannotBeMade(t *testing.T) {
 	b := open(t, upstream.Limits{Failures: 1}, says(200))
 	_, err := b.Send(t.Context(), wire.Call{Path: "/x?\x7f"})

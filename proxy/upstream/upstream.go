@@ -36,7 +36,7 @@ var (
 	ErrEncoding    = errors.New("the backend compressed its answer, although it was not asked to")
 )
 
-// Auth says whose credential is sent to a backend.
+// Auth says which credential is sent to a backend.
 type Auth string
 
 // Ways to authenticate.
@@ -158,11 +158,10 @@ func (c *Client) Close() {
 	}
 }
 
-// Send posts a call, whose header is then its own, and returns the answer, whatever
-// its status. The caller must
-// close its body, which ends the call; so does the end of ctx. Reading the body
-// fails with ErrTimeout or ErrBroken if the backend stops before its end. While
-// the call's circuit is open Send fails with an *OpenError at once.
+// Send posts a call, which then owns its header, and returns the answer, whatever its
+// status. The caller must close its body, which ends the call; so does the end of ctx.
+// Reading the body fails with ErrTimeout or ErrBroken if the backend stops before its
+// end. While the call's circuit is open Send fails with an *OpenError at once.
 func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, error) {
 	deadline := time.Now().Add(c.limits.Total)
 	if !call.Until.IsZero() && call.Until.Before(deadline) {
@@ -261,7 +260,7 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 	return resp, nil
 }
 
-// asJSON is shared by all requests, as nobody modifies it.
+// asJSON is shared by all requests, as it is never modified.
 var asJSON = []string{"application/json"}
 
 // header turns the call's header into the one that is sent, with exactly one credential or none.

@@ -243,7 +243,7 @@ func TestLimitsOfTime(t *testing.T) {
 					}
 				}
 				require.ErrorIs(t, err, upstream.ErrTimeout)
-				// Whoever is away at the end hears of it when he is back.
+				// A reader that is away at the end hears of it when it is back.
 				require.GreaterOrEqual(t, time.Since(began), c.want)
 				require.LessOrEqual(t, time.Since(began), c.want+c.away)
 				if resp != nil {

@@ -114,9 +114,9 @@ func (r *Reader) messages(u gjson.Result) {
 	})
 }
 
-// chat takes counts whose prompt includes what came from the cache. Vendors have
-// three names for that. What the total has beyond prompt and completion is thinking
-// that some (Google, xAI) leave out of the completion.
+// chat takes counts of a prompt that includes what came from the cache. Vendors have
+// three names for that. What the total has beyond prompt and completion is thinking that
+// some (Google, xAI) leave out of the completion.
 func (r *Reader) chat(u gjson.Result) {
 	cached := count(u, "prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens")
 	prompt, output := count(u, "prompt_tokens"), count(u, "completion_tokens")

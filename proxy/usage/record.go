@@ -34,7 +34,7 @@ const OutcomeOK = "ok"
 type Record struct {
 	At            time.Time // when the call ended; kept to the millisecond
 	RequestID     string    // of the gateway; two records with one id are one call
-	Tenant        string    // whose conversation it is: a tenant's name, or the hex SHA-256 of a credential; may be empty
+	Tenant        string    // the conversation's owner: a tenant's name, or the hex SHA-256 of a credential; may be empty
 	Route         string    // main, or teammate/<name>
 	Conversation  string
 	Chat          string // as the caller names it, or else its conversation; empty if it named neither
@@ -46,7 +46,7 @@ type Record struct {
 	Estimated     bool   // the vendor left some of Tokens untold
 	Key           string // id of the caller's key; empty where there are no keys
 	TenantName    string // of the caller's principal; empty in records from before there were tenants
-	User          string // of the tenant, for whom the call was; empty if nobody is named
+	User          string // the tenant's user that the call was for; empty if none is named
 	CostMicros    int64  // in millionths of a USD; 0 if not Priced
 	Priced        bool   // the price of UpstreamModel is known
 	Outcome       string

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ErrQuery is wrapped by refusals of what a report was asked for; the text is for
-// whoever asked.
+// ErrQuery is wrapped by refusals of what a report was asked for; the text is for the
+// caller.
 var ErrQuery = errors.New("no such report")
 
 // By says what the rows of a report stand for.

@@ -13,7 +13,7 @@ const (
 	firstPause   = 250 * time.Millisecond // after a failed attempt, then doubled
 	maxPause     = 15 * time.Second
 	closeWait    = 2 * time.Second       // for what waits when it is closed
-	gather       = 50 * time.Millisecond // for more records, once one waits; whoever asks next what was used finds them
+	gather       = 50 * time.Millisecond // for more records, once one waits; the next query finds them
 )
 
 // write is the writer. It ends when the Recorder is closed, with what waits

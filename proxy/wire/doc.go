@@ -4,17 +4,16 @@
 //
 // A request of the messages dialect is one object: model, max_tokens, system (a
 // string or text blocks), messages (roles user, assistant and system; content a
-// string or blocks), tools and sampling parameters. An answer is a message whose
-// content is a list of blocks: text, thinking, redacted_thinking, tool_use.
-// Streamed, it is
+// string or blocks), tools and sampling parameters. An answer is a message with a list of
+// blocks as its content: text, thinking, redacted_thinking, tool_use. Streamed, it is
 //
 //	message_start (content_block_start content_block_delta* content_block_stop)* message_delta message_stop
 //
 // with ping anywhere and error instead of any of them. Blocks come one after
 // another, never interleaved, and their index counts from 0.
 //
-// The structs here serve translation only. A request whose endpoint and backend speak the same
-// dialect is never decoded into them: ReadOutline finds the few spans that matter and Splice
+// The structs here serve translation only. If a request's endpoint and backend speak the same
+// dialect, it is never decoded into them: ReadOutline finds the few spans that matter and Splice
 // replaces them, so that unknown fields, number formats and the order of keys reach the vendor as
 // the client sent them.
 package wire
@@ -42,7 +41,7 @@ type Call struct {
 	// of the chat dialect ends in /v1, one of the messages dialect does not.
 	Path   string
 	Model  string      // the backend's name for the model, by which failures are told apart
-	Tenant string      // for whom it is made, by which failures are told apart, too
+	Tenant string      // the caller's, by which failures are told apart, too
 	Header http.Header // as it is sent, except for the backend's credential, which is added to it
 	Body   []byte      // buffered, so that it can be sent again
 	Stream bool        // the answer was asked for as server-sent events

@@ -26,7 +26,7 @@ var eventTypes = func() map[string]string {
 	m := map[string]string{"ping": "ping"}
 	for _, t := range []string{
 		MessageStart, BlockStart, BlockDelta, BlockStop, MessageDelta, MessageStop, ErrorEvent,
-		// Of Responses those that a stream has many of, and those that somebody acts on.
+		// Of Responses those that a stream has many of, and those that the gateway acts on.
 		"response.created", "response.in_progress", "response.queued", "response.output_item.added",
 		"response.output_item.done", "response.content_part.added", "response.content_part.done",
 		"response.output_text.delta", "response.output_text.done", "response.reasoning_summary_part.added",

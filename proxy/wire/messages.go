@@ -242,7 +242,7 @@ type Response struct {
 	Usage        Usage      `json:"usage"`
 }
 
-// append appends the JSON of an answer whose blocks are those of an AnswerWriter.
+// append appends the JSON of an answer with the blocks of an AnswerWriter.
 func (r Response) append(dst []byte) ([]byte, error) {
 	size := 256
 	for _, b := range r.Content {

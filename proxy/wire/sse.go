@@ -90,9 +90,9 @@ func (f *FrameReader) More() bool {
 	return bytes.Contains(b, []byte("\n\n")) || bytes.Contains(b, []byte("\n\r\n"))
 }
 
-// Next reads an event, whose bytes are valid until the next call. At the end of the stream it
+// Next reads an event; its bytes are valid until the next call. At the end of the stream it
 // returns io.EOF, together with what came after the last blank line, if anything did. Any other
-// error comes without a Frame, so that nobody gets half an event.
+// error comes without a Frame, so that no caller gets half an event.
 func (f *FrameReader) Next() (Frame, error) {
 	f.raw, f.buf = f.raw[:0], f.buf[:0]
 	for {

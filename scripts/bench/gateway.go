@@ -71,7 +71,7 @@ type between struct {
 	name, addr string
 	pids       []int
 	responses  bool // by requests of Responses, to a vendor of them
-	stored     bool // of these, requests whose answers are stored
+	stored     bool // of these, requests with answers that are stored
 }
 
 func (c *gatewayCmd) run() error {
@@ -83,7 +83,7 @@ func (c *gatewayCmd) run() error {
 	vendor := v.Listener.Addr().String()
 	ways := []between{{name: "direct", addr: vendor}}
 	at := func(text, addr string) string {
-		// by itself it would choose one who cannot enter the folder
+		// by itself it would choose one that cannot enter the folder
 		user := map[bool]string{true: "user root;"}[os.Geteuid() == 0]
 		return strings.NewReplacer("DIR", l.Dir, "ADDR", addr, "VENDOR", vendor, "USER", user).Replace(text)
 	}

@@ -16,7 +16,7 @@ const (
 	manyAtATime, muchInAll = "100000000/m,100000000000tokens/m", "100000000000tokens/month"
 )
 
-// limits compares turns with a key, rates and budgets with turns of services that ask nobody, in one run.
+// limits compares turns with a key, rates and budgets with turns of services without keys, in one run.
 func (c *turnCmd) limits(l *lab.Lab, v *lab.Vendor) {
 	free := l.Services(v, true)
 	l.Settings = fmt.Sprintf(`auth: {mode: keys, keys_file: %s}

@@ -73,13 +73,13 @@ func (c *memoryCmd) run() error {
 			func() {
 				runs++
 				token := fmt.Sprintf("%d-%d", size, runs)
-				turn := lab.Must(store.Take(bg, chat, token, "bench", 15*time.Second))
+				turn := lab.Must(store.Turns.Take(bg, chat, token, "bench", 15*time.Second))
 				loaded := lab.Must(cached.Load(bg, turn.Number, memory.Empty(keys[0]), memory.Empty(keys[1])))
 				for i, m := range pair {
 					loaded[0] = lab.Must(cached.Append(bg, loaded[0], memory.Mark{Run: "RUN" + token, Seq: int64(i + 1),
 						Turn: turn.Number}, m.Encode()))
 				}
-				lab.Must(0, store.Release(bg, chat, token))
+				lab.Must(0, store.Turns.Release(bg, chat, token))
 			},
 			func() { lab.Must(0, rewrite(client, rewritten, pair)) },
 			func() { lab.Must(store.Load(bg, 0, memory.Empty(keys[0]))) },

@@ -245,7 +245,7 @@ func send(url, chat, key, body string) error {
 // completionsPath ends the URL of chat completions.
 const completionsPath = "/v1/chat/completions"
 
-// completions is where the chat completions are of a chat whose messages are posted at a URL.
+// completions is where the chat completions are of a chat with messages that are posted at a URL.
 func completions(url string) string {
 	base, _, _ := strings.Cut(url, "/v1/chats/")
 	return base + "/c/CHAT" + completionsPath

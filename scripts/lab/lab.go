@@ -46,7 +46,7 @@ func New(mneme string) *Lab {
 	return l
 }
 
-// Must is v. A benchmark has nobody to hand an error to: it panics, so that what was
+// Must is v. A benchmark has no caller to hand an error to: it panics, so that what was
 // started is stopped by the deferred calls, and its main prints the error.
 func Must[T any](v T, err error) T {
 	if err != nil {
@@ -98,7 +98,7 @@ func (l *Lab) File(name, text string) string {
 	return path
 }
 
-// FreeAddr is an address of loopback that is nobody else's while this process runs.
+// FreeAddr is an address of loopback that no other process has while this one runs.
 func FreeAddr() string {
 	addr, _, err := freeport.Claim()
 	return Must(addr, err)

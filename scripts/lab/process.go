@@ -20,7 +20,7 @@ type Process struct {
 	Dir   string   // where it runs
 	Log   string   // the file that gets its output, all lives in one
 	Ready func() error
-	Ended func(err error, wanted bool) // told of each end, before those who wait for it; nil for nobody
+	Ended func(err error, wanted bool) // told of each end, before those that wait for it; nil for none
 
 	mu   sync.Mutex
 	life *life // guarded by mu; nil while it is down

@@ -76,7 +76,7 @@ func (v *Vendor) wholes() map[string][][]byte {
 func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || r.Method != http.MethodPost {
-		return // the caller is gone, or only looks whether somebody is here
+		return // the caller is gone, or only looks whether a server is here
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	if whole := v.wholes()[path.Base(r.URL.Path)]; whole != nil && !bytes.Contains(body, []byte(`"stream":true`)) {

@@ -253,7 +253,7 @@ func (c *checker) history(h *stored) {
 			}
 		}
 	}
-	for i, m := range h.messages { // whoever it was shown to
+	for i, m := range h.messages { // whichever reader it was shown to
 		if h.chat.stateOf(h.key, when(m.Timestamp)) == erased {
 			c.report(h, i, violation{kind: returned, what: "is from before an erasure"})
 		}
@@ -346,7 +346,7 @@ func (c *checker) answer(v violation, a answer, there bool) {
 }
 
 // vanished judges what was no more there after Redis had lost data. What had been
-// erased or edited may go when somebody comes back who knows that; with it what lay
+// erased or edited may go when a process comes back that knows that; with it what lay
 // before an edit, and had been lost before it came back from somewhere.
 func (c *checker) vanished(list []vanished) {
 	for _, x := range list {

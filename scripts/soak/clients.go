@@ -404,7 +404,7 @@ func (w *writer) eraseNowAndThen(ctx context.Context) {
 }
 
 // eraseOnce asks until it is done. An attempt is never given up while its process
-// may still act on it: it would erase what nobody knows of.
+// may still act on it: it would erase what the soak does not know of.
 func (w *writer) eraseOnce(ch *chat, key memory.Key, web *service) {
 	ch.changes.Add(1)
 	done := erasure{key: key, first: time.Now()}

@@ -11,7 +11,7 @@ import (
 )
 
 // early kills a webmemory in the first milliseconds of what it is asked for: a message with a key, which is sent again to
-// the other one, or in every fourth round the erasure of a chat with a document, of which nobody asks again.
+// the other one, or in every fourth round the erasure of a chat with a document, which is not asked for again.
 type early struct {
 	options
 	stack *stack

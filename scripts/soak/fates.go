@@ -43,7 +43,7 @@ func (s *soak) fates() *fates {
 
 // owners are the lives of those that had been asked for a run when it began; one of
 // them had it from there to some point. None if one of them ended or slept before:
-// somebody else may have taken the run over.
+// another process may have taken the run over.
 func (f *fates) owners(r *run, to time.Time) (owners []holder) {
 	if r == nil || r.post == nil {
 		return nil
@@ -104,7 +104,7 @@ func (f *fates) lostUntil(ch *chat, key memory.Key, r *run, at, until time.Time)
 	return ""
 }
 
-// wroteBack says whether all who may have had it lived long enough after a loss.
+// wroteBack says whether all processes that may have had it lived long enough after a loss.
 func (l load) wroteBack(o outage) bool {
 	return !slices.ContainsFunc(l.owners, func(h holder) bool {
 		until := o.up.Add(restore)
@@ -124,7 +124,7 @@ func (c *checker) excuse(h *stored, v violation) (why string) {
 		return c.fates.lost(h.chat, h.key, r, r.events[v.seq].made())
 	case v.kind == revived, v.kind == rewritten && !v.edited.IsZero(): // the edit is what may be gone
 		return c.fates.lost(h.chat, h.key, nil, cmp.Or(v.edited, v.at))
-	case v.kind == declared: // Redis forgot that the run had ended, and who closed it did not know
+	case v.kind == declared: // Redis forgot that the run had ended, and the process that closed it did not know
 		return c.fates.lost(h.chat, memory.Key{}, r, r.events[slices.Max(r.seqs())].made())
 	case v.kind != invalid && v.kind != disorder:
 	case r == nil:
@@ -147,7 +147,7 @@ func (c *checker) excused(v violation, why string) {
 	c.excuses = append(c.excuses, fmt.Sprintf("%s: %s\n  %s", v.kind, v.headline(), why))
 }
 
-// excuseConflicts drops those of runs whose record may be gone: a post that is sent
+// excuseConflicts drops those of runs if their record may be gone: a post that is sent
 // once more under its key runs again then.
 func (c *checker) excuseConflicts() {
 	c.violations = slices.DeleteFunc(c.violations, func(v violation) bool {
@@ -195,7 +195,7 @@ func (c *checker) told() {
 	}
 }
 
-// unseen says whether a run of the chat may have begun of which nobody heard.
+// unseen says whether a run of the chat may have begun that no client heard of.
 func (c *checker) unseen(ch *chat, from, to time.Time) bool {
 	return slices.ContainsFunc(c.posts, func(p *post) bool {
 		return p.chat == ch && slices.ContainsFunc(p.attempts, func(a attempt) bool {

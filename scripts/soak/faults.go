@@ -115,7 +115,7 @@ func (c *chaos) pick(n int) (picked []*service) {
 	return picked
 }
 
-// reserve takes a service that is up for one fault; whoever has it unlocks it.
+// reserve takes a service that is up for one fault; the goroutine that has it unlocks it.
 func reserve(v *service) bool {
 	if !v.fault.TryLock() {
 		return false

@@ -94,7 +94,7 @@ type erasure struct {
 
 func (e erasure) covers(key memory.Key) bool { return e.key == (memory.Key{}) || e.key == key }
 
-// edit is one change of a stored history by hand, as of somebody with redis-cli.
+// edit is one change of a stored history by hand, as of an operator with redis-cli.
 type edit struct {
 	key   memory.Key
 	at    time.Time

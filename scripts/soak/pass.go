@@ -209,7 +209,7 @@ func (s *slowly) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// ask is a request whose answer is known.
+// ask is a request with a known answer.
 type ask struct {
 	method, path string
 	body         []byte

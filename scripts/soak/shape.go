@@ -14,7 +14,7 @@ import (
 
 // block is a stretch of a history that is one run's, by the ids of its messages.
 type block struct {
-	run     *run // one of which nobody was shown anything has a name only
+	run     *run // one of which no client was shown anything has a name only
 	indices []int
 }
 
@@ -85,8 +85,8 @@ func (c *checker) structure(h *stored) (late int) {
 	return late
 }
 
-// grammar checks the messages of one run in one history, and notes what the chat's
-// history says to whom.
+// grammar checks the messages of one run in one history, and notes the user's messages
+// and the runs' replies if it is the chat's own.
 func (c *checker) grammar(h *stored, r *run, indices []int) {
 	bad := func(i int, k kind, what string) {
 		c.report(h, i, violation{kind: k, run: r.id, post: r.post, what: what})

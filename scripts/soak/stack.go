@@ -54,7 +54,7 @@ type service struct {
 	mu      sync.Mutex
 	lives   []*span  // guarded by mu: from each start to its end
 	pauses  []*span  // guarded by mu
-	crashes []string // guarded by mu: ends that nobody here caused
+	crashes []string // guarded by mu: ends that the soak did not cause
 }
 
 // span is a stretch of time; one that goes on has no end.
@@ -85,7 +85,7 @@ func (v *service) isRedis() bool {
 	return v.name == redisName || v.name == replicaName || v.name == sentinelName
 }
 
-// start begins a life unless one goes on. It is for whoever holds fault.
+// start begins a life unless one goes on. It is for the goroutine that holds fault.
 func (v *service) start() error {
 	if v.Pid() != 0 {
 		return nil

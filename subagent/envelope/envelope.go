@@ -126,14 +126,15 @@ var tagNames = []string{
 	"invoke", "parameter", "said", "search", "untrusted", "nonce", "img", "script", "iframe",
 }
 
-// speakers are those whose words a model could take for more than a document's.
+// speakers are names of authors: a model could take their words for more than a document's.
 var speakers = []string{
 	"system", "user", "assistant", "human", "developer", "tool", "function", "admin", "instruction", "instructions", "ai",
 	"bot", "система", "системное сообщение", "пользователь", "ассистент", "помощник", "администратор", "инструкция",
 	"инструкции", "разработчик",
 }
 
-// bare are control tokens whose names are too short to be told from a comparison if they do not end with a bracket.
+// bare are control tokens with names that are too short to be told from a comparison if they do not end with a
+// bracket.
 var bare = []string{"s", "bos", "eos", "pad", "unk"}
 
 // bracketTokens are control tokens in square brackets, of Llama and Mistral.
@@ -290,8 +291,8 @@ func hexRune(digits string) string {
 	return string(rune(n))
 }
 
-// entity resolves an HTML entity, also one whose ampersand is one; size 0 if it is
-// none.
+// entity resolves an HTML entity, also one with an entity as its ampersand; size 0 if it
+// is none.
 func entity(s string) (text string, size int) {
 	s = s[:min(len(s), 200)]
 	skipped := 0

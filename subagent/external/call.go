@@ -23,7 +23,7 @@ const (
 	DefaultExpiry  = 24 * time.Hour   // of a wait
 )
 
-// How what a call returned is told to who holds the run: it must not be lost.
+// How the result of a call is told to the webmemory that holds the run: it must not be lost.
 const (
 	settleTries = 5
 	settleTime  = 5 * time.Second        // of each try
@@ -244,7 +244,7 @@ func (t *tool) told(c Claimed, err error) (string, error) {
 	return t.enveloped(c.Result, c.Failed)
 }
 
-// answered goes on with a call whose tool asked persons.
+// answered goes on with a call after its tool asked persons.
 func (t *tool) answered(ctx context.Context, w waiting, answers loop.Answers) (string, error) {
 	given := map[string]json.RawMessage{}
 	for id, key := range w.Keys {
@@ -308,7 +308,7 @@ func (t *tool) call(ctx context.Context, c Call) (Returned, error) {
 	}
 	var mu sync.Mutex
 	over := false
-	var broken error // of who is told: it ends the run
+	var broken error // of the observer of progress: it ends the run
 	c.Progress = func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -333,7 +333,7 @@ func (t *tool) call(ctx context.Context, c Call) (Returned, error) {
 	return returned, err
 }
 
-// asked suspends a call whose tool asks persons.
+// asked suspends a call while its tool asks persons.
 func (t *tool) asked(ctx context.Context, w waiting, questions []Question, settles []string) (string, error) {
 	if t.holder.NoChat {
 		err := fmt.Errorf("it asks a person before it goes on, and %w", errNoPersons)
@@ -362,7 +362,7 @@ func (t *tool) asked(ctx context.Context, w waiting, questions []Question, settl
 	return t.suspended(w, waits...)
 }
 
-// settle tells who holds the run what a call returned, also when the run has been told to end.
+// settle tells the webmemory that holds the run what a call returned, also when the run has been told to end.
 func (t *tool) settle(ctx context.Context, text string, failed bool, calls ...string) {
 	ctx = context.WithoutCancel(ctx)
 	for _, call := range calls {

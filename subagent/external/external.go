@@ -1,8 +1,8 @@
 // Package external gives agents tools that lie outside of this service: what a REST call
 // answers, what a server of the Model Context Protocol offers. A tool's Caller reaches it;
 // all that holds for any of them is in here: arguments are checked against the schema, a
-// person is asked where the configuration says so, a call is claimed from who holds the run,
-// so that it runs once or never, and what comes back is put into an envelope.
+// person is asked where the configuration says so, a call is claimed from the webmemory that
+// holds the run, so that it runs once or never, and what comes back is put into an envelope.
 package external
 
 import (
@@ -15,8 +15,8 @@ import (
 	"mneme/memory"
 )
 
-// Definition is a tool as who offers it describes it. Only Parameters shape a call; the rest is
-// told to models and to persons.
+// Definition is a tool as its server, or its configuration, describes it. Only Parameters shape
+// a call; the rest is told to models and to persons.
 type Definition struct {
 	Server      string          `json:"server"` // its name in the configuration; HTTP for a REST call
 	Name        string          `json:"name"`   // as the server knows it
@@ -37,7 +37,7 @@ type Hints struct {
 // HTTP is the Server of REST calls.
 const HTTP = "http"
 
-// ID names a tool whoever else has one of its name: "crm/refund".
+// ID names a tool uniquely, also if several servers have one of its name: "crm/refund".
 func (d Definition) ID() string { return d.Server + "/" + d.Name }
 
 // Approval is what a person allows for a whole chat: the tool as it is defined, and not what its name stands for later.
@@ -148,8 +148,8 @@ const (
 	Unknown = "unknown"
 )
 
-// Calls grants calls: who holds the run does, so that of all processes that try to make one
-// exactly one may. No claim, no call.
+// Calls grants calls. The webmemory that holds the run does, so that of all processes that
+// try to make one exactly one may. No claim, no call.
 type Calls interface {
 	Claim(ctx context.Context, c Claim) (Claimed, error)
 	Settle(ctx context.Context, call, result string, failed bool) error
@@ -160,8 +160,8 @@ type Run struct {
 	ID   string
 	Chat memory.Chat
 	User string // empty if it is not known
-	// Calls are granted by who holds the run; nil where nobody does, and then no external tool
-	// is called.
+	// Calls are granted by the webmemory that holds the run; nil where no webmemory does, and
+	// then no external tool is called.
 	Calls Calls
 	// Approved says whether a tool, by its ID, was approved in this chat for good.
 	Approved func(tool string) bool

@@ -24,7 +24,7 @@ import (
 	"mneme/subagent/loop"
 )
 
-// ledger grants calls as who holds a run does: each once.
+// ledger grants calls as the webmemory that holds a run does: each once.
 type ledger struct {
 	mu      sync.Mutex
 	calls   map[string]external.Claimed // by claim
@@ -100,7 +100,7 @@ func told(text string, calls *[]external.Call) caller {
 	}
 }
 
-// source is a Source whose tools do not change.
+// source is a Source with tools that do not change.
 type source []external.Tool
 
 func (s source) Tools() []external.Tool { return s }
@@ -428,8 +428,8 @@ func TestAnApproval(t *testing.T) {
 	require.JSONEq(t, `{"order":1,"note":"half"}`, string(calls[1].Arguments))
 }
 
-// Another attempt at a run, whose calls are not all approved as those of the first were, never
-// makes one again: what was denied does not count.
+// Another attempt at a run, with calls that are not all approved as those of the first were,
+// never makes one again: what was denied does not count.
 func TestADeniedCallDoesNotCount(t *testing.T) {
 	var calls []external.Call
 	l := &ledger{}
@@ -483,7 +483,7 @@ func TestAClientsToolWaitsForItsResult(t *testing.T) {
 	require.ErrorContains(t, err, "cannot be read")
 }
 
-// Of a call that somebody has begun it is not known what became of it. It is made again only
+// What became of a call that another process has begun is not known. It is made again only
 // where it may be, under the same id.
 func TestACallThatDied(t *testing.T) {
 	for _, repeatable := range []bool{false, true} {
@@ -664,7 +664,7 @@ func TestAToolThatAsks(t *testing.T) {
 	require.Equal(t, "(denied by a person)", text)
 	require.Len(t, calls, 1)
 
-	// What nobody could answer is no wait.
+	// What no person could answer is no wait.
 	for _, asked := range []external.Asked{
 		{}, {Questions: make([]external.Question, 100)}, {Questions: make([]external.Question, 1), State: []byte("{")},
 		{Questions: make([]external.Question, 1), State: []byte(`"` + strings.Repeat("x", 1<<20) + `"`)},
@@ -720,8 +720,8 @@ func (a asks) Generate(_ context.Context, r loop.Request) iter.Seq2[loop.Delta, 
 	}
 }
 
-// What a tool says while it works is told, and nothing of what it says afterwards. If nobody can
-// be told, the run is over, and so is the call.
+// What a tool says while it works is told, and nothing of what it says afterwards. If the
+// observer cannot be told, the run is over, and so is the call.
 func TestProgress(t *testing.T) {
 	later := make(chan func(string), 1)
 	r := refund(caller(func(ctx context.Context, c external.Call) (external.Returned, error) {
@@ -742,7 +742,7 @@ func TestProgress(t *testing.T) {
 	require.Contains(t, w.results[0], "nobody listens")
 }
 
-// Of all who make a call at the same time, one does.
+// Of all processes that try a call at the same time, one makes it.
 func TestManyAtOnce(t *testing.T) {
 	var calls []external.Call
 	l := &ledger{}

@@ -138,7 +138,7 @@ func (c *Call) writes() bool {
 	return slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, c.config.Method)
 }
 
-// Repeatable says whether a call harms nobody when it is made twice.
+// Repeatable says whether a call does no harm when it is made twice.
 func (c *Call) Repeatable() bool {
 	return c.config.Method == http.MethodGet || c.config.Method == http.MethodHead
 }

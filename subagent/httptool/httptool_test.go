@@ -68,7 +68,7 @@ func call(t *testing.T, c httptool.Config, arguments string) (external.Returned,
 	return made.Call(t.Context(), external.Call{ID: "C", Run: "R", Arguments: json.RawMessage(arguments)})
 }
 
-// A server that repeats its request shows nobody the call's secrets, however it writes them.
+// A server that repeats its request shows no model the call's secrets, however it writes them.
 func TestSecretsInAnswers(t *testing.T) {
 	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		if rw.Header().Set("Content-Type", "application/json"); r.URL.Path == "/no" {
@@ -364,8 +364,8 @@ func TestWhatIsRepeatable(t *testing.T) {
 	}
 }
 
-// An approval of a REST call covers what it asks of whom; another request is another tool under the same name. The
-// values of secret headers change by themselves, and are none of it.
+// An approval of a REST call covers what it asks of which server; another request is another tool under the same
+// name. The values of secret headers change by themselves, and are none of it.
 func TestADefinitionCoversTheRequest(t *testing.T) {
 	made := func(change func(*httptool.Config)) external.Definition {
 		c := httptool.Config{Name: "refund", Description: "Refunds.", URL: "https://shop.test/refunds/{id}", Method: "POST",

@@ -135,7 +135,7 @@ func scalar(value any) (text string, plain bool) {
 }
 
 // body puts arguments in the places of the strings that are their placeholders alone. Members
-// whose argument is not given are left out.
+// without a given argument are left out.
 func body(template any, arguments map[string]any) (filled any, given bool) {
 	switch v := template.(type) {
 	case string:

@@ -44,7 +44,7 @@ func (c *Calls) Restore(calls []event.ModelCall) {
 
 type callsKey struct{}
 
-// callsOf is whose calls are noted where.
+// callsOf names the agent and the delegation that calls are noted for, and the list that they are noted in.
 type callsOf struct {
 	calls *Calls
 	agent memory.Agent

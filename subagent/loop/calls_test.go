@@ -34,7 +34,7 @@ func TestCallsAreBounded(t *testing.T) {
 	require.Equal(t, strconv.Itoa(event.MaxModelCalls-1), all[event.MaxModelCalls-1].Model)
 }
 
-// Outside of a run nobody notes calls.
+// Outside of a run calls are not noted.
 func TestCallsOutsideOfARun(t *testing.T) {
 	loop.BeginCall(context.Background())(event.ModelCall{Started: 1})
 }

@@ -1,5 +1,5 @@
 // Package loop runs a model until it asks for no more tools. Subagents run on
-// it, and so does the master, whose tools are subagents.
+// it, and so does the master, with subagents as its tools.
 package loop
 
 import (
@@ -31,7 +31,7 @@ type Request struct {
 	Recalled     string          // what was said before, in an envelope, for before the newest user message; may be empty
 	Images       Images          // of the newest user message
 	Conversation string          // the gateway's conversation id; empty for none
-	Over         bool            // hardly anybody goes on from the answer, so nothing need be kept ready for that
+	Over         bool            // the conversation hardly goes on from the answer, so nothing need be kept ready for that
 	Format       json.RawMessage // of the answer, see Loop
 	First        []string        // names of tools, one of which has to be called; empty for any or none
 
@@ -64,8 +64,8 @@ type Tool interface {
 	Call(ctx context.Context, call memory.ToolCall) (string, error)
 }
 
-// Keeper is a Tool of whose results a history keeps something shorter than the model reads
-// in this Run.
+// Keeper is a Tool that has a history keep something shorter of its results than the model
+// reads in this Run.
 type Keeper interface {
 	Kept(result string) string
 }
@@ -100,7 +100,7 @@ type Loop struct {
 	// model may answer in another one all the same.
 	Format  json.RawMessage
 	First   []string // of the first Request of a Run
-	NoWaits bool     // nobody could answer: a call that would wait fails
+	NoWaits bool     // no person could answer: a call that would wait fails
 }
 
 // Observer is told what happens in a Run, and once of each thing however often the Run is
@@ -213,7 +213,7 @@ type outcome struct {
 // with a goroutine that ends before callAll returns. Results are observed in call order,
 // whichever tool is done first. A call that waits holds up those behind it in its lane and no
 // others; what it waits for is returned once all others have ended. A tool's panic is raised
-// again on the caller's goroutine, since one that nobody recovers would end the process.
+// again on the caller's goroutine, since one that is not recovered would end the process.
 func (l Loop) callAll(ctx context.Context, s *state, o Observer) (waits []event.Wait, err error) {
 	calls := s.Answer.ToolCalls
 	done := make([]chan outcome, len(calls)) // each receives once; nil for a call that ended before the run waited

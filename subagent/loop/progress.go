@@ -14,7 +14,7 @@ type Progresser interface {
 	Progress(call memory.ToolCall, text string) error
 }
 
-// Bounds of what one call says: a tool outside may say more than anybody wants to know.
+// Bounds of what one call says: a tool outside may say more than a person wants to read.
 const (
 	maxProgress     = 100
 	maxProgressText = 1 << 10 // bytes
@@ -42,7 +42,7 @@ type progress struct {
 	said atomic.Int64
 }
 
-// telling is the context of a call, in which Progress knows whom to tell.
+// telling is the context of a call, in which Progress knows the observer to tell.
 func telling(ctx context.Context, o Observer, call memory.ToolCall) context.Context {
 	to, ok := o.(Progresser)
 	if !ok {

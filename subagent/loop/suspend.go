@@ -12,12 +12,12 @@ import (
 	"mneme/memory/event"
 )
 
-// Suspended is the error of a Tool whose call waits for somebody outside, and of a Run in
-// which a call does. It is no failure: with the answers the same goes on, in this process or
-// another one.
+// Suspended is the error of a Tool with a call that waits for an answer from outside, and of
+// a Run with such a call. It is no failure: with the answers the same goes on, in this
+// process or another one.
 type Suspended struct {
 	Waits []event.Wait    // at least one
-	State json.RawMessage // to go on from: for the Resume of who returned it
+	State json.RawMessage // to go on from: for the Resume of the Tool or Loop that returned it
 }
 
 func (s *Suspended) Error() string { return fmt.Sprintf("%d answers are waited for", len(s.Waits)) }
@@ -25,7 +25,7 @@ func (s *Suspended) Error() string { return fmt.Sprintf("%d answers are waited f
 // Answers are those to the waits of a Suspended, by the wait's id.
 type Answers map[string]event.WaitAnswer
 
-// Resumer is a Tool whose calls may be Suspended.
+// Resumer is a Tool with calls that may be Suspended.
 type Resumer interface {
 	// Resume goes on with a call, from the State of its Suspended. answers has those to all its
 	// waits, and may have more.
@@ -39,7 +39,7 @@ type state struct {
 	Images   Images           `json:"images,omitzero"`
 	Messages []memory.Message `json:"messages"` // up to Answer, without it
 	Step     int              `json:"step"`     // model calls so far
-	Answer   memory.Message   `json:"answer"`   // the last one, whose calls are under way; no calls for none
+	Answer   memory.Message   `json:"answer"`   // the last one; its calls are under way; no calls for none
 	Usage    event.Usage      `json:"usage"`
 	Calls    []callState      `json:"calls"` // those of Answer, in their order
 
@@ -113,8 +113,8 @@ func (s *state) call(ctx context.Context, t Tool, i int) (string, error) {
 	return again.Resume(ctx, call, at.State, s.answers)
 }
 
-// waits is the outcome of a call that waits for somebody. What its waits do not say of the call
-// is filled in.
+// waits is the outcome of a call that waits for an answer from outside. What its waits do not
+// say of the call is filled in.
 func (l Loop) waits(c memory.ToolCall, s *Suspended) outcome {
 	switch {
 	case l.NoWaits:

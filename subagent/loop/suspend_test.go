@@ -18,7 +18,7 @@ import (
 	"mneme/subagent/loop"
 )
 
-// asks is a tool that asks somebody, several times over, before it answers. Its arguments say how
+// asks is a tool that asks a person, several times over, before it answers. Its arguments say how
 // often, and what becomes of it: "2 ok", "0 fail".
 type asks struct {
 	name     string
@@ -64,7 +64,7 @@ func (t asks) ask(c memory.ToolCall, asked int) (string, error) {
 	return c.ID + " is done", nil
 }
 
-// atOnce answers without asking anybody.
+// atOnce answers without asking a person.
 type atOnce struct{ asks }
 
 func (t atOnce) Call(_ context.Context, c memory.ToolCall) (string, error) {
@@ -122,8 +122,8 @@ func toTheEnd(t require.TestingT, ctx context.Context, l loop.Loop, o loop.Obser
 	}
 }
 
-// However often calls make it wait, a loop asks its model the same as one whose tools answer at
-// once, and its observer is told the same, each thing once.
+// However often calls make it wait, a loop asks its model the same as one with tools that
+// answer at once, and its observer is told the same, each thing once.
 func TestALoopThatWaitsIsTheSameLoop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"serial", "other", "parallel", "unknown"}

@@ -245,7 +245,7 @@ func TestALimitIsForgottenWithItsModel(t *testing.T) {
 	require.Equal(t, long, m.last()[0])
 }
 
-// A loop whose tools return more than the window holds goes on with what fits.
+// A loop with tools that return more than the window holds goes on with what fits.
 func TestResultsOfTheRunningLoopAreCutToo(t *testing.T) {
 	m := &scripted{answers: []answer{
 		{calls: []memory.ToolCall{call("a", "read", `{}`), call("b", "read", `{}`)}},
@@ -304,7 +304,7 @@ func TestOneWindowForManyRuns(t *testing.T) {
 	runs.Wait()
 }
 
-// breaks is a model whose answer breaks off.
+// breaks is a model with an answer that breaks off.
 type breaks []loop.Delta
 
 func (b breaks) Generate(context.Context, loop.Request) iter.Seq2[loop.Delta, error] {

@@ -37,7 +37,8 @@ type caller struct {
 	tool   string
 }
 
-// asked is the state of a call that asks: the server's own, and who is told no without being asked.
+// asked is the state of a call that asks: the server's own, and the keys of its questions: those that were declined
+// without asking a person, and those that were asked.
 type asked struct {
 	State    string   `json:"request_state,omitempty"`
 	Declined []string `json:"declined,omitempty"`
@@ -290,8 +291,8 @@ func notShown(kind string, size int) string {
 	return fmt.Sprintf("[%s, %d bytes, not shown]", strings.TrimSpace(clip(kind)), size)
 }
 
-// questions are what a result asks a person. What is asked of nobody here is an error, unless it
-// can be declined.
+// questions are what a result asks a person. What no person can be asked here is an error,
+// unless it can be declined.
 func questions(r *mcp.CallToolResult) (*external.Asked, asked, error) {
 	a, state := &external.Asked{}, asked{State: r.RequestState, Asked: []string{}}
 	if len(r.InputRequests) == 0 {

@@ -27,7 +27,7 @@ const (
 // toolName is what a tool may be called, as the protocol has it.
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
 
-// offer is what a server offers: tools by name, and the names of those that nobody could use.
+// offer is what a server offers: tools by name, and the names of those that cannot be used.
 type offer struct {
 	tools   map[string]external.Definition
 	refused []string
@@ -73,7 +73,7 @@ func list(ctx context.Context, server string, session *mcp.ClientSession) (offer
 	return o, nil
 }
 
-// define is a tool as a server describes it. The error says why nobody can use it; the name is
+// define is a tool as a server describes it. The error says why it cannot be used; the name is
 // there nevertheless.
 func define(server string, t *mcp.Tool) (external.Definition, error) {
 	d := external.Definition{Server: server, Name: t.Name, Description: visible(t.Description)}
@@ -105,7 +105,7 @@ func define(server string, t *mcp.Tool) (external.Definition, error) {
 	return d, nil
 }
 
-// visible is a text without characters that a person who reads it does not see, but a model does.
+// visible is a text without characters that a reader does not see, but a model does.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {

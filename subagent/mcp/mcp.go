@@ -73,7 +73,7 @@ func Open(servers map[string]ServerConfig, pins Pins, log zerolog.Logger) *Clien
 var pinsWait = 2 * time.Second
 
 // Tools are those that a server has now, as they are pinned: also of one that is away. They are
-// in the order of their names; who calls does not change them.
+// in the order of their names; and the caller does not change them.
 func (c *Client) Tools(server string) []external.Definition {
 	s := c.servers[server]
 	if s == nil {
@@ -124,7 +124,7 @@ type Status struct {
 	Reason  string   `json:"reason,omitempty"`  // why it is not ready
 	Tools   int      `json:"tools"`             // that may be used
 	Changed []string `json:"changed,omitempty"` // names of tools that are not what was pinned, and not used
-	Refused []string `json:"refused,omitempty"` // names of tools that nobody could use, as a server gave them
+	Refused []string `json:"refused,omitempty"` // names of tools that cannot be used, as a server gave them
 }
 
 // States of a server.

@@ -17,7 +17,7 @@ import (
 	"mneme/subagent/mcp"
 )
 
-// changing is a server whose tools the test changes.
+// changing is a server with tools that the test changes.
 func changing(names ...string) *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "s", Version: "1"}, nil)
 	for _, name := range names {

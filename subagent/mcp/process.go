@@ -72,7 +72,7 @@ func start(c ServerConfig, log zerolog.Logger) (*process, error) {
 		err := cmd.Wait()
 		log.Debug().AnErr("exit", err).Msg("the program of an MCP server has ended")
 		processgroup.Kill(cmd) // what it has left behind in its group
-		// Who has left the group may hold the output open.
+		// A process that has left the group may hold the output open.
 		time.AfterFunc(outputTime, func() { _ = out.Close() })
 		close(p.exited)
 	}()

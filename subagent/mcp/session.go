@@ -23,7 +23,7 @@ const oldEra = "2025-11-25"
 // session is one with a server. It ends when fail was called.
 type session struct {
 	*mcp.ClientSession
-	ctx      context.Context // until the session breaks, whose cause says why
+	ctx      context.Context // until the session breaks; its cause says why
 	fail     func(error)
 	conn     mcp.Connection
 	process  *process // nil over HTTP
@@ -145,7 +145,7 @@ func (se *session) end() {
 	}
 }
 
-// noted is a transport whose connection is noted, so that it can be closed whatever the SDK waits for.
+// noted is a transport with a connection that is noted, so that it can be closed whatever the SDK waits for.
 type noted struct {
 	mcp.Transport
 	conn *mcp.Connection

@@ -27,16 +27,17 @@ type Notes struct {
 	User      []memory.Note // of the run's user, over chats, for all agents
 	Chat      []memory.Note // for all agents
 	Subagents map[memory.Agent][]memory.Note
-	// OfUser says that the run has a user who can have notes.
+	// OfUser says that the run has a user that can have notes.
 	OfUser bool
-	// Remember has who holds the chat's memory keep a quote of the user's message as a note. A
-	// note that is not active was no such quote. Nil where nothing can be kept.
+	// Remember has the webmemory that holds the chat's memory keep a quote of the user's
+	// message as a note. A note that is not active was no such quote. Nil where nothing can be
+	// kept.
 	Remember func(ctx context.Context, q Quote) (memory.Note, error)
 }
 
 // Quote is what an agent wants to be kept.
 type Quote struct {
-	Agent    memory.Agent // whose note it is to be, empty for the chat's
+	Agent    memory.Agent // the note's owner, empty for the chat's
 	OfUser   bool         // it is to be the user's instead, over chats
 	Text     string
 	Replaces string // id of the note that it supersedes; empty for none

@@ -143,7 +143,7 @@ func TestRemember(t *testing.T) {
 	require.Empty(t, h.Tools())
 }
 
-// The master of a run that has a user may keep notes of that user; nobody else is offered it, or gets it.
+// The master of a run that has a user may keep notes of that user; no other agent is offered it, or gets it.
 func TestRememberForAUser(t *testing.T) {
 	for _, h := range []note.Holder{
 		{Notes: note.Notes{OfUser: true}}, {Notes: note.Notes{OfUser: true}, Agent: "analytic"}, {},

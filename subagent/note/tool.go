@@ -40,7 +40,7 @@ func specOf(more string) loop.Spec {
 	}
 }
 
-// Whose a note is to be.
+// The owner that a note is to have.
 const (
 	scopeChat = "chat" // the chat's, also where nothing is said
 	scopeUser = "user"

@@ -22,7 +22,7 @@ type collector struct {
 	text   bool // some has been seen
 }
 
-// partialCall is a tool call whose pieces are still coming.
+// partialCall is a tool call of which pieces are still coming.
 type partialCall struct {
 	index     int
 	id, name  string

@@ -23,7 +23,7 @@ const maxAnswer = 64 << 20
 // one call, in both directions.
 type exchange struct {
 	conversation string
-	over         bool // hardly anybody goes on from the answer
+	over         bool // the conversation hardly goes on from the answer
 	auto         bool // the gateway chooses the effort
 	ephemeral    int  // how many parts at the front of the newest user message are of this request alone
 	answered     bool // the head of an answer has come
@@ -34,7 +34,7 @@ type exchange struct {
 	keyName      string // the variable that holds the key that it refused
 	limit, sent  int    // of a request that is too long, in tokens
 
-	response *http.Response // whose trailer is complete once its body is read to the end
+	response *http.Response // its trailer is complete once its body is read to the end
 
 	answer   collector
 	began    time.Time
@@ -46,7 +46,7 @@ type exchange struct {
 	mended   []string
 }
 
-// codeCanceled is the failure of a call whose caller ended it, as with the run.
+// codeCanceled is the failure of a call that its caller ended, as with the run.
 const codeCanceled = "canceled"
 
 // failed takes the error that ends the call, and gives it back.
@@ -72,7 +72,7 @@ const (
 	maxMended = 32  // names
 )
 
-// readAnswerer notes whose answer it is, and what that took.
+// readAnswerer notes which backend and model answered, and what that took.
 func (x *exchange) readAnswerer(h http.Header) {
 	short := func(name string) string {
 		if s := h.Get(name); len(s) <= maxName && utf8.ValidString(s) {
@@ -154,7 +154,7 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	// By these the gateway's log and its records of usage name the run.
 	if trail := telemetry.From(r.Context()); trail.Run != "" {
 		r.Header.Set("X-AG-Run-Id", trail.Run)
-		if chat, err := memory.ParseChat(trail.Chat); err == nil { // whose it is the gateway knows by who asks
+		if chat, err := memory.ParseChat(trail.Chat); err == nil { // the gateway knows its tenant by the caller
 			r.Header.Set("X-AG-Chat-Id", chat.ID())
 		}
 		// These a backend may see that is the operator's own.

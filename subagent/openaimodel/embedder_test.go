@@ -37,8 +37,8 @@ type embeddingRequest struct {
 	Dimensions     *int     `json:"dimensions"`
 }
 
-// lengths answers with vectors whose first number is the length of the text, the
-// last text first.
+// lengths answers with vectors that begin with the length of the text, the last text
+// first.
 func lengths(t *testing.T, size int, seen func(embeddingRequest)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req embeddingRequest

@@ -19,7 +19,8 @@ import (
 	"mneme/subagent/openaimodel"
 )
 
-// through is a model behind a real gateway, whose one backend, "v", answers every call with a stream of these lines.
+// through is a model behind a real gateway with one backend, "v", that answers every call with a stream of these
+// lines.
 func through(t *testing.T, kind string, lines ...string) *openaimodel.Model {
 	t.Helper()
 	return priced(t, kind, "real-1", nil, lines...)
@@ -139,7 +140,7 @@ func calls(t *testing.T, ctx context.Context, m *openaimodel.Model, parts int) e
 	return all[0]
 }
 
-// Each call is noted with who answered it and what that took, however it ends.
+// Each call is noted with the backend that answered it and what that took, however it ends.
 func TestACallIsNoted(t *testing.T) {
 	whole := []string{delta(`"content":"x"`), delta(`"content":"y"`), finish("stop"), usageChunk, done}
 	used := event.Usage{InputTokens: 11, OutputTokens: 5}

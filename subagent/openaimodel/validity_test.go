@@ -21,7 +21,7 @@ import (
 	"mneme/subagent/openaimodel"
 )
 
-// wiretap is a model whose requests are kept as they arrive.
+// wiretap is a model with requests that are kept as they arrive.
 type wiretap struct {
 	model *openaimodel.Model
 	body  []byte

@@ -36,8 +36,7 @@ func (w *window) tell(call *exchange) {
 }
 
 // ContextTokens is the model's context window, prompt and answer together, as the
-// gateway tells it with every answer. Before the first one it asks; 0 if nobody
-// knows.
+// gateway tells it with every answer. Before the first one it asks; 0 if it is unknown.
 func (m *Model) ContextTokens(ctx context.Context) int {
 	w := &m.window
 	w.mu.Lock()

@@ -49,7 +49,7 @@ func TestContextTokens(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 16000, m.ContextTokens(t.Context()))
 
-	g.tokens.Store(0) // another backend is active, of whose model nobody knows
+	g.tokens.Store(0) // another backend is active, with a window that is unknown
 	_, err = collect(t.Context(), m, hello)
 	require.NoError(t, err)
 	require.Zero(t, m.ContextTokens(t.Context()))

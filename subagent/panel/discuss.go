@@ -21,7 +21,7 @@ type discussion struct {
 }
 
 // contribution is one member's answer. A letter belongs to a member for the whole discussion,
-// whoever else fails.
+// also if others fail.
 type contribution struct {
 	letter string // A, B, C …
 	member string
@@ -83,7 +83,7 @@ func (p *Panel) discuss(ctx context.Context, task subagent.Task, emit func(event
 	})
 }
 
-// given are the answers of those who did not fail.
+// given are the answers of the members that did not fail.
 func (d discussion) given() []contribution {
 	var given []contribution
 	for _, a := range d.answers {
@@ -174,7 +174,7 @@ func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) 
 	return made, err
 }
 
-// prose is a text that takes the place of a conclusion whose form the moderator does not keep to; empty for JSON and
+// prose is a text that takes the place of a conclusion if the moderator does not keep to its form; empty for JSON and
 // for words around the form, which would be shown as they are.
 func prose(text string) string {
 	text = clip(strings.TrimSpace(text), maxPassed)

@@ -133,7 +133,7 @@ func TestAFailedReviewIsKept(t *testing.T) {
 	require.Equal(t, "C", reviews[1].By)
 }
 
-// noConclusion is how a discussion begins whose moderator twice said what can be no conclusion.
+// noConclusion is the beginning of a discussion's text if the moderator twice said what can be no conclusion.
 const noConclusion = "There is no conclusion: the moderator chair failed. Twice it did not keep to the form that was " +
 	"asked for. These are the answers as they were given.\n\nA (one):\nanswer by one\n"
 
@@ -189,7 +189,7 @@ answer by two
 Answered: one (A), two (B).`, a.Response)
 }
 
-// A model that asks for tools that nobody offered gets a second try, too.
+// A model that asks for tools that it was not offered gets a second try, too.
 func TestAnAnswerIsWords(t *testing.T) {
 	b := sit(t, nil, func(ctx context.Context, r request) reply {
 		if r.step == "answer" && r.try == 1 {

@@ -111,7 +111,7 @@ func (r *round) votes(ctx context.Context, c contest) []vote {
 	return votes
 }
 
-// ballot is the material of a vote; nobody's name is in it.
+// ballot is the material of a vote; no member's name is in it.
 type ballot struct {
 	Goal string      `json:"goal"`
 	Plan plannedWork `json:"plan"`

@@ -49,7 +49,7 @@ type Member struct {
 	Model loop.Model
 }
 
-// Config says who sits on a panel.
+// Config names the members of a panel.
 type Config struct {
 	Members   []Member // MinMembers to MaxMembers, each name once
 	Moderator Member   // of discussions; may be one of Members

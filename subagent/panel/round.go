@@ -47,7 +47,7 @@ type round struct {
 	panel        *Panel
 	conversation string
 	question     string
-	instructions string // behind the prompts of those who answer the user
+	instructions string // behind the prompts of the members that answer the user
 	images       loop.Images
 	earlier      []memory.Message
 	cancel       context.CancelCauseFunc // ends all sessions when an event cannot be told
@@ -112,8 +112,8 @@ func earlier(task subagent.Task) []memory.Message {
 	return all
 }
 
-// each calls do for 0 … n-1 at the same time and waits for all. A panic of one
-// is the caller's, who may recover.
+// each calls do for 0 … n-1 at the same time and waits for all. A panic of one is raised
+// in the caller, which may recover.
 func each(n int, do func(i int)) {
 	var running sync.WaitGroup
 	panics := make(chan any, n)
@@ -138,7 +138,7 @@ func each(n int, do func(i int)) {
 type session struct {
 	member Member
 	step   string // how events name it
-	what   string // who does what, in events: "claude (A)"
+	what   string // which member does what, in events: "claude (A)"
 	system string
 	prompt string
 	tools  []loop.Tool

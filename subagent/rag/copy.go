@@ -219,8 +219,8 @@ type update struct {
 	mark     docstore.Mark    // position in the log after the update
 }
 
-// prepared is a set of documents whose index entries are built. They replace known documents with
-// their ids, whatever the versions.
+// prepared is a set of documents with index entries that are built. They replace known documents
+// with their ids, whatever the versions.
 type prepared struct {
 	held  []*held
 	index *textindex.Prepared

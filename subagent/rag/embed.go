@@ -195,7 +195,7 @@ func (l *Library) wholeTexts(ctx context.Context, c docstore.Collection, documen
 
 // EmbedApart embeds texts of which an endpoint may refuse some, for their length for example: it halves a batch that is
 // refused until the texts stand alone. Those that are refused then get no vector, of which refused is told; words find
-// them still. An endpoint that refuses even a text that nobody can object to refuses everything, which is an error.
+// them still. An endpoint that refuses even a text without fault refuses everything, which is an error.
 func EmbedApart(ctx context.Context, texts []string, embed func(context.Context, []string) ([][]float32, error),
 	refused func(text string, err error)) ([][]float32, error) {
 	vectors, err := embed(ctx, texts)
@@ -230,7 +230,7 @@ type space struct {
 	size int    // numbers in every vector
 }
 
-// probe is a text that nobody refuses.
+// probe is a text that no endpoint refuses.
 const probe = "text"
 
 // learn finds out what space the Embedder's vectors are in now.

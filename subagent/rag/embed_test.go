@@ -28,7 +28,7 @@ type hashing struct {
 	size  int
 	seen  sync.Map // texts that were embedded
 	down  atomic.Bool
-	wider atomic.Int64 // dimensions that it has more since somebody changed the model
+	wider atomic.Int64 // dimensions that it has more since the model was changed
 	hang  atomic.Bool
 	calls atomic.Int64
 	hates string // texts with this word are refused

@@ -19,10 +19,10 @@ import (
 	"mneme/subagent/recall"
 )
 
-// Evidence is what the texts of one run are checked against, whoever writes them: the passages that
-// models of the run were given, by number, and what the user and the chat's history say. A passage
-// keeps its number for the whole run, whichever subagent finds it. The zero value is ready for use.
-// Safe for concurrent use.
+// Evidence is what the texts of one run are checked against, whichever agent writes them: the
+// passages that models of the run were given, by number, and what the user and the chat's history
+// say. A passage keeps its number for the whole run, whichever subagent finds it. The zero value is
+// ready for use. Safe for concurrent use.
 type Evidence struct {
 	mu    sync.Mutex
 	given []Passage               // passage n at index n-1; guarded by mu
@@ -30,7 +30,7 @@ type Evidence struct {
 	flags map[string][]event.Flag // of checked texts, by text; guarded by mu
 }
 
-// of returns a passage's number. A passage whose text has changed gets a new one, so that a marker
+// of returns a passage's number. A passage with a changed text gets a new one, so that a marker
 // keeps its meaning.
 func (e *Evidence) of(p Passage) int {
 	e.mu.Lock()

@@ -15,7 +15,7 @@ type figures map[string]bool // numbers without leading zeros, and "month 5"
 var (
 	// numeral is a number: with its thousands apart, or with points and commas.
 	numeral = regexp.MustCompile(`\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)*`)
-	// numericDate is a date of numbers or a time, whose parts count by themselves.
+	// numericDate is a date of numbers or a time; its parts count by themselves.
 	numericDate = regexp.MustCompile(
 		`\b\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b|\b\d{1,2}:\d{2}(?::\d{2})?\b`,
 	)

@@ -19,13 +19,13 @@ const (
 // from becoming another one.
 const imageRemoved = "(image removed)"
 
-// screen takes images out of a text that comes in pieces: whoever shows the text
-// would load an image, and so send its address, and what a model wrote into it, to
-// a stranger. How the text is cut into pieces makes no difference to what is passed
-// on. Images are those of Markdown, with their address or with a reference, and
-// every element of HTML that loads something, in whatever spelling. Code stays as it
-// is: an image is not loaded there. Where readers of Markdown could disagree whether
-// something is code it is taken for none.
+// screen takes images out of a text that comes in pieces: a program that shows the text
+// would load an image, and so send its address, and what a model wrote into it, to a
+// stranger. How the text is cut into pieces makes no difference to what is passed on.
+// Images are those of Markdown, with their address or with a reference, and every element
+// of HTML that loads something, in whatever spelling. Code stays as it is: an image is
+// not loaded there. Where readers of Markdown could disagree whether something is code it
+// is taken for none.
 type screen struct {
 	emit    func(text string, code bool)
 	removed func(text string)
@@ -155,7 +155,7 @@ func (s *screen) drop(text string) int {
 
 var (
 	fenceLine = regexp.MustCompile("^( *)(`{3,}|~{3,})([^\n]*)")
-	// deepFence is a fence in a list or a quotation, whose end depends on where that ends.
+	// deepFence is a fence in a list or a quotation: its end depends on where that ends.
 	deepFence = regexp.MustCompile(
 		"^(?:[ \t]*(?:[>*+-]|[0-9]{1,9}[.)]))+[ \t]*(?:`{3}|~{3})|^ *\t[ \t]*(?:`{3}|~{3})|^ {4,}~{3}",
 	)

@@ -98,8 +98,8 @@ func status(r reader, text string) string {
 	return a.Status
 }
 
-// Whatever a model answers, nobody sees markers of nothing, images, foreign
-// addresses or a line for the machine; invented figures are named.
+// Whatever a model answers, no user sees markers of nothing, images, foreign addresses or
+// a line for the machine; invented figures are named.
 func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
 	said := ""

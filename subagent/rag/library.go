@@ -31,8 +31,8 @@ import (
 // Errors of a Library, for errors.Is. Errors of docstore are passed through: ErrNoCollection,
 // ErrNoDocument, ErrUnavailable and the refusals *docstore.Error.
 var (
-	// ErrNoScope: a search has to name its collections, so that nobody searches all of them by
-	// accident.
+	// ErrNoScope: a search has to name its collections, so that no caller searches all of them
+	// by accident.
 	ErrNoScope = errors.New("a search must name at least one collection")
 	// ErrBadQuery is wrapped by what is wrong with a query.
 	ErrBadQuery = errors.New("bad query")
@@ -148,7 +148,7 @@ func (l *Library) Close() {
 	for _, r := range l.held() {
 		t := r.known.Load().texts
 		t.wipe()
-		t.wipe() // twice, since a wipe spares what searches may still read; nobody searches any more
+		t.wipe() // twice, since a wipe spares what searches may still read; by this time none does
 	}
 	l.files.close()
 }
@@ -317,8 +317,8 @@ const (
 )
 
 // Follow keeps a tenant's collections in step with the store, and those of chats for as long as
-// they are held, whether anybody searches or not, until ctx ends. It also writes snapshots for the
-// next restart.
+// they are held, with or without searches, until ctx ends. It also writes snapshots for the next
+// restart.
 func (l *Library) Follow(ctx context.Context, tenant memory.Tenant) {
 	tick := time.NewTicker(followPause)
 	defer tick.Stop()

@@ -23,7 +23,7 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// bulk are documents whose text is long enough for a narrow way.
+// bulk are documents with a text that is long enough for a narrow way.
 func bulk(from, to int, word string) []rag.Input {
 	var list []rag.Input
 	for i := from; i < to; i++ {
@@ -120,7 +120,7 @@ func TestACollectionMadeAnewUnderAReplicaThatIsBehind(t *testing.T) {
 	require.Empty(t, search(t, behind, "apples", c).Passages)
 }
 
-// Follow keeps a replica in step that nobody searches, and leaves nothing behind.
+// Follow keeps a replica in step that is never searched, and leaves nothing behind.
 func TestReplicasFollowTheStoreWithoutBeingSearched(t *testing.T) {
 	server := redistest.Start(t)
 	one := library(server.Client())

@@ -27,7 +27,7 @@ type shelf struct {
 	hybrid   *rag.Library // a third one, which has vectors of what it got to
 	names    []docstore.Collection
 	texts    map[docstore.Collection]map[string]string // what was acknowledged
-	// unsure are documents whose last change was not acknowledged: it was made or not.
+	// unsure are documents with a last change that was not acknowledged: it was made or not.
 	unsure map[docstore.Collection]map[string]bool
 
 	serial   int

@@ -534,8 +534,8 @@ func TestOnlySomeChatsAreKept(t *testing.T) {
 	require.LessOrEqual(t, answered, 3)
 }
 
-// Why a program that reads files failed may name what is on this machine: the operator is told, whoever put the file
-// is not.
+// Why a program that reads files failed may name what is on this machine: the operator is told, the client that put
+// the file is not.
 func TestTheOperatorIsToldWhyAnExtractorFailed(t *testing.T) {
 	var log bytes.Buffer
 	fails := loader.Command{Args: []string{"sh", "-c", "echo 'cannot open /srv/hidden' >&2; exit 3"}}

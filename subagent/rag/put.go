@@ -186,7 +186,7 @@ func (l *Library) Delete(ctx context.Context, c docstore.Collection, ids ...stri
 			removed++
 		}
 	}
-	// Documents that were deleted by somebody else, or by an earlier attempt whose reply was lost,
+	// Documents that were deleted by another process, or by an earlier attempt with a lost reply,
 	// are in the log; the next search notices that it is behind.
 	l.replica(c).wrote(wrote{gone: gone, steps: steps})
 	return removed, nil

@@ -18,7 +18,7 @@ import (
 type replica struct {
 	collection docstore.Collection
 	library    *Library
-	gate       chan struct{}         // a mutex with a deadline: full while somebody changes the copy
+	gate       chan struct{}         // a mutex with a deadline: full while a goroutine changes the copy
 	known      atomic.Pointer[known] // the copy; nil before it is read
 	tidied     atomic.Pointer[known] // the copy that the vectors in the store were last compared with
 	used       int64                 // guarded by the library's mu
@@ -26,7 +26,7 @@ type replica struct {
 	saved      saved // belongs to the follower's goroutine
 
 	mu      sync.Mutex
-	running *catchUp // nil while nobody catches up; guarded by mu
+	running *catchUp // nil while no goroutine catches up; guarded by mu
 	written []wrote  // writes of this process while the gate was taken; guarded by mu
 }
 
@@ -50,7 +50,7 @@ func (r *replica) lock(ctx context.Context) error {
 
 // unlock applies what this process wrote meanwhile and releases the gate. A write that comes between the two finds the
 // gate taken and leaves its change in written; so unlock looks once more after the release, and takes the gate again if
-// something was left. If somebody else has it by then, their unlock does the work: no write is forgotten.
+// something was left. If another goroutine has it by then, its unlock does the work: no write is forgotten.
 func (r *replica) unlock() {
 	for {
 		r.applyWritten()
@@ -64,7 +64,7 @@ func (r *replica) unlock() {
 		select {
 		case r.gate <- struct{}{}: // what came in between
 		default:
-			return // the one who has the gate does it
+			return // the goroutine that has the gate does it
 		}
 	}
 }
@@ -285,8 +285,8 @@ const (
 	fetchBytes = 8 << 20
 )
 
-// compare makes the copy equal to the store, document by document (anti-entropy): documents whose
-// head differs are read, on all processors, and those without a head are deleted. Changes that are
+// compare makes the copy equal to the store, document by document (anti-entropy): documents with
+// another head are read, on all processors, and those without a head are deleted. Changes that are
 // made meanwhile are in the log behind the mark that is read first. The caller has the gate.
 func (r *replica) compare(ctx context.Context, k *known) error {
 	mark, err := r.library.store.Last(ctx, r.collection)
@@ -451,9 +451,9 @@ func (r *replica) wrote(w wrote) {
 	}
 }
 
-// applyWritten applies this process's own writes, whose versions the store gave. A write that is not newer than the
-// copy's mark was applied from the log already. The mark itself only moves along steps that follow it without a gap: a
-// change of somebody else in between must still be read from the log. The caller has the gate.
+// applyWritten applies this process's own writes, with the versions that the store gave. A write that is not newer
+// than the copy's mark was applied from the log already. The mark itself only moves along steps that follow it
+// without a gap: a change of another process in between must still be read from the log. The caller has the gate.
 func (r *replica) applyWritten() {
 	r.mu.Lock()
 	list := r.written

@@ -15,7 +15,7 @@ import (
 	"mneme/subagent/rag"
 )
 
-// person is a tool that waits for somebody.
+// person is a tool that waits for a person.
 type person struct{}
 
 func (person) Spec() loop.Spec { return loop.Spec{Name: "person"} }

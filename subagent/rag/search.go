@@ -333,7 +333,7 @@ type proof struct {
 // maxProven bounds the passages that one search checks in order to have enough proven ones.
 const maxProven = 1000
 
-// proven are the passages whose documents still have their content. What is compared is the
+// proven are the passages of documents that still have their content. What is compared is the
 // content's hash, so a proven passage is in the collection at this instant, even if that was made
 // anew meanwhile.
 func (p *proof) proven(ctx context.Context, passages []Passage) []Passage {
@@ -381,8 +381,8 @@ func (p *proof) ask(ctx context.Context, ids []string) {
 }
 
 // fill reads the texts of the passages that were found: from this process's file, or else from the store, for
-// Options.Patience at most. The hash of a passage proves either. Passages whose text neither has are left out, and the
-// result is degraded.
+// Options.Patience at most. The hash of a passage proves either. Passages with a text that neither has are left out,
+// and the result is degraded.
 func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 	for _, g := range legs {
 		var missing []string

@@ -52,7 +52,7 @@ type Session struct {
 type SessionOptions struct {
 	Collections []string         // from the configuration
 	Where       map[string]Where // which documents of a collection, by its name; all of those that are not in it
-	Chat        memory.Chat      // whose tenant has the collections; its own documents belong to them
+	Chat        memory.Chat      // its tenant has the collections; its own documents belong to them
 	K           int              // passages of one search, at most 10; 0 for 5
 	Evidence    *Evidence        // of the run; nil if it has no other Session
 }
@@ -396,7 +396,7 @@ func shorten(text string, limit int) string {
 
 // Kit is what a subagent reads documents with during one run: the search, what
 // stands around its model so that it sees whole passages while histories keep only
-// their ids and quotes, and the check of its answers before anybody sees them.
+// their ids and quotes, and the check of its answers before a user sees them.
 func (t *Session) Kit(log zerolog.Logger) subagent.Kit {
 	d := &readerKit{session: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{},
 		found: map[string]string{}, said: map[string]event.Answer{}}
@@ -424,7 +424,7 @@ type readerKit struct {
 	said  map[string]event.Answer // by the text that was shown of it; guarded by mu
 }
 
-// readerModel is a subagent's model that sees whole passages and whose answers are checked.
+// readerModel is a subagent's model that sees whole passages and gives checked answers.
 type readerModel struct {
 	*readerKit
 	model loop.Model

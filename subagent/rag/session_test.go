@@ -48,7 +48,7 @@ func (silent) Calls(string, []memory.ToolCall) error      { return nil }
 func (silent) Start(memory.ToolCall) error                { return nil }
 func (silent) Result(memory.ToolCall, string, bool) error { return nil }
 
-// converse runs a model on a conversation whose last message is the task.
+// converse runs a model on a conversation with the task as its last message.
 func converse(t *testing.T, session *rag.Session, m *script, said ...string) event.Answer {
 	t.Helper()
 	var messages []memory.Message

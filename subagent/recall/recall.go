@@ -1,6 +1,6 @@
 // Package recall gives an agent what was said in its chat beyond the messages that it is
 // shown: a block in its prompt when it is asked a question, and a tool with which it looks
-// things up itself. Who holds the chat's memory searches, see Memory.
+// things up itself. The webmemory that holds the chat's memory searches, see Memory.
 package recall
 
 import (
@@ -22,13 +22,13 @@ type Memory interface {
 
 // Query is what an agent looks for.
 type Query struct {
-	Agent    memory.Agent // who asks; empty for the master
+	Agent    memory.Agent // the agent that asks; empty for the master
 	Text     string
 	From, To string // RFC 3339, To itself left out; empty for no bound
 	Budget   int    // tokens of the hits, with Overhead characters for each
 	Overhead int
-	// Automatic is a search that nobody asked for: in the asker's own memory alone, for what
-	// it is not shown anyway, the oldest first.
+	// Automatic is a search that no agent asked for: in the asker's own memory alone, for
+	// what it is not shown anyway, the oldest first.
 	Automatic bool
 }
 
@@ -44,7 +44,7 @@ type Hit struct {
 	TS       float64 // Unix seconds
 	Role     string
 	Name     string
-	Agent    memory.Agent // whose memory it is; empty for the chat's own
+	Agent    memory.Agent // the owner of the memory; empty for the chat's own
 	Score    float64      // more is better
 	Text     string       // a literal piece of it
 	Exchange []string     // ids of the messages around it

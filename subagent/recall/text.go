@@ -42,7 +42,7 @@ func write(intro string, hits []Hit, joined bool) string {
 		envelope.Close(envelope.Recalled, nonce)
 }
 
-// heading is "<said ID DATE TIME>", with whose memory it is unless that is the chat's own.
+// heading is "<said ID DATE TIME>", with the memory's owner unless that is the chat.
 func heading(h Hit) string {
 	id, _ := envelope.Label(h.ID)
 	whose := ""
@@ -56,7 +56,7 @@ func clock(ts float64) string {
 	return time.UnixMilli(int64(1000 * ts)).UTC().Format("2006-01-02 15:04")
 }
 
-// speaker is who said it: the user by name, if there is one.
+// speaker is the author of what was said: the user by name, if there is one.
 func speaker(h Hit) string {
 	name, _ := envelope.Label(h.Name + ":")
 	name, plain := strings.CutSuffix(name, ":") // the colon of a name that could pass for a role is gone

@@ -106,8 +106,8 @@ func (p *parser) digitsFrom(i int) int {
 	return n
 }
 
-// semicolons says whether a ; separates the arguments of the call whose first
-// argument begins at the position.
+// semicolons says whether a ; separates the arguments of the call with a first argument
+// that begins at the position.
 func (p *parser) semicolons() bool {
 	depth := 0
 	for _, r := range p.source[p.pos:] {

@@ -8,7 +8,7 @@ import (
 	"mneme/access/audit"
 )
 
-// AuditPath gives who did what can hurt others (GET).
+// AuditPath gives the audit log: acts that can hurt others, and their actors (GET).
 const AuditPath = "/v1/audit"
 
 // AuditPage answers GET /v1/audit, the oldest first.

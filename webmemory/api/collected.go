@@ -17,7 +17,7 @@ type Collected struct {
 	failed  float64 // when it did, in Unix seconds
 }
 
-// NewCollected is that of a run whose events are still to come.
+// NewCollected is that of a run before its events.
 func NewCollected(run string) *Collected {
 	return &Collected{Result: Result{RunID: run, Citations: []event.Citation{}}}
 }
@@ -57,7 +57,7 @@ func (c *Collected) Err() error {
 	if p.RunID = c.RunID; p.Status == http.StatusConflict || p.Status >= http.StatusInternalServerError {
 		p.Status = http.StatusBadGateway
 	}
-	// Who is told later, as by a repeated post, has waited for a part of it.
+	// A client that is told later, as by a repeated post, has waited for a part of it.
 	since := time.Since(time.UnixMilli(int64(c.failed * 1000)))
 	p.RetryAfter = max(0, p.RetryAfter-max(0, since.Truncate(time.Second)))
 	return p

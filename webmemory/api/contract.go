@@ -168,7 +168,7 @@ type Result struct {
 	Partial   bool             `json:"partial,omitempty"`
 }
 
-// OutcomeStarted is the outcome of a run whose end the client does not wait for.
+// OutcomeStarted is the outcome of a run with a client that does not wait for its end.
 const OutcomeStarted = "started"
 
 // Started answers a message whose client prefers not to wait ("Prefer: respond-async").

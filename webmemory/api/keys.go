@@ -10,11 +10,10 @@ import (
 	"mneme/memory"
 )
 
-// KeysPath lists the keys of those who may come in (GET) and makes one (POST); below it stands a
-// key's id.
+// KeysPath lists the API keys (GET) and makes one (POST); below it stands a key's id.
 const KeysPath = "/v1/keys"
 
-// SelfPath tells whose key a request comes with.
+// SelfPath tells of the key that a request comes with.
 const SelfPath = KeysPath + "/self"
 
 // Self answers GET /v1/keys/self: what who asks may do, and in whose data.

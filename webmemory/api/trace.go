@@ -251,7 +251,7 @@ func plain(raw json.RawMessage) string {
 // caller is an agent at work on one task: the master, or a delegation.
 type caller struct{ agent, call string }
 
-// by is who did what a step tells of.
+// by is the agent that did what a step tells of.
 func (s *TraceStep) by() caller {
 	if s.Kind == StepDelegation {
 		return caller{agent: Master}

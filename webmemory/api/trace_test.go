@@ -14,7 +14,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// steps are those of a trace, each as a line: from and to which second, what, by whom, how it ended, what it says.
+// steps are those of a trace, each as a line: from and to which second, what, by which agent, how it ended, what it
+// says.
 func steps(tr *webapi.Trace) (lines []string) {
 	for _, s := range tr.Steps {
 		lines = append(lines, strings.ReplaceAll(fmt.Sprintf("%g-%g %s %s/%s [%s] %s | %s", max(0, s.Started-1000),

@@ -24,7 +24,7 @@ func ViewRun(events []event.Event) *RunView {
 	return v
 }
 
-// Apply adds the run's next event. It needs no more than what the view shows, so that whoever draws a run
+// Apply adds the run's next event. It needs no more than what the view shows, so that a program that draws a run
 // while it streams can do the same.
 func (v *RunView) Apply(e event.Event) {
 	if _, newer := e.Payload.(*event.Unknown); newer {
@@ -204,7 +204,7 @@ type Remembered struct {
 	memory.Message
 }
 
-// Retell gives the events that the histories of a chat tell of a run whose events are not kept any more: its
+// Retell gives the events that the histories of a chat tell of a run without its events, which have expired: its
 // delegations with their tools, its answer and its record, and the times of those. What was recalled, isolated
 // delegations and tools of the master are in no history. None for no messages, which may be in any order.
 func Retell(run string, messages []Remembered) (events []event.Event) {

@@ -82,8 +82,8 @@ func (c Config) addTools(s *mcp.Server) {
 }
 
 // add adds a tool that gives a text and the same as data. Its error is a result too, so that
-// the client's model reads the sentence. The arguments are read here, and not by mcp.AddTool,
-// whose errors are those of a schema.
+// the client's model reads the sentence. The arguments are read here, and not by mcp.AddTool:
+// its errors are those of a schema.
 func add[In, Out any](c Config, s *mcp.Server, t *mcp.Tool,
 	call func(context.Context, *mcp.CallToolRequest, In) (string, Out, error)) {
 	t.InputSchema, t.OutputSchema = schemaOf[In](), schemaOf[Out]()
@@ -235,7 +235,7 @@ func place(title, section, source string, page int) string {
 	return at
 }
 
-// waitingNote says what a run waits for, and that nobody can answer it from here.
+// waitingNote says what a run waits for, and that it cannot be answered from here.
 func waitingNote(a Answer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "There is no answer yet: the run waits for somebody to say yes or no, or to answer a question, and "+

@@ -460,7 +460,7 @@ func (a *answer) wait(waits []event.Wait) {
 	a.say(a.waitText(people))
 }
 
-// waitText says who is waited for, and where the answer is given.
+// waitText says which answers are waited for, and where the answer is given.
 func (a *answer) waitText(people []event.Wait) string {
 	var b strings.Builder
 	b.WriteString("There is no answer yet: a person is waited for.")

@@ -1,5 +1,5 @@
 // Package openaiapi serves OpenAI's chat completions over a webmemory, so that programs that
-// speak them have agents whose memory lasts: POST /v1/chat/completions, GET /v1/models and
+// speak them have agents with a lasting memory: POST /v1/chat/completions, GET /v1/models and
 // /v1/models/{id}, and the same below /c/{chat}/v1. It is a client of webmemory's public routes,
 // so that a message is admitted, bounded and refused as the same message over them.
 //
@@ -14,8 +14,8 @@
 //
 // Clients send what they hold: all of it or the newest part, with answers that they have trimmed,
 // translated or left out. So the user's messages alone are compared, without their white space,
-// and without reasoning that clients keep as text (see normal). match says of a transcript whose
-// newest message of the user is t and whose others are P, beside the stored ones S:
+// and without reasoning that clients keep as text (see normal). match says of a transcript with t
+// as the newest message of the user and P as the others, beside the stored ones S:
 //
 //	the newest in S is t, has no answer, and before it stands P    again: t takes its place
 //	S ends with P, or is the end of P                              post: t follows all there is
@@ -30,7 +30,7 @@
 // first.
 //
 // Nothing is taken back by another way than After of a post, which sets it aside as a rewind
-// does, and only together with IfLast: if somebody else has spoken in the chat since the history
-// was read, it is read again. A message that was redacted may have been anything; it hinders no
-// post and is no place to go back to.
+// does, and only together with IfLast: if another client has spoken in the chat since the
+// history was read, it is read again. A message that was redacted may have been anything; it
+// hinders no post and is no place to go back to.
 package openaiapi

@@ -16,8 +16,8 @@ type responseFormat struct {
 	} `json:"json_schema"`
 }
 
-// readFormat tells whoever answers the form of the answer, by words, which every model reads, and to the master's model
-// as such, too.
+// readFormat tells the agent that answers the form of the answer, by words, which every model reads, and to the
+// master's model as such, too.
 func (c *call) readFormat() error {
 	var f responseFormat
 	if len(c.ResponseFormat) > 0 && json.Unmarshal(c.ResponseFormat, &f) != nil {

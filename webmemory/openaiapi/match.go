@@ -138,8 +138,8 @@ func (v view) replace(d decision, as outcome, at int) (decision, bool) {
 	return d, true
 }
 
-// alone decides on one message that no id places. A client whose newest message came in a transcript sends no message
-// alone but the conversation's first one. SDKs send a message that failed once more by themselves.
+// alone decides on one message that no id places. If a client's newest message came in a transcript, it sends no
+// message alone but the conversation's first one. SDKs send a message that failed once more by themselves.
 func (v view) alone(d decision) (decision, bool) {
 	n := len(v.users)
 	if n == 0 && !v.whole {

@@ -191,7 +191,7 @@ func (m *memoryOf) say(text, from string, fails bool) {
 		message{ID: fmt.Sprint("i", m.ids), Failed: fails})
 }
 
-// take is a post of a decision. One whose IfLast is not the last is refused.
+// take is a post of a decision. One with an IfLast that is not the last is refused.
 func (m *memoryOf) take(t *rapid.T, d decision, asked transcript, text string) {
 	last := ""
 	if len(m.history) > 0 {
@@ -262,8 +262,8 @@ func (t *transcript) refused(at int, text string) {
 }
 
 // Whatever clients send, in whatever state, everything that was ever stored is still stored or set
-// aside; a mismatch changes nothing; and who only leaves out what is old, keeps what was refused,
-// and whatever becomes of answers and white space, goes on with the chat. One message alone is a post, but for one that
+// aside; a mismatch changes nothing; and a client that only leaves out what is old, keeps what was refused, and
+// whatever becomes of answers and white space, goes on with the chat. One message alone is a post, but for one that
 // failed just now, and for the first one of a client that sends transcripts.
 func TestNothingStoredIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -326,8 +326,8 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 	}
 }
 
-// resumed is what follows some answers. Who gives them once more may be shown the run from its
-// first event on.
+// resumed is what follows some answers. A client that gives them once more may be shown the
+// run from its first event on.
 func resumed(answers []event.WaitAnswer, all events) events {
 	return func(yield func(event.Event, error) bool) {
 		skips := false

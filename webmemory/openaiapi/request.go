@@ -19,7 +19,7 @@ import (
 const maxBody = 32 << 20
 
 // request is the body of POST /v1/chat/completions, as far as it is read. What else clients send,
-// such as temperature, is the business of who configures the agents, and ignored.
+// such as temperature, is the business of the operator that configures the agents, and ignored.
 type request struct {
 	Model         string        `json:"model"`
 	Messages      []chatMessage `json:"messages"`

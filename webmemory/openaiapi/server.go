@@ -64,7 +64,7 @@ const (
 	Fork       = "fork"       // goes on in a chat of its own, with what both have
 )
 
-// Defaults are the Settings of a service that nobody has configured.
+// Defaults are the Settings of a service without a configuration.
 func Defaults() Settings {
 	return Settings{
 		ChatHeaders:    []string{"Mneme-Chat-Id", openWebUIChat, "X-Conversation-Id", "X-Chat-Id", "X-Session-Id"},

@@ -488,7 +488,7 @@ var eithers = map[string][]string{
 // open are the routes that want no key.
 var open = []string{"GET /openapi.json", "GET /healthz", "GET /readyz", "GET /metrics"}
 
-// said are descriptions of members whose comments are for Go alone.
+// said are descriptions of members that have comments for Go alone.
 var said = map[string]string{
 	"SearchRequest.where": "which documents, by their metadata, such as `{\"lang\": \"en\", \"date\": {\"gte\": \"2024-01-01\"}}`; " +
 		"see docs/retrieval.md",

@@ -17,7 +17,7 @@ import (
 	"mneme/memory/textindex"
 )
 
-// Tells says whether a quote, whose white space is normalised, is told by the writer of a message.
+// Tells says whether a quote, with normalised white space, is told by the writer of a message.
 func Tells(message, quote string) bool {
 	if len(message) > maxMessage {
 		return false

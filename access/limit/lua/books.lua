@@ -125,7 +125,7 @@ local function close(id, r, tokens, micros)
   redis.call('HDEL', head .. ':calls', id)
 end
 
--- sweep ends the reservations whose lease has ended, each by the policy under which it was made.
+-- sweep ends the reservations after the end of their lease, each by the policy under which it was made.
 local function sweep()
   while true do
     local ids = redis.call('ZRANGEBYSCORE', head .. ':live', '-inf', int(math.floor(now / 1000)), 'LIMIT', 0, 100)

@@ -1,7 +1,7 @@
 -- Charges what a call took, once: in the place of its reservation, or of what was charged when the lease had ended.
 -- ARGV: id, ms for which the end of the call is remembered, tokens, micros, 1 if it went on without a reservation, and
--- then the limits and their holders as reserve has them, of which it charges the budgets.
--- A call that nobody knows is remembered too: a reservation that comes late, after its commit, must hold nothing.
+-- then the limits and their holders as reserve has them, of which it charges the budgets. An unknown call is
+-- remembered too: a reservation that comes late, after its commit, must hold nothing.
 local id, tokens, micros = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local done = head .. ':done:' .. id
 sweep()

@@ -18,7 +18,7 @@ type Writer struct {
 	to      http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
-	frame   []byte // the frame that is written, whose memory is used again
+	frame   []byte // the frame that is written; its memory is used again
 	err     error
 }
 
@@ -34,7 +34,8 @@ func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 }
 
 // Event writes an event. Its name and its data are one line each. The id is the last line,
-// since there are readers that take an id whose event broke off for one that they have.
+// since there are readers that take the id of an event that broke off for one that they
+// have.
 func (w *Writer) Event(id int64, name string, data []byte) error {
 	w.frame = append(append(w.frame[:0], "data: "...), data...)
 	w.frame = append(append(append(w.frame, "\nevent: "...), name...), "\nid: "...)

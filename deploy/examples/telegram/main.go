@@ -33,7 +33,7 @@ type app struct {
 	memory *webapi.Client
 	open   string        // a folder
 	pace   time.Duration // between two edits of a message
-	users  string        // ids of those who may ask, with commas; empty for everybody
+	users  string        // ids of the users that may ask, with commas; empty for all
 	key    string        // of mneme's; empty where it asks for none
 }
 

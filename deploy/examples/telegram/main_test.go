@@ -171,7 +171,7 @@ func (f *telegram) call(ctx context.Context, method string, value func(string) s
 			select {
 			case <-more:
 			case <-ctx.Done():
-			case <-f.ended: // or Close would wait for who asks once more
+			case <-f.ended: // or Close would wait for the next request
 				f.mu.Lock()
 				return "[]", ""
 			}
@@ -380,7 +380,7 @@ func TestLimitsOfTelegram(t *testing.T) {
 	require.Equal(t, 4, f.calls, "one message while it is written, and three at its end")
 }
 
-// A bot whose webmemory is away answers when it is back, and strangers are not answered.
+// A bot answers once its webmemory is back, and strangers are not answered.
 func TestTheMemoryIsAway(t *testing.T) {
 	m, f := newMemory(t, scripted{}), newTelegram(t)
 	var mu sync.Mutex

@@ -166,7 +166,7 @@ func known[T any](f *flag.FlagSet, name, value string, values map[string]T) erro
 	return fmt.Errorf("-%s %q is not known; %s", name, value, f.Lookup(name).Usage)
 }
 
-// loopback refuses an address that others could reach: the fake lets everybody in.
+// loopback refuses an address that others could reach: the fake lets every caller in.
 func loopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -107,7 +107,7 @@ func fenced(t *testing.T, one, two memory.Store) {
 	_, err = one.Load(ctx, 7, memory.Empty(chatKey))
 	require.ErrorIs(t, err, memory.ErrMoved)
 	require.Equal(t, []string{"old"}, texts(t, load(t, two, 0, chatKey)))
-	// What was applied stays a success, whoever has the turn now.
+	// What was applied stays a success, whichever process has the turn by then.
 	_, err = one.Append(ctx, memory.Empty(chatKey), memory.Mark{Run: "a", Seq: 1, Turn: 7}, user("old"))
 	if err != nil {
 		require.ErrorIs(t, err, memory.ErrMoved)

@@ -1,5 +1,5 @@
 // Package evaluate measures how well recall finds the messages that answer a question, on
-// conversations whose questions name their evidence.
+// conversations with questions that name their evidence.
 package evaluate
 
 import (
@@ -32,7 +32,7 @@ type Message struct {
 	ID   string  `json:"id"`
 	TS   float64 `json:"ts"` // Unix seconds
 	Role string  `json:"role"`
-	Name string  `json:"name"` // of who speaks, may be empty
+	Name string  `json:"name"` // the speaker's, may be empty
 	Text string  `json:"text"`
 }
 

@@ -116,8 +116,8 @@ func (a *response) begin() {
 	a.chunk(&said{Role: wire.RoleAssistant, Content: &empty}, "", nil)
 }
 
-// chunk writes an event of a stream. Nobody may read it any more; the turn's context
-// tells so, too.
+// chunk writes an event of a stream. Its reader may be gone; the turn's context tells so,
+// too.
 func (a *response) chunk(delta *said, finish string, u *wire.ChatUsage) {
 	c := a.base
 	c.Choices, c.Usage = []choice{}, u
@@ -154,7 +154,7 @@ func (a *response) end(calls []toolCall, spent copilot.Usage) {
 		c.Index = &i
 		a.chunk(&said{ToolCalls: []toolCall{c}}, "", nil)
 	}
-	last := u // whoever did not ask for a chunk of its own gets no chunk without a choice
+	last := u // a client that did not ask for a chunk of its own gets no chunk without a choice
 	if a.req.tallied {
 		last = nil
 	}

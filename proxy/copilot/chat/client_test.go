@@ -44,7 +44,7 @@ type client struct {
 	system       string
 	tools        []string
 	more         string // members of the request, each with a comma behind it
-	over         bool   // nobody goes on from the answer
+	over         bool   // no request goes on from the answer
 	history      []said
 }
 

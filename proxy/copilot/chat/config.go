@@ -18,7 +18,7 @@ type CLI interface {
 	Close() error
 }
 
-// Scope is whose conversation a request belongs to.
+// Scope is the conversation that a request belongs to, and its owner.
 type Scope struct {
 	Tenant       string
 	Route        string // the endpoint's: main, or teammate/<name>
@@ -31,9 +31,9 @@ type Scope struct {
 type Owners interface {
 	// Claim makes owner the one that has the sessions of a scope.
 	Claim(ctx context.Context, s Scope, owner string) error
-	// Holders gives for each scope who has its sessions, empty for nobody.
+	// Holders gives for each scope the process that has its sessions, empty for none.
 	Holders(ctx context.Context, scopes []Scope) ([]string, error)
-	// Disown makes nobody the owner of a tenant's conversation, on any route.
+	// Disown removes the owner of a tenant's conversation, on any route.
 	Disown(ctx context.Context, tenant, conversation string) error
 }
 
@@ -51,7 +51,7 @@ type Config struct {
 	Log    zerolog.Logger
 }
 
-// Limits bound the sessions that nobody uses at the moment.
+// Limits bound the sessions that are not in use at the moment.
 type Limits struct {
 	Parked     time.Duration // waiting for results of tools; 10 min
 	MaxParked  int           // 256, the oldest goes first
@@ -83,14 +83,14 @@ func (c Config) withDefaults() Config {
 type origin struct {
 	Scope
 	minted bool // the conversation's id was made for this request
-	over   bool // nobody goes on from the answer
+	over   bool // no request goes on from the answer
 }
 
 type originKey struct{}
 
-// In says whose conversation the requests of a context are. Minted: the client has
-// named none, and will hardly come back with this id. Over: the client says that
-// nobody goes on from the answer, so that its session ends with it.
+// In says which conversation the requests of a context belong to. Minted: the client has
+// named none, and will hardly come back with this id. Over: the client says that no
+// request goes on from the answer, so that its session ends with it.
 func In(ctx context.Context, s Scope, minted, over bool) context.Context {
 	return context.WithValue(ctx, originKey{}, origin{s, minted, over})
 }

@@ -12,7 +12,7 @@
 //
 // A turn in which the model calls tools is parked: the answer ends with the calls,
 // and the results in the next request let the same turn go on. The calls get ids
-// of this package, so that they are long, random and nobody else's.
+// of this package, so that they are long, random and unique.
 //
 //	fresh ──▶ busy ──answer──▶ idle ──10 min──▶ dormant ──TTL──▶ deleted
 //	           │ ▲               │                 │

@@ -266,7 +266,7 @@ func TestErasing(t *testing.T) {
 	require.Len(t, created(t, cli), 2, "another caller's conversation of that name is another one")
 }
 
-// Without a conversation nobody could find an answered session again.
+// Without a conversation an answered session could not be found again.
 func TestWithoutAConversation(t *testing.T) {
 	cli := fake(t)
 	c := start(t, cli).client(way{}, "")
@@ -378,7 +378,7 @@ func TestAConnectionThatEndsAtAnyMoment(t *testing.T) {
 	}
 }
 
-// Whoever says that nobody goes on from the answer leaves no session behind, and may go on nevertheless.
+// A client that says that no request goes on from the answer leaves no session behind, and may go on nevertheless.
 func TestAConversationThatIsOver(t *testing.T) {
 	everyWay(t, func(t *testing.T, w way) {
 		cli := fake(t)

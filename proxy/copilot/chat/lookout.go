@@ -107,8 +107,8 @@ func (m *Model) claim(ctx context.Context, s Scope) {
 	}
 }
 
-// place is where the owner of a talk is written. A conversation whose id nobody
-// else knows goes by the first call that it waits for.
+// place is where the owner of a talk is written. A conversation with an id that only this
+// process knows goes by the first call that it waits for.
 func (t *talk) place() Scope {
 	s := t.scope
 	if t.minted && len(t.calls) > 0 {
@@ -118,7 +118,7 @@ func (t *talk) place() Scope {
 }
 
 // yield frees the sessions of conversations that another process has claimed, or
-// that were erased: of those nobody is the owner.
+// that were erased: those have no owner.
 func (m *Model) yield() {
 	places := m.places()
 	if len(places) == 0 {

@@ -146,7 +146,7 @@ func (m *Model) remove(t *talk) {
 }
 
 // free takes a talk out and ends its session for good. It needs mu, and a talk that
-// is not busy or whose request is done with it.
+// is not busy or of which the request is done with it.
 func (m *Model) free(t *talk) {
 	m.remove(t)
 	if t.id != "" && !t.minted && !t.doomed {
@@ -347,7 +347,7 @@ func (m *Model) Close() error {
 // Stats count sessions now and replays since the start.
 type Stats struct {
 	Busy, Idle, Parked, Dormant int
-	Replayed                    uint64 // requests whose earlier turns were told to a fresh session
+	Replayed                    uint64 // requests with earlier turns that were told to a fresh session
 }
 
 // Stats is a snapshot.

@@ -64,7 +64,7 @@ func (o *owners) Disown(_ context.Context, tenant, conversation string) error {
 	return nil
 }
 
-// bubble is a Model whose time passes as soon as nothing else happens.
+// bubble is a Model with time that passes as soon as nothing else happens.
 type bubble struct {
 	*testing.T
 	cli    *copilottest.Server
@@ -211,8 +211,8 @@ func TestCallsBelongToTheirCaller(t *testing.T) {
 	})
 }
 
-// A session that nobody needs for a while is closed, and resumed when somebody does;
-// after the conversation's time it is deleted.
+// A session that is not needed for a while is closed, and resumed when a request needs
+// it; after the conversation's time it is deleted.
 func TestAnIdleSessionRests(t *testing.T) {
 	inBubble(t, chat.Limits{}, func(b *bubble) {
 		d := b.dialogue("c")

@@ -122,7 +122,7 @@ func TestTheTokenIsPresented(t *testing.T) {
 	require.Equal(t, "echo: hello", g.client(way{}, "c").say("hello").text)
 }
 
-// The CLI's own calls come back by a route whose backend is fixed.
+// The CLI's own calls come back by a route with a fixed backend.
 func TestTheModelCallsOfTheCLI(t *testing.T) {
 	cli := fake(t)
 	g := start(t, cli)

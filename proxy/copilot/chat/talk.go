@@ -22,7 +22,7 @@ const (
 // request, but for scope, setup, doomed, state and since; else to Model.mu.
 type talk struct {
 	scope  Scope
-	minted bool // scope.Conversation is known to nobody but this process
+	minted bool // scope.Conversation is known to this process alone
 	setup  sum
 
 	session *copilot.Session // nil before it is made, and while it is dormant

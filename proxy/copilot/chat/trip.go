@@ -19,7 +19,7 @@ import (
 // a stream as the body asks. What is wrong with a request, a failure of the CLI's
 // own model call and a CLI that does not answer are answers of the dialect with a
 // status. The error says that there is no connection to the CLI, or that the
-// context ended. Whose conversation it is the context says, see In.
+// context ended. The context says which conversation it is, see In.
 func (m *Model) RoundTrip(hr *http.Request) (*http.Response, error) {
 	ctx := hr.Context()
 	if hr.Method != http.MethodPost || !strings.HasSuffix(hr.URL.Path, "/chat/completions") {
@@ -163,7 +163,7 @@ func lost(s *copilot.Session, err error) bool {
 }
 
 // goOn brings new input to the session that has seen all else. A session that the
-// CLI has on disk only is resumed; of one whose turn was parked that turn is lost.
+// CLI has on disk only is resumed; of one with a parked turn that turn is lost.
 func (m *Model) goOn(ctx context.Context, t *talk, r *request) error {
 	if len(t.calls) > 0 {
 		return t.respond(ctx, r)
@@ -200,7 +200,7 @@ func (t *talk) respond(ctx context.Context, r *request) error {
 			result = copilot.ToolResult{Text: text}
 		}
 		// One that the CLI does not wait for any more, such as for a tool that it has
-		// ended, keeps nobody waiting.
+		// ended, keeps no request waiting.
 		if err := t.session.RespondTool(ctx, c.its, result); err != nil && !errors.Is(err, copilot.ErrNotPending) {
 			return err
 		}

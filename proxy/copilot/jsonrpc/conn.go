@@ -19,10 +19,10 @@ import (
 type Handler interface {
 	// Notify takes a notification.
 	Notify(c *Conn, method string, params jsontext.Value)
-	// Request takes a call by the peer and says whether somebody will Reply. False
-	// refuses it as unknown, so that the peer does not wait forever.
+	// Request takes a call by the peer and says whether this side will Reply. False refuses
+	// it as unknown, so that the peer does not wait forever.
 	Request(c *Conn, id ID, method string, params jsontext.Value) bool
-	// Late takes the result of a call whose context had ended. Failed ones are only
+	// Late takes the result of a call after its context had ended. Failed ones are only
 	// counted.
 	Late(c *Conn, method string, result jsontext.Value)
 }
@@ -46,8 +46,8 @@ type Conn struct {
 	table    table
 	counters counters
 
-	calls chan []byte // frames that somebody waits to hand over; unbuffered
-	posts chan []byte // frames that nobody waits for
+	calls chan []byte // frames that a caller waits to hand over; unbuffered
+	posts chan []byte // frames that no caller waits for
 
 	done  chan struct{} // closed by end, after err was set
 	once  sync.Once
@@ -126,8 +126,8 @@ func (o outcome) decode(method string, result any) error {
 	return nil
 }
 
-// Post calls a method whose answer nobody waits for. It never waits; false means
-// that the queue of the writer is full and nothing will be sent.
+// Post calls a method without waiting for its answer. It never waits; false means that
+// the queue of the writer is full and nothing will be sent.
 func (c *Conn) Post(method string, params any) bool {
 	return c.enqueue(call{Version: version, ID: c.table.post(method), Method: method, Params: params})
 }

@@ -15,22 +15,22 @@ type outcome struct {
 	err    error
 }
 
-// waiting is a call that somebody waits for.
+// waiting is a call that a goroutine waits for.
 type waiting struct {
 	method string
-	// answered has room for the one outcome that whoever takes the entry sends.
+	// answered has room for the one outcome that the goroutine that takes the entry sends.
 	answered chan outcome
 }
 
-// orphan is a call that nobody waits for.
+// orphan is a call that no goroutine waits for.
 type orphan struct {
 	id     int64 // 0: none
 	method string
-	posted bool // nobody ever did
+	posted bool // no goroutine ever did
 }
 
-// table holds the calls to the peer. Whoever takes an entry out ends its call, so
-// that happens once.
+// table holds the calls to the peer. The goroutine that takes an entry out ends its call,
+// so that happens once.
 type table struct {
 	mu      sync.Mutex
 	last    int64 // id
@@ -51,7 +51,7 @@ func (t *table) add(w waiting) int64 {
 	return t.last
 }
 
-// post makes an id for a call that nobody waits for.
+// post makes an id for a call that no goroutine waits for.
 func (t *table) post(method string) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,8 +74,8 @@ func (t *table) take(id int64) (waiting, bool) {
 	return w, ok
 }
 
-// giveUp ends an entry whose caller goes; sent says whether an answer may come.
-// False means that somebody else has ended it.
+// giveUp ends an entry when its caller goes; sent says whether an answer may come. False
+// means that another goroutine has ended it.
 func (t *table) giveUp(id int64, sent bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,7 +87,7 @@ func (t *table) giveUp(id int64, sent bool) bool {
 	return ok
 }
 
-// takeOrphan ends a call that nobody waits for.
+// takeOrphan ends a call that no goroutine waits for.
 func (t *table) takeOrphan(id int64) (orphan, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ type Stats struct {
 	Late      uint64 // answers to calls that were given up
 	Unknown   uint64 // answers to no call of ours, or to one that had its answer
 	Anonymous uint64 // answers with the id null: the peer could not read a message of ours
-	Refused   uint64 // calls by the peer that nobody here knows
+	Refused   uint64 // calls by the peer that are unknown here
 	Dropped   uint64 // replies and posts that found no room in the queue of the writer
 }
 

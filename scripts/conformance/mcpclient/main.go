@@ -1,6 +1,6 @@
 // Command mcpclient is a client for the conformance suite of the Model Context Protocol: it
-// reaches the server whose URL is its last argument as agents do, and calls each of its tools
-// once. It prints what the tools returned.
+// reaches the server at the URL in its last argument as agents do, and calls each of its
+// tools once. It prints what the tools returned.
 package main
 
 import (

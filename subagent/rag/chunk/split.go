@@ -281,7 +281,7 @@ type Document struct {
 	// Skipped counts what of the file is no text and was left out, by what it is in
 	// the plural: "pictures", "formulas".
 	Skipped map[string]int
-	// Unread are the pages, from 1, ascending, whose text could not be read or is not
+	// Unread are the pages, from 1, ascending, with text that could not be read or is not
 	// legible; the others are in Text.
 	Unread []int
 }

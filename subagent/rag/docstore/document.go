@@ -99,8 +99,7 @@ const (
 	Conflict      Code = "conflict" // the id is another origin's
 )
 
-// Error refuses a document or a name. Its text is a sentence for the one who sent
-// it.
+// Error refuses a document or a name. Its text is a sentence for its sender.
 type Error struct {
 	Code     Code
 	Sentence string
@@ -208,7 +207,7 @@ func encode(v any) []byte {
 type Collection struct {
 	tenant memory.Tenant
 	name   string
-	chat   memory.Chat // whose documents these are; empty for a collection by name
+	chat   memory.Chat // the owner of the documents; empty for a collection by name
 }
 
 // Named is a tenant's collection of this name. Names are 1 to 64 characters of a-z 0-9
@@ -232,10 +231,10 @@ func OfChat(chat memory.Chat) (Collection, error) {
 // String is the collection's name, "chat:<id>" for a chat's.
 func (c Collection) String() string { return c.name }
 
-// Tenant is whose it is.
+// Tenant is the collection's tenant.
 func (c Collection) Tenant() memory.Tenant { return c.tenant }
 
-// Chat is the chat whose documents these are, empty for a collection by name.
+// Chat is the chat that has these documents, empty for a collection by name.
 func (c Collection) Chat() memory.Chat { return c.chat }
 
 // documentsKey begins the names of all keys of the collection. The braces are a Cluster hash tag: they put all of them

@@ -12,7 +12,7 @@
 //
 // so that redis-cli HGET documents:{default:docs} guide.md | jq prints a
 // document. Every change of a collection is one script over its keys, which are in
-// one Cluster slot: nobody sees half of one.
+// one Cluster slot: no reader sees half of one.
 //
 // # The log
 //
@@ -131,7 +131,7 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 	return results
 }
 
-// conflict refuses a document whose id one of another origin has.
+// conflict refuses a document with an id that one of another origin has.
 func conflict(d Document, origin string) *Error {
 	return refuse(Conflict,
 		"the collection has a document with the id %.300q from %.300q already: give this one another id "+
@@ -294,8 +294,8 @@ func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 	return true, nil
 }
 
-// chatsKey is the set of the ids of a tenant's chats that may have documents. The default tenant, of which nobody asks
-// for all that it has, has none.
+// chatsKey is the set of the ids of a tenant's chats that may have documents. The default tenant has none: no request
+// asks for all that it has.
 func chatsKey(tenant memory.Tenant) string { return namesKey(tenant) + ":chats" }
 
 // listChat notes that a chat is about to have documents.
@@ -438,7 +438,7 @@ func (s *Store) runAll(ctx context.Context, script *redis.Script, c Collection, 
 	return redisscript.Run(ctx, s.redis, calls...)
 }
 
-// number reads a number that Redis keeps; 0 for what somebody made of it by hand.
+// number reads a number that Redis keeps; 0 for what an operator made of it by hand.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n

@@ -27,7 +27,7 @@ type Embedder interface {
 // Embedded is what was asked of the endpoint of embeddings.
 type Embedded struct {
 	Documents int     `json:"documents"` // that were sent
-	Kept      int     `json:"kept"`      // whose vector was there from an earlier run
+	Kept      int     `json:"kept"`      // that had a vector from an earlier run
 	Queries   int     `json:"queries"`   // that were sent, each by itself as a search does
 	Refused   int     `json:"refused"`   // texts that the endpoint does not take; words find them still
 	Tokens    int64   `json:"tokens"`    // that the endpoint counted; 0 if it does not say

@@ -27,7 +27,7 @@ type Options struct {
 	// behind the fusion at the middle one of the Weights.
 	Rerank rag.RerankOptions
 	Limit  int // documents of a set at most, see Set.limit; 0 for all
-	// Progress is told what is being done; nil if nobody wants to know.
+	// Progress is told what is being done; nil for no report.
 	Progress func(string)
 }
 
@@ -46,8 +46,8 @@ type Row struct {
 	Queries   int    `json:"queries"`
 	Way       string `json:"ranking"`
 	Measures
-	// Doubted is the part of the queries whose result was called weak or empty
-	// though a relevant document is there; nil where nothing is called so.
+	// Doubted is the part of the queries with a result that was called weak or empty though
+	// a relevant document is there; nil where nothing is called so.
 	Doubted *float64 `json:"doubted,omitempty"`
 	// MedianMS is how long a query takes, the endpoints' part included, and Failed the
 	// queries that an endpoint did not serve; nil where none is measured.

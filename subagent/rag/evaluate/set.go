@@ -315,7 +315,7 @@ func eachLine(path string, do func(line []byte) error) error {
 
 // limit leaves at most n documents: those that are relevant to the first queries, as
 // many queries as these take half of the room, and then others in their order. Queries
-// whose relevant documents are not all among them go. All ways to rank are measured on
+// with a relevant document that is not among them go. All ways to rank are measured on
 // what is left, so that they compare with each other, and not with the whole set.
 func (s *Set) limit(n int) {
 	if n <= 0 || len(s.documents) <= n {
@@ -362,7 +362,7 @@ func (s *Set) limit(n int) {
 	}
 }
 
-// afterOthers is what is added to the name of a wording whose queries come behind
+// afterOthers is what is added to the name of a wording with queries that come behind
 // conversations on other topics.
 const afterOthers = ", after other topics"
 

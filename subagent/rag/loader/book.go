@@ -39,8 +39,8 @@ func readBook(b *builder, f file) error {
 	return nil
 }
 
-// refuseProtected refuses a book whose chapters are encrypted. Fonts may be disguised,
-// which hinders nobody.
+// refuseProtected refuses a book with encrypted chapters. Fonts may be disguised, which
+// does not hinder reading.
 func (a *archive) refuseProtected() {
 	a.elements("META-INF/encryption.xml", func(e xml.StartElement) {
 		method := attribute(e, "Algorithm")

@@ -116,7 +116,7 @@ func (b *builder) heading(level int, name string) {
 	last.Start, last.Body = span.Start, span.End
 }
 
-// open starts a section whose name is no part of the text.
+// open starts a section with a name that is no part of the text.
 func (b *builder) open(level int, name string) {
 	b.close()
 	for len(b.headings) > 0 && b.headings[len(b.headings)-1].level >= level {
@@ -208,7 +208,7 @@ func (b *builder) skip(what string, count int) {
 	b.doc.Skipped[what] += count
 }
 
-// unread notes a page, from 1, whose text could not be read or is not legible.
+// unread notes a page, from 1, with text that could not be read or is not legible.
 func (b *builder) unread(page int) { b.doc.Unread = append(b.doc.Unread, page) }
 
 // page adds the text of a page, a section of its own. One that is not legible is

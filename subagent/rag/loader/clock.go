@@ -17,7 +17,7 @@ type clock struct {
 
 type clockKey struct{}
 
-// deadline is ctx with the time limit, whose end is a refusal.
+// deadline is ctx with the time limit; its end is a refusal.
 func (l Limits) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l.Time < 0 {
 		return context.WithCancel(ctx)

@@ -30,7 +30,7 @@ func TestTheClockStands(t *testing.T) {
 	})
 }
 
-// Compiling the engine and waiting for others cost a file nothing, and end with who asked.
+// Compiling the engine and waiting for others cost a file nothing, and end with the caller's context.
 func TestWaitingForTheEngineIsNoReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := pdfium.New(userCache())

@@ -14,8 +14,9 @@ import (
 	utf16 "golang.org/x/text/encoding/unicode"
 )
 
-// decode gives a file's bytes as clean UTF-8. named is the encoding that somebody
-// claims, "" for none: it is believed only for bytes that are not UTF-8 anyway.
+// decode gives a file's bytes as clean UTF-8. named is the encoding that the sender or
+// the file itself claims, "" for none: it is believed only for bytes that are not UTF-8
+// anyway.
 func decode(data []byte, named string) (string, error) {
 	text, err := decoded(data, named)
 	if err != nil {
@@ -139,7 +140,7 @@ func oneByte(data []byte) encoding.Encoding {
 			}
 			r := e.DecodeByte(c)
 			if small && unicode.IsUpper(r) {
-				broken++ // nobody writes wOrds like this
+				broken++ // no person writes wOrds like this
 			}
 			small = unicode.IsLower(r)
 			if unicode.Is(unicode.Cyrillic, r) || strings.ContainsRune("«»„“”—–…№\u00a0", r) {

@@ -26,7 +26,7 @@ const (
 	Skipped         Code = "skipped" // it is left out on purpose: hidden, a link
 )
 
-// Error is a refusal. Its text is a sentence for the one who brought the file.
+// Error is a refusal. Its text is a sentence for the file's sender.
 type Error struct {
 	Code     Code
 	Sentence string

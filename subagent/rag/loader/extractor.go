@@ -167,8 +167,8 @@ func (b *builder) extracted(data []byte) error {
 	return nil
 }
 
-// bounded keeps what is written and stops who writes too much. The buffer is not
-// embedded: its ReadFrom would go round the limit.
+// bounded keeps what is written and stops a program that writes too much. The buffer is
+// not embedded: its ReadFrom would go round the limit.
 type bounded struct {
 	kept  bytes.Buffer
 	limit int

@@ -65,8 +65,8 @@ var (
 	cssPlain = regexp.MustCompile(`^([.#][\w-]+)$`)
 )
 
-// hiddenNames are classes and ids, as ".name" and "#name", whose elements the
-// style sheets hide.
+// hiddenNames are classes and ids, as ".name" and "#name", of elements that the style
+// sheets hide.
 type hiddenNames map[string]bool
 
 // styleRules reads the page's style sheets: a name is hidden if a rule for it alone
@@ -167,15 +167,16 @@ func sizeless(n *html.Node) bool {
 	return true
 }
 
-// closedTags are elements whose end is always written.
+// closedTags are elements with an end tag that is always written.
 var closedTags = map[atom.Atom]bool{atom.Div: true, atom.Span: true, atom.Section: true, atom.Article: true,
 	atom.Aside: true,
 	atom.Table: true, atom.Ul: true, atom.Ol: true, atom.A: true, atom.B: true, atom.I: true, atom.Em: true,
 	atom.Strong: true, atom.Font: true}
 
 // covered is the element that is left out and not closed yet, where a page is read by
-// its tags alone. Without a tree, only elements whose end tag is always written can hide
-// what is in them: behind one that is never closed, the rest of the page would be lost.
+// its tags alone. Without a tree, only elements with an end tag that is always written
+// can hide what is in them: behind one that is never closed, the rest of the page would
+// be lost.
 type covered struct {
 	tag   atom.Atom
 	depth int // elements of that name in each other

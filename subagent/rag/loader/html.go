@@ -45,7 +45,7 @@ func readHTML(b *builder, f file) error {
 
 var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*encoding=["']([A-Za-z0-9._-]+)["']`)
 
-// htmlCharset is the encoding that the page or who sends it names.
+// htmlCharset is the encoding that the page or its sender names.
 func (f file) htmlCharset() string {
 	if named := f.charset(); named != "" {
 		return named
@@ -161,7 +161,7 @@ type tagBlock struct {
 	code  bool
 }
 
-// unseen are elements whose text is none of the page's.
+// unseen are elements with text that is none of the page's.
 var unseen = map[atom.Atom]bool{atom.Script: true, atom.Style: true, atom.Template: true, atom.Svg: true,
 	atom.Noscript: true, atom.Iframe: true, atom.Textarea: true}
 

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A text is illegible if a person sees something else than its characters say: a
-// PDF whose glyphs are numbered and not named, a file in another encoding than it
-// was read in. Such a text is found by no question and answers none.
+// A text is illegible if a person sees something else than its characters say: a PDF with
+// glyphs that are numbered and not named, a file in another encoding than it was read in.
+// Such a text is found by no question and answers none.
 //
 // That is measured without a dictionary, in any script: characters that mean
 // nothing, letters that only a wrong encoding gives, and in Latin and Cyrillic

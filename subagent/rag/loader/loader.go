@@ -23,8 +23,8 @@ type Loader struct {
 	// Extractors read the files of an extension, as ".pdf" or ".png", in place of
 	// what is built in, if anything is.
 	Extractors map[string]Extractor
-	// PDF is the engine that reads PDFs; nil for one that all loaders share, whose
-	// machine code is in the user's cache.
+	// PDF is the engine that reads PDFs; nil for one that all loaders share, with its
+	// machine code in the user's cache.
 	PDF *pdfium.Engine
 }
 

@@ -40,7 +40,7 @@ type openReader struct {
 	lists  int              // open ones
 	pages  int              // slides so far
 	titled bool             // the open frame is the slide's title
-	object bool             // the open frame has an object, whose picture stands for it
+	object bool             // the open frame has an object, and a picture stands for it
 	table  openTable
 }
 

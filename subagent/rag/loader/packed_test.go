@@ -103,7 +103,7 @@ func TestBadWord(t *testing.T) {
 
 const opening = "<w:document><w:body><w:p><w:r><w:t>"
 
-// bomb is a Word document whose text is unpacked to that many bytes.
+// bomb is a Word document with text that is unpacked to that many bytes.
 func bomb(t *testing.T, bytes int) string {
 	return makeZip(t, map[string]string{wordMain: opening + strings.Repeat("a", bytes)})
 }

@@ -134,7 +134,7 @@ func TestPDFCharacterMaps(t *testing.T) {
 	require.Equal(t, "ПабвfiAB", mustLoad(t, "a.pdf", whole[:strings.Index(whole, "xref")]+"trailer<</Root 1 0 R>>").Text)
 }
 
-// A PDF that anybody may open is read, whatever its owner may have forbidden.
+// A PDF that opens without a password is read, whatever its owner may have forbidden.
 func TestEncryptedPDF(t *testing.T) {
 	for _, name := range []string{"no-password-rc4.pdf", "no-password-aes256.pdf"} {
 		data, err := os.ReadFile("testdata/" + name)
@@ -172,7 +172,7 @@ func TestPDFBomb(t *testing.T) {
 	require.Contains(t, []Code{TooLarge, Damaged, Empty}, code)
 }
 
-// A page that draws without end is ended by the clock, and by who asked for it.
+// A page that draws without end is ended by the clock, and by its caller.
 func TestEndlessPDF(t *testing.T) {
 	objects := map[int]string{1: "<</Type/Catalog/Pages 2 0 R>>", 2: "<</Type/Pages/Count 1/Kids[3 0 R]>>",
 		3: "<</Type/Page/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>/XObject<</X 10 0 R>>>>>>", 4: stream("", "/X Do"),

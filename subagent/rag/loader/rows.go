@@ -131,7 +131,7 @@ func rowText(columns, record []string) string {
 		}
 		out.WriteString(name + ": ")
 		for line := range strings.Lines(value) {
-			// A blank line would end the row for whoever reads the text.
+			// A blank line would end the row for a reader of the text.
 			if strings.TrimSpace(line) != "" {
 				out.WriteString(line)
 			}

@@ -155,8 +155,8 @@ func unreadable(err error) *Error {
 	return &Error{Code: Unreadable, Sentence: fmt.Sprintf("it cannot be read: %v", reason(err)), Err: err}
 }
 
-// reason is an error of the file system without the paths of this machine, which
-// are nobody's business who reads the answer.
+// reason is an error of the file system without the paths of this machine, which do not
+// concern a reader of the answer.
 func reason(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

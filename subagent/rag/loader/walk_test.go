@@ -180,7 +180,7 @@ func TestChangeWhileReading(t *testing.T) {
 	}
 }
 
-// faulty is a file system some of whose files and folders fail.
+// faulty is a file system of which some files and folders fail.
 type faulty struct{ fstest.MapFS }
 
 var errIO = errors.New("input/output error")
@@ -210,7 +210,7 @@ func (f faulty) Stat(name string) (fs.FileInfo, error) {
 	return f.MapFS.Stat(name)
 }
 
-// torn is a file whose disk fails in the middle.
+// torn is a file on a disk that fails in the middle.
 type torn struct{ fs.File }
 
 func (torn) Read(p []byte) (int, error) { return copy(p, "so"), errIO }

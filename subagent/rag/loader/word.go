@@ -41,8 +41,8 @@ type wordReader struct {
 	cells  []string // paragraphs of its open cell
 }
 
-// style learns which styles are headings and lists: their ids are the language's
-// of who wrote the document, their names are English.
+// style learns which styles are headings and lists: their ids are in the language of the
+// document's author, their names are English.
 func (w *wordReader) style(start xml.StartElement) {
 	switch start.Name.Local {
 	case "style":
@@ -65,8 +65,8 @@ func (w *wordReader) style(start xml.StartElement) {
 	}
 }
 
-// unshown are elements whose text is not the document's: what was deleted, the
-// second version of a drawing, instructions for fields.
+// unshown are elements with text that is not the document's: what was deleted, the second
+// version of a drawing, instructions for fields.
 var unshown = map[string]bool{"del": true, "moveFrom": true, "Fallback": true, "instrText": true, "delText": true}
 
 // formulaMarks stand before the parts of a formula.

@@ -34,8 +34,8 @@ type agents struct {
 	log     zerolog.Logger
 }
 
-// newAgents makes the agents, all of whose model calls go to the proxy: the
-// master's by its main routes, a subagent's by /teammate/<name>.
+// newAgents makes the agents. All their model calls go to the proxy: the master's by its
+// main routes, a subagent's by /teammate/<name>.
 func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, box *toolbox, log zerolog.Logger) (
 	*agents, []api.SubagentInfo, error) {
 	model := func(path string, c openaimodel.Config, tokens int) loop.Model {
@@ -153,7 +153,7 @@ func kit(entries []*config.ToolEntry) func() subagent.Kit {
 	}
 }
 
-// Run runs the master with subagents that search what the run's chat may. Whoever
+// Run runs the master with subagents that search what the run's chat may. Whichever agent
 // writes what the user sees, it is checked against the same evidence.
 func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
 	a.forRun(ctx, &r).Run(ctx, r, publish)
@@ -190,8 +190,8 @@ func (a *agents) forRun(ctx context.Context, r *master.Request) *master.Agent {
 	return &m
 }
 
-// checked is a subagent without documents whose texts are checked as all are: what it
-// is told may come from documents.
+// checked is a subagent without documents; its texts are checked as all are: what it is
+// told may come from documents.
 func checked(s *subagent.Subagent, evidence *rag.Evidence) *subagent.Subagent {
 	c := *s
 	if s.Work != nil {

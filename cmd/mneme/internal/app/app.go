@@ -121,7 +121,7 @@ type app struct {
 	hosts    inprocess.Hosts               // those that they reach without it
 	seen     map[string]*telemetry.Service // what runs in this process, by its name
 	redis    redis.UniversalClient         // once it is open
-	gated    *access.Gate                  // once a service has opened it; nil where nobody is asked
+	gated    *access.Gate                  // once a service has opened it; nil where no key is asked for
 	keys     *access.Store                 // those that gated takes; nil for none
 	memory   *redisstore.Store             // of redis, once it is used
 	limiter  *limit.Limiter                // over redis, once it is used
@@ -168,7 +168,7 @@ func (a *app) client(seen *telemetry.Service, to string) *http.Client {
 	return a.clientOver(seen, to, &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute})
 }
 
-// ourClient is client to another service of ours, which is told the internal secret and who asks.
+// ourClient is client to another service of ours, which is told the internal secret and the caller's name.
 func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
 	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialTLSContext: a.dialTLS()}
 	return a.clientOver(seen, to, a.gated.Carry(certificate.Explained{

@@ -309,7 +309,7 @@ func TestTheWelcomeNamesThreeCommands(t *testing.T) {
 	}
 }
 
-// A subagent whose calls are isolated remembers nothing, and nothing of it is stored.
+// A subagent with isolated calls remembers nothing, and nothing of it is stored.
 func TestIsolatedCallsEndToEnd(t *testing.T) {
 	server := redistest.Start(t)
 	u := start(t, introduction("Oyuna").environ(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+server.URL(),

@@ -60,7 +60,7 @@ func listener(t *testing.T) (baseURL string, goOn func()) {
 	return h.URL + "/v1", func() { close(gate) }
 }
 
-// kept is a stack whose store is saved and restored.
+// kept is a stack with a store that is saved and restored.
 type kept struct {
 	t       *testing.T
 	environ []string

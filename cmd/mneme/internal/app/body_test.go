@@ -17,7 +17,7 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// trickle sends a request whose body comes byte by byte and never ends, until the
+// trickle sends a request with a body that comes byte by byte and never ends, until the
 // connection is closed, and gives the status of the answer, 0 if none came.
 func trickle(t *testing.T, addr, method, path, kind string, chunked bool) int {
 	t.Helper()
@@ -55,7 +55,7 @@ func trickle(t *testing.T, addr, method, path, kind string, chunked bool) int {
 	}
 }
 
-// Bodies that come byte by byte are given up on every service, also where nobody
+// Bodies that come byte by byte are given up on every service, also where no handler
 // reads them.
 func TestABodyThatNeverEnds(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestASlowBodyAndASlowAnswer(t *testing.T) {
 		require.Equal(t, http.StatusOK, resp.StatusCode, string(raw))
 		require.Contains(t, string(raw), "It was a long story.")
 	}
-	// A stream whose request had a body that nobody reads goes on, too.
+	// A stream after a request with a body that no handler reads goes on, too.
 	run := make(chan string, 1)
 	go func() {
 		resp, err := http.Post(x.url("/v1/chats/3/messages"), "application/json",

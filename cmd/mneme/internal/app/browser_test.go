@@ -79,7 +79,7 @@ func script(t *testing.T, function string, arguments ...any) string {
 	return fmt.Sprintf("{ %s\n%s(...%s) }", pageScript, function, text)
 }
 
-// page serves an empty page, whose origin is what counts.
+// page serves an empty page: its origin is what counts.
 func page(t *testing.T) (port string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(blank))
@@ -168,9 +168,9 @@ func (x *target) taps() map[string]*tap {
 	}
 }
 
-// A hostile page in a real browser tries everything that needs nobody's help: from
-// another port of the same address, from another local name and from a foreign one.
-// Each try comes as far as the service and no further.
+// A hostile page in a real browser tries everything that needs no user's help: from
+// another port of the same address, from another local name and from a foreign one. Each
+// try comes as far as the service and no further.
 func TestHostilePagesInABrowser(t *testing.T) {
 	t.Parallel()
 	ctx := newBrowser(t)
@@ -217,8 +217,8 @@ func TestHostilePagesInABrowser(t *testing.T) {
 	}
 }
 
-// A page whose own name suddenly means this machine is of the service's origin, as
-// the browser sees it, and may send and read anything. It gets nothing but refusals.
+// A page with a name that suddenly means this machine is of the service's origin, as the
+// browser sees it, and may send and read anything. It gets nothing but refusals.
 func TestDNSRebindingInABrowser(t *testing.T) {
 	t.Parallel()
 	ctx := newBrowser(t)

@@ -15,8 +15,8 @@ import (
 	"mneme/subagent/mcp"
 )
 
-// catalogue is what tools the agents have, for who asks the apiserver about them. The master's
-// name in it is empty.
+// catalogue lists the tools of the agents, for clients that ask the apiserver for them. The
+// master's name in it is empty.
 type catalogue struct {
 	servers *mcp.Client               // nil for none
 	builtIn map[memory.Agent][]string // names of tools that lie inside

@@ -104,7 +104,7 @@ func redisBefore(t *testing.T) *redistest.Server {
 	return s
 }
 
-// scripted is a vendor whose model always says the same, and the settings that make
+// scripted is a vendor with a model that always says the same, and the settings that make
 // it the backend.
 func scripted(t *testing.T, text string) (*upstreamtest.Server, []string) {
 	t.Helper()

@@ -17,8 +17,8 @@ import (
 	"mneme/proxy/usage"
 )
 
-// small is a vendor whose models read no more than limit tokens, and says so in
-// its own way.
+// small is a vendor with models that read no more than limit tokens, and says so in its
+// own way.
 type small struct {
 	kind    string // of the backend
 	limit   int
@@ -95,7 +95,7 @@ func perMinute(limit, sent int) *upstreamtest.Fault {
 	return &f
 }
 
-// An agent whose model is configured to be small keeps to it from the start, and so
+// An agent with a model that is configured to be small keeps to it from the start, and so
 // does a subagent.
 func TestConfiguredContextTokens(t *testing.T) {
 	s := &small{kind: "openai", limit: 6_000, refuse: openAIs}

@@ -12,7 +12,7 @@ import (
 	"mneme/internal/copilottest"
 )
 
-// A whole mneme whose master is answered by a Copilot CLI: it is told to come back
+// A whole mneme with a Copilot CLI that answers the master: the CLI is told to come back
 // to the gateway's own port, and the chat is one session.
 func TestACopilotCLIBehindTheMaster(t *testing.T) {
 	cli := copilottest.Start(t)

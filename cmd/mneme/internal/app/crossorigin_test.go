@@ -203,7 +203,7 @@ func TestARefusalNamesTheSettingThatAllows(t *testing.T) {
 }
 
 // A page of an allowed origin uses all services; behind the first, webmemory's
-// documents lie with the apiserver, which judges nobody's origin a second time.
+// documents lie with the apiserver, which judges no origin a second time.
 func TestPagesOfAllowedOrigins(t *testing.T) {
 	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=https://app.example")
 	page := []string{"Origin: https://app.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}
@@ -241,8 +241,8 @@ func TestPagesOfAllowedOrigins(t *testing.T) {
 	require.Equal(t, http.StatusUnsupportedMediaType, resp.StatusCode, body)
 }
 
-// Each service has the guard when it runs alone, too, and answers those who come
-// without a browser by all the names of a compose project or a cluster.
+// Each service has the guard when it runs alone, too, and answers clients other than
+// browsers by all the names of a compose project or a cluster.
 func TestTheGuardOfEachServiceAlone(t *testing.T) {
 	const outside = "0.0.0.0:0"
 	redis := redistest.Start(t)

@@ -22,7 +22,7 @@ import (
 )
 
 // maxLog is how many changes of a collection the embedded store keeps, which has
-// them in this process's memory: here nobody else reads them.
+// them in this process's memory: no other process reads them.
 const maxLog = 1000
 
 // library opens the documents, which are in the store of the histories, and begins

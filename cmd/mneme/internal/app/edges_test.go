@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A key that somebody puts into an address is repeated by no answer of any service.
+// A key that a client puts into an address is repeated by no answer of any service.
 func TestAKeyInAnAddressIsNotRepeated(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	for _, key := range []string{"mn_ops_" + strings.Repeat("aB3-_", 8), "sk-proj-" + strings.Repeat("x7", 20)} {

@@ -109,7 +109,7 @@ func remains(t *testing.T, client *redis.Client) (tombstones, others []string) {
 		fields, _ := client.HKeys(t.Context(), key).Result()
 		switch {
 		case key == "mneme:erasures", key == "proxy:turns:erased": // kept for 30 days, and for an hour
-		case key == "mneme:audit": // who erased it
+		case key == "mneme:audit": // the caller that erased it
 			continue
 		case strings.HasSuffix(key, ":turn") && life > 0: // the lease of a process that was killed
 			continue
@@ -242,8 +242,9 @@ func TestATenantIsExportedAndErased(t *testing.T) {
 	require.True(t, gjson.Get(body, "done").Bool())
 }
 
-// A process that erases a tenant is killed again and again, at any moment of it. Whoever is asked then goes on, and in the
-// end nothing is left, here or through a replica that had the tenant's chats in memory, and all else is as it was.
+// A process that erases a tenant is killed again and again, at any moment of it. The next process that is asked then
+// goes on, and in the end nothing is left, here or through a replica that had the tenant's chats in memory, and all
+// else is as it was.
 func TestATenantsErasureOutlivesKills(t *testing.T) {
 	t.Parallel()
 	s := withTenants(t, "acme", "beta", "default")

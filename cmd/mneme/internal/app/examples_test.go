@@ -18,8 +18,8 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// vendors are strict fakes of those whose hosts the examples name, with the models
-// that they have: an alias of ours is unknown to them.
+// vendors are strict fakes of the vendors that the examples' hosts belong to, with the
+// models that they have: an alias of ours is unknown to them.
 var vendors = map[string]upstreamtest.Config{
 	"api.openai.com": {
 		Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{OpenAI: true},

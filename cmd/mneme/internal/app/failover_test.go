@@ -18,7 +18,7 @@ import (
 	"mneme/internal/redistest"
 )
 
-// Who uses Sentinel is told at start what a failover loses, and how not to lose it.
+// An operator that uses Sentinel is told at start what a failover loses, and how not to lose it.
 func TestSentinelIsAdvisedToWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -142,8 +142,8 @@ func (f *failing) post(key, path, body string, args ...any) (out failureTold) {
 	return out
 }
 
-// Each way to a failure tells the same of it: the status that clients know what to do about, whose limit or fault it
-// is, and when trying again helps.
+// Each way to a failure tells the same of it: the status that clients know what to do about, the party at fault, or
+// the one with the limit, and when trying again helps.
 func TestEverySurfaceTellsWhoseFaultItIs(t *testing.T) {
 	f := newFailing(t)
 	free := f.key("default", "", "")

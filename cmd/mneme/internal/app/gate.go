@@ -8,9 +8,10 @@ import (
 	"mneme/memory/telemetry"
 )
 
-// gate asks who comes in, if the configuration says so; nil if it does not. The services of one
-// process share it. store says whether keys are looked up in the store, which a service that none
-// but ours come to does not need, and which is not to be had if it is embedded in another process.
+// gate is what authenticates callers, if the configuration says so; nil if it does not. The
+// services of one process share it. store says whether keys are looked up in the store, which a
+// service that none but ours come to does not need, and which is not to be had if it is embedded
+// in another process.
 func (a *app) gate(cfg config.Config, seen *telemetry.Service, store bool) (*access.Gate, error) {
 	const lost = "API keys that were in use and that Redis was found to have lost."
 	seen.Counter("mneme_lost_keys_total", lost, func() int64 {

@@ -107,9 +107,9 @@ func (e *editor) turn(n int) (string, error) {
 }
 
 // Two gateways over one Redis are killed at once, again and again, while clients that
-// never show thinking lead dialogues with tools through both. Nobody is told of
-// thinking, everybody gets his own answers, and what was killed did not take along
-// what had been answered.
+// never show thinking lead dialogues with tools through both. No client is told of
+// thinking, each gets its own answers, and what was killed did not take along what had
+// been answered.
 func TestGatewaysKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	vendor := upstreamtest.New(upstreamtest.Config{})

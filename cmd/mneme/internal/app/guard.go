@@ -17,10 +17,10 @@ import (
 	"mneme/proxy/wire"
 )
 
-// guarded is a service's handler behind the guards against web pages and against
-// bodies that never end, whose refusals count among the service's requests.
+// guarded is a service's handler behind the guards against web pages and against bodies
+// that never end. Their refusals count among the service's requests.
 //
-// A name in the certificate is the operator's, and nobody else can point it here.
+// A name in the certificate is the operator's, and no stranger can point it here.
 func (a *app) guarded(
 	cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service,
 ) http.Handler {
@@ -76,13 +76,13 @@ const minRate = 4 << 10
 // streamed is how many times as long documents that are loaded as a stream may take.
 const streamed = 20
 
-// maxUnread is how much of a body that nobody wants is read, in bytes.
+// maxUnread is how much of a body that no handler wants is read, in bytes.
 const maxUnread = 256 << 10
 
-// bounded is a handler whose requests' bodies must come in time: they are waited for
-// wait in all, and a second more for every minRate bytes that have come. Reading one
-// fails with os.ErrDeadlineExceeded after that. Only waiting counts, not what the
-// handler does in between, and nothing bounds the answer.
+// bounded is a handler of requests with bodies that must come in time: they are waited
+// for wait in all, and a second more for every minRate bytes that have come. Reading one
+// fails with os.ErrDeadlineExceeded after that. Only waiting counts, not what the handler
+// does in between, and nothing bounds the answer.
 //
 // Documents that are loaded as a stream have longer: their sender works in between.
 //

@@ -29,7 +29,7 @@ type endpoint struct {
 	mu       sync.Mutex
 	fail     []int // the status of the next answers, 0 for one that never comes; guarded by mu
 	down     int   // of all answers, unless 0; guarded by mu
-	size     int   // of vectors that nobody asks another size for; guarded by mu
+	size     int   // of vectors if no request asks for another size; guarded by mu
 	floats   bool  // it knows no base64; guarded by mu
 	batches  []int // texts of each request that was answered; guarded by mu
 	problems []string
@@ -118,7 +118,7 @@ func encoded(v []float32, base bool) []byte {
 	return text
 }
 
-// hybrid is a mneme whose model is scripted and whose embeddings are e's.
+// hybrid is a mneme with a scripted model and the embeddings of e.
 func hybrid(t *testing.T, e *endpoint, environ ...string) *up {
 	return start(t, scriptedModel{otherwise: "knowledge"}.environ(t, append([]string{
 		"MNEME_PROXY_BACKENDS_PLACES_KIND=openai", "MNEME_PROXY_BACKENDS_PLACES_BASE_URL=" + e.URL + "/v1",

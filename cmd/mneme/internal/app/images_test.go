@@ -126,8 +126,8 @@ func TestAnImageIsSeenOnceAndKeptAsAReference(t *testing.T) {
 	}
 }
 
-// Whom the user talks to sees the images: a subagent, and the master without a chat. A message may be an image
-// alone.
+// The agent that the user talks to sees the images: a subagent, and the master without a chat. A message may be an
+// image alone.
 func TestWhoeverAnswersSeesTheImages(t *testing.T) {
 	t.Parallel()
 	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
@@ -200,7 +200,7 @@ func TestAModelThatTakesNoImages(t *testing.T) {
 		kind    string
 		vendor  upstreamtest.Config
 		environ []string
-		asked   bool // the vendor is, since nobody knew
+		asked   bool // the vendor is, since mneme did not know
 		names   []string
 	}{
 		"by the vendor's words":   {"openai", openAIs, nil, true, []string{"blind-1", "backend v"}},

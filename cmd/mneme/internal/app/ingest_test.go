@@ -370,8 +370,8 @@ func TestMetadataOfTheCommand(t *testing.T) {
 	require.Equal(t, "bad_metadata", r.Refused[0].Code)
 }
 
-// A collection that nobody searches is said before anything is loaded, and which ones
-// are searched.
+// A collection that no subagent searches is said before anything is loaded, and which
+// ones are searched.
 func TestAMisspeltCollection(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	dir := files(t, t.TempDir(), map[string]string{"a.md": "tea"})

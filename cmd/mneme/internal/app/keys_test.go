@@ -207,7 +207,7 @@ func TestKeysThatRedisLostAreTold(t *testing.T) {
 	}
 }
 
-// The internal secret is for services of ours: whoever else is asked does not get it, nor who asks.
+// The internal secret is for services of ours: another server that is asked does not get it, nor the caller's name.
 func TestARerankerIsNotToldTheInternalSecret(t *testing.T) {
 	heads := make(chan http.Header, 8)
 	judge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -241,7 +241,7 @@ func TestARerankerIsNotToldTheInternalSecret(t *testing.T) {
 	}
 }
 
-// Who erased, redacted, changed keys or read as an admin is found later, by ids alone.
+// The caller that erased, redacted, changed keys or read as an admin is found later, by ids alone.
 func TestWhoDidWhatIsKept(t *testing.T) {
 	server := redistest.Start(t)
 	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),

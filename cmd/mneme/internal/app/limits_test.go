@@ -26,7 +26,7 @@ const limitedCall = `{"model":"m","max_tokens":88,"messages":[{"role":"user","co
 
 var estimatedCall = usage.EstimateInput([]byte(limitedCall)) + 88
 
-// budgeted are four gateways over one Redis, in front of a vendor whose answers take what is estimated.
+// budgeted are four gateways over one Redis, in front of a vendor with answers that take what is estimated.
 type budgeted struct {
 	t        *testing.T
 	redis    *redistest.Server

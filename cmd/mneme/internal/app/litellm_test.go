@@ -162,7 +162,7 @@ func TestBehindLiteLLM(t *testing.T) {
 	require.JSONEq(t, `[{"type":"thinking","thinking":"They asked for the price.","signature":"sig"}]`,
 		gjson.Get(lite.last(), "messages.2.thinking_blocks").Raw, "what a model thought comes back to it whole")
 
-	// Clients of the gateway get what LiteLLM answered, and whose model it was by its headers.
+	// Clients of the gateway get what LiteLLM answered, and from its headers which vendor's model it was.
 	gateway := func(path, body string) (int, http.Header, string) {
 		resp, err := http.Post("http://"+u.addrs.Proxy+path, "application/json", strings.NewReader(body))
 		require.NoError(t, err)

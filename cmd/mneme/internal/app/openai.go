@@ -9,7 +9,7 @@ import (
 	"mneme/webmemory/openaiapi"
 )
 
-// completions is OpenAI's endpoint of a webmemory, whose requests that itself answers.
+// completions is OpenAI's endpoint of a webmemory, which itself answers the requests.
 func completions(cfg config.Config, memory *webapi.Client, seen *telemetry.Service) *openaiapi.Handler {
 	answered := seen.Make().NewCounterVec(prometheus.CounterOpts{
 		Name: "mneme_openai_completions_total",

@@ -30,7 +30,7 @@ func paged(pages ...string) string {
 }
 
 // What is read on a page of a PDF is found, cited and answered with the number of that
-// page; pages whose text is not what a reader sees are named and not searched.
+// page; pages with another text than a reader sees are named and not searched.
 func TestPagesOfAPDF(t *testing.T) {
 	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir())...)
 	u.load(nil)

@@ -110,7 +110,7 @@ func conveneWith(t *testing.T, claude, kimi, gpt func(*upstreamtest.Request) *up
 	return s
 }
 
-// types is what somebody sees who types these lines into mneme chat.
+// types is what a user sees that types these lines into mneme chat.
 func (s *sitting) types(lines string) (string, error) {
 	client, err := webapi.New("http://" + s.addrs.Webmemory)
 	require.NoError(s.t, err)

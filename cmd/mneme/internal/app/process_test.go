@@ -90,7 +90,7 @@ func newStack(t *testing.T, environ ...string) *stack {
 	s := &stack{t: t, web: web, running: map[string]*process{}}
 	data := t.TempDir()
 	sharePDF(t, data)
-	// Nothing of the caller's environment: whoever runs the tests may have keys in it.
+	// Nothing of the caller's environment: the user that runs the tests may have keys in it.
 	s.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + os.TempDir()},
 		"MNEME_DATA_DIR="+data,
 		"MNEME_WEBMEMORY_LISTEN="+web, "MNEME_APISERVER_LISTEN="+apis, "MNEME_PROXY_LISTEN="+gateway,
@@ -110,7 +110,7 @@ func (s *stack) start(service, listen string) {
 	s.t.Helper()
 	args := []string{service}
 	if service == "up" && s.setting("MNEME_PROXY_ACTIVE") == "" {
-		args = append(args, "--offline") // whoever runs the tests may have a model server
+		args = append(args, "--offline") // the machine may have a model server
 	}
 	cmd := exec.Command(program(s.t), args...)
 	if s.files > 0 {

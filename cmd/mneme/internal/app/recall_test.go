@@ -52,7 +52,7 @@ func recalled(events []event.Event, agent memory.Agent) (out []*event.Recalled) 
 }
 
 // What was told hundreds of messages ago is known, with the time at which it was said, and
-// the event says why. What nobody said is not known.
+// the event says why. What was never said is not known.
 func TestWhatWasToldLongAgoIsKnown(t *testing.T) {
 	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
@@ -161,7 +161,7 @@ func texts(t *testing.T, body []byte) (out []string) {
 
 // What is recalled is the front part of the newest message of the user, in each call of a
 // turn, and is stored nowhere; the gateway finds conversations and puts turns back as it does
-// without. Without recall nobody is asked for it.
+// without. Without recall no search is made for it.
 func TestWhatIsRecalledIsOfOneTurn(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

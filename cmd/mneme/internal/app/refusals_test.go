@@ -11,10 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a vendor says when it refuses is for nobody at a chat: events and answers say
-// it in our own sentence. Our key, which this vendor repeats wherever it can, is
-// in none of them, and in no log, header or metric; nor is what the user wrote in
-// the log.
+// What a vendor says when it refuses is for no user of a chat: events and answers say it
+// in our own sentence. Our key, which this vendor repeats wherever it can, is in none of
+// them, and in no log, header or metric; nor is what the user wrote in the log.
 func TestAVendorsWordsStayBehindTheGateway(t *testing.T) {
 	const key = "sk-live-4f9a8b7c6d5e4f3a2b1c0d9e"
 	const wrote = "my doctor found a harmless lump on my left arm"
@@ -71,7 +70,7 @@ func TestAVendorsWordsStayBehindTheGateway(t *testing.T) {
 				events := u.stream("1", wrote)
 				failure := failureOf(t, events)
 				if stream && (name == "a parameter") {
-					// nothing in the event says whose fault it is
+					// nothing in the event says which party is at fault
 					require.Contains(t, []string{c.code, "model_unavailable"}, failure.Code)
 				} else {
 					require.Equal(t, c.code, failure.Code)

@@ -22,8 +22,8 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// desk is a service with keys whose subagent pays money back where a person says yes, and books seats, for which its
-// tool asks a person. called counts both.
+// desk is a service with keys and a subagent that pays money back where a person says yes, and books seats, for which
+// its tool asks a person. called counts both.
 type desk struct {
 	*tenanted
 	called              atomic.Int64
@@ -107,7 +107,7 @@ func (d *desk) waits(chat, what string) {
 	}, time.Minute, 5*time.Millisecond, "the run of %s waits for %s", chat, what)
 }
 
-// audited are the actions in the log of who did what to a target that has a text in it.
+// audited are the actions in the audit log, about a target that has a text in it.
 func (d *desk) audited(target string) (actions []string) {
 	d.t.Helper()
 	status, got := ask(d.t, "GET", d.url("/v1/audit?limit=1000"), d.admin, "")
@@ -239,8 +239,8 @@ func TestNoToolOfMCPAnswersAWait(t *testing.T) {
 	require.Zero(t, d.called.Load())
 }
 
-// Who may chat takes back the newest exchange, as by regenerating its answer, and nothing before it, by whichever
-// parameter of a request.
+// A caller that may chat takes back the newest exchange, as by regenerating its answer, and nothing before it, by
+// whichever parameter of a request.
 func TestTakingBackMoreThanTheNewestExchangeTakesItsRight(t *testing.T) {
 	t.Parallel()
 	s := withKeys(t)

@@ -29,7 +29,7 @@ import (
 	"mneme/proxy/usage"
 )
 
-// seen is a whole mneme whose log is kept from level info on, with two vendors of
+// seen is a whole mneme with a log that is kept from level info on, with two vendors of
 // either dialect: the master's model delegates to analytic, which the other answers.
 type seen struct {
 	*up

@@ -19,7 +19,7 @@ type selfClient struct {
 // selfHost is the name under which a selfClient has webmemory's handler.
 const selfHost = "webmemory"
 
-// It asks as whoever asks it, with that caller's rights.
+// It calls in the name of its own caller, with that caller's rights.
 func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, error) {
 	c := &selfClient{}
 	var err error
@@ -31,5 +31,5 @@ func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, err
 	return c, err
 }
 
-// serve says who answers; before that nothing is asked.
+// serve sets the handler that answers; before that no request is made.
 func (c *selfClient) serve(webmemory http.Handler) { c.hosts.Serve(selfHost, webmemory) }

@@ -321,7 +321,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}
 	w.SelfURL = strings.TrimRight(cmp.Or(cfg.Webmemory.Advertise, a.url(l)), "/")
-	if !cfg.Redis.Embedded() { // a store that nobody else can use
+	if !cfg.Redis.Embedded() { // no other process can use an embedded store
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, a.advertised(l, cfg.Redis))
 		w.SelfURL = strings.TrimRight(w.Advertise, "/")
 		w.Ends = filepath.Join(cfg.DataDir, "ends")
@@ -342,7 +342,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	store.Archive = redisstore.Archive{Off: !kept.Enabled, MaxMessages: kept.MaxMessages, MaxAge: kept.MaxAge}
 	if cfg.Redis.Embedded() {
 		store.Compact = a.embedded.Compact
-		if err := store.ReleaseAll(a.ctx); err != nil {
+		if err := store.Turns.ReleaseAll(a.ctx); err != nil {
 			seen.Log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
 		}
 	}

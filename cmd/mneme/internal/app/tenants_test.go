@@ -79,7 +79,7 @@ func withTenants(t *testing.T, names ...string) *tenanted {
 		of, err := memory.ParseTenant(name)
 		require.NoError(t, err)
 		scopes := access.Scopes
-		if (of == memory.Tenant{}) { // whose admin is the operator, and may more
+		if (of == memory.Tenant{}) { // its admin is the operator, and may more
 			scopes = slices.DeleteFunc(slices.Clone(scopes), func(s access.Scope) bool { return s == access.Admin })
 		}
 		text, k, err := access.NewStore(s.client).Create(t.Context(), access.Key{Name: name, Tenant: of, Scopes: scopes})
@@ -126,7 +126,7 @@ func (s *tenanted) must(tenant, method, path, body string, header ...string) ans
 // behind are keys of what is written behind a call, whenever that is.
 var behind = regexp.MustCompile(`^(mneme:key|mneme:tenants$|mneme:limits|mneme:usage|mneme:audit|proxy:usage)|:turn$`)
 
-// dump is what Redis holds beside what changes without anybody's request, or is of the keys.
+// dump is what Redis holds beside what changes without a request, or is of the keys.
 func dump(t *testing.T, client *redis.Client) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -143,7 +143,7 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 }
 
 // What is another's in each of these is not there for a tenant: the answer is that to the same request about ids that
-// nobody has, and the other's data stays as it was, byte for byte.
+// do not exist, and the other's data stays as it was, byte for byte.
 func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 	t.Parallel()
 	s := withTenants(t, "acme", "beta", "default")
@@ -473,8 +473,8 @@ var operations = [][2]string{
 	{"DELETE GW /v1/conversations/{conversation}", ""}, {"GET GW /v1/models", ""},
 }
 
-// untried are the routes of webmemory that are no operation: those of nobody, those of keys and whole tenants, and what
-// is written behind calls.
+// untried are the routes of webmemory that are no operation: those without a caller, those of keys and whole tenants,
+// and what is written behind calls.
 var untried = []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /v1/keys",
 	"GET /v1/keys/self", "POST /v1/keys", "DELETE /v1/keys/{}", "POST /v1/keys/{}/rotate", "GET /v1/tenants",
 	"GET /v1/tenants/{}/export", "DELETE /v1/tenants/{}", "GET /v1/usage", "GET /v1/audit"}

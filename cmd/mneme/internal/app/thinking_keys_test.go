@@ -96,8 +96,8 @@ func TestTurningKeysOnLosesNoThinking(t *testing.T) {
 }
 
 // The gateway keeps conversations under the tenant's name: in the middle of a tool loop a key is rotated, and another
-// key of the tenant's goes on, for clients that never show thinking; it comes back to its vendor each time. Who says
-// the same under the same name in another tenant gets none of it.
+// key of the tenant's goes on, for clients that never show thinking; it comes back to its vendor each time. A client
+// that says the same under the same name in another tenant gets none of it.
 func TestThinkingIsTheTenantsWhicheverKeyAsks(t *testing.T) {
 	t.Parallel()
 	vendor, environ := strict(t)

@@ -33,8 +33,8 @@ type toolbox struct {
 	log         zerolog.Logger
 }
 
-// tools opens the toolbox. Servers are reached in the background: one that is away keeps nobody
-// from starting.
+// tools opens the toolbox. Servers are reached in the background: one that is away keeps no
+// service from starting.
 func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error) {
 	if err := cfg.RequireToolSecrets(); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func granted(t *config.ToolEntry, tool external.Tool) external.Tool {
 type pins struct{ store *redisstore.Store }
 
 func (p pins) Pinned(ctx context.Context, server string) (map[string]external.Definition, error) {
-	return definitions(p.store.PinnedTools(ctx, server))
+	return definitions(p.store.Tools.Pinned(ctx, server))
 }
 
 func (p pins) Pin(ctx context.Context, server string, tools ...external.Definition) (
@@ -197,7 +197,7 @@ func (p pins) Pin(ctx context.Context, server string, tools ...external.Definiti
 	if err != nil {
 		return nil, err
 	}
-	return definitions(p.store.PinTools(ctx, server, raw))
+	return definitions(p.store.Tools.Pin(ctx, server, raw))
 }
 
 func (p pins) Accept(ctx context.Context, server string, tools ...external.Definition) error {
@@ -205,7 +205,7 @@ func (p pins) Accept(ctx context.Context, server string, tools ...external.Defin
 	if err != nil {
 		return err
 	}
-	return p.store.AcceptTools(ctx, server, raw)
+	return p.store.Tools.Accept(ctx, server, raw)
 }
 
 func encoded(tools []external.Definition) (map[string]json.RawMessage, error) {

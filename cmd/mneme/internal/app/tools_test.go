@@ -24,7 +24,7 @@ import (
 	"mneme/memory/event"
 )
 
-// orders is a REST API of somebody else's.
+// orders is a REST API of another party.
 type orders struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -55,7 +55,7 @@ func (o *orders) requests() []string {
 	return append([]string{}, o.asked...)
 }
 
-// withOrders is a service whose subagent shop, and whose master, have tools outside.
+// withOrders is a service with a subagent, shop, and a master that have tools outside.
 func withOrders(t *testing.T, o *orders, more string, environ ...string) *up {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("mneme.yaml", []byte(strings.ReplaceAll(`
@@ -83,7 +83,8 @@ agents:
 }
 
 // A few lines of configuration give a subagent a REST call, and the master one: it is made with
-// the model's arguments, who made it is told, and what comes back is shown as what it is.
+// the model's arguments, the caller's name goes with it, and what comes back is shown as what
+// it is.
 func TestARESTCall(t *testing.T) {
 	o := newOrders(t)
 	u := withOrders(t, o, "")
@@ -196,7 +197,7 @@ agents:
 	require.Contains(t, u.say("1", `use delete_all {}`), "no tool named delete_all")
 }
 
-// An agent that has more tools than max_tools is told how many it is not shown, and so is who lists them.
+// An agent that has more tools than max_tools is told how many it is not shown, and so is a client that lists them.
 func TestToolsThatAreLeftOut(t *testing.T) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "crm", Version: "1"}, nil)
 	for i := range 100 {

@@ -19,8 +19,8 @@ import (
 )
 
 // trickster is a model for every agent of a mneme. As the master it asks the knowledge
-// subagent and then the panel; whoever is to play the trick says it, all others repeat
-// the passage. As a panel it says it in every part of a discussion or a plan.
+// subagent and then the panel; the agent that is to play the trick says it, all others
+// repeat the passage. As a panel it says it in every part of a discussion or a plan.
 type trickster struct {
 	who  atomic.Value // "master", "knowledge", "discuss" or "ensemble"
 	says atomic.Value
@@ -111,7 +111,7 @@ func shown(events []event.Event) (streamed string, all []string, answer event.As
 	return streamed, append(all, streamed, answer.Content), answer
 }
 
-// On the way that every message takes no trick reaches the user, whoever plays it:
+// On the way that every message takes no trick reaches the user, whichever agent plays it:
 // neither in what is streamed, nor in what is stored. Every so many of the tricks are tried.
 func noTrickReachesTheUser(t *testing.T, every int) {
 	u, m := tricked(t)
@@ -155,8 +155,8 @@ func (u *up) last(chat string) string {
 	return page.Messages[len(page.Messages)-1].Content
 }
 
-// What nothing supports is named to the reader, whoever says it; what is right stays
-// as it is, with its citation.
+// What nothing supports is named to the reader, whichever agent says it; what is right
+// stays as it is, with its citation.
 func TestTheMastersAnswerIsChecked(t *testing.T) {
 	u, m := tricked(t)
 	for i, who := range []string{"master", "knowledge"} {
@@ -180,7 +180,7 @@ func TestTheMastersAnswerIsChecked(t *testing.T) {
 			require.NotEmpty(t, answer.Citations[0].Quote)
 		}
 	}
-	// A number that an earlier answer had is nobody's in this run.
+	// A number that an earlier answer had belongs to no passage in this run.
 	m.play("master", "As I said, 14 crowns [3].")
 	_, _, answer := shown(u.stream("200", ragtest.Question))
 	require.Equal(t, "As I said, 14 crowns.", answer.Content)

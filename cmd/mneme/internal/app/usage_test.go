@@ -60,8 +60,8 @@ func TestUsageOfTwoTenants(t *testing.T) {
 	require.Contains(t, body, "by must be")
 }
 
-// counting is a vendor each of whose calls takes 100 tokens, of which it had cached 60, and gives 10. Whoever may give
-// tasks to analytic does so, once. see is shown each request.
+// counting is a vendor at which each call takes 100 tokens, of which it had cached 60, and gives 10. An agent that
+// may give tasks to analytic does so, once. see is shown each request.
 func counting(t *testing.T, see func(body string)) *httptest.Server {
 	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -24,17 +24,17 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// outside is everything that mneme calls, under one address: who is asked is the first part of the path. It keeps
-// each request as it came.
+// outside is everything that mneme calls, under one address: the first part of the path names the party that is
+// asked. It keeps each request as it came.
 type outside struct {
 	*httptest.Server
 	parts map[string]http.Handler
 
 	mu   sync.Mutex
-	came map[string][]sent // by who was asked; guarded by mu
+	came map[string][]sent // by the party that was asked; guarded by mu
 }
 
-// sent is a request as somebody outside gets it.
+// sent is a request as a server outside gets it.
 type sent struct {
 	method, url string
 	header      http.Header
@@ -120,8 +120,8 @@ agents:
   - {name: cli, description: A model.}
 `
 
-// Whoever mneme asks, models, tools, rerankers, webhooks and the Copilot CLI, on whatever way, with mneme's key wherever
-// a client can put it: none of them gets a key, the internal secret, or what mneme's services tell each other.
+// Mneme calls models, tools, rerankers, webhooks and the Copilot CLI in every way, with mneme's key wherever a client
+// can put it: none of them gets a key, the internal secret, or what mneme's services tell each other.
 func TestNobodyOutsideIsToldAKey(t *testing.T) {
 	const vendors, callers = "sk-of-the-operator-4711", "sk-of-the-caller-4711"
 	const secret = "internal-internal-internal-secret-4711"

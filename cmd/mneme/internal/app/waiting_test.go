@@ -29,8 +29,8 @@ import (
 	"mneme/subagent/openaimodel"
 )
 
-// till is a tool outside that pays, and the store of who grants its calls. Safe for concurrent
-// use.
+// till is a tool outside that pays, and the store of the persons' approvals of its calls. Safe
+// for concurrent use.
 type till struct {
 	mu      sync.Mutex
 	paid    []string // by call
@@ -68,7 +68,7 @@ func (p *till) Tools() []external.Tool {
 		Server: "till", Name: "pay", Description: "Pays.", Parameters: json.RawMessage(`{"type":"object"}`)}}}
 }
 
-// process is an apiserver whose agents reach the models by one gateway.
+// process is an apiserver with agents that reach the models by one gateway.
 func (p *till) process(t *testing.T, gateway string) *api.Client {
 	t.Helper()
 	model := func(path string) loop.Model {

@@ -14,7 +14,7 @@ import (
 )
 
 // cached is where a program that go run has built and started lies: in a folder of its own for what it has just built, or
-// in the build cache, whose entries are named by hashes.
+// in the build cache, where entries are named by hashes.
 var cached = regexp.MustCompile(`/go-build\d+/b\d+/exe/|/[0-9a-f]{2}/[0-9a-f]{64}-d/`)
 
 // command is how a person calls this program, which lies at a path.

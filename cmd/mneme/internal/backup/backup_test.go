@@ -73,7 +73,7 @@ func message(text string) []byte {
 func fill(t *testing.T, c redis.UniversalClient) {
 	t.Helper()
 	s := redisstore.New(c, zerolog.Nop())
-	_, err := s.Epoch(ctx)
+	_, err := s.Server.Epoch(ctx)
 	require.NoError(t, err)
 	for i, key := range []memory.Key{memory.ChatKey(memory.MustChat("12345")),
 		memory.SubagentKey("analytic", memory.MustChat("12345")), memory.ChatKey(memory.MustChat("a:b")),
@@ -84,51 +84,52 @@ func fill(t *testing.T, c redis.UniversalClient) {
 				message(fmt.Sprint("текст <&> ", seq)))
 			require.NoError(t, err)
 		}
-		_, err = s.Trim(ctx, h, int64(i+1), 2)
+		_, err = s.Archives.Trim(ctx, h, int64(i+1), 2)
 		require.NoError(t, err)
-		require.NoError(t, s.ChangeNotes(ctx, int64(i+1), key, func([]memory.Note) ([]memory.Note, error) {
+		require.NoError(t, s.Notes.Change(ctx, int64(i+1), key, func([]memory.Note) ([]memory.Note, error) {
 			return []memory.Note{{ID: "n", Text: "заметка <&>"}}, nil
 		}))
 		if key.Chat() == memory.MustChat("a:b") { // with something that was taken back
 			id := fmt.Sprint(i + 1)
-			require.NoError(t, s.BeginRewind(ctx, key.Chat(), "rewind:"+id, redisstore.SetAside{ID: id}, time.Minute))
-			require.NoError(t, s.Pending(ctx, int64(i+1), key.Chat(), "", id, 0))
+			require.NoError(t, s.Rewinds.Begin(ctx, key.Chat(), "rewind:"+id, redisstore.SetAside{ID: id}, time.Minute))
+			require.NoError(t, s.Rewinds.Pending(ctx, int64(i+1), key.Chat(), "", id, 0))
 		}
 	}
 	require.NoError(t, s.EraseChat(ctx, 9, memory.MustChat("gone"), memory.ChatKey(memory.MustChat("gone"))))
-	turn, err := s.Take(ctx, memory.MustChat("12345"), "token", "conversation", time.Minute)
+	turn, err := s.Turns.Take(ctx, memory.MustChat("12345"), "token", "conversation", time.Minute)
 	require.NoError(t, err)
-	_, err = s.Begin(ctx, memory.MustChat("12345"), openRun, "hash")
+	_, err = s.Runs.Begin(ctx, memory.MustChat("12345"), openRun, "hash")
 	require.NoError(t, err)
-	require.NoError(t, s.Announce(ctx, "process", "http://127.0.0.1:1"))
-	require.NoError(t, s.NoteErasure(ctx, time.Now().UnixMilli(), "chat:gone"))
+	require.NoError(t, s.Processes.Announce(ctx, "process", "http://127.0.0.1:1"))
+	require.NoError(t, s.Erasures.Note(ctx, time.Now().UnixMilli(), "chat:gone"))
 	require.NoError(t,
-		failure(s.Open(ctx, memory.MustChat("12345"), "token", time.Minute, redisstore.OpenRun{
+		failure(s.Turns.Open(ctx, memory.MustChat("12345"), "token", time.Minute, redisstore.OpenRun{
 			Run: openRun, Turn: turn.Number, Events: "http://127.0.0.1:1/", Body: "hash",
 		})))
 	for _, r := range []string{run, openRun} {
 		require.NoError(t,
-			failure(s.Log(ctx, memory.MustChat("12345"), r, true, redisstore.Logged{Seq: 1, Line: []byte(`{"a":1}`)},
+			failure(s.Runs.Log(ctx, memory.MustChat("12345"), r, true, redisstore.Logged{Seq: 1, Line: []byte(`{"a":1}`)},
 				redisstore.Logged{Seq: 2, Line: []byte("\xff\x00")})))
 	}
-	_, err = s.Begin(ctx, memory.MustChat("a:b"), run, "hash")
+	_, err = s.Runs.Begin(ctx, memory.MustChat("a:b"), run, "hash")
 	require.NoError(t, err)
-	require.NoError(t, s.Finish(ctx, memory.MustChat("a:b"), run, []byte(`{"status":200}`)))
+	require.NoError(t, s.Runs.Finish(ctx, memory.MustChat("a:b"), run, []byte(`{"status":200}`)))
 	require.NoError(t, c.Set(ctx, "subagent:analytic:x", "[tru", 0).Err())
 	_, err = s.Load(ctx, 10, memory.Empty(memory.SubagentKey("analytic", memory.MustChat("x")))) // sets it aside
 	require.NoError(t, err)
 	require.NoError(t, c.Set(ctx, "subagent:foreign:x", `[{"role":"user","content":"by hand"}]`, 0).Err())
 	ann, err := memory.Tenant{}.User("ann")
 	require.NoError(t, err)
-	turn, err = s.Take(ctx, memory.MustChat("a:b"), "token", "conversation", time.Minute)
+	turn, err = s.Turns.Take(ctx, memory.MustChat("a:b"), "token", "conversation", time.Minute)
 	require.NoError(t, err)
-	require.NoError(t, failure(s.Open(ctx, memory.MustChat("a:b"), "token", time.Minute,
+	require.NoError(t, failure(s.Turns.Open(ctx, memory.MustChat("a:b"), "token", time.Minute,
 		redisstore.OpenRun{Run: run, Turn: turn.Number, Body: "hash", User: ann, Posted: true})))
-	require.NoError(t, s.Release(ctx, memory.MustChat("a:b"), "token"))
-	require.NoError(t, s.ChangeUserNotes(ctx, ann, func([]memory.Note) ([]memory.Note, error) {
+	require.NoError(t, s.Turns.Release(ctx, memory.MustChat("a:b"), "token"))
+	require.NoError(t, s.Users.ChangeNotes(ctx, ann, func([]memory.Note) ([]memory.Note, error) {
 		return []memory.Note{{ID: "n", Text: "заметка <&>", Chat: "a:b"}}, nil
 	}))
-	require.NoError(t, s.AcceptTools(ctx, "crm", map[string]json.RawMessage{"refund": json.RawMessage(`{"name":"refund"}`)}))
+	require.NoError(t, s.Tools.Accept(ctx, "crm",
+		map[string]json.RawMessage{"refund": json.RawMessage(`{"name":"refund"}`)}))
 	fillGateway(t, c)
 }
 
@@ -327,8 +328,8 @@ func TestADamagedFileIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "this is no backup that mneme wrote")
 }
 
-// While writers append, every saved history is one that somebody could have read:
-// its meta describes exactly its bytes.
+// While writers append, every saved history is one that a client could have read: its
+// meta describes exactly its bytes.
 func TestAHistoryAndItsMetaBelongTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -349,7 +350,7 @@ func TestAHistoryAndItsMetaBelongTogether(t *testing.T) {
 				}
 				var err error
 				if h, err = s.Append(ctx, h, memory.Mark{Run: run, Seq: seq, Turn: 1}, message(fmt.Sprint(seq))); err == nil {
-					h, err = s.Trim(ctx, h, 1, 40) // so that they stay as short as they are
+					h, err = s.Archives.Trim(ctx, h, 1, 40) // so that they stay as short as they are
 				}
 				if err != nil {
 					ended <- err

@@ -36,7 +36,7 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 // bodies saves a collection's documents and their vectors.
 func (s *saver) bodies(ctx context.Context, n node, base string) error {
 	for _, part := range []struct {
-		sizes, names string // hashes with the same fields: of the values that are measured, and whose fields are read
+		sizes, names string // hashes with the same fields: one with the values to measure, one with the names to read
 		save         func(context.Context, node, string, []string) error
 	}{{base, base + ":heads", s.documents}, {base + ":vectors", base + ":vectors", s.vectors}} {
 		names, err := n.HKeys(ctx, part.names).Result()

@@ -24,9 +24,9 @@
 //
 // Services may run while a backup is made. A history and its meta are read in one
 // transaction, so is a document with its head. The log of a run is read after the
-// histories that it describes, since whoever finishes an open run folds that log
-// once more, and a history may be behind the log but not ahead of it. Different
-// chats may be of different moments.
+// histories that it describes, since the process that finishes an open run folds that log
+// once more, and a history may be behind the log but not ahead of it. Different chats may
+// be of different moments.
 //
 // # What is left out
 //

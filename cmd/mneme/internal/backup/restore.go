@@ -19,8 +19,8 @@ import (
 // sees that they run.
 const ClientName = "mneme"
 
-// openLogLife is how long the log of a run that was open lives behind a restore:
-// whoever finishes the run needs it, however old the backup is.
+// openLogLife is how long the log of a run that was open lives behind a restore: the
+// process that finishes the run needs it, however old the backup is.
 const openLogLife = 25 * time.Minute
 
 // Verify reads a backup from beginning to end without restoring anything. An error
@@ -55,8 +55,8 @@ func Holds(ctx context.Context, client redis.UniversalClient) (key string, err e
 // leases is the pattern of the keys of all leases.
 var leases = memory.RedisKey{Kind: memory.KindLease, Key: memory.ChatKey(memory.AnyChat)}.String()
 
-// InUse says who uses a Redis as mneme's services do, empty for nobody that can be
-// seen: connections under their name, or the lease of a chat.
+// InUse says what uses a Redis as mneme's services do, empty if there are no signs of
+// use: connections under their name, or the lease of a chat.
 func InUse(ctx context.Context, client redis.UniversalClient) (string, error) {
 	all, err := nodes(ctx, client)
 	if err != nil {
@@ -96,7 +96,7 @@ func Restore(ctx context.Context, client redis.UniversalClient, in io.Reader, te
 	}
 	created, err := read(in, func(rec record) error { return r.put(ctx, rec) })
 	if err == nil {
-		// The last thing: whoever cached something of another epoch learns from this that it is void.
+		// The last thing: a process that cached something of another epoch learns from this that it is void.
 		r.pipe.Set(ctx, string(memory.KindEpoch), rand.Text(), 0)
 		err = r.flush(ctx)
 	}
@@ -190,8 +190,8 @@ func (r *restorer) rows(ctx context.Context, rec record) {
 	}
 }
 
-// open puts a chat with an open run on the list of those, as one whose holder is
-// gone: the first webmemory that looks brings the run to its end.
+// open puts a chat with an open run on the list of those, as one without a lease's
+// holder: the first webmemory that looks brings the run to its end.
 func (r *restorer) open(ctx context.Context, rec record) {
 	k, _ := memory.ParseRedisKey(rec.Key)
 	if k.Kind != memory.KindMeta || k.Key.Agent() != "" {

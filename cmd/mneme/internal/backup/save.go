@@ -18,8 +18,8 @@ import (
 // Bounds of what is held at a time. A single value may be larger.
 const (
 	batchBytes  = 8 << 20 // values that are read in one round trip
-	batchKeys   = 512     // values whose sizes are known before they are read
-	otherKeys   = 32      // values whose sizes are not
+	batchKeys   = 512     // values of sizes that are known before they are read
+	otherKeys   = 32      // values of sizes that are not
 	recordBytes = 1 << 20 // of the rows of one record
 	streamPage  = 1000    // entries of a stream that are read at a time
 )
@@ -189,7 +189,7 @@ func (s *saver) rows(r record, rows [][]text) error {
 
 // batches gives names to save, so many at a time that their values have about
 // batchBytes. measure is the command that says how many bytes one has; one of another
-// type is somebody else's, and passed over.
+// type is not mneme's, and passed over.
 func (s *saver) batches(ctx context.Context, n node, names []string, measure func(name string) []any,
 	save func(names []string) error) error {
 	for names := range slices.Chunk(names, batchKeys) {
@@ -229,9 +229,9 @@ func (s *saver) batches(ctx context.Context, n node, names []string, measure fun
 }
 
 // histories saves histories with their metas, each pair read in one transaction. read is
-// GET for keys of histories, whose values are saved. It is EXISTS for keys of metas: those
-// are saved whose history is absent, and that it is, since it may have been erased after
-// it was read.
+// GET for keys of histories: their values are saved. It is EXISTS for keys of metas: a
+// meta is saved if its history is absent, and so is that absence, since the history may
+// have been erased after it was read.
 func (s *saver) histories(ctx context.Context, n node, read string, keys []string) error {
 	units, pairsOf := make([][][]any, len(keys)), make([][2]string, len(keys))
 	for i, key := range keys {
@@ -248,8 +248,8 @@ func (s *saver) histories(ctx context.Context, n node, read string, keys []strin
 		if value, ok := r[0].(string); ok {
 			saved.Type, saved.Value = isString, text(value)
 		} else if r[0] != int64(0) || len(rows) == 0 {
-			// A history that is gone since it was found comes with the metas, if it has one. A meta that is gone, or whose
-			// history was found or begun by now, is not saved here.
+			// A history that is gone since it was found comes with the metas, if it has one. A meta that is gone, or has a
+			// history that was found or begun by now, is not saved here.
 			continue
 		}
 		if err := s.write(saved); err != nil {

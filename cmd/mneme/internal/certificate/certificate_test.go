@@ -280,7 +280,7 @@ func TestOurClientsKnowOurServices(t *testing.T) {
 		require.NoError(t, ask(t, trust, "https://"+addr)) // by an address that the certificate does not have
 	}
 
-	// Another CA's certificate for the same name is nobody's that we know.
+	// Another CA's certificate for the same name is of no issuer that we know.
 	theirs := t.TempDir()
 	stranger.Issue(t, month, month/2, "mneme.example.com", "127.0.0.1").Write(t, theirs)
 	_, there, _ := serve(t, theirs)

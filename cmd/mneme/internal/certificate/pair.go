@@ -82,7 +82,7 @@ func (p *Pair) leaves() []*x509.Certificate {
 	return []*x509.Certificate{p.current.Leaf, p.former}
 }
 
-// looked is how often the files are looked at where nobody connects.
+// looked is how often the files are looked at where no client connects.
 const looked = time.Minute
 
 // Watch looks at the files, and says once a day that the certificate is about to end, until ctx ends.

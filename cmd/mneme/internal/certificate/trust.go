@@ -98,7 +98,7 @@ func (t Trust) own() (own []*x509.Certificate) {
 	return own
 }
 
-// Explained is a transport whose errors about TLS say what to do.
+// Explained is a transport with errors about TLS that say what to do.
 type Explained struct{ Base http.RoundTripper }
 
 // plainToTLS is what a server of Go's says to plain HTTP on a port with TLS.

@@ -201,8 +201,7 @@ func TestTheAnswerIsWholeWhateverWasStreamed(t *testing.T) {
 	}
 }
 
-// person is somebody at a terminal: types lines, reads what is shown, and
-// presses Ctrl-C.
+// person is a user at a terminal: types lines, reads what is shown, and presses Ctrl-C.
 type person struct {
 	t          *testing.T
 	keys       *io.PipeWriter

@@ -13,14 +13,14 @@ import (
 	"mneme/memory/event"
 )
 
-// waiting is a run that waits for somebody.
+// waiting is a run that waits for a person.
 type waiting struct {
 	run   string
 	seq   int64 // number of the event that says so; 0 if it is not known
 	waits []event.Wait
 }
 
-// errUnanswered: a talk that nobody types into cannot answer.
+// errUnanswered: a talk without a person at the keyboard cannot answer.
 var errUnanswered = errors.New("the run waits for an answer: `mneme chat` in a terminal asks for it, and a new message " +
 	"counts as a no")
 

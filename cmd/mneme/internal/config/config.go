@@ -67,10 +67,11 @@ type HTTP struct {
 // Values of Auth.Mode.
 const (
 	AuthKeys = "keys" // each request needs a key
-	AuthNone = "none" // nobody is asked, wherever the services listen
+	AuthNone = "none" // no key is asked for, wherever the services listen
 )
 
-// Auth says who may come in. Without a mode nobody is asked, and the services listen on loopback only.
+// Auth is how callers are authenticated. Without a mode no key is asked for, and the services listen on loopback
+// only.
 type Auth struct {
 	Mode     string `yaml:"mode" env:"MODE"`           // AuthKeys or AuthNone
 	KeysFile string `yaml:"keys_file" env:"KEYS_FILE"` // keys beside those of the store, see access.File

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// copilotFile is a file with two backends, off and cli, whose members are given.
+// copilotFile is a file with two backends, off and cli, and the given members of cli.
 func copilotFile(members string) string {
 	return "proxy:\n  active: cli\n  backends:\n    off: {kind: offline}\n    cli: {kind: copilot, " + members + "}\n"
 }

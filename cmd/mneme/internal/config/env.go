@@ -113,7 +113,7 @@ func (c *Config) setVar(said, name, value string) error {
 	return &Error{Where: said, Problem: "no key has this name; " + didYouMean(name, known)}
 }
 
-// named is a block of the configuration whose entries have names, which stand in the
+// named is a block of the configuration with named entries, and the names stand in the
 // middle of their variables: MNEME_PROXY_BACKENDS_KIMI_BASE_URL.
 type named struct {
 	prefix string       // of the variables

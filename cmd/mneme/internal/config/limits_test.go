@@ -54,7 +54,8 @@ prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
 	}
 }
 
-// A budget in USD does not hold for a model without a price, so that the two do not go together unless somebody says so.
+// A budget in USD does not hold for a model without a price, so that the two do not go together unless the operator
+// says so.
 func TestABudgetInUSDNeedsPrices(t *testing.T) {
 	const (
 		backend = "proxy: {backends: {v: {kind: openai, base_url: 'https://v.example/v1', model_map: {'*': MODEL}}}}\n"

@@ -20,8 +20,8 @@ const DefaultFile = "mneme.yaml"
 // set is checked by RequireKeys, since only the proxy needs them.
 func Load(path string, environ []string) (Config, error) { return loaded(path, environ, false) }
 
-// LoadGateway is Load for a gateway alone, which does not know whose subagents call it: any of them may have
-// a backend of its own.
+// LoadGateway is Load for a gateway alone, which does not know which apiserver's subagents call it: any of them may
+// have a backend of its own.
 func LoadGateway(path string, environ []string) (Config, error) { return loaded(path, environ, true) }
 
 func loaded(path string, environ []string, alone bool) (Config, error) {

@@ -10,8 +10,8 @@ import (
 // OpenLog opens the file of log.file to be appended to, and makes it if it is not there; nil for none.
 func OpenLog(c Config) (*os.File, error) { return openLog(c, os.O_CREATE) }
 
-// CheckLog says whether OpenLog would fail, and makes no file: who checks may be another user than who runs the
-// services, and a file of that user's would be closed to them.
+// CheckLog says whether OpenLog would fail, and makes no file: the user that checks may be another than the one that
+// runs the services, and a file of that user's would be closed to them.
 func CheckLog(c Config) error {
 	f, err := openLog(c, 0)
 	if f != nil {

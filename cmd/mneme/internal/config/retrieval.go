@@ -43,7 +43,7 @@ func (r Retrieval) validateExtractors() error {
 }
 
 // Loaders are the extractors as a loader takes them. A command that is not installed
-// is an error: an apiserver asks for it before it starts, nobody else needs the
+// is an error: an apiserver asks for it before it starts, no other service needs the
 // programs.
 func (c Config) Loaders() (map[string]loader.Extractor, error) {
 	all := map[string]loader.Extractor{}
@@ -86,7 +86,7 @@ func (r Rerank) validate() error {
 }
 
 // RequireRerankKey says that the variable of the reranker's key is not set. An apiserver
-// calls it before it starts; nobody else needs the key.
+// calls it before it starts; no other service needs the key.
 func (c Config) RequireRerankKey() error {
 	r := c.Retrieval.Rerank
 	if r.URL == "" || r.APIKeyEnv == "" || r.APIKey != "" {

@@ -25,8 +25,8 @@ const collectionsFile = `agents:
             note.kind: x
 `
 
-// An entry is a name, or a name with a filter, whose values are the texts that stand
-// there; config show writes it as it was.
+// An entry is a name, or a name with a filter; its values are the texts that stand there;
+// config show writes it as it was.
 func TestCollectionsMayHaveAFilter(t *testing.T) {
 	c, err := load(t, collectionsFile)
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ func leaves(v reflect.Value, prefix string) map[string]string {
 	return all
 }
 
-// Whoever adds to the master's prompt, or replaces it, reads there what it says.
+// An operator that adds to the master's prompt, or replaces it, reads there what it says.
 func TestTheMastersPromptIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/configuration.md")
 	require.NoError(t, err)

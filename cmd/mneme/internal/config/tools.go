@@ -83,7 +83,7 @@ type Approvals struct {
 	Webhook Webhook       `yaml:"webhook" envPrefix:"WEBHOOK_"`
 }
 
-// Webhook is whom it is told that somebody is waited for.
+// Webhook is the endpoint that is told that a run waits for a person.
 type Webhook struct {
 	URL       string `yaml:"url" env:"URL"`
 	SecretEnv string `yaml:"secret_env" env:"SECRET_ENV"` // names the variable that holds the key of the signature
@@ -684,7 +684,7 @@ func (c Config) toolSecrets() (all []string) {
 }
 
 // RequireToolSecrets says which variable that a tool names is not set. An apiserver calls it
-// before it starts; nobody else calls tools.
+// before it starts; no other service calls tools.
 func (c Config) RequireToolSecrets() error {
 	unset := func(key string, named map[string]string, values map[string]Secret) error {
 		for name, variable := range sorted(named) {
@@ -716,7 +716,7 @@ func (c Config) RequireToolSecrets() error {
 }
 
 // RequireWebhookSecret says that the variable of the webhook's key is not set. A webmemory calls
-// it before it starts; nobody else calls the webhook.
+// it before it starts; no other service calls the webhook.
 func (c Config) RequireWebhookSecret() error {
 	w := c.Approvals.Webhook
 	return c.origin.locate(when(w.URL != "" && w.Secret == "", "approvals.webhook.secret_env",

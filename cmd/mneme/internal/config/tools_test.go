@@ -93,7 +93,7 @@ func TestTools(t *testing.T) {
 	require.NoError(t, err)
 	check(c)
 
-	// Variables that are not set are said by who needs them.
+	// Variables that are not set are reported by the service that needs them.
 	for at, want := range map[int]string{
 		0: "subagents[1].tools[1].http.headers_env.Authorization", 1: "crm.headers_env.Auth", 2: "files.env[0]",
 	} {

@@ -86,8 +86,8 @@ func (a Auth) validate() error {
 	)
 }
 
-// RequireAuth refuses a service that others can reach and that asks nobody who he is. key is the
-// setting of its address.
+// RequireAuth refuses a service that others can reach and that does not authenticate callers.
+// key is the setting of its address.
 func (c Config) RequireAuth(key, listen string) error {
 	if c.Auth.Mode != "" || onLoopback(listen) {
 		return nil

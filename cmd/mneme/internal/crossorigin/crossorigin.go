@@ -176,9 +176,9 @@ func hostname(hostport string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
-// isLabel says whether a text is one part of a domain name. Such a name alone is
-// no domain that anybody can register: it is of the local network, of a compose
-// project or of a Kubernetes namespace.
+// isLabel says whether a text is one part of a domain name. Such a name alone is no
+// domain that can be registered: it is of the local network, of a compose project or of a
+// Kubernetes namespace.
 func isLabel(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_')
@@ -195,8 +195,8 @@ func sameOrigin(r *http.Request, origin string) bool {
 	return (scheme == "http" || scheme == "https") && host != "" && strings.EqualFold(host, r.Host)
 }
 
-// judgeUnnamed judges a request without an Origin: a program's, or a browser's
-// GET that its page cannot read but whose effect it could see, as of an <img>.
+// judgeUnnamed judges a request without an Origin: a program's, or a browser's GET with
+// an answer that its page cannot read and an effect that it could see, as of an <img>.
 func judgeUnnamed(r *http.Request) *api.Problem {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":

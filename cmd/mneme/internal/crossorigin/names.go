@@ -73,7 +73,7 @@ func forbidden(code, format string, args ...any) *api.Problem {
 	return &api.Problem{Status: http.StatusForbidden, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// refuseHost tells who asks which setting allows a name, and not what is allowed: it may be a stranger.
+// refuseHost tells the client which setting allows a name, and not what is allowed: the client may be a stranger.
 func refuseHost(r *http.Request) *api.Problem {
 	host := hostname(r.Host)
 	name, err := Host(host)
@@ -94,7 +94,7 @@ func refuseOrigin(origin string) *api.Problem {
 		"add %[1]s to http.allowed_origins in mneme.yaml.", origin)
 }
 
-// clip bounds what somebody else chose.
+// clip bounds what a client chose.
 func clip(s string) string {
 	if len(s) > maxName {
 		return strings.ToValidUTF8(s[:maxName], "") + "…"

@@ -33,7 +33,7 @@ type loading struct {
 	report   *Report
 	progress Progress
 	away     bool            // it was noted that the server is away
-	live     map[string]bool // ids of files whose documents stay; true: and of what lies below it
+	live     map[string]bool // ids of files with documents that stay; true: and of what lies below it
 }
 
 // list notes what the collection has of the sources.
@@ -259,7 +259,7 @@ func (l *loading) retry(ctx context.Context, do func() error) error {
 	}
 }
 
-// prune removes the documents of directories whose file is gone.
+// prune removes the documents of directories if their file is gone.
 func (l *loading) prune(ctx context.Context, sources []source) error {
 	for _, id := range slices.Sorted(maps.Keys(l.known)) {
 		h := l.known[id]

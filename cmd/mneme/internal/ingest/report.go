@@ -122,7 +122,7 @@ func (r Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// unreadNote says that nobody will find what is loaded.
+// unreadNote says that no subagent will find what is loaded.
 func (r Report) unreadNote() string {
 	others := "no collection"
 	if len(r.Searched) > 0 {

@@ -114,7 +114,7 @@ func (t *Transport) RoundTrip(asked *http.Request) (*http.Response, error) {
 // that the client reads.
 type exchange struct {
 	asked    *http.Request           // without its body
-	leave    context.CancelFunc      // ends the handler's context, whose cause says no more than a connection's
+	leave    context.CancelFunc      // ends the handler's context; its cause says no more than a connection's
 	state    context.Context         // ends with the exchange; its cause is io.EOF, or why it broke off
 	end      context.CancelCauseFunc // of state
 	answered chan *http.Response     // gets the head
@@ -144,7 +144,7 @@ func (x *exchange) take(ctx context.Context, asked *http.Request) *http.Request 
 		r.Body, r.ContentLength = http.NoBody, 0
 		return r
 	case r.ContentLength == 0:
-		r.ContentLength = -1 // nobody has told it
+		r.ContentLength = -1 // the length was not told
 	}
 	r.Body = &source{r.Body, r.ContentLength, x}
 	return r
@@ -262,7 +262,7 @@ func (x *exchange) held() int {
 
 func (x *exchange) head() {
 	if x.headed || x.state.Err() != nil {
-		return // nobody waits for it any more
+		return // the head was sent, or the caller has left
 	}
 	x.headed = true
 	length, err := strconv.ParseInt(x.shown.Get("Content-Length"), 10, 64)
@@ -278,7 +278,7 @@ func (x *exchange) head() {
 }
 
 // FlushError sends the client what was written, the head first. The buffer goes back to
-// the pool while nothing is in it; one whose flush failed is kept, because its error is
+// the pool while nothing is in it; after a failed flush it is kept, because its error is
 // what later writes have to report.
 func (x *exchange) FlushError() error {
 	x.WriteHeader(http.StatusOK)

@@ -314,7 +314,7 @@ func TestHijackIsRefused(t *testing.T) {
 	require.NoError(t, stop(t.Context()))
 }
 
-// Who stops serving waits for what is being answered, as long as it is given.
+// A stop waits for the requests that are being answered, for the time that it is given.
 func TestStop(t *testing.T) {
 	var hosts inprocess.Hosts
 	stop := hosts.Serve("h:1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -167,7 +167,7 @@ func compare(ctx context.Context, b config.Backend, vendor API, ids, names []str
 	return Report{Note: note}
 }
 
-// proposal is a model for somebody who named none.
+// proposal is a model for an operator that named none.
 func proposal(b config.Backend, ids []string) string {
 	for _, v := range vendors {
 		if hostOf(v.BaseURL) != hostOf(b.BaseURL) {

@@ -8,9 +8,9 @@ import (
 	"mneme/cmd/mneme/internal/config"
 )
 
-// File is a mneme.yaml for the choice: one backend for everybody, and the window of a
-// server on this machine, which nobody else knows. It holds no secret. cfg is the
-// configuration without a file; it names the subagents.
+// File is a mneme.yaml for the choice: one backend for all agents, and the window of a
+// server on this machine, which is known from nowhere else. It holds no secret. cfg is
+// the configuration without a file; it names the subagents.
 func (c Choice) File(cfg config.Config) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Written by mneme up, which found %s. docs/configuration.md lists every key.\n", c.Found)

@@ -1,7 +1,7 @@
 // Package models asks vendors and model servers on this machine which models they
-// have: to propose a first one to somebody who has configured none, and to say in a
-// sentence what is wrong with a backend before its first call fails. It asks lists
-// and descriptions only, which cost nothing.
+// have: to propose a first one to an operator that has configured none, and to say in a
+// sentence what is wrong with a backend before its first call fails. It asks lists and
+// descriptions only, which cost nothing.
 package models
 
 import (

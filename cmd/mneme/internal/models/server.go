@@ -219,8 +219,8 @@ func (s Server) lmStudio(ctx context.Context) ([]description, error) {
 	return append(loaded, rest...), nil
 }
 
-// llamaCPP asks llama.cpp's server, which has one model, whose template says whether
-// it knows tools.
+// llamaCPP asks llama.cpp's server, which has one model; the model's template says
+// whether it knows tools.
 func (s Server) llamaCPP(ctx context.Context) ([]description, error) {
 	var props struct {
 		Settings *struct {

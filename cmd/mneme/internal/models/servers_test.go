@@ -169,7 +169,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A server that takes a connection and says nothing does not keep anybody from starting.
+// A server that takes a connection and says nothing does not keep mneme from starting.
 func TestFindWaitsForNoServer(t *testing.T) {
 	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(hangs.Close)

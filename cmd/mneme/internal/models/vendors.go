@@ -14,7 +14,7 @@ import (
 	"mneme/cmd/mneme/internal/config"
 )
 
-// Vendor is one whose key people have in their environment.
+// Vendor is a vendor for which users have a key in their environment.
 type Vendor struct {
 	Name      string // also of the backend
 	Kind      string

@@ -43,7 +43,7 @@ func (p *tab) idle() {
 	p.has("button", "Send (Enter)")
 }
 
-// cutShort sends a message whose answer comes slowly, and stops it in its middle.
+// cutShort sends a message with an answer that comes slowly, and stops it in its middle.
 func (p *tab) cutShort(m *model) {
 	p.t.Helper()
 	m.hold()
@@ -55,8 +55,8 @@ func (p *tab) cutShort(m *model) {
 	m.release()
 }
 
-// The first minute of somebody who looks at the page: what to type is said, lanes show who works, an answer is
-// followed over a reload and in a second tab, and what was said is corrected, taken back and forked.
+// The first minute of a user of the page: what to type is said, lanes show which agent works, an answer is followed
+// over a reload and in a second tab, and what was said is corrected, taken back and forked.
 func TestAChat(t *testing.T) {
 	m, s, p := visit(t)
 	p.open("")
@@ -113,7 +113,7 @@ func TestAChat(t *testing.T) {
 	require.Equal(t, 1, m.asked())
 }
 
-// A title is asked for once, and one that somebody sets meanwhile stays.
+// A title is asked for once, and one that a user sets meanwhile stays.
 func TestATitle(t *testing.T) {
 	m, s, p := visit(t)
 	p.open("#/chats/named")
@@ -146,7 +146,7 @@ func TestATitle(t *testing.T) {
 	p.seesIn("h1", "How it begins")
 }
 
-// Whom one writes to is chosen for each chat, by keyboard, and kept.
+// The agent that one writes to is chosen for each chat, by keyboard, and kept.
 func TestWhoAnswers(t *testing.T) {
 	_, s, p := visit(t)
 	p.open("#/chats/direct")
@@ -235,7 +235,7 @@ func TestAChatWithMoreThanWords(t *testing.T) {
 	p.click("button", "Answer")
 	p.sees(`They say: Done: `)
 	second.sees(`They say: Done: `)
-	second.seesNo("The run waits for you") // nor is it said to those who do not see
+	second.seesNo("The run waits for you") // nor is it said to users of a screen reader
 	p.idle()
 
 	p.send("Remember: my locker is number 4471")

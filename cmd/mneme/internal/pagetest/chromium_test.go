@@ -285,7 +285,7 @@ func (p *tab) seesNo(texts ...string) {
 	}
 }
 
-// named are the elements of a role whose accessible name is, or with a * at its end begins with, name.
+// named are the elements of a role with an accessible name that is, or with a * at its end begins with, name.
 func (p *tab) named(role, name string) []cdp.BackendNodeID {
 	document, err := ask(p, dom.GetDocument, dom.GetDocumentParams{})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// answered has a chat whose last answer is a text.
+// answered has a chat with a text as its last answer.
 func (s service) answered(chat, text string) {
 	s.t.Helper()
 	raw, err := json.Marshal(map[string]any{"message": map[string]string{"role": "assistant", "content": text}})

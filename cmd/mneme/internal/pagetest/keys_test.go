@@ -186,7 +186,7 @@ func (p *tab) leaks(text string) []string {
 	})()`)
 }
 
-// Somebody comes for the first time: one form asks, says what is wrong with a key, takes the right one, and can be
+// A user comes for the first time: one form asks, says what is wrong with a key, takes the right one, and can be
 // left. The key stays with the tab, is nowhere else, and goes when it is told to.
 func TestTheFormOfTheKey(t *testing.T) {
 	k, p := visitKeyed(t)
@@ -265,7 +265,7 @@ func TestTheFormOfTheKey(t *testing.T) {
 	}
 }
 
-// A key ends while somebody works: what was typed, edited, posted and sent stays, and goes on with another key.
+// A key ends while a user works: what was typed, edited, posted and sent stays, and goes on with another key.
 func TestAKeyEndsAmidWork(t *testing.T) {
 	k, p := visitKeyed(t)
 	mine := k.key("acme", everything...)
@@ -334,7 +334,7 @@ func TestAKeyEndsAmidWork(t *testing.T) {
 		return evaluate[string](p, `document.querySelector(".composer textarea").value`) == "The third message"
 	})
 	p.write(field, "The third message, again")
-	p.press("\r") // who does something is asked again
+	p.press("\r") // a user that does something is asked again
 	p.has("dialog", asksKey)
 	mine = k.key("acme", everything...)
 	p.give(mine.Key)

@@ -62,7 +62,7 @@ func TestManyChats(t *testing.T) {
 	p.seesIn("h1", title)
 }
 
-// A text that is made to take long is shown as it is, and holds nobody up.
+// A text that is made to take long is shown as it is, and holds nothing up.
 func TestTextsThatTakeLong(t *testing.T) {
 	_, s, p := visit(t)
 	answers := map[string]string{"emphasis": strings.Repeat("_a*", 32<<10/3), "brackets": strings.Repeat("[", 32<<10),

@@ -36,7 +36,7 @@ func TestRuns(t *testing.T) {
 	p.seesIn(".message .tools", "tokens in", "master") // the model that answered
 }
 
-// A run of yesterday, whose events are gone, is shown by what the histories and its record tell: without an error, in
+// A run of yesterday, without its events, is shown by what the histories and its record tell: without an error, in
 // sentences, and with what it cost in no more digits than say something.
 func TestARunOfYesterday(t *testing.T) {
 	_, s, p := visit(t)

@@ -85,7 +85,7 @@ func runLogged(t *testing.T, log zerolog.Logger, service, file string, environ .
 	}
 }
 
-// ferry starts a server of the Model Context Protocol, whose tool book asks by a form which seat is wanted.
+// ferry starts a server of the Model Context Protocol with a tool, book, that asks by a form which seat is wanted.
 func ferry(t *testing.T) (url string) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "ferry", Version: "1"}, nil)
 	form := &mcp.ElicitParams{Message: "Which seat?", RequestedSchema: json.RawMessage(`{"type": "object",
@@ -110,8 +110,8 @@ func ferry(t *testing.T) (url string) {
 	return web.URL
 }
 
-// configuration is a mneme.yaml whose master delegates to analytic, to knowledge and to desk, and whose desk
-// pays money back where a person says yes, and books seats.
+// configuration is a mneme.yaml with a master that delegates to analytic, to knowledge and to desk. The desk pays
+// money back where a person says yes, and books seats.
 func configuration(t *testing.T) string {
 	t.Helper()
 	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

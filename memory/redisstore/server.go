@@ -12,8 +12,15 @@ import (
 	"mneme/memory"
 )
 
+// Server is about the Redis servers themselves: which they are, whether they take writes, how full they are, and the
+// epoch, a key that is set if there is none and that tells by its absence that data was lost.
+type Server struct {
+	*core
+	mends mender
+}
+
 // Epoch is the store's random mark, set now if there is none.
-func (s *Store) Epoch(ctx context.Context) (string, error) {
+func (s Server) Epoch(ctx context.Context) (string, error) {
 	epoch, err := s.redis.Get(ctx, epochKey).Result()
 	if errors.Is(err, redis.Nil) {
 		if err = s.redis.SetNX(ctx, epochKey, rand.Text(), 0).Err(); err == nil {
@@ -26,7 +33,7 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 // Refusal is why the store takes no writes, in its own words, as Redis and the embedded
 // store answer to a PING when they cannot put writes on their disk; "" while it says
 // nothing of the kind.
-func (s *Store) Refusal(ctx context.Context) string {
+func (s Server) Refusal(ctx context.Context) string {
 	if err := s.redis.Ping(ctx).Err(); errors.Is(unavailable(err), memory.ErrReadOnly) {
 		return strings.TrimPrefix(err.Error(), "MISCONF ")
 	}
@@ -35,18 +42,18 @@ func (s *Store) Refusal(ctx context.Context) string {
 
 // Scrub returns when nothing that was erased before is in a file of the store's any
 // more, where the store is this process's own; the files of a Redis are out of reach.
-func (s *Store) Scrub(ctx context.Context) error {
+func (s Server) Scrub(ctx context.Context) error {
 	if s.Compact == nil {
 		return nil
 	}
 	return failure(s.Compact(ctx), "what was erased may still be on the disk")
 }
 
-// Servers are the run ids of the Redis servers that hold keys, in some order. One
+// RunIDs are the run ids of the Redis servers that hold keys, in some order. One
 // that was not there before may hold other data than the one in its place did: it was
 // restarted, or a replica took over. A server that does not say has no id. And full is
 // which part of its maxmemory the fullest has used, 0 if none has a limit.
-func (s *Store) Servers(ctx context.Context) (ids []string, full float64, err error) {
+func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err error) {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {
 		return nil, 0, failure(err, "asking which servers there are")
@@ -79,14 +86,24 @@ func (s *Store) Servers(ctx context.Context) (ids []string, full float64, err er
 	return ids, full, nil
 }
 
-// OpenRun is the run of a chat that is not over, if there is one.
-func (s *Store) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) {
-	text, err := s.redis.HGet(ctx, chatMeta(chat), "open").Bytes()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
+// Sound looks at the keys of all chats, and moves away those of the wrong type. An
+// error that is ErrDamaged names one that stays in the way; it is nil while Redis
+// does not answer.
+func (s Server) Sound(ctx context.Context) error {
+	names := []string{epochKey, openChats, processesKey, erasuresKey}
+	types := make([]*redis.StatusCmd, len(names))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, name := range names {
+			types[i] = p.Type(ctx, name)
+		}
+		return nil
+	})
+	for i, name := range names {
+		if found := types[i].Val(); found != "" && found != "none" && found != typeOf(name) {
+			if err := s.mends.mendAll(ctx, name); errors.Is(err, memory.ErrDamaged) {
+				return err
+			}
+		}
 	}
-	if err != nil {
-		return nil, failure(err, "looking for the open run of chat %s", chat)
-	}
-	return readOpenRun(text, s.Secret), nil
+	return nil
 }

@@ -1,0 +1,239 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"mneme/memory"
+	"mneme/memory/redisscript"
+)
+
+// attempts bounds how often one call starts over since a compare-and-set met another value
+// than the call had read.
+const attempts = 32
+
+// tombstone is how long the turn of an erased history is kept.
+const tombstone = 30 * 24 * time.Hour
+
+// replicaWait is how long an append waits for replicas before it counts as failed.
+const replicaWait = time.Second
+
+// core is what the store and its rooms share: the client, the settings, and what more than one of them does.
+type core struct {
+	redis redis.UniversalClient
+	log   zerolog.Logger
+	now   func() time.Time
+
+	// WaitReplicas makes what a user is told to be kept (appends, claims of calls, answers to waits) wait until
+	// this many replicas have it, for replicaWait at most; set it before the first call.
+	WaitReplicas int
+
+	// RunLife is how long a run may take, and ResumeLife how long its events can be
+	// read once it is over; what is kept of runs lives accordingly. Set them before
+	// the first call.
+	RunLife, ResumeLife time.Duration
+
+	// Secret is what the processes of the services share, and no other program that writes into Redis knows; "" where
+	// there is none. Set it before the first call.
+	Secret string
+
+	// Archive says what becomes of what Trim cuts off. Set it before the first call.
+	Archive Archive
+
+	// Compact rewrites the store's files without what was deleted; nil where that is
+	// not in this process's hands. Set it before the first call.
+	Compact func(context.Context) error
+
+	// OnCut, if it is set, is called when a history was found deleted or rewritten by
+	// another program, with the turn that took note of it: older copies anywhere must not
+	// bring back what was taken away. Set it before the first call.
+	OnCut func(key memory.Key, turn int64)
+
+	// Counts of what went other than expected.
+	Counts Counts
+}
+
+// Counts are events that an operator may want to see.
+type Counts struct {
+	Stale   atomic.Int64 // appends that found the writer's copy out of date
+	Adopted atomic.Int64 // values of foreign writers taken over
+	Damaged atomic.Int64 // values set aside
+	Deleted atomic.Int64 // histories that were deleted by hand
+	Late    atomic.Int64 // messages that came out of the spool after their turn
+	Lost    atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
+}
+
+// call runs one script.
+func (s *core) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (redisscript.Reply, error) {
+	return read(script.Run(ctx, s.redis, keys, args...))
+}
+
+// inOrder runs commands of which each may only come after the one before it, see
+// [redisscript.InOrder].
+func (s *core) inOrder(ctx context.Context, scripts []*redis.Script, cmds ...redis.Cmder) error {
+	return unavailable(redisscript.InOrder(ctx, s.redis, scripts, cmds...))
+}
+
+// errFewReplicas says that something was written, and that too few replicas have it.
+var errFewReplicas = errors.New("too few replicas have what was written")
+
+// replicated runs a script over keys of one slot and, where that is asked for, waits until enough replicas have what it
+// wrote. WAIT is about the writes of its own connection, so both go over one, in one pipeline. Beside errFewReplicas
+// there is the script's reply.
+func (s *core) replicated(ctx context.Context, script *redis.Script, keys []string, args ...any) (
+	redisscript.Reply, error) {
+	if s.WaitReplicas <= 0 {
+		return s.call(ctx, script, keys, args...)
+	}
+	var node redis.Cmdable = s.redis
+	if cluster, ok := s.redis.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, keys[0])
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		node = master
+	}
+	for {
+		var written *redis.Cmd
+		waited := redis.NewIntCmd(ctx, "wait", s.WaitReplicas, replicaWait.Milliseconds())
+		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+			written = script.EvalSha(ctx, p, keys, args...)
+			return p.Process(ctx, waited)
+		})
+		if redisscript.Unknown(written.Err()) {
+			if err := script.Load(ctx, node).Err(); err != nil {
+				return nil, unavailable(err)
+			}
+			continue
+		}
+		r, err := read(written)
+		if err == nil && waited.Err() != nil {
+			return r, errors.Join(errFewReplicas, unavailable(waited.Err()))
+		}
+		if n := waited.Val(); err == nil && n < int64(s.WaitReplicas) {
+			return r, fmt.Errorf("%w: %w: %d of %d replicas", memory.ErrUnavailable, errFewReplicas, n, s.WaitReplicas)
+		}
+		return r, err
+	}
+}
+
+// indexHistory notes a subagent's history in its chat's meta before the first write to it,
+// so that none is ever missing there. It fences that write too: the history has no meta yet
+// that could hold the number of a newer turn, the chat has one. A write of no turn (0) takes
+// on the chat's number, which is returned.
+func (s *core) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
+	r, err := s.call(ctx, indexScript, []string{chatMeta(key.Chat())}, turn, "s:"+string(key.Agent()))
+	return integer(r.At(1)), err
+}
+
+// pause backs off with jitter after the first tries, so that of many writers of one history
+// each gets through.
+func pause(ctx context.Context, try int) error {
+	if try < 3 {
+		return nil
+	}
+	select {
+	case <-time.After(rand.N(time.Duration(try) * time.Millisecond)):
+		return nil
+	case <-ctx.Done():
+		return unavailable(context.Cause(ctx))
+	}
+}
+
+func (s *core) renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, open string) (bool,
+	error) {
+	return renewScript.Run(ctx, s.redis, turnKeys(chat), token, ttl.Milliseconds(), open).Bool()
+}
+
+func (s *core) deadline(ttl time.Duration) float64 { return float64(s.now().Add(ttl).UnixMilli()) }
+
+// timestamp is the Unix ms of now, under which values are set aside.
+func (s *core) timestamp() string { return strconv.FormatInt(s.now().UnixMilli(), 10) }
+
+func (s *core) onCut(key memory.Key, turn int64) {
+	if s.OnCut != nil {
+		s.OnCut(key, turn)
+	}
+}
+
+// recordLife is how long the record of a post with an Idempotency-Key lives after it
+// was last written: so long it is answered from the record when it is repeated.
+const recordLife = 24 * time.Hour
+
+// logLife is how long the log of a run that goes on outlives its last event. A quiet
+// run is still there when its next event comes, and can be resumed once it is over.
+func (s *core) logLife() time.Duration { return s.RunLife + s.ResumeLife }
+
+// openLife is how long the record of a run that begins lives, and the entry in the
+// index by which an erasure finds the record and the log.
+func (s *core) openLife(keyed bool) time.Duration {
+	life := s.RunLife + s.logLife() // the last event may come at the end of RunLife
+	if keyed {
+		life = max(life, recordLife)
+	}
+	return life
+}
+
+// keptLife is how long the record of a run lives that is over.
+func (s *core) keptLife(keyed bool) time.Duration {
+	if keyed {
+		return max(recordLife, s.ResumeLife)
+	}
+	return s.ResumeLife
+}
+
+// forget deletes keys, and then the fields of the chat's meta by which they are found.
+func (s *core) forget(ctx context.Context, chat memory.Chat, names, fields []string) error {
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, name := range names { // one by one, since they lie in several slots of a Cluster
+			p.Del(ctx, name)
+		}
+		if len(fields) > 0 {
+			p.HDel(ctx, chatMeta(chat), fields...)
+		}
+		return nil
+	})
+	return err
+}
+
+// front are the first members of a sorted set, and how many it has.
+func (s *core) front(ctx context.Context, key string, count int) (members []string, all int, err error) {
+	var page *redis.StringSliceCmd
+	var number *redis.IntCmd
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		page, number = p.ZRange(ctx, key, 0, int64(count-1)), p.ZCard(ctx, key)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, unavailable(err)
+	}
+	return page.Val(), int(number.Val()), nil
+}
+
+// scan calls f for every key that matches, on every node.
+func (s *core) scan(ctx context.Context, pattern string, f func(key string) error) error {
+	masters, err := Masters(ctx, s.redis)
+	if err != nil {
+		return err
+	}
+	for _, node := range masters {
+		it := node.Scan(ctx, 0, pattern, 1000).Iterator()
+		for it.Next(ctx) {
+			if err := f(it.Val()); err != nil {
+				return err
+			}
+		}
+		if err := it.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

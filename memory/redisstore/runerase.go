@@ -1,0 +1,161 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+	"mneme/memory/redisscript"
+)
+
+// Erase removes the logs, records and calls of a chat's runs, and what one that waits goes on from: of those in the
+// chat's index, and of further ones that the caller knows of. It must run before the chat's meta is erased, which
+// holds the index.
+func (s Runs) Erase(ctx context.Context, chat memory.Chat, further ...string) error {
+	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
+	if err != nil {
+		return failure(err, "erasing the runs of chat %s", chat)
+	}
+	var gone, names []string
+	for _, f := range fields {
+		if run, ok := strings.CutPrefix(f, "r:"); ok {
+			gone, further = append(gone, f), append(further, run)
+		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
+			gone, names = append(gone, f), append(names, name)
+		}
+	}
+	for _, run := range further {
+		names = append(names, eventsKey(chat, run), recordKey(chat, run), callsKey(chat, run))
+	}
+	if _, err = s.waits.forgetWaiting(ctx, chat, 0); err == nil {
+		err = s.forget(ctx, chat, names, gone)
+	}
+	return failure(err, "erasing the runs of chat %s", chat)
+}
+
+// EraseOld removes the logs and records of a chat's runs that began before a
+// turn, and the conversation of that time; it gives the name of that.
+func (s Runs) EraseOld(ctx context.Context, turn int64, chat memory.Chat) (conversation string, err error) {
+	fields, err := s.redis.HGetAll(ctx, chatMeta(chat)).Result()
+	if err != nil {
+		return "", failure(err, "erasing old runs of chat %s", chat)
+	}
+	waited, err := s.waits.forgetWaiting(ctx, chat, turn)
+	if err != nil {
+		return "", failure(err, "erasing old runs of chat %s", chat)
+	}
+	gone, names := []string{"conversation", "approved"}, []string{}
+	for f, until := range fields {
+		at, _ := strconv.ParseInt(until, 10, 64)
+		run, ok := strings.CutPrefix(f, "r:")
+		if ok && run != "" && (at-recordLife.Milliseconds() < turn || waited != nil && run == waited.Run) {
+			gone, names = append(gone, f), append(names, eventsKey(chat, run), recordKey(chat, run), callsKey(chat, run))
+		}
+	}
+	return fields["conversation"], failure(s.forget(ctx, chat, names, gone), "erasing old runs of chat %s", chat)
+}
+
+// Redact removes the logs of a chat's runs and what their records keep of their answers: of those in the
+// chat's index, and of further ones. A post that repeats one gets answer instead, and does not run again. If
+// before is not 0, only runs that were over before that turn are meant.
+func (s Runs) Redact(ctx context.Context, chat memory.Chat, before int64, answer []byte,
+	further ...string) error {
+	_, err := s.waits.forgetWaiting(ctx, chat, before)
+	if err != nil {
+		return failure(err, "redacting the runs of chat %s", chat)
+	}
+	fields, err := s.redis.HGetAll(ctx, chatMeta(chat)).Result()
+	if err != nil {
+		return failure(err, "redacting the runs of chat %s", chat)
+	}
+	var gone, names []string
+	for f, until := range fields {
+		if run, ok := strings.CutPrefix(f, "r:"); ok {
+			old, err := s.overBefore(ctx, chat, run, integer(until), before)
+			if err != nil {
+				return err
+			}
+			if old {
+				further = append(further, run)
+			}
+		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
+			gone, names = append(gone, f), append(names, name)
+		}
+	}
+	calls := make([]redisscript.Call, len(further))
+	for i, run := range further {
+		names = append(names, eventsKey(chat, run), callsKey(chat, run))
+		calls[i] = redisscript.Call{Script: answerScript, Keys: []string{recordKey(chat, run)}, Args: []any{answer}}
+	}
+	for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {
+		if err := cmd.Err(); err != nil {
+			return failure(err, "redacting the runs of chat %s", chat)
+		}
+	}
+	return failure(s.forget(ctx, chat, names, gone), "redacting the runs of chat %s", chat)
+}
+
+// overBefore says whether a run was over before a turn, 0 for any: by the time of its last event, or, without
+// a log, by how long something is kept of it.
+func (s Runs) overBefore(ctx context.Context, chat memory.Chat, run string, until, turn int64) (bool, error) {
+	if turn == 0 {
+		return true, nil
+	}
+	line, err := s.LastEvent(ctx, chat, run)
+	if err != nil || line == nil {
+		return until-recordLife.Milliseconds() < turn, err
+	}
+	var last struct {
+		TS float64 `json:"ts"`
+	}
+	_ = json.Unmarshal(line, &last) // what has no time is old
+	return last.TS*1000 < float64(turn), nil
+}
+
+// TakeBack removes the logs of some of a chat's runs and what their records keep of their answers. A post
+// that repeats one finds that it was taken back, and is a further attempt.
+func (s Runs) TakeBack(ctx context.Context, chat memory.Chat, runs ...string) error {
+	return s.change(ctx, chat, "", runs)
+}
+
+// PutBack has posts that repeat some of a chat's runs, which were taken back, get an answer.
+func (s Runs) PutBack(ctx context.Context, chat memory.Chat, answer []byte, runs ...string) error {
+	return s.change(ctx, chat, string(answer), runs)
+}
+
+func (s Runs) change(ctx context.Context, chat memory.Chat, answer string, runs []string) error {
+	for some := range slices.Chunk(runs, 1024) {
+		var logs []string
+		var calls []redisscript.Call
+		there, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // of most runs nothing is kept any more
+			for _, run := range some {
+				p.Exists(ctx, recordKey(chat, run))
+			}
+			return nil
+		})
+		if err != nil {
+			return failure(err, "changing runs of chat %s", chat)
+		}
+		for i, run := range some {
+			logs = append(logs, eventsKey(chat, run))
+			if there[i].(*redis.IntCmd).Val() > 0 {
+				calls = append(calls, redisscript.Call{
+					Script: rewindRunScript, Keys: []string{recordKey(chat, run)}, Args: []any{answer}})
+			}
+		}
+		for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {
+			if err := cmd.Err(); err != nil {
+				return failure(err, "changing runs of chat %s", chat)
+			}
+		}
+		if err := s.forget(ctx, chat, logs, nil); err != nil {
+			return failure(err, "changing runs of chat %s", chat)
+		}
+	}
+	return nil
+}
