@@ -74,6 +74,10 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 		first.answer.close()
 		return last, nil
 	}
+	if x.result.others && x.moves(ctx, last, err) != "" { // what the first was refused for was cured, or is not known
+		first.answer.close()
+		return last, err
+	}
 	if err == nil && last != first {
 		last.answer.close()
 	}

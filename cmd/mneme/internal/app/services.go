@@ -143,6 +143,16 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		}
 		p.Backends[name] = backend
 	}
+	p.Routes = map[string]proxy.RouteConfig{}
+	for name, r := range cfg.Proxy.Routes {
+		route := proxy.RouteConfig{Use: r.Use, Keys: map[string][]proxy.Key{}}
+		for backend, keys := range r.Keys {
+			for _, key := range keys {
+				route.Keys[backend] = append(route.Keys[backend], proxy.Key{Name: key, Value: r.Values[key].Reveal()})
+			}
+		}
+		p.Routes[name] = route
+	}
 	if gate != nil {
 		p.Secrets = append(p.Secrets, gate.Secret)
 	}
@@ -203,7 +213,7 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 	if err != nil {
 		return proxy.Shared{}, err
 	}
-	known := func(name string) bool { _, ok := cfg.Proxy.Backends[name]; return ok }
+	known := func(name string) bool { return cfg.Proxy.First(name) != "" }
 	records := int64(0) // the store's default
 	turns := proxystore.TurnLimits{TTL: cfg.Proxy.StateMachine.TTL, Entries: cfg.Proxy.StateMachine.MaxTurns * 5 / 4}
 	if cfg.Redis.Embedded() {

@@ -33,12 +33,13 @@ func welcome(out io.Writer, cfg config.Config, at Addrs, fresh bool) {
 	fmt.Fprintf(out, "mneme is up: %s shows it in a browser.\n", at.Page())
 	fmt.Fprintf(out, "Services: webmemory %s, apiserver %s, proxy %s\n", at.URL(at.Webmemory), at.URL(at.Apiserver),
 		at.URL(at.Proxy))
-	if b := cfg.Proxy.Backends[cfg.Proxy.Active]; b.Kind == config.KindOffline {
+	first := cfg.Proxy.First(cfg.Proxy.Active)
+	if b := cfg.Proxy.Backends[first]; b.Kind == config.KindOffline {
 		fmt.Fprintln(out,
 			"Model: offline, a small extractive one for trying things out; a real one: `mneme up --model auto`, or a "+
 				"mneme.yaml (docs/configuration.md).")
 	} else {
-		fmt.Fprintf(out, "Model: %s, of backend %s.\n", proxy.MapModel(b.ModelMap, cfg.Agents.Master.Model), cfg.Proxy.Active)
+		fmt.Fprintf(out, "Model: %s, of backend %s.\n", proxy.MapModel(b.ModelMap, cfg.Agents.Master.Model), first)
 	}
 	redisAt := ""
 	switch {

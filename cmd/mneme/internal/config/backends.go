@@ -122,11 +122,11 @@ func (c Config) ModelsOf(backend string) (names []string) {
 		if other, ok := c.Proxy.Teammates[agent]; ok {
 			at = other
 		}
-		if at == backend && !slices.Contains(names, model) {
+		if c.Proxy.leadsTo(at, backend) && !slices.Contains(names, model) {
 			names = append(names, model)
 		}
 	}
-	if c.Proxy.Active == backend {
+	if c.Proxy.leadsTo(c.Proxy.Active, backend) {
 		names = append(names, c.Agents.Master.Model)
 	}
 	for _, s := range c.Agents.Subagents {

@@ -151,17 +151,27 @@ type Apiserver struct {
 // Proxy is the gateway to the models.
 type Proxy struct {
 	Listen string `yaml:"listen" env:"LISTEN"`
-	// backend of the main pipeline
+	// backend or route of the main pipeline
 	Active            string             `yaml:"active" env:"ACTIVE"`
-	TeammateBackend   string             `yaml:"teammate_backend" env:"TEAMMATE_BACKEND"`          // backend of /teammate
-	Teammates         map[string]string  `yaml:"teammates" env:"TEAMMATES" envKeyValSeparator:"="` // subagent → backend
+	TeammateBackend   string             `yaml:"teammate_backend" env:"TEAMMATE_BACKEND"`          // backend or route of /teammate
+	Teammates         map[string]string  `yaml:"teammates" env:"TEAMMATES" envKeyValSeparator:"="` // subagent → backend or route
 	Backends          map[string]Backend `yaml:"backends" env:"-"`                                 // by name
+	Routes            map[string]Route   `yaml:"routes" env:"-"`                                   // by name
 	EmbeddingsBackend string             `yaml:"embeddings_backend" env:"EMBEDDINGS_BACKEND"`      // empty for none
 	MaxCalls          int                `yaml:"max_calls" env:"MAX_CALLS"`                        // of models, at one time
 	// base URL of this very process for a Copilot CLI; empty: from the listener
 	Advertise string `yaml:"advertise" env:"ADVERTISE"`
 	// server-side conversations
 	StateMachine StateMachine `yaml:"state_machine" envPrefix:"STATE_MACHINE_"`
+}
+
+// Route is backends of which one answers: the first, or when that fails the next one.
+type Route struct {
+	Use []string `yaml:"use" env:"USE"` // backends, the first choice first
+	// of a backend of Use: the variables that hold the keys among which its calls are spread
+	Keys map[string][]string `yaml:"keys" env:"-"`
+	// what the variables of Keys hold, by their names
+	Values map[string]Secret `yaml:"-" env:"-"`
 }
 
 // Kinds of a backend.

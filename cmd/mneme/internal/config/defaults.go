@@ -150,6 +150,11 @@ func (c *Config) completeProxy() {
 			setDefault(&p.Active, only)
 		}
 	}
+	if len(p.Routes) == 1 {
+		for only := range p.Routes {
+			setDefault(&p.Active, only)
+		}
+	}
 	setDefault(&p.TeammateBackend, p.Active)
 }
 

@@ -100,7 +100,7 @@ func (c *Config) setVar(said, name, value string) error {
 			return parseVar(c, envRoot, said, name, value)
 		}
 	}
-	for _, n := range []named{c.backendVars(), c.extractorVars(), c.mcpVars(), c.subagentVars(), c.memberVars(),
+	for _, n := range []named{c.backendVars(), c.routeVars(), c.extractorVars(), c.mcpVars(), c.subagentVars(), c.memberVars(),
 		c.tenantVars(), c.priceVars()} {
 		if rest, ok := strings.CutPrefix(name, n.prefix); ok {
 			return c.setNamedVar(n, said, rest, value)
@@ -158,6 +158,22 @@ func (c *Config) backendVars() named {
 				b.Profile = nil // the variable replaces it; env would look for variables of its parts
 			}
 			return join("proxy.backends", name), &b, func() { put(&c.Proxy.Backends, name, b) }
+		},
+	}
+}
+
+func (c *Config) routeVars() named {
+	return named{
+		prefix: "MNEME_PROXY_ROUTES_", what: "a route", fields: reflect.TypeFor[Route](),
+		find: func(id, _ string) (string, any, func()) {
+			name := strings.ToLower(id)
+			for existing := range c.Proxy.Routes {
+				if envName(existing) == envRoot+id {
+					name = existing
+				}
+			}
+			r := c.Proxy.Routes[name]
+			return join("proxy.routes", name), &r, func() { put(&c.Proxy.Routes, name, r) }
 		},
 	}
 }

@@ -65,6 +65,15 @@ func (c *Config) readSecrets(vars map[string]string) {
 		}
 		c.Proxy.Backends[name] = b
 	}
+	for name, r := range c.Proxy.Routes {
+		r.Values = map[string]Secret{}
+		for _, keys := range r.Keys {
+			for _, key := range keys {
+				r.Values[key] = Secret(strings.TrimSpace(vars[key]))
+			}
+		}
+		c.Proxy.Routes[name] = r
+	}
 }
 
 // commandVars are what a command gets of the environment: enough to run, and
@@ -88,6 +97,16 @@ func (c Config) RequireKeys() error {
 			return c.origin.locate(bad(join("proxy.backends", name)+".api_key_env",
 				"the environment variable %s is not set; export the key in it, or write it into .env and run docker compose up -d",
 				b.APIKeyEnv))
+		}
+	}
+	for name, r := range sorted(c.Proxy.Routes) {
+		for backend, keys := range sorted(r.Keys) {
+			for _, key := range keys {
+				if r.Values[key] == "" {
+					return c.origin.locate(bad(join("proxy.routes", name)+".keys."+backend,
+						"the environment variable %s is not set; export the key in it", key))
+				}
+			}
 		}
 	}
 	return nil

@@ -228,8 +228,13 @@ func (p Proxy) validate(teammates []string, alone bool) error {
 			when(!alone && !slices.Contains(teammates, name), key, "there is no subagent %q; there are: %s", name,
 				strings.Join(teammates, ", ")),
 			agentName(key, "a subagent's name", name),
-			p.has(key, backend),
+			p.leads(key, backend),
 		); err != nil {
+			return err
+		}
+	}
+	for name, r := range sorted(p.Routes) {
+		if err := p.validateRoute(name, r); err != nil {
 			return err
 		}
 	}
@@ -238,9 +243,69 @@ func (p Proxy) validate(teammates []string, alone bool) error {
 		optional(p.has, "proxy.embeddings_backend", p.EmbeddingsBackend),
 		when(p.EmbeddingsBackend != "" && kind != KindOpenAI, "proxy.embeddings_backend",
 			"backend %q is of kind %s; embeddings need one of kind %s", p.EmbeddingsBackend, kind, KindOpenAI),
-		p.has("proxy.active", p.Active),
-		p.has("proxy.teammate_backend", p.TeammateBackend),
+		p.leads("proxy.active", p.Active),
+		p.leads("proxy.teammate_backend", p.TeammateBackend),
 	)
+}
+
+func (p Proxy) validateRoute(name string, r Route) error {
+	key := join("proxy.routes", name)
+	_, taken := p.Backends[name]
+	if err := cmp.Or(
+		when(taken, key, "a backend has this name; choose another one for the route"),
+		when(len(r.Use) == 0, key+".use", "is missing; name the backends that answer, the first choice first, of: %s", p.names()),
+	); err != nil {
+		return err
+	}
+	for i, backend := range r.Use {
+		if err := cmp.Or(p.has(key+".use", backend),
+			when(slices.Contains(r.Use[:i], backend), key+".use", "backend %q is named twice; remove one", backend)); err != nil {
+			return err
+		}
+	}
+	for backend, keys := range sorted(r.Keys) {
+		at := key + ".keys." + backend
+		b := p.Backends[backend]
+		if err := cmp.Or(
+			when(!slices.Contains(r.Use, backend), at, "the route does not use backend %q; add it to use, or remove its keys", backend),
+			when(b.Kind == KindCopilot || b.Kind == KindOffline || b.Auth != "" && b.Auth != "key", at,
+				"backend %q takes no key of ours (its kind or its auth); remove its keys", backend),
+			when(len(keys) == 0, at, "is empty; name the variables that hold the keys, or remove it"),
+		); err != nil {
+			return err
+		}
+		for _, name := range keys {
+			if err := cmp.Or(when(name == "", at, "the name of a variable is empty; remove it"),
+				variable(at, name, r.Values[name] != "")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leads checks the name of a backend or a route.
+func (p Proxy) leads(key, name string) error {
+	if _, ok := p.Routes[name]; ok {
+		return nil
+	}
+	return p.has(key, name)
+}
+
+// First is the backend that a name leads to, a route's first choice; empty if there is neither backend nor route.
+func (p Proxy) First(name string) string {
+	if _, ok := p.Backends[name]; ok {
+		return name
+	}
+	for _, first := range p.Routes[name].Use {
+		return first
+	}
+	return ""
+}
+
+// leadsTo says whether requests for a backend or a route may come to a backend.
+func (p Proxy) leadsTo(name, backend string) bool {
+	return name == backend || slices.Contains(p.Routes[name].Use, backend)
 }
 
 func (p Proxy) has(key, backend string) error {

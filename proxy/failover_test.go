@@ -1,0 +1,319 @@
+package proxy_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
+	"mneme/proxy"
+	"mneme/proxy/upstream"
+	"mneme/proxy/wire"
+)
+
+// routed is a world whose active route has its backends, in their order.
+func routed(t tester, backends ...backendCase) *world {
+	w := newWorld(t, backends...)
+	var use []string
+	for _, b := range backends {
+		use = append(use, b.name)
+	}
+	w.config.Routes, w.config.Active = map[string]proxy.RouteConfig{"main": {Use: use}}, "main"
+	return w
+}
+
+// calls is how many calls of a model a vendor has got.
+func (w *world) calls(name string) int { return len(w.vendors[name].Requests()) }
+
+// A backend that fails is tried once more, and then the next one of the route is asked; what it says of the request
+// itself is the client's.
+func TestARouteGoesOnToItsNextBackend(t *testing.T) {
+	twice := func(f upstreamtest.Fault) []upstreamtest.Fault { return []upstreamtest.Fault{f, f} }
+	for name, test := range map[string]struct {
+		faults []upstreamtest.Fault
+		stream bool
+		status int // of the client's answer
+		first  int // calls at the first backend
+		second int
+	}{
+		"one overload":            {faults: []upstreamtest.Fault{upstreamtest.Overloaded()}, status: 200, first: 2},
+		"overloaded":              {faults: twice(upstreamtest.Overloaded()), status: 200, first: 2, second: 1},
+		"rate limited":            {faults: twice(upstreamtest.RateLimited(0)), status: 200, first: 2, second: 1},
+		"rate limited for long":   {faults: twice(upstreamtest.RateLimited(600)), status: 200, first: 1, second: 1},
+		"an error of the server":  {faults: twice(upstreamtest.Canned(500, "")), status: 200, first: 2, second: 1},
+		"no answer":               {faults: twice(upstreamtest.Dropped()), status: 200, first: 2, second: 1},
+		"an error as first event": {faults: twice(upstreamtest.ErrorFirst(wire.Messages, 529, "Overloaded")), stream: true, status: 200, first: 2, second: 1},
+		"a key that is refused":   {faults: twice(upstreamtest.Canned(401, "")), status: 200, first: 1, second: 1},
+		"no credit":               {faults: twice(upstreamtest.Canned(402, "")), status: 200, first: 1, second: 1},
+		"a request that is none":  {faults: twice(upstreamtest.Opaque()), status: 400, first: 1},
+		"a content that is refused": {faults: twice(upstreamtest.Canned(400,
+			`{"error":{"type":"invalid_request_error","message":"Output blocked by content filtering policy"}}`)), status: 400,
+			first: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := routed(t, claude, kimi)
+			c := w.gateway().messages("claude-opus-4-8")
+			c.stream = test.stream
+			w.vendors["claude"].Fail(test.faults...)
+			c.user(textOf("Hello"))
+			got := c.post()
+			require.Equal(t, test.status, got.status, got.body)
+			require.Equal(t, test.first, w.calls("claude"))
+			require.Equal(t, test.second, w.calls("kimi"))
+			require.Equal(t, []string{"claude", "kimi"}[min(test.second, 1)], got.header.Get("X-AG-Backend"))
+			w.refusedAtMost(0)
+		})
+	}
+}
+
+func TestARouteWhoseFirstBackendIsDown(t *testing.T) {
+	w := routed(t, claude, kimiChat)
+	b := w.config.Backends["claude"]
+	b.BaseURL = "http://127.0.0.1:1"
+	w.config.Backends["claude"] = b
+	g := w.gateway()
+	for range 30 { // its circuit opens on the way
+		c := g.messages("claude-opus-4-8")
+		c.user(textOf("Hello"))
+		got := c.post()
+		require.Equal(t, 200, got.status, got.body)
+		require.Equal(t, "kimi-chat", got.header.Get("X-AG-Backend"))
+	}
+	require.Contains(t, g.metrics("route_moves_total"), `backend="claude",reason="vendor_failed"`)
+	w.refusedAtMost(0)
+}
+
+// A backend that hangs is left when its time is over, and all together have the time of one call.
+func TestARouteLeavesABackendThatHangs(t *testing.T) {
+	w := routed(t, claude, kimi)
+	released := make(chan struct{})
+	defer close(released)
+	hang := upstreamtest.Canned(500, "")
+	hang.Pause = upstreamtest.Until(released)
+	w.config.Limits.Upstream.FirstByte = 100 * time.Millisecond
+	w.vendors["claude"].Fail(hang, hang)
+	c := w.gateway().messages("claude-opus-4-8")
+	c.user(textOf("Hello"))
+	require.Equal(t, "kimi", c.post().header.Get("X-AG-Backend"))
+
+	w.config.Limits.Upstream = upstream.Limits{FirstByte: time.Minute, Total: 50 * time.Millisecond}
+	w.vendors["claude"].Fail(hang, hang)
+	w.vendors["kimi"].Fail(hang, hang)
+	c = w.gateway().messages("claude-opus-4-8")
+	c.user(textOf("Hello"))
+	require.Equal(t, 504, c.post().status)
+	w.refusedAtMost(0)
+}
+
+// What the last one says is the client's, in its dialect.
+func TestARouteOfWhichAllFail(t *testing.T) {
+	w := routed(t, claude, kimiChat)
+	w.vendors["claude"].Fail(upstreamtest.Overloaded(), upstreamtest.Overloaded())
+	for range 3 {
+		w.vendors["kimi-chat"].Fail(upstreamtest.RateLimited(0))
+	}
+	c := w.gateway().messages("claude-opus-4-8")
+	c.user(textOf("Hello"))
+	got := c.post()
+	require.Equal(t, 429, got.status)
+	require.Contains(t, got.body, `"type":"error"`)
+	require.Equal(t, "kimi-chat", got.header.Get("X-AG-Backend"))
+	w.refusedAtMost(0)
+}
+
+// Behind the first byte of an answer nothing moves.
+func TestARouteStaysWithAnAnswerThatHasBegun(t *testing.T) {
+	w := routed(t, claude, kimi)
+	c := w.gateway().messages("claude-opus-4-8")
+	c.stream = true
+	c.user(textOf("Hello"))
+	w.vendors["claude"].Queue(upstreamtest.Reply(upstreamtest.Say(strings.Repeat("words ", 50))).CutAfter(4, false))
+	got := c.post()
+	require.Contains(t, got.body, "event: error")
+	require.Equal(t, 0, w.calls("kimi"))
+	w.refusedAtMost(0)
+}
+
+// A tool loop stays where it went, through whichever gateway; the next question goes to the first choice, which gets
+// its own thinking back.
+func TestAToolLoopStaysWhereItWent(t *testing.T) {
+	for _, second := range []backendCase{kimi, kimiChat} {
+		for _, kind := range []string{"messages", "chat"} {
+			t.Run(second.name+" "+kind, func(t *testing.T) {
+				w := routed(t, claude, second)
+				w.shares(redistest.Start(t))
+				left, right := w.gateway(), w.gateway()
+				c, m := left.anyClient(kind, "claude-opus-4-8")
+				m.within("talk")
+				m.alternate = []*front{right, left}
+				toolTurn(w.vendors["claude"], "first")
+				require.Equal(t, "first is done.", c.say("One"))
+				w.vendors["claude"].Fail(upstreamtest.Overloaded(), upstreamtest.Overloaded())
+				toolTurn(w.vendors[second.name], "second")
+				toolTurn(w.vendors["claude"], "third")
+				require.Equal(t, "second is done.", c.say("Two"))
+				require.Equal(t, 2, w.calls(second.name), "the results went where the call came from")
+				require.Equal(t, "third is done.", c.say("Three"))
+				require.Equal(t, 2, w.calls(second.name))
+				require.Equal(t, 2+2+2, w.calls("claude"))
+				w.conforms(0)
+			})
+		}
+	}
+}
+
+// Keys of a backend: a conversation keeps to one; one that is refused, or is to wait, is left alone for a while.
+func TestKeysOfABackend(t *testing.T) {
+	var mu sync.Mutex
+	asked := map[string]int{}
+	revoked := ""
+	observed := claude.with("claude", func(c *upstreamtest.Config) {
+		c.Fault = func(r *upstreamtest.Request) *upstreamtest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			key := r.Header.Get("X-Api-Key")
+			asked[key]++
+			if key == revoked {
+				f := upstreamtest.Canned(http.StatusUnauthorized, "")
+				return &f
+			}
+			return nil
+		}
+	})
+	w := routed(t, observed)
+	w.config.Routes["main"] = proxy.RouteConfig{Use: []string{"claude"}, Keys: map[string][]proxy.Key{
+		"claude": {{Name: "KEY_A", Value: "key-a-0123456789"}, {Name: "KEY_B", Value: "key-b-0123456789"},
+			{Name: "KEY_C", Value: "key-c-0123456789"}}}}
+	g := w.gateway()
+	call := func(conversation string) string {
+		c := g.messages("claude-opus-4-8")
+		c.within(conversation)
+		c.user(textOf("Hello"))
+		got := c.post()
+		require.Equal(t, 200, got.status, got.body)
+		return got.header.Get("X-AG-Backend")
+	}
+	keys := map[string]string{}
+	for i := range 60 {
+		id := fmt.Sprintf("c%d", i)
+		keys[id] = call(id)
+		require.Equal(t, keys[id], call(id), "a conversation keeps to its key")
+	}
+	require.Len(t, asked, 3)
+	for key, n := range asked {
+		require.Greater(t, n, 10, "key %s", key)
+		require.Contains(t, []string{"key-a-0123456789", "key-b-0123456789", "key-c-0123456789"}, key)
+	}
+	mu.Lock()
+	revoked, asked = "key-b-0123456789", map[string]int{}
+	mu.Unlock()
+	for id, before := range keys {
+		now := call(id)
+		require.NotEqual(t, "claude:KEY_B", now)
+		if before != "claude:KEY_B" {
+			require.Equal(t, before, now, "other conversations stay")
+		}
+	}
+	require.Equal(t, 1, asked[revoked], "it is not asked again for a while")
+	require.NotContains(t, w.log.String(), "0123456789")
+	w.refusedAtMost(0)
+}
+
+// What is wrong with routes is said with the setting's name.
+func TestFaultsOfRoutes(t *testing.T) {
+	w := newWorld(t, claude, kimi)
+	w.checked = true
+	w.config.Routes = map[string]proxy.RouteConfig{
+		"claude": {Use: []string{"claude"}},
+		"empty":  {},
+		"wrong":  {Use: []string{"claude", "gpt", "claude"}, Keys: map[string][]proxy.Key{"kimi": {{Name: "K", Value: "v"}}, "claude": {{Name: "K"}}}},
+	}
+	_, err := proxy.New(w.config, zerolog.Nop())
+	for _, said := range []string{
+		"proxy.routes.claude: a backend has this name", "proxy.routes.empty.use is empty",
+		`proxy.routes.wrong.use: "gpt" must be one of`, `proxy.routes.wrong.use: "claude" must be one of`,
+		`proxy.routes.wrong.keys names "kimi", which is not in its use`, "proxy.routes.wrong.keys.claude has an empty key",
+	} {
+		require.ErrorContains(t, err, said)
+	}
+}
+
+// Conversations of tool loops with thinking over vendors of whose calls up to a half fail, through two gateways: each
+// call that fails before its first byte is answered, no vendor refuses a request for its form, and no thinking of a
+// current turn is lost.
+func TestRoutesUnderFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	faulty := func(b backendCase, share float64) backendCase {
+		random := rand.New(rand.NewPCG(5, uint64(100*share)))
+		var mu sync.Mutex
+		return b.with(b.name, func(c *upstreamtest.Config) {
+			c.Answer = func(*upstreamtest.Request) *upstreamtest.Answer {
+				mu.Lock()
+				defer mu.Unlock()
+				thought := upstreamtest.Think(fmt.Sprintf("%s thinks %d", b.name, random.Uint64()))
+				a := upstreamtest.Reply(thought, upstreamtest.Say(fmt.Sprintf("So it is, %d.", random.Uint64())))
+				if random.Float64() < .6 {
+					a = upstreamtest.Reply(thought, upstreamtest.Use("look", fmt.Sprintf(`{"q":"%d"}`, random.Uint64())))
+				}
+				return &a
+			}
+			c.Fault = func(r *upstreamtest.Request) *upstreamtest.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				if random.Float64() > share {
+					return nil
+				}
+				faults := []upstreamtest.Fault{upstreamtest.Overloaded(), upstreamtest.RateLimited(0),
+					upstreamtest.RateLimited(-1), upstreamtest.Canned(500, ""), upstreamtest.Dropped(), upstreamtest.Canned(503, "")}
+				return &faults[random.IntN(len(faults))]
+			}
+		})
+	}
+	openAI := backendCase{name: "gpt", vendor: upstreamtest.Config{Vendor: upstreamtest.OpenAI},
+		config: proxy.BackendConfig{Kind: proxy.KindResponses}}
+	w := routed(t, faulty(claude, .5), faulty(openAI, .5), faulty(kimiChat, .3), faulty(deepSeekChat, .05))
+	w.config.Limits.Upstream.Failures = -1 // a circuit would leave out what is to be tried
+	w.config.Limits.Upstream.Burst = 1 << 20
+	w.shares(redistest.Start(t))
+	fronts := []*front{w.gateway(), w.gateway()}
+	var all sync.WaitGroup
+	var answered atomic.Int64
+	failed := make(chan string, 1000)
+	for n := range 40 {
+		all.Go(func() {
+			for _, kind := range []string{"messages", "chat", "responses"} {
+				c, m := fronts[n%2].anyClient(kind, "claude-opus-4-8")
+				m.within(fmt.Sprintf("talk-%d-%s", n, kind))
+				m.stream = n%3 == 0
+				for range 4 {
+					before := m.calls
+					if said := c.say("And then?"); said == "" {
+						failed <- m.header.Get("X-AG-Conversation-Id")
+					}
+					w.turns.settle(t, int(answered.Add(int64(m.calls-before))))
+					m.gateway = fronts[rand.IntN(2)]
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	for conversation := range failed {
+		require.Fail(t, "a question was not answered", conversation)
+	}
+	for _, name := range []string{"claude", "gpt", "kimi-chat"} {
+		require.Greater(t, w.calls(name), 50, name)
+	}
+	w.conforms(0)
+}
