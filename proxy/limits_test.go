@@ -318,3 +318,23 @@ func TestTenantsAtOneGateway(t *testing.T) {
 	waits.Wait()
 	require.Equal(t, 200, say("c", "hi"))
 }
+
+// A call that goes on to another backend is charged once, by what that one took and costs.
+func TestARouteIsChargedOnce(t *testing.T) {
+	fails := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+	l := limitedBy(t, limit.Options{}, func(c *proxy.Config) {
+		c.Active, c.Routes = "main", map[string]proxy.RouteConfig{"main": {Use: []string{"anthropic", "openai"}}}
+		c.Backends = map[string]proxy.BackendConfig{
+			"anthropic": {Kind: proxy.KindAnthropic, BaseURL: vendor(t, fails).server.URL},
+			"openai":    {Kind: proxy.KindOpenAI, BaseURL: vendor(t, says("application/json", chatAnswer)).server.URL + "/v1"},
+		}
+		c.Limits.Upstream.Backoff = time.Nanosecond
+	})
+	l.limits(t, "k1", "100000tokens/total,1usd/total")
+	for n := range int64(5) {
+		resp, body := l.post(t, "/v1/messages", `{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}`)
+		require.Equal(t, http.StatusOK, resp.StatusCode, body)
+		require.Equal(t, "openai", resp.Header.Get("X-AG-Backend"))
+		l.books(t, 15*(n+1), 20*(n+1))
+	}
+}

@@ -88,14 +88,15 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 type backendState struct {
 	Active   string   `json:"active"`
 	Backends []string `json:"backends"`
+	Routes   []string `json:"routes,omitempty"`
 }
 
 const adminBackend = "/admin/backend"
 
 func (con *console) proxyUse() *cobra.Command {
 	c := &cobra.Command{
-		Use: "use [<name>]", Short: "Show the gateway's backends, or switch the active one.",
-		Long: `Without <name> they are listed. Requests that begin later go to that backend; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
+		Use: "use [<name>]", Short: "Show the gateway's backends and routes, or switch the active one.",
+		Long: `Without <name> they are listed. Requests that begin later go to that backend or route; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
 
 Examples:
   mneme proxy use
@@ -109,14 +110,15 @@ Examples:
 	return c
 }
 
-// use makes the backend of a name the gateway's active one; without a name it lists them.
+// use makes the backend or the route of a name the gateway's active one; without a name it lists them.
 func use(ctx context.Context, out io.Writer, gateway gateway, name string) error {
 	var before, after backendState
 	if err := gateway.ask(ctx, http.MethodGet, adminBackend, nil, &before); err != nil {
 		return err
 	}
+	known := slices.Concat(before.Backends, before.Routes)
 	if name == "" {
-		for _, backend := range before.Backends {
+		for _, backend := range known {
 			mark := " "
 			if backend == before.Active {
 				mark = "*"
@@ -125,9 +127,8 @@ func use(ctx context.Context, out io.Writer, gateway gateway, name string) error
 		}
 		return nil
 	}
-	if !slices.Contains(before.Backends, name) {
-		return fmt.Errorf("the gateway has no backend %q; it has %s", name,
-			term.OneLine(strings.Join(before.Backends, ", "), 1000))
+	if !slices.Contains(known, name) {
+		return fmt.Errorf("the gateway has no backend %q; it has %s", name, term.OneLine(strings.Join(known, ", "), 1000))
 	}
 	body, err := json.Marshal(map[string]string{"active": name})
 	if err != nil {

@@ -169,9 +169,22 @@ type Proxy struct {
 type Route struct {
 	Use []string `yaml:"use" env:"USE"` // backends, the first choice first
 	// of a backend of Use: the variables that hold the keys among which its calls are spread
-	Keys map[string][]string `yaml:"keys" env:"-"`
+	Keys RouteKeys `yaml:"keys" env:"KEYS"`
 	// what the variables of Keys hold, by their names
 	Values map[string]Secret `yaml:"-" env:"-"`
+}
+
+// RouteKeys are names of variables, by backend. In the environment it is one YAML value.
+type RouteKeys map[string][]string
+
+// UnmarshalYAML reads the value in a file.
+func (k *RouteKeys) UnmarshalYAML(decode func(any) error) error {
+	return decode((*map[string][]string)(k))
+}
+
+// UnmarshalText reads the value of a variable.
+func (k *RouteKeys) UnmarshalText(text []byte) error {
+	return yaml.UnmarshalWithOptions(text, (*map[string][]string)(k), yaml.Strict())
 }
 
 // Kinds of a backend.

@@ -267,6 +267,8 @@ func parseVar(into any, prefix, said, name, value string) error {
 	err := env.ParseWithOptions(into, env.Options{Prefix: prefix, Environment: map[string]string{name: value}})
 	var parse env.ParseError
 	switch {
+	case errors.As(err, &parse) && parse.Type == reflect.TypeFor[RouteKeys]():
+		return &Error{Where: said, Problem: fmt.Sprintf("{BACKEND: [VARIABLE, VARIABLE]} is needed, not %q", value)}
 	case errors.As(err, &parse) && parse.Type.Kind() == reflect.Map:
 		return &Error{Where: said, Problem: fmt.Sprintf("name=value,name=value is needed, not %q", value)}
 	case errors.As(err, &parse):
