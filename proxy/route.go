@@ -158,8 +158,8 @@ func (s *Server) answer(ctx context.Context, x *request, r *route, scope string,
 		}
 		x.result.attempt = nil
 		s.metrics.moved(b, why)
-		x.log().Warn().Str("route", r.name).Str("backend", b.name).Str("to", order[i+1].name).Str("reason", string(why)).
-			Msg("the backend failed: the next one of the route is asked")
+		x.often.Warn().Str("request_id", x.id).EmbedObject(x.trail).Str("route", r.name).Str("backend", b.name).
+			Str("to", order[i+1].name).Str("reason", string(why)).Msg("the backend failed: the next one of the route is asked")
 	}
 	return nil, fmt.Errorf("route %s has no backend", r.name) // a route has one
 }
@@ -219,8 +219,9 @@ func (b *backend) rest(why reason, answer http.Header) {
 	}
 }
 
-// rests says whether the backend is left alone.
-func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano() || b.alone() }
+// rests says whether the backend is left alone. One whose circuit is open is not: its refusal costs nothing, and the
+// call that the circuit lets through now and then is how it is found well again.
+func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano() }
 
 // order is the order in which a request asks the choices of a route. The backends come in that of the route. Of the
 // keys of a backend each conversation has one that it always goes to, so that the vendor's prompt cache is found again
