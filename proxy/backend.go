@@ -59,13 +59,15 @@ type backend struct {
 // tells the backend's vendor, the model's name says which rules hold.
 func (b *backend) profile(model string) sanitize.Profile {
 	return b.profiles.of(model, func() sanitize.Profile {
-		vendor := b.vendor
+		vendor, named := b.vendor, ""
 		if b.guessed {
-			if named := sanitize.VendorOfModel(model); named != "" {
+			if named = sanitize.VendorOfModel(model); named != "" {
 				vendor = cmp.Or(inDialect(b.config.Kind, named), vendor)
 			}
 		}
 		p := sanitize.For(vendor, model)
+		// What only a guess adds could be refused.
+		p.MarksCache = p.MarksCache && (!b.guessed || named != "")
 		if b.speaks == wire.Responses {
 			p = p.OfResponses()
 		}

@@ -18,6 +18,7 @@ type Overrides struct {
 	ContextManagement string            `yaml:"context_management"` // passed, beta, rejected
 	Betas             []string          `yaml:"betas"`              // the only ones that are sent
 	CacheMarkers      *int              `yaml:"cache_markers"`      // 0: any number
+	MarksCache        *bool             `yaml:"marks_cache"`
 	CompletionTokens  *bool             `yaml:"completion_tokens"`
 	Schemas           *bool             `yaml:"json_schema"`
 	TextOnly          *bool             `yaml:"text_only"`
@@ -153,6 +154,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	named(&p.ContextManagement, o.ContextManagement)
 	replace(&p.Betas, o.Betas)
 	given(&p.CacheMarkers, o.CacheMarkers)
+	given(&p.MarksCache, o.MarksCache)
 	given(&p.CompletionTokens, o.CompletionTokens)
 	given(&p.Schemas, o.Schemas)
 	given(&p.TextOnly, o.TextOnly)

@@ -22,6 +22,8 @@ type Profile struct {
 	Betas []string
 	// CacheMarkers bounds the cache_control members in a request; 0 for no bound.
 	CacheMarkers int
+	// MarksCache: nothing is cached unasked, so a request without markers gets some, see markPrefixes.
+	MarksCache bool
 	// CompletionTokens: chat completions refuse max_tokens and have max_completion_tokens instead.
 	CompletionTokens bool
 	// Schemas: an answer is held to a JSON Schema by output_config.format.

@@ -569,3 +569,49 @@ func TestAnswerIsBounded(t *testing.T) {
 		require.Equal(t, string(out.Body), string(sanitize.Sanitize(in).Body), name)
 	}
 }
+
+// A vendor that caches nothing unasked is asked to, for clients that cannot do it themselves.
+func TestPrefixesAreMarked(t *testing.T) {
+	const (
+		mark     = `,"cache_control":{"type":"ephemeral"}`
+		system   = `"system":"Be brief."`
+		tools    = `"tools":[{"name":"a","input_schema":{"type":"object"}},{"name":"b","input_schema":{"type":"object"}}]`
+		user     = `{"role":"user","content":"And?"}`
+		answered = `{"role":"user","content":"Hi"},{"role":"assistant","content":[{"type":"text","text":"So."}]}`
+		called   = `{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"a","input":{}}]}`
+		result   = `{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"1"}]}`
+	)
+	marked := func(s, at string) string { return strings.Replace(s, at, at[:len(at)-1]+mark+"}", 1) }
+	text := func(s string) string { return `[{"type":"text","text":"` + s + `"` + mark + `}]` }
+	for name, c := range map[string]struct {
+		in, out   string
+		ephemeral bool
+	}{
+		"system and tools": {system + "," + tools + `,"messages":[` + user + `]`,
+			`"system":` + text("Be brief.") + "," + tools + `,"messages":[{"role":"user","content":` + text("And?") + `}]`, false},
+		"tools alone": {tools + `,"messages":[` + user + `]`, marked(tools, `{"name":"b","input_schema":{"type":"object"}}`) +
+			`,"messages":[{"role":"user","content":` + text("And?") + `}]`, false},
+		"one question": {system + `,"messages":[` + user + `]`, `"system":` + text("Be brief.") + `,"messages":[` + user + `]`, false},
+		"a conversation": {`"messages":[` + answered + "," + user + `]`,
+			`"messages":[` + answered + `,{"role":"user","content":` + text("And?") + `}]`, false},
+		"what is beside the question goes": {`"messages":[` + answered + "," + user + `]`,
+			`"messages":[` + marked(answered, `{"type":"text","text":"So."}`) + "," + user + `]`, true},
+		"a loop behind such a question": {`"messages":[` + answered + "," + user + "," + called + "," + result + `]`,
+			`"messages":[` + marked(answered, `{"type":"text","text":"So."}`) + "," + user + "," + called + "," +
+				marked(result, `{"type":"tool_result","tool_use_id":"t","content":"1"}`) + `]`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := func(s string) string { return `{"model":"m","max_tokens":9,` + s + `}` }
+			in := input(t, wire.Messages, body(c.in), "anthropic")
+			require.Equal(t, body(c.in), string(sanitize.Sanitize(in).Body), "a client of the dialect decides by itself")
+			in.Translated, in.Ephemeral = true, c.ephemeral
+			out := sanitize.Sanitize(in)
+			require.Equal(t, body(c.out), string(out.Body))
+			in.Outline, _ = in.Outline.WithBody(out.Body)
+			require.Equal(t, body(c.out), string(sanitize.Sanitize(in).Body), "once is enough")
+			in = input(t, wire.Messages, body(c.in), "kimi")
+			in.Translated = true
+			require.NotContains(t, string(sanitize.Sanitize(in).Body), "cache_control")
+		})
+	}
+}

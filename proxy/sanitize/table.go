@@ -26,7 +26,7 @@ func base(vendor string) Profile {
 	}
 	switch vendor {
 	case "anthropic", "bedrock":
-		p.Thinking.LoopStart, p.Thinking.NeedsBudget = true, true
+		p.Thinking.LoopStart, p.Thinking.NeedsBudget, p.MarksCache = true, true, true
 		p.Replay.Signed = true
 		p.ToolIDs.Max, p.Sampling = 64, SamplingPlain
 		p.ContextManagement, p.ToolSchemas = Beta, SchemaTop
