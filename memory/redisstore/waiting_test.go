@@ -46,6 +46,28 @@ func TestTheAddressOfARunIsSealed(t *testing.T) {
 	}
 }
 
+// A lease that is taken again after a loss has its run as it was noted before, with its address.
+func TestARunThatIsRegainedHasItsAddress(t *testing.T) {
+	client := redistest.Start(t).Client()
+	s := redisstore.New(client, zerolog.Nop())
+	s.Secret = "secret"
+	chat := memory.MustChat("1")
+	turn, err := s.Turns.Take(ctx, chat, "one", "c", time.Minute)
+	require.NoError(t, err)
+	run := redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b", Events: "http://replica:8081/v1/runs/r/events"}
+	_, err = s.Turns.Open(ctx, chat, "one", time.Minute, run)
+	require.NoError(t, err)
+	noted := client.HGet(ctx, "{chat_history:1}:meta", "open").Val()
+	require.NoError(t, client.FlushAll(ctx).Err())
+	held, err := s.Turns.Regain(ctx, chat, "one", time.Minute, turn, &run)
+	require.NoError(t, err)
+	require.True(t, held)
+	require.Equal(t, noted, client.HGet(ctx, "{chat_history:1}:meta", "open").Val())
+	got, err := s.Turns.OpenRun(ctx, chat)
+	require.NoError(t, err)
+	require.Equal(t, run, *got)
+}
+
 // suspends takes runs of some chats, in any slots, from their turns to a wait and back.
 func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 	expires := time.Now().Add(time.Hour).UnixMilli()
