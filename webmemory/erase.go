@@ -722,7 +722,7 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 	}
 	back := false
 	for _, k := range keys {
-		cut, err := s.store.Erasures.Cut(ctx, turn, k)
+		cut, err := s.store.Erasures.Cut(ctx, turn, k, key == nil)
 		if err != nil {
 			return err
 		}
