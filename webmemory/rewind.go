@@ -434,18 +434,25 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 	void := func(n memory.Note) bool {
 		return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, runOf(n.Message))
 	}
-	for _, key := range keys {
-		if _, err := s.store.Notes.Void(ctx, w.Number, key, void); err != nil {
-			return err
-		}
-	}
-	if _, err := s.store.Users.VoidNotes(ctx, w.chat, void); err != nil {
-		return err
-	}
-	if err := s.store.Runs.TakeBack(ctx, w.chat, a.Runs...); err != nil {
+	if err := takeBackBeside(ctx, s, w.Number, w.chat, keys, void, a.Runs); err != nil {
 		return err
 	}
 	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", a.ID, 0)
+}
+
+// takeBackBeside takes back what lies beside the messages of a chat's histories: the notes, the chat's and its users',
+// of which void says so, and what is kept of runs.
+func takeBackBeside(ctx context.Context, s *Server, turn int64, chat memory.Chat, keys []memory.Key,
+	void func(memory.Note) bool, runs []string) error {
+	for _, key := range keys {
+		if _, err := s.store.Notes.Void(ctx, turn, key, void); err != nil {
+			return err
+		}
+	}
+	if _, err := s.store.Users.VoidNotes(ctx, chat, void); err != nil {
+		return err
+	}
+	return s.store.Runs.TakeBack(ctx, chat, runs...)
 }
 
 // rewound is a rewind as a fact, and the body of POST /internal/v1/rewinds.
@@ -671,13 +678,10 @@ func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[str
 			return err
 		}
 	}
-	_, err = s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool {
+	err = takeBackBeside(ctx, s, redisstore.NoTurn, chat, keys, func(n memory.Note) bool {
 		return runs[runOf(n.Message)] > 0 && n.TS*1000 < float64(runs[runOf(n.Message)])
-	})
+	}, slices.Collect(maps.Keys(runs)))
 	if err != nil {
-		return err
-	}
-	if err := s.store.Runs.TakeBack(ctx, chat, slices.Collect(maps.Keys(runs))...); err != nil {
 		return err
 	}
 	for turn, some := range byTurn {
