@@ -353,7 +353,7 @@ func (s *Server) setAside(ctx context.Context, w *writer, id string, p pinned, l
 	return of, flush()
 }
 
-// What a chat's meta may say to have begun and not to be over.
+// What a chat's meta may say to have begun and not to be over; a redaction is there by its name among the erasures.
 const (
 	pendingRewind  = "rewind:"  // and its id
 	pendingRestore = "restore:" // and the id of the rewind
@@ -361,8 +361,8 @@ const (
 	pendingErase   = "erase:"   // and of what, see wanted.String
 )
 
-// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a rewind or its
-// restoring is done to its end, an import is undone.
+// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a redaction, a
+// rewind or its restoring is done to its end, an import is undone.
 func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
 	defer cancel()
@@ -370,6 +370,9 @@ func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	s.metrics.faults.WithLabelValues(halfChange).Inc()
 	if of, erasing := strings.CutPrefix(w.Pending, pendingErase); erasing {
 		return finishErasure(ctx, s, w, wantedOf(of))
+	}
+	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.chat {
+		return finishRedaction(ctx, s, w, what)
 	}
 	if w.Pending == pendingImport {
 		return s.undoImport(ctx, w, slices.Collect(maps.Keys(w.histories))...)
