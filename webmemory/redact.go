@@ -220,8 +220,8 @@ func (s *Server) exchangeOf(ctx context.Context, p pinned, key memory.Key, id st
 }
 
 // redactUnder redacts under the chat's lease. First goes what may be out of reach, so that nothing is changed
-// then. From then on to the last step the chat's meta says that the redaction is pending, so that the process that takes
-// the lease next brings to its end what this one may leave.
+// then. From there on to the last step the chat's meta says that the redaction is pending, so that the process that
+// takes the lease next brings to its end what this one may leave.
 func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan) error {
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return err

@@ -111,8 +111,8 @@ func TestAProcessIsKilledInARedaction(t *testing.T) {
 	require.True(t, w.redacted())
 }
 
-// A process is killed at every few of the requests that a redaction makes of Redis. Nothing is redacted then, or without
-// that it is asked for once more no byte of the text is left, and the chat goes on.
+// A process is killed at every few of the requests that a redaction makes of Redis. Nothing is redacted then, or
+// without that it is asked for once more no byte of the text is left, and the chat goes on.
 func TestAKilledRedactionIsFinished(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()

@@ -428,8 +428,8 @@ func TestNotesOfRewindsAndForks(t *testing.T) {
 	require.Len(t, w.notes(t, "c/subagents/analytic"), 1)
 }
 
-// Attempts at one post share their calls. Those of an attempt that was taken back are forgotten, in Redis and on the disk,
-// with their results, and made again when the post is repeated; those of one that stays are not made again.
+// Attempts at one post share their calls. Those of an attempt that was taken back are forgotten, in Redis and on the
+// disk, with their results, and made again when the post is repeated; those of one that stays are not made again.
 func TestCallsOfWhatWasTakenBackAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil, apart(t))

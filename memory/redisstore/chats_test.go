@@ -46,8 +46,8 @@ func TestPlacesOfTheSameTime(t *testing.T) {
 	require.Equal(t, at, back)
 }
 
-// A Redis that came back with a chat from before its erasure says of it, when it is told, what the erasure left: nothing
-// of a chat, and what was set by hand of one of which only the history was erased.
+// A Redis that came back with a chat from before its erasure says of it, when it is told, what the erasure left:
+// nothing of a chat, and what was set by hand of one of which only the history was erased.
 func TestAnErasureMadeAgainTakesWhatItTookBefore(t *testing.T) {
 	t.Parallel()
 	for name, whole := range map[string]bool{"a chat": true, "its history": false} {
@@ -57,7 +57,8 @@ func TestAnErasureMadeAgainTakesWhatItTookBefore(t *testing.T) {
 			chat := memory.MustChat("1")
 			turn, err := w.Turns.Take(ctx, chat, "one", "conversation", time.Minute)
 			require.NoError(t, err)
-			_, err = w.Turns.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Begins: "secret"})
+			open := redisstore.OpenRun{Run: "r", Turn: turn.Number, Begins: "secret"}
+			_, err = w.Turns.Open(ctx, chat, "one", time.Minute, open)
 			require.NoError(t, err)
 			title, metadata := "own", `{"of":"ann"}`
 			there, err := w.Chats.ChangeCard(ctx, chat, &title, &metadata, nil)

@@ -126,8 +126,8 @@ func (s Runs) TakeBack(ctx context.Context, chat memory.Chat, runs ...string) er
 	return s.change(ctx, chat, "", runs)
 }
 
-// takeCallsBack deletes the calls that some of a chat's runs were granted, with their results, so that a further attempt
-// makes them again. It shares them with all attempts at its post: those of an attempt that stays, stay.
+// takeCallsBack deletes the calls that some of a chat's runs were granted, with their results, so that a further
+// attempt makes them again. All attempts at a post share their calls: those of an attempt that stays, stay.
 func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string) error {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {

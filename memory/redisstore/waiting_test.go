@@ -79,8 +79,9 @@ func TestTheAddressOfARunThatWaitsIsSealed(t *testing.T) {
 	turn, err := s.Turns.Take(ctx, chat, "one", "c", time.Minute)
 	require.NoError(t, err)
 	run := redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b", Events: "http://replica:8081/v1/runs/r/events"}
-	require.NoError(t, s.Waits.SaveState(ctx, chat, "one", &redisstore.Waiting{
-		Rest: redisstore.Rest{Run: "r", Until: time.Now().Add(time.Hour).UnixMilli()}, Seq: 1, State: []byte(`{}`), Open: run}))
+	rest := redisstore.Rest{Run: "r", Until: time.Now().Add(time.Hour).UnixMilli()}
+	require.NoError(t, s.Waits.SaveState(ctx, chat, "one",
+		&redisstore.Waiting{Rest: rest, Seq: 1, State: []byte(`{}`), Open: run}))
 	kept := func() redisstore.OpenRun {
 		t.Helper()
 		got, err := s.Waits.State(ctx, chat, "r")
