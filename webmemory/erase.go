@@ -308,6 +308,12 @@ func finishErasure(ctx context.Context, s *Server, w *writer, what wanted) error
 	if _, err := s.eraseUnder(ctx, w, what); err != nil || what.history != nil {
 		return err
 	}
+	return scrubbedLater(ctx, s, w)
+}
+
+// scrubbedLater has the store's files scrubbed of what was taken away under a turn, beside the turn, which goes on in
+// another conversation.
+func scrubbedLater(ctx context.Context, s *Server, w *writer) error {
 	s.workers.Go(func() {
 		if err := s.scrub(); err != nil {
 			s.log.Warn().Err(err).Msg("what was erased may still be in a file of the store's")
@@ -722,7 +728,7 @@ func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key
 	}
 	back := false
 	for _, k := range keys {
-		cut, err := s.store.Erasures.Cut(ctx, turn, k)
+		cut, err := s.store.Erasures.Cut(ctx, turn, k, key == nil)
 		if err != nil {
 			return err
 		}

@@ -353,7 +353,7 @@ func (s *Server) setAside(ctx context.Context, w *writer, id string, p pinned, l
 	return of, flush()
 }
 
-// What a chat's meta may say to have begun and not to be over.
+// What a chat's meta may say to have begun and not to be over; a redaction is there by its name among the erasures.
 const (
 	pendingRewind  = "rewind:"  // and its id
 	pendingRestore = "restore:" // and the id of the rewind
@@ -361,8 +361,8 @@ const (
 	pendingErase   = "erase:"   // and of what, see wanted.String
 )
 
-// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a rewind or its
-// restoring is done to its end, an import is undone.
+// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a redaction, a
+// rewind or its restoring is done to its end, an import is undone.
 func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
 	defer cancel()
@@ -370,6 +370,9 @@ func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	s.metrics.faults.WithLabelValues(halfChange).Inc()
 	if of, erasing := strings.CutPrefix(w.Pending, pendingErase); erasing {
 		return finishErasure(ctx, s, w, wantedOf(of))
+	}
+	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.chat {
+		return finishRedaction(ctx, s, w, what)
 	}
 	if w.Pending == pendingImport {
 		return s.undoImport(ctx, w, slices.Collect(maps.Keys(w.histories))...)
@@ -434,18 +437,25 @@ func (s *Server) finishRewind(ctx context.Context, w *writer, a *redisstore.SetA
 	void := func(n memory.Note) bool {
 		return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, runOf(n.Message))
 	}
-	for _, key := range keys {
-		if _, err := s.store.Notes.Void(ctx, w.Number, key, void); err != nil {
-			return err
-		}
-	}
-	if _, err := s.store.Users.VoidNotes(ctx, w.chat, void); err != nil {
-		return err
-	}
-	if err := s.store.Runs.TakeBack(ctx, w.chat, a.Runs...); err != nil {
+	if err := takeBackBeside(ctx, s, w.Number, w.chat, keys, void, a.Runs); err != nil {
 		return err
 	}
 	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", a.ID, 0)
+}
+
+// takeBackBeside takes back what lies beside the messages of a chat's histories: the notes, the chat's and its users',
+// of which void says so, and what is kept of runs.
+func takeBackBeside(ctx context.Context, s *Server, turn int64, chat memory.Chat, keys []memory.Key,
+	void func(memory.Note) bool, runs []string) error {
+	for _, key := range keys {
+		if _, err := s.store.Notes.Void(ctx, turn, key, void); err != nil {
+			return err
+		}
+	}
+	if _, err := s.store.Users.VoidNotes(ctx, chat, void); err != nil {
+		return err
+	}
+	return s.store.Runs.TakeBack(ctx, chat, runs...)
 }
 
 // rewound is a rewind as a fact, and the body of POST /internal/v1/rewinds.
@@ -671,13 +681,10 @@ func (s *Server) rewindAgain(ctx context.Context, chat memory.Chat, runs map[str
 			return err
 		}
 	}
-	_, err = s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool {
+	err = takeBackBeside(ctx, s, redisstore.NoTurn, chat, keys, func(n memory.Note) bool {
 		return runs[runOf(n.Message)] > 0 && n.TS*1000 < float64(runs[runOf(n.Message)])
-	})
+	}, slices.Collect(maps.Keys(runs)))
 	if err != nil {
-		return err
-	}
-	if err := s.store.Runs.TakeBack(ctx, chat, slices.Collect(maps.Keys(runs))...); err != nil {
 		return err
 	}
 	for turn, some := range byTurn {

@@ -164,6 +164,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		conversations: conversations{of: map[memory.Chat]map[string]int64{}},
 		losses:        losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
+	s.ends.takenBack = s.rewoundSince
 	for _, h := range s.ends.heads() {
 		if h.Conversation != "" {
 			s.conversations.note(h.Chat.Chat, h.Conversation, h.Turn)
