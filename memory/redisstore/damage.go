@@ -116,7 +116,7 @@ func keysOf(cmd redis.Cmder) []string {
 
 // mendFor moves away what a command found to be of the wrong type. An error names the
 // key that stays in the way.
-func (s mender) mendFor(ctx context.Context, cmd redis.Cmder) error {
+func (m mender) mendFor(ctx context.Context, cmd redis.Cmder) error {
 	var names []string
 	for _, name := range keysOf(cmd) {
 		if typeOf(name) != "" {
@@ -126,17 +126,17 @@ func (s mender) mendFor(ctx context.Context, cmd redis.Cmder) error {
 	if len(names) == 0 {
 		return &memory.DamagedError{Key: strings.Join(keysOf(cmd), ", "), Cause: cmd.Err()}
 	}
-	return s.mendAll(ctx, names...)
+	return m.mendAll(ctx, names...)
 }
 
 // mendAll moves away those of some keys that are of the wrong type.
-func (s mender) mendAll(ctx context.Context, names ...string) error {
+func (m mender) mendAll(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		err := s.mend(ctx, name)
+		err := m.mend(ctx, name)
 		if refused := redis.Error(nil); errors.As(err, &refused) {
 			return &memory.DamagedError{Key: name,
 				Cause: fmt.Errorf("it is a %s where a %s belongs, and cannot be moved away: %w",
-					s.redis.Type(ctx, name).Val(), typeOf(name), err)}
+					m.redis.Type(ctx, name).Val(), typeOf(name), err)}
 		}
 		if err != nil {
 			return unavailable(err)
@@ -148,36 +148,36 @@ func (s mender) mendAll(ctx context.Context, names ...string) error {
 // mend moves a key of ours that has the wrong type to {…}:damaged:<time>. The meta of the
 // history, or of the chat, takes a note of it, by which an erasure finds it; what all
 // chats share holds nothing that users said, and is not noted.
-func (s mender) mend(ctx context.Context, name string) error {
+func (m mender) mend(ctx context.Context, name string) error {
 	key, _ := memory.ParseRedisKey(name)
-	want, at := key.Type(), s.timestamp()
+	want, at := key.Type(), m.timestamp()
 	key.Aside = at
 	keys, field := []string{name, key.String()}, ""
 	switch key.Kind {
 	case memory.KindHistory, memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindLease,
 		memory.KindFirst, memory.KindWaiting, memory.KindCalls:
-		if err := s.mend(ctx, metaKey(key.Key)); err != nil { // it takes the note
+		if err := m.mend(ctx, metaKey(key.Key)); err != nil { // it takes the note
 			return err
 		}
 		keys, field = append(keys, metaKey(key.Key)), "d:"+at
 	case memory.KindUserNotes:
 		if u, err := memory.ParseUser(key.Run); err == nil {
-			return s.users.setNotesAside(ctx, u)
+			return m.users.setNotesAside(ctx, u)
 		}
 	case memory.KindMeta:
 		keys, field = append(keys, name), "d:"+at
 	case memory.KindEvents, memory.KindRecord: // in another slot than the meta, so it is noted first
-		if found, err := s.redis.Type(ctx, name).Result(); err != nil || found == want || found == "none" {
+		if found, err := m.redis.Type(ctx, name).Result(); err != nil || found == want || found == "none" {
 			return err
 		}
-		if err := s.redis.HSet(ctx, metaKey(key.Key), "d:"+keys[1], want).Err(); err != nil {
+		if err := m.redis.HSet(ctx, metaKey(key.Key), "d:"+keys[1], want).Err(); err != nil {
 			return err
 		}
 	}
-	r, err := read(asideScript.Run(ctx, s.redis, keys, want, field))
+	r, err := read(asideScript.Run(ctx, m.redis, keys, want, field))
 	if err == nil && r.Word() == "aside" { // not "taken" in the same millisecond: then the command meets it again
-		s.Counts.Damaged.Add(1)
-		s.log.Error().Str("key", name).Str("holds", r.At(1)).Str("wanted", want).Str("moved_to", keys[1]).
+		m.Counts.Damaged.Add(1)
+		m.log.Error().Str("key", name).Str("holds", r.At(1)).Str("wanted", want).Str("moved_to", keys[1]).
 			Msg("a key of the wrong type was set aside")
 	}
 	return err

@@ -63,8 +63,8 @@ func TestTextsWithoutKeys(t *testing.T) {
 		require.Equal(t, len(text), n)
 		require.Equal(t, want, log.String())
 	}
-	for _, prefix := range strings.Fields("mn_ops-1_ AIza sk- sk_ pk- pk_ rk- rk_ gsk- gsk_ hf- hf_ r8- r8_ xai- xai_ glpat- glpat_ " +
-		"ghp- ghp_ gho- gho_ github_pat- github_pat_") {
+	for _, prefix := range strings.Fields("mn_ops-1_ AIza sk- sk_ pk- pk_ rk- rk_ gsk- gsk_ hf- hf_ " +
+		"r8- r8_ xai- xai_ glpat- glpat_ ghp- ghp_ gho- gho_ github_pat- github_pat_") {
 		var log strings.Builder
 		_, err := secrets.Log{Writer: &log}.Write([]byte("a key: " + prefix + long))
 		require.NoError(t, err)

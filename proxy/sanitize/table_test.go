@@ -108,7 +108,8 @@ func TestOverrides(t *testing.T) {
 		},
 		ToolIDs:  &sanitize.ToolIDs{Length: 12},
 		Roles:    sanitize.RolesOverrides{SystemInside: &no, Developer: &no, Strict: &yes},
-		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, CacheMarkers: &none, MarksCache: &no, Schemas: &no,
+		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, CacheMarkers: &none,
+		MarksCache: &no, Schemas: &no,
 		ToolSchemas: "subset",
 	}
 	require.NoError(t, o.Validate())

@@ -100,8 +100,8 @@ func (c *Config) setVar(said, name, value string) error {
 			return parseVar(c, envRoot, said, name, value)
 		}
 	}
-	for _, n := range []named{c.backendVars(), c.routeVars(), c.extractorVars(), c.mcpVars(), c.subagentVars(), c.memberVars(),
-		c.tenantVars(), c.priceVars()} {
+	for _, n := range []named{c.backendVars(), c.routeVars(), c.extractorVars(), c.mcpVars(), c.subagentVars(),
+		c.memberVars(), c.tenantVars(), c.priceVars()} {
 		if rest, ok := strings.CutPrefix(name, n.prefix); ok {
 			return c.setNamedVar(n, said, rest, value)
 		}

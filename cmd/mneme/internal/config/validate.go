@@ -253,13 +253,15 @@ func (p Proxy) validateRoute(name string, r Route) error {
 	_, taken := p.Backends[name]
 	if err := cmp.Or(
 		when(taken, key, "a backend has this name; choose another one for the route"),
-		when(len(r.Use) == 0, key+".use", "is missing; name the backends that answer, the first choice first, of: %s", p.names()),
+		when(len(r.Use) == 0, key+".use", "is missing; name the backends that answer, the first choice first, of: %s",
+			p.names()),
 	); err != nil {
 		return err
 	}
 	for i, backend := range r.Use {
+		twice := slices.Contains(r.Use[:i], backend)
 		if err := cmp.Or(p.has(key+".use", backend),
-			when(slices.Contains(r.Use[:i], backend), key+".use", "backend %q is named twice; remove one", backend)); err != nil {
+			when(twice, key+".use", "backend %q is named twice; remove one", backend)); err != nil {
 			return err
 		}
 	}
@@ -267,7 +269,8 @@ func (p Proxy) validateRoute(name string, r Route) error {
 		at := key + ".keys." + backend
 		b := p.Backends[backend]
 		if err := cmp.Or(
-			when(!slices.Contains(r.Use, backend), at, "the route does not use backend %q; add it to use, or remove its keys", backend),
+			when(!slices.Contains(r.Use, backend), at, "the route does not use backend %q; add it to use, or remove its keys",
+				backend),
 			when(b.Kind == KindCopilot || b.Kind == KindOffline || b.Auth != "" && b.Auth != "key", at,
 				"backend %q takes no key of ours (its kind or its auth); remove its keys", backend),
 			when(len(keys) == 0, at, "is empty; name the variables that hold the keys, or remove it"),
