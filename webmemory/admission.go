@@ -402,7 +402,7 @@ func (s *admission) known(ctx context.Context, r *run, key string) (*redisstore.
 			}
 		}
 		if pause(ctx, jitter(40*time.Millisecond)) != nil {
-			return record, nil // who has it did not come to keep its answer
+			return record, nil // the process that has it did not come to keep its answer
 		}
 	}
 }

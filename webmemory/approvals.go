@@ -55,7 +55,7 @@ func (s *resumer) getApprovals(c *gin.Context) error {
 		}
 		waits, err := waitsOf(w)
 		if err != nil {
-			continue // it cannot go on, and is ended by whoever comes next
+			continue // it cannot go on, and is ended by the next holder of the chat's lease
 		}
 		for _, wait := range waits {
 			if kind == "" || wait.Kind == kind {
@@ -72,7 +72,7 @@ func (s *resumer) getApprovals(c *gin.Context) error {
 
 // Webhook is told what runs wait for. It gets ids and the tool's name, and never arguments.
 type Webhook struct {
-	URL    string // "" tells nobody
+	URL    string // "" for none
 	Secret string // of the signature; never empty with a URL
 }
 

@@ -16,7 +16,7 @@ import (
 type boundary struct {
 	start bool    // nothing stays
 	at    int     // messages of the chat's own history up to this one stay; -1 for none
-	ts    float64 // the message's time, 0 if nobody knows
+	ts    float64 // the message's time, 0 if it is not known
 	runs  map[string]*spoken
 
 	newest int     // the newest message of a user in that history, -1 for none

@@ -357,7 +357,7 @@ func (s *chatList) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Wai
 	}
 	waits, err := waitsOf(w)
 	if err != nil {
-		return nil, nil //nolint:nilerr // it cannot go on, and is ended by whoever comes next
+		return nil, nil //nolint:nilerr // it cannot go on, and is ended by the next holder of the chat's lease
 	}
 	return &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: w.Run, Waits: waits}, nil
 }

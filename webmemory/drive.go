@@ -192,7 +192,7 @@ func (d *driver) mend() {
 	d.busy.Lock()
 	defer d.busy.Unlock()
 	if d.concluding {
-		return // who brings the run to its end looks for itself
+		return // the process that brings the run to its end looks for itself
 	}
 	if err := d.regainIfLost(d.writer.ctx); err != nil {
 		d.writer.cancel(err)
@@ -256,7 +256,7 @@ func (d *driver) show(e event.Event) error {
 		d.tell()
 	}
 	if e.Terminal() || e.Waits() {
-		d.run.counted.Leave() // before anybody sees it, who may post again at once
+		d.run.counted.Leave() // before a client sees it, which may post again at once
 	}
 	return d.run.log.Append(e)
 }

@@ -63,6 +63,7 @@ const (
 	maxPost = maxBody + (memory.MaxAllImages+2)/3*4 // of a message, with its images in base64
 )
 
+// all is the table: each route, with the room that answers it.
 func (s *routes) all() http.Handler {
 	r := s.seen.Edge(s.fail, s.letIn, s.auditor.audit)
 	r.POST("/chat", r.Answered(s.admission.answering(s.admission.chatPosted)))

@@ -41,7 +41,7 @@ type lease struct {
 	chat   memory.Chat
 	token  string
 	keeper *keeper
-	next   func() // calls in who is next in the line of this process
+	next   func() // calls in the waiter that is next in the line of this process
 
 	// ctx ends when the lease is lost, with errLeaseLost, or given back.
 	ctx    context.Context

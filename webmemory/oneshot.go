@@ -167,7 +167,7 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 	r.trail = telemetry.From(ctx)
 	c.Header(webapi.RunID, r.id)
 	stream = stream || acceptsSSE(c.Request)
-	c.Request.Header.Del("Prefer") // who does not wait gets nothing
+	c.Request.Header.Del("Prefer") // a client that does not wait gets nothing
 	c.Request.Header.Del("Last-Event-ID")
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", r.log.Last())
 	waiting, stop := context.WithTimeout(ctx, s.cfg.QueueWait)

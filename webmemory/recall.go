@@ -357,7 +357,7 @@ type indexed struct {
 	used  time.Time    // guarded by the mu of indexes
 	bytes atomic.Int64 // of the index
 
-	mu         sync.Mutex // of who brings it up to date
+	mu         sync.Mutex // held while it is brought up to date
 	index      *recall.Index
 	generation int                  // raised when the index is made anew
 	older      []redisstore.Segment // that are not in the index yet, the oldest first

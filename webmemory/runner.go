@@ -129,7 +129,7 @@ func (s *runner) leave(d *driver, finished bool) {
 		s.registry.retire(d.run)
 	}
 	if !finished {
-		return // the apiserver keeps the run for whoever finishes it
+		return // the apiserver keeps the run for the process that finishes it
 	}
 	done, stop := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
 	defer stop()

@@ -249,7 +249,7 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) Close() {
 	s.end(errShutdown)
 	s.workers.Wait()
-	s.leaser.keeper.close() // after all who hold a lease
+	s.leaser.keeper.close() // after all workers, which may hold leases
 	s.peers.between.CloseIdleConnections()
 	s.webhooks.webhook.CloseIdleConnections()
 }

@@ -17,13 +17,13 @@ import (
 
 const (
 	vectorWait  = time.Second      // for that of a query
-	vectorPause = 30 * time.Second // after a failure, in which nobody asks
+	vectorPause = 30 * time.Second // after a failure, in which the apiserver is not asked
 	vectorText  = 4 << 10          // of a message or a query, in bytes
 )
 
 // placing is the work on vectors. The zero value is ready.
 type placing struct {
-	muted   atomic.Int64 // until when nobody asks, in Unix milliseconds
+	muted   atomic.Int64 // until when the apiserver is not asked, in Unix milliseconds
 	working sync.Map     // the indexes that are being placed
 	turn    sync.Mutex   // held while messages are placed, so that searches' requests find room
 }

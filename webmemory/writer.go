@@ -206,7 +206,7 @@ func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, er
 		_, err = w.store.Runs.Log(ctx, w.chat, run, true, lines...)
 	}
 	if errors.Is(err, redisstore.ErrGap) {
-		err = nil // who drives the run finds the gap and closes it
+		err = nil // the process that drives the run finds the gap and closes it
 	}
 	if err != nil {
 		return 0, err
