@@ -56,7 +56,7 @@
 //	leaser        whose turn a chat is, and what has to be done before its holder begins
 //	restorer      single runs that Redis lost
 //	runner        runs, driven to their end; toolCalls and webhooks, which it asks and tells
-//	eraser        erasing under a turn
+//	eraser        erasing and redacting under a turn
 //	tombstones    what was taken away, made true everywhere; rewinder and redactor are its parts
 //	searcher      what chats remember, searched; histories, read
 //	registry      the runs of this process; peers, the other processes; storeWatch, the state of Redis

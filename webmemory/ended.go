@@ -41,6 +41,8 @@ const (
 type ends struct {
 	dir string // "" keeps nothing
 	log zerolog.Logger
+	// takenBack says whether a run of a turn was taken back since.
+	takenBack func(chat memory.Chat, run string, turn int64) bool
 
 	mu     sync.Mutex
 	bytes  int64 // guarded by mu: about what the files take

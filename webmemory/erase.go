@@ -19,12 +19,13 @@ import (
 // that wait for it. Then it is a fact with a number (a tombstone): in Redis for all
 // processes, and on the disk of each that has applied it to what it holds (tombstones.go).
 
-// eraser erases a chat or one of its histories under a turn that its caller holds, and finishes what another process
-// left half erased. The gateway's conversation goes first and the chat's meta, which says that an erasure is pending,
-// goes last.
+// eraser erases a chat or one of its histories, or redacts messages, under a turn that its caller holds, and finishes
+// what another process left half done. The gateway's conversation goes first; from then on to the last step the chat's
+// meta says what is pending.
 type eraser struct {
 	*core
 	peers      *peers
+	redactor   *redactor
 	rewinder   *rewinder
 	tombstones *tombstones
 }
@@ -211,6 +212,12 @@ func (s *eraser) finishErasure(ctx context.Context, w *writer, what wanted) erro
 	if _, err := s.eraseUnder(ctx, w, what); err != nil || what.history != nil {
 		return err
 	}
+	return s.scrubbedLater(ctx, w)
+}
+
+// scrubbedLater has the store's files scrubbed of what was taken away under a turn, beside the turn, which goes on in
+// another conversation.
+func (s *eraser) scrubbedLater(ctx context.Context, w *writer) error {
 	s.workers.Go(func() {
 		if err := s.scrub(); err != nil {
 			s.log.Warn().Err(err).Msg("what was erased may still be in a file of the store's")

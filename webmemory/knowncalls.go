@@ -86,7 +86,8 @@ func (e *ends) noteCall(r *run, l callLine, life time.Duration) {
 	})
 }
 
-// calls reads what noteCall kept. A line that is not whole, or another chat's, is passed over.
+// calls reads what noteCall kept. A line that is not whole, or another chat's, is passed over, and so is a call that a
+// run was granted which was taken back since, with its result.
 func (e *ends) calls(chat memory.Chat, first string) knownCalls {
 	known := knownCalls{Fields: map[string]string{}, Runs: map[string]toldRun{}}
 	path := e.path(chat, callsFile+first)
@@ -101,8 +102,16 @@ func (e *ends) calls(chat memory.Chat, first string) knownCalls {
 		}
 		if l.Field != "" {
 			known.Fields[l.Field] = l.Value
+			delete(known.Fields, redisstore.ResultOf(l.Field)) // a call that has one is not granted
 		}
 		known.Runs[l.Run] = known.Runs[l.Run].with(toldRun{l.Answers, l.Until, l.Seq})
+	}
+	for id, value := range known.Fields {
+		var c redisstore.Call
+		if json.Unmarshal([]byte(value), &c) == nil && c.Run != "" && e.takenBack(chat, c.Run, c.At) {
+			delete(known.Fields, id)
+			delete(known.Fields, redisstore.ResultOf(id))
+		}
 	}
 	return known
 }

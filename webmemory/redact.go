@@ -36,12 +36,9 @@ type redactor struct {
 // under the chat's turn, before all posts that wait.
 type redactRoutes struct {
 	*core
-	peers      *peers
-	histories  *histories
-	redactor   *redactor
-	rewinder   *rewinder
-	tombstones *tombstones
-	leaser     *leaser
+	histories *histories
+	eraser    *eraser
+	leaser    *leaser
 }
 
 // redactMessage is DELETE …/messages/{id} of a chat or of one of its subagents.
@@ -77,7 +74,7 @@ func (s *redactRoutes) redactMessage(c *gin.Context) error {
 			redactionPlan, error) {
 			plan, err := s.planRedaction(ctx, key, id, exchange, known)
 			if err == nil {
-				err = s.redactUnder(ctx, w, plan)
+				err = s.eraser.redactUnder(ctx, w, plan)
 			}
 			return plan, err
 		})
@@ -240,14 +237,27 @@ func (s *redactRoutes) exchangeOf(ctx context.Context, p pinned, key memory.Key,
 }
 
 // redactUnder redacts under the chat's lease. First goes what may be out of reach, so that nothing is changed
-// then; from the note on the redaction is a fact, and is brought to its end by the process that comes after this one.
-func (s *redactRoutes) redactUnder(ctx context.Context, w *writer, plan redactionPlan) error {
+// then. From there on to the last step the chat's meta says that the redaction is pending, so that the process that
+// takes the lease next brings to its end what this one may leave.
+func (s *eraser) redactUnder(ctx context.Context, w *writer, plan redactionPlan) error {
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return err
 	}
 	if err := s.runs.DeleteRuns(ctx, w.chat); err != nil {
 		return asking(err)
 	}
+	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, plan.what.Name(), "", s.cfg.Lease); err != nil {
+		return err
+	}
+	if err := s.redactPending(ctx, w, plan); err != nil {
+		return err
+	}
+	s.sessions.write(w.chat, sessionLine("redacted: %d messages", len(plan.out.Redacted)))
+	return nil
+}
+
+// redactPending does what a redaction does that is pending, of which each step may have been done.
+func (s *eraser) redactPending(ctx context.Context, w *writer, plan redactionPlan) error {
 	if err := s.rewinder.dropRewound(ctx, w.chat); err != nil { // which may hold the text
 		return err
 	}
@@ -266,9 +276,27 @@ func (s *redactRoutes) redactUnder(ctx context.Context, w *writer, plan redactio
 	if _, err := s.redactor.redactStored(ctx, plan.what, w.Number, false, plan.known, plan.keys...); err != nil {
 		return err
 	}
-	s.sessions.write(w.chat, sessionLine("redacted: %d messages", len(plan.out.Redacted)))
 	runs = append(runs, s.peers.tellOthers(ctx, fact)...)
-	return s.store.Runs.Redact(ctx, w.chat, 0, redactedAnswer(), runs...)
+	if err := s.store.Runs.Redact(ctx, w.chat, 0, redactedAnswer(), runs...); err != nil {
+		return err
+	}
+	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
+}
+
+// finishRedaction brings a redaction to its end that another process left pending. The turn that found it goes on in
+// another conversation.
+func (s *eraser) finishRedaction(ctx context.Context, w *writer, what erasures.Redaction) error {
+	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents...)
+	if err != nil {
+		return err
+	}
+	if what.Run == "" {
+		keys = append(keys, what.Key) // of a subagent that is in no list, perhaps
+	}
+	if err := s.redactPending(ctx, w, redactionPlan{what: what, keys: keys}); err != nil {
+		return err
+	}
+	return s.scrubbedLater(ctx, w)
 }
 
 // redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a redaction that was made in a

@@ -111,6 +111,66 @@ func TestAProcessIsKilledInARedaction(t *testing.T) {
 	require.True(t, w.redacted())
 }
 
+// A process is killed at every few of the requests that a redaction makes of Redis. Nothing is redacted then, or
+// without that it is asked for once more no byte of the text is left, and the chat goes on.
+func TestAKilledRedactionIsFinished(t *testing.T) {
+	t.Parallel()
+	disk := t.TempDir()
+	ends := filepath.Join(disk, "ends")
+	w := newWorld(t, gossip("no such text"), lease, func(c *webmemory.Config) { c.Ends = ends })
+	begun := 0
+	for n, whole := int64(0), false; !whole; n += 1 + n/4 {
+		chat := fmt.Sprint("r", n)
+		secret := "QX-" + chat + "-ZZ"
+		for _, text := range []string{"my pin is " + secret, "once more " + secret} {
+			require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{text}).status)
+		}
+		ids := w.idsOf("chat_history:" + chat)
+		w.rewind(t, chat, ids[1])
+		require.Equal(t, 200, w.do("PATCH", "/v1/chats/"+chat, `{"title":"of `+secret+`"}`).status)
+		before := w.export(t, chat)
+		way := newCutter(t, w.redis.Addr)
+		settings := w.settings()
+		settings.Redis, settings.Lease = way.addr, shortLease
+		settings.Spool, settings.Ends = filepath.Join(disk, "spool"), ends
+		child, process := w.start(settings)
+		answered := make(chan answer, 1)
+		w.on(child, func() {
+			require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat, nil).status)
+			req := w.request("DELETE", "/v1/chats/"+chat+"/messages/"+ids[0], nil)
+			way.left.Store(n)
+			way.armed.Store(true)
+			go func() { answered <- w.sendQuietly(req) }()
+		})
+		select {
+		case a := <-answered:
+			require.Equal(t, 200, a.status, string(a.body))
+			whole = true
+		case <-way.reached:
+		}
+		require.NoError(t, process.Process.Kill())
+		_ = process.Wait()
+		ctx, meta := t.Context(), "{chat_history:"+chat+"}:meta"
+		eventually(t, "nothing is pending", func() bool {
+			return !w.look.HExists(ctx, meta, "pending").Val() &&
+				w.look.Exists(ctx, "{chat_history:"+chat+"}:turn", "{chat_history:"+chat+"}:first").Val() == 0
+		})
+		if !whole && w.export(t, chat) == before {
+			require.NotEmpty(t, w.look.Keys(ctx, "*"+chat+"*rewound*").Val(), "killed after %d requests", n)
+			continue
+		}
+		begun++
+		require.Empty(t, w.bytesIn(secret, w.logs, disk), "killed after %d requests", n)
+		require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.stored("chat_history:"+chat))
+		require.NotContains(t, w.gateway.set(false), w.look.HGet(ctx, meta, "conversation").Val())
+		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"and on"}).status)
+		require.NotContains(t, w.gateway.set(false), w.look.HGet(ctx, meta, "conversation").Val())
+		require.Len(t, w.stored("chat_history:"+chat), 4)
+	}
+	require.Greater(t, begun, 5)
+	require.Positive(t, w.metric(`mneme_faults_total{fault="half_change"}`), "it is told")
+}
+
 // Redactions of one message and of others at once, by several processes, all succeed.
 func TestRedactionsAtOnce(t *testing.T) {
 	t.Parallel()

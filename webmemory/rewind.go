@@ -193,7 +193,7 @@ func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned,
 	return of, flush()
 }
 
-// What a chat's meta may say to have begun and not to be over.
+// What a chat's meta may say to have begun and not to be over; a redaction is there by its name among the erasures.
 const (
 	pendingRewind  = "rewind:"  // and its id
 	pendingRestore = "restore:" // and the id of the rewind
@@ -245,18 +245,25 @@ func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.Se
 	void := func(n memory.Note) bool {
 		return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, runOf(n.Message))
 	}
-	for _, key := range keys {
-		if _, err := s.store.Notes.Void(ctx, w.Number, key, void); err != nil {
-			return err
-		}
-	}
-	if _, err := s.store.Users.VoidNotes(ctx, w.chat, void); err != nil {
-		return err
-	}
-	if err := s.store.Runs.TakeBack(ctx, w.chat, a.Runs...); err != nil {
+	if err := s.takeBackBeside(ctx, w.Number, w.chat, keys, void, a.Runs); err != nil {
 		return err
 	}
 	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", a.ID, 0)
+}
+
+// takeBackBeside takes back what lies beside the messages of a chat's histories: the notes, the chat's and its users',
+// of which void says so, and what is kept of runs.
+func (s *rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.Chat, keys []memory.Key,
+	void func(memory.Note) bool, runs []string) error {
+	for _, key := range keys {
+		if _, err := s.store.Notes.Void(ctx, turn, key, void); err != nil {
+			return err
+		}
+	}
+	if _, err := s.store.Users.VoidNotes(ctx, chat, void); err != nil {
+		return err
+	}
+	return s.store.Runs.TakeBack(ctx, chat, runs...)
 }
 
 // getSetAside is GET …/set-aside.

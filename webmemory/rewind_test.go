@@ -1,16 +1,20 @@
 package webmemory_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -422,4 +426,64 @@ func TestNotesOfRewindsAndForks(t *testing.T) {
 	w.rewind(t, "c", "s1:4")
 	require.Equal(t, []string{"active: told in 2", "active: the operator's"}, states(w.notes(t, "c")))
 	require.Len(t, w.notes(t, "c/subagents/analytic"), 1)
+}
+
+// Attempts at one post share their calls. Those of an attempt that was taken back are forgotten, in Redis and on the
+// disk, with their results, and made again when the post is repeated; those of one that stays are not made again.
+func TestCallsOfWhatWasTakenBackAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, apart(t))
+	var mu sync.Mutex
+	var said []string // guarded by mu: what the claims of the run were answered
+	failed := false   // guarded by mu
+	w.suspends(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message,
+			RetryOf: r.RetryOf})
+		claim := func(tool string) {
+			got, err := r.Memory.Claim(ctx, http.DefaultClient, api.ClaimRequest{Subagent: "analytic", Tool: tool,
+				Arguments: json.RawMessage(`{}`), N: 1, After: 1})
+			if err == nil && got.State == api.CallGranted {
+				err = r.Memory.Settle(ctx, http.DefaultClient, got.CallID, api.SettleRequest{Result: "done"})
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if said = append(said, tool+" "+got.State); err != nil {
+				said = append(said, err.Error())
+			}
+		}
+		claim("book")
+		mu.Lock()
+		fails := !failed
+		failed = true
+		mu.Unlock()
+		if fails {
+			emit(event.Head{}, &passing)
+			emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+			return
+		}
+		claim("pay")
+		emit(event.Head{}, &event.Assistant{Content: "paid"})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	})
+	post := func(want int) []string {
+		t.Helper()
+		got := w.do("POST", "/v1/chats/c/messages", message{"pay it"}, "Idempotency-Key", "k")
+		require.Equal(t, want, got.status, string(got.body))
+		mu.Lock()
+		defer mu.Unlock()
+		of := said
+		said = nil
+		return of
+	}
+	require.Equal(t, []string{"book granted"}, post(502))
+	require.Equal(t, []string{"book done", "pay granted"}, post(200))
+	for range 2 {
+		w.rewind(t, "c", w.id(t, "c", 1)) // to the failure of the first attempt
+		require.Equal(t, []string{"book done", "pay granted"}, post(200))
+	}
+	w.rewind(t, "c", "")
+	require.Equal(t, []string{"book granted", "pay granted"}, post(200))
+	require.Equal(t, []string{"user: pay it", "assistant: paid"}, w.stored("chat_history:c"))
+	w.rewind(t, "c", "")
+	require.Empty(t, w.keys("{chat_history:c}:calls"))
 }

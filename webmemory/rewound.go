@@ -232,13 +232,10 @@ func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 			return err
 		}
 	}
-	_, err = s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool {
+	err = s.takeBackBeside(ctx, redisstore.NoTurn, chat, keys, func(n memory.Note) bool {
 		return runs[runOf(n.Message)] > 0 && n.TS*1000 < float64(runs[runOf(n.Message)])
-	})
+	}, slices.Collect(maps.Keys(runs)))
 	if err != nil {
-		return err
-	}
-	if err := s.store.Runs.TakeBack(ctx, chat, slices.Collect(maps.Keys(runs))...); err != nil {
 		return err
 	}
 	for turn, some := range byTurn {

@@ -134,6 +134,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
 		conversations: conversations{of: map[memory.Chat]map[string]int64{}},
 	}
+	c.ends.takenBack = c.rewoundSince
 	for _, h := range c.ends.heads() {
 		if h.Conversation != "" {
 			c.conversations.note(h.Chat.Chat, h.Conversation, h.Turn)
@@ -157,7 +158,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	redactor := &redactor{c, histories}
 	rewinder := &rewinder{c, s.registry, s.peers, histories}
 	tombstones := &tombstones{c, s.registry, histories, searcher, redactor, rewinder}
-	eraser := &eraser{c, s.peers, rewinder, tombstones}
+	eraser := &eraser{c, s.peers, redactor, rewinder, tombstones}
 	toolCalls := &toolCalls{c, s.peers, watch}
 	runner := &runner{c, s.registry, s.peers, watch, redactor, s.webhooks, toolCalls}
 	restorer := &restorer{c, s.registry, s.peers, watch, toolCalls, runner}
@@ -184,7 +185,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		resumer:       &resumer{c, s.registry, watch, streams, runner, restorer, s.leaser},
 		monitor:       monitor,
 		eraseRoutes:   &eraseRoutes{c, eraser, s.leaser},
-		redactRoutes:  &redactRoutes{c, s.peers, histories, redactor, rewinder, tombstones, s.leaser},
+		redactRoutes:  &redactRoutes{c, histories, eraser, s.leaser},
 		rewindRoutes:  &rewindRoutes{c, histories, rewinder, s.leaser},
 		portable:      portable,
 		noteRoutes:    &noteRoutes{c, histories, s.leaser},

@@ -409,7 +409,7 @@ func (s *tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat,
 	}
 	back := false
 	for _, k := range keys {
-		cut, err := s.store.Erasures.Cut(ctx, turn, k)
+		cut, err := s.store.Erasures.Cut(ctx, turn, k, key == nil)
 		if err != nil {
 			return err
 		}

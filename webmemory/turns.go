@@ -16,6 +16,7 @@ import (
 	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	webapi "mneme/webmemory/api"
@@ -208,8 +209,8 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 	return w, nil
 }
 
-// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a rewind or its
-// restoring is done to its end, an import is undone.
+// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a redaction, a
+// rewind or its restoring is done to its end, an import is undone.
 func (s *leaser) finishPending(ctx context.Context, w *writer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
 	defer cancel()
@@ -217,6 +218,9 @@ func (s *leaser) finishPending(ctx context.Context, w *writer) error {
 	s.metrics.faults.WithLabelValues(halfChange).Inc()
 	if of, erasing := strings.CutPrefix(w.Pending, pendingErase); erasing {
 		return s.eraser.finishErasure(ctx, w, wantedOf(of))
+	}
+	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.chat {
+		return s.eraser.finishRedaction(ctx, w, what)
 	}
 	if w.Pending == pendingImport {
 		return s.eraser.undoImport(ctx, w, slices.Collect(maps.Keys(w.histories))...)

@@ -223,8 +223,8 @@ func TestNotesOfAUserFromTwoChatsAtOnce(t *testing.T) {
 	close(h.release)
 }
 
-// A note goes with the message that it came from, in whichever chat: when that is redacted, taken back or erased; also
-// once more when Redis comes back with it.
+// A note of a user goes with the message that it came from, in whichever chat, and so does the chat's own: when that is
+// redacted, taken back or erased; also once more when Redis comes back with it.
 func TestANoteOfAUserGoesWithItsMessage(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(t *testing.T, w *world, run string){
@@ -250,7 +250,7 @@ func TestANoteOfAUserGoesWithItsMessage(t *testing.T) {
 			t.Parallel()
 			h := newHolding(t)
 			h.user = "ann"
-			own := h.userNote(t, 201, "POST", "ann/notes", `{"text":"Answer in English."}`)
+			asked := h.userNote(t, 201, "POST", "ann/notes", `{"text":"Answer in English."}`)
 			for _, chat := range []string{"other", "c"} {
 				quote := "My pin is 4711 in " + chat
 				h.say(t, chat, quote)
@@ -259,24 +259,33 @@ func TestANoteOfAUserGoesWithItsMessage(t *testing.T) {
 				_, err = h.remember(t, api.RememberRequest{Quote: "The user's pin: 4711 " + chat, OfUser: true})
 				require.NoError(t, err)
 				require.Equal(t, chat, n.Chat)
+				_, err = h.remember(t, api.RememberRequest{Quote: quote})
+				require.NoError(t, err)
 				h.release <- struct{}{}
 				h.stream.until("run_finished")
 			}
 			require.Len(t, h.notesOfUser(t, "ann"), 5)
 			run := h.run.RunID
 			before := h.look.Get(t.Context(), "user_notes:ann").Val()
+			own := h.look.Get(t.Context(), "{chat_history:c}:notes").Val()
+			require.Contains(t, own, "4711")
 			meta := h.look.HGetAll(t.Context(), "{chat_history:c}:meta").Val()
 			take(t, h.world, run)
 			left := []string{"active: Answer in English.", "active: My pin is 4711 in other",
 				"proposed: The user's pin: 4711 other"}
 			require.Equal(t, left, states(h.notesOfUser(t, "ann")))
-			require.Equal(t, own, h.notesOfUser(t, "ann")[0])
+			require.Equal(t, asked, h.notesOfUser(t, "ann")[0])
+			require.Empty(t, h.look.Exists(t.Context(), "{chat_history:c}:notes").Val())
 
 			require.NoError(t, h.look.Set(t.Context(), "user_notes:ann", before, 0).Err())
+			require.NoError(t, h.look.Set(t.Context(), "{chat_history:c}:notes", own, 0).Err())
 			require.NoError(t, h.look.HSet(t.Context(), "{chat_history:c}:meta", "u:ann", meta["u:ann"]).Err())
 			require.NoError(t, h.look.Del(t.Context(), "mneme:erasures", "mneme:epoch").Err())
 			require.Eventually(t, func() bool { return len(h.notesOfUser(t, "ann")) == 3 }, 20*time.Second, 20*time.Millisecond)
 			require.Equal(t, left, states(h.notesOfUser(t, "ann")))
+			eventually(t, "the chat's own note is away", func() bool {
+				return h.look.Exists(t.Context(), "{chat_history:c}:notes").Val() == 0
+			})
 		})
 	}
 }

@@ -183,7 +183,7 @@ func TestAnErasureTakesTheArchive(t *testing.T) {
 	lose()
 	const erased = 60_000
 	talk(t, w, h, erased, 10, 50, 90) // from second 60 on these are of after the erasure
-	cut, err := w.Erasures.Cut(ctx, erased, key)
+	cut, err := w.Erasures.Cut(ctx, erased, key, true)
 	require.NoError(t, err)
 	require.True(t, cut)
 	_, texts := withHoles(t, w)
@@ -278,7 +278,7 @@ func TestAnErasureLeavesALaterImport(t *testing.T) {
 			_, err := w.WriteBack(ctx, h)
 			require.NoError(t, err)
 		}
-		cut, err := w.Erasures.Cut(ctx, 60_000, key)
+		cut, err := w.Erasures.Cut(ctx, 60_000, key, true)
 		require.NoError(t, err)
 		require.False(t, cut)
 		ids, _ := remembered(t, w, key)

@@ -89,8 +89,8 @@ func (s Erasures) Tombstone(ctx context.Context, key memory.Key) (int64, error) 
 // messages from before it go, and what is written back later is measured by it. It is
 // no turn's write: a running turn finds the history changed. cut says whether there
 // was anything from before. What follows a later deliberate change stays, whatever its
-// times: an import brings old messages on purpose.
-func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, err error) {
+// times: an import brings old messages on purpose. whole: all of the chat was erased, with what was set for its list.
+func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key, whole bool) (cut bool, err error) {
 	since := func(raw []json.RawMessage) ([]json.RawMessage, error) { return begunSince(raw, turn) }
 	later := false
 	h, err := s.histories.rewrite(ctx, writingBack, key, turn, func(h *memory.History) ([]json.RawMessage, bool, error) {
@@ -101,7 +101,7 @@ func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool
 		return left, len(left) < h.Len(), err
 	})
 	if err == nil {
-		_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()))
+		_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()), whole)
 	}
 	archived, notes := false, 0
 	if err == nil && !later { // last, since what a trim moves goes there

@@ -113,7 +113,7 @@ func TestAnErasureTakesTheNotes(t *testing.T) {
 			require.NoError(t, w.redis.FlushAll(ctx).Err())
 			require.NoError(t, w.redis.Set(ctx, notes, before, 0).Err())
 			require.NoError(t, w.Notes.Change(ctx, 70_000, key, adding(memory.Note{Text: "new", TS: 70})))
-			cut, err := w.Erasures.Cut(ctx, 60_000, key)
+			cut, err := w.Erasures.Cut(ctx, 60_000, key, true)
 			require.NoError(t, err)
 			require.True(t, cut)
 			require.Equal(t, []string{"new"}, notesOf(t, w.Store, key))

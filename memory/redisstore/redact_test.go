@@ -145,7 +145,7 @@ func TestDamagedSegmentsBlockNothing(t *testing.T) {
 				require.NotContains(t, storedText(w), "user 0 ✓")
 
 				require.NoError(t, w.redis.HSet(ctx, archive, "0", value).Err())
-				cut, err := w.Erasures.Cut(ctx, 20_000, key)
+				cut, err := w.Erasures.Cut(ctx, 20_000, key, true)
 				require.NoError(t, err)
 				require.True(t, cut)
 				require.NotContains(t, storedText(w), "user 0 ✓")

@@ -117,10 +117,54 @@ func (s Runs) overBefore(ctx context.Context, chat memory.Chat, run string, unti
 	return last.TS*1000 < float64(turn), nil
 }
 
-// TakeBack removes the logs of some of a chat's runs and what their records keep of their answers. A post
-// that repeats one finds that it was taken back, and is a further attempt.
+// TakeBack removes the logs of some of a chat's runs, the calls that they were granted, and what their records keep of
+// their answers. A post that repeats one finds that it was taken back, and is a further attempt.
 func (s Runs) TakeBack(ctx context.Context, chat memory.Chat, runs ...string) error {
+	if err := s.takeCallsBack(ctx, chat, runs); err != nil {
+		return failure(err, "taking back calls of chat %s", chat)
+	}
 	return s.change(ctx, chat, "", runs)
+}
+
+// takeCallsBack deletes the calls that some of a chat's runs were granted, with their results, so that a further
+// attempt makes them again. All attempts at a post share their calls: those of an attempt that stays, stay.
+func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string) error {
+	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
+	if err != nil {
+		return err
+	}
+	fields = slices.DeleteFunc(fields, func(f string) bool { return !strings.HasPrefix(f, "r:") })
+	taken := map[string]bool{}
+	for _, run := range runs {
+		taken[run] = true
+	}
+	for some := range slices.Chunk(fields, 1024) {
+		calls, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // of most runs there are none
+			for _, f := range some {
+				p.HGetAll(ctx, callsKey(chat, f[len("r:"):]))
+			}
+			return nil
+		})
+		if err != nil && !redisscript.WrongType(err) { // what another program put there is no call
+			return err
+		}
+		for i, cmd := range calls {
+			var gone []string
+			for id, value := range cmd.(*redis.MapStringStringCmd).Val() {
+				var c Call
+				if json.Unmarshal([]byte(value), &c) == nil && taken[c.Run] {
+					gone = append(gone, id, ResultOf(id))
+				}
+			}
+			if len(gone) == 0 {
+				continue
+			}
+			if err := s.redis.HDel(ctx, callsKey(chat, some[i][len("r:"):]), gone...).Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // PutBack has posts that repeat some of a chat's runs, which were taken back, get an answer.

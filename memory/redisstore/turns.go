@@ -363,7 +363,7 @@ func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl t
 	record := []byte{}
 	var err error
 	if run != nil {
-		if record, err = json.Marshal(run); err != nil {
+		if record, err = run.record(s.Secret); err != nil {
 			return false, err
 		}
 		// As in Open, the set first.

@@ -22,7 +22,7 @@ import (
 //	seq    number of its run_waiting event
 //	event  the line of that event
 //	state  what the agents go on from
-//	open   the run as it was open, see OpenRun
+//	open   the run as it was open, see OpenRun, with the seal of its address
 //
 // The chat's meta says in waits that the hash is in force; without that the run is open, and the
 // hash is there for the case that nothing comes of its going on. Both are written under the token of the
@@ -62,7 +62,7 @@ type Waiting struct {
 // SaveState keeps what a run goes on from, under the token of its chat's lease. The run is open
 // as before.
 func (s Waits) SaveState(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
-	open, err := json.Marshal(w.Open)
+	open, err := w.Open.record(s.Secret)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (s Waits) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) 
 	if rest == nil {
 		return nil, nil
 	}
-	w := readWaiting(rest.Run, state.Val())
+	w := readWaiting(rest.Run, state.Val(), s.Secret)
 	if w == nil {
 		return nil, fmt.Errorf("run %s: %w", rest.Run, ErrStateLost)
 	}
@@ -190,17 +190,18 @@ func (s Waits) State(ctx context.Context, chat memory.Chat, run string) (*Waitin
 	if err != nil {
 		return nil, failure(err, "reading what run %s goes on from", run)
 	}
-	return readWaiting(run, fields), nil
+	return readWaiting(run, fields, s.Secret), nil
 }
 
 // readWaiting is nil for what is not whole, or another run's.
-func readWaiting(run string, fields map[string]string) *Waiting {
+func readWaiting(run string, fields map[string]string, secret string) *Waiting {
 	w := &Waiting{Rest: Rest{Run: run}, Seq: integer(fields["seq"]), Event: []byte(fields["event"]),
 		State: []byte(fields["state"])}
-	if fields["run"] != run || w.Seq < 1 || json.Unmarshal([]byte(fields["open"]), &w.Open) != nil {
+	open := readOpenRun([]byte(fields["open"]), secret)
+	if fields["run"] != run || w.Seq < 1 || open == nil {
 		return nil
 	}
-	w.Turn = w.Open.Turn
+	w.Open, w.Turn = *open, open.Turn
 	return w
 }
 
@@ -308,7 +309,7 @@ func (s Waits) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]
 				for j, name := range []string{"run", "seq", "event", "open"} {
 					fields[name], _ = states[i].Val()[j].(string)
 				}
-				if found[i] = readWaiting(rest.Run, fields); found[i] != nil {
+				if found[i] = readWaiting(rest.Run, fields, s.Secret); found[i] != nil {
 					found[i].Rest = *rest
 				}
 			}

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -43,6 +44,60 @@ func TestTheAddressOfARunIsSealed(t *testing.T) {
 		require.NoError(t, err)
 		run.Events = want
 		require.Equal(t, run, *got, "with the secret %q", secret)
+	}
+}
+
+// A lease that is taken again after a loss has its run as it was noted before, with its address.
+func TestARunThatIsRegainedHasItsAddress(t *testing.T) {
+	client := redistest.Start(t).Client()
+	s := redisstore.New(client, zerolog.Nop())
+	s.Secret = "secret"
+	chat := memory.MustChat("1")
+	turn, err := s.Turns.Take(ctx, chat, "one", "c", time.Minute)
+	require.NoError(t, err)
+	run := redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b", Events: "http://replica:8081/v1/runs/r/events"}
+	_, err = s.Turns.Open(ctx, chat, "one", time.Minute, run)
+	require.NoError(t, err)
+	noted := client.HGet(ctx, "{chat_history:1}:meta", "open").Val()
+	require.NoError(t, client.FlushAll(ctx).Err())
+	held, err := s.Turns.Regain(ctx, chat, "one", time.Minute, turn, &run)
+	require.NoError(t, err)
+	require.True(t, held)
+	require.Equal(t, noted, client.HGet(ctx, "{chat_history:1}:meta", "open").Val())
+	got, err := s.Turns.OpenRun(ctx, chat)
+	require.NoError(t, err)
+	require.Equal(t, run, *got)
+}
+
+// What a run goes on from names its address under the seal that the open run has: one that was written without it, by
+// a foreign program or by a version before, is not followed, and all else is read.
+func TestTheAddressOfARunThatWaitsIsSealed(t *testing.T) {
+	client := redistest.Start(t).Client()
+	s := redisstore.New(client, zerolog.Nop())
+	s.Secret = "secret"
+	chat := memory.MustChat("1")
+	turn, err := s.Turns.Take(ctx, chat, "one", "c", time.Minute)
+	require.NoError(t, err)
+	run := redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b", Events: "http://replica:8081/v1/runs/r/events"}
+	rest := redisstore.Rest{Run: "r", Until: time.Now().Add(time.Hour).UnixMilli()}
+	require.NoError(t, s.Waits.SaveState(ctx, chat, "one",
+		&redisstore.Waiting{Rest: rest, Seq: 1, State: []byte(`{}`), Open: run}))
+	kept := func() redisstore.OpenRun {
+		t.Helper()
+		got, err := s.Waits.State(ctx, chat, "r")
+		require.NoError(t, err)
+		require.NotNil(t, got)
+		return got.Open
+	}
+	require.Equal(t, run, kept())
+	for _, at := range []string{"http://elsewhere/v1/runs/r/events", run.Events} {
+		foreign := run
+		foreign.Events = at
+		record, err := json.Marshal(foreign)
+		require.NoError(t, err)
+		require.NoError(t, client.HSet(ctx, "{chat_history:1}:waiting", "open", record).Err())
+		foreign.Events = ""
+		require.Equal(t, foreign, kept())
 	}
 }
 

@@ -1,13 +1,11 @@
 -- Prolongs a lease, or gives it back; only for the token that holds it.
 -- KEYS  lease, meta of the chat's history
--- ARGV  token, lease in ms (0: give it back), the open run's record ("": leave it, "-": none any more)
+-- ARGV  token, lease in ms (0: give it back), "-" if the run that was open is over, else ""
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
 if ARGV[3] == '-' then
   redis.call('HDEL', KEYS[2], 'open')
-elseif ARGV[3] ~= '' then
-  redis.call('HSET', KEYS[2], 'open', ARGV[3])
 end
 if ARGV[2] == '0' then
   return redis.call('DEL', KEYS[1])
