@@ -407,8 +407,8 @@ func (s *admission) known(ctx context.Context, r *run, key string) (*redisstore.
 	}
 }
 
-// recordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note of
-// the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
+// recordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note
+// of the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
 // no process looks after: that counts as none, and the post that finds it begins the run under the same record.
 func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore.Record, error) {
 	record, err := store.Runs.Record(ctx, r.chat, r.id)

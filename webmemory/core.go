@@ -21,8 +21,8 @@ import (
 )
 
 // core is what all rooms of the service share: the settings, the memory and its copies, the apiserver, what counts and
-// logs, and the few helpers that more than one room calls. Of its own it writes the audit log, notes what was taken away,
-// and erases at the gateway what was said of a chat. With its context life ends what the service does by itself.
+// logs, and the few helpers that more than one room calls. Of its own it writes the audit log, notes what was taken
+// away, and erases at the gateway what was said of a chat. With its context life ends what the service does by itself.
 type core struct {
 	cfg           Config
 	store         *redisstore.Store

@@ -46,8 +46,8 @@
 //
 // # Rooms
 //
-// Each file's methods are those of a room: a type that holds core, what all share, and as fields the rooms that it calls.
-// They lie over each other, and none calls upwards:
+// Each file's methods are those of a room: a type that holds core, what all share, and as fields the rooms that it
+// calls. They lie over each other, and none calls upwards:
 //
 //	routes        the table of routes, over all rooms that answer them: admission, resumer, streams, eraseRoutes,
 //	              redactRoutes, rewindRoutes, portable, noteRoutes, chatList, historyRoutes, oneShotRunner, tenancy,

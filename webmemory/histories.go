@@ -78,8 +78,8 @@ func (s *histories) pin(ctx context.Context, histories map[memory.Key]*memory.Hi
 	return v, nil
 }
 
-// readEach reads segments, at once unless one of them is damaged. What was changed on purpose since it was listed is read
-// as it is; what is damaged or gone is logged and counted.
+// readEach reads segments, at once unless one of them is damaged. What was changed on purpose since it was listed is
+// read as it is; what is damaged or gone is logged and counted.
 func (s *histories) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
 	[]segmentRead, error) {
 	out := make([]segmentRead, len(segments))
@@ -122,8 +122,8 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 
 // remembered walks a history from its first message on, archive and all, each message with
 // its id, once.
-func (s *histories) remembered(ctx context.Context, key memory.Key, lost func(webapi.HistoryGap, error) error) func(func(
-	json.RawMessage, error) bool) {
+func (s *histories) remembered(ctx context.Context, key memory.Key,
+	lost func(webapi.HistoryGap, error) error) func(func(json.RawMessage, error) bool) {
 	return func(yield func(json.RawMessage, error) bool) {
 		h, _, err := s.current(ctx, key)
 		if err != nil {

@@ -143,8 +143,8 @@ func (s *historyRoutes) withSegments(ctx context.Context, key memory.Key) (
 }
 
 // cutOut is a page of a history and its archive. A segment that is damaged, or gone, is named in it.
-func (s *historyRoutes) cutOut(ctx context.Context, h *memory.History, segments []redisstore.Segment, offset, limit int) (
-	out webapi.HistoryPage, err error) {
+func (s *historyRoutes) cutOut(ctx context.Context, h *memory.History, segments []redisstore.Segment,
+	offset, limit int) (out webapi.HistoryPage, err error) {
 	archived := 0
 	for _, seg := range segments {
 		archived += seg.Messages

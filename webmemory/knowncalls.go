@@ -210,8 +210,8 @@ func (s *toolCalls) settleOnce(ctx context.Context, r *run, id string, result []
 	return granted, err
 }
 
-// putCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of the
-// run's answers, under the token of the chat's lease.
+// putCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of
+// the run's answers, under the token of the chat's lease.
 func (s *toolCalls) putCallsBack(ctx context.Context, l *lease, run, first string, known knownCalls) error {
 	err := s.store.Runs.RestoreCalls(ctx, l.chat, l.token, first, known.Fields)
 	told := known.Runs[run]

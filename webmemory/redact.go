@@ -299,8 +299,8 @@ func (s *eraser) finishRedaction(ctx context.Context, w *writer, what erasures.R
 	return s.scrubbedLater(ctx, w)
 }
 
-// redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a redaction that was made in a
-// turn. It says whether there was any. again: without the turn.
+// redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a
+// redaction that was made in a turn. It says whether there was any. again: without the turn.
 func (s *redactor) redactStored(ctx context.Context, what erasures.Redaction, turn int64, again bool, known heads,
 	keys ...memory.Key) (changed bool, err error) {
 	for _, key := range keys {

@@ -72,8 +72,8 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 	return w, nil
 }
 
-// errOwnWait: the run that waits in the chat is that of the very post, and another process has put it back since the post
-// looked for it.
+// errOwnWait: the run that waits in the chat is that of the very post, and another process has put it back since the
+// post looked for it.
 var errOwnWait = errors.New("the post's own run waits")
 
 // turnFor waits for the chat's lease. A run that another process left open is brought to

@@ -27,8 +27,8 @@ type restorer struct {
 	runner     *runner
 }
 
-// waitBack has a run again that Redis lost while it waited or after it went on, if this process or another one knows it.
-// True: it is to be looked at once more.
+// waitBack has a run again that Redis lost while it waited or after it went on, if this process or another one knows
+// it. True: it is to be looked at once more.
 func (s *resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (bool, error) {
 	head, events, err := s.restorer.longestKnown(ctx, chat, run)
 	if err != nil || len(events) == 0 {
@@ -97,8 +97,8 @@ func (s *restorer) restoreWait(ctx context.Context, w *writer, head endHead, eve
 	return true, nil
 }
 
-// wentOn says whether a chat's histories tell that a run did not stay where it waits: it has said more, or its message is
-// not the user's newest.
+// wentOn says whether a chat's histories tell that a run did not stay where it waits: it has said more, or its message
+// is not the user's newest.
 func wentOn(w *writer, head endHead) bool {
 	newest := ""
 	for key, h := range w.histories {
@@ -115,9 +115,9 @@ func wentOn(w *writer, head endHead) bool {
 	return newest != "" && newest != head.Run
 }
 
-// closeLost ends what a run left in the histories of a chat of which Redis lost something, before another run begins under
-// the chat's lease: where nothing else is left of it, neither in a process nor on a disk. A question or a task that stays
-// open would be read as one that is still to be answered.
+// closeLost ends what a run left in the histories of a chat of which Redis lost something, before another run begins
+// under the chat's lease: where nothing else is left of it, neither in a process nor on a disk. A question or a task
+// that stays open would be read as one that is still to be answered.
 func (s *restorer) closeLost(ctx context.Context, w *writer) error {
 	for _, h := range w.histories {
 		if h.Len() == 0 {
@@ -250,9 +250,9 @@ func (s *restorer) forgotten(ctx context.Context, r *run, w *writer) (*redisstor
 	return s.store.Runs.Record(ctx, r.chat, r.id)
 }
 
-// wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on since
-// and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and the
-// lease is given back with that (again); or as the lease's open run.
+// wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on
+// since and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and
+// the lease is given back with that (again); or as the lease's open run.
 func (s *restorer) wentOnSince(ctx context.Context, w *writer) (again bool, err error) {
 	if !s.storeWatch.lostLately(ctx) {
 		return false, nil
