@@ -14,8 +14,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about looking: at chats, histories and runs. A run of another process is
-// read from its log in Redis.
+// This file is about looking at runs. A run of another process is read from its log in Redis.
 
 // streams shows the events of runs to readers, of this process's runs and, by mirroring their logs in Redis, of other
 // processes'. It writes nothing.
