@@ -198,7 +198,7 @@ func TestATurnLeavesLittleInTheEmbeddedStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	disk, memory := kept(t, 60)
+	disk, memory := kept(t, 100)
 	t.Logf("%.0f bytes on the disk and %.0f in memory per turn", disk, memory)
 	require.LessOrEqual(t, disk, float64(keptAtMost))
 	require.LessOrEqual(t, memory, float64(keptAtMost))

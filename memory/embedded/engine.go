@@ -31,8 +31,8 @@ type engine struct {
 }
 
 func newEngine() (*engine, error) {
-	e := &engine{mini: miniredis.NewMiniRedis(), expiries: expiries{of: map[string]*expiry{}}}
-	e.peer, e.in = server.NewPeer(bufio.NewWriter(&e.reply)), bufio.NewReader(&e.reply)
+	e := &engine{mini: miniredis.NewMiniRedis(), expiries: expiries{first: map[string]time.Duration{}}}
+	e.peer, e.in = server.NewPeer(bufio.NewWriterSize(&e.reply, 512)), bufio.NewReaderSize(&e.reply, 512)
 	e.scripts = newScripts(e.fromScript)
 	// miniredis starts without a listener by Dial. The connection is not needed: commands are
 	// dispatched directly.

@@ -11,49 +11,50 @@ import (
 // in the engine counts from the fixed instant base, whenever it is set: a key that lives five seconds more, a minute
 // behind base, has a TTL of 65 seconds there. expiries says when the next one is due.
 
-// expiries is a heap of the keys that may expire, by their TTL in the engine; each key is in it once. A key with an
-// expiry that was taken away or put off stays where it is until its turn comes, and is looked at then.
+// expiries is a heap of the keys that may expire, by their TTL in the engine. A key whose expiry was taken away or put
+// off stays where it is until its turn comes, and is looked at then; one that is to expire earlier has a second place.
 type expiries struct {
-	order []*expiry
-	of    map[string]*expiry
+	order []expiry
+	first map[string]time.Duration // the earliest place of each key
 }
 
-// expiry is one key's place.
+// expiry is one place of a key.
 type expiry struct {
-	key   string
-	ttl   time.Duration // from base
-	index int           // in the heap
+	key string
+	ttl time.Duration // from base
 }
 
 // Len, Less, Swap, Push and Pop implement heap.Interface.
 func (x *expiries) Len() int           { return len(x.order) }
 func (x *expiries) Less(i, j int) bool { return x.order[i].ttl < x.order[j].ttl }
-func (x *expiries) Swap(i, j int) {
-	x.order[i], x.order[j] = x.order[j], x.order[i]
-	x.order[i].index, x.order[j].index = i, j
-}
-func (x *expiries) Push(e any) {
-	x.order = append(x.order, e.(*expiry))
-	x.order[len(x.order)-1].index = len(x.order) - 1
-}
+func (x *expiries) Swap(i, j int)      { x.order[i], x.order[j] = x.order[j], x.order[i] }
+func (x *expiries) Push(e any)         { x.order = append(x.order, e.(expiry)) }
 func (x *expiries) Pop() any {
-	last := x.order[len(x.order)-1]
-	x.order = x.order[:len(x.order)-1]
-	return last
+	last := len(x.order) - 1
+	e := x.order[last]
+	x.order[last] = expiry{} // lets go of the key
+	x.order = x.order[:last]
+	return e
 }
 
 // set notes a key's TTL, 0 for none.
 func (x *expiries) set(key string, ttl time.Duration) {
-	at := x.of[key]
-	switch {
-	case at == nil && ttl > 0:
-		at = &expiry{key: key, ttl: ttl}
-		x.of[key] = at
-		heap.Push(x, at)
-	case at != nil && ttl > 0 && ttl < at.ttl: // a later one is found when its turn comes
-		at.ttl = ttl
-		heap.Fix(x, at.index)
+	if first, known := x.first[key]; ttl > 0 && (!known || ttl < first) {
+		x.first[key] = ttl
+		heap.Push(x, expiry{key, ttl})
 	}
+}
+
+// due takes the first key whose TTL is over; ok is false if there is none.
+func (x *expiries) due(elapsed time.Duration) (key string, ok bool) {
+	for x.Len() > 0 && x.order[0].ttl <= elapsed {
+		e := heap.Pop(x).(expiry)
+		if x.first[e.key] == e.ttl { // else it had an earlier place
+			delete(x.first, e.key)
+			return e.key, true
+		}
+	}
+	return "", false
 }
 
 // elapsed is the time since base.
@@ -69,9 +70,11 @@ func (e *engine) ttl(key string) (left, known time.Duration) {
 
 // expire deletes the keys that are due and says whether there were any.
 func (e *engine) expire() (some bool) {
-	for e.expiries.Len() > 0 && e.expiries.order[0].ttl <= e.elapsed() {
-		key := heap.Pop(&e.expiries).(*expiry).key
-		delete(e.expiries.of, key)
+	for {
+		key, ok := e.expiries.due(e.elapsed())
+		if !ok {
+			return some
+		}
 		if left, known := e.ttl(key); left > 0 {
 			e.expiries.set(key, known)
 		} else if known > 0 {
@@ -79,7 +82,6 @@ func (e *engine) expire() (some bool) {
 			some = true
 		}
 	}
-	return some
 }
 
 // noteExpiry looks at the expiry of the key that a command may have given one.

@@ -1,5 +1,7 @@
 package embedded
 
+import "bytes"
+
 // replay applies one journal record. Keys expire in it where they did when it was written.
 func (e *engine) replay(payload []byte) error {
 	r, err := parseRecord(payload)
@@ -15,8 +17,8 @@ func (e *engine) replay(payload []byte) error {
 		if err := e.run(e.peer, args); err != nil {
 			return err
 		}
-		e.reply.Reset()
 	}
+	e.reply = bytes.Buffer{}
 	e.effects = nil
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 // costs about twenty times what our scripts do in it.) No script leaves anything there for the next: it can make no
 // global variable.
 type scripts struct {
-	state *lua.LState
+	state *lua.LState               // nil before the first script
 	known map[string]*lua.LFunction // by the SHA-1 of the text, in hex
 	call  func(args []string) (any, error)
 }
@@ -25,10 +25,15 @@ type scripts struct {
 // maxStack bounds the values that a script has at a time, an unpacked list of arguments above all.
 const maxStack = 1 << 20
 
-// newScripts makes a state in which scripts call commands by call, which returns what server.ParseReply does.
+// newScripts runs scripts that call commands by call, which returns what server.ParseReply does.
 func newScripts(call func(args []string) (any, error)) *scripts {
-	s := &scripts{state: lua.NewState(lua.Options{SkipOpenLibs: true, RegistryMaxSize: maxStack}),
-		known: map[string]*lua.LFunction{}, call: call}
+	return &scripts{known: map[string]*lua.LFunction{}, call: call}
+}
+
+// open makes the state.
+func (s *scripts) open() {
+	s.state = lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 1 << 10, RegistryGrowStep: 1 << 10,
+		RegistryMaxSize: maxStack, MinimizeStackMemory: true})
 	l := s.state
 	for name, open := range map[string]lua.LGFunction{"": lua.OpenBase, "table": lua.OpenTable, "string": lua.OpenString,
 		"math": lua.OpenMath} {
@@ -58,7 +63,6 @@ func newScripts(call func(args []string) (any, error)) *scripts {
 		},
 	})
 	l.SetMetatable(l.G.Global, globals)
-	return s
 }
 
 // run answers EVAL, EVALSHA and SCRIPT.
@@ -122,6 +126,9 @@ func (s *scripts) load(text string) (*lua.LFunction, error) {
 	sha := sha1Hex(text)
 	if script := s.known[sha]; script != nil {
 		return script, nil
+	}
+	if s.state == nil {
+		s.open()
 	}
 	script, err := s.state.Load(strings.NewReader(text), "user_script")
 	if err != nil {
