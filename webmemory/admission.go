@@ -31,10 +31,19 @@ import (
 // the run of the first one: it joins it, replays its end, or, if it failed in a way that
 // may pass, tries once more in a run of its own.
 
+// admission checks posts and gives each its run: the one that a post with the same key began, or a new one. It writes
+// nothing itself; a post is refused before its run is registered, or is answered from the run.
+type admission struct {
+	*core
+	registry *registry
+	streams  *streams
+	starter  *starter
+}
+
 // answering is a handler of posts: post admits one, and it is answered by a stream of events, or
 // with its run's result. Thousands wait in here while their runs go on; post has returned by
 // then, so that each waiting goroutine's stack is small.
-func (s *Server) answering(post func(*gin.Context) (*admitted, error)) func(*gin.Context) error {
+func (s *admission) answering(post func(*gin.Context) (*admitted, error)) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		a, err := post(c)
 		switch {
@@ -47,7 +56,7 @@ func (s *Server) answering(post func(*gin.Context) (*admitted, error)) func(*gin
 			})
 			return nil
 		case a.stream:
-			return s.serveEvents(c, a.run)
+			return s.streams.serveEvents(c, a.run)
 		}
 		return s.answerWhole(c, a)
 	}
@@ -76,7 +85,7 @@ type admitted struct {
 }
 
 // messagePosted is POST /v1/chats/{chat}/messages.
-func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
+func (s *admission) messagePosted(c *gin.Context) (*admitted, error) {
 	chat, err := chatOf(c)
 	if err != nil {
 		return nil, err
@@ -92,7 +101,7 @@ func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
 }
 
 // chatPosted is POST /chat, the shape of the original service; it always streams.
-func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
+func (s *admission) chatPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.ChatRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
 		return nil, err
@@ -116,7 +125,7 @@ func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
 
 // admit checks a post, has it run, or joins the run of an earlier post with the same
 // idempotency key.
-func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*admitted, error) {
+func (s *admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*admitted, error) {
 	images, err := s.check(&p)
 	if err != nil {
 		return nil, err
@@ -141,7 +150,7 @@ func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest
 // answerWhole waits for the run's end and answers with its result.
 //
 //go:noinline
-func (s *Server) answerWhole(c *gin.Context, a *admitted) error {
+func (s *admission) answerWhole(c *gin.Context, a *admitted) error {
 	if a.kept != nil {
 		c.Data(a.kept.Status, "application/json; charset=utf-8", a.kept.body())
 		return nil
@@ -163,7 +172,7 @@ var places = map[string]place{"": behind, webapi.Queue: behind, webapi.Reject: n
 
 // check validates a post as far as no lease is needed for it, and fills in defaults. It gives the
 // references of the post's images, and has its message say that they are there.
-func (s *Server) check(p *webapi.MessageRequest) (images []memory.Image, err error) {
+func (s *admission) check(p *webapi.MessageRequest) (images []memory.Image, err error) {
 	if strings.TrimSpace(p.Message) == "" && len(p.Images) == 0 {
 		return nil, badRequest("message is missing or empty.")
 	}
@@ -194,7 +203,7 @@ func (s *Server) check(p *webapi.MessageRequest) (images []memory.Image, err err
 }
 
 // versions are the values that agent_version may have.
-func (s *Server) versions() []string {
+func (s *admission) versions() []string {
 	all := []string{webapi.Master}
 	for _, a := range s.cfg.Agents {
 		all = append(all, string(a))
@@ -222,7 +231,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 // idempotency key began, here or in another process, with its final answer if that was
 // kept. It returns once the apiserver has accepted the run; a post refused before that has
 // left nothing behind. fresh: the run began for this very post.
-func (s *Server) begin(
+func (s *admission) begin(
 	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, images []memory.Image, key string,
 ) (found *run, kept *final, fresh bool, err error) {
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + hashedBeside(p) + hashedImages(images)))
@@ -264,19 +273,19 @@ func isRunID(s string) bool {
 // try is one attempt at a post: it joins the run of the attempt's id, or starts it. The
 // number of a newer attempt instead: this one has failed in a way that may pass, or there
 // is a newer one already.
-func (s *Server) try(
+func (s *admission) try(
 	ctx context.Context, r *run, p webapi.MessageRequest, key string,
 ) (found *run, kept *final, newer int, err error) {
 	for {
-		other, err := s.register(r)
+		other, err := s.registry.register(r)
 		if err != nil {
 			return nil, nil, 0, err
 		}
 		if other == nil {
 			break
 		}
-		if s.outdated(ctx, other) {
-			s.forgetRun(other)
+		if s.registry.outdated(ctx, other) {
+			s.registry.forgetRun(other)
 			continue
 		}
 		joined, err := other.join(ctx, r)
@@ -294,7 +303,7 @@ func (s *Server) try(
 	record, newer, err := s.knownOrStarted(ctx, r, p, key)
 	if err != nil || record != nil {
 		r.refused = err
-		s.forgetRun(r)
+		s.registry.forgetRun(r)
 		r.end()
 	}
 	close(r.posted)
@@ -305,27 +314,9 @@ func (s *Server) try(
 		return r, nil, 0, nil
 	}
 	kept = keptAnswer(record)
-	found = s.mirror(ctx, r.chat, r.id, kept != nil)
+	found = s.streams.mirror(ctx, r.chat, r.id, kept != nil)
 	found.attempt = r.attempt
 	return found, kept, 0, nil
-}
-
-// register puts a run on the list of this process. If one with its id is there already,
-// it gives that one instead.
-func (s *Server) register(r *run) (other *run, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return nil, &api.Problem{
-			Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
-			Message: "The service is shutting down; please send the message again.",
-		}
-	}
-	if other := s.live[r.id]; other != nil {
-		return other, nil
-	}
-	s.live[r.id] = r
-	return nil, nil
 }
 
 // join waits until the apiserver has accepted the first post with this idempotency key.
@@ -354,7 +345,7 @@ func (r *run) join(ctx context.Context, again *run) (*run, error) {
 
 // knownOrStarted gives the record of a run that another process has, with the number of a
 // newer attempt if there is one or should be. Without a record the run was started here.
-func (s *Server) knownOrStarted(
+func (s *admission) knownOrStarted(
 	ctx context.Context, r *run, p webapi.MessageRequest, key string,
 ) (record *redisstore.Record, newer int, err error) {
 	record, err = s.known(ctx, r, key)
@@ -372,7 +363,7 @@ func (s *Server) knownOrStarted(
 		return record, newer, sameBody(record, r)
 	}
 	// One that is found here was begun by a post that came at the same time.
-	if record, err = s.start(ctx, r, p); err != nil || record == nil {
+	if record, err = s.starter.start(ctx, r, p); err != nil || record == nil {
 		return record, 0, err
 	}
 	if record.Rewound {
@@ -384,7 +375,7 @@ func (s *Server) knownOrStarted(
 // known gives the record in Redis of a run that another process, or this one before its
 // last start, began for the same idempotency key; nil for none. A run that is over, as its
 // client knows already, is waited for until its answer is kept.
-func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
+func (s *admission) known(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
 	if key == "" {
 		return nil, nil
 	}
@@ -411,13 +402,13 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 			}
 		}
 		if pause(ctx, jitter(40*time.Millisecond)) != nil {
-			return record, nil // who has it did not come to keep its answer
+			return record, nil // the process that has it did not come to keep its answer
 		}
 	}
 }
 
-// recordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note of
-// the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
+// recordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note
+// of the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
 // no process looks after: that counts as none, and the post that finds it begins the run under the same record.
 func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore.Record, error) {
 	record, err := store.Runs.Record(ctx, r.chat, r.id)

@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -28,7 +27,7 @@ func isPlaced(p webapi.MessageRequest) bool { return p.After != nil || p.IfLast 
 // fits gives the message to which a chat's histories are to go back for a post, nil if they need not; or why the
 // post does not follow what they say, or may not take so much back. closed is the run that was ended for the post, ""
 // for none.
-func (s *Server) fits(ctx context.Context, r *run, p webapi.MessageRequest, closed string,
+func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, closed string,
 	histories map[memory.Key]*memory.History, known heads) (to *string, err error) {
 	own := histories[memory.ChatKey(r.chat)]
 	if own == nil {
@@ -53,11 +52,11 @@ func (s *Server) fits(ctx context.Context, r *run, p webapi.MessageRequest, clos
 	if p.After == nil || *p.After == last {
 		return nil, nil
 	}
-	v, err := s.pin(ctx, histories, known)
+	v, err := s.histories.pin(ctx, histories, known)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.locate(ctx, r.chat, v, *p.After)
+	l, err := s.histories.locate(ctx, r.chat, v, *p.After)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func (s *Server) fits(ctx context.Context, r *run, p webapi.MessageRequest, clos
 
 // newestAlone says whether nothing of a chat goes but its newest exchange. From the start all goes that a subagent
 // remembers, also where the chat's own history was erased before.
-func (s *Server) newestAlone(ctx context.Context, v view, l *boundary) (bool, error) {
+func (s *starter) newestAlone(ctx context.Context, v view, l *boundary) (bool, error) {
 	if l.newest < 0 || l.at < l.newest-1 {
 		return false, nil
 	}
@@ -83,7 +82,7 @@ func (s *Server) newestAlone(ctx context.Context, v view, l *boundary) (bool, er
 		if !l.start || key.Agent() == "" {
 			continue
 		}
-		for one, err := range s.parts(ctx, p, noID) {
+		for one, err := range s.histories.parts(ctx, p, noID) {
 			if err != nil || slices.ContainsFunc(one.heads, func(h head) bool { return h.Timestamp < l.asked }) {
 				return false, err
 			}
@@ -113,14 +112,14 @@ func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts 
 
 // wentBack says whether the histories stand as the rewind left them that a post asks for: it was posted before,
 // to a process that died then.
-func (s *Server) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
+func (s *starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
 	histories map[memory.Key]*memory.History) (bool, error) {
 	all, err := s.store.Rewinds.List(ctx, chat)
 	if err != nil || p.After == nil || len(all) == 0 || all[len(all)-1].To != *p.After {
 		return false, err
 	}
 	a := &all[len(all)-1]
-	if err := s.unchangedSince(ctx, histories, a); err != nil {
+	if err := s.histories.unchangedSince(ctx, histories, a); err != nil {
 		if errors.Is(err, errMessagesSince) {
 			err = nil
 		}
@@ -144,7 +143,7 @@ func (s *Server) wentBack(ctx context.Context, chat memory.Chat, p webapi.Messag
 
 // mayFollow refuses a post that is to end a run and does not follow what the chat says, before that run is
 // ended. The record instead: another process has the post's run.
-func (s *Server) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
+func (s *starter) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
 	if !isPlaced(p) {
 		return nil, nil
 	}
@@ -153,7 +152,7 @@ func (s *Server) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest)
 			return nil, err // nothing is ended for it; it is looked at under the turn
 		}
 	}
-	histories, err := s.currentAll(ctx, r.chat)
+	histories, err := s.histories.currentAll(ctx, r.chat)
 	if err == nil {
 		_, err = s.fits(ctx, r, p, "", histories, nil)
 	}
@@ -169,7 +168,7 @@ func (s *Server) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest)
 
 // goBack has the chat's histories end where a post stands, under its turn. back is the id of what is set
 // aside for it, "" for nothing. The record instead: another process has the post's run.
-func (s *Server) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) (back string,
+func (s *starter) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) (back string,
 	found *redisstore.Record, err error) {
 	if !isPlaced(p) {
 		return "", nil, nil
@@ -187,34 +186,20 @@ func (s *Server) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w 
 	// What follows must not end with the client, half way.
 	ctx, cancel := within(w)
 	defer cancel()
-	aside, err := s.rewindUnder(ctx, w, *to, known)
+	aside, err := s.rewinder.rewindUnder(ctx, w, *to, known)
 	if err != nil || aside.ID == "" {
 		return "", nil, err
 	}
-	return aside.ID, nil, freshConversation(ctx, s, w)
-}
-
-// freshConversation gives a chat another conversation at the gateway. The one before was erased, and a process that
-// hears of that later erases it once more.
-func freshConversation(ctx context.Context, s *Server, w *writer) error {
-	fresh := rand.Text()
-	if _, err := s.store.Turns.ChangeConversation(ctx, w.chat, fresh); err != nil {
-		return err
-	}
-	s.conversations.note(w.chat, fresh, w.Number)
-	w.renewing.Lock()
-	defer w.renewing.Unlock()
-	w.Conversation = fresh
-	return nil
+	return aside.ID, nil, s.eraser.freshConversation(ctx, w)
 }
 
 // undo puts back what was taken back for a post that was refused then.
-func (s *Server) undo(w *writer, back string) {
+func (s *starter) undo(w *writer, back string) {
 	ctx, cancel := within(w)
 	defer cancel()
 	a, err := s.store.Rewinds.Read(ctx, w.chat, back)
 	if err == nil && a != nil {
-		err = s.restoreUnder(ctx, w, a)
+		err = s.rewinder.restoreUnder(ctx, w, a)
 	}
 	if err != nil {
 		s.log.Warn().Err(err).Str("chat", w.chat.String()).Msg("what a refused message took back is still set aside")

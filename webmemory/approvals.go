@@ -25,8 +25,14 @@ import (
 // This file is about the persons that are to answer: the list of what all runs wait for, and
 // the webhook that is told of each wait.
 
+// webhooks tells approvals.webhook of runs that wait. No run waits for it.
+type webhooks struct {
+	*core
+	webhook *http.Client
+}
+
 // getApprovals is GET /v1/approvals.
-func (s *Server) getApprovals(c *gin.Context) error {
+func (s *resumer) getApprovals(c *gin.Context) error {
 	limit, err := number(c, "limit", pageSize, 1, maxPage)
 	if err != nil {
 		return err
@@ -49,7 +55,7 @@ func (s *Server) getApprovals(c *gin.Context) error {
 		}
 		waits, err := waitsOf(w)
 		if err != nil {
-			continue // it cannot go on, and is ended by whoever comes next
+			continue // it cannot go on, and is ended by the next holder of the chat's lease
 		}
 		for _, wait := range waits {
 			if kind == "" || wait.Kind == kind {
@@ -66,7 +72,7 @@ func (s *Server) getApprovals(c *gin.Context) error {
 
 // Webhook is told what runs wait for. It gets ids and the tool's name, and never arguments.
 type Webhook struct {
-	URL    string // "" tells nobody
+	URL    string // "" for none
 	Secret string // of the signature; never empty with a URL
 }
 
@@ -103,7 +109,7 @@ const (
 
 // tellWebhook tells the webhook what a run waits for, which never holds the run up. It gives up
 // after some tries, when the process ends, or when the webhook says that it will not have it.
-func (s *Server) tellWebhook(chat memory.Chat, run string, waits []event.Wait) {
+func (s *webhooks) tellWebhook(chat memory.Chat, run string, waits []event.Wait) {
 	if s.cfg.Webhook.URL == "" || len(waits) == 0 {
 		return
 	}
@@ -132,7 +138,7 @@ func (s *Server) tellWebhook(chat memory.Chat, run string, waits []event.Wait) {
 }
 
 // callWebhook makes one request; again says whether another may have success.
-func (s *Server) callWebhook(ctx context.Context, body []byte) (again bool, err error) {
+func (s *webhooks) callWebhook(ctx context.Context, body []byte) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, webhookAnswers)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.Webhook.URL, bytes.NewReader(body))

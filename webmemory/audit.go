@@ -19,6 +19,10 @@ import (
 // This file is about the audit log, of acts that can hurt others and their actors: how it is written and read;
 // rights.go says what is in it.
 
+// auditor is the routes of what is counted and noted of callers: the audit log and the usage of models. What is noted
+// is decided by rights.go.
+type auditor struct{ *core }
+
 // readAsAdmin is the entry for reading by the scope admin without the scope of reading.
 const readAsAdmin = "memory.read"
 
@@ -32,7 +36,7 @@ var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAud
 const nothingDone = "nothing done"
 
 // audit writes what a request did, once it has succeeded.
-func (s *Server) audit(c *gin.Context) {
+func (s *auditor) audit(c *gin.Context) {
 	c.Next()
 	if c.Writer.Status() >= http.StatusBadRequest || c.GetBool(nothingDone) {
 		return
@@ -49,7 +53,7 @@ func (s *Server) audit(c *gin.Context) {
 
 // did writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
 // that fails.
-func (s *Server) did(ctx context.Context, of memory.Tenant, entry, target string) {
+func (s *core) did(ctx context.Context, of memory.Tenant, entry, target string) {
 	if entry == "" {
 		return
 	}
@@ -63,7 +67,7 @@ func (s *Server) did(ctx context.Context, of memory.Tenant, entry, target string
 }
 
 // getAudit is GET /v1/audit: the caller's tenant's entries, and for an admin of the default tenant those of any.
-func (s *Server) getAudit(c *gin.Context) error {
+func (s *auditor) getAudit(c *gin.Context) error {
 	if s.cfg.Audit == nil {
 		return errAuditOff
 	}

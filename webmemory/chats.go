@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +20,10 @@ import (
 
 // This file is about lists of chats, and what they say of each: its title, when it was used, its metadata.
 
+// chatList lists chats and keeps what their owners say of them: titles, pins, metadata. It writes the list of chats,
+// also, once, of those from before there was one.
+type chatList struct{ *core }
+
 // byUse is the value of order for the chats that were used last first, byPin that for those of them that are pinned.
 const byUse, byPin = "used", "pinned"
 
@@ -26,7 +31,7 @@ const byUse, byPin = "used", "pinned"
 const maxSearch = 256
 
 // listChats is GET /v1/chats.
-func (s *Server) listChats(c *gin.Context) error {
+func (s *chatList) listChats(c *gin.Context) error {
 	limit, err := number(c, "limit", pageSize, 1, maxPage)
 	if err != nil {
 		return err
@@ -40,7 +45,7 @@ func (s *Server) listChats(c *gin.Context) error {
 	case len(q) > maxSearch:
 		return badRequest("q has at most %d bytes.", maxSearch)
 	case order == byPin:
-		out, err := pinnedChats(ctx, s, of, strings.ToLower(memory.Plain(q)), limit)
+		out, err := s.pinnedChats(ctx, of, strings.ToLower(memory.Plain(q)), limit)
 		if err != nil {
 			return err
 		}
@@ -72,7 +77,7 @@ func (s *Server) listChats(c *gin.Context) error {
 const chatsLooked, lookAtOnce = 2000, 200
 
 // chatsByUse lists a tenant's chats with q in their title or id, in lower case, behind a cursor.
-func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, limit int, cursor string) (
+func (s *chatList) chatsByUse(ctx context.Context, of memory.Tenant, q string, limit int, cursor string) (
 	out webapi.ChatList, err error,
 ) {
 	out.Chats = []webapi.ChatEntry{}
@@ -117,7 +122,7 @@ func (s *Server) chatsByUse(ctx context.Context, of memory.Tenant, q string, lim
 }
 
 // pinnedChats lists a tenant's pinned chats with q in their title or id, in lower case, in the order of use.
-func pinnedChats(ctx context.Context, s *Server, of memory.Tenant, q string, limit int) (webapi.ChatList, error) {
+func (s *chatList) pinnedChats(ctx context.Context, of memory.Tenant, q string, limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
 	pins, err := s.store.Chats.ByUse(ctx, of, redisstore.Pins, maxPage)
 	if err != nil {
@@ -146,7 +151,7 @@ func contains(e webapi.ChatEntry, q string) bool {
 }
 
 // entries are what a list says of its places; one without a card is no chat, or not there any more.
-func (s *Server) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) (
+func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) (
 	[]webapi.ChatEntry, error,
 ) {
 	out := make([]webapi.ChatEntry, len(places))
@@ -193,7 +198,7 @@ func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
 }
 
 // patchChat is PATCH /v1/chats/{chat}.
-func (s *Server) patchChat(c *gin.Context) error {
+func (s *chatList) patchChat(c *gin.Context) error {
 	chat, err := chatOf(c)
 	if err != nil {
 		return err
@@ -260,7 +265,7 @@ func (s *Server) patchChat(c *gin.Context) error {
 }
 
 // listAll brings the chats that a version without the list has stored into it, some at a time.
-func (s *Server) listAll() {
+func (s *chatList) listAll() {
 	for {
 		err := s.tryListAll()
 		if err == nil || s.life.Err() != nil {
@@ -273,7 +278,7 @@ func (s *Server) listAll() {
 	}
 }
 
-func (s *Server) tryListAll() error {
+func (s *chatList) tryListAll() error {
 	done, err := s.store.Chats.Listed(s.life)
 	if err != nil || done {
 		return err
@@ -296,4 +301,63 @@ func (s *Server) tryListAll() error {
 		s.log.Info().Int("chats", count).Dur("took", time.Since(began)).Msg("listed the chats in the order of use")
 	}
 	return s.store.Chats.AllListed(s.life)
+}
+
+// getChat is GET /v1/chats/{chat}.
+func (s *chatList) getChat(c *gin.Context) error {
+	chat, err := chatOf(c)
+	if err != nil {
+		return err
+	}
+	stored, err := s.store.Chats.Histories(c.Request.Context(), chat, s.cfg.Agents...)
+	if err != nil {
+		return err
+	}
+	cards, err := s.store.Chats.Cards(c.Request.Context(), chat)
+	if err != nil {
+		return err
+	}
+	out := webapi.ChatInfo{ChatID: chat, Title: cards[0].Title, Histories: []webapi.HistoryInfo{}}
+	open, err := s.store.Turns.OpenRun(c.Request.Context(), chat)
+	if err != nil {
+		return err
+	}
+	if open != nil {
+		out.Run = open.Run
+	}
+	if out.Waiting, err = s.waitingOf(c.Request.Context(), chat); err != nil {
+		return err
+	}
+	for _, h := range stored {
+		if h.Messages == 0 {
+			// A value that another program wrote has no count yet.
+			loaded, err := s.cache.Load(c.Request.Context(), 0, memory.Empty(h.Key))
+			if err != nil {
+				return err
+			}
+			h.Messages = loaded[0].Len()
+		}
+		out.Histories = append(out.Histories, webapi.HistoryInfo{
+			Key: h.Key.String(), Subagent: h.Key.Agent(), Messages: h.Messages, Bytes: h.Bytes,
+			Archived: h.Archived, ArchivedBytes: h.ArchivedBytes, Notes: h.Notes,
+		})
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// waitingOf is the run of a chat that waits; nil for none.
+func (s *chatList) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
+	w, err := s.store.Waits.Waiting(ctx, chat)
+	if errors.Is(err, redisstore.ErrStateLost) || err == nil && w == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	waits, err := waitsOf(w)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it cannot go on, and is ended by the next holder of the chat's lease
+	}
+	return &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: w.Run, Waits: waits}, nil
 }

@@ -30,7 +30,7 @@ import (
 const maxTool = 256
 
 // postClaim is POST /internal/v1/runs/{run}/calls.
-func (s *Server) postClaim(c *gin.Context, r *run) error {
+func (s *toolCalls) postClaim(c *gin.Context, r *run) error {
 	var asked api.ClaimRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err
@@ -79,11 +79,11 @@ func (s *Server) postClaim(c *gin.Context, r *run) error {
 }
 
 // claim asks for a call by its id where the run's calls are.
-func (s *Server) claim(ctx context.Context, r *run, id string, c redisstore.Call, repeatable bool) (word string,
+func (s *toolCalls) claim(ctx context.Context, r *run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
 	switch {
 	case r.alone == nil:
-		return claimOnce(ctx, s, r, id, c, repeatable)
+		return s.claimOnce(ctx, r, id, c, repeatable)
 	case r.alone.kept:
 		return s.store.OneShots.Claim(ctx, r.chat.Tenant(), r.id, id, c, repeatable)
 	}
@@ -92,10 +92,10 @@ func (s *Server) claim(ctx context.Context, r *run, id string, c redisstore.Call
 }
 
 // settle keeps what a call returned where the run's calls are.
-func (s *Server) settle(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
+func (s *toolCalls) settle(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
 	switch {
 	case r.alone == nil:
-		return settleOnce(ctx, s, r, id, result)
+		return s.settleOnce(ctx, r, id, result)
 	case r.alone.kept:
 		return s.store.OneShots.Settle(ctx, r.chat.Tenant(), r.id, id, result)
 	}
@@ -139,7 +139,7 @@ func (o *ownCalls) settle(id string, result []byte) (granted bool) {
 }
 
 // postSettle is POST /internal/v1/runs/{run}/calls/{call}.
-func (s *Server) postSettle(c *gin.Context, r *run) error {
+func (s *toolCalls) postSettle(c *gin.Context, r *run) error {
 	var asked api.SettleRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err

@@ -27,7 +27,7 @@ type driver struct {
 	busy       sync.Mutex // held while events are taken; mend may take their place while none is there
 	concluding bool       // guarded by busy: no events are waited for any more
 
-	server *Server
+	runner *runner
 	run    *run
 	writer *writer
 	fold   *event.Histories
@@ -51,55 +51,6 @@ type driver struct {
 
 // batch is how many events that wait already are logged in one round trip.
 const batch = 64
-
-// work drives a run to its end and gives the chat's lease back.
-func (s *Server) work(d *driver) {
-	ctx, cancel := context.WithTimeout(d.run.trail.In(s.life), s.cfg.RunTimeout)
-	defer cancel()
-	s.metrics.running.Inc()
-	finished := d.drive(ctx)
-	s.metrics.running.Dec()
-	s.leave(d, finished)
-}
-
-// leave gives the chat's lease back after a run was driven, and lets go of the run. No
-// caller waits for what is left after its end: that the apiserver may forget it, and that
-// its log in Redis shrinks to what it needs.
-//
-//go:noinline
-func (s *Server) leave(d *driver, finished bool) {
-	giveBack, waits := d.writer.leave, finished && d.rests()
-	switch {
-	case waits:
-		giveBack = d.rest
-	case finished:
-		giveBack = d.writer.end
-	}
-	_ = d.writer.release(giveBack, &d.log)
-	d.run.end()
-	if waits {
-		s.forgetRun(d.run) // from here on it is that of any process
-		s.suspended(d)
-	} else {
-		s.retire(d.run)
-	}
-	if !finished {
-		return // the apiserver keeps the run for whoever finishes it
-	}
-	done, stop := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
-	defer stop()
-	if err := d.runs.Done(done, d.run.id); err != nil {
-		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
-	}
-	if waits {
-		return
-	}
-	packing, stop := context.WithTimeout(s.life, storeTimeout)
-	defer stop()
-	if err := s.store.Runs.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
-		d.log.Debug().Err(err).Msg("a run's log was not packed; it goes as it is when its time is over")
-	}
-}
 
 // drive follows a run to its end, or to where it waits. It belongs to the server: no client's
 // leaving ends it. True: the run is over and stored as such, or is to be suspended.
@@ -143,7 +94,7 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	if unfinished != nil {
 		d.log.Warn().Err(unfinished).Msg("the end of a run waits for Redis")
 	}
-	if err := d.writer.trim(d.server.cfg.MaxHistory); err != nil {
+	if err := d.writer.trim(d.runner.cfg.MaxHistory); err != nil {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}
 	return unfinished == nil
@@ -241,7 +192,7 @@ func (d *driver) mend() {
 	d.busy.Lock()
 	defer d.busy.Unlock()
 	if d.concluding {
-		return // who brings the run to its end looks for itself
+		return // the process that brings the run to its end looks for itself
 	}
 	if err := d.regainIfLost(d.writer.ctx); err != nil {
 		d.writer.cancel(err)
@@ -262,30 +213,7 @@ func (d *driver) again(ctx context.Context, broken error, before int64, failing 
 	case d.writer.ctx.Err() != nil:
 		return context.Cause(d.writer.ctx)
 	}
-	return d.server.reconnect(ctx, d.run.log, broken, before, failing)
-}
-
-// reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
-// is a goneError.
-func (s *Server) reconnect(ctx context.Context, log *api.Log, broken error, before int64, failing *time.Time) error {
-	var problem *api.Problem
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone ||
-		problem.Status == http.StatusBadRequest): // it has an earlier leg of the run, which went on elsewhere
-		return &goneError{errors.Join(errors.New("no more events"), broken)}
-	case broken == nil && log.AtWait():
-		return &goneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
-	case log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
-		*failing = time.Time{}
-	case failing.IsZero():
-		*failing = time.Now()
-	case time.Since(*failing) > s.cfg.Patience:
-		return &goneError{errors.Join(errors.New("no more events"), broken)}
-	}
-	_ = pause(ctx, jitter(300*time.Millisecond)) // its end is for the next attempt to find
-	return nil
+	return d.runner.reconnect(ctx, d.run.log, broken, before, failing)
 }
 
 // take stores events and shows them then, in an order that must not change: write-ahead, the
@@ -306,13 +234,13 @@ func (d *driver) take(events []event.Event) error {
 		}
 		d.clock(e)
 		if _, ok := e.Payload.(*event.MemoryReset); ok && !d.writer.detached.Load() {
-			d.server.toldLoss(d.writer.ctx, d.run.chat, d.run.epoch)
+			d.runner.storeWatch.toldLoss(d.writer.ctx, d.run.chat, d.run.epoch)
 		}
 	}
 	if time.Since(d.told) > time.Second {
 		d.tell()
 	}
-	d.server.metrics.logged.Add(float64(max(0, d.run.log.Size()-before)))
+	d.runner.metrics.logged.Add(float64(max(0, d.run.log.Size()-before)))
 	return nil
 }
 
@@ -324,11 +252,11 @@ func (d *driver) show(e event.Event) error {
 	}
 	d.note(e)
 	if e.Terminal() {
-		d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
+		d.runner.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
 		d.tell()
 	}
 	if e.Terminal() || e.Waits() {
-		d.run.counted.Leave() // before anybody sees it, who may post again at once
+		d.run.counted.Leave() // before a client sees it, which may post again at once
 	}
 	return d.run.log.Append(e)
 }
@@ -362,7 +290,7 @@ func (d *driver) note(e event.Event) {
 // tell writes to the session log what was said since. While a run goes on that is done once in a
 // second at most.
 func (d *driver) tell() {
-	d.server.sessions.write(d.run.chat, d.said...)
+	d.runner.sessions.write(d.run.chat, d.said...)
 	d.said, d.told = nil, time.Now()
 }
 
@@ -375,19 +303,19 @@ func (d *driver) clock(e event.Event) {
 	now := time.Now()
 	if d.first.IsZero() {
 		d.first = now
-		d.server.metrics.firstEvent.Observe(now.Sub(d.run.began).Seconds())
+		d.runner.metrics.firstEvent.Observe(now.Sub(d.run.began).Seconds())
 	}
 	if _, ok := e.Payload.(*event.AssistantDelta); ok && d.text.IsZero() {
 		d.text = now
-		d.server.metrics.firstText.Observe(now.Sub(d.run.began).Seconds())
+		d.runner.metrics.firstText.Observe(now.Sub(d.run.began).Seconds())
 	}
 }
 
 // finished writes the line of a run that is over, which begins where it was posted.
 func (d *driver) finished(events int64, end *event.RunFinished) {
 	took := time.Since(d.run.began)
-	d.server.metrics.runs.WithLabelValues(end.Outcome).Inc()
-	d.server.metrics.runSeconds.WithLabelValues(end.Outcome).Observe(took.Seconds())
+	d.runner.metrics.runs.WithLabelValues(end.Outcome).Inc()
+	d.runner.metrics.runSeconds.WithLabelValues(end.Outcome).Observe(took.Seconds())
 	line := d.log.Info().Str("outcome", end.Outcome).Dur("took", took).Int64("events", events).
 		Int64("input_tokens", end.Usage.InputTokens).Int64("output_tokens", end.Usage.OutputTokens)
 	for name, at := range map[string]time.Time{"first_event": d.first, "first_text": d.text} {
@@ -410,7 +338,7 @@ func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
 		}
 	}
 	d.log.Error().Err(gone).Msg("the apiserver lost a run; it is closed here")
-	d.server.workers.Go(func() { d.stopThere() })
+	d.runner.workers.Go(func() { d.stopThere() })
 	return d.closeRun()
 }
 
@@ -437,7 +365,7 @@ func (d *driver) closeRun() error {
 // stopThere stops a run that is closed here, so that no tokens are paid for an answer
 // without a reader. Its apiserver may be out of reach for a while.
 func (d *driver) stopThere() {
-	ctx, cancel := context.WithTimeout(d.server.life, d.server.cfg.RunTimeout)
+	ctx, cancel := context.WithTimeout(d.runner.life, d.runner.cfg.RunTimeout)
 	defer cancel()
 	for trying := true; trying; trying = pause(ctx, jitter(2*time.Second)) == nil {
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -458,7 +386,7 @@ func (d *driver) withdraw(cause error) bool {
 	d.run.log.Abort(errMayRun) // a post that is repeated begins it anew
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
-	if err := d.server.store.Runs.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
+	if err := d.runner.store.Runs.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
 		d.log.Warn().Err(err).Msg("a run could not be forgotten")
 		return false
 	}
@@ -474,7 +402,7 @@ func (d *driver) conclude() error {
 		return err
 	}
 	status, body := d.run.final(ctx)
-	if err := d.server.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+	if err := d.runner.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
 	d.writer.over = d.run
@@ -507,7 +435,7 @@ func (d *driver) abandon(cause error) {
 		level = d.log.Info()
 	}
 	level.Err(cause).Str("code", p.Code).Int64("seq", d.run.log.Last()).Msg("a run was left")
-	d.server.metrics.runs.WithLabelValues("left").Inc()
+	d.runner.metrics.runs.WithLabelValues("left").Inc()
 	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) && d.hasFollower() {
 		return
 	}
@@ -526,6 +454,6 @@ func (d *driver) abandon(cause error) {
 func (d *driver) hasFollower() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), storeTimeout)
 	defer cancel()
-	open, err := d.server.store.Turns.OpenRun(ctx, d.run.chat)
+	open, err := d.runner.store.Turns.OpenRun(ctx, d.run.chat)
 	return err != nil || open != nil && open.Run == d.run.id
 }

@@ -21,7 +21,7 @@ var errForkChanged = &api.Problem{Status: http.StatusConflict, Code: webapi.Code
 
 // postFork is POST …/fork. It holds the turn of the new chat, and that of its source only for the moment in
 // which it pins what it reads.
-func (s *Server) postFork(c *gin.Context) error {
+func (s *portable) postFork(c *gin.Context) error {
 	source, err := chatOf(c)
 	if err != nil {
 		return err
@@ -43,13 +43,13 @@ func (s *Server) postFork(c *gin.Context) error {
 		return err
 	}
 	var out webapi.Imported
-	err = s.underTurn(ctx, as, func(ctx context.Context, w *writer) error {
-		if err := s.isEmpty(ctx, as); err != nil {
+	err = s.leaser.underTurn(ctx, as, func(ctx context.Context, w *writer) error {
+		if err := s.histories.isEmpty(ctx, as); err != nil {
 			return err
 		}
 		var v view
-		err := s.underTurn(ctx, source, func(ctx context.Context, from *writer) (err error) {
-			v, err = s.pin(ctx, from.histories, known)
+		err := s.leaser.underTurn(ctx, source, func(ctx context.Context, from *writer) (err error) {
+			v, err = s.histories.pin(ctx, from.histories, known)
 			return err
 		})
 		if err != nil {
@@ -61,7 +61,7 @@ func (s *Server) postFork(c *gin.Context) error {
 		}
 		l := &boundary{at: math.MaxInt} // all stays
 		if body.At != "" {
-			if l, err = s.locate(ctx, source, v.overGaps(), body.At); err != nil {
+			if l, err = s.histories.locate(ctx, source, v.overGaps(), body.At); err != nil {
 				return err
 			}
 		}
@@ -88,16 +88,16 @@ func (s *Server) postFork(c *gin.Context) error {
 }
 
 // forkable refuses what cannot be forked before a turn is waited for.
-func (s *Server) forkable(ctx context.Context, source, as memory.Chat, at string, known heads) error {
-	if err := s.isEmpty(ctx, as); err != nil {
+func (s *portable) forkable(ctx context.Context, source, as memory.Chat, at string, known heads) error {
+	if err := s.histories.isEmpty(ctx, as); err != nil {
 		return err
 	}
-	v, err := s.look(ctx, source, known)
+	v, err := s.histories.look(ctx, source, known)
 	if err == nil && len(v) == 0 {
 		err = errUnknownChat
 	}
 	if err == nil && at != "" {
-		_, err = s.locate(ctx, source, v.overGaps(), at)
+		_, err = s.histories.locate(ctx, source, v.overGaps(), at)
 	}
 	return err
 }
@@ -111,16 +111,8 @@ func (v view) overGaps() view {
 	return v
 }
 
-func (s *Server) isEmpty(ctx context.Context, chat memory.Chat) error {
-	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents...)
-	if err == nil && len(stored) > 0 {
-		err = errNotEmpty
-	}
-	return err
-}
-
 // copyInto adds what stays of a view of a chat, and the notes that are not from behind that.
-func (s *Server) copyInto(ctx context.Context, in *importing, source memory.Chat, v view, l *boundary) error {
+func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Chat, v view, l *boundary) error {
 	keys, err := s.store.Chats.Keys(ctx, source, s.cfg.Agents...)
 	if err != nil {
 		return err
@@ -138,7 +130,7 @@ func (s *Server) copyInto(ctx context.Context, in *importing, source memory.Chat
 	for _, key := range v.keys() {
 		from := v[key]
 		from.lost = func(gap webapi.HistoryGap, _ error) error { in.missing += gap.Messages; return nil }
-		for raw, err := range s.staying(ctx, from, l) {
+		for raw, err := range s.histories.staying(ctx, from, l) {
 			if _, id := headOf(raw); err == nil && key.Agent() == "" {
 				if _, of := made[id]; of {
 					made[id] = true
@@ -166,7 +158,7 @@ func (s *Server) copyInto(ctx context.Context, in *importing, source memory.Chat
 	}
 	// What was erased, redacted or taken back meanwhile must not live on in the new chat.
 	for _, key := range v.keys() {
-		h, _, err := s.current(ctx, key)
+		h, _, err := s.histories.current(ctx, key)
 		if err != nil {
 			return err
 		}

@@ -3,11 +3,9 @@ package webmemory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -20,91 +18,27 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
+// monitor asks Redis and this disk every now and then whether they are well, and says so to those who ask for the
+// service's health.
+type monitor struct {
+	*core
+	registry   *registry
+	storeWatch *storeWatch
+	tombstones *tombstones
+}
+
 // checkEvery is how often the store is asked whether it answers.
 const checkEvery = 2 * time.Second
 
-// health is what the service knows of what it depends on.
-type health struct {
-	mu    sync.Mutex
-	seen  bool      // guarded by mu: the store has answered once
-	since time.Time // guarded by mu: when it stopped answering; zero while it does
-	// refusal is why something cannot be written although the store answers; guarded
-	// by mu, empty while all can.
-	refusal string
-	full    float64 // guarded by mu: which part of its maxmemory Redis has used, as last seen
-}
-
-// fullFrom is the part of Redis's maxmemory from which on the service is degraded.
-const fullFrom = 0.8
-
-// noteFull says whether Redis is as full as that, and was not before.
-func (h *health) noteFull(full float64) (news bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	news = h.full < fullFrom && full >= fullFrom
-	h.full = full
-	return news
-}
-
-func (h *health) fullness() float64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.full
-}
-
-// tooFull is the sentence about a Redis that has used so much of its maxmemory, "" for less.
-func tooFull(full float64) string {
-	if full < fullFrom {
-		return ""
-	}
-	return fmt.Sprintf("Redis has used %.0f %% of its maxmemory, and when it is full takes no more messages: "+
-		"raise maxmemory, erase chats, or bound webmemory.archive.", 100*full)
-}
-
-// note takes whether the store answered, and says whether that is news.
-func (h *health) note(err error) (news bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	news = h.since.IsZero() == (err != nil)
-	switch {
-	case err == nil:
-		h.seen, h.since = true, time.Time{}
-	case news:
-		h.since = time.Now()
-	}
-	return news
-}
-
-// noteRefusal says whether there is a reason that was not there before.
-func (h *health) noteRefusal(why string) (fresh bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	fresh = why != "" && h.refusal == ""
-	h.refusal = why
-	return fresh
-}
-
-func (h *health) refused() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.refusal
-}
-
-func (h *health) get() (seen bool, since time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.seen, h.since
-}
-
 // watchStore keeps health up to date.
-func (s *Server) watchStore() {
+func (s *monitor) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Server.Epoch(ctx)
 		servers, full, unknown := s.store.Server.RunIDs(ctx)
 		refusal := s.refusal(ctx)
 		if err == nil {
-			if failed := s.followErasures(ctx); failed != nil && s.life.Err() == nil {
+			if failed := s.tombstones.followErasures(ctx); failed != nil && s.life.Err() == nil {
 				s.log.Debug().Err(failed).Msg("what others erased is not known yet")
 			}
 		}
@@ -112,20 +46,20 @@ func (s *Server) watchStore() {
 		if errors.Is(err, memory.ErrDamaged) {
 			err = nil // it answered; the refusal says of what
 		}
-		if s.health.noteRefusal(refusal) {
+		if s.storeWatch.health.noteRefusal(refusal) {
 			s.seen.Often.Error().Str("reason", refusal).
 				Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
 		if err == nil && epoch != "" {
-			s.noteEpoch(epoch)
+			s.storeWatch.noteEpoch(epoch)
 		}
 		if err == nil && unknown == nil {
-			s.noteServers(servers)
-			if s.health.noteFull(full) {
+			s.storeWatch.noteServers(servers)
+			if s.storeWatch.health.noteFull(full) {
 				s.log.Warn().Msg(tooFull(full))
 			}
 		}
-		if s.life.Err() == nil && s.health.note(err) {
+		if s.life.Err() == nil && s.storeWatch.health.note(err) {
 			if err != nil {
 				s.seen.Often.Warn().Err(err).Msg(
 					"Redis does not answer: new messages are refused, running answers are kept in the spool",
@@ -141,7 +75,7 @@ func (s *Server) watchStore() {
 }
 
 // refusal is why the store, or the spool that stands in for it, cannot be written.
-func (s *Server) refusal(ctx context.Context) string {
+func (s *monitor) refusal(ctx context.Context) string {
 	reasons := []string{s.store.Server.Refusal(ctx)}
 	for _, err := range []error{s.store.Server.Sound(ctx), s.spool.Check()} {
 		if err != nil {
@@ -162,18 +96,18 @@ type awayState struct {
 }
 
 // healthz says that the process lives.
-func (s *Server) healthz(c *gin.Context) error {
+func (s *monitor) healthz(c *gin.Context) error {
 	api.WriteJSON(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"})
 	return nil
 }
 
 // readyz says whether messages should be sent here, and why not. Redis being away
 // makes the service degraded, not unready: it still answers, if only with a clear 503.
-func (s *Server) readyz(c *gin.Context) error {
-	s.mu.Lock()
-	draining := s.draining
-	s.mu.Unlock()
-	seen, since := s.health.get()
+func (s *monitor) readyz(c *gin.Context) error {
+	s.registry.mu.Lock()
+	draining := s.registry.draining
+	s.registry.mu.Unlock()
+	seen, since := s.storeWatch.health.get()
 	out, status := ready{}, http.StatusOK
 	because := func(to, reason string) { out.Status, out.Reasons = to, append(out.Reasons, reason) }
 	out.Status = "ready"
@@ -181,10 +115,10 @@ func (s *Server) readyz(c *gin.Context) error {
 		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
 		out.Redis = &awayState{since}
 	}
-	if reason := s.health.refused(); reason != "" { // nothing can be stored although Redis answers
+	if reason := s.storeWatch.health.refused(); reason != "" { // nothing can be stored although Redis answers
 		because("degraded", reason)
 	}
-	for _, reason := range []string{tooFull(s.health.fullness()), s.cfg.Gate.Lost()} {
+	for _, reason := range []string{tooFull(s.storeWatch.health.fullness()), s.cfg.Gate.Lost()} {
 		if reason != "" {
 			because("degraded", reason)
 		}
@@ -231,7 +165,7 @@ const (
 	unsureGrant = "unsure_grant"
 )
 
-func newMetrics(s *Server) *metrics {
+func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *metrics {
 	gauge, counter, made := s.seen.Gauge, s.seen.Counter, s.seen.Make()
 	count := func(name, help string) prometheus.Counter {
 		return made.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -286,13 +220,13 @@ func newMetrics(s *Server) *metrics {
 		m.runs.WithLabelValues(outcome)
 	}
 	gauge("mneme_redis_away_seconds", "For how long Redis has not answered; 0 while it does.", func() float64 {
-		if _, since := s.health.get(); !since.IsZero() {
+		if _, since := watch.health.get(); !since.IsZero() {
 			return time.Since(since).Seconds()
 		}
 		return 0
 	})
 	gauge("mneme_redis_memory_ratio", "Which part of its maxmemory the fullest Redis has used; 0 without a maxmemory.",
-		s.health.fullness)
+		watch.health.fullness)
 	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 {
 		return float64(s.spool.Bytes())
 	})
@@ -300,7 +234,7 @@ func newMetrics(s *Server) *metrics {
 		return float64(len(s.spool.Queues()))
 	})
 	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 {
-		return float64(s.queue.length())
+		return float64(waiting.length())
 	})
 	gauge("mneme_cache_bytes", "Histories in this process's cache.", func() float64 {
 		return float64(s.cache.Stats().Bytes)
@@ -315,9 +249,9 @@ func newMetrics(s *Server) *metrics {
 		func() int64 { return s.cache.Stats().Misses })
 	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.",
 		func() float64 {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return float64(s.finished.bytes)
+			live.mu.Lock()
+			defer live.mu.Unlock()
+			return float64(live.finished.bytes)
 		})
 	counts := &s.store.Counts
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)

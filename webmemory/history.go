@@ -1,7 +1,6 @@
 package webmemory
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,9 +19,17 @@ import (
 
 // This file is about pages of a history, with or without its archive.
 
+// historyRoutes shows what is remembered: histories, page by page and with their archives, and the traces of runs. It
+// changes nothing.
+type historyRoutes struct {
+	*core
+	registry  *registry
+	histories *histories
+}
+
 // getHistory is GET …/history of a chat or of one of its subagents. A negative
 // offset counts from the end.
-func (s *Server) getHistory(c *gin.Context) error {
+func (s *historyRoutes) getHistory(c *gin.Context) error {
 	key, err := keyOf(c)
 	if err != nil {
 		return err
@@ -73,8 +80,8 @@ func bounds(total, offset, limit int) (from, to int) {
 }
 
 // page is a part of what is at hand of a history.
-func (s *Server) page(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
-	h, stale, err := s.current(ctx, key)
+func (s *historyRoutes) page(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
+	h, stale, err := s.histories.current(ctx, key)
 	if err != nil {
 		return webapi.HistoryPage{}, err
 	}
@@ -89,7 +96,8 @@ func (s *Server) page(ctx context.Context, key memory.Key, offset, limit int) (w
 
 // archivedPage is a part of a history and its archive as one sequence, the oldest message first. It reads the
 // segments that it needs.
-func (s *Server) archivedPage(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
+func (s *historyRoutes) archivedPage(ctx context.Context, key memory.Key, offset, limit int) (
+	webapi.HistoryPage, error) {
 	for try := 1; ; try++ {
 		h, segments, err := s.withSegments(ctx, key)
 		if err != nil {
@@ -104,7 +112,8 @@ func (s *Server) archivedPage(ctx context.Context, key memory.Key, offset, limit
 }
 
 // withSegments gives a history and its archive's segments as they were at one moment.
-func (s *Server) withSegments(ctx context.Context, key memory.Key) (*memory.History, []redisstore.Segment, error) {
+func (s *historyRoutes) withSegments(ctx context.Context, key memory.Key) (
+	*memory.History, []redisstore.Segment, error) {
 	load := func() (*memory.History, error) {
 		loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
 		if err != nil {
@@ -134,8 +143,8 @@ func (s *Server) withSegments(ctx context.Context, key memory.Key) (*memory.Hist
 }
 
 // cutOut is a page of a history and its archive. A segment that is damaged, or gone, is named in it.
-func (s *Server) cutOut(ctx context.Context, h *memory.History, segments []redisstore.Segment, offset, limit int) (
-	out webapi.HistoryPage, err error) {
+func (s *historyRoutes) cutOut(ctx context.Context, h *memory.History, segments []redisstore.Segment,
+	offset, limit int) (out webapi.HistoryPage, err error) {
 	archived := 0
 	for _, seg := range segments {
 		archived += seg.Messages
@@ -158,7 +167,7 @@ func (s *Server) cutOut(ctx context.Context, h *memory.History, segments []redis
 	}
 	read := 0
 	for some := range slices.Chunk(wanted, 32) {
-		values, err := s.readEach(ctx, h.Key(), some)
+		values, err := s.histories.readEach(ctx, h.Key(), some)
 		if err != nil {
 			return out, err
 		}
@@ -193,50 +202,9 @@ type segmentRead struct {
 // errGone: nothing is left of a part of an archive.
 var errGone = errors.New("a part of the archive is gone")
 
-// readEach reads segments, at once unless one of them is damaged. What was changed on purpose since it was listed is read
-// as it is; what is damaged or gone is logged and counted.
-func (s *Server) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) ([]segmentRead, error) {
-	out := make([]segmentRead, len(segments))
-	all, err := s.store.Archives.Read(ctx, key, segments...)
-	if err != nil && !errors.Is(err, memory.ErrDamaged) {
-		return nil, err
-	}
-	for i, seg := range segments {
-		raw, cause := [][]json.RawMessage{nil}, err
-		if cause == nil {
-			raw[0] = all[i]
-		} else if raw, cause = s.store.Archives.Read(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
-			return nil, cause
-		}
-		if cause == nil && len(raw[0]) == seg.Messages {
-			out[i].raw = raw[0]
-			continue
-		}
-		listed, err := s.store.Archives.AllSegments(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool { return l.Position == seg.Position })
-		if at >= 0 && listed[at] != seg {
-			raw, cause = s.store.Archives.Read(ctx, key, listed[at])
-		}
-		switch {
-		case at < 0: // dropped
-		case listed[at] != seg && cause == nil:
-			out[i].raw, out[i].changed = raw[0], true
-		default:
-			out[i].absent = cmp.Or(cause, errGone)
-			s.store.Counts.Damaged.Add(1)
-			s.seen.Often.Error().Err(out[i].absent).Str("key", key.String()).Int("position", seg.Position).Msg(
-				"a part of an archive is damaged or gone: histories, exports and forks name it, searches say partial")
-		}
-	}
-	return out, nil
-}
-
 // viewRuns are the runs that made messages of a history, by their ids: as their logs tell them, or the histories where
 // a log is there no more.
-func (s *Server) viewRuns(ctx context.Context, key memory.Key, messages []json.RawMessage) (
+func (s *historyRoutes) viewRuns(ctx context.Context, key memory.Key, messages []json.RawMessage) (
 	map[string]*webapi.RunView, error) {
 	var runs []string
 	for _, id := range memory.IDs(messages) {
@@ -292,8 +260,8 @@ func (t told) take(of memory.Agent, raw []json.RawMessage) {
 }
 
 // recollect adds what is at hand of the chat's histories.
-func (s *Server) recollect(ctx context.Context, chat memory.Chat, runs told) error {
-	histories, err := s.currentAll(ctx, chat)
+func (s *historyRoutes) recollect(ctx context.Context, chat memory.Chat, runs told) error {
+	histories, err := s.histories.currentAll(ctx, chat)
 	for key, h := range histories {
 		runs.take(key.Agent(), h.Raw(0))
 	}

@@ -32,52 +32,78 @@ import (
 // This file is about HTTP: the routes, what their parameters may be, how an error becomes
 // a problem, and the routes about documents, which are passed on as they are.
 
+// routes is the table of routes, with the rooms that answer them.
+type routes struct {
+	*core
+	registry      *registry
+	rewinder      *rewinder
+	tombstones    *tombstones
+	toolCalls     *toolCalls
+	searcher      *searcher
+	streams       *streams
+	admission     *admission
+	resumer       *resumer
+	monitor       *monitor
+	eraseRoutes   *eraseRoutes
+	redactRoutes  *redactRoutes
+	rewindRoutes  *rewindRoutes
+	portable      *portable
+	noteRoutes    *noteRoutes
+	keyring       *keyring
+	tenancy       *tenancy
+	oneShotRunner *oneShotRunner
+	historyRoutes *historyRoutes
+	chatList      *chatList
+	auditor       *auditor
+}
+
 // Bounds of a request's body, in bytes.
 const (
 	maxBody = 2 << 20
 	maxPost = maxBody + (memory.MaxAllImages+2)/3*4 // of a message, with its images in base64
 )
 
-func (s *Server) routes() http.Handler {
-	r := s.seen.Edge(s.fail, s.letIn, s.audit)
-	r.POST("/chat", r.Answered(s.answering(s.chatPosted)))
-	r.GET("/v1/chats", r.Answered(s.listChats))
-	r.POST(webapi.OneShotPath, r.Answered(s.answering(s.oneShotPosted)))
-	r.POST(webapi.OneShotResumePath(":run"), r.Answered(s.answering(s.oneShotResumed)))
-	r.GET(webapi.ApprovalsPath, r.Answered(s.getApprovals))
+// all is the table: each route, with the room that answers it.
+func (s *routes) all() http.Handler {
+	r := s.seen.Edge(s.fail, s.letIn, s.auditor.audit)
+	r.POST("/chat", r.Answered(s.admission.answering(s.admission.chatPosted)))
+	r.GET("/v1/chats", r.Answered(s.chatList.listChats))
+	r.POST(webapi.OneShotPath, r.Answered(s.admission.answering(s.oneShotRunner.oneShotPosted)))
+	r.POST(webapi.OneShotResumePath(":run"), r.Answered(s.admission.answering(s.oneShotRunner.oneShotResumed)))
+	r.GET(webapi.ApprovalsPath, r.Answered(s.resumer.getApprovals))
 	chat := r.Group("/v1/chats/:chat")
-	chat.GET("", r.Answered(s.getChat))
-	chat.PATCH("", r.Answered(s.patchChat))
-	chat.DELETE("", r.Answered(s.deleteChat))
-	chat.POST("/messages", r.Answered(s.answering(s.messagePosted)))
-	chat.DELETE("/messages/:id", r.Answered(s.redactMessage))
-	chat.DELETE("/subagents/:name/messages/:id", r.Answered(s.redactMessage))
-	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
-	chat.GET("/runs/:run/trace", r.Answered(s.getTrace))
-	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
-	chat.POST("/runs/:run/resume", r.Answered(s.answering(s.resumePosted)))
-	chat.GET("/recall", r.Answered(s.getRecall))
-	chat.GET("/export", r.Answered(s.exportChat))
-	chat.POST("/import", r.Answered(s.importChat))
-	chat.POST("/rewind", r.Answered(s.postRewind))
-	chat.GET("/set-aside", r.Answered(s.getSetAside))
-	chat.POST("/set-aside/:id/restore", r.Answered(s.postRestore))
-	chat.POST("/fork", r.Answered(s.postFork))
-	chat.GET("/history", r.Answered(s.getHistory))
-	chat.DELETE("/history", r.Answered(s.deleteHistory))
-	chat.GET("/subagents/:name/history", r.Answered(s.getHistory))
-	chat.DELETE("/subagents/:name/history", r.Answered(s.deleteHistory))
+	chat.GET("", r.Answered(s.chatList.getChat))
+	chat.PATCH("", r.Answered(s.chatList.patchChat))
+	chat.DELETE("", r.Answered(s.eraseRoutes.deleteChat))
+	chat.POST("/messages", r.Answered(s.admission.answering(s.admission.messagePosted)))
+	chat.DELETE("/messages/:id", r.Answered(s.redactRoutes.redactMessage))
+	chat.DELETE("/subagents/:name/messages/:id", r.Answered(s.redactRoutes.redactMessage))
+	chat.GET("/runs/:run/events", r.Answered(s.streams.getEvents))
+	chat.GET("/runs/:run/trace", r.Answered(s.historyRoutes.getTrace))
+	chat.POST("/runs/:run/stop", r.Answered(s.resumer.stopRun))
+	chat.POST("/runs/:run/resume", r.Answered(s.admission.answering(s.resumer.resumePosted)))
+	chat.GET("/recall", r.Answered(s.searcher.getRecall))
+	chat.GET("/export", r.Answered(s.portable.exportChat))
+	chat.POST("/import", r.Answered(s.portable.importChat))
+	chat.POST("/rewind", r.Answered(s.rewindRoutes.postRewind))
+	chat.GET("/set-aside", r.Answered(s.rewindRoutes.getSetAside))
+	chat.POST("/set-aside/:id/restore", r.Answered(s.rewindRoutes.postRestore))
+	chat.POST("/fork", r.Answered(s.portable.postFork))
+	chat.GET("/history", r.Answered(s.historyRoutes.getHistory))
+	chat.DELETE("/history", r.Answered(s.eraseRoutes.deleteHistory))
+	chat.GET("/subagents/:name/history", r.Answered(s.historyRoutes.getHistory))
+	chat.DELETE("/subagents/:name/history", r.Answered(s.eraseRoutes.deleteHistory))
 	for _, of := range []string{"", "/subagents/:name"} {
-		chat.GET(of+"/notes", r.Answered(s.getNotes))
-		chat.POST(of+"/notes", r.Answered(s.postNote))
-		chat.PATCH(of+"/notes/:id", r.Answered(s.patchNote))
-		chat.DELETE(of+"/notes/:id", r.Answered(s.deleteNote))
+		chat.GET(of+"/notes", r.Answered(s.noteRoutes.getNotes))
+		chat.POST(of+"/notes", r.Answered(s.noteRoutes.postNote))
+		chat.PATCH(of+"/notes/:id", r.Answered(s.noteRoutes.patchNote))
+		chat.DELETE(of+"/notes/:id", r.Answered(s.noteRoutes.deleteNote))
 	}
-	r.DELETE("/v1/users/:user", r.Answered(s.deleteUser))
-	r.GET("/v1/users/:user/notes", r.Answered(s.getNotes))
-	r.POST("/v1/users/:user/notes", r.Answered(s.postNote))
-	r.PATCH("/v1/users/:user/notes/:id", r.Answered(s.patchNote))
-	r.DELETE("/v1/users/:user/notes/:id", r.Answered(s.deleteNote))
+	r.DELETE("/v1/users/:user", r.Answered(s.eraseRoutes.deleteUser))
+	r.GET("/v1/users/:user/notes", r.Answered(s.noteRoutes.getNotes))
+	r.POST("/v1/users/:user/notes", r.Answered(s.noteRoutes.postNote))
+	r.PATCH("/v1/users/:user/notes/:id", r.Answered(s.noteRoutes.patchNote))
+	r.DELETE("/v1/users/:user/notes/:id", r.Answered(s.noteRoutes.deleteNote))
 	if s.cfg.MCP != nil {
 		r.POST("/mcp", gin.WrapH(s.cfg.MCP))
 	}
@@ -89,16 +115,16 @@ func (s *Server) routes() http.Handler {
 		}
 	}
 	s.forwardDocuments(r)
-	s.keyRoutes(r)
-	s.tenantRoutes(r)
-	r.GET(webapi.UsagePath, r.Answered(s.readUsage))
-	r.GET(webapi.AuditPath, r.Answered(s.getAudit))
+	s.keyring.keyRoutes(r)
+	s.tenancy.tenantRoutes(r)
+	r.GET(webapi.UsagePath, r.Answered(s.auditor.readUsage))
+	r.GET(webapi.AuditPath, r.Answered(s.auditor.getAudit))
 	s.internalRoutes(r)
 	r.GET("/", r.Answered(getPage))
 	r.GET(web.Folder+"*file", r.Answered(getPage))
 	r.GET("/openapi.json", gin.WrapF(openapi.Serve))
-	r.GET("/healthz", r.Answered(s.healthz))
-	r.GET("/readyz", r.Answered(s.readyz))
+	r.GET("/healthz", r.Answered(s.monitor.healthz))
+	r.GET("/readyz", r.Answered(s.monitor.readyz))
 	return r
 }
 
@@ -111,7 +137,7 @@ func getPage(c *gin.Context) error {
 }
 
 // fail answers with an error.
-func (s *Server) fail(c *gin.Context, err error) {
+func (s *routes) fail(c *gin.Context, err error) {
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
 		err = &api.Problem{Status: http.StatusNotFound, Code: "unknown_route",
@@ -280,7 +306,7 @@ func number(c *gin.Context, name string, otherwise, low, high int) (int, error) 
 }
 
 // forwardDocuments passes on what concerns documents: the apiserver keeps them.
-func (s *Server) forwardDocuments(r *telemetry.Edge) {
+func (s *routes) forwardDocuments(r *telemetry.Edge) {
 	forward := r.Answered(s.forward)
 	for _, path := range []string{
 		"/v1/collections", "/v1/collections/*rest", "/v1/chats/:chat/documents", "/v1/chats/:chat/documents/*id",
@@ -290,15 +316,15 @@ func (s *Server) forwardDocuments(r *telemetry.Edge) {
 }
 
 // forward streams the body there and the answer back.
-func (s *Server) forward(c *gin.Context) error {
+func (s *routes) forward(c *gin.Context) error {
 	if _, ok := c.Params.Get("chat"); ok {
 		if _, err := chatOf(c); err != nil {
 			return err
 		}
 	}
-	s.mu.Lock()
-	draining := s.draining
-	s.mu.Unlock()
+	s.registry.mu.Lock()
+	draining := s.registry.draining
+	s.registry.mu.Unlock()
 	if draining {
 		return errShutdown
 	}
@@ -368,4 +394,16 @@ func (f *forwarded) Read(p []byte) (int, error) {
 var errNoApiserver = &api.Problem{
 	Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
 	Message: "The documents cannot be reached right now; please try again.",
+}
+
+// internalRoutes are for other processes, and for the agents of a run.
+func (s *routes) internalRoutes(r *telemetry.Edge) {
+	r.POST(internalPath+"/runs/:run/recall", r.Answered(s.registry.toAgents(s.searcher.postRecall)))
+	r.POST(internalPath+"/runs/:run/notes", r.Answered(s.registry.toAgents(s.noteRoutes.postRemember)))
+	r.POST(internalPath+"/runs/:run/calls", r.Answered(s.registry.toAgents(s.toolCalls.postClaim)))
+	r.POST(internalPath+"/runs/:run/calls/:call", r.Answered(s.registry.toAgents(s.toolCalls.postSettle)))
+	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.registry.getKnown))
+	r.GET(internalPath+"/chats/:chat/calls/:run", r.Answered(s.ends.get))
+	r.POST(internalPath+"/erasures", r.Answered(s.tombstones.postErasure))
+	r.POST(internalPath+"/rewinds", r.Answered(s.rewinder.postRewound))
 }

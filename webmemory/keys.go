@@ -19,6 +19,9 @@ import (
 // This file is about the API keys. A caller with the scope admin makes and ends those of its own tenant; of the
 // default tenant, those of all.
 
+// keyring is the routes of keys (/v1/keys). The keys themselves are Config.Keys'.
+type keyring struct{ *core }
+
 const maxKeyBody = 64 << 10
 
 var (
@@ -29,7 +32,7 @@ var (
 		Message: "There is no key with this id; GET /v1/keys lists them."}
 )
 
-func (s *Server) keyRoutes(r *telemetry.Edge) {
+func (s *keyring) keyRoutes(r *telemetry.Edge) {
 	on := func(h func(*gin.Context) error) gin.HandlerFunc {
 		return r.Answered(func(c *gin.Context) error {
 			if s.cfg.Keys == nil {
@@ -71,7 +74,7 @@ func self(c *gin.Context) error {
 	return nil
 }
 
-func (s *Server) listKeys(c *gin.Context) error {
+func (s *keyring) listKeys(c *gin.Context) error {
 	all, err := s.cfg.Keys.List(c.Request.Context())
 	if err != nil {
 		return err
@@ -81,7 +84,7 @@ func (s *Server) listKeys(c *gin.Context) error {
 	return nil
 }
 
-func (s *Server) createKey(c *gin.Context) error {
+func (s *keyring) createKey(c *gin.Context) error {
 	var body webapi.KeyRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxKeyBody, &body); err != nil {
 		return err
@@ -107,7 +110,7 @@ func (s *Server) createKey(c *gin.Context) error {
 }
 
 // showKey answers with the text of a key, which no cache may keep.
-func (s *Server) showKey(c *gin.Context, status int, text string, k access.Key, err error) error {
+func (s *keyring) showKey(c *gin.Context, status int, text string, k access.Key, err error) error {
 	if err != nil {
 		return err
 	}
@@ -117,7 +120,7 @@ func (s *Server) showKey(c *gin.Context, status int, text string, k access.Key, 
 }
 
 // governed is the id in the path, of a key that the caller may change.
-func (s *Server) governed(c *gin.Context) (string, error) {
+func (s *keyring) governed(c *gin.Context) (string, error) {
 	k, err := s.cfg.Keys.Get(c.Request.Context(), c.Param("key"))
 	if err == nil && !governs(c, k.Tenant) {
 		err = access.ErrUnknownKey
@@ -125,7 +128,7 @@ func (s *Server) governed(c *gin.Context) (string, error) {
 	return k.ID, err
 }
 
-func (s *Server) revokeKey(c *gin.Context) error {
+func (s *keyring) revokeKey(c *gin.Context) error {
 	id, err := s.governed(c)
 	if err != nil {
 		return err
@@ -138,7 +141,7 @@ func (s *Server) revokeKey(c *gin.Context) error {
 	return nil
 }
 
-func (s *Server) rotateKey(c *gin.Context) error {
+func (s *keyring) rotateKey(c *gin.Context) error {
 	var body webapi.RotateRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxKeyBody, &body); err != nil {
 		return err

@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +23,14 @@ import (
 // restart from an older state: a call must not be made once more then. What a process grants is on its disk before it
 // tells so, and other processes are asked for theirs before a call is granted, or a run goes on that waits, for a while
 // after each loss. Where neither the process is left that granted a call nor its disk, nothing tells of the call.
+
+// toolCalls grants calls of tools outside and keeps what they returned, in Redis and on this disk. A call is granted
+// once: while Redis may have forgotten one, the other processes are asked first.
+type toolCalls struct {
+	*core
+	peers      *peers
+	storeWatch *storeWatch
+}
 
 // callsFile begins the names of files of calls; an id of a run does not begin with it.
 const callsFile = "calls-"
@@ -128,22 +135,23 @@ func (e *ends) get(c *gin.Context) error {
 }
 
 // callsOf is what is known of the calls of a post's runs: here, and, while Redis may lack it, in the other processes.
-func callsOf(ctx context.Context, s *Server, chat memory.Chat, first string) (knownCalls, error) {
+func (s *toolCalls) callsOf(ctx context.Context, chat memory.Chat, first string) (knownCalls, error) {
 	known := s.ends.calls(chat, first)
-	if !s.lostLately(ctx) {
+	if !s.storeWatch.lostLately(ctx) {
 		return known, nil
 	}
 	var away error
-	err := askAll(ctx, s, http.MethodGet, "/chats/"+url.PathEscape(chat.String())+"/calls/"+url.PathEscape(first), nil,
+	err := askAll(ctx, s.peers, http.MethodGet,
+		"/chats/"+url.PathEscape(chat.String())+"/calls/"+url.PathEscape(first), nil,
 		known.add, func(_ redisstore.Process, err error) {
 			if refusal := new(api.Problem); !errors.As(err, &refusal) { // as of a version that does not know the question
 				away = err
 			}
 		})
-	if err != nil || away == nil || s.losses.newest().IsZero() { // which only began lately
+	if err != nil || away == nil || s.storeWatch.losses.newest().IsZero() { // which only began lately
 		return known, err
 	}
-	if s.losses.noticed(s.cfg.GrantWait) {
+	if s.storeWatch.losses.noticed(s.cfg.GrantWait) {
 		return known, fmt.Errorf("%w: %w", errMayComeBack, away)
 	}
 	s.metrics.faults.WithLabelValues(unsureGrant).Inc()
@@ -154,7 +162,7 @@ func callsOf(ctx context.Context, s *Server, chat memory.Chat, first string) (kn
 
 // claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it
 // another server that granted this one, with losses that are not known yet, the grant is taken back.
-func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.Call, repeatable bool) (word string,
+func (s *toolCalls) claimOnce(ctx context.Context, r *run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
 	token, turn := r.holder()
 	if token == "" {
@@ -162,9 +170,9 @@ func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.C
 	}
 	first := r.firstRun()
 	for {
-		before := s.losses.newest()
-		if s.losses.lately() {
-			known, err := callsOf(ctx, s, r.chat, first)
+		before := s.storeWatch.losses.newest()
+		if s.storeWatch.losses.lately() {
+			known, err := s.callsOf(ctx, r.chat, first)
 			if err == nil {
 				err = s.store.Runs.RestoreCalls(ctx, r.chat, token, first, known.Fields)
 			}
@@ -176,7 +184,7 @@ func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.C
 		if err != nil || word != redisstore.CallGranted {
 			return word, result, err
 		}
-		if s.lostLately(ctx); s.losses.newest().Equal(before) {
+		if s.storeWatch.lostLately(ctx); s.storeWatch.losses.newest().Equal(before) {
 			record, err := json.Marshal(c)
 			s.ends.noteCall(r, callLine{Field: id, Value: string(record), Seq: r.log.Last()}, s.cfg.RunTimeout+endsLife)
 			return word, nil, err
@@ -188,7 +196,7 @@ func claimOnce(ctx context.Context, s *Server, r *run, id string, c redisstore.C
 }
 
 // settleOnce keeps what a call of a chat's run returned. Where Redis has lost the call, its result goes back with it.
-func settleOnce(ctx context.Context, s *Server, r *run, id string, result []byte) (granted bool, err error) {
+func (s *toolCalls) settleOnce(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
 	_, turn := r.holder()
 	granted, err = s.store.Runs.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
 	if !granted && !errors.Is(err, memory.ErrMoved) {
@@ -202,9 +210,9 @@ func settleOnce(ctx context.Context, s *Server, r *run, id string, result []byte
 	return granted, err
 }
 
-// putCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of the
-// run's answers, under the token of the chat's lease.
-func putCallsBack(ctx context.Context, s *Server, l *lease, run, first string, known knownCalls) error {
+// putCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of
+// the run's answers, under the token of the chat's lease.
+func (s *toolCalls) putCallsBack(ctx context.Context, l *lease, run, first string, known knownCalls) error {
 	err := s.store.Runs.RestoreCalls(ctx, l.chat, l.token, first, known.Fields)
 	told := known.Runs[run]
 	if err != nil || len(told.Answers) == 0 {
@@ -221,48 +229,5 @@ func putCallsBack(ctx context.Context, s *Server, l *lease, run, first string, k
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
 func putOwnCallsBack(ctx context.Context, d *driver) error {
 	first := d.run.firstRun()
-	return putCallsBack(ctx, d.server, d.writer.lease, d.run.id, first, d.server.ends.calls(d.run.chat, first))
-}
-
-// wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on since
-// and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and the
-// lease is given back with that (again); or as the lease's open run.
-func wentOnSince(ctx context.Context, s *Server, w *writer) (again bool, err error) {
-	if !s.lostLately(ctx) {
-		return false, nil
-	}
-	run := w.Waits.Run
-	state, err := s.store.Waits.State(ctx, w.chat, run)
-	if err != nil || state == nil {
-		return false, err
-	}
-	first := cmp.Or(state.Open.First, run)
-	calls, err := callsOf(ctx, s, w.chat, first)
-	if err != nil {
-		return false, err
-	}
-	head, events, err := longestKnown(ctx, s, w.chat, run)
-	if err != nil {
-		return false, err
-	}
-	if int64(len(events)) <= state.Seq && calls.Runs[run].Called <= state.Seq {
-		return false, nil
-	}
-	w.Waits = nil
-	switch {
-	case int64(len(events)) > state.Seq && events[len(events)-1].Terminal():
-		if err := s.putBack(ctx, w, head, events); err != nil || w.over == nil {
-			return false, err
-		}
-		return true, w.end()
-	case int64(len(events)) > state.Seq && head.Waiting != nil:
-		return restoreWait(ctx, s, w, head, events)
-	}
-	open := state.Open
-	open.Turn, open.Events = cmp.Or(head.Turn, open.Turn), cmp.Or(head.Events, open.Events)
-	w.Open = &open
-	if _, err := s.store.Turns.Open(ctx, w.chat, w.token, s.cfg.Lease, open); err != nil {
-		return false, err
-	}
-	return false, putCallsBack(ctx, s, w.lease, run, first, calls)
+	return d.runner.toolCalls.putCallsBack(ctx, d.writer.lease, d.run.id, first, d.runner.ends.calls(d.run.chat, first))
 }

@@ -1,7 +1,6 @@
 package webmemory
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -42,7 +41,7 @@ type lease struct {
 	chat   memory.Chat
 	token  string
 	keeper *keeper
-	next   func() // calls in who is next in the line of this process
+	next   func() // calls in the waiter that is next in the line of this process
 
 	// ctx ends when the lease is lost, with errLeaseLost, or given back.
 	ctx    context.Context
@@ -62,111 +61,6 @@ type lease struct {
 	renewing sync.Mutex    // one renewal at a time
 	asked    time.Duration // guarded by renewing: when it was asked for last, on the monotonic clock
 	renewed  atomic.Int64  // when it was last asked for with success, on the monotonic clock, ns
-}
-
-// token makes the token of a lease that this process takes.
-func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.Text()) }
-
-// isDead says whether the process that made a token is proven dead, here where its disk
-// can be read.
-func (s *Server) isDead(token string) bool { return s.spool.Dead(redisstore.HolderOf(token)) }
-
-// acquire takes a chat's lease under a token, made here if it is empty. It waits in the line
-// of this process first, then for a holder in another one, until waiting ends; for the place
-// now it does not wait at all.
-//
-// Tombstones come before use: a Redis that was restarted from an older state has again what
-// was erased since. What this disk knows to be erased is therefore erased there once more before
-// the lease is handed out; a run that was open before the erasure is not resumed either.
-func (s *Server) acquire(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
-	token = cmp.Or(token, s.token())
-	for again := false; ; again = true {
-		next, err := s.queue.enter(waiting, chat, at, again)
-		if err != nil {
-			return nil, err
-		}
-		l, err := s.take(ctx, waiting, chat, token, at)
-		if errors.Is(err, errClaimed) {
-			next()
-			continue
-		}
-		if err != nil {
-			next()
-			return nil, err
-		}
-		l.next = next
-		if err := s.eraseForgotten(ctx, chat); err != nil {
-			err = errors.Join(err, l.leave())
-			next()
-			return nil, err
-		}
-		if l.Open != nil && (l.Open.Turn < s.follower.file.Of(memory.ChatKey(chat)) ||
-			s.redactedSince(chat, l.Open.Turn) || s.rewoundSince(chat, l.Open.Run, l.Open.Turn)) {
-			l.Open = nil // it was over, taken back, or erased with its chat, and Redis came back with it
-		}
-		if l.Waits != nil && (l.Waits.Turn < s.follower.file.Of(memory.ChatKey(chat)) ||
-			s.redactedSince(chat, l.Waits.Turn) || s.rewoundSince(chat, l.Waits.Run, l.Waits.Turn)) {
-			l.Waits = nil // likewise
-		}
-		return l, nil
-	}
-}
-
-// take acquires a chat's lease in Redis, polling with jitter while another process holds it,
-// and has the keeper renew it from then on. errClaimed says that the caller must line up
-// again.
-//
-// Redis grants the lease and the fencing token in one script. What that found is judged in an
-// order that must not change: a holder that is proven dead is set aside first; then an erasure
-// since the caller lined up refuses it, since what the caller was going to say may refer to what
-// is gone; then a conversation of the gateway that was erased meanwhile is given up, because
-// the lease would offer its text to a model once more.
-func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
-		asked := monotonic()
-		conversation := cmp.Or(s.conversations.newest(chat), rand.Text())
-		taken, err := s.store.Turns.Take(ctx, chat, token, conversation, s.cfg.Lease)
-		held := &redisstore.HeldError{Erased: taken.Erased}
-		if err != nil && !errors.As(err, &held) {
-			return nil, err
-		}
-		if err != nil && s.isDead(held.Token) {
-			// The holder or claimant in the way is dead: neither its lease nor its claim is waited for.
-			turns := s.store.Turns
-			if err := errors.Join(turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token)); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if at != erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
-			s.dismiss(chat)
-			if err == nil {
-				err = s.store.Turns.Leave(ctx, chat, token)
-			}
-			return nil, errors.Join(errErased, err)
-		}
-		if err == nil && s.conversations.erased(chat, taken) {
-			if err := s.eraseOffered(ctx, chat, taken); err != nil {
-				return nil, errors.Join(err, s.store.Turns.Leave(ctx, chat, token))
-			}
-			continue // the lease is held: it is taken again with a conversation that is new
-		}
-		if err == nil {
-			s.conversations.note(chat, taken.Conversation, taken.Number)
-			l := &lease{Turn: taken, chat: chat, token: token, asked: asked}
-			s.keeper.add(ctx, l)
-			return l, nil
-		}
-		if at == now {
-			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
-		}
-		if pause(waiting, jitter(min(held.Left, wait))) != nil {
-			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
-		}
-		if held.Claimed {
-			return nil, errClaimed
-		}
-	}
 }
 
 // mayWrite is nil while the holder may write. When the lease may have run out, as after a
@@ -267,26 +161,12 @@ func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) e
 	return err
 }
 
-// later goes on trying what Redis did not take, until it does.
-func (s *Server) later(try func(context.Context) error) {
-	s.workers.Go(func() {
-		for pause(s.life, jitter(retryEvery)) == nil {
-			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
-			err := try(ctx)
-			cancel()
-			if !errors.Is(err, memory.ErrUnavailable) {
-				return
-			}
-		}
-	})
-}
-
 // keeper renews all leases of a process, from one goroutine and with one pipeline for all
 // that are due. Make it with newKeeper, end it with close.
 type keeper struct {
 	store *redisstore.Store
 	life  time.Duration                     // of a lease
-	later func(func(context.Context) error) // see Server.later
+	later func(func(context.Context) error) // see core.later
 
 	mu     sync.Mutex
 	leases map[*lease]bool // guarded by mu
@@ -467,37 +347,6 @@ func jitter(d time.Duration) time.Duration {
 		return d
 	}
 	return time.Duration(half + n.Int64())
-}
-
-// claimLife is how long a claim on a chat's next lease outlives the process that made it.
-const claimLife = 3 * time.Second
-
-// goFirst claims the chat's next lease, before all waiters in any process, and stops what
-// runs until then, also a run that another post begins meanwhile. It goes on with both
-// until yield is called.
-func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
-	if err := s.store.Turns.First(ctx, chat, token, claimLife); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var working sync.WaitGroup
-	working.Go(func() {
-		for stopped := s.stopRunOf(ctx, chat, ""); pause(ctx, jitter(claimLife/12)) == nil; {
-			if err := s.store.Turns.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
-				s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn was not renewed")
-			}
-			stopped = s.stopRunOf(ctx, chat, stopped)
-		}
-	})
-	return func() {
-		cancel()
-		working.Wait()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-		defer cancel()
-		if err := s.store.Turns.Yield(ctx, chat, token); err != nil {
-			s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn runs out by itself")
-		}
-	}, nil
 }
 
 // conversations are those that the gateway has of chats used here. Each lease carries the

@@ -3,7 +3,6 @@ package webmemory
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -21,8 +20,15 @@ import (
 // This file is about notes: what must stand in every prompt of a chat, or of one of its
 // subagents, or of all chats of a user. A person changes them by the public routes, those of a chat under its turn.
 
+// noteRoutes is about notes, of histories and of users. It changes those of a history under the chat's turn.
+type noteRoutes struct {
+	*core
+	histories *histories
+	leaser    *leaser
+}
+
 // getNotes is GET …/notes of a chat, of one of its subagents, or of a user.
-func (s *Server) getNotes(c *gin.Context) error {
+func (s *noteRoutes) getNotes(c *gin.Context) error {
 	found, err := s.notesOf(c)
 	if err != nil {
 		return err
@@ -32,7 +38,7 @@ func (s *Server) getNotes(c *gin.Context) error {
 }
 
 // notesOf are the notes of a route's history or user.
-func (s *Server) notesOf(c *gin.Context) ([]memory.Note, error) {
+func (s *noteRoutes) notesOf(c *gin.Context) ([]memory.Note, error) {
 	ctx := c.Request.Context()
 	if isOfUser(c) {
 		u, err := userOf(c)
@@ -53,7 +59,7 @@ func (s *Server) notesOf(c *gin.Context) ([]memory.Note, error) {
 }
 
 // postNote is POST …/notes: an operator's note, active at once.
-func (s *Server) postNote(c *gin.Context) error {
+func (s *noteRoutes) postNote(c *gin.Context) error {
 	var asked webapi.NoteRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err
@@ -76,7 +82,7 @@ func (s *Server) postNote(c *gin.Context) error {
 }
 
 // patchNote is PATCH …/notes/{id}: a person's yes to a note, or other words for it.
-func (s *Server) patchNote(c *gin.Context) error {
+func (s *noteRoutes) patchNote(c *gin.Context) error {
 	var asked webapi.NoteChange
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err
@@ -117,7 +123,7 @@ func (s *Server) patchNote(c *gin.Context) error {
 }
 
 // deleteNote is DELETE …/notes/{id}.
-func (s *Server) deleteNote(c *gin.Context) error {
+func (s *noteRoutes) deleteNote(c *gin.Context) error {
 	err := s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) {
 		i := noteAt(all, c.Param("id"))
 		if i < 0 {
@@ -132,7 +138,7 @@ func (s *Server) deleteNote(c *gin.Context) error {
 }
 
 // changeNotes changes the notes of a route's user, or those of its history as the chat's only writer.
-func (s *Server) changeNotes(c *gin.Context, change func([]memory.Note) ([]memory.Note, error)) error {
+func (s *noteRoutes) changeNotes(c *gin.Context, change func([]memory.Note) ([]memory.Note, error)) error {
 	if isOfUser(c) {
 		u, err := userOf(c)
 		if err != nil {
@@ -144,45 +150,9 @@ func (s *Server) changeNotes(c *gin.Context, change func([]memory.Note) ([]memor
 	if err != nil {
 		return err
 	}
-	return s.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
+	return s.leaser.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
 		return s.store.Notes.Change(ctx, w.Number, key, change)
 	})
-}
-
-// notesShown are the notes that the agents of a chat are shown, in one round trip. What is no
-// list of notes is set aside.
-func (s *Server) notesShown(ctx context.Context, w *writer) (out api.RunNotes, err error) {
-	keys := []memory.Key{memory.ChatKey(w.chat)}
-	for _, a := range s.cfg.Agents {
-		keys = append(keys, memory.SubagentKey(a, w.chat))
-	}
-	found, err := s.store.Notes.Read(ctx, keys...)
-	if errors.Is(err, memory.ErrDamaged) {
-		for _, key := range keys {
-			same := func(all []memory.Note) ([]memory.Note, error) { return all, nil }
-			if err := s.store.Notes.Change(ctx, w.Number, key, same); err != nil {
-				return out, err
-			}
-		}
-		found, err = s.store.Notes.Read(ctx, keys...)
-	}
-	if err != nil {
-		return out, err
-	}
-	for i, key := range keys {
-		shown := active(found[i])
-		switch {
-		case len(shown) == 0:
-		case key.Agent() == "":
-			out.Notes = shown
-		default:
-			if out.SubagentNotes == nil {
-				out.SubagentNotes = map[memory.Agent][]memory.Note{}
-			}
-			out.SubagentNotes[key.Agent()] = shown
-		}
-	}
-	return out, nil
 }
 
 // active are those notes that models are shown.

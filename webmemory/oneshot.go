@@ -24,6 +24,15 @@ import (
 // passed on to the one client that is there; its leaving stops the run, and nothing is stored. A run that waits for
 // its client's tools is the exception: it is kept for an hour, and goes on in any process.
 
+// oneShotRunner runs what has no chat. Nothing is kept of it but, in Redis, what a run that waits goes on from.
+type oneShotRunner struct {
+	*core
+	registry  *registry
+	runner    *runner
+	leaser    *leaser
+	admission *admission
+}
+
 // oneShot is what a one-shot goes on from that waits for its client's tools.
 type oneShot struct {
 	Chat         memory.StoredChat `json:"chat"` // random
@@ -33,7 +42,7 @@ type oneShot struct {
 }
 
 // oneShotPosted is POST /v1/oneshot.
-func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
+func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.OneShotRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
 		return nil, err
@@ -62,7 +71,7 @@ func (s *Server) oneShotPosted(c *gin.Context) (*admitted, error) {
 }
 
 // checkOneShot validates a one-shot, and fills in defaults.
-func (s *Server) checkOneShot(p *webapi.OneShotRequest) error {
+func (s *oneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 	masters := p.AgentVersion == "" || p.AgentVersion == webapi.Master
 	if p.Bare && (!masters || len(p.Tools) > 0) {
 		return badRequest("bare goes with the master, and with no tools.")
@@ -85,7 +94,7 @@ func (s *Server) checkOneShot(p *webapi.OneShotRequest) error {
 	if resultsAnswered {
 		as.Message = last
 	}
-	_, err := s.check(&as)
+	_, err := s.admission.check(&as)
 	if p.AgentVersion = as.AgentVersion; !resultsAnswered {
 		p.Message = as.Message
 	}
@@ -112,7 +121,7 @@ func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
 }
 
 // oneShotResumed is POST /v1/oneshot/{run}/resume.
-func (s *Server) oneShotResumed(c *gin.Context) (*admitted, error) {
+func (s *oneShotRunner) oneShotResumed(c *gin.Context) (*admitted, error) {
 	var body webapi.ResumeRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxResume, &body); err != nil {
 		return nil, err
@@ -152,45 +161,45 @@ var errNoOneShot = &api.Problem{
 }
 
 // oneShot has the apiserver run a request, for as long as its client is there.
-func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool) (*admitted, error) {
+func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool) (*admitted, error) {
 	ctx := c.Request.Context()
 	telemetry.Concerns(ctx, r.chat.String(), r.id)
 	r.trail = telemetry.From(ctx)
 	c.Header(webapi.RunID, r.id)
 	stream = stream || acceptsSSE(c.Request)
-	c.Request.Header.Del("Prefer") // who does not wait gets nothing
+	c.Request.Header.Del("Prefer") // a client that does not wait gets nothing
 	c.Request.Header.Del("Last-Event-ID")
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", r.log.Last())
 	waiting, stop := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer stop()
-	next, err := s.queue.enter(waiting, r.chat, behind, false) // one that goes on may be about to rest here
+	next, err := s.leaser.queue.enter(waiting, r.chat, behind, false) // one that goes on may be about to rest here
 	if err != nil {
 		return nil, err
 	}
 	end := func() {
-		s.mu.Lock()
-		delete(s.oneShots, r.id)
-		s.mu.Unlock()
+		s.registry.mu.Lock()
+		delete(s.registry.oneShots, r.id)
+		s.registry.mu.Unlock()
 		r.end()
 		next()
 	}
-	s.mu.Lock()
-	draining := s.draining
+	s.registry.mu.Lock()
+	draining := s.registry.draining
 	if !draining {
-		s.oneShots[r.id] = r
+		s.registry.oneShots[r.id] = r
 	}
-	s.mu.Unlock()
+	s.registry.mu.Unlock()
 	if draining {
 		next()
 		return nil, errShutdown
 	}
-	if err := s.count(ctx, r); err != nil {
+	if err := s.runner.count(ctx, r); err != nil {
 		close(r.posted)
 		end()
 		return nil, err
 	}
 	if s.cfg.SelfURL != "" {
-		req.Memory = s.access(r, nil)
+		req.Memory = s.runner.access(r, nil)
 		req.Memory.CallsOnly = true
 	}
 	posting, cancel := context.WithTimeout(ctx, postTimeout(req))
@@ -198,7 +207,7 @@ func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool
 	accepted, err := s.runs.PostRun(posting, req)
 	close(r.posted)
 	if err != nil {
-		s.workers.Go(func() { s.forget(r) })
+		s.workers.Go(func() { s.runner.forget(r) })
 		end()
 		return nil, asking(err)
 	}
@@ -214,7 +223,7 @@ func (s *Server) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool
 }
 
 // relay passes a one-shot's events on until it ends, waits, or is left.
-func (s *Server) relay(ctx context.Context, r *run, conversation, events string) {
+func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events string) {
 	at, err := s.runs.At(events)
 	if err != nil {
 		at = s.runs
@@ -252,7 +261,7 @@ func (s *Server) relay(ctx context.Context, r *run, conversation, events string)
 }
 
 // hear takes a one-shot's events, over as many connections as it takes. The error is why none will come.
-func (s *Server) hear(ctx context.Context, r *run, at *api.Client, conversation, events string) error {
+func (s *oneShotRunner) hear(ctx context.Context, r *run, at *api.Client, conversation, events string) error {
 	var failing time.Time // since when no connection could be made; zero while they can
 	for {
 		before := r.log.Last()
@@ -264,7 +273,7 @@ func (s *Server) hear(ctx context.Context, r *run, at *api.Client, conversation,
 		if r.log.Done() || r.log.Waiting() {
 			return nil
 		}
-		if err := s.reconnect(ctx, r.log, err, before, &failing); err != nil {
+		if err := s.runner.reconnect(ctx, r.log, err, before, &failing); err != nil {
 			if gone := new(goneError); errors.As(err, &gone) {
 				err = errors.Join(errOneShotLost, err)
 			}
@@ -276,7 +285,7 @@ func (s *Server) hear(ctx context.Context, r *run, at *api.Client, conversation,
 var errOneShotLost = api.ProblemOf(event.Fail(event.RunLost, "", 0))
 
 // hearOnce takes events from one connection. What cannot be taken is a failedError.
-func (s *Server) hearOnce(ctx context.Context, r *run, at *api.Client, conversation, events string) error {
+func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, conversation, events string) error {
 	for some, err := range at.Batches(ctx, events, r.log.Last(), batch) {
 		if err != nil {
 			return err
@@ -301,7 +310,7 @@ func (s *Server) hearOnce(ctx context.Context, r *run, at *api.Client, conversat
 
 // keepOneShot keeps a run that waits for its client's tools. One that waits for another answer is ended as if that
 // was denied.
-func (s *Server) keepOneShot(ctx context.Context, r *run, at *api.Client, conversation string, e event.Event,
+func (s *oneShotRunner) keepOneShot(ctx context.Context, r *run, at *api.Client, conversation string, e event.Event,
 	p *event.RunWaiting) error {
 	waits, latest := slices.Clone(p.Waits), event.Seconds(time.Now().Add(redisstore.OneShotLife))
 	for i, w := range waits {

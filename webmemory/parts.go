@@ -87,7 +87,7 @@ type part struct {
 
 // parts walks a history as it was, each message once. Segments of which the heads are known are read only if one of
 // their messages is wanted.
-func (s *Server) parts(ctx context.Context, p pinned, wanted func(id string) bool) iter.Seq2[part, error] {
+func (s *histories) parts(ctx context.Context, p pinned, wanted func(id string) bool) iter.Seq2[part, error] {
 	return func(yield func(part, error) bool) {
 		if p.History == nil {
 			return
@@ -146,7 +146,7 @@ func (p part) without(ids map[string]bool) (left part) {
 }
 
 // walk gives the messages of a history as it was, each once.
-func (s *Server) walk(ctx context.Context, p pinned) iter.Seq2[json.RawMessage, error] {
+func (s *histories) walk(ctx context.Context, p pinned) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		for one, err := range s.parts(ctx, p, everyID) {
 			if err != nil {

@@ -25,10 +25,19 @@ import (
 
 // This file is about taking a chat's memory along: all histories as lines of JSON, and back.
 
+// portable carries a chat's memory out, in and into another chat: export, import and fork. An import fills an empty
+// chat under its turn, and is undone as a whole if it does not come to its end.
+type portable struct {
+	*core
+	histories *histories
+	eraser    *eraser
+	leaser    *leaser
+}
+
 // exportChat is GET …/export. The lines are webapi.ExportLine: all messages of the chat's
 // own history, then those of the subagents' by name, the oldest first, their notes in the
 // same order, and a last one that counts them, by which a torn answer is known.
-func (s *Server) exportChat(c *gin.Context) error {
+func (s *portable) exportChat(c *gin.Context) error {
 	chat, err := chatOf(c)
 	if err != nil {
 		return err
@@ -54,14 +63,14 @@ func (s *Server) exportChat(c *gin.Context) error {
 }
 
 // exportLines gives the lines of an export of histories.
-func (s *Server) exportLines(ctx context.Context, stored []redisstore.Stored,
+func (s *portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 	write func(webapi.ExportLine) error) error {
 	count := 0
 	for _, h := range stored {
 		lost := func(gap webapi.HistoryGap, _ error) error {
 			return write(webapi.ExportLine{Subagent: h.Key.Agent(), Missing: &gap})
 		}
-		for raw, err := range s.remembered(ctx, h.Key, lost) {
+		for raw, err := range s.histories.remembered(ctx, h.Key, lost) {
 			if err == nil {
 				count++
 				err = write(webapi.ExportLine{Subagent: h.Key.Agent(), Message: raw})
@@ -79,7 +88,7 @@ func (s *Server) exportLines(ctx context.Context, stored []redisstore.Stored,
 }
 
 // exportNotes writes the notes of histories, and says how many they are.
-func (s *Server) exportNotes(ctx context.Context, stored []redisstore.Stored,
+func (s *portable) exportNotes(ctx context.Context, stored []redisstore.Stored,
 	write func(webapi.ExportLine) error) (count int, err error) {
 	for _, h := range stored {
 		if h.Notes == 0 {
@@ -120,29 +129,6 @@ func writeLine(to io.Writer, line any) error {
 	return err
 }
 
-// remembered walks a history from its first message on, archive and all, each message with
-// its id, once.
-func (s *Server) remembered(ctx context.Context, key memory.Key, lost func(webapi.HistoryGap, error) error) func(func(
-	json.RawMessage, error) bool) {
-	return func(yield func(json.RawMessage, error) bool) {
-		h, _, err := s.current(ctx, key)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		segments, err := s.store.Archives.Segments(ctx, key)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for raw, err := range s.walk(ctx, pinned{h, segments, nil, lost}) {
-			if !yield(raw, err) {
-				return
-			}
-		}
-	}
-}
-
 // Bounds of an import.
 const (
 	maxImport     = 1 << 30 // bytes of the body
@@ -151,15 +137,15 @@ const (
 
 // importChat is POST …/import: lines as exportChat writes them, into a chat that has no
 // memory yet. It holds the chat's turn. If it fails, what it stored is erased again.
-func (s *Server) importChat(c *gin.Context) error {
+func (s *portable) importChat(c *gin.Context) error {
 	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}
 	ctx := c.Request.Context()
 	var out webapi.Imported
-	err = s.underTurn(ctx, chat, func(ctx context.Context, w *writer) error {
-		if err := s.isEmpty(ctx, chat); err != nil {
+	err = s.leaser.underTurn(ctx, chat, func(ctx context.Context, w *writer) error {
+		if err := s.histories.isEmpty(ctx, chat); err != nil {
 			return err
 		}
 		out, err = s.fillWhole(ctx, w, func(in *importing) error {
@@ -176,12 +162,12 @@ func (s *Server) importChat(c *gin.Context) error {
 
 // fillWhole fills a chat that has no memory with what from adds, all of it or nothing: the process that takes the
 // turn of one that died meanwhile undoes it.
-func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing) error) (
+func (s *portable) fillWhole(ctx context.Context, w *writer, from func(*importing) error) (
 	out webapi.Imported, err error) {
 	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingImport, "", s.cfg.Lease); err != nil {
 		return out, err
 	}
-	in := importing{server: s, writer: w, notes: map[memory.Key][]memory.Note{}}
+	in := importing{portable: s, writer: w, notes: map[memory.Key][]memory.Note{}}
 	err = from(&in)
 	if err == nil {
 		err = in.close(ctx)
@@ -198,39 +184,15 @@ func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-		return out, errors.Join(err, s.undoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
+		return out, errors.Join(err, s.eraser.undoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
 	}
 	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noted, Missing: in.missing}, nil
 }
 
-// undoImport erases what an import has stored that is not whole.
-func (s *Server) undoImport(ctx context.Context, w *writer, keys ...memory.Key) error {
-	if err := s.cache.Erase(ctx, w.Number, keys...); err != nil {
-		return err
-	}
-	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
-}
-
-// underTurn does something to a chat as its only writer. A lease that is lost meanwhile ends
-// its context.
-func (s *Server) underTurn(ctx context.Context, chat memory.Chat, do func(context.Context, *writer) error) error {
-	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
-	defer cancel()
-	w, err := s.turnFor(ctx, waiting, chat, "", behind, nil, nil)
-	if err != nil {
-		return err
-	}
-	within, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	defer context.AfterFunc(w.ctx, func() { stop(context.Cause(w.ctx)) })()
-	err = do(within, w)
-	return errors.Join(err, w.release(w.end, &s.log))
-}
-
 // importing is an import under way.
 type importing struct {
-	server *Server
-	writer *writer
+	portable *portable
+	writer   *writer
 
 	keys  []memory.Key         // of the histories begun, in their order
 	into  *redisstore.Importer // of the last one; nil when it is filled
@@ -251,7 +213,7 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 	for lines.Scan() {
 		in.line++
 		// Between two lines others have their turn.
-		if err := in.server.searches.In(ctx, in.writer.chat.Tenant(), func() error {
+		if err := in.portable.searches.In(ctx, in.writer.chat.Tenant(), func() error {
 			return in.take(ctx, bytes.TrimSpace(lines.Bytes()))
 		}); err != nil {
 			return err
@@ -335,7 +297,7 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 // storeNotes stores the notes, when all messages are stored.
 func (in *importing) storeNotes(ctx context.Context) error {
 	for key, notes := range in.notes {
-		err := in.server.store.Notes.Change(ctx, in.writer.Number, key,
+		err := in.portable.store.Notes.Change(ctx, in.writer.Number, key,
 			func([]memory.Note) ([]memory.Note, error) { return notes, nil })
 		if err != nil {
 			return err
@@ -373,7 +335,7 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 		if err := in.close(ctx); err != nil {
 			return err
 		}
-		into, err := in.server.store.Archives.Import(ctx, in.writer.Number, key, in.server.cfg.MaxHistory)
+		into, err := in.portable.store.Archives.Import(ctx, in.writer.Number, key, in.portable.cfg.MaxHistory)
 		if err != nil {
 			return err
 		}
@@ -411,7 +373,7 @@ func (in *importing) close(ctx context.Context) error {
 	}
 	in.into = nil
 	in.writer.histories[h.Key()] = h
-	in.server.cache.Put(h)
+	in.portable.cache.Put(h)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"mneme/access"
 	"mneme/apiserver/api"
+	"mneme/memory"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
 )
@@ -24,6 +26,16 @@ import (
 // This file is about the other processes that serve the same memory: each writes into
 // Redis where it is reached, and may ask the others by routes below internalPath, which
 // serve nothing that a public route would not give.
+
+// peers is about the other processes of this kind: it announces this one in Redis and asks the others. What one of them
+// does not answer is never taken for an answer.
+type peers struct {
+	*core
+	storeWatch *storeWatch
+
+	between    *http.Client // to other processes of this kind
+	neighbours neighbours
+}
 
 const internalPath = "/internal/v1"
 
@@ -66,21 +78,9 @@ func (d dial) within(limit time.Duration) func(ctx context.Context, network, add
 	}
 }
 
-// internalRoutes are for other processes, and for the agents of a run.
-func (s *Server) internalRoutes(r *telemetry.Edge) {
-	r.POST(internalPath+"/runs/:run/recall", r.Answered(s.toAgents(s.postRecall)))
-	r.POST(internalPath+"/runs/:run/notes", r.Answered(s.toAgents(s.postRemember)))
-	r.POST(internalPath+"/runs/:run/calls", r.Answered(s.toAgents(s.postClaim)))
-	r.POST(internalPath+"/runs/:run/calls/:call", r.Answered(s.toAgents(s.postSettle)))
-	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.getKnown))
-	r.GET(internalPath+"/chats/:chat/calls/:run", r.Answered(s.ends.get))
-	r.POST(internalPath+"/erasures", r.Answered(s.postErasure))
-	r.POST(internalPath+"/rewinds", r.Answered(s.postRewound))
-}
-
 // announce says every few seconds that this process lives, and at the end that it
 // does not.
-func (s *Server) announce() {
+func (s *peers) announce() {
 	if s.cfg.Advertise == "" {
 		return
 	}
@@ -102,7 +102,7 @@ func (s *Server) announce() {
 	}
 }
 
-func (s *Server) announceOnce() error {
+func (s *peers) announceOnce() error {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
 	if _, err := s.others(ctx); err != nil { // so that they are known when Redis loses the list
@@ -113,13 +113,13 @@ func (s *Server) announceOnce() error {
 
 // others are the processes beside this one that live and can be asked. For a while
 // after a loss those that were on the list before count too: Redis may have lost it.
-func (s *Server) others(ctx context.Context) ([]redisstore.Process, error) {
+func (s *peers) others(ctx context.Context) ([]redisstore.Process, error) {
 	all, err := s.store.Processes.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var others []redisstore.Process
-	for _, p := range s.neighbours.listed(all, s.losses.lately(), s.losses.noticed(retelling)) {
+	for _, p := range s.neighbours.listed(all, s.storeWatch.losses.lately(), s.storeWatch.losses.noticed(retelling)) {
 		if p.ID != s.spool.Name() && p.URL != "" && !s.spool.Dead(p.ID) {
 			others = append(others, p)
 		}
@@ -131,7 +131,7 @@ func (s *Server) others(ctx context.Context) ([]redisstore.Process, error) {
 // own, and hands the answers to take one after the other. It waits for no longer than each may
 // take to answer; of those that did not, failed is told. An error: the others are not known.
 func askAll[A any](
-	ctx context.Context, s *Server, method, path string, body any, take func(A), failed func(redisstore.Process, error),
+	ctx context.Context, s *peers, method, path string, body any, take func(A), failed func(redisstore.Process, error),
 ) error {
 	if wait := redisstore.Beat + redisstore.Beat/4 - monotonic(); wait > 0 && s.cfg.Advertise != "" {
 		// Redis may have lost the list just before this process began: after a beat all that live are on it again, but for
@@ -193,7 +193,7 @@ func (n *neighbours) listed(all []redisstore.Process, before, silent bool) []red
 // internalPath. body, if not nil, is sent as JSON; what is answered is read into
 // into. The error is errOther or, if it answered with one, an
 // *api.Problem.
-func (s *Server) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
+func (s *peers) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
 	var sent io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)
@@ -225,4 +225,40 @@ func (s *Server) askOther(ctx context.Context, p redisstore.Process, method, pat
 		return fmt.Errorf("%w: the answer of %s: %w", errOther, p.ID, err)
 	}
 	return nil
+}
+
+// tellOthers asks all living processes to apply an erasure, and waits for them, but
+// for no longer than each may take to answer. A process that cannot be reached applies it
+// when it looks next. It gives the runs of the chat that they knew of.
+func (s *peers) tellOthers(ctx context.Context, e erasure) (runs []string) {
+	take := func(out applied) { runs = append(runs, out.Runs...) }
+	err := askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
+		s.log.Warn().Err(err).Str("process", p.ID).
+			Msg("another process has not applied an erasure yet; it does when it looks")
+	})
+	if err != nil {
+		s.log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")
+	}
+	return runs
+}
+
+// askForRun gives the longest answer of the other processes that live, if any
+// knows the run.
+func (s *peers) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte,
+	err error) {
+	path := "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
+	longest := func(known knownRun) {
+		if n := len(known.Events); n > len(lines) || n == len(lines) && known.Run.Waiting != nil {
+			head, lines = known.Run, lines[:0]
+			for _, e := range known.Events {
+				lines = append(lines, e)
+			}
+		}
+	}
+	err = askAll(ctx, s, http.MethodGet, path, nil, longest, func(_ redisstore.Process, err error) {
+		if !errors.Is(err, api.ErrUnknownRun) {
+			s.log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
+		}
+	})
+	return head, lines, err
 }

@@ -21,9 +21,9 @@ var (
 type place int
 
 const (
-	behind  place = iota // all who wait: the usual one
+	behind  place = iota // all waiters: the usual one
 	now                  // only an empty line
-	before               // all who wait but those who stand there too
+	before               // all waiters but those that stand there too
 	erasing              // as before, whatever the limits
 )
 
@@ -47,7 +47,7 @@ type line struct {
 // waiter is one post, or one erasure, that waits.
 type waiter struct {
 	place  place
-	called chan struct{} // closed to call him in
+	called chan struct{} // closed to call it in
 }
 
 // enter waits in the chat's line and returns what calls in the next. It fails with

@@ -11,81 +11,30 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about looking: at chats, histories and runs. A run of another process is
-// read from its log in Redis.
+// This file is about looking at runs. A run of another process is read from its log in Redis.
+
+// streams shows the events of runs to readers, of this process's runs and, by mirroring their logs in Redis, of other
+// processes'. It writes nothing.
+type streams struct {
+	*core
+	registry   *registry
+	storeWatch *storeWatch
+}
 
 // pageSize is how many messages or chats one answer lists, maxPage the most.
 const pageSize, maxPage = 100, 1000
-
-// getChat is GET /v1/chats/{chat}.
-func (s *Server) getChat(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
-	stored, err := s.store.Chats.Histories(c.Request.Context(), chat, s.cfg.Agents...)
-	if err != nil {
-		return err
-	}
-	cards, err := s.store.Chats.Cards(c.Request.Context(), chat)
-	if err != nil {
-		return err
-	}
-	out := webapi.ChatInfo{ChatID: chat, Title: cards[0].Title, Histories: []webapi.HistoryInfo{}}
-	open, err := s.store.Turns.OpenRun(c.Request.Context(), chat)
-	if err != nil {
-		return err
-	}
-	if open != nil {
-		out.Run = open.Run
-	}
-	if out.Waiting, err = s.waitingOf(c.Request.Context(), chat); err != nil {
-		return err
-	}
-	for _, h := range stored {
-		if h.Messages == 0 {
-			// A value that another program wrote has no count yet.
-			loaded, err := s.cache.Load(c.Request.Context(), 0, memory.Empty(h.Key))
-			if err != nil {
-				return err
-			}
-			h.Messages = loaded[0].Len()
-		}
-		out.Histories = append(out.Histories, webapi.HistoryInfo{
-			Key: h.Key.String(), Subagent: h.Key.Agent(), Messages: h.Messages, Bytes: h.Bytes,
-			Archived: h.Archived, ArchivedBytes: h.ArchivedBytes, Notes: h.Notes,
-		})
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
-}
 
 // staleFor is how long after the last contact with Redis copies are still shown.
 // Later on they could be of a chat that was erased elsewhere.
 const staleFor = time.Minute
 
-// current is a history as stored, or, while Redis is away, as it was known.
-func (s *Server) current(ctx context.Context, key memory.Key) (h *memory.History, stale bool, err error) {
-	loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
-	if err == nil {
-		return loaded[0], false, nil
-	}
-	_, since := s.health.get()
-	h = s.cache.Peek(key)
-	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !since.IsZero() && time.Since(since) > staleFor {
-		return nil, false, err
-	}
-	return h, true, nil
-}
-
 // getEvents is GET …/runs/{run}/events: the events after Last-Event-ID, from
 // whichever process has the run.
-func (s *Server) getEvents(c *gin.Context) error {
-	chat, r, err := s.find(c)
+func (s *streams) getEvents(c *gin.Context) error {
+	chat, r, err := s.registry.find(c)
 	if err != nil {
 		return err
 	}
@@ -109,7 +58,7 @@ var errUnknownRun = &api.Problem{
 }
 
 // serveEvents answers with a run's events from the request's position on.
-func (s *Server) serveEvents(c *gin.Context, r *run) error {
+func (s *streams) serveEvents(c *gin.Context, r *run) error {
 	if r.elsewhere {
 		if err := s.caughtUp(r, c.Request); err != nil {
 			return err
@@ -127,7 +76,7 @@ func (s *Server) serveEvents(c *gin.Context, r *run) error {
 // spool first. An event that does not come, since the run was closed without it, is
 // gone. Of a finished run it waits for one event more, which tells whether there is
 // anything to send.
-func (s *Server) caughtUp(r *run, req *http.Request) error {
+func (s *streams) caughtUp(r *run, req *http.Request) error {
 	after, err := api.LastEventID(req)
 	if err != nil {
 		return err
@@ -151,7 +100,7 @@ func (s *Server) caughtUp(r *run, req *http.Request) error {
 	case !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	if _, away := s.health.get(); !away.IsZero() {
+	if _, away := s.storeWatch.health.get(); !away.IsZero() {
 		return memory.ErrUnavailable
 	}
 	return api.ErrGone
@@ -165,13 +114,13 @@ const lookEvery = time.Second
 
 // lastMoment is after which time a stream of another process's run ends whatever happens:
 // the run has ended before it, so a reader that still waits then waits for nothing.
-func (s *Server) lastMoment() time.Duration { return s.cfg.RunTimeout + s.cfg.Lease }
+func (s *streams) lastMoment() time.Duration { return s.cfg.RunTimeout + s.cfg.Lease }
 
 // mirror polls a run of another process from its log in Redis, for as long as ctx.
 // finished: the log will not grow, so an empty one is gone. A log that vanished, or lost
 // its beginning, is waited for: Redis may have lost it under a run that goes on; the
 // run's holder writes it anew when it renews its lease.
-func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
+func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
 	r := newRun(id, chat, "")
 	r.elsewhere, r.finished = true, finished
 	close(r.posted)
@@ -251,7 +200,7 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 var errUnlogged = errors.New("the run's log is gone")
 
 // stillLogged looks whether the log of a mirrored run still holds what was read of it.
-func (s *Server) stillLogged(ctx context.Context, r *run) error {
+func (s *streams) stillLogged(ctx context.Context, r *run) error {
 	line, err := s.store.Runs.LastEvent(ctx, r.chat, r.id)
 	if err != nil {
 		return err
@@ -268,67 +217,4 @@ func (s *Server) stillLogged(ctx context.Context, r *run) error {
 		return errUnlogged
 	}
 	return nil
-}
-
-// stopRun is POST …/runs/{run}/stop.
-func (s *Server) stopRun(c *gin.Context) error {
-	chat, r, err := s.find(c)
-	if err != nil {
-		return err
-	}
-	id := c.Param("run")
-	if r != nil && r.over(0) {
-		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
-		return nil
-	}
-	open, err := s.store.Turns.OpenRun(c.Request.Context(), chat)
-	switch {
-	case r != nil:
-		err = s.stop(c.Request.Context(), r)
-	case err == nil && open != nil && open.Run == id:
-		err = s.stopOpen(c.Request.Context(), open)
-	case err == nil && s.waitsFor(c.Request.Context(), chat, id):
-		if err := s.denyNow(c.Request.Context(), chat, id, stoppedRun); err != nil {
-			return err
-		}
-		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
-		return nil
-	case err == nil:
-		record, failed := s.store.Runs.Record(c.Request.Context(), chat, id)
-		if failed != nil {
-			return failed
-		}
-		if record == nil {
-			return errUnknownRun
-		}
-		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
-		return nil
-	}
-	if err != nil {
-		return asking(err)
-	}
-	api.WriteJSON(c.Writer, http.StatusAccepted, webapi.StopStatus{RunID: id, Status: webapi.Stopping})
-	return nil
-}
-
-// stop asks the apiserver to end a run; its last events come as ever.
-func (s *Server) stop(ctx context.Context, r *run) error {
-	r.mu.Lock()
-	at := r.at
-	r.mu.Unlock()
-	if at == nil {
-		return nil // still waiting for its turn: it is withdrawn when its client leaves
-	}
-	return at.Stop(ctx, r.id)
-}
-
-func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
-	at := s.runs
-	if open.Events != "" {
-		var err error
-		if at, err = s.runs.At(open.Events); err != nil {
-			return err
-		}
-	}
-	return at.Stop(ctx, open.Run)
 }

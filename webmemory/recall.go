@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -21,13 +20,21 @@ import (
 	"mneme/memory"
 	"mneme/memory/recall"
 	"mneme/memory/redisstore"
-	"mneme/memory/telemetry"
-	webapi "mneme/webmemory/api"
 )
 
 // This file is about finding what was said in a chat, however long ago. Each history that is
 // searched has an index in this process, which a search brings up to date first: what was
 // acknowledged before it began is found, whichever process wrote it.
+
+// searcher searches what chats remember. It owns the indexes, which are in memory alone, and fills them from the
+// histories; an erasure drops those of its chat.
+type searcher struct {
+	*core
+	histories *histories
+
+	indexes indexes
+	placing placing
+}
 
 // Bounds of a search.
 const (
@@ -43,7 +50,7 @@ const (
 )
 
 // getRecall is GET …/recall.
-func (s *Server) getRecall(c *gin.Context) error {
+func (s *searcher) getRecall(c *gin.Context) error {
 	chat, err := chatOf(c)
 	if err != nil {
 		return err
@@ -75,7 +82,7 @@ func (s *Server) getRecall(c *gin.Context) error {
 
 // postRecall is what the agents of a run ask, see api.RecallRequest. Messages of the run
 // itself are before them anyway.
-func (s *Server) postRecall(c *gin.Context, r *run) error {
+func (s *searcher) postRecall(c *gin.Context, r *run) error {
 	var asked api.RecallRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err
@@ -116,29 +123,6 @@ func (s *Server) postRecall(c *gin.Context, r *run) error {
 	return s.answerRecall(c, q, keys...)
 }
 
-// toAgents answers the agents of a run while this process holds it. That the chat's lease went to another process may
-// be noticed by the run's driver, by its log or by the store first; the agents are told of it in one way.
-func (s *Server) toAgents(answer func(c *gin.Context, r *run) error) func(c *gin.Context) error {
-	return func(c *gin.Context) error {
-		s.mu.Lock()
-		r := s.live[c.Param("run")]
-		if r == nil {
-			r = s.oneShots[c.Param("run")]
-		}
-		s.mu.Unlock()
-		token, _ := strings.CutPrefix(c.GetHeader("Authorization"), "Bearer ")
-		if r == nil || !r.lends(token) {
-			return errNotHeld
-		}
-		telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
-		err := answer(c, r)
-		if err != nil && problemOf(err).Code == webapi.CodeTurnMoved {
-			err = errors.Join(errNotHeld, err)
-		}
-		return err
-	}
-}
-
 var errNotHeld = &api.Problem{
 	Status: http.StatusForbidden, Code: "run_not_held",
 	Message: "This process does not hold the run: another one has taken over its chat, the run is over or unknown, or " +
@@ -146,7 +130,7 @@ var errNotHeld = &api.Problem{
 }
 
 // answerRecall searches histories of one chat, and answers with what was found.
-func (s *Server) answerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
+func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
 	found, err := s.recall(c.Request.Context(), q, keys...)
 	if err != nil {
 		return err
@@ -196,7 +180,7 @@ func readTime(text string) (time.Time, error) {
 }
 
 // recall searches histories of one chat, given in the order of their names.
-func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (recall.Result, error) {
+func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (recall.Result, error) {
 	if s.cfg.RecallVectors > 0 {
 		q.Vector = s.vectorOf(ctx, q.Text)
 	}
@@ -219,7 +203,7 @@ func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key)
 // upToDate gives the indexes of histories, each of which knows what is stored now, but for
 // the oldest part of its archive, which may come later. The keys are in order, so that two
 // searches cannot wait for each other.
-func (s *Server) upToDate(ctx context.Context, keys []memory.Key) (out []*recall.Index, err error) {
+func (s *searcher) upToDate(ctx context.Context, keys []memory.Key) (out []*recall.Index, err error) {
 	held := make([]*indexed, len(keys))
 	copies := make([]*memory.History, len(keys))
 	for i, key := range keys {
@@ -251,7 +235,7 @@ func (s *Server) upToDate(ctx context.Context, keys []memory.Key) (out []*recall
 
 // bringUpToDate has an index know what is stored: h, and what its archive holds. Callers
 // hold its mu.
-func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.History, archived int) error {
+func (s *searcher) bringUpToDate(ctx context.Context, x *indexed, h *memory.History, archived int) error {
 	if x.index == nil || x.cut != h.Cut() || x.archived > archived {
 		if err := s.indexAnew(ctx, x, h, archived); err != nil {
 			return err
@@ -271,7 +255,7 @@ func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.Histor
 
 // indexAnew makes the index anew: of what is at hand and the newest segments at once, of the
 // others in the background, newest first.
-func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, archived int) error {
+func (s *searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History, archived int) error {
 	segments, err := s.store.Archives.Segments(ctx, h.Key())
 	if err != nil {
 		return err
@@ -296,7 +280,7 @@ func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, a
 }
 
 // fillOlder puts some segments in front of an index. Callers hold its mu.
-func (s *Server) fillOlder(ctx context.Context, x *indexed) error {
+func (s *searcher) fillOlder(ctx context.Context, x *indexed) error {
 	from := max(len(x.older)-fillAtOnce, 0)
 	read, whole, err := s.readSegments(ctx, x.index.Key(), x.older[from:])
 	if err != nil {
@@ -312,9 +296,9 @@ func (s *Server) fillOlder(ctx context.Context, x *indexed) error {
 }
 
 // readSegments gives the messages of segments, without those of one that is damaged or gone; whole: there is none.
-func (s *Server) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
+func (s *searcher) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
 	raw []json.RawMessage, whole bool, err error) {
-	read, err := s.readEach(ctx, key, segments)
+	read, err := s.histories.readEach(ctx, key, segments)
 	whole = err == nil
 	for _, seg := range read {
 		raw, whole = append(raw, seg.raw...), whole && seg.absent == nil
@@ -323,7 +307,7 @@ func (s *Server) readSegments(ctx context.Context, key memory.Key, segments []re
 }
 
 // fillRest reads the rest of an archive, unless the index is made anew meanwhile.
-func (s *Server) fillRest(x *indexed, generation int) {
+func (s *searcher) fillRest(x *indexed, generation int) {
 	for s.life.Err() == nil {
 		x.mu.Lock()
 		over := x.generation != generation || len(x.older) == 0
@@ -345,7 +329,7 @@ func (s *Server) fillRest(x *indexed, generation int) {
 
 // fill takes in the segments that trims made since the index was brought up to date, which
 // another process may have written. Callers hold its mu.
-func (s *Server) fill(ctx context.Context, x *indexed, archived int) error {
+func (s *searcher) fill(ctx context.Context, x *indexed, archived int) error {
 	segments, err := s.store.Archives.Segments(ctx, x.index.Key())
 	if err != nil {
 		return err
@@ -373,7 +357,7 @@ type indexed struct {
 	used  time.Time    // guarded by the mu of indexes
 	bytes atomic.Int64 // of the index
 
-	mu         sync.Mutex // of who brings it up to date
+	mu         sync.Mutex // held while it is brought up to date
 	index      *recall.Index
 	generation int                  // raised when the index is made anew
 	older      []redisstore.Segment // that are not in the index yet, the oldest first

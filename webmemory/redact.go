@@ -25,8 +25,24 @@ import (
 // wherever else it is kept. It is an erasure (erase.go) with a name of its own, by which each process takes
 // the text out of what it holds. The histories themselves follow their cuts.
 
+// redactor blanks the text of messages, in Redis and in the copies of this process. Redacting once more changes
+// nothing, so that it may be done again whenever Redis came back with the text.
+type redactor struct {
+	*core
+	histories *histories
+}
+
+// redactRoutes is DELETE of a message: it finds what the message's exchange said in other histories, and has it blanked
+// under the chat's turn, before all posts that wait.
+type redactRoutes struct {
+	*core
+	histories *histories
+	eraser    *eraser
+	leaser    *leaser
+}
+
 // redactMessage is DELETE …/messages/{id} of a chat or of one of its subagents.
-func (s *Server) redactMessage(c *gin.Context) error {
+func (s *redactRoutes) redactMessage(c *gin.Context) error {
 	key, err := keyOf(c)
 	if err != nil {
 		return err
@@ -46,18 +62,19 @@ func (s *Server) redactMessage(c *gin.Context) error {
 		return err
 	}
 	if dry {
-		if err := findRepeats(c.Request.Context(), s, &plan); err != nil {
+		if err := s.findRepeats(c.Request.Context(), &plan); err != nil {
 			return err
 		}
 		c.Set(nothingDone, true)
 		api.WriteJSON(c.Writer, http.StatusOK, plan.out)
 		return nil
 	}
-	return takenAwayBy(s, c, func() (webapi.Redacted, error) {
-		plan, err := takeAwayNow(s, key.Chat(), redactTimeout, func(ctx context.Context, w *writer) (redactionPlan, error) {
+	return takenAwayBy(s.leaser, c, func() (webapi.Redacted, error) {
+		plan, err := takeAwayNow(s.leaser, key.Chat(), redactTimeout, func(ctx context.Context, w *writer) (
+			redactionPlan, error) {
 			plan, err := s.planRedaction(ctx, key, id, exchange, known)
 			if err == nil {
-				err = s.redactUnder(ctx, w, plan)
+				err = s.eraser.redactUnder(ctx, w, plan)
 			}
 			return plan, err
 		})
@@ -68,7 +85,7 @@ func (s *Server) redactMessage(c *gin.Context) error {
 		// gone already, so that a failure is no reason to say that the redaction failed.
 		ctx, cancel := context.WithTimeout(s.life, redactTimeout)
 		defer cancel()
-		if err := findRepeats(ctx, s, &plan); err != nil {
+		if err := s.findRepeats(ctx, &plan); err != nil {
 			plan.out.Partial = true
 			s.log.Warn().Err(err).Str("chat", key.Chat().String()).Msg("what repeats a redacted text is not known")
 		}
@@ -94,14 +111,14 @@ type redactionPlan struct {
 }
 
 // planRedaction finds the messages that a redaction takes the text of.
-func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool, known heads) (
+func (s *redactRoutes) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool, known heads) (
 	plan redactionPlan, err error) {
 	chat := key.Chat()
-	histories, err := s.currentAll(ctx, chat, key)
+	histories, err := s.histories.currentAll(ctx, chat, key)
 	if err != nil {
 		return plan, err
 	}
-	v, err := s.pin(ctx, histories, known)
+	v, err := s.histories.pin(ctx, histories, known)
 	if err != nil {
 		return plan, err
 	}
@@ -141,7 +158,7 @@ func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, e
 	}
 	for _, k := range plan.keys {
 		has := func(id string) bool { return plan.what.Has(k, id) }
-		for one, err := range s.parts(ctx, v[k], has) {
+		for one, err := range s.histories.parts(ctx, v[k], has) {
 			for i := 0; i < len(one.heads) && err == nil; i++ {
 				if id := one.heads[i].ID; has(id) {
 					plan.out.Redacted = append(plan.out.Redacted, webapi.MessageRef{Subagent: k.Agent(), ID: id})
@@ -157,11 +174,11 @@ func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, e
 }
 
 // findRepeats finds the messages that repeat those of a redaction, which need not be made yet.
-func findRepeats(ctx context.Context, s *Server, plan *redactionPlan) error {
+func (s *redactRoutes) findRepeats(ctx context.Context, plan *redactionPlan) error {
 	others := func(see func(raw json.RawMessage, ref webapi.MessageRef) error) error {
 		for _, k := range plan.keys {
 			lost := func(webapi.HistoryGap, error) error { plan.out.Partial = true; return nil }
-			for raw, err := range s.remembered(ctx, k, lost) {
+			for raw, err := range s.histories.remembered(ctx, k, lost) {
 				if err != nil {
 					return err
 				}
@@ -193,9 +210,9 @@ func findRepeats(ctx context.Context, s *Server, plan *redactionPlan) error {
 
 // exchangeOf are the ids of the exchange around a message of a history: a user message and what follows it
 // until the next one.
-func (s *Server) exchangeOf(ctx context.Context, p pinned, key memory.Key, id string) (ids []string, err error) {
+func (s *redactRoutes) exchangeOf(ctx context.Context, p pinned, key memory.Key, id string) (ids []string, err error) {
 	found := false
-	for one, err := range s.parts(ctx, p, noID) {
+	for one, err := range s.histories.parts(ctx, p, noID) {
 		if err != nil {
 			return nil, err
 		}
@@ -222,7 +239,7 @@ func (s *Server) exchangeOf(ctx context.Context, p pinned, key memory.Key, id st
 // redactUnder redacts under the chat's lease. First goes what may be out of reach, so that nothing is changed
 // then. From there on to the last step the chat's meta says that the redaction is pending, so that the process that
 // takes the lease next brings to its end what this one may leave.
-func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan) error {
+func (s *eraser) redactUnder(ctx context.Context, w *writer, plan redactionPlan) error {
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return err
 	}
@@ -232,7 +249,7 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, plan.what.Name(), "", s.cfg.Lease); err != nil {
 		return err
 	}
-	if err := redactPending(ctx, s, w, plan); err != nil {
+	if err := s.redactPending(ctx, w, plan); err != nil {
 		return err
 	}
 	s.sessions.write(w.chat, sessionLine("redacted: %d messages", len(plan.out.Redacted)))
@@ -240,26 +257,26 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 }
 
 // redactPending does what a redaction does that is pending, of which each step may have been done.
-func redactPending(ctx context.Context, s *Server, w *writer, plan redactionPlan) error {
-	if err := s.dropRewound(ctx, w.chat); err != nil { // which may hold the text
+func (s *eraser) redactPending(ctx context.Context, w *writer, plan redactionPlan) error {
+	if err := s.rewinder.dropRewound(ctx, w.chat); err != nil { // which may hold the text
 		return err
 	}
 	// Another process must not offer the one that was erased once more.
 	if _, err := s.store.Turns.ChangeConversation(ctx, w.chat, rand.Text()); err != nil {
 		return err
 	}
-	runs := s.runsOf(w)
+	runs := s.tombstones.runsOf(w)
 	fact := erasure{Name: plan.what.Name(), Turn: w.Number}
-	if err := s.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
+	if err := s.tombstones.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
 		return err
 	}
 	if err := s.store.Erasures.Note(ctx, fact.Turn, fact.Name); err != nil {
 		return err
 	}
-	if _, err := s.redactStored(ctx, plan.what, w.Number, false, plan.known, plan.keys...); err != nil {
+	if _, err := s.redactor.redactStored(ctx, plan.what, w.Number, false, plan.known, plan.keys...); err != nil {
 		return err
 	}
-	runs = append(runs, s.tellOthers(ctx, fact)...)
+	runs = append(runs, s.peers.tellOthers(ctx, fact)...)
 	if err := s.store.Runs.Redact(ctx, w.chat, 0, redactedAnswer(), runs...); err != nil {
 		return err
 	}
@@ -268,7 +285,7 @@ func redactPending(ctx context.Context, s *Server, w *writer, plan redactionPlan
 
 // finishRedaction brings a redaction to its end that another process left pending. The turn that found it goes on in
 // another conversation.
-func finishRedaction(ctx context.Context, s *Server, w *writer, what erasures.Redaction) error {
+func (s *eraser) finishRedaction(ctx context.Context, w *writer, what erasures.Redaction) error {
 	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents...)
 	if err != nil {
 		return err
@@ -276,15 +293,15 @@ func finishRedaction(ctx context.Context, s *Server, w *writer, what erasures.Re
 	if what.Run == "" {
 		keys = append(keys, what.Key) // of a subagent that is in no list, perhaps
 	}
-	if err := redactPending(ctx, s, w, redactionPlan{what: what, keys: keys}); err != nil {
+	if err := s.redactPending(ctx, w, redactionPlan{what: what, keys: keys}); err != nil {
 		return err
 	}
-	return scrubbedLater(ctx, s, w)
+	return s.scrubbedLater(ctx, w)
 }
 
-// redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a redaction that was made in a
-// turn. It says whether there was any. again: without the turn.
-func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn int64, again bool, known heads,
+// redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a
+// redaction that was made in a turn. It says whether there was any. again: without the turn.
+func (s *redactor) redactStored(ctx context.Context, what erasures.Redaction, turn int64, again bool, known heads,
 	keys ...memory.Key) (changed bool, err error) {
 	for _, key := range keys {
 		has := func(id string) bool { return what.Has(key, id) }
@@ -333,11 +350,11 @@ func suspects(what erasures.Redaction) (all []string) {
 }
 
 // redactAgain makes a redaction once more that Redis has forgotten, or not heard of to its end.
-func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn int64) error {
+func (s *redactor) redactAgain(ctx context.Context, what erasures.Redaction, turn int64) error {
 	if err := s.store.Rewinds.Drop(ctx, what.Chat, turn, 0); err != nil {
 		return err
 	}
-	keys, err := s.keysThere(ctx, what.Chat)
+	keys, err := s.histories.keysThere(ctx, what.Chat)
 	if err != nil {
 		return err
 	}
@@ -362,7 +379,7 @@ func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn 
 
 // redactCopies takes the text of redactions that this disk knows out of this process's copies of a chat's
 // histories, which may be older: should Redis have lost all, what comes back from them does not say it.
-func (s *Server) redactCopies(chat memory.Chat) error {
+func (s *redactor) redactCopies(chat memory.Chat) error {
 	if len(s.follower.file.Redactions(chat)) == 0 {
 		return nil
 	}
@@ -381,57 +398,14 @@ func (s *Server) redactCopies(chat memory.Chat) error {
 	return nil
 }
 
-// redactedCopy is a copy without the text of redactions that it does not follow.
-func (s *Server) redactedCopy(h *memory.History) (*memory.History, error) {
-	var err error
-	for _, r := range s.follower.file.Redactions(h.Key().Chat()) {
-		if r.Turn > h.Cut() && r.Turn > s.follower.file.Of(h.Key()) && err == nil {
-			h, err = h.Redacted(func(id string) bool { return r.Has(h.Key(), id) })
-		}
-	}
-	return h, err
-}
-
-// redactForgotten is redactAgain of what this disk knows to be redacted in a chat, and Redis does not, just after the
-// chat's lease was taken.
-func (s *Server) redactForgotten(ctx context.Context, chat memory.Chat) error {
-	known := s.follower.file.Redactions(chat)
-	if len(known) == 0 {
-		return nil
-	}
-	names := make([]string, len(known))
-	for i, r := range known {
-		names[i] = r.Name()
-	}
-	stored, err := s.store.Erasures.Noted(ctx, names...)
-	if err != nil {
-		return err
-	}
-	for i, r := range known {
-		if stored[i] >= r.Turn {
-			continue
-		}
-		if err := s.eraseAgain(ctx, names[i], r.Turn); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // redactedAnswer is what a post gets that repeats a run after its answer was taken away.
 func redactedAnswer() []byte { return encodeFinal(api.ErrGone.Status, api.ErrGone) }
-
-// redactedSince says whether something of a chat was redacted, as far as is known here, after a turn: what was
-// kept of a run of that turn is gone, and must not be written back.
-func (s *Server) redactedSince(chat memory.Chat, turn int64) bool {
-	return slices.ContainsFunc(s.follower.file.Redactions(chat), func(r erasures.Redacted) bool { return r.Turn > turn })
-}
 
 // redactions are those of a chat.
 type redactions []erasures.Redacted
 
 // redactionsOf are those that this disk or Redis knows.
-func (s *Server) redactionsOf(ctx context.Context, chat memory.Chat) (all redactions, err error) {
+func (s *redactor) redactionsOf(ctx context.Context, chat memory.Chat) (all redactions, err error) {
 	s.follower.mu.Lock()
 	since := s.follower.since
 	s.follower.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 
 // postRemember is POST …/notes of a run's agents, see api.RememberRequest. The run's driver
 // holds the chat's turn; the note is written under its number.
-func (s *Server) postRemember(c *gin.Context, r *run) error {
+func (s *noteRoutes) postRemember(c *gin.Context, r *run) error {
 	var asked api.RememberRequest
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *Server) postRemember(c *gin.Context, r *run) error {
 // rememberOfUser makes a note of the run's user. What takes the message away does so under a newer turn of the chat
 // and looks there for the users that have notes from it: so the chat knows before the note is there, and a note that
 // came too late for that goes again.
-func (s *Server) rememberOfUser(ctx context.Context, r *run, turn int64, n *memory.Note,
+func (s *noteRoutes) rememberOfUser(ctx context.Context, r *run, turn int64, n *memory.Note,
 	change func([]memory.Note) ([]memory.Note, error)) error {
 	if err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {
 		return err
@@ -119,12 +119,12 @@ func (r *run) said() *event.RunStarted {
 
 // messageOf is the id of the run's user message. A run that tries a failed one once more has
 // none of its own.
-func (s *Server) messageOf(ctx context.Context, r *run, said *event.RunStarted) (string, error) {
+func (s *noteRoutes) messageOf(ctx context.Context, r *run, said *event.RunStarted) (string, error) {
 	own := memory.MessageID(r.id, 1)
 	if said.RetryOf == "" {
 		return own, nil
 	}
-	h, _, err := s.current(ctx, memory.ChatKey(r.chat))
+	h, _, err := s.histories.current(ctx, memory.ChatKey(r.chat))
 	if err != nil {
 		return "", err
 	}

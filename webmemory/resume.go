@@ -25,6 +25,18 @@ import (
 // under its chat's lease, and the apiserver is asked to go on with it. If that is not known to
 // have begun, the run waits as before.
 
+// resumer takes what people do to a run: answers to what it waits for, and stops. It keeps the answers in Redis before
+// the run goes on, so that it goes on once, with the same answers, in whichever process.
+type resumer struct {
+	*core
+	registry   *registry
+	storeWatch *storeWatch
+	streams    *streams
+	runner     *runner
+	restorer   *restorer
+	leaser     *leaser
+}
+
 // Bounds of answers.
 const (
 	maxResume = 8 << 20 // bytes of a request
@@ -33,7 +45,7 @@ const (
 )
 
 // resumePosted is POST /v1/chats/{chat}/runs/{run}/resume.
-func (s *Server) resumePosted(c *gin.Context) (*admitted, error) {
+func (s *resumer) resumePosted(c *gin.Context) (*admitted, error) {
 	chat, err := chatOf(c)
 	if err != nil {
 		return nil, err
@@ -136,7 +148,7 @@ func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, ru
 // answered has a run go on with the answers to what it waits for. If it has gone on with them
 // already, that run is joined, or its kept answer given. from is the number of the event that the
 // answers are to.
-func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
+func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	r *run, kept *final, from int64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
@@ -150,12 +162,12 @@ func (s *Server) answered(ctx context.Context, chat memory.Chat, id string, answ
 		}
 		if w == nil || w.Run != id {
 			r, kept, err := s.answeredBefore(ctx, chat, id, answers)
-			if errors.Is(err, errLostRun) && s.lostLately(ctx) {
-				back, failed := waitBack(ctx, s, chat, id)
+			if errors.Is(err, errLostRun) && s.storeWatch.lostLately(ctx) {
+				back, failed := s.waitBack(ctx, chat, id)
 				if back && pause(waiting, jitter(20*time.Millisecond)) == nil {
 					continue
 				}
-				if err = cmp.Or(failed, err); failed == nil && s.losses.noticed(retelling) {
+				if err = cmp.Or(failed, err); failed == nil && s.storeWatch.losses.noticed(retelling) {
 					err = errMayComeBack
 				}
 			}
@@ -220,7 +232,7 @@ var (
 
 // aboutToWait says whether a run is open that has shown what these answers are to: it is being
 // suspended, or its process died before it was.
-func (s *Server) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
+func (s *resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
 	open, err := s.store.Turns.OpenRun(ctx, chat)
 	if err != nil || open == nil || open.Run != id {
 		w, err := s.store.Waits.Rest(ctx, chat) // suspended just now
@@ -238,17 +250,8 @@ func (s *Server) aboutToWait(ctx context.Context, chat memory.Chat, id string, a
 	return !errors.As(fit(ctx, answers, waits, id), &unknown) || unknown.Code != webapi.CodeUnknownWait
 }
 
-// notErased refuses a run that was erased or taken back, and that Redis has come back with.
-func (s *Server) notErased(chat memory.Chat, rest *redisstore.Rest) error {
-	if rest.Turn < s.follower.file.Of(memory.ChatKey(chat)) || s.redactedSince(chat, rest.Turn) ||
-		s.rewoundSince(chat, rest.Run, rest.Turn) {
-		return errLostRun
-	}
-	return nil
-}
-
 // answeredBefore gives a run that does not wait, if these are the answers with which it went on.
-func (s *Server) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
+func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	r *run, kept *final, err error) {
 	record, err := s.store.Runs.Record(ctx, chat, id)
 	if err != nil {
@@ -276,11 +279,11 @@ func (s *Server) answeredBefore(ctx context.Context, chat memory.Chat, id string
 		}
 	}
 	kept = keptAnswer(record)
-	s.mu.Lock()
-	r = s.live[id]
-	s.mu.Unlock()
-	if r == nil || r.chat != chat || s.outdated(ctx, r) {
-		r = s.mirror(ctx, chat, id, kept != nil)
+	s.registry.mu.Lock()
+	r = s.registry.live[id]
+	s.registry.mu.Unlock()
+	if r == nil || r.chat != chat || s.registry.outdated(ctx, r) {
+		r = s.streams.mirror(ctx, chat, id, kept != nil)
 	}
 	if string(record.Result) == "{}" { // of a run that no post repeats: its events say it
 		kept = nil
@@ -290,13 +293,14 @@ func (s *Server) answeredBefore(ctx context.Context, chat memory.Chat, id string
 
 // tryReopen has a run go on, if its chat's lease can be had at once. Neither run nor error, or
 // errQueueSlow: it is to be looked at again.
-func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (*run, error) {
-	w, err := s.takeTurn(ctx, ctx, chat, "", now)
+func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
+	*run, error) {
+	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", now)
 	switch {
 	case err != nil:
 		return nil, err
 	case w.Open != nil:
-		s.resume(w)
+		s.runner.resume(w)
 		return nil, nil
 	case w.Waits == nil || w.Waits.Run != id || expired(w.Waits):
 		return nil, w.release(w.end, &s.log)
@@ -313,7 +317,7 @@ func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, ans
 		err = fit(ctx, answers, waits, id)
 	}
 	if errors.Is(err, redisstore.ErrStateLost) {
-		s.deny(w, stateLost)
+		s.runner.deny(w, stateLost)
 		return nil, nil
 	}
 	if err != nil {
@@ -326,10 +330,10 @@ func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, ans
 		return nil, errors.Join(err, w.release(w.end, &s.log))
 	}
 	if err != nil || d.run.log.Last() != state.Seq || !d.run.log.AtWait() {
-		s.deny(w, stateLost) // its log is lost, or has a part of its end
+		s.runner.deny(w, stateLost) // its log is lost, or has a part of its end
 		return nil, nil
 	}
-	if err = s.count(ctx, d.run); err == nil {
+	if err = s.runner.count(ctx, d.run); err == nil {
 		err = d.goOn(ctx, answers, waits)
 	}
 	if err != nil {
@@ -339,10 +343,10 @@ func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, ans
 		d.run.end()
 		return nil, errors.Join(err, back)
 	}
-	s.mu.Lock()
-	s.enlist(d.run)
-	s.mu.Unlock()
-	s.workers.Go(func() { s.work(d) })
+	s.registry.mu.Lock()
+	s.registry.enlist(d.run)
+	s.registry.mu.Unlock()
+	s.workers.Go(func() { s.runner.work(d) })
 	for _, a := range answers {
 		s.did(ctx, chat.Tenant(), entries[doing(a, waits)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
 	}
@@ -350,19 +354,19 @@ func (s *Server) tryReopen(ctx context.Context, chat memory.Chat, id string, ans
 }
 
 // reopened makes the driver of a run that is to go on.
-func (s *Server) reopened(ctx context.Context, w *writer, state *redisstore.Waiting) *driver {
+func (s *resumer) reopened(ctx context.Context, w *writer, state *redisstore.Waiting) *driver {
 	r := newRun(state.Run, w.chat, state.Open.Body)
 	r.identify(state.Open)
 	r.trail = telemetry.From(ctx)
 	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
 	close(r.posted)
-	return s.driver(r, w, "")
+	return s.runner.driver(r, w, "")
 }
 
 // goOn has the apiserver go on with a run after its events were replayed. After an error it is
 // to be suspended again.
 func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait) error {
-	s, r, w := d.server, d.run, d.writer
+	s, r, w := d.runner, d.run, d.writer
 	state := d.waiting
 	d.waiting = nil
 	decided := map[string]string{}
@@ -398,15 +402,15 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	req.Approved = append(req.Approved, granted...)
 	if s.cfg.SelfURL != "" {
 		req.Memory = s.access(r, nil)
-		s.mu.Lock()
-		s.enlist(r) // its agents may ask before the apiserver has answered
-		s.mu.Unlock()
+		s.registry.mu.Lock()
+		s.registry.enlist(r) // its agents may ask before the apiserver has answered
+		s.registry.mu.Unlock()
 	}
 	asking, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	accepted, err := s.runs.PostRun(asking, req)
 	if err != nil {
-		s.forgetRun(r)
+		s.registry.forgetRun(r)
 		s.workers.Go(func() { s.forget(r) })
 		if problemOf(err).Status == http.StatusRequestEntityTooLarge {
 			return err // which no repetition changes
@@ -431,7 +435,7 @@ func (d *driver) moveTo(ctx context.Context, note redisstore.OpenRun, events str
 	if events == "" || events == d.events {
 		return
 	}
-	at, err := d.server.runs.At(events)
+	at, err := d.runner.runs.At(events)
 	if err != nil {
 		return
 	}
@@ -440,7 +444,7 @@ func (d *driver) moveTo(ctx context.Context, note redisstore.OpenRun, events str
 	d.run.at = at
 	d.run.mu.Unlock()
 	d.writer.opened(note)
-	if _, err := d.server.store.Turns.Open(ctx, d.run.chat, d.writer.token, d.server.cfg.Lease, note); err != nil {
+	if _, err := d.runner.store.Turns.Open(ctx, d.run.chat, d.writer.token, d.runner.cfg.Lease, note); err != nil {
 		d.log.Warn().Err(err).Msg("a run's place was not noted")
 	}
 }
@@ -454,53 +458,4 @@ func grants(answers []event.WaitAnswer, waits []event.Wait) (tools []string) {
 		}
 	}
 	return tools
-}
-
-// denyNow ends a run that waits, and waits until that is done. What does not wait any more is fine.
-func (s *Server) denyNow(ctx context.Context, chat memory.Chat, id string, why *denial) error {
-	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
-	defer cancel()
-	for s.waitsFor(ctx, chat, id) {
-		w, err := s.takeTurn(ctx, waiting, chat, "", behind)
-		if err != nil {
-			return err
-		}
-		var left *run
-		switch {
-		case w.Open != nil:
-			left = s.resume(w)
-		case w.Waits != nil && w.Waits.Run == id:
-			left = s.deny(w, why)
-		default:
-			return w.release(w.end, &s.log)
-		}
-		select {
-		case <-left.done:
-		case <-waiting.Done():
-			return ended(waiting)
-		}
-	}
-	return nil
-}
-
-// waitsFor says whether a chat's run waits, as far as can be seen.
-func (s *Server) waitsFor(ctx context.Context, chat memory.Chat, id string) bool {
-	rest, err := s.store.Waits.Rest(ctx, chat)
-	return err == nil && rest != nil && rest.Run == id
-}
-
-// waitingOf is the run of a chat that waits; nil for none.
-func (s *Server) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
-	w, err := s.store.Waits.Waiting(ctx, chat)
-	if errors.Is(err, redisstore.ErrStateLost) || err == nil && w == nil {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	waits, err := waitsOf(w)
-	if err != nil {
-		return nil, nil //nolint:nilerr // it cannot go on, and is ended by whoever comes next
-	}
-	return &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: w.Run, Waits: waits}, nil
 }

@@ -114,7 +114,7 @@ func doing(a event.WaitAnswer, waits []event.Wait) string {
 }
 
 // letIn lets a request in before its body is read, for as long as its key is good, or answers it.
-func (s *Server) letIn(c *gin.Context) {
+func (s *routes) letIn(c *gin.Context) {
 	r, err := s.cfg.Gate.Admit(c.Request, rights, c.FullPath())
 	if err == nil {
 		in, over := s.cfg.Gate.Stay(r)
@@ -129,7 +129,7 @@ func (s *Server) letIn(c *gin.Context) {
 }
 
 // refuse answers a request that may not come in, in the shape of its endpoint.
-func (s *Server) refuse(c *gin.Context, err error) {
+func (s *routes) refuse(c *gin.Context, err error) {
 	p := problemOf(err)
 	if no := new(access.Refusal); errors.As(err, &no) && no.Challenge != "" {
 		c.Header("WWW-Authenticate", no.Challenge)

@@ -2,11 +2,15 @@ package webmemory
 
 import (
 	"bytes"
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +28,19 @@ import (
 
 // This file is about a run as this process holds it, and about the list of those: the
 // running ones, and, as a cache, those that ended lately.
+
+// registry holds the runs that this process has in memory, running and lately finished ones, and says what it knows of
+// them to other processes. It writes nothing. A run is in it for as long as its readers may come here, and leaves it
+// when it was taken back or erased: a reader gets no event of a run that is gone.
+type registry struct {
+	*core
+
+	mu       sync.Mutex
+	live     map[string]*run // guarded by mu: running and lately finished, by run id
+	finished finished        // guarded by mu: those of live that are over
+	oneShots map[string]*run // guarded by mu: running ones, which are not in live: nothing is kept of them
+	draining bool            // guarded by mu
+}
 
 // run is one message while it is answered, and for a while after: its events, and what
 // posts that repeat it have to know.
@@ -61,8 +78,8 @@ type run struct {
 	counted *limit.Run
 
 	turn  atomic.Int64  // in which it runs; 0 before it has one
-	place *list.Element // guarded by Server.mu: among the finished ones; nil if it is not there
-	size  int           // guarded by Server.mu: what it takes of them, in bytes
+	place *list.Element // guarded by registry.mu: among the finished ones; nil if it is not there
+	size  int           // guarded by registry.mu: what it takes of them, in bytes
 
 	mu    sync.Mutex
 	token string                  // guarded by mu: what its agents show to reach the memory; empty once it is over
@@ -204,7 +221,7 @@ func (r *run) collect(ctx context.Context) (webapi.Result, *webapi.Waiting, erro
 
 // finished are the runs that are over and still held here, by when they ended: a cache,
 // bounded in time and bytes. A request for one that has left reads it from Redis, as a
-// run of another process. Guarded by Server.mu.
+// run of another process. Guarded by registry.mu.
 type finished struct {
 	runs  list.List // of *run, the one that ended first at the front
 	bytes int       // that they take, about
@@ -214,7 +231,7 @@ type finished struct {
 const runSize = 2 << 10
 
 // forgetRun takes a run off the list of this process.
-func (s *Server) forgetRun(r *run) {
+func (s *registry) forgetRun(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unlist(r)
@@ -223,7 +240,7 @@ func (s *Server) forgetRun(r *run) {
 // retire moves a run that has ended to the finished ones. Those that ended first
 // leave while they take more than KeepBytes. What was left to another process is of
 // no use here.
-func (s *Server) retire(r *run) {
+func (s *registry) retire(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live[r.id] != r {
@@ -243,7 +260,7 @@ func (s *Server) retire(r *run) {
 
 // enlist puts a run on the list of this process, in the place of one with its id.
 // The caller holds mu.
-func (s *Server) enlist(r *run) {
+func (s *registry) enlist(r *run) {
 	if before := s.live[r.id]; before != nil {
 		s.unlist(before)
 	}
@@ -252,7 +269,7 @@ func (s *Server) enlist(r *run) {
 
 // unlist takes a run off the list of this process; readers that have it go on. The
 // caller holds mu.
-func (s *Server) unlist(r *run) {
+func (s *registry) unlist(r *run) {
 	if s.live[r.id] == r {
 		delete(s.live, r.id)
 	}
@@ -264,7 +281,7 @@ func (s *Server) unlist(r *run) {
 }
 
 // expire lets go of what ended longer than KeepRuns ago.
-func (s *Server) expire() {
+func (s *registry) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for first := s.finished.runs.Front(); first != nil; first = s.finished.runs.Front() {
@@ -277,7 +294,7 @@ func (s *Server) expire() {
 }
 
 // find gives the run of a path, nil if it neither is nor lately was in this process.
-func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
+func (s *registry) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
 	chat, err = chatOf(c)
 	if err != nil {
 		return memory.Chat{}, nil, err
@@ -294,7 +311,7 @@ func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
 // outdated says whether a run that is held here must not be shown any more: it was left to
 // another process, it was taken back, or its chat was erased through another one. While Redis is away that
 // cannot be known.
-func (s *Server) outdated(ctx context.Context, r *run) bool {
+func (s *registry) outdated(ctx context.Context, r *run) bool {
 	if r.log.Aborted() {
 		return true
 	}
@@ -311,7 +328,7 @@ func (s *Server) outdated(ctx context.Context, r *run) bool {
 
 // runsHere are the runs of a chat that this process, or a dead one of its disk, has
 // lately shown.
-func (s *Server) runsHere(chat memory.Chat) []string {
+func (s *registry) runsHere(chat memory.Chat) []string {
 	runs := s.ends.runs(chat)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,7 +341,7 @@ func (s *Server) runsHere(chat memory.Chat) []string {
 }
 
 // dropRuns forgets the events of a chat's finished runs.
-func (s *Server) dropRuns(chat memory.Chat) {
+func (s *registry) dropRuns(chat memory.Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.live {
@@ -336,7 +353,7 @@ func (s *Server) dropRuns(chat memory.Chat) {
 
 // dismiss refuses all posts of this process that wait for a chat's lease: the chat was
 // erased meanwhile.
-func (s *Server) dismiss(chat memory.Chat) {
+func (s *registry) dismiss(chat memory.Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.live {
@@ -348,4 +365,97 @@ func (s *Server) dismiss(chat memory.Chat) {
 			r.mu.Unlock()
 		}
 	}
+}
+
+// register puts a run on the list of this process. If one with its id is there already,
+// it gives that one instead.
+func (s *registry) register(r *run) (other *run, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return nil, &api.Problem{
+			Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
+			Message: "The service is shutting down; please send the message again.",
+		}
+	}
+	if other := s.live[r.id]; other != nil {
+		return other, nil
+	}
+	s.live[r.id] = r
+	return nil, nil
+}
+
+// endedRuns are those that ended here, or in a process with the same disk, oldest
+// first.
+func (s *registry) endedRuns() []endHead {
+	heads := s.ends.heads()
+	s.mu.Lock()
+	for _, r := range s.live {
+		if r.log.Done() {
+			heads = append(heads, r.head())
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(heads, func(a, b endHead) int {
+		return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Run, b.Run))
+	})
+	return slices.CompactFunc(heads, func(a, b endHead) bool { return a.Run == b.Run })
+}
+
+// toAgents answers the agents of a run while this process holds it. That the chat's lease went to another process may
+// be noticed by the run's driver, by its log or by the store first; the agents are told of it in one way.
+func (s *registry) toAgents(answer func(c *gin.Context, r *run) error) func(c *gin.Context) error {
+	return func(c *gin.Context) error {
+		s.mu.Lock()
+		r := s.live[c.Param("run")]
+		if r == nil {
+			r = s.oneShots[c.Param("run")]
+		}
+		s.mu.Unlock()
+		token, _ := strings.CutPrefix(c.GetHeader("Authorization"), "Bearer ")
+		if r == nil || !r.lends(token) {
+			return errNotHeld
+		}
+		telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
+		err := answer(c, r)
+		if err != nil && problemOf(err).Code == webapi.CodeTurnMoved {
+			err = errors.Join(errNotHeld, err)
+		}
+		return err
+	}
+}
+
+// getKnown is GET /internal/v1/chats/{chat}/runs/{run}.
+func (s *registry) getKnown(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	head, lines := s.knownEvents(chat, c.Param("run"))
+	if len(lines) == 0 {
+		return errUnknownRun
+	}
+	out := knownRun{Run: head, Events: make([]json.RawMessage, len(lines))}
+	for i, l := range lines {
+		out.Events[i] = l
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// knownEvents is what this process knows of a run's events, from its memory or from its
+// disk: also of one that it, or a dead process on the same disk, has brought to its end.
+func (s *registry) knownEvents(chat memory.Chat, run string) (head endHead, lines [][]byte) {
+	s.mu.Lock()
+	r := s.live[run]
+	s.mu.Unlock()
+	if r != nil && r.chat == chat {
+		head, lines = r.head(), r.log.Lines(0)
+	}
+	if r == nil || !r.log.Done() || lines == nil {
+		if kept, all := s.ends.find(chat, run); len(all) > len(lines) || len(all) == len(lines) && kept.Waiting != nil {
+			head, lines = kept, all
+		}
+	}
+	return head, lines
 }

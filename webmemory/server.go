@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -100,42 +99,17 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server is the service. Make it with New, serve its Handler, end it with Drain
-// and Close.
+// Server is the service. Make it with New, serve its Handler, end it with Drain and Close. What it does lies in rooms,
+// each a type that holds the rooms which it calls; New puts them together, and routes has those that answer requests.
 type Server struct {
-	cfg           Config
-	store         *redisstore.Store
-	cache         *cache.Cache
-	spool         *spool.Spool
-	runs          *api.Client
-	between       *http.Client // to other processes of this kind
-	webhook       *http.Client
-	log           zerolog.Logger
-	queue         *queue
-	searches      *fair.Places // and imports, which cost as much
-	keeper        *keeper
-	sessions      *sessionLogs
-	ends          *ends
-	follower      follower
-	seen          *telemetry.Service
-	metrics       *metrics
-	health        health
-	losses        losses
-	conversations conversations
-	indexes       indexes
-	placing       placing
-	neighbours    neighbours
-	handler       http.Handler
+	*core
+	registry *registry
+	peers    *peers
+	webhooks *webhooks
+	leaser   *leaser
+	handler  http.Handler
 
-	life    context.Context // of runs and of the janitor
-	end     context.CancelCauseFunc
-	workers sync.WaitGroup // one per run, and the janitor and the health check
-
-	mu       sync.Mutex
-	live     map[string]*run // guarded by mu: running and lately finished, by run id
-	finished finished        // guarded by mu: those of live that are over
-	oneShots map[string]*run // guarded by mu: running ones, which are not in live: nothing is kept of them
-	draining bool            // guarded by mu
+	end context.CancelCauseFunc // of life
 }
 
 // errShutdown ends runs that did not finish in time when the service stops.
@@ -153,40 +127,83 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	log zerolog.Logger) *Server {
 	cfg = cfg.withDefaults()
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
-	s := &Server{
+	c := &core{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
-		queue:         &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		searches:      fair.New(searchesAtOnce, searchPatience),
 		ends:          &ends{dir: cfg.Ends, log: log},
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
-		live:          map[string]*run{},
-		oneShots:      map[string]*run{},
 		conversations: conversations{of: map[memory.Chat]map[string]int64{}},
-		losses:        losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
-	s.ends.takenBack = s.rewoundSince
-	for _, h := range s.ends.heads() {
+	c.ends.takenBack = c.rewoundSince
+	for _, h := range c.ends.heads() {
 		if h.Conversation != "" {
-			s.conversations.note(h.Chat.Chat, h.Conversation, h.Turn)
+			c.conversations.note(h.Chat.Chat, h.Conversation, h.Turn)
 		}
 	}
-	store.OnCut = s.noteCut
-	if s.seen = cfg.Telemetry; s.seen == nil {
-		s.seen = telemetry.Open("", log)
+	store.OnCut = c.noteCut
+	if c.seen = cfg.Telemetry; c.seen == nil {
+		c.seen = telemetry.Open("", log)
 	}
-	s.between, s.webhook = newOthersClient(s.seen, cfg.Gate, cfg.DialTLS), newWebhookClient()
-	s.sessions = &sessionLogs{dir: cfg.SessionLogs, log: s.seen.Often}
-	s.metrics = newMetrics(s)
-	s.life, s.end = context.WithCancelCause(context.Background())
-	s.keeper = newKeeper(store, cfg.Lease, s.later)
-	s.handler = s.routes()
-	s.workers.Go(s.janitor)
-	s.workers.Go(s.watchStore)
-	s.workers.Go(s.writeBack)
-	s.workers.Go(s.lookAfter)
-	s.workers.Go(s.announce)
-	s.workers.Go(s.listAll)
-	s.losses.wakeUp() // to what Redis lost while no process was there
+	c.sessions = &sessionLogs{dir: cfg.SessionLogs, log: c.seen.Often}
+	s := &Server{core: c}
+	c.life, s.end = context.WithCancelCause(context.Background())
+
+	// From the bottom up: each room calls those above it here alone.
+	watch := &storeWatch{core: c, losses: losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)}}
+	s.registry = &registry{core: c, live: map[string]*run{}, oneShots: map[string]*run{}}
+	s.peers = &peers{core: c, storeWatch: watch, between: newOthersClient(c.seen, cfg.Gate, cfg.DialTLS)}
+	s.webhooks = &webhooks{c, newWebhookClient()}
+	histories := &histories{c, watch}
+	searcher := &searcher{core: c, histories: histories}
+	redactor := &redactor{c, histories}
+	rewinder := &rewinder{c, s.registry, s.peers, histories}
+	tombstones := &tombstones{c, s.registry, histories, searcher, redactor, rewinder}
+	eraser := &eraser{c, s.peers, redactor, rewinder, tombstones}
+	toolCalls := &toolCalls{c, s.peers, watch}
+	runner := &runner{c, s.registry, s.peers, watch, redactor, s.webhooks, toolCalls}
+	restorer := &restorer{c, s.registry, s.peers, watch, toolCalls, runner}
+	s.leaser = &leaser{c, s.registry, redactor, rewinder, tombstones, eraser, runner, restorer,
+		&queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
+		newKeeper(store, cfg.Lease, c.later)}
+	starter := &starter{c, watch, histories, rewinder, eraser, runner, restorer, s.leaser}
+	streams := &streams{c, s.registry, watch}
+	admission := &admission{c, s.registry, streams, starter}
+	portable := &portable{c, histories, eraser, s.leaser}
+	monitor := &monitor{c, s.registry, watch, tombstones}
+	writes := &writeBacker{c, s.registry, watch, tombstones, runner, restorer, s.leaser}
+	chats := &chatList{c}
+	c.metrics = newMetrics(c, s.registry, watch, s.leaser.queue)
+	table := &routes{
+		core:          c,
+		registry:      s.registry,
+		rewinder:      rewinder,
+		tombstones:    tombstones,
+		toolCalls:     toolCalls,
+		searcher:      searcher,
+		streams:       streams,
+		admission:     admission,
+		resumer:       &resumer{c, s.registry, watch, streams, runner, restorer, s.leaser},
+		monitor:       monitor,
+		eraseRoutes:   &eraseRoutes{c, eraser, s.leaser},
+		redactRoutes:  &redactRoutes{c, histories, eraser, s.leaser},
+		rewindRoutes:  &rewindRoutes{c, histories, rewinder, s.leaser},
+		portable:      portable,
+		noteRoutes:    &noteRoutes{c, histories, s.leaser},
+		keyring:       &keyring{c},
+		tenancy:       &tenancy{c, portable, eraser, s.leaser},
+		oneShotRunner: &oneShotRunner{c, s.registry, runner, s.leaser, admission},
+		historyRoutes: &historyRoutes{c, s.registry, histories},
+		chatList:      chats,
+		auditor:       &auditor{c},
+	}
+	s.handler = table.all()
+	c.workers.Go(s.janitor)
+	c.workers.Go(monitor.watchStore)
+	c.workers.Go(writes.writeBack)
+	c.workers.Go((&takeover{c, runner, s.leaser}).lookAfter)
+	c.workers.Go(s.peers.announce)
+	c.workers.Go(chats.listAll)
+	watch.losses.wakeUp() // to what Redis lost while no process was there
 	return s
 }
 
@@ -203,7 +220,7 @@ func (s *Server) janitor() {
 			return
 		case <-tick.C:
 			s.ends.sweep()
-			s.expire()
+			s.registry.expire()
 		}
 	}
 }
@@ -211,14 +228,14 @@ func (s *Server) janitor() {
 // Drain refuses new messages and waits for the running ones until ctx ends; then
 // it leaves them as they are, for another process to finish.
 func (s *Server) Drain(ctx context.Context) {
-	s.mu.Lock()
-	s.draining = true
-	running := make([]*run, 0, len(s.live))
-	for _, r := range s.live {
+	s.registry.mu.Lock()
+	s.registry.draining = true
+	running := make([]*run, 0, len(s.registry.live))
+	for _, r := range s.registry.live {
 		running = append(running, r)
 	}
-	running = slices.AppendSeq(running, maps.Values(s.oneShots))
-	s.mu.Unlock()
+	running = slices.AppendSeq(running, maps.Values(s.registry.oneShots))
+	s.registry.mu.Unlock()
 	for _, r := range running {
 		select {
 		case <-r.done:
@@ -233,7 +250,7 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) Close() {
 	s.end(errShutdown)
 	s.workers.Wait()
-	s.keeper.close() // after all who hold a lease
-	s.between.CloseIdleConnections()
-	s.webhook.CloseIdleConnections()
+	s.leaser.keeper.close() // after all workers, which may hold leases
+	s.peers.between.CloseIdleConnections()
+	s.webhooks.webhook.CloseIdleConnections()
 }

@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"mneme/access"
-	"mneme/access/limit"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -22,6 +19,20 @@ import (
 // This file is about the beginning of a run: it gets the chat's lease, is recorded, and
 // the apiserver is asked for it. A post that is refused before the apiserver has accepted
 // leaves nothing behind.
+
+// starter brings a post from its chat's turn to a run that the apiserver has taken. It writes the run's record, its
+// note as the chat's open run and, for a post that says where it stands, a rewind: each before the apiserver is asked,
+// and undone if that refuses the post.
+type starter struct {
+	*core
+	storeWatch *storeWatch
+	histories  *histories
+	rewinder   *rewinder
+	eraser     *eraser
+	runner     *runner
+	restorer   *restorer
+	leaser     *leaser
+}
 
 var (
 	// errAsked: the apiserver was asked to run, and may do so though it did not say.
@@ -36,12 +47,12 @@ var (
 
 // start gets the chat's lease, has the apiserver run what was posted, and leaves the run to
 // a driver. A record instead: another process has run it meanwhile.
-func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
+func (s *starter) start(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
 	if found, err := s.mayFollow(ctx, r, p); err != nil || found != nil {
 		return found, err
 	}
 	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
-	w, err := s.turnOf(ctx, r, places[p.OnBusy])
+	w, err := s.leaser.turnOf(ctx, r, places[p.OnBusy])
 	if errors.Is(err, errOwnWait) {
 		return &redisstore.Record{Body: r.body}, nil
 	}
@@ -60,11 +71,11 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 	}
 	switch {
 	case err == nil && w.Open != nil:
-		s.resume(w) // it goes on, only Redis had forgotten it
+		s.runner.resume(w) // it goes on, only Redis had forgotten it
 		return &redisstore.Record{Body: r.body}, nil
 	case err == nil && found == nil:
-		d := s.driver(r, w, w.noted.Load().Events)
-		s.workers.Go(func() { s.work(d) })
+		d := s.runner.driver(r, w, w.noted.Load().Events)
+		s.workers.Go(func() { s.runner.work(d) })
 		return nil, nil
 	}
 	log := r.trail.Logger(s.log)
@@ -77,57 +88,19 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 	return found, err
 }
 
-// count has a run counted among those that its key, its tenant and its user may have at once, until it ends or waits
-// for an answer. One that is counted already stays so.
-func (s *Server) count(ctx context.Context, r *run) (err error) {
-	if s.cfg.Limiter == nil || r.counted != nil {
-		return nil
-	}
-	who := access.From(ctx)
-	who.User = r.user.ID()
-	r.counted, err = s.cfg.Limiter.Enter(ctx, who, r.id)
-	var refused *limit.Refusal
-	switch {
-	case errors.As(err, &refused):
-		return api.ProblemOf(event.Fail(event.OwnRate, err.Error(), refused.RetryAfter))
-	case errors.Is(err, limit.ErrAway):
-		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
-	}
-	return err
-}
-
 // note keeps a record of a run under its chat's lease: found is one that is there already,
 // since another process has run it, or since Redis is told of it again. If the run goes
 // on, and only Redis had forgotten it, it is the lease's open run then.
-func (s *Server) note(ctx context.Context, r *run, w *writer) (found *redisstore.Record, err error) {
-	if found, err = s.noteRun(ctx, r); err != nil || found != nil {
+func (s *starter) note(ctx context.Context, r *run, w *writer) (found *redisstore.Record, err error) {
+	if found, err = s.runner.noteRun(ctx, r); err != nil || found != nil {
 		return found, err
 	}
-	found, err = s.forgotten(ctx, r, w)
+	found, err = s.restorer.forgotten(ctx, r, w)
 	return found, s.orWithdraw(ctx, r, err)
 }
 
-// noteRun keeps a record of a run; found is one that is there already.
-func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
-	begin := s.store.Runs.Begin
-	if !r.keyed {
-		begin = s.store.Runs.BeginUnkeyed
-	}
-	found, err = begin(ctx, r.chat, r.id, r.body)
-	if found != nil && found.Body == r.body {
-		if found, err = recordOf(ctx, s.store, r); found == nil && err == nil {
-			s.metrics.faults.WithLabelValues(deadPost).Inc()
-			s.log.Warn().EmbedObject(r.trail).Msg("a process died between a post and its run; it begins with this repetition")
-		}
-	}
-	if err != nil || found != nil || r.attempt <= 1 {
-		return found, err
-	}
-	return nil, s.store.Runs.Retried(ctx, r.chat, r.first, r.body, r.attempt)
-}
-
 // orWithdraw takes back what was noted of a run, if err says that it was not begun.
-func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
+func (s *starter) orWithdraw(ctx context.Context, r *run, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -139,7 +112,7 @@ func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
 // open notes the run beside the chat's lease, so that it is finished whatever happens to
 // this process, and asks the apiserver for it. One that the apiserver has already is the
 // lease's open run then.
-func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
+func (s *starter) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
 	note := r.openRun(w.Number)
 	note.Posted = true
 	// Where its events will be as far as is known here: the apiserver that answers may name another process.
@@ -149,8 +122,8 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	if err != nil {
 		return s.orWithdraw(ctx, r, err)
 	}
-	if r.epoch, r.tells = s.lossOf(ctx, r.chat, loss); r.tells {
-		if err := closeLost(ctx, s, w); err != nil {
+	if r.epoch, r.tells = s.storeWatch.lossOf(ctx, r.chat, loss); r.tells {
+		if err := s.restorer.closeLost(ctx, w); err != nil {
 			return s.orWithdraw(ctx, r, err)
 		}
 	}
@@ -193,7 +166,7 @@ func postTimeout(r api.RunRequest) time.Duration {
 }
 
 // ask posts the run with what the memory holds.
-func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer, notes api.RunNotes,
+func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer, notes api.RunNotes,
 	approved []string) (api.RunAccepted, error) {
 	for key, h := range w.histories {
 		if h.Size() > s.cfg.FullAt {
@@ -235,7 +208,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		r.mu.Lock()
 		r.held = w.token
 		r.mu.Unlock()
-		req.Memory = s.access(r, shown)
+		req.Memory = s.runner.access(r, shown)
 	}
 	// A client that leaves meanwhile cancels nothing: the run is the service's.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postTimeout(req))
@@ -244,18 +217,11 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	if err != nil {
 		// It may have arrived all the same; without a reader it must not go on.
 		if !hasRun(err) {
-			s.workers.Go(func() { s.forget(r) })
+			s.workers.Go(func() { s.runner.forget(r) })
 		}
 		return accepted, asking(err)
 	}
 	return accepted, nil
-}
-
-// access lets a run's agents reach this process, which holds it. shown is as of lend.
-func (s *Server) access(r *run, shown map[memory.Key]windowed) *api.MemoryAccess {
-	a := &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
-	r.lend(a.Token, shown)
-	return a
 }
 
 // owes says whether a chat's history ends with this question of the user's and its failure,
@@ -297,30 +263,38 @@ func asking(err error) error {
 	}, err)
 }
 
-// forget stops a run at the apiserver that is not followed.
-func (s *Server) forget(r *run) {
-	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
-	defer cancel()
-	_ = s.runs.Stop(ctx, r.id) // not there in most cases, and bounded by run_timeout in the others
-}
-
-// driver makes the driver of a run under a chat's lease. events is the URL of its events;
-// empty for that of the configured apiserver.
-func (s *Server) driver(r *run, w *writer, events string) *driver {
-	if events == "" {
-		events = s.runs.EventsURL(r.id)
+// notesShown are the notes that the agents of a chat are shown, in one round trip. What is no
+// list of notes is set aside.
+func (s *starter) notesShown(ctx context.Context, w *writer) (out api.RunNotes, err error) {
+	keys := []memory.Key{memory.ChatKey(w.chat)}
+	for _, a := range s.cfg.Agents {
+		keys = append(keys, memory.SubagentKey(a, w.chat))
 	}
-	at, err := s.runs.At(events)
+	found, err := s.store.Notes.Read(ctx, keys...)
+	if errors.Is(err, memory.ErrDamaged) {
+		for _, key := range keys {
+			same := func(all []memory.Note) ([]memory.Note, error) { return all, nil }
+			if err := s.store.Notes.Change(ctx, w.Number, key, same); err != nil {
+				return out, err
+			}
+		}
+		found, err = s.store.Notes.Read(ctx, keys...)
+	}
 	if err != nil {
-		at = s.runs
+		return out, err
 	}
-	r.mu.Lock()
-	r.at, r.conversation, r.held = at, w.Conversation, w.token
-	r.mu.Unlock()
-	r.turn.Store(w.Number)
-	w.run, w.logged = r.id, r.logged
-	return &driver{
-		server: s, run: r, writer: w, runs: at, events: events, fold: event.NewHistories(r.chat, w),
-		log: r.trail.Logger(s.log),
+	for i, key := range keys {
+		shown := active(found[i])
+		switch {
+		case len(shown) == 0:
+		case key.Agent() == "":
+			out.Notes = shown
+		default:
+			if out.SubagentNotes == nil {
+				out.SubagentNotes = map[memory.Agent][]memory.Note{}
+			}
+			out.SubagentNotes[key.Agent()] = shown
+		}
 	}
+	return out, nil
 }

@@ -4,25 +4,27 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
-	"github.com/gin-gonic/gin"
-
-	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
-	"mneme/memory/telemetry"
 )
 
 // This file is about taking over runs that other processes left, most of them by dying.
 // Before a left run is closed every process is asked that may have shown more of it than
 // Redis has, since a failover of Redis loses its last writes: what a client has seen stays
 // true, and no event's id gets two contents.
+
+// takeover looks for chats that a process which died has left with an open run, a wait that expired, or entries in a
+// spool. It takes the lease of each if no process holds it, and leaves the rest to the leaser and the runner.
+type takeover struct {
+	*core
+	runner *runner
+	leaser *leaser
+}
 
 // retryEvery is how often it is looked whether a process on this disk died, how often a
 // chat's lease is tried for while the spool holds some of the chat, and how often a lease
@@ -33,7 +35,7 @@ const retryEvery = 500 * time.Millisecond
 // It finishes runs of holders that died, and drains the spool, also of chats that no
 // client writes to again. The leases of processes that died on this disk are not waited
 // for.
-func (s *Server) lookAfter() {
+func (s *takeover) lookAfter() {
 	var next time.Time // when it is time to look again
 	handled := 0       // deaths on this disk of which the runs were looked after
 	for trying := true; trying; trying = pause(s.life, jitter(min(s.cfg.Lease/3, retryEvery))) == nil {
@@ -49,7 +51,7 @@ func (s *Server) lookAfter() {
 }
 
 // lookOnce looks at all chats that need it; died: a process on this disk did.
-func (s *Server) lookOnce(died bool) error {
+func (s *takeover) lookOnce(died bool) error {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
 	chats, err := s.store.Turns.Abandoned(ctx)
@@ -80,18 +82,11 @@ func (s *Server) lookOnce(died bool) error {
 	return nil
 }
 
-// adopt takes the spools of processes that died on this disk.
-func (s *Server) adopt() {
-	if err := s.spool.Adopt(); err != nil {
-		s.seen.Often.Warn().Err(err).Msg("the spools of dead processes were not looked for")
-	}
-}
-
 // lookAt takes a chat's lease if no process has it; taking it drains the spool.
-func (s *Server) lookAt(chat memory.Chat) {
+func (s *takeover) lookAt(chat memory.Chat) {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	w, err := s.takeTurn(ctx, ctx, chat, "", now)
+	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
 		busy := errors.Is(err, errQueueSlow) || errors.Is(err, errTooManyChats) || errors.Is(err, errErased)
 		if !busy && s.life.Err() == nil {
@@ -101,45 +96,12 @@ func (s *Server) lookAt(chat memory.Chat) {
 	}
 	switch {
 	case w.Open != nil:
-		s.resume(w)
+		s.runner.resume(w)
 	case w.Waits != nil && expired(w.Waits):
-		s.deny(w, nobodyInTime)
+		s.runner.deny(w, nobodyInTime)
 	default:
 		_ = w.release(w.end, &s.log)
 	}
-}
-
-// resume takes over the run that was found open under a lease, and brings it to its end.
-// The lease is the run's from here on.
-func (s *Server) resume(w *writer) *run {
-	_, known := s.knownEvents(w.chat, w.Open.Run)
-	r := newRun(w.Open.Run, w.chat, w.Open.Body)
-	r.identify(*w.Open)
-	r.keyed = true // as far as is known
-	r.trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
-	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
-	r.elsewhere = true
-	close(r.posted)
-	s.mu.Lock()
-	s.enlist(r)
-	s.mu.Unlock()
-	d := s.driver(r, w, w.Open.Events)
-	d.left, d.owner = true, w.Open.By
-	w.opened(*w.Open)
-	d.log.Warn().Msg("finishing a run that another process left")
-	s.metrics.takeovers.Inc()
-	s.workers.Go(func() {
-		if err := d.catchUp(s.life, known); err != nil {
-			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
-			d.run.log.Abort(problemOf(err))
-			_ = w.release(w.leave, &d.log)
-			r.end()
-			s.retire(r)
-			return
-		}
-		s.work(d)
-	})
-	return r
 }
 
 // catchUp brings a left run to where others have shown it: by its log, and by the events
@@ -158,7 +120,7 @@ func (d *driver) catchUp(ctx context.Context, known [][]byte) error {
 // falls away as a duplicate, and the fold knows then where it is.
 func (d *driver) replay(ctx context.Context) error {
 	for {
-		logged, err := d.server.store.Runs.Events(ctx, d.run.chat, d.run.id, d.run.log.Last(), batch)
+		logged, err := d.runner.store.Runs.Events(ctx, d.run.chat, d.run.id, d.run.log.Last(), batch)
 		if err != nil {
 			return err
 		}
@@ -183,7 +145,7 @@ func (d *driver) replay(ctx context.Context) error {
 			}
 		}
 		if len(logged) < batch {
-			d.writer.entries, err = d.server.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
+			d.writer.entries, err = d.runner.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
 			return err
 		}
 	}
@@ -194,7 +156,7 @@ func (d *driver) replay(ctx context.Context) error {
 // on a disk that is not read here, it is asked again after one of its heartbeats.
 func (d *driver) inquire(ctx context.Context) error {
 	for last := false; ; last = true {
-		_, lines, err := d.server.askForRun(ctx, d.run.chat, d.run.id)
+		_, lines, err := d.runner.peers.askForRun(ctx, d.run.chat, d.run.id)
 		if err == nil {
 			err = d.retell(ctx, lines)
 		}
@@ -214,7 +176,7 @@ func (d *driver) inquire(ctx context.Context) error {
 // ownerGone says that all that the run's former process showed of it is known here: it was
 // this one, or a dead one on the same disk.
 func (d *driver) ownerGone() bool {
-	return d.owner != "" && (d.owner == d.server.spool.Name() || d.server.spool.Dead(d.owner))
+	return d.owner != "" && (d.owner == d.runner.spool.Name() || d.runner.spool.Dead(d.owner))
 }
 
 // retell stores and shows what others have shown of a run, from where its log ends:
@@ -226,7 +188,7 @@ func (d *driver) retell(ctx context.Context, lines [][]byte) error {
 		return nil
 	}
 	d.log.Warn().Int("events", len(all)-known).Msg("Redis has lost events of a run; they are told again")
-	d.server.metrics.retold.Inc()
+	d.runner.metrics.retold.Inc()
 	for some := range slices.Chunk(all[known:], batch) {
 		if err := d.writer.record(some); err != nil {
 			return err
@@ -246,67 +208,11 @@ func (d *driver) retell(ctx context.Context, lines [][]byte) error {
 	return nil
 }
 
-// askForRun gives the longest answer of the other processes that live, if any
-// knows the run.
-func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte,
-	err error) {
-	path := "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
-	longest := func(known knownRun) {
-		if n := len(known.Events); n > len(lines) || n == len(lines) && known.Run.Waiting != nil {
-			head, lines = known.Run, lines[:0]
-			for _, e := range known.Events {
-				lines = append(lines, e)
-			}
-		}
-	}
-	err = askAll(ctx, s, http.MethodGet, path, nil, longest, func(_ redisstore.Process, err error) {
-		if !errors.Is(err, api.ErrUnknownRun) {
-			s.log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
-		}
-	})
-	return head, lines, err
-}
-
 // knownRun is the answer of an internal route: a run's events from the first on, as
 // far as a process has shown them.
 type knownRun struct {
 	Run    endHead           `json:"run"`
 	Events []json.RawMessage `json:"events"`
-}
-
-// getKnown is GET /internal/v1/chats/{chat}/runs/{run}.
-func (s *Server) getKnown(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
-	if err != nil {
-		return err
-	}
-	head, lines := s.knownEvents(chat, c.Param("run"))
-	if len(lines) == 0 {
-		return errUnknownRun
-	}
-	out := knownRun{Run: head, Events: make([]json.RawMessage, len(lines))}
-	for i, l := range lines {
-		out.Events[i] = l
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
-}
-
-// knownEvents is what this process knows of a run's events, from its memory or from its
-// disk: also of one that it, or a dead process on the same disk, has brought to its end.
-func (s *Server) knownEvents(chat memory.Chat, run string) (head endHead, lines [][]byte) {
-	s.mu.Lock()
-	r := s.live[run]
-	s.mu.Unlock()
-	if r != nil && r.chat == chat {
-		head, lines = r.head(), r.log.Lines(0)
-	}
-	if r == nil || !r.log.Done() || lines == nil {
-		if kept, all := s.ends.find(chat, run); len(all) > len(lines) || len(all) == len(lines) && kept.Waiting != nil {
-			head, lines = kept, all
-		}
-	}
-	return head, lines
 }
 
 // events are a run's from the first on, decoded; none if something is wrong with them.
@@ -382,7 +288,7 @@ func (d *driver) placeRecorded() {
 }
 
 func (d *driver) writeRecorded(ctx context.Context) error {
-	known, err := d.server.redactionsOf(ctx, d.run.chat)
+	known, err := d.runner.redactor.redactionsOf(ctx, d.run.chat)
 	if err != nil || slices.ContainsFunc(known, func(r erasures.Redacted) bool { return r.Turn > d.writer.Number }) {
 		return err // it may say what was redacted since
 	}
@@ -400,7 +306,7 @@ func (d *driver) writeRecorded(ctx context.Context) error {
 	for i, h := range copies {
 		keys[i] = h.Key()
 	}
-	found, err := d.server.store.Chats.Found(ctx, keys...)
+	found, err := d.runner.store.Chats.Found(ctx, keys...)
 	if err != nil {
 		return err
 	}
@@ -408,7 +314,7 @@ func (d *driver) writeRecorded(ctx context.Context) error {
 		if !found[i] {
 			continue
 		}
-		if _, err := d.server.store.WriteBack(ctx, h); err != nil {
+		if _, err := d.runner.store.WriteBack(ctx, h); err != nil {
 			return err
 		}
 	}

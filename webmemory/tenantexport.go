@@ -25,7 +25,7 @@ import (
 const tenantPage = 100
 
 // exportTenant is GET /v1/tenants/{tenant}/export. What is written meanwhile may be in it or not.
-func (s *Server) exportTenant(c *gin.Context) error {
+func (s *tenancy) exportTenant(c *gin.Context) error {
 	of, err := tenantIn(c)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (s *Server) exportTenant(c *gin.Context) error {
 	s.did(ctx, of, tenantExported, "tenants/"+of.String())
 	c.Header("Content-Type", "application/x-ndjson")
 	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", of.String()+".ndjson"))
-	x := tenantExport{Server: s, of: of, out: bufio.NewWriterSize(c.Writer, 64<<10), lines: map[string]int64{}}
+	x := tenantExport{tenancy: s, of: of, out: bufio.NewWriterSize(c.Writer, 64<<10), lines: map[string]int64{}}
 	begins := webapi.TenantExport{Kind: webapi.TenantBegins, Tenant: &of, At: time.Now().UTC()}
 	if err := x.write(begins); err != nil {
 		return broken(c, err)
@@ -60,7 +60,7 @@ func (s *Server) exportTenant(c *gin.Context) error {
 
 // tenantExport is an export under way.
 type tenantExport struct {
-	*Server
+	*tenancy
 	of    memory.Tenant
 	out   *bufio.Writer
 	lines map[string]int64 // by kind
@@ -119,7 +119,7 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 	if err := x.write(begins); err != nil || len(stored) == 0 {
 		return err
 	}
-	return x.exportLines(ctx, stored, func(line webapi.ExportLine) error {
+	return x.portable.exportLines(ctx, stored, func(line webapi.ExportLine) error {
 		return x.write(webapi.TenantExport{Kind: webapi.TenantLine, Chat: chat.ID(), Line: &line})
 	})
 }

@@ -25,6 +25,15 @@ import (
 // each leaves its list when it is done; so a request that dies is gone on with by the next one, and two at once do no
 // harm.
 
+// tenancy lists, exports and erases tenants. An erasure refuses the tenant's keys first, and sweeps until nothing of
+// the tenant is found.
+type tenancy struct {
+	*core
+	portable *portable
+	eraser   *eraser
+	leaser   *leaser
+}
+
 // Bounds of one request that erases what a tenant has.
 const (
 	maxTenantChats    = 200
@@ -56,7 +65,7 @@ var (
 			"(mneme memory rm, mneme memory user erase, DELETE /v1/collections/…), or all of it with the service's Redis."}
 )
 
-func (s *Server) tenantRoutes(r *telemetry.Edge) {
+func (s *tenancy) tenantRoutes(r *telemetry.Edge) {
 	on := func(h func(*gin.Context) error) gin.HandlerFunc {
 		return r.Answered(func(c *gin.Context) error {
 			if s.cfg.Keys == nil {
@@ -80,7 +89,7 @@ func tenantIn(c *gin.Context) (memory.Tenant, error) {
 }
 
 // inFile are the ids of the keys in the operator's file, by the tenant.
-func (s *Server) inFile() map[memory.Tenant][]string {
+func (s *tenancy) inFile() map[memory.Tenant][]string {
 	if s.cfg.Gate == nil || s.cfg.Gate.Keys == nil {
 		return nil
 	}
@@ -88,7 +97,7 @@ func (s *Server) inFile() map[memory.Tenant][]string {
 }
 
 // listTenants is GET /v1/tenants: all of them for an admin of the default tenant, and else the caller's.
-func (s *Server) listTenants(c *gin.Context) error {
+func (s *tenancy) listTenants(c *gin.Context) error {
 	list, err := s.tenants(c.Request.Context())
 	if err != nil {
 		return err
@@ -99,7 +108,7 @@ func (s *Server) listTenants(c *gin.Context) error {
 }
 
 // tenants are those that have keys, have used some, or are being erased, by name.
-func (s *Server) tenants(ctx context.Context) ([]webapi.Tenant, error) {
+func (s *tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 	keys, err := s.cfg.Keys.List(ctx)
 	if err != nil {
 		return nil, err
@@ -129,7 +138,7 @@ func (s *Server) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 }
 
 // deleteTenant is DELETE /v1/tenants/{tenant}.
-func (s *Server) deleteTenant(c *gin.Context) error {
+func (s *tenancy) deleteTenant(c *gin.Context) error {
 	of, err := tenantIn(c)
 	if err != nil {
 		return err
@@ -142,7 +151,7 @@ func (s *Server) deleteTenant(c *gin.Context) error {
 			"tenant stand in auth.keys_file and cannot be revoked here: take %s out of it, for all processes, wait 10 seconds "+
 			"and ask again. Nothing was erased.", strings.Join(ids, ", "))}
 	}
-	e := tenantErasure{Server: s, of: of, by: access.From(c.Request.Context()), began: time.Now()}
+	e := tenantErasure{tenancy: s, of: of, by: access.From(c.Request.Context()), began: time.Now()}
 	// The request's own context may end with the key that asks, which the erasure revokes.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), tenantEraseMost)
 	defer cancel()
@@ -156,7 +165,7 @@ func (s *Server) deleteTenant(c *gin.Context) error {
 
 // tenantErasure is one request's part of the erasure of a tenant.
 type tenantErasure struct {
-	*Server
+	*tenancy
 	of    memory.Tenant
 	by    access.Principal
 	began time.Time
@@ -247,7 +256,7 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 	if e.done() == done {
 		return nil
 	}
-	return e.scrub()
+	return e.eraser.scrub()
 }
 
 // done is how much this request has erased.
@@ -268,9 +277,9 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 		if e.late() || ctx.Err() != nil {
 			break
 		}
-		_, err := takeAwayUnscrubbed(e.Server, chat, 2*storeTimeout+redisstore.Beat,
+		_, err := takeAwayUnscrubbed(e.tenancy.leaser, chat, 2*storeTimeout+redisstore.Beat,
 			func(ctx context.Context, w *writer) (webapi.Erased, error) {
-				return e.eraseUnder(ctx, w, wanted{counted: true})
+				return e.eraser.eraseUnder(ctx, w, wanted{counted: true})
 			})
 		if err == nil {
 			err = e.store.Tenants.ForgetChat(ctx, chat)

@@ -13,8 +13,8 @@ import (
 )
 
 // getTrace is GET …/runs/{run}/trace: the steps of a run, whichever process has it, as far as it is.
-func (s *Server) getTrace(c *gin.Context) error {
-	chat, r, err := s.find(c)
+func (s *historyRoutes) getTrace(c *gin.Context) error {
+	chat, r, err := s.registry.find(c)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *Server) getTrace(c *gin.Context) error {
 }
 
 // logOf is the log of another process's run, or of one that ended a while ago; nil where it is not whole.
-func (s *Server) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
+func (s *historyRoutes) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
 	record, err := s.store.Runs.Record(ctx, chat, run)
 	if err != nil || record == nil || record.Rewound {
 		return nil, err

@@ -22,7 +22,7 @@ var errUsageOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeUsa
 	Message: "This service is not told where usage is counted."}
 
 // readUsage answers a page of daily counters: of the caller's tenant, and for an admin of the default tenant of any.
-func (s *Server) readUsage(c *gin.Context) error {
+func (s *auditor) readUsage(c *gin.Context) error {
 	if s.cfg.Usage == nil {
 		return errUsageOff
 	}

@@ -27,7 +27,7 @@ const (
 )
 
 // deleteUser is DELETE /v1/users/{user}; with chats=true also the chats that were posted under that user alone go.
-func (s *Server) deleteUser(c *gin.Context) error {
+func (s *eraseRoutes) deleteUser(c *gin.Context) error {
 	u, err := userOf(c)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (s *Server) deleteUser(c *gin.Context) error {
 			return err
 		}
 	}
-	if err := s.forgetUsage(context.WithoutCancel(ctx), u.Tenant(), tally.ByUser, u.ID()); err != nil {
+	if err := s.eraser.forgetUsage(context.WithoutCancel(ctx), u.Tenant(), tally.ByUser, u.ID()); err != nil {
 		return err
 	}
 	c.Set(nothingDone, out.Notes+len(out.Chats)+len(out.Kept) == 0)
@@ -56,7 +56,7 @@ func (s *Server) deleteUser(c *gin.Context) error {
 
 // eraseUserNotes erases a user's notes and says how many they were. First it is a fact, on this disk too: should
 // Redis come back from an older state, they go once more.
-func (s *Server) eraseUserNotes(ctx context.Context, u memory.User) (int, error) {
+func (s *eraseRoutes) eraseUserNotes(ctx context.Context, u memory.User) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrubWait)
 	defer cancel()
 	at := time.Now().UnixMilli()
@@ -73,7 +73,7 @@ func (s *Server) eraseUserNotes(ctx context.Context, u memory.User) (int, error)
 // eraseUserChats erases chats that were posted under a user alone, as many as one request may, and takes those that
 // others posted in off the user's list. A chat that cannot be erased is left for later; it is an error if nothing
 // else was done.
-func (s *Server) eraseUserChats(ctx context.Context, u memory.User, out *webapi.ErasedUser) error {
+func (s *eraseRoutes) eraseUserChats(ctx context.Context, u memory.User, out *webapi.ErasedUser) error {
 	began := time.Now()
 	page, all, err := s.store.Users.PostedBy(ctx, u, maxUserChats)
 	if err != nil {
@@ -111,16 +111,16 @@ func (s *Server) eraseUserChats(ctx context.Context, u memory.User, out *webapi.
 
 // eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
 // can post there. there says of one that was not erased that it is not empty.
-func (s *Server) eraseIfAlone(u memory.User, p redisstore.Posted) (erased, there bool, err error) {
+func (s *eraseRoutes) eraseIfAlone(u memory.User, p redisstore.Posted) (erased, there bool, err error) {
 	if !p.Alone {
 		return false, p.There, nil
 	}
-	_, err = takeAwayNow(s, p.Chat, 2*storeTimeout+redisstore.Beat,
+	_, err = takeAwayNow(s.leaser, p.Chat, 2*storeTimeout+redisstore.Beat,
 		func(ctx context.Context, w *writer) (out webapi.Erased, err error) {
 			if erased, there, err = s.store.Users.PostedAlone(ctx, u, p.Chat); err != nil || !erased {
 				return out, err
 			}
-			return s.eraseUnder(ctx, w, wanted{})
+			return s.eraser.eraseUnder(ctx, w, wanted{})
 		})
 	return erased && err == nil, there, err
 }

@@ -17,19 +17,19 @@ import (
 
 const (
 	vectorWait  = time.Second      // for that of a query
-	vectorPause = 30 * time.Second // after a failure, in which nobody asks
+	vectorPause = 30 * time.Second // after a failure, in which the apiserver is not asked
 	vectorText  = 4 << 10          // of a message or a query, in bytes
 )
 
 // placing is the work on vectors. The zero value is ready.
 type placing struct {
-	muted   atomic.Int64 // until when nobody asks, in Unix milliseconds
+	muted   atomic.Int64 // until when the apiserver is not asked, in Unix milliseconds
 	working sync.Map     // the indexes that are being placed
 	turn    sync.Mutex   // held while messages are placed, so that searches' requests find room
 }
 
 // vectors places texts, or says why not, once for a while.
-func (s *Server) vectors(ctx context.Context, texts ...string) [][]float32 {
+func (s *searcher) vectors(ctx context.Context, texts ...string) [][]float32 {
 	if time.Now().UnixMilli() < s.placing.muted.Load() {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (s *Server) vectors(ctx context.Context, texts ...string) [][]float32 {
 }
 
 // vectorOf places a query; nil if that takes too long.
-func (s *Server) vectorOf(ctx context.Context, query string) []float32 {
+func (s *searcher) vectorOf(ctx context.Context, query string) []float32 {
 	ctx, cancel := context.WithTimeout(ctx, vectorWait)
 	defer cancel()
 	if vectors := s.vectors(ctx, query); vectors != nil {
@@ -60,7 +60,7 @@ func (s *Server) vectorOf(ctx context.Context, query string) []float32 {
 
 // place gives vectors to the newest messages of indexes that have none, in the background, for
 // as long as the indexes are in use.
-func (s *Server) place(indexes ...*recall.Index) {
+func (s *searcher) place(indexes ...*recall.Index) {
 	for _, ix := range indexes {
 		if _, busy := s.placing.working.LoadOrStore(ix, true); busy {
 			continue
@@ -74,7 +74,7 @@ func (s *Server) place(indexes ...*recall.Index) {
 }
 
 // placeSome gives vectors to some messages; false if none is left, or if that failed.
-func (s *Server) placeSome(ix *recall.Index) bool {
+func (s *searcher) placeSome(ix *recall.Index) bool {
 	s.placing.turn.Lock()
 	defer s.placing.turn.Unlock()
 	bare := ix.Unplaced(s.cfg.RecallVectors, api.MaxEmbedTexts/2)

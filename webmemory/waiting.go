@@ -57,7 +57,7 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 		return nil, err
 	}
 	d.log.Error().Err(err).Msg("what a run goes on from was not kept; the run is ended")
-	d.server.workers.Go(d.stopThere)
+	d.runner.workers.Go(d.stopThere)
 	if err := d.take(events[:len(events)-1]); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 // waitOf is the record of a run that waits, by the event that says so.
 func (d *driver) waitOf(e event.Event, waits []event.Wait) *redisstore.Waiting {
 	w := &redisstore.Waiting{Seq: e.Seq, Event: e.Line(), Open: d.run.openRun(d.writer.Number)}
-	w.Open.Events, w.Open.By = d.events, d.server.spool.Name()
+	w.Open.Events, w.Open.By = d.events, d.runner.spool.Name()
 	w.Rest = redisstore.Rest{Run: d.run.id, Turn: d.writer.Number}
 	for i, wait := range waits {
 		at := int64(wait.ExpiresAt * 1000)
@@ -114,7 +114,7 @@ func (d *driver) saveState(w *redisstore.Waiting) error {
 		err := d.regainIfLost(d.writer.ctx)
 		if err == nil {
 			ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
-			err = d.server.store.Waits.SaveState(ctx, d.run.chat, d.writer.token, w)
+			err = d.runner.store.Waits.SaveState(ctx, d.run.chat, d.writer.token, w)
 			cancel()
 		}
 		switch {
@@ -122,7 +122,7 @@ func (d *driver) saveState(w *redisstore.Waiting) error {
 			return nil
 		case d.writer.ctx.Err() != nil:
 			return context.Cause(d.writer.ctx)
-		case d.writer.detached.Load(), time.Since(began) > d.server.cfg.Patience:
+		case d.writer.detached.Load(), time.Since(began) > d.runner.cfg.Patience:
 			return fmt.Errorf("%w: %w", errNotKept, err)
 		}
 		_ = pause(d.writer.ctx, jitter(300*time.Millisecond)) // a lease that Redis lost is regained meanwhile
@@ -132,7 +132,7 @@ func (d *driver) saveState(w *redisstore.Waiting) error {
 // restAgain has a run rest that is open although its events have ceased to come: it was about to
 // wait, or to go on, when a process died. False: it does not stand where its state was kept.
 func (d *driver) restAgain(ctx context.Context) (bool, error) {
-	w, err := d.server.store.Waits.State(ctx, d.run.chat, d.run.id)
+	w, err := d.runner.store.Waits.State(ctx, d.run.chat, d.run.id)
 	if err != nil || w == nil || len(w.State) == 0 {
 		return false, err
 	}
@@ -145,7 +145,7 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	// Events of its going on are lost with those that had them; a call that it made is not to be answered anew.
-	calls, err := callsOf(ctx, d.server, d.run.chat, d.run.firstRun())
+	calls, err := d.runner.toolCalls.callsOf(ctx, d.run.chat, d.run.firstRun())
 	if err != nil || calls.Runs[d.run.id].Called > w.Seq {
 		return false, err
 	}
@@ -170,9 +170,9 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 func (d *driver) rest() error {
 	w, head := d.waiting, d.run.head()
 	head.Turn, head.Waiting = w.Turn, w
-	d.server.ends.keep(head, d.run.log.Lines(0))
+	d.runner.ends.keep(head, d.run.log.Lines(0))
 	return d.writer.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return d.server.store.Waits.Suspend(ctx, chat, token, w)
+		return d.runner.store.Waits.Suspend(ctx, chat, token, w)
 	})
 }
 
@@ -206,41 +206,18 @@ var (
 	stateLost    = &denial{"what the run goes on from is lost", waitClosed}
 )
 
-// deny brings the waiting run of a lease to its end as if its waits were denied. The lease is the
-// run's from here on.
-func (s *Server) deny(w *writer, why *denial) *run {
-	open := redisstore.OpenRun{Run: w.Waits.Run, Turn: w.Waits.Turn}
-	r := newRun(open.Run, w.chat, "")
-	r.keyed, r.elsewhere = true, true // as far as is known
-	close(r.posted)
-	s.mu.Lock()
-	s.enlist(r)
-	s.mu.Unlock()
-	d := s.driver(r, w, "")
-	d.left = true
-	s.workers.Go(func() {
-		finished, err := d.denied(r.trail.In(s.life), why)
-		if err != nil {
-			d.log.Warn().Err(err).Msg("a run that waits was not ended; it is tried again")
-			r.log.Abort(problemOf(err))
-		}
-		s.leave(d, finished)
-	})
-	return r
-}
-
 // denied stores the end of a run that waits, and says whether Redis has it.
 func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*storeTimeout)
 	defer cancel()
 	d.writer.driven.Store(d)
-	kept, err := d.server.store.Waits.State(ctx, d.run.chat, d.run.id)
+	kept, err := d.runner.store.Waits.State(ctx, d.run.chat, d.run.id)
 	if err != nil {
 		return false, err
 	}
 	if kept != nil {
 		d.run.identify(kept.Open)
-	} else if record, err := d.server.store.Runs.Record(ctx, d.run.chat, d.run.id); err != nil {
+	} else if record, err := d.runner.store.Runs.Record(ctx, d.run.chat, d.run.id); err != nil {
 		return false, err
 	} else if record != nil {
 		d.run.body = record.Body
@@ -259,7 +236,7 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 		answers[w.ID] = why.code
 	}
 	until := time.Now().Add(redisstore.WaitsKept).UnixMilli()
-	if err := d.server.store.Waits.KeepAnswers(ctx, d.run.chat, d.run.id, until, answers); err != nil {
+	if err := d.runner.store.Waits.KeepAnswers(ctx, d.run.chat, d.run.id, until, answers); err != nil {
 		return false, err
 	}
 	if err := d.take(d.run.log.Denying(why.reason, time.Now())); err != nil {
@@ -306,24 +283,3 @@ func waitsOf(w *redisstore.Waiting) ([]event.Wait, error) {
 
 // expired says whether the first wait of a chat has.
 func expired(rest *redisstore.Rest) bool { return time.Now().UnixMilli() >= rest.First }
-
-// busyWaiting refuses a post that takes only a chat at rest: a run waits in it.
-func (s *Server) busyWaiting(ctx context.Context, chat memory.Chat, rest *redisstore.Rest) error {
-	p := &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, RunID: rest.Run,
-		Message: "A run of the chat waits for somebody; answer it, or send the message with another on_busy, which " +
-			"counts as a no."}
-	if w, err := s.store.Waits.Waiting(ctx, chat); err == nil && w != nil {
-		if waits, err := waitsOf(w); err == nil {
-			p.Waits = waits
-		}
-	}
-	return p
-}
-
-// suspended tells of a run that was.
-func (s *Server) suspended(d *driver) {
-	s.metrics.runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
-	waits := d.run.openWaits()
-	s.tellWebhook(d.run.chat, d.run.id, waits)
-	d.log.Info().Int("waits", len(waits)).Int64("events", d.run.log.Last()).Msg("run waits")
-}

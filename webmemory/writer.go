@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"mneme/access"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/event"
@@ -42,147 +41,6 @@ type writer struct {
 	entries   int                            // that the run's log should have in Redis
 	placed    bool                           // what they add to the histories is there already
 	histories map[memory.Key]*memory.History // pinned
-}
-
-// turnOf waits for the chat's lease on behalf of a post, which can be dismissed until it
-// has it, and then has its run counted. A post that interrupts goes before all others.
-func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) {
-	waiting, dismiss := context.WithCancelCause(ctx)
-	defer dismiss(nil)
-	r.waits(dismiss)
-	defer r.waits(nil)
-	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
-	defer cancel()
-	token := ""
-	if at == before {
-		token = s.token()
-		yield, err := s.goFirst(ctx, r.chat, token)
-		if err != nil {
-			return nil, err
-		}
-		defer yield()
-	}
-	w, err := s.turnFor(ctx, waiting, r.chat, token, at, saidElse, func(waits *redisstore.Rest) error {
-		if waits.Run == r.id {
-			return errOwnWait
-		}
-		return s.count(ctx, r)
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := s.count(ctx, r); err != nil {
-		return nil, errors.Join(err, w.release(w.end, &s.log))
-	}
-	return w, nil
-}
-
-// errOwnWait: the run that waits in the chat is that of the very post, and another process has put it back since the post
-// looked for it.
-var errOwnWait = errors.New("the post's own run waits")
-
-// turnFor waits for the chat's lease. A run that another process left open is brought to
-// its end first, and so is one that waits for an answer, for the reason given, if may has nothing against it; no
-// reason leaves it so.
-func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial,
-	may func(*redisstore.Rest) error) (*writer, error) {
-	closed := ""
-	for {
-		w, err := s.takeTurn(ctx, waiting, chat, token, at)
-		if err != nil {
-			return nil, err
-		}
-		if w.closed = closed; w.Open == nil && (w.Waits == nil || why == nil) {
-			if err := s.mayStill(ctx, at); err != nil {
-				return nil, errors.Join(err, w.release(w.end, &s.log))
-			}
-			return w, nil
-		}
-		var left *run
-		switch {
-		case w.Open != nil:
-			left = s.resume(w)
-		case at == now && !expired(w.Waits):
-			rest := w.Waits
-			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.release(w.end, &s.log))
-		default:
-			if err := may(w.Waits); err != nil {
-				return nil, errors.Join(err, w.release(w.end, &s.log))
-			}
-			left = s.deny(w, why)
-			closed = left.id
-		}
-		if at == now {
-			return nil, errQueueSlow
-		}
-		select {
-		case <-left.done:
-		case <-waiting.Done():
-			return nil, ended(waiting)
-		}
-	}
-}
-
-// mayStill is nil if the key that a request came with is still good: it may have waited for long for its turn, and of
-// what is revoked nothing begins. An erasure goes on.
-func (s *Server) mayStill(ctx context.Context, at place) error {
-	who, gate := access.From(ctx), s.cfg.Gate
-	if at == erasing || who.Key == "" || gate == nil || gate.Keys == nil {
-		return nil
-	}
-	return gate.Keys.Check(ctx, who)
-}
-
-// takeTurn acquires the chat's lease and brings every history of the chat up to date
-// under it. What was left for it in the spools of this disk is stored first.
-func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*writer, error) {
-	l, err := s.acquire(ctx, waiting, chat, token, at)
-	if err != nil {
-		return nil, err
-	}
-	w := &writer{
-		lease: l, store: s.store, cache: s.cache, spool: s.spool, histories: map[memory.Key]*memory.History{},
-		redacted: func(spool.Entry) bool { return false },
-		rewound:  func(string, int64) bool { return false },
-	}
-	if w.Open != nil {
-		// The process that left the run may have died beside us, with events in its spool.
-		s.adopt()
-	}
-	if w.Open != nil || s.spool.Bytes() > 0 {
-		var known redactions
-		known, err = s.redactionsOf(ctx, chat) // their text must not come out of a spool
-		w.redacted = known.cover
-		if err == nil {
-			w.rewound, err = s.rewindsOf(ctx, chat)
-		}
-	}
-	if err == nil {
-		err = s.redactCopies(chat)
-	}
-	if err == nil {
-		err = w.prepare(ctx, s.cfg.Agents)
-	}
-	if err == nil && w.Pending != "" {
-		if err = s.finishPending(ctx, w); err == nil {
-			w.histories = map[memory.Key]*memory.History{}
-			err = w.load(ctx, s.cfg.Agents)
-		}
-	}
-	again := false
-	if err == nil && w.Waits != nil {
-		again, err = wentOnSince(ctx, s, w)
-	}
-	if err != nil {
-		err = errors.Join(err, w.leave())
-		w.next()
-		return nil, err
-	}
-	if again {
-		w.next()
-		return s.takeTurn(ctx, waiting, chat, token, at)
-	}
-	return w, nil
 }
 
 // prepare loads the histories and stores what the spools hold of the chat.
@@ -348,7 +206,7 @@ func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, er
 		_, err = w.store.Runs.Log(ctx, w.chat, run, true, lines...)
 	}
 	if errors.Is(err, redisstore.ErrGap) {
-		err = nil // who drives the run finds the gap and closes it
+		err = nil // the process that drives the run finds the gap and closes it
 	}
 	if err != nil {
 		return 0, err

@@ -1,0 +1,200 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// histories reads what chats remember, from the cache, Redis and the archives, and finds messages in it. It changes
+// nothing, and needs no turn.
+type histories struct {
+	*core
+	storeWatch *storeWatch
+}
+
+// current is a history as stored, or, while Redis is away, as it was known.
+func (s *histories) current(ctx context.Context, key memory.Key) (h *memory.History, stale bool, err error) {
+	loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
+	if err == nil {
+		return loaded[0], false, nil
+	}
+	_, since := s.storeWatch.health.get()
+	h = s.cache.Peek(key)
+	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !since.IsZero() && time.Since(since) > staleFor {
+		return nil, false, err
+	}
+	return h, true, nil
+}
+
+// currentAll are a chat's histories without a turn, and further ones.
+func (s *histories) currentAll(ctx context.Context, chat memory.Chat, further ...memory.Key) (
+	map[memory.Key]*memory.History, error) {
+	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
+	if err != nil {
+		return nil, err
+	}
+	histories := map[memory.Key]*memory.History{}
+	for _, key := range append(keys, further...) {
+		if histories[key], _, err = s.current(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	return histories, nil
+}
+
+// look is a view without a turn, of the histories that hold something.
+func (s *histories) look(ctx context.Context, chat memory.Chat, known heads) (view, error) {
+	histories, err := s.currentAll(ctx, chat)
+	if err != nil {
+		return nil, err
+	}
+	return s.pin(ctx, histories, known)
+}
+
+func (s *histories) pin(ctx context.Context, histories map[memory.Key]*memory.History, known heads) (view, error) {
+	v := view{}
+	for key, h := range histories {
+		segments, err := s.store.Archives.Segments(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if h.Len()+len(segments) > 0 {
+			v[key] = pinned{h, segments, known, func(_ webapi.HistoryGap, why error) error {
+				if errors.Is(why, memory.ErrDamaged) { // a change could not take it along
+					return why
+				}
+				return nil
+			}}
+		}
+	}
+	return v, nil
+}
+
+// readEach reads segments, at once unless one of them is damaged. What was changed on purpose since it was listed is
+// read as it is; what is damaged or gone is logged and counted.
+func (s *histories) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
+	[]segmentRead, error) {
+	out := make([]segmentRead, len(segments))
+	all, err := s.store.Archives.Read(ctx, key, segments...)
+	if err != nil && !errors.Is(err, memory.ErrDamaged) {
+		return nil, err
+	}
+	for i, seg := range segments {
+		raw, cause := [][]json.RawMessage{nil}, err
+		if cause == nil {
+			raw[0] = all[i]
+		} else if raw, cause = s.store.Archives.Read(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
+			return nil, cause
+		}
+		if cause == nil && len(raw[0]) == seg.Messages {
+			out[i].raw = raw[0]
+			continue
+		}
+		listed, err := s.store.Archives.AllSegments(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool { return l.Position == seg.Position })
+		if at >= 0 && listed[at] != seg {
+			raw, cause = s.store.Archives.Read(ctx, key, listed[at])
+		}
+		switch {
+		case at < 0: // dropped
+		case listed[at] != seg && cause == nil:
+			out[i].raw, out[i].changed = raw[0], true
+		default:
+			out[i].absent = cmp.Or(cause, errGone)
+			s.store.Counts.Damaged.Add(1)
+			s.seen.Often.Error().Err(out[i].absent).Str("key", key.String()).Int("position", seg.Position).Msg(
+				"a part of an archive is damaged or gone: histories, exports and forks name it, searches say partial")
+		}
+	}
+	return out, nil
+}
+
+// remembered walks a history from its first message on, archive and all, each message with
+// its id, once.
+func (s *histories) remembered(ctx context.Context, key memory.Key,
+	lost func(webapi.HistoryGap, error) error) func(func(json.RawMessage, error) bool) {
+	return func(yield func(json.RawMessage, error) bool) {
+		h, _, err := s.current(ctx, key)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		segments, err := s.store.Archives.Segments(ctx, key)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for raw, err := range s.walk(ctx, pinned{h, segments, nil, lost}) {
+			if !yield(raw, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *histories) isEmpty(ctx context.Context, chat memory.Chat) error {
+	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents...)
+	if err == nil && len(stored) > 0 {
+		err = errNotEmpty
+	}
+	return err
+}
+
+// unchangedSince is errMessagesSince unless the chat's histories end as a rewind left them.
+func (s *histories) unchangedSince(ctx context.Context, histories map[memory.Key]*memory.History,
+	a *redisstore.SetAside) error {
+	left := map[string]redisstore.AsideHistory{}
+	for _, of := range a.Histories {
+		left[of.Key] = of
+	}
+	for key, h := range histories {
+		n, err := s.store.Archives.Remembered(ctx, h)
+		if err != nil {
+			return err
+		}
+		last := ""
+		if h.Len() > 0 {
+			_, last = headOf(h.Identified().Raw(h.Len() - 1)[0])
+		}
+		if of := left[key.String()]; of.Kept != n || of.Last != last {
+			return errMessagesSince
+		}
+		delete(left, key.String())
+	}
+	for _, of := range left {
+		if of.Kept > 0 {
+			return errMessagesSince
+		}
+	}
+	return nil
+}
+
+// keysThere are a chat's own history and those of its subagents that Redis has.
+func (s *histories) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
+	keys := []memory.Key{memory.ChatKey(chat)}
+	named, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.store.Chats.Found(ctx, named...)
+	if err != nil {
+		return nil, err
+	}
+	for i, k := range named {
+		if found[i] && !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	return keys, nil
+}

@@ -1,0 +1,241 @@
+package webmemory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"mneme/access"
+	"mneme/access/limit"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// runner drives runs to their end or to where they wait, those of this process (driver) and those that another one
+// left. It writes the run's log, its record and, by the writer, the histories, all under the lease that it is handed
+// and gives back. An event is stored before any reader sees it.
+type runner struct {
+	*core
+	registry   *registry
+	peers      *peers
+	storeWatch *storeWatch
+	redactor   *redactor
+	webhooks   *webhooks
+	toolCalls  *toolCalls
+}
+
+// driver makes the driver of a run under a chat's lease. events is the URL of its events;
+// empty for that of the configured apiserver.
+func (s *runner) driver(r *run, w *writer, events string) *driver {
+	if events == "" {
+		events = s.runs.EventsURL(r.id)
+	}
+	at, err := s.runs.At(events)
+	if err != nil {
+		at = s.runs
+	}
+	r.mu.Lock()
+	r.at, r.conversation, r.held = at, w.Conversation, w.token
+	r.mu.Unlock()
+	r.turn.Store(w.Number)
+	w.run, w.logged = r.id, r.logged
+	return &driver{
+		runner: s, run: r, writer: w, runs: at, events: events, fold: event.NewHistories(r.chat, w),
+		log: r.trail.Logger(s.log),
+	}
+}
+
+// noteRun keeps a record of a run; found is one that is there already.
+func (s *runner) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
+	begin := s.store.Runs.Begin
+	if !r.keyed {
+		begin = s.store.Runs.BeginUnkeyed
+	}
+	found, err = begin(ctx, r.chat, r.id, r.body)
+	if found != nil && found.Body == r.body {
+		if found, err = recordOf(ctx, s.store, r); found == nil && err == nil {
+			s.metrics.faults.WithLabelValues(deadPost).Inc()
+			s.log.Warn().EmbedObject(r.trail).Msg("a process died between a post and its run; it begins with this repetition")
+		}
+	}
+	if err != nil || found != nil || r.attempt <= 1 {
+		return found, err
+	}
+	return nil, s.store.Runs.Retried(ctx, r.chat, r.first, r.body, r.attempt)
+}
+
+// count has a run counted among those that its key, its tenant and its user may have at once, until it ends or waits
+// for an answer. One that is counted already stays so.
+func (s *runner) count(ctx context.Context, r *run) (err error) {
+	if s.cfg.Limiter == nil || r.counted != nil {
+		return nil
+	}
+	who := access.From(ctx)
+	who.User = r.user.ID()
+	r.counted, err = s.cfg.Limiter.Enter(ctx, who, r.id)
+	var refused *limit.Refusal
+	switch {
+	case errors.As(err, &refused):
+		return api.ProblemOf(event.Fail(event.OwnRate, err.Error(), refused.RetryAfter))
+	case errors.Is(err, limit.ErrAway):
+		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
+	}
+	return err
+}
+
+// access lets a run's agents reach this process, which holds it. shown is as of lend.
+func (s *runner) access(r *run, shown map[memory.Key]windowed) *api.MemoryAccess {
+	a := &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
+	r.lend(a.Token, shown)
+	return a
+}
+
+// work drives a run to its end and gives the chat's lease back.
+func (s *runner) work(d *driver) {
+	ctx, cancel := context.WithTimeout(d.run.trail.In(s.life), s.cfg.RunTimeout)
+	defer cancel()
+	s.metrics.running.Inc()
+	finished := d.drive(ctx)
+	s.metrics.running.Dec()
+	s.leave(d, finished)
+}
+
+// leave gives the chat's lease back after a run was driven, and lets go of the run. No
+// caller waits for what is left after its end: that the apiserver may forget it, and that
+// its log in Redis shrinks to what it needs.
+//
+//go:noinline
+func (s *runner) leave(d *driver, finished bool) {
+	giveBack, waits := d.writer.leave, finished && d.rests()
+	switch {
+	case waits:
+		giveBack = d.rest
+	case finished:
+		giveBack = d.writer.end
+	}
+	_ = d.writer.release(giveBack, &d.log)
+	d.run.end()
+	if waits {
+		s.registry.forgetRun(d.run) // from here on it is that of any process
+		s.suspended(d)
+	} else {
+		s.registry.retire(d.run)
+	}
+	if !finished {
+		return // the apiserver keeps the run for the process that finishes it
+	}
+	done, stop := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
+	defer stop()
+	if err := d.runs.Done(done, d.run.id); err != nil {
+		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
+	}
+	if waits {
+		return
+	}
+	packing, stop := context.WithTimeout(s.life, storeTimeout)
+	defer stop()
+	if err := s.store.Runs.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
+		d.log.Debug().Err(err).Msg("a run's log was not packed; it goes as it is when its time is over")
+	}
+}
+
+// suspended tells of a run that was.
+func (s *runner) suspended(d *driver) {
+	s.metrics.runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
+	waits := d.run.openWaits()
+	s.webhooks.tellWebhook(d.run.chat, d.run.id, waits)
+	d.log.Info().Int("waits", len(waits)).Int64("events", d.run.log.Last()).Msg("run waits")
+}
+
+// forget stops a run at the apiserver that is not followed.
+func (s *runner) forget(r *run) {
+	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
+	defer cancel()
+	_ = s.runs.Stop(ctx, r.id) // not there in most cases, and bounded by run_timeout in the others
+}
+
+// reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
+// is a goneError.
+func (s *runner) reconnect(ctx context.Context, log *api.Log, broken error, before int64, failing *time.Time) error {
+	var problem *api.Problem
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone ||
+		problem.Status == http.StatusBadRequest): // it has an earlier leg of the run, which went on elsewhere
+		return &goneError{errors.Join(errors.New("no more events"), broken)}
+	case broken == nil && log.AtWait():
+		return &goneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
+	case log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
+		*failing = time.Time{}
+	case failing.IsZero():
+		*failing = time.Now()
+	case time.Since(*failing) > s.cfg.Patience:
+		return &goneError{errors.Join(errors.New("no more events"), broken)}
+	}
+	_ = pause(ctx, jitter(300*time.Millisecond)) // its end is for the next attempt to find
+	return nil
+}
+
+// resume takes over the run that was found open under a lease, and brings it to its end.
+// The lease is the run's from here on.
+func (s *runner) resume(w *writer) *run {
+	_, known := s.registry.knownEvents(w.chat, w.Open.Run)
+	r := newRun(w.Open.Run, w.chat, w.Open.Body)
+	r.identify(*w.Open)
+	r.keyed = true // as far as is known
+	r.trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
+	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
+	r.elsewhere = true
+	close(r.posted)
+	s.registry.mu.Lock()
+	s.registry.enlist(r)
+	s.registry.mu.Unlock()
+	d := s.driver(r, w, w.Open.Events)
+	d.left, d.owner = true, w.Open.By
+	w.opened(*w.Open)
+	d.log.Warn().Msg("finishing a run that another process left")
+	s.metrics.takeovers.Inc()
+	s.workers.Go(func() {
+		if err := d.catchUp(s.life, known); err != nil {
+			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
+			d.run.log.Abort(problemOf(err))
+			_ = w.release(w.leave, &d.log)
+			r.end()
+			s.registry.retire(r)
+			return
+		}
+		s.work(d)
+	})
+	return r
+}
+
+// deny brings the waiting run of a lease to its end as if its waits were denied. The lease is the
+// run's from here on.
+func (s *runner) deny(w *writer, why *denial) *run {
+	open := redisstore.OpenRun{Run: w.Waits.Run, Turn: w.Waits.Turn}
+	r := newRun(open.Run, w.chat, "")
+	r.keyed, r.elsewhere = true, true // as far as is known
+	close(r.posted)
+	s.registry.mu.Lock()
+	s.registry.enlist(r)
+	s.registry.mu.Unlock()
+	d := s.driver(r, w, "")
+	d.left = true
+	s.workers.Go(func() {
+		finished, err := d.denied(r.trail.In(s.life), why)
+		if err != nil {
+			d.log.Warn().Err(err).Msg("a run that waits was not ended; it is tried again")
+			r.log.Abort(problemOf(err))
+		}
+		s.leave(d, finished)
+	})
+	return r
+}

@@ -1,0 +1,241 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"mneme/memory"
+	"mneme/memory/redisstore"
+)
+
+// storeWatch is what this process knows of the state of Redis: whether it answers, and whether it lost data. It keeps
+// in the meta of a chat only which loss the chat's clients were told of. A loss that may have been is taken for one.
+type storeWatch struct {
+	*core
+	health health
+	losses losses
+}
+
+// health is what the service knows of what it depends on.
+type health struct {
+	mu    sync.Mutex
+	seen  bool      // guarded by mu: the store has answered once
+	since time.Time // guarded by mu: when it stopped answering; zero while it does
+	// refusal is why something cannot be written although the store answers; guarded
+	// by mu, empty while all can.
+	refusal string
+	full    float64 // guarded by mu: which part of its maxmemory Redis has used, as last seen
+}
+
+// fullFrom is the part of Redis's maxmemory from which on the service is degraded.
+const fullFrom = 0.8
+
+// tooFull is the sentence about a Redis that has used so much of its maxmemory, "" for less.
+func tooFull(full float64) string {
+	if full < fullFrom {
+		return ""
+	}
+	return fmt.Sprintf("Redis has used %.0f %% of its maxmemory, and when it is full takes no more messages: "+
+		"raise maxmemory, erase chats, or bound webmemory.archive.", 100*full)
+}
+
+// noteFull says whether Redis is as full as that, and was not before.
+func (h *health) noteFull(full float64) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news = h.full < fullFrom && full >= fullFrom
+	h.full = full
+	return news
+}
+
+func (h *health) fullness() float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.full
+}
+
+// note takes whether the store answered, and says whether that is news.
+func (h *health) note(err error) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news = h.since.IsZero() == (err != nil)
+	switch {
+	case err == nil:
+		h.seen, h.since = true, time.Time{}
+	case news:
+		h.since = time.Now()
+	}
+	return news
+}
+
+// noteRefusal says whether there is a reason that was not there before.
+func (h *health) noteRefusal(why string) (fresh bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fresh = why != "" && h.refusal == ""
+	h.refusal = why
+	return fresh
+}
+
+func (h *health) refused() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refusal
+}
+
+func (h *health) get() (seen bool, since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen, h.since
+}
+
+// losses is what this process knows of data that Redis lost. The epoch is a random mark
+// that Redis keeps with its data: another one means that all is lost. A server that was
+// not there before may have lost its last writes only, or have loaded an older state.
+type losses struct {
+	mu      sync.Mutex
+	at      time.Time              // guarded by mu: when one was noticed last, or the process began
+	lost    time.Time              // guarded by mu: when one was noticed last; zero for never
+	epoch   string                 // guarded by mu: the store's mark, as last seen; "" before
+	servers []string               // guarded by mu: run ids of its servers, as last seen
+	used    map[memory.Chat]string // guarded by mu: chats with runs here, and the epoch of the last one
+	wake    chan struct{}          // something may have been lost
+}
+
+// note takes the time of a loss, if it is one. The caller holds mu.
+func (l *losses) note(lost bool) {
+	if lost || l.at.IsZero() {
+		l.at = time.Now()
+	}
+	if lost {
+		l.lost = l.at
+	}
+}
+
+// noticed says whether a loss was noticed within a time.
+func (l *losses) noticed(within time.Duration) bool { return time.Since(l.newest()) < within }
+
+// newest is when a loss was noticed last; zero for never.
+func (l *losses) newest() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+func (l *losses) lately() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.at) < retelling
+}
+
+func (l *losses) wakeUp() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is asked for already
+	}
+}
+
+// usedIn notes that a chat is used, and says whether it was used in another epoch before;
+// that stays so until it is told.
+func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, known := l.used[chat]
+	if !known {
+		makeRoom(l.used) // what a chat lost that is forgotten, and is cached, is told all the same
+		l.used[chat] = epoch
+	}
+	return known && before != epoch
+}
+
+// noteEpoch takes note of the epoch that Redis holds.
+func (s *storeWatch) noteEpoch(epoch string) {
+	s.losses.mu.Lock()
+	lost := s.losses.epoch != "" && s.losses.epoch != epoch
+	s.losses.epoch = epoch
+	s.losses.note(lost)
+	s.losses.mu.Unlock()
+	if lost {
+		s.metrics.resets.Inc()
+		s.log.Error().Msg("Redis has lost its data: another epoch. What is known here is written back")
+		s.losses.wakeUp()
+	}
+}
+
+// noteServers takes note of which servers hold the data, by their run ids.
+func (s *storeWatch) noteServers(ids []string) {
+	s.losses.mu.Lock()
+	fresh := len(s.losses.servers) > 0 && slices.ContainsFunc(ids, func(id string) bool {
+		return !slices.Contains(s.losses.servers, id)
+	})
+	if len(ids) > 0 {
+		s.losses.servers = ids
+	}
+	s.losses.note(fresh)
+	s.losses.mu.Unlock()
+	if fresh {
+		s.metrics.changes.Inc()
+		s.log.Warn().Msg("Redis is another server than before: restarted, or failed over. What is known here and missing " +
+			"there is written back")
+		s.losses.wakeUp()
+	}
+}
+
+// lostLately looks whether Redis lost something, and says whether other processes may
+// still be writing back what they know: for a while after a loss, and after this process
+// began. If Redis does not answer they may.
+func (s *storeWatch) lostLately(ctx context.Context) bool {
+	epoch, err := s.store.Server.Epoch(ctx)
+	if err != nil {
+		return true
+	}
+	s.noteEpoch(epoch)
+	servers, _, err := s.store.Server.RunIDs(ctx)
+	if err != nil {
+		return true
+	}
+	s.noteServers(servers)
+	return s.losses.lately()
+}
+
+// lossOf says whether a run of a chat is to tell its client that the memory lost data:
+// something of the chat was brought back, or Redis lost everything since the chat was used
+// here. It gives the epoch, in which that is told once, by whichever process. It is also
+// where a loss is noticed first, if the chat is used right after it.
+func (s *storeWatch) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, lost bool) {
+	if _, since := s.health.get(); !since.IsZero() {
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkEvery)
+	defer cancel()
+	epoch = loss.Epoch
+	var err error
+	if epoch == "" {
+		epoch, err = s.store.Server.Epoch(ctx)
+	}
+	if err != nil {
+		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("whether a chat lost something is not known")
+		return "", false
+	}
+	s.noteEpoch(epoch)
+	since := s.losses.usedIn(chat, epoch)
+	return epoch, loss.Lost || since && loss.Told != epoch
+}
+
+// toldLoss notes that a chat's run has told of a loss, under the store's mark that it
+// was asked with; "" is the one that was seen last, for a run that another process began.
+func (s *storeWatch) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
+	s.losses.mu.Lock()
+	epoch = cmp.Or(epoch, s.losses.epoch)
+	s.losses.used[chat] = epoch
+	s.losses.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if err := s.store.Turns.TellLoss(ctx, chat, epoch); err != nil {
+		s.log.Warn().Err(err).Str("chat", chat.String()).Msg("a loss may be told twice")
+	}
+}

@@ -1,0 +1,106 @@
+package webmemory
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about taking something of a chat away, by an erasure, a redaction or a rewind: under the chat's lease,
+// before all posts that wait for it, and after what runs was stopped. What is generic here is a function of the
+// leaser's.
+
+// eraseWait is how long an erasure waits for the chat's turn. Longer than a lease:
+// the holder may have died.
+const eraseWait = 30 * time.Second
+
+// scanTimeout bounds an erasure that looks through all keys: a million take seconds.
+const scanTimeout = 10 * time.Minute
+
+// scrubWait is how long an erasure waits until its text is in no file of the store's.
+const scrubWait = time.Minute
+
+// takeAway takes something of a chat away, see takeAwayNow, and answers with what do gives.
+func takeAway[A any](s *leaser, c *gin.Context, chat memory.Chat, allowed time.Duration,
+	do func(context.Context, *writer) (A, error)) error {
+	return takenAwayBy(s, c, func() (A, error) { return takeAwayNow(s, chat, allowed, do) })
+}
+
+// takenAwayBy answers with what something gives that takes something of a chat away. It goes on if its client leaves.
+func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
+	type end struct {
+		out A
+		err error
+	}
+	ended := make(chan end, 1)
+	s.workers.Go(func() {
+		out, err := do()
+		if err != nil {
+			trail := telemetry.From(c.Request.Context())
+			s.log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")
+		}
+		ended <- end{out, err}
+	})
+	select {
+	case e := <-ended:
+		if e.err != nil {
+			return e.err
+		}
+		out, erased := any(e.out).(webapi.Erased)
+		c.Set(nothingDone, erased && out.Nothing)
+		api.WriteJSON(c.Writer, http.StatusOK, e.out)
+		return nil
+	case <-c.Request.Context().Done():
+		return context.Cause(c.Request.Context())
+	}
+}
+
+// takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
+// waiters and after stopping what runs: once it has returned no run can still use or write
+// what is gone. Posts that wait are refused. allowed bounds do.
+func takeAwayNow[A any](s *leaser, chat memory.Chat, allowed time.Duration,
+	do func(context.Context, *writer) (A, error)) (out A, err error) {
+	if out, err = takeAwayUnscrubbed(s, chat, allowed, do); err != nil {
+		return out, err
+	}
+	return out, s.eraser.scrub()
+}
+
+// takeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
+func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, allowed time.Duration,
+	do func(context.Context, *writer) (A, error)) (out A, err error) {
+	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
+	defer cancel()
+	token := redisstore.EraserToken + s.token()
+	yield, err := s.goFirst(ctx, chat, token)
+	if err != nil {
+		return out, err
+	}
+	s.registry.dismiss(chat)
+	w, err := s.turnFor(ctx, ctx, chat, token, erasing, takenAway,
+		func(*redisstore.Rest) error { return nil })
+	if err != nil {
+		yield()
+		return out, err
+	}
+	defer func() {
+		yield()
+		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
+		w.next()
+	}()
+	done, stop := context.WithTimeout(context.WithoutCancel(ctx), allowed)
+	defer stop()
+	out, err = do(done, w)
+	if ending := w.end(); ending != nil {
+		s.log.Warn().Err(ending).Msg(notGivenBack)
+	}
+	return out, err
+}

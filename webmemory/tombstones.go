@@ -1,0 +1,442 @@
+package webmemory
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/erasures"
+)
+
+// tombstones makes what was taken away (erasures, redactions, rewinds, cuts by hand) true in all that this process and
+// its disk hold, follows what other processes took away, and tells Redis again of what it has forgotten. It writes the
+// file of erasures and the list in Redis. Nothing is written back to Redis before it was synced (syncErasures).
+type tombstones struct {
+	*core
+	registry  *registry
+	histories *histories
+	searcher  *searcher
+	redactor  *redactor
+	rewinder  *rewinder
+}
+
+// erasure is one erasure as a fact, and the body of POST /internal/v1/erasures.
+type erasure struct {
+	Name string `json:"name"`
+	Turn int64  `json:"turn"`
+}
+
+// applied says what a process knew of the chat, and Redis may still keep.
+type applied struct {
+	Runs []string `json:"runs"`
+}
+
+// postErasure is POST /internal/v1/erasures: another process has erased something.
+func (s *tombstones) postErasure(c *gin.Context) error {
+	var e erasure
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &e); err != nil {
+		return err
+	}
+	concerned, ok := concernedBy(e.Name)
+	if !ok || e.Turn <= 0 {
+		return badRequest("An erasure has a name, chat:<chat>, the key of a history or that of a redaction, and a turn.")
+	}
+	out := applied{Runs: s.registry.runsHere(concerned.chat)}
+	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {
+		return err
+	}
+	if concerned.key == nil {
+		// An erasure or a redaction has the chat's turn, so that none of them goes on. A post that comes again with its key
+		// would find one that its apiserver knows.
+		if err := s.runs.DeleteRuns(c.Request.Context(), concerned.chat); err != nil {
+			return asking(err)
+		}
+	}
+	if concerned.redacted {
+		// With it Redis has the cuts of the histories, by which cached copies are brought up to date.
+		if err := s.followErasures(c.Request.Context()); err != nil {
+			return err
+		}
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// concerned is what an erasure is of, by its name.
+type concerned struct {
+	chat     memory.Chat
+	key      *memory.Key // one history, nil for all of the chat
+	redacted bool        // messages lost their text; the histories stay
+}
+
+// concernedBy reads a name of package erasures; ok is false for that of another kind.
+func concernedBy(name string) (c concerned, ok bool) {
+	if r, redacted := erasures.RedactionOf(name); redacted {
+		return concerned{chat: r.Chat, redacted: true}, true
+	}
+	c.chat, c.key, ok = erasures.ChatOf(name)
+	return c, ok
+}
+
+// follower is what this process knows of erasures, and how far it has followed those of
+// others.
+type follower struct {
+	file *erasures.File // what was applied to this disk
+
+	mu      sync.Mutex
+	applied map[string]int64 // guarded by mu: to what this process holds in memory
+	since   int64            // guarded by mu: the turn from which Redis is asked
+}
+
+// followMargin is by how much the clocks that make turns may differ.
+const followMargin = 10 * time.Minute
+
+// followErasures applies what was erased since this process last looked.
+func (s *tombstones) followErasures(ctx context.Context) error {
+	began := time.Now()
+	s.follower.mu.Lock()
+	since := s.follower.since
+	s.follower.mu.Unlock()
+	turns, err := s.store.Erasures.Since(ctx, since)
+	if err != nil {
+		return err
+	}
+	if err := s.applyErasures(ctx, turns); err != nil {
+		return err
+	}
+	if err := s.followHandCuts(ctx, turns); err != nil {
+		return err
+	}
+	if err := s.rewinder.followRewinds(ctx, turns); err != nil {
+		return err
+	}
+	s.follower.mu.Lock()
+	defer s.follower.mu.Unlock()
+	s.follower.since = began.Add(-followMargin).UnixMilli()
+	return nil
+}
+
+// applyErasures erases from this process's memory and disk what was erased in turns,
+// by name, and notes it on the disk. What was applied before costs nothing. The
+// gateway's conversations go first: once they are forgotten here no other process may
+// know them.
+func (s *tombstones) applyErasures(ctx context.Context, turns map[string]int64) error {
+	f := &s.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, turn := range turns {
+		if of, ok := concernedBy(name); ok && turn > f.applied[name] {
+			if err := s.eraseConversations(ctx, of.chat, turn); err != nil {
+				return err
+			}
+		}
+	}
+	known, err := f.file.Known(turns)
+	if err != nil {
+		return err
+	}
+	fresh := map[string]int64{}
+	for name, turn := range turns {
+		if _, ok := erasures.UserOf(name); ok && turn > known[name] {
+			fresh[name] = turn // notes of users are in Redis alone: that it was told is what this disk has to know
+		}
+		of, ok := concernedBy(name)
+		if !ok || turn <= f.applied[name] {
+			continue
+		}
+		fresh[name] = turn
+		for _, h := range s.cache.All() {
+			// In the turn itself it was read before it was erased. After a redaction copies follow its cuts.
+			if h.Key().Chat() == of.chat && (of.key == nil || *of.key == h.Key()) && !of.redacted && h.Turn() <= turn {
+				s.cache.Forget(h.Key())
+			}
+		}
+		s.registry.dropRuns(of.chat)
+		s.searcher.indexes.dropChat(of.chat)
+		if turn <= known[name] {
+			continue // another process of this disk has
+		}
+		if err := s.sessions.remove(of.chat); err != nil {
+			return err
+		}
+		if err := s.ends.remove(of.chat); err != nil {
+			return err
+		}
+	}
+	if err := f.file.Add(fresh); err != nil {
+		return err
+	}
+	if err := s.spool.Forget(f.reach, f.covers); err != nil { // also of folders adopted since
+		return err
+	}
+	for name := range fresh {
+		if of, _ := concernedBy(name); of.redacted {
+			if err := s.redactor.redactCopies(of.chat); err != nil {
+				return err
+			}
+		}
+	}
+	maps.Copy(f.applied, fresh)
+	return nil
+}
+
+// runsOf are the runs of a chat that this process knows of: those that it has lately
+// shown, and those that wrote the messages of the histories.
+func (s *tombstones) runsOf(w *writer) []string {
+	runs := append(s.registry.runsHere(w.chat), w.runs()...)
+	slices.Sort(runs)
+	return slices.Compact(runs)
+}
+
+// runs are those that wrote the messages of the histories.
+func (w *writer) runs() (runs []string) {
+	for _, h := range w.histories {
+		for _, raw := range h.Raw(0) {
+			var m struct {
+				ID string `json:"id"`
+			}
+			if json.Unmarshal(raw, &m) == nil && m.ID != "" {
+				run, _, _ := strings.Cut(m.ID, ".")
+				runs = append(runs, strings.TrimSuffix(run, memory.ClosingSuffix))
+			}
+		}
+	}
+	return runs
+}
+
+// followHandCuts keeps on this disk what other processes found changed by hand, and
+// brings copies of it up to date: should Redis lose it, an older one brings nothing
+// back.
+func (s *tombstones) followHandCuts(ctx context.Context, turns map[string]int64) error {
+	known, err := s.cfg.Cuts.All()
+	if err != nil {
+		return err
+	}
+	fresh := map[string]int64{}
+	for name, turn := range turns {
+		key, ok := erasures.HandCutOf(name)
+		if !ok || turn <= known[key.String()] {
+			continue
+		}
+		fresh[key.String()] = turn
+		if have := s.cache.Peek(key); have != nil && have.Turn() < turn {
+			if _, err := s.cache.Load(ctx, 0, memory.Empty(key)); err != nil {
+				return err
+			}
+		}
+	}
+	return s.cfg.Cuts.Add(fresh)
+}
+
+// halfErased is for how long after an erasure Redis may lose a part of it: far longer
+// than a failover or a start from an older file reaches back.
+const halfErased = time.Hour
+
+// syncErasures brings together what this disk and Redis know of erasures and of changes
+// by hand. It tries until it has, or ctx ends: before that nothing may be written back.
+func (s *tombstones) syncErasures(ctx context.Context) error {
+	for {
+		err := s.trySyncErasures(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		s.log.Debug().Err(err).Msg("what was erased is not known yet")
+		if err := pause(ctx, jitter(time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *tombstones) trySyncErasures(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
+	defer cancel()
+	if err := s.followErasures(ctx); err != nil {
+		return err
+	}
+	if err := s.restoreErasures(ctx); err != nil {
+		return err
+	}
+	if err := s.restoreHandCuts(ctx); err != nil {
+		return err
+	}
+	return s.rewinder.restoreRewinds(ctx)
+}
+
+// restoreErasures tells Redis again of what this disk knows to be erased, and erases
+// it there once more, before anything else is written back.
+func (s *tombstones) restoreErasures(ctx context.Context) error {
+	known, err := s.follower.file.All()
+	if err != nil {
+		return err
+	}
+	stored, err := s.store.Erasures.Since(ctx, 0)
+	if err != nil {
+		return err
+	}
+	oldest := time.Now().Add(-erasures.Life).UnixMilli()
+	// That Redis knows of an erasure does not say that all of it is done there: a failover
+	// may have lost the rest of it.
+	recent := time.Now().Add(-halfErased).UnixMilli()
+	for name, turn := range known {
+		if turn < oldest || turn <= stored[name] && turn < recent {
+			continue
+		}
+		if err := s.eraseAgain(ctx, name, turn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restoreHandCuts tells Redis again which histories were deleted or rewritten by hand.
+func (s *tombstones) restoreHandCuts(ctx context.Context) error {
+	known, err := s.cfg.Cuts.All()
+	if err != nil {
+		return err
+	}
+	oldest := time.Now().Add(-erasures.Life).UnixMilli()
+	for name, turn := range known {
+		if key, ok := memory.ParseKey(name); ok && turn >= oldest {
+			if err := s.store.RestoreCut(ctx, turn, key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// eraseForgotten is restoreErasures for one chat, just after its lease was taken. That a
+// Redis came back with an older state is noticed moments later only, and until then no
+// run may use what was erased, nor take it for read under the new fencing token.
+func (s *tombstones) eraseForgotten(ctx context.Context, chat memory.Chat) error {
+	if err := s.redactForgotten(ctx, chat); err != nil {
+		return err
+	}
+	names := []string{erasures.Chat(chat), memory.ChatKey(chat).String()}
+	for _, a := range s.cfg.Agents {
+		names = append(names, memory.SubagentKey(a, chat).String())
+	}
+	for _, name := range names {
+		turn := s.follower.file.Turn(name)
+		if turn == 0 {
+			continue
+		}
+		of := memory.ChatKey(chat)
+		if _, key, _ := erasures.ChatOf(name); key != nil {
+			of = *key
+		}
+		known, err := s.store.Erasures.Tombstone(ctx, of)
+		if err == nil && turn > known {
+			err = s.eraseAgain(ctx, name, turn)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// redactForgotten is redactAgain of what this disk knows to be redacted in a chat, and Redis does not, just after the
+// chat's lease was taken.
+func (s *tombstones) redactForgotten(ctx context.Context, chat memory.Chat) error {
+	known := s.follower.file.Redactions(chat)
+	if len(known) == 0 {
+		return nil
+	}
+	names := make([]string, len(known))
+	for i, r := range known {
+		names[i] = r.Name()
+	}
+	stored, err := s.store.Erasures.Noted(ctx, names...)
+	if err != nil {
+		return err
+	}
+	for i, r := range known {
+		if stored[i] >= r.Turn {
+			continue
+		}
+		if err := s.eraseAgain(ctx, names[i], r.Turn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eraseAgain erases in Redis what was written before the turn in which a chat or a history was
+// erased, by its name, and then tells Redis of the erasure, so that other processes apply it too.
+func (s *tombstones) eraseAgain(ctx context.Context, name string, turn int64) error {
+	if u, ok := erasures.UserOf(name); ok {
+		if err := s.store.Users.VoidOldNotes(ctx, turn, u); err != nil {
+			return err
+		}
+		return s.store.Erasures.Note(ctx, turn, name)
+	}
+	of, ok := concernedBy(name)
+	if !ok {
+		return nil // of a newer version
+	}
+	again := func() error { return s.cutAgain(ctx, turn, of.chat, of.key) }
+	if r, redacted := erasures.RedactionOf(name); redacted {
+		again = func() error { return s.redactor.redactAgain(ctx, r, turn) }
+	}
+	if err := again(); err != nil {
+		return err
+	}
+	return s.store.Erasures.Note(ctx, turn, name)
+}
+
+// cutAgain erases what was written before a turn: of one history, or, if key is nil, of all of
+// a chat, with what belongs to its runs and, at the gateway, its conversation.
+func (s *tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
+	if err := s.store.Rewinds.Drop(ctx, chat, turn, 0); err != nil {
+		return err
+	}
+	keys, err := s.histories.keysThere(ctx, chat)
+	if err != nil {
+		return err
+	}
+	if key != nil {
+		keys = []memory.Key{*key}
+	}
+	back := false
+	for _, k := range keys {
+		cut, err := s.store.Erasures.Cut(ctx, turn, k, key == nil)
+		if err != nil {
+			return err
+		}
+		back = back || cut
+	}
+	if key == nil || key.Agent() == "" {
+		void, err := s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
+		if err != nil {
+			return err
+		}
+		back = back || void > 0
+	}
+	rest, err := s.store.Waits.Rest(ctx, chat)
+	if err != nil {
+		return err
+	}
+	back = back || rest != nil && rest.Turn < turn
+	if !back {
+		return nil
+	}
+	s.log.Warn().Str("chat", chat.String()).Msg("Redis came back with what was erased; it was erased once more")
+	if key != nil {
+		return nil
+	}
+	conversation, err := s.store.Runs.EraseOld(ctx, turn, chat)
+	if err != nil || conversation == "" {
+		return err
+	}
+	return s.runs.EraseConversation(ctx, chat.Tenant(), conversation)
+}

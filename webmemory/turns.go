@@ -1,0 +1,402 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mneme/access"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
+	"mneme/memory/spool"
+	webapi "mneme/webmemory/api"
+)
+
+// leaser is about whose turn a chat is: a place in this process's line, the lease in Redis, and what has to be done
+// before its holder may begin. Whatever a holder that died has left is brought to its end first (an open run, a change
+// that is pending, entries in spools), and nothing that was erased, redacted or taken back comes out of a spool.
+type leaser struct {
+	*core
+	registry   *registry
+	redactor   *redactor
+	rewinder   *rewinder
+	tombstones *tombstones
+	eraser     *eraser
+	runner     *runner
+	restorer   *restorer
+
+	queue  *queue
+	keeper *keeper
+}
+
+// turnOf waits for the chat's lease on behalf of a post, which can be dismissed until it
+// has it, and then has its run counted. A post that interrupts goes before all others.
+func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) {
+	waiting, dismiss := context.WithCancelCause(ctx)
+	defer dismiss(nil)
+	r.waits(dismiss)
+	defer r.waits(nil)
+	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
+	defer cancel()
+	token := ""
+	if at == before {
+		token = s.token()
+		yield, err := s.goFirst(ctx, r.chat, token)
+		if err != nil {
+			return nil, err
+		}
+		defer yield()
+	}
+	w, err := s.turnFor(ctx, waiting, r.chat, token, at, saidElse, func(waits *redisstore.Rest) error {
+		if waits.Run == r.id {
+			return errOwnWait
+		}
+		return s.runner.count(ctx, r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.runner.count(ctx, r); err != nil {
+		return nil, errors.Join(err, w.release(w.end, &s.log))
+	}
+	return w, nil
+}
+
+// errOwnWait: the run that waits in the chat is that of the very post, and another process has put it back since the
+// post looked for it.
+var errOwnWait = errors.New("the post's own run waits")
+
+// turnFor waits for the chat's lease. A run that another process left open is brought to
+// its end first, and so is one that waits for an answer, for the reason given, if may has nothing against it; no
+// reason leaves it so.
+func (s *leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial,
+	may func(*redisstore.Rest) error) (*writer, error) {
+	closed := ""
+	for {
+		w, err := s.takeTurn(ctx, waiting, chat, token, at)
+		if err != nil {
+			return nil, err
+		}
+		if w.closed = closed; w.Open == nil && (w.Waits == nil || why == nil) {
+			if err := s.mayStill(ctx, at); err != nil {
+				return nil, errors.Join(err, w.release(w.end, &s.log))
+			}
+			return w, nil
+		}
+		var left *run
+		switch {
+		case w.Open != nil:
+			left = s.runner.resume(w)
+		case at == now && !expired(w.Waits):
+			rest := w.Waits
+			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.release(w.end, &s.log))
+		default:
+			if err := may(w.Waits); err != nil {
+				return nil, errors.Join(err, w.release(w.end, &s.log))
+			}
+			left = s.runner.deny(w, why)
+			closed = left.id
+		}
+		if at == now {
+			return nil, errQueueSlow
+		}
+		select {
+		case <-left.done:
+		case <-waiting.Done():
+			return nil, ended(waiting)
+		}
+	}
+}
+
+// busyWaiting refuses a post that takes only a chat at rest: a run waits in it.
+func (s *leaser) busyWaiting(ctx context.Context, chat memory.Chat, rest *redisstore.Rest) error {
+	p := &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, RunID: rest.Run,
+		Message: "A run of the chat waits for somebody; answer it, or send the message with another on_busy, which " +
+			"counts as a no."}
+	if w, err := s.store.Waits.Waiting(ctx, chat); err == nil && w != nil {
+		if waits, err := waitsOf(w); err == nil {
+			p.Waits = waits
+		}
+	}
+	return p
+}
+
+// mayStill is nil if the key that a request came with is still good: it may have waited for long for its turn, and of
+// what is revoked nothing begins. An erasure goes on.
+func (s *leaser) mayStill(ctx context.Context, at place) error {
+	who, gate := access.From(ctx), s.cfg.Gate
+	if at == erasing || who.Key == "" || gate == nil || gate.Keys == nil {
+		return nil
+	}
+	return gate.Keys.Check(ctx, who)
+}
+
+// underTurn does something to a chat as its only writer. A lease that is lost meanwhile ends
+// its context.
+func (s *leaser) underTurn(ctx context.Context, chat memory.Chat, do func(context.Context, *writer) error) error {
+	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+	defer cancel()
+	w, err := s.turnFor(ctx, waiting, chat, "", behind, nil, nil)
+	if err != nil {
+		return err
+	}
+	within, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(w.ctx, func() { stop(context.Cause(w.ctx)) })()
+	err = do(within, w)
+	return errors.Join(err, w.release(w.end, &s.log))
+}
+
+// takeTurn acquires the chat's lease and brings every history of the chat up to date
+// under it. What was left for it in the spools of this disk is stored first.
+func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*writer, error) {
+	l, err := s.acquire(ctx, waiting, chat, token, at)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{
+		lease: l, store: s.store, cache: s.cache, spool: s.spool, histories: map[memory.Key]*memory.History{},
+		redacted: func(spool.Entry) bool { return false },
+		rewound:  func(string, int64) bool { return false },
+	}
+	if w.Open != nil {
+		// The process that left the run may have died beside us, with events in its spool.
+		s.adopt()
+	}
+	if w.Open != nil || s.spool.Bytes() > 0 {
+		var known redactions
+		known, err = s.redactor.redactionsOf(ctx, chat) // their text must not come out of a spool
+		w.redacted = known.cover
+		if err == nil {
+			w.rewound, err = s.rewinder.rewindsOf(ctx, chat)
+		}
+	}
+	if err == nil {
+		err = s.redactor.redactCopies(chat)
+	}
+	if err == nil {
+		err = w.prepare(ctx, s.cfg.Agents)
+	}
+	if err == nil && w.Pending != "" {
+		if err = s.finishPending(ctx, w); err == nil {
+			w.histories = map[memory.Key]*memory.History{}
+			err = w.load(ctx, s.cfg.Agents)
+		}
+	}
+	again := false
+	if err == nil && w.Waits != nil {
+		again, err = s.restorer.wentOnSince(ctx, w)
+	}
+	if err != nil {
+		err = errors.Join(err, w.leave())
+		w.next()
+		return nil, err
+	}
+	if again {
+		w.next()
+		return s.takeTurn(ctx, waiting, chat, token, at)
+	}
+	return w, nil
+}
+
+// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a redaction, a
+// rewind or its restoring is done to its end, an import is undone.
+func (s *leaser) finishPending(ctx context.Context, w *writer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
+	defer cancel()
+	s.log.Warn().Str("chat", w.chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
+	s.metrics.faults.WithLabelValues(halfChange).Inc()
+	if of, erasing := strings.CutPrefix(w.Pending, pendingErase); erasing {
+		return s.eraser.finishErasure(ctx, w, wantedOf(of))
+	}
+	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.chat {
+		return s.eraser.finishRedaction(ctx, w, what)
+	}
+	if w.Pending == pendingImport {
+		return s.eraser.undoImport(ctx, w, slices.Collect(maps.Keys(w.histories))...)
+	}
+	id, rewind := strings.CutPrefix(w.Pending, pendingRewind)
+	if !rewind {
+		id = strings.TrimPrefix(w.Pending, pendingRestore)
+	}
+	a, err := s.store.Rewinds.Read(ctx, w.chat, id)
+	switch {
+	case err != nil:
+		return err
+	case a == nil: // it is done, or erased
+		return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
+	case rewind:
+		return s.rewinder.finishRewind(ctx, w, a, nil)
+	}
+	return s.rewinder.finishRestore(ctx, w, a)
+}
+
+// acquire takes a chat's lease under a token, made here if it is empty. It waits in the line
+// of this process first, then for a holder in another one, until waiting ends; for the place
+// now it does not wait at all.
+//
+// Tombstones come before use: a Redis that was restarted from an older state has again what
+// was erased since. What this disk knows to be erased is therefore erased there once more before
+// the lease is handed out; a run that was open before the erasure is not resumed either.
+func (s *leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
+	token = cmp.Or(token, s.token())
+	for again := false; ; again = true {
+		next, err := s.queue.enter(waiting, chat, at, again)
+		if err != nil {
+			return nil, err
+		}
+		l, err := s.take(ctx, waiting, chat, token, at)
+		if errors.Is(err, errClaimed) {
+			next()
+			continue
+		}
+		if err != nil {
+			next()
+			return nil, err
+		}
+		l.next = next
+		if err := s.tombstones.eraseForgotten(ctx, chat); err != nil {
+			err = errors.Join(err, l.leave())
+			next()
+			return nil, err
+		}
+		if l.Open != nil && (l.Open.Turn < s.follower.file.Of(memory.ChatKey(chat)) ||
+			s.redactedSince(chat, l.Open.Turn) || s.rewoundSince(chat, l.Open.Run, l.Open.Turn)) {
+			l.Open = nil // it was over, taken back, or erased with its chat, and Redis came back with it
+		}
+		if l.Waits != nil && (l.Waits.Turn < s.follower.file.Of(memory.ChatKey(chat)) ||
+			s.redactedSince(chat, l.Waits.Turn) || s.rewoundSince(chat, l.Waits.Run, l.Waits.Turn)) {
+			l.Waits = nil // likewise
+		}
+		return l, nil
+	}
+}
+
+// take acquires a chat's lease in Redis, polling with jitter while another process holds it,
+// and has the keeper renew it from then on. errClaimed says that the caller must line up
+// again.
+//
+// Redis grants the lease and the fencing token in one script. What that found is judged in an
+// order that must not change: a holder that is proven dead is set aside first; then an erasure
+// since the caller lined up refuses it, since what the caller was going to say may refer to what
+// is gone; then a conversation of the gateway that was erased meanwhile is given up, because
+// the lease would offer its text to a model once more.
+func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
+		asked := monotonic()
+		conversation := cmp.Or(s.conversations.newest(chat), rand.Text())
+		taken, err := s.store.Turns.Take(ctx, chat, token, conversation, s.cfg.Lease)
+		held := &redisstore.HeldError{Erased: taken.Erased}
+		if err != nil && !errors.As(err, &held) {
+			return nil, err
+		}
+		if err != nil && s.isDead(held.Token) {
+			// The holder or claimant in the way is dead: neither its lease nor its claim is waited for.
+			turns := s.store.Turns
+			if err := errors.Join(turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if at != erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
+			s.registry.dismiss(chat)
+			if err == nil {
+				err = s.store.Turns.Leave(ctx, chat, token)
+			}
+			return nil, errors.Join(errErased, err)
+		}
+		if err == nil && s.conversations.erased(chat, taken) {
+			if err := s.eraseOffered(ctx, chat, taken); err != nil {
+				return nil, errors.Join(err, s.store.Turns.Leave(ctx, chat, token))
+			}
+			continue // the lease is held: it is taken again with a conversation that is new
+		}
+		if err == nil {
+			s.conversations.note(chat, taken.Conversation, taken.Number)
+			l := &lease{Turn: taken, chat: chat, token: token, asked: asked}
+			s.keeper.add(ctx, l)
+			return l, nil
+		}
+		if at == now {
+			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
+		}
+		if pause(waiting, jitter(min(held.Left, wait))) != nil {
+			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
+		}
+		if held.Claimed {
+			return nil, errClaimed
+		}
+	}
+}
+
+// claimLife is how long a claim on a chat's next lease outlives the process that made it.
+const claimLife = 3 * time.Second
+
+// goFirst claims the chat's next lease, before all waiters in any process, and stops what
+// runs until then, also a run that another post begins meanwhile. It goes on with both
+// until yield is called.
+func (s *leaser) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
+	if err := s.store.Turns.First(ctx, chat, token, claimLife); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	working.Go(func() {
+		for stopped := s.stopRunOf(ctx, chat, ""); pause(ctx, jitter(claimLife/12)) == nil; {
+			if err := s.store.Turns.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
+				s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn was not renewed")
+			}
+			stopped = s.stopRunOf(ctx, chat, stopped)
+		}
+	})
+	return func() {
+		cancel()
+		working.Wait()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+		if err := s.store.Turns.Yield(ctx, chat, token); err != nil {
+			s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn runs out by itself")
+		}
+	}, nil
+}
+
+// stopRunOf stops the chat's open run, in whichever process it is, unless that is
+// the one that was stopped before. It gives the run that is stopped now.
+func (s *leaser) stopRunOf(ctx context.Context, chat memory.Chat, before string) (stopped string) {
+	failed := func(err error) string {
+		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a run was not stopped; it is tried again")
+		return before
+	}
+	open, err := s.store.Turns.OpenRun(ctx, chat)
+	if err != nil {
+		return failed(err)
+	}
+	if open == nil || open.Run == before {
+		return before
+	}
+	if err := s.stopOpen(ctx, open); err != nil {
+		return failed(err)
+	}
+	return open.Run
+}
+
+func (s *leaser) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
+	at := s.runs
+	if open.Events != "" {
+		var err error
+		if at, err = s.runs.At(open.Events); err != nil {
+			return err
+		}
+	}
+	return at.Stop(ctx, open.Run)
+}
