@@ -27,7 +27,7 @@ type pipeline func(ctx context.Context, x *request) error
 // main answers by the backend or the route that is active when the request begins. It can be
 // switched, so a thinking session decides what thinking the backend gets to see.
 func (s *Server) main(ctx context.Context, x *request) error {
-	a, err := s.answer(ctx, x, s.activeRoute(ctx), scopeMain, s.begin)
+	a, err := answerBy(ctx, s, x, s.activeRoute(ctx), scopeMain, s.begin)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (s *Server) main(ctx context.Context, x *request) error {
 // teammate answers by the backend or the route that the configuration gives the teammate,
 // whatever is active: turns are recorded and put back, and that is all.
 func (s *Server) teammate(ctx context.Context, x *request) error {
-	a, err := s.answer(ctx, x, s.teammateRoute(x.teammate), scopeTeammate+"/"+x.teammate, s.putBack)
+	a, err := answerBy(ctx, s, x, s.teammateRoute(x.teammate), scopeTeammate+"/"+x.teammate, s.putBack)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ type choice struct {
 }
 
 // openRoutes makes the routes, once the backends are there.
-func (s *Server) openRoutes() error {
+func openRoutes(s *Server) error {
 	for name, b := range s.backends {
 		s.routed[name] = &route{name, []choice{{b, 0}}}
 	}
@@ -84,7 +84,7 @@ func (s *Server) openRoutes() error {
 				r.choices = append(r.choices, choice{s.backends[use], rank})
 			}
 			for _, key := range keys {
-				b, err := s.withKey(s.backends[use], key)
+				b, err := withKey(s, s.backends[use], key)
 				if err != nil {
 					return err
 				}
@@ -98,7 +98,7 @@ func (s *Server) openRoutes() error {
 
 // withKey is a backend with another key. What was learned of its models holds for all its keys; but thinking may be
 // bound to the account of a key, so that turns are another backend's for the ledger.
-func (s *Server) withKey(of *backend, key Key) (*backend, error) {
+func withKey(s *Server, of *backend, key Key) (*backend, error) {
 	if key.Name == of.config.KeyName {
 		return of, nil
 	}
@@ -137,17 +137,17 @@ func (s *Server) teammateRoute(name string) *route {
 // first is the backend of the first choice, whose models clients are shown.
 func (r *route) first() *backend { return r.choices[0].backend }
 
-// answer has the choices of a route asked until one answers, or refuses for what the request says. Nothing has been
+// answerBy has the choices of a route asked until one answers, or refuses for what the request says. Nothing has been
 // written to the client yet. When all have failed the client gets what the last one said.
-func (s *Server) answer(ctx context.Context, x *request, r *route, scope string, thinks restore) (*attempt, error) {
+func answerBy(ctx context.Context, s *Server, x *request, r *route, scope string, thinks restore) (*attempt, error) {
 	if len(r.choices) == 1 {
-		return s.ask(ctx, x.route(r.first()), scope, thinks)
+		return ask(ctx, s, x.route(r.first()), scope, thinks)
 	}
-	order := s.order(ctx, x, r, scope)
+	order := r.order(ctx, s, x, scope)
 	x.result.until = time.Now().Add(cmp.Or(s.limits.Upstream.Total, upstream.DefaultTotal))
 	for i, b := range order {
 		x.result.others = i < len(order)-1
-		a, err := s.ask(ctx, x.route(b), scope, thinks)
+		a, err := ask(ctx, s, x.route(b), scope, thinks)
 		why := x.moves(ctx, a, err)
 		if why == "" || !x.result.others || time.Until(x.result.until) <= 0 {
 			return a, err
@@ -165,7 +165,7 @@ func (s *Server) answer(ctx context.Context, x *request, r *route, scope string,
 }
 
 // ask has one backend answer.
-func (s *Server) ask(ctx context.Context, to routed, scope string, thinks restore) (*attempt, error) {
+func ask(ctx context.Context, s *Server, to routed, scope string, thinks restore) (*attempt, error) {
 	said, err := s.read(ctx, to, scope)
 	if err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano()
 // keys of a backend each conversation has one that it always goes to, so that the vendor's prompt cache is found again
 // (rendezvous hashing: a key that is added or left out moves no other conversation). Backends that are left alone come
 // last. A tool loop stays where its last answer came from, since its thinking is worth most there.
-func (s *Server) order(ctx context.Context, x *request, r *route, scope string) []*backend {
+func (r *route) order(ctx context.Context, s *Server, x *request, scope string) []*backend {
 	id, _, err := routed{request: x}.takeConversation()
 	named := err == nil && id != ""
 	if !named {
@@ -240,7 +240,7 @@ func (s *Server) order(ctx context.Context, x *request, r *route, scope string) 
 	}
 	stays := ""
 	if named && !s.config.Stateless {
-		stays = s.calling(ctx, x, ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: id})
+		stays = calling(ctx, s.ledger, x, ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: id})
 	}
 	last := func(c choice) int {
 		switch {
@@ -263,7 +263,7 @@ func (s *Server) order(ctx context.Context, x *request, r *route, scope string) 
 
 // calling is the backend that made the calls of tools whose results end a request, through whichever gateway; empty
 // where it does not end in results, or nothing is known of them.
-func (s *Server) calling(ctx context.Context, x *request, scope ledger.Scope) string {
+func calling(ctx context.Context, l *ledger.Ledger, x *request, scope ledger.Scope) string {
 	o, ids := x.in.outline, []string(nil)
 	for i := thinking.Loop(o, x.endpoint.dialect); i < len(o.Messages); i++ {
 		ids = nil // of the newest message that has any
@@ -275,9 +275,9 @@ func (s *Server) calling(ctx context.Context, x *request, scope ledger.Scope) st
 	if len(ids) == 0 {
 		return ""
 	}
-	n := s.ledger.Conversation(scope, nil).Calling(ids)
-	if n == nil && s.ledger.Refresh(ctx, scope) {
-		n = s.ledger.Conversation(scope, nil).Calling(ids)
+	n := l.Conversation(scope, nil).Calling(ids)
+	if n == nil && l.Refresh(ctx, scope) {
+		n = l.Conversation(scope, nil).Calling(ids)
 	}
 	if n == nil {
 		return ""

@@ -82,7 +82,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		opened.secrets = hidden
 		s.backends[name] = opened
 	}
-	if err := s.openRoutes(); err != nil {
+	if err := openRoutes(s); err != nil {
 		s.closeBackends()
 		return nil, err
 	}

@@ -14,12 +14,12 @@ var cacheMark = []byte(`{"type":"ephemeral"}`)
 // system texts, and, of a request that is likely to go on, behind the newest message. A client of another dialect cannot
 // set marks; one of this dialect decides by itself. What is beside the newest message of the user alone is gone with the
 // next one, so the message before it is marked, too.
-func (r *request) markPrefixes() {
+func markPrefixes(r *request) {
 	if !r.p.MarksCache || !r.Translated || r.Count || bytes.Contains(r.Outline.Body, markerEnd) {
 		return
 	}
 	for _, member := range []string{"system", "tools"} { // tools come first, so that a mark of the system's is of both
-		if r.markMember(member) {
+		if markMember(r, member) {
 			break
 		}
 	}
@@ -37,15 +37,15 @@ func (r *request) markPrefixes() {
 	}
 	last := len(r.messages) - 1
 	if r.Ephemeral && newest > 0 {
-		r.markMessage(newest - 1)
+		markMessage(r, newest-1)
 	}
 	if !r.Ephemeral || last > newest {
-		r.markMessage(last)
+		markMessage(r, last)
 	}
 }
 
 // markMember marks the last element of a list of the request; false if there is none.
-func (r *request) markMember(name string) bool {
+func markMember(r *request, name string) bool {
 	raw := r.root.get(name)
 	if isText(raw) && !blank(raw) {
 		r.set(RuleMarkers, name, wire.MarkedText(textOf(raw), cacheMark))
@@ -66,7 +66,7 @@ func (r *request) markMember(name string) bool {
 }
 
 // markMessage marks the last block of a message that can be marked: thinking and empty texts cannot.
-func (r *request) markMessage(i int) {
+func markMessage(r *request, i int) {
 	if i < 0 {
 		return
 	}

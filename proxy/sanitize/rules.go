@@ -72,7 +72,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).boundAnswer,
 		(*request).fitSampling,
 		(*request).dropMarkers,
-		(*request).markPrefixes,
+		markPrefixes,
 		(*request).leaveOut, // again, since a rule may have added a refused parameter
 		(*request).settleBetas,
 	},

@@ -118,7 +118,7 @@ func (c *turnCmd) run() error {
 		return nil
 	}
 	if !c.OpenAI {
-		own := l.Embedded(v)
+		own := l.Replica(lab.Services{}, v, false) // over a store of its own
 		ways = append(ways, &way{name: "embedded", url: own.URL, pids: own.Pids})
 		ways[2].turns(50)
 		ways[2].latency = nil

@@ -40,9 +40,6 @@ func (l *Lab) Services(v *Vendor, apart bool, settings ...string) Services {
 	return l.Replica(Services{Redis: client}, v, apart, settings...)
 }
 
-// Embedded starts mneme up over the store of its own.
-func (l *Lab) Embedded(v *Vendor) Services { return l.Replica(Services{}, v, false) }
-
 // Replica starts further ones over the Redis of others, or over stores of their own if these have none.
 func (l *Lab) Replica(of Services, v *Vendor, apart bool, settings ...string) Services {
 	web, api, proxy := FreeAddr(), FreeAddr(), FreeAddr()

@@ -100,7 +100,7 @@ func (c *Config) setVar(said, name, value string) error {
 			return parseVar(c, envRoot, said, name, value)
 		}
 	}
-	for _, n := range []named{c.backendVars(), c.routeVars(), c.extractorVars(), c.mcpVars(), c.subagentVars(),
+	for _, n := range []named{c.backendVars(), routeVars(c), c.extractorVars(), c.mcpVars(), c.subagentVars(),
 		c.memberVars(), c.tenantVars(), c.priceVars()} {
 		if rest, ok := strings.CutPrefix(name, n.prefix); ok {
 			return c.setNamedVar(n, said, rest, value)
@@ -162,7 +162,7 @@ func (c *Config) backendVars() named {
 	}
 }
 
-func (c *Config) routeVars() named {
+func routeVars(c *Config) named {
 	return named{
 		prefix: "MNEME_PROXY_ROUTES_", what: "a route", fields: reflect.TypeFor[Route](),
 		find: func(id, _ string) (string, any, func()) {
