@@ -231,8 +231,14 @@ var (
 )
 
 // aboutToWait says whether a run is open that has shown what these answers are to: it is being
-// suspended, or its process died before it was.
+// suspended, or its process died before it was. After a loss it may be one that is just being put back.
 func (s *resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
+	if s.storeWatch.lostLately(ctx) {
+		head, events, err := s.restorer.longestKnown(ctx, chat, id)
+		if n := len(events); err == nil && n > 0 && head.Waiting != nil && !events[n-1].Terminal() {
+			return true
+		}
+	}
 	open, err := s.store.Turns.OpenRun(ctx, chat)
 	if err != nil || open == nil || open.Run != id {
 		w, err := s.store.Waits.Rest(ctx, chat) // suspended just now

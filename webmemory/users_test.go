@@ -383,7 +383,9 @@ func TestAnErasedUserStaysErased(t *testing.T) {
 	before := w.look.Get(t.Context(), "user_notes:ann").Val()
 	require.Zero(t, len(w.eraseUser(t, "ann").Chats))
 	require.NoError(t, w.look.Set(t.Context(), "user_notes:ann", before, 0).Err())
-	eventually(t, "the process knows an epoch", func() bool { return w.look.Exists(t.Context(), "mneme:epoch").Val() == 1 })
+	eventually(t, "the process knows an epoch", func() bool {
+		return w.look.Exists(t.Context(), "mneme:epoch").Val() == 1
+	})
 	require.NoError(t, w.look.Del(t.Context(), "mneme:erasures", "mneme:epoch").Err())
 	w.userNote(t, 201, "POST", "ann/notes", `{"text":"Since then."}`)
 	require.Eventually(t, func() bool { return len(w.notesOfUser(t, "ann")) == 1 }, 20*time.Second, 20*time.Millisecond)
