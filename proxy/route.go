@@ -145,7 +145,8 @@ func answerBy(ctx context.Context, s *Server, x *request, r *route, scope string
 	}
 	order := r.order(ctx, s, x, scope)
 	x.result.until = time.Now().Add(cmp.Or(s.limits.Upstream.Total, upstream.DefaultTotal))
-	for i, b := range order {
+	for i := 0; ; i++ {
+		b := order[i]
 		x.result.others = i < len(order)-1
 		a, err := ask(ctx, s, x.route(b), scope, thinks)
 		why := x.moves(ctx, a, err)
@@ -161,7 +162,6 @@ func answerBy(ctx context.Context, s *Server, x *request, r *route, scope string
 		x.often.Warn().Str("request_id", x.id).EmbedObject(x.trail).Str("route", r.name).Str("backend", b.name).
 			Str("to", order[i+1].name).Str("reason", string(why)).Msg("the backend failed: the next one of the route is asked")
 	}
-	return nil, fmt.Errorf("route %s has no backend", r.name) // a route has one
 }
 
 // ask has one backend answer.

@@ -230,15 +230,23 @@ var (
 		Message: "The agents could not go on with the run right now, so it waits as before; please answer again."}
 )
 
-// aboutToWait says whether a run is open that has shown what these answers are to: it is being
-// suspended, or its process died before it was. After a loss it may be one that is just being put back.
+// aboutToWait says whether a run that waits for nothing yet is about to: it is being suspended, or put back after a
+// loss.
 func (s *resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
-	if s.storeWatch.lostLately(ctx) {
-		head, events, err := s.restorer.longestKnown(ctx, chat, id)
-		if n := len(events); err == nil && n > 0 && head.Waiting != nil && !events[n-1].Terminal() {
-			return true
-		}
+	if s.suspending(ctx, chat, id, answers) {
+		return true
 	}
+	if !s.storeWatch.lostLately(ctx) {
+		return false
+	}
+	head, events, err := s.restorer.longestKnown(ctx, chat, id)
+	n := len(events)
+	return err == nil && n > 0 && head.Waiting != nil && !events[n-1].Terminal()
+}
+
+// suspending says whether a run is open that has shown what these answers are to: it is being
+// suspended, or its process died before it was.
+func (s *resumer) suspending(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
 	open, err := s.store.Turns.OpenRun(ctx, chat)
 	if err != nil || open == nil || open.Run != id {
 		w, err := s.store.Waits.Rest(ctx, chat) // suspended just now

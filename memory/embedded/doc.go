@@ -38,7 +38,7 @@
 // # Scripts
 //
 // Scripts run in one Lua state of our own (gopher-lua), as in Redis, and call the engine's commands. miniredis makes a
-// state for every run of a script, which was most of what a turn cost.
+// state for every run of a script, which costs more than the script.
 //
 // # Time
 //

@@ -13,8 +13,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// scripts runs Lua scripts, all of them in one Lua state, as Redis does. (miniredis makes a state for each run, which
-// costs about twenty times what our scripts do in it.) No script leaves anything there for the next: it can make no
+// scripts runs Lua scripts, all of them in one Lua state, as Redis does. (miniredis makes a state with all its libraries
+// for each run, which costs more than what our scripts do in it.) No script leaves anything there for the next: it can make no
 // global variable.
 type scripts struct {
 	state *lua.LState               // nil before the first script

@@ -107,15 +107,6 @@ func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool
 	return n > 0, failure(err, "beginning to erase the tenant %s", of)
 }
 
-// Erasing says whether a tenant is being erased.
-func (s Tenants) Erasing(ctx context.Context, of memory.Tenant) (bool, error) {
-	err := s.redis.ZScore(ctx, string(memory.KindErasing), of.String()).Err()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
-	return err == nil, failure(err, "looking whether the tenant %s is being erased", of)
-}
-
 // OldestChats gives up to count chats of a tenant's list, those first that were not used for longest, and how many are
 // in it.
 func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int,

@@ -15,8 +15,8 @@ var vendors = []string{"sk", "pk", "rk", "gsk", "hf", "r8", "xai", "glpat", "ghp
 var keyLike = regexp.MustCompile(
 	`\b(mn_[a-z0-9-]{1,32}_|(?:` + strings.Join(vendors, "|") + `)[-_]|AIza)[A-Za-z0-9_-]{20,}`)
 
-// marks are what keyLike may begin with. Most texts have none of them, which is found in a hundredth of the time that
-// keyLike takes.
+// marks are what keyLike may begin with. Most texts have none of them, which is found much sooner than that keyLike
+// does not match.
 var marks = func() [][]byte {
 	all := [][]byte{[]byte("mn_"), []byte("AIza")}
 	for _, word := range vendors {

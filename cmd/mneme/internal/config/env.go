@@ -100,8 +100,16 @@ func (c *Config) setVar(said, name, value string) error {
 			return parseVar(c, envRoot, said, name, value)
 		}
 	}
-	for _, n := range []named{c.backendVars(), routeVars(c), c.extractorVars(), c.mcpVars(), c.subagentVars(),
-		c.memberVars(), c.tenantVars(), c.priceVars()} {
+	for _, n := range []named{
+		c.backendVars(),
+		entriesOf("MNEME_PROXY_ROUTES_", "a route", "proxy.routes", &c.Proxy.Routes),
+		c.extractorVars(),
+		entriesOf("MNEME_MCP_", "an MCP server", "mcp", &c.MCP),
+		c.subagentVars(),
+		c.memberVars(),
+		entriesOf("MNEME_LIMITS_TENANTS_", "a tenant's limits", "limits.tenants", &c.Limits.Tenants),
+		c.priceVars(),
+	} {
 		if rest, ok := strings.CutPrefix(name, n.prefix); ok {
 			return c.setNamedVar(n, said, rest, value)
 		}
@@ -143,39 +151,34 @@ func (c *Config) setNamedVar(n named, said, rest, value string) error {
 	return err
 }
 
-func (c *Config) backendVars() named {
+// entriesOf are the variables of the entries of a map, by their names.
+func entriesOf[V any](prefix, what, path string, entries *map[string]V) named {
 	return named{
-		prefix: "MNEME_PROXY_BACKENDS_", what: "a backend", fields: reflect.TypeFor[Backend](),
-		find: func(id, field string) (string, any, func()) {
+		prefix: prefix, what: what, fields: reflect.TypeFor[V](),
+		find: func(id, _ string) (string, any, func()) {
 			name := strings.ToLower(id)
-			for existing := range c.Proxy.Backends {
+			for existing := range *entries {
 				if envName(existing) == envRoot+id {
 					name = existing
 				}
 			}
-			b := c.Proxy.Backends[name]
-			if field == "profile" {
-				b.Profile = nil // the variable replaces it; env would look for variables of its parts
-			}
-			return join("proxy.backends", name), &b, func() { put(&c.Proxy.Backends, name, b) }
+			entry := (*entries)[name]
+			return join(path, name), &entry, func() { put(entries, name, entry) }
 		},
 	}
 }
 
-func routeVars(c *Config) named {
-	return named{
-		prefix: "MNEME_PROXY_ROUTES_", what: "a route", fields: reflect.TypeFor[Route](),
-		find: func(id, _ string) (string, any, func()) {
-			name := strings.ToLower(id)
-			for existing := range c.Proxy.Routes {
-				if envName(existing) == envRoot+id {
-					name = existing
-				}
-			}
-			r := c.Proxy.Routes[name]
-			return join("proxy.routes", name), &r, func() { put(&c.Proxy.Routes, name, r) }
-		},
+func (c *Config) backendVars() named {
+	n := entriesOf("MNEME_PROXY_BACKENDS_", "a backend", "proxy.backends", &c.Proxy.Backends)
+	find := n.find
+	n.find = func(id, field string) (string, any, func()) {
+		path, entry, store := find(id, field)
+		if field == "profile" {
+			entry.(*Backend).Profile = nil // the variable replaces it; env would look for variables of its parts
+		}
+		return path, entry, store
 	}
+	return n
 }
 
 func (c *Config) extractorVars() named {
@@ -185,22 +188,6 @@ func (c *Config) extractorVars() named {
 			extension := "." + strings.ToLower(id)
 			e := c.Retrieval.Extractors[extension]
 			return extractorKey(extension), &e, func() { put(&c.Retrieval.Extractors, extension, e) }
-		},
-	}
-}
-
-func (c *Config) mcpVars() named {
-	return named{
-		prefix: "MNEME_MCP_", what: "an MCP server", fields: reflect.TypeFor[MCPServer](),
-		find: func(id, _ string) (string, any, func()) {
-			name := strings.ToLower(id)
-			for existing := range c.MCP {
-				if envName(existing) == envRoot+id {
-					name = existing
-				}
-			}
-			s := c.MCP[name]
-			return join("mcp", name), &s, func() { put(&c.MCP, name, s) }
 		},
 	}
 }

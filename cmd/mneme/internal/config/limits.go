@@ -202,22 +202,6 @@ func (c Config) RequirePrices(gatewayAlone bool) error {
 		"what it costs here, or set budgets.unpriced: allow, with which it costs nothing", strings.Join(missing, ", "))
 }
 
-func (c *Config) tenantVars() named {
-	return named{
-		prefix: "MNEME_LIMITS_TENANTS_", what: "a tenant's limits", fields: reflect.TypeFor[Limit](),
-		find: func(id, _ string) (string, any, func()) {
-			name := strings.ToLower(id)
-			for existing := range c.Limits.Tenants {
-				if envName(existing) == envRoot+id {
-					name = existing
-				}
-			}
-			l := c.Limits.Tenants[name]
-			return join("limits.tenants", name), &l, func() { put(&c.Limits.Tenants, name, l) }
-		},
-	}
-}
-
 // priceVars: the name of a model cannot be told from a variable's, so that one must be in the file.
 func (c *Config) priceVars() named {
 	return named{
