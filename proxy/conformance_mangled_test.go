@@ -433,7 +433,7 @@ func (m *mangled) judge(t *talk) {
 	require.Empty(m, accepted.Rejection)
 	for _, r := range m.seen {
 		for _, tag := range tags.FindAllString(string(r.Body), -1) {
-			require.Contains(m, []string{t.tag, m.shared}, tag, "a thought of another conversation")
+			require.Contains(m, []string{t.tag, m.shared}, tag, "a thought of another conversation:\n%s\nwas sent as\n%s", t.sent, r.Body)
 		}
 	}
 	m.sameWords(string(t.sent), string(accepted.Body))
@@ -479,6 +479,7 @@ func (m *mangled) count(t *talk, body string) {
 			}
 		}
 	}
+	require.LessOrEqual(m, sentOlder, older, "the client shows\n%s\nand the vendor sees\n%s", t.sent, body)
 	m.kept[m.name] += sent
 	m.all[m.name] += given
 	m.keptOlder[m.name] += sentOlder

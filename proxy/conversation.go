@@ -41,9 +41,9 @@ func isConversationID(id string) bool {
 	})
 }
 
-// name finds where the turns of a request belong. A request that names no
+// name says where the turns of a request belong. A request that names no
 // conversation gets a new one, with an id that cannot be guessed, unless it leaves no
-// trace.
+// trace; reconcile may find that it goes on another one.
 func (x routed) name(route string, stateless bool) (n named, err error) {
 	n = named{routed: x}
 	id := ""
@@ -88,11 +88,16 @@ func (x named) tellID(head []byte, stream bool) []byte {
 	return slices.Insert(slices.Clone(head), at+1, member...)
 }
 
-// reconcile has a request say what its conversation was, if the client has named
-// it. A request that does not belongs to nothing yet: its turn is kept, its history
-// is not.
+// reconcile has a request say what its conversation was, if the client has named it or shows an answer of
+// it. A request that belongs to nothing yet has its turn kept, and not its history.
 func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
 	x = said{asked: a}
+	if x.minted && x.stored == nil {
+		var found bool
+		x.scope, found = s.ledger.Find(ctx, x.scope, x.backend.dialect, x.outline)
+		x.minted = !found
+		x.result.scope = x.scope // and not minted: records of usage have no name of a chat that the client did not give
+	}
 	if x.minted || s.config.Stateless {
 		if x.stored != nil {
 			x.continued = conversation.Start(x.backend.dialect, x.outline, x.ephemeral.print())
@@ -116,6 +121,9 @@ func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
 	x.continued.Rebuilt += extended
 	x.outline = x.continued.Outline
 	s.metrics.continued(x)
+	if h := x.client.Header(); h.Get(conversationHeader) != "" {
+		h.Set(conversationHeader, x.scope.Conversation)
+	}
 	return x, nil
 }
 

@@ -172,7 +172,7 @@ type routed struct {
 type named struct {
 	routed
 	scope   ledger.Scope  // where its turns belong
-	minted  bool          // the conversation's id was made for this request
+	minted  bool          // the conversation begins with this request
 	inBody  bool          // the answer's body has the id too
 	outline *wire.Outline // without what only the gateway had to know
 

@@ -109,7 +109,7 @@ func (s *Server) count(ctx context.Context, x *request, outcome string) usage.Re
 		r.CostMicros, r.Priced = p.Cost(priceTokens(tokens)), true
 	}
 	r.Run, r.Chat = x.trail.Run, x.trail.Chat
-	if r.Chat == "" && !a.minted {
+	if r.Chat == "" && !x.result.minted {
 		r.Chat = r.Conversation
 	}
 	s.usage.Record(r)

@@ -43,7 +43,7 @@ func (s *Server) putBack(ctx context.Context, x said, fitting sanitize.Profile) 
 // replays is the request as the ledger judges the turns in it.
 func (x said) replays() ledger.Request {
 	r := ledger.Request{
-		Scope: x.scope, Minted: x.minted, Dialect: x.backend.dialect, Outline: x.outline,
+		Scope: x.scope, New: x.minted, Dialect: x.backend.dialect, Outline: x.outline,
 		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.profile.Vendor, Model: x.model},
 	}
 	if x.backend.speaks == wire.Responses {

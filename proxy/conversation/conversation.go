@@ -107,8 +107,8 @@ func Continue(
 	}
 	if best == nil {
 		switch c.Outcome = NotKnown; {
-		case tree.Size > 0:
-			c.Outcome, c.Branch, c.Moved = Missed, true, true
+		case tree.Size > 0: // an answer apart says nothing of what preceded it
+			c.Outcome, c.Branch, c.Moved = Missed, true, !shown[len(shown)-2].apart
 		case tree.Lapsed:
 			c.Outcome = Expired
 		}

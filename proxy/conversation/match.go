@@ -15,6 +15,7 @@ type exchange struct {
 	answer *ledger.Form
 	span   wire.Span    // of the answer, if it is among the messages of source
 	node   *ledger.Node // the stored turn that the answer is; nil if only a client has shown it
+	apart  bool         // the answer is a stored turn of no branch
 	source *ledger.Node // the stored turn with an input that holds the messages; nil for those of a request
 }
 
@@ -25,7 +26,8 @@ func split(turns []exchange, messages []ledger.Message, first int, source *ledge
 	for i := range messages {
 		if m := &messages[i]; m.Answer != nil {
 			turns = append(turns, exchange{
-				first: first + from, before: messages[from:i], answer: m.Answer, span: m.Span, node: m.By, source: source,
+				first: first + from, before: messages[from:i], answer: m.Answer, span: m.Span, node: m.By, apart: m.Apart,
+				source: source,
 			})
 			from = i + 1
 		}
@@ -101,7 +103,10 @@ func find(shown []exchange, tree ledger.Tree, d wire.Dialect) *match {
 	var best *match
 	for last := len(shown) - 2; last >= 0; last-- {
 		candidates := tree.Showing(shown[last].answer)
-		if n := shown[last].node; n != nil {
+		switch n := shown[last].node; {
+		case shown[last].apart:
+			continue
+		case n != nil:
 			candidates = slices.Values([]*ledger.Node{n})
 		}
 		ended, more := false, maxContinued // a match is whole with the end of a branch
@@ -135,7 +140,7 @@ func shows(was, shown *exchange) bool {
 
 // other reports whether a turn of the client is certainly not n.
 func other(n *ledger.Node, shown *exchange) bool {
-	return n != nil && shown.node != nil && shown.node != n
+	return n != nil && (shown.apart || shown.node != nil && shown.node != n)
 }
 
 // walk follows request and branch backwards from the newest common answer, as far as they agree.

@@ -42,7 +42,7 @@ func BenchmarkJudge(b *testing.B) {
 		}
 	}
 	b.Run("conversation", func(b *testing.B) { bench(b, r) })
-	r.Minted = true
+	r.Scope.Conversation, r.New = "new", true
 	b.Run("no conversation", func(b *testing.B) { bench(b, r) })
 }
 

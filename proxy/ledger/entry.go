@@ -13,8 +13,7 @@ import (
 // work is split: an entry is sealed when it is recorded, and read when its scope is next looked at.
 type entry struct {
 	turn  *Turn
-	seals []key     // its unique keys, by which requests without a conversation find it
-	alone [1]*entry // itself: the list of those keys that no other entry has
+	seals []key // its unique keys, which lead requests that name no conversation to its own
 
 	// The rest is filled in by read. Until then it is guarded by Ledger.mu, and after that it does
 	// not change. Only entries that have been read leave the ledger.
@@ -40,7 +39,6 @@ func seal(t *Turn) (*entry, *wire.Outline, error) {
 		return nil, nil, err
 	}
 	e := &entry{turn: t, seals: seals(t, o, m), size: overhead + len(t.Content)}
-	e.alone[0] = e
 	if t.Place != nil {
 		e.size += placeSize + len(t.Place.Input)
 	}
@@ -147,14 +145,9 @@ func (e *entry) place(p *Place, seen *Form) error {
 	return nil
 }
 
-// remote is the entry as a Remote stores it, with the keys by which a request without a
-// conversation may find it.
+// remote is the entry as a Remote stores it, with the keys that lead to its conversation.
 func (e *entry) remote() Entry {
-	r := Entry{Scope: e.turn.Scope, At: e.turn.At, Turn: e.turn}
-	for _, k := range e.seals {
-		r.Keys = append(r.Keys, k.String())
-	}
-	return r
+	return Entry{Scope: e.turn.Scope, At: e.turn.At, Turn: e.turn, Keys: texts(e.seals)}
 }
 
 // outlineOf is a turn's content as the only message of an outline. It uses the outline that came

@@ -1,76 +1,38 @@
 package ledger
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
-// maxAsked bounds the keys, and also the conversations, of one query.
-const maxAsked = 512
-
-// fetch loads from the remote what a request lacks, and reports whether anything came. It waits no
+// fetch loads from the remote what others added to a scope, and reports whether anything came. It waits no
 // longer than Config.Patience, and up to 2 s for a conversation of which this process has read nothing:
 // after a restart or from another replica its thinking would be lost for good over a moment's load.
-func (l *Ledger) fetch(parent context.Context, v *view) bool {
+func (l *Ledger) fetch(parent context.Context, s Scope) bool {
 	if l.writer.reading.Load() {
 		return false // the remote is away; the writer's goroutine notices when it is back
 	}
-	first := v.Scope
-	q := Query{}
-	if v.Minted {
-		first = v.Scope.pool()
-		q.Tenant, q.Route, q.Keys = v.Scope.Tenant, v.Scope.Route, v.missing()
-	}
-	q.Scopes = l.positions([]Scope{first})
+	q := Query{Scopes: []Position{l.position(s)}}
 	patience := l.config.Patience
-	if !v.Minted && q.Scopes[0].Mark == (Mark{}) {
+	if q.Scopes[0].Mark == (Mark{}) {
 		patience = max(saveTimeout, patience)
 	}
 	ctx, cancel := context.WithTimeout(parent, patience)
 	defer cancel()
 	loaded, err := l.config.Remote.Load(ctx, q)
 	came := err == nil && l.merge(q, loaded)
-	if err == nil && len(loaded.Conversations) > 0 {
-		var scopes []Scope
-		for _, c := range loaded.Conversations[:min(len(loaded.Conversations), maxAsked)] {
-			scopes = append(scopes, Scope{Tenant: v.Scope.Tenant, Route: v.Scope.Route, Conversation: c})
-		}
-		q = Query{Scopes: l.positions(scopes)}
-		if loaded, err = l.config.Remote.Load(ctx, q); err == nil {
-			came = l.merge(q, loaded) || came
-		}
-	}
 	if parent.Err() == nil { // a request that was cancelled says nothing about the remote
 		l.writer.reading.note(err, l.config.Log, "look for turns")
 	}
 	return came
 }
 
-// missing are the unique keys of a request that found nothing, those of the newest messages first.
-func (v *view) missing() []string {
-	var keys []string
-	for _, m := range slices.Backward(v.messages) {
-		for j, k := range m.form.keys {
-			if k.unique() && len(m.hits[j]) == 0 && len(keys) < maxAsked {
-				keys = append(keys, k.String())
-			}
-		}
-	}
-	return keys
-}
-
-// positions are scopes together with how far each was read from the remote.
-func (l *Ledger) positions(scopes []Scope) []Position {
+// position is a scope together with how far it was read from the remote.
+func (l *Ledger) position(s Scope) Position {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make([]Position, len(scopes))
-	for i, s := range scopes {
-		out[i].Scope = s
-		if b := l.store.books[s]; b != nil {
-			out[i].Mark = b.mark
-		}
+	p := Position{Scope: s}
+	if b := l.store.books[s]; b != nil {
+		p.Mark = b.mark
 	}
-	return out
+	return p
 }
 
 // merge takes over what was loaded, and reports whether there was anything.

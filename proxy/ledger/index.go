@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"encoding/hex"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -12,9 +14,9 @@ type index map[key][]*entry
 func (x index) add(k key, e *entry) {
 	switch old := x[k]; {
 	case len(old) == 0:
-		x[k] = e.alone[:]
+		x[k] = []*entry{e}
 	case !slices.Contains(old, e):
-		x[k] = slices.Concat(old, e.alone[:])
+		x[k] = slices.Concat(old, []*entry{e})
 	}
 }
 
@@ -30,42 +32,43 @@ func (x index) remove(k key, e *entry) {
 	}
 }
 
-// commons finds the entries of a tenant's route by their unique keys, across conversations. A key
-// that is not unique after all, such as a signature that a vendor puts on every block, must not
-// grow an endless list: above maxListed, entries are only counted.
-type commons struct {
-	index
-	others map[key]int
+// owners lead from keys that cannot recur to the conversation that has them, on one route of a tenant.
+type owners map[key]owner
+
+// owner is the conversation with a key. A key that several have, such as a signature that a vendor puts on
+// every block, leads to none.
+type owner struct {
+	conversation string // empty if there are several
+	uses         int    // turns and refusals with the key
 }
 
-// maxListed bounds the list of a key.
-const maxListed = 4
-
-func (c *commons) add(k key, e *entry) {
-	if len(c.index[k]) < maxListed {
-		c.index.add(k, e)
-	} else {
-		c.others[k]++
+func (o owners) add(k key, conversation string) {
+	was := o[k]
+	if was.uses > 0 && was.conversation != conversation {
+		conversation = ""
 	}
+	o[k] = owner{conversation, was.uses + 1}
 }
 
-func (c *commons) remove(k key, e *entry) {
-	switch {
-	case slices.Contains(c.index[k], e):
-		c.index.remove(k, e)
-	case c.others[k] > 1:
-		c.others[k]--
-	default:
-		delete(c.others, k)
+func (o owners) remove(k key) {
+	if was := o[k]; was.uses > 1 {
+		o[k] = owner{was.conversation, was.uses - 1}
+		return
 	}
+	delete(o, k)
 }
 
-// find returns all entries with a key, or none if some of them are not listed.
-func (c *commons) find(k key) []*entry {
-	if c == nil || c.others[k] > 0 {
-		return nil
+// lasting are the keys that lead to a conversation in which blocks were refused: of those that have a signature or data.
+func lasting(blockKeys ...string) (keys []key) {
+	for _, k := range blockKeys {
+		var s sum
+		if text, ok := strings.CutPrefix(k, sealed); ok {
+			if n, err := hex.Decode(s[:], []byte(text)); err == nil && n == len(s) {
+				keys = append(keys, key{byBlock, s})
+			}
+		}
 	}
-	return c.index[k]
+	return keys
 }
 
 const (
@@ -93,11 +96,10 @@ func (r *refusals) has(by Origin, key string) bool {
 	return ok
 }
 
-// add notes rejected blocks, and returns by how many bytes the list grew.
-func (r *refusals) add(by Origin, keys []string) int {
+// add notes rejected blocks, and returns those of the oldest ones, which go for them.
+func (r *refusals) add(by Origin, keys []string) (gone []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := len(r.order)
 	for _, k := range keys {
 		f := refusal{by.Backend, by.Model, k}
 		r.order = append(r.order, f)
@@ -106,7 +108,8 @@ func (r *refusals) add(by Origin, keys []string) int {
 	over := max(0, len(r.order)-maxRefusals)
 	for _, f := range r.order[:over] {
 		delete(r.set, f)
+		gone = append(gone, f.key)
 	}
 	r.order = r.order[over:]
-	return refusalSize * (len(r.order) - before)
+	return gone
 }

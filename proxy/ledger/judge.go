@@ -19,7 +19,7 @@ type shownMessage struct {
 type view struct {
 	Request
 	messages []shownMessage
-	refused  []*refusals
+	refused  *refusals
 	known    bool // the scope was loaded from the remote before
 }
 
@@ -32,7 +32,7 @@ func (l *Ledger) Judge(ctx context.Context, r Request) []Judged {
 		return nil
 	}
 	l.look(v)
-	if l.writer != nil && v.lacks() && l.fetch(ctx, v) {
+	if !r.New && l.writer != nil && v.lacks() && l.fetch(ctx, r.Scope) {
 		l.look(v)
 	}
 	return v.judge()
@@ -74,60 +74,28 @@ func (l *Ledger) read(r Request) []shownMessage {
 func (l *Ledger) look(v *view) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v.refused, v.known = v.refused[:0], false
 	own := l.find(v.Scope)
 	if own != nil {
-		v.known = own.loaded
-		v.refused = append(v.refused, own.refused)
+		v.known, v.refused = own.loaded, own.refused
 	}
-	if !v.Minted {
-		for i := range v.messages {
-			m := &v.messages[i]
-			for j, k := range m.form.keys {
-				if own != nil {
-					m.hits[j] = own.index[k]
-				}
-			}
-		}
-		return
-	}
-	v.known = false
-	if pool := l.find(v.Scope.pool()); pool != nil {
-		v.known = pool.loaded
-		v.refused = append(v.refused, pool.refused)
-	}
-	for l.lookEverywhere(v) {
-	}
-}
-
-// lookEverywhere is look in all conversations of the route. It returns true if some of the entries
-// that it found had to be read first; then it has to be called again, since reading may change the
-// result.
-func (l *Ledger) lookEverywhere(v *view) (again bool) {
-	all := l.store.routes[v.Scope.route()]
 	for i := range v.messages {
 		m := &v.messages[i]
 		for j, k := range m.form.keys {
-			if !k.unique() {
-				continue
+			if own != nil {
+				m.hits[j] = own.index[k]
 			}
-			hits := all.find(k)
-			for _, e := range hits {
-				again = again || e.form == nil
-				if l.find(e.turn.Scope) == nil { // also counts as a use of the scope
-					hits = nil
-					break
+			if len(m.hits[j]) == 0 && k.unique() { // an application may have copied it from another conversation
+				if other := l.owning(v.Scope, k); other != nil {
+					m.hits[j] = other.index[k]
 				}
 			}
-			m.hits[j] = hits
 		}
 	}
-	return again
 }
 
 // lacks reports whether another process may know more about the request.
 func (v *view) lacks() bool {
-	if !v.Minted && !v.known {
+	if !v.known {
 		return true
 	}
 	for i := range v.messages {
@@ -225,16 +193,6 @@ func (m *shownMessage) names(e *entry) bool {
 	return false
 }
 
-// rejected reports whether the target has refused a block before.
-func (v *view) rejected(key string) bool {
-	for _, r := range v.refused {
-		if r.has(v.Target, key) {
-			return true
-		}
-	}
-	return false
-}
-
 // foreign reports whether another vendor produced the entry.
 func (v *view) foreign(e *entry) bool { return e.turn.Origin.Vendor != v.Target.Vendor }
 
@@ -243,7 +201,7 @@ func (v *view) stateOfTurn(e *entry, p part) State {
 	switch {
 	case p.key == "":
 		return NoThinking
-	case v.rejected(p.key):
+	case v.refused.has(v.Target, p.key):
 		return Refused
 	case v.foreign(e):
 		return Foreign
@@ -257,7 +215,7 @@ func (v *view) state(m *shownMessage, at int, e *entry, edited bool) State {
 	if p.key == "" {
 		return NoThinking
 	}
-	if v.rejected(p.key) {
+	if v.refused.has(v.Target, p.key) {
 		return Refused
 	}
 	if e == nil && m.strange() {

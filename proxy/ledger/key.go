@@ -77,6 +77,7 @@ const (
 	byThought   kind = 't' // a thinking text, normalised
 	byVisible   kind = 'v' // the visible part
 	byRecord    kind = 'n' // all of a turn but its time
+	byBlock     kind = 'b' // a thinking block that was refused, which has a signature or data
 	byResponse  kind = 'p' // the id of a stored response, or of an item of its output
 )
 
@@ -97,6 +98,14 @@ func (k key) unique() bool { return k.kind == bySignature || k.kind == byData ||
 func (k key) opaque() bool { return k.kind == bySignature || k.kind == byData }
 
 func (k key) String() string { return string(rune(k.kind)) + k.sum.String() }
+
+// texts are keys as a Remote has them.
+func texts(keys []key) (out []string) {
+	for _, k := range keys {
+		out = append(out, k.String())
+	}
+	return out
+}
 
 // toolKey is the key of a tool id.
 func toolKey(id string) key {
@@ -142,8 +151,6 @@ const (
 	sealed = "s" // a signature or encrypted data
 	bare   = "t" // only its text
 )
-
-func isSealed(blockKey string) bool { return strings.HasPrefix(blockKey, sealed) }
 
 // thinkingKey is BlockKey for a thinking block that is parsed already.
 func thinkingKey(o *wire.Outline, b wire.BlockOutline) string {

@@ -114,10 +114,8 @@ type Judged struct {
 
 // Request is the input of Judge.
 type Request struct {
-	Scope Scope
-	// Minted: the conversation's id was generated for this request. Then turns are searched in all
-	// conversations of the tenant's route, by keys that cannot collide by chance.
-	Minted  bool
+	Scope   Scope
+	New     bool // the conversation begins with this request, so that nothing is known of it
 	Target  Origin
 	Dialect wire.Dialect
 	Outline *wire.Outline

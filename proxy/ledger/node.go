@@ -38,6 +38,9 @@ type Message struct {
 	// By is the turn that the message certainly is: it shows the turn, and has a signature or a
 	// tool id that no other turn has. It is nil for none, and set by Conversation.
 	By *Node
+	// Apart: it certainly is a turn that has no place in the tree, and so none of it that says the same. It is set by
+	// Conversation.
+	Apart bool
 }
 
 // Node is a turn in the tree of its conversation. Apart from the guarded fields it is immutable.
@@ -183,7 +186,7 @@ func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
 	t.Size, t.Known = len(b.nodes), t.Known || b.loaded
 	for i := range shown {
 		if m := &shown[i]; m.Answer != nil {
-			m.By = b.by(m.Answer)
+			m.By, m.Apart = b.by(m.Answer)
 		}
 	}
 	return t
@@ -233,33 +236,33 @@ func (t Tree) Continued(n *Node) bool {
 	return len(n.children) > 0
 }
 
-// by finds the one turn in the tree that a message shows and has a unique key of.
-func (b *book) by(m *Form) *Node {
+// by finds the one turn that a message shows and has a unique key of; apart if it has no place in the tree.
+func (b *book) by(m *Form) (n *Node, apart bool) {
 	var by *entry
 	for _, k := range m.keys[:m.shown] {
 		if !k.unique() {
 			continue
 		}
 		for _, e := range b.index[k] {
-			if e == by || e.node == nil || !e.form.shows(m) {
+			if e == by || e.turn.Cut || !e.form.shows(m) {
 				continue
 			}
 			if by != nil {
-				return nil
+				return nil, false
 			}
 			by = e
 		}
 	}
 	if by == nil {
-		return nil
+		return nil, false
 	}
-	return by.node
+	return by.node, by.node == nil
 }
 
 // Refresh loads what other processes added to a scope. It waits as long as Judge, and reports whether
 // anything came.
 func (l *Ledger) Refresh(ctx context.Context, s Scope) bool {
-	return l.writer != nil && l.fetch(ctx, &view{Request: Request{Scope: s}})
+	return l.writer != nil && l.fetch(ctx, s)
 }
 
 // maxBranches bounds the branches of a conversation.

@@ -320,7 +320,8 @@ func FuzzJudge(f *testing.F) {
 		ledger.ContextKey(o)
 		r := ledger.Request{Scope: alice, Target: opus, Dialect: d, Outline: o}
 		judged := l.Judge(t.Context(), r)
-		r.Minted = true
+		l.Find(t.Context(), alice, d, o)
+		r.New = true
 		require.Len(t, l.Judge(t.Context(), r), len(judged))
 		for _, j := range judged {
 			m := o.Messages[j.Message]
@@ -342,7 +343,7 @@ func FuzzJudge(f *testing.F) {
 			}
 			fresh := ledger.New(ledger.Config{})
 			fresh.Record(t.Context(), ledger.Turn{Scope: alice, Origin: opus, Dialect: d, Content: content, Place: first})
-			r.Minted, r.Known = false, known(fresh, alice, d, o)
+			r.New, r.Known = false, known(fresh, alice, d, o)
 			if again := fresh.Judge(t.Context(), r); fresh.Stats().Turns > 0 {
 				for _, k := range again {
 					if k.Message == j.Message {

@@ -107,32 +107,15 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 	}
 }
 
-// Refuse notes that a backend and model rejected these blocks: in this scope and, if they have a
-// signature or data, for requests of the tenant's route without a conversation. It waits like
-// Record.
+// Refuse notes that a backend and model rejected these blocks of a scope. It waits like Record.
 func (l *Ledger) Refuse(ctx context.Context, s Scope, by Origin, keys []string) {
-	var signed []string
-	for _, k := range keys {
-		if isSealed(k) {
-			signed = append(signed, k)
-		}
-	}
 	now := l.stamp()
 	l.mu.Lock()
-	own := l.store.refuse(s, by, keys, now)
-	common := l.store.refuse(s.pool(), by, signed, now)
+	fresh := l.store.refuse(s, by, keys, now)
 	l.mu.Unlock()
-	if l.writer == nil {
-		return
+	if l.writer != nil && len(fresh) > 0 {
+		l.writer.put(ctx, Entry{Scope: s, At: now, By: by, Refused: fresh, Keys: texts(lasting(fresh...))})
 	}
-	var entries []Entry
-	if len(own) > 0 {
-		entries = append(entries, Entry{Scope: s, At: now, By: by, Refused: own})
-	}
-	if len(common) > 0 {
-		entries = append(entries, Entry{Scope: s.pool(), At: now, By: by, Refused: common})
-	}
-	l.writer.put(ctx, entries...)
 }
 
 // Forget erases a conversation on every route of its tenant: here, in the remote and, within about

@@ -29,7 +29,7 @@ type Entry struct {
 	At    time.Time // the turn's, or the time of the refusal
 
 	Turn *Turn // nil for a refusal
-	// Keys index the turn in its tenant's route, for requests without a conversation.
+	// Keys lead requests of the tenant's route that name no conversation to this one.
 	Keys []string
 
 	By      Origin   // the model that refused; the vendor does not count

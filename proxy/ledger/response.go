@@ -111,11 +111,7 @@ func (l *Ledger) answering(ctx context.Context, tenant, of, id string) (Stored, 
 // response is the entry of a response and its book, nil for none. The caller holds mu.
 func (l *Ledger) response(r route, id string) (*entry, *book) {
 	k := responseKey(id)
-	found := l.store.routes[r].find(k)
-	if len(found) == 0 {
-		return nil, nil
-	}
-	b := l.find(found[0].turn.Scope) // reads what is unread, and drops what is too old
+	b := l.owning(Scope{Tenant: r.tenant, Route: r.route}, k) // reads what is unread, and drops what is too old
 	if b == nil || len(b.index[k]) == 0 {
 		return nil, nil
 	}
@@ -147,7 +143,7 @@ func (l *Ledger) fetchResponse(parent context.Context, s Scope, id string) (err 
 		}
 		s.Conversation = loaded.Conversations[0]
 	}
-	q := Query{Scopes: l.positions([]Scope{s})}
+	q := Query{Scopes: []Position{l.position(s)}}
 	loaded, err := l.config.Remote.Load(ctx, q)
 	if err == nil && e != nil && len(loaded.Chunks) > 0 &&
 		(loaded.Chunks[0].Mark.Born == "" || loaded.Chunks[0].Mark.Born != q.Scopes[0].Mark.Born) {

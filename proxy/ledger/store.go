@@ -14,7 +14,7 @@ type store struct {
 
 	books  map[Scope]*book
 	recent *list.List // of *book, the most recently used one in front
-	routes map[route]*commons
+	owners map[route]owners
 	erased map[talk]time.Time // tombstones of erasures, kept as long as something older may still be recorded
 	kept   map[talk]time.Time // until when a conversation stays though it is not used
 	// Scopes that were dropped for their age or for room, in two generations of at most maxLapsed: of
@@ -32,10 +32,6 @@ type route struct{ tenant, route string }
 
 func (s Scope) talk() talk   { return talk{s.Tenant, s.Conversation} }
 func (s Scope) route() route { return route{s.Tenant, s.Route} }
-
-// pool is the scope in which a tenant's route keeps refusals for requests without a conversation.
-// No conversation can have its name.
-func (s Scope) pool() Scope { return Scope{Tenant: s.Tenant, Route: s.Route, Conversation: "*"} }
 
 // book is what this process holds of a scope.
 type book struct {
@@ -67,7 +63,7 @@ const (
 
 func newStore(c Config) *store {
 	return &store{
-		config: c, books: map[Scope]*book{}, recent: list.New(), routes: map[route]*commons{}, erased: map[talk]time.Time{},
+		config: c, books: map[Scope]*book{}, recent: list.New(), owners: map[route]owners{}, erased: map[talk]time.Time{},
 		kept: map[talk]time.Time{}, lapsed: map[Scope]struct{}{},
 	}
 }
@@ -134,11 +130,13 @@ func (s *store) lapse(b *book) {
 
 // drop removes a book with all of its turns.
 func (s *store) drop(b *book) {
-	for _, e := range b.turns {
-		s.unlink(b.scope, e)
+	for _, e := range slices.Concat(b.turns, b.unread) {
+		s.unlink(b.scope, e.seals)
 	}
-	for _, e := range b.unread {
-		s.unlink(b.scope, e)
+	if b.refused != nil {
+		for _, f := range b.refused.order {
+			s.unlink(b.scope, lasting(f.key))
+		}
 	}
 	s.turns -= b.size()
 	s.bytes -= b.bytes
@@ -149,32 +147,26 @@ func (s *store) drop(b *book) {
 // size is the number of turns.
 func (b *book) size() int { return len(b.turns) + len(b.unread) }
 
-// link puts an entry into the index of its route.
-func (s *store) link(scope Scope, e *entry) {
-	if len(e.seals) == 0 {
-		return
+// link has keys lead to a conversation.
+func (s *store) link(scope Scope, keys []key) {
+	all := s.owners[scope.route()]
+	if all == nil && len(keys) > 0 {
+		all = owners{}
+		s.owners[scope.route()] = all
 	}
-	all := s.routes[scope.route()]
-	if all == nil {
-		all = &commons{index{}, map[key]int{}}
-		s.routes[scope.route()] = all
-	}
-	for _, k := range e.seals {
-		all.add(k, e)
+	for _, k := range keys {
+		all.add(k, scope.Conversation)
 	}
 }
 
-// unlink takes an entry out of the index of its route.
-func (s *store) unlink(scope Scope, e *entry) {
-	all := s.routes[scope.route()]
-	if all == nil {
-		return
+// unlink is the end of what link did.
+func (s *store) unlink(scope Scope, keys []key) {
+	all := s.owners[scope.route()]
+	for _, k := range keys {
+		all.remove(k)
 	}
-	for _, k := range e.seals {
-		all.remove(k, e)
-	}
-	if len(all.index)+len(all.others) == 0 {
-		delete(s.routes, scope.route())
+	if len(all) == 0 {
+		delete(s.owners, scope.route())
 	}
 }
 
@@ -200,7 +192,7 @@ func (s *store) keep(e *entry, now time.Time) bool {
 	b := s.open(scope, now)
 	b.unread = append(b.unread, e)
 	s.grow(b, 1, e.size)
-	s.link(scope, e)
+	s.link(scope, e.seals)
 	s.trim(b, now)
 	return true
 }
@@ -210,7 +202,7 @@ func (s *store) take(b *book) []*entry {
 	unread := b.unread
 	b.unread = nil
 	for _, e := range unread {
-		s.unlink(b.scope, e)
+		s.unlink(b.scope, e.seals)
 		s.grow(b, -1, -e.size)
 	}
 	return unread
@@ -250,7 +242,7 @@ func (s *store) add(e *entry, now time.Time) bool {
 	for _, k := range e.keys {
 		b.index.add(k, e)
 	}
-	s.link(scope, e)
+	s.link(scope, e.seals)
 	if e.node != nil {
 		b.nodes[e.node.id] = e.node
 		s.plant(b, e.node)
@@ -295,7 +287,7 @@ func (s *store) remove(b *book, e *entry) {
 	for _, k := range e.keys {
 		b.index.remove(k, e)
 	}
-	s.unlink(b.scope, e)
+	s.unlink(b.scope, e.seals)
 }
 
 // removeOldest removes the oldest turn of a book that has one. Entries that were read are older
@@ -307,7 +299,7 @@ func (s *store) removeOldest(b *book) {
 	}
 	e := b.unread[0]
 	b.unread = slices.Delete(b.unread, 0, 1)
-	s.unlink(b.scope, e)
+	s.unlink(b.scope, e.seals)
 	s.grow(b, -1, -e.size)
 }
 
@@ -348,9 +340,10 @@ func (s *store) refuse(scope Scope, by Origin, keys []string, now time.Time) []s
 	if b.refused == nil {
 		b.refused = &refusals{set: map[refusal]struct{}{}}
 	}
-	grown := b.refused.add(by, fresh)
-	b.bytes += grown
-	s.bytes += grown
+	gone := b.refused.add(by, fresh)
+	s.link(scope, lasting(fresh...))
+	s.unlink(scope, lasting(gone...))
+	s.grow(b, 0, refusalSize*(len(fresh)-len(gone)))
 	s.trim(b, now)
 	return fresh
 }

@@ -150,7 +150,9 @@ func TestForgetInMemory(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{Now: func() time.Time { return now }})
 	mate := alice
 	mate.Route = "teammate/analytic"
-	for _, s := range []ledger.Scope{alice, mate, chat(1)} {
+	other := numbered(chat(1), 1)
+	l.Record(t.Context(), other)
+	for _, s := range []ledger.Scope{alice, mate} {
 		l.Record(t.Context(), answer(s, opus, storedTurn))
 		l.Refuse(t.Context(), s, opus, []string{"tX"})
 	}
@@ -158,7 +160,7 @@ func TestForgetInMemory(t *testing.T) {
 	for _, s := range []ledger.Scope{alice, mate} {
 		require.Nil(t, replayOne(t, l, s, opus, storedTurn).Turn)
 	}
-	require.True(t, replayOne(t, l, chat(1), opus, storedTurn).Same)
+	require.True(t, replayOne(t, l, chat(1), other.Origin, string(other.Content)).Same)
 
 	late := answer(alice, opus, storedTurn)
 	late.At = now.Add(-time.Second)

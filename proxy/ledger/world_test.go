@@ -117,14 +117,14 @@ func TestRequestsOfACodingAgentOutsideData(t *testing.T) {
 						Place: first})
 				}
 			}
-			for _, minted := range []bool{false, true} {
-				r := ledger.Request{Scope: alice, Minted: minted, Target: opus, Dialect: wire.Messages, Outline: o}
-				if !minted {
+			for _, nameless := range []bool{false, true} {
+				r := ledger.Request{Scope: alice, New: nameless, Target: opus, Dialect: wire.Messages, Outline: o}
+				if !nameless {
 					r.Known = known(l, alice, wire.Messages, o)
 				}
 				for _, j := range l.Judge(t.Context(), r) {
 					require.False(t, j.Edited)
-					if j.Turn != nil || !minted {
+					if j.Turn != nil || !nameless {
 						require.True(t, j.Same)
 					}
 					require.NotContains(t, j.States, ledger.Unknown)

@@ -39,8 +39,8 @@ const (
 	tombstone = time.Hour
 	// maxErased bounds the list of erasures.
 	maxErased = 10_000
-	// manyConversations is when a key leads to too many of them.
-	manyConversations = 3
+	// manyConversations is when a key leads to too many of them, and so to none.
+	manyConversations = 2
 
 	erasedKey = "proxy:turns:erased"
 	bornKey   = "proxy:turns:born"

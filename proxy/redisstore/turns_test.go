@@ -38,19 +38,26 @@ func turnOf(s ledger.Scope, i int) ledger.Turn {
 	return ledger.Turn{Scope: s, Origin: turnOrigin, Dialect: wire.Messages, Content: []byte(turnContent(i))}
 }
 
-func turnRequest(t testing.TB, s ledger.Scope, minted bool, contents ...string) ledger.Request {
+// turnRequest replays turns in the conversation of a scope, or without naming it.
+func turnRequest(t testing.TB, l *ledger.Ledger, s ledger.Scope, nameless bool, contents ...string) ledger.Request {
 	body := `{"model":"m","messages":[{"role":"user","content":"hi"}`
 	for _, c := range contents {
 		body += `,{"role":"assistant","content":` + c + `}`
 	}
 	o, err := wire.ReadOutline([]byte(body + `]}`))
 	require.NoError(t, err)
-	return ledger.Request{Scope: s, Minted: minted, Target: turnOrigin, Dialect: wire.Messages, Outline: o}
+	r := ledger.Request{Scope: s, Target: turnOrigin, Dialect: wire.Messages, Outline: o}
+	if nameless {
+		found := false
+		r.Scope, found = l.Find(t.Context(), s, wire.Messages, o)
+		r.New = !found
+	}
+	return r
 }
 
 // knows says whether a ledger proves a turn.
-func knows(t testing.TB, l *ledger.Ledger, s ledger.Scope, minted bool, i int) bool {
-	judged := l.Judge(t.Context(), turnRequest(t, s, minted, turnContent(i)))
+func knows(t testing.TB, l *ledger.Ledger, s ledger.Scope, nameless bool, i int) bool {
+	judged := l.Judge(t.Context(), turnRequest(t, l, s, nameless, turnContent(i)))
 	require.Len(t, judged, 1)
 	if judged[0].Same {
 		require.Equal(t, turnContent(i), string(judged[0].Turn.Content), "byte for byte")
@@ -130,7 +137,7 @@ func TestTurnsSurviveARestart(t *testing.T) {
 	for i := range 20 {
 		require.True(t, knows(t, l, turnScope, false, i), "turn %d", i)
 	}
-	got := l.Judge(t.Context(), turnRequest(t, turnScope, false, turnContent(3),
+	got := l.Judge(t.Context(), turnRequest(t, l, turnScope, false, turnContent(3),
 		`[{"type":"thinking","thinking":"x","signature":"bad"}]`))
 	require.Equal(t, ledger.Refused, got[1].States[0])
 	turn := got[0].Turn
@@ -144,7 +151,7 @@ func TestTurnsSurviveARestart(t *testing.T) {
 	require.True(t, knows(t, l, minted, true, 7), "by its signature, without the conversation")
 	require.Equal(t, ledger.Refused,
 		l.Judge(t.Context(),
-			turnRequest(t, minted, true, `[{"type":"thinking","thinking":"x","signature":"bad"}]`))[0].States[0])
+			turnRequest(t, l, minted, true, `[{"type":"thinking","thinking":"x","signature":"bad"}]`))[0].States[0])
 	for _, s := range []ledger.Scope{{Route: "main", Conversation: "c:1"}, {Tenant: turnScope.Tenant, Route: "teammate/x",
 		Conversation: "c:1"}} {
 		require.False(t, knows(t, l, s, true, 7))
@@ -224,7 +231,7 @@ func TestBoundsInRedis(t *testing.T) {
 	}
 	closeLedger(t, l)
 	for _, k := range client.Keys(t.Context(), "proxy:turn:*").Val() {
-		require.LessOrEqual(t, client.SCard(t.Context(), k).Val(), int64(3))
+		require.LessOrEqual(t, client.SCard(t.Context(), k).Val(), int64(2))
 	}
 	minted := turnScope
 	minted.Conversation = "minted"

@@ -1,0 +1,80 @@
+package ledger
+
+import (
+	"context"
+	"slices"
+
+	"mneme/proxy/wire"
+)
+
+// maxAsked bounds the keys of one query.
+const maxAsked = 512
+
+// Find gives a request that names no conversation the one that it goes on: that of the newest answer among its messages
+// which only one conversation can have given, by a signature, redacted data or a long tool id, or in which thinking was
+// refused. What was said never leads anywhere: chats of many users begin alike. It is false, with the scope as it was,
+// if there is none, or if the request would begin one branch too many there, as chats do that an application begins with
+// one and the same answer. Find waits for the remote for Config.Patience at most, and only if this process knows none.
+func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outline) (Scope, bool) {
+	var keys []key
+	for i := range slices.Backward(o.Messages) {
+		if o.Messages[i].Role != wire.RoleAssistant {
+			continue
+		}
+		f := l.form(o, &o.Messages[i], d)
+		for _, k := range f.keys[:f.shown] {
+			if k.unique() {
+				keys = append(keys, k)
+			}
+		}
+		for _, p := range f.parts {
+			keys = append(keys, lasting(p.key)...)
+		}
+	}
+	if len(keys) == 0 {
+		return s, false
+	}
+	of, known := l.owner(s, keys)
+	if known || l.writer == nil || l.writer.reading.Load() {
+		return of, of != s
+	}
+	timed, cancel := context.WithTimeout(ctx, l.config.Patience)
+	defer cancel()
+	loaded, err := l.config.Remote.Load(timed, Query{
+		Tenant: s.Tenant, Route: s.Route, Keys: texts(keys[:min(len(keys), maxAsked)]),
+	})
+	if ctx.Err() == nil { // a request that was cancelled says nothing about the remote
+		l.writer.reading.note(err, l.config.Log, "look for turns")
+	}
+	if err != nil || len(loaded.Conversations) == 0 {
+		return s, false
+	}
+	s.Conversation = loaded.Conversations[0]
+	return s, true
+}
+
+// owner is the scope that the first of these keys leads to in this process, or s if that has no room for another branch.
+func (l *Ledger) owner(s Scope, keys []key) (of Scope, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range keys {
+		b := l.owning(s, k)
+		if b == nil {
+			continue
+		}
+		ends := func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 }
+		if b.leaves >= maxBranches && !slices.ContainsFunc(b.index[k], ends) {
+			return s, true
+		}
+		return b.scope, true
+	}
+	return s, false
+}
+
+// owning is the book that a key leads to from a scope; nil for none. The caller holds mu.
+func (l *Ledger) owning(s Scope, k key) *book {
+	if s.Conversation = l.store.owners[s.route()][k].conversation; s.Conversation == "" {
+		return nil
+	}
+	return l.find(s)
+}
