@@ -9,13 +9,6 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Ledger stores answered turns; it is a *ledger.Ledger.
-type Ledger interface {
-	Read(o *wire.Outline, d wire.Dialect) []ledger.Message
-	Conversation(s ledger.Scope, shown []ledger.Message) ledger.Tree
-	Refresh(ctx context.Context, s ledger.Scope) bool
-}
-
 // Outcome says how a request relates to its conversation.
 type Outcome string
 
@@ -23,6 +16,7 @@ type Outcome string
 const (
 	Began    Outcome = "began"    // it shows no answer, so it starts a conversation or a new branch
 	Hit      Outcome = "hit"      // it continues a turn, and everything that it shows agrees with the branch
+	Unused   Outcome = "unused"   // as Hit, but some of what is stored and not shown cannot be put back, see Continued.GaveUp
 	Forked   Outcome = "forked"   // it continues a turn, but shows something different before it
 	Missed   Outcome = "missed"   // the conversation is known, but no turn of it is what the request shows
 	Expired  Outcome = "expired"  // this process knew the conversation, and it was not used for too long
@@ -75,7 +69,7 @@ func Start(d wire.Dialect, o *wire.Outline, ephemeral string) *Continued {
 // client has named, not a minted one. ephemeral is the print of the parts that the newest user
 // message is sent with beside what the request shows; empty for none.
 func Continue(
-	ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, ephemeral string,
+	ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, ephemeral string,
 ) (*Continued, error) {
 	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o), ephemeral: ephemeral}
 	if !slices.ContainsFunc(o.Messages, func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }) {

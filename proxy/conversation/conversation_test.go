@@ -464,7 +464,7 @@ func TestAnotherDialect(t *testing.T) {
 	o := k.outline(user("One"), `{"role":"assistant","content":"1"}`, user("Two"))
 	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Chat, o, "")
 	require.NoError(t, err)
-	require.Equal(t, conversation.Hit, c.Outcome)
+	require.Equal(t, conversation.Unused, c.Outcome)
 	require.Same(t, o, c.Outline)
 	require.Equal(t, 1, c.GaveUp, "the space after the question")
 	require.Len(t, h, 2)

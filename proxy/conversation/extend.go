@@ -14,7 +14,7 @@ import (
 // that begins with an answer and has no question, a tool loop cut off from what began it, from what stands before the
 // turn with the calls that its second message has the results of. The request is the same if that is not known, or if
 // some of it is in another dialect.
-func Extend(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, next bool,
+func Extend(ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, next bool,
 ) (*wire.Outline, error) {
 	from := leading(o)
 	results := from // the first message that may have any

@@ -27,6 +27,9 @@ func (c *Continued) rebuild(shown []exchange, m *match) error {
 			c.front = b.branch.turn(oldest.opens).first + oldest.cut
 		}
 	}
+	if c.Outcome == Hit && c.GaveUp > 0 {
+		c.Outcome = Unused
+	}
 	c.Moved = !m.whole || c.front != c.parent.Turn().Place.Front
 	var err error
 	if c.Outline, err = b.request.WithBody(b.edits.Apply(b.request.Body)); c.Outline != b.request {

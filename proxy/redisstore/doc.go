@@ -15,7 +15,8 @@
 //	proxy:turns:{<tenant>:<conversation>}             hash: route:<route> of each; erased, in Unix µs;
 //	                                                  keep, in Unix ms: nothing of it expires before. It ends
 //	                                                  with the last route; once that is erased, an hour later
-//	proxy:turn:<tenant>:<route>:<key>                 set: conversations that have a turn with the key
+//	proxy:turn:<tenant>:<route>:<key>                 set: conversations that have a turn with the key, or in which
+//	                                                  a block with it was refused; a second one ends it
 //	proxy:turns:erased                                sorted set: <tenant>:<conversation>, in Unix µs
 //	proxy:turns:born                                  text: another one than before says that all of it was lost
 //
@@ -30,7 +31,6 @@
 // has named also has "place":{"parent":"…","depth":2,"front":0} and "input":[…], the
 // messages that it answers. One that is a stored response has its id in asked, and
 // "response":{"id":"resp_…","previous":"resp_…","own":0,"input":[…],"body":{…}}. That such a
-// one was deleted is a refusal of its key, by no backend. The conversation of refusals for
-// requests without one is *. All of it has a TTL. A script touches keys of
+// one was deleted is a refusal of its key, by no backend. All of it has a TTL. A script touches keys of
 // one hash tag only, so that all of it works on a Cluster.
 package redisstore

@@ -9,17 +9,10 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Ledger stores answered turns; it is a *ledger.Ledger.
-type Ledger interface {
-	Judge(ctx context.Context, r ledger.Request) []ledger.Judged
-	Record(ctx context.Context, t ledger.Turn)
-	Refuse(ctx context.Context, s ledger.Scope, by ledger.Origin, keys []string)
-}
-
 // Replay is a request together with what the ledger knew of its turns when the request began. It
 // belongs to one request and is not safe for concurrent use.
 type Replay struct {
-	ledger  Ledger
+	ledger  *ledger.Ledger
 	request ledger.Request
 	judged  []ledger.Judged
 	began   time.Time // fixed by Look; the answer is recorded as of then
@@ -29,7 +22,7 @@ type Replay struct {
 // Look takes a snapshot: which conversation the request belongs to, which model is asked, and what
 // the ledger knows of the turns that it replays. Later changes in the ledger do not affect this
 // request.
-func Look(ctx context.Context, l Ledger, r ledger.Request) *Replay {
+func Look(ctx context.Context, l *ledger.Ledger, r ledger.Request) *Replay {
 	began := time.Now() // an erasure after this instant erases the answer too
 	judged := l.Judge(ctx, r)
 	return &Replay{ledger: l, request: r, judged: judged, began: began, steps: make([]step, len(judged))}

@@ -41,7 +41,7 @@ type Session struct {
 }
 
 // Begin takes the snapshot that the session works with, see Look.
-func Begin(ctx context.Context, l Ledger, r ledger.Request, p Policy) *Session {
+func Begin(ctx context.Context, l *ledger.Ledger, r ledger.Request, p Policy) *Session {
 	return &Session{Look(ctx, l, r), p}
 }
 
