@@ -147,13 +147,18 @@ func TestARouteStaysWithAnAnswerThatHasBegun(t *testing.T) {
 // its own thinking back.
 func TestAToolLoopStaysWhereItWent(t *testing.T) {
 	for _, second := range []backendCase{kimi, kimiChat} {
-		for _, kind := range []string{"messages", "chat"} {
-			t.Run(second.name+" "+kind, func(t *testing.T) {
+		for _, client := range []string{
+			"messages", "chat", "responses", "messages without an id", "chat without an id", "responses without an id",
+		} {
+			kind, nameless := strings.CutSuffix(client, " without an id")
+			t.Run(second.name+" "+client, func(t *testing.T) {
 				w := routed(t, claude, second)
 				w.shares(redistest.Start(t))
 				left, right := w.gateway(), w.gateway()
 				c, m := left.anyClient(kind, "claude-opus-4-8")
-				m.within("talk")
+				if !nameless {
+					m.within("talk")
+				}
 				m.alternate = []*front{right, left}
 				toolTurn(w.vendors["claude"], "first")
 				require.Equal(t, "first is done.", c.say("One"))

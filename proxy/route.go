@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/proxy/ledger"
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
@@ -229,18 +231,21 @@ func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano()
 // last. A tool loop stays where its last answer came from, since its thinking is worth most there.
 func (r *route) order(ctx context.Context, s *Server, x *request, scope string) []*backend {
 	id, _, err := routed{request: x}.takeConversation()
-	named := err == nil && id != ""
-	if !named {
-		id = rand.Text()
+	of := ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: id}
+	calls, known := x.answeredCalls(), err == nil && id != ""
+	if !known {
+		if of, known = s.ledger.Find(ctx, of, x.endpoint.dialect, x.in.outline, calls); !known {
+			of.Conversation = rand.Text()
+		}
 	}
 	weight := func(c choice) uint64 {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(x.in.caller + "\x00" + id + "\x00" + c.name)) // it never fails
+		_, _ = h.Write([]byte(of.Tenant + "\x00" + of.Conversation + "\x00" + c.name)) // it never fails
 		return h.Sum64()
 	}
 	stays := ""
-	if named && !s.config.Stateless {
-		stays = calling(ctx, s.ledger, x, ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: id})
+	if known && len(calls) > 0 {
+		stays = calling(ctx, s.ledger, of, calls)
 	}
 	last := func(c choice) int {
 		switch {
@@ -261,28 +266,38 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 	return order
 }
 
-// calling is the backend that made the calls of tools whose results end a request, through whichever gateway; empty
-// where it does not end in results, or nothing is known of them.
-func calling(ctx context.Context, l *ledger.Ledger, x *request, scope ledger.Scope) string {
-	o, ids := x.in.outline, []string(nil)
+// answeredCalls are the ids of the calls of tools whose results end a request, of its newest message that has any.
+func (x *request) answeredCalls() (ids []string) {
+	o := x.in.outline
+	if x.endpoint.dialect == wire.Responses {
+		for _, item := range slices.Backward(gjson.GetBytes(o.Body, "input").Array()) {
+			if item.Get("type").Str != "function_call_output" {
+				break
+			}
+			ids = append(ids, item.Get("call_id").Str)
+		}
+		return ids
+	}
 	for i := thinking.Loop(o, x.endpoint.dialect); i < len(o.Messages); i++ {
-		ids = nil // of the newest message that has any
+		ids = nil
 		for _, at := range o.ResultIDs(x.endpoint.dialect, &o.Messages[i]) {
 			id, _ := o.Text(at)
 			ids = append(ids, id)
 		}
 	}
-	if len(ids) == 0 {
+	return ids
+}
+
+// calling is the backend that made calls of tools, through whichever gateway; empty where nothing is known of them.
+func calling(ctx context.Context, l *ledger.Ledger, scope ledger.Scope, calls []string) string {
+	t, _ := l.Conversation(scope, nil).Calling(calls)
+	if t == nil && l.Refresh(ctx, scope) {
+		t, _ = l.Conversation(scope, nil).Calling(calls)
+	}
+	if t == nil {
 		return ""
 	}
-	n := l.Conversation(scope, nil).Calling(ids)
-	if n == nil && l.Refresh(ctx, scope) {
-		n = l.Conversation(scope, nil).Calling(ids)
-	}
-	if n == nil {
-		return ""
-	}
-	return n.Turn().Origin.Backend
+	return t.Origin.Backend
 }
 
 // route sends the request to a backend, whose window the client is told. Where the

@@ -40,7 +40,8 @@ func Extend(ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialec
 	find := func() *ledger.Node {
 		tree := l.Conversation(s, nil)
 		if len(ids) > 0 {
-			return tree.Calling(ids)
+			_, calling := tree.Calling(ids)
+			return calling
 		}
 		return tree.Newest()
 	}

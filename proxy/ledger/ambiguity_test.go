@@ -119,7 +119,7 @@ func TestWithoutConversation(t *testing.T) {
 	minted.Conversation = "minted"
 	judge := func(s ledger.Scope, c string) ledger.Judged {
 		o := outline(t, user(`"hi"`), assistant(c))
-		of, found := l.Find(t.Context(), s, wire.Messages, o)
+		of, found := l.Find(t.Context(), s, wire.Messages, o, nil)
 		return l.Judge(t.Context(), ledger.Request{
 			Scope: of, New: !found, Target: opus, Dialect: wire.Messages, Outline: o,
 		})[0]

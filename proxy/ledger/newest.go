@@ -2,28 +2,32 @@ package ledger
 
 import "slices"
 
-// Calling is the one turn that made all of these calls, by the ids that the client got; nil if there
-// is none or several did.
-func (t Tree) Calling(ids []string) (calling *Node) {
+// Calling is the one turn that made all of these calls, by the ids that the client got, and its node if it has a place;
+// nil if there is none or several did.
+func (t Tree) Calling(ids []string) (*Turn, *Node) {
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()
 	b := t.ledger.find(t.scope)
 	if b == nil || len(ids) == 0 {
-		return nil
+		return nil, nil
 	}
+	var calling *entry
 	for _, e := range b.index[toolKey(ids[0])] {
 		made := func(id string) bool {
 			return slices.ContainsFunc(e.ids, func(have ToolID) bool { return have.Client == id })
 		}
-		if e.node == nil || slices.ContainsFunc(ids, func(id string) bool { return !made(id) }) {
+		if e.turn.Cut || slices.ContainsFunc(ids, func(id string) bool { return !made(id) }) {
 			continue
 		}
 		if calling != nil {
-			return nil
+			return nil, nil
 		}
-		calling = e.node
+		calling = e
 	}
-	return calling
+	if calling == nil {
+		return nil, nil
+	}
+	return calling.turn, calling.node
 }
 
 // Newest is the turn of the tree with the request that began last; nil for none.

@@ -320,7 +320,7 @@ func FuzzJudge(f *testing.F) {
 		ledger.ContextKey(o)
 		r := ledger.Request{Scope: alice, Target: opus, Dialect: d, Outline: o}
 		judged := l.Judge(t.Context(), r)
-		l.Find(t.Context(), alice, d, o)
+		l.Find(t.Context(), alice, d, o, nil)
 		r.New = true
 		require.Len(t, l.Judge(t.Context(), r), len(judged))
 		for _, j := range judged {

@@ -49,7 +49,7 @@ func turnRequest(t testing.TB, l *ledger.Ledger, s ledger.Scope, nameless bool, 
 	r := ledger.Request{Scope: s, Target: turnOrigin, Dialect: wire.Messages, Outline: o}
 	if nameless {
 		found := false
-		r.Scope, found = l.Find(t.Context(), s, wire.Messages, o)
+		r.Scope, found = l.Find(t.Context(), s, wire.Messages, o, nil)
 		r.New = !found
 	}
 	return r
