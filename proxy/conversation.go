@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -58,7 +57,7 @@ func (x routed) name(route string, stateless bool) (n named, err error) {
 	}
 	n.minted = id == ""
 	if n.minted && !x.endpoint.counts {
-		id = rand.Text()
+		id = x.begins
 	}
 	n.scope = ledger.Scope{Tenant: x.in.caller, Route: route, Conversation: id}
 	if !x.endpoint.counts && (!n.minted || !stateless) { // else nothing would come of bringing it back

@@ -218,6 +218,15 @@ func TestKeysOfABackend(t *testing.T) {
 		require.Greater(t, n, 10, "key %s", key)
 		require.Contains(t, []string{"key-a-0123456789", "key-b-0123456789", "key-c-0123456789"}, key)
 	}
+	for range 20 { // also one without a name, once it has an answer that is its own
+		c := g.messages("claude-opus-4-8")
+		c.user(textOf("Hello"))
+		w.vendors["claude"].Queue(upstreamtest.Reply(upstreamtest.Think("thought"), upstreamtest.Say("Hello.")))
+		got := c.post()
+		c.history = append(c.history, message{role: "assistant", content: readMessages(w, got)})
+		c.user(textOf("And then?"))
+		require.Equal(t, got.header.Get("X-AG-Backend"), c.post().header.Get("X-AG-Backend"))
+	}
 	mu.Lock()
 	revoked, asked = "key-b-0123456789", map[string]int{}
 	mu.Unlock()

@@ -100,6 +100,7 @@ type request struct {
 	teammate string // the name in /teammate/<name>, empty for none
 	in       received
 	client   *clientWriter
+	begins   string // the id of the conversation that begins with it, unless it goes on one
 	notes
 	result result
 }

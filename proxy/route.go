@@ -3,7 +3,6 @@ package proxy
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -235,7 +234,7 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 	calls, known := x.answeredCalls(), err == nil && id != ""
 	if !known {
 		if of, known = s.ledger.Find(ctx, of, x.endpoint.dialect, x.in.outline, calls); !known {
-			of.Conversation = rand.Text()
+			of.Conversation = x.begins
 		}
 	}
 	weight := func(c choice) uint64 {
