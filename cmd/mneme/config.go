@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 	alone := cfg
 	alone.Proxy.Active, alone.Proxy.TeammateBackend = backend, backend
 	alone.Proxy.Teammates, alone.Proxy.EmbeddingsBackend = nil, ""
-	gateway, stop, err := ownGateway(ctx, alone)
+	gateway, stop, err := ownGateway(ctx, alone, nil)
 	if err != nil {
 		return "", err
 	}
@@ -139,14 +140,14 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 }
 
 // ownGateway runs a gateway in this process that shares nothing with those that run,
-// until stop.
-func ownGateway(ctx context.Context, cfg config.Config) (url string, stop func(), err error) {
+// until stop. It reaches vendors by a transport; nil is the network.
+func ownGateway(ctx context.Context, cfg config.Config, to http.RoundTripper) (url string, stop func(), err error) {
 	cfg.Redis, cfg.TLS = config.Redis{}, config.TLS{}
 	cfg.Proxy.Listen = "127.0.0.1:0"
 	ctx, cancel := context.WithCancel(ctx)
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() { // ends with ctx
-		ended <- app.Proxy(ctx, cfg, app.Options{Log: zerolog.Nop(), Ready: func(a app.Addrs) { ready <- a }})
+		ended <- app.Proxy(ctx, cfg, app.Options{Log: zerolog.Nop(), Transport: to, Ready: func(a app.Addrs) { ready <- a }})
 	}()
 	select {
 	case at := <-ready:

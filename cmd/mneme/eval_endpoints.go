@@ -85,7 +85,7 @@ func (c evalEndpoints) options(ctx context.Context, con *console) (o evaluate.Op
 			return o, stop, err
 		}
 	}
-	gateway, stopGateway, err := ownGateway(ctx, cfg)
+	gateway, stopGateway, err := ownGateway(ctx, cfg, nil)
 	if err != nil {
 		return o, stop, errors.Join(err, o.Vectors.Close())
 	}
