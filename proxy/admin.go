@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"mneme/access"
+	"mneme/access/tally"
 	"mneme/proxy/usage"
 )
 
@@ -66,11 +67,13 @@ func (s *Server) switchBackend(c *gin.Context) {
 
 // showUsage adds up the tokens of ?since= by ?by=.
 func (s *Server) showUsage(c *gin.Context) {
-	report, err := s.usage.Report(c.Request.Context(), c.Query("since"), c.Query("by"))
+	report, err := usage.NewReport(c.Request.Context(), s.limiter.Usage, c.Query("since"), c.Query("by"))
+	report.Dropped = s.limiter.Dropped()
 	switch {
-	case errors.Is(err, usage.ErrQuery):
+	case errors.Is(err, tally.ErrQuery):
 		refuseRoute(c, http.StatusBadRequest, err.Error())
 	case err != nil:
+		s.log.Warn().Err(err).Msg("the counters of usage could not be read")
 		refuseRoute(c, http.StatusServiceUnavailable, "the usage could not be read; try again")
 	default:
 		c.JSON(http.StatusOK, report)

@@ -24,7 +24,6 @@ import (
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
-	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
@@ -72,10 +71,10 @@ type Config struct {
 // a restart. Without a part of it the gateway keeps to its own memory.
 type Shared struct {
 	Turns  ledger.Remote
-	Usage  usage.Store
 	Active ActiveBackend
 	Owners chat.Owners // of sessions of a Copilot CLI
-	// Limiter admits the calls of keys, tenants and users that have limits; without it no call is limited.
+	// Limiter admits the calls of keys, tenants and users that have limits, and counts what all calls took; without it no
+	// call is limited, and they are counted for this process.
 	Limiter *limit.Limiter
 	// Audit keeps the callers that switched the backend.
 	Audit *audit.Log

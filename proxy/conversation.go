@@ -196,13 +196,8 @@ const (
 	eraseTenantIn = 15 * time.Second
 )
 
-// tenantUsage is what a usage.Store can do that knows the tenants of the calls that it counts.
-type tenantUsage interface {
-	EraseTenant(ctx context.Context, tenant string) error
-}
-
-// eraseTenant is DELETE /v1/conversations, which another service of ours sends: some conversations of a tenant go, and
-// with the last ones the records of its calls. It answers {"erased":…,"left":…} and is to be sent again until nothing
+// eraseTenant is DELETE /v1/conversations, which another service of ours sends: some conversations of a tenant go.
+// It answers {"erased":…,"left":…} and is to be sent again until nothing
 // is left.
 func (s *Server) eraseTenant(c *gin.Context) {
 	who, asked := access.Known(c.Request.Context())
@@ -221,9 +216,6 @@ func (s *Server) eraseTenant(c *gin.Context) {
 		if err == nil {
 			erased++
 		}
-	}
-	if usage, ok := s.config.Shared.Usage.(tenantUsage); ok && err == nil && erased == all {
-		err = usage.EraseTenant(ctx, of)
 	}
 	if err != nil && erased == 0 {
 		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).

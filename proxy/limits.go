@@ -51,7 +51,6 @@ type admitted struct {
 	priced   bool // the price is known
 	reserved limit.Reservation
 	most     limit.Amount // that was reserved
-	input    int64        // tokens of the request, as estimated
 }
 
 // admit finds out which limits bind the caller. The model calls of a Copilot CLI are not asked for: the request that
@@ -72,7 +71,7 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 			return err
 		}
 	}
-	if s.limiter == nil || !s.limiter.Limited(who) {
+	if !s.limiter.Limited(who) {
 		return nil
 	}
 	got := cmp.Or(x.result.admitted, &admitted{limiter: s.limiter, who: who}) // what a backend before has reserved stays
@@ -116,7 +115,7 @@ func (a *attempt) reserve(ctx context.Context, body []byte) error {
 	switch {
 	case err == nil:
 		tellStanding(a.client.Header(), reserved.Standing)
-		got.reserved, got.most, got.input = reserved, need, max(got.input, input)
+		got.reserved, got.most = reserved, need
 		return nil
 	case got.most != (limit.Amount{}): // the client gets the error of the attempt before
 		return err
@@ -216,25 +215,4 @@ func (x routed) overLimit(r *limit.Refusal, says string) error {
 	}
 	h[reasonHeader] = []string{string(why)}
 	return wire.Failure{Status: http.StatusTooManyRequests, Code: string(why), Message: says}
-}
-
-// settle charges what a call took: what was counted, however it ended. A client that leaves before a vendor has said
-// anything has made it read the request.
-func (s *Server) settle(x *request, outcome string, t usage.Tokens) {
-	got := x.result.admitted
-	if got == nil {
-		return
-	}
-	if outcome == outcomeCanceled && t == (usage.Tokens{}) && x.result.attempts > 0 {
-		t.Input = got.input
-	}
-	actual := limit.Amount{Tokens: t.Input + t.CacheRead + t.CacheCreation + t.Output}
-	if got.priced {
-		actual.Micros = got.price.Cost(priceTokens(t))
-	}
-	got.reserved.Commit(actual)
-}
-
-func priceTokens(t usage.Tokens) price.Tokens {
-	return price.Tokens{Input: t.Input, CachedInput: t.CacheRead, CacheWrite: t.CacheCreation, Output: t.Output}
 }

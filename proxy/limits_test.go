@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,10 +21,12 @@ import (
 	"mneme/access"
 	"mneme/access/limit"
 	"mneme/access/price"
+	"mneme/access/tally"
 	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/proxy"
 	"mneme/proxy/upstream"
+	"mneme/proxy/usage"
 )
 
 // limited is a gateway in front of vendors of both dialects; its every request comes from a key with limits.
@@ -116,6 +119,28 @@ func (l *limited) books(t *testing.T, tokens, micros int64) {
 		}
 		return true
 	}, 30*time.Second, 2*time.Millisecond, "%v %v", want, &got)
+	l.told(t, tokens, micros)
+}
+
+// told awaits that what is reported is what is spent: of the key by what GET /v1/usage reads, and of all by the gateway.
+func (l *limited) told(t *testing.T, tokens, micros int64) {
+	t.Helper()
+	var rows []tally.Row
+	var report usage.Report
+	require.Eventually(t, func() bool {
+		now, sum := time.Now(), tally.Counts{}
+		page, err := tally.New(l.redis, 0).Read(t.Context(), tally.Query{Tenant: l.key.Tenant, By: tally.ByKey,
+			Since: now.AddDate(0, 0, -1), Until: now})
+		require.NoError(t, err)
+		rows = page.Rows
+		for _, row := range rows {
+			sum.Add(row.Counts)
+		}
+		require.NoError(t, json.Unmarshal([]byte(call(t, "GET", l.URL+"/admin/usage", "").body), &report))
+		all := report.Total
+		return sum.Input+sum.Output == tokens && sum.Micros == micros &&
+			all.Input+all.CacheRead+all.CacheCreation+all.Output == tokens
+	}, 30*time.Second, 20*time.Millisecond, "%d %d %v %v", tokens, micros, &rows, &report)
 }
 
 func TestEveryWayIsCharged(t *testing.T) {
@@ -192,7 +217,8 @@ func TestARateIsSaid(t *testing.T) {
 }
 
 func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
-	stuck, left := make(chan struct{}), make(chan struct{})
+	begun, stuck, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	failures := 0
 	answers := map[string]http.HandlerFunc{
 		"fails": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) },
 		"breaks": says("text/event-stream", "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"type\":"+
@@ -200,10 +226,23 @@ func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
 			"event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":"+
 			"{\"type\":\"text\",\"text\":\"\"}}\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\","+
 			"\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"hi\"}}\n\n"),
+		"again": func(w http.ResponseWriter, r *http.Request) {
+			if failures++; failures < 3 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			says("application/json", messagesAnswer)(w, r)
+		},
+		"begins": func(w http.ResponseWriter, r *http.Request) {
+			says("text/event-stream", "event: ping\ndata: {\"type\":\"ping\"}\n\n")(w, r)
+			close(begun)
+			<-r.Context().Done()
+			left <- struct{}{}
+		},
 		"stuck": func(w http.ResponseWriter, r *http.Request) {
 			close(stuck)
 			<-r.Context().Done()
-			close(left)
+			left <- struct{}{}
 		},
 	}
 	var kind string
@@ -230,6 +269,14 @@ func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
 	ask(ctx, "stuck")
 	<-left
 	l.books(t, 9+13, 11+13) // the vendor has read the request: thirteen tokens, as estimated
+	ctx, leave = context.WithCancel(t.Context())
+	go func() { <-begun; leave() }()
+	ask(ctx, "begins")
+	<-left
+	l.books(t, 9+26, 11+26)
+	ask(t.Context(), "again")
+	require.Equal(t, 3, failures)
+	l.books(t, 9+26+15, 11+26+20)
 }
 
 func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 
 // Outcomes of a request, as metrics and the log call them.
 const (
-	outcomeOK       = usage.OutcomeOK
+	outcomeOK       = "ok"       // answered to the end
 	outcomeRefused  = "refused"  // a 4xx, ours or the backend's
 	outcomeFailed   = "failed"   // the backend failed or could not be reached
 	outcomeCut      = "cut"      // the answer broke off after it had begun
@@ -140,7 +140,8 @@ func (m *metrics) watch(s *Server) {
 		func() float64 { return float64(s.ledger.Stats().Waiting) })
 	s.seen.Counter("mneme_proxy_turns_dropped_total", "Answered turns and refusals that never reached Redis.",
 		func() int64 { return s.ledger.Stats().Dropped })
-	s.seen.Counter("mneme_proxy_usage_dropped_total", "Records of usage that never reached Redis.", s.usage.Dropped)
+	s.seen.Counter("mneme_proxy_usage_dropped_total", "Calls that are in no counter, since Redis did not take them.",
+		s.limiter.Dropped)
 	for name, b := range s.backends {
 		promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"backend": name},
 			s.seen)).NewGaugeFunc(prometheus.GaugeOpts{
@@ -253,16 +254,15 @@ func (m *metrics) continued(x said) {
 }
 
 // used counts the tokens of a call.
-func (m *metrics) used(r usage.Record) {
+func (m *metrics) used(backend string, t usage.Tokens) {
 	for _, c := range []struct {
 		kind string
 		n    int64
 	}{
-		{"input", r.Tokens.Input}, {"output", r.Tokens.Output}, {"cache_read", r.Tokens.CacheRead},
-		{"cache_creation", r.Tokens.CacheCreation},
+		{"input", t.Input}, {"output", t.Output}, {"cache_read", t.CacheRead}, {"cache_creation", t.CacheCreation},
 	} {
 		if c.n > 0 {
-			m.tokens.WithLabelValues(r.Backend, c.kind).Add(float64(c.n))
+			m.tokens.WithLabelValues(backend, c.kind).Add(float64(c.n))
 		}
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"mneme/memory/telemetry"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/upstream"
-	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
@@ -59,9 +58,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 			Msg("the backend's answer is empty")
 	}
 	s.metrics.observe(x, outcome, took)
-	counted := s.count(r.Context(), x, outcome)
-	x.tellCost(counted)
-	s.settle(x, outcome, counted.Tokens)
+	x.tellCost(s.meter(r.Context(), x, outcome))
 
 	level := zerolog.InfoLevel
 	if err != nil {
@@ -85,36 +82,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 
 // answered reports whether a backend has answered.
 func (x *request) answered() bool { return x.result.attempt != nil && x.result.attempt.answer != nil }
-
-// count keeps the record of what a call took, and gives it; where no model was called, an empty one.
-func (s *Server) count(ctx context.Context, x *request, outcome string) usage.Record {
-	if !x.answered() || x.endpoint.counts {
-		return usage.Record{}
-	}
-	a := x.result.attempt
-	read := usage.NewReader(a.backend.dialect) // nothing, if the client left before its answer
-	if heard := x.result.heard; heard != nil {
-		read = heard.tokens
-	}
-	tokens, estimated := read.Tokens(a.doc.Body)
-	r := usage.Record{
-		At: time.Now(), RequestID: x.id,
-		Tenant: a.scope.Tenant, Route: a.scope.Route, Conversation: a.scope.Conversation,
-		Backend: a.backend.name, Model: x.in.model(), UpstreamModel: a.model,
-		Tokens: tokens, Estimated: estimated, Outcome: outcome,
-	}
-	who := access.From(ctx)
-	r.Key, r.TenantName, r.User = who.Key, who.Tenant.String(), who.User
-	if p, ok := s.priceOf(a.routed); ok {
-		r.CostMicros, r.Priced = p.Cost(priceTokens(tokens)), true
-	}
-	r.Run, r.Chat = x.trail.Run, x.trail.Chat
-	if r.Chat == "" && !x.result.minted {
-		r.Chat = r.Conversation
-	}
-	s.usage.Record(r)
-	return r
-}
 
 // close ends the call, gives back its place and takes the deadline off the client's connection.
 func (x *request) close() {

@@ -19,7 +19,6 @@ import (
 	"mneme/memory/telemetry"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
-	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
@@ -29,8 +28,8 @@ const (
 	scopeTeammate = "teammate"
 )
 
-// Server is the gateway. Handler serves until Close, which also stops the writers
-// of the ledger and of the usage.
+// Server is the gateway. Handler serves until Close, which also stops the writer
+// of the ledger.
 type Server struct {
 	config  Config
 	limits  Limits
@@ -47,9 +46,8 @@ type Server struct {
 	embedder        *backend // nil without one
 
 	ledger  *ledger.Ledger
-	usage   *usage.Recorder
-	limiter *limit.Limiter // nil: no call is limited
-	places  *fair.Places   // of calls of models at once
+	limiter *limit.Limiter
+	places  *fair.Places // of calls of models at once
 
 	handler http.Handler
 	closed  atomic.Bool
@@ -92,7 +90,9 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	s.ledger = ledger.New(ledger.Config{
 		Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Patience: c.TurnsWait, Log: s.seen.Often,
 	})
-	s.usage = usage.NewRecorder(usage.Options{Store: c.Shared.Usage, Count: s.metrics.used, Log: s.seen.Often})
+	if s.limiter == nil {
+		s.limiter = limit.New(nil, limit.Options{})
+	}
 	s.teammateDefault = s.routed[c.teammateBackend()]
 	s.embedder = s.backends[c.EmbeddingsBackend]
 	for name, b := range c.Teammates {
@@ -130,14 +130,14 @@ const closing = 3 * time.Second
 // go on; the HTTP server waits for them.
 func (s *Server) Drain() { s.closed.Store(true) }
 
-// Close writes what the ledger and the usage still hold and drops idle
-// connections. No request may be served any more.
+// Close writes what the ledger still holds and drops idle connections. No request
+// may be served any more.
 func (s *Server) Close() error {
 	s.Drain()
 	s.closeBackends()
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
-	return errors.Join(s.ledger.Close(ctx), s.usage.Close())
+	return s.ledger.Close(ctx)
 }
 
 func (s *Server) closeBackends() {

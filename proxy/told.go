@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"mneme/access/tally"
 	"mneme/proxy/sanitize"
-	"mneme/proxy/usage"
 )
 
 // Headers of an answer that say which backend and model gave it and what it took. All of it is known when the answer
@@ -83,9 +83,9 @@ func (x *request) tell(h http.Header) {
 }
 
 // tellCost says behind a stream what the call cost, if that is known.
-func (x *request) tellCost(r usage.Record) {
-	if r.Priced && x.client.stream && lists(x.in.header["Te"], "trailers") {
-		x.client.Header().Set(http.TrailerPrefix+costTrailer, strconv.FormatInt(r.CostMicros, 10))
+func (x *request) tellCost(n tally.Counts) {
+	if n.Calls > n.Unpriced && x.client.stream && lists(x.in.header["Te"], "trailers") {
+		x.client.Header().Set(http.TrailerPrefix+costTrailer, strconv.FormatInt(n.Micros, 10))
 	}
 }
 

@@ -38,7 +38,7 @@ func BenchmarkCall(b *testing.B) {
 				if err != nil {
 					b.Error(err)
 				}
-				r.Commit(tokens(10))
+				l.Charge(r, tokens(10))
 			}
 			if name == "alone" {
 				for range b.N {

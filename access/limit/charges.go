@@ -3,17 +3,20 @@ package limit
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"mneme/access/tally"
+	"mneme/memory"
 	"mneme/memory/redisscript"
 )
 
 // What Redis took is kept for a Redis that forgets: one that is restarted from an older file, that a replica
 // replaces, or that is emptied.
 const (
-	keptFor = 5 * time.Minute // less than remembered: what Redis has is not charged again
+	keptFor = 5 * time.Minute // far less than remembered: what Redis has is not charged again
 	maxKept = 10_000          // charges
 	// settling is how long calls wait once a loss is found, so that the other processes find it and write what they keep.
 	settling = 3 * time.Second
@@ -24,9 +27,29 @@ const maxWaiting = 4096 + maxKept // charges that may wait for Redis
 // charge is a commit on its way into the books, or in them.
 type charge struct {
 	Reservation
-	actual Amount
-	since  time.Time
-	again  bool // Redis took it once
+	call  tally.Call // none for a reservation that is taken back
+	since time.Time
+	again bool // Redis took it once
+}
+
+// mark is that by which Redis knows that a call has ended; of none it is empty.
+type mark struct{ hour, id string }
+
+func (r Reservation) mark() mark { return mark{r.hour, r.id} }
+
+func hourOf(t time.Time) string { return t.UTC().Format("2006-01-02T15") }
+
+// keys are those of a script about the books of the reservation's tenant.
+func (r Reservation) keys() []string { return []string{head(r.tenant), tally.Head(r.tenant)} }
+
+// args are what all scripts about the books have. By the mark that is known they find out whether Redis has lost
+// charges of this process.
+func (r Reservation) args(known mark, a Amount, keep time.Duration, limits bool) []any {
+	args := append(make([]any, 0, 32), known.hour, known.id, r.hour, r.id, a.Tokens, a.Micros, keep.Milliseconds())
+	if limits {
+		return r.enclosing.append(args)
+	}
+	return append(args, "", "", "", "")
 }
 
 // old says whether Redis may remember no longer that the call has ended, as it is meant to: written again, the charge
@@ -35,22 +58,21 @@ func (c charge) old() bool {
 	return max(time.Since(c.since), time.Now().Round(0).Sub(c.since.Round(0))) > keptFor
 }
 
-// mark is the key by which Redis knows that the call has ended.
-func (c charge) mark() string { return c.head + ":done:" + c.id }
-
 // charges are those of a process: that Redis has not taken yet, and that it took in the last minutes, which are written
 // again if it forgets them.
 type charges struct {
-	log  zerolog.Logger
-	wake chan struct{} // something waits; of size 1
+	log     zerolog.Logger
+	keep    time.Duration // for which counters are kept
+	wake    chan struct{} // something waits; of size 1
+	dropped atomic.Int64
 
-	mu      sync.Mutex        // guards all below
-	waiting []charge          // not in the books yet, the oldest first
-	closed  bool              // nothing more may wait
-	kept    []charge          // in the order in which Redis took them
-	newest  map[string]charge // of kept, by the head of a tenant's books: Redis knows it unless it has lost data
-	losses  int64             // how many were found
-	settled time.Time         // until then calls wait
+	mu      sync.Mutex               // guards all below
+	waiting []charge                 // not in the books yet, the oldest first
+	closed  bool                     // nothing more may wait
+	kept    []charge                 // in the order in which Redis took them
+	newest  map[memory.Tenant]charge // of kept: Redis knows it unless it has lost data
+	losses  int64                    // how many were found
+	settled time.Time                // until then calls wait
 }
 
 // put has a charge wait for the writer. It never waits itself.
@@ -58,13 +80,22 @@ func (cs *charges) put(c charge) {
 	c.since = time.Now()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	if c.id == "" { // nothing bounds it
+		c.tenant, c.id, c.hour, c.losses = c.call.Tenant, c.call.Request, hourOf(c.call.At), cs.losses
+	}
 	if cs.closed || len(cs.waiting) >= maxWaiting {
-		cs.log.Error().Str("request_id", c.id).Bool("closed", cs.closed).
-			Msg("what a call took is not in the books: it is charged by its lease")
+		cs.drop(c, nil)
 		return
 	}
 	cs.waiting = append(cs.waiting, c)
 	cs.awaken()
+}
+
+// drop gives a charge up.
+func (cs *charges) drop(c charge, err error) {
+	cs.dropped.Add(1)
+	cs.log.Error().Err(err).Str("request_id", c.id).
+		Msg("what a call took is not in the books: budgets are charged by its lease, and reports lack it")
 }
 
 // awaken tells the writer that something waits.
@@ -95,47 +126,57 @@ func (cs *charges) back(failed []charge) {
 	cs.awaken()
 }
 
-// keys are those of a script about the books of a head: with them it finds out whether Redis has lost charges of this
-// process. losses is how many losses came before, and a call waits until what they lost is written again.
-func (cs *charges) keys(head string) (keys []string, losses int64, settled time.Time) {
+// known is the mark of the newest charge that Redis took of a tenant's. losses is how many losses came before, and a
+// call waits until what they lost is written again.
+func (cs *charges) known(of memory.Tenant) (newest mark, losses int64, settled time.Time) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	keys = []string{head}
-	if c, ok := cs.newest[head]; ok && !c.old() {
-		keys = append(keys, c.mark())
+	if c, ok := cs.newest[of]; ok && !c.old() {
+		newest = c.mark()
 	}
-	return keys, cs.losses, cs.settled
+	return newest, cs.losses, cs.settled
 }
 
-// call is the commit of a charge. What Redis may have lost since its reservation is charged as without one, and is
+// commit is the commit of a charge. What Redis may have lost since its reservation is charged as without one, and is
 // written whatever else is missing.
-func (cs *charges) call(c charge) redisscript.Call {
-	keys, losses, _ := cs.keys(c.head)
-	args := []any{c.id, remembered.Milliseconds(), c.actual.Tokens, c.actual.Micros, 0}
-	if c.unreserved || c.losses != losses {
-		args[4] = 1
-		args = append(args, c.enclosing.words()...)
-	}
+func (cs *charges) commit(c charge) redisscript.Call {
+	known, losses, _ := cs.known(c.tenant)
+	how := "reserved"
 	if c.losses != losses {
-		keys = keys[:1]
+		known = mark{}
 	} else if c.again { // it is asked whether Redis has it
-		keys = []string{c.head, c.mark()}
+		known = c.mark()
 	}
-	return redisscript.Call{Script: commit, Keys: keys, Args: args}
+	if c.enclosing == nil {
+		how = "unlimited"
+	} else if c.unreserved || c.losses != losses {
+		how = "unreserved"
+	}
+	n, day := c.call.Counts, ""
+	if c.call.Request != "" {
+		day = c.call.At.UTC().Format(time.DateOnly)
+	}
+	actual := Amount{n.Input + n.Output, n.Micros}.clamp()
+	args := append(c.args(known, actual, cs.keep, how == "unreserved"), how, remembered.Milliseconds(), day,
+		n.String())
+	for by, name := range c.call.Names {
+		args = append(args, string(by), name)
+	}
+	return redisscript.Call{Script: commit, Keys: c.keys(), Args: args}
 }
 
-// keep notes a charge that Redis took, and forgets those that are too old or too many.
-func (cs *charges) keep(c charge) {
+// took notes a charge that Redis took, and forgets those that are too old or too many.
+func (cs *charges) took(c charge) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.losses, c.again = cs.losses, true
 	cs.kept = append(cs.kept, c)
-	if !cs.newest[c.head].since.After(c.since) { // one that is written again is older
-		cs.newest[c.head] = c
+	if !cs.newest[c.tenant].since.After(c.since) { // one that is written again is older
+		cs.newest[c.tenant] = c
 	}
 	for len(cs.kept) > 0 && (len(cs.kept) > maxKept || cs.kept[0].old()) {
-		if c := cs.kept[0]; cs.newest[c.head].id == c.id {
-			delete(cs.newest, c.head)
+		if c := cs.kept[0]; cs.newest[c.tenant].id == c.id {
+			delete(cs.newest, c.tenant)
 		}
 		cs.kept = cs.kept[1:]
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access/limit"
+	"mneme/access/tally"
 	"mneme/internal/redistest"
 	"mneme/memory"
 )
@@ -50,7 +51,7 @@ func TestABudgetHoldsWhenRedisForgets(t *testing.T) {
 					r, err := l.Reserve(t.Context(), p, fmt.Sprint("call-", calls.Add(1)), tokens(1))
 					if err == nil {
 						admitted.Add(1)
-						r.Commit(tokens(1))
+						l.Charge(r, tokens(1))
 					}
 					return !errors.As(err, new(*limit.Refusal)) // else Redis may be away
 				}
@@ -77,11 +78,37 @@ func TestABudgetHoldsWhenRedisForgets(t *testing.T) {
 				require.LessOrEqual(t, admitted.Load(), int64(100), "the budget is for so many")
 				require.Equal(t, int64(100), admitted.Load(), "and for no fewer")
 				settled(t, server.Client(), "key:k1:tokens", 100)
-				flying.Commit(tokens(5))
+				gateways[0].Charge(flying, tokens(5))
 				settled(t, server.Client(), "key:k1:tokens", 105)
+				reported(t, server.Client(), tally.ByTenant, 105)
 				require.Equal(t, loss.forgets, gateways[0].Restored.Load()+gateways[1].Restored.Load())
 			})
 		}
+	}
+}
+
+// What calls that nothing bounds took is written again, too, and once, by a process to which no call comes.
+func TestReportsHoldWhenRedisForgets(t *testing.T) {
+	for name, loss := range losses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, p := redistest.Start(t), principal(t, "", "")
+			l := open(t, server.Client(), limit.Options{})
+			spend := func(from, to int) {
+				for i := from; i < to; i++ {
+					l.Commit(limit.Reservation{}, tally.Call{At: time.Now(), Request: fmt.Sprint(i), Tenant: p.Tenant,
+						Backend: "v", Counts: tally.Counts{Input: 1}})
+				}
+				reported(t, server.Client(), tally.ByBackend, int64(to))
+			}
+			spend(0, 50)
+			loss.before(t, server)
+			spend(50, 80)
+			loss.after(t, server)
+			reported(t, server.Client(), tally.ByBackend, 80)
+			spend(80, 90)
+			require.Equal(t, loss.forgets, l.Restored.Load())
+		})
 	}
 }
 
@@ -94,7 +121,7 @@ func TestWhatIsWrittenAgainChangesNothing(t *testing.T) {
 			for i := range 10 {
 				r, err := l.Reserve(t.Context(), p, fmt.Sprint(name, i), tokens(5))
 				require.NoError(t, err)
-				r.Commit(tokens(4))
+				l.Charge(r, tokens(4))
 			}
 		}
 		spend("a")
@@ -108,7 +135,7 @@ func TestWhatIsWrittenAgainChangesNothing(t *testing.T) {
 		l.Lost()
 		r, err := l.Reserve(t.Context(), p, "c", tokens(100))
 		require.NoError(t, err)
-		r.Commit(tokens(1))
+		l.Charge(r, tokens(1))
 		settled(t, client, "key:k1:tokens", 1)
 	})
 }
@@ -120,16 +147,16 @@ func TestOldChargesAreNotWrittenAgain(t *testing.T) {
 	spend := func(id string) {
 		r, err := l.Reserve(t.Context(), p, id, tokens(5))
 		require.NoError(t, err)
-		r.Commit(tokens(5))
+		l.Charge(r, tokens(5))
 	}
 	for i := range 10 {
 		spend(fmt.Sprint("a", i))
 	}
 	settled(t, client, "key:k1:tokens", 50)
 	require.Eventually(t, func() bool { return l.Age(10, 20*time.Minute) }, 20*time.Second, 5*time.Millisecond)
-	marks, err := client.Keys(t.Context(), limit.Prefix+"{acme}:done:*").Result()
+	marks, err := client.Keys(t.Context(), tally.Prefix+"{acme}:seen:*").Result()
 	require.NoError(t, err)
-	require.Len(t, marks, 10)
+	require.NotEmpty(t, marks)
 	require.NoError(t, client.Del(t.Context(), marks...).Err())
 	l.Lost()
 	spend("b")

@@ -13,7 +13,7 @@ import (
 // Erase removes what a tenant, its keys and its users have spent and hold. What is known of rates and of calls that
 // have ended stays until it expires: for as long as a rate's period, and for a day.
 func Erase(ctx context.Context, client redis.UniversalClient, of memory.Tenant) error {
-	head := Prefix + "{" + of.String() + "}"
+	head := head(of)
 	names := []string{head + ":live", head + ":calls", head + ":atonce", head + ":total"}
 	now := time.Now().UTC()
 	for day := -4; day <= 1; day++ { // a day is kept for two more

@@ -1,6 +1,10 @@
 package limit
 
-import "time"
+import (
+	"time"
+
+	"mneme/access/tally"
+)
 
 // Books is the part that the scripts share.
 var Books = func() string {
@@ -30,3 +34,12 @@ func (l *Limiter) Age(many int, by time.Duration) bool {
 
 // Lost has all charges that are kept written again, as when a loss is found.
 func (l *Limiter) Lost() { l.charges.lost() }
+
+// Charge commits what a call took.
+func (l *Limiter) Charge(r Reservation, a Amount) {
+	if r.id != "" {
+		l.Commit(r, tally.Call{At: time.Now(), Request: r.id, Tenant: r.tenant,
+			Key: r.enclosing[0].name, User: r.enclosing[2].name,
+			Counts: tally.Counts{Input: a.Tokens, Micros: a.Micros}})
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/access"
+	"mneme/access/tally"
 	"mneme/memory"
 	"mneme/memory/redisscript"
 )
@@ -62,16 +63,17 @@ type Options struct {
 	AwayCalls int64                    // with Allow: how many calls a process lets pass in one outage; 100
 	Patience  time.Duration            // for Redis's answer; 2 s
 	RunLease  time.Duration            // after which a run of a process that died does not count; 30 s
+	Keep      time.Duration            // for which counters are kept; tally.Keep
 	Log       zerolog.Logger
 }
 
-// Limiter admits calls. It is safe for concurrent use.
+// Limiter admits calls, and keeps the books of what they took. It is safe for concurrent use.
 type Limiter struct {
-	redis   redis.UniversalClient
+	redis   redis.UniversalClient // nil: nothing is limited, and what calls took is known in this process alone
 	options Options
 
-	// Restored counts charges that Redis had lost and took again.
-	Restored atomic.Int64
+	Usage    *tally.Book  // what calls took
+	Restored atomic.Int64 // calls that Redis had lost and took again
 
 	away    atomic.Int64 // calls that came since Redis was there last, and could not be judged
 	charges charges
@@ -84,20 +86,25 @@ type Limiter struct {
 	cancel  context.CancelFunc
 }
 
-// New makes a limiter over client, which the caller closes after it. It starts one goroutine, which Close stops.
+// New makes a limiter over client, which the caller closes after it; nil for one that limits nothing, counts for this
+// process and needs no Close. Else it starts one goroutine, which Close stops.
 func New(client redis.UniversalClient, o Options) *Limiter {
 	o.Lease, o.Patience = cmp.Or(o.Lease, 10*time.Minute), cmp.Or(o.Patience, 2*time.Second)
 	o.Unclosed, o.Away, o.AwayCalls = cmp.Or(o.Unclosed, ChargeEstimate), cmp.Or(o.Away, Refuse), cmp.Or(o.AwayCalls, 100)
-	o.RunLease = cmp.Or(o.RunLease, runLease)
-	l := &Limiter{redis: client, options: o, running: running{all: map[*Run]bool{}},
-		charges: charges{log: o.Log, wake: make(chan struct{}, 1), newest: map[string]charge{}},
+	o.RunLease, o.Keep = cmp.Or(o.RunLease, runLease), cmp.Or(o.Keep, tally.Keep)
+	l := &Limiter{redis: client, options: o, Usage: tally.New(client, o.Keep), running: running{all: map[*Run]bool{}},
+		charges: charges{log: o.Log, keep: o.Keep, wake: make(chan struct{}, 1), newest: map[memory.Tenant]charge{}},
 		closing: make(chan struct{}), done: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	go l.write()
+	if client == nil {
+		close(l.done)
+	} else {
+		go l.write()
+	}
 	return l
 }
 
-// Amount is what a call takes.
+// Amount is what a call may take.
 type Amount struct {
 	Tokens int64 // input and output
 	Micros int64 // millionths of a USD; 0 where the price is not known
@@ -124,8 +131,13 @@ type holder struct {
 
 func (h holder) String() string { return h.kind + " " + h.name }
 
-// field is how the holder is called in Redis.
-func (h holder) field() string { return h.kind + ":" + h.name }
+// field is how the holder is called in Redis; empty for none.
+func (h holder) field() string {
+	if h.name == "" {
+		return ""
+	}
+	return h.kind + ":" + h.name
+}
 
 // bound is one limit of one holder.
 type bound struct {
@@ -162,18 +174,15 @@ func (b bound) append(text []byte) []byte {
 	return text
 }
 
-// enclosing are all limits that enclose a call, and their holders.
+// enclosing are all limits that enclose a call: those of its key, its tenant and its user.
 type enclosing []holder
 
-// enclosing are the holders of limits among the key, the tenant and the user of a principal.
 func (l *Limiter) enclosing(p access.Principal) enclosing {
-	all := make(enclosing, 0, 3)
-	tenant := p.Tenant.String()
-	for _, h := range [...]holder{
-		{"key", p.Key, p.Limits}, {"tenant", tenant, l.ofTenant(p.Tenant)}, {"user", p.User, l.options.Users},
-	} {
-		if h.name != "" && !h.limits.None() {
-			all = append(all, h)
+	all := enclosing{{"key", p.Key, p.Limits}, {"tenant", p.Tenant.String(), l.ofTenant(p.Tenant)},
+		{"user", p.User, l.options.Users}}
+	for i := range all {
+		if all[i].name == "" {
+			all[i].limits = access.Limits{}
 		}
 	}
 	return all
@@ -207,13 +216,13 @@ func (all enclosing) at(number int64) (found bound, ok bool) {
 	return bound{}, false
 }
 
-// words are what the scripts read: the limits in one text, which takes less than a word for each, and the holders.
-func (all enclosing) words() []any {
+// append adds what the scripts read: the limits in one text, which takes less than a word for each, and the holders.
+func (all enclosing) append(words []any) []any {
 	text := make([]byte, 0, 256)
 	for b := range all.bounds {
 		text = b.append(text)
 	}
-	words := append(make([]any, 0, 1+len(all)), string(text))
+	words = append(words, string(text))
 	for _, h := range all {
 		words = append(words, h.field())
 	}
@@ -222,8 +231,8 @@ func (all enclosing) words() []any {
 
 // Limited says whether anything bounds the calls of p. If not, Redis is asked nothing for them.
 func (l *Limiter) Limited(p access.Principal) bool {
-	return p.Key != "" && ofCalls(p.Limits) || ofCalls(l.ofTenant(p.Tenant)) ||
-		p.User != "" && ofCalls(l.options.Users)
+	return l.redis != nil && (p.Key != "" && ofCalls(p.Limits) || ofCalls(l.ofTenant(p.Tenant)) ||
+		p.User != "" && ofCalls(l.options.Users))
 }
 
 // ofTenant are the limits of a tenant.
@@ -250,18 +259,18 @@ func (l *Limiter) Spends(p access.Principal) (tokens, money bool) {
 	return tokens, money
 }
 
-// head is how the keys of a principal's tenant begin.
-func head(p access.Principal) string { return Prefix + "{" + p.Tenant.String() + "}" }
+// head is how the keys of a tenant begin.
+func head(t memory.Tenant) string { return Prefix + "{" + t.String() + "}" }
 
 // Reservation is a call that was admitted. The zero value is of a call that nothing bounds.
 type Reservation struct {
 	Standing Standing // its Limit is 0 if nothing is known of it
 
-	limiter    *Limiter
-	head       string
+	tenant     memory.Tenant
 	id         string
-	unreserved bool  // Redis was away
-	losses     int64 // of which Redis may have forgotten it: all that are found from then on
+	hour       string // under which the end of the call is remembered
+	unreserved bool   // Redis was away
+	losses     int64  // of which Redis may have forgotten it: all that are found from then on
 	enclosing  enclosing
 }
 
@@ -274,15 +283,15 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 		return Reservation{}, nil
 	}
 	estimate = estimate.clamp()
-	r := Reservation{limiter: l, head: head(p), id: id, enclosing: l.enclosing(p)}
-	args := append([]any{id, l.options.Lease.Milliseconds(), estimate.Tokens, estimate.Micros,
-		string(l.options.Unclosed)}, r.enclosing.words()...)
+	r := Reservation{tenant: p.Tenant, id: id, hour: hourOf(time.Now()), enclosing: l.enclosing(p)}
 	for tries := 0; ; {
-		keys, losses, settled := l.charges.keys(r.head)
+		known, losses, settled := l.charges.known(r.tenant)
 		wait := time.Until(settled)
 		if wait <= 0 {
 			r.losses = losses
-			reply, err := l.ask(ctx, redisscript.Call{Script: reserve, Keys: keys, Args: args})
+			args := append(r.args(known, estimate, l.options.Keep, true),
+				l.options.Lease.Milliseconds(), string(l.options.Unclosed))
+			reply, err := l.ask(ctx, redisscript.Call{Script: reserve, Keys: r.keys(), Args: args})
 			if err != nil {
 				return l.unjudged(ctx, r, err)
 			}
@@ -319,11 +328,11 @@ var leaving = []time.Duration{gather + 5*time.Millisecond, 6 * gather}
 func (l *Limiter) unjudged(ctx context.Context, r Reservation, err error) (Reservation, error) {
 	r.unreserved = true
 	if ctx.Err() != nil {
-		r.void()
+		l.Commit(r, tally.Call{})
 		return Reservation{}, context.Cause(ctx)
 	}
 	if !l.passes(err) {
-		r.void()
+		l.Commit(r, tally.Call{})
 		return Reservation{}, ErrAway
 	}
 	return r, nil
@@ -335,18 +344,20 @@ func (l *Limiter) passes(err error) bool {
 	return l.options.Away == Allow && l.away.Add(1) <= l.options.AwayCalls
 }
 
-// Commit charges what the call took: in the background, and once. Of a reservation that holds nothing it does nothing.
-func (r Reservation) Commit(actual Amount) {
-	if r.limiter != nil {
-		r.limiter.charges.put(charge{Reservation: r, actual: actual.clamp()})
+// Commit puts what a call took into the books, in the background, and once: in the place of what was reserved for it, if
+// anything bounds it, and into the counters. An empty call says that none came of the reservation.
+func (l *Limiter) Commit(r Reservation, c tally.Call) {
+	c.Counts.Calls = 1
+	switch {
+	case l.redis != nil && (r.id != "" || c.Request != ""):
+		l.charges.put(charge{Reservation: r, call: c})
+	case l.redis == nil && c.Request != "":
+		l.Usage.Add(c)
 	}
 }
 
-// void takes the reservation back.
-func (r Reservation) void() {
-	r.unreserved = false // if nothing was reserved there is nothing to be charged
-	r.Commit(Amount{})
-}
+// Dropped counts calls that are in no counter, since Redis did not take them in time.
+func (l *Limiter) Dropped() int64 { return l.charges.dropped.Load() }
 
 // number is a part of a reply; 0 if it is none.
 func number(reply redisscript.Reply, i int) int64 {

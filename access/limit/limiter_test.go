@@ -20,6 +20,7 @@ import (
 
 	"mneme/access"
 	"mneme/access/limit"
+	"mneme/access/tally"
 	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/memory/embedded"
@@ -93,6 +94,24 @@ func settled(t *testing.T, client redis.UniversalClient, field string, want int6
 	}, 20*time.Second, 5*time.Millisecond)
 }
 
+// reported awaits that the counters of acme, by whatever, have the tokens that are spent.
+func reported(t *testing.T, client redis.UniversalClient, by tally.By, want int64) {
+	t.Helper()
+	got := int64(-1)
+	require.Eventually(t, func() bool {
+		acme, err := memory.ParseTenant("acme")
+		require.NoError(t, err)
+		page, err := tally.New(client, 0).Read(t.Context(), tally.Query{Tenant: acme, By: by,
+			Since: time.Now().AddDate(0, 0, -1), Until: time.Now()})
+		require.NoError(t, err)
+		got = 0
+		for _, row := range page.Rows {
+			got += row.Input
+		}
+		return got == want
+	}, 20*time.Second, 5*time.Millisecond, "%s: %d, not %d", by, &got, want)
+}
+
 func refused(t *testing.T, err error, says ...string) *limit.Refusal {
 	var r *limit.Refusal
 	require.ErrorAs(t, err, &r)
@@ -119,9 +138,9 @@ func TestABudgetCountsWhatIsReserved(t *testing.T) {
 
 		second, err := l.Reserve(t.Context(), p, "b", tokens(40))
 		require.NoError(t, err)
-		first.Commit(tokens(10))
-		first.Commit(tokens(10)) // again
-		second.Commit(tokens(50))
+		l.Charge(first, tokens(10))
+		l.Charge(first, tokens(10)) // again
+		l.Charge(second, tokens(50))
 		settled(t, client, "key:k1:tokens", 60)
 		_, err = l.Reserve(t.Context(), p, "b", tokens(1000)) // the same id again, after its end
 		require.NoError(t, err)
@@ -158,7 +177,7 @@ func TestACallReservesMore(t *testing.T) {
 		held(90, 500_000)
 		r, err := reserve(100, 600_000)
 		require.NoError(t, err)
-		r.Commit(limit.Amount{Tokens: 95, Micros: 1})
+		l.Charge(r, limit.Amount{Tokens: 95, Micros: 1})
 		settled(t, client, "key:k1:tokens", 95)
 		settled(t, client, "key:k1:usd", 1)
 	})
@@ -203,7 +222,7 @@ func TestRates(t *testing.T) {
 		refused(t, err, "1000tokens/d")
 		_, err = l.Reserve(t.Context(), p, "b", tokens(1001))
 		require.Zero(t, refused(t, err, "ever allows").RetryAfter)
-		a.Commit(tokens(100)) // what was not used is given back
+		l.Charge(a, tokens(100)) // what was not used is given back
 		var b limit.Reservation
 		require.Eventually(t, func() bool {
 			b, err = l.Reserve(t.Context(), p, "b", tokens(200))
@@ -213,7 +232,7 @@ func TestRates(t *testing.T) {
 		require.NoError(t, err)
 		_, err = l.Reserve(t.Context(), p, "d", tokens(1))
 		refused(t, err, "2 calls of models")
-		b.Commit(tokens(0))
+		l.Charge(b, tokens(0))
 		require.Eventually(t, func() bool {
 			_, err = l.Reserve(t.Context(), p, "d", tokens(1))
 			return err == nil
@@ -234,7 +253,7 @@ func TestOneCallAfterTheOtherIsOneAtOnce(t *testing.T) {
 				_, err := another.Reserve(t.Context(), p, "beside", tokens(1))
 				refused(t, err, "1 calls of models run at once")
 			}
-			r.Commit(tokens(1))
+			gateway.Charge(r, tokens(1))
 		}
 	})
 }
@@ -249,7 +268,7 @@ func TestWhoHasNoLimitsAsksNothing(t *testing.T) {
 	for _, p := range []access.Principal{access.Anyone, principal(t, "", ""), {Limits: limits(t, "1/m", "")}} {
 		r, err := l.Reserve(t.Context(), p, "a", tokens(1))
 		require.NoError(t, err)
-		r.Commit(tokens(1))
+		l.Charge(r, tokens(1))
 	}
 }
 
@@ -267,12 +286,17 @@ func TestALeaseThatEndsIsChargedByThePolicy(t *testing.T) {
 				}
 				require.Eventually(t, func() bool { // any call ends what has run out
 					r, err := l.Reserve(t.Context(), p, "probe"+fmt.Sprint(rand.Int()), tokens(0))
-					r.Commit(tokens(0))
+					l.Charge(r, tokens(0))
 					spent, held := book(t, client, "key:k1:tokens")
 					return err == nil && spent == want && held == 0
 				}, 30*time.Second, 5*time.Millisecond)
-				all[0].Commit(tokens(33)) // late, and true
+				reported(t, client, tally.ByKey, want)
+				reported(t, client, tally.ByTenant, want)
+				l.Charge(all[0], tokens(33)) // late, and true
 				settled(t, client, "key:k1:tokens", want+33-want/5)
+				for _, by := range []tally.By{tally.ByKey, tally.ByTenant, tally.ByUser} {
+					reported(t, client, by, want+33-want/5)
+				}
 				n, err := client.Exists(t.Context(), limit.Prefix+"{acme}:live", limit.Prefix+"{acme}:calls",
 					limit.Prefix+"{acme}:atonce").Result()
 				require.NoError(t, err)
@@ -297,7 +321,7 @@ func TestManyAtOnce(t *testing.T) {
 					switch {
 					case err == nil:
 						admitted.Add(1)
-						r.Commit(tokens(10))
+						l.Charge(r, tokens(10))
 					case !errors.As(err, &no):
 						t.Error(err)
 					}
@@ -350,11 +374,11 @@ func TestTheCalendar(t *testing.T) {
 	for from := int64(0); from <= 146100; from += 1000 { // a script of more than 5 s has Redis refuse what is asked next
 		got, err := client.Eval(t.Context(), limit.Books+`
 			local all = {}
-			for day = tonumber(ARGV[1]), ARGV[1] + 999 do
+			for day = tonumber(ARGV[5]), ARGV[5] + 999 do
 				local y, m, d = civil(day)
 				all[#all + 1] = string.format('%04d-%02d-%02d %d', y, m, d, nextMonth(day))
 			end
-			return all`, []string{"x"}, from).StringSlice()
+			return all`, []string{"x", "y"}, "", "", "", "", from, 0).StringSlice()
 		require.NoError(t, err)
 		require.Len(t, got, 1000)
 		for i, date := range got {
@@ -391,7 +415,7 @@ func TestLostRepliesDriftNothing(t *testing.T) {
 				}
 				actual := int64(rand.IntN(100))
 				want.Add(actual)
-				r.Commit(tokens(actual))
+				l.Charge(r, tokens(actual))
 			}
 		})
 	}
@@ -415,7 +439,7 @@ func TestWhenRedisIsAway(t *testing.T) {
 					continue
 				}
 				passed++
-				r.Commit(tokens(7))
+				l.Charge(r, tokens(7))
 			}
 			want := int64(0)
 			if away == limit.Allow {
@@ -435,7 +459,7 @@ func TestCloseWritesWhatWaits(t *testing.T) {
 	for i := range 500 {
 		r, err := l.Reserve(t.Context(), p, fmt.Sprint(i), tokens(50))
 		require.NoError(t, err)
-		r.Commit(tokens(2))
+		l.Charge(r, tokens(2))
 	}
 	require.NoError(t, l.Close())
 	spent, held := book(t, client, "key:k1:tokens")

@@ -46,7 +46,7 @@ func (r *Run) call(what string) redisscript.Call {
 // Enter lets a run of p in, or says why not: the error is a *Refusal, or ErrAway, or the context's. It counts until it
 // leaves, or, if its process dies, until its lease ends. The id is the run's: one that comes again is counted once.
 func (l *Limiter) Enter(ctx context.Context, p access.Principal, id string) (*Run, error) {
-	r := &Run{limiter: l, head: head(p), id: id}
+	r := &Run{limiter: l, head: head(p.Tenant), id: id}
 	var bounding []access.Rate
 	var whose []holder
 	for _, h := range l.enclosing(p) {

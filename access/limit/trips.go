@@ -48,7 +48,7 @@ func (l *Limiter) ask(ctx context.Context, call redisscript.Call) (redisscript.R
 		charges, _ := l.charges.take(maxTogether)
 		calls := make([]redisscript.Call, 0, len(charges)+1)
 		for _, c := range charges {
-			calls = append(calls, l.charges.call(c))
+			calls = append(calls, l.charges.commit(c))
 		}
 		cmds := redisscript.Run(within, l.redis, append(calls, call)...)
 		l.charges.back(l.written(charges, cmds[:len(charges)]))

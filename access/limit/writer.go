@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/memory"
 	"mneme/memory/redisscript"
 )
 
@@ -17,8 +18,8 @@ const (
 	gather       = 10 * time.Millisecond // for more charges, once one waits, or for a reservation: they go together
 	firstPause   = 50 * time.Millisecond
 	maxPause     = 2 * time.Second
-	giveUpAfter  = 5 * time.Minute  // then a charge is left to its lease
-	remembered   = 15 * time.Minute // how long Redis knows that a call has ended: longer than any charge is tried
+	giveUpAfter  = 12 * time.Hour // then a charge is left to its lease
+	remembered   = 24 * time.Hour // how long Redis knows that a call has ended: longer than any charge is tried
 	closeWait    = 3 * time.Second
 
 	// lookEvery is how often a process that has nothing to write looks whether Redis has its newest charge.
@@ -56,8 +57,9 @@ func (l *Limiter) write() {
 		case <-time.After(pause):
 			pause = min(2*pause, maxPause)
 		case <-l.ctx.Done():
-			l.options.Log.Error().Int("calls", len(failed)).
-				Msg("what calls took is not in the books at the end: they are charged by their leases")
+			for batch, _ := l.charges.take(maxWaiting); len(batch) > 0; batch = batch[1:] {
+				l.charges.drop(batch[0], l.ctx.Err())
+			}
 			return
 		}
 	}
@@ -67,17 +69,23 @@ func (l *Limiter) write() {
 func (l *Limiter) send(batch []charge) (failed []charge) {
 	calls := make([]redisscript.Call, len(batch))
 	for i, c := range batch {
-		calls[i] = l.charges.call(c)
+		calls[i] = l.charges.commit(c)
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, writeTimeout)
 	defer cancel()
-	return l.written(batch, redisscript.Run(ctx, l.redis, calls...))
+	failed = l.written(batch, redisscript.Run(ctx, l.redis, calls...))
+	for _, c := range batch {
+		if err := l.Usage.Sweep(ctx, c.tenant); err != nil {
+			break // the next batch tries again
+		}
+	}
+	return failed
 }
 
 // written looks at what came of charges, and gives those that are to be tried again.
 func (l *Limiter) written(batch []charge, cmds []*redis.Cmd) (failed []charge) {
 	restored := int64(0)
-	_, losses, _ := l.charges.keys("")
+	_, losses, _ := l.charges.known(memory.Tenant{})
 	for i, cmd := range cmds {
 		switch reply, err := redisscript.Read(cmd); {
 		case err == nil && reply.Word() == "lost":
@@ -87,12 +95,11 @@ func (l *Limiter) written(batch []charge, cmds []*redis.Cmd) (failed []charge) {
 			if batch[i].again && reply.Word() == "ok" {
 				restored++
 			}
-			l.charges.keep(batch[i])
+			l.charges.took(batch[i])
 		case batch[i].again && batch[i].losses == losses: // that Redis has it was all there was to find out
-			l.charges.keep(batch[i])
+			l.charges.took(batch[i])
 		case time.Since(batch[i].since) > giveUpAfter || redisscript.WrongType(err):
-			l.options.Log.Error().Err(err).Str("request_id", batch[i].id).
-				Msg("what a call took cannot be written into the books: it is charged by its lease")
+			l.charges.drop(batch[i], err)
 		default:
 			failed = append(failed, batch[i])
 		}

@@ -1,9 +1,11 @@
-// Package tally counts what calls of models took, for each tenant and UTC day, by key, user, chat, subagent and model.
+// Package tally is what calls of models took, for each tenant and UTC day, by key, user, chat, subagent, model and
+// backend. Package limit writes it, by the same commit that charges a call to its budgets; this package reads and
+// erases it.
 //
 // In Redis, in one hash tag for each tenant:
 //
-//	mneme:usage:{<tenant>}:<day>:<dimension>   hash: by name "calls input cached output micros unpriced"
-//	mneme:usage:{<tenant>}:seen:<hour>         set: the requests of that hour that are counted
+//	mneme:usage:{<tenant>}:<day>:<dimension>   hash: by name the Counts, as numbers with spaces between them
+//	mneme:usage:{<tenant>}:seen:<hour>         set: calls of that hour that have ended
 //
 // A day is 2006-01-02. All of it expires. A book that keeps days for a shorter time than the one before it shows none
 // that are older, and deletes them.
@@ -12,7 +14,6 @@ package tally
 import (
 	"cmp"
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,11 +28,6 @@ import (
 	"mneme/memory/redisscript"
 )
 
-//go:embed lua
-var lua embed.FS
-
-var add = redisscript.New(lua, "add")
-
 // Prefix is how every key of this package begins in Redis; the tenant follows, in braces.
 const Prefix = "mneme:usage:"
 
@@ -40,9 +36,6 @@ const Keep = 400 * 24 * time.Hour
 
 // MostKeep is how long counters can be kept.
 const MostKeep = maxDays * 24 * time.Hour
-
-// remember is how long a call is known, so that one that is written again after a lost reply is not counted twice.
-const remember = 24 * time.Hour
 
 // pageRows is after how many rows a page ends; the piece of a hash that Redis gave last is not cut.
 const pageRows = 1000
@@ -60,90 +53,110 @@ const (
 	ByUser     By = "user"
 	ByChat     By = "chat"
 	BySubagent By = "subagent"
-	ByModel    By = "model"
+	ByModel    By = "model"   // as the backend calls it
+	ByBackend  By = "backend" // its name in the configuration
 )
 
 // Dimensions lists them.
-var Dimensions = []By{ByKey, ByTenant, ByUser, ByChat, BySubagent, ByModel}
+var Dimensions = []By{ByKey, ByTenant, ByUser, ByChat, BySubagent, ByModel, ByBackend}
 
 // Counts are what calls took. Cost is in millionths of a USD, without the Unpriced calls.
 type Counts struct {
-	Calls    int64 `json:"calls"`
-	Input    int64 `json:"input_tokens"`  // all of the prompts'
-	Cached   int64 `json:"cached_tokens"` // part of Input
-	Output   int64 `json:"output_tokens"`
-	Micros   int64 `json:"cost_micro_usd"`
-	Unpriced int64 `json:"unpriced_calls"` // whose model has no known price
+	Calls     int64 `json:"calls"`
+	Input     int64 `json:"input_tokens"`  // all of the prompts'
+	Cached    int64 `json:"cached_tokens"` // part of Input, read from the vendor's cache
+	Output    int64 `json:"output_tokens"`
+	Micros    int64 `json:"cost_micro_usd"`
+	Unpriced  int64 `json:"unpriced_calls"`   // whose model has no known price
+	Written   int64 `json:"written_tokens"`   // part of Input, written to the vendor's cache
+	Reasoning int64 `json:"reasoning_tokens"` // part of Output
+	Failed    int64 `json:"failed_calls"`     // that were not answered to their end
+	Estimated int64 `json:"estimated_calls"`  // with tokens that the vendor left untold
+}
+
+// words are the counts in the order in which a row in Redis has them; rows from before there were so many end earlier.
+func (c *Counts) words() [10]*int64 {
+	return [...]*int64{&c.Calls, &c.Input, &c.Cached, &c.Output, &c.Micros, &c.Unpriced, &c.Written, &c.Reasoning,
+		&c.Failed, &c.Estimated}
 }
 
 // Add adds u.
 func (c *Counts) Add(u Counts) {
-	c.Calls, c.Input, c.Cached = c.Calls+u.Calls, c.Input+u.Input, c.Cached+u.Cached
-	c.Output, c.Micros, c.Unpriced = c.Output+u.Output, c.Micros+u.Micros, c.Unpriced+u.Unpriced
+	more := u.words()
+	for i, n := range c.words() {
+		*n += *more[i]
+	}
 }
 
-// Call is one call of a model.
+// Less is what c has beyond u.
+func (c Counts) Less(u Counts) Counts {
+	from := u.words()
+	for i, n := range c.words() {
+		*n = max(0, *n-*from[i])
+	}
+	return c
+}
+
+// String is a row as Redis has it.
+func (c Counts) String() string {
+	text := make([]byte, 0, 64)
+	for _, n := range c.words() {
+		text = append(strconv.AppendInt(text, *n, 10), ' ')
+	}
+	return string(text[:len(text)-1])
+}
+
+// Call is one call of a model. It counts for its tenant, and under each of its names that is not empty.
 type Call struct {
 	At      time.Time
-	Request string // two calls with one id are one; empty: it is counted each time
+	Request string // its id: two calls with one id are one
 	Tenant  memory.Tenant
-	Names   map[By]string // of the dimensions but ByTenant; empty names are not counted
-	Counts  Counts        // Calls is 1, whatever stands there
+	Counts  Counts
+
+	Key, User, Chat, Subagent, Model, Backend string
+}
+
+// maxName bounds a name in the counters, in bytes: some of them are a client's.
+const maxName = 160
+
+// Names are all that a call counts for.
+func (c *Call) Names(yield func(By, string) bool) {
+	for i, name := range [...]string{c.Key, c.Tenant.String(), c.User, c.Chat, c.Subagent, c.Model, c.Backend} {
+		name = strings.ToValidUTF8(name[:min(len(name), maxName)], "\uFFFD")
+		if name != "" && !yield(Dimensions[i], name) {
+			return
+		}
+	}
 }
 
 // Book is the counters of all tenants. It is safe for concurrent use.
 type Book struct {
-	redis redis.UniversalClient
+	redis redis.UniversalClient // nil: own are all there are
 	keep  time.Duration
+	began time.Time
+	own   own
 
 	mu    sync.Mutex
 	swept map[memory.Tenant]string // the day on which days that are too old were deleted last; guarded by mu
 }
 
 // New is a book over client, which the caller closes, that keeps a day for so long after its last call; 0 is Keep.
+// Without a client it is of the calls that it is told by Add.
 func New(client redis.UniversalClient, keep time.Duration) *Book {
-	return &Book{redis: client, keep: cmp.Or(keep, Keep), swept: map[memory.Tenant]string{}}
+	return &Book{redis: client, keep: cmp.Or(keep, Keep), began: time.Now(), swept: map[memory.Tenant]string{}}
 }
 
-func head(t memory.Tenant) string { return Prefix + "{" + t.String() + "}" }
+// Head is how the keys of a tenant begin.
+func Head(t memory.Tenant) string { return Prefix + "{" + t.String() + "}" }
 
-func hash(t memory.Tenant, day string, by By) string { return head(t) + ":" + day + ":" + string(by) }
+func hash(t memory.Tenant, day string, by By) string { return Head(t) + ":" + day + ":" + string(by) }
 
-// Add counts calls, in one round trip. After an error some may be counted; they may be given again within a day, and
-// each is counted once.
-func (b *Book) Add(ctx context.Context, calls []Call) error {
-	tenants := map[memory.Tenant][]any{}
-	for _, c := range calls {
-		args := tenants[c.Tenant]
-		if args == nil {
-			args = []any{remember.Milliseconds(), b.keep.Milliseconds()}
-		}
-		at, n := c.At.UTC(), c.Counts
-		names := []any{string(ByTenant), c.Tenant.String()}
-		for _, by := range Dimensions {
-			if name := c.Names[by]; name != "" && by != ByTenant {
-				names = append(names, string(by), name)
-			}
-		}
-		args = append(args, at.Format("2006-01-02T15"), c.Request, at.Format(time.DateOnly),
-			n.Input, n.Cached, n.Output, n.Micros, n.Unpriced, len(names)/2)
-		tenants[c.Tenant] = append(args, names...)
+// Oldest is from when on nothing is missing, and whether that is since this process began, which has no Redis.
+func (b *Book) Oldest() (at time.Time, process bool) {
+	if b.redis == nil {
+		return b.began.UTC(), true
 	}
-	var scripts []redisscript.Call
-	for t, args := range tenants {
-		scripts = append(scripts, redisscript.Call{Script: add, Keys: []string{head(t)}, Args: args})
-	}
-	for _, cmd := range redisscript.Run(ctx, b.redis, scripts...) {
-		if err := cmd.Err(); err != nil && !redisscript.WrongType(err) { // of another program: trying again does not help
-			return fmt.Errorf("counting usage: %w", err)
-		}
-	}
-	for t := range tenants {
-		if err := b.sweep(ctx, t); err != nil {
-			return fmt.Errorf("deleting old usage: %w", err)
-		}
-	}
-	return nil
+	return b.oldest(time.Now()), false
 }
 
 // oldest is the first day that is kept.
@@ -154,9 +167,13 @@ func (b *Book) oldest(now time.Time) time.Time {
 // sweepDays bounds how many days are deleted by one command.
 const sweepDays = 100
 
-// sweep deletes the days of a tenant that are older than is kept, once a day: they were to expire later when they were
-// written, if more was kept then. Their names are known, so that nothing is searched.
-func (b *Book) sweep(ctx context.Context, t memory.Tenant) error {
+// formerStream is where versions up to 0.2 kept a record of each call beside the counters, of which some wrote no more
+// than 100,000.
+const formerStream = "proxy:usage"
+
+// Sweep deletes the days of a tenant that are older than is kept, once a day: they were to expire later when they were
+// written, if more was kept then. Their names are known, so that nothing is searched. The former stream goes with them.
+func (b *Book) Sweep(ctx context.Context, t memory.Tenant) error {
 	day := b.oldest(time.Now())
 	today := day.Format(time.DateOnly)
 	b.mu.Lock()
@@ -164,6 +181,9 @@ func (b *Book) sweep(ctx context.Context, t memory.Tenant) error {
 	b.mu.Unlock()
 	if done {
 		return nil
+	}
+	if err := b.redis.Unlink(ctx, formerStream).Err(); err != nil {
+		return err
 	}
 	for end := time.Now().Add(-MostKeep); day.After(end); {
 		var keys []string
@@ -201,8 +221,8 @@ func (b *Book) Forget(ctx context.Context, of memory.Tenant, by By, name string)
 // clockSkew is how far another process's clock may be ahead.
 const clockSkew = time.Hour
 
-// Erase removes all counters of a tenant, and what is known of its requests. The names of their keys follow from the
-// days for which any are kept.
+// Erase removes all counters of a tenant. The names of their keys follow from the days for which any are kept. The ids
+// of its calls of a day stay until they expire: a call that had ended and is not known would be charged again.
 func (b *Book) Erase(ctx context.Context, t memory.Tenant) error {
 	var names []string
 	now := time.Now().UTC()
@@ -211,8 +231,8 @@ func (b *Book) Erase(ctx context.Context, t memory.Tenant) error {
 			names = append(names, hash(t, at.Format(time.DateOnly), by))
 		}
 	}
-	for at := now.Add(2 * time.Hour); !at.Before(now.Add(-remember - 2*time.Hour)); at = at.Add(-time.Hour) {
-		names = append(names, head(t)+":seen:"+at.Format("2006-01-02T15"))
+	if err := b.redis.Unlink(ctx, formerStream).Err(); err != nil {
+		return fmt.Errorf("erasing usage: %w", err)
 	}
 	for some := range slices.Chunk(names, 500) {
 		if err := b.redis.Unlink(ctx, some...).Err(); err != nil {
@@ -249,6 +269,9 @@ func (b *Book) Read(ctx context.Context, q Query) (Page, error) {
 	days, err := q.days()
 	if err != nil {
 		return Page{}, err
+	}
+	if b.redis == nil {
+		return Page{Rows: b.own.rows(q, days)}, nil
 	}
 	page := Page{Rows: []Row{}}
 	kept := b.oldest(time.Now()).Format(time.DateOnly)
@@ -322,7 +345,7 @@ const maxDays = 3660
 
 func (q Query) days() (days []string, err error) {
 	if !slices.Contains(Dimensions, q.By) {
-		return nil, fmt.Errorf("%w: by must be key, tenant, user, chat, subagent or model, not %q", ErrQuery, q.By)
+		return nil, fmt.Errorf("%w: by must be key, tenant, user, chat, subagent, model or backend, not %q", ErrQuery, q.By)
 	}
 	const day = 24 * time.Hour
 	since, until := q.Since.UTC().Truncate(day), q.Until.UTC().Truncate(day)
@@ -335,28 +358,34 @@ func (q Query) days() (days []string, err error) {
 	return days, nil
 }
 
-// ParseDay reads a day: so many days before now (7d), a date such as 2026-01-31, or a time of RFC 3339.
-// A failure wraps ErrQuery.
+// ParseDay reads a day: so long before now (7d, 24h, 90m), a date such as 2026-01-31, or a time of RFC 3339, which stand
+// for the day in which they are. A failure wraps ErrQuery.
 func ParseDay(s string, now time.Time) (time.Time, error) {
+	ago, err := time.ParseDuration(s)
 	if text, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.Atoi(text); err == nil && n >= 0 && n <= maxDays {
-			return now.AddDate(0, 0, -n), nil
-		}
+		var n int
+		n, err = strconv.Atoi(text)
+		ago = time.Duration(min(n, maxDays+1)) * 24 * time.Hour
+	}
+	if err == nil && ago >= 0 && ago <= MostKeep {
+		return now.Add(-ago), nil
 	}
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
 		if at, err := time.Parse(layout, s); err == nil {
 			return at, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%w: a day is so many days ago such as 7d, or a date such as 2026-01-31, not %q",
+	return time.Time{}, fmt.Errorf("%w: a day is a time ago such as 7d or 24h, or a date such as 2026-01-31, not %q",
 		ErrQuery, s)
 }
 
 // counts reads a row; what is no number counts as 0.
 func counts(text string) (c Counts) {
-	words := append(strings.Fields(text), make([]string, 6)...)
-	for i, to := range []*int64{&c.Calls, &c.Input, &c.Cached, &c.Output, &c.Micros, &c.Unpriced} {
-		*to, _ = strconv.ParseInt(words[i], 10, 64)
+	words := strings.Fields(text)
+	for i, to := range c.words() {
+		if i < len(words) {
+			*to, _ = strconv.ParseInt(words[i], 10, 64)
+		}
 	}
 	return c
 }

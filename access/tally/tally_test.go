@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access/limit"
 	"mneme/access/tally"
 	"mneme/internal/redistest"
 	"mneme/memory"
@@ -26,8 +28,19 @@ func acme(t *testing.T) memory.Tenant {
 
 // call is one of a chat that cost 5 millionths.
 func call(of memory.Tenant, request, chat string, at time.Time) tally.Call {
-	return tally.Call{At: at, Request: request, Tenant: of, Names: map[tally.By]string{tally.ByChat: chat},
+	return tally.Call{At: at, Request: request, Tenant: of, Chat: chat,
 		Counts: tally.Counts{Input: 10, Cached: 4, Output: 2, Micros: 5}}
+}
+
+// add has a process of its own count calls, for a book that keeps a day for so long.
+func add(t *testing.T, client redis.UniversalClient, keep time.Duration, calls ...tally.Call) {
+	t.Helper()
+	l := limit.New(client, limit.Options{Keep: keep})
+	for _, c := range calls {
+		l.Commit(limit.Reservation{}, c)
+	}
+	require.NoError(t, l.Close())
+	require.Zero(t, l.Dropped())
 }
 
 // read gives all pages of a question, and how many there were.
@@ -44,22 +57,75 @@ func read(t *testing.T, b *tally.Book, q tally.Query) (rows []tally.Row, pages i
 }
 
 func TestACallThatIsWrittenAgainCountsOnce(t *testing.T) {
-	b := tally.New(redistest.Start(t).Client(), 0)
+	client := redistest.Start(t).Client()
+	b := tally.New(client, 0)
 	first := call(memory.Tenant{}, "req_1", "12345", noon)
-	require.NoError(t, b.Add(t.Context(), []tally.Call{first}))
+	add(t, client, 0, first)
 	// The reply was lost: the writer brings it again, with what came meanwhile.
-	require.NoError(t, b.Add(t.Context(), []tally.Call{first, call(memory.Tenant{}, "req_2", "12345", noon)}))
+	add(t, client, 0, first, call(memory.Tenant{}, "req_2", "12345", noon))
 	rows, _ := read(t, b, tally.Query{By: tally.ByChat, Name: "12345", Since: noon, Until: noon})
 	require.Equal(t, []tally.Row{{noon.Format(time.DateOnly), "12345",
 		tally.Counts{Calls: 2, Input: 20, Cached: 8, Output: 4, Micros: 10}}}, rows)
 }
 
+// What versions before counted is shown, and added to.
+func TestRowsWithFewerCounts(t *testing.T) {
+	client := redistest.Start(t).Client()
+	require.NoError(t, client.HSet(t.Context(), tally.Head(acme(t))+":"+noon.Format(time.DateOnly)+":chat", "12345",
+		"3 100 50 30 20 1").Err())
+	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: "proxy:usage", Values: []any{"chat", "x"}}).Err())
+	b, q := tally.New(client, 0), tally.Query{Tenant: acme(t), By: tally.ByChat, Since: noon, Until: noon}
+	rows, _ := read(t, b, q)
+	require.Equal(t, tally.Counts{Calls: 3, Input: 100, Cached: 50, Output: 30, Micros: 20, Unpriced: 1}, rows[0].Counts)
+	more := call(acme(t), "req_1", "12345", noon)
+	more.Counts.Failed, more.Counts.Written, more.Counts.Estimated = 1, 6, 1
+	add(t, client, 0, more)
+	rows, _ = read(t, b, q)
+	require.Equal(t, tally.Counts{Calls: 4, Input: 110, Cached: 54, Output: 32, Micros: 25, Unpriced: 1, Written: 6,
+		Failed: 1, Estimated: 1}, rows[0].Counts)
+	require.Zero(t, client.Exists(t.Context(), "proxy:usage").Val(), "the records of versions before go")
+}
+
+// The sums of all tenants are those of Redis, or of a process without one.
+func TestSumsOfAllTenants(t *testing.T) {
+	client := redistest.Start(t).Client()
+	require.NoError(t, client.ZAdd(t.Context(), string(memory.KindTenants), redis.Z{Member: "acme"}).Err())
+	calls := []tally.Call{call(acme(t), "req_1", "12345", noon), call(memory.Tenant{}, "req_2", "12345", noon),
+		call(memory.Tenant{}, "req_3", "7", time.Now())}
+	alone := tally.New(nil, 0)
+	for i := range calls {
+		calls[i].Model = "m"
+		alone.Add(calls[i])
+	}
+	add(t, client, 0, calls...)
+	one := tally.Counts{Calls: 1, Input: 10, Cached: 4, Output: 2, Micros: 5}
+	all := one
+	all.Add(one)
+	all.Add(one)
+	for _, b := range []*tally.Book{tally.New(client, 0), alone} {
+		for by, want := range map[tally.By]map[string]tally.Counts{tally.ByModel: {"m": all},
+			tally.ByChat: {"acme/12345": one, "12345": one, "7": one}, tally.ByKey: {}} {
+			got, err := b.Sums(t.Context(), by, noon, time.Now())
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+	for i := range 20_000 {
+		alone.Add(call(memory.Tenant{}, "", fmt.Sprint(i), time.Now()))
+	}
+	got, err := alone.Sums(t.Context(), tally.ByChat, noon, time.Now())
+	require.NoError(t, err)
+	require.Less(t, len(got), 10_000, "what a client names is bounded")
+	got, err = alone.Sums(t.Context(), tally.ByTenant, noon, time.Now())
+	require.NoError(t, err)
+	require.Equal(t, int64(20_001), got["default"].Calls, "and no call is missing in the sums of today")
+}
+
 func TestTenantsAreApart(t *testing.T) {
-	b := tally.New(redistest.Start(t).Client(), 0)
-	require.NoError(t, b.Add(t.Context(), []tally.Call{
-		call(acme(t), "req_1", "12345", noon), call(memory.Tenant{}, "req_2", "12345", noon),
-		call(memory.Tenant{}, "req_3", "7", noon),
-	}))
+	client := redistest.Start(t).Client()
+	b := tally.New(client, 0)
+	add(t, client, 0, call(acme(t), "req_1", "12345", noon), call(memory.Tenant{}, "req_2", "12345", noon),
+		call(memory.Tenant{}, "req_3", "7", noon))
 	for tenant, calls := range map[memory.Tenant]int64{acme(t): 1, {}: 2} {
 		rows, _ := read(t, b, tally.Query{Tenant: tenant, By: tally.ByTenant, Since: noon, Until: noon})
 		require.Len(t, rows, 1)
@@ -69,15 +135,14 @@ func TestTenantsAreApart(t *testing.T) {
 }
 
 func TestManyChatsOfADayComeInPages(t *testing.T) {
-	b := tally.New(redistest.Start(t).Client(), 0)
+	client := redistest.Start(t).Client()
+	b := tally.New(client, 0)
 	const chats = 5000
-	for at := 0; at < chats; at += 100 {
-		var calls []tally.Call
-		for i := at; i < at+100; i++ {
-			calls = append(calls, call(memory.Tenant{}, fmt.Sprint(i), fmt.Sprint("chat-", i), noon))
-		}
-		require.NoError(t, b.Add(t.Context(), calls))
+	var calls []tally.Call
+	for i := range chats {
+		calls = append(calls, call(memory.Tenant{}, fmt.Sprint(i), fmt.Sprint("chat-", i), noon))
 	}
+	add(t, client, 0, calls...)
 	rows, pages := read(t, b, tally.Query{By: tally.ByChat, Since: noon.AddDate(0, 0, -3), Until: noon})
 	require.Greater(t, pages, 2)
 	names := map[string]bool{}
@@ -90,10 +155,11 @@ func TestManyChatsOfADayComeInPages(t *testing.T) {
 func TestAYearOfDays(t *testing.T) {
 	client := redistest.Start(t).Client()
 	b := tally.New(client, 0)
+	var calls []tally.Call
 	for i := range 365 {
-		require.NoError(t, b.Add(t.Context(),
-			[]tally.Call{call(memory.Tenant{}, fmt.Sprint(i), "12345", noon.AddDate(0, 0, -i))}))
+		calls = append(calls, call(memory.Tenant{}, fmt.Sprint(i), "12345", noon.AddDate(0, 0, -i)))
 	}
+	add(t, client, 0, calls...)
 	year := tally.Query{By: tally.ByChat, Since: noon.AddDate(-1, 0, 1), Until: noon}
 	rows, pages := read(t, b, year)
 	require.Len(t, rows, 365)
@@ -111,8 +177,7 @@ func TestDaysThatAreTooOldGo(t *testing.T) {
 	client := redistest.Start(t).Client()
 	old := noon.AddDate(0, 0, -30)
 	before := tally.New(client, 0)
-	require.NoError(t, before.Add(t.Context(), []tally.Call{
-		call(acme(t), "req_1", "12345", old), call(acme(t), "req_2", "12345", noon)}))
+	add(t, client, 0, call(acme(t), "req_1", "12345", old), call(acme(t), "req_2", "12345", noon))
 	month := tally.Query{Tenant: acme(t), By: tally.ByChat, Since: old, Until: noon}
 	rows, _ := read(t, before, month)
 	require.Len(t, rows, 2)
@@ -127,7 +192,7 @@ func TestDaysThatAreTooOldGo(t *testing.T) {
 	month.Until = old
 	rows, _ = read(t, b, month)
 	require.Empty(t, rows)
-	require.NoError(t, b.Add(t.Context(), []tally.Call{call(acme(t), "req_3", "7", noon)}))
+	add(t, client, 7*24*time.Hour, call(acme(t), "req_3", "7", noon))
 	keys, err := client.Keys(t.Context(), tally.Prefix+"*:"+old.Format(time.DateOnly)+":*").Result()
 	require.NoError(t, err)
 	require.Empty(t, keys)
@@ -137,11 +202,11 @@ func TestDaysThatAreTooOldGo(t *testing.T) {
 
 // What a chat took goes with it, on every day that is kept; what its calls count for others stays.
 func TestAChatIsForgotten(t *testing.T) {
-	b := tally.New(redistest.Start(t).Client(), 0)
+	client := redistest.Start(t).Client()
+	b := tally.New(client, 0)
 	days := tally.Query{Tenant: acme(t), By: tally.ByChat, Since: noon.AddDate(0, 0, -200), Until: time.Now()}
-	require.NoError(t, b.Add(t.Context(), []tally.Call{
-		call(acme(t), "req_1", "12345", days.Since), call(acme(t), "req_2", "12345", days.Until),
-		call(acme(t), "req_3", "7", noon), call(memory.Tenant{}, "req_4", "12345", noon)}))
+	add(t, client, 0, call(acme(t), "req_1", "12345", days.Since), call(acme(t), "req_2", "12345", days.Until),
+		call(acme(t), "req_3", "7", noon), call(memory.Tenant{}, "req_4", "12345", noon))
 	require.NoError(t, b.Forget(t.Context(), acme(t), tally.ByChat, "12345"))
 	rows, _ := read(t, b, days)
 	require.Len(t, rows, 1)
@@ -166,6 +231,22 @@ func TestWrongQuestions(t *testing.T) {
 		_, err := b.Read(context.Background(), q)
 		require.ErrorIs(t, err, tally.ErrQuery, name)
 	}
-	_, err := tally.ParseDay("soon", noon)
-	require.ErrorIs(t, err, tally.ErrQuery)
+}
+
+func TestParseDay(t *testing.T) {
+	for text, want := range map[string]time.Time{
+		"24h": noon.Add(-24 * time.Hour), "90m": noon.Add(-90 * time.Minute), "7d": noon.AddDate(0, 0, -7), "0d": noon,
+		"2026-01-30T10:00:00Z": time.Date(2026, 1, 30, 10, 0, 0, 0, time.UTC),
+		"2026-01-30":           time.Date(2026, 1, 30, 0, 0, 0, 0, time.UTC),
+	} {
+		got, err := tally.ParseDay(text, noon)
+		require.NoError(t, err, text)
+		require.True(t, got.Equal(want), text)
+	}
+	for _, text := range []string{"", "-1h", "-3d", "d", "1.5d", "yesterday", "24", "999999999h", "99999999999999999999d",
+		"9999999999d", "3661d"} {
+		_, err := tally.ParseDay(text, noon)
+		require.ErrorIs(t, err, tally.ErrQuery, text)
+		require.ErrorContains(t, err, "24h", text)
+	}
 }

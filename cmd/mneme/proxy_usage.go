@@ -17,14 +17,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mneme/access/tally"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/proxy/usage"
 )
 
+var reportsBy = []string{"backend", "model", "chat"}
+
 func (con *console) proxyUsage() *cobra.Command {
 	c := &cobra.Command{
 		Use: "usage", Short: "Print the tokens that model calls took.",
-		Long: `INPUT are the tokens of prompts that were neither read from a vendor's cache (CACHED) nor written to it (WRITTEN). ESTIMATED counts the calls whose vendor did not tell all of them. A chat is what the apiserver or your own client names by X-AG-Chat-Id, or else its conversation at the gateway.
+		Long: `The counters are of whole UTC days, and so is a report: it has all of the day in which --since falls. INPUT are the tokens of prompts that were neither read from a vendor's cache (CACHED) nor written to it (WRITTEN). ESTIMATED counts the calls whose vendor did not tell all of them. A chat is what the apiserver or your own client names by X-AG-Chat-Id, or else its conversation at the gateway.
 
 Examples:
   mneme proxy usage
@@ -34,30 +37,30 @@ Examples:
 	gateway := con.gateway(c)
 	since := c.Flags().String("since", "24h", "How far back: a `TIME` ago such as 90m, 24h, 7d, or a time such as 2026-01-31T00:00:00Z")
 	by := c.Flags().String("by", "backend", "`WHAT` a line stands for: backend, model or chat")
-	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"backend", "model", "chat"},
+	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(reportsBy,
 		cobra.ShellCompDirectiveNoFileComp))
 	asJSON := c.Flags().Bool("json", false, "Print the gateway's JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return con.showUsage(c.Context(), *gateway, *since, usage.By(*by), *asJSON)
+		return con.showUsage(c.Context(), *gateway, *since, *by, *asJSON)
 	}
 	return c
 }
 
-func (con *console) showUsage(ctx context.Context, gateway gateway, since string, by usage.By, asJSON bool) error {
-	if !slices.Contains([]usage.By{usage.ByBackend, usage.ByModel, usage.ByChat}, by) {
+func (con *console) showUsage(ctx context.Context, gateway gateway, since, by string, asJSON bool) error {
+	if !slices.Contains(reportsBy, by) {
 		return wrong(`--by must be one of "backend","model","chat" but got %q`, by)
 	}
-	if _, err := usage.ParseSince(since, time.Now()); err != nil {
+	if _, err := tally.ParseDay(since, time.Now()); err != nil {
 		return wrong("--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not %q",
 			since)
 	}
 	var raw json.RawMessage
-	query := url.Values{"since": {since}, "by": {string(by)}}
+	query := url.Values{"since": {since}, "by": {by}}
 	if err := gateway.ask(ctx, http.MethodGet, "/admin/usage?"+query.Encode(), nil, &raw); err != nil {
 		return err
 	}
 	var report usage.Report
-	if err := json.Unmarshal(raw, &report); err != nil || report.By != by {
+	if err := json.Unmarshal(raw, &report); err != nil || string(report.By) != by {
 		return errors.New("the answer is no report of usage; is --url right?")
 	}
 	if asJSON {
@@ -117,17 +120,16 @@ func notes(r usage.Report) (notes []string) {
 	if r.LeftOut > 0 {
 		notes = append(notes, strconv.Itoa(r.LeftOut)+" more lines are in the total only")
 	}
-	switch {
-	case r.Degraded:
-		notes = append(notes, "the gateway cannot read its Redis: these are this one process's calls")
-	case r.Process:
+	if r.Process {
 		notes = append(notes, "the gateway has no Redis: these are this one process's calls")
 	}
-	if r.Oldest.After(r.Since) {
-		notes = append(notes, "records go back to "+r.Oldest.Local().Format(time.DateTime))
+	from := r.Since
+	if r.Oldest.After(from) {
+		from = r.Oldest
 	}
+	notes = append(notes, "since "+from.UTC().Format(time.DateTime)+" UTC")
 	if r.Dropped > 0 {
-		notes = append(notes, fmt.Sprintf("%d calls are missing: the gateway could not store their records", r.Dropped))
+		notes = append(notes, fmt.Sprintf("%d calls are missing: the gateway could not count them in Redis", r.Dropped))
 	}
 	return notes
 }

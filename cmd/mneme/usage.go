@@ -30,7 +30,7 @@ Examples:
 		Args: cobra.NoArgs,
 	}
 	question := map[string]*string{
-		"by":     c.Flags().String("by", "tenant", "`WHAT` a line stands for: key, tenant, user, chat, subagent or model"),
+		"by":     c.Flags().String("by", "tenant", "`WHAT` a line stands for: key, tenant, user, chat, subagent, model or backend"),
 		"since":  c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31"),
 		"until":  c.Flags().String("until", "0d", "The last `DAY`"),
 		"chat":   c.Flags().String("chat", "", "Only the `CHAT` with this id"),

@@ -2,8 +2,6 @@
 // Valkey too, no modules), readable with redis-cli.
 //
 //	proxy:active                                      text: the active backend
-//	proxy:usage                                       stream: an entry for each model call
-//	mneme:usage:{<tenant>}:…                          what package tally counts of the same calls
 //	proxy:copilot:{<tenant>:<conversation>}           hash: by route, the process that has the conversation's
 //	                                                  sessions of the Copilot CLI
 //

@@ -3,51 +3,42 @@ package usage_test
 import (
 	"encoding/json"
 	"fmt"
-	"iter"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
+	"mneme/access/tally"
+	"mneme/memory"
 	"mneme/proxy/usage"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-func sequence(records []usage.Record) iter.Seq2[usage.Record, error] {
-	return func(yield func(usage.Record, error) bool) {
-		for _, r := range records {
-			if !yield(r, nil) {
-				return
-			}
-		}
-	}
-}
-
-func TestAggregate(t *testing.T) {
-	records := []usage.Record{
-		{At: noon, RequestID: "1", Backend: "kimi", Model: "master", UpstreamModel: "k2", Chat: "c1", Tokens: usage.Tokens{
-			Input: 10, Output: 5, CacheRead: 2,
-		}, Outcome: "ok"},
-		{At: noon, RequestID: "2", Backend: "kimi", Model: "analytic", UpstreamModel: "k2", Chat: "c1", Tokens: usage.Tokens{
-			Input: 1, Output: 1,
-		}, Estimated: true, Outcome: "cut"},
-		{At: noon, RequestID: "3", Backend: "glm", Model: "x", Tokens: usage.Tokens{
-			CacheCreation: 100, Output: 9, Reasoning: 4,
-		}, Outcome: "ok"},
-		{At: noon, RequestID: "3", Backend: "glm", Model: "x", Tokens: usage.Tokens{CacheCreation: 100}, Outcome: "ok"},
-		{At: noon, Backend: "off", Model: "x", Outcome: "failed"}, {At: noon, Backend: "off", Model: "x", Outcome: "ok"},
-		{At: noon.Add(-time.Hour), RequestID: "4", Backend: "kimi", Outcome: "ok"},
-	}
-	got, err := usage.Aggregate(sequence(records), noon.Add(-time.Minute), usage.ByBackend)
+func TestReport(t *testing.T) {
+	acme, err := memory.ParseTenant("acme")
 	require.NoError(t, err)
-	got.Dropped = 7
-	b, err := json.MarshalIndent(got, "", "  ")
+	now := time.Now()
+	book := tally.New(nil, 0)
+	for _, c := range []tally.Call{
+		{At: now, Backend: "kimi", Model: "k2", Chat: "c1", Counts: tally.Counts{Input: 12, Cached: 2, Output: 5}},
+		{At: now, Backend: "kimi", Model: "k2", Chat: "c1", Tenant: acme, Counts: tally.Counts{Input: 1, Output: 1,
+			Estimated: 1, Failed: 1}},
+		{At: now, Backend: "glm", Model: "x", Counts: tally.Counts{Input: 100, Written: 100, Output: 9, Reasoning: 4}},
+		{At: now, Backend: "off", Model: "x", Counts: tally.Counts{Failed: 1}}, {At: now, Backend: "off", Model: "x"},
+		{At: now.AddDate(0, 0, -3), Backend: "kimi"},
+	} {
+		book.Add(c)
+	}
+	got, err := usage.NewReport(t.Context(), book, "24h", "")
+	require.NoError(t, err)
+	require.Equal(t, now.Add(-24*time.Hour).UTC().Truncate(24*time.Hour), got.Since)
+	require.True(t, got.Process)
+	got.Since, got.Oldest = noon, noon
+	b, err := json.Marshal(got)
 	require.NoError(t, err)
 	require.JSONEq(t, `{
-		"since": "2026-01-31T11:59:00Z", "by": "backend", "dropped": 7,
+		"since": "2026-01-31T12:00:00Z", "oldest": "2026-01-31T12:00:00Z", "by": "backend", "process": true, "dropped": 0,
 		"rows": [
 			{"name": "glm", "calls": 1, "ok": 1, "estimated": 0, "input": 0, "cache_read": 0, "cache_creation": 100, "output": 9, "reasoning": 4},
 			{"name": "kimi", "calls": 2, "ok": 1, "estimated": 1, "input": 11, "cache_read": 2, "cache_creation": 0, "output": 6, "reasoning": 0},
@@ -56,59 +47,31 @@ func TestAggregate(t *testing.T) {
 		"total": {"name": "", "calls": 5, "ok": 3, "estimated": 1, "input": 11, "cache_read": 2, "cache_creation": 100, "output": 15, "reasoning": 4}
 	}`, string(b))
 
-	for by, names := range map[usage.By][]string{usage.ByModel: {"x", "k2"}, usage.ByChat: {"", "c1"}} {
-		got, err = usage.Aggregate(sequence(records), noon.Add(-time.Minute), by)
+	for by, names := range map[string][]string{"model": {"x", "k2"}, "chat": {"", "c1", "acme/c1"}} {
+		got, err = usage.NewReport(t.Context(), book, "", by)
 		require.NoError(t, err)
 		require.Len(t, got.Rows, len(names))
-		for i, name := range names {
-			require.Equal(t, name, got.Rows[i].Name)
+		sum := usage.Row{}
+		for i, row := range got.Rows {
+			require.Equal(t, names[i], row.Name, "what has no name is told too")
+			sum.Calls, sum.Output = sum.Calls+row.Calls, sum.Output+row.Output
 		}
+		require.Equal(t, [2]int64{5, 15}, [2]int64{sum.Calls, sum.Output})
 	}
 
-	got, err = usage.Aggregate(sequence(nil), noon, usage.ByBackend)
+	got, err = usage.NewReport(t.Context(), tally.New(nil, 0), "", "")
 	require.NoError(t, err)
 	b, err = json.Marshal(got)
 	require.NoError(t, err)
 	require.Contains(t, string(b), `"rows":[]`)
 }
 
-// However records come, doubled and in any order, rows add up to the total and
-// each call counts once.
-func TestAggregateAddsUp(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(0, 50).Draw(t, "records")
-		var records []usage.Record
-		want := int64(0)
-		for i := range n {
-			r := usage.Record{At: noon, RequestID: fmt.Sprint(i), Backend: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t,
-				"backend"),
-				Tokens: usage.Tokens{Input: rapid.Int64Range(0, 1e9).Draw(t, "input"), Output: 1}}
-			want += r.Tokens.Input
-			for range rapid.IntRange(1, 3).Draw(t, "times") {
-				records = append(records, r)
-			}
-		}
-		rand.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
-		got, err := usage.Aggregate(sequence(records), noon, usage.ByBackend)
-		require.NoError(t, err)
-		require.EqualValues(t, n, got.Total.Calls)
-		require.Equal(t, want, got.Total.Input)
-		sum := int64(0)
-		for _, r := range got.Rows {
-			sum += r.Input
-		}
-		require.Equal(t, want, sum)
-	})
-}
-
 func TestAReportIsBounded(t *testing.T) {
-	var records []usage.Record
+	book := tally.New(nil, 0)
 	for i := range 2500 {
-		records = append(records, usage.Record{At: noon, RequestID: fmt.Sprint(i), Chat: fmt.Sprint(i), Tokens: usage.Tokens{
-			Input: int64(i),
-		}})
+		book.Add(tally.Call{At: time.Now(), Chat: fmt.Sprint(i), Counts: tally.Counts{Input: int64(i)}})
 	}
-	got, err := usage.Aggregate(sequence(records), noon, usage.ByChat)
+	got, err := usage.NewReport(t.Context(), book, "1h", "chat")
 	require.NoError(t, err)
 	require.Len(t, got.Rows, 1000)
 	require.Equal(t, "2499", got.Rows[0].Name, "those with the most tokens stay")
@@ -116,27 +79,9 @@ func TestAReportIsBounded(t *testing.T) {
 	require.EqualValues(t, 2500, got.Total.Calls)
 }
 
-func TestParseSince(t *testing.T) {
-	for s, want := range map[string]time.Time{
-		"": noon.Add(-24 * time.Hour), "90m": noon.Add(-90 * time.Minute), "7d": noon.AddDate(0, 0, -7),
-		"2026-01-30T00:00:00Z": time.Date(2026, 1, 30, 0, 0, 0, 0, time.UTC),
-	} {
-		got, err := usage.ParseSince(s, noon)
-		require.NoError(t, err, s)
-		require.True(t, got.Equal(want), s)
-	}
-	for _, s := range []string{"0", "-1h", "0d", "-3d", "d", "1.5d", "yesterday", "24", "999999999h",
-		"99999999999999999999d", "9999999999d", "2026-01-30"} {
-		_, err := usage.ParseSince(s, noon)
-		require.ErrorIs(t, err, usage.ErrQuery, s)
-		require.ErrorContains(t, err, "24h", s)
-	}
-}
-
 func TestReportsRefuseWhatTheyAreNot(t *testing.T) {
-	r := usage.NewRecorder(usage.Options{})
 	for _, q := range [][2]string{{"x", ""}, {"", "tenant"}} {
-		_, err := r.Report(t.Context(), q[0], q[1])
-		require.ErrorIs(t, err, usage.ErrQuery)
+		_, err := usage.NewReport(t.Context(), tally.New(nil, 0), q[0], q[1])
+		require.ErrorIs(t, err, tally.ErrQuery)
 	}
 }

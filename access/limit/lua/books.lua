@@ -1,20 +1,29 @@
--- The books of one tenant. KEYS[1] is the head of all of its keys: they begin with it, and so lie in its slot of a
--- Cluster. Which of them a script touches hangs on Redis's clock and on what is kept, so they cannot be listed before.
+-- The books of one tenant. KEYS[1] is the head of all of its keys, and KEYS[2] of its counters: they begin with them, and
+-- so lie in their slot of a Cluster. Which of them a script touches hangs on Redis's clock and on what is kept, so they
+-- cannot be listed before.
 --
 --   HEAD:live           zset: reservations by the time at which their lease ends, in ms
 --   HEAD:calls          hash: what each of them holds, as JSON
---   HEAD:done:ID        how a call ended, for a time: an expired reservation as JSON, else "done"
+--   HEAD:done:ID        an expired reservation, for a time, as JSON
 --   HEAD:day:… :month:… :total   hashes: what is spent, and under FIELD:held what live reservations hold
 --   HEAD:atonce         hash: calls that run
 --   HEAD:rate:FIELD:PER the time in µs at which a rate is unused again (GCRA's theoretical arrival time)
 --
--- A reservation is {t: tokens, m: millionths of a USD, p: policy, b: budgets, o: fields of atonce, r: rates of tokens};
--- a budget in it is {key, field, unit, when the key may go, in Unix seconds}, a rate {key, µs per token}.
+--   USAGE:seen:HOUR     set: calls that began in the hour and have ended
+--   USAGE:DAY:BY        hash: by name what its calls took, as numbers with spaces between them (package tally)
 --
--- KEYS[2], if any, is the HEAD:done:ID of a charge that Redis has taken from the process that asks, not long ago. If it
--- is not there Redis has lost data: what is spent may be more than the books say, so nothing is done.
-if KEYS[2] and redis.call('EXISTS', KEYS[2]) == 0 then return {'lost'} end
-local head = KEYS[1]
+-- A reservation is {t: tokens, m: millionths of a USD, p: policy, b: budgets, o: fields of atonce, r: rates of tokens,
+-- n: its key, tenant and user as fields, d: the day on which it expired and was counted}; a budget in it is {key, field,
+-- unit, when the key may go, in Unix seconds}, a rate {key, µs per token}.
+--
+-- ARGV[1] and ARGV[2], if not empty, are the hour and the id of a call that Redis has taken as ended from the process
+-- that asks, not long ago. If it is not there Redis has lost data: what is spent may be more than the books say, so
+-- nothing is done. ARGV[3] and ARGV[4] are the hour and the id of the call that this is about, ARGV[5] its tokens,
+-- ARGV[6] its millionths of a USD, ARGV[7] for how many ms counters are kept. ARGV[8] are the limits that bind it, as
+-- limits() reads them, and then come its key, tenant and user as fields; all of them may be empty.
+local head, usage = KEYS[1], KEYS[2]
+if ARGV[2] ~= '' and redis.call('SISMEMBER', usage .. ':seen:' .. ARGV[1], ARGV[2]) == 0 then return {'lost'} end
+local seen, id, tokens, micros = usage .. ':seen:' .. ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local DAY = 86400
@@ -71,14 +80,13 @@ local function of(unit, tokens, micros)
   return tokens
 end
 
--- limits are those of a text, for a loop: five words each, which are the holder, as its place in ARGV behind the text;
--- budget, rate or atonce; the unit; the limit; the period, or the µs that a rate is per.
-local function limits(text) return string.gmatch(text, '(%d+) (%a+) (%a+) (%d+) (%S+) ') end
+-- limits are those that bind the call, for a loop: five words each, which are the holder, 1 to 3 for key, tenant and
+-- user; budget, rate or atonce; the unit; the limit; the period, or the µs that a rate is per.
+local function limits() return string.gmatch(ARGV[8], '(%d+) (%a+) (%a+) (%d+) (%S+) ') end
 
--- fieldOf is the field of a limit of which the text was ARGV[6].
 local function fieldOf(holder, kind, unit)
-  if kind == 'atonce' then return ARGV[6 + tonumber(holder)] end
-  return ARGV[6 + tonumber(holder)] .. ':' .. unit
+  if kind == 'atonce' then return ARGV[8 + tonumber(holder)] end
+  return ARGV[8 + tonumber(holder)] .. ':' .. unit
 end
 
 -- add adds to a field of a budget. A key that this made, in which no other field can be, gets its time to go.
@@ -115,6 +123,26 @@ local function charge(r, tokens, micros, heldTokens, heldMicros, beforeTokens, b
   end
 end
 
+-- count adds a row of numbers to a counter. A name that is new to its hash puts off the time at which the hash goes; a
+-- day more than counters are kept, since names that are there do not.
+local function count(day, by, name, more)
+  local key, row = usage .. ':' .. day .. ':' .. by, {}
+  for word in string.gmatch(redis.call('HGET', key, name) or '', '%d+') do row[#row + 1] = word end
+  for i, n in ipairs(more) do row[i] = int(math.max(0, (row[i] or 0) + n)) end
+  if redis.call('HSET', key, name, table.concat(row, ' ')) == 1 then
+    redis.call('PEXPIRE', key, int(ARGV[7] + DAY * 1000))
+  end
+end
+
+-- countExpired counts an expired reservation that was charged, as one call of its key, tenant and user, so that what is
+-- reported is what is spent; with -1 it takes that back.
+local function countExpired(r, sign)
+  for _, field in ipairs(r.n or {}) do
+    local by, name = string.match(field, '^(%a+):(.*)$')
+    count(r.d, by, name, {sign, sign * r.t, 0, 0, sign * r.m, 0, 0, 0, sign, sign})
+  end
+end
+
 -- close ends a live reservation.
 local function close(id, r, tokens, micros)
   charge(r, tokens, micros, r.t, r.m, 0, 0)
@@ -138,6 +166,10 @@ local function sweep()
         if r.p == 'release' then tokens, micros = 0, 0 end
         close(id, r, tokens, micros)
         r.t, r.m = tokens, micros
+        if r.p ~= 'release' then
+          r.d = string.format('%04d-%02d-%02d', civil(math.floor(now / 1000000 / DAY)))
+          countExpired(r, 1)
+        end
         redis.call('SET', head .. ':done:' .. id, cjson.encode(r), 'PX', EXPIRED)
       else
         redis.call('ZREM', head .. ':live', id)

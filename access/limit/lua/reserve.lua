@@ -1,12 +1,13 @@
 -- Admits a call iff every limit has room for it. A call that is refused changes nothing; one that comes again is
 -- admitted and not counted again, unless it takes more than it holds: then every limit must have room for the rest.
--- ARGV: id, lease in ms, tokens, micros, policy, the limits as limits() reads them, and their holders.
+-- ARGV, behind what all scripts have: the lease in ms, and the policy.
 -- Answers {ok, which rate or budget from 1 has the smallest share left, 0 for none, what remains of it, and the µs
 -- until a rate or the s until a budget is unused}, {repeated} or {refused, which limit from 1, and of a budget spent,
 -- held and the Unix time in s at which it ends; of a rate the µs to wait, -1 for never; of atonce how many run}.
-local id, tokens, micros = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 sweep()
-if redis.call('EXISTS', head .. ':done:' .. id) == 1 then return {'repeated'} end
+if redis.call('SISMEMBER', seen, id) == 1 or redis.call('EXISTS', head .. ':done:' .. id) == 1 then
+  return {'repeated'}
+end
 local calls, before = 1, redis.call('HGET', head .. ':calls', id)
 if before then
   calls, before = 0, cjson.decode(before)
@@ -14,7 +15,8 @@ if before then
   tokens, micros = math.max(0, tokens - before.t), math.max(0, micros - before.m)
 end
 
-local r = {t = tokens, m = micros, p = ARGV[5], b = {}, o = {}, r = {}}
+local r = {t = tokens, m = micros, p = ARGV[13], b = {}, o = {}, r = {}, n = {}}
+for i = 9, 11 do if ARGV[i] ~= '' then r.n[#r.n + 1] = ARGV[i] end end
 local arrivals, which = {}, 0
 local share, answer = 2, {'ok', '0'}
 local function left(remaining, limit, reset)
@@ -23,7 +25,7 @@ local function left(remaining, limit, reset)
   end
 end
 
-for holder, kind, unit, limit, per in limits(ARGV[6]) do
+for holder, kind, unit, limit, per in limits() do
   which, limit = which + 1, tonumber(limit)
   local field = fieldOf(holder, kind, unit)
   if kind == 'budget' then
@@ -62,5 +64,5 @@ if calls == 1 then
   for _, field in ipairs(r.o) do redis.call('HINCRBY', head .. ':atonce', field, 1) end
 end
 redis.call('HSET', head .. ':calls', id, cjson.encode(r))
-redis.call('ZADD', head .. ':live', int(math.floor(now / 1000) + tonumber(ARGV[2])), id)
+redis.call('ZADD', head .. ':live', int(math.floor(now / 1000) + tonumber(ARGV[12])), id)
 return answer

@@ -214,19 +214,17 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 		return proxy.Shared{}, err
 	}
 	known := func(name string) bool { return cfg.Proxy.First(name) != "" }
-	records := int64(0) // the store's default
 	turns := proxystore.TurnLimits{TTL: cfg.Proxy.StateMachine.TTL, Entries: cfg.Proxy.StateMachine.MaxTurns * 5 / 4}
 	if cfg.Redis.Embedded() {
-		records, turns.Bytes = 10_000, 2<<20 // it holds them in this process's memory
+		turns.Bytes = 2 << 20 // it holds them in this process's memory
 	}
 	limiter := a.limits(cfg, client, seen.Often)
 	seen.Counter("mneme_proxy_charges_restored_total",
-		"Calls whose charges Redis had lost, and that were charged to their budgets again.", limiter.Restored.Load)
+		"Calls that Redis had lost, and that were charged and counted again.", limiter.Restored.Load)
 	return proxy.Shared{
 		Limiter: limiter,
 		Audit:   audit.New(client),
 		Turns:   proxystore.NewTurns(client, turns),
-		Usage:   proxystore.NewUsage(client, records, cfg.Usage.Keep),
 		Active:  proxystore.NewActive(client, cfg.Proxy.Active, known, seen.Often),
 		Owners:  proxystore.NewOwners(client, cfg.Proxy.StateMachine.TTL+time.Hour),
 	}, nil
@@ -239,7 +237,7 @@ func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolo
 			Tenants: cfg.Limits.ForTenants(), EachOther: cfg.Limits.ForEachOther(), Users: cfg.Limits.ForUsers(),
 			Lease:    cfg.Budgets.Lease,
 			Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
-			AwayCalls: int64(cfg.Budgets.AwayCalls), Log: log,
+			AwayCalls: int64(cfg.Budgets.AwayCalls), Keep: cfg.Usage.Keep, Log: log,
 		})
 		a.push("limits", a.limiter.Close) // after the services, which charge what they still answer
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access/limit"
+	"mneme/access/tally"
 	"mneme/cmd/mneme/internal/backup"
 	"mneme/internal/redistest"
 	"mneme/memory"
@@ -25,7 +27,6 @@ import (
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/ledger"
 	proxystore "mneme/proxy/redisstore"
-	"mneme/proxy/usage"
 	"mneme/subagent/rag/docstore"
 )
 
@@ -169,9 +170,15 @@ func fillGateway(t *testing.T, c redis.UniversalClient) {
 	require.NoError(t, turns.Erase(ctx, ledger.Erasure{Conversation: "erased", At: at}))
 	_, err = turns.Load(ctx, ledger.Query{ErasedSince: at.Add(-time.Minute)})
 	require.NoError(t, err)
-	for range 10 { // each is one script, which a busy machine must get through before a client gives up
-		require.NoError(t, proxystore.NewUsage(c, 0, 0).AppendUsage(ctx, make([]usage.Record, 250)))
+	took := limit.New(c, limit.Options{})
+	for i := range 2500 {
+		took.Commit(limit.Reservation{}, tally.Call{At: at, Request: fmt.Sprint(i), Chat: fmt.Sprint("chat-", i)})
 	}
+	require.Eventually(t, func() bool { // closing waits for seconds only
+		sums, err := took.Usage.Sums(ctx, tally.ByTenant, at, at)
+		return err == nil && sums["default"].Calls == 2500
+	}, time.Minute, 10*time.Millisecond)
+	require.NoError(t, took.Close())
 	require.NoError(t, proxystore.NewActive(c, "a", func(string) bool { return true }, zerolog.Nop()).Use(ctx, "kimi"))
 	require.NoError(t, proxystore.NewOwners(c, time.Hour).Claim(ctx, chat.Scope{
 		Conversation: "conversation", Route: "main",

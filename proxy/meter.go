@@ -1,0 +1,67 @@
+package proxy
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"mneme/access"
+	"mneme/access/limit"
+	"mneme/access/price"
+	"mneme/access/tally"
+	"mneme/proxy/usage"
+)
+
+// meter decides what a call took, once and however it ended: that is charged to its budgets, and is what reports add
+// up. Where no model was called, and where none answered, it is nothing.
+func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Counts {
+	var reserved limit.Reservation
+	if got := x.result.admitted; got != nil {
+		reserved = got.reserved
+	}
+	a, left := x.result.attempt, outcome == outcomeCanceled && x.result.attempts > 0
+	if a == nil || a.doc == nil || x.endpoint.counts || !left && !x.answered() {
+		s.limiter.Commit(reserved, tally.Call{})
+		return tally.Counts{}
+	}
+	read := usage.NewReader(a.backend.dialect)
+	if heard := x.result.heard; heard != nil {
+		read = heard.tokens
+	}
+	t, estimated := read.Tokens(a.doc.Body)
+	if left && t == (usage.Tokens{}) { // before the vendor has said anything: it reads the request all the same
+		t.Input, estimated = usage.EstimateInput(a.doc.Body), true
+	}
+	s.metrics.used(a.backend.name, t)
+
+	n := tally.Counts{
+		Calls: 1, Input: t.Input + t.CacheRead + t.CacheCreation, Cached: t.CacheRead, Written: t.CacheCreation, Output: t.Output,
+		Reasoning: t.Reasoning, Estimated: one(estimated), Failed: one(outcome != outcomeOK),
+	}
+	p, priced := s.priceOf(a.routed)
+	if n.Unpriced = one(!priced); priced {
+		n.Micros = p.Cost(price.Tokens{Input: t.Input, CachedInput: t.CacheRead, CacheWrite: t.CacheCreation,
+			Output: t.Output})
+	}
+	who, chat := access.From(ctx), x.trail.Chat
+	if chat == "" && !x.result.minted {
+		chat = a.scope.Conversation
+	}
+	_, subagent, teammate := strings.Cut(a.scope.Route, "/")
+	if !teammate {
+		subagent = scopeMain
+	}
+	s.limiter.Commit(reserved, tally.Call{
+		At: time.Now(), Request: x.id, Tenant: who.Tenant, Counts: n, Key: who.Key, User: who.User,
+		Chat:     strings.TrimPrefix(chat, who.Tenant.String()+"/"), // which our services put in front
+		Subagent: subagent, Model: strings.Clone(a.model), Backend: a.backend.name,
+	})
+	return n
+}
+
+func one(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
