@@ -1,9 +1,6 @@
 package sanitize
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Profile is what one model of one vendor accepts. The zero value of a field demands nothing.
 type Profile struct {
@@ -188,20 +185,5 @@ func (p Profile) OfResponses() Profile {
 		p.Thinking.Modes = []Mode{} // the model does not think
 	}
 	p.Schemas, p.CompletionTokens, p.TextOnly = true, false, false
-	return p
-}
-
-// For is the profile of a model, by its vendor's name for it. A vendor that is not in the table is
-// "generic".
-func For(vendor, model string) Profile {
-	m := nameOf(strings.ToLower(model))
-	p := base(vendor)
-	for _, row := range slices.Concat(rows[p.Vendor], openWeights) {
-		if name, ok := row.names(m); ok {
-			p.Model = name
-			row.set(&p)
-			break
-		}
-	}
 	return p
 }

@@ -223,3 +223,17 @@ func TestVendorOf(t *testing.T) {
 	require.Equal(t, "openrouter", vendor, "the host is surer")
 	require.Equal(t, "by the host openrouter.ai", why)
 }
+
+// Layers are what a profile is made of.
+func TestLayersMakeTheProfile(t *testing.T) {
+	for _, vendor := range append(sanitize.Vendors(), "nobody") {
+		for _, model := range []string{"", "claude-opus-4-8", "gpt-5.5", "kimi-k3", "gpt-oss-120b", "deepseek-chat"} {
+			want := sanitize.For(vendor, model)
+			got := sanitize.Profile{Vendor: want.Vendor, Model: want.Model}
+			for _, l := range sanitize.Layers(vendor, model) {
+				got = l.Profile.Apply(got)
+			}
+			require.Equal(t, want, got, "%s %s", vendor, model)
+		}
+	}
+}
