@@ -1,6 +1,8 @@
 package sanitize_test
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -236,4 +238,32 @@ func TestLayersMakeTheProfile(t *testing.T) {
 			require.Equal(t, want, got, "%s %s", vendor, model)
 		}
 	}
+}
+
+// A profile as YAML has the words of a configuration's.
+func TestProfilesHaveTheWordsOfOverrides(t *testing.T) {
+	require.Equal(t, words(reflect.TypeFor[sanitize.Overrides]()), words(reflect.TypeFor[sanitize.Profile]()))
+}
+
+// words are the keys of a struct as YAML, sorted.
+func words(of reflect.Type) (keys []string) {
+	for _, f := range reflect.VisibleFields(of) {
+		key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if key == "-" {
+			continue
+		}
+		inner := f.Type
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		if inner.Kind() != reflect.Struct {
+			keys = append(keys, key)
+			continue
+		}
+		for _, k := range words(inner) {
+			keys = append(keys, key+"."+k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
