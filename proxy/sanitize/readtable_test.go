@@ -37,7 +37,9 @@ func TestTableIsApplied(t *testing.T) {
   profile: {sampling: fixed}
   models:
     - {names: [new-1, newest], profile: {cache_markers: 1}}
-    - {generations: [gpt 7-7.2, glm 9-, opus -3, mythos preview], source: https://example.org/b, profile: {cache_markers: 2}}
+    - generations: [gpt 7-7.2, glm 9-, opus -3, mythos preview]
+      source: https://example.org/b
+      profile: {cache_markers: 2}
     - {name: others, pattern: "^new", profile: {cache_markers: 3}}
 `))
 	require.NoError(t, err)
