@@ -1,8 +1,8 @@
 // Package sanitize is the last hop of a request: a pure function from a request
 // to the request that its vendor takes, and a list of what it changed.
 //
-// What a vendor takes is a Profile, found by the vendor and by the model's name
-// as the vendor knows it. The rules that make a request fit stand in one list
+// What a vendor takes is a Profile, found in profiles.yaml by the vendor and by the
+// model's name as the vendor knows it. The rules that make a request fit stand in one list
 // per dialect (rules.go), each a function of its own. They hold these
 // invariants of everything that leaves:
 //

@@ -1,40 +1,38 @@
 package sanitize
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
-// Profile is what one model of one vendor accepts. The zero value of a field demands nothing.
+// Profile is what one model of one vendor accepts. The zero value of a field demands nothing. As YAML it has the words
+// of Overrides.
 type Profile struct {
-	Vendor string
+	Vendor string `yaml:"-"`
 	// Model is the matching row of the table, such as "opus 4.8"; empty for a model that is not
 	// listed.
-	Model    string
-	Thinking Thinking
-	Replay   Replay
-	ToolIDs  ToolIDs
-	Roles    Roles
-	Sampling Sampling
+	Model    string   `yaml:"-"`
+	Thinking Thinking `yaml:"thinking"`
+	Replay   Replay   `yaml:"reasoning"`
+	ToolIDs  ToolIDs  `yaml:"tool_ids"`
+	Roles    Roles    `yaml:"roles"`
+	Sampling Sampling `yaml:"sampling"`
 	// ContextManagement says what is done with the member of that name.
-	ContextManagement Support
+	ContextManagement Support `yaml:"context_management"`
 	// Betas are the accepted values of the anthropic-beta header; nil for any.
-	Betas []string
+	Betas []string `yaml:"betas,flow"`
 	// CacheMarkers bounds the cache_control members in a request; 0 for no bound.
-	CacheMarkers int
+	CacheMarkers int `yaml:"cache_markers"`
 	// MarksCache: nothing is cached unasked, so a request without markers gets some, see markPrefixes.
-	MarksCache bool
+	MarksCache bool `yaml:"marks_cache"`
 	// CompletionTokens: chat completions refuse max_tokens and have max_completion_tokens instead.
-	CompletionTokens bool
+	CompletionTokens bool `yaml:"completion_tokens"`
 	// Schemas: an answer is held to a JSON Schema by output_config.format.
-	Schemas bool
+	Schemas bool `yaml:"json_schema"`
 	// ToolSchemas is what is taken of the schemas of tools; empty for any.
-	ToolSchemas SchemaForm
+	ToolSchemas SchemaForm `yaml:"tool_schemas"`
 	// TextOnly: what a user says is sent as one text where the client has no choice but parts, since
 	// not all of the vendor's models or servers take parts.
-	TextOnly bool
+	TextOnly bool `yaml:"text_only"`
 	// NoImages: the vendor's models take none, and refuse a request with one or do not look at it.
-	NoImages bool
+	NoImages bool `yaml:"no_images"`
 }
 
 // Mode is a way to ask for thinking, a value of thinking.type.
@@ -62,24 +60,24 @@ const (
 type Thinking struct {
 	// Modes are the accepted modes. nil means unknown: the client's mode stays. Empty but not nil
 	// means none: the member "thinking" is removed.
-	Modes   []Mode
-	Default Switch
+	Modes   []Mode `yaml:"modes,flow"`
+	Default Switch `yaml:"default"`
 	// LoopStart: in manual mode the current tool loop must begin with thinking.
-	LoopStart bool
+	LoopStart bool `yaml:"loop_start"`
 	// NeedsBudget: budget_tokens is required in manual mode.
-	NeedsBudget bool
+	NeedsBudget bool `yaml:"needs_budget"`
 	// Interleaved: manual mode thinks between tools only if a beta asks for it.
-	Interleaved bool
+	Interleaved bool `yaml:"interleaved"`
 	// Efforts are the accepted levels of effort, in ascending order. nil means unknown: the
 	// client's level stays. Empty but not nil means none: it is removed.
-	Efforts []string
+	Efforts []string `yaml:"efforts,flow"`
 	// NoEffortOff: an effort together with disabled thinking is refused.
-	NoEffortOff bool
+	NoEffortOff bool `yaml:"no_effort_off"`
 	// NoEffortTools: with tools the model accepts no effort but "none"; since it thinks by default,
 	// that has to be sent.
-	NoEffortTools bool
+	NoEffortTools bool `yaml:"no_effort_tools"`
 	// ByEffort: an effort is the only way to ask for thinking, so that it says what the client's mode says.
-	ByEffort bool
+	ByEffort bool `yaml:"-"`
 }
 
 // Adapts reports whether the model is known to choose its budget itself, by an effort.
@@ -109,26 +107,26 @@ var reasoningFields = []string{reasoningContent, "reasoning", "reasoning_details
 
 // Replay says how reasoning is sent back.
 type Replay struct {
-	Reasoning Need
+	Reasoning Need `yaml:"need"`
 	// Fields are the members of a chat message that may carry it; nil for any.
-	Fields []string
+	Fields []string `yaml:"fields,flow"`
 	// Field is the member for the placeholder in a chat message.
-	Field string
+	Field string `yaml:"placeholder_field"`
 	// Placeholder is the text in place of missing reasoning.
-	Placeholder string
+	Placeholder string `yaml:"placeholder"`
 	// Missed: the vendor has refused a request for lack of it, so the model thinks unless a request
 	// says otherwise, whatever else is known of it.
-	Missed bool
+	Missed bool `yaml:"-"`
 	// Signed: the vendor verifies signatures, so blocks must have one.
-	Signed bool
+	Signed bool `yaml:"signed"`
 	// Bound: a block is bound to all that stands before it, and refused when that has changed.
-	Bound bool
+	Bound bool `yaml:"bound"`
 	// Redacted: redacted thinking blocks are accepted.
-	Redacted bool
+	Redacted bool `yaml:"redacted"`
 	// First: an assistant message with thinking must begin with it, unless thinking is adaptive.
-	First bool
+	First bool `yaml:"first"`
 	// StrictOff: no thinking is accepted anywhere while thinking is off.
-	StrictOff bool
+	StrictOff bool `yaml:"strict_off"`
 }
 
 // ToolIDs are the vendor's rules for ids of tool calls. In the messages dialect they consist of A-Z
@@ -147,11 +145,11 @@ type ToolIDs struct {
 type Roles struct {
 	// SystemInside: a system message may be anywhere among the messages; otherwise only before all
 	// others.
-	SystemInside bool
+	SystemInside bool `yaml:"system_inside"`
 	// Developer: the chat role of that name is accepted.
-	Developer bool
+	Developer bool `yaml:"developer"`
 	// Strict: user and assistant alternate, and the user begins.
-	Strict bool
+	Strict bool `yaml:"strict"`
 }
 
 // Sampling says when temperature, top_p and top_k may differ from their defaults.
@@ -188,20 +186,5 @@ func (p Profile) OfResponses() Profile {
 		p.Thinking.Modes = []Mode{} // the model does not think
 	}
 	p.Schemas, p.CompletionTokens, p.TextOnly = true, false, false
-	return p
-}
-
-// For is the profile of a model, by its vendor's name for it. A vendor that is not in the table is
-// "generic".
-func For(vendor, model string) Profile {
-	m := nameOf(strings.ToLower(model))
-	p := base(vendor)
-	for _, row := range slices.Concat(rows[p.Vendor], openWeights) {
-		if name, ok := row.names(m); ok {
-			p.Model = name
-			row.set(&p)
-			break
-		}
-	}
 	return p
 }

@@ -2,234 +2,197 @@ package sanitize
 
 import (
 	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
-	"mneme/proxy/wire"
+	"github.com/goccy/go-yaml"
 )
 
-// sentinel is what Gemini takes in place of a signature it never gave.
-const sentinel = "skip_thought_signature_validator"
+//go:embed profiles.yaml
+var profiles []byte
 
-// base is what holds for every model of a vendor.
-func base(vendor string) Profile {
-	p := Profile{
-		Vendor:   vendor,
-		Thinking: Thinking{Default: Unknown},
-		Replay:   Replay{Reasoning: Optional, Redacted: true},
-		ToolIDs:  ToolIDs{Max: 40},
-		Roles:    Roles{SystemInside: true, Developer: true},
-		Sampling: SamplingFree, ContextManagement: Passed, CacheMarkers: 4,
-		TextOnly: !slices.Contains(takesParts, vendor),
+// table is that of profiles.yaml by vendor, read when a profile is first asked for.
+var table = sync.OnceValue(func() map[string]vendorRules {
+	t, err := readTable(profiles)
+	if err != nil {
+		panic("profiles.yaml: " + err.Error()) // a test reads it
 	}
-	switch vendor {
-	case "anthropic", "bedrock":
-		p.Thinking.LoopStart, p.Thinking.NeedsBudget, p.MarksCache = true, true, true
-		p.Replay.Signed = true
-		p.ToolIDs.Max, p.Sampling = 64, SamplingPlain
-		p.ContextManagement, p.ToolSchemas = Beta, SchemaTop
-		if vendor == "bedrock" {
-			p.ContextManagement, p.Betas = Rejected, bedrockBetas
-			p.Roles.SystemInside = false // it comes with a beta
+	return t
+})
+
+// vendorRules are the table's for one vendor.
+type vendorRules struct {
+	base   Profile // of all models
+	layers []Layer // that base was made of
+	rows   []row   // of which the first that fits a model counts
+}
+
+// Layer is a part of a profile, and the source that it is known from.
+type Layer struct {
+	Source  string
+	Profile Overrides
+}
+
+// entry is one of the file's, whose head says what each member means.
+type entry struct {
+	Vendors []string  `yaml:"vendors"`
+	Source  string    `yaml:"source"`
+	Profile Overrides `yaml:"profile"`
+	Models  []row     `yaml:"models"`
+}
+
+type row struct {
+	Name        string         `yaml:"name"`
+	Names       []string       `yaml:"names"`
+	Generations []generations  `yaml:"generations"`
+	Pattern     *regexp.Regexp `yaml:"pattern"`
+	Source      string         `yaml:"source"`
+	Profile     Overrides      `yaml:"profile"`
+}
+
+// readTable reads the file. Every entry must have a source, and every row a way to fit.
+func readTable(text []byte) (map[string]vendorRules, error) {
+	var entries []entry
+	if err := yaml.UnmarshalWithOptions(text, &entries, yaml.Strict()); err != nil {
+		return nil, err
+	}
+	out := map[string]vendorRules{}
+	for i, e := range entries {
+		faults := []error{e.Profile.Validate()}
+		if e.Source == "" {
+			faults = append(faults, errors.New("it needs a source: a public address, or belief"))
 		}
-	case "gemini":
-		p.ToolSchemas = SchemaSubset
-		p.Thinking.Modes, p.Thinking.Default = []Mode{Enabled, Disabled}, Off
-		p.Replay = Replay{
-			Reasoning: Required, Fields: []string{extraContent}, Field: extraContent, Placeholder: sentinel,
-			Signed: true, StrictOff: true,
+		for j := range e.Models {
+			r := &e.Models[j]
+			r.Source = cmp.Or(r.Source, e.Source)
+			faults = append(faults, r.Profile.Validate())
+			if len(r.Names) == 0 && len(r.Generations) == 0 && (r.Pattern == nil || r.Name == "") {
+				faults = append(faults, fmt.Errorf("row %d of its models needs names, generations, or a pattern with a name", j+1))
+			}
 		}
-	case "kimi":
-		p.ToolSchemas = SchemaObject
-		p.Thinking.Modes = []Mode{Enabled, Disabled}
-		p.Replay.Reasoning, p.Replay.Field, p.Replay.Fields = Required, reasoningContent, []string{reasoningContent}
-		p.ToolIDs, p.Roles.Developer = ToolIDs{Recurring: true}, false
-	case "deepseek":
-		p.ToolSchemas = SchemaObject
-		p.Thinking.Modes, p.Thinking.NoEffortOff = []Mode{Enabled, Adaptive, Disabled}, true
-		p.Replay = Replay{Reasoning: Always, Field: reasoningContent, Fields: []string{reasoningContent}}
-		p.CacheMarkers, p.Roles.Developer, p.NoImages = 0, false, true
-	case "glm":
-		p.Thinking.Modes = []Mode{Enabled, Disabled}
-		p.Replay.Fields, p.Roles.Developer = []string{reasoningContent}, false
-	case "minimax":
-		p.Replay.Fields, p.Roles.Developer = []string{reasoningContent, "reasoning_details"}, false
-	case "openai", "azure", "groq", "cerebras", "mistral":
-		p.Thinking.Modes, p.Replay = []Mode{}, Replay{Reasoning: Forbidden}
-		p.CompletionTokens = vendor == "openai"
-		if vendor == "openai" || vendor == "azure" {
-			p.ToolSchemas = SchemaTop
+		faults = append(faults, allOf("vendors", e.Vendors, Vendors()...))
+		if err := errors.Join(faults...); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", i+1, err)
 		}
-		if vendor == "mistral" {
-			p.ToolIDs = ToolIDs{Alphanumeric: true, Length: 9}
-			p.Roles = Roles{Strict: true}
-		}
-	case "qwen", "nvidia":
-		p.Thinking.Modes = []Mode{Enabled, Disabled}
-	default:
-		if !slices.Contains(Vendors(), vendor) {
-			p.Vendor = "generic"
+		for _, v := range Vendors() {
+			if r := out[v]; e.Vendors == nil || slices.Contains(e.Vendors, v) {
+				r.base.Vendor = v
+				r.base, r.layers = e.Profile.Apply(r.base), append(r.layers, Layer{e.Source, e.Profile})
+				r.rows = append(r.rows, e.Models...)
+				out[v] = r
+			}
 		}
 	}
-	if p.Replay.Placeholder == "" {
-		p.Replay.Placeholder = wire.LostThinking
+	return out, nil
+}
+
+// fits reports whether a model is one of the row's, and what it is called.
+func (r *row) fits(m *modelName) (name string, ok bool) {
+	for _, part := range r.Names {
+		if strings.Contains(m.full, part) {
+			return cmp.Or(r.Name, r.Names[0]), true
+		}
+	}
+	for _, g := range r.Generations {
+		if g.family == m.family && !earlier(m.version, g.from) && !earlier(g.to, m.version) {
+			return cmp.Or(r.Name, m.generation), true
+		}
+	}
+	return r.Name, r.Pattern != nil && r.Pattern.MatchString(m.full)
+}
+
+// lookUp is what the table has for a model. A vendor that it does not know is "generic"; row is nil for a model that is
+// not listed.
+func lookUp(vendor, model string) (of vendorRules, at *row, name string) {
+	of, ok := table()[vendor]
+	if !ok {
+		of = table()["generic"]
+	}
+	m := nameOf(strings.ToLower(model))
+	for i := range of.rows {
+		if name, ok := of.rows[i].fits(&m); ok {
+			return of, &of.rows[i], name
+		}
+	}
+	return of, nil, ""
+}
+
+// For is the profile of a model, by its vendor's name for it.
+func For(vendor, model string) Profile {
+	of, row, name := lookUp(vendor, model)
+	p := of.base
+	if row != nil {
+		p = row.Profile.Apply(p)
+		p.Model = name
 	}
 	return p
 }
 
-// takesParts are the vendors that take a list of texts for what a user says with every model.
-var takesParts = []string{"anthropic", "azure", "bedrock", "gemini", "groq", "kimi", "mistral", "openai", "xai"}
-
-// bedrockBetas are the values that Bedrock knows; any other is "invalid beta
-// flag". Context management is not among them: it depends on the model there.
-var bedrockBetas = []string{
-	"computer-use-2024-10-22", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07",
-	"dev-full-thinking-2025-05-14", "effort-2025-11-24", interleavedBeta, "output-128k-2025-02-19",
-	"token-efficient-tools-2025-02-19", "tool-examples-2025-10-29", "tool-search-tool-2025-10-19",
-}
-
-// row is what differs for some models of a vendor: names says whether a model is
-// one of them, and what it is called in the table.
-type row struct {
-	names func(modelName) (name string, ok bool)
-	set   func(*Profile)
+// Layers are what For applies, in that order.
+func Layers(vendor, model string) []Layer {
+	of, row, _ := lookUp(vendor, model)
+	if row == nil {
+		return of.layers
+	}
+	return append(slices.Clip(of.layers), Layer{row.Source, row.Profile})
 }
 
 // modelName is the name of a model, in lower case.
 type modelName struct {
 	full string
 
-	// Of a Claude model, "" and {0, 0} for any other.
+	// Of Claude, GPT and GLM, empty for any other.
 	generation string // family and version
 	family     string
 	version    version
 }
 
+var versioned = regexp.MustCompile(`(gpt|glm)-(\d+)(?:\.(\d+))?`)
+
 func nameOf(model string) modelName {
 	m := modelName{full: model}
 	if family, v, ok := generation(model); ok {
 		m.generation, m.family, m.version = family+" "+v.String(), family, v
+	} else if of := versioned.FindStringSubmatch(model); of != nil {
+		m.generation, m.family, m.version = of[0], of[1], version{number(of[2]), number(of[3])}
+		if of[0] == "gpt-35" { // Azure's name for 3.5
+			m.version = version{3, 5}
+		}
 	}
 	return m
 }
 
-// rows are tried in their order, the first that fits counts.
-var rows = map[string][]row{
-	"anthropic": claudeRows,
-	"bedrock":   claudeRows,
-	"kimi": {
-		{containing("k2.7-code", "k2-7-code"), asked(On, Enabled)},
-		{containing("kimi-k3"), asked(On, Enabled)},
-		{containing("k2-thinking"), asked(On, Enabled)},
-		{containing("k2.5", "k2.6", "k2-5", "k2-6"), asked(On, Enabled, Disabled)},
-	},
-	"deepseek": {{containing("deepseek-chat"), func(p *Profile) { p.Thinking.Default = Off }}},
-	"glm": {
-		{containing("glm-5.3"), func(p *Profile) {
-			asked(On, Enabled)(p)
-			p.Thinking.Efforts = []string{"low", "high", "max"}
-		}},
-		{glmSince47, asked(On, Enabled, Disabled)},
-	},
-	"minimax": {
-		{containing("minimax-m2"), asked(On, Enabled)},
-		{containing("minimax-m3"), asked(Unknown, Adaptive, Disabled)},
-	},
-	"gemini": {
-		{containing("gemini-1", "gemini-2.0"), geminiUntil25()},
-		{containing("gemini-2.5-flash"), geminiUntil25("none", "minimal", "low", "medium", "high")},
-		{containing("gemini-2"), geminiUntil25("minimal", "low", "medium", "high")},
-		{containing("gemini-3"), efforts("minimal", "low", "medium", "high")},
-	},
-	"openai": openAIRows,
-	"azure":  openAIRows,
-	"groq":   {{containing("qwen3", "qwen-3"), efforts("none", "default")}},
-	"xai":    xaiRows,
+// generations are the versions of a family from one to another.
+type generations struct {
+	family   string
+	from, to version
 }
 
-func geminiUntil25(levels ...string) func(*Profile) {
-	return func(p *Profile) {
-		efforts(levels...)(p)
-		p.Replay.Reasoning = Optional
+var generationsForm = regexp.MustCompile(`^([a-z]+) (?:(preview)|(\d+)(?:\.(\d+))?)?(-?)(?:(\d+)(?:\.(\d+))?)?$`)
+
+// UnmarshalText reads what the head of the file describes.
+func (g *generations) UnmarshalText(text []byte) error {
+	m := generationsForm.FindStringSubmatch(string(text))
+	if m == nil || m[2]+m[3]+m[6] == "" {
+		return fmt.Errorf("generations are such as opus 4.8, gpt 5.2-5.3, glm 4.7- or opus -4.5, not %q", text)
 	}
-}
-
-func asked(byDefault Switch, modes ...Mode) func(*Profile) {
-	return func(p *Profile) { p.Thinking.Modes, p.Thinking.Default = modes, byDefault }
-}
-
-func containing(parts ...string) func(modelName) (string, bool) {
-	return func(model modelName) (string, bool) {
-		for _, part := range parts {
-			if strings.Contains(model.full, part) {
-				return parts[0], true
-			}
-		}
-		return "", false
+	*g = generations{m[1], version{number(m[3]), number(m[4])}, version{number(m[6]), number(m[7])}}
+	switch {
+	case m[5] == "":
+		g.to = g.from
+	case m[6] == "":
+		g.to.major = math.MaxInt
+	case m[3] == "":
+		g.from.minor = 1 // no preview
 	}
-}
-
-var glmVersion = regexp.MustCompile(`glm-(\d+)(?:\.(\d+))?`)
-
-func glmSince47(model modelName) (string, bool) {
-	m := glmVersion.FindStringSubmatch(model.full)
-	if m == nil {
-		return "", false
-	}
-	return m[0], !earlier(version{number(m[1]), number(m[2])}, version{4, 7})
-}
-
-// claudeRows is the table of Claude's generations.
-var claudeRows = []row{
-	{claudes("fable 5", "mythos 5"), since47(On, Adaptive)},
-	{claudes("fable 5.1", "mythos 5.1", "opus 5.5"), bound(since47(On, Adaptive))},
-	{claudes("mythos preview"), func(p *Profile) {
-		since47(On, Enabled, Adaptive)(p)
-		p.Replay.First = true
-	}},
-	{claudes("opus 5", "sonnet 5"), since47(On, Adaptive, Disabled)},
-	{claudes("sonnet 5.5"), bound(since47(On, Adaptive, BetweenTools))},
-	{claudes("opus 4.7", "opus 4.8"), since47(Off, Adaptive, Disabled)},
-	{claudes("opus 4.6", "sonnet 4.6"), func(p *Profile) {
-		asked(Off, Enabled, Adaptive, Disabled)(p)
-		p.Thinking.Interleaved, p.Replay.First, p.Schemas = true, true, true
-	}},
-	{claudes("opus 4.5"), until45},
-	{claudesUntil45, func(p *Profile) {
-		until45(p)
-		p.Thinking.Efforts = []string{}
-	}},
-}
-
-func since47(byDefault Switch, modes ...Mode) func(*Profile) {
-	return func(p *Profile) {
-		asked(byDefault, modes...)(p)
-		p.Sampling, p.Schemas = SamplingFixed, true
-	}
-}
-
-func bound(set func(*Profile)) func(*Profile) {
-	return func(p *Profile) {
-		set(p)
-		p.Replay.Bound = true
-	}
-}
-
-func until45(p *Profile) {
-	asked(Off, Enabled, Disabled)(p)
-	p.Thinking.Interleaved, p.Replay.First = true, true
-	p.Schemas = strings.HasSuffix(p.Model, " 4.5")
-}
-
-func claudes(names ...string) func(modelName) (string, bool) {
-	return func(m modelName) (string, bool) { return m.generation, slices.Contains(names, m.generation) }
-}
-
-func claudesUntil45(m modelName) (string, bool) {
-	known := m.version != version{} && (m.family == "opus" || m.family == "sonnet" || m.family == "haiku")
-	return m.generation, known && !earlier(version{4, 5}, m.version)
+	return nil
 }
 
 // version is a generation; {0, 0} is a preview or none.

@@ -1,6 +1,8 @@
 package sanitize_test
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -222,4 +224,46 @@ func TestVendorOf(t *testing.T) {
 	vendor, why := sanitize.VendorOf("https://openrouter.ai/api/v1", []string{"anthropic/claude-opus-4.8"})
 	require.Equal(t, "openrouter", vendor, "the host is surer")
 	require.Equal(t, "by the host openrouter.ai", why)
+}
+
+// Layers are what a profile is made of.
+func TestLayersMakeTheProfile(t *testing.T) {
+	for _, vendor := range append(sanitize.Vendors(), "nobody") {
+		for _, model := range []string{"", "claude-opus-4-8", "gpt-5.5", "kimi-k3", "gpt-oss-120b", "deepseek-chat"} {
+			want := sanitize.For(vendor, model)
+			got := sanitize.Profile{Vendor: want.Vendor, Model: want.Model}
+			for _, l := range sanitize.Layers(vendor, model) {
+				got = l.Profile.Apply(got)
+			}
+			require.Equal(t, want, got, "%s %s", vendor, model)
+		}
+	}
+}
+
+// A profile as YAML has the words of a configuration's.
+func TestProfilesHaveTheWordsOfOverrides(t *testing.T) {
+	require.Equal(t, words(reflect.TypeFor[sanitize.Overrides]()), words(reflect.TypeFor[sanitize.Profile]()))
+}
+
+// words are the keys of a struct as YAML, sorted.
+func words(of reflect.Type) (keys []string) {
+	for _, f := range reflect.VisibleFields(of) {
+		key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if key == "-" {
+			continue
+		}
+		inner := f.Type
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		if inner.Kind() != reflect.Struct {
+			keys = append(keys, key)
+			continue
+		}
+		for _, k := range words(inner) {
+			keys = append(keys, key+"."+k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }

@@ -128,16 +128,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	for name, b := range cfg.Proxy.Backends {
-		backend := proxy.BackendConfig{
-			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(),
-			KeyName: b.APIKeyEnv, ModelMap: b.ModelMap, Models: b.Models, ProviderBackend: b.ProviderBackend,
-			PassRun: b.PassRun,
-			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens),
-				Unproven: thinking.Unproven(b.Thinking.Unproven)},
-		}
-		if b.Profile != nil {
-			backend.Profile = b.Profile.Overrides
-		}
+		backend := BackendConfig(b)
 		if backend.CLI, err = copilotCLI(cfg, name, b); err != nil {
 			return "", err
 		}
@@ -168,6 +159,21 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	})
 	a.addrs.Proxy = l.Addr().String()
 	return a.url(l), nil
+}
+
+// BackendConfig is a backend as the gateway takes it, but for the CLI of one of kind copilot.
+func BackendConfig(b config.Backend) proxy.BackendConfig {
+	out := proxy.BackendConfig{
+		Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(),
+		KeyName: b.APIKeyEnv, ModelMap: b.ModelMap, Models: b.Models, ProviderBackend: b.ProviderBackend,
+		PassRun: b.PassRun,
+		Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens),
+			Unproven: thinking.Unproven(b.Thinking.Unproven)},
+	}
+	if b.Profile != nil {
+		out.Profile = b.Profile.Overrides
+	}
+	return out
 }
 
 // copilotCLI says where a backend has its CLI. One that the gateway runs gets a
