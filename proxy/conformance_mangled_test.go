@@ -603,7 +603,7 @@ func TestConformanceMangledReplays(t *testing.T) {
 	}
 }
 
-// Fault: users whose chats begin alike get into each other's way. 1,000 of them have one system prompt and say "Hi" first,
+// Fault: users whose chats begin alike get into each other's way. They have one system prompt and say "Hi" first,
 // or all go on from one answer that their application has put before each chat, with its thinking; they come in turns,
 // and some replay what they got carelessly: 60 of these, and with the race detector 20 of each.
 func TestConformanceManyUsersWithOneFront(t *testing.T) {
@@ -616,7 +616,7 @@ func TestConformanceManyUsersWithOneFront(t *testing.T) {
 				switch {
 				case raced:
 					users = 20
-				case damage == "nothing" && backend.name == "bound":
+				case damage == "nothing" && backend.name == "bound" && front == "an answer":
 					users = 1000
 				}
 				t.Run(name, func(t *testing.T) {
