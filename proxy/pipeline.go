@@ -165,7 +165,7 @@ type routed struct {
 	*request
 	backend *backend
 	model   string // the backend's name for the request's
-	profile sanitize.Profile
+	profile *sanitize.Profile // shared
 }
 
 // named is a request and its conversation.

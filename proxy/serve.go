@@ -29,7 +29,7 @@ const requestIDHeader = "X-Ag-Request-Id"
 
 // stamp puts an id on every answer.
 func stamp(w http.ResponseWriter) {
-	w.Header().Set(requestIDHeader, "req_"+rand.Text())
+	w.Header()[requestIDHeader] = []string{"req_" + rand.Text()}
 }
 
 // serve takes a request through a pipeline and sees to its end.
