@@ -164,7 +164,7 @@ type waited struct {
 type routed struct {
 	*request
 	backend *backend
-	model   string // the backend's name for the request's
+	model   string            // the backend's name for the request's
 	profile *sanitize.Profile // shared
 }
 

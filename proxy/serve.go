@@ -143,9 +143,10 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 	if err != nil {
 		return err
 	}
-	no := new(jsonbound.Refusal)
-	if errors.As(jsonbound.Check(body, jsonbound.Depth, jsonbound.Transcript), &no) {
-		return wire.Failure{Status: no.Status, Message: "the body " + no.Reason}
+	if err := jsonbound.Check(body, jsonbound.Depth, jsonbound.Transcript); err != nil {
+		if no := new(jsonbound.Refusal); errors.As(err, &no) {
+			return wire.Failure{Status: no.Status, Message: "the body " + no.Reason}
+		}
 	}
 	if !utf8.Valid(body) {
 		return wire.Failure{Status: 400, Message: "the body is not valid UTF-8"}
