@@ -18,8 +18,8 @@ var keyLike = regexp.MustCompile(
 // heads are what a hyphen or an underscore follows where something begins that keyLike finds, but for AIza.
 var heads = append([]string{"mn"}, vendors...)
 
-// hasKey says whether a line has what has the form of a key. It looks for the beginnings of keys first, where a hyphen or
-// an underscore stands: most lines have none, which is found much sooner than that keyLike does not match.
+// hasKey says whether a line has what has the form of a key. It looks for the beginnings of keys first, where a hyphen
+// or an underscore stands: most lines have none, which is found much sooner than that keyLike does not match.
 func hasKey(line []byte) bool {
 	begun := bytes.Contains(line, []byte("AIza"))
 	for i := 0; i < len(line) && !begun; i++ {

@@ -45,8 +45,8 @@ func (c *gatewayCmd) command() *cobra.Command {
 	f.IntVar(&c.Requests, "requests", 0, "In one batch, 5000; streams a quarter of them. Of each workload in all, 8000")
 	f.IntVar(&c.Rounds, "rounds", 0, "How often each is measured, one after the other: 5; workloads 10")
 	f.IntVar(&c.Connections, "connections", 0, "At one time, 64; streams on a quarter of them. Of workloads 10")
-	f.BoolVar(&c.Workloads, "workloads", false, "Instead: chat, messages and Responses, as JSON and as streams, a body of "+
-		"100 kB, and the memory after 2,500 and 35,000 small requests, all without conversations")
+	f.BoolVar(&c.Workloads, "workloads", false, "Instead: chat, messages and Responses, as JSON and as streams, a body "+
+		"of 100 kB, and the memory after 2,500 and 35,000 small requests, all without conversations")
 	f.IntSliceVar(&c.Turns, "turns", []int{10, 100, 500}, "Where a growing conversation is measured")
 	f.IntVar(&c.Growth, "growth", 50, "How often old and young conversations over Redis take turns; 0 leaves them out")
 	f.StringVar(&c.Mneme, "mneme", "", "A built mneme, a `FILE`; without it one is built from ./cmd/mneme")

@@ -120,8 +120,8 @@ func (c *gatewayCmd) workloads() error {
 		}
 	}
 	fmt.Printf("%d requests of each workload in %d rounds, %d connections; CPU ÷ net/http's in the same round: median, "+
-		"quartiles\n%-24s %-9s %7s %7s %8s %7s  %-18s %4s\n", c.Requests, c.Rounds, c.Connections, "workload", "way", "p50 ms",
-		"p99 ms", "per s", "CPU µs", "CPU ÷ net/http", "RSS MB")
+		"quartiles\n%-24s %-9s %7s %7s %8s %7s  %-18s %4s\n", c.Requests, c.Rounds, c.Connections, "workload", "way",
+		"p50 ms", "p99 ms", "per s", "CPU µs", "CPU ÷ net/http", "RSS MB")
 	for _, load := range loads {
 		floor := slices.Clone(all[load.name+"net/http"].cpu)
 		for _, w := range ways[load.dialect] {
