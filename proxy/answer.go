@@ -174,9 +174,10 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 		kind := wire.EventType(data)
 		return 0, kind == wire.MessageStart || kind == "ping"
 	}
-	chunk := gjson.GetManyBytes(data, "choices", "choices.0.delta", "choices.0.finish_reason", "usage")
-	more = chunk[0].IsArray() && chunk[2].Str == "" && !chunk[3].IsObject()
-	chunk[1].ForEach(func(name, value gjson.Result) bool {
+	choices := gjson.GetBytes(data, "choices")
+	first := choices.Get("0")
+	more = choices.IsArray() && first.Get("finish_reason").Str == "" && !gjson.GetBytes(data, "usage").IsObject()
+	first.Get("delta").ForEach(func(name, value gjson.Result) bool {
 		more = more && (name.Str == "role" || value.Type == gjson.Null || value.Raw == `""` || value.Raw == "[]")
 		return more
 	})

@@ -55,9 +55,9 @@ type backend struct {
 	ownBackend *atomic.Bool
 }
 
-// profile is what the vendor takes of a request for a model. It is shared. Where nothing
+// profile is what the vendor takes of a request for a model. It is shared and never changed. Where nothing
 // tells the backend's vendor, the model's name says which rules hold.
-func (b *backend) profile(model string) sanitize.Profile {
+func (b *backend) profile(model string) *sanitize.Profile {
 	return b.profiles.of(model, func() sanitize.Profile {
 		vendor, named := b.vendor, ""
 		if b.guessed {
@@ -79,19 +79,21 @@ func (b *backend) profile(model string) sanitize.Profile {
 // number is bounded.
 type profiles struct {
 	mu    sync.Mutex
-	known map[string]sanitize.Profile // guarded by mu
+	known map[string]*sanitize.Profile // guarded by mu
 }
 
 const maxProfiles = 64
 
-func (p *profiles) of(model string, find func() sanitize.Profile) sanitize.Profile {
+func (p *profiles) of(model string, find func() sanitize.Profile) *sanitize.Profile {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	found, ok := p.known[model]
-	if !ok {
-		if found = find(); p.known == nil || len(p.known) == maxProfiles {
-			p.known = map[string]sanitize.Profile{}
+	found := p.known[model]
+	if found == nil {
+		if p.known == nil || len(p.known) == maxProfiles {
+			p.known = map[string]*sanitize.Profile{}
 		}
+		made := find()
+		found = &made
 		p.known[strings.Clone(model)] = found
 	}
 	return found

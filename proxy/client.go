@@ -69,13 +69,15 @@ func newClientWriter(w http.ResponseWriter, timeout time.Duration) *clientWriter
 	return &clientWriter{ResponseWriter: w, control: *http.NewResponseController(w), timeout: timeout}
 }
 
+// Values that headers share, as none is ever modified.
+var noCache, unbuffered = []string{"no-cache"}, []string{"no"}
+
 // begin writes the status and the header.
 func (c *clientWriter) begin(status int) {
 	c.begun, c.status = true, status
 	c.tell(c.Header())
 	if c.stream = strings.HasPrefix(c.Header().Get("Content-Type"), "text/event-stream"); c.stream {
-		c.Header().Set("Cache-Control", "no-cache")
-		c.Header().Set("X-Accel-Buffering", "no")
+		c.Header()["Cache-Control"], c.Header()["X-Accel-Buffering"] = noCache, unbuffered
 	}
 	c.WriteHeader(status) // it goes out with the first piece
 }
@@ -116,7 +118,7 @@ func (c *clientWriter) put(b []byte, flush bool) error {
 
 // whole writes an answer that is not a stream.
 func (c *clientWriter) whole(status int, body []byte) error {
-	c.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	c.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	c.begin(status)
 	return c.write(body, true)
 }

@@ -61,7 +61,7 @@ func (x routed) name(route string, stateless bool) (n named, err error) {
 	}
 	n.scope = ledger.Scope{Tenant: x.in.caller, Route: route, Conversation: id}
 	if !x.endpoint.counts && (!n.minted || !stateless) { // else nothing would come of bringing it back
-		x.client.Header().Set(conversationHeader, id)
+		x.client.Header()[conversationHeader] = []string{id}
 		n.inBody = x.in.outline.Members.Get("_gateway").Found()
 	}
 	x.result.named = n

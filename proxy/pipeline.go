@@ -165,8 +165,8 @@ type waited struct {
 type routed struct {
 	*request
 	backend *backend
-	model   string // the backend's name for the request's
-	profile sanitize.Profile
+	model   string            // the backend's name for the request's
+	profile *sanitize.Profile // shared
 }
 
 // named is a request and its conversation.

@@ -98,7 +98,7 @@ func ends(d wire.Dialect, data []byte) bool {
 		return kind == wire.MessageStop || kind == wire.ErrorEvent
 	}
 	return string(data) == "[DONE]" || gjson.GetBytes(data, "choices.0.finish_reason").Str != "" ||
-		gjson.GetBytes(data, "error").IsObject()
+		bytes.Contains(data, []byte(`"error"`)) && gjson.GetBytes(data, "error").IsObject()
 }
 
 // onlyUsage reports whether an event of a chat stream is the one that has counts and nothing else.

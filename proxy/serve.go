@@ -28,7 +28,7 @@ const requestIDHeader = "X-Ag-Request-Id"
 
 // stamp puts an id on every answer.
 func stamp(w http.ResponseWriter) {
-	w.Header().Set(requestIDHeader, "req_"+rand.Text())
+	w.Header()[requestIDHeader] = []string{"req_" + rand.Text()}
 }
 
 // serve takes a request through a pipeline and sees to its end.
@@ -110,9 +110,10 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 	if err != nil {
 		return err
 	}
-	no := new(jsonbound.Refusal)
-	if errors.As(jsonbound.Check(body, jsonbound.Depth, jsonbound.Transcript), &no) {
-		return wire.Failure{Status: no.Status, Message: "the body " + no.Reason}
+	if err := jsonbound.Check(body, jsonbound.Depth, jsonbound.Transcript); err != nil {
+		if no := new(jsonbound.Refusal); errors.As(err, &no) {
+			return wire.Failure{Status: no.Status, Message: "the body " + no.Reason}
+		}
 	}
 	if !utf8.Valid(body) {
 		return wire.Failure{Status: 400, Message: "the body is not valid UTF-8"}

@@ -152,7 +152,7 @@ func demanded(said []byte, replay sanitize.Replay, responses bool) (told sanitiz
 // fitted is the model's profile for this request, changed by what refusals have
 // taught: the backend's before, and those that cures answer.
 func (x said) fitted(cures []*cure) sanitize.Profile {
-	p := x.profile
+	p := *x.profile
 	if replay := x.backend.lessons.of(x.model).replay; replay != nil {
 		p.Replay = *replay
 	}

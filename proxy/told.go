@@ -66,10 +66,12 @@ func (x *request) tell(h http.Header) {
 	if x.result.backend == nil {
 		return
 	}
+	values := make([]string, 0, 4) // of all of them, in one piece
 	put := func(name, value string) {
 		unsent := func(r rune) bool { return r <= ' ' || r > '~' }
 		if value != "" && len(value) <= maxModelName && !strings.ContainsFunc(value, unsent) {
-			h[name] = []string{value}
+			values = append(values, value)
+			h[name] = values[len(values)-1 : len(values) : len(values)]
 		}
 	}
 	put(backendHeader, x.result.backend.name)

@@ -46,7 +46,21 @@ func New(places int, patience time.Duration) *Places {
 // Enter waits for a place of a tenant. The caller that gets it leaves it, once or more often. The error is ErrFull,
 // or the cause of ctx's end.
 func (p *Places) Enter(ctx context.Context, tenant memory.Tenant) (leave func(), err error) {
+	left := false // guarded by mu
+	leave = func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !left {
+			left = true
+			p.leave(tenant)
+		}
+	}
 	p.mu.Lock()
+	if len(p.waiting) == 0 && p.mayEnter(tenant) { // the usual case, without what waiting takes
+		p.enter(tenant)
+		p.mu.Unlock()
+		return leave, nil
+	}
 	w := &waiter{tenant, make(chan struct{})}
 	p.waiting = append(p.waiting, w)
 	p.call()
@@ -63,7 +77,7 @@ func (p *Places) Enter(ctx context.Context, tenant memory.Tenant) (leave func(),
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 		return nil, context.Cause(ctx)
 	}
-	return sync.OnceFunc(func() { p.leave(tenant) }), nil
+	return leave, nil
 }
 
 // In does something in a place of a tenant.
@@ -83,9 +97,14 @@ func (p *Places) Taken() int {
 	return p.taken
 }
 
+// enter takes a place. The caller holds mu.
+func (p *Places) enter(tenant memory.Tenant) {
+	p.taken++
+	p.of[tenant]++
+}
+
+// leave gives a place back, and calls in the next one. The caller holds mu.
 func (p *Places) leave(tenant memory.Tenant) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.taken--
 	if p.of[tenant]--; p.of[tenant] == 0 {
 		delete(p.of, tenant)
@@ -108,8 +127,7 @@ func (p *Places) call() {
 		}
 		w := p.waiting[next]
 		p.waiting = slices.Delete(p.waiting, next, next+1)
-		p.taken++
-		p.of[w.tenant]++
+		p.enter(w.tenant)
 		close(w.called)
 	}
 }

@@ -15,19 +15,23 @@ var vendors = []string{"sk", "pk", "rk", "gsk", "hf", "r8", "xai", "glpat", "ghp
 var keyLike = regexp.MustCompile(
 	`\b(mn_[a-z0-9-]{1,32}_|(?:` + strings.Join(vendors, "|") + `)[-_]|AIza)[A-Za-z0-9_-]{20,}`)
 
-// marks are what keyLike may begin with. Most texts have none of them, which is found much sooner than that keyLike
-// does not match.
-var marks = func() [][]byte {
-	all := [][]byte{[]byte("mn_"), []byte("AIza")}
-	for _, word := range vendors {
-		all = append(all, []byte(word+"-"), []byte(word+"_"))
-	}
-	return all
-}()
+// heads are what a hyphen or an underscore follows where something begins that keyLike finds, but for AIza.
+var heads = append([]string{"mn"}, vendors...)
 
-// hasKey says whether a line has what has the form of a key.
+// hasKey says whether a line has what has the form of a key. It looks for the beginnings of keys first, where a hyphen
+// or an underscore stands: most lines have none, which is found much sooner than that keyLike does not match.
 func hasKey(line []byte) bool {
-	return slices.ContainsFunc(marks, func(mark []byte) bool { return bytes.Contains(line, mark) }) && keyLike.Match(line)
+	begun := bytes.Contains(line, []byte("AIza"))
+	for i := 0; i < len(line) && !begun; i++ {
+		if line[i] == '-' || line[i] == '_' {
+			begun = slices.ContainsFunc(heads, func(head string) bool { return endsIn(line[:i], head) })
+		}
+	}
+	return begun && keyLike.Match(line)
+}
+
+func endsIn(line []byte, word string) bool {
+	return len(line) >= len(word) && string(line[len(line)-len(word):]) == word
 }
 
 // Keyless is a text without what has the form of a key. People paste keys where none belongs, as into an address, which

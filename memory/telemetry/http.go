@@ -38,12 +38,15 @@ func (s *Service) middleware(c *gin.Context) {
 	broken = false
 }
 
+// noSniff keeps browsers from taking an answer for a page or a script that is none. All headers share it.
+var noSniff = []string{"nosniff"}
+
 //go:noinline
 func begin(c *gin.Context) *request {
 	r := &request{Trail: Take(c.Request.Header)}
 	r.Run, r.Chat = clip(c.Param("run")), clip(c.Param("chat"))
 	c.Request = c.Request.WithContext(r.in(c.Request.Context()))
-	c.Header("X-Content-Type-Options", "nosniff") // a browser takes no answer for a page or a script that is none
+	c.Writer.Header()["X-Content-Type-Options"] = noSniff
 	// An event stream that was the connection's answer before has left its write deadline,
 	// which net/http keeps for the end of that answer and for all that follow.
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{}) // not every connection has deadlines

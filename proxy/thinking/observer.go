@@ -31,7 +31,7 @@ type Answer struct {
 // Empty reports whether an answer came to its end and carries nothing: no text, no thinking and no
 // call. Some vendors answer so in place of an error, Gemini with the finish "stop".
 func (a Answer) Empty() bool {
-	if a.Cut || len(a.Content) > 1<<10 {
+	if a.Cut || len(a.Content) > 1<<9 {
 		return false
 	}
 	content := gjson.ParseBytes(a.Content)

@@ -272,7 +272,7 @@ func (c *Client) header(call wire.Call) http.Header {
 	}
 	if c.auth != AuthPassthrough {
 		for _, name := range credentials {
-			h.Del(name)
+			delete(h, name)
 		}
 	}
 	h["Content-Type"] = asJSON

@@ -19,7 +19,8 @@ import (
 )
 
 type gatewayCmd struct {
-	Requests, Rounds, Connections, Growth int
+	Requests, Rounds, Connections, Growth int // zero: the default of what is measured
+	Workloads                             bool
 	Turns                                 []int
 	Mneme                                 string // program; "" to build one
 }
@@ -33,12 +34,19 @@ func (c *gatewayCmd) command() *cobra.Command {
 			`with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent. ` +
 			`Responses are sent to a vendor of them through mneme proxy, with store: false and to be stored. ` +
 			`The growth of a conversation over Redis is measured by ./proxy's own benchmark, vendor and client in its process.`,
-		RunE: func(*cobra.Command, []string) error { return c.run() },
+		RunE: func(*cobra.Command, []string) error {
+			if c.Workloads {
+				return c.workloads()
+			}
+			return c.run()
+		},
 	}
 	f := b.Flags()
-	f.IntVar(&c.Requests, "requests", 5000, "In one batch; streams a quarter of them")
-	f.IntVar(&c.Rounds, "rounds", 5, "How often each is measured, one after the other")
-	f.IntVar(&c.Connections, "connections", 64, "At one time; streams on a quarter of them")
+	f.IntVar(&c.Requests, "requests", 0, "In one batch, 5000; streams a quarter of them. Of each workload in all, 8000")
+	f.IntVar(&c.Rounds, "rounds", 0, "How often each is measured, one after the other: 5; workloads 10")
+	f.IntVar(&c.Connections, "connections", 0, "At one time, 64; streams on a quarter of them. Of workloads 10")
+	f.BoolVar(&c.Workloads, "workloads", false, "Instead: chat, messages and Responses, as JSON and as streams, a body "+
+		"of 100 kB, and the memory after 2,500 and 35,000 small requests, all without conversations")
 	f.IntSliceVar(&c.Turns, "turns", []int{10, 100, 500}, "Where a growing conversation is measured")
 	f.IntVar(&c.Growth, "growth", 50, "How often old and young conversations over Redis take turns; 0 leaves them out")
 	f.StringVar(&c.Mneme, "mneme", "", "A built mneme, a `FILE`; without it one is built from ./cmd/mneme")
@@ -54,6 +62,8 @@ proxy:
 `
 
 const messagesVendor = `{kind: anthropic, vendor: anthropic, base_url: "http://VENDOR", thinking: {budget_tokens: 2048}}`
+
+const responsesVendor = `{kind: responses, vendor: openai, base_url: "http://VENDOR/v1"}`
 
 const nginxConfig = `daemon off; pid nginx.pid; error_log stderr; worker_processes auto; USER
 events { worker_connections 1024; }
@@ -74,38 +84,52 @@ type between struct {
 	stored     bool // of these, requests with answers that are stored
 }
 
+// ground is where ways to one vendor are started.
+type ground struct {
+	*lab.Lab
+	vendor string
+}
+
+func (g ground) at(text, addr string) string {
+	// by itself it would choose one that cannot enter the folder
+	user := map[bool]string{true: "user root;"}[os.Geteuid() == 0]
+	return strings.NewReplacer("DIR", g.Dir, "ADDR", addr, "VENDOR", g.vendor, "USER", user).Replace(text)
+}
+
+// bare are the ways that only pass requests on: nginx, if it is there, and the smallest proxy of net/http.
+func (g ground) bare() (ways []between) {
+	if program, err := exec.LookPath("nginx"); err == nil {
+		addr := lab.FreeAddr()
+		pid := g.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", g.Dir, "-c",
+			g.File("nginx.conf", g.at(nginxConfig, addr)))
+		ways = append(ways, between{name: "nginx", addr: addr, pids: lab.Children(pid)})
+	} else {
+		fmt.Println("nginx is left out: there is no program of this name on the PATH")
+	}
+	addr, pid := g.Hop(g.vendor, 0)
+	return append(ways, between{name: "net/http", addr: addr, pids: []int{pid}})
+}
+
+// gateway starts mneme proxy with a backend, under the name that w has.
+func (g ground) gateway(w between, backend string) between {
+	w.addr = lab.FreeAddr()
+	config := strings.NewReplacer("DIR/data", "DIR/"+w.name, messagesVendor, backend).Replace(gatewayConfig)
+	w.pids = []int{g.Start(lab.Ready(w.addr), g.Mneme, "proxy", "--config", g.File(w.name+".yaml", g.at(config, w.addr)))}
+	return w
+}
+
 func (c *gatewayCmd) run() error {
+	c.Requests, c.Rounds, c.Connections = cmp.Or(c.Requests, 5000), cmp.Or(c.Rounds, 5), cmp.Or(c.Connections, 64)
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = c.Connections
 	l := lab.New(c.Mneme)
 	defer l.Stop()
 	v := lab.NewVendor(nil)
 	defer v.Close()
-	vendor := v.Listener.Addr().String()
-	ways := []between{{name: "direct", addr: vendor}}
-	at := func(text, addr string) string {
-		// by itself it would choose one that cannot enter the folder
-		user := map[bool]string{true: "user root;"}[os.Geteuid() == 0]
-		return strings.NewReplacer("DIR", l.Dir, "ADDR", addr, "VENDOR", vendor, "USER", user).Replace(text)
-	}
-	if program, err := exec.LookPath("nginx"); err == nil {
-		addr := lab.FreeAddr()
-		pid := l.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", l.Dir, "-c",
-			l.File("nginx.conf", at(nginxConfig, addr)))
-		ways = append(ways, between{name: "nginx", addr: addr, pids: lab.Children(pid)})
-	}
-	addr, pid := l.Hop(vendor, 0)
-	ways = append(ways, between{name: "net/http", addr: addr, pids: []int{pid}})
-	for _, w := range []between{{name: "mneme"}, {name: "responses", responses: true},
-		{name: "stored", responses: true, stored: true}} {
-		config := gatewayConfig
-		if w.addr = lab.FreeAddr(); w.responses {
-			config = strings.NewReplacer("DIR/data", "DIR/"+w.name,
-				messagesVendor, `{kind: responses, vendor: openai, base_url: "http://VENDOR/v1"}`).Replace(config)
-		}
-		file := l.File(w.name+".yaml", at(config, w.addr))
-		w.pids = []int{l.Start(lab.Ready(w.addr), l.Mneme, "proxy", "--config", file)}
-		ways = append(ways, w)
-	}
+	g := ground{l, v.Listener.Addr().String()}
+	ways := append([]between{{name: "direct", addr: g.vendor}}, g.bare()...)
+	ways = append(ways, g.gateway(between{name: "mneme"}, messagesVendor),
+		g.gateway(between{name: "responses", responses: true}, responsesVendor),
+		g.gateway(between{name: "stored", responses: true, stored: true}, responsesVendor))
 
 	const few = 2500
 	memory := map[string]float64{}

@@ -25,6 +25,7 @@ const AnswerHeader = "X-Bench-Answer"
 type Vendor struct {
 	*httptest.Server
 	chat          [3][][]byte // streams, each by its events
+	completion    [][]byte    // the text of those, whole
 	stream, whole [][]byte    // of a message
 
 	responseStream, response [][]byte // of Responses
@@ -43,6 +44,8 @@ func NewVendor(hold <-chan struct{}) *Vendor {
 			`{"model":"m","stream":true,"messages":[{"role":"user","content":"?"}],
 			"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"analytic","parameters":{"type":"object"}}}]}`, said)
 	}
+	v.completion = recorded(upstreamtest.Chat, "/v1/chat/completions",
+		`{"model":"m","messages":[{"role":"user","content":"?"}]}`, text)
 	const message = `{"model":"claude-sonnet-4-5","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":2048},
 		"messages":[{"role":"user","content":"?"}],"stream":%v}`
 	thought := upstreamtest.Think(strings.Repeat("Where do sales stand?", 10))
@@ -70,7 +73,7 @@ func recorded(vendor upstreamtest.Vendor, to, body string, said ...upstreamtest.
 
 // wholes are the answers that are no streams, by the end of their paths.
 func (v *Vendor) wholes() map[string][][]byte {
-	return map[string][][]byte{"messages": v.whole, "responses": v.response}
+	return map[string][][]byte{"completions": v.completion, "messages": v.whole, "responses": v.response}
 }
 
 func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
