@@ -45,7 +45,7 @@ func (r Reservation) keys() []string { return []string{head(r.tenant), tally.Hea
 // args are what all scripts about the books have. By the mark that is known they find out whether Redis has lost
 // charges of this process.
 func (r Reservation) args(known mark, a Amount, keep time.Duration, limits bool) []any {
-	args := append(make([]any, 0, 32), known.hour, known.id, r.hour, r.id, a.Tokens, a.Micros, keep.Milliseconds())
+	args := append(make([]any, 0, 30), known.hour, known.id, r.hour, r.id, a.Tokens, a.Micros, keep.Milliseconds())
 	if limits {
 		return r.enclosing.append(args)
 	}

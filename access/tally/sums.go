@@ -98,8 +98,11 @@ func (b *Book) Add(c Call) {
 		o.counts = map[place]Counts{}
 	}
 	for by, name := range c.Names {
-		at := place{c.Tenant, day, by, strings.Clone(name)} // it may be a part of a large body
+		at := place{c.Tenant, day, by, name}
 		sum, known := o.counts[at]
+		if !known {
+			at.name = strings.Clone(name) // it may be a part of a large body
+		}
 		if known || len(o.counts) < maxOwn || by == ByTenant {
 			sum.Add(c.Counts)
 			o.counts[at] = sum

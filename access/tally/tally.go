@@ -167,8 +167,7 @@ func (b *Book) oldest(now time.Time) time.Time {
 // sweepDays bounds how many days are deleted by one command.
 const sweepDays = 100
 
-// formerStream is where versions up to 0.2 kept a record of each call beside the counters, of which some wrote no more
-// than 100,000.
+// formerStream is where earlier versions kept a record of each call, beside the counters.
 const formerStream = "proxy:usage"
 
 // Sweep deletes the days of a tenant that are older than is kept, once a day: they were to expire later when they were
