@@ -35,8 +35,8 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 	s.metrics.used(a.backend.name, t)
 
 	n := tally.Counts{
-		Calls: 1, Input: t.Input + t.CacheRead + t.CacheCreation, Cached: t.CacheRead, Written: t.CacheCreation, Output: t.Output,
-		Reasoning: t.Reasoning, Estimated: one(estimated), Failed: one(outcome != outcomeOK),
+		Calls: 1, Input: t.Input + t.CacheRead + t.CacheCreation, Cached: t.CacheRead, Written: t.CacheCreation,
+		Output: t.Output, Reasoning: t.Reasoning, Estimated: one(estimated), Failed: one(outcome != outcomeOK),
 	}
 	p, priced := s.priceOf(a.routed)
 	if n.Unpriced = one(!priced); priced {

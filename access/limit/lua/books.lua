@@ -1,6 +1,6 @@
--- The books of one tenant. KEYS[1] is the head of all of its keys, and KEYS[2] of its counters: they begin with them, and
--- so lie in their slot of a Cluster. Which of them a script touches hangs on Redis's clock and on what is kept, so they
--- cannot be listed before.
+-- The books of one tenant. KEYS[1] is the head of all of its keys, and KEYS[2] of its counters: they begin with them,
+-- and so lie in their slot of a Cluster. Which of them a script touches hangs on Redis's clock and on what is kept, so
+-- they cannot be listed before.
 --
 --   HEAD:live           zset: reservations by the time at which their lease ends, in ms
 --   HEAD:calls          hash: what each of them holds, as JSON
