@@ -433,7 +433,8 @@ func (m *mangled) judge(t *talk) {
 	require.Empty(m, accepted.Rejection)
 	for _, r := range m.seen {
 		for _, tag := range tags.FindAllString(string(r.Body), -1) {
-			require.Contains(m, []string{t.tag, m.shared}, tag, "a thought of another conversation:\n%s\nwas sent as\n%s", t.sent, r.Body)
+			require.Contains(m, []string{t.tag, m.shared}, tag, "a thought of another conversation:\n%s\nwas sent as\n%s",
+				t.sent, r.Body)
 		}
 	}
 	m.sameWords(string(t.sent), string(accepted.Body))
@@ -599,7 +600,8 @@ func TestConformanceMangledReplays(t *testing.T) {
 	})
 	for _, name := range slices.Sorted(maps.Keys(total)) {
 		n := total[name]
-		t.Logf("%-56s thinking kept: %.3f of current turns, %.3f of older ones %v", name, share(n[0], n[1]), share(n[2], n[3]), n)
+		t.Logf("%-56s thinking kept: %.3f of current turns, %.3f of older ones %v", name, share(n[0], n[1]),
+			share(n[2], n[3]), n)
 	}
 }
 

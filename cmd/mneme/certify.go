@@ -32,7 +32,8 @@ import (
 
 func (con *console) proxyCertify() *cobra.Command {
 	c := &cobra.Command{
-		Use: "certify [<backend> …]", Short: "Try the vendors of your backends with what agents send, and print what they refuse.",
+		Use:   "certify [<backend> …]",
+		Short: "Try the vendors of your backends with what agents send, and print what they refuse.",
 		Long: `It calls the real vendors with your keys, through a gateway of its own that shares nothing with those that run: a tool loop with thinking, from one backend to the next and back, effort off and highest, another vendor's history, an answer that breaks off, structured output, and a prompt that is too long. A cell of the table is ok, mended (the vendor refused, and what the gateway changed was taken), or refused. Each refusal is written as a line of JSON, without keys; send it to us if the gateway did not know it.
 
 No call is made that could bring the cost above the ceiling; what is left out says so. A backend whose model has no price is left out: write one into prices.
@@ -149,7 +150,8 @@ func (t *certifyTalk) post(ctx context.Context, said any, more object, cut bool)
 	of, known := t.prices.At(false, proxy.MapModel(t.cfg.Proxy.Backends[t.active].ModelMap, t.model))
 	most := of.Most(usage.EstimateInput(body), certifyAnswer)
 	if !known || most > t.left {
-		return gjson.Result{}, fmt.Errorf("%w: it may cost %s USD, %s are left", errLeftOut, access.Dollars(most), access.Dollars(t.left))
+		return gjson.Result{}, fmt.Errorf("%w: it may cost %s USD, %s are left", errLeftOut, access.Dollars(most),
+			access.Dollars(t.left))
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -190,10 +192,11 @@ func (t *certifyTalk) post(ctx context.Context, said any, more object, cut bool)
 
 // thinkingMembers are those of a request that thinks, with a tool.
 func thinkingMembers() object {
+	tool := object{"name": "weather", "description": "The weather of a city now.", "input_schema": object{
+		"type": "object", "properties": object{"city": object{"type": "string", "minLength": 1}},
+		"required": []string{"city"}, "additionalProperties": false}}
 	return object{"thinking": object{"type": "enabled", "budget_tokens": 1024}, "temperature": 1,
-		"metadata": object{"user_id": "certify"}, "tools": []any{object{"name": "weather", "description": "The weather of a city now.",
-			"input_schema": object{"type": "object", "properties": object{"city": object{"type": "string", "minLength": 1}},
-				"required": []string{"city"}, "additionalProperties": false}}}}
+		"metadata": object{"user_id": "certify"}, "tools": []any{tool}}
 }
 
 // loop is a question that needs a tool, and its result.
@@ -227,12 +230,14 @@ var certifyTrials = []struct {
 }{
 	{"tool loop with thinking", func(ctx context.Context, t *certifyTalk) error { return t.loop(ctx) }},
 	{"effort off", once("Say ok.", object{"thinking": object{"type": "disabled"}})},
-	{"highest effort", once("Say ok.", object{"output_config": object{"effort": "max"}, "thinking": object{"type": "adaptive"}})},
+	{"highest effort", once("Say ok.", object{"output_config": object{"effort": "max"},
+		"thinking": object{"type": "adaptive"}})},
 	{"another vendor's history", func(ctx context.Context, t *certifyTalk) error {
+		const id = "functions.weather:0"
 		t.messages = []any{object{"role": "user", "content": "Weather in Rome?"}, object{"role": "assistant", "content": []any{
 			object{"type": "thinking", "thinking": "I look.", "signature": "Zm9yZWlnbg=="},
-			object{"type": "tool_use", "id": "functions.weather:0", "name": "weather", "input": object{"city": "Rome"}}}}}
-		_, err := t.post(ctx, []any{object{"type": "tool_result", "tool_use_id": "functions.weather:0", "content": "sun"}},
+			object{"type": "tool_use", "id": id, "name": "weather", "input": object{"city": "Rome"}}}}}
+		_, err := t.post(ctx, []any{object{"type": "tool_result", "tool_use_id": id, "content": "sun"}},
 			thinkingMembers(), false)
 		return err
 	}},
@@ -242,9 +247,9 @@ var certifyTrials = []struct {
 		}
 		return t.loop(ctx)
 	}},
-	{"structured output", once("A city?", object{"output_config": object{"format": object{"type": "json_schema", "schema": object{
-		"type": "object", "properties": object{"city": object{"type": "string"}}, "required": []string{"city"},
-		"additionalProperties": false}}}})},
+	{"structured output", once("A city?", object{"output_config": object{"format": object{"type": "json_schema",
+		"schema": object{"type": "object", "properties": object{"city": object{"type": "string"}},
+			"required": []string{"city"}, "additionalProperties": false}}}})},
 	{"there and back", func(ctx context.Context, t *certifyTalk) error {
 		home := t.active
 		if t.away == home {
@@ -261,7 +266,9 @@ var certifyTrials = []struct {
 	}},
 }
 
-func (con *console) certify(ctx context.Context, cfg config.Config, names []string, model string, ceiling int64, out string) error {
+func (con *console) certify(ctx context.Context, cfg config.Config, names []string, model string, ceiling int64,
+	out string,
+) error {
 	all := slices.Sorted(maps.Keys(cfg.Proxy.Backends))
 	if len(names) == 0 {
 		names = all

@@ -29,7 +29,8 @@ func TestProxyCertify(t *testing.T) {
 		fake := upstreamtest.New(upstreamtest.Config{APIKey: key,
 			Fault: func(r *upstreamtest.Request) *upstreamtest.Fault {
 				for _, rule := range rules {
-					if got := gjson.GetBytes(r.Body, rule.of); got.Exists() && (rule.of != "output_config.effort" || got.Str == "max") {
+					got := gjson.GetBytes(r.Body, rule.of)
+					if got.Exists() && (rule.of != "output_config.effort" || got.Str == "max") {
 						body, _ := json.Marshal(map[string]any{"type": "error", "error": map[string]any{
 							"type": "invalid_request_error", "message": rule.says + " (key " + key + ")"}})
 						f := upstreamtest.Canned(http.StatusBadRequest, string(body))

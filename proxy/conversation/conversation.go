@@ -16,7 +16,7 @@ type Outcome string
 const (
 	Began    Outcome = "began"    // it shows no answer, so it starts a conversation or a new branch
 	Hit      Outcome = "hit"      // it continues a turn, and everything that it shows agrees with the branch
-	Unused   Outcome = "unused"   // as Hit, but some of what is stored and not shown cannot be put back, see Continued.GaveUp
+	Unused   Outcome = "unused"   // as Hit, but something that it lacks cannot be put back, see Continued.GaveUp
 	Forked   Outcome = "forked"   // it continues a turn, but shows something different before it
 	Missed   Outcome = "missed"   // the conversation is known, but no turn of it is what the request shows
 	Expired  Outcome = "expired"  // this process knew the conversation, and it was not used for too long

@@ -150,5 +150,6 @@ func TestWithoutConversation(t *testing.T) {
 	})
 	require.Equal(t, []ledger.State{ledger.Refused, ledger.Refused, ledger.NoThinking}, judge(minted, strange).States)
 	require.Equal(t, ledger.Unknown, judge(minted, content(unsigned("then"))).States[0], "a bare text may be another's")
-	require.Equal(t, ledger.Unknown, replayOne(t, l, alice, opus, strange).States[0], "a conversation has its own refusals")
+	require.Equal(t, ledger.Unknown, replayOne(t, l, alice, opus, strange).States[0],
+		"a conversation has its own refusals")
 }

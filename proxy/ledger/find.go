@@ -12,10 +12,12 @@ const maxAsked = 512
 
 // Find gives a request that names no conversation the one that it goes on: that of the calls of tools with these ids, or
 // of the newest answer among its messages, which only one conversation can have given, by a long id, a signature or
-// redacted data, or in which thinking was refused. What was said never leads anywhere: chats of many users begin alike. It is false, with the scope as it was,
-// if there is none, or if the request would begin one branch too many there, as chats do that an application begins with
-// one and the same answer. Find waits for the remote for Config.Patience at most, and only if this process knows none.
-func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outline, calls []string) (Scope, bool) {
+// redacted data, or in which thinking was refused. What was said never leads anywhere: chats of many users begin alike.
+// It is false, with the scope as it was, if there is none, or if the request would begin one branch too many there, as
+// chats do that an application begins with one and the same answer. Find waits for the remote for Config.Patience at
+// most, and only if this process knows none.
+func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outline, calls []string,
+) (of Scope, found bool) {
 	var keys []key
 	for _, id := range calls {
 		if k := toolKey(id); k.unique() {
