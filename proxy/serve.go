@@ -92,9 +92,9 @@ func (s *Server) count(ctx context.Context, x *request, outcome string) usage.Re
 		return usage.Record{}
 	}
 	a := x.result.attempt
-	read := usage.NewReader(a.backend.dialect) // nothing, if the client left before its answer
+	read := new(usage.Reader) // nothing, if the client left before its answer
 	if heard := x.result.heard; heard != nil {
-		read = heard.tokens
+		read = &heard.tokens
 	}
 	tokens, estimated := read.Tokens(a.doc.Body)
 	r := usage.Record{
