@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"mneme/proxy/responseswire"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
@@ -31,11 +29,7 @@ type answer struct {
 	body   io.Closer
 	hide   hider // of what it must not show
 
-	// vendor makes messages of an answer of Responses; nil for any other. The vendor's own words stay in raw, of an
-	// answer that came whole, and in the frames of the stream.
-	vendor *responseswire.MessagesAnswer
-	raw    []byte
-	events []byte // of a stream, made and not yet taken
+	vendor *responseswire.MessagesAnswer // makes messages of an answer of Responses; nil for any other
 }
 
 // fault is what an error says is wrong with a request; zero for an answer that is none.
@@ -85,23 +79,16 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		a.close()
 		return nil, err
 	}
-	switch {
-	case a.status >= 400:
-		a.failed, a.whole = true, hide.error(a.whole)
-		a.class, a.length = thinking.Classify(a.status, a.whole), thinking.ReadLength(a.status, a.whole)
-		a.parameter, _ = thinking.RefusedParameter(a.status, a.whole)
-		a.schema = thinking.SchemaRefused(a.status, a.whole)
-	case thinking.IsError(a.whole):
-		a.failed, a.whole = true, hide.error(a.whole)
-		a.class, a.length = thinking.ClassifyEvent(a.whole), thinking.ReadLengthEvent(a.whole)
-		a.parameter, _ = thinking.RefusedInEvent(a.whole)
-		if a.status < 300 {
-			a.status = wire.ReadFailure(0, a.whole).Status
-		}
-		a.schema = thinking.SchemaRefused(a.status, a.whole)
-	default:
+	if a.failed = a.status >= 400 || thinking.IsError(a.whole); !a.failed {
 		a.whole = hide.answer(a.whole)
+		return a, nil
 	}
+	if a.whole = hide.error(a.whole); a.status < 300 {
+		a.status = wire.ReadFailure(0, a.whole).Status
+	}
+	a.class, a.length = thinking.Classify(a.status, a.whole), thinking.ReadLength(a.status, a.whole)
+	a.parameter, _ = thinking.RefusedParameter(a.status, a.whole)
+	a.schema = thinking.SchemaRefused(a.status, a.whole)
 	return a, nil
 }
 
@@ -119,17 +106,8 @@ func (a *answer) about() string {
 	return a.class.String()
 }
 
-// next is the next event of a stream in the dialect in which the backend's answers are held, as wire.FrameReader gives
-// it.
+// next is the next event of a stream, as wire.FrameReader gives it.
 func (a *answer) next() (wire.Frame, error) {
-	if a.vendor != nil {
-		return a.nextHeard()
-	}
-	return a.nextRaw()
-}
-
-// nextRaw is the next event as the vendor sent it.
-func (a *answer) nextRaw() (wire.Frame, error) {
 	if s := a.stream; !s.taken {
 		s.taken = true
 		return s.first, s.err
@@ -139,7 +117,7 @@ func (a *answer) nextRaw() (wire.Frame, error) {
 }
 
 // more reports whether the next event of a stream is here already.
-func (a *answer) more() bool { return len(a.events) > 0 || a.stream.frames.More() }
+func (a *answer) more() bool { return a.stream.frames.More() }
 
 // close ends the answer, with all that was not kept of it. It may be called twice.
 func (a *answer) close() {
@@ -174,14 +152,8 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 		kind := wire.EventType(data)
 		return 0, kind == wire.MessageStart || kind == "ping"
 	}
-	choices := gjson.GetBytes(data, "choices")
-	first := choices.Get("0")
-	more = choices.IsArray() && first.Get("finish_reason").Str == "" && !gjson.GetBytes(data, "usage").IsObject()
-	first.Get("delta").ForEach(func(name, value gjson.Result) bool {
-		more = more && (name.Str == "role" || value.Type == gjson.Null || value.Raw == `""` || value.Raw == "[]")
-		return more
-	})
-	return 0, more
+	c, err := wire.ReadChunk(data)
+	return 0, err == nil && c.Begins()
 }
 
 // ofRequest reports whether an error says what is wrong with the request, so that it

@@ -205,7 +205,9 @@ func (w *world) judge(got answered) {
 	class := thinking.Classify(got.status, []byte(got.body))
 	if got.header.Get("Content-Type") == "text/event-stream" {
 		frame, _ := wire.NewFrameReader(strings.NewReader(got.body)).Next()
-		class = thinking.ClassifyEvent(frame.Data)
+		if class = thinking.ClassOther; thinking.IsError(frame.Data) {
+			class = thinking.Classify(http.StatusBadRequest, frame.Data)
+		}
 	}
 	if class == thinking.ClassOther {
 		return

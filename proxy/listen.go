@@ -14,16 +14,17 @@ import (
 // records the turn.
 type listener struct {
 	*attempt
-	tokens   *usage.Reader
+	tokens   usage.Reader
 	observer *thinking.Observer             // nil for answers that are not recorded
 	recorded bool                           // the answer is in the ledger
 	empty    bool                           // the answer is complete and carries nothing
+	items    []string                       // that are whole, of a stream that is passed to a client of Responses
 	shows    *responseswire.ResponsesAnswer // makes what a client of Responses gets; nil for any other answer
 }
 
 // listen has the answer listened to, and recorded if the request leaves a trace.
 func (a *attempt) listen() *listener {
-	l := &listener{attempt: a, tokens: usage.NewReader(a.backend.dialect)}
+	l := &listener{attempt: a}
 	if a.replay != nil && !a.endpoint.counts {
 		l.observer = thinking.NewObserver(a.backend.dialect, a.profile.ToolIDs.Recurring)
 		if a.native != nil { // the client gets the vendor's answer, whatever the observer would change
@@ -34,45 +35,51 @@ func (a *attempt) listen() *listener {
 	return l
 }
 
-// event takes an event of the answer and gives what the client gets of it. When it
-// is the one that ends the answer, the turn is recorded first: the client's next
-// request may be here before this one is over.
-func (l *listener) event(ctx context.Context, data []byte) []byte {
-	if l.backend.dialect == wire.Messages && l.observer != nil {
-		// What a stream has most of is read once for all its observers.
-		if piece, ok := wire.ReadTextPiece(data); ok {
-			l.tokens.Text(piece.Text)
-			l.observer.Text(piece)
-			return data
+// event hears an event of the messages dialect, and may change it: the client gets what comes of it. When it is the one
+// that ends the answer, the turn is recorded first: the client's next request may be here before this one is over.
+func (l *listener) event(ctx context.Context, e *wire.Event) {
+	l.tokens.Event(e)
+	if l.observer != nil {
+		l.observer.Event(e)
+		if l.observer.Complete() {
+			l.record(ctx)
 		}
 	}
-	l.tokens.Event(data)
+}
+
+// chunk is event for the chat dialect.
+func (l *listener) chunk(ctx context.Context, c *wire.Chunk) []byte {
+	l.tokens.Chunk(c)
 	if l.observer == nil {
-		return data
+		return c.Body
 	}
-	data = l.observer.Event(data)
+	data := l.observer.Chunk(c)
 	if l.observer.Complete() {
 		l.record(ctx)
 	}
 	return data
 }
 
-// message is event for an answer that came whole. One of the messages dialect is read
-// once for all its observers.
+// message is event for an answer that came whole.
 func (l *listener) message(ctx context.Context, body []byte) []byte {
-	if l.observer == nil {
-		l.tokens.Body(body)
+	if l.observer != nil {
+		defer l.record(ctx)
+	}
+	if l.backend.dialect == wire.Chat {
+		c, err := wire.ReadChunk(body)
+		if err != nil {
+			return body
+		}
+		return l.chunk(ctx, c)
+	}
+	o, err := wire.ReadMessage(body)
+	if err != nil {
 		return body
 	}
-	defer l.record(ctx)
-	if l.backend.dialect == wire.Messages {
-		if o, err := wire.ReadMessage(body); err == nil {
-			l.tokens.Message(o)
-			return l.observer.Message(o)
-		}
+	if l.tokens.Message(o); l.observer == nil {
+		return body
 	}
-	l.tokens.Body(body)
-	return l.observer.Body(body)
+	return l.observer.Message(o)
 }
 
 // end says that the stream has ended by itself.

@@ -24,9 +24,9 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 		s.limiter.Commit(reserved, tally.Call{})
 		return tally.Counts{}
 	}
-	read := usage.NewReader(a.backend.dialect)
+	read := new(usage.Reader)
 	if heard := x.result.heard; heard != nil {
-		read = heard.tokens
+		read = &heard.tokens
 	}
 	t, estimated := read.Tokens(a.doc.Body)
 	if left && t == (usage.Tokens{}) { // before the vendor has said anything: it reads the request all the same

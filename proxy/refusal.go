@@ -207,7 +207,7 @@ func (x routed) explained(err error, data []byte) error {
 	if !errors.As(err, &f) {
 		return err
 	}
-	return x.inOurWords(f, thinking.ReadLengthEvent(data))
+	return x.inOurWords(f, thinking.ReadLength(f.Status, data))
 }
 
 // leastAnswer is the shortest answer that is worth asking for, in tokens.

@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,16 +29,24 @@ func (l *listener) reply(ctx context.Context) error {
 			"the backend %q answered with a redirection (%d): correct its base_url", l.backend.name, a.status)}
 	case a.status >= 400:
 		return l.replyError()
-	case l.native != nil:
-		return l.replyNative(ctx)
-	case l.translated(), l.shown.AnswerTool != "", l.answer.vendor != nil:
+	case a.stream != nil && l.native == nil && (l.translated() || l.shown.AnswerTool != "" || a.vendor != nil):
 		return l.replyTranslated(ctx)
 	case a.stream != nil:
 		return l.passStream(ctx)
 	}
-	body := l.message(ctx, a.whole)
+	body := a.whole
+	switch {
+	case l.native != nil:
+		l.hearWhole(ctx, body)
+		body = l.restorePrevious(l.restoreModel(body, "model"), "previous_response_id")
+		l.storeNative(ctx, body)
+	case a.vendor != nil || l.translated() || l.shown.Stream && l.shown.AnswerTool != "":
+		return l.translateBody(ctx)
+	default:
+		body = l.restoreModel(l.message(ctx, chatwire.NewFormat(l.shown.AnswerTool).Body(body)), "model")
+	}
 	answerHeader(l.client.Header(), a.header)
-	return l.client.whole(a.status, l.tellID(l.restoreModel(body, "model"), false))
+	return l.client.whole(a.status, l.tellID(body, false))
 }
 
 // replyError passes a vendor's refusal: as it is to a client that speaks the
@@ -55,56 +63,72 @@ func (a *attempt) replyError() error {
 	return a.client.whole(f.Status, f.Body(a.endpoint.dialect))
 }
 
-// passStream hands on a stream of the endpoint's own dialect, event by event.
+// replyStream gives a stream to the client event by event. Take gives what the client gets of one, and whether the stream
+// may end with it; end finishes a stream that is complete, however its connection ended.
+func (l *listener) replyStream(ctx context.Context, take func(wire.Frame) ([]byte, bool, error), end func() error) error {
+	for ended := false; ; {
+		frame, err := l.answer.next()
+		shown, ends, failure := take(frame)
+		ended = ended || ends
+		switch {
+		case err != nil && !ended && !errors.Is(err, io.EOF):
+			return err
+		case err != nil && (!ended || failure != nil):
+			return chatwire.ErrCut // what follows the last blank line would garble the error's event
+		case failure != nil:
+			return l.explained(failure, failedResponse(frame.Data))
+		case err != nil:
+			l.end(ctx)
+		}
+		if l.client.begun { // also without output: what the last event said may wait for this one
+			if err := l.client.write(shown, err != nil || !l.answer.more()); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return end()
+		}
+	}
+}
+
+// passStream hands on a stream of the vendor's own dialect.
 func (l *listener) passStream(ctx context.Context) error {
 	answerHeader(l.client.Header(), l.answer.header)
 	l.client.begin(l.answer.status)
-	unasked := l.endpoint.dialect == wire.Chat && l.shown.Stream && !l.shown.IncludeUsage
-	for ended, told := false, false; ; {
-		frame, err := l.answer.next()
-		ended = ended || ends(l.endpoint.dialect, frame.Data)
-		switch {
-		case errors.Is(err, io.EOF) && !ended:
-			return chatwire.ErrCut // what follows the last blank line would garble the error's event
-		case err != nil && !ended:
-			return err
-		}
-		data := l.event(ctx, frame.Data)
+	told := false
+	return l.replyStream(ctx, func(frame wire.Frame) ([]byte, bool, error) {
+		data, ends, hidden := l.passed(ctx, frame.Data)
 		if !told {
 			without := len(data)
 			data = l.tellID(data, true)
 			told = len(data) > without
 		}
-		shown := l.restoreInFrame(frame, data)
-		if unasked && onlyUsage(frame.Data) {
-			shown = nil
+		if hidden {
+			return nil, ends, nil
 		}
+		return l.restoreInFrame(frame, data), ends, nil
+	}, func() error { return nil })
+}
+
+// passed listens to an event that is passed on, and gives what the client gets of it, unless it is hidden from it. Ends
+// says that the stream may end with it. What cannot be read passes as it is.
+func (l *listener) passed(ctx context.Context, data []byte) (shown []byte, ends, hidden bool) {
+	switch l.backend.speaks {
+	case wire.Responses:
+		return data, l.hearNative(ctx, data), false
+	case wire.Messages:
+		e, err := wire.ReadEvent(data)
 		if err != nil {
-			l.end(ctx)
+			return data, false, false
 		}
-		if failure := l.client.write(shown, err != nil || !l.answer.more()); failure != nil {
-			return failure
-		}
-		if err != nil { // the answer is complete, however the connection ended
-			return nil
-		}
+		l.event(ctx, &e)
+		return e.Data, e.Type == wire.MessageStop || e.Type == wire.ErrorEvent, false
 	}
-}
-
-// ends reports whether an event is one after which a stream may end.
-func ends(d wire.Dialect, data []byte) bool {
-	if d == wire.Messages {
-		kind := wire.EventType(data)
-		return kind == wire.MessageStop || kind == wire.ErrorEvent
+	c, err := wire.ReadChunk(data)
+	if err != nil {
+		return data, false, false
 	}
-	return string(data) == "[DONE]" || gjson.GetBytes(data, "choices.0.finish_reason").Str != "" ||
-		bytes.Contains(data, []byte(`"error"`)) && gjson.GetBytes(data, "error").IsObject()
-}
-
-// onlyUsage reports whether an event of a chat stream is the one that has counts and nothing else.
-func onlyUsage(data []byte) bool {
-	return bytes.Contains(data, []byte(`"usage"`)) && gjson.GetBytes(data, "usage").IsObject() &&
-		gjson.GetBytes(data, "choices.#").Raw == "0"
+	return l.chunk(ctx, c), c.Ends(), c.OnlyCounts() && l.shown.Stream && !l.shown.IncludeUsage
 }
 
 // restoreInFrame is an event with the client's name of the model, and with other
@@ -147,132 +171,162 @@ func restored(body []byte, path string, of gjson.Type, with string) []byte {
 	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(with))
 }
 
-// translator is an answer on its way into the other dialect.
+// translator writes an answer for the client: it appends to dst what that gets.
 type translator interface {
-	Event(dst, data []byte) ([]byte, error)
-	Body(dst, body []byte) ([]byte, error)
+	Event(dst []byte, e *wire.Event) ([]byte, error)
 	End(dst []byte) ([]byte, error)
 }
 
 func (l *listener) translator() translator {
-	switch {
-	case !l.translated() && l.answer.vendor != nil:
-		return &unsealed{SameAnswer: chatwire.NewSameAnswer(l.shown)}
-	case !l.translated():
-		return chatwire.NewSameAnswer(l.shown)
-	case l.endpoint.dialect == wire.Responses:
+	switch l.endpoint.dialect {
+	case wire.Responses:
 		t := responseswire.NewResponsesAnswer(l.responses, time.Now)
 		l.result.fail = func(f wire.Failure) []byte { return t.Fail(nil, f) }
 		l.shows = t
-		if l.backend.dialect == wire.Messages {
-			return t
-		}
-		shown := l.shown
-		shown.Stream = true
-		return &chain{first: chatwire.NewMessagesAnswer(shown), second: t}
-	case l.endpoint.dialect == wire.Chat:
+		return t
+	case wire.Chat:
 		return chatwire.NewChatAnswer(l.shown, time.Now())
 	}
-	return chatwire.NewMessagesAnswer(l.shown)
+	return chatwire.NewSameAnswer(l.shown)
 }
 
-// chain is an answer that passes through the messages dialect: what the first gives as a stream, the second takes.
-type chain struct {
-	first, second translator
-	between       []byte
+// translatedAnswer is an answer on its way into the client's dialect, through events of the messages dialect.
+type translatedAnswer struct {
+	*listener
+	ctx      context.Context // of the call of frame or end
+	to       translator
+	chat     *chatwire.MessagesAnswer // of a chat backend; else nil
+	format   *chatwire.Format
+	unsealed responseswire.Unsealed
+
+	formed, open []wire.Event // buffers
+	out          []byte       // what the client gets
+	err          error        // the first
 }
 
-func (c *chain) Event(dst, data []byte) ([]byte, error) {
-	out, err := c.first.Event(c.between[:0], data)
-	return c.pass(dst, out, err)
-}
-
-func (c *chain) Body(dst, body []byte) ([]byte, error) {
-	out, err := c.first.Body(c.between[:0], body)
-	return c.pass(dst, out, err)
-}
-
-func (c *chain) End(dst []byte) ([]byte, error) {
-	out, err := c.first.End(c.between[:0])
-	if dst, err = c.pass(dst, out, err); err != nil {
-		return dst, err
+func (l *listener) translatedAnswer(ctx context.Context) *translatedAnswer {
+	t := &translatedAnswer{listener: l, ctx: ctx, to: l.translator(), format: chatwire.NewFormat(l.shown.AnswerTool)}
+	switch {
+	case l.backend.dialect == wire.Chat: // it was listened to before
+		t.chat = chatwire.NewMessagesAnswer(l.shown, t.show)
+	case l.answer.vendor != nil:
+		l.answer.vendor.To(t.hear)
 	}
-	return c.second.End(dst)
+	return t
 }
 
-func (c *chain) pass(dst, out []byte, err error) ([]byte, error) {
-	c.between = out
-	for err == nil && len(out) > 0 {
-		var data []byte
-		data, out = wire.CutFrame(out)
-		dst, err = c.second.Event(dst, data)
+// frame takes an event of the vendor's. Ends says that the stream may end with it.
+func (t *translatedAnswer) frame(data []byte) (ends bool, err error) {
+	switch vendor := t.answer.vendor; {
+	case vendor != nil: // what ends the answer comes with the event that does at the vendor's
+		done := vendor.Complete()
+		if err = vendor.Event(data); err == nil && !done && vendor.Complete() {
+			err = vendor.End()
+		}
+		return vendor.Complete(), err
+	case t.chat != nil:
+		c, err := wire.ReadChunk(data)
+		if err != nil {
+			return false, err
+		}
+		if data := t.chunk(t.ctx, c); len(data) > 0 && &data[0] != &c.Body[0] { // ids of calls were changed
+			if c, err = wire.ReadChunk(data); err != nil {
+				return false, err
+			}
+		}
+		return c.Ends(), t.chat.Event(c)
 	}
-	return dst, err
+	e, err := wire.ReadEvent(data)
+	if err == nil && e.Type == wire.ErrorEvent {
+		err = wire.ReadFailure(0, data)
+	}
+	if err == nil {
+		t.hear(&e)
+	}
+	return e.Type == wire.MessageStop || e.Delta.StopReason != "", err
+}
+
+// hear listens to an event in the form that the client is shown.
+func (t *translatedAnswer) hear(e *wire.Event) {
+	t.formed = t.format.Event(t.formed[:0], *e)
+	for i := range t.formed {
+		t.event(t.ctx, &t.formed[i])
+		t.show(&t.formed[i])
+	}
+}
+
+// show gives the client an event that was listened to.
+func (t *translatedAnswer) show(e *wire.Event) {
+	t.open = append(t.open[:0], *e)
+	if t.answer.vendor != nil {
+		t.open = t.unsealed.Event(t.open[:0], *e)
+	}
+	for i := range t.open {
+		if t.err == nil {
+			t.out, t.err = t.to.Event(t.out, &t.open[i])
+		}
+	}
 }
 
 // replyTranslated takes the answer as JSON or as a stream, whatever was asked
 // for, and gives it as the client asked.
 func (l *listener) replyTranslated(ctx context.Context) error {
-	t := l.translator()
-	format := chatwire.NewFormat(l.shown.AnswerTool)
-	if l.answer.stream == nil {
-		body := format.Body(l.answer.whole)
-		out, err := t.Body(nil, l.message(ctx, body))
-		if err != nil {
-			return l.explained(err, body)
-		}
-		return l.finishTranslated(ctx, t, out)
-	}
-	var out []byte
-	var events [][]byte
-	ended := false
-	for size := 0; ; {
-		frame, err := l.answer.next()
-		ended = ended || ends(l.backend.dialect, frame.Data)
-		if err != nil && !errors.Is(err, io.EOF) && !ended {
-			return err
-		}
+	t, size := l.translatedAnswer(ctx), 0
+	return l.replyStream(ctx, func(frame wire.Frame) ([]byte, bool, error) {
 		if size += len(frame.Raw); size > maxAnswer { // translation keeps parts of an answer
-			return errTooLong
+			return nil, false, errTooLong
 		}
-		var failure error
-		out, events = out[:0], format.Event(events[:0], frame.Data)
-		for _, data := range events {
-			if failure == nil {
-				out, failure = t.Event(out, l.event(ctx, data))
-			}
+		t.out = t.out[:0]
+		ends, err := t.frame(frame.Data)
+		if len(t.out) > 0 { // a client that wants JSON gets nothing before the end
+			t.out = l.beginTranslated(t.out)
 		}
-		switch {
-		case failure != nil && err != nil:
-			return chatwire.ErrCut // half an event
-		case failure != nil:
-			return l.explained(failure, frame.Data)
-		case err != nil:
-			l.end(ctx)
-			return l.finishTranslated(ctx, t, out)
-		}
-		// A client that wants JSON gets nothing before the end.
-		if len(out) > 0 {
-			out = l.beginTranslated(out)
-		}
-		if l.client.begun {
-			// Without output too: what the last event said may wait for this one.
-			if err := l.client.write(out, !l.answer.more()); err != nil {
-				return err
-			}
-		}
-	}
+		return t.out, ends, cmp.Or(err, t.err)
+	}, func() error {
+		t.out = t.out[:0]
+		return t.end()
+	})
 }
 
-func (l *listener) finishTranslated(ctx context.Context, t translator, out []byte) error {
-	out, err := t.End(out)
+// translateBody gives an answer that came as one JSON body as the events that a stream would have had.
+func (l *listener) translateBody(ctx context.Context) error {
+	t := l.translatedAnswer(ctx)
+	if err := cmp.Or(t.body(), t.err); err != nil {
+		return l.explained(err, failedResponse(l.answer.whole))
+	}
+	return t.end()
+}
+
+func (t *translatedAnswer) body() error {
+	if t.answer.vendor != nil {
+		return t.answer.said(t.answer.whole)
+	}
+	if t.chat != nil {
+		_, err := t.frame(t.answer.whole)
+		return err
+	}
+	events, err := wire.ReadEvents(t.message(t.ctx, t.format.Body(t.answer.whole)))
+	for i := range events {
+		t.show(&events[i])
+	}
+	return err
+}
+
+// end finishes the answer.
+func (t *translatedAnswer) end() error {
+	if t.chat != nil {
+		if err := cmp.Or(t.chat.End(), t.err); err != nil {
+			return err
+		}
+	}
+	out, err := t.to.End(t.out)
 	if err != nil {
 		return err
 	}
-	if l.stored != nil {
-		l.store(ctx, l.shows.Response())
+	if t.stored != nil {
+		t.store(t.ctx, t.shows.Response())
 	}
-	return l.client.write(l.beginTranslated(out), true)
+	return t.client.write(t.beginTranslated(out), true)
 }
 
 // beginTranslated writes the header of the answer, the first time; out is what follows.

@@ -3,14 +3,10 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"errors"
-	"io"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
-	"mneme/proxy/chatwire"
-	"mneme/proxy/responseswire"
 	"mneme/proxy/wire"
 )
 
@@ -40,103 +36,31 @@ func failedResponse(data []byte) []byte {
 	return data
 }
 
-// held puts an answer that came whole into the messages dialect.
-func (a *answer) held() error {
-	if a.refused() {
-		a.whole = failedResponse(a.whole)
-		return nil
+// said takes a response that is whole.
+func (a *answer) said(response []byte) error {
+	if err := a.vendor.Body(response); err != nil {
+		return err
 	}
-	if a.stream != nil {
-		return nil
-	}
-	out, err := a.vendor.Body(nil, a.whole)
-	if err == nil {
-		out, err = a.vendor.End(out)
-	}
-	a.raw, a.whole = a.whole, out
-	return err
+	return a.vendor.End()
 }
 
-// heard appends to dst the events of the messages dialect that a vendor's event amounts to. What ends the answer
-// comes with the event that does at the vendor's.
-func (a *answer) heard(dst, data []byte) ([]byte, error) {
-	done := a.vendor.Complete()
-	dst, err := a.vendor.Event(dst, data)
-	if err == nil && !done && a.vendor.Complete() {
-		dst, err = a.vendor.End(dst)
-	}
-	return dst, err
-}
-
-// nextHeard is next for a stream of Responses: its next event in the messages dialect.
-func (a *answer) nextHeard() (wire.Frame, error) {
-	for len(a.events) == 0 {
-		f, err := a.nextRaw()
-		if err != nil {
-			return wire.Frame{}, err
-		}
-		var failure error
-		if a.events, failure = a.heard(a.events[:0], f.Data); failure != nil {
-			said := new(wire.Failure)
-			if !errors.As(failure, said) {
-				return wire.Frame{}, failure
-			}
-			a.events = append(a.events, said.Frame(wire.Messages)...)
+// hearNative listens to an event of a vendor's own answer, which a client of Responses gets as it is. What is listened to
+// is its translation.
+func (l *listener) hearNative(ctx context.Context, data []byte) (ends bool) {
+	kind := wire.EventType(data)
+	switch kind {
+	case "response.output_item.done":
+		l.items = append(l.items, gjson.GetBytes(data, "item").Raw)
+	case "response.completed", "response.incomplete":
+		at := gjson.GetBytes(data, "response")
+		response := data[at.Index : at.Index+len(at.Raw)]
+		l.hearWhole(ctx, response)
+		if l.stored != nil && l.answer.vendor.Complete() {
+			response = l.restorePrevious(l.restoreModel(response, "model"), "previous_response_id")
+			l.storeNative(ctx, response)
 		}
 	}
-	data, rest := wire.CutFrame(a.events)
-	raw := a.events[:len(a.events)-len(rest)]
-	a.events = rest
-	return wire.Frame{Raw: raw, Data: data}, nil
-}
-
-// replyNative gives a client of Responses the answer of a vendor that speaks it, as it came. What is listened to is its
-// translation.
-func (l *listener) replyNative(ctx context.Context) error {
-	answerHeader(l.client.Header(), l.answer.header)
-	if l.answer.stream == nil {
-		l.message(ctx, l.answer.whole)
-		body := l.restorePrevious(l.restoreModel(l.answer.raw, "model"), "previous_response_id")
-		l.storeNative(ctx, body)
-		return l.client.whole(l.answer.status, l.tellID(body, false))
-	}
-	l.client.begin(l.answer.status)
-	var items []string // that are whole
-	for ended, told := false, false; ; {
-		frame, err := l.answer.nextRaw()
-		kind := wire.EventType(frame.Data)
-		ended = ended || endsResponse(kind) || string(frame.Data) == "[DONE]"
-		switch {
-		case errors.Is(err, io.EOF) && !ended:
-			return chatwire.ErrCut
-		case err != nil && !ended:
-			return err
-		}
-		switch kind {
-		case "response.output_item.done":
-			items = append(items, gjson.GetBytes(frame.Data, "item").Raw)
-		case "response.completed", "response.incomplete":
-			at := gjson.GetBytes(frame.Data, "response")
-			response := frame.Data[at.Index : at.Index+len(at.Raw)]
-			l.hear(ctx, response, items)
-			if l.stored != nil && l.answer.vendor.Complete() {
-				response = l.restorePrevious(l.restoreModel(response, "model"), "previous_response_id")
-				l.storeNative(ctx, response)
-			}
-		}
-		data := frame.Data
-		if !told {
-			data = l.tellID(data, true)
-			told = len(data) > len(frame.Data)
-		}
-		shown := l.restoreInFrame(frame, data)
-		if failure := l.client.write(shown, err != nil || !l.answer.more()); failure != nil {
-			return failure
-		}
-		if err != nil { // the answer is complete, however the connection ended
-			return nil
-		}
-	}
+	return endsResponse(kind) || string(data) == "[DONE]"
 }
 
 // restorePrevious puts the response that a request goes on from where the vendor, which was not told, shows none.
@@ -160,20 +84,16 @@ func (l *listener) storeNative(ctx context.Context, response []byte) {
 	l.store(ctx, bytes.Clone(response)) // a frame's memory is used again, and a body's may be larger than it
 }
 
-// hear listens to a stream that has come to its end, as one answer: its last event has all of it. Of vendors that
+// hearWhole listens to a stream that has come to its end, as one answer: its last event has all of it. Of vendors that
 // leave the items out there, those count that came before. What cannot be understood is the client's to judge.
-func (l *listener) hear(ctx context.Context, body []byte, items []string) {
-	if int(gjson.GetBytes(body, "output.#").Int()) < len(items) {
+func (l *listener) hearWhole(ctx context.Context, body []byte) {
+	if len(l.items) > 0 && int(gjson.GetBytes(body, "output.#").Int()) < len(l.items) {
 		if at, err := wire.Members(body, "output"); err == nil && at[0].Found() {
-			body = wire.Splice(body, at[0], []byte("["+strings.Join(items, ",")+"]"))
+			body = wire.Splice(body, at[0], []byte("["+strings.Join(l.items, ",")+"]"))
 		}
 	}
-	out, err := l.answer.vendor.Body(nil, body)
-	if err == nil {
-		if out, err = l.answer.vendor.End(out); err == nil {
-			l.message(ctx, out)
-		}
-	}
+	l.answer.vendor.To(func(e *wire.Event) { l.event(ctx, e) })
+	_ = l.answer.said(body)
 }
 
 // beginsResponse reports whether an event says that an answer will come, and nothing of it.
@@ -192,24 +112,4 @@ func endsResponse(kind string) bool {
 		return true
 	}
 	return false
-}
-
-// unsealed is chatwire.SameAnswer for an answer that holds what only the gateway reads.
-type unsealed struct {
-	*chatwire.SameAnswer
-	responseswire.Unsealed
-}
-
-func (u *unsealed) Event(dst, data []byte) (_ []byte, err error) {
-	first, then := u.Unsealed.Event(data)
-	for _, e := range [][]byte{first, then} {
-		if e != nil && err == nil {
-			dst, err = u.SameAnswer.Event(dst, e)
-		}
-	}
-	return dst, err
-}
-
-func (u *unsealed) Body(dst, body []byte) ([]byte, error) {
-	return u.SameAnswer.Body(dst, u.Unsealed.Body(body))
 }

@@ -62,9 +62,10 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	}
 	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header})
 	if err == nil && a.backend.speaks == wire.Responses {
-		a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.Asked{Stream: a.answer.stream != nil && a.native == nil}).
-			Keep(a.native != nil)
-		return a.answer.held()
+		a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.Asked{}).Keep(a.native != nil)
+		if a.answer.refused() {
+			a.answer.whole = failedResponse(a.answer.whole)
+		}
 	}
 	return err
 }

@@ -60,13 +60,11 @@ func assembled(t tester, stream []byte) string {
 		}
 		var e wire.Event
 		require.NoError(t, wire.Unmarshal(f.Data, &e))
-		require.NoError(t, all.Add(e))
+		require.NoError(t, all.Add(&e))
 	}
-	r, complete := all.Response()
+	body, complete := all.JSON()
 	require.True(t, complete)
-	b, err := wire.Marshal(r)
-	require.NoError(t, err)
-	return string(b)
+	return string(body)
 }
 
 // ask says something as the user.

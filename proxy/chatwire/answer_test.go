@@ -1,6 +1,7 @@
 package chatwire_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,87 @@ type translator interface {
 	Event(dst, data []byte) ([]byte, error)
 	Body(dst, body []byte) ([]byte, error)
 	End(dst []byte) ([]byte, error)
+}
+
+// fromMessages writes an answer of the messages dialect for a client.
+type fromMessages struct {
+	to interface {
+		Event(dst []byte, e *wire.Event) ([]byte, error)
+		End(dst []byte) ([]byte, error)
+	}
+}
+
+func (f fromMessages) Event(dst, data []byte) ([]byte, error) {
+	e, err := wire.ReadEvent(data)
+	switch {
+	case err != nil:
+		return dst, err
+	case e.Type == wire.ErrorEvent:
+		return dst, wire.ReadFailure(0, data)
+	}
+	return f.to.Event(dst, &e)
+}
+
+func (f fromMessages) Body(dst, body []byte) ([]byte, error) {
+	events, err := wire.ReadEvents(body)
+	return f.all(dst, events, err)
+}
+
+func (f fromMessages) all(dst []byte, events []wire.Event, err error) ([]byte, error) {
+	for i := range events {
+		if err == nil {
+			dst, err = f.to.Event(dst, &events[i])
+		}
+	}
+	return dst, err
+}
+
+func (f fromMessages) End(dst []byte) ([]byte, error) { return f.to.End(dst) }
+
+func chatAnswer(a chatwire.Asked, now time.Time) translator {
+	return fromMessages{chatwire.NewChatAnswer(a, now)}
+}
+
+// fromChat is an answer of chat completions for a client of messages.
+type fromChat struct {
+	chat *chatwire.MessagesAnswer
+	to   *chatwire.SameAnswer
+	out  []byte
+	err  error
+}
+
+func messagesAnswer(a chatwire.Asked) translator {
+	f := &fromChat{to: chatwire.NewSameAnswer(a)}
+	f.chat = chatwire.NewMessagesAnswer(a, func(e *wire.Event) {
+		if f.err == nil {
+			f.out, f.err = f.to.Event(f.out, e)
+		}
+	})
+	return f
+}
+
+func (f *fromChat) Event(dst, data []byte) ([]byte, error) {
+	c, err := wire.ReadChunk(data)
+	if err == nil {
+		err = f.chat.Event(c)
+	}
+	return f.take(dst, err)
+}
+
+// take appends what was written since it was last called.
+func (f *fromChat) take(dst []byte, err error) ([]byte, error) {
+	dst, f.out = append(dst, f.out...), nil
+	return dst, cmp.Or(err, f.err)
+}
+
+func (f *fromChat) Body(dst, body []byte) ([]byte, error) { return f.Event(dst, body) }
+
+func (f *fromChat) End(dst []byte) ([]byte, error) {
+	dst, err := f.take(dst, f.chat.End())
+	if err != nil {
+		return dst, err
+	}
+	return f.to.End(dst)
 }
 
 // play feeds the data of a stream's events and returns what came out.
@@ -78,7 +160,7 @@ func TestMessagesStreamToChat(t *testing.T) {
 		`{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":7}}`,
 		`{"type":"message_stop"}`,
 	}
-	stream := play(t, chatwire.NewChatAnswer(chatwire.Asked{Model: "alias", Stream: true, IncludeUsage: true}, created),
+	stream := play(t, chatAnswer(chatwire.Asked{Model: "alias", Stream: true, IncludeUsage: true}, created),
 		events)
 	require.NotContains(t, stream, "SECRET")
 	got := datas(t, stream)
@@ -110,7 +192,7 @@ func TestMessagesStreamToChat(t *testing.T) {
 		require.JSONEq(t, w, got[i])
 	}
 
-	silent := play(t, chatwire.NewChatAnswer(chatwire.Asked{Stream: true}, created), events)
+	silent := play(t, chatAnswer(chatwire.Asked{Stream: true}, created), events)
 	require.NotContains(t, silent, `"usage"`, "a usage chunk comes only when asked for")
 	require.Contains(t, silent, "vendor-model")
 }
@@ -128,7 +210,7 @@ func TestChatStreamToMessages(t *testing.T) {
 		`{"id":"c1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14,"prompt_tokens_details":{"cached_tokens":6}}}`,
 		`[DONE]`,
 	}
-	got := datas(t, play(t, chatwire.NewMessagesAnswer(chatwire.Asked{Model: "alias", Stream: true}), events))
+	got := datas(t, play(t, messagesAnswer(chatwire.Asked{Model: "alias", Stream: true}), events))
 	want := []string{
 		`{"type":"message_start","message":{"id":"c1","type":"message","role":"assistant","model":"alias","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}`,
 		`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}`,
@@ -164,7 +246,7 @@ func TestMessagesAnswerFromVendorsThatNumberCallsBadly(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := play(t, chatwire.NewMessagesAnswer(chatwire.Asked{}), events)
+			out := play(t, messagesAnswer(chatwire.Asked{}), events)
 			var r wire.Response
 			require.NoError(t, wire.Unmarshal([]byte(out), &r))
 			require.Len(t, r.Content, 2)
@@ -180,7 +262,7 @@ func TestReasonsAreTranslated(t *testing.T) {
 		"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
 		"refusal": "content_filter", "model_context_window_exceeded": "length", "something_new": "stop",
 	} {
-		a := chatwire.NewChatAnswer(chatwire.Asked{}, created)
+		a := chatAnswer(chatwire.Asked{}, created)
 		out, err := a.Body(nil, fmt.Appendf(nil, `{"id":"x","content":[{"type":"text","text":"t"}],"stop_reason":%q}`, stop))
 		require.NoError(t, err)
 		out, err = a.End(out)
@@ -191,14 +273,14 @@ func TestReasonsAreTranslated(t *testing.T) {
 		"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
 		"content_filter": "refusal", "odd": "end_turn",
 	} {
-		out := play(t, chatwire.NewMessagesAnswer(chatwire.Asked{}), []string{
+		out := play(t, messagesAnswer(chatwire.Asked{}), []string{
 			fmt.Sprintf(`{"choices":[{"delta":{"content":"t"},"finish_reason":%q}]}`, finish)})
 		require.Contains(t, out, fmt.Sprintf(`"stop_reason":%q`, stop))
 	}
 }
 
 func TestAnswersThatBreakOff(t *testing.T) {
-	chat := chatwire.NewChatAnswer(chatwire.Asked{Stream: true}, created)
+	chat := chatAnswer(chatwire.Asked{Stream: true}, created)
 	_, err := chat.Event(nil, []byte(`{"type":"message_start","message":{"id":"x"}}`))
 	require.NoError(t, err)
 	_, err = chat.End(nil)
@@ -206,7 +288,7 @@ func TestAnswersThatBreakOff(t *testing.T) {
 	_, err = chat.Event(nil, []byte(`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`))
 	require.Equal(t, wire.Failure{Status: 529, Type: "overloaded_error", Message: "Overloaded"}, err)
 
-	messages := chatwire.NewMessagesAnswer(chatwire.Asked{Stream: true})
+	messages := messagesAnswer(chatwire.Asked{Stream: true})
 	_, err = messages.Event(nil, []byte(`{"choices":[{"delta":{"content":"t"}}]}`))
 	require.NoError(t, err)
 	_, err = messages.End(nil)
@@ -290,17 +372,17 @@ func TestChatAnswerIsOneForAllWays(t *testing.T) {
 		r := drawResponse(t)
 		body, err := wire.Marshal(r)
 		require.NoError(t, err)
-		whole := chatwire.NewChatAnswer(chatwire.Asked{}, created)
+		whole := chatAnswer(chatwire.Asked{}, created)
 		want, err := whole.Body(nil, body)
 		require.NoError(t, err)
 		want, err = whole.End(want)
 		require.NoError(t, err)
 
 		events := shred(t, r)
-		require.JSONEq(t, string(want), play(t, chatwire.NewChatAnswer(chatwire.Asked{}, created), events))
+		require.JSONEq(t, string(want), play(t, chatAnswer(chatwire.Asked{}, created), events))
 		asked := chatwire.Asked{Stream: true, IncludeUsage: true}
-		require.JSONEq(t, string(want), assembleChat(t, play(t, chatwire.NewChatAnswer(asked, created), events)))
-		streamed := chatwire.NewChatAnswer(asked, created)
+		require.JSONEq(t, string(want), assembleChat(t, play(t, chatAnswer(asked, created), events)))
+		streamed := chatAnswer(asked, created)
 		out, err := streamed.Body(nil, body)
 		require.NoError(t, err)
 		out, err = streamed.End(out)
@@ -320,8 +402,8 @@ func TestChatAnswerTakesAnyWriting(t *testing.T) {
 		for i, e := range events {
 			spaced[i] = strings.Replace(e, `{"type":`, `{ "type": `, 1)
 		}
-		require.Equal(t, play(t, chatwire.NewChatAnswer(asked, created), spaced),
-			play(t, chatwire.NewChatAnswer(asked, created), events))
+		require.Equal(t, play(t, chatAnswer(asked, created), spaced),
+			play(t, chatAnswer(asked, created), events))
 	})
 }
 
@@ -334,27 +416,25 @@ func TestMessagesAnswerIsOneForAllWays(t *testing.T) {
 		want, err := wire.Marshal(r)
 		require.NoError(t, err)
 
-		completion := play(t, chatwire.NewChatAnswer(chatwire.Asked{}, created), events)
-		whole := chatwire.NewMessagesAnswer(chatwire.Asked{})
+		completion := play(t, chatAnswer(chatwire.Asked{}, created), events)
+		whole := messagesAnswer(chatwire.Asked{})
 		out, err := whole.Body(nil, []byte(completion))
 		require.NoError(t, err)
 		out, err = whole.End(out)
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(out))
 
-		chunks := datas(t, play(t, chatwire.NewChatAnswer(chatwire.Asked{Stream: true, IncludeUsage: true}, created), events))
-		require.JSONEq(t, string(want), play(t, chatwire.NewMessagesAnswer(chatwire.Asked{}), chunks))
+		chunks := datas(t, play(t, chatAnswer(chatwire.Asked{Stream: true, IncludeUsage: true}, created), events))
+		require.JSONEq(t, string(want), play(t, messagesAnswer(chatwire.Asked{}), chunks))
 
 		var a wire.Assembler
-		for _, data := range datas(t, play(t, chatwire.NewMessagesAnswer(chatwire.Asked{Stream: true}), chunks)) {
+		for _, data := range datas(t, play(t, messagesAnswer(chatwire.Asked{Stream: true}), chunks)) {
 			var e wire.Event
 			require.NoError(t, wire.Unmarshal([]byte(data), &e))
-			require.NoError(t, a.Add(e))
+			require.NoError(t, a.Add(&e))
 		}
-		assembled, ok := a.Response()
+		got, ok := a.JSON()
 		require.True(t, ok)
-		got, err := wire.Marshal(assembled)
-		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(got))
 	})
 }
@@ -480,7 +560,7 @@ func FuzzChatAnswer(f *testing.F) {
 		`{"type":"content_block_stop","index":0}` + "\n" + `{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`))
 	f.Add([]byte(`{"id":"x","content":[{"type":"text","text":"\ud800"}],"stop_reason":"end_turn"}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		fuzzAnswer(t, func(a chatwire.Asked) translator { return chatwire.NewChatAnswer(a, created) }, in)
+		fuzzAnswer(t, func(a chatwire.Asked) translator { return chatAnswer(a, created) }, in)
 	})
 }
 
@@ -493,6 +573,6 @@ func FuzzMessagesAnswer(f *testing.F) {
 		),
 	)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		fuzzAnswer(t, func(a chatwire.Asked) translator { return chatwire.NewMessagesAnswer(a) }, in)
+		fuzzAnswer(t, func(a chatwire.Asked) translator { return messagesAnswer(a) }, in)
 	})
 }

@@ -6,8 +6,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"mneme/proxy/wire"
 )
 
 // Values of finish_reason.
@@ -148,60 +146,6 @@ type toolCall struct {
 type functionCall struct {
 	Name      string `json:"name,omitzero"`
 	Arguments string `json:"arguments"`
-}
-
-// chunk is one event of a streamed answer.
-type chunk struct {
-	ID      string          `json:"id"`
-	Object  string          `json:"object"`
-	Created int64           `json:"created"` // Unix seconds
-	Model   string          `json:"model"`
-	Choices []choice        `json:"choices"`
-	Usage   *wire.ChatUsage `json:"usage,omitzero"`
-	Error   jsontext.Value  `json:"error,omitzero"` // in place of all other members
-}
-
-type choice struct {
-	Index        int             `json:"index"`
-	Delta        delta           `json:"delta"`
-	FinishReason wire.NullString `json:"finish_reason"`
-}
-
-// delta is what a chunk adds to the message.
-type delta struct {
-	Role      string     `json:"role,omitzero"`
-	Content   *string    `json:"content,omitzero"`
-	Reasoning string     `json:"reasoning_content,omitzero"`
-	Thoughts  string     `json:"reasoning,omitzero"` // the same under the name that some vendors use; only read
-	Refusal   string     `json:"refusal,omitzero"`
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-}
-
-// completion is an answer that came as one JSON body.
-type completion struct {
-	ID      string          `json:"id"`
-	Object  string          `json:"object"`
-	Created int64           `json:"created"`
-	Model   string          `json:"model"`
-	Choices []fullChoice    `json:"choices"`
-	Usage   *wire.ChatUsage `json:"usage,omitzero"`
-	Error   jsontext.Value  `json:"error,omitzero"`
-}
-
-type fullChoice struct {
-	Index        int               `json:"index"`
-	Message      completionMessage `json:"message"`
-	FinishReason string            `json:"finish_reason"`
-}
-
-// completionMessage is the assistant's message in a completion.
-type completionMessage struct {
-	Role      string     `json:"role"`
-	Content   *string    `json:"content"`
-	Reasoning string     `json:"reasoning_content,omitzero"`
-	Thoughts  string     `json:"reasoning,omitzero"`
-	Refusal   string     `json:"refusal,omitzero"`
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
 // newID makes a random id.

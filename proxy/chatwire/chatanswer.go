@@ -1,10 +1,8 @@
 package chatwire
 
 import (
-	"bytes"
 	"errors"
-	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	"mneme/proxy/wire"
@@ -22,73 +20,58 @@ type Asked struct {
 	AnswerTool   string // its call is the answer; empty for none
 }
 
-// ChatAnswer translates one answer of a messages backend into the chat dialect. Event or Body take
-// what the backend sent, in whichever form it came, and End finishes; each appends to dst what the
-// client gets.
+// ChatAnswer translates one answer of a messages backend into the chat dialect. Event takes what the
+// backend said, and End finishes; each appends to dst what the client gets. Text passes as it is
+// written in JSON.
 type ChatAnswer struct {
-	asked Asked
-	out   chatSink
+	asked   Asked
+	created string
+	head    []byte // the members that all chunks have in common
 
-	head     chunk // the members that all chunks have in common
-	text     frame // of chunks that add to the content
-	thinking frame // of chunks that add to the reasoning
+	id        []byte // of the answer, as JSON
+	content   []byte // of a body
+	reasoning []byte
+	calls     []*callBlock
+	blocks    map[int]*callBlock // the calls, by the index of their block
 
 	usage  wire.Usage
-	blocks map[int]*callBlock
-	calls  int
 	finish string
 	done   bool
 }
 
-// callBlock is an open tool_use block.
+// callBlock is a tool_use block.
 type callBlock struct {
-	index   int    // among the answer's tool calls
-	initial string // input that came with the start of the block
-	sent    bool   // a piece of the arguments was sent
+	index     string // among the answer's tool calls
+	head      string // the members of the call that do not grow
+	initial   string // input that came with the start of the block
+	arguments []byte // of a body
+	sent      bool   // a piece of the arguments was sent
 }
 
 // NewChatAnswer begins an answer. now is the value of created in every chunk.
 func NewChatAnswer(a Asked, now time.Time) *ChatAnswer {
-	return &ChatAnswer{
-		asked: a, out: chatSink{stream: a.Stream}, blocks: map[int]*callBlock{},
-		head: chunk{Object: "chat.completion.chunk", Created: now.Unix(), Model: a.Model},
-	}
+	answer := &ChatAnswer{asked: a, created: strconv.FormatInt(now.Unix(), 10), blocks: map[int]*callBlock{}}
+	answer.begin("")
+	return answer
 }
 
-// Event takes the data of one server-sent event. An error event is returned as a wire.Failure.
-func (a *ChatAnswer) Event(dst, data []byte) ([]byte, error) {
-	if len(data) == 0 || a.done {
-		return dst, nil
-	}
-	if p, ok := wire.ReadTextPiece(data); ok && a.asked.Stream {
-		return a.pass(dst, p)
-	}
-	var e wire.Event
-	if err := wire.Unmarshal(data, &e); err != nil {
-		return dst, err
-	}
-	if e.Type == wire.ErrorEvent {
-		return dst, wire.ReadFailure(0, data)
-	}
-	return a.step(dst, e)
+// begin begins an answer, and each chunk of it.
+func (a *ChatAnswer) begin(id string) {
+	a.id = wire.Quote(id)
+	a.head = a.open(append(a.head[:0], "data: "...), "chat.completion.chunk")
 }
 
-// Body takes an answer that came as one JSON body.
-func (a *ChatAnswer) Body(dst, body []byte) ([]byte, error) {
-	var r wire.Response
-	if err := wire.Unmarshal(body, &r); err != nil {
-		return dst, err
+// open appends the members that say what an object is, up to its choices.
+func (a *ChatAnswer) open(dst []byte, object string) []byte {
+	return join(dst, `{"id":`, string(a.id), `,"object":"`, object, `","created":`, a.created, `,"model":`,
+		string(wire.Quote(a.asked.Model)), `,"choices":[`)
+}
+
+func join(dst []byte, parts ...string) []byte {
+	for _, p := range parts {
+		dst = append(dst, p...)
 	}
-	if r.Type == wire.ErrorEvent {
-		return dst, wire.ReadFailure(0, body)
-	}
-	var err error
-	for _, e := range r.Events() {
-		if dst, err = a.step(dst, e); err != nil {
-			return dst, err
-		}
-	}
-	return dst, nil
+	return dst
 }
 
 // End finishes the answer. It fails with ErrCut if the backend did not finish it.
@@ -97,118 +80,127 @@ func (a *ChatAnswer) End(dst []byte) ([]byte, error) {
 		return dst, ErrCut
 	}
 	a.done = true
-	last := a.head
-	last.Choices = []choice{}
-	last.Usage = a.usage.Chat()
-	return a.out.end(dst, last, a.finish, a.asked.IncludeUsage)
+	usage, err := wire.Marshal(a.usage.Chat())
+	if !a.asked.Stream {
+		return join(a.message(a.open(dst, "chat.completion")), `"}],"usage":`, string(usage), "}"), err
+	}
+	if a.asked.IncludeUsage {
+		dst = join(append(dst, a.head...), `],"usage":`, string(usage), "}\n\n")
+	}
+	return wire.AppendFrame(dst, "", []byte("[DONE]")), err
 }
 
-// step translates one event of the messages dialect.
-func (a *ChatAnswer) step(dst []byte, e wire.Event) ([]byte, error) {
+// message appends the only choice of a body.
+func (a *ChatAnswer) message(dst []byte) []byte {
+	dst = join(dst, `{"index":0,"message":{"role":"assistant","content":`)
+	if len(a.content) > 0 || len(a.calls) == 0 {
+		dst = join(dst, `"`, string(a.content), `"`)
+	} else {
+		dst = join(dst, "null")
+	}
+	if len(a.reasoning) > 0 {
+		dst = join(dst, `,"reasoning_content":"`, string(a.reasoning), `"`)
+	}
+	for i, call := range a.calls {
+		before := ","
+		if i == 0 {
+			before = `,"tool_calls":[`
+		}
+		dst = join(dst, before, "{", call.head, string(call.arguments), `"}}`)
+	}
+	if len(a.calls) > 0 {
+		dst = append(dst, ']')
+	}
+	return join(dst, `},"finish_reason":"`, a.finish)
+}
+
+// Event takes an event of the messages dialect.
+func (a *ChatAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
+	if a.done {
+		return dst, nil
+	}
 	switch e.Type {
 	case wire.MessageStart:
 		if e.Message == nil {
 			return dst, nil
 		}
-		a.head.ID = e.Message.ID
 		if a.asked.Model == "" {
-			a.head.Model = e.Message.Model
+			a.asked.Model = e.Message.Model
 		}
-		a.text, a.thinking = frame{}, frame{}
+		a.begin(e.Message.ID)
 		a.usage.Update(e.Message.Usage)
-		return a.emit(dst, delta{Role: wire.RoleAssistant, Content: new(string)})
-	case wire.BlockStart:
-		if e.Block == nil {
-			return dst, nil
+		return a.emit(dst, `"role":"assistant","content":"`, nil, `"`), nil
+	case wire.BlockStart: // it may have content already: vendors put some into the start
+		if b := e.Block; b != nil && b.Type == wire.ToolUseBlock {
+			return a.start(dst, e.Index, *b), nil
+		} else if b != nil {
+			dst = a.grow(dst, `"content":"`, &a.content, wire.Inner(b.Text))
+			return a.grow(dst, `"reasoning_content":"`, &a.reasoning, wire.Inner(b.Thinking)), nil
 		}
-		return a.start(dst, e.Index, *e.Block)
 	case wire.BlockDelta:
-		return a.grow(dst, e)
-	case wire.BlockStop:
-		b := a.blocks[e.Index]
-		if b == nil || b.sent {
-			return dst, nil
+		switch piece := e.Delta.Inner(); e.Delta.Type {
+		case wire.TextDelta:
+			return a.grow(dst, `"content":"`, &a.content, piece), nil
+		case wire.ThinkingDelta:
+			return a.grow(dst, `"reasoning_content":"`, &a.reasoning, piece), nil
+		case wire.InputDelta:
+			if b := a.blocks[e.Index]; b != nil && len(piece) > 0 {
+				return a.argument(dst, b, piece), nil
+			}
 		}
-		return a.arguments(dst, b, b.initial)
+	case wire.BlockStop:
+		if b := a.blocks[e.Index]; b != nil && !b.sent {
+			return a.argument(dst, b, wire.Inner(b.initial)), nil
+		}
 	case wire.MessageDelta:
 		a.usage.Update(e.Usage)
-		if a.finish != "" || e.Delta.StopReason == "" {
-			return dst, nil
+		if a.finish == "" && e.Delta.StopReason != "" {
+			if a.finish = finishReason(string(e.Delta.StopReason)); a.asked.Stream {
+				dst = join(append(dst, a.head...), `{"index":0,"delta":{},"finish_reason":"`, a.finish, "\"}]}\n\n")
+			}
 		}
-		a.finish = finishReason(string(e.Delta.StopReason))
-		c := a.head
-		c.Choices = []choice{{FinishReason: wire.NullString(a.finish)}}
-		return a.out.add(dst, c)
 	}
 	return dst, nil
 }
 
-// start opens a block. It may have content already: vendors put some into the start.
-func (a *ChatAnswer) start(dst []byte, index int, b wire.Block) ([]byte, error) {
-	if b.Type != wire.ToolUseBlock {
-		return a.grow(dst, wire.Event{Index: index, Delta: wire.Delta{Text: b.Text, Thinking: b.Thinking}})
+// grow adds a piece to a member of the message.
+func (a *ChatAnswer) grow(dst []byte, before string, to *[]byte, piece []byte) []byte {
+	if len(piece) == 0 {
+		return dst
 	}
-	call := &callBlock{index: a.calls, initial: string(wire.InputObject(string(b.Input)))}
+	if !a.asked.Stream {
+		*to = append(*to, piece...)
+		return dst
+	}
+	return a.emit(dst, before, piece, `"`)
+}
+
+// start opens a call.
+func (a *ChatAnswer) start(dst []byte, index int, b wire.Block) []byte {
+	call := &callBlock{index: strconv.Itoa(len(a.calls)), initial: string(wire.InputObject(string(b.Input)))}
+	call.head = `"id":` + string(wire.Quote(b.ID)) + `,"type":"function","function":{"name":` +
+		string(wire.Quote(b.Name)) + `,"arguments":"`
+	a.calls = append(a.calls, call)
 	a.blocks[index] = call
-	a.calls++
-	return a.emit(dst, delta{ToolCalls: []toolCall{{
-		Index: &call.index, ID: b.ID, Type: "function", Function: functionCall{Name: b.Name},
-	}}})
+	return a.emit(dst, `"tool_calls":[{"index":`+call.index+","+call.head, nil, `"}}]`)
 }
 
-// grow translates a delta.
-func (a *ChatAnswer) grow(dst []byte, e wire.Event) ([]byte, error) {
-	if b := a.blocks[e.Index]; b != nil && e.Delta.PartialJSON != "" {
-		return a.arguments(dst, b, e.Delta.PartialJSON)
+// argument sends a piece of a call's arguments.
+func (a *ChatAnswer) argument(dst []byte, b *callBlock, piece []byte) []byte {
+	if b.sent = true; !a.asked.Stream {
+		b.arguments = append(b.arguments, piece...)
+		return dst
 	}
-	switch {
-	case e.Delta.Text != "":
-		return a.emit(dst, delta{Content: &e.Delta.Text})
-	case e.Delta.Thinking != "":
-		return a.emit(dst, delta{Reasoning: e.Delta.Thinking})
-	}
-	return dst, nil
+	return a.emit(dst, `"tool_calls":[{"index":`+b.index+`,"function":{"arguments":"`, piece, `"}}]`)
 }
 
-// arguments sends a piece of a call's arguments.
-func (a *ChatAnswer) arguments(dst []byte, b *callBlock, piece string) ([]byte, error) {
-	b.sent = true
-	return a.emit(dst, delta{ToolCalls: []toolCall{{Index: &b.index, Function: functionCall{Arguments: piece}}}})
-}
-
-// emit sends a chunk with one delta.
-func (a *ChatAnswer) emit(dst []byte, d delta) ([]byte, error) {
-	c := a.head
-	c.Choices = []choice{{Delta: d}}
-	return a.out.add(dst, c)
-}
-
-// frame is the JSON around a piece of text in a chunk. It is cut out of a chunk that was encoded
-// like any other, so that clients cannot tell the difference.
-type frame struct{ before, behind []byte }
-
-const placeholder = "-"
-
-// pass sends a piece of text in a chunk without decoding or encoding JSON: most events of a stream
-// are of this kind.
-func (a *ChatAnswer) pass(dst []byte, p wire.TextPiece) ([]byte, error) {
-	if len(p.Text) == 0 {
-		return dst, nil
+// emit sends a chunk of a stream that adds to the message.
+func (a *ChatAnswer) emit(dst []byte, before string, piece []byte, behind string) []byte {
+	if !a.asked.Stream {
+		return dst
 	}
-	f, name, d := &a.text, "content", delta{Content: new(placeholder)}
-	if p.Thinking {
-		f, name, d = &a.thinking, "reasoning_content", delta{Reasoning: placeholder}
-	}
-	if f.before == nil {
-		chunk, err := a.emit(nil, d)
-		if err != nil {
-			return dst, err
-		}
-		member := `"` + name + `":"` // quotes inside a string would be escaped, so only the member matches
-		at := bytes.Index(chunk, []byte(member+placeholder)) + len(member)
-		f.before, f.behind = chunk[:at], chunk[at+len(placeholder):]
-	}
-	return append(append(append(dst, f.before...), p.Text...), f.behind...), nil
+	dst = append(append(append(dst, a.head...), `{"index":0,"delta":{`...), before...)
+	return append(append(append(dst, piece...), behind...), "},\"finish_reason\":null}]}\n\n"...)
 }
 
 func finishReason(stop string) string {
@@ -221,64 +213,4 @@ func finishReason(stop string) string {
 		return finishFilter
 	}
 	return finishStop
-}
-
-// chatSink takes the chunks for the client. It either writes each one as an event, or puts them
-// together to one completion.
-type chatSink struct {
-	stream    bool
-	content   strings.Builder
-	reasoning strings.Builder
-	calls     []toolCall
-	arguments []strings.Builder // of calls, by index
-}
-
-// add takes the next chunk.
-func (s *chatSink) add(dst []byte, c chunk) ([]byte, error) {
-	if s.stream {
-		b, err := wire.Marshal(c)
-		return wire.AppendFrame(dst, "", b), err
-	}
-	for _, ch := range c.Choices {
-		if ch.Delta.Content != nil {
-			s.content.WriteString(*ch.Delta.Content)
-		}
-		s.reasoning.WriteString(ch.Delta.Reasoning)
-		for _, call := range ch.Delta.ToolCalls {
-			if *call.Index == len(s.calls) {
-				s.calls = append(s.calls, call)
-				s.arguments = append(s.arguments, strings.Builder{})
-			}
-			s.arguments[*call.Index].WriteString(call.Function.Arguments)
-		}
-	}
-	return dst, nil
-}
-
-// end takes the last chunk, which has the usage: a stream shows it only if asked to, a JSON body
-// always.
-func (s *chatSink) end(dst []byte, last chunk, finish string, show bool) ([]byte, error) {
-	if s.stream {
-		if show {
-			b, err := wire.Marshal(last)
-			if err != nil {
-				return dst, err
-			}
-			dst = wire.AppendFrame(dst, "", b)
-		}
-		return wire.AppendFrame(dst, "", []byte("[DONE]")), nil
-	}
-	m := completionMessage{Role: wire.RoleAssistant, Reasoning: s.reasoning.String(), ToolCalls: slices.Clone(s.calls)}
-	if text := s.content.String(); text != "" || len(s.calls) == 0 {
-		m.Content = &text
-	}
-	for i := range m.ToolCalls {
-		m.ToolCalls[i].Index = nil
-		m.ToolCalls[i].Function.Arguments = s.arguments[i].String()
-	}
-	b, err := wire.Marshal(completion{
-		ID: last.ID, Object: "chat.completion", Created: last.Created, Model: last.Model, Usage: last.Usage,
-		Choices: []fullChoice{{Message: m, FinishReason: finish}},
-	})
-	return append(dst, b...), err
 }

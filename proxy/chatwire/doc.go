@@ -8,7 +8,7 @@
 // the answer; one without choices may follow with the usage.
 //
 // Each direction has one state machine, for streams and for JSON: an answer that
-// came as JSON is turned into the events that a stream would have had, and one
+// came as JSON is taken as the events that a stream would have had, and one
 // that must leave as JSON is put together from the events that the machine
 // emits. So a stream that is put together always equals the JSON answer.
 //

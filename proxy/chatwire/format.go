@@ -2,6 +2,7 @@ package chatwire
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -181,12 +182,12 @@ type Format struct {
 
 	called bool // the answer has begun
 	others bool // other tools are called too
-	held   [][]byte
+	held   []wire.Event
 	texts  int // blocks in held
 	gone   int // blocks that were left out
 	open   formatBlock
 	sent   bool   // a piece of the answer
-	whole  []byte // the answer as far as it came with the beginning of its block
+	whole  string // the answer as far as it came with the beginning of its block
 }
 
 // formatBlock is what becomes of the open block of a stream.
@@ -208,36 +209,46 @@ func NewFormat(tool string) *Format {
 }
 
 // Event appends to dst the events that stand for one event.
-func (f *Format) Event(dst [][]byte, data []byte) [][]byte {
+func (f *Format) Event(dst []wire.Event, e wire.Event) []wire.Event {
 	if f == nil {
-		return append(dst, data)
+		return append(dst, e)
 	}
-	switch wire.EventType(data) {
+	switch e.Type {
 	case wire.BlockStart:
-		return f.start(dst, data)
+		return f.start(dst, e)
 	case wire.BlockDelta:
 		if f.open == blockAnswers {
-			return f.piece(dst, data, gjson.GetBytes(data, "delta.partial_json").Str)
+			return f.piece(dst, e.Index, e.Delta.Inner())
 		}
-		return f.pass(dst, data)
+		return f.pass(dst, e)
 	case wire.BlockStop:
 		if f.open == blockAnswers && !f.sent {
-			dst = f.piece(dst, data, string(orObject(f.whole)))
+			dst = f.piece(dst, e.Index, wire.Inner(cmp.Or(f.whole, "{}")))
 		}
-		return f.pass(dst, data)
+		return f.pass(dst, e)
 	case wire.MessageDelta:
-		return append(f.release(dst), f.stopped(data, "delta.stop_reason"))
+		dst = f.release(dst)
+		if f.ends(string(e.Delta.StopReason)) {
+			e.Delta.StopReason = wire.StopEndTurn
+			if e.Data != nil {
+				e.Data = ended(e.Data, "delta.stop_reason")
+			}
+		}
 	}
-	return append(dst, data)
+	return append(dst, e)
 }
 
-func (f *Format) start(dst [][]byte, data []byte) [][]byte {
-	block := gjson.GetBytes(data, "content_block")
-	switch f.open = f.judge(block); f.open {
+func (f *Format) start(dst []wire.Event, e wire.Event) []wire.Event {
+	var block wire.Block
+	if e.Block != nil {
+		block = *e.Block
+	}
+	switch f.open = f.judge(block.Type, block.Name); f.open {
 	case blockAnswers:
 		f.gone, f.held, f.texts = f.gone+f.texts, nil, 0
-		f.whole = []byte(block.Get("input").Raw)
-		return f.event(dst, wire.Event{Type: wire.BlockStart, Index: f.index(data), Block: &wire.Block{Type: wire.TextBlock}})
+		f.whole = string(block.Input)
+		return append(dst, wire.Event{Type: wire.BlockStart, Index: e.Index - f.gone,
+			Block: &wire.Block{Type: wire.TextBlock}})
 	case blockWaits:
 		f.texts++
 	case blockGoes:
@@ -245,16 +256,16 @@ func (f *Format) start(dst [][]byte, data []byte) [][]byte {
 	case blockPasses:
 		dst = f.release(dst)
 	}
-	return f.pass(dst, data)
+	return f.pass(dst, e)
 }
 
 // judge says what becomes of the next block.
-func (f *Format) judge(block gjson.Result) formatBlock {
-	switch kind := block.Get("type").Str; {
-	case kind == wire.ToolUseBlock && block.Get("name").Str == f.tool && !f.called:
+func (f *Format) judge(kind, name string) formatBlock {
+	switch {
+	case kind == wire.ToolUseBlock && name == f.tool && !f.called:
 		f.called = true
 		return blockAnswers
-	case kind == wire.ToolUseBlock && block.Get("name").Str == f.tool, kind == wire.TextBlock && f.called:
+	case kind == wire.ToolUseBlock && name == f.tool, kind == wire.TextBlock && f.called:
 		return blockGoes
 	case kind == wire.TextBlock:
 		return blockWaits
@@ -264,58 +275,43 @@ func (f *Format) judge(block gjson.Result) formatBlock {
 	return blockPasses
 }
 
-// piece adds a piece of the answer.
-func (f *Format) piece(dst [][]byte, data []byte, text string) [][]byte {
-	if text == "" {
+// piece adds a piece of the answer. The arguments of the call are the text.
+func (f *Format) piece(dst []wire.Event, index int, raw []byte) []wire.Event {
+	if len(raw) == 0 {
 		return dst
 	}
 	f.sent = true
-	return f.event(dst, wire.Event{Type: wire.BlockDelta, Index: f.index(data), Delta: wire.Delta{
-		Type: wire.TextDelta, Text: text,
-	}})
+	return append(dst, wire.Event{Type: wire.BlockDelta, Index: index - f.gone,
+		Delta: wire.Delta{Type: wire.TextDelta, Raw: raw}})
 }
 
 // pass hands on an event of the open block, if that is shown by now.
-func (f *Format) pass(dst [][]byte, data []byte) [][]byte {
-	switch {
-	case f.open == blockGoes:
+func (f *Format) pass(dst []wire.Event, e wire.Event) []wire.Event {
+	switch f.open {
+	case blockGoes:
 		return dst
-	case f.open == blockWaits:
-		f.held = append(f.held, bytes.Clone(data))
+	case blockWaits:
+		f.held = append(f.held, e.Kept())
 		return dst
-	case f.gone > 0:
-		at := gjson.GetBytes(data, "index")
-		index := jsontext.Int(int64(f.index(data))).String()
-		data = wire.Splice(data, wire.Span{Start: at.Index, End: at.Index + len(at.Raw)}, []byte(index))
 	}
-	return append(dst, data)
+	e.Moved(-f.gone)
+	return append(dst, e)
 }
 
 // release hands on the texts that waited.
-func (f *Format) release(dst [][]byte) [][]byte {
+func (f *Format) release(dst []wire.Event) []wire.Event {
 	dst = append(dst, f.held...)
 	f.held, f.texts = nil, 0
 	return dst
 }
 
-func (f *Format) index(data []byte) int { return int(gjson.GetBytes(data, "index").Int()) - f.gone }
+// ends reports whether the model, which stopped for a reason, has ended its turn by giving the answer.
+func (f *Format) ends(stop string) bool { return f.called && !f.others && stop == wire.StopToolUse }
 
-func (f *Format) event(dst [][]byte, e wire.Event) [][]byte {
-	b, err := wire.Marshal(e)
-	if err != nil { // nothing in it can be without JSON
-		return dst
-	}
-	return append(dst, b)
-}
-
-// stopped says that the model has ended its turn, where it did by giving the answer.
-func (f *Format) stopped(data []byte, path string) []byte {
-	reason := gjson.GetBytes(data, path)
-	if !f.called || f.others || reason.Str != wire.StopToolUse || reason.Index <= 0 {
-		return data
-	}
-	return wire.Splice(data, wire.Span{Start: reason.Index, End: reason.Index + len(reason.Raw)},
-		wire.Quote(wire.StopEndTurn))
+// ended puts the end of a turn in the place of a reason.
+func ended(data []byte, path string) []byte {
+	at := gjson.GetBytes(data, path)
+	return wire.Splice(data, wire.Span{Start: at.Index, End: at.Index + len(at.Raw)}, wire.Quote(wire.StopEndTurn))
 }
 
 // Body is Event for an answer that came whole.
@@ -326,7 +322,7 @@ func (f *Format) Body(body []byte) []byte {
 	}
 	var blocks, waiting [][]byte
 	content.ForEach(func(_, block gjson.Result) bool {
-		switch f.judge(block) {
+		switch f.judge(block.Get("type").Str, block.Get("name").Str) {
 		case blockAnswers:
 			text := slices.Concat([]byte(`{"type":"text","text":`), wire.Quote(block.Get("input").Raw), []byte("}"))
 			blocks, waiting = append(blocks, text), nil
@@ -342,13 +338,9 @@ func (f *Format) Body(body []byte) []byte {
 		return body
 	}
 	shown := slices.Concat([]byte("["), bytes.Join(append(blocks, waiting...), []byte(",")), []byte("]"))
-	return f.stopped(wire.Splice(body, wire.Span{Start: content.Index, End: content.Index + len(content.Raw)}, shown),
-		"stop_reason")
-}
-
-func orObject(v []byte) []byte {
-	if len(v) == 0 {
-		return []byte("{}")
+	body = wire.Splice(body, wire.Span{Start: content.Index, End: content.Index + len(content.Raw)}, shown)
+	if f.ends(gjson.GetBytes(body, "stop_reason").Str) {
+		body = ended(body, "stop_reason")
 	}
-	return v
+	return body
 }

@@ -30,18 +30,18 @@ func TestFormatIsOneForAllWays(t *testing.T) {
 
 		f, together := chatwire.NewFormat("answer"), wire.Assembler{}
 		for _, e := range shred(t, r) {
-			for _, data := range f.Event(nil, []byte(e)) {
-				var event wire.Event
-				require.NoError(t, wire.Unmarshal(data, &event))
-				require.NoError(t, together.Add(event), "blocks are numbered without a gap")
+			read, err := wire.ReadEvent([]byte(e))
+			require.NoError(t, err)
+			for _, event := range f.Event(nil, read) {
+				require.NoError(t, together.Add(&event), "blocks are numbered without a gap")
 			}
 		}
-		got, complete := together.Response()
+		gotJSON, complete := together.JSON()
 		require.True(t, complete)
 		wantJSON, err := wire.Marshal(want)
 		require.NoError(t, err)
-		gotJSON, err := wire.Marshal(got)
-		require.NoError(t, err)
+		var got wire.Response
+		require.NoError(t, wire.Unmarshal(gotJSON, &got))
 		require.JSONEq(t, string(wantJSON), string(gotJSON))
 
 		texts := 0
@@ -63,11 +63,16 @@ func TestFormatIsOneForAllWays(t *testing.T) {
 func TestAnAnswerWithoutPieces(t *testing.T) {
 	for input, want := range map[string]string{`{}`: "{}", `{"a":1}`: `{"a":1}`} {
 		f := chatwire.NewFormat("answer")
-		events := f.Event(nil, []byte(`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t",`+
+		read := func(data string) wire.Event {
+			e, err := wire.ReadEvent([]byte(data))
+			require.NoError(t, err)
+			return e
+		}
+		events := f.Event(nil, read(`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t",`+
 			`"name":"answer","input":`+input+`}}`))
-		events = f.Event(events, []byte(`{"type":"content_block_stop","index":0}`))
+		events = f.Event(events, read(`{"type":"content_block_stop","index":0}`))
 		require.Len(t, events, 3)
-		require.Equal(t, want, gjson.GetBytes(events[1], "delta.text").Str)
+		require.Equal(t, want, gjson.GetBytes(events[1].JSON(), "delta.text").Str)
 	}
 }
 
@@ -77,7 +82,7 @@ func TestSameAnswer(t *testing.T) {
 		r := drawResponse(t)
 		body, err := wire.Marshal(r)
 		require.NoError(t, err)
-		same := chatwire.NewSameAnswer(chatwire.Asked{Model: "mine", Stream: true})
+		same := fromMessages{chatwire.NewSameAnswer(chatwire.Asked{Model: "mine", Stream: true})}
 		_, err = same.End(nil)
 		require.ErrorIs(t, err, chatwire.ErrCut)
 		var stream []byte
@@ -95,18 +100,19 @@ func TestSameAnswer(t *testing.T) {
 			}
 			var event wire.Event
 			require.NoError(t, wire.Unmarshal(frame.Data, &event))
-			require.NoError(t, together.Add(event))
+			require.NoError(t, together.Add(&event))
 		}
-		got, complete := together.Response()
+		got, complete := together.JSON()
 		require.True(t, complete)
-		require.Equal(t, "mine", got.Model)
-		whole, err := chatwire.NewSameAnswer(chatwire.Asked{Model: "mine"}).Body(nil, body)
+		require.Equal(t, "mine", gjson.GetBytes(got, "model").Str)
+		inJSON := fromMessages{chatwire.NewSameAnswer(chatwire.Asked{Model: "mine"})}
+		whole, err := inJSON.Body(nil, body)
+		require.NoError(t, err)
+		whole, err = inJSON.End(whole)
 		require.NoError(t, err)
 		r.Model = "mine"
 		want, err := wire.Marshal(r)
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(whole))
 	})
-	_, err := chatwire.NewSameAnswer(chatwire.Asked{}).Event(nil, []byte(`{"type":"error","error":{"message":"no"}}`))
-	require.ErrorContains(t, err, "no")
 }

@@ -2,13 +2,14 @@ package chatwire
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 
 	"mneme/proxy/wire"
 )
 
-// MessagesAnswer translates one answer of a chat backend into the messages dialect. Its methods are
-// those of ChatAnswer.
+// MessagesAnswer translates one answer of a chat backend into the messages dialect.
 //
 // Blocks of the messages dialect are sequential, while pieces of several chat calls may be
 // interleaved. Text, reasoning and the first tool call are sent as they come; the other calls wait
@@ -28,59 +29,40 @@ type MessagesAnswer struct {
 
 // partialCall is a tool call of which pieces are still coming.
 type partialCall struct {
-	index     int // its index in the chunks
+	index     int64 // its index in the chunks
 	id, name  string
 	arguments strings.Builder
 }
 
-// NewMessagesAnswer begins an answer.
-func NewMessagesAnswer(a Asked) *MessagesAnswer {
-	return &MessagesAnswer{asked: a, out: wire.AnswerWriter{Stream: a.Stream}}
+// NewMessagesAnswer begins an answer. To takes each event of it.
+func NewMessagesAnswer(a Asked, to func(*wire.Event)) *MessagesAnswer {
+	return &MessagesAnswer{asked: a, out: wire.AnswerWriter{To: to}}
 }
 
-// Event takes the data of one server-sent event. An error chunk is returned as a wire.Failure.
-func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
-	if len(data) == 0 || string(data) == "[DONE]" || a.done {
-		return dst, nil
+// Event takes what the backend said. An error is returned as a wire.Failure.
+func (a *MessagesAnswer) Event(c *wire.Chunk) error {
+	switch {
+	case c.Members == nil || a.done:
+		return nil
+	case c.Failed():
+		return wire.ReadFailure(0, c.Body)
+	case !a.started:
+		a.started = true
+		id, _ := c.Text(c.Members.Get("id"))
+		model, _ := c.Text(c.Members.Get("model"))
+		a.out.Start(cmp.Or(id, newID("msg_")), cmp.Or(a.asked.Model, model))
 	}
-	var c chunk
-	if err := wire.Unmarshal(data, &c); err != nil {
-		return dst, err
+	a.usage.Update(c.Usage)
+	if i := slices.IndexFunc(c.Choices, func(ch wire.Choice) bool { return ch.Index == 0 }); i >= 0 {
+		return a.take(c, &c.Choices[i])
 	}
-	if len(c.Error) > 0 && c.Error.Kind() != 'n' {
-		return dst, wire.ReadFailure(0, data)
-	}
-	return a.step(dst, c)
-}
-
-// Body takes an answer that came as one JSON body.
-func (a *MessagesAnswer) Body(dst, body []byte) ([]byte, error) {
-	var full completion
-	if err := wire.Unmarshal(body, &full); err != nil {
-		return dst, err
-	}
-	if len(full.Error) > 0 && full.Error.Kind() != 'n' {
-		return dst, wire.ReadFailure(0, body)
-	}
-	c := chunk{ID: full.ID, Model: full.Model, Usage: full.Usage}
-	if len(full.Choices) > 0 {
-		m := full.Choices[0].Message
-		for i := range m.ToolCalls {
-			m.ToolCalls[i].Index = &i
-		}
-		c.Choices = []choice{{
-			Delta: delta{Content: m.Content, Reasoning: m.Reasoning, Thoughts: m.Thoughts, Refusal: m.Refusal,
-				ToolCalls: m.ToolCalls},
-			FinishReason: wire.NullString(full.Choices[0].FinishReason),
-		}}
-	}
-	return a.step(dst, c)
+	return nil
 }
 
 // End finishes the answer. It fails with ErrCut if the backend did not finish it.
-func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
+func (a *MessagesAnswer) End() error {
 	if a.finish == "" {
-		return dst, ErrCut
+		return ErrCut
 	}
 	a.done = true
 	w := &a.out
@@ -96,88 +78,69 @@ func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
 		w.Text(a.late.String())
 	}
 	w.End(a.stopReason(), a.usage)
-	return w.Take(dst)
-}
-
-// step translates one chunk.
-func (a *MessagesAnswer) step(dst []byte, c chunk) ([]byte, error) {
-	if !a.started {
-		a.started = true
-		id := c.ID
-		if id == "" {
-			id = newID("msg_")
-		}
-		a.out.Start(id, cmp.Or(a.asked.Model, c.Model))
-	}
-	if c.Usage != nil {
-		a.usage.Update(c.Usage.Messages())
-	}
-	for _, ch := range c.Choices {
-		if ch.Index == 0 {
-			a.take(&a.out, ch)
-		}
-	}
-	return a.out.Take(dst)
+	return nil
 }
 
 // take translates the first choice of a chunk.
-func (a *MessagesAnswer) take(w *wire.AnswerWriter, ch choice) {
-	d := ch.Delta
-	if d.Reasoning == "" {
-		d.Reasoning = d.Thoughts
+func (a *MessagesAnswer) take(c *wire.Chunk, ch *wire.Choice) error {
+	said := func(name string) string {
+		s, _ := c.Text(ch.Delta.Get(name))
+		return s
 	}
-	if d.Reasoning != "" && len(a.calls) == 0 {
-		w.Thinking(d.Reasoning)
+	if content := c.Of(ch.Delta.Get("content")); content != nil && content.Kind() != '"' && content.Kind() != 'n' {
+		return fmt.Errorf("%w: the content of a choice has the wrong type (a JSON %s)", wire.ErrBadJSON, content.Kind())
 	}
-	text := d.Refusal
-	if d.Content != nil {
-		text = *d.Content + text
+	if thoughts := cmp.Or(said("reasoning_content"), said("reasoning")); thoughts != "" && len(a.calls) == 0 {
+		a.out.Thinking(thoughts)
 	}
-	if text != "" && len(a.calls) > 0 {
+	if text := said("content") + said("refusal"); text != "" && len(a.calls) > 0 {
 		a.late.WriteString(text)
 	} else if text != "" {
-		w.Text(text)
+		a.out.Text(text)
 	}
-	for _, piece := range d.ToolCalls {
-		a.call(w, piece)
+	for i := range ch.Calls {
+		a.call(c, &ch.Calls[i])
 	}
-	if a.finish == "" {
-		a.finish = string(ch.FinishReason)
-	}
+	a.finish = cmp.Or(a.finish, ch.Finish)
+	return nil
 }
 
 // call takes a piece of a tool call.
-func (a *MessagesAnswer) call(w *wire.AnswerWriter, piece toolCall) {
-	c := a.find(piece)
+func (a *MessagesAnswer) call(chunk *wire.Chunk, piece *wire.CallPiece) {
+	id, _ := chunk.Text(piece.Members.Get("id"))
+	at := piece.Function.Get("arguments")
+	arguments, ok := chunk.Text(at)
+	if !ok && chunk.Of(at).Kind() == '{' { // some vendors send the object itself
+		arguments = string(chunk.Of(at))
+	}
+	c := a.find(piece, id)
 	if c == nil {
-		c = &partialCall{index: len(a.calls), id: piece.ID, name: piece.Function.Name}
-		if piece.Index != nil {
-			c.index = *piece.Index
-		}
-		if c.id == "" {
-			c.id = newID("call_")
+		c = &partialCall{index: int64(len(a.calls)), id: cmp.Or(id, newID("call_"))}
+		c.name, _ = chunk.Text(piece.Function.Get("name"))
+		if piece.Placed {
+			c.index = piece.Index
 		}
 		a.calls = append(a.calls, c)
 		if len(a.calls) == 1 {
-			w.CloseBlock()
-			w.OpenCall(c.id, c.name)
+			a.out.CloseBlock()
+			a.out.OpenCall(c.id, c.name)
 		}
 	}
-	c.arguments.WriteString(piece.Function.Arguments)
-	if c == a.calls[0] && piece.Function.Arguments != "" {
-		w.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: piece.Function.Arguments})
+	c.arguments.WriteString(arguments)
+	if c == a.calls[0] && arguments != "" {
+		a.out.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: arguments})
 	}
 }
 
 // find is the call that a piece continues; nil if it begins a new one. Some vendors give every call
 // the index 0, or none: then a different id means a new call.
-func (a *MessagesAnswer) find(piece toolCall) *partialCall {
+func (a *MessagesAnswer) find(piece *wire.CallPiece, id string) *partialCall {
 	for i := len(a.calls) - 1; i >= 0; i-- {
 		c := a.calls[i]
-		if piece.Index != nil && *piece.Index != c.index {
+		if piece.Placed && piece.Index != c.index {
 			continue
 		}
-		if piece.ID != "" && piece.ID != c.id {
+		if id != "" && id != c.id {
 			return nil
 		}
 		return c

@@ -6,38 +6,32 @@ import (
 	"mneme/proxy/wire"
 )
 
-// SameAnswer hands on an answer of the messages dialect that a Format has changed. Its methods are those of
-// ChatAnswer.
+// SameAnswer writes an answer of the messages dialect for a client of that dialect. Its methods are those of ChatAnswer.
 type SameAnswer struct {
 	asked Asked
+	all   wire.Assembler // of a body
 	ended bool
 }
 
 // NewSameAnswer begins an answer.
 func NewSameAnswer(a Asked) *SameAnswer { return &SameAnswer{asked: a} }
 
-// Event takes the data of one server-sent event. An error is returned as a wire.Failure.
-func (a *SameAnswer) Event(dst, data []byte) ([]byte, error) {
-	kind := wire.EventType(data)
-	switch kind {
-	case "":
+// Event takes an event. What its vendor wrote keeps its bytes, but for the name of the model.
+func (a *SameAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
+	if e.Type == "" {
 		return dst, nil
-	case wire.ErrorEvent:
-		return dst, wire.ReadFailure(0, data)
-	case wire.MessageStart:
-		data = a.named(data, "message.model")
 	}
-	a.ended = a.ended || kind == wire.MessageStop
-	return wire.AppendFrame(dst, kind, data), nil
-}
-
-// Body takes an answer that came as one JSON body.
-func (a *SameAnswer) Body(dst, body []byte) ([]byte, error) {
-	if gjson.GetBytes(body, "type").Str == wire.ErrorEvent {
-		return dst, wire.ReadFailure(0, body)
+	if e.Type == wire.MessageStart && a.asked.Model != "" && e.Message != nil {
+		e.Message.Model = a.asked.Model
+		if at := gjson.GetBytes(e.Data, "message.model"); at.Type == gjson.String {
+			e.Data = wire.Splice(e.Data, wire.Span{Start: at.Index, End: at.Index + len(at.Raw)}, wire.Quote(a.asked.Model))
+		}
 	}
-	a.ended = true
-	return append(dst, a.named(body, "model")...), nil
+	a.ended = a.ended || e.Type == wire.MessageStop
+	if !a.asked.Stream {
+		return dst, a.all.Add(e)
+	}
+	return wire.AppendFrame(dst, e.Type, e.JSON()), nil
 }
 
 // End finishes the answer. It fails with ErrCut if the backend did not finish it.
@@ -45,14 +39,9 @@ func (a *SameAnswer) End(dst []byte) ([]byte, error) {
 	if !a.ended {
 		return dst, ErrCut
 	}
-	return dst, nil
-}
-
-// named is data with the client's name of the model.
-func (a *SameAnswer) named(data []byte, path string) []byte {
-	shown := gjson.GetBytes(data, path)
-	if a.asked.Model == "" || shown.Type != gjson.String || shown.Index <= 0 {
-		return data
+	if a.asked.Stream {
+		return dst, nil
 	}
-	return wire.Splice(data, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(a.asked.Model))
+	body, _ := a.all.JSON()
+	return append(dst, body...), nil
 }

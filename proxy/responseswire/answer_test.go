@@ -1,6 +1,7 @@
 package responseswire_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -75,8 +76,87 @@ func inJSON(a responseswire.Asked) responseswire.Asked {
 	return a
 }
 
-func answer(a responseswire.Asked) *responseswire.ResponsesAnswer {
-	return responseswire.NewResponsesAnswer(a, clock)
+func answer(a responseswire.Asked) fromMessages {
+	return fromMessages{responseswire.NewResponsesAnswer(a, clock)}
+}
+
+// fromMessages writes an answer of the messages dialect for a client.
+type fromMessages struct {
+	to interface {
+		Event(dst []byte, e *wire.Event) ([]byte, error)
+		End(dst []byte) ([]byte, error)
+	}
+}
+
+func (f fromMessages) Event(dst, data []byte) ([]byte, error) {
+	e, err := wire.ReadEvent(data)
+	switch {
+	case err != nil:
+		return dst, err
+	case e.Type == wire.ErrorEvent:
+		return dst, wire.ReadFailure(0, data)
+	}
+	return f.to.Event(dst, &e)
+}
+
+func (f fromMessages) Body(dst, body []byte) ([]byte, error) {
+	events, err := wire.ReadEvents(body)
+	return f.all(dst, events, err)
+}
+
+func (f fromMessages) all(dst []byte, events []wire.Event, err error) ([]byte, error) {
+	for i := range events {
+		if err == nil {
+			dst, err = f.to.Event(dst, &events[i])
+		}
+	}
+	return dst, err
+}
+
+func (f fromMessages) End(dst []byte) ([]byte, error) { return f.to.End(dst) }
+
+func (f fromMessages) Fail(dst []byte, e wire.Failure) []byte {
+	return f.to.(*responseswire.ResponsesAnswer).Fail(dst, e)
+}
+
+// fromResponses is an answer of this dialect for a client of messages.
+type fromResponses struct {
+	*responseswire.MessagesAnswer
+	to  *chatwire.SameAnswer
+	out []byte
+	err error
+}
+
+func messagesAnswer(a chatwire.Asked) *fromResponses {
+	f := &fromResponses{MessagesAnswer: responseswire.NewMessagesAnswer(a), to: chatwire.NewSameAnswer(a)}
+	f.To(func(e *wire.Event) {
+		if f.err == nil {
+			f.out, f.err = f.to.Event(f.out, e)
+		}
+	})
+	return f
+}
+
+func (f *fromResponses) Event(dst, data []byte) ([]byte, error) {
+	return f.take(dst, f.MessagesAnswer.Event(data))
+}
+
+func (f *fromResponses) Body(dst, body []byte) ([]byte, error) {
+	return f.take(dst, f.MessagesAnswer.Body(body))
+}
+
+// take appends what was written since it was last called.
+func (f *fromResponses) take(dst []byte, err error) ([]byte, error) {
+	dst, f.out = append(dst, f.out...), nil
+	return dst, cmp.Or(err, f.err)
+}
+
+func (f *fromResponses) End(dst []byte) ([]byte, error) {
+	dst, err := f.take(dst, f.MessagesAnswer.End())
+	if err != nil {
+		return dst, err
+	}
+	return f.to.End(dst)
 }
 
 func TestMessagesStreamToResponses(t *testing.T) {
@@ -147,7 +227,7 @@ func TestHowAResponseEnds(t *testing.T) {
 			require.Equal(t, responsestest.Object{"reason": want.reason}, got["incomplete_details"])
 		}
 		// And back.
-		back := once(t, responseswire.NewMessagesAnswer(chatwire.Asked{}), []byte(once(t, answer(inJSON(askedAs(t,
+		back := once(t, messagesAnswer(chatwire.Asked{}), []byte(once(t, answer(inJSON(askedAs(t,
 			plainRequest))), body)))
 		var r wire.Response
 		require.NoError(t, wire.Unmarshal([]byte(back), &r))
@@ -189,12 +269,12 @@ func TestAStreamThatFails(t *testing.T) {
 		"a response that failed":         {`{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"oh"}}}`, 500, "oh"},
 		"one without a reason":           {`{"type":"response.failed"}`, 502, ""},
 	} {
-		_, err := responseswire.NewMessagesAnswer(chatwire.Asked{Stream: true}).Event(nil, []byte(c.event))
+		_, err := messagesAnswer(chatwire.Asked{Stream: true}).Event(nil, []byte(c.event))
 		require.ErrorAs(t, err, &f, name)
 		require.Equal(t, c.status, f.Status, name)
 		require.ErrorContains(t, err, c.says, name)
 	}
-	m := responseswire.NewMessagesAnswer(chatwire.Asked{})
+	m := messagesAnswer(chatwire.Asked{})
 	_, err = m.Body(nil, []byte(`{"status":"failed","error":{"code":"rate_limit_exceeded","message":"slow"}}`))
 	require.ErrorAs(t, err, &f)
 	require.Equal(t, 429, f.Status)
@@ -234,7 +314,7 @@ func TestResponsesStreamToMessages(t *testing.T) {
 		`{"type":"response.output_item.done","output_index":3,"item":{"id":"fc_1","type":"function_call","status":"completed","call_id":"call_1","name":"f","arguments":"{\"a\":1.0}"}}`,
 		`{"type":"response.completed","response":{"id":"resp_1","status":"completed","model":"gpt","output":[],"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":6},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":19}}}`,
 	}
-	got := datas(t, play(t, responseswire.NewMessagesAnswer(chatwire.Asked{Model: "alias", Stream: true}), events))
+	got := datas(t, play(t, messagesAnswer(chatwire.Asked{Model: "alias", Stream: true}), events))
 	want := []string{
 		`{"type":"message_start","message":{"id":"resp_1","type":"message","role":"assistant","model":"alias","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}`,
 		`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}`,
@@ -289,7 +369,7 @@ func TestResponsesStreamsThatLackEvents(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := play(t, responseswire.NewMessagesAnswer(chatwire.Asked{}), events)
+			got := play(t, messagesAnswer(chatwire.Asked{}), events)
 			if name == "a call announced, nothing more" { // the call was there first
 				var r wire.Response
 				require.NoError(t, wire.Unmarshal([]byte(got), &r))
@@ -417,21 +497,19 @@ func TestMessagesAnswerIsOneForAllWays(t *testing.T) {
 		r := drawResponse(t)
 		want, err := wire.Marshal(r)
 		require.NoError(t, err)
-		require.JSONEq(t, string(want), once(t, responseswire.NewMessagesAnswer(chatwire.Asked{}),
+		require.JSONEq(t, string(want), once(t, messagesAnswer(chatwire.Asked{}),
 			[]byte(once(t, answer(inJSON(asked)), want))))
 		events := shredResponses(t, datas(t, play(t, answer(asked), shred(t, r))))
-		require.JSONEq(t, string(want), play(t, responseswire.NewMessagesAnswer(chatwire.Asked{}), events))
+		require.JSONEq(t, string(want), play(t, messagesAnswer(chatwire.Asked{}), events))
 
 		var a wire.Assembler
-		for _, data := range datas(t, play(t, responseswire.NewMessagesAnswer(chatwire.Asked{Stream: true}), events)) {
+		for _, data := range datas(t, play(t, messagesAnswer(chatwire.Asked{Stream: true}), events)) {
 			var e wire.Event
 			require.NoError(t, wire.Unmarshal([]byte(data), &e))
-			require.NoError(t, a.Add(e))
+			require.NoError(t, a.Add(&e))
 		}
-		assembled, ok := a.Response()
+		got, ok := a.JSON()
 		require.True(t, ok)
-		got, err := wire.Marshal(assembled)
-		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(got))
 	})
 }
@@ -450,8 +528,8 @@ func fuzzAnswer(t *testing.T, make func(stream bool) translator, input []byte) {
 		if err == nil {
 			out, err = a.End(out)
 		}
-		if responses, ok := a.(*responseswire.ResponsesAnswer); ok && stream && err != nil {
-			out = responses.Fail(out, wire.Failure{Status: 502, Message: "x"})
+		if client, ok := a.(fromMessages); ok && stream && err != nil {
+			out = client.Fail(out, wire.Failure{Status: 502, Message: "x"})
 			responsestest.Assemble(t, string(out))
 		}
 		if stream && len(out) > 0 {
@@ -498,7 +576,7 @@ func FuzzMessagesAnswer(f *testing.F) {
 		`{"type":"response.completed"}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		fuzzAnswer(t, func(stream bool) translator {
-			return responseswire.NewMessagesAnswer(chatwire.Asked{Stream: stream})
+			return messagesAnswer(chatwire.Asked{Stream: stream})
 		}, in)
 	})
 }

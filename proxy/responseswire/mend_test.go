@@ -67,7 +67,8 @@ func TestWhatAnAnswerKeepsComesBack(t *testing.T) {
 	const output = `[{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"Hm."}],"encrypted_content":"gAAAA"},
 		{"id":"msg_1","type":"message","role":"assistant","phase":"commentary","content":[{"type":"output_text","text":"Hello"}]},
 		{"id":"fc_1","type":"function_call","name":"f","call_id":"call_1","arguments":"{\"a\":1}"}]`
-	a := responseswire.NewMessagesAnswer(chatwire.Asked{}).Keep(false)
+	a := messagesAnswer(chatwire.Asked{})
+	a.Keep(false)
 	said := once(t, a, []byte(`{"id":"resp_1","status":"completed","model":"m","output":`+output+`}`))
 	got, err := responseswire.ResponsesRequest([]byte(`{"model":"m","max_tokens":99,"messages":[{"role":"user","content":"hi"},`+
 		`{"role":"assistant","content":`+gjson.Get(said, "content").Raw+`}]}`), chatwire.Options{})
@@ -78,8 +79,18 @@ func TestWhatAnAnswerKeepsComesBack(t *testing.T) {
 	}
 	require.Equal(t, gjson.Parse(output).Get("0").Raw, input[0].Raw, "byte for byte")
 
+	events, err := wire.ReadEvents([]byte(said))
+	require.NoError(t, err)
 	var u responseswire.Unsealed
-	shown := string(u.Body([]byte(said)))
+	var all wire.Assembler
+	for _, e := range events {
+		for _, e := range u.Event(nil, e) {
+			require.NoError(t, all.Add(&e), "blocks are numbered without a gap")
+		}
+	}
+	body, ok := all.JSON()
+	require.True(t, ok)
+	shown := string(body)
 	require.NotContains(t, shown, "rsp1_")
 	require.EqualValues(t, 3, gjson.Get(shown, "content.#").Int(), shown)
 	var r wire.Response

@@ -11,8 +11,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// MessagesAnswer translates one answer of a Responses backend into the messages dialect. Its methods are those of
-// ResponsesAnswer.
+// MessagesAnswer translates one answer of a Responses backend into the messages dialect. Event or Body take what the
+// backend sent, in whichever form it came, and End finishes.
 //
 // Items become blocks, which come one after another: what is added to an item streams while no other is open. An
 // item's last event has all of it, so that nothing is kept of the others until then.
@@ -63,7 +63,13 @@ var pieces = map[string]string{
 
 // NewMessagesAnswer begins an answer.
 func NewMessagesAnswer(a chatwire.Asked) *MessagesAnswer {
-	return &MessagesAnswer{asked: a, out: wire.AnswerWriter{Stream: a.Stream}, whole: map[int]bool{}}
+	return &MessagesAnswer{asked: a, whole: map[int]bool{}}
+}
+
+// To has to take each event of the answer. It returns a.
+func (a *MessagesAnswer) To(to func(*wire.Event)) *MessagesAnswer {
+	a.out.To = to
+	return a
 }
 
 // Keep has the answer keep what the items say beyond their blocks, for ResponsesRequest: of reasoning all of it, in
@@ -78,13 +84,13 @@ func (a *MessagesAnswer) Keep(native bool) *MessagesAnswer {
 func (a *MessagesAnswer) Complete() bool { return a.stop != "" }
 
 // Event takes the data of one server-sent event. An error is returned as a wire.Failure.
-func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
+func (a *MessagesAnswer) Event(data []byte) error {
 	if len(data) == 0 || string(data) == "[DONE]" || a.done {
-		return dst, nil
+		return nil
 	}
 	var e event
 	if err := wire.Unmarshal(data, &e); err != nil {
-		return dst, err
+		return err
 	}
 	if a.keeps && e.Item != nil {
 		e.Item.raw = gjson.GetBytes(data, "item").Raw
@@ -92,7 +98,7 @@ func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
 	if a.keeps && e.Response != nil && len(a.whole) < len(e.Response.Output) {
 		e.Response.keep(gjson.GetBytes(data, "response.output"))
 	}
-	return a.step(dst, e)
+	return a.step(e)
 }
 
 // keep notes the bytes of the items.
@@ -105,27 +111,27 @@ func (r *response) keep(output gjson.Result) {
 }
 
 // Body takes an answer that came as one JSON body.
-func (a *MessagesAnswer) Body(dst, body []byte) ([]byte, error) {
+func (a *MessagesAnswer) Body(body []byte) error {
 	var r response
 	if err := wire.Unmarshal(body, &r); err != nil {
-		return dst, err
+		return err
 	}
 	switch {
 	case r.Status == statusFailed || len(r.Error) > 0 && r.Error.Kind() != 'n':
-		return dst, failure(r.Error)
+		return failure(r.Error)
 	case r.Status != statusCompleted && r.Status != statusIncomplete:
-		return dst, chatwire.ErrCut
+		return chatwire.ErrCut
 	}
 	if a.keeps {
 		r.keep(gjson.GetBytes(body, "output"))
 	}
-	return a.step(dst, event{Type: "response." + r.Status, Response: &r})
+	return a.step(event{Type: "response." + r.Status, Response: &r})
 }
 
 // End finishes the answer. It fails with chatwire.ErrCut if the backend did not finish it.
-func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
+func (a *MessagesAnswer) End() error {
 	if a.stop == "" {
-		return dst, chatwire.ErrCut
+		return chatwire.ErrCut
 	}
 	a.done = true
 	a.out.CloseBlock()
@@ -133,7 +139,7 @@ func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
 		a.out.Signature(signature)
 	}
 	a.out.End(a.stop, a.usage)
-	return a.out.Take(dst)
+	return nil
 }
 
 // failure reads the error of a response.
@@ -148,7 +154,7 @@ func failure(e jsontext.Value) error {
 }
 
 // step translates one event.
-func (a *MessagesAnswer) step(dst []byte, e event) ([]byte, error) {
+func (a *MessagesAnswer) step(e event) error {
 	switch e.Type {
 	case "error":
 		if e.Error.Kind() != '{' {
@@ -157,12 +163,12 @@ func (a *MessagesAnswer) step(dst []byte, e event) ([]byte, error) {
 				Message string         `json:"message"`
 			}{e.Code, e.Message})
 		}
-		return dst, failure(e.Error)
+		return failure(e.Error)
 	case "response.failed", "response.cancelled":
 		if e.Response == nil {
-			return dst, failure(nil)
+			return failure(nil)
 		}
-		return dst, failure(e.Response.Error)
+		return failure(e.Response.Error)
 	case "response.created", "response.in_progress":
 		a.start(e.Response)
 	case "response.output_item.added":
@@ -182,7 +188,7 @@ func (a *MessagesAnswer) step(dst []byte, e event) ([]byte, error) {
 		a.start(nil)
 		a.grow(e)
 	}
-	return a.out.Take(dst)
+	return nil
 }
 
 // start begins the answer, once.
@@ -334,9 +340,7 @@ func (a *MessagesAnswer) end(e event) {
 		a.close()
 	}
 	a.release()
-	if r.Usage != nil {
-		a.usage = r.Usage.Messages()
-	}
+	a.usage, _ = wire.ReadUsage(wire.Responses, r.Usage)
 	switch {
 	case r.Incomplete.Reason == reasonFilter:
 		a.stop = wire.StopRefusal

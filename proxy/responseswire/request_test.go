@@ -384,7 +384,7 @@ func BenchmarkSmall(b *testing.B) {
 		b.ReportAllocs()
 		var out []byte
 		for b.Loop() {
-			answer := responseswire.NewResponsesAnswer(a, clock)
+			answer := answer(a)
 			out = out[:0]
 			for _, e := range events {
 				out, _ = answer.Event(out, e)
@@ -398,7 +398,7 @@ func BenchmarkSmall(b *testing.B) {
 		b.ReportAllocs()
 		var out []byte
 		for b.Loop() {
-			answer := responseswire.NewResponsesAnswer(a, clock)
+			answer := answer(a)
 			out, _ = answer.Body(out[:0], body)
 			_, err := answer.End(out)
 			require.NoError(b, err)

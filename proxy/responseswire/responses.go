@@ -214,6 +214,6 @@ type response struct {
 	Incomplete struct {
 		Reason string `json:"reason"`
 	} `json:"incomplete_details"`
-	Output []item               `json:"output"`
-	Usage  *wire.ResponsesUsage `json:"usage"`
+	Output []item         `json:"output"`
+	Usage  jsontext.Value `json:"usage"`
 }

@@ -24,8 +24,8 @@ type Asked struct {
 	Names map[string]ToolName // of tools that the client calls otherwise than the model
 }
 
-// ResponsesAnswer translates one answer of a messages backend into this dialect. Event or Body take what the
-// backend sent, in whichever form it came, and End finishes, or Fail; each appends to dst what the client gets.
+// ResponsesAnswer translates one answer of a messages backend into this dialect. Event takes what the backend said, and
+// End finishes, or Fail; each appends to dst what the client gets.
 type ResponsesAnswer struct {
 	asked   Asked
 	clock   func() time.Time
@@ -89,43 +89,6 @@ func NewResponsesAnswer(a Asked, clock func() time.Time) *ResponsesAnswer {
 // NewID makes the id of a response.
 func NewID() string { return "resp_" + rand.Text() }
 
-// Event takes the data of one server-sent event. An error event is returned as a wire.Failure.
-func (a *ResponsesAnswer) Event(dst, data []byte) ([]byte, error) {
-	if len(data) == 0 || a.done {
-		return dst, nil
-	}
-	if p, ok := wire.ReadTextPiece(data); ok {
-		kind := textShape
-		if p.Thinking {
-			kind = thinkingShape
-		}
-		return a.grow(dst, kind, p.Text), nil
-	}
-	var e wire.Event
-	if err := wire.Unmarshal(data, &e); err != nil {
-		return dst, err
-	}
-	if e.Type == wire.ErrorEvent {
-		return dst, wire.ReadFailure(0, data)
-	}
-	return a.step(dst, e), nil
-}
-
-// Body takes an answer that came as one JSON body.
-func (a *ResponsesAnswer) Body(dst, body []byte) ([]byte, error) {
-	var r wire.Response
-	if err := wire.Unmarshal(body, &r); err != nil {
-		return dst, err
-	}
-	if r.Type == wire.ErrorEvent {
-		return dst, wire.ReadFailure(0, body)
-	}
-	for _, e := range r.Events() {
-		dst = a.step(dst, e)
-	}
-	return dst, nil
-}
-
 // End finishes the answer. It fails with chatwire.ErrCut if the backend did not finish it.
 func (a *ResponsesAnswer) End(dst []byte) ([]byte, error) {
 	if a.stop == "" || !a.started {
@@ -176,37 +139,44 @@ func ending(stop string) (status, reason string) {
 	return statusCompleted, ""
 }
 
-// step translates one event of the messages dialect. Blocks come one after another, so that the open one need not be
-// looked for. It is closed by what follows, since only then it is known whether it was cut off.
-func (a *ResponsesAnswer) step(dst []byte, e wire.Event) []byte {
+// Event takes an event of the messages dialect. Blocks come one after another, so that the open one need not be looked
+// for. It is closed by what follows, since only then it is known whether it was cut off.
+func (a *ResponsesAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
+	if a.done {
+		return dst, nil
+	}
 	switch e.Type {
 	case wire.MessageStart:
-		if e.Message == nil {
-			return dst
+		if e.Message != nil {
+			a.usage.Update(e.Message.Usage)
+			dst = a.start(dst, e.Message.Model)
 		}
-		a.usage.Update(e.Message.Usage)
-		return a.start(dst, e.Message.Model)
 	case wire.BlockStart:
 		if e.Block == nil {
-			return dst
+			return dst, nil
 		}
 		dst = a.close(dst, statusCompleted)
 		if e.Block.Type == wire.ToolUseBlock {
-			return a.call(dst, *e.Block)
+			return a.call(dst, *e.Block), nil
 		}
-		return a.add(dst, e.Block.Text, e.Block.Thinking)
+		dst = a.grow(dst, textShape, wire.Inner(e.Block.Text))
+		dst = a.grow(dst, thinkingShape, wire.Inner(e.Block.Thinking))
 	case wire.BlockDelta:
-		if o := a.open; o != nil && o.call != "" && e.Delta.PartialJSON != "" {
-			return a.grow(dst, o.shape, raw(e.Delta.PartialJSON))
+		switch o := a.open; {
+		case e.Delta.Type == wire.TextDelta:
+			dst = a.grow(dst, textShape, e.Delta.Inner())
+		case e.Delta.Type == wire.ThinkingDelta:
+			dst = a.grow(dst, thinkingShape, e.Delta.Inner())
+		case e.Delta.Type == wire.InputDelta && o != nil && o.call != "":
+			dst = a.grow(dst, o.shape, e.Delta.Inner())
 		}
-		return a.add(dst, e.Delta.Text, e.Delta.Thinking)
 	case wire.MessageDelta:
 		a.usage.Update(e.Usage)
 		if a.stop == "" {
 			a.stop = string(e.Delta.StopReason)
 		}
 	}
-	return dst
+	return dst, nil
 }
 
 // start begins the answer, once.
@@ -224,14 +194,6 @@ func (a *ResponsesAnswer) start(dst []byte, model string) []byte {
 	head := a.response(statusRunning, "", "null")
 	dst = a.event(dst, "response.created", `,"response":`, head)
 	return a.event(dst, "response.in_progress", `,"response":`, head)
-}
-
-// add adds to a text or to thinking.
-func (a *ResponsesAnswer) add(dst []byte, text, thinking string) []byte {
-	if text != "" {
-		return a.grow(dst, textShape, raw(text))
-	}
-	return a.grow(dst, thinkingShape, raw(thinking))
 }
 
 // grow adds a piece to the open item, or to a new one if that has another shape.
@@ -291,7 +253,7 @@ func (a *ResponsesAnswer) close(dst []byte, status string) []byte {
 	}
 	a.open = nil
 	if o.call != "" && (len(o.text) == 0 || o.shape == customShape) {
-		o.text = raw(o.arguments())
+		o.text = wire.Inner(o.arguments())
 		dst = a.delta(dst, o, o.text)
 	}
 	whole := o.json(status, true)
@@ -402,10 +364,4 @@ func quote(s string) string {
 		return string(wire.Quote(s))
 	}
 	return `"` + s + `"`
-}
-
-// raw is what stands between the quotes of a JSON string.
-func raw(s string) []byte {
-	b := wire.Quote(s)
-	return b[1 : len(b)-1]
 }

@@ -1,6 +1,7 @@
 package responseswire
 
 import (
+	"bytes"
 	"encoding/base64"
 	"slices"
 	"strings"
@@ -94,77 +95,34 @@ func readTail(b wire.Block) (t tail, ok bool) {
 	return t, ok && gjson.GetBytes(v, "type").Str == "" && wire.Unmarshal(v, &t) == nil
 }
 
-// Unsealed takes what only the gateway reads out of an answer of the messages dialect, for its client: signatures
+// Unsealed takes what only the gateway reads out of an answer that MessagesAnswer made, for its client: signatures
 // that seal items, and blocks that have nothing else. The zero value is ready for use.
 type Unsealed struct {
-	held []byte // the beginning of a thinking block that has shown nothing yet
-	gone int    // blocks that were left out
+	held []wire.Event // the beginning of a thinking block that has shown nothing yet
+	gone int          // blocks that were left out
 }
 
-// Event is what the client gets of the data of an event; nil for nothing. When a block that was held back goes on,
-// first is its beginning.
-func (u *Unsealed) Event(data []byte) (first, then []byte) {
-	switch wire.EventType(data) {
+// Event appends to dst what the client gets of an event.
+func (u *Unsealed) Event(dst []wire.Event, e wire.Event) []wire.Event {
+	e.Moved(-u.gone)
+	switch e.Type {
 	case wire.BlockStart:
-		if gjson.GetBytes(data, "content_block.type").Str == wire.ThinkingBlock {
-			u.held = slices.Clone(data)
-			return nil, nil
+		if e.Block.Type == wire.ThinkingBlock {
+			u.held = append(u.held[:0], e)
+			return dst
 		}
 	case wire.BlockDelta:
-		if strings.HasPrefix(gjson.GetBytes(data, "delta.signature").Str, sealed) {
-			return nil, nil
-		}
-		if u.held != nil {
-			first, u.held = u.moved(u.held), nil
+		if e.Delta.Type == wire.SignatureDelta && bytes.HasPrefix(e.Delta.Inner(), []byte(sealed)) {
+			return dst
 		}
 	case wire.BlockStop:
-		if u.held != nil {
-			u.held = nil
+		if len(u.held) > 0 {
+			u.held = u.held[:0]
 			u.gone++
-			return nil, nil
+			return dst
 		}
-	default:
-		return nil, data
 	}
-	return first, u.moved(data)
-}
-
-// moved is an event of a block with the index that the client knows.
-func (u *Unsealed) moved(data []byte) []byte {
-	at := gjson.GetBytes(data, "index")
-	if u.gone == 0 || at.Index <= 0 {
-		return data
-	}
-	return wire.Splice(data, wire.Span{Start: at.Index, End: at.Index + len(at.Raw)},
-		jsontext.Value(jsontext.Int(at.Int()-int64(u.gone)).String()))
-}
-
-// Body is Event for an answer that came whole.
-func (u *Unsealed) Body(body []byte) []byte {
-	o, err := wire.ReadMessage(body)
-	if err != nil {
-		return body
-	}
-	m := o.Messages[0]
-	spans, stays := make([]wire.Span, len(m.Blocks)), make([]bool, len(m.Blocks))
-	var e wire.Edits
-	for i, b := range m.Blocks {
-		spans[i], stays[i] = b.Span, true
-		at := b.Members.Get("signature")
-		signature, _ := o.Text(at)
-		if b.Type != wire.ThinkingBlock || !strings.HasPrefix(signature, sealed) {
-			continue
-		}
-		if text, _ := o.Text(b.Members.Get("thinking")); text == "" {
-			stays[i] = false
-			continue
-		}
-		e.Replace(at, []byte(`""`))
-	}
-	if len(spans) > 0 && !slices.Contains(stays, true) {
-		e.Replace(m.Content, []byte("[]"))
-		return e.Apply(body)
-	}
-	e.Keep(spans, func(i int) bool { return stays[i] })
-	return e.Apply(body)
+	dst = append(dst, u.held...)
+	u.held = u.held[:0]
+	return append(dst, e)
 }

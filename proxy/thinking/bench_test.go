@@ -25,7 +25,7 @@ func long(b *testing.B) (*ledger.Ledger, ledger.Request) {
 			uses(fmt.Sprintf("toolu_%020d", i), fmt.Sprint(i)))
 		r.Outline = outline(b, asks(messages...))
 		o := NewObserver(wire.Messages, false)
-		o.Body([]byte(strings.Replace(stored, `"role":"assistant",`, "", 1)))
+		hear(o, []byte(strings.Replace(stored, `"role":"assistant",`, "", 1)))
 		a, ok := o.Answer()
 		require.True(b, ok)
 		Begin(context.Background(), l, r, Policy{}).Register(context.Background(), r.Outline, a, nil)
@@ -89,7 +89,7 @@ func BenchmarkObserver(b *testing.B) {
 			for b.Loop() {
 				o := NewObserver(d, false)
 				for _, e := range events {
-					o.Event(e)
+					event(o, e)
 				}
 				if a, ok := o.Answer(); !ok || a.Cut {
 					b.Fatal("the answer is not complete")

@@ -41,15 +41,6 @@ func Classify(status int, body []byte) Class {
 	return classOf(body)
 }
 
-// ClassifyEvent classifies what came with status 200: the data of a stream's first event, or a JSON
-// body. It is ClassOther for anything that is not an error.
-func ClassifyEvent(data []byte) Class {
-	if !IsError(data) {
-		return ClassOther
-	}
-	return classOf(data)
-}
-
 // IsError reports whether the data of an event, or a JSON body, is an error.
 func IsError(data []byte) bool {
 	if !bytes.Contains(data, []byte(`"error"`)) {

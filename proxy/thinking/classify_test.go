@@ -324,13 +324,13 @@ func TestClassifyByStatus(t *testing.T) {
 		require.Equal(t, ClassOther, Classify(status, []byte(signature)))
 	}
 	failure := `{"type":"error","error":{"type":"invalid_request_error","message":` + quote(signature) + `}}`
-	require.Equal(t, ClassStrip, ClassifyEvent([]byte(failure)))
-	require.Equal(t, ClassStrip, ClassifyEvent([]byte(`{"error":{"message":`+quote(signature)+`}}`)))
-	require.Equal(t, ClassOther,
-		ClassifyEvent([]byte(`{"type":"content_block_delta","delta":{"text":`+quote(signature)+`}}`)))
-	require.Equal(t, ClassOther,
-		ClassifyEvent([]byte(`{"error":null,"choices":[{"delta":{"content":`+quote(signature)+`}}]}`)))
-	require.Equal(t, ClassOther, ClassifyEvent([]byte("[DONE]")))
+	require.Equal(t, ClassStrip, Classify(400, []byte(failure)))
+	require.True(t, IsError([]byte(failure)))
+	require.True(t, IsError([]byte(`{"error":{"message":`+quote(signature)+`}}`)))
+	require.False(t, IsError([]byte(`{"type":"content_block_delta","delta":{"text":`+quote(signature)+`}}`)))
+	require.False(t, IsError([]byte(`{"choices":[{"message":{"content":"the \"error\" was: prompt is too long"}}]}`)))
+	require.False(t, IsError([]byte(`{"error":null,"choices":[{"delta":{"content":`+quote(signature)+`}}]}`)))
+	require.False(t, IsError([]byte("[DONE]")))
 }
 
 // The kinds of refusals of thinking, by the families of the recorded ones; whatever is not about it has none.
@@ -375,6 +375,6 @@ func FuzzClassify(f *testing.F) {
 		class := Classify(400, body)
 		require.Equal(t, class, Classify(429, body))
 		require.Equal(t, ClassOther, Classify(200, body))
-		ClassifyEvent(body)
+		IsError(body)
 	})
 }

@@ -112,7 +112,7 @@ func TestFilterProperties(t *testing.T) {
 				in = `{"choices":[{"message":` + stored + `}]}`
 			}
 			observer := NewObserver(c.dialect, false)
-			observer.Body([]byte(in))
+			hear(observer, []byte(in))
 			a, ok := observer.Answer()
 			require.True(t, ok)
 			s.Register(context.Background(), sent, a, nil)

@@ -31,27 +31,27 @@ func (g *growing) member(name string) *grown {
 }
 
 // set gives a member a value. An empty one (null or "") does not overwrite what came before.
-func (g *growing) set(name string, v gjson.Result) {
+func (g *growing) set(name string, v jsontext.Value) {
 	m := g.member(name)
-	if empty := v.Type == gjson.Null || v.Raw == `""`; !empty || len(m.text) == 0 && m.value.Kind() == 'n' {
-		m.value, m.text = jsontext.Value(v.Raw), nil
+	if empty := v.Kind() == 'n' || string(v) == `""`; !empty || len(m.text) == 0 && m.value.Kind() == 'n' {
+		m.value, m.text = v.Clone(), nil
 	}
 }
 
 // add appends a piece to a member's string.
-func (g *growing) add(name string, v gjson.Result) {
+func (g *growing) add(name string, v jsontext.Value) {
 	m := g.member(name)
-	if v.Type != gjson.String {
-		if v.Type != gjson.Null {
+	if v.Kind() != '"' {
+		if v.Kind() != 'n' {
 			g.set(name, v)
 		}
 		return
 	}
 	if m.value != nil {
-		m.text = append(m.text, inner(string(m.value))...)
+		m.text = append(m.text, inner(m.value)...)
 		m.value = nil
 	}
-	m.text = append(m.text, inner(v.Raw)...)
+	m.text = append(m.text, inner(v)...)
 }
 
 // text is a member's string as far as it came; "" if there is none.
@@ -87,22 +87,6 @@ func (g growing) json() jsontext.Value {
 	return append(out, '}')
 }
 
-// array is the JSON array of these values.
-func array(values []jsontext.Value) jsontext.Value {
-	size := 1 + max(len(values), 1)
-	for _, v := range values {
-		size += len(v)
-	}
-	out := append(make([]byte, 0, size), '[')
-	for i, v := range values {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, v...)
-	}
-	return append(out, ']')
-}
-
 // pieces is an array of objects that come in pieces, as in reasoning_details and thinking_blocks.
 type pieces []*piece
 
@@ -118,8 +102,11 @@ type piece struct {
 var growingText = []string{"text", "summary", "data", "thinking"}
 
 // add takes a piece: it continues an open object or begins a new one.
-func (p *pieces) add(v gjson.Result) {
-	next := piece{index: v.Get("index").Raw, kind: v.Get("type").Str, id: v.Get("id").Str}
+func (p *pieces) add(o *wire.Outline, at wire.Span) {
+	members := o.Object(at)
+	next := piece{index: string(o.Of(members.Get("index")))}
+	next.kind, _ = o.Text(members.Get("type"))
+	next.id, _ = o.Text(members.Get("id"))
 	to := p.open(next)
 	if to == nil {
 		to = &next
@@ -128,13 +115,13 @@ func (p *pieces) add(v gjson.Result) {
 	if to.id == "" {
 		to.id = next.id
 	}
-	members(v, func(name string, value gjson.Result) {
-		if slices.Contains(growingText, name) {
-			to.growing.add(name, value)
+	for _, m := range members {
+		if slices.Contains(growingText, m.Name) {
+			to.growing.add(m.Name, o.Of(m.Value))
 		} else {
-			to.set(name, value)
+			to.set(m.Name, o.Of(m.Value))
 		}
-	})
+	}
 }
 
 // open finds the object that a piece continues: the one with the same index, type and id; among
@@ -160,5 +147,5 @@ func (p pieces) json() jsontext.Value {
 	for i, q := range p {
 		values[i] = q.growing.json()
 	}
-	return array(values)
+	return wire.Array(values)
 }

@@ -5,15 +5,13 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/tidwall/gjson"
 
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
 )
 
-// chatAnswer collects the first choice of a streamed chat completion.
+// chatCollector collects the first choice of a streamed chat completion.
 type chatCollector struct {
-	names   names
 	tools   map[callPlace]ledger.ToolID // every call's id, of all choices
 	message growing
 	calls   []*partialCall
@@ -38,35 +36,55 @@ const (
 	blocks    = "thinking_blocks"
 )
 
-// event implements collector.
-func (a *chatCollector) event(data []byte, e *wire.Edits) (kept int, finished bool) {
-	if !gjson.ValidBytes(data) {
-		return 0, false
+// Chunk hears a chunk of a chat completion, or a completion that came whole, and returns what the client is to get: the
+// chunk's data itself if nothing changes.
+func (o *Observer) Chunk(c *wire.Chunk) []byte {
+	if c.Done() {
+		o.End()
+		return c.Body
 	}
-	// From here on no slice of data is kept: gjson.GetBytes copies what it finds.
-	elements(gjson.GetBytes(data, "choices"), func(choice gjson.Result) {
-		index, delta := choice.Get("index").Int(), choice.Get("delta")
-		if index == 0 {
-			a.grow(delta)
-			kept += len(delta.Raw)
-			finished = finished || choice.Get("finish_reason").Str != ""
+	var e wire.Edits
+	for i := range c.Choices {
+		choice := &c.Choices[i]
+		whole, first := choice.Whole, choice.Index == 0
+		if whole {
+			first = i == 0
+		} else if first {
+			o.chat.grow(c, choice)
+			o.keep(choice.End - choice.Start)
+			o.finished = o.finished || choice.Finish != ""
 		}
-		elements(delta.Get(toolCalls), func(piece gjson.Result) {
-			at := a.place(index, piece)
-			a.name(e, at, piece)
-			if index == 0 {
-				a.growCall(at, piece)
+		var tools []ledger.ToolID
+		for j := range choice.Calls {
+			piece := &choice.Calls[j]
+			id, named := c.Text(piece.Members.Get("id"))
+			if whole && named {
+				tools = append(tools, o.names.of(id))
+				renamed(&e, piece.Members.Get("id"), tools[len(tools)-1])
 			}
-		})
-	})
-	return kept, finished
+			if whole {
+				continue
+			}
+			at := o.chat.place(choice.Index, piece, id)
+			if named {
+				o.name(&e, at, piece.Members.Get("id"), id)
+			}
+			if first {
+				o.chat.growCall(c, at, piece)
+			}
+		}
+		if whole && first && choice.Delta != nil {
+			o.take(Answer{Content: bytes.Clone(c.Of(choice.Span)), Tools: tools})
+		}
+	}
+	return e.Apply(c.Body)
 }
 
 // place is the call that a piece belongs to. Where a vendor leaves the index out, a piece belongs
 // to the last call, unless it has a different id.
-func (a *chatCollector) place(choice int64, piece gjson.Result) callPlace {
-	if index := piece.Get("index"); index.Type == gjson.Number {
-		return callPlace{choice, index.Int()}
+func (a *chatCollector) place(choice int64, piece *wire.CallPiece, id string) callPlace {
+	if piece.Placed {
+		return callPlace{choice, piece.Index}
 	}
 	last := int64(-1)
 	for p := range a.tools {
@@ -74,7 +92,6 @@ func (a *chatCollector) place(choice int64, piece gjson.Result) callPlace {
 			last = max(last, p.index)
 		}
 	}
-	id := piece.Get("id").Str
 	if last < 0 || id != "" && a.tools[callPlace{choice, last}].Vendor != id {
 		last++
 	}
@@ -83,68 +100,68 @@ func (a *chatCollector) place(choice int64, piece gjson.Result) callPlace {
 
 // name gives the id of a call the name that the client gets, in place, which as a rule is in the
 // first piece of the call.
-func (a *chatCollector) name(e *wire.Edits, at callPlace, piece gjson.Result) {
-	id := piece.Get("id")
-	if id.Type != gjson.String {
-		return
-	}
-	tool, known := a.tools[at]
+func (o *Observer) name(e *wire.Edits, at callPlace, span wire.Span, id string) {
+	tool, known := o.chat.tools[at]
 	if !known {
-		tool = a.names.of(id.Str)
-		a.tools[at] = tool
+		if o.chat.tools == nil {
+			o.chat.tools = map[callPlace]ledger.ToolID{}
+		}
+		tool = o.names.of(id)
+		o.chat.tools[at] = tool
 	}
-	if tool.Vendor == id.Str && (id.Str != "" || !known) {
-		renamed(e, spanOf(id), tool)
+	if tool.Vendor == id && (id != "" || !known) {
+		renamed(e, span, tool)
 	}
 }
 
 // grow adds a delta to the message, apart from its tool calls.
-func (a *chatCollector) grow(delta gjson.Result) {
-	members(delta, func(name string, value gjson.Result) {
-		switch name {
+func (a *chatCollector) grow(c *wire.Chunk, choice *wire.Choice) {
+	for _, m := range choice.Delta {
+		value := c.Of(m.Value)
+		switch m.Name {
 		case "content", "reasoning_content", "reasoning", "refusal":
-			a.broken = a.broken || value.Type != gjson.String && value.Type != gjson.Null
-			a.message.add(name, value)
+			a.broken = a.broken || value.Kind() != '"' && value.Kind() != 'n'
+			a.message.add(m.Name, value)
 		case toolCalls, details, blocks:
-			elements(value, func(piece gjson.Result) {
-				a.message.member(name) // keeps its place in the order; put fills in the value
-				switch name {
+			for _, at := range c.Elements(m.Value) {
+				a.message.member(m.Name) // keeps its place in the order; put fills in the value
+				switch m.Name {
 				case details:
-					a.details.add(piece)
+					a.details.add(&c.Outline, at)
 				case blocks:
-					a.blocks.add(piece)
+					a.blocks.add(&c.Outline, at)
 				}
-			})
+			}
 		default:
-			a.message.set(name, value)
+			a.message.set(m.Name, value)
 		}
-	})
+	}
 }
 
 // growCall adds a piece to its tool call.
-func (a *chatCollector) growCall(at callPlace, piece gjson.Result) {
+func (a *chatCollector) growCall(c *wire.Chunk, at callPlace, piece *wire.CallPiece) {
 	i := slices.IndexFunc(a.calls, func(c *partialCall) bool { return c.place == at })
 	if i < 0 {
 		i = len(a.calls)
 		a.calls = append(a.calls, &partialCall{place: at})
 	}
-	c := a.calls[i]
-	members(piece, func(name string, value gjson.Result) {
-		switch name {
+	call := a.calls[i]
+	for _, m := range piece.Members {
+		switch m.Name {
 		case "index": // only says where the piece belongs
 		case "function":
-			c.member(name)
-			members(value, func(name string, value gjson.Result) {
-				if name == "arguments" {
-					c.function.add(name, value)
+			call.member(m.Name)
+			for _, m := range piece.Function {
+				if m.Name == "arguments" {
+					call.function.add(m.Name, c.Of(m.Value))
 				} else {
-					c.function.set(name, value)
+					call.function.set(m.Name, c.Of(m.Value))
 				}
-			})
+			}
 		default:
-			c.set(name, value)
+			call.set(m.Name, c.Of(m.Value))
 		}
-	})
+	}
 }
 
 func (c *partialCall) json() jsontext.Value {
@@ -154,7 +171,7 @@ func (c *partialCall) json() jsontext.Value {
 	return c.growing.json()
 }
 
-// put implements collector.
+// put is the answer as far as it came; without Content if nothing came.
 func (a *chatCollector) put() Answer {
 	out := Answer{Cut: a.broken}
 	if len(a.message) == 0 {
@@ -171,39 +188,11 @@ func (a *chatCollector) put() Answer {
 	for _, list := range []struct {
 		name  string
 		value jsontext.Value
-	}{{toolCalls, array(calls)}, {details, a.details.json()}, {blocks, a.blocks.json()}} {
+	}{{toolCalls, wire.Array(calls)}, {details, a.details.json()}, {blocks, a.blocks.json()}} {
 		if i := slices.IndexFunc(message, func(m grown) bool { return m.name == list.name }); i >= 0 {
 			message[i].value = list.value
 		}
 	}
 	out.Content = message.json()
-	return out
-}
-
-// chatBody reads a chat completion that came as one JSON body.
-func chatBody(body []byte, e *wire.Edits, n names) (out Answer) {
-	spans, err := wire.Members(body, "choices")
-	if err != nil {
-		return out
-	}
-	o := &wire.Outline{Body: body}
-	for i, choice := range o.Elements(spans[0]) {
-		message := o.Object(choice).Get("message")
-		for _, s := range o.Elements(o.Object(message).Get(toolCalls)) {
-			at := o.Object(s).Get("id")
-			id, ok := o.Text(at)
-			if !ok {
-				continue
-			}
-			tool := n.of(id)
-			renamed(e, at, tool)
-			if i == 0 {
-				out.Tools = append(out.Tools, tool)
-			}
-		}
-		if i == 0 && o.Of(message).Kind() == '{' {
-			out.Content = bytes.Clone(o.Of(message))
-		}
-	}
 	return out
 }

@@ -16,11 +16,39 @@ import (
 	"mneme/proxy/wire"
 )
 
+// event lets an event pass as the gateway does: what cannot be read passes unchanged.
+func event(o *Observer, data []byte) []byte {
+	if o.dialect == wire.Chat {
+		c, err := wire.ReadChunk(data)
+		if err != nil {
+			return data
+		}
+		return o.Chunk(c)
+	}
+	e, err := wire.ReadEvent(data)
+	if err == nil {
+		o.Event(&e)
+	}
+	return e.Data
+}
+
+// hear is event for an answer that came as one JSON body.
+func hear(o *Observer, body []byte) []byte {
+	if o.dialect == wire.Chat {
+		return event(o, body)
+	}
+	read, err := wire.ReadMessage(body)
+	if err != nil {
+		return body
+	}
+	return o.Message(read)
+}
+
 // observe lets a stream's events pass and gives what passed.
 func observe(o *Observer, events ...string) []string {
 	var out []string
 	for _, e := range events {
-		out = append(out, string(o.Event([]byte(e))))
+		out = append(out, string(event(o, []byte(e))))
 	}
 	return out
 }
@@ -69,7 +97,7 @@ func TestObserveMessagesStream(t *testing.T) {
 	}
 	require.Equal(t, events, observe(o, events...), "nothing changes on the way")
 	require.False(t, o.Complete())
-	o.Event([]byte(messageStop))
+	event(o, []byte(messageStop))
 	require.True(t, o.Complete(), "before the client gets the last event")
 	a, ok := o.Answer()
 	require.True(t, ok)
@@ -151,7 +179,7 @@ func TestObserveChatStream(t *testing.T) {
 	}
 	require.Equal(t, events, observe(o, events...))
 	require.False(t, o.Complete())
-	o.Event([]byte("[DONE]"))
+	event(o, []byte("[DONE]"))
 	require.True(t, o.Complete())
 	a, ok := o.Answer()
 	require.True(t, ok)
@@ -223,25 +251,25 @@ func TestObserverRenamesRecurringIDs(t *testing.T) {
 			o := NewObserver(wire.Messages, c.recurring)
 			in := opened(0, `{"x":"`+`é","type":"tool_use","id": `+quote(c.vendor)+
 				` ,"name":"f","input":{"id":"call_1","type":"tool_use"}}`)
-			out := string(o.Event([]byte(in)))
+			out := string(event(o, []byte(in)))
 			observe(o, closed(0), messageStop)
 			check(in, out, "content_block.id", result(o))
 
 			o = NewObserver(wire.Messages, c.recurring)
 			in = `{"id":"msg","content":[{"type":"text","text":"x"}, {"type":"tool_use","id":` + quote(c.vendor) +
 				`,"input":{"id":"call_1"}}],"usage":{}}`
-			check(in, string(o.Body([]byte(in))), "content.1.id", result(o))
+			check(in, string(hear(o, []byte(in))), "content.1.id", result(o))
 
 			o = NewObserver(wire.Chat, c.recurring)
 			in = chunk(`{"tool_calls":[{"index":0, "id":`+quote(c.vendor)+
 				`,"function":{"name":"f","arguments":"{\"id\":\"call_1\"}"}}]}`, `"tool_calls"`)
-			out = string(o.Event([]byte(in)))
+			out = string(event(o, []byte(in)))
 			check(in, out, "choices.0.delta.tool_calls.0.id", result(o))
 
 			o = NewObserver(wire.Chat, c.recurring)
 			in = `{"id":"x","choices":[{"message":{"tool_calls":[{"id":` + quote(c.vendor) +
 				`,"function":{}}]},"finish_reason":"tool_calls"}]}`
-			check(in, string(o.Body([]byte(in))), "choices.0.message.tool_calls.0.id", result(o))
+			check(in, string(hear(o, []byte(in))), "choices.0.message.tool_calls.0.id", result(o))
 		})
 	}
 }
@@ -299,10 +327,10 @@ func TestObserverPassesWhatItCannotRead(t *testing.T) {
 			`{"type":"content_block_delta","index":9,"delta":{"type":"text_delta","text":"x"}}`, `{"content":[],"content":[]}`} {
 			in := []byte(data)
 			o := NewObserver(d, true)
-			require.Equal(t, data, string(o.Event(in)))
-			require.Equal(t, data, string(NewObserver(d, true).Body(in)))
+			require.Equal(t, data, string(event(o, in)))
+			require.Equal(t, data, string(hear(NewObserver(d, true), in)))
 			if len(in) > 0 {
-				require.Same(t, &in[0], &o.Event(in)[0])
+				require.Same(t, &in[0], &event(o, in)[0])
 			}
 			a, _ := o.Answer()
 			require.True(t, a.Content == nil || a.Content.IsValid(), "%s", a.Content)
@@ -315,7 +343,7 @@ func TestObserverKeepsCopies(t *testing.T) {
 	buffer := make([]byte, 0, 1<<10)
 	event := func(o *Observer, data string) {
 		buffer = append(buffer[:0], data...)
-		o.Event(buffer)
+		event(o, buffer)
 		for i := range buffer {
 			buffer[i] = '#'
 		}
@@ -337,29 +365,10 @@ func TestObserverKeepsCopies(t *testing.T) {
 
 	body := []byte(`{"content":[` + signed + `]}`)
 	o = NewObserver(wire.Messages, false)
-	o.Body(body)
+	hear(o, body)
 	copy(body, bytes.Repeat([]byte{'#'}, len(body)))
 	a, _ = o.Answer()
 	require.Equal(t, `[`+signed+`]`, string(a.Content))
-}
-
-func TestATextPieceIsAnEvent(t *testing.T) {
-	read, given := NewObserver(wire.Messages, false), NewObserver(wire.Messages, false)
-	for _, e := range []string{
-		opened(0, signed), added(0, "thinking_delta", "thinking", "more"), closed(0), opened(1, said1),
-		added(1, "text_delta", "text", "a b"), added(7, "text_delta", "text", "of no block"), closed(1), messageStop,
-	} {
-		read.Event([]byte(e))
-		if p, ok := wire.ReadTextPiece([]byte(e)); ok {
-			given.Text(p)
-		} else {
-			given.Event([]byte(e))
-		}
-	}
-	want, _ := read.Answer()
-	got, ok := given.Answer()
-	require.True(t, ok)
-	require.Equal(t, want, got)
 }
 
 func TestObserverIsBounded(t *testing.T) {
@@ -379,7 +388,7 @@ func TestObserverIsBounded(t *testing.T) {
 
 		o = NewObserver(d, false)
 		long := `"` + strings.Repeat(piece, 9) + `"`
-		o.Body([]byte(`{"choices":[{"message":{"content":` + long + `}}],"content":[{"type":"text","text":` + long + `}]}`))
+		hear(o, []byte(`{"choices":[{"message":{"content":`+long+`}}],"content":[{"type":"text","text":`+long+`}]}`))
 		_, ok = o.Answer()
 		require.False(t, ok)
 	}
@@ -505,7 +514,7 @@ func TestObserverStreamEqualsJSON(t *testing.T) {
 		}
 		plain := NewObserver(d, false)
 		in := []byte(body)
-		require.Same(t, &in[0], &plain.Body(in)[0])
+		require.Same(t, &in[0], &hear(plain, in)[0])
 		want, ok := plain.Answer()
 		require.True(t, ok)
 		require.Equal(t, string(content), string(want.Content))
@@ -552,7 +561,7 @@ func FuzzObserver(f *testing.F) {
 		for _, d := range []wire.Dialect{wire.Messages, wire.Chat} {
 			stream := NewObserver(d, true)
 			for _, data := range [][]byte{one, two, one} {
-				if out := stream.Event(bytes.Clone(data)); gjson.ValidBytes(data) {
+				if out := event(stream, bytes.Clone(data)); gjson.ValidBytes(data) {
 					require.True(t, gjson.ValidBytes(out), "%s", out)
 				} else {
 					require.Equal(t, data, out)
@@ -560,7 +569,7 @@ func FuzzObserver(f *testing.F) {
 			}
 			observe(stream, messageStop, "[DONE]")
 			whole := NewObserver(d, true)
-			if out := whole.Body(bytes.Clone(one)); gjson.ValidBytes(one) {
+			if out := hear(whole, bytes.Clone(one)); gjson.ValidBytes(one) {
 				require.True(t, gjson.ValidBytes(out), "%s", out)
 			}
 			for _, o := range []*Observer{stream, whole} {
@@ -579,8 +588,8 @@ func TestObserverTakesAnyWriting(t *testing.T) {
 		_, events := drawBlocks(t)
 		plain, spaced := NewObserver(wire.Messages, false), NewObserver(wire.Messages, false)
 		for _, e := range events {
-			plain.Event([]byte(e))
-			spaced.Event([]byte(strings.Replace(e, `{"type":`, `{ "type": `, 1)))
+			event(plain, []byte(e))
+			event(spaced, []byte(strings.Replace(e, `{"type":`, `{ "type": `, 1)))
 		}
 		want, ok := spaced.Answer()
 		got, found := plain.Answer()

@@ -49,14 +49,6 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 	return refusedIn(spoken(body))
 }
 
-// RefusedInEvent is RefusedParameter for what came with status 200, as in ClassifyEvent.
-func RefusedInEvent(data []byte) (Refused, bool) {
-	if !IsError(data) || classOf(data) != ClassOther {
-		return Refused{}, false
-	}
-	return refusedIn(spoken(data))
-}
-
 // refusedIn tries the rules in their order.
 func refusedIn(text string) (Refused, bool) {
 	for _, rule := range refusals {

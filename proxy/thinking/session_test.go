@@ -84,7 +84,7 @@ func (k *talk) answers(by ledger.Origin, answer string, messages ...string) []le
 	} else {
 		answer = `{"content":` + gjson.Get(answer, "content").Raw + `}`
 	}
-	o.Body([]byte(answer))
+	hear(o, []byte(answer))
 	a, ok := o.Answer()
 	require.True(k, ok)
 	s.Register(k.Context(), outline(k, string(body)), a, k.continued(messages...).Place())

@@ -47,15 +47,6 @@ func ReadLength(status int, body []byte) Length {
 	return lengthOf(body)
 }
 
-// ReadLengthEvent reads what came with status 200: the data of a stream's event, or a JSON body. It
-// is NotLong for anything that is not an error.
-func ReadLengthEvent(data []byte) Length {
-	if !IsError(data) {
-		return Length{}
-	}
-	return lengthOf(data)
-}
-
 func lengthOf(body []byte) Length {
 	text := unescaped.Replace(errorText(body))
 	// Codes and numbers are in members that errorText does not read.

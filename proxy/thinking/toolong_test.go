@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/proxy/wire"
 	"mneme/scripts/outsidedata"
 )
 
@@ -32,10 +33,10 @@ type recorded struct {
 	Source     string   `json:"source"`
 }
 
-// read is what ReadLength or, for what came inside a stream, ReadLengthEvent says.
+// read is what ReadLength says. What came inside a stream has the status that it names.
 func (r recorded) read() Length {
-	if r.Status == 200 {
-		return ReadLengthEvent([]byte(r.Body))
+	if r.Status == 200 && IsError([]byte(r.Body)) {
+		r.Status = wire.ReadFailure(0, []byte(r.Body)).Status
 	}
 	return ReadLength(r.Status, []byte(r.Body))
 }
@@ -217,8 +218,6 @@ func TestReadLengthIsNotFooled(t *testing.T) {
 	require.Equal(t, Length{},
 		ReadLength(402, []byte("Prompt tokens limit exceeded: 12345 > 8192. To increase, add credits.")))
 	require.Equal(t, Length{}, ReadLength(200, []byte(`{"error":{"message":"prompt is too long"}}`)))
-	require.Equal(t, Length{},
-		ReadLengthEvent([]byte(`{"choices":[{"message":{"content":"the \"error\" was: prompt is too long"}}]}`)))
 }
 
 // Waiting does not make a request smaller.

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
-
-	"mneme/proxy/wire"
 )
 
 // imageTokens is what an image counts for, in base64 or by its address: Anthropic scales one down that has more than
@@ -143,28 +141,4 @@ func (t *tally) literal(b []byte) int {
 		}
 	}
 	return len(b)
-}
-
-// spoken are the names under which answers have what a model says. As names with
-// their quotes they cannot stand inside a JSON string.
-var spoken = map[wire.Dialect][][]byte{
-	wire.Messages: {[]byte(`"text":`), []byte(`"thinking":`), []byte(`"partial_json":`)},
-	wire.Chat:     {[]byte(`"content":`), []byte(`"reasoning_content":`), []byte(`"reasoning":`), []byte(`"arguments":`)},
-}
-
-// answer counts what a model says in an event or in a whole answer of a dialect:
-// what stands under its spoken names.
-func (t *tally) answer(spoken [][]byte, data []byte) {
-	for _, name := range spoken {
-		for rest := data; ; {
-			at := bytes.Index(rest, name)
-			if at < 0 {
-				break
-			}
-			rest = bytes.TrimLeft(rest[at+len(name):], " ")
-			if len(rest) > 0 && rest[0] == '"' {
-				rest = rest[1+t.literal(rest[1:]):]
-			}
-		}
-	}
 }

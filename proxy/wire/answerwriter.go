@@ -1,29 +1,17 @@
 package wire
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"github.com/go-json-experiment/json/jsontext"
+)
 
-// AnswerWriter writes an answer of the messages dialect that is translated from another one: as the events of
-// a stream, or put together as one JSON body. It sees to the order of blocks, of which one at most is open.
-// The zero value writes a body.
+// AnswerWriter makes the events of an answer that is translated into the messages dialect. It sees to the order of
+// blocks, of which one at most is open.
 type AnswerWriter struct {
-	Stream bool
+	To func(e *Event) // takes each event as it is made, and must not keep it
 
-	assembler Assembler // collects the events of a body
-	open      string    // type of the open block; empty for none
-	index     int       // of the next block
-	out       []byte    // not yet taken
-	err       error     // the first
-}
-
-// Take appends to dst what was written since it was last called, and returns the first error there was.
-func (w *AnswerWriter) Take(dst []byte) ([]byte, error) {
-	if dst == nil {
-		dst, w.out = w.out, nil // a body, which is taken once, is not copied
-		return dst, w.err
-	}
-	dst = append(dst, w.out...)
-	w.out = w.out[:0]
-	return dst, w.err
+	open  string // type of the open block; empty for none
+	index int    // of the next block
+	made  Event  // the newest
 }
 
 // Start begins the answer.
@@ -38,11 +26,6 @@ func (w *AnswerWriter) End(stop NullString, u Usage) {
 	w.CloseBlock()
 	w.event(Event{Type: MessageDelta, Delta: Delta{StopReason: stop}, Usage: u})
 	w.event(Event{Type: MessageStop})
-	if w.Stream || w.err != nil {
-		return
-	}
-	r, _ := w.assembler.Response()
-	w.out, w.err = r.append(w.out)
 }
 
 // Text adds to the open block if that is a text, else closes it and opens one.
@@ -94,14 +77,6 @@ func (w *AnswerWriter) CloseBlock() {
 }
 
 func (w *AnswerWriter) event(e Event) {
-	if w.err != nil {
-		return
-	}
-	if !w.Stream {
-		w.err = w.assembler.Add(e)
-		return
-	}
-	var b []byte
-	b, w.err = Marshal(e)
-	w.out = AppendFrame(w.out, e.Type, b)
+	w.made = e
+	w.To(&w.made)
 }

@@ -12,7 +12,8 @@
 // with ping anywhere and error instead of any of them. Blocks come one after
 // another, never interleaved, and their index counts from 0.
 //
-// The structs here serve translation only. If a request's endpoint and backend speak the same
+// An answer is heard as an Event or a Chunk for each frame, read once for all who want to know of it. The other structs here
+// serve translation only. If a request's endpoint and backend speak the same
 // dialect, it is never decoded into them: ReadOutline finds the few spans that matter and Splice
 // replaces them, so that unknown fields, number formats and the order of keys reach the vendor as
 // the client sent them.

@@ -2,9 +2,10 @@ package wire
 
 import (
 	"bytes"
-	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 )
@@ -20,29 +21,10 @@ const (
 	ErrorEvent   = "error"
 )
 
-// eventTypes interns the types of events. EventType looks for them at the very beginning of the
-// data, where vendors put the type.
-var eventTypes = func() map[string]string {
-	m := map[string]string{"ping": "ping"}
-	for _, t := range []string{
-		MessageStart, BlockStart, BlockDelta, BlockStop, MessageDelta, MessageStop, ErrorEvent,
-		// Of Responses those that a stream has many of, and those that the gateway acts on.
-		"response.created", "response.in_progress", "response.queued", "response.output_item.added",
-		"response.output_item.done", "response.content_part.added", "response.content_part.done",
-		"response.output_text.delta", "response.output_text.done", "response.reasoning_summary_part.added",
-		"response.reasoning_summary_part.done", "response.reasoning_summary_text.delta",
-		"response.reasoning_summary_text.done", "response.function_call_arguments.delta",
-		"response.function_call_arguments.done", "response.completed", "response.incomplete",
-	} {
-		m[t] = t
-	}
-	return m
-}()
-
 // EventType is the type of a stream's event or of a whole answer; empty if its data has none.
 func EventType(data []byte) string {
 	if rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`)); ok {
-		if t, ok := eventTypes[string(rest[:max(0, bytes.IndexByte(rest, '"'))])]; ok {
+		if t, ok := names[string(rest[:max(0, bytes.IndexByte(rest, '"'))])]; ok {
 			return t
 		}
 	}
@@ -55,9 +37,11 @@ const (
 	ThinkingDelta  = "thinking_delta"
 	SignatureDelta = "signature_delta"
 	InputDelta     = "input_json_delta"
+	CitationsDelta = "citations_delta"
 )
 
-// Event is one event of a streamed answer; Type says which fields are set.
+// Event is one event of an answer in the messages dialect, in which all of the gateway hears what a backend says: read
+// once from a vendor's frame, or made of what a vendor of another dialect says. Type says which fields are set.
 type Event struct {
 	Type    string    `json:"type"`
 	Message *Response `json:"message,omitzero"`
@@ -65,6 +49,9 @@ type Event struct {
 	Block   *Block    `json:"content_block,omitzero"`
 	Delta   Delta     `json:"delta,omitzero"`
 	Usage   Usage     `json:"usage,omitzero"` // cumulative
+
+	// Data is the event as its vendor wrote it, in the memory of its frame; nil for one that was made here.
+	Data []byte `json:"-"`
 }
 
 // Delta is what a content_block_delta or a message_delta adds.
@@ -76,49 +63,146 @@ type Delta struct {
 	PartialJSON  string     `json:"partial_json,omitzero"`
 	StopReason   NullString `json:"stop_reason,omitzero"`
 	StopSequence NullString `json:"stop_sequence,omitzero"`
+
+	// Raw is what ReadEvent has in place of the text that is added: what stands between the quotes of its JSON string, in
+	// the event's memory, since pieces can be joined so even where one ends inside of a surrogate pair. Of a citation it
+	// is the value.
+	Raw []byte `json:"-"`
+}
+
+// Inner is what a delta adds, as it stands between the quotes of a JSON string.
+func (d *Delta) Inner() []byte {
+	if d.Raw == nil {
+		d.Raw = Inner(d.Text + d.Thinking + d.PartialJSON + d.Signature)
+	}
+	return d.Raw
+}
+
+// added are the members that a delta adds to, by its type.
+var added = map[string]string{
+	TextDelta: "text", ThinkingDelta: "thinking", InputDelta: "partial_json", SignatureDelta: "signature",
+	CitationsDelta: "citation",
+}
+
+// ReadEvent reads the data of an event. Of its strings it decodes those that say what it is, and no text. Data without
+// any, as a comment has, and [DONE] are events without a type. Errors wrap ErrBadJSON.
+func ReadEvent(data []byte) (Event, error) {
+	e := Event{Data: data}
+	if e.piece() || len(data) == 0 || string(data) == "[DONE]" {
+		return e, nil
+	}
+	return e, read(data, '{', e.read)
+}
+
+// The members of events that are read, in the order of the spans in which find puts them.
+var (
+	membersOfEvent   = []string{"type", "index", "delta", "content_block", "message", "usage"}
+	membersOfMessage = []string{"id", "model", "usage"}
+	membersOfBlock   = []string{"type", "text", "thinking", "signature", "id", "name", "input"}
+	membersOfDelta   = []string{"type", "text", "thinking", "partial_json", "signature", "citation", "stop_reason",
+		"stop_sequence"}
+)
+
+func (e *Event) read(r *outliner) error {
+	var at [8][]byte
+	if err := r.find(membersOfEvent, at[:]); err != nil {
+		return err
+	}
+	e.Type, e.Index = stringOf(at[0]), int(gjson.ParseBytes(at[1]).Int())
+	delta, block, message := at[2], at[3], at[4]
+	e.Usage, _ = ReadUsage(Messages, at[5])
+	switch {
+	case e.Type == MessageStart && within(message, membersOfMessage, at[:]):
+		e.Message = &Response{ID: stringOf(at[0]), Type: "message", Role: RoleAssistant, Model: stringOf(at[1]),
+			Content: Content{}}
+		e.Message.Usage, _ = ReadUsage(Messages, at[2])
+	case e.Type == BlockStart && within(block, membersOfBlock, at[:]):
+		e.Block = &Block{Type: stringOf(at[0]), Text: stringOf(at[1]), Thinking: stringOf(at[2]), Signature: stringOf(at[3]),
+			ID: stringOf(at[4]), Name: stringOf(at[5]), Input: at[6], Raw: block}
+	case (e.Type == BlockDelta || e.Type == MessageDelta) && within(delta, membersOfDelta, at[:]):
+		e.Delta = Delta{Type: stringOf(at[0]), StopReason: NullString(stringOf(at[6])),
+			StopSequence: NullString(stringOf(at[7])), Raw: []byte{}}
+		if i := slices.Index(membersOfDelta, added[e.Delta.Type]); i == 5 {
+			e.Delta.Raw = at[i]
+		} else if i > 0 {
+			e.Delta.Raw = inner(at[i])
+		}
+	}
+	return nil
+}
+
+// inner is what stands between the quotes of a raw string, in valid UTF-8; empty for a value of another kind.
+func inner(v []byte) []byte {
+	switch {
+	case len(v) < 2 || v[0] != '"':
+		return []byte{}
+	case !utf8.Valid(v):
+		v = Quote(unquote(v))
+	}
+	return v[1 : len(v)-1]
+}
+
+// JSON is the event's data.
+func (e *Event) JSON() []byte {
+	if e.Data != nil {
+		return e.Data
+	}
+	dst := append(append(append(make([]byte, 0, 128+len(e.Delta.Raw)), `{"type":"`...), e.Type...), '"')
+	switch e.Type {
+	case BlockStart, BlockDelta, BlockStop:
+		dst = strconv.AppendInt(append(dst, `,"index":`...), int64(e.Index), 10)
+	}
+	switch e.Type {
+	case MessageStart:
+		dst = e.Message.append(append(dst, `,"message":`...), []byte("[]"))
+	case BlockStart:
+		dst = e.Block.append(append(dst, `,"content_block":`...))
+	case BlockDelta:
+		dst = append(append(append(dst, `,"delta":{"type":"`...), e.Delta.Type...), `","`...)
+		dst = append(append(append(dst, added[e.Delta.Type]...), `":"`...), e.Delta.Inner()...)
+		dst = append(dst, `"}`...)
+	case MessageDelta:
+		dst = e.Delta.StopReason.append(append(dst, `,"delta":{"stop_reason":`...))
+		dst = e.Delta.StopSequence.append(append(dst, `,"stop_sequence":`...))
+		dst = e.Usage.append(append(dst, `},"usage":`...))
+	}
+	return append(dst, '}')
 }
 
 // MarshalJSONTo writes exactly the fields of the event's type.
-func (v Event) MarshalJSONTo(e *jsontext.Encoder) error {
-	switch v.Type {
-	case MessageStart:
-		return json.MarshalEncode(e, struct {
-			Type    string    `json:"type"`
-			Message *Response `json:"message"`
-		}{v.Type, v.Message})
-	case BlockStart:
-		return json.MarshalEncode(e, struct {
-			Type  string `json:"type"`
-			Index int    `json:"index"`
-			Block *Block `json:"content_block"`
-		}{v.Type, v.Index, v.Block})
-	case BlockDelta:
-		return json.MarshalEncode(e, struct {
-			Type  string `json:"type"`
-			Index int    `json:"index"`
-			Delta Delta  `json:"delta"`
-		}{v.Type, v.Index, v.Delta})
-	case BlockStop:
-		return json.MarshalEncode(e, struct {
-			Type  string `json:"type"`
-			Index int    `json:"index"`
-		}{v.Type, v.Index})
-	case MessageDelta:
-		return json.MarshalEncode(e, struct {
-			Type  string `json:"type"`
-			Delta struct {
-				StopReason   NullString `json:"stop_reason"`
-				StopSequence NullString `json:"stop_sequence"`
-			} `json:"delta"`
-			Usage Usage `json:"usage"`
-		}{v.Type, struct {
-			StopReason   NullString `json:"stop_reason"`
-			StopSequence NullString `json:"stop_sequence"`
-		}{v.Delta.StopReason, v.Delta.StopSequence}, v.Usage})
+func (e Event) MarshalJSONTo(to *jsontext.Encoder) error { return to.WriteValue(e.JSON()) }
+
+// Kept is the event without the memory of its frame, which is used again.
+func (e Event) Kept() Event {
+	if e.Data == nil {
+		return e
 	}
-	return json.MarshalEncode(e, struct {
-		Type string `json:"type"`
-	}{v.Type})
+	kept, _ := ReadEvent(slices.Clone(e.Data)) // it was read before
+	return kept
+}
+
+// Moved has an event be about a block so many places further behind, or before.
+func (e *Event) Moved(by int) {
+	if by == 0 {
+		return
+	}
+	e.Index += by
+	if at := gjson.GetBytes(e.Data, "index"); at.Index > 0 {
+		e.Data = Splice(e.Data, Span{Start: at.Index, End: at.Index + len(at.Raw)}, strconv.AppendInt(nil, int64(e.Index), 10))
+	}
+}
+
+// ReadEvents reads an answer that came as one JSON body, as the events that a stream would have had. An error is
+// returned as a Failure.
+func ReadEvents(body []byte) ([]Event, error) {
+	var r Response
+	if err := Unmarshal(body, &r); err != nil {
+		return nil, err
+	}
+	if r.Type == ErrorEvent {
+		return nil, ReadFailure(0, body)
+	}
+	return r.Events(), nil
 }
 
 // Events is the stream that is equivalent to r.
@@ -159,66 +243,4 @@ func (b Block) split() (start Block, deltas []Delta) {
 		deltas = []Delta{{Type: InputDelta, PartialJSON: string(orEmptyObject(b.Input))}}
 	}
 	return start, deltas
-}
-
-// Assembler puts a streamed answer together. The zero value is ready for use.
-type Assembler struct {
-	response Response
-	grown    []byte // text, thinking or input of the open block
-	started  bool
-	stopped  bool
-}
-
-// Add takes the next event. An event for a block that is not open is an error.
-func (a *Assembler) Add(e Event) error {
-	last := len(a.response.Content) - 1
-	switch e.Type {
-	case MessageStart:
-		if e.Message == nil {
-			return fmt.Errorf("%s without a message", e.Type)
-		}
-		a.response, a.started = *e.Message, true
-	case BlockStart:
-		if e.Block == nil || e.Index != last+1 {
-			return fmt.Errorf("%s at index %d, expected a block at %d", e.Type, e.Index, last+1)
-		}
-		a.response.Content = append(a.response.Content, *e.Block)
-		a.grown = nil
-	case BlockDelta, BlockStop:
-		if e.Index != last || last < 0 {
-			return fmt.Errorf("%s at index %d, the open block is %d", e.Type, e.Index, last)
-		}
-		if e.Type == BlockStop {
-			a.close(&a.response.Content[last])
-			break
-		}
-		a.grown = append(append(append(a.grown, e.Delta.Text...), e.Delta.Thinking...), e.Delta.PartialJSON...)
-		a.response.Content[last].Signature += e.Delta.Signature
-	case MessageDelta:
-		a.response.StopReason, a.response.StopSequence = e.Delta.StopReason, e.Delta.StopSequence
-		a.response.Usage.Update(e.Usage)
-	case MessageStop:
-		a.stopped = true
-	}
-	return nil
-}
-
-// close completes a block with what has grown.
-func (a *Assembler) close(b *Block) {
-	switch b.Type {
-	case TextBlock:
-		b.Text += string(a.grown)
-	case ThinkingBlock:
-		b.Thinking += string(a.grown)
-	case ToolUseBlock:
-		if len(a.grown) > 0 {
-			b.Input = InputObject(string(a.grown))
-		}
-	}
-	a.grown = nil
-}
-
-// Response is the answer; ok is false until it is complete.
-func (a *Assembler) Response() (r Response, ok bool) {
-	return a.response, a.started && a.stopped
 }

@@ -113,20 +113,17 @@ type Block struct {
 
 	Source *Source `json:"source,omitzero"` // of an image or a document
 	Title  string  `json:"title,omitzero"`  // of a document
+
+	Raw jsontext.Value `json:"-"` // the block that ReadEvent has read, in the event's memory
 }
 
 // MarshalJSONTo writes the members that a block of its type must have, even if they are empty.
 func (b Block) MarshalJSONTo(e *jsontext.Encoder) error {
-	switch b.Type {
-	case TextBlock, ThinkingBlock, ToolUseBlock:
-		return e.WriteValue(b.append(e.AvailableBuffer()))
-	}
-	type plain Block
-	return json.MarshalEncode(e, plain(b))
+	return e.WriteValue(b.append(e.AvailableBuffer()))
 }
 
-// append appends the JSON of a text, of thinking or of a tool use, which are most of what there is, without the cost
-// of reflection.
+// append appends the JSON of a block: of a text, of thinking and of a tool use, which are most of what there is, without
+// the cost of reflection.
 func (b Block) append(dst []byte) []byte {
 	switch b.Type {
 	case TextBlock:
@@ -138,6 +135,10 @@ func (b Block) append(dst []byte) []byte {
 		dst = appendQuote(append(dst, `{"type":"tool_use","id":`...), b.ID)
 		dst = appendQuote(append(dst, `,"name":`...), b.Name)
 		dst = append(append(dst, `,"input":`...), orEmptyObject(b.Input)...)
+	default:
+		type plain Block
+		other, _ := Marshal(plain(b)) // what is raw in it was read before
+		return append(dst, other...)
 	}
 	return append(dst, '}')
 }
@@ -229,6 +230,11 @@ func (c *Usage) Update(u Usage) {
 	}
 }
 
+func (c Usage) append(dst []byte) []byte {
+	b, _ := Marshal(c) // numbers always encode
+	return append(dst, b...)
+}
+
 // Response is an answer that is not streamed, or, without content, the head of
 // one that is.
 type Response struct {
@@ -242,28 +248,15 @@ type Response struct {
 	Usage        Usage      `json:"usage"`
 }
 
-// append appends the JSON of an answer with the blocks of an AnswerWriter.
-func (r Response) append(dst []byte) ([]byte, error) {
-	size := 256
-	for _, b := range r.Content {
-		size += len(b.Text) + len(b.Thinking) + len(b.Signature) + len(b.Input) + 128
-	}
-	dst = slices.Grow(dst, size)
-	dst = appendQuote(append(dst, `{"id":`...), r.ID)
+// append appends the JSON of an answer with blocks that are JSON.
+func (r *Response) append(dst, content []byte) []byte {
+	dst = appendQuote(append(slices.Grow(dst, 256+len(content)), `{"id":`...), r.ID)
 	dst = appendQuote(append(dst, `,"type":`...), r.Type)
 	dst = appendQuote(append(dst, `,"role":`...), r.Role)
 	dst = appendQuote(append(dst, `,"model":`...), r.Model)
-	dst = append(dst, `,"content":[`...)
-	for i, b := range r.Content {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = b.append(dst)
-	}
-	dst = r.StopReason.append(append(dst, `],"stop_reason":`...))
+	dst = r.StopReason.append(append(append(append(dst, `,"content":`...), content...), `,"stop_reason":`...))
 	dst = r.StopSequence.append(append(dst, `,"stop_sequence":`...))
-	usage, err := Marshal(r.Usage)
-	return append(append(append(dst, `,"usage":`...), usage...), '}'), err
+	return append(r.Usage.append(append(dst, `,"usage":`...)), '}')
 }
 
 // NullString is a string that is null in JSON when it is empty.

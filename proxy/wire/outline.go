@@ -100,6 +100,15 @@ func ReadContent(body []byte) (*Outline, error) {
 	return o, read(body, '[', func(r *outliner) error { return r.content(&o.Messages[0]) })
 }
 
+// readObject parses a body that is one JSON object. The outline has its members and nothing else. Errors wrap ErrBadJSON.
+func readObject(body []byte) (*Outline, error) {
+	o := &Outline{Body: body}
+	return o, read(body, '{', func(r *outliner) (err error) {
+		o.Members, err = r.object(nil)
+		return err
+	})
+}
+
 // single is an outline of one message, in one piece of memory.
 func single(body []byte) *Outline {
 	o := &struct {

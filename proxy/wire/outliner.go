@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -100,6 +101,46 @@ func (r *outliner) object(value func(Member) (Span, error)) (Object, error) {
 		}
 		r.members = append(r.members, m)
 	}
+}
+
+// find reads the object that begins here and notes the values of the named members; of several of one name the first.
+func (r *outliner) find(names []string, values [][]byte) error {
+	clear(values)
+	if err := r.enter(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		more, err := r.next(first, '}')
+		if err != nil || !more {
+			return err
+		}
+		key, err := r.name()
+		if err != nil {
+			return err
+		}
+		at, err := r.value()
+		if err != nil {
+			return err
+		}
+		name := r.body[key.Start+1 : key.End-1]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name = []byte(nameOf(r.body[key.Start:key.End]))
+		}
+		i := slices.IndexFunc(names, func(s string) bool { return s == string(name) })
+		if i >= 0 && values[i] == nil {
+			values[i] = r.body[at.Start:at.End]
+		}
+	}
+}
+
+// within is find for a value that was read before; false for one that is no object.
+func within(v []byte, names []string, values [][]byte) bool {
+	if len(v) == 0 || v[0] != '{' {
+		return false
+	}
+	r := outline(v)
+	defer r.done()
+	return r.find(names, values) == nil
 }
 
 // member reads the name of a member.
@@ -215,7 +256,7 @@ func (r *outliner) block() (b BlockOutline, err error) {
 	return b, err
 }
 
-// names interns the strings that are frequent in requests, which saves an allocation for each.
+// names interns the strings that are frequent in requests and answers, which saves an allocation for each.
 var names = func() map[string]string {
 	m := map[string]string{}
 	for _, n := range []string{
@@ -225,6 +266,16 @@ var names = func() map[string]string {
 		"redacted_thinking", "image", "citations", "model", "messages", "max_tokens", "stream", "tools", "usage", "choices",
 		"message",
 		"finish_reason", "stop_reason", "stop_sequence", "budget_tokens", "tool_choice", "temperature", "metadata",
+		"input_text", "output_text", "function_call", "output", "call_id", "delta",
+		"ping", MessageStart, BlockStart, BlockDelta, BlockStop, MessageDelta, MessageStop, ErrorEvent,
+		TextDelta, ThinkingDelta, SignatureDelta, InputDelta, StopEndTurn, StopToolUse,
+		// Of Responses those events that a stream has many of, and those that the gateway acts on.
+		"response.created", "response.in_progress", "response.queued", "response.output_item.added",
+		"response.output_item.done", "response.content_part.added", "response.content_part.done",
+		"response.output_text.delta", "response.output_text.done", "response.reasoning_summary_part.added",
+		"response.reasoning_summary_part.done", "response.reasoning_summary_text.delta",
+		"response.reasoning_summary_text.done", "response.function_call_arguments.delta",
+		"response.function_call_arguments.done", "response.completed", "response.incomplete",
 	} {
 		m[n] = n
 	}

@@ -93,6 +93,15 @@ func Splice(body []byte, s Span, value []byte) []byte {
 // Quote is s as a JSON string.
 func Quote(s string) []byte { return appendQuote(nil, s) }
 
+// Inner is what stands between the quotes of Quote.
+func Inner(s string) []byte {
+	if s == "" {
+		return nil
+	}
+	q := Quote(s)
+	return q[1 : len(q)-1]
+}
+
 // appendQuote appends Quote to dst.
 func appendQuote(dst []byte, s string) []byte {
 	// The error only says that invalid UTF-8 was replaced.

@@ -135,10 +135,3 @@ func AppendFrame(dst []byte, name string, data []byte) []byte {
 	}
 	return append(append(append(dst, "data: "...), data...), "\n\n"...)
 }
-
-// CutFrame takes the first of the events that AppendFrame has written: its data, and the events behind it.
-func CutFrame(events []byte) (data, rest []byte) {
-	frame, rest, _ := bytes.Cut(events, []byte("\n\n"))
-	_, data, _ = bytes.Cut(frame, []byte("data: "))
-	return data, rest
-}

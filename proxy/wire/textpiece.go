@@ -6,15 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// TextPiece is an event that adds text or thinking to a block.
-type TextPiece struct {
-	Index    int // of the block
-	Thinking bool
-	// Text is the raw content of the JSON string, in the event's memory. Quote would encode it in
-	// the same way.
-	Text []byte
-}
-
 // What vendors write before and behind the index in such an event.
 var (
 	beforeIndex    = []byte(`{"type":"content_block_delta","index":`)
@@ -23,25 +14,26 @@ var (
 	behindText     = []byte(`"}}`)
 )
 
-// ReadTextPiece parses the most frequent event of the messages dialect without allocating. ok is
-// false for any other event, and for one that is invalid or encoded differently from what vendors
-// do: it has to be parsed as JSON.
-func ReadTextPiece(data []byte) (d TextPiece, ok bool) {
-	rest, ok := bytes.CutPrefix(data, beforeIndex)
+// piece reads the most frequent event, which adds text or thinking to a block, without parsing JSON. It is false for any
+// other event, and for one that is invalid or encoded differently from what vendors do.
+func (e *Event) piece() bool {
+	rest, ok := bytes.CutPrefix(e.Data, beforeIndex)
 	if !ok || len(rest) == 0 || rest[0] < '0' || rest[0] > '9' {
-		return d, false
+		return false
 	}
-	d.Index = int(rest[0] - '0')
-	if d.Text, ok = bytes.CutPrefix(rest[1:], beforeText); !ok {
-		d.Thinking = true
-		if d.Text, ok = bytes.CutPrefix(rest[1:], beforeThinking); !ok {
-			return d, false
+	index, kind := int(rest[0]-'0'), TextDelta
+	text, ok := bytes.CutPrefix(rest[1:], beforeText)
+	if !ok {
+		if text, ok = bytes.CutPrefix(rest[1:], beforeThinking); !ok {
+			return false
 		}
+		kind = ThinkingDelta
 	}
-	if d.Text, ok = bytes.CutSuffix(bytes.TrimRight(d.Text, " "), behindText); !ok {
-		return d, false
+	if text, ok = bytes.CutSuffix(bytes.TrimRight(text, " "), behindText); !ok || !isQuoted(text) {
+		return false
 	}
-	return d, isQuoted(d.Text)
+	e.Type, e.Index, e.Delta = BlockDelta, index, Delta{Type: kind, Raw: text}
+	return true
 }
 
 // isQuoted reports whether text could be between the quotes that Quote writes.

@@ -1,6 +1,10 @@
 package wire
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/tidwall/gjson"
+)
 
 // ChatUsage counts tokens as the chat dialect does: PromptTokens includes those read
 // from the vendor's cache.
@@ -10,10 +14,6 @@ type ChatUsage struct {
 	TotalTokens       int64              `json:"total_tokens"`
 	PromptDetails     *PromptDetails     `json:"prompt_tokens_details,omitzero"`
 	CompletionDetails *CompletionDetails `json:"completion_tokens_details,omitzero"`
-
-	// The same as PromptDetails.CachedTokens under the names of Moonshot and DeepSeek; only read.
-	Cached   int64 `json:"cached_tokens,omitzero"`
-	CacheHit int64 `json:"prompt_cache_hit_tokens,omitzero"`
 }
 
 // PromptDetails says how many tokens of a prompt were read from the vendor's cache.
@@ -39,23 +39,6 @@ func (c Usage) Chat() *ChatUsage {
 	return out
 }
 
-// Messages is u in the messages dialect. What the total has beyond prompt and completion is thinking, which some
-// vendors (Google, xAI) leave out of the completion.
-func (u ChatUsage) Messages() Usage {
-	out := Usage{InputTokens: u.PromptTokens, OutputTokens: max(u.CompletionTokens, u.TotalTokens-u.PromptTokens)}
-	out.CacheRead = cmp.Or(u.Cached, u.CacheHit)
-	if d := u.PromptDetails; d != nil {
-		out.CacheRead = cmp.Or(d.CachedTokens, out.CacheRead)
-	}
-	out.InputTokens = max(0, out.InputTokens-out.CacheRead)
-	thinking := out.OutputTokens - u.CompletionTokens
-	if d := u.CompletionDetails; d != nil {
-		thinking = cmp.Or(d.ReasoningTokens, thinking)
-	}
-	out.OutputDetails.ThinkingTokens = min(thinking, out.OutputTokens)
-	return out
-}
-
 // ResponsesUsage counts tokens as the Responses dialect does: InputTokens includes those read from the vendor's cache.
 type ResponsesUsage struct {
 	InputTokens  int64 `json:"input_tokens"`
@@ -76,10 +59,43 @@ func (c Usage) Responses() (out ResponsesUsage) {
 	return out
 }
 
-// Messages is u in the messages dialect.
-func (u ResponsesUsage) Messages() Usage {
-	return ChatUsage{
-		PromptTokens: u.InputTokens, CompletionTokens: u.OutputTokens, TotalTokens: u.TotalTokens,
-		PromptDetails: &PromptDetails{u.InputDetails.CachedTokens}, CompletionDetails: &u.OutputDetails,
-	}.Messages()
+// ReadUsage reads what a vendor counts in a dialect; ok is false for what is no count. OpenAI's dialects count what came
+// from the cache in the prompt, under one of several names. What the total has beyond prompt and completion is thinking,
+// which some vendors (Google, xAI) leave out of the completion. Some have zeros in all chunks but the last, and mean
+// nothing by them.
+func ReadUsage(d Dialect, raw []byte) (c Usage, ok bool) {
+	u := gjson.ParseBytes(raw)
+	if !u.IsObject() {
+		return c, false
+	}
+	of := func(names ...string) int64 {
+		for _, name := range names {
+			if n := count(u.Get(name)); n > 0 {
+				return n
+			}
+		}
+		return 0
+	}
+	if d == Messages {
+		return Usage{of("input_tokens"), of("output_tokens"), of("cache_creation_input_tokens"),
+			of("cache_read_input_tokens"), OutputDetails{of("output_tokens_details.thinking_tokens")}}, true
+	}
+	prompt, said := of("prompt_tokens", "input_tokens"), of("completion_tokens", "output_tokens")
+	c.CacheRead = min(prompt, of("prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens",
+		"input_tokens_details.cached_tokens"))
+	c.InputTokens, c.OutputTokens = prompt-c.CacheRead, max(said, of("total_tokens")-prompt)
+	thinking := of("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
+	c.OutputDetails.ThinkingTokens = min(cmp.Or(thinking, c.OutputTokens-said), c.OutputTokens)
+	return c, prompt+said > 0
+}
+
+// mostTokens bounds what is believed of a vendor's count, so that sums stay sound.
+const mostTokens = 1e12
+
+// count is 0 for what is no count.
+func count(v gjson.Result) int64 {
+	if v.Type != gjson.Number || v.Num < 0 || v.Num > mostTokens {
+		return 0
+	}
+	return int64(v.Num)
 }
