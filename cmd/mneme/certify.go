@@ -30,7 +30,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-func (con *console) proxyCertify() *cobra.Command {
+func proxyCertify(con *console) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "certify [<backend> …]",
 		Short: "Try the vendors of your backends with what agents send, and print what they refuse.",
@@ -51,7 +51,7 @@ Examples:
 		if err != nil {
 			return wrong("--ceiling is an amount of USD such as 0.20, not %q", *ceiling)
 		}
-		return con.certify(ctx, cfg, backends, *model, most, *out)
+		return certify(ctx, con.stdout, cfg, backends, *model, most, *out)
 	})
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -234,9 +234,10 @@ var certifyTrials = []struct {
 		"thinking": object{"type": "adaptive"}})},
 	{"another vendor's history", func(ctx context.Context, t *certifyTalk) error {
 		const id = "functions.weather:0"
-		t.messages = []any{object{"role": "user", "content": "Weather in Rome?"}, object{"role": "assistant", "content": []any{
-			object{"type": "thinking", "thinking": "I look.", "signature": "Zm9yZWlnbg=="},
-			object{"type": "tool_use", "id": id, "name": "weather", "input": object{"city": "Rome"}}}}}
+		foreign := []any{object{"type": "thinking", "thinking": "I look.", "signature": "Zm9yZWlnbg=="},
+			object{"type": "tool_use", "id": id, "name": "weather", "input": object{"city": "Rome"}}}
+		t.messages = []any{object{"role": "user", "content": "Weather in Rome?"}, object{"role": "assistant",
+			"content": foreign}}
 		_, err := t.post(ctx, []any{object{"type": "tool_result", "tool_use_id": id, "content": "sun"}},
 			thinkingMembers(), false)
 		return err
@@ -266,7 +267,7 @@ var certifyTrials = []struct {
 	}},
 }
 
-func (con *console) certify(ctx context.Context, cfg config.Config, names []string, model string, ceiling int64,
+func certify(ctx context.Context, to io.Writer, cfg config.Config, names []string, model string, ceiling int64,
 	out string,
 ) error {
 	all := slices.Sorted(maps.Keys(cfg.Proxy.Backends))
@@ -299,7 +300,7 @@ func (con *console) certify(ctx context.Context, cfg config.Config, names []stri
 	}
 	defer stop()
 	c.gateway = at
-	table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\t"+strings.Join(names, "\t"))
 	failed, lines := 0, json.NewEncoder(file)
 	for i, trial := range certifyTrials {
@@ -340,7 +341,7 @@ func (con *console) certify(ctx context.Context, cfg config.Config, names []stri
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
 	_ = table.Flush()
-	fmt.Fprintf(con.stdout, "about %s of %s USD are spent; refusals are in %s\n", access.Dollars(ceiling-c.left),
+	fmt.Fprintf(to, "about %s of %s USD are spent; refusals are in %s\n", access.Dollars(ceiling-c.left),
 		access.Dollars(ceiling), out)
 	if failed > 0 {
 		return fmt.Errorf("%d trials failed", failed)

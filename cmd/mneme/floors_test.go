@@ -39,8 +39,8 @@ var floors = map[string][]string{
 	"proxy/thinking":      {"proxy/wire", "proxy/ledger", "proxy/lazyregexp"},
 	"proxy/conversation":  {"proxy/wire", "proxy/ledger"},
 	"proxy/sanitize":      {"proxy/wire"},
-	"proxy/usage":         {"proxy/wire"},
-	"proxy/redisstore":    {"=memory/redisscript", "=access/tally", "=memory", "proxy/wire", "proxy/ledger", "proxy/usage", "proxy/copilot/chat"},
+	"proxy/usage":         {"proxy/wire", "=access/tally"},
+	"proxy/redisstore":    {"=memory/redisscript", "=memory", "proxy/wire", "proxy/ledger", "proxy/copilot/chat"},
 
 	"proxy/copilot":         {"proxy/copilot/jsonrpc", "=memory/processgroup"},
 	"proxy/copilot/jsonrpc": {},

@@ -52,7 +52,7 @@ func (con *console) proxy() *cobra.Command {
 	c.AddCommand(
 		con.service("serve", "Run the gateway (what plain mneme proxy does).", proxyHelp, app.Proxy,
 			config.Config.RequireKeys),
-		con.proxyUse(), con.proxyUsage(), con.proxyCertify())
+		con.proxyUse(), con.proxyUsage(), proxyCertify(con))
 	return c
 }
 

@@ -41,7 +41,7 @@ func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outl
 	if len(keys) == 0 {
 		return s, false
 	}
-	of, known := l.owner(s, keys)
+	of, known := leading(l, s, keys)
 	if known || l.writer == nil || l.writer.reading.Load() {
 		return of, of != s
 	}
@@ -60,12 +60,12 @@ func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outl
 	return s, true
 }
 
-// owner is the scope that the first of these keys leads to in this process, or s if that has no room for another branch.
-func (l *Ledger) owner(s Scope, keys []key) (of Scope, known bool) {
+// leading is the scope that the first of these keys leads to in this process, or s if that has no room for another branch.
+func leading(l *Ledger, s Scope, keys []key) (of Scope, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range keys {
-		b := l.owning(s, k)
+		b := owning(l, s, k)
 		if b == nil {
 			continue
 		}
@@ -79,7 +79,7 @@ func (l *Ledger) owner(s Scope, keys []key) (of Scope, known bool) {
 }
 
 // owning is the book that a key leads to from a scope; nil for none. The caller holds mu.
-func (l *Ledger) owning(s Scope, k key) *book {
+func owning(l *Ledger, s Scope, k key) *book {
 	if s.Conversation = l.store.owners[s.route()][k].conversation; s.Conversation == "" {
 		return nil
 	}

@@ -85,7 +85,7 @@ func (l *Ledger) look(v *view) {
 				m.hits[j] = own.index[k]
 			}
 			if len(m.hits[j]) == 0 && k.unique() { // an application may have copied it from another conversation
-				if other := l.owning(v.Scope, k); other != nil {
+				if other := owning(l, v.Scope, k); other != nil {
 					m.hits[j] = other.index[k]
 				}
 			}

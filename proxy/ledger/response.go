@@ -111,7 +111,7 @@ func (l *Ledger) answering(ctx context.Context, tenant, of, id string) (Stored, 
 // response is the entry of a response and its book, nil for none. The caller holds mu.
 func (l *Ledger) response(r route, id string) (*entry, *book) {
 	k := responseKey(id)
-	b := l.owning(Scope{Tenant: r.tenant, Route: r.route}, k) // reads what is unread, and drops what is too old
+	b := owning(l, Scope{Tenant: r.tenant, Route: r.route}, k) // reads what is unread, and drops what is too old
 	if b == nil || len(b.index[k]) == 0 {
 		return nil, nil
 	}

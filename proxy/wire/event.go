@@ -188,7 +188,8 @@ func (e *Event) Moved(by int) {
 	}
 	e.Index += by
 	if at := gjson.GetBytes(e.Data, "index"); at.Index > 0 {
-		e.Data = Splice(e.Data, Span{Start: at.Index, End: at.Index + len(at.Raw)}, strconv.AppendInt(nil, int64(e.Index), 10))
+		e.Data = Splice(e.Data, Span{Start: at.Index, End: at.Index + len(at.Raw)},
+			strconv.AppendInt(nil, int64(e.Index), 10))
 	}
 }
 
