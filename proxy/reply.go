@@ -65,7 +65,8 @@ func (a *attempt) replyError() error {
 
 // replyStream gives a stream to the client event by event. Take gives what the client gets of one, and whether the
 // stream may end with it; end finishes a stream that is complete, however its connection ended.
-func (l *listener) replyStream(ctx context.Context, take func(wire.Frame) ([]byte, bool, error), end func() error) error {
+func (l *listener) replyStream(ctx context.Context, take func(wire.Frame) ([]byte, bool, error), end func() error,
+) error {
 	for ended := false; ; {
 		frame, err := l.answer.next()
 		shown, ends, failure := take(frame)

@@ -60,9 +60,9 @@ func (c Usage) Responses() (out ResponsesUsage) {
 }
 
 // ReadUsage reads what a vendor counts in a dialect; ok is false for what is no count. OpenAI's dialects count what
-// came from the cache in the prompt, under one of several names. What the total has beyond prompt and completion is thinking,
-// which some vendors (Google, xAI) leave out of the completion. Some have zeros in all chunks but the last, and mean
-// nothing by them.
+// came from the cache in the prompt, under one of several names. What the total has beyond prompt and completion is
+// thinking, which some vendors (Google, xAI) leave out of the completion. Some have zeros in all chunks but the last,
+// and mean nothing by them.
 func ReadUsage(d Dialect, raw []byte) (c Usage, ok bool) {
 	u := gjson.ParseBytes(raw)
 	if !u.IsObject() {
