@@ -230,12 +230,10 @@ func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano()
 // last. A tool loop stays where its last answer came from, since its thinking is worth most there.
 func (r *route) order(ctx context.Context, s *Server, x *request, scope string) []*backend {
 	id, _, err := routed{request: x}.takeConversation()
-	of := ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: id}
+	of := ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: cmp.Or(id, x.begins)}
 	calls, known := x.answeredCalls(), err == nil && id != ""
 	if !known {
-		if of, known = s.ledger.Find(ctx, of, x.endpoint.dialect, x.in.outline, calls); !known {
-			of.Conversation = x.begins
-		}
+		of, known = s.ledger.Find(ctx, of, x.endpoint.dialect, x.in.outline, calls)
 	}
 	weight := func(c choice) uint64 {
 		h := fnv.New64a()
