@@ -299,6 +299,7 @@ func TestRoutesUnderFaults(t *testing.T) {
 	w := routed(t, faulty(claude, .5), faulty(openAI, .5), faulty(kimiChat, .3), faulty(deepSeekChat, .05))
 	w.config.Limits.Upstream.Failures = -1 // a circuit would leave out what is to be tried
 	w.config.Limits.Upstream.Burst = 1 << 20
+	w.config.TurnsWait = 5 * time.Second // a busy machine must not lose what the other gateway knows
 	w.shares(redistest.Start(t))
 	fronts := []*front{w.gateway(), w.gateway()}
 	var all sync.WaitGroup
