@@ -147,9 +147,14 @@ func (t *certifyTalk) post(ctx context.Context, said any, more object, cut bool)
 	if err != nil {
 		return gjson.Result{}, err
 	}
-	of, known := t.prices.At(false, proxy.MapModel(t.cfg.Proxy.Backends[t.active].ModelMap, t.model))
+	name := proxy.MapModel(t.cfg.Proxy.Backends[t.active].ModelMap, t.model)
+	of, known := t.prices.At(false, name)
+	if !known {
+		return gjson.Result{}, fmt.Errorf("%w: there is no price of the model %q: write one into prices, or name another "+
+			"model with --model", errLeftOut, name)
+	}
 	most := of.Most(usage.EstimateInput(body), certifyAnswer)
-	if !known || most > t.left {
+	if most > t.left {
 		return gjson.Result{}, fmt.Errorf("%w: it may cost %s USD, %s are left", errLeftOut, access.Dollars(most),
 			access.Dollars(t.left))
 	}

@@ -94,6 +94,7 @@ agents: {master: {model: claude-opus-4-8}}
 	require.Zero(t, r.code, r)
 	require.Contains(t, r.stdout, "left out: it may cost")
 	require.Contains(t, r.stdout, "about 0 of 0.01 USD are spent")
+	require.Contains(t, certify("claude", "--model", "unheard-of").stdout, `there is no price of the model "unheard-of"`)
 	r = certify("nobody")
 	require.Contains(t, r.stderr, `there is no backend "nobody" in proxy.backends (claude, other)`)
 	require.Contains(t, certify("--ceiling", "much").stderr, "--ceiling is an amount of USD")
