@@ -92,10 +92,8 @@ func (x named) tellID(head []byte, stream bool) []byte {
 func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
 	x = said{asked: a}
 	if x.minted && x.stored == nil {
-		var found bool
-		x.scope, found = s.ledger.Find(ctx, x.scope, x.backend.dialect, x.outline, nil)
-		x.minted = !found
-		x.result.scope = x.scope // and not minted: records of usage have no name of a chat that the client did not give
+		x.scope, x.found = s.ledger.Find(ctx, x.scope, x.backend.dialect, x.outline, nil)
+		x.minted, x.result.scope = !x.found, x.scope
 	}
 	if x.minted || s.config.Stateless {
 		if x.stored != nil {

@@ -44,7 +44,7 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 			Output: t.Output})
 	}
 	who, chat := access.From(ctx), x.trail.Chat
-	if chat == "" && !x.result.minted {
+	if chat == "" && !a.minted && !a.found {
 		chat = a.scope.Conversation
 	}
 	_, subagent, teammate := strings.Cut(a.scope.Route, "/")

@@ -174,6 +174,7 @@ type named struct {
 	routed
 	scope   ledger.Scope  // where its turns belong
 	minted  bool          // the conversation begins with this request
+	found   bool          // it goes on a conversation that its client has not named
 	inBody  bool          // the answer's body has the id too
 	outline *wire.Outline // without what only the gateway had to know
 

@@ -68,7 +68,6 @@ type certifier struct {
 	prices  *price.Table
 	cfg     config.Config
 	keys    *secrets.Set
-	next    http.RoundTripper
 
 	mu     sync.Mutex
 	trial  string // that is under way; guarded by mu, as are the others
@@ -93,22 +92,21 @@ const maxRefusal = 64 << 10
 
 // RoundTrip implements http.RoundTripper: it passes answers on, and keeps errors.
 func (c *certifier) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := c.next.RoundTrip(r)
+	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil || resp.StatusCode < http.StatusBadRequest {
 		return resp, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // an error occurs again for the next reader
 	resp.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), resp.Body), resp.Body}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.cfg.Proxy.Backends[c.active]
-	c.said = append(c.said, refusalLine{Status: resp.StatusCode, Vendor: cmp.Or(b.Vendor, r.URL.Hostname()),
-		Body: c.keys.Text(string(body)), Family: c.trial, Backend: c.active,
+	vendor := cmp.Or(c.cfg.Proxy.Backends[c.active].Vendor, r.URL.Hostname())
+	c.said = append(c.said, refusalLine{Status: resp.StatusCode, Vendor: vendor, Body: c.keys.Text(string(body)), Family: c.trial, Backend: c.active,
 		Source: "mneme proxy certify, " + time.Now().UTC().Format(time.DateOnly)})
-	return resp, err
+	return resp, nil
 }
 
 // errLeftOut is wrapped by why a call is not made.
@@ -298,7 +296,7 @@ func certify(ctx context.Context, to io.Writer, cfg config.Config, names []strin
 	for _, b := range cfg.Proxy.Backends {
 		keys = append(keys, b.APIKey.Reveal())
 	}
-	c := &certifier{left: ceiling, prices: prices, cfg: cfg, keys: secrets.New(keys...), next: http.DefaultTransport}
+	c := &certifier{left: ceiling, prices: prices, cfg: cfg, keys: secrets.New(keys...)}
 	at, stop, err := ownGateway(ctx, cfg, c)
 	if err != nil {
 		return err
@@ -320,20 +318,22 @@ func certify(ctx context.Context, to io.Writer, cfg config.Config, names []strin
 			if err == nil {
 				err = trial.run(ctx, t)
 			}
+			c.mu.Lock()
+			said := c.said // a call that was left may still go on
+			c.mu.Unlock()
 			cell, label := "ok", "mended"
-			slices.Sort(t.mended)
-			t.mended = slices.Compact(t.mended)
+			t.mended = slices.Compact(slices.Sorted(slices.Values(t.mended)))
 			switch {
 			case errors.Is(err, errLeftOut):
 				cell = err.Error()
 			case err != nil:
 				failed++
 				cell, label = "refused: "+term.OneLine(c.keys.Text(err.Error()), 80), "refused"
-			case len(c.said) > 0 && len(t.mended) > 0:
+			case len(said) > 0 && len(t.mended) > 0:
 				cell = "mended: " + strings.Join(t.mended, ", ")
 			}
 			row = append(row, cell)
-			for _, line := range c.said {
+			for _, line := range said {
 				line.Label, line.Mended = label, strings.Join(t.mended, ",")
 				if err := lines.Encode(line); err != nil {
 					return fmt.Errorf("writing %s: %w", out, err)

@@ -66,7 +66,7 @@ func Start(d wire.Dialect, o *wire.Outline, ephemeral string) *Continued {
 }
 
 // Continue finds the turn that a request continues. The scope's conversation must be one that the
-// client has named, not a minted one. ephemeral is the print of the parts that the newest user
+// client has named, or that Ledger.Find has led to, not one that begins with the request. ephemeral is the print of the parts that the newest user
 // message is sent with beside what the request shows; empty for none.
 func Continue(
 	ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, ephemeral string,

@@ -24,11 +24,14 @@ func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outl
 			keys = append(keys, k)
 		}
 	}
+	if of, known := leading(l, s, keys); known {
+		return of, of != s
+	}
 	for i := range slices.Backward(o.Messages) {
 		if o.Messages[i].Role != wire.RoleAssistant {
 			continue
 		}
-		f := l.form(o, &o.Messages[i], d)
+		f, from := l.form(o, &o.Messages[i], d), len(keys)
 		for _, k := range f.keys[:f.shown] {
 			if k.unique() {
 				keys = append(keys, k)
@@ -37,13 +40,12 @@ func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outl
 		for _, p := range f.parts {
 			keys = append(keys, lasting(p.key)...)
 		}
+		if of, known := leading(l, s, keys[from:]); known { // mostly by the newest one
+			return of, of != s
+		}
 	}
-	if len(keys) == 0 {
+	if len(keys) == 0 || l.writer == nil || l.writer.reading.Load() {
 		return s, false
-	}
-	of, known := leading(l, s, keys)
-	if known || l.writer == nil || l.writer.reading.Load() {
-		return of, of != s
 	}
 	timed, cancel := context.WithTimeout(ctx, l.config.Patience)
 	defer cancel()
@@ -65,15 +67,13 @@ func leading(l *Ledger, s Scope, keys []key) (of Scope, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range keys {
-		b := owning(l, s, k)
-		if b == nil {
-			continue
+		if b := owning(l, s, k); b != nil {
+			ends := func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 }
+			if b.leaves >= maxBranches && !slices.ContainsFunc(b.index[k], ends) {
+				return s, true
+			}
+			return b.scope, true
 		}
-		ends := func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 }
-		if b.leaves >= maxBranches && !slices.ContainsFunc(b.index[k], ends) {
-			return s, true
-		}
-		return b.scope, true
 	}
 	return s, false
 }
