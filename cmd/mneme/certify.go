@@ -103,9 +103,8 @@ func (c *certifier) RoundTrip(r *http.Request) (*http.Response, error) {
 	}{io.MultiReader(bytes.NewReader(body), resp.Body), resp.Body}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	vendor := cmp.Or(c.cfg.Proxy.Backends[c.active].Vendor, r.URL.Hostname())
-	c.said = append(c.said, refusalLine{Status: resp.StatusCode, Vendor: vendor,
-		Body: c.keys.Text(string(body)), Family: c.trial, Backend: c.active,
+	c.said = append(c.said, refusalLine{Status: resp.StatusCode, Body: c.keys.Text(string(body)), Family: c.trial,
+		Vendor: cmp.Or(c.cfg.Proxy.Backends[c.active].Vendor, r.URL.Hostname()), Backend: c.active,
 		Source: "mneme proxy certify, " + time.Now().UTC().Format(time.DateOnly)})
 	return resp, nil
 }
