@@ -20,6 +20,8 @@ type backendState struct {
 	Active   string   `json:"active"`
 	Backends []string `json:"backends"`
 	Routes   []string `json:"routes,omitempty"`
+	// Learned are the rules that refusals have taught this process, by backend.
+	Learned map[string][]string `json:"learned,omitempty"`
 }
 
 // operatorsOnly refuses the admins of single tenants what concerns all of them.
@@ -31,8 +33,14 @@ func operatorsOnly(c *gin.Context) {
 }
 
 func (s *Server) showBackend(c *gin.Context) {
-	c.JSON(http.StatusOK, backendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
-		slices.Sorted(maps.Keys(s.config.Routes))})
+	state := backendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
+		slices.Sorted(maps.Keys(s.config.Routes)), map[string][]string{}}
+	for name, b := range s.backends {
+		if rules := b.known.taught(); rules != nil {
+			state.Learned[name] = rules
+		}
+	}
+	c.JSON(http.StatusOK, state)
 }
 
 // switchBackend changes the main pipeline's backend for the requests that begin

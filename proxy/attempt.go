@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -38,7 +39,9 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 		with := cures
 		if i := slices.IndexFunc(cures, func(c *cure) bool { return c.kind == next.kind }); i >= 0 {
 			if !cures[i].partial || next.partial {
-				cures[i].outdone(ctx, next)
+				if next.kind == cureParameter && cures[i].about != next.about {
+					last.learn(cures[i]) // it was right, and the client's next request is spared it
+				}
 				break
 			}
 			with = slices.Delete(slices.Clone(cures), i, i+1)
@@ -65,9 +68,12 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 	ok := err == nil && !last.answer.refused()
 	for _, c := range cures {
 		s.metrics.retried(last, c, ok)
-		c.log(ok)
-		if ok && c.learn != nil {
-			c.learn(ctx)
+		last.logRetry(c, ok)
+		if ok {
+			last.learn(c)
+			if c.helped != nil {
+				c.helped(ctx)
+			}
 		}
 	}
 	if ok {
@@ -87,7 +93,8 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 
 // try makes one attempt, with the changes of cures.
 func (x said) try(ctx context.Context, cures []*cure, thinks restore) (a *attempt, err error) {
-	a = &attempt{said: x, cures: cures, fitting: x.fitted(cures)}
+	a = &attempt{said: x, cures: cures}
+	a.fitting, a.rules = x.fitted(cures)
 	x.result.attempt = a
 	if a.replayed, err = thinks(ctx, x, a.fitting); err != nil {
 		return a, err
@@ -111,28 +118,44 @@ func (x said) try(ctx context.Context, cures []*cure, thinks restore) (a *attemp
 type cure struct {
 	kind  cureKind
 	class thinking.Class // of the refusal, of kind cureThinking
+	said  string         // the refusal's words, for the log
 	// partial: it takes out the thinking of strangers alone, or changes the schemas alone that the error
 	// names; if that does not help, another cure of its kind goes for all.
 	partial bool
 
-	amend   func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
-	profile *sanitize.Profile                // for the last hop, in place of the model's; nil for that
-	without []sanitize.Refusal               // what the last hop leaves out
-	bare    bool                             // items of Responses go without their ids
-	schemas []string                         // keys of tools with schemas that get the plain form
-	mends   []mend                           // what else it does, see told.go
-
-	log   func(ok bool)
-	learn func(ctx context.Context) // remembers what has helped; nil for nothing
+	about  string                           // what the backend refused, as metrics call it
+	rules  []sanitize.Rule                  // that the refusal teaches; the attempt keeps them
+	amend  func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
+	bare   bool                             // items of Responses go without their ids
+	mends  []mend                           // what else it does, see told.go
+	helped func(ctx context.Context)        // remembers what the rules do not say; nil for nothing
 }
 
-// outdone: the answer asks for another cure of the same kind. If that is about
-// another parameter, leaving out the first one was right, and the client's next
-// request is spared it.
-func (c *cure) outdone(ctx context.Context, next *cure) {
-	if c.kind == cureParameter && c.without[0].Name != next.without[0].Name {
-		c.learn(ctx)
+// newCure is a cure for what the answer says about something.
+func (a *attempt) newCure(kind cureKind, about string, rules ...sanitize.Rule) *cure {
+	return &cure{kind: kind, class: a.answer.class, said: a.quote(), about: about, rules: rules}
+}
+
+// learn keeps what a cure has taught of the backend, but for what is true of this request alone.
+func (a *attempt) learn(c *cure) {
+	if c.kind == cureLength {
+		return
 	}
+	for _, r := range c.rules {
+		r.Source = cmp.Or(r.Source, c.said)
+		a.backend.known.learn(r)
+	}
+}
+
+func (a *attempt) logRetry(c *cure, ok bool) {
+	line := a.log().Warn().Bool("ok", ok).Str("backend", a.backend.name).Str("model", a.model).Str("error", c.said)
+	if c.kind == cureThinking {
+		line = line.Stringer("class", c.class)
+	} else {
+		r := c.rules[0]
+		line = line.Str("parameter", c.about).Str("instead", r.Instead).Int64("at_most", r.Most).Int("tools", len(r.Schemas))
+	}
+	line.Msg(retries[c.kind])
 }
 
 // cureKind is what is wrong with a request.
@@ -144,6 +167,14 @@ const (
 	cureLength                    // the answer that it asks for does not fit
 	cureSchema                    // the schemas of its tools
 )
+
+// retries are what the log says of a second attempt.
+var retries = map[cureKind]string{
+	cureThinking:  "[thinking_retry] the backend refused the thinking in a request",
+	cureParameter: "[parameter_retry] the backend refused a parameter: the request was sent again without it, or as it asks",
+	cureLength:    "[length_retry] the prompt fits and the answer that was asked for does not: it was asked for again, shorter",
+	cureSchema:    "[schema_retry] the backend refused the schema of a tool: it was sent again in a plainer form",
+}
 
 // cure finds what could make a refused request pass; nil for nothing.
 func (a *attempt) cure() *cure {
@@ -174,13 +205,13 @@ func (a *attempt) strip() *cure {
 	if !thinking.HasThinking(a.doc, dialect) {
 		return nil
 	}
-	bound := thinking.SaysBound(a.answer.whole)
-	if bound {
-		a.backend.bound.Store(true)
-	}
 	partly := a.partly() // and in vain
-	c := &cure{kind: cureThinking, class: thinking.ClassStrip, log: a.logThinking()}
-	c.partial = !bound && !partly && a.replay.MixesStrangers()
+	c := a.newCure(cureThinking, "")
+	c.class = thinking.ClassStrip
+	if thinking.SaysBound(a.answer.whole) {
+		c.rules = append(c.rules, a.ofReplay(sanitize.ReplayOverrides{Bound: &yes}))
+	}
+	c.partial = c.rules == nil && !partly && a.replay.MixesStrangers()
 	var replay *thinking.Replay
 	var removed []string // keys of the thinking that was taken out
 	c.amend = func(r replayed) (_ replayed, err error) {
@@ -194,28 +225,27 @@ func (a *attempt) strip() *cure {
 		r.doc, err = r.doc.WithBody(body)
 		return r, err
 	}
-	c.learn = func(ctx context.Context) {
+	c.helped = func(ctx context.Context) {
 		others := replay.Refused(ctx, removed, partly)
 		if others.Models {
-			a.backend.ownModel.Store(true)
+			a.backend.known.learn(a.ofReplay(sanitize.ReplayOverrides{OwnModel: &yes}))
 		}
 		if others.Backends {
-			a.backend.ownBackend.Store(true)
+			a.backend.known.learn(a.ofReplay(sanitize.ReplayOverrides{OwnBackend: &yes}))
 		}
 	}
 	return c
 }
 
+// yes is for overrides.
+var yes = true
+
+// ofReplay is a rule about how thinking goes back to the backend, whatever the model.
+func (a *attempt) ofReplay(told sanitize.ReplayOverrides) sanitize.Rule {
+	return sanitize.Rule{Source: a.quote(), Profile: sanitize.Overrides{Reasoning: told}}
+}
+
 // partly reports whether the attempt went without the thinking of strangers.
 func (a *attempt) partly() bool {
 	return slices.ContainsFunc(a.cures, func(c *cure) bool { return c.kind == cureThinking && c.partial })
-}
-
-func (a *attempt) logThinking() func(ok bool) {
-	class, said := a.answer.class, a.quote()
-	return func(ok bool) {
-		a.log().Warn().Stringer("class", class).Str("error", said).Bool("ok", ok).
-			Str("backend", a.backend.name).Str("model",
-			a.model).Msg("[thinking_retry] the backend refused the thinking in a request")
-	}
 }

@@ -39,64 +39,93 @@ type backend struct {
 	local   bool          // on this machine, so that its models cost nothing unless they have a price
 	once    bool          // its calls are not retried, since their caller does that
 
-	profiles *profiles
-	lessons  *lessons
-	windows  *windows
-	lists    *vendorLists
-	secrets  *secrets.Set // what must not come back; nil for none
-	// bound: it has once said that thinking was bound to a different conversation,
-	// so it checks what stands before a block.
-	bound *atomic.Bool
-	// ownModel: it has once refused thinking of another model of its vendor.
-	ownModel *atomic.Bool
-	// orphans: it has once refused the id of an item that came without its reasoning.
-	orphans *atomic.Bool
-	// ownBackend: it has once refused thinking of another backend of its vendor.
-	ownBackend *atomic.Bool
+	known   *knowledge
+	windows *windows
+	lists   *vendorLists
+	secrets *secrets.Set // what must not come back; nil for none
 }
 
-// profile is what the vendor takes of a request for a model. It is shared and never changed. Where nothing
-// tells the backend's vendor, the model's name says which rules hold.
-func (b *backend) profile(model string) *sanitize.Profile {
-	return b.profiles.of(model, func() sanitize.Profile {
-		vendor, named := b.vendor, ""
-		if b.guessed {
-			if named = sanitize.VendorOfModel(model); named != "" {
-				vendor = cmp.Or(inDialect(b.config.Kind, named), vendor)
+// of is what is known of a model by the table, the configuration, and what refusals have taught. It is shared and never
+// changed.
+func (b *backend) of(model string) *known { return b.known.of(model, b.configured) }
+
+// configured is what the vendor takes of a request for a model by the table and the configuration. Where nothing tells
+// the backend's vendor, the model's name says which rules hold.
+func (b *backend) configured(model string) sanitize.Profile {
+	vendor, named := b.vendor, ""
+	if b.guessed {
+		if named = sanitize.VendorOfModel(model); named != "" {
+			vendor = cmp.Or(inDialect(b.config.Kind, named), vendor)
+		}
+	}
+	p := sanitize.For(vendor, model)
+	// What only a guess adds could be refused.
+	p.MarksCache = p.MarksCache && (!b.guessed || named != "")
+	if b.speaks == wire.Responses {
+		p = p.OfResponses()
+	}
+	return b.config.Profile.Apply(p)
+}
+
+// known is what is known of a model of a backend.
+type known struct {
+	profile sanitize.Profile // with what rules say of it
+	rules   []sanitize.Rule  // that refusals have taught
+}
+
+// knowledge is what is known of a backend's models. What refusals have taught holds until the gateway ends.
+type knowledge struct {
+	mu      sync.Mutex
+	learned []sanitize.Rule   // the oldest first; guarded by mu
+	models  map[string]*known // made of learned when first asked for; guarded by mu
+}
+
+// Clients choose the names of models and tools, so the numbers of what is kept of them are bounded. A rule that is
+// forgotten costs one refusal.
+const (
+	maxModels = 64
+	maxRules  = 1024
+)
+
+// of is what is known of a model, beside what is configured for it.
+func (k *knowledge) of(model string, configured func(model string) sanitize.Profile) *known {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	found := k.models[model]
+	if found == nil {
+		if k.models == nil || len(k.models) == maxModels {
+			k.models = map[string]*known{}
+		}
+		found = new(known)
+		for _, r := range k.learned {
+			if r.Model == "" || r.Model == model {
+				found.rules = append(found.rules, r)
 			}
 		}
-		p := sanitize.For(vendor, model)
-		// What only a guess adds could be refused.
-		p.MarksCache = p.MarksCache && (!b.guessed || named != "")
-		if b.speaks == wire.Responses {
-			p = p.OfResponses()
-		}
-		return b.config.Profile.Apply(p)
-	})
-}
-
-// profiles remembers those of a backend's models. Clients choose names, so their
-// number is bounded.
-type profiles struct {
-	mu    sync.Mutex
-	known map[string]*sanitize.Profile // guarded by mu
-}
-
-const maxProfiles = 64
-
-func (p *profiles) of(model string, find func() sanitize.Profile) *sanitize.Profile {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	found := p.known[model]
-	if found == nil {
-		if p.known == nil || len(p.known) == maxProfiles {
-			p.known = map[string]*sanitize.Profile{}
-		}
-		made := find()
-		found = &made
-		p.known[strings.Clone(model)] = found
+		found.profile = configured(model).Learn(found.rules)
+		k.models[strings.Clone(model)] = found
 	}
 	return found
+}
+
+// learn keeps a rule. The newest counts most.
+func (k *knowledge) learn(r sanitize.Rule) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r.Model, r.Name = strings.Clone(r.Model), strings.Clone(r.Name)
+	k.learned = append(slices.DeleteFunc(k.learned, r.Same), r)
+	k.learned = k.learned[max(0, len(k.learned)-maxRules):]
+	k.models = nil
+}
+
+// taught is what refusals have taught, the newest last.
+func (k *knowledge) taught() (rules []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.learned {
+		rules = append(rules, r.String())
+	}
+	return rules
 }
 
 // counter is the backend that counts tokens for b: itself, or an estimate where

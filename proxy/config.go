@@ -269,8 +269,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	}
 	out := &backend{
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
-		profiles: new(profiles), lessons: new(lessons), windows: b.newWindows(), bound: new(atomic.Bool),
-		ownModel: new(atomic.Bool), ownBackend: new(atomic.Bool), orphans: new(atomic.Bool), lists: new(vendorLists),
+		known: new(knowledge), windows: b.newWindows(), lists: new(vendorLists),
 		local: price.Local(b.BaseURL) || b.Kind == KindOffline, resting: new(atomic.Int64),
 	}
 	out.vendor, out.why, out.guessed = b.vendor()

@@ -66,7 +66,7 @@ func (w *windows) learn(model string, tokens int) {
 
 // keep must be called with mu held. Clients choose names, so their number is bounded.
 func (w *windows) keep(model string, found window) {
-	if w.known == nil || len(w.known) >= maxProfiles {
+	if w.known == nil || len(w.known) >= maxModels {
 		w.known = map[string]window{}
 	}
 	w.known[strings.Clone(model)] = found

@@ -29,7 +29,7 @@ func (x said) seen() (said, error) {
 
 // sees is the profile, with what holds for a kind of backend whatever the model.
 func (x said) sees() sanitize.Profile {
-	p := *x.profile
+	p := x.known.profile
 	p.NoImages = p.NoImages || x.backend.config.Kind == KindOffline || x.backend.config.Kind == KindCopilot
 	return p
 }

@@ -165,7 +165,7 @@ func (x named) withPlainBounds() (*wire.Outline, error) {
 		}
 		tokens, whole := wholeNumber(raw)
 		if !whole || tokens > mostAnswer ||
-			tokens < 1 && (other || !x.profile.TakesBound(x.endpoint.dialect, tokens)) {
+			tokens < 1 && (other || !x.known.profile.TakesBound(x.endpoint.dialect, tokens)) {
 			return nil, wire.Failure{Status: http.StatusBadRequest, Param: m.Name, Message: fmt.Sprintf(
 				"%s bounds the answer, in tokens: it must be a whole number from 1 to %d", m.Name, mostAnswer)}
 		}

@@ -26,7 +26,7 @@ type listener struct {
 func (a *attempt) listen() *listener {
 	l := &listener{attempt: a}
 	if a.replay != nil && !a.endpoint.counts {
-		l.observer = thinking.NewObserver(a.backend.dialect, a.profile.ToolIDs.Recurring)
+		l.observer = thinking.NewObserver(a.backend.dialect, a.known.profile.ToolIDs.Recurring)
 		if a.native != nil { // the client gets the vendor's answer, whatever the observer would change
 			l.observer.KeepIDs()
 		}

@@ -195,15 +195,8 @@ func (m *metrics) retried(x *attempt, c *cure, ok bool) {
 	if !ok {
 		outcome = outcomeRefused
 	}
-	switch c.kind {
-	case cureLength:
-		m.parameters.WithLabelValues(x.pipeline, x.backend.name, "max_tokens", outcome).Inc()
-		return
-	case cureSchema:
-		m.parameters.WithLabelValues(x.pipeline, x.backend.name, toolSchema, outcome).Inc()
-		return
-	case cureParameter:
-		m.parameters.WithLabelValues(x.pipeline, x.backend.name, c.without[0].Name, outcome).Inc()
+	if c.kind != cureThinking {
+		m.parameters.WithLabelValues(x.pipeline, x.backend.name, c.about, outcome).Inc()
 		return
 	}
 	m.retries.WithLabelValues(x.pipeline, x.backend.name, c.class.String(), outcome).Inc()
@@ -228,13 +221,13 @@ func (m *metrics) shaped(x *attempt) {
 	}
 	converted := false // a mode takes several members, and is one change
 	for _, c := range x.changes {
-		if c.Rule == sanitize.RuleMode {
+		if c.Kind == sanitize.KindMode {
 			if converted {
 				continue
 			}
 			converted = true
 		}
-		m.changes.WithLabelValues(x.pipeline, x.backend.name, string(c.Rule)).Inc()
+		m.changes.WithLabelValues(x.pipeline, x.backend.name, string(c.Kind)).Inc()
 	}
 }
 

@@ -145,7 +145,7 @@ func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, fr
 	}
 	b.lists.mu.Lock()
 	defer b.lists.mu.Unlock()
-	if b.lists.known == nil || len(b.lists.known) >= maxProfiles {
+	if b.lists.known == nil || len(b.lists.known) >= maxModels {
 		b.lists.known = map[string]vendorList{}
 	}
 	b.lists.known[caller] = list

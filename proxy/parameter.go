@@ -1,13 +1,10 @@
 package proxy
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/tidwall/gjson"
 
@@ -58,52 +55,45 @@ func (a *attempt) leaveOut() *cure {
 	if said.Name == "" {
 		return nil
 	}
-	f, ok := a.refusal(said)
+	r, about, ok := a.ruleOf(said)
 	if !ok {
 		return nil
 	}
-	c := &cure{kind: cureParameter, without: []sanitize.Refusal{f}}
-	c.log = func(ok bool) {
-		line := a.log().Warn().Str("parameter", f.Name).Bool("ok", ok).Str("backend", a.backend.name).Str("model", a.model)
-		if f.Instead != "" {
-			line = line.Str("instead", f.Instead)
-		}
-		line.Msg("[parameter_retry] the backend refused a parameter: the request was sent again without it, or as it asks")
-	}
-	c.learn = func(context.Context) {
-		a.backend.lessons.add(a.model, func(l *lesson) { l.refuse(f) })
-	}
-	return c
+	r.Model = a.model
+	return a.newCure(cureParameter, about, r)
 }
 
-// refusal is what to leave out of requests like the one that was sent.
-func (a *attempt) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
-	f = sanitize.Refusal{Name: said.Name, Beside: said.Beside, Off: said.Off, Most: said.Most}
-	if f.Thinking = a.asking(said); f.Thinking != nil {
-		return f, true
+// ruleOf is what an error says of a parameter, as a rule for requests like the one that was sent, and the parameter's
+// name.
+func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, ok bool) {
+	if told := a.asking(said); told != nil {
+		return sanitize.Rule{Profile: sanitize.Overrides{Thinking: *told}}, said.Name, true
 	}
-	if f.Name == include { // which the last hop adds, see attempt.spoken
-		return f, a.backend.speaks == wire.Responses && !a.leavesInclude
+	r = sanitize.Rule{Name: said.Name, Beside: said.Beside, Most: said.Most}
+	if r.Name == include { // which the last hop adds, see attempt.spoken
+		return r, include, a.backend.speaks == wire.Responses && !a.leavesInclude
 	}
-	switch f.Beside {
+	switch r.Beside {
 	case "", thinking.WhileThinking:
 	case thinking.WhileOff:
-		f.Beside = ""
+		r.Beside = ""
 	default:
-		if a.sent(f.Beside) == nil {
-			return f, false
+		if a.sent(r.Beside) == nil {
+			return r, "", false
 		}
 	}
 	if other, limit := limits[said.Name]; limit {
-		f.Instead = other
-		return f, a.backend.dialect == wire.Chat && !said.Value && a.sent(said.Name) != nil
+		r.Instead = other
+		return r, r.Name, a.backend.dialect == wire.Chat && !said.Value && a.sent(said.Name) != nil
 	}
-	if f.Off { // it may be refused for what the model does without it
-		return f, a.backend.dialect == wire.Chat && said.Name == "reasoning_effort" && string(a.sent(said.Name)) != `"none"`
+	if said.Off { // it may be refused for what the model does without it
+		r.Set = `"none"`
+		return r, r.Name, a.backend.dialect == wire.Chat && r.Name == "reasoning_effort" &&
+			string(a.sent(r.Name)) != r.Set
 	}
 	if form := a.sent(sanitize.FormatType); said.Name == "response_format" && string(form) == `"json_schema"` {
-		f.Name, f.Value = sanitize.FormatType, slices.Clone(form)
-		return f, true
+		r.Name, r.Value = sanitize.FormatType, string(form)
+		return r, r.Name, true
 	}
 	names := spellings[said.Name]
 	if names == nil {
@@ -114,15 +104,15 @@ func (a *attempt) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
 		if value == nil || !slices.Contains(optional, name) {
 			continue
 		}
-		f.Name = name
+		r.Name = name
 		// Of temperature and its like any value is refused but the default.
-		if said.Value && f.Most == 0 && (strings.Contains(name, "effort") || strings.HasPrefix(name, "reasoning") ||
+		if said.Value && r.Most == 0 && (strings.Contains(name, "effort") || strings.HasPrefix(name, "reasoning") ||
 			strings.HasPrefix(name, "think")) {
-			f.Value = slices.Clone(value)
+			r.Value = string(value)
 		}
-		return f, true
+		return r, name, true
 	}
-	return f, false
+	return r, "", false
 }
 
 // ofThinking is the beginning of a name in which a vendor puts the type of thinking before a member.
@@ -159,7 +149,7 @@ func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 // modes are the ways to ask for thinking that an error leaves: those that it says are taken, else those that
 // are known without the one that is refused. Of enabled and adaptive the other one is left, known or not.
 func (a *attempt) modes(takes []string, asked, refused string) *sanitize.ThinkingOverrides {
-	known := a.fitting.Learn(a.backend.lessons.of(a.model).refusals).Thinking
+	known := a.fitting.Thinking
 	left := &sanitize.ThinkingOverrides{Modes: []string{}}
 	for _, m := range []sanitize.Mode{sanitize.Enabled, sanitize.Adaptive, sanitize.Disabled, sanitize.BetweenTools} {
 		taken := slices.Contains(takes, string(m))
@@ -193,53 +183,4 @@ func (a *attempt) sent(name string) []byte {
 		return nil
 	}
 	return o.Of(at)
-}
-
-// lesson is what a backend's refusals have taught about one of its models.
-type lesson struct {
-	refusals []sanitize.Refusal
-	replay   *sanitize.Replay // how reasoning goes back, if not as the profile says
-	schemas  []string         // keys of tools with schemas that go in the plain form
-}
-
-// refuse adds a refusal, unless a request at the same time has added it.
-func (l *lesson) refuse(f sanitize.Refusal) {
-	same := func(r sanitize.Refusal) bool {
-		return r.Name == f.Name && r.Beside == f.Beside && r.Off == f.Off && bytes.Equal(r.Value, f.Value)
-	}
-	if i := slices.IndexFunc(l.refusals, same); i >= 0 && f.Thinking == nil {
-		return
-	}
-	l.refusals = append(slices.DeleteFunc(slices.Clone(l.refusals), same), f)
-	l.refusals = l.refusals[max(0, len(l.refusals)-maxRefusals):]
-}
-
-// lessons are those of a backend, by model. Clients choose names, so their number
-// is bounded; a lesson that is forgotten costs one refusal.
-type lessons struct {
-	mu    sync.RWMutex
-	known map[string]lesson // guarded by mu; what a lesson holds is never changed
-}
-
-const (
-	maxLessons  = 64  // models
-	maxRefusals = 16  // of a model; the oldest goes
-	maxSchemas  = 512 // of a model; the oldest go
-)
-
-func (l *lessons) of(model string) lesson {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.known[model]
-}
-
-func (l *lessons) add(model string, learn func(*lesson)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known, ok := l.known[model]
-	if !ok && (l.known == nil || len(l.known) == maxLessons) {
-		l.known = map[string]lesson{}
-	}
-	learn(&known)
-	l.known[strings.Clone(model)] = known
 }

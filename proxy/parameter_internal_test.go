@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,20 +11,25 @@ import (
 
 // Clients choose the names of models, so what is learned of them is bounded.
 func TestLessonsAreBounded(t *testing.T) {
-	var l lessons
-	for m := range 3 * maxLessons {
-		l.add(fmt.Sprint("m", m), func(*lesson) {})
-		require.LessOrEqual(t, len(l.known), maxLessons)
+	var k knowledge
+	configured := func(string) sanitize.Profile { return sanitize.For("generic", "") }
+	for m := range 3 * maxModels {
+		k.of(fmt.Sprint("m", m), configured)
+		require.LessOrEqual(t, len(k.models), maxModels)
 	}
-	for p := range 3 * maxRefusals {
-		l.add("m", func(known *lesson) { known.refuse(sanitize.Refusal{Name: fmt.Sprint("p", p)}) })
+	for p := range 3 * maxRules {
+		k.learn(sanitize.Rule{Model: "m", Name: fmt.Sprint("p", p)})
 	}
-	kept := l.of("m").refusals
-	require.Len(t, kept, maxRefusals)
-	require.True(t, slices.ContainsFunc(kept, func(r sanitize.Refusal) bool {
-		return r.Name == fmt.Sprint("p", 3*maxRefusals-1)
-	}), "the newest stays")
-	l.add("m", func(known *lesson) { known.refuse(kept[3]) })
-	require.Len(t, l.of("m").refusals, maxRefusals, "one that is known is not added again")
-	require.Equal(t, kept, l.of("m").refusals)
+	kept := k.of("m", configured).rules
+	require.Len(t, kept, maxRules)
+	require.Equal(t, fmt.Sprint("p", 3*maxRules-1), kept[maxRules-1].Name, "the newest stays")
+	require.Empty(t, k.of("other", configured).rules)
+	again := kept[3]
+	again.Source = "said again"
+	k.learn(again)
+	require.Len(t, k.of("m", configured).rules, maxRules, "one that is known is not added again")
+	yes := true
+	k.learn(sanitize.Rule{Profile: sanitize.Overrides{Reasoning: sanitize.ReplayOverrides{Bound: &yes}}})
+	require.True(t, k.of("m", configured).profile.Replay.Bound)
+	require.True(t, k.of("other", configured).profile.Replay.Bound, "a rule without a model holds for all")
 }

@@ -107,6 +107,12 @@ func TestARefusedParameterIsRememberedByModel(t *testing.T) {
 	require.Contains(t, string(v.Last().Body), `"high"`)
 	ask("gpt-5.1", "minimal")
 	require.Equal(t, 7, v.Count())
+
+	var shown struct{ Learned map[string][]string }
+	require.NoError(t, json.Unmarshal([]byte(call(t, "GET", g.url+"/admin/backend", "").body), &shown))
+	require.Len(t, shown.Learned["openai"], 2, "each rule is shown, with what the refusal said")
+	require.Contains(t, shown.Learned["openai"][0], "model: gpt-4.1, member: reasoning_effort")
+	require.Regexp(t, `source: "?Unrecognized request argument`, shown.Learned["openai"][0])
 }
 
 // Requests at one time may each pay for it once, and none fails.

@@ -165,8 +165,8 @@ type waited struct {
 type routed struct {
 	*request
 	backend *backend
-	model   string            // the backend's name for the request's
-	profile *sanitize.Profile // shared
+	model   string // the backend's name for the request's
+	known   *known // of the model
 }
 
 // named is a request and its conversation.
@@ -207,7 +207,7 @@ type attempt struct {
 	fitting sanitize.Profile // for the last hop, see said.fitted
 	replayed
 	changes []sanitize.Change // that the last hop made
-	plain   []string          // keys of tools with schemas that went in the plain form
+	rules   []sanitize.Rule   // that it keeps: those that are known, and those of cures
 
 	leavesInclude bool    // the model has refused to give encrypted reasoning
 	asksReasoning bool    // it asks for encrypted reasoning, which its client did not

@@ -1,18 +1,17 @@
 package proxy
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/usage"
 	"mneme/proxy/wire"
@@ -221,25 +220,16 @@ func (a *attempt) lessOutput() *cure {
 	if room < leastAnswer {
 		return nil
 	}
-	log := func(ok bool) {
-		a.log().Warn().Int("max_tokens", room).Bool("ok", ok).Str("backend", a.backend.name).Str("model", a.model).
-			Msg("[length_retry] the prompt fits and the answer that was asked for does not: it was asked for again, shorter")
+	c := a.newCure(cureLength, "max_tokens")
+	for _, name := range outputMembers[a.backend.dialect] {
+		if a.outline.Members.Get(name).Found() {
+			c.rules = append(c.rules, sanitize.Rule{Name: name, Most: int64(room)})
+		}
 	}
-	return &cure{kind: cureLength, log: log, amend: func(r replayed) (_ replayed, err error) {
-		value, o := strconv.AppendInt(nil, int64(room), 10), r.doc
-		var e wire.Edits
-		for _, m := range o.Members {
-			if slices.Contains(outputMembers[a.backend.dialect], m.Name) {
-				e.Replace(m.Value, value)
-			}
-		}
-		if e.None() { // the vendor's own default was too large
-			at := len(o.Body) - len(bytes.TrimLeft(o.Body, " \t\r\n")) + 1
-			e.Replace(wire.Span{Start: at, End: at}, slices.Concat([]byte(`"max_tokens":`), value, []byte(`,`)))
-		}
-		r.doc, err = o.WithBody(e.Apply(o.Body))
-		return r, err
-	}}
+	if c.rules == nil { // the vendor's own default was too large
+		c.rules = []sanitize.Rule{{Name: "max_tokens", Set: strconv.Itoa(room)}}
+	}
+	return c
 }
 
 // outputMembers bound the length of an answer.

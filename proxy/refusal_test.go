@@ -319,7 +319,7 @@ func TestMaxTokensAreLoweredOnce(t *testing.T) {
 		_, _ = io.WriteString(w, body)
 	})
 	at, _ := logged(t, to(v, proxy.KindOpenAI))
-	got := post(t, at+"/v1/chat/completions", ask+"}")
+	got := post(t, at+"/v1/chat/completions", `{"model":"m","max_tokens":8192,"messages":[{"role":"user","content":"hi"}]}`)
 	require.Equal(t, 400, got.status)
 	require.Equal(t, "context_length_exceeded", gjson.Get(got.body, "error.code").Str)
 	require.Equal(t, gjson.Get(body, "error.message").Str, gjson.Get(got.body, "error.message").Str)

@@ -113,8 +113,7 @@ func withKey(s *Server, of *backend, key Key) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.secrets, b.profiles, b.lessons, b.windows, b.lists = of.secrets, of.profiles, of.lessons, of.windows, of.lists
-	b.bound, b.ownModel, b.orphans, b.ownBackend = of.bound, of.ownModel, of.orphans, of.ownBackend
+	b.secrets, b.known, b.windows, b.lists = of.secrets, of.known, of.windows, of.lists
 	s.keyed[name] = b
 	return b, nil
 }
@@ -301,7 +300,7 @@ func calling(ctx context.Context, l *ledger.Ledger, scope ledger.Scope, calls []
 // backend cannot count tokens the gateway does.
 func (x *request) route(b *backend) routed {
 	model := b.models.find(x.in.outline.Model)
-	to := routed{request: x, backend: b, model: model, profile: b.profile(model)}
+	to := routed{request: x, backend: b, model: model, known: b.of(model)}
 	if x.endpoint.counts {
 		to.backend = b.counter()
 	}

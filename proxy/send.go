@@ -97,7 +97,7 @@ func (a *attempt) spoken() ([]byte, error) {
 		of     func(*wire.Outline) []byte
 	}{
 		{a.leavesInclude, responseswire.WithoutEncrypted},
-		{bare || a.backend.orphans.Load(), func(o *wire.Outline) []byte { return responseswire.WithoutIDs(o, bare) }},
+		{bare || a.fitting.Replay.Paired, func(o *wire.Outline) []byte { return responseswire.WithoutIDs(o, bare) }},
 		{a.fitting.Replay.Reasoning == sanitize.Always, responseswire.WithReasoning},
 	} {
 		if !change.wanted {

@@ -17,9 +17,9 @@ import (
 // in one step which backend is asked and what is proven, and filters by that.
 func (s *Server) begin(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error) {
 	session := thinking.Begin(ctx, s.ledger, x.replays(), thinking.Policy{
-		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(),
-		Own:   thinking.Strangers{Models: x.backend.ownModel.Load(), Backends: x.backend.ownBackend.Load()},
-		Moved: x.moved(fitting.Replay, x.backend.bound.Load()),
+		Unproven: x.backend.config.Thinking.Unproven, Bound: fitting.Replay.Bound,
+		Own:   thinking.Strangers{Models: fitting.Replay.OwnModel, Backends: fitting.Replay.OwnBackend},
+		Moved: x.moved(fitting.Replay, fitting.Replay.Bound),
 	})
 	body, report := session.Filter()
 	level := zerolog.DebugLevel
@@ -44,7 +44,7 @@ func (s *Server) putBack(ctx context.Context, x said, fitting sanitize.Profile) 
 func (x said) replays() ledger.Request {
 	r := ledger.Request{
 		Scope: x.scope, New: x.minted, Dialect: x.backend.dialect, Outline: x.outline,
-		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.profile.Vendor, Model: x.model},
+		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.known.profile.Vendor, Model: x.model},
 	}
 	if x.backend.speaks == wire.Responses {
 		r.Target.Vendor += "/responses" // its items are of no use to what else the vendor speaks
@@ -61,7 +61,7 @@ func (x said) replays() ledger.Request {
 // never come again; where the client has parts of its own in each request, it counts for
 // every vendor that verifies thinking. all: the current turn's has moved, too.
 func (x said) moved(replay sanitize.Replay, all bool) int {
-	bound := replay.Signed && (replay.Bound || x.backend.bound.Load())
+	bound := replay.Signed && replay.Bound
 	at := 0
 	if c := x.continued; c != nil {
 		if bound {
@@ -86,20 +86,19 @@ func (x said) moved(replay sanitize.Replay, all bool) int {
 // placeholder, else no thinking. Where the error says in which way reasoning goes
 // back, that counts more than what the profile thought of it.
 func (a *attempt) refill() *cure {
-	c := &cure{kind: cureThinking, class: a.answer.class, log: a.logThinking()}
-	p := a.fitting
-	if told, ok := demanded(a.answer.whole, p.Replay, a.backend.speaks == wire.Responses); ok {
-		p.Replay, c.profile = told, &p
-		c.learn = func(context.Context) {
-			a.backend.lessons.add(a.model, func(l *lesson) { l.replay = &told })
-		}
+	c, p := a.newCure(cureThinking, ""), a.fitting
+	c.rules = demanded(a.answer.whole, p.Replay, a.backend.speaks == wire.Responses)
+	for i := range c.rules {
+		c.rules[i].Model = a.model
 	}
+	told := c.rules != nil
+	p = p.Learn(c.rules)
 	filled, err := a.replay.Refill(placeholder(p))
-	if a.backend.speaks == wire.Responses && c.profile == nil { // what is not known goes as what nothing was thought for
+	if a.backend.speaks == wire.Responses && !told { // what is not known goes as what nothing was thought for
 		c.bare, filled.Off = true, false
-		c.learn = func(context.Context) { a.backend.orphans.Store(true) }
+		c.rules = append(c.rules, a.ofReplay(sanitize.ReplayOverrides{Paired: &yes}))
 	}
-	if err != nil || !c.bare && c.profile == nil && !filled.Changed && !filled.Off {
+	if err != nil || c.rules == nil && !filled.Changed && !filled.Off {
 		return nil
 	}
 	if filled.Turns > 0 {
@@ -108,12 +107,12 @@ func (a *attempt) refill() *cure {
 	if filled.Placeholders > 0 {
 		c.mends = append(c.mends, thinkingPlaceholder)
 	}
-	if filled.Off && c.profile == nil {
+	if filled.Off && !told {
 		c.mends = append(c.mends, thinkingOff)
 	}
 	c.amend = func(r replayed) (_ replayed, err error) {
 		r.doc, err = r.doc.WithBody(filled.Body)
-		if err == nil && filled.Off && c.profile == nil {
+		if err == nil && filled.Off && !told {
 			r.doc, err = r.doc.WithBody(sanitize.ThinkingOff(r.doc, a.backend.dialect, p))
 		}
 		return r, err
@@ -121,47 +120,55 @@ func (a *attempt) refill() *cure {
 	return c
 }
 
-// demanded is how reasoning goes back by the words of an error; ok is false if the
-// profile has it so, or the error does not tell.
-func demanded(said []byte, replay sanitize.Replay, responses bool) (told sanitize.Replay, ok bool) {
+// demanded are rules about how reasoning goes back by the words of an error; none if the profile has it so, or the
+// error does not tell.
+func demanded(said []byte, replay sanitize.Replay, responses bool) []sanitize.Rule {
 	demand := thinking.Demanded(said)
+	if demand == thinking.DemandsNothing {
+		return nil
+	}
+	no, lost := false, wire.LostThinking
+	told := sanitize.ReplayOverrides{Need: string(sanitize.Always)}
+	enough := replay.Reasoning == sanitize.Always
 	if responses {
-		told = replay
-		told.Reasoning = sanitize.Always
-		return told, demand != thinking.DemandsNothing && replay.Reasoning != sanitize.Always
-	}
-	switch demand {
-	case thinking.DemandsOnCalls, thinking.DemandsEverywhere:
-		told = sanitize.Replay{
-			Reasoning: sanitize.Always, Field: "reasoning_content", Missed: true, Redacted: replay.Redacted,
-			Placeholder: wire.LostThinking,
+		if enough {
+			return nil
 		}
-		enough := replay.Reasoning == sanitize.Always
-		if demand == thinking.DemandsOnCalls && !enough {
-			told.Reasoning = sanitize.Required
-			enough = replay.Reasoning == sanitize.Required
-		}
-		ok = replay.Signed || replay.Field != told.Field || !enough
-	case thinking.DemandsSignatures:
-		told = sanitize.For("gemini", "").Replay
-		ok = replay.Field != told.Field || replay.Reasoning != told.Reasoning
+		return []sanitize.Rule{{Profile: sanitize.Overrides{Reasoning: told}}}
 	}
-	return told, ok
+	if demand == thinking.DemandsSignatures {
+		gemini := sanitize.For("gemini", "").Replay
+		if replay.Field == gemini.Field && replay.Reasoning == gemini.Reasoning {
+			return nil
+		}
+		rules := slices.Clone(sanitize.Layers("gemini", ""))
+		for i, r := range rules {
+			rules[i].Profile = sanitize.Overrides{Reasoning: r.Profile.Reasoning}
+		}
+		return rules
+	}
+	if demand == thinking.DemandsOnCalls && !enough {
+		told.Need, enough = string(sanitize.Required), replay.Reasoning == sanitize.Required
+	}
+	told.Field, told.Placeholder, told.Missed = "reasoning_content", &lost, &yes
+	if enough && !replay.Signed && replay.Field == told.Field {
+		return nil
+	}
+	told.Signed, told.Bound, told.First, told.StrictOff = &no, &no, &no, &no
+	if replay.Fields != nil {
+		told.Fields = append(slices.Clip(replay.Fields), told.Field)
+	}
+	return []sanitize.Rule{{Profile: sanitize.Overrides{Reasoning: told}}}
 }
 
-// fitted is the model's profile for this request, changed by what refusals have
-// taught: the backend's before, and those that cures answer.
-func (x said) fitted(cures []*cure) sanitize.Profile {
-	p := *x.profile
-	if replay := x.backend.lessons.of(x.model).replay; replay != nil {
-		p.Replay = *replay
-	}
+// fitted is what the backend takes of this request: what is known of the model, and what the refusals that cures
+// answer have taught.
+func (x said) fitted(cures []*cure) (p sanitize.Profile, rules []sanitize.Rule) {
+	p, rules = x.known.profile, x.known.rules
 	for _, c := range cures {
-		if c.profile != nil {
-			p = *c.profile
-		}
+		p, rules = p.Learn(c.rules), slices.Concat(rules, c.rules)
 	}
-	return p
+	return p, rules
 }
 
 // placeholder is what a vendor takes for reasoning that is lost.
@@ -178,21 +185,14 @@ func placeholder(p sanitize.Profile) thinking.Placeholder {
 // sanitize is the last hop: what it gives is what leaves, under the backend's name
 // for the model.
 func (a *attempt) sanitize() (out sanitize.Output, err error) {
-	learned := a.backend.lessons.of(a.model)
-	refusals, schemas := learned.refusals, learned.schemas // the parameters that the request goes without
-	for _, c := range a.cures {
-		refusals, schemas = slices.Concat(refusals, c.without), slices.Concat(schemas, c.schemas)
-	}
-	a.plain = schemas
-	a.leavesInclude = slices.ContainsFunc(refusals, func(r sanitize.Refusal) bool { return r.Name == include })
+	a.leavesInclude = slices.ContainsFunc(a.rules, func(r sanitize.Rule) bool { return r.Name == include })
 	if a.backend.cli != nil {
 		a.fitting.TextOnly = true // a prompt is a text
 	}
 	a.doc = a.doc.WithModel(a.model)
 	out = sanitize.Sanitize(sanitize.Input{
-		Outline: a.doc, Dialect: a.backend.dialect, Profile: a.fitting, Refusals: refusals,
-		Schemas: schemas,
-		Betas:   a.betas(), Effort: a.ownEffort(),
+		Outline: a.doc, Dialect: a.backend.dialect, Profile: a.fitting, Rules: a.rules,
+		Betas: a.betas(), Effort: a.ownEffort(),
 		Budget: a.backend.config.Thinking.BudgetTokens, Count: a.endpoint.counts, Answer: a.result.answer,
 		Translated: a.foreign(), Ephemeral: len(a.ephemeral.parts) > 0,
 	})

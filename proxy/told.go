@@ -48,12 +48,12 @@ const (
 )
 
 var (
-	mendOfRule = map[sanitize.Rule]mend{
-		sanitize.RuleThinking: thinkingStripped, sanitize.RuleReasoning: thinkingStripped,
-		sanitize.RuleTrailing: thinkingStripped, sanitize.RulePlaceholder: thinkingPlaceholder,
-		sanitize.RuleLoop: thinkingOff, sanitize.RuleUnanswered: callsClosed, sanitize.RulePlace: resultsMoved,
-		sanitize.RuleOrphan: resultsOrphaned, sanitize.RuleDoubled: resultsDoubled, sanitize.RuleToolID: toolIDs,
-		sanitize.RuleAnswer: answerBounded,
+	mendOfKind = map[sanitize.Kind]mend{
+		sanitize.KindThinking: thinkingStripped, sanitize.KindReasoning: thinkingStripped,
+		sanitize.KindTrailing: thinkingStripped, sanitize.KindPlaceholder: thinkingPlaceholder,
+		sanitize.KindLoop: thinkingOff, sanitize.KindUnanswered: callsClosed, sanitize.KindPlace: resultsMoved,
+		sanitize.KindOrphan: resultsOrphaned, sanitize.KindDoubled: resultsDoubled, sanitize.KindToolID: toolIDs,
+		sanitize.KindAnswer: answerBounded,
 	}
 	mendOfCure = map[cureKind]mend{
 		cureThinking: refusedThinking, cureParameter: refusedParameter, cureLength: refusedLength,
@@ -111,7 +111,7 @@ func (a *attempt) mended() (names []string) {
 		}
 	}
 	for _, c := range a.changes {
-		add(mendOfRule[c.Rule], true)
+		add(mendOfKind[c.Kind], true)
 	}
 	return names
 }

@@ -88,7 +88,7 @@ const openAI = "openai"
 // that is on its way from the one to the other. OpenAI takes metadata only with an answer that it stores.
 func (x *asked) passShared(chat *chatwire.Translated) {
 	names := []string{"frequency_penalty", "presence_penalty"}
-	if x.profile.Vendor == openAI {
+	if x.known.profile.Vendor == openAI {
 		names = append(names, "prompt_cache_key", "safety_identifier", "service_tier")
 	}
 	for _, name := range names {
@@ -151,11 +151,11 @@ func (x routed) options() chatwire.Options {
 			x.backend.speaks == wire.Responses,
 		Efforts:  x.backend.speaks == wire.Responses,
 		Bounded:  x.result.answer > 0,
-		Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas,
-		Files: x.profile.Vendor == openAI,
+		Adaptive: x.known.profile.Thinking.Adapts(), Schemas: x.known.profile.Schemas,
+		Files: x.known.profile.Vendor == openAI,
 	}
 	// Nothing of ours goes to an unknown model.
-	if x.profile.Thinking.Modes != nil || o.Efforts && slices.Contains(x.profile.Thinking.Efforts, autoEffort) {
+	if x.known.profile.Thinking.Modes != nil || o.Efforts && slices.Contains(x.known.profile.Thinking.Efforts, autoEffort) {
 		o.Effort = x.ownEffort()
 	}
 	if o.Adaptive || bound > 0 {

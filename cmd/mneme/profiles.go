@@ -36,7 +36,7 @@ func profiles(cfg config.Config) []byte {
 			fmt.Fprintf(&out, "  %q: # rules of %s, %s; row of the table: %s\n", cmp.Or(m, "*"), p.Vendor, why,
 				cmp.Or(p.Model, "none"))
 			from := map[profileLine]string{}
-			own := sanitize.Layer{Source: "configuration", Profile: b.Profile}
+			own := sanitize.Rule{Source: "configuration", Profile: b.Profile}
 			for _, l := range append(sanitize.Layers(p.Vendor, m), own) {
 				for _, said := range profileLines(l.Profile.Apply(sanitize.Profile{})) {
 					from[said] = l.Source

@@ -42,7 +42,7 @@ func newAdmin(t *testing.T) *admin {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/backend", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(backendState{a.active, backends, []string{"main"}})
+		_ = json.NewEncoder(w).Encode(backendState{Active: a.active, Backends: backends, Routes: []string{"main"}})
 	})
 	mux.HandleFunc("PUT /admin/backend", func(w http.ResponseWriter, r *http.Request) {
 		var asked backendState
@@ -52,7 +52,7 @@ func newAdmin(t *testing.T) *admin {
 			return
 		}
 		a.active = asked.Active
-		_ = json.NewEncoder(w).Encode(backendState{a.active, backends, []string{"main"}})
+		_ = json.NewEncoder(w).Encode(backendState{Active: a.active, Backends: backends, Routes: []string{"main"}})
 	})
 	mux.HandleFunc("GET /admin/usage", func(w http.ResponseWriter, r *http.Request) {
 		a.query = r.URL.RawQuery

@@ -89,6 +89,8 @@ type backendState struct {
 	Active   string   `json:"active"`
 	Backends []string `json:"backends"`
 	Routes   []string `json:"routes,omitempty"`
+	// Learned are rules that refusals have taught the gateway, by backend.
+	Learned map[string][]string `json:"learned,omitempty"`
 }
 
 const adminBackend = "/admin/backend"
@@ -96,7 +98,7 @@ const adminBackend = "/admin/backend"
 func (con *console) proxyUse() *cobra.Command {
 	c := &cobra.Command{
 		Use: "use [<name>]", Short: "Show the gateway's backends and routes, or switch the active one.",
-		Long: `Without <name> they are listed. Requests that begin later go to that backend or route; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
+		Long: `Without <name> they are listed, each backend with what its refusals have taught the gateway since it began. Requests that begin later go to that backend or route; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
 
 Examples:
   mneme proxy use
@@ -124,6 +126,9 @@ func use(ctx context.Context, out io.Writer, gateway gateway, name string) error
 				mark = "*"
 			}
 			fmt.Fprintln(out, mark, term.OneLine(backend, 100))
+			for _, rule := range before.Learned[backend] {
+				fmt.Fprintln(out, "    learned:", term.OneLine(rule, 1000))
+			}
 		}
 		return nil
 	}

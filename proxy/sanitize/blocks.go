@@ -31,7 +31,7 @@ func (r *request) dropThinking() {
 			slices.ContainsFunc(m.blocks, bad) {
 			bad = thinks
 		}
-		r.remove(RuleThinking, m, bad)
+		r.remove(KindThinking, m, bad)
 	}
 }
 
@@ -56,9 +56,9 @@ func (r *request) dropStrayMembers() {
 		for _, b := range m.blocks {
 			switch {
 			case b.thinks() && b.drop(wire.CacheControl):
-				r.note(RuleMarked, m, b)
+				r.note(KindMarked, m, b)
 			case slices.Contains(signable, b.kind) && b.drop("signature"):
-				r.note(RuleSignature, m, b)
+				r.note(KindSignature, m, b)
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func (r *request) dropMisplacedThinking() {
 	}
 	for _, m := range r.messages {
 		if len(m.blocks) > 0 && !m.blocks[0].thinks() {
-			r.remove(RuleThinking, m, thinks)
+			r.remove(KindThinking, m, thinks)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (r *request) dropThinkingWhenOff() {
 		return
 	}
 	for _, m := range r.messages {
-		r.remove(RuleThinking, m, thinks)
+		r.remove(KindThinking, m, thinks)
 	}
 }
 
@@ -102,7 +102,7 @@ func (r *request) dropTrailingThinking() {
 			}
 			last[b] = true
 		}
-		r.remove(RuleTrailing, m, func(b *block) bool { return b.thinks() && (off || last[b]) })
+		r.remove(KindTrailing, m, func(b *block) bool { return b.thinks() && (off || last[b]) })
 		if !m.gone {
 			return
 		}
@@ -124,7 +124,7 @@ func (r *request) standForBlocks() {
 			told := func(b *block) bool { return b.thinks() && string(b.get("thinking")) != `""` }
 			if r.p.Replay.Placeholder != "" && !slices.ContainsFunc(m.blocks, told) {
 				m.blocks[i].set("thinking", text)
-				r.note(RulePlaceholder, m, nil)
+				r.note(KindPlaceholder, m, nil)
 			}
 			continue
 		}
@@ -135,7 +135,7 @@ func (r *request) standForBlocks() {
 		thought := slices.Concat([]byte(`{"type":"thinking","thinking":`), text, []byte(`,"signature":""}`))
 		m.blocks = slices.Concat([]*block{{object: objectOf(thought), index: -1, kind: wire.ThinkingBlock}}, m.blocks)
 		m.moved = true
-		r.note(RulePlaceholder, m, nil)
+		r.note(KindPlaceholder, m, nil)
 	}
 }
 

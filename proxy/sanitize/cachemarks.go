@@ -48,7 +48,7 @@ func markPrefixes(r *request) {
 func markMember(r *request, name string) bool {
 	raw := r.root.get(name)
 	if isText(raw) && !blank(raw) {
-		r.set(RuleMarkers, name, wire.MarkedText(textOf(raw), cacheMark))
+		r.set(KindMarkers, name, wire.MarkedText(textOf(raw), cacheMark))
 		return true
 	}
 	items := elements(raw)
@@ -61,7 +61,7 @@ func markMember(r *request, name string) bool {
 	}
 	last.set(wire.CacheControl, cacheMark)
 	items[len(items)-1].raw = last.raw()
-	r.set(RuleMarkers, name, array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), items))
+	r.set(KindMarkers, name, array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), items))
 	return true
 }
 
@@ -77,7 +77,7 @@ func markMessage(r *request, i int) {
 	if !m.listed {
 		if raw := m.get("content"); isText(raw) && !blank(raw) {
 			m.set("content", wire.MarkedText(textOf(raw), cacheMark))
-			r.note(RuleMarkers, m, nil)
+			r.note(KindMarkers, m, nil)
 		}
 		return
 	}
@@ -86,7 +86,7 @@ func markMessage(r *request, i int) {
 			continue
 		}
 		b.set(wire.CacheControl, cacheMark)
-		r.note(RuleMarkers, m, b)
+		r.note(KindMarkers, m, b)
 		return
 	}
 }

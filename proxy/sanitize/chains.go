@@ -31,12 +31,12 @@ func (r *request) chainBlocks() {
 			fresh := ids.next(x.ids[j])
 			if fresh != x.ids[j] {
 				use.set("id", wire.Quote(fresh))
-				r.note(RuleToolID, m, use)
+				r.note(KindToolID, m, use)
 			}
 			switch {
 			case x.results[j] == nil:
 				missing = append(missing, missingResult(fresh))
-				r.note(RuleUnanswered, m, use)
+				r.note(KindUnanswered, m, use)
 			case fresh != x.ids[j]:
 				x.results[j].set("tool_use_id", wire.Quote(fresh))
 			}
@@ -157,7 +157,7 @@ func (r *request) place(target *editedMessage, behind []*editedMessage, found in
 	target.moved = true
 	for _, b := range target.blocks[min(stand, len(target.blocks)):] {
 		if b.claimed {
-			r.note(RulePlace, target, b)
+			r.note(KindPlace, target, b)
 		}
 	}
 	leading := target.take(make([]*block, 0, found+len(missing)))
@@ -171,7 +171,7 @@ func (r *request) place(target *editedMessage, behind []*editedMessage, found in
 		}
 		m.moved = true
 		for _, b := range leading[before:] {
-			r.note(RulePlace, m, b)
+			r.note(KindPlace, m, b)
 			b.index = -1
 		}
 		if len(m.blocks) == 0 {
@@ -215,10 +215,10 @@ func (r *request) freeOrphans() {
 			if slices.ContainsFunc(m.blocks, func(c *block) bool {
 				return c.claimed && bytes.Equal(c.get("content"), b.get("content"))
 			}) {
-				r.note(RuleDoubled, m, b)
+				r.note(KindDoubled, m, b)
 				continue
 			}
-			r.note(RuleOrphan, m, b)
+			r.note(KindOrphan, m, b)
 			out = append(out, told(b, m.role)...)
 		}
 		m.blocks, m.moved = out, true

@@ -31,36 +31,36 @@ func TestReasoningFields(t *testing.T) {
 	run(t, wire.Chat, "", map[string]change{
 		"nobody knows": {"generic", "m", conversation(hi, all, hi), stays, nil},
 		"OpenAI takes none": {"openai", "gpt-5", conversation(hi, all, hi), conversation(hi, kept+`}`, hi),
-			rules{sanitize.RuleReasoning}},
+			rules{sanitize.KindReasoning}},
 		"Groq takes none": {"groq", "m", conversation(hi, all, hi), conversation(hi, kept+`}`, hi),
-			rules{sanitize.RuleReasoning}},
+			rules{sanitize.KindReasoning}},
 		"GLM takes one": {"glm", "glm-4.7", conversation(hi, all, hi),
-			conversation(hi, kept+`,"reasoning_content":"r"}`, hi), rules{sanitize.RuleReasoning}},
+			conversation(hi, kept+`,"reasoning_content":"r"}`, hi), rules{sanitize.KindReasoning}},
 		"MiniMax takes two": {"minimax", "MiniMax-M3", conversation(hi, all, hi),
-			conversation(hi, kept+`,"reasoning_content":"r","reasoning_details":[1.0]}`, hi), rules{sanitize.RuleReasoning}},
+			conversation(hi, kept+`,"reasoning_content":"r","reasoning_details":[1.0]}`, hi), rules{sanitize.KindReasoning}},
 		"a user's fields are his own": {"openai", "gpt-5", conversation(`{"role":"user","content":"hi","reasoning":"x"}`),
 			stays, nil},
 
 		"Kimi wants it with calls": {"kimi", "kimi-k2.6", conversation(hi, reply, hi, calls, tool),
-			conversation(hi, reply, hi, needed, tool), rules{sanitize.RulePlaceholder}},
+			conversation(hi, reply, hi, needed, tool), rules{sanitize.KindPlaceholder}},
 		"null is none": {"kimi", "kimi-k2.6", conversation(hi, needed[:len(needed)-4]+`null}`, tool),
-			conversation(hi, needed, tool), rules{sanitize.RulePlaceholder}},
+			conversation(hi, needed, tool), rules{sanitize.KindPlaceholder}},
 		"an empty text is none": {"kimi", "kimi-k2.6", conversation(hi, needed[:len(needed)-4]+`""}`, tool),
-			conversation(hi, needed, tool), rules{sanitize.RulePlaceholder}},
+			conversation(hi, needed, tool), rules{sanitize.KindPlaceholder}},
 		"not while it is off": {"kimi", "kimi-k2.6", `,"thinking":{"type":"disabled"}` +
 			conversation(hi, calls, tool), stays, nil},
 		"DeepSeek wants it in every answer": {"deepseek", "deepseek-v4", conversation(hi, reply, hi, calls, tool),
 			conversation(hi, reply[:len(reply)-1]+`,"reasoning_content":" "}`, hi, needed, tool),
-			rules{sanitize.RulePlaceholder}},
+			rules{sanitize.KindPlaceholder}},
 
 		"Gemini's signatures go back": {"gemini", "gemini-3-pro", conversation(hi, signed, result), stays, nil},
 		"what stands for them": {"gemini", "gemini-3-pro", conversation(hi, bare, result),
-			conversation(hi, stood, result), rules{sanitize.RulePlaceholder}},
+			conversation(hi, stood, result), rules{sanitize.KindPlaceholder}},
 		"older ones do without": {"gemini", "gemini-2.5-pro", conversation(hi, bare, result), stays, nil},
 		"they are nobody else's affair": {"mistral", "m", conversation(hi, signed, result),
 			conversation(hi,
 				`{"role":"assistant","tool_calls":[{"id":"xZJzvnvLm","type":"function","function":{"name":"n","arguments":"{}"}}]}`,
-				`{"role":"tool","tool_call_id":"xZJzvnvLm","content":"4"}`), rules{sanitize.RuleToolID, sanitize.RuleReasoning}},
+				`{"role":"tool","tool_call_id":"xZJzvnvLm","content":"4"}`), rules{sanitize.KindToolID, sanitize.KindReasoning}},
 	})
 }
 
@@ -73,35 +73,35 @@ func TestChatChains(t *testing.T) {
 	run(t, wire.Chat, "", map[string]change{
 		"complete ones stay": {"openai", "m", conversation(hi, two, toolB, tool, reply, hi), stays, nil},
 		"no result": {"openai", "m", conversation(hi, calls, hi), conversation(hi, calls, none, hi),
-			rules{sanitize.RuleUnanswered}},
+			rules{sanitize.KindUnanswered}},
 		"one of two": {"openai", "m", conversation(hi, two, toolB), conversation(hi, two, toolB, none),
-			rules{sanitize.RuleUnanswered}},
+			rules{sanitize.KindUnanswered}},
 		"behind a prompt": {"openai", "m", conversation(hi, calls, sys, tool), conversation(hi, calls, tool, sys),
-			rules{sanitize.RulePlace}},
+			rules{sanitize.KindPlace}},
 		"too late": {"openai", "m", conversation(hi, calls, hi, tool),
-			conversation(hi, calls, none, hi, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan}},
+			conversation(hi, calls, none, hi, story), rules{sanitize.KindUnanswered, sanitize.KindOrphan}},
 		"too late, and silence": {"openai", "m", conversation(hi, calls, `{"role":"assistant","content":""}`, tool),
-			conversation(hi, calls, none, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan, sanitize.RuleEmpty}},
+			conversation(hi, calls, none, story), rules{sanitize.KindUnanswered, sanitize.KindOrphan, sanitize.KindEmpty}},
 		"twice": {"openai", "m", conversation(hi, two, tool, tool, toolB),
-			conversation(hi, two, tool, toolB), rules{sanitize.RulePlace, sanitize.RuleDoubled}},
+			conversation(hi, two, tool, toolB), rules{sanitize.KindPlace, sanitize.KindDoubled}},
 		"for nobody, in parts": {
 			"openai", "m",
 			conversation(hi, `{"role":"tool","name":"n","tool_call_id":"z","content":[{"type":"text","text":"4"}]}`),
 			conversation(hi,
 				`{"role":"user","content":[{"type":"text","text":"Result of a tool call that is not `+
-					`shown:"},{"type":"text","text":"4"}]}`), rules{sanitize.RuleOrphan},
+					`shown:"},{"type":"text","text":"4"}]}`), rules{sanitize.KindOrphan},
 		},
 		"an empty list of calls": {"openai", "m", conversation(hi, `{"role":"assistant","content":"a","tool_calls":[]}`),
-			conversation(hi, reply), rules{sanitize.RuleEmpty}},
+			conversation(hi, reply), rules{sanitize.KindEmpty}},
 		"an empty result": {
 			"openai", "m", conversation(hi, calls, `{"role":"tool","tool_call_id":"call_abc","content":""}`),
 			conversation(hi, calls, `{"role":"tool","tool_call_id":"call_abc","content":"(no output)"}`),
-			rules{sanitize.RuleEmpty},
+			rules{sanitize.KindEmpty},
 		},
 		"what is no call at all": {"openai", "m", conversation(hi, `{"role":"assistant","content":"a","tool_calls":[7]}`),
 			stays, nil},
 		"an answer without words": {"openai", "m", conversation(hi, `{"role":"assistant","content":null}`, hi),
-			conversation(hi, hi), rules{sanitize.RuleEmpty}},
+			conversation(hi, hi), rules{sanitize.KindEmpty}},
 	})
 
 	t.Run("recurring ids", func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestChatChains(t *testing.T) {
 		_, rules, _ := fitted(t, wire.Chat, "kimi", body)
 		require.Empty(t, rules)
 		got, rules, _ := fitted(t, wire.Chat, "openai", body)
-		require.Equal(t, []sanitize.Rule{sanitize.RuleToolID, sanitize.RuleMode}, rules)
+		require.Equal(t, []sanitize.Kind{sanitize.KindToolID, sanitize.KindMode}, rules)
 		require.Regexp(t, `"call_abc".*"call_abc".*"(call_[0-9A-Za-z]{24})".*"call_[0-9A-Za-z]{24}"`, got)
 	})
 }
@@ -120,12 +120,12 @@ func TestChatRoles(t *testing.T) {
 		"anything goes": {"openai", "m", conversation(developer, reply, hi, hi, sys, calls, tool, hi), stays,
 			nil},
 		"a developer elsewhere": {"deepseek", "deepseek-chat", conversation(developer, hi),
-			conversation(`{"role":"system","content":"d"}`, hi), rules{sanitize.RuleRole}},
+			conversation(`{"role":"system","content":"d"}`, hi), rules{sanitize.KindRole}},
 		"Mistral: a user speaks twice": {"mistral", "m", conversation(sys, hi, hi),
-			conversation(sys, hi, `{"role":"assistant","content":"(interrupted)"}`, hi), rules{sanitize.RuleRole}},
+			conversation(sys, hi, `{"role":"assistant","content":"(interrupted)"}`, hi), rules{sanitize.KindRole}},
 		"Mistral: an answer begins": {"mistral", "m", conversation(sys, reply, hi),
-			conversation(sys, `{"role":"user","content":"(no content)"}`, reply, hi), rules{sanitize.RuleRole}},
+			conversation(sys, `{"role":"user","content":"(no content)"}`, reply, hi), rules{sanitize.KindRole}},
 		"Mistral: a prompt inside": {"mistral", "m", conversation(hi, reply, sys),
-			conversation(hi, reply, `{"role":"user","content":"s"}`), rules{sanitize.RuleRole}},
+			conversation(hi, reply, `{"role":"user","content":"s"}`), rules{sanitize.KindRole}},
 	})
 }

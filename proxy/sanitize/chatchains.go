@@ -22,7 +22,7 @@ func (r *request) readCalls() {
 		}
 		if len(m.calls) == 0 {
 			m.drop("tool_calls")
-			r.note(RuleEmpty, m, nil)
+			r.note(KindEmpty, m, nil)
 		}
 	}
 }
@@ -42,11 +42,11 @@ func (r *request) dropReasoning() {
 				continue
 			}
 			if m.drop(name) {
-				r.note(RuleReasoning, m, nil)
+				r.note(KindReasoning, m, nil)
 			}
 			for _, c := range m.calls {
 				if name == extraContent && c.drop(name) {
-					r.noteCall(RuleReasoning, m, c)
+					r.noteCall(KindReasoning, m, c)
 				}
 			}
 		}
@@ -54,8 +54,8 @@ func (r *request) dropReasoning() {
 }
 
 // noteCall records a change of a tool call.
-func (r *request) noteCall(rule Rule, m *editedMessage, c *editedCall) {
-	r.changed(rule, "messages."+strconv.Itoa(m.index)+".tool_calls."+strconv.Itoa(c.index))
+func (r *request) noteCall(kind Kind, m *editedMessage, c *editedCall) {
+	r.changed(kind, "messages."+strconv.Itoa(m.index)+".tool_calls."+strconv.Itoa(c.index))
 }
 
 // chainCalls chains calls and results in the chat dialect: the results are messages directly behind
@@ -110,7 +110,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 		results[j] = b
 		if found = append(found, b); len(rest) > 0 {
 			r.moved = true
-			r.note(RulePlace, b, nil)
+			r.note(KindPlace, b, nil)
 		}
 	}
 	for j, c := range m.calls {
@@ -120,7 +120,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 		fresh := ids.next(names[j])
 		if fresh != names[j] {
 			c.set("id", wire.Quote(fresh))
-			r.noteCall(RuleToolID, m, c)
+			r.noteCall(KindToolID, m, c)
 		}
 		switch {
 		case results[j] == nil:
@@ -128,7 +128,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 				[]byte(`,"content":"`+noResult+`"}`))
 			missing = append(missing, &editedMessage{object: objectOf(raw), index: -1, role: wire.RoleTool})
 			r.moved = true
-			r.noteCall(RuleUnanswered, m, c)
+			r.noteCall(KindUnanswered, m, c)
 		case fresh != names[j]:
 			results[j].set("tool_call_id", wire.Quote(fresh))
 		}
@@ -140,7 +140,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 		if slices.ContainsFunc(found, func(f *editedMessage) bool {
 			return bytes.Equal(f.get("content"), b.get("content"))
 		}) {
-			r.note(RuleDoubled, b, nil)
+			r.note(KindDoubled, b, nil)
 			r.moved = true
 			return true
 		}
@@ -152,7 +152,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 
 // tell turns an unclaimed result into a message of the user.
 func (r *request) tell(m *editedMessage) {
-	r.note(RuleOrphan, m, nil)
+	r.note(KindOrphan, m, nil)
 	m.set("role", wire.Quote(wire.RoleUser))
 	m.role = wire.RoleUser
 	m.drop("tool_call_id")
@@ -182,7 +182,7 @@ func (r *request) standForFields() {
 		case replay.Field != "" && r.mayThink() && (!m.has(replay.Field) ||
 			replay.Placeholder != "" && string(m.get(replay.Field)) == `""`):
 			m.set(replay.Field, wire.Quote(replay.Placeholder))
-			r.note(RulePlaceholder, m, nil)
+			r.note(KindPlaceholder, m, nil)
 		}
 	}
 }
@@ -207,5 +207,5 @@ func (r *request) standForSignature(m *editedMessage) {
 	google.set("thought_signature", wire.Quote(r.p.Replay.Placeholder))
 	extra.set("google", google.raw())
 	c.set(extraContent, extra.raw())
-	r.noteCall(RulePlaceholder, m, c)
+	r.noteCall(KindPlaceholder, m, c)
 }

@@ -47,7 +47,7 @@ func TestCodingAgentOutsideData(t *testing.T) {
 			continue
 		}
 		require.Equal(t, []sanitize.Change{
-			{Rule: sanitize.RuleLoop, Path: "thinking"}, {Rule: sanitize.RuleEdits, Path: "context_management.edits"},
+			{Kind: sanitize.KindLoop, Path: "thinking"}, {Kind: sanitize.KindEdits, Path: "context_management.edits"},
 		}, out.Changes)
 		var before, after map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(in.Outline.Body, &before))
@@ -66,21 +66,21 @@ func TestCodingAgentElsewhereOutsideData(t *testing.T) {
 		number, vendor, model string
 		changes               []sanitize.Change
 	}{
-		{"03", "kimi", "kimi-k2.6", []sanitize.Change{{Rule: sanitize.RuleMode, Path: "thinking.type"},
-			{Rule: sanitize.RuleMode, Path: "thinking.budget_tokens"}}},
+		{"03", "kimi", "kimi-k2.6", []sanitize.Change{{Kind: sanitize.KindMode, Path: "thinking.type"},
+			{Kind: sanitize.KindMode, Path: "thinking.budget_tokens"}}},
 		{"03", "deepseek", "deepseek-v4", nil},
-		{"05", "deepseek", "deepseek-v4", []sanitize.Change{{Rule: sanitize.RuleEffort, Path: "output_config.effort"}}},
-		{"19", "deepseek", "deepseek-v4", []sanitize.Change{{Rule: sanitize.RuleThinking, Path: "messages.2.content.0"},
-			{Rule: sanitize.RulePlaceholder, Path: "messages.2"}}},
-		{"17", "kimi", "kimi-k2.6", []sanitize.Change{{Rule: sanitize.RulePlaceholder, Path: "messages.1"},
-			{Rule: sanitize.RulePlaceholder, Path: "messages.9"}}},
+		{"05", "deepseek", "deepseek-v4", []sanitize.Change{{Kind: sanitize.KindEffort, Path: "output_config.effort"}}},
+		{"19", "deepseek", "deepseek-v4", []sanitize.Change{{Kind: sanitize.KindThinking, Path: "messages.2.content.0"},
+			{Kind: sanitize.KindPlaceholder, Path: "messages.2"}}},
+		{"17", "kimi", "kimi-k2.6", []sanitize.Change{{Kind: sanitize.KindPlaceholder, Path: "messages.1"},
+			{Kind: sanitize.KindPlaceholder, Path: "messages.9"}}},
 		{"03", "anthropic", "claude-haiku-4-5", []sanitize.Change{
-			{Rule: sanitize.RuleMode, Path: "thinking.type"}, {Rule: sanitize.RuleMode, Path: "thinking.budget_tokens"},
-			{Rule: sanitize.RuleEffort, Path: "output_config.effort"},
+			{Kind: sanitize.KindMode, Path: "thinking.type"}, {Kind: sanitize.KindMode, Path: "thinking.budget_tokens"},
+			{Kind: sanitize.KindEffort, Path: "output_config.effort"},
 		}},
 		{"15", "anthropic", "claude-opus-4-8", []sanitize.Change{
-			{Rule: sanitize.RuleMode, Path: "thinking.type"}, {Rule: sanitize.RuleMode, Path: "thinking.budget_tokens"},
-			{Rule: sanitize.RuleMode, Path: "output_config.effort"},
+			{Kind: sanitize.KindMode, Path: "thinking.type"}, {Kind: sanitize.KindMode, Path: "thinking.budget_tokens"},
+			{Kind: sanitize.KindMode, Path: "output_config.effort"},
 		}},
 		{"03", "generic", "m", nil},
 		{"17", "generic", "m", nil},

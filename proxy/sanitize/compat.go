@@ -35,7 +35,7 @@ func (r *request) dropThinkingEdits() {
 		raw := context.get("edits")
 		kept = array(raw, wire.Span{Start: 0, End: len(raw)}, n, edits)
 	}
-	r.setIn(RuleEdits, "context_management", "edits", kept)
+	r.setIn(KindEdits, "context_management", "edits", kept)
 }
 
 // fitEffort replaces the effort by one that the model accepts.
@@ -59,7 +59,7 @@ func (r *request) fitEffort() {
 	if fit != "" {
 		value = wire.Quote(fit)
 	}
-	r.setIn(RuleEffort, "output_config", "effort", value)
+	r.setIn(KindEffort, "output_config", "effort", value)
 }
 
 // effortOfMode is the effort that says what the mode of thinking says, or the one that was asked for beside it. A
@@ -88,7 +88,7 @@ func (r *request) chooseEffort() {
 		return
 	}
 	if !t.NoEffortTools || !r.tools() {
-		r.set(RuleEffort, "reasoning_effort", wire.Quote(r.Effort))
+		r.set(KindEffort, "reasoning_effort", wire.Quote(r.Effort))
 	}
 }
 
@@ -97,16 +97,16 @@ func (r *request) chooseEffort() {
 func (r *request) fitChatEffort() {
 	asked := r.root.text("reasoning_effort")
 	if t := r.p.Thinking; t.NoEffortTools && r.tools() && asked != noEffort {
-		r.set(RuleEffort, "reasoning_effort", wire.Quote(noEffort))
+		r.set(KindEffort, "reasoning_effort", wire.Quote(noEffort))
 		return
 	}
 	if asked == "" {
 		return
 	}
 	if fit := r.level(asked); fit == "" {
-		r.set(RuleEffort, "reasoning_effort", nil)
+		r.set(KindEffort, "reasoning_effort", nil)
 	} else if fit != asked {
-		r.set(RuleEffort, "reasoning_effort", wire.Quote(fit))
+		r.set(KindEffort, "reasoning_effort", wire.Quote(fit))
 	}
 }
 
@@ -169,7 +169,7 @@ func (r *request) fitSampling() {
 			legal = err != nil || f == 0
 		}
 		if !legal {
-			r.set(RuleSampling, name, nil)
+			r.set(KindSampling, name, nil)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (r *request) nameLimit() {
 	if limit == nil || !r.p.CompletionTokens {
 		return
 	}
-	r.set(RuleLimit, "max_tokens", nil)
+	r.set(KindLimit, "max_tokens", nil)
 	if !r.root.has("max_completion_tokens") {
 		r.root.set("max_completion_tokens", limit)
 	}
@@ -223,20 +223,20 @@ func (r *request) markers() []marked {
 			if inner := b.get("content"); b.kind == wire.ToolResultBlock && bytes.Contains(inner, markerEnd) {
 				out = append(out, marked{markedIn(inner), func(indexes []int) {
 					b.set("content", unmarked(inner, indexes))
-					r.note(RuleMarkers, m, b)
+					r.note(KindMarkers, m, b)
 				}})
 			}
 			if b.has(wire.CacheControl) {
 				out = append(out, marked{[]int{0}, func([]int) {
 					b.drop(wire.CacheControl)
-					r.note(RuleMarkers, m, b)
+					r.note(KindMarkers, m, b)
 				}})
 			}
 		}
 	}
 	for _, member := range []string{"tools", "system"} {
 		raw := r.root.get(member)
-		out = append(out, marked{markedIn(raw), func(indexes []int) { r.set(RuleMarkers, member, unmarked(raw, indexes)) }})
+		out = append(out, marked{markedIn(raw), func(indexes []int) { r.set(KindMarkers, member, unmarked(raw, indexes)) }})
 	}
 	return out
 }
@@ -268,7 +268,7 @@ func (r *request) settleBetas() {
 	if r.root.has("context_management") {
 		switch r.p.ContextManagement {
 		case Rejected:
-			r.set(RuleContext, "context_management", nil)
+			r.set(KindContext, "context_management", nil)
 		case Beta:
 			r.needBeta(contextBeta)
 		}
@@ -279,7 +279,7 @@ func (r *request) settleBetas() {
 	for _, v := range r.Betas {
 		if r.p.Betas != nil && !slices.Contains(r.p.Betas, v) {
 			r.out.RemoveBetas = append(r.out.RemoveBetas, v)
-			r.changed(RuleBeta, "anthropic-beta."+v)
+			r.changed(KindBeta, "anthropic-beta."+v)
 		}
 	}
 }
@@ -290,7 +290,7 @@ func (r *request) needBeta(v string) {
 		return
 	}
 	r.out.AddBetas = append(r.out.AddBetas, v)
-	r.changed(RuleBeta, "anthropic-beta."+v)
+	r.changed(KindBeta, "anthropic-beta."+v)
 }
 
 func (r *request) hasBeta(v string) bool { return slices.Contains(r.Betas, v) }

@@ -27,7 +27,7 @@ func (r *request) fillEmpty() {
 		}
 		if m.listed {
 			r.fillResults(m)
-			r.remove(RuleEmpty, m, (*block).blank)
+			r.remove(KindEmpty, m, (*block).blank)
 		}
 		content := m.get("content")
 		empty := content == nil || content[0] == 'n' || blank(content)
@@ -56,7 +56,7 @@ func (r *request) fill(m *editedMessage, last bool) {
 		}
 	}
 	if r.emptied(m) {
-		r.note(RuleEmpty, m, nil)
+		r.note(KindEmpty, m, nil)
 	}
 }
 
@@ -84,7 +84,7 @@ func (r *request) fillResults(m *editedMessage) {
 				kept = wire.Quote(noOutput)
 			}
 			b.set("content", kept)
-			r.note(RuleEmpty, m, b)
+			r.note(KindEmpty, m, b)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (r *request) fillSystem() {
 		return
 	}
 	if kept, some := withoutBlanks(raw); some {
-		r.set(RuleEmpty, "system", kept)
+		r.set(KindEmpty, "system", kept)
 	}
 }
 
@@ -159,7 +159,7 @@ func (r *request) joinTexts() {
 		content = wire.MarkedText(text, mark)
 	}
 	m.setContent(content)
-	r.note(RuleJoined, m, nil)
+	r.note(KindJoined, m, nil)
 }
 
 // settleRoles makes the order of roles one that the vendor accepts.
@@ -191,7 +191,7 @@ func (r *request) settleRoles() {
 func (r *request) insert(i int, role, content string, m *editedMessage) {
 	r.messages = slices.Insert(r.messages, i, written(role, content))
 	r.moved = true
-	r.note(RuleRole, m, nil)
+	r.note(KindRole, m, nil)
 }
 
 // fitRole replaces a role that the vendor does not accept at its place. Messages are not merged,
@@ -209,5 +209,5 @@ func (r *request) fitRole(m *editedMessage, begun bool) {
 func (r *request) speakAs(m *editedMessage, role string) {
 	m.set("role", wire.Quote(role))
 	m.role = role
-	r.note(RuleRole, m, nil)
+	r.note(KindRole, m, nil)
 }

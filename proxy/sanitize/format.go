@@ -25,10 +25,10 @@ func (r *request) answerByTool() {
 		return
 	}
 	if config.has("format") {
-		r.setIn(RuleFormat, "output_config", "format", nil)
+		r.setIn(KindFormat, "output_config", "format", nil)
 	}
 	if r.root.has("output_format") {
-		r.set(RuleFormat, "output_format", nil)
+		r.set(KindFormat, "output_format", nil)
 	}
 	chosen := objectOf(r.root.get("tool_choice"))
 	choice := chosen.text("type")
@@ -53,7 +53,7 @@ func (r *request) answerByTool() {
 		raw = []byte("[]")
 	}
 	all := append(tools, item{-1, wire.Span{}, tool})
-	r.set(RuleFormat, "tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(tools), all))
-	r.set(RuleFormat, "tool_choice", forced)
+	r.set(KindFormat, "tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(tools), all))
+	r.set(KindFormat, "tool_choice", forced)
 	r.out.AnswerTool = name
 }

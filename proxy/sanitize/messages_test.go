@@ -41,51 +41,51 @@ func TestThinkingBlocks(t *testing.T) {
 		"also while thinking is disabled": {"anthropic", opus, `,"thinking":{"type":"disabled"}` +
 			conversation(hi, says("assistant", thought, text), hi), stays, nil},
 		"unsigned ones do not": {"anthropic", opus, conversation(hi, says("assistant", unsigned, text), hi),
-			conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking}},
+			conversation(hi, says("assistant", text), hi), rules{sanitize.KindThinking}},
 		"nor what was beside them": {
 			"bedrock", sonnet, conversation(hi, says("assistant", thought, `{"type":"thinking","thinking":"t"}`, text), hi),
-			conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking},
+			conversation(hi, says("assistant", text), hi), rules{sanitize.KindThinking},
 		},
 		"nor redacted ones without data": {
 			"anthropic", opus, conversation(hi, says("assistant", `{"type":"redacted_thinking"}`, text), hi),
-			conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking},
+			conversation(hi, says("assistant", text), hi), rules{sanitize.KindThinking},
 		},
 		"an answer of nothing else is gone": {"anthropic", opus, conversation(hi, says("assistant", unsigned), hi),
-			conversation(hi, hi), rules{sanitize.RuleThinking}},
+			conversation(hi, hi), rules{sanitize.KindThinking}},
 		"others do not mind": {
 			"kimi", "kimi-k2.6", conversation(hi, says("assistant", `{"type":"thinking","thinking":"t"}`, redacted, text), hi),
 			stays, nil,
 		},
 		"DeepSeek takes no redacted ones": {"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"}` +
 			conversation(hi, says("assistant", thought, redacted, text), hi), `,"thinking":{"type":"disabled"}` +
-			conversation(hi, says("assistant", thought, text), hi), rules{sanitize.RuleThinking}},
+			conversation(hi, says("assistant", thought, text), hi), rules{sanitize.KindThinking}},
 		"OpenAI takes none": {
 			"openai", "gpt-5", conversation(hi, says("assistant", thought, text, use), says("user", gives)),
-			conversation(hi, says("assistant", text, use), says("user", gives)), rules{sanitize.RuleThinking},
+			conversation(hi, says("assistant", text, use), says("user", gives)), rules{sanitize.KindThinking},
 		},
 		"nobody's user thinks": {"generic", "m", conversation(says("user", thought, text)),
-			conversation(says("user", text)), rules{sanitize.RuleThinking}},
+			conversation(says("user", text)), rules{sanitize.KindThinking}},
 		"behind text on 4.5": {
 			"anthropic", sonnet, conversation(hi, says("assistant", text, thought, text), hi),
-			conversation(hi, says("assistant", text, text), hi), rules{sanitize.RuleThinking},
+			conversation(hi, says("assistant", text, text), hi), rules{sanitize.KindThinking},
 		},
 		"behind text while adaptive": {"anthropic", opus, conversation(hi, says("assistant", text, thought, text), hi),
 			stays, nil},
 		"a gateway that is strict": {
 			"gemini", "gemini-3-pro", conversation(hi, says("assistant", thought, text), hi),
-			conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking},
+			conversation(hi, says("assistant", text), hi), rules{sanitize.KindThinking},
 		},
 		"and thinks": {"gemini", "gemini-3-pro", `,"thinking":{"type":"enabled"}` +
 			conversation(hi, says("assistant", thought, text), hi), stays, nil},
 
 		"a signature of what is no thinking": {
 			"anthropic", opus, conversation(hi, says("assistant", strings.Replace(use, `"name"`, `"signature":"s","name"`, 1)),
-				says("user", gives)), conversation(hi, says("assistant", use), says("user", gives)), rules{sanitize.RuleSignature},
+				says("user", gives)), conversation(hi, says("assistant", use), says("user", gives)), rules{sanitize.KindSignature},
 		},
 		"a cache marker of what is": {
 			"anthropic", opus,
 			conversation(hi, says("assistant", strings.Replace(thought, `}`, `,"cache_control":{"type":"ephemeral"}}`, 1), text),
-				hi), conversation(hi, says("assistant", thought, text), hi), rules{sanitize.RuleMarked},
+				hi), conversation(hi, says("assistant", thought, text), hi), rules{sanitize.KindMarked},
 		},
 		"a block that nobody knows": {
 			"anthropic", opus, conversation(hi, says("assistant", `{"type":"new","signature":"s"}`, text), hi), stays, nil,
@@ -93,11 +93,11 @@ func TestThinkingBlocks(t *testing.T) {
 
 		"a last answer does not end with it": {"anthropic", opus, `,"thinking":{"type":"adaptive"}` +
 			conversation(hi, says("assistant", thought, text, thought, redacted)), `,"thinking":{"type":"adaptive"}` +
-			conversation(hi, says("assistant", thought, text)), rules{sanitize.RuleTrailing}},
+			conversation(hi, says("assistant", thought, text)), rules{sanitize.KindTrailing}},
 		"nor has any while it is off": {"anthropic", opus, conversation(hi, says("assistant", thought, text)),
-			conversation(hi, says("assistant", text)), rules{sanitize.RuleTrailing}},
+			conversation(hi, says("assistant", text)), rules{sanitize.KindTrailing}},
 		"nor is it nothing else": {"anthropic", opus, conversation(hi, says("assistant", thought)),
-			conversation(hi), rules{sanitize.RuleTrailing}},
+			conversation(hi), rules{sanitize.KindTrailing}},
 		"an unlisted model may think by itself": {
 			"anthropic", "claude-opus-9", conversation(hi, says("assistant", thought, text)), stays, nil,
 		},
@@ -111,7 +111,7 @@ func TestPlaceholders(t *testing.T) {
 		"Kimi wants it with calls": {
 			"kimi", "kimi-k2.6", conversation(hi, says("assistant", text), hi, says("assistant", text, use),
 				says("user", gives)), conversation(hi, says("assistant", text), hi, says("assistant", stood, text, use),
-				says("user", gives)), rules{sanitize.RulePlaceholder},
+				says("user", gives)), rules{sanitize.KindPlaceholder},
 		},
 		"not while it is off": {
 			"kimi", "kimi-k2.6", off + conversation(hi, says("assistant", use), says("user", gives)), stays, nil,
@@ -119,7 +119,7 @@ func TestPlaceholders(t *testing.T) {
 		"an empty text is none": {
 			"kimi", "kimi-k2.6", conversation(hi, says("assistant", empty, text), hi, says("assistant", empty, use),
 				says("user", gives)), conversation(hi, says("assistant", empty, text), hi, says("assistant", stood, use),
-				says("user", gives)), rules{sanitize.RulePlaceholder},
+				says("user", gives)), rules{sanitize.KindPlaceholder},
 		},
 		"not where there is some": {
 			"kimi", "kimi-k2.6", conversation(hi, says("assistant", `{"type":"thinking","thinking":"t"}`, use),
@@ -128,13 +128,13 @@ func TestPlaceholders(t *testing.T) {
 		"DeepSeek wants it in every answer": {
 			"deepseek", "deepseek-v4", conversation(hi, `{"role":"assistant","content":"a"}`, hi, says("assistant", use),
 				says("user", gives)), conversation(hi, says("assistant", stood, text), hi, says("assistant", stood, use),
-				says("user", gives)), rules{sanitize.RulePlaceholder},
+				says("user", gives)), rules{sanitize.KindPlaceholder},
 		},
 		"of a conversation with tools": {"deepseek", "deepseek-v4", conversation(hi, says("assistant", text), hi), stays,
 			nil},
 		"from the beginning": {"deepseek", "deepseek-v4", `,"tools":[{}]` +
 			conversation(hi, says("assistant", text), hi), `,"tools":[{}]` + conversation(hi, says("assistant", stood, text),
-			hi), rules{sanitize.RulePlaceholder}},
+			hi), rules{sanitize.KindPlaceholder}},
 		"a model that does not think": {"deepseek", "deepseek-chat", `,"tools":[{}]` +
 			conversation(hi, says("assistant", text), hi), stays, nil},
 		"GLM does not insist": {"glm", "glm-4.7", conversation(hi, says("assistant", use), says("user", gives)),
@@ -155,28 +155,28 @@ func TestChains(t *testing.T) {
 			"anthropic", opus, conversation(hi, says("assistant", use, useB), says("user", givesB, gives, text)), stays, nil,
 		},
 		"no result at the end": {"anthropic", opus, conversation(hi, says("assistant", use)),
-			conversation(hi, says("assistant", use), says("user", none)), rules{sanitize.RuleUnanswered}},
+			conversation(hi, says("assistant", use), says("user", none)), rules{sanitize.KindUnanswered}},
 		"no result before text": {"anthropic", opus, conversation(hi, says("assistant", use), hi),
 			conversation(hi, says("assistant", use), says("user", none, `{"type":"text","text":"hi"}`)),
-			rules{sanitize.RuleUnanswered}},
+			rules{sanitize.KindUnanswered}},
 		"one of two": {"anthropic", opus, conversation(hi, says("assistant", useB, use), says("user", givesB)),
-			conversation(hi, says("assistant", useB, use), says("user", givesB, none)), rules{sanitize.RuleUnanswered}},
+			conversation(hi, says("assistant", useB, use), says("user", givesB, none)), rules{sanitize.KindUnanswered}},
 		"behind text": {"anthropic", opus, conversation(hi, says("assistant", use), says("user", text, gives)),
-			conversation(hi, says("assistant", use), says("user", gives, text)), rules{sanitize.RulePlace}},
+			conversation(hi, says("assistant", use), says("user", gives, text)), rules{sanitize.KindPlace}},
 		"in two messages": {"anthropic", opus, conversation(hi, says("assistant", use, useB), says("user", gives),
 			says("user", givesB, text)), conversation(hi, says("assistant", use, useB), says("user", gives, givesB),
-			says("user", text)), rules{sanitize.RulePlace}},
+			says("user", text)), rules{sanitize.KindPlace}},
 		"behind a system message": {"anthropic", opus, conversation(hi, says("assistant", use), sys, says("user", gives)),
-			conversation(hi, says("assistant", use), says("user", gives), sys), rules{sanitize.RulePlace}},
+			conversation(hi, says("assistant", use), says("user", gives), sys), rules{sanitize.KindPlace}},
 		"a system message behind": {"anthropic", opus, conversation(hi, says("assistant", use), says("user", gives), sys),
 			stays, nil},
 		"too late": {"anthropic", opus, conversation(hi, says("assistant", use), says("assistant", text),
 			says("user", gives)), conversation(hi, says("assistant", use), says("user", none), says("assistant", text),
-			says("user", story)), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan}},
+			says("user", story)), rules{sanitize.KindUnanswered, sanitize.KindOrphan}},
 		"for nobody": {"anthropic", opus, conversation(hi, says("assistant", text), says("user", gives, text)),
-			conversation(hi, says("assistant", text), says("user", story, text)), rules{sanitize.RuleOrphan}},
+			conversation(hi, says("assistant", text), says("user", story, text)), rules{sanitize.KindOrphan}},
 		"twice": {"anthropic", opus, conversation(hi, says("assistant", use), says("user", gives, gives)),
-			conversation(hi, says("assistant", use), says("user", gives)), rules{sanitize.RuleDoubled}},
+			conversation(hi, says("assistant", use), says("user", gives)), rules{sanitize.KindDoubled}},
 		"for nobody, with pictures": {
 			"anthropic", opus,
 			conversation(
@@ -184,12 +184,12 @@ func TestChains(t *testing.T) {
 					`{"type":"tool_result","tool_use_id":"z","content":[{"type":"text","text":"b"},{"type":"image","source":{}},{"type":"odd","x":1.0}]}`),
 			), conversation(says("user", `{"type":"text","text":"Result of a tool call that is not shown:"}`,
 				`{"type":"text","text":"b"}`, `{"type":"image","source":{}}`,
-				`{"type":"text","text":"{\"type\":\"odd\",\"x\":1.0}"}`)), rules{sanitize.RuleOrphan},
+				`{"type":"text","text":"{\"type\":\"odd\",\"x\":1.0}"}`)), rules{sanitize.KindOrphan},
 		},
 		"for nobody, with nothing": {
 			"anthropic", opus, conversation(says("user", `{"type":"tool_result","tool_use_id":"z"}`)),
 			conversation(says("user", `{"type":"text","text":"Result of a tool call that is not shown:\n(no output)"}`)),
-			rules{sanitize.RuleOrphan},
+			rules{sanitize.KindOrphan},
 		},
 	})
 }
@@ -252,16 +252,16 @@ func TestNothingIsEmpty(t *testing.T) {
 		"a user": {
 			"anthropic", opus, conversation(`{"role":"user","content":""}`, says("user"), says("user", blank)),
 			conversation(`{"role":"user","content":"(no content)"}`, `{"role":"user","content":"(no content)"}`,
-				`{"role":"user","content":"(no content)"}`), rules{sanitize.RuleEmpty},
+				`{"role":"user","content":"(no content)"}`), rules{sanitize.KindEmpty},
 		},
 		"an answer": {"anthropic", opus, conversation(hi, says("assistant"), hi, says("assistant", blank),
-			hi), conversation(hi, hi, hi), rules{sanitize.RuleEmpty}},
+			hi), conversation(hi, hi, hi), rules{sanitize.KindEmpty}},
 		"an answer to be begun": {"anthropic", opus, conversation(hi, `{"role":"assistant","content":""}`), stays,
 			nil},
 		"a text beside others": {
 			"anthropic", opus, conversation(says("user", blank, text), says("assistant", thought, blank, use),
 				says("user", gives)), conversation(says("user", text), says("assistant", thought, use), says("user", gives)),
-			rules{sanitize.RuleEmpty},
+			rules{sanitize.KindEmpty},
 		},
 		"a text in a result": {
 			"anthropic", opus,
@@ -270,14 +270,14 @@ func TestNothingIsEmpty(t *testing.T) {
 					`{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":""},{"type":"text","text":"4"}]}`)),
 			conversation(hi, says("assistant", use),
 				says("user", `{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"4"}]}`)),
-			rules{sanitize.RuleEmpty},
+			rules{sanitize.KindEmpty},
 		},
 		"the only one": {
 			"anthropic", opus,
 			conversation(hi, says("assistant", use),
 				says("user", `{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":""}]}`)),
 			conversation(hi, says("assistant", use),
-				says("user", `{"type":"tool_result","tool_use_id":"a","content":"(no output)"}`)), rules{sanitize.RuleEmpty},
+				says("user", `{"type":"tool_result","tool_use_id":"a","content":"(no output)"}`)), rules{sanitize.KindEmpty},
 		},
 		"a result may be": {
 			"anthropic", opus,
@@ -285,10 +285,10 @@ func TestNothingIsEmpty(t *testing.T) {
 		},
 		"the prompt": {
 			"anthropic", opus, `,"system":[{"type":"text","text":"s"},{"type":"text","text":""}]` + conversation(hi),
-			`,"system":[{"type":"text","text":"s"}]` + conversation(hi), rules{sanitize.RuleEmpty},
+			`,"system":[{"type":"text","text":"s"}]` + conversation(hi), rules{sanitize.KindEmpty},
 		},
 		"all of the prompt": {"anthropic", opus, `,"system":[{"type":"text","text":""}]` + conversation(hi),
-			conversation(hi), rules{sanitize.RuleEmpty}},
+			conversation(hi), rules{sanitize.KindEmpty}},
 		"a look-alike inside an input": {
 			"anthropic", opus,
 			conversation(hi,
@@ -309,9 +309,9 @@ func TestRoles(t *testing.T) {
 			"anthropic", opus, conversation(hi, hi, says("assistant", text), says("assistant", text), hi), stays, nil,
 		},
 		"an assistant begins": {"anthropic", opus, conversation(says("assistant", text), hi),
-			conversation(`{"role":"user","content":"(no content)"}`, says("assistant", text), hi), rules{sanitize.RuleRole}},
+			conversation(`{"role":"user","content":"(no content)"}`, says("assistant", text), hi), rules{sanitize.KindRole}},
 		"Bedrock's system is a user": {"bedrock", sonnet, conversation(hi, `{"content":"s","role":"system"}`),
-			conversation(hi, `{"content":"s","role":"user"}`), rules{sanitize.RuleRole}},
+			conversation(hi, `{"content":"s","role":"user"}`), rules{sanitize.KindRole}},
 	})
 }
 
@@ -328,15 +328,15 @@ func TestCacheMarkers(t *testing.T) {
 		"five": {
 			"anthropic", opus, prompt + conversation(says("user", marked(text)), says("user", text, marked(text), marked(text))),
 			prompt + conversation(says("user", text), says("user", text, marked(text), marked(text))),
-			rules{sanitize.RuleMarkers},
+			rules{sanitize.KindMarkers},
 		},
 		"inside a result": {"anthropic", opus, prompt + conversation(hi, says("assistant", look),
 			says("user", nested(marked(text)+","+marked(text)), marked(text))),
 			prompt + conversation(hi, says("assistant", look), says("user", nested(text+","+marked(text)), marked(text))),
-			rules{sanitize.RuleMarkers}},
+			rules{sanitize.KindMarkers}},
 		"too many in the prompt": {"anthropic", opus, `,"system":[` + strings.Repeat(marked(text)+",", 4) + marked(text) +
 			`]` + conversation(says("user", marked(text))), `,"system":[` + text + strings.Repeat(","+marked(text), 4) + `]` +
-			conversation(says("user", text)), rules{sanitize.RuleMarkers}},
+			conversation(says("user", text)), rules{sanitize.KindMarkers}},
 		"a vendor that ignores all": {"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"}` + prompt +
 			conversation(says("user", marked(text), marked(text), marked(text))), stays, nil},
 	})

@@ -47,6 +47,10 @@ type ReplayOverrides struct {
 	Placeholder *string  `yaml:"placeholder"`
 	Signed      *bool    `yaml:"signed"`
 	Bound       *bool    `yaml:"bound"`
+	OwnModel    *bool    `yaml:"own_model"`
+	OwnBackend  *bool    `yaml:"own_backend"`
+	Paired      *bool    `yaml:"paired"`
+	Missed      *bool    `yaml:"-"`
 	Redacted    *bool    `yaml:"redacted"`
 	First       *bool    `yaml:"first"`
 	StrictOff   *bool    `yaml:"strict_off"`
@@ -141,6 +145,10 @@ func (o Overrides) Apply(p Profile) Profile {
 	given(&p.Replay.Placeholder, o.Reasoning.Placeholder)
 	given(&p.Replay.Signed, o.Reasoning.Signed)
 	given(&p.Replay.Bound, o.Reasoning.Bound)
+	given(&p.Replay.OwnModel, o.Reasoning.OwnModel)
+	given(&p.Replay.OwnBackend, o.Reasoning.OwnBackend)
+	given(&p.Replay.Paired, o.Reasoning.Paired)
+	given(&p.Replay.Missed, o.Reasoning.Missed)
 	given(&p.Replay.Redacted, o.Reasoning.Redacted)
 	given(&p.Replay.First, o.Reasoning.First)
 	given(&p.Replay.StrictOff, o.Reasoning.StrictOff)

@@ -121,6 +121,11 @@ type Replay struct {
 	Signed bool `yaml:"signed"`
 	// Bound: a block is bound to all that stands before it, and refused when that has changed.
 	Bound bool `yaml:"bound"`
+	// OwnModel and OwnBackend: thinking of another model, or of another backend, of the same vendor is refused.
+	OwnModel   bool `yaml:"own_model"`
+	OwnBackend bool `yaml:"own_backend"`
+	// Paired: an item of Responses that comes without its reasoning is refused under its id.
+	Paired bool `yaml:"paired"`
 	// Redacted: redacted thinking blocks are accepted.
 	Redacted bool `yaml:"redacted"`
 	// First: an assistant message with thinking must begin with it, unless thinking is adaptive.

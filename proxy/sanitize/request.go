@@ -97,7 +97,7 @@ func read(in Input) *request {
 }
 
 // note records a change of a message, or of one of its blocks if b is not nil.
-func (r *request) note(rule Rule, m *editedMessage, b *block) {
+func (r *request) note(kind Kind, m *editedMessage, b *block) {
 	path := "messages"
 	if m != nil && m.index >= 0 {
 		path += "." + strconv.Itoa(m.index)
@@ -105,22 +105,22 @@ func (r *request) note(rule Rule, m *editedMessage, b *block) {
 	if b != nil && b.index >= 0 {
 		path += ".content." + strconv.Itoa(b.index)
 	}
-	r.changed(rule, path)
+	r.changed(kind, path)
 }
 
-func (r *request) changed(rule Rule, path string) {
-	r.out.Changes = append(r.out.Changes, Change{rule, path})
+func (r *request) changed(kind Kind, path string) {
+	r.out.Changes = append(r.out.Changes, Change{kind, path})
 }
 
 // set changes a member of the request.
-func (r *request) set(rule Rule, name string, value []byte) {
+func (r *request) set(kind Kind, name string, value []byte) {
 	r.root.set(name, value)
-	r.changed(rule, name)
+	r.changed(kind, name)
 }
 
 // setIn changes a member of an object that is a member of the request. An object that becomes empty
 // is removed.
-func (r *request) setIn(rule Rule, name, inner string, value []byte) {
+func (r *request) setIn(kind Kind, name, inner string, value []byte) {
 	o := objectOf(r.root.get(name))
 	if o.members == nil {
 		o = objectOf([]byte("{}"))
@@ -131,12 +131,12 @@ func (r *request) setIn(rule Rule, name, inner string, value []byte) {
 		raw = nil
 	}
 	r.root.set(name, raw)
-	r.changed(rule, name+"."+inner)
+	r.changed(kind, name+"."+inner)
 }
 
 // remove removes blocks from a message. An assistant message that becomes empty is left out; others
 // get a placeholder.
-func (r *request) remove(rule Rule, m *editedMessage, unwanted func(*block) bool) {
+func (r *request) remove(kind Kind, m *editedMessage, unwanted func(*block) bool) {
 	if !slices.ContainsFunc(m.blocks, unwanted) {
 		return
 	}
@@ -144,7 +144,7 @@ func (r *request) remove(rule Rule, m *editedMessage, unwanted func(*block) bool
 		if !unwanted(b) {
 			return false
 		}
-		r.note(rule, m, b)
+		r.note(kind, m, b)
 		return true
 	})
 	m.moved = true
@@ -256,11 +256,11 @@ func (m *editedMessage) settle() {
 
 // askUsage asks the vendor to count the tokens of a stream, unless it is known to refuse that.
 func (r *request) askUsage() {
-	refused := func(f Refusal) bool { return f.Name == streamOptions }
-	if !r.Outline.Stream || r.Count || slices.ContainsFunc(r.Refusals, refused) || AsksUsage(r.Outline) {
+	refused := func(f Rule) bool { return f.Name == streamOptions }
+	if !r.Outline.Stream || r.Count || slices.ContainsFunc(r.Rules, refused) || AsksUsage(r.Outline) {
 		return
 	}
-	r.setIn(RuleUsage, streamOptions, includeUsage, []byte("true"))
+	r.setIn(KindUsage, streamOptions, includeUsage, []byte("true"))
 }
 
 const (

@@ -12,14 +12,14 @@ import (
 )
 
 // fitted is what leaves of a request, and the rules that were applied.
-func fitted(t *testing.T, d wire.Dialect, vendor, body string, betas ...string) (string, []sanitize.Rule,
+func fitted(t *testing.T, d wire.Dialect, vendor, body string, betas ...string) (string, []sanitize.Kind,
 	sanitize.Output) {
 	t.Helper()
 	out := sanitize.Sanitize(input(t, d, body, vendor, betas...))
-	var applied []sanitize.Rule
+	var applied []sanitize.Kind
 	for _, c := range out.Changes {
-		if len(applied) == 0 || applied[len(applied)-1] != c.Rule {
-			applied = append(applied, c.Rule)
+		if len(applied) == 0 || applied[len(applied)-1] != c.Kind {
+			applied = append(applied, c.Kind)
 		}
 	}
 	return string(out.Body), applied, out
@@ -29,7 +29,7 @@ func fitted(t *testing.T, d wire.Dialect, vendor, body string, betas ...string) 
 type change struct {
 	vendor, model string
 	in, out       string
-	rules         []sanitize.Rule
+	rules         []sanitize.Kind
 }
 
 const stays = ""
@@ -49,7 +49,7 @@ func run(t *testing.T, d wire.Dialect, head string, cases map[string]change) {
 	}
 }
 
-type rules = []sanitize.Rule
+type rules = []sanitize.Kind
 
 const (
 	sonnet = "claude-sonnet-4-5"
@@ -64,32 +64,32 @@ func TestThinkingMode(t *testing.T) {
 		"adaptive is enabled with a budget of its effort on 4.5": {"anthropic", "claude-opus-4-5",
 			`,"thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"medium"}}`,
 			`,"thinking":{"type":"enabled","display":"omitted","budget_tokens":8192},"output_config":{"effort":"medium"}}`,
-			rules{sanitize.RuleMode}},
+			rules{sanitize.KindMode}},
 		"and without the effort where the model has none": {"anthropic", sonnet,
 			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`,
-			`,"thinking":{"type":"enabled","budget_tokens":4096}}`, rules{sanitize.RuleMode, sanitize.RuleEffort}},
+			`,"thinking":{"type":"enabled","budget_tokens":4096}}`, rules{sanitize.KindMode, sanitize.KindEffort}},
 		"adaptive stays on 4.6": {"anthropic", "claude-opus-4-6", `,"thinking":{"type":"adaptive"}}`, stays,
 			nil},
 		"enabled stays on 4.6": {
 			"anthropic", "claude-opus-4-6", `,"thinking":{"type":"enabled","budget_tokens":2048}}`, stays, nil,
 		},
 		"enabled is adaptive with an effort": {"anthropic", opus, `,"thinking":{"type":"enabled","budget_tokens":2048}}`,
-			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode}},
+			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.KindMode}},
 		"an effort that is there stays": {
 			"anthropic", opus, `,"output_config":{"effort":"max"},"thinking":{"budget_tokens":32000,"type":"enabled"}}`,
-			`,"output_config":{"effort":"max"},"thinking":{"type":"adaptive"}}`, rules{sanitize.RuleMode},
+			`,"output_config":{"effort":"max"},"thinking":{"type":"adaptive"}}`, rules{sanitize.KindMode},
 		},
 		"disabled stays where it may be": {
 			"anthropic", "claude-opus-5", `,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, stays, nil,
 		},
 		"disabled is removed where it may not": {"anthropic", "claude-opus-5-5", `,"thinking":{"type":"disabled"}}`, `}`,
-			rules{sanitize.RuleMode}},
+			rules{sanitize.KindMode}},
 		"disabled on Mythos Preview": {"anthropic", "claude-mythos-preview", `,"thinking":{"type":"disabled"}}`,
-			`}`, rules{sanitize.RuleMode}},
+			`}`, rules{sanitize.KindMode}},
 		"between_tools instead of disabled": {"anthropic", "claude-sonnet-5-5", `,"thinking":{"type":"disabled"}}`,
-			`,"thinking":{"type":"between_tools"}}`, rules{sanitize.RuleMode}},
+			`,"thinking":{"type":"between_tools"}}`, rules{sanitize.KindMode}},
 		"between_tools where nobody knows it": {"anthropic", "claude-opus-5", `,"thinking":{"type":"between_tools"}}`,
-			`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleMode}},
+			`,"thinking":{"type":"disabled"}}`, rules{sanitize.KindMode}},
 		"an unlisted model is left alone": {
 			"anthropic", "claude-opus-9", `,"thinking":{"type":"between_tools","x":1.50}}`, stays, nil,
 		},
@@ -97,21 +97,21 @@ func TestThinkingMode(t *testing.T) {
 			"generic", sonnet, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"max"}}`, stays, nil,
 		},
 		"adaptive on a vendor that is not ours": {"kimi", "kimi-k2.6", `,"thinking":{"type":"adaptive"}}`,
-			`,"thinking":{"type":"enabled","budget_tokens":16384}}`, rules{sanitize.RuleMode}},
+			`,"thinking":{"type":"enabled","budget_tokens":16384}}`, rules{sanitize.KindMode}},
 		"adaptive on DeepSeek": {"deepseek", "deepseek-v4", `,"thinking":{"type":"adaptive"}}`, stays, nil},
 		"auto is nobody's word": {"deepseek", "deepseek-v4", `,"thinking":{"type":"auto"}}`,
-			`,"thinking":{"type":"adaptive"}}`, rules{sanitize.RuleMode}},
+			`,"thinking":{"type":"adaptive"}}`, rules{sanitize.KindMode}},
 		"a bool is no object": {"kimi", "kimi-k2.6", `,"thinking":true}`, `,"thinking":{"type":"enabled"}}`,
-			rules{sanitize.RuleMode}},
+			rules{sanitize.KindMode}},
 		"only enabled on k2.7-code": {"kimi", "kimi-k2.7-code", `,"thinking":{"type":"disabled"}}`, `}`,
-			rules{sanitize.RuleMode}},
+			rules{sanitize.KindMode}},
 		"adaptive on MiniMax M3": {
 			"minimax", "MiniMax-M3", `,"thinking":{"type":"enabled","budget_tokens":9000}}`,
-			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"high"}}`, rules{sanitize.RuleMode},
+			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"high"}}`, rules{sanitize.KindMode},
 		},
 		"GLM 5.3 always thinks": {
 			"glm", "glm-5.3", `,"thinking":{"type":"disabled"},"output_config":{"effort":"medium"}}`,
-			`,"output_config":{"effort":"high"}}`, rules{sanitize.RuleMode, sanitize.RuleEffort},
+			`,"output_config":{"effort":"high"}}`, rules{sanitize.KindMode, sanitize.KindEffort},
 		},
 	})
 }
@@ -120,58 +120,58 @@ func TestThinkingModeInChats(t *testing.T) {
 	run(t, wire.Chat, `,"messages":[`+hi+`]`, map[string]change{
 		"OpenAI does not know thinking": {
 			"openai", "gpt-5.2", `,"thinking":{"type":"enabled"},"reasoning_effort":"xhigh"}`, `,"reasoning_effort":"xhigh"}`,
-			rules{sanitize.RuleMode},
+			rules{sanitize.KindMode},
 		},
 		"DeepSeek takes no effort beside disabled": {
 			"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"},"reasoning_effort":"high"}`,
-			`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEffort},
+			`,"thinking":{"type":"disabled"}}`, rules{sanitize.KindEffort},
 		},
 		"but an effort alone": {"deepseek", "deepseek-chat", `,"reasoning_effort":"high"}`, stays, nil},
 		"Kimi takes an object": {"kimi", "kimi-k2.6", `,"thinking":false}`,
-			`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleMode}},
+			`,"thinking":{"type":"disabled"}}`, rules{sanitize.KindMode}},
 		"Kimi does not know adaptive": {"kimi", "kimi-k2.6", `,"thinking":{"type":"adaptive","keep":"all"}}`,
-			`,"thinking":{"type":"enabled","keep":"all"}}`, rules{sanitize.RuleMode}},
+			`,"thinking":{"type":"enabled","keep":"all"}}`, rules{sanitize.KindMode}},
 		"k3 cannot be disabled": {"kimi", "kimi-k3", `,"thinking":{"type":"disabled"}}`, `}`,
-			rules{sanitize.RuleMode}},
+			rules{sanitize.KindMode}},
 		"GLM 5.3 cannot either": {
 			"glm", "glm-5.3", `,"reasoning_effort":"none","thinking":{"type":"disabled"}}`, `,"reasoning_effort":"low"}`,
-			rules{sanitize.RuleMode, sanitize.RuleEffort},
+			rules{sanitize.KindMode, sanitize.KindEffort},
 		},
 		"a forced tool and a model that may stop": {"kimi", "kimi-k2.6", `,"tool_choice":"required"}`,
-			`,"tool_choice":"required","thinking":{"type":"disabled"}}`, rules{sanitize.RuleToolChoice}},
+			`,"tool_choice":"required","thinking":{"type":"disabled"}}`, rules{sanitize.KindToolChoice}},
 		"a forced tool and one that may not": {
 			"kimi", "kimi-k3", `,"tool_choice":{"type":"function","function":{"name":"f"}}}`, `,"tool_choice":"auto"}`,
-			rules{sanitize.RuleToolChoice},
+			rules{sanitize.KindToolChoice},
 		},
 		"an effort is no thinking": {"openai", "gpt-5", `,"tool_choice":"required","reasoning_effort":"low"}`,
 			stays, nil},
 		"GPT-4.1 takes no effort": {"openai", "gpt-4.1", `,"reasoning_effort":"medium"}`, `}`,
-			rules{sanitize.RuleEffort}},
+			rules{sanitize.KindEffort}},
 		"nor does GPT-4o at Azure": {"azure", "gpt-4o-mini", `,"reasoning_effort":"low","max_tokens":7}`,
-			`,"max_tokens":7}`, rules{sanitize.RuleEffort}},
+			`,"max_tokens":7}`, rules{sanitize.KindEffort}},
 		"GPT-5 has no none": {"openai", "gpt-5-mini", `,"reasoning_effort":"none"}`,
-			`,"reasoning_effort":"minimal"}`, rules{sanitize.RuleEffort}},
+			`,"reasoning_effort":"minimal"}`, rules{sanitize.KindEffort}},
 		"GPT-5.1 has no minimal": {"openai", "gpt-5.1", `,"reasoning_effort":"minimal"}`,
-			`,"reasoning_effort":"low"}`, rules{sanitize.RuleEffort}},
+			`,"reasoning_effort":"low"}`, rules{sanitize.KindEffort}},
 		"o3 has neither, and a limit of its own": {
 			"openai", "o3-mini", `,"reasoning_effort":"max","max_tokens":7,"temperature":0.2,"top_p":1}`,
-			`,"reasoning_effort":"high","top_p":1,"max_completion_tokens":7}`, rules{sanitize.RuleEffort, sanitize.RuleSampling,
-				sanitize.RuleLimit},
+			`,"reasoning_effort":"high","top_p":1,"max_completion_tokens":7}`, rules{sanitize.KindEffort, sanitize.KindSampling,
+				sanitize.KindLimit},
 		},
 		"GPT-5.2 may be warm while idle": {"openai", "gpt-5.2", `,"temperature":0.2}`, stays, nil},
 		"and not while it thinks": {"openai", "gpt-5.2", `,"temperature":0.2,"reasoning_effort":"low"}`,
-			`,"reasoning_effort":"low"}`, rules{sanitize.RuleSampling}},
+			`,"reasoning_effort":"low"}`, rules{sanitize.KindSampling}},
 		"GPT-5.4 does not think beside tools": {"openai", "gpt-5.4", `,"tools":[{}],"reasoning_effort":"high"}`,
-			`,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.RuleEffort}},
+			`,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.KindEffort}},
 		"GPT-5.6 has to be told so": {"openai", "gpt-5.6-terra", `,"tools":[{}]}`,
-			`,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.RuleEffort}},
+			`,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.KindEffort}},
 		"and thinks without tools": {"openai", "gpt-5.6", `,"reasoning_effort":"high"}`, stays, nil},
 		"Grok 4 does as it likes": {"xai", "grok-4-latest", `,"reasoning_effort":"high"}`, `}`,
-			rules{sanitize.RuleEffort}},
+			rules{sanitize.KindEffort}},
 		"Grok 3 mini knows two levels": {"xai", "grok-3-mini", `,"reasoning_effort":"medium"}`,
-			`,"reasoning_effort":"high"}`, rules{sanitize.RuleEffort}},
+			`,"reasoning_effort":"high"}`, rules{sanitize.KindEffort}},
 		"Qwen at Groq thinks or does not": {"groq", "qwen/qwen3-32b", `,"reasoning_effort":"medium"}`,
-			`,"reasoning_effort":"default"}`, rules{sanitize.RuleEffort}},
+			`,"reasoning_effort":"default"}`, rules{sanitize.KindEffort}},
 		"an unlisted model keeps what it was sent": {"openai", "gpt-9", `,"reasoning_effort":"medium","temperature":0.2}`,
 			stays, nil},
 		"nobody knows": {
@@ -185,32 +185,32 @@ func TestBudget(t *testing.T) {
 	run(t, wire.Messages, `,"messages":[`+hi+`]`, map[string]change{
 		"max_tokens less 1024": {
 			"anthropic", sonnet, `,"max_tokens":32000,"thinking":{"budget_tokens":31999,"type":"enabled"}}`,
-			`,"max_tokens":32000,"thinking":{"budget_tokens":30976,"type":"enabled"}}`, rules{sanitize.RuleBudget},
+			`,"max_tokens":32000,"thinking":{"budget_tokens":30976,"type":"enabled"}}`, rules{sanitize.KindBudget},
 		},
 		"too little is left": {
 			"anthropic", sonnet, `,"max_tokens":2000,"thinking":{"type":"enabled","budget_tokens":1500}}`, `,"max_tokens":2000}`,
-			rules{sanitize.RuleBudget},
+			rules{sanitize.KindBudget},
 		},
 		"too little was asked": {
 			"anthropic", sonnet, `,"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":500}}`,
-			`,"max_tokens":64000}`, rules{sanitize.RuleBudget},
+			`,"max_tokens":64000}`, rules{sanitize.KindBudget},
 		},
 		"none was asked": {"anthropic", sonnet, `,"max_tokens":64000,"thinking":{"type":"enabled"}}`,
-			`,"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":16384}}`, rules{sanitize.RuleBudget}},
+			`,"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":16384}}`, rules{sanitize.KindBudget}},
 		"of our own making": {"anthropic", sonnet, `,"max_tokens":4000,"thinking":{"type":"adaptive"}}`,
 			`,"max_tokens":4000,"thinking":{"type":"enabled","budget_tokens":2976}}`,
-			rules{sanitize.RuleMode, sanitize.RuleBudget}},
+			rules{sanitize.KindMode, sanitize.KindBudget}},
 		"a model that has to think": {
 			"anthropic", "claude-mythos-preview", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`,
-			`,"max_tokens":1500,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode},
+			`,"max_tokens":1500,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.KindMode},
 		},
 		"one that knows no other way": {
 			"kimi", "kimi-k3", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`,
-			`,"max_tokens":1500,"thinking":{"type":"enabled"}}`, rules{sanitize.RuleBudget},
+			`,"max_tokens":1500,"thinking":{"type":"enabled"}}`, rules{sanitize.KindBudget},
 		},
 		"one that is told to stop": {
 			"kimi", "kimi-k2.6", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`,
-			`,"max_tokens":1500,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleBudget},
+			`,"max_tokens":1500,"thinking":{"type":"disabled"}}`, rules{sanitize.KindBudget},
 		},
 		"others do not need one": {"deepseek", "deepseek-v4", `,"max_tokens":1500,"thinking":{"type":"enabled"}}`,
 			stays, nil},
@@ -220,7 +220,7 @@ func TestBudget(t *testing.T) {
 		},
 		"off takes its edits and effort": {
 			"anthropic", "claude-opus-4-6",
-			`,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"max_tokens":100,"thinking":{"type":"enabled","budget_tokens":99},"output_config":{"effort":"max"}}`, `,"max_tokens":100,"output_config":{"effort":"high"}}`, rules{sanitize.RuleBudget, sanitize.RuleEdits, sanitize.RuleEffort},
+			`,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"max_tokens":100,"thinking":{"type":"enabled","budget_tokens":99},"output_config":{"effort":"max"}}`, `,"max_tokens":100,"output_config":{"effort":"high"}}`, rules{sanitize.KindBudget, sanitize.KindEdits, sanitize.KindEffort},
 		},
 	})
 
@@ -280,56 +280,56 @@ func TestBesideThinking(t *testing.T) {
 	const manual = `,"thinking":{"type":"enabled","budget_tokens":2000}`
 	run(t, wire.Messages, "", map[string]change{
 		"a forced tool turns thinking off": {"anthropic", sonnet, open + manual + `,"tool_choice":{"type":"any"}}`, open +
-			`,"tool_choice":{"type":"any"}}`, rules{sanitize.RuleToolChoice}},
+			`,"tool_choice":{"type":"any"}}`, rules{sanitize.KindToolChoice}},
 		"and where it is on by default": {
 			"anthropic", "claude-opus-5", open + `,"tool_choice":{"type":"tool","name":"n"}}`, open +
-				`,"tool_choice":{"type":"tool","name":"n"},"thinking":{"type":"disabled"}}`, rules{sanitize.RuleToolChoice},
+				`,"tool_choice":{"type":"tool","name":"n"},"thinking":{"type":"disabled"}}`, rules{sanitize.KindToolChoice},
 		},
 		"one that always thinks is asked to": {
 			"anthropic", fable, open + `,"tool_choice":{"type":"tool","name":"n","disable_parallel_tool_use":true}}`, open +
-				`,"tool_choice":{"type":"auto","disable_parallel_tool_use":true}}`, rules{sanitize.RuleToolChoice},
+				`,"tool_choice":{"type":"auto","disable_parallel_tool_use":true}}`, rules{sanitize.KindToolChoice},
 		},
 		"auto and none stay": {"anthropic", sonnet, open + manual + `,"tool_choice":{"type":"none"}}`, stays,
 			nil},
 		"a forced tool without thinking": {"anthropic", opus, open + `,"tool_choice":{"type":"any"}}`, stays, nil},
 
 		"a loop that begins without thinking turns it off": {"anthropic", sonnet, loop + manual + `}`, loop + `}`,
-			rules{sanitize.RuleLoop}},
+			rules{sanitize.KindLoop}},
 		"not if it is adaptive": {"anthropic", opus, loop + `,"thinking":{"type":"adaptive"}}`,
 			stays, nil},
 		"nor for a vendor that does not mind": {"glm", "glm-4.7", loop + manual + `}`, stays, nil},
 		"a model that has to think goes on adaptively": {"anthropic", "claude-mythos-preview", loop + manual + `}`, loop +
-			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode}},
+			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.KindMode}},
 		"an answer to go on with begins a turn, too": {"anthropic", sonnet, prefill + manual + `}`, prefill + `}`,
-			rules{sanitize.RuleLoop}},
+			rules{sanitize.KindLoop}},
 
 		"temperature beside thinking": {"anthropic", sonnet, open + manual + `,"temperature":0.2,"top_p":0.5,"top_k":3}`,
-			open + manual + `}`, rules{sanitize.RuleSampling}},
+			open + manual + `}`, rules{sanitize.KindSampling}},
 		"the default is no temperature": {"anthropic", sonnet, open + manual + `,"temperature":1.0,"top_p":0.97}`, stays,
 			nil},
 		"temperature without thinking": {"anthropic", sonnet, open + `,"temperature":0.2}`, stays, nil},
 		"since 4.7 never any": {"anthropic", opus, open + `,"temperature":0.2,"top_p":0.99}`, open + `}`,
-			rules{sanitize.RuleSampling}},
+			rules{sanitize.KindSampling}},
 		"other vendors take temperature": {"deepseek", "deepseek-v4", open + manual + `,"temperature":2}`, stays, nil},
 
 		"no clearing of thinking that is off": {
 			"anthropic", opus, open +
 				`,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"},{"type":"clear_thinking_20251015"}],"x":1}}`,
 			open + `,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}],"x":1}}`,
-			rules{sanitize.RuleEdits, sanitize.RuleBeta},
+			rules{sanitize.KindEdits, sanitize.KindBeta},
 		},
 		"an emptied list is removed": {
 			"anthropic", opus, open +
 				`,"thinking":{"type":"disabled"},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]}}`, open +
-				`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEdits},
+				`,"thinking":{"type":"disabled"}}`, rules{sanitize.KindEdits},
 		},
 		"no effort above high while off": {
 			"anthropic", "claude-opus-5", open + `,"thinking":{"type":"disabled"},"output_config":{"effort":"xhigh"}}`, open +
-				`,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, rules{sanitize.RuleEffort},
+				`,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, rules{sanitize.KindEffort},
 		},
 		"DeepSeek takes none at all then": {
 			"deepseek", "deepseek-v4", open + `,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, open +
-				`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEffort},
+				`,"thinking":{"type":"disabled"}}`, rules{sanitize.KindEffort},
 		},
 	})
 }
@@ -423,43 +423,43 @@ func TestEffortOfOurOwn(t *testing.T) {
 }
 
 // What a backend has refused before is not sent again, and nothing else changes.
-func TestRefusals(t *testing.T) {
-	effort := sanitize.Refusal{Name: "reasoning_effort"}
+func TestRules(t *testing.T) {
+	effort := sanitize.Rule{Name: "reasoning_effort"}
 	for _, c := range []struct {
-		refusal sanitize.Refusal
+		rule    sanitize.Rule
 		dialect wire.Dialect
 		in, out string
 	}{
 		{effort, wire.Chat, `,"reasoning_effort":"low","x":1.0}`, `,"x":1.0}`},
 		{effort, wire.Chat, `,"x":1.0}`, `,"x":1.0}`},
-		{sanitize.Refusal{Name: "reasoning_effort", Value: []byte(`"none"`)}, wire.Chat, `,"reasoning_effort":"none"}`, `}`},
-		{sanitize.Refusal{Name: "reasoning_effort", Value: []byte(`"none"`)}, wire.Chat, `,"reasoning_effort":"low"}`,
+		{sanitize.Rule{Name: "reasoning_effort", Value: `"none"`}, wire.Chat, `,"reasoning_effort":"none"}`, `}`},
+		{sanitize.Rule{Name: "reasoning_effort", Value: `"none"`}, wire.Chat, `,"reasoning_effort":"low"}`,
 			`,"reasoning_effort":"low"}`},
-		{sanitize.Refusal{Name: "max_tokens", Instead: "max_completion_tokens"}, wire.Chat, `,"max_tokens":7}`,
+		{sanitize.Rule{Name: "max_tokens", Instead: "max_completion_tokens"}, wire.Chat, `,"max_tokens":7}`,
 			`,"max_completion_tokens":7}`},
-		{sanitize.Refusal{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"temperature":1,"top_p":1}`,
+		{sanitize.Rule{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"temperature":1,"top_p":1}`,
 			`,"temperature":1}`},
-		{sanitize.Refusal{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"top_p":1}`, `,"top_p":1}`},
-		{sanitize.Refusal{Name: "reasoning_effort", Beside: "tools", Off: true}, wire.Chat, `,"tools":[{}]}`,
+		{sanitize.Rule{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"top_p":1}`, `,"top_p":1}`},
+		{sanitize.Rule{Name: "reasoning_effort", Beside: "tools", Set: `"none"`}, wire.Chat, `,"tools":[{}]}`,
 			`,"tools":[{}],"reasoning_effort":"none"}`},
-		{sanitize.Refusal{Name: "reasoning_effort", Beside: "tools", Off: true}, wire.Chat, `,"tools":[]}`, `,"tools":[]}`},
-		{sanitize.Refusal{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low","format":{}}}`,
+		{sanitize.Rule{Name: "reasoning_effort", Beside: "tools", Set: `"none"`}, wire.Chat, `,"tools":[]}`, `,"tools":[]}`},
+		{sanitize.Rule{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low","format":{}}}`,
 			`,"output_config":{"format":{}}}`},
-		{sanitize.Refusal{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low"}}`, `}`},
-		{sanitize.Refusal{Name: "thinking"}, wire.Messages,
+		{sanitize.Rule{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low"}}`, `}`},
+		{sanitize.Rule{Name: "thinking"}, wire.Messages,
 			`,"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max"}}`,
 			`,"output_config":{"effort":"high"}}`},
-		{sanitize.Refusal{Name: "thinking.type", Thinking: &sanitize.ThinkingOverrides{Modes: []string{"enabled"}}},
+		{sanitize.Rule{Profile: sanitize.Overrides{Thinking: sanitize.ThinkingOverrides{Modes: []string{"enabled"}}}},
 			wire.Messages, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`,
 			`,"thinking":{"type":"enabled","budget_tokens":4096},"output_config":{"effort":"low"}}`},
-		{sanitize.Refusal{Name: "tool_choice", Thinking: &sanitize.ThinkingOverrides{Default: "on"}}, wire.Messages,
+		{sanitize.Rule{Profile: sanitize.Overrides{Thinking: sanitize.ThinkingOverrides{Default: "on"}}}, wire.Messages,
 			`,"tools":[{}],"tool_choice":{"type":"any"}}`,
 			`,"tools":[{}],"tool_choice":{"type":"any"},"thinking":{"type":"disabled"}}`},
-		{sanitize.Refusal{Name: "thinking.budget_tokens", Most: 1500}, wire.Messages,
+		{sanitize.Rule{Name: "thinking.budget_tokens", Most: 1500}, wire.Messages,
 			`,"thinking":{"type":"enabled","budget_tokens":2000}}`, `,"thinking":{"type":"enabled","budget_tokens":1500}}`},
-		{sanitize.Refusal{Name: "top_p", Beside: "thinking"}, wire.Chat, `,"thinking":{"type":"enabled"},"top_p":0.5}`,
+		{sanitize.Rule{Name: "top_p", Beside: "thinking"}, wire.Chat, `,"thinking":{"type":"enabled"},"top_p":0.5}`,
 			`,"thinking":{"type":"enabled"}}`},
-		{sanitize.Refusal{Name: "top_p", Beside: "thinking"}, wire.Chat, `,"thinking":{"type":"disabled"},"top_p":0.5}`,
+		{sanitize.Rule{Name: "top_p", Beside: "thinking"}, wire.Chat, `,"thinking":{"type":"disabled"},"top_p":0.5}`,
 			`,"thinking":{"type":"disabled"},"top_p":0.5}`},
 	} {
 		const open = `{"model":"m","max_tokens":9000,"messages":[` + hi + `]`
@@ -468,7 +468,8 @@ func TestRefusals(t *testing.T) {
 			body = strings.Replace(open, `"max_tokens":9000,`, "", 1)
 		}
 		in := input(t, c.dialect, body+c.in, "generic")
-		in.Refusals = []sanitize.Refusal{c.refusal}
+		in.Rules = []sanitize.Rule{c.rule}
+		in.Profile = in.Profile.Learn(in.Rules)
 		require.Equal(t, body+c.out, string(sanitize.Sanitize(in).Body))
 	}
 }

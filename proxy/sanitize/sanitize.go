@@ -22,10 +22,8 @@ type Input struct {
 	// Effort is for chat requests that have none; it is only sent to models that are known to
 	// accept it. Empty for none.
 	Effort string
-	// Refusals are the parameters that the backend is known to refuse.
-	Refusals []Refusal
-	// Schemas are the Keys of tools with schemas that the backend is known to refuse. They get the plain form.
-	Schemas []string
+	// Rules are what the backend's refusals have taught. Profile has what they say of it already.
+	Rules []Rule
 	// Answer bounds an answer that the request leaves open, in tokens; the thinking is added. 0: nothing does.
 	Answer int64
 	// Count: the request only counts tokens, so it has no max_tokens to compare a budget with.
@@ -49,7 +47,7 @@ type Output struct {
 
 // Change is one change that was made.
 type Change struct {
-	Rule Rule
+	Kind Kind
 	// Path is its place in the original request: messages.3.content.1, thinking.
 	Path string
 }
@@ -77,7 +75,7 @@ func (o Output) Header(h http.Header) {
 // Sanitize makes a request fit its profile. It is a pure function, and idempotent but for Ephemeral,
 // which is said of what the client sent.
 func Sanitize(in Input) Output {
-	in.Betas, in.Profile = splitBetas(in.Betas), in.Profile.Learn(in.Refusals)
+	in.Betas = splitBetas(in.Betas)
 	r := read(in)
 	for _, rule := range rules[in.Dialect] {
 		rule(r)
@@ -91,7 +89,7 @@ func Sanitize(in Input) Output {
 // model cannot be told. It is the last resort for missing reasoning.
 func ThinkingOff(o *wire.Outline, d wire.Dialect, p Profile) []byte {
 	r := read(Input{Outline: o, Dialect: d, Profile: p})
-	if r.off() || !r.turnOff(RuleMode) {
+	if r.off() || !r.turnOff(KindMode) {
 		return o.Body
 	}
 	if d == wire.Messages {
@@ -100,7 +98,7 @@ func ThinkingOff(o *wire.Outline, d wire.Dialect, p Profile) []byte {
 		return r.raw()
 	}
 	if len(p.Thinking.Modes) == 0 && r.root.has("reasoning_effort") {
-		r.set(RuleEffort, "reasoning_effort", nil) // the only other way to ask for thinking
+		r.set(KindEffort, "reasoning_effort", nil) // the only other way to ask for thinking
 	}
 	r.fitChatEffort()
 	return r.raw()

@@ -30,14 +30,8 @@ var table = sync.OnceValue(func() map[string]vendorRules {
 // vendorRules are the table's for one vendor.
 type vendorRules struct {
 	base   Profile // of all models
-	layers []Layer // that base was made of
+	layers []Rule  // that base was made of
 	rows   []row   // of which the first that fits a model counts
-}
-
-// Layer is a part of a profile, and the source that it is known from.
-type Layer struct {
-	Source  string
-	Profile Overrides
 }
 
 // entry is one of the file's, whose head says what each member means.
@@ -84,7 +78,7 @@ func readTable(text []byte) (map[string]vendorRules, error) {
 		for _, v := range Vendors() {
 			if r := out[v]; e.Vendors == nil || slices.Contains(e.Vendors, v) {
 				r.base.Vendor = v
-				r.base, r.layers = e.Profile.Apply(r.base), append(r.layers, Layer{e.Source, e.Profile})
+				r.base, r.layers = e.Profile.Apply(r.base), append(r.layers, Rule{Source: e.Source, Profile: e.Profile})
 				r.rows = append(r.rows, e.Models...)
 				out[v] = r
 			}
@@ -135,13 +129,13 @@ func For(vendor, model string) Profile {
 	return p
 }
 
-// Layers are what For applies, in that order.
-func Layers(vendor, model string) []Layer {
+// Layers are the rules of the table that For applies, in that order.
+func Layers(vendor, model string) []Rule {
 	of, row, _ := lookUp(vendor, model)
 	if row == nil {
 		return of.layers
 	}
-	return append(slices.Clip(of.layers), Layer{row.Source, row.Profile})
+	return append(slices.Clip(of.layers), Rule{Source: row.Source, Profile: row.Profile})
 }
 
 // modelName is the name of a model, in lower case.

@@ -98,11 +98,11 @@ func (r *request) settleMode() {
 		return
 	}
 	if t.Modes != nil && len(t.Modes) == 0 {
-		r.set(RuleMode, "thinking", nil)
+		r.set(KindMode, "thinking", nil)
 		return
 	}
 	if raw[0] == 't' || raw[0] == 'f' {
-		r.set(RuleMode, "thinking", []byte(`{"type":"`+string(r.mode())+`"}`))
+		r.set(KindMode, "thinking", []byte(`{"type":"`+string(r.mode())+`"}`))
 	}
 	switch m := r.mode(); {
 	case t.takes(m):
@@ -115,20 +115,20 @@ func (r *request) settleMode() {
 	case m == Enabled:
 		r.makeAdaptive()
 	case m == Disabled || m == BetweenTools:
-		if !r.turnOff(RuleMode) {
-			r.set(RuleMode, "thinking", nil) // it cannot be told not to think
+		if !r.turnOff(KindMode) {
+			r.set(KindMode, "thinking", nil) // it cannot be told not to think
 		}
 	}
 }
 
-func (r *request) setMode(m Mode) { r.setIn(RuleMode, "thinking", "type", wire.Quote(string(m))) }
+func (r *request) setMode(m Mode) { r.setIn(KindMode, "thinking", "type", wire.Quote(string(m))) }
 
 // makeManual turns adaptive into enabled with a budget. What an effort asked for
 // is in the budget then.
 func (r *request) makeManual() {
 	r.setMode(Enabled)
 	if r.Dialect == wire.Messages || r.p.Thinking.NeedsBudget {
-		r.setIn(RuleMode, "thinking", "budget_tokens", strconv.AppendInt(nil, r.ownBudget(), 10))
+		r.setIn(KindMode, "thinking", "budget_tokens", strconv.AppendInt(nil, r.ownBudget(), 10))
 	}
 	r.betweenTools = r.p.Thinking.Interleaved // as adaptive does by itself
 }
@@ -140,7 +140,7 @@ func (r *request) makeAdaptive() {
 	o := objectOf(r.root.get("thinking"))
 	budget, ok := integer(o.get("budget_tokens"))
 	if o.has("budget_tokens") {
-		r.setIn(RuleMode, "thinking", "budget_tokens", nil)
+		r.setIn(KindMode, "thinking", "budget_tokens", nil)
 	}
 	config := objectOf(r.root.get("output_config"))
 	if !ok || r.Dialect != wire.Messages || config.has("effort") {
@@ -149,22 +149,22 @@ func (r *request) makeAdaptive() {
 	if r.Budget > 0 {
 		budget = min(budget, r.Budget)
 	}
-	r.setIn(RuleMode, "output_config", "effort", wire.Quote(effortOf(budget)))
+	r.setIn(KindMode, "output_config", "effort", wire.Quote(effortOf(budget)))
 }
 
 // turnOff makes thinking be off, if the model can be told so.
-func (r *request) turnOff(rule Rule) bool {
+func (r *request) turnOff(kind Kind) bool {
 	t := r.p.Thinking
 	switch {
 	case t.Default == Off || len(t.Modes) == 0 && t.Default != On:
 		r.unthinking = true
 		if r.root.get("thinking") != nil {
-			r.set(rule, "thinking", nil)
+			r.set(kind, "thinking", nil)
 		}
 	case t.takes(Disabled):
-		r.set(rule, "thinking", []byte(`{"type":"disabled"}`))
+		r.set(kind, "thinking", []byte(`{"type":"disabled"}`))
 	case t.takes(BetweenTools):
-		r.set(rule, "thinking", []byte(`{"type":"between_tools"}`))
+		r.set(kind, "thinking", []byte(`{"type":"between_tools"}`))
 	default:
 		return false
 	}
@@ -172,8 +172,8 @@ func (r *request) turnOff(rule Rule) bool {
 }
 
 // leaveManual turns thinking off or, where that cannot be, lets the model decide.
-func (r *request) leaveManual(rule Rule) {
-	if r.turnOff(rule) {
+func (r *request) leaveManual(kind Kind) {
+	if r.turnOff(kind) {
 		return
 	}
 	if r.p.Thinking.takes(Adaptive) {
@@ -181,7 +181,7 @@ func (r *request) leaveManual(rule Rule) {
 		return
 	}
 	if o := objectOf(r.root.get("thinking")); o.has("budget_tokens") {
-		r.setIn(rule, "thinking", "budget_tokens", nil)
+		r.setIn(kind, "thinking", "budget_tokens", nil)
 	}
 }
 
@@ -200,16 +200,16 @@ func (r *request) freeToolChoice() {
 	}
 	t := r.p.Thinking
 	if t.Default == Off || len(t.Modes) == 0 || t.takes(Disabled) {
-		r.turnOff(RuleToolChoice)
+		r.turnOff(KindToolChoice)
 		return
 	}
 	if r.Dialect == wire.Chat {
-		r.set(RuleToolChoice, "tool_choice", wire.Quote("auto"))
+		r.set(KindToolChoice, "tool_choice", wire.Quote("auto"))
 		return
 	}
 	o.set("type", wire.Quote("auto"))
 	o.drop("name")
-	r.set(RuleToolChoice, "tool_choice", o.raw())
+	r.set(KindToolChoice, "tool_choice", o.raw())
 }
 
 // fitBudget holds the budget of manual thinking within what max_tokens allows.
@@ -231,12 +231,12 @@ func (r *request) fitBudget() {
 	if !r.Count {
 		budget = min(budget, r.room())
 		if budget < minBudget {
-			r.leaveManual(RuleBudget)
+			r.leaveManual(KindBudget)
 			return
 		}
 	}
 	if !ok || budget != asked {
-		r.setIn(RuleBudget, "thinking", "budget_tokens", strconv.AppendInt(nil, budget, 10))
+		r.setIn(KindBudget, "thinking", "budget_tokens", strconv.AppendInt(nil, budget, 10))
 	}
 }
 
@@ -265,11 +265,11 @@ func (r *request) boundAnswer() {
 	more, _ := integer(r.root.get("max_completion_tokens"))
 	switch {
 	case more <= 0 || r.Dialect != wire.Chat:
-		r.set(RuleAnswer, "max_tokens", strconv.AppendInt(nil, r.Answer+r.thinks(), 10))
+		r.set(KindAnswer, "max_tokens", strconv.AppendInt(nil, r.Answer+r.thinks(), 10))
 	case r.p.CompletionTokens:
 		return
 	default: // many servers know one name only
-		r.set(RuleLimit, "max_tokens", strconv.AppendInt(nil, more, 10))
+		r.set(KindLimit, "max_tokens", strconv.AppendInt(nil, more, 10))
 	}
 	r.root.drop("max_completion_tokens")
 }
@@ -318,7 +318,7 @@ func (r *request) startLoop() {
 		}
 	}
 	if first != nil && (len(first.blocks) == 0 || !first.blocks[0].thinks()) {
-		r.leaveManual(RuleLoop)
+		r.leaveManual(KindLoop)
 	}
 }
 

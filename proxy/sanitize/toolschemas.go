@@ -3,6 +3,7 @@ package sanitize
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -53,7 +54,7 @@ func plain(schema []byte, d wire.Dialect) []byte {
 
 func schemaKey(schema []byte) string {
 	sum := sha256.Sum256(schema)
-	return string(sum[:16])
+	return hex.EncodeToString(sum[:16])
 }
 
 // schemaIn is a tool, the object in it that has its schema, and the name of that member.
@@ -68,12 +69,13 @@ func schemaIn(raw []byte, d wire.Dialect) (tool, holder object, name string) {
 // fitSchemas has the schemas of tools say what they mean in the vendor's form. One that is in it stays.
 func (r *request) fitSchemas() {
 	raw := r.root.get("tools")
-	if raw == nil || len(r.Schemas) == 0 && (r.p.ToolSchemas == "" || r.p.ToolSchemas == SchemaAny) {
+	plainly := PlainSchemas(r.Rules)
+	if raw == nil || plainly == nil && (r.p.ToolSchemas == "" || r.p.ToolSchemas == SchemaAny) {
 		return
 	}
 	claude := r.p.Vendor == "anthropic" || r.p.Vendor == "bedrock"
 	print := uint64(0)
-	if len(r.Schemas) == 0 {
+	if plainly == nil {
 		if print = fine.print(raw, r.p.ToolSchemas, claude, r.Dialect); fine.has(print) {
 			return
 		}
@@ -86,7 +88,7 @@ func (r *request) fitSchemas() {
 			continue
 		}
 		f := schemaFitter{form: r.p.ToolSchemas, root: schema, left: maxNodes}
-		if len(r.Schemas) > 0 && slices.Contains(r.Schemas, schemaKey(schema)) {
+		if plainly != nil && slices.Contains(plainly, schemaKey(schema)) {
 			f.form = SchemaPlain
 		}
 		f.keys = claude || f.form == SchemaPlain && r.Dialect == wire.Messages
@@ -102,7 +104,7 @@ func (r *request) fitSchemas() {
 			holder = tool
 		}
 		items[i].raw, dirty = holder.raw(), true
-		r.changed(RuleSchema, "tools."+strconv.Itoa(i))
+		r.changed(KindSchema, "tools."+strconv.Itoa(i))
 	}
 	if dirty {
 		r.root.set("tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), items))

@@ -79,7 +79,7 @@ func TestSchemasOfTools(t *testing.T) {
 	} {
 		in := toolRequest(t, c.vendor, c.schema)
 		require.JSONEq(t, c.want, schemaFrom(t, in), "%s\n%s", c.schema, schemaFrom(t, in))
-		require.Equal(t, sanitize.RuleSchema, sanitize.Sanitize(in).Changes[0].Rule)
+		require.Equal(t, sanitize.KindSchema, sanitize.Sanitize(in).Changes[0].Kind)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestSchemasAreAccepted(t *testing.T) {
 		} {
 			in := toolRequest(t, vendor, schema)
 			if vendor == "generic" || vendor == "glm" {
-				in.Schemas = []string{sanitize.Tools(in.Outline, in.Dialect)[0].Key}
+				in.Rules = []sanitize.Rule{{Schemas: []string{sanitize.Tools(in.Outline, in.Dialect)[0].Key}}}
 			}
 			config := upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{Schemas: takes}}
 			if vendor == "anthropic" {
