@@ -302,8 +302,10 @@ func TestConformanceMangledPairs(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					for _, b := range vendorsOfPairs {
-						given[kind+" on "+b.name] += p.given[b.name]
-						lost[kind+" on "+b.name] += p.lost[b.name]
+						for _, row := range []string{kind + " on " + b.name, kind + " on " + b.name + ", " + mangle} {
+							given[row] += p.given[b.name]
+							lost[row] += p.lost[b.name]
+						}
 					}
 					calls, extra, played = calls+p.calls, extra+p.extra, played+p.conversations
 					t.Logf("%d conversations, %d calls, %d more to vendors; own thinking given %v, lost %v", p.conversations, p.calls,
@@ -314,7 +316,7 @@ func TestConformanceMangledPairs(t *testing.T) {
 	})
 	t.Logf("%d conversations, %d calls, %d more to vendors", played, calls, extra)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		t.Logf("%-28s own thinking of the current turn kept: %.3f (%d of %d)", name,
+		t.Logf("%-56s own thinking of the current turn kept: %.3f (%d of %d)", name,
 			1-float64(lost[name])/float64(max(1, given[name])), given[name]-lost[name], given[name])
 	}
 }
