@@ -392,6 +392,16 @@ func (tr *transcript) roles() []string {
 	}
 }
 
+// allowKeys has Redis refuse to all clients every key that matches none of the patterns.
+func (w *world) allowKeys(patterns ...string) {
+	w.t.Helper()
+	args := []any{"ACL", "SETUSER", "default", "resetkeys"}
+	for _, p := range patterns {
+		args = append(args, "~"+p)
+	}
+	require.NoError(w.t, w.look.Do(context.Background(), args...).Err())
+}
+
 // stored are the contents of a history in Redis, with their roles.
 func (w *world) stored(key string) []string {
 	w.t.Helper()

@@ -90,6 +90,22 @@ func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
 	require.Equal(t, exchanges("one", "two", "three"), w.shows(second, "c3"))
 }
 
+// A process has read chats, and Redis loses its data before the process could read the epoch: what it has cached comes
+// back, although it cannot know that another epoch was there before.
+func TestALossBeforeTheFirstEpochIsWrittenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hi"))
+	require.False(t, w.says(w.url, "1", "one"))
+	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
+	w.allowKeys("[^m]*", "mneme:[^e]*", "mneme:er*") // all but the epoch
+	second := w.process()
+	require.Equal(t, exchanges("one"), w.shows(second, "1"))
+	w.shutdown[w.url]() // which would bring all back
+	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	w.allowKeys("*")
+	eventually(t, "it is back", func() bool { return len(w.stored("chat_history:1")) == 2 })
+}
+
 // A chat is used on one process, Redis loses its data, and the chat goes on at once
 // on another one, which knows nothing of it, then on the first.
 func TestAChatGoesOnElsewhereRightAfterALoss(t *testing.T) {

@@ -203,7 +203,6 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	c.workers.Go((&takeover{c, runner, s.leaser}).lookAfter)
 	c.workers.Go(s.peers.announce)
 	c.workers.Go(chats.listAll)
-	watch.losses.wakeUp() // to what Redis lost while no process was there
 	return s
 }
 

@@ -152,16 +152,20 @@ func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
 	return known && before != epoch
 }
 
-// noteEpoch takes note of the epoch that Redis holds.
+// noteEpoch takes note of the epoch that Redis holds. The first one tells nothing of what Redis lost before: while no
+// process was there, or after this one had read some of it. So what is known here is written back then, too.
 func (s *storeWatch) noteEpoch(epoch string) {
 	s.losses.mu.Lock()
-	lost := s.losses.epoch != "" && s.losses.epoch != epoch
+	fresh := s.losses.epoch != epoch
+	lost := fresh && s.losses.epoch != ""
 	s.losses.epoch = epoch
 	s.losses.note(lost)
 	s.losses.mu.Unlock()
 	if lost {
 		s.metrics.resets.Inc()
 		s.log.Error().Msg("Redis has lost its data: another epoch. What is known here is written back")
+	}
+	if fresh {
 		s.losses.wakeUp()
 	}
 }
