@@ -20,6 +20,8 @@ type backendState struct {
 	Active   string   `json:"active"`
 	Backends []string `json:"backends"`
 	Routes   []string `json:"routes,omitempty"`
+	// Choices are those of each route in their order, with their keys where there are several.
+	Choices map[string][]string `json:"choices,omitempty"`
 }
 
 // operatorsOnly refuses the admins of single tenants what concerns all of them.
@@ -31,8 +33,12 @@ func operatorsOnly(c *gin.Context) {
 }
 
 func (s *Server) showBackend(c *gin.Context) {
-	c.JSON(http.StatusOK, backendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
-		slices.Sorted(maps.Keys(s.config.Routes))})
+	state := backendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
+		slices.Sorted(maps.Keys(s.config.Routes)), map[string][]string{}}
+	for _, name := range state.Routes {
+		state.Choices[name] = s.routed[name].names()
+	}
+	c.JSON(http.StatusOK, state)
 }
 
 // switchBackend changes the main pipeline's backend for the requests that begin

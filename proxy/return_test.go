@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,4 +109,18 @@ func TestAConversationReturnsToItsKey(t *testing.T) {
 		require.Equal(t, own, ask())
 	}
 	w.refusedAtMost(0)
+}
+
+// The choices of a route are named in their order: to an operator who asks, and in the log.
+func TestTheChoicesOfARouteAreNamed(t *testing.T) {
+	w := routed(t, claude, kimi)
+	w.config.Routes["main"] = proxy.RouteConfig{Use: []string{"kimi", "claude"}, Keys: map[string][]proxy.Key{
+		"kimi": {{Name: "KEY_B", Value: "key-b-0123456789"}, {Name: "KEY_A", Value: "key-a-0123456789"}}}}
+	g := w.gateway()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.url+"/admin/backend", nil)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"active":"main","backends":["claude","kimi"],"routes":["main"],"choices":`+
+		`{"main":["kimi:KEY_B","kimi:KEY_A","claude"]}}`, w.do(r).body)
+	require.Contains(t, w.log.String(), `"route":"main","choices":["kimi:KEY_B","kimi:KEY_A","claude"]`)
+	w.conforms(0)
 }

@@ -134,6 +134,14 @@ func (s *Server) teammateRoute(name string) *route {
 	return s.teammateDefault
 }
 
+// names are those of its choices.
+func (r *route) names() (names []string) {
+	for _, c := range r.choices {
+		names = append(names, c.name)
+	}
+	return names
+}
+
 // first is the backend of the first choice, whose models clients are shown.
 func (r *route) first() *backend { return r.choices[0].backend }
 

@@ -89,6 +89,8 @@ type backendState struct {
 	Active   string   `json:"active"`
 	Backends []string `json:"backends"`
 	Routes   []string `json:"routes,omitempty"`
+
+	Choices map[string][]string `json:"choices,omitempty"` // of each route
 }
 
 const adminBackend = "/admin/backend"
@@ -123,7 +125,10 @@ func use(ctx context.Context, out io.Writer, gateway gateway, name string) error
 			if backend == before.Active {
 				mark = "*"
 			}
-			fmt.Fprintln(out, mark, term.OneLine(backend, 100))
+			if choices := before.Choices[backend]; len(choices) > 0 {
+				backend += " (" + strings.Join(choices, ", ") + ")"
+			}
+			fmt.Fprintln(out, mark, term.OneLine(backend, 500))
 		}
 		return nil
 	}
