@@ -22,6 +22,8 @@ type backendState struct {
 	Routes   []string `json:"routes,omitempty"`
 	// Learned are the rules that refusals have taught this process, by backend.
 	Learned map[string][]string `json:"learned,omitempty"`
+	// Choices are those of each route in their order, with their keys where there are several.
+	Choices map[string][]string `json:"choices,omitempty"`
 }
 
 // operatorsOnly refuses the admins of single tenants what concerns all of them.
@@ -34,11 +36,14 @@ func operatorsOnly(c *gin.Context) {
 
 func (s *Server) showBackend(c *gin.Context) {
 	state := backendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
-		slices.Sorted(maps.Keys(s.config.Routes)), map[string][]string{}}
+		slices.Sorted(maps.Keys(s.config.Routes)), map[string][]string{}, map[string][]string{}}
 	for name, b := range s.backends {
 		if rules := b.known.taught(); rules != nil {
 			state.Learned[name] = rules
 		}
+	}
+	for _, name := range state.Routes {
+		state.Choices[name] = s.routed[name].names()
 	}
 	c.JSON(http.StatusOK, state)
 }

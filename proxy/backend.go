@@ -34,7 +34,8 @@ type backend struct {
 	models  modelMap
 	close   func()
 	alone   func() bool   // it failed too often and is left alone
-	resting *atomic.Int64 // until when it is not asked if another one can be, in Unix ns, see rest
+	resting *atomic.Int64 // until when it is not asked if another one can be, in Unix ns, see failed
+	ill     *atomic.Int64 // until when conversations that left it do not return, in Unix ns
 	cli     *cli          // of kind copilot; nil for any other
 	local   bool          // on this machine, so that its models cost nothing unless they have a price
 	once    bool          // its calls are not retried, since their caller does that

@@ -120,6 +120,7 @@ type Limits struct {
 	MaxBody  int64           // bytes of a request; 32 MiB
 	Calls    int             // of models, at once; 4,096
 	Client   time.Duration   // for a client to take one piece of an answer; 1 min
+	Return   time.Duration   // without a failure of a backend, before conversations return to it; 1 min
 	Upstream upstream.Limits // of calls to backends
 }
 
@@ -131,6 +132,7 @@ func (l Limits) withDefaults() Limits {
 	if l.Client == 0 {
 		l.Client = time.Minute
 	}
+	l.Return = cmp.Or(l.Return, time.Minute)
 	return l
 }
 
@@ -270,7 +272,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	out := &backend{
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
 		known: new(knowledge), windows: b.newWindows(), lists: new(vendorLists),
-		local: price.Local(b.BaseURL) || b.Kind == KindOffline, resting: new(atomic.Int64),
+		local: price.Local(b.BaseURL) || b.Kind == KindOffline, resting: new(atomic.Int64), ill: new(atomic.Int64),
 	}
 	out.vendor, out.why, out.guessed = b.vendor()
 	switch b.Kind {

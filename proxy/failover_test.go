@@ -143,8 +143,8 @@ func TestARouteStaysWithAnAnswerThatHasBegun(t *testing.T) {
 	w.refusedAtMost(0)
 }
 
-// A tool loop stays where it went, through whichever gateway; the next question goes to the first choice, which gets
-// its own thinking back.
+// A tool loop stays where it went, through whichever gateway; the next question goes to a first choice that is well again,
+// which gets its own thinking back.
 func TestAToolLoopStaysWhereItWent(t *testing.T) {
 	for _, second := range []backendCase{kimi, kimiChat} {
 		for _, client := range []string{
@@ -153,6 +153,7 @@ func TestAToolLoopStaysWhereItWent(t *testing.T) {
 			kind, nameless := strings.CutSuffix(client, " without an id")
 			t.Run(second.name+" "+client, func(t *testing.T) {
 				w := routed(t, claude, second)
+				w.config.Limits.Return = time.Nanosecond
 				w.shares(redistest.Start(t))
 				left, right := w.gateway(), w.gateway()
 				c, m := left.anyClient(kind, "claude-opus-4-8")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -134,6 +133,14 @@ func (s *Server) teammateRoute(name string) *route {
 	return s.teammateDefault
 }
 
+// names are those of its choices.
+func (r *route) names() (names []string) {
+	for _, c := range r.choices {
+		names = append(names, c.name)
+	}
+	return names
+}
+
 // first is the backend of the first choice, whose models clients are shown.
 func (r *route) first() *backend { return r.choices[0].backend }
 
@@ -150,11 +157,13 @@ func answerBy(ctx context.Context, s *Server, x *request, r *route, scope string
 		x.result.others = i < len(order)-1
 		a, err := ask(ctx, s, x.route(b), scope, thinks)
 		why := x.moves(ctx, a, err)
+		if why != "" {
+			b.failed(why, a, s.limits.Return)
+		}
 		if why == "" || !x.result.others || time.Until(x.result.until) <= 0 {
 			return a, err
 		}
 		if a.answer != nil {
-			b.rest(why, a.answer.header)
 			a.answer.close()
 		}
 		x.result.attempt = nil
@@ -204,19 +213,22 @@ const (
 	mostRest = 10 * time.Minute
 )
 
-// rest leaves a backend alone for a while where it is known that it will refuse again.
-func (b *backend) rest(why reason, answer http.Header) {
+// failed keeps that the backend has failed an attempt: it is left alone for a while where it is known that it will refuse
+// again, and conversations that went elsewhere return to it once it has not failed for so long.
+func (b *backend) failed(why reason, a *attempt, well time.Duration) {
 	wait := time.Duration(0)
 	switch why {
 	case reasonKey, reasonQuota:
 		wait = keyRest
 	case reasonRate, reasonAllowance:
-		seconds, _ := strconv.Atoi(answer.Get("Retry-After")) // a date is no wait that is worth its parsing
+		seconds, _ := strconv.Atoi(a.answer.header.Get("Retry-After")) // a date is no wait that is worth its parsing
 		wait = min(time.Duration(seconds)*time.Second, mostRest)
 	}
+	now := time.Now()
 	if wait > 0 {
-		b.resting.Store(time.Now().Add(wait).UnixNano())
+		b.resting.Store(now.Add(wait).UnixNano())
 	}
+	b.ill.Store(now.Add(max(wait, well)).UnixNano())
 }
 
 // rests says whether the backend is left alone. One whose circuit is open is not: its refusal costs nothing, and the
@@ -226,22 +238,25 @@ func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano()
 // order is the order in which a request asks the choices of a route. The backends come in that of the route. Of the
 // keys of a backend each conversation has one that it always goes to, so that the vendor's prompt cache is found again
 // (rendezvous hashing: a key that is added or left out moves no other conversation). Backends that are left alone come
-// last. A tool loop stays where its last answer came from, since its thinking is worth most there.
+// last. A conversation whose tool loop is not over, or whose first choice has failed any request of late, stays where its
+// last answer came from: its thinking is worth most there, and so is the vendor's prompt cache.
 func (r *route) order(ctx context.Context, s *Server, x *request, scope string) []*backend {
 	id, _, err := routed{request: x}.takeConversation()
 	of := ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: cmp.Or(id, x.begins)}
-	calls, known := x.answeredCalls(), err == nil && id != ""
+	answered, all := x.calls()
+	known := err == nil && id != ""
 	if !known {
-		of, known = s.ledger.Find(ctx, of, x.endpoint.dialect, x.in.outline, calls)
+		of, known = s.ledger.Find(ctx, of, x.endpoint.dialect, x.in.outline, all)
 	}
 	weight := func(c choice) uint64 {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(of.Tenant + "\x00" + of.Conversation + "\x00" + c.name)) // it never fails
 		return h.Sum64()
 	}
+	before := func(a, b choice) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(weight(b), weight(a))) }
 	stays := ""
-	if known && len(calls) > 0 {
-		stays = calling(ctx, s.ledger, of, calls)
+	if known && (len(answered) > 0 || slices.MinFunc(r.choices, before).ill.Load() > time.Now().UnixNano()) {
+		stays = answering(ctx, s.ledger, of, answered)
 	}
 	last := func(c choice) int {
 		switch {
@@ -253,7 +268,7 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 		return 1
 	}
 	choices := slices.SortedStableFunc(slices.Values(r.choices), func(a, b choice) int {
-		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a.rank, b.rank), cmp.Compare(weight(b), weight(a)))
+		return cmp.Or(cmp.Compare(last(a), last(b)), before(a, b))
 	})
 	order := make([]*backend, len(choices))
 	for i, c := range choices {
@@ -262,33 +277,46 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 	return order
 }
 
-// answeredCalls are the ids of the calls of tools whose results end a request, of its newest message that has any.
-func (x *request) answeredCalls() (ids []string) {
+// calls are the ids of the calls of tools whose results end a request, of its newest message that has any; all are those
+// of all calls, the newest first, where they are not in messages of the outline.
+func (x *request) calls() (answered, all []string) {
 	o := x.in.outline
 	if x.endpoint.dialect == wire.Responses {
-		for _, item := range slices.Backward(gjson.GetBytes(o.Body, "input").Array()) {
-			if item.Get("type").Str != "function_call_output" {
-				break
+		for i, items := 0, gjson.GetBytes(o.Body, "input").Array(); i < len(items); i++ {
+			item := items[len(items)-1-i]
+			if id := item.Get("call_id"); id.Exists() {
+				all = append(all, id.Str)
 			}
-			ids = append(ids, item.Get("call_id").Str)
+			if len(answered) == i && item.Get("type").Str == "function_call_output" {
+				answered = all
+			}
 		}
-		return ids
+		return answered, all
 	}
 	for i := thinking.Loop(o, x.endpoint.dialect); i < len(o.Messages); i++ {
-		ids = nil
+		answered = nil
 		for _, at := range o.ResultIDs(x.endpoint.dialect, &o.Messages[i]) {
 			id, _ := o.Text(at)
-			ids = append(ids, id)
+			answered = append(answered, id)
 		}
 	}
-	return ids
+	return answered, answered
 }
 
-// calling is the backend that made calls of tools, through whichever gateway; empty where nothing is known of them.
-func calling(ctx context.Context, l *ledger.Ledger, scope ledger.Scope, calls []string) string {
-	t, _ := l.Conversation(scope, nil).Calling(calls)
-	if t == nil && l.Refresh(ctx, scope) {
-		t, _ = l.Conversation(scope, nil).Calling(calls)
+// answering is the backend that made calls of tools or, without calls, gave the newest answer, through whichever gateway;
+// empty where nothing is known of them.
+func answering(ctx context.Context, l *ledger.Ledger, scope ledger.Scope, calls []string) string {
+	find := func() (t *ledger.Turn) {
+		if len(calls) > 0 {
+			t, _ = l.Conversation(scope, nil).Calling(calls)
+		} else {
+			t = l.Conversation(scope, nil).Last()
+		}
+		return t
+	}
+	t := find()
+	if (t == nil || len(calls) == 0) && l.Refresh(ctx, scope) { // the newest answer may be another gateway's
+		t = find()
 	}
 	if t == nil {
 		return ""

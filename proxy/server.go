@@ -108,12 +108,16 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// LogBackends says in the log which vendor's rules each backend keeps, and how that was found out.
+// LogBackends says in the log which vendor's rules each backend keeps, and how that was found out, and in which order
+// the choices of each route are asked.
 func (s *Server) LogBackends() {
 	for _, name := range slices.Sorted(maps.Keys(s.backends)) {
 		b := s.backends[name]
 		s.log.Info().Str("backend", name).Str("kind", b.config.Kind).Str("profile", b.vendor).Str("why", b.why).
 			Msg("a backend keeps the rules of its vendor")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.config.Routes)) {
+		s.log.Info().Str("route", name).Strs("choices", s.routed[name].names()).Msg("a route asks its choices in this order")
 	}
 }
 

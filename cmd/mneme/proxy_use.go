@@ -91,6 +91,8 @@ type backendState struct {
 	Routes   []string `json:"routes,omitempty"`
 	// Learned are rules that refusals have taught the gateway, by backend.
 	Learned map[string][]string `json:"learned,omitempty"`
+	// Choices are those of each route.
+	Choices map[string][]string `json:"choices,omitempty"`
 }
 
 const adminBackend = "/admin/backend"
@@ -125,7 +127,11 @@ func use(ctx context.Context, out io.Writer, gateway gateway, name string) error
 			if backend == before.Active {
 				mark = "*"
 			}
-			fmt.Fprintln(out, mark, term.OneLine(backend, 100))
+			called := backend
+			if choices := before.Choices[backend]; len(choices) > 0 {
+				called += " (" + strings.Join(choices, ", ") + ")"
+			}
+			fmt.Fprintln(out, mark, term.OneLine(called, 500))
 			for _, rule := range before.Learned[backend] {
 				fmt.Fprintln(out, "    learned:", term.OneLine(rule, 1000))
 			}

@@ -32,6 +32,21 @@ func (t Tree) Calling(ids []string) (*Turn, *Node) {
 
 // Newest is the turn of the tree with the request that began last; nil for none.
 func (t Tree) Newest() *Node {
+	if e := t.last(func(e *entry) bool { return e.node != nil }); e != nil {
+		return e.node
+	}
+	return nil
+}
+
+// Last is the complete turn with the request that began last, whether it has a place in the tree or not; nil for none.
+func (t Tree) Last() *Turn {
+	if e := t.last(func(e *entry) bool { return !e.turn.Cut }); e != nil {
+		return e.turn
+	}
+	return nil
+}
+
+func (t Tree) last(counts func(*entry) bool) *entry {
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()
 	b := t.ledger.find(t.scope)
@@ -39,8 +54,8 @@ func (t Tree) Newest() *Node {
 		return nil
 	}
 	for _, e := range slices.Backward(b.turns) {
-		if e.node != nil {
-			return e.node
+		if counts(e) {
+			return e
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,8 +171,30 @@ func (l Loop) run(ctx context.Context, s *state, o Observer) (Result, error) {
 	}
 }
 
-// step is one model call.
+// Broken is offered by the error of a model whose answer broke off after it had begun: the same request may be answered
+// whole.
+type Broken interface {
+	error
+	Broken() bool
+}
+
+// step is one answer. One that breaks off is asked for once more.
 func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (memory.Message, error) {
+	answer, err := l.ask(ctx, req, "", o, r)
+	var broken Broken
+	if !errors.As(err, &broken) || !broken.Broken() {
+		return answer, err
+	}
+	half := r.Text
+	if answer, err = l.ask(ctx, req, half, o, r); err != nil {
+		r.Text = cmp.Or(r.Text, half)
+	}
+	return answer, err
+}
+
+// ask is one model call. Shown is what was told of the answer before, so that only what follows it is told; of an answer
+// that begins otherwise nothing is: its whole text is in the message.
+func (l Loop) ask(ctx context.Context, req Request, shown string, o Observer, r *Result) (memory.Message, error) {
 	answer := memory.Message{Role: memory.RoleAssistant}
 	var text strings.Builder
 	defer func() { r.Text = text.String() }()
@@ -186,6 +209,13 @@ func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (mem
 		answer.ToolCalls = append(answer.ToolCalls, d.Calls...)
 		if d.Text != "" {
 			text.WriteString(d.Text)
+			if shown != "" {
+				rest, _ := strings.CutPrefix(text.String(), shown)
+				if len(rest) == 0 || len(rest) == text.Len() {
+					continue
+				}
+				d.Text, shown = rest, ""
+			}
 			if err := o.Text(d.Text); err != nil {
 				return answer, err
 			}

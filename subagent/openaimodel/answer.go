@@ -143,7 +143,7 @@ func (a *collector) piece(p openai.ToolCall) {
 func (a *collector) end() ([]memory.ToolCall, error) {
 	switch {
 	case a.finish == "" || a.finish == openai.FinishReasonNull:
-		return nil, &Error{Code: event.AnswerCut}
+		return nil, &Error{Code: event.AnswerCut, broken: true}
 	case a.finish == openai.FinishReasonContentFilter && !a.text && len(a.calls) == 0:
 		return nil, &Error{Code: event.Refused}
 	}

@@ -24,7 +24,8 @@ type Error struct {
 	RetryAfter time.Duration // as the backend asked; 0 if it did not
 	Request    string        // the gateway's id of the call, by which its log has the vendor's words
 
-	limit, sent int // what the vendor said of the length, in tokens; 0 if it did not
+	broken      bool // the answer had begun
+	limit, sent int  // what the vendor said of the length, in tokens; 0 if it did not
 	cause       error
 }
 
@@ -43,6 +44,9 @@ func (e *Error) Error() string {
 func (e *Error) TooLong() (limit, sent int, window, ok bool) {
 	return e.limit, e.sent, e.Code == event.TooLong, e.Code == event.TooLong || e.Code == event.TooLarge
 }
+
+// Broken says that the answer broke off after it had begun, see loop.Broken.
+func (e *Error) Broken() bool { return e.broken }
 
 // Unwrap gives the transport's error, if it was one.
 func (e *Error) Unwrap() error { return e.cause }
@@ -85,6 +89,7 @@ func explain(ctx context.Context, err error, call *exchange) error {
 		e.Code, e.Message = event.Unavailable, "the gateway cannot be reached"
 		e.cause = err
 	}
+	e.broken = call.answered && e.Status == 0 && e.Retryable()
 	return e
 }
 

@@ -309,6 +309,14 @@ func TestTheWelcomeNamesThreeCommands(t *testing.T) {
 	}
 }
 
+// The backends of the route that answers are named, also those behind its first choice.
+func TestTheWelcomeNamesARoute(t *testing.T) {
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_BACKENDS_FAR_KIND=openai",
+		"MNEME_PROXY_BACKENDS_FAR_BASE_URL=http://127.0.0.1:1/v1", "MNEME_PROXY_BACKENDS_NEAR_KIND=offline",
+		"MNEME_PROXY_ROUTES_MAIN_USE=far,near")
+	require.Contains(t, u.out.String(), "Model: master, of backend far, the first choice of route main (far, near).\n")
+}
+
 // A subagent with isolated calls remembers nothing, and nothing of it is stored.
 func TestIsolatedCallsEndToEnd(t *testing.T) {
 	server := redistest.Start(t)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"mneme/cmd/mneme/internal/config"
 	"mneme/proxy"
@@ -39,7 +40,11 @@ func welcome(out io.Writer, cfg config.Config, at Addrs, fresh bool) {
 			"Model: offline, a small extractive one for trying things out; a real one: `mneme up --model auto`, or a "+
 				"mneme.yaml (docs/configuration.md).")
 	} else {
-		fmt.Fprintf(out, "Model: %s, of backend %s.\n", proxy.MapModel(b.ModelMap, cfg.Agents.Master.Model), first)
+		of := ""
+		if route, ok := cfg.Proxy.Routes[cfg.Proxy.Active]; ok {
+			of = fmt.Sprintf(", the first choice of route %s (%s)", cfg.Proxy.Active, strings.Join(route.Use, ", "))
+		}
+		fmt.Fprintf(out, "Model: %s, of backend %s%s.\n", proxy.MapModel(b.ModelMap, cfg.Agents.Master.Model), first, of)
 	}
 	redisAt := ""
 	switch {

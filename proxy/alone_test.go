@@ -1,0 +1,112 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
+	"mneme/proxy"
+)
+
+// aloneBeside are configurations in which the backend claude is asked alone: without routes, beside a route, and as a
+// route of one.
+var aloneBeside = []func(*proxy.Config){
+	func(*proxy.Config) {},
+	func(c *proxy.Config) {
+		c.Routes = map[string]proxy.RouteConfig{"main": {Use: []string{"claude", "kimi"}}}
+	},
+	func(c *proxy.Config) {
+		c.Routes, c.Active = map[string]proxy.RouteConfig{"main": {Use: []string{"claude"}}}, "main"
+	},
+}
+
+// Routes cost those nothing who ask a backend alone: the vendor gets the same bytes, and Redis the same commands.
+func TestABackendAloneCostsTheSameBesideARoute(t *testing.T) {
+	random := regexp.MustCompile(`"signature":"[^"]*"|(toolu|call)_[A-Za-z0-9]+`)
+	command := regexp.MustCompile(`cmdstat_(\w+):calls=\d+`)
+	play := func(change func(*proxy.Config)) (sent, commands []string) {
+		w := newWorld(t, claude, kimi)
+		change(&w.config)
+		redis := redistest.Start(t)
+		w.shares(redis)
+		for _, kind := range []string{"messages", "chat", "responses"} {
+			w.turns.saved.Store(0)
+			c, m := w.gateway().anyClient(kind, "claude-opus-4-8")
+			m.within("talk-" + kind)
+			m.alternate = []*front{m.gateway} // so that Redis has each turn before the next call
+			for range 2 {
+				toolTurn(w.vendors["claude"], "it")
+				require.Equal(t, "it is done.", c.say("And then?"))
+			}
+		}
+		for _, r := range w.vendors["claude"].Requests() {
+			sent = append(sent, random.ReplaceAllString(string(r.Body), "$1"))
+		}
+		stats, err := redis.Client().Info(t.Context(), "commandstats").Result()
+		require.NoError(t, err)
+		for _, m := range command.FindAllStringSubmatch(stats, -1) {
+			if !slices.Contains([]string{"hello", "client", "info"}, m[1]) { // of connections
+				commands = append(commands, m[0])
+			}
+		}
+		slices.Sort(commands)
+		w.conforms(0)
+		return sent, commands
+	}
+	sent, commands := play(aloneBeside[0])
+	require.Len(t, sent, 12)
+	require.NotEmpty(t, commands)
+	for _, change := range aloneBeside[1:] {
+		sentToo, commandsToo := play(change)
+		require.Equal(t, sent, sentToo)
+		require.Equal(t, commands, commandsToo)
+	}
+}
+
+// Nor do they cost it allocations.
+func TestABackendAloneAllocatesTheSameBesideARoute(t *testing.T) {
+	if raced {
+		t.Skip("the race detector drops what is pooled at random")
+	}
+	const body = `{"model":"claude-opus-4-8","max_tokens":2000,"messages":[{"role":"user","content":"Hello"}]}`
+	fake := upstreamtest.New(upstreamtest.Config{})
+	request := func() *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/v1/messages", strings.NewReader(body))
+		r.Header.Set("Anthropic-Version", "2023-06-01")
+		return r
+	}
+	said := httptest.NewRecorder()
+	fake.ServeHTTP(said, request())
+	require.Equal(t, 200, said.Code, said.Body)
+	allocations := func(change func(*proxy.Config)) float64 {
+		c := proxy.Config{Active: "claude", Backends: map[string]proxy.BackendConfig{
+			"claude": {Kind: proxy.KindAnthropic, BaseURL: "http://vendor.test"},
+			"kimi":   {Kind: proxy.KindAnthropic, BaseURL: "http://other.test"},
+		}, Transport: answering{said.Result().Header, said.Body.Bytes()}}
+		change(&c)
+		gateway, err := proxy.New(c, zerolog.New(io.Discard))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, gateway.Close()) }()
+		handler := gateway.Handler()
+		return testing.AllocsPerRun(2000, func() {
+			w := discarding{header: http.Header{}}
+			if handler.ServeHTTP(&w, request()); w.status != http.StatusOK {
+				t.Fatal(w.status)
+			}
+		})
+	}
+	want := allocations(aloneBeside[0])
+	for _, change := range aloneBeside[1:] {
+		// What grows by itself, such as maps of turns, may be an allocation here or there.
+		require.InDelta(t, want, allocations(change), 1)
+	}
+}
