@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -149,13 +150,18 @@ func TestAToolLoopStaysWhereItWent(t *testing.T) {
 	for _, second := range []backendCase{kimi, kimiChat} {
 		for _, client := range []string{
 			"messages", "chat", "responses", "messages without an id", "chat without an id", "responses without an id",
+			"messages with notes", "chat with notes", "responses with notes",
 		} {
 			kind, nameless := strings.CutSuffix(client, " without an id")
+			kind, notes := strings.CutSuffix(kind, " with notes")
 			t.Run(second.name+" "+client, func(t *testing.T) {
 				w := routed(t, claude, second)
 				w.shares(redistest.Start(t))
 				left, right := w.gateway(), w.gateway()
 				c, m := left.anyClient(kind, "claude-opus-4-8")
+				if notes {
+					notesResults(c)
+				}
 				if !nameless {
 					m.within("talk")
 				}
@@ -172,6 +178,40 @@ func TestAToolLoopStaysWhereItWent(t *testing.T) {
 				require.Equal(t, 2+2+2, w.calls("claude"))
 				w.conforms(0)
 			})
+		}
+	}
+}
+
+// notesResults has a client put a note of the system behind the results of tools, as Claude Code does.
+func notesResults(c agent) {
+	const note = "There are tokens left."
+	switch c := c.(type) {
+	case *messagesClient:
+		c.damage = func(history []message) (noted []message) {
+			for _, m := range history {
+				if noted = append(noted, m); m.content[0].Type == "tool_result" {
+					noted = append(noted, message{role: "system", content: []block{textOf(note)}, plain: true})
+				}
+			}
+			return noted
+		}
+	case *chatClient:
+		c.damage = func(history []chatMessage) (noted []chatMessage) {
+			for _, m := range history {
+				if noted = append(noted, m); m.Role == "tool" {
+					noted = append(noted, chatMessage{Role: "system", Content: new(note)})
+				}
+			}
+			return noted
+		}
+	case *responsesClient:
+		c.damage = func(input []json.RawMessage) (noted []json.RawMessage) {
+			for _, item := range input {
+				if noted = append(noted, item); strings.Contains(string(item), "_call_output") {
+					noted = append(noted, json.RawMessage(`{"type":"message","role":"developer","content":"`+note+`"}`))
+				}
+			}
+			return noted
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -263,19 +264,25 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 	return order
 }
 
-// answeredCalls are the ids of the calls of tools whose results end a request, of its newest message that has any.
+// answeredCalls are the ids of the calls of tools whose results end a request, of its newest message that has any. Notes
+// of the system may stand behind them: Claude Code says there how many tokens are left.
 func (x *request) answeredCalls() (ids []string) {
 	o := x.in.outline
 	if x.endpoint.dialect == wire.Responses {
 		for _, item := range slices.Backward(gjson.GetBytes(o.Body, "input").Array()) {
-			if item.Get("type").Str != "function_call_output" {
-				break
+			switch {
+			case strings.HasSuffix(item.Get("type").Str, "_call_output"):
+				ids = append(ids, item.Get("call_id").Str)
+			case !wire.IsSystem(item.Get("role").Str):
+				return ids
 			}
-			ids = append(ids, item.Get("call_id").Str)
 		}
 		return ids
 	}
 	for i := thinking.Loop(o, x.endpoint.dialect); i < len(o.Messages); i++ {
+		if wire.IsSystem(o.Messages[i].Role) {
+			continue
+		}
 		ids = nil
 		for _, at := range o.ResultIDs(x.endpoint.dialect, &o.Messages[i]) {
 			id, _ := o.Text(at)

@@ -1,6 +1,6 @@
 // Routes: each client through three backends of three dialects, which die one after the other inside a loop of tools.
 import assert from 'node:assert/strict'
-import { existsSync, readFileSync } from 'node:fs'
+import { appendFileSync, existsSync, readFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { join } from 'node:path'
 import { frameworks } from '../clients.mjs'
@@ -63,6 +63,7 @@ class Front {
         if (model) f.answers.push(`${from.statusCode} ${from.headers['x-ag-backend']}`)
         from.pipe(answer.writeHead(from.statusCode, from.headers))
       })
+      if (model && process.env.DUMP) { const parts=[]; asked.on('data',(d)=>parts.push(d)); asked.on('end',()=>appendFileSync(process.env.DUMP, Buffer.concat(parts)+'\n')) }
       asked.pipe(passed.on('error', () => answer.destroy()))
     })
     await new Promise((resolve) => f.server.listen(0, '127.0.0.1', resolve))
