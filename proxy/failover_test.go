@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
@@ -180,6 +181,30 @@ func TestAToolLoopStaysWhereItWent(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The same of tools whose input is a text, which Responses have.
+func TestALoopOfCustomToolsStaysWhereItWent(t *testing.T) {
+	w := routed(t, claude, kimi)
+	c := w.gateway().responses("claude-opus-4-8")
+	c.within("talk")
+	ask := func() answered {
+		input, err := marshal(c.input)
+		require.NoError(t, err)
+		got := c.send("/v1/responses", fmt.Appendf(nil,
+			`{"model":"claude-opus-4-8","input":%s,"tools":[{"type":"custom","name":"patch"}]}`, input))
+		require.Equal(t, 200, got.status, got.body)
+		return got
+	}
+	w.vendors["claude"].Fail(upstreamtest.Overloaded(), upstreamtest.Overloaded())
+	w.vendors["kimi"].Queue(upstreamtest.Reply(upstreamtest.Use("patch", `{"input":"a line"}`)))
+	c.add(map[string]string{"role": "user", "content": "Patch it."})
+	called := gjson.Get(ask().body, `output.#(type=="custom_tool_call")`)
+	require.True(t, called.Exists())
+	c.add(json.RawMessage(called.Raw))
+	c.add(map[string]string{"type": "custom_tool_call_output", "call_id": called.Get("call_id").Str, "output": "Done."})
+	require.Equal(t, "kimi", ask().header.Get("X-AG-Backend"))
+	w.refusedAtMost(0)
 }
 
 // notesResults has a client put a note of the system behind the results of tools, as Claude Code does.
