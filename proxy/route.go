@@ -264,8 +264,8 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 	return order
 }
 
-// answeredCalls are the ids of the calls of tools whose results end a request, of its newest message that has any. Notes
-// of the system may stand behind them: Claude Code says there how many tokens are left.
+// answeredCalls are the ids of the calls of tools whose results end a request, of its newest message that has any.
+// Notes of the system may stand behind them: Claude Code says there how many tokens are left.
 func (x *request) answeredCalls() (ids []string) {
 	o := x.in.outline
 	if x.endpoint.dialect == wire.Responses {
