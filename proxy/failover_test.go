@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
@@ -149,14 +151,19 @@ func TestAToolLoopStaysWhereItWent(t *testing.T) {
 	for _, second := range []backendCase{kimi, kimiChat} {
 		for _, client := range []string{
 			"messages", "chat", "responses", "messages without an id", "chat without an id", "responses without an id",
+			"messages with notes", "chat with notes", "responses with notes",
 		} {
 			kind, nameless := strings.CutSuffix(client, " without an id")
+			kind, notes := strings.CutSuffix(kind, " with notes")
 			t.Run(second.name+" "+client, func(t *testing.T) {
 				w := routed(t, claude, second)
 				w.config.Limits.Return = time.Nanosecond
 				w.shares(redistest.Start(t))
 				left, right := w.gateway(), w.gateway()
 				c, m := left.anyClient(kind, "claude-opus-4-8")
+				if notes {
+					notesResults(c)
+				}
 				if !nameless {
 					m.within("talk")
 				}
@@ -173,6 +180,64 @@ func TestAToolLoopStaysWhereItWent(t *testing.T) {
 				require.Equal(t, 2+2+2, w.calls("claude"))
 				w.conforms(0)
 			})
+		}
+	}
+}
+
+// The same of tools whose input is a text, which Responses have.
+func TestALoopOfCustomToolsStaysWhereItWent(t *testing.T) {
+	w := routed(t, claude, kimi)
+	c := w.gateway().responses("claude-opus-4-8")
+	c.within("talk")
+	ask := func() answered {
+		input, err := marshal(c.input)
+		require.NoError(t, err)
+		got := c.send("/v1/responses", fmt.Appendf(nil,
+			`{"model":"claude-opus-4-8","input":%s,"tools":[{"type":"custom","name":"patch"}]}`, input))
+		require.Equal(t, 200, got.status, got.body)
+		return got
+	}
+	w.vendors["claude"].Fail(upstreamtest.Overloaded(), upstreamtest.Overloaded())
+	w.vendors["kimi"].Queue(upstreamtest.Reply(upstreamtest.Use("patch", `{"input":"a line"}`)))
+	c.add(map[string]string{"role": "user", "content": "Patch it."})
+	called := gjson.Get(ask().body, `output.#(type=="custom_tool_call")`)
+	require.True(t, called.Exists())
+	c.add(json.RawMessage(called.Raw))
+	c.add(map[string]string{"type": "custom_tool_call_output", "call_id": called.Get("call_id").Str, "output": "Done."})
+	require.Equal(t, "kimi", ask().header.Get("X-AG-Backend"))
+	w.refusedAtMost(0)
+}
+
+// notesResults has a client put a note of the system behind the results of tools, as Claude Code does.
+func notesResults(c agent) {
+	const note = "There are tokens left."
+	switch c := c.(type) {
+	case *messagesClient:
+		c.damage = func(history []message) (noted []message) {
+			for _, m := range history {
+				if noted = append(noted, m); m.content[0].Type == "tool_result" {
+					noted = append(noted, message{role: "system", content: []block{textOf(note)}, plain: true})
+				}
+			}
+			return noted
+		}
+	case *chatClient:
+		c.damage = func(history []chatMessage) (noted []chatMessage) {
+			for _, m := range history {
+				if noted = append(noted, m); m.Role == "tool" {
+					noted = append(noted, chatMessage{Role: "system", Content: new(note)})
+				}
+			}
+			return noted
+		}
+	case *responsesClient:
+		c.damage = func(input []json.RawMessage) (noted []json.RawMessage) {
+			for _, item := range input {
+				if noted = append(noted, item); strings.Contains(string(item), "_call_output") {
+					noted = append(noted, json.RawMessage(`{"type":"message","role":"developer","content":"`+note+`"}`))
+				}
+			}
+			return noted
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -277,23 +278,32 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 	return order
 }
 
-// calls are the ids of the calls of tools whose results end a request, of its newest message that has any; all are those
-// of all calls, the newest first, where they are not in messages of the outline.
+// calls are the ids of the calls of tools whose results end a request, of its newest message that has any; notes of the
+// system may stand behind them, as Claude Code's about how many tokens are left. All are those of all calls, the newest
+// first, where they are not in messages of the outline.
 func (x *request) calls() (answered, all []string) {
 	o := x.in.outline
 	if x.endpoint.dialect == wire.Responses {
-		for i, items := 0, gjson.GetBytes(o.Body, "input").Array(); i < len(items); i++ {
-			item := items[len(items)-1-i]
-			if id := item.Get("call_id"); id.Exists() {
+		ends := true
+		for _, item := range slices.Backward(gjson.GetBytes(o.Body, "input").Array()) {
+			id := item.Get("call_id")
+			if id.Exists() {
 				all = append(all, id.Str)
 			}
-			if len(answered) == i && item.Get("type").Str == "function_call_output" {
-				answered = all
+			switch {
+			case !ends:
+			case strings.HasSuffix(item.Get("type").Str, "_call_output"):
+				answered = append(answered, id.Str)
+			case !wire.IsSystem(item.Get("role").Str):
+				ends = false
 			}
 		}
 		return answered, all
 	}
 	for i := thinking.Loop(o, x.endpoint.dialect); i < len(o.Messages); i++ {
+		if wire.IsSystem(o.Messages[i].Role) {
+			continue
+		}
 		answered = nil
 		for _, at := range o.ResultIDs(x.endpoint.dialect, &o.Messages[i]) {
 			id, _ := o.Text(at)

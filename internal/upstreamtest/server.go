@@ -57,10 +57,13 @@ func (s *Server) Queue(answers ...Answer) {
 }
 
 // Fail adds faults. Each fails one request to a model, in order, before any rule
-// is looked at.
+// is looked at. Without any, those that are still to be had are taken back.
 func (s *Server) Fail(faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(faults) == 0 {
+		s.faults = nil
+	}
 	s.faults = append(s.faults, faults...)
 }
 

@@ -23,6 +23,7 @@ import * as mcpclient from './scenarios/mcpclient.mjs'
 import * as messages from './scenarios/messages.mjs'
 import * as opencode from './scenarios/opencode.mjs'
 import * as responses from './scenarios/responses.mjs'
+import * as routes from './scenarios/routes.mjs'
 import * as streams from './scenarios/streams.mjs'
 import * as structured from './scenarios/structured.mjs'
 import * as switches from './scenarios/switches.mjs'
@@ -39,7 +40,7 @@ const { values: flags } = parseArgs({
     short: { type: 'boolean' }, list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams, mcp, mcpclient, endpoint, generated, langgraph]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, routes, opencode, copilot, streams, mcp, mcpclient, endpoint, generated, langgraph]
 const row = (s) => s.name.split(':')[0]
 const scenarios = sets
   .flatMap((m) => m.scenarios)

@@ -68,7 +68,7 @@ export class Stack {
       redis: s.redis ? { url: s.redis } : {},
       data_dir: join(dir, 'data'),
       log: { format: 'json' },
-      proxy: { listen: `127.0.0.1:${s.port}`, active: 'adaptive', embeddings_backend: 'generic', teammates: { analytic: 'kimi' }, backends: Object.assign(backends(url), ...sets.map((m) => m.backends?.(url))) },
+      proxy: { listen: `127.0.0.1:${s.port}`, active: 'adaptive', embeddings_backend: 'generic', teammates: { analytic: 'kimi' }, backends: Object.assign(backends(url), ...sets.map((m) => m.backends?.(url))), routes: Object.assign({}, ...sets.map((m) => m.routes)) },
     }
     s.config = join(dir, 'mneme.yaml')
     writeFileSync(s.config, JSON.stringify(config, null, 2)) // JSON is YAML
@@ -105,7 +105,7 @@ export class Stack {
     if (code !== 0) throw new Error(`mneme proxy use ${backend}: ${stderr}`)
   }
 
-  /** The next requests to a vendor fail so; see the fake vendor's program. */
+  /** The next requests to a vendor fail so, none any more without a fault; see the fake vendor's program. */
   async fail(vendor, ...faults) {
     const { status } = await fetch(`${this.vendorURLs[vendor]}/fail`, { method: 'POST', body: JSON.stringify(faults) })
     if (status !== 204) throw new Error(`the vendor ${vendor} takes no such faults: ${status}`)

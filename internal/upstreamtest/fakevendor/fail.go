@@ -36,13 +36,16 @@ func (f failing) fault() upstreamtest.Fault {
 	return upstreamtest.Canned(f.Status, f.Body)
 }
 
-// fail serves the posts of faults.
+// fail serves the posts of faults; an empty list takes back those that are left.
 func fail(vendor *upstreamtest.Server) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var faults []failing
 		if err := json.UnmarshalRead(r.Body, &faults, json.RejectUnknownMembers(true)); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
+		}
+		if len(faults) == 0 {
+			vendor.Fail()
 		}
 		for _, f := range faults {
 			for range max(f.Times, 1) {

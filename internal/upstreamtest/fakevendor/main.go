@@ -9,6 +9,8 @@
 // Faults of the next requests are posted to /fail of that URL, in their order:
 //
 //	[{"status":429,"retry_after":60,"times":3},{"status":529,"first":"messages","message":"Overloaded"}]
+//
+// An empty list makes the vendor well again.
 package main
 
 import (

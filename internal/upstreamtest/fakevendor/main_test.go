@@ -108,4 +108,8 @@ func TestFaultsArePosted(t *testing.T) {
 		}
 	}
 	require.Equal(t, http.StatusBadRequest, posted(`[{"shout":1}]`))
+
+	require.Equal(t, http.StatusNoContent, posted(`[{"status":503,"times":1000}]`))
+	require.Equal(t, http.StatusNoContent, posted(`[]`))
+	require.Zero(t, vendor.Pending(), "it is well again")
 }

@@ -150,7 +150,7 @@ async function rateLimits(t) {
 }
 
 /** codex in a folder of its own. The conversation is named by the header that it sends of itself. */
-class Codex {
+export class Codex {
   constructor(t) {
     Object.assign(this, { t, work: join(t.dir, 'work') })
     const home = join(t.dir, 'home')
