@@ -144,8 +144,9 @@ func (v rendering) message(content bool) []byte {
 			blocks = append(blocks, b.whole())
 		}
 	}
-	usage := object(nil).number("input_tokens", v.tokens()).number("cache_creation_input_tokens",
-		0).number("cache_read_input_tokens", 0).
+	fresh, read, written := v.input()
+	usage := object(nil).number("input_tokens", fresh).number("cache_creation_input_tokens",
+		written).number("cache_read_input_tokens", read).
 		number("output_tokens", output).end()
 	o := object(nil).text("id", "msg_01"+v.id).text("type", "message").text("role", assistant).text("model", v.Model).
 		raw("content", array(blocks)).raw("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", usage)
