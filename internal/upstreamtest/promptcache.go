@@ -35,11 +35,14 @@ type boundary struct {
 	marked bool
 }
 
-// readPrompt counts the prompt and notes how much of it the cache has, which has the rest from then on: of Anthropic
+// count counts prompt and answer, and notes how much of the prompt the cache has, which has the rest from then on: of Anthropic
 // up to the marks of the request, of others all of it in steps. What is kept is an account's, which is its key.
-func (x *exchange) readPrompt() {
+func (x *exchange) count(answer []issued) {
 	if !x.config.PromptCache {
 		return
+	}
+	if x.Output = spokenTokens(answer); x.Endpoint.dialect() == wire.Responses {
+		x.Output += reasoningTokens(answer)
 	}
 	byMark := x.config.vendor() == Anthropic
 	ends, all := x.boundaries(byMark)
@@ -124,11 +127,13 @@ func (x *exchange) promptParts() (parts []members) {
 	return slices.Concat(parts, x.messages, x.items)
 }
 
-// promptText is what the model reads of a part: neither marks nor what items are called and how they ended.
+// promptText is what the model reads of a part: neither marks nor what items are called and how they ended, nor what
+// is empty.
 func promptText(part members) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(part)) {
-		if name != "cache_control" && name != "status" && (name != "id" || part.kind() == useBlock) {
+		said := part.has(name) && string(part[name]) != `""`
+		if said && name != "cache_control" && name != "status" && (name != "id" || part.kind() == useBlock) {
 			b.WriteString(name)
 			b.Write(part[name])
 		}

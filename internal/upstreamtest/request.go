@@ -69,8 +69,9 @@ type Request struct {
 	// before something that this request replays, and that are not in it.
 	LostCompactions []string
 	// Prompt is how many tokens the prompt has, CacheRead and CacheWritten how many of them were read from the prompt
-	// cache and put there. All are 0 without Config.PromptCache, and where a request was refused.
-	Prompt, CacheRead, CacheWritten int
+	// cache and put there, and Output how many the answer has. All are 0 without Config.PromptCache, and where a
+	// request was refused.
+	Prompt, CacheRead, CacheWritten, Output int
 
 	forced  string         // the tool that must be called; anyTool for any
 	thought bool           // the model has thought in this turn and does not think between calls

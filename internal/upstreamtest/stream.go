@@ -16,14 +16,11 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 		a.Pause = x.config.Stream.Pause
 	}
 	v := rendering{
-		exchange: x, blocks: blocks, stop: a.stopReason(), chunk: x.config.Stream.Chunk, output: 1,
+		exchange: x, blocks: blocks, stop: a.stopReason(), chunk: x.config.Stream.Chunk, output: spokenTokens(blocks),
 		id: randomText(24),
 	}
 	if v.chunk <= 0 {
 		v.chunk = defaultChunk
-	}
-	for _, b := range blocks {
-		v.output += (len(b.Text) + len(b.Input)) / 4
 	}
 	if x.Endpoint == EndpointMessages {
 		w.Header().Set("Anthropic-Ratelimit-Requests-Limit", "4000")
@@ -45,6 +42,25 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 		abort(w)
 	}
 	x.server.writeJSON(w, body)
+}
+
+// spokenTokens estimates an answer, but for what Responses count as reasoning.
+func spokenTokens(blocks []issued) int {
+	n := 1
+	for _, b := range blocks {
+		n += (len(b.Text) + len(b.Input)) / 4
+	}
+	return n
+}
+
+// reasoningTokens are what Responses count beside it.
+func reasoningTokens(blocks []issued) (n int) {
+	for _, b := range blocks {
+		if b.Type == thinkingBlock {
+			n += len(b.Text)/4 + 1
+		}
+	}
+	return n
 }
 
 // abort cuts the connection behind what was written.

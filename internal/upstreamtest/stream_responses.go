@@ -211,12 +211,7 @@ func (v rendering) response(status string, failure refusal) []byte {
 
 func (v rendering) itemUsage() []byte {
 	fresh, read, _ := v.input()
-	in, reasoning := fresh+read, 0
-	for _, b := range v.blocks {
-		if b.Type == thinkingBlock {
-			reasoning += len(b.Text)/4 + 1
-		}
-	}
+	in, reasoning := fresh+read, reasoningTokens(v.blocks)
 	out := v.output + reasoning
 	return object(nil).number("input_tokens", in).
 		raw("input_tokens_details", object(nil).number("cached_tokens", read).end()).
