@@ -349,7 +349,8 @@ func (f *faultyRun) books(redis *redistest.Server) {
 				return false
 			}
 		}
-		return sums["whole"].Input+sums["whole"].Output == whole &&
+		told := sums["whole"].Input + sums["whole"].Output
+		return (told == whole || told < whole && f.left.Load() > 0) && // what came too late is not charged
 			sums["whole"].Calls+sums["streams"].Calls == int64(asked) && sums["streams"].Failed == int64(cut)
 	}, 30*time.Second, 20*time.Millisecond, "%d tokens, %d calls, %d cut; %v %+v", whole, asked, cut, &books, &sums)
 	f.Logf("budgets: %d tokens of whole answers as the vendors told them, %d of streams, %d of %d calls cut, %d estimated",
@@ -445,7 +446,7 @@ func TestRoutesUnderFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	conversations, err := strconv.Atoi(cmp.Or(os.Getenv("MNEME_CONVERSATIONS"), "40"))
+	conversations, err := strconv.Atoi(cmp.Or(os.Getenv("MNEME_CONVERSATIONS"), "30"))
 	require.NoError(t, err)
 	vendors := []backendCase{cachingClaude, cachingGPT, kimi, gemini, gptChat}
 	for i := range vendors {
@@ -467,7 +468,9 @@ func TestRoutesUnderFaults(t *testing.T) {
 				r := f.config.Routes["main"]
 				r.Keys = map[string][]proxy.Key{"claude": {{Name: "KEY_A", Value: "KEY_A"}, {Name: "KEY_B", Value: "KEY_B"}}}
 				f.config.Routes["main"] = r
-				f.config.Limits.Upstream.FirstByte = 2 * time.Second
+				if share > 0 {
+					f.config.Limits.Upstream.FirstByte = 3 * time.Second
+				}
 				f.config.Limits.Upstream.Failures = -1 // a circuit would leave out what is to be tried
 				f.config.Limits.Upstream.Burst = 1 << 20
 				f.config.TurnsWait = 5 * time.Second // a busy machine must not lose what the other gateway knows

@@ -60,11 +60,7 @@ func (x *exchange) count(answer []issued) {
 			continue
 		}
 		last = max(last, end.tokens)
-		least := i
-		if byMark {
-			least = max(0, i-lookBack)
-		}
-		for _, before := range slices.Backward(ends[least : i+1]) {
+		for _, before := range ends[max(0, i-lookBack) : i+1] {
 			if now.Before(c.kept[before.hash]) {
 				x.CacheRead = max(x.CacheRead, before.tokens)
 				c.kept[before.hash] = now.Add(cacheKept)
