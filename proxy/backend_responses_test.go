@@ -146,7 +146,19 @@ func TestAStreamOfAResponsesBackendThatBreaksOff(t *testing.T) {
 	require.NotContains(t, got.body, "message_stop")
 	got = post(t, url+"/v1/responses", `{"model":"m","input":"hi","stream":true}`)
 	require.NotContains(t, got.body, "response.completed")
-	require.Contains(t, got.body, `"answer_cut"`)
+	require.Contains(t, got.body, "event: error\n")
+	var last gjson.Result
+	for data := range events(t, got.body) {
+		if e := gjson.ParseBytes(data); e.Get("sequence_number").Exists() {
+			require.True(t, !last.Exists() || e.Get("sequence_number").Int() > last.Get("sequence_number").Int(),
+				"the numbers go on: %s", data)
+			last = e
+		}
+	}
+	require.Equal(t, "response.failed", last.Get("type").Str)
+	require.Equal(t, "answer_cut", last.Get("response.error.code").Str)
+	require.Equal(t, "failed", last.Get("response.status").Str)
+	require.Equal(t, gjson.Get(ownBody, "id").Str, last.Get("response.id").Str, "it is the response that was begun")
 }
 
 // What the vendor gets of a request of another dialect.

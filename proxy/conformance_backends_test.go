@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,7 +23,8 @@ import (
 
 // shares gives the world's gateways one Redis.
 func (w *world) shares(redis *redistest.Server) {
-	w.turns = &patientTurns{Remote: redisstore.NewTurns(redis.Client(), redisstore.TurnLimits{})}
+	w.turns = &patientTurns{Remote: redisstore.NewTurns(redis.Client(), redisstore.TurnLimits{}),
+		whole: map[string]int{}}
 	w.config.Shared.Turns = w.turns
 }
 
@@ -31,6 +33,9 @@ func (w *world) shares(redis *redistest.Server) {
 type patientTurns struct {
 	ledger.Remote
 	saved atomic.Int64 // turns
+
+	mu    sync.Mutex
+	whole map[string]int // turns by conversation that came to their end; guarded by mu
 }
 
 func (p *patientTurns) Load(ctx context.Context, q ledger.Query) (ledger.Loaded, error) {
@@ -42,6 +47,11 @@ func (p *patientTurns) Save(ctx context.Context, entries []ledger.Entry) ([]ledg
 	for _, e := range entries {
 		if err == nil && e.Turn != nil {
 			p.saved.Add(1)
+			if !e.Turn.Cut {
+				p.mu.Lock()
+				p.whole[e.Scope.Conversation]++
+				p.mu.Unlock()
+			}
 		}
 	}
 	return marks, err
@@ -50,6 +60,15 @@ func (p *patientTurns) Save(ctx context.Context, entries []ledger.Entry) ([]ledg
 // settle waits until so many turns are in Redis, where another gateway finds them.
 func (p *patientTurns) settle(t require.TestingT, turns int) {
 	require.Eventually(t, func() bool { return p.saved.Load() >= int64(turns) }, time.Minute, time.Millisecond)
+}
+
+// settleOf waits until so many whole turns of a conversation are there.
+func (p *patientTurns) settleOf(t require.TestingT, conversation string, turns int) {
+	require.Eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.whole[conversation] >= turns
+	}, time.Minute, time.Millisecond)
 }
 
 // toolTurn queues a turn with one call, and thinking that is told apart by its name.

@@ -32,6 +32,7 @@ type manners struct {
 
 	alternate []*front // the gateways that the next calls go to, in turn
 	calls     int
+	again     func(answered) bool // says of an answer whether the same request is sent again; nil: never
 }
 
 func newManners(g *front, model string) manners {
@@ -42,13 +43,18 @@ func newManners(g *front, model string) manners {
 func (m *manners) send(endpoint string, body []byte) answered {
 	w := m.gateway.world
 	w.Helper()
-	got := m.gateway.send(w.Context(), m.prefix+endpoint, m.header, body)
-	m.calls++
-	if len(m.alternate) > 0 {
-		w.turns.settle(w, m.calls)
-		m.gateway, m.alternate = m.alternate[0], append(m.alternate[1:], m.alternate[0])
+	for {
+		got := m.gateway.send(w.Context(), m.prefix+endpoint, m.header, body)
+		m.calls++
+		repeats := m.again != nil && m.again(got)
+		if len(m.alternate) > 0 {
+			w.turns.settle(w, m.calls)
+			m.gateway, m.alternate = m.alternate[0], append(m.alternate[1:], m.alternate[0])
+		}
+		if !repeats {
+			return got
+		}
 	}
-	return got
 }
 
 // within names the conversation of all calls.

@@ -12,6 +12,7 @@ import (
 
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
+	"mneme/proxy/thinking"
 )
 
 // chatVendor is a vendor of chat completions with these rules.
@@ -318,5 +319,27 @@ func TestConformanceCarelessChatClients(t *testing.T) {
 				w.conforms(0)
 			})
 		}
+	}
+}
+
+// Fault: within a tool loop only the newest call went back to Gemini with its signature, the others with the placeholder,
+// where the answer had shown its reasoning as well: that is not sent back, and what was sent was not known again.
+func TestConformanceAllSignaturesOfALoopComeBack(t *testing.T) {
+	for _, kind := range []string{"messages", "chat", "responses"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t, gemini)
+			v := w.vendors["gemini"]
+			for _, q := range []string{"a", "b", "c"} {
+				v.Queue(upstreamtest.Reply(upstreamtest.Think("I look for "+q), upstreamtest.Use("look", `{"q":"`+q+`"}`)))
+			}
+			v.Queue(upstreamtest.Reply(upstreamtest.Think("That is all."), upstreamtest.Say("Done.")))
+			c, m := w.gateway().anyClient(kind, "gemini-3-pro")
+			m.within("c1")
+			require.Equal(t, "Done.", c.say("Go"))
+			last := string(v.Last().Body)
+			require.NotContains(t, last, thinking.BypassSignature)
+			require.Equal(t, 3, strings.Count(last, `"thought_signature":`))
+			w.conforms(0)
+		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/access"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
@@ -87,6 +88,8 @@ type world struct {
 
 	transcript *transcript // nil for none
 
+	caller func(*http.Request) access.Principal // nil: none is known
+
 	mu      sync.Mutex // guards refused
 	refused []string   // what clients saw of errors about thinking
 }
@@ -137,7 +140,13 @@ func (w *world) gateway() *front {
 	server, err := proxy.New(w.config, zerolog.New(&w.log))
 	require.NoError(w, err)
 	server.LogBackends()
-	listener := httptest.NewServer(server.Handler())
+	handler := server.Handler()
+	if w.caller != nil {
+		handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			server.Handler().ServeHTTP(rw, r.WithContext(access.With(r.Context(), w.caller(r))))
+		})
+	}
+	listener := httptest.NewServer(handler)
 	g := &front{world: w, url: listener.URL}
 	g.stop = sync.OnceFunc(func() {
 		w.http.CloseIdleConnections()

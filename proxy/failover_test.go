@@ -3,11 +3,9 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,6 +306,56 @@ func TestKeysOfABackend(t *testing.T) {
 	w.refusedAtMost(0)
 }
 
+// The share of the prompts that each account of a route has read from its cache is what its metrics say.
+func TestTheCachedShareOfEachKey(t *testing.T) {
+	type counted struct{ prompt, read float64 }
+	var mu sync.Mutex
+	told := map[string]*counted{"claude:KEY_A": {}, "claude:KEY_B": {}}
+	w := routed(t, claude.with("claude", func(c *upstreamtest.Config) {
+		c.PromptCache = true
+		c.Observe = func(r upstreamtest.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			of := told["claude:"+r.Header.Get("X-Api-Key")]
+			of.prompt, of.read = of.prompt+float64(r.Prompt), of.read+float64(r.CacheRead)
+		}
+	}))
+	w.config.Routes["main"] = proxy.RouteConfig{Use: []string{"claude"}, Keys: map[string][]proxy.Key{
+		"claude": {{Name: "KEY_A", Value: "KEY_A"}, {Name: "KEY_B", Value: "KEY_B"}}}}
+	g := w.gateway()
+	for n := range 12 {
+		c := g.messages("claude-opus-4-8")
+		c.within(fmt.Sprint("c", n))
+		c.stream = n%2 == 0
+		for range 1 + n%3 {
+			c.user(block{Type: "text", Text: strings.Repeat(fmt.Sprintf("What is %d? ", n), 600), marked: true})
+			c.step()
+		}
+	}
+	counters := map[string]*counted{"claude:KEY_A": {}, "claude:KEY_B": {}}
+	for line := range strings.Lines(g.metrics("tokens_total")) {
+		var backend, kind string
+		var n float64
+		_, err := fmt.Sscanf(strings.NewReplacer(`{backend="`, " ", `",kind="`, " ", `"}`, " ").Replace(line),
+			"tokens_total %s %s %g", &backend, &kind, &n)
+		require.NoError(t, err, line)
+		switch kind {
+		case "cache_read":
+			counters[backend].read += n
+			counters[backend].prompt += n
+		case "input", "cache_creation":
+			counters[backend].prompt += n
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, told, counters)
+	for name, of := range counters {
+		require.Greater(t, of.read/of.prompt, .2, name)
+	}
+	w.refusedAtMost(0)
+}
+
 // What is wrong with routes is said with the setting's name.
 func TestFaultsOfRoutes(t *testing.T) {
 	w := newWorld(t, claude, kimi)
@@ -325,76 +373,4 @@ func TestFaultsOfRoutes(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, said)
 	}
-}
-
-// Conversations of tool loops with thinking over vendors of whose calls up to a half fail, through two gateways: each
-// call that fails before its first byte is answered, no vendor refuses a request for its form, and no thinking of a
-// current turn is lost.
-func TestRoutesUnderFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	faulty := func(b backendCase, share float64) backendCase {
-		random := rand.New(rand.NewPCG(5, uint64(100*share)))
-		var mu sync.Mutex
-		return b.with(b.name, func(c *upstreamtest.Config) {
-			c.Answer = func(*upstreamtest.Request) *upstreamtest.Answer {
-				mu.Lock()
-				defer mu.Unlock()
-				thought := upstreamtest.Think(fmt.Sprintf("%s thinks %d", b.name, random.Uint64()))
-				a := upstreamtest.Reply(thought, upstreamtest.Say(fmt.Sprintf("So it is, %d.", random.Uint64())))
-				if random.Float64() < .4 {
-					a = upstreamtest.Reply(thought, upstreamtest.Use("look", fmt.Sprintf(`{"q":"%d"}`, random.Uint64())))
-				}
-				return &a
-			}
-			c.Fault = func(r *upstreamtest.Request) *upstreamtest.Fault {
-				mu.Lock()
-				defer mu.Unlock()
-				if random.Float64() > share {
-					return nil
-				}
-				faults := []upstreamtest.Fault{upstreamtest.Overloaded(), upstreamtest.RateLimited(0),
-					upstreamtest.RateLimited(-1), upstreamtest.Canned(500, ""), upstreamtest.Dropped(), upstreamtest.Canned(503, "")}
-				return &faults[random.IntN(len(faults))]
-			}
-		})
-	}
-	openAI := backendCase{name: "gpt", vendor: upstreamtest.Config{Vendor: upstreamtest.OpenAI},
-		config: proxy.BackendConfig{Kind: proxy.KindResponses}}
-	w := routed(t, faulty(claude, .5), faulty(openAI, .5), faulty(kimiChat, .3), faulty(deepSeekChat, .05))
-	w.config.Limits.Upstream.Failures = -1 // a circuit would leave out what is to be tried
-	w.config.Limits.Upstream.Burst = 1 << 20
-	w.config.TurnsWait = 5 * time.Second // a busy machine must not lose what the other gateway knows
-	w.shares(redistest.Start(t))
-	fronts := []*front{w.gateway(), w.gateway()}
-	var all sync.WaitGroup
-	var answered atomic.Int64
-	failed := make(chan string, 1000)
-	for n := range 24 {
-		all.Go(func() {
-			for _, kind := range []string{"messages", "chat", "responses"} {
-				c, m := fronts[n%2].anyClient(kind, "claude-opus-4-8")
-				m.within(fmt.Sprintf("talk-%d-%s", n, kind))
-				m.stream = n%3 == 0
-				for range 4 {
-					before := m.calls
-					if said := c.say("And then?"); said == "" {
-						failed <- m.header.Get("X-AG-Conversation-Id")
-					}
-					w.turns.settle(t, int(answered.Add(int64(m.calls-before))))
-					m.gateway = fronts[rand.IntN(2)]
-				}
-			}
-		})
-	}
-	all.Wait()
-	close(failed)
-	for conversation := range failed {
-		require.Fail(t, "a question was not answered", conversation)
-	}
-	for _, name := range []string{"claude", "gpt", "kimi-chat"} {
-		require.Greater(t, w.calls(name), 20, name)
-	}
-	w.conforms(0)
 }

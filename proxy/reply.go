@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -96,8 +97,14 @@ func (l *listener) replyStream(ctx context.Context, take func(wire.Frame) ([]byt
 func (l *listener) passStream(ctx context.Context) error {
 	answerHeader(l.client.Header(), l.answer.header)
 	l.client.begin(l.answer.status)
-	told := false
+	told, events := false, int64(0)
 	return l.replyStream(ctx, func(frame wire.Frame) ([]byte, bool, error) {
+		if l.endpoint.dialect == wire.Responses && len(frame.Data) > 0 {
+			if events++; events == 1 {
+				begun := bytes.Clone(frame.Data)
+				l.result.fail = func(f wire.Failure) []byte { return responseswire.FailPassed(l.responses, begun, events, f) }
+			}
+		}
 		data, ends, hidden := l.passed(ctx, frame.Data)
 		if !told {
 			without := len(data)

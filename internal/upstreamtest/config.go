@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Vendor is the vendor with the rules that a Server follows.
@@ -50,6 +51,11 @@ type Config struct {
 	// Responses are those of OpenAI.
 	Responses ResponsesRules
 	Stream    StreamOptions
+
+	// PromptCache keeps beginnings of prompts for five minutes, and tells in the answers what was read of them. The time
+	// is Clock's, or the real one.
+	PromptCache bool
+	Clock       func() time.Time
 
 	// Answer, if set, answers the accepted requests that nothing queued is left
 	// for; nil from it is the default answer.

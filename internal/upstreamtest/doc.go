@@ -31,6 +31,13 @@
 // right before it. Request.Kept and Request.Lost count the reasoning of the current tool loop,
 // Request.LostCompactions names compactions that were left out: the real vendor would go on without a word.
 //
+// # Prompt cache
+//
+// With Config.PromptCache the vendor keeps the beginnings of prompts of at least 1,024 tokens, for five minutes from
+// their last use, each for the account of its key and the model: Anthropic those that end at a cache_control, which it
+// finds up to 20 blocks before one, others all in steps of 128 tokens. Answers tell what was read, and of Anthropic
+// what was put there, as the vendor does.
+//
 // # Structure
 //
 // ValidateMessages and ValidateChat check the structure of a request by the union

@@ -68,6 +68,10 @@ type Request struct {
 	// LostCompactions are the ids of compactions that the model had given, or been given,
 	// before something that this request replays, and that are not in it.
 	LostCompactions []string
+	// Prompt is how many tokens the prompt has, CacheRead and CacheWritten how many of them were read from the prompt
+	// cache and put there, and Output how many the answer has. All are 0 without Config.PromptCache, and where a
+	// request was refused.
+	Prompt, CacheRead, CacheWritten, Output int
 
 	forced  string         // the tool that must be called; anyTool for any
 	thought bool           // the model has thought in this turn and does not think between calls

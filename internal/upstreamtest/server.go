@@ -1,7 +1,6 @@
 package upstreamtest
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -9,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"mneme/proxy/wire"
 )
@@ -29,6 +29,8 @@ type Server struct {
 	memory *memory
 	items  *itemMemory
 
+	prompts *promptCache
+
 	mu       sync.Mutex // guards the rest
 	answers  []Answer
 	faults   []Fault
@@ -45,7 +47,7 @@ func New(c Config) *Server {
 		c.Chat.OpenAI = true
 	}
 	return &Server{config: c, signer: newSigner(c.name()), memory: newMemory(10 * c.remember()),
-		items: newItemMemory(10 * c.remember())}
+		items: newItemMemory(10 * c.remember()), prompts: &promptCache{kept: map[contextHash]time.Time{}}}
 }
 
 // Queue adds answers. Each is given once, in order, to requests that no rule
@@ -209,6 +211,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 	default:
 		a := s.next(x)
 		blocks := x.issue(&a)
+		x.count(blocks)
 		settle(http.StatusOK, "")
 		x.write(w, r, a, blocks)
 	}
@@ -244,9 +247,8 @@ func (s *Server) record(r *Request) (settle func(status int, rejection string)) 
 
 // admit checks the caller's key.
 func (s *Server) admit(r *http.Request, d Endpoint) error {
-	key := cmp.Or(r.Header.Get("X-Api-Key"), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	switch {
-	case s.config.APIKey == "", key == s.config.APIKey:
+	case s.config.APIKey == "", presentedKey(r.Header) == s.config.APIKey:
 		return nil
 	case d.dialect() == wire.Messages:
 		return refusal{status: http.StatusUnauthorized, message: "invalid x-api-key"}

@@ -16,14 +16,11 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 		a.Pause = x.config.Stream.Pause
 	}
 	v := rendering{
-		exchange: x, blocks: blocks, stop: a.stopReason(), chunk: x.config.Stream.Chunk, output: 1,
+		exchange: x, blocks: blocks, stop: a.stopReason(), chunk: x.config.Stream.Chunk, output: spokenTokens(blocks),
 		id: randomText(24),
 	}
 	if v.chunk <= 0 {
 		v.chunk = defaultChunk
-	}
-	for _, b := range blocks {
-		v.output += (len(b.Text) + len(b.Input)) / 4
 	}
 	if x.Endpoint == EndpointMessages {
 		w.Header().Set("Anthropic-Ratelimit-Requests-Limit", "4000")
@@ -45,6 +42,25 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 		abort(w)
 	}
 	x.server.writeJSON(w, body)
+}
+
+// spokenTokens estimates an answer, but for what Responses count as reasoning.
+func spokenTokens(blocks []issued) int {
+	n := 1
+	for _, b := range blocks {
+		n += (len(b.Text) + len(b.Input)) / 4
+	}
+	return n
+}
+
+// reasoningTokens are what Responses count beside it.
+func reasoningTokens(blocks []issued) (n int) {
+	for _, b := range blocks {
+		if b.Type == thinkingBlock {
+			n += len(b.Text)/4 + 1
+		}
+	}
+	return n
 }
 
 // abort cuts the connection behind what was written.
@@ -144,8 +160,9 @@ func (v rendering) message(content bool) []byte {
 			blocks = append(blocks, b.whole())
 		}
 	}
-	usage := object(nil).number("input_tokens", v.tokens()).number("cache_creation_input_tokens",
-		0).number("cache_read_input_tokens", 0).
+	fresh, read, written := v.input()
+	usage := object(nil).number("input_tokens", fresh).number("cache_creation_input_tokens",
+		written).number("cache_read_input_tokens", read).
 		number("output_tokens", output).end()
 	o := object(nil).text("id", "msg_01"+v.id).text("type", "message").text("role", assistant).text("model", v.Model).
 		raw("content", array(blocks)).raw("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", usage)

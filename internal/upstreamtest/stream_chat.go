@@ -48,9 +48,17 @@ func (v rendering) call(b issued, n int, arguments string, index bool) []byte {
 }
 
 func (v rendering) usage() []byte {
-	in := v.tokens()
-	return object(nil).number("prompt_tokens", in).number("completion_tokens", v.output).number("total_tokens",
-		in+v.output).end()
+	fresh, read, _ := v.input()
+	in := fresh + read
+	o := object(nil).number("prompt_tokens", in).number("completion_tokens", v.output).number("total_tokens", in+v.output)
+	switch {
+	case !v.config.PromptCache:
+	case v.config.vendor() == Kimi:
+		o = o.number("cached_tokens", read)
+	case read > 0 || v.config.vendor() == OpenAI: // Google leaves out what is none
+		o = o.raw("prompt_tokens_details", object(nil).number("cached_tokens", read).end())
+	}
+	return o.end()
 }
 
 // head begins a body or a chunk.

@@ -210,15 +210,11 @@ func (v rendering) response(status string, failure refusal) []byte {
 }
 
 func (v rendering) itemUsage() []byte {
-	in, reasoning := v.tokens(), 0
-	for _, b := range v.blocks {
-		if b.Type == thinkingBlock {
-			reasoning += len(b.Text)/4 + 1
-		}
-	}
+	fresh, read, _ := v.input()
+	in, reasoning := fresh+read, reasoningTokens(v.blocks)
 	out := v.output + reasoning
 	return object(nil).number("input_tokens", in).
-		raw("input_tokens_details", object(nil).number("cached_tokens", bytesOf(v.items[:v.reused])/4).end()).
+		raw("input_tokens_details", object(nil).number("cached_tokens", read).end()).
 		number("output_tokens", out).
 		raw("output_tokens_details", object(nil).number("reasoning_tokens", reasoning).end()).
 		number("total_tokens", in+out).end()

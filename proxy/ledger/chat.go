@@ -63,13 +63,20 @@ type reasoning struct {
 }
 
 // readReasoning finds reasoning in every member in which vendors and gateways put it. Empty members
-// do not count.
+// do not count. Beside a signature of Gemini's a text is no part of the key: it is not sent back there,
+// and the message that was sent must be known as the one that was answered.
 func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 	var r reasoning
 	d := newDigest()
+	r.extra(o, d, -1, members)
+	for i, call := range o.Elements(members.Get("tool_calls")) {
+		r.extra(o, d, i, o.Object(call))
+	}
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		if text, ok := o.Text(members.Get(name)); ok && text != "" && text != wire.LostThinking {
-			d.add(name).add(text)
+			if len(r.signatures) == 0 {
+				d.add(name).add(text)
+			}
 			r.text(text)
 		}
 	}
@@ -86,10 +93,6 @@ func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 			r.seal(o, fields, "data", &r.data)
 		}
 		r.text(all)
-	}
-	r.extra(o, d, -1, members)
-	for i, call := range o.Elements(members.Get("tool_calls")) {
-		r.extra(o, d, i, o.Object(call))
 	}
 	if len(d.collected) == 0 {
 		d.drop()

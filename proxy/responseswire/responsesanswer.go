@@ -1,6 +1,7 @@
 package responseswire
 
 import (
+	"cmp"
 	"crypto/rand"
 	"strconv"
 	"strings"
@@ -126,6 +127,18 @@ func (a *ResponsesAnswer) Fail(dst []byte, f wire.Failure) []byte {
 	dst = a.event(dst, "error", ",", members, `,"error":{"type":`, quote(said.Get("type").Str), ",", members, "}")
 	dst = a.event(dst, "response.failed", `,"response":`, a.response(statusFailed, "", "{"+code+message+"}"))
 	return wire.AppendFrame(dst, "", []byte("[DONE]"))
+}
+
+// FailPassed ends a stream by an error of which the client has got so many events as the vendor sent them; begun is the
+// first of these, with the response.
+func FailPassed(asked Asked, begun []byte, events int64, f wire.Failure) []byte {
+	a := NewResponsesAnswer(asked, time.Now)
+	a.asked.Stream = true
+	if response := gjson.GetBytes(begun, "response"); response.IsObject() {
+		a.started, a.number, a.created = true, events, response.Get("created_at").Int()
+		a.asked.ID, a.asked.Model = response.Get("id").Str, cmp.Or(asked.Model, response.Get("model").Str)
+	}
+	return a.Fail(nil, f)
 }
 
 // ending is the status of a response that ended for a reason of the messages dialect, and what made it incomplete.
