@@ -163,7 +163,7 @@ func hangs(t *testing.T, unanswered copilottest.Handler) {
 	server := copilottest.Start(t)
 	server.Handle("session.create", unanswered)
 	sup := supervise(t, copilot.SupervisorConfig{Addr: server.Addr(), Router: copilot.RouterConfig{
-		Ping: time.Hour, Patience: 50 * time.Millisecond,
+		Ping: time.Hour, Patience: time.Second,
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error)

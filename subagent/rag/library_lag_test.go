@@ -284,7 +284,7 @@ func TestARestartBeginsWithASnapshot(t *testing.T) {
 func TestWithoutRoomTextsComeFromTheStore(t *testing.T) {
 	server := redistest.Start(t)
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "absent"))
-	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Log: zerolog.Nop(), Patience: time.Second})
+	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Log: zerolog.Nop(), Patience: 10 * time.Second})
 	defer l.Close()
 	c := collection(t, l, "docs")
 	put(t, l, c, "a", "apples")
