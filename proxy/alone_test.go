@@ -110,3 +110,25 @@ func TestABackendAloneAllocatesTheSameBesideARoute(t *testing.T) {
 		require.InDelta(t, want, allocations(change), 1)
 	}
 }
+
+// An answer that is no stream and breaks off has given its client nothing yet: it is asked for once more.
+func TestAWholeAnswerThatBreaksOffIsAskedForOnceMore(t *testing.T) {
+	for _, backend := range []backendCase{claude, kimiChat, gpt} {
+		t.Run(backend.name, func(t *testing.T) {
+			w := newWorld(t, backend)
+			v, g := w.vendors[backend.name], w.gateway()
+			half := upstreamtest.Reply(upstreamtest.Say("Half of this is not enough.")).CutAfter(1, false)
+			v.Queue(half, upstreamtest.Reply(upstreamtest.Say("All of it.")), half, half)
+			ask := func() answered {
+				return g.ask("/v1/chat/completions", `{"model":"m","max_tokens":2000,"messages":[{"role":"user","content":"hi"}]}`)
+			}
+			got := ask()
+			require.Equal(t, 200, got.status, got.body)
+			require.Contains(t, got.body, "All of it.")
+			require.Equal(t, "2", got.header.Get("X-AG-Attempts"))
+			require.Equal(t, 502, ask().status)
+			require.Equal(t, 4, v.Count(), "once more, and no more than that")
+			w.conforms(0)
+		})
+	}
+}

@@ -171,8 +171,8 @@ const (
 // retries are what the log says of a second attempt.
 var retries = map[cureKind]string{
 	cureThinking:  "[thinking_retry] the backend refused the thinking in a request",
-	cureParameter: "[parameter_retry] the backend refused a parameter: the request was sent again without it, or as it asks",
-	cureLength:    "[length_retry] the prompt fits and the answer that was asked for does not: it was asked for again, shorter",
+	cureParameter: "[parameter_retry] the backend refused a parameter: it is left out, or sent as the backend asks",
+	cureLength:    "[length_retry] the prompt fits and the answer that was asked for does not: a shorter one is asked for",
 	cureSchema:    "[schema_retry] the backend refused the schema of a tool: it was sent again in a plainer form",
 }
 

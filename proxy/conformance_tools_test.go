@@ -322,7 +322,7 @@ func TestConformanceCarelessChatClients(t *testing.T) {
 	}
 }
 
-// Fault: within a tool loop only the newest call went back to Gemini with its signature, the others with the placeholder,
+// Fault: within a tool loop only the newest call goes back to Gemini with its signature, others with the placeholder,
 // where the answer had shown its reasoning as well: that is not sent back, and what was sent was not known again.
 func TestConformanceAllSignaturesOfALoopComeBack(t *testing.T) {
 	for _, kind := range []string{"messages", "chat", "responses"} {

@@ -143,7 +143,7 @@ func TestARouteStaysWithAnAnswerThatHasBegun(t *testing.T) {
 	w.refusedAtMost(0)
 }
 
-// A tool loop stays where it went, through whichever gateway; the next question goes to a first choice that is well again,
+// A tool loop stays where it went, through whichever gateway; the next question goes to a first choice that is well,
 // which gets its own thinking back.
 func TestAToolLoopStaysWhereItWent(t *testing.T) {
 	for _, second := range []backendCase{kimi, kimiChat} {

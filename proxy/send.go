@@ -48,8 +48,25 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 		return errSentBefore
 	}
 	a.result.sent = append(a.result.sent, sent{body, betas})
+	again, err := a.call(ctx, call)
+	if again && !call.Once && ctx.Err() == nil {
+		_, err = a.call(ctx, call)
+	}
+	if err == nil && a.backend.speaks == wire.Responses {
+		a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.Asked{}).Keep(a.native != nil)
+		if a.answer.refused() {
+			a.answer.whole = failedResponse(a.answer.whole)
+		}
+	}
+	return err
+}
+
+// call sends a call and reads the beginning of the answer, or all of one that is no stream; again: such a one broke
+// off, which may not happen twice.
+func (a *attempt) call(ctx context.Context, call wire.Call) (again bool, err error) {
 	waited := &a.result.waited
 	began := time.Now()
+	*call.Tries = 0
 	resp, err := a.backend.Send(a.inConversation(ctx), call)
 	waited.firstByte = time.Since(began)
 	waited.all += waited.firstByte
@@ -58,16 +75,10 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	}
 	a.result.attempts += *call.Tries
 	if err != nil {
-		return err
+		return false, err
 	}
 	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header})
-	if err == nil && a.backend.speaks == wire.Responses {
-		a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.Asked{}).Keep(a.native != nil)
-		if a.answer.refused() {
-			a.answer.whole = failedResponse(a.answer.whole)
-		}
-	}
-	return err
+	return errors.Is(err, upstream.ErrBroken), err
 }
 
 // include is the member of a request of Responses by which encrypted reasoning is asked for. Models that do not reason

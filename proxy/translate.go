@@ -155,7 +155,8 @@ func (x routed) options() chatwire.Options {
 		Files: x.known.profile.Vendor == openAI,
 	}
 	// Nothing of ours goes to an unknown model.
-	if x.known.profile.Thinking.Modes != nil || o.Efforts && slices.Contains(x.known.profile.Thinking.Efforts, autoEffort) {
+	takes := x.known.profile.Thinking
+	if takes.Modes != nil || o.Efforts && slices.Contains(takes.Efforts, autoEffort) {
 		o.Effort = x.ownEffort()
 	}
 	if o.Adaptive || bound > 0 {

@@ -43,7 +43,8 @@ func newAdmin(t *testing.T) *admin {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/backend", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(backendState{Active: a.active, Backends: backends, Routes: []string{"main"},
-			Choices: map[string][]string{"main": {"kimi:KEY_A", "glm"}}, Learned: map[string][]string{"glm": {"{member: top_k}"}}})
+			Choices: map[string][]string{"main": {"kimi:KEY_A", "glm"}},
+			Learned: map[string][]string{"glm": {"{member: top_k}"}}})
 	})
 	mux.HandleFunc("PUT /admin/backend", func(w http.ResponseWriter, r *http.Request) {
 		var asked backendState
@@ -54,7 +55,8 @@ func newAdmin(t *testing.T) *admin {
 		}
 		a.active = asked.Active
 		_ = json.NewEncoder(w).Encode(backendState{Active: a.active, Backends: backends, Routes: []string{"main"},
-			Choices: map[string][]string{"main": {"kimi:KEY_A", "glm"}}, Learned: map[string][]string{"glm": {"{member: top_k}"}}})
+			Choices: map[string][]string{"main": {"kimi:KEY_A", "glm"}},
+			Learned: map[string][]string{"glm": {"{member: top_k}"}}})
 	})
 	mux.HandleFunc("GET /admin/usage", func(w http.ResponseWriter, r *http.Request) {
 		a.query = r.URL.RawQuery
@@ -68,7 +70,8 @@ func newAdmin(t *testing.T) *admin {
 func TestProxyUse(t *testing.T) {
 	a := newAdmin(t)
 	at := "--proxy=" + a.URL
-	require.Equal(t, result{0, "  glm\n    learned: {member: top_k}\n* kimi\n  main (kimi:KEY_A, glm)\n", ""}, proxyLine(t, "use", at))
+	require.Equal(t, result{0, "  glm\n    learned: {member: top_k}\n* kimi\n  main (kimi:KEY_A, glm)\n", ""},
+		proxyLine(t, "use", at))
 	require.Equal(t, result{0, "kimi → glm\n", ""}, proxyLine(t, "use", "glm", at+"/"))
 	require.Equal(t, "glm", a.active)
 	require.Equal(t, result{0, "glm stays active\n", ""}, proxyLine(t, "use", "glm", at))

@@ -37,7 +37,7 @@ type boundary struct {
 
 // count counts prompt and answer, and notes how much of the prompt the cache has, which has the rest from then on: of Anthropic
 // up to the marks of the request, of others all of it in steps. What is kept is an account's, which is its key.
-func (x *exchange) count(answer []issued) {
+func count(x *exchange, answer []issued) {
 	if !x.config.PromptCache {
 		return
 	}
@@ -45,7 +45,7 @@ func (x *exchange) count(answer []issued) {
 		x.Output += reasoningTokens(answer)
 	}
 	byMark := x.config.vendor() == Anthropic
-	ends, all := x.boundaries(byMark)
+	ends, all := boundaries(x, byMark)
 	x.Prompt = all
 	now := time.Now()
 	if x.config.Clock != nil {
@@ -79,12 +79,12 @@ func (x *exchange) count(answer []issued) {
 
 // boundaries are the ends of the prefixes of the prompt, and how many tokens all of it has. Where nothing is kept
 // unasked they are the ends of its blocks, else they come in steps, each as if it were marked.
-func (x *exchange) boundaries(byMark bool) (ends []boundary, all int) {
+func boundaries(x *exchange, byMark bool) (ends []boundary, all int) {
 	h := sha256.New()
 	writeString(h, x.Model)
 	writeString(h, presentedKey(x.Header))
 	n := 0
-	for _, part := range x.promptParts() {
+	for _, part := range promptParts(x) {
 		text := []byte(promptText(part))
 		for !byMark && len(text) > 0 {
 			piece := text[:min(len(text), 4*cacheStep-n%(4*cacheStep))]
@@ -103,7 +103,7 @@ func (x *exchange) boundaries(byMark bool) (ends []boundary, all int) {
 }
 
 // promptParts are the tools, the system's texts and what was said, in the order in which the model reads them.
-func (x *exchange) promptParts() (parts []members) {
+func promptParts(x *exchange) (parts []members) {
 	parts, _ = x.body.list("tools")
 	for _, name := range []string{system, "instructions"} {
 		if blocks, ok := x.body.list(name); ok {

@@ -211,7 +211,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 	default:
 		a := s.next(x)
 		blocks := x.issue(&a)
-		x.count(blocks)
+		count(x, blocks)
 		settle(http.StatusOK, "")
 		x.write(w, r, a, blocks)
 	}

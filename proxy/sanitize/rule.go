@@ -1,0 +1,59 @@
+package sanitize
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Rule is something that is known of what a backend takes: by the table, by the configuration, or since it refused a
+// request. It is a part of a profile, or about one member of requests.
+type Rule struct {
+	// Source is a public address, "belief", "configuration", or what the refusal said.
+	Source string `yaml:"source"`
+	// Model is the vendor's name of the model that it holds for; empty for all of the backend's. The table's rules are
+	// looked up by the model and have none.
+	Model string `yaml:"model"`
+
+	// Profile is applied over what is known without the rule.
+	Profile Overrides `yaml:"profile"`
+	// Schemas are the Keys of tools whose schemas go in the plain form.
+	Schemas []string `yaml:"plain_schemas,flow"`
+
+	// Name is a member of the request that is left out, or with a dot a member's member; empty for none.
+	Name string `yaml:"member"`
+	// Value is the one value, as JSON, that is left out; empty for any.
+	Value string `yaml:"value"`
+	// Beside is the member together with which it is left out; empty for any request.
+	Beside string `yaml:"beside"`
+	// Instead is the member that takes over its value; empty for none.
+	Instead string `yaml:"instead"`
+	// Set is the value, as JSON, that the member has instead, also where the request has none; empty for none.
+	Set string `yaml:"set"`
+	// Most: the member stays, and is at most this; 0 for any.
+	Most int64 `yaml:"most"`
+}
+
+// String is the rule as YAML in one line.
+func (f Rule) String() string {
+	text, err := yaml.MarshalWithOptions(f, yaml.OmitZero(), yaml.Flow(true))
+	if err != nil {
+		panic(err) // it is a struct of plain values
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Same reports whether two rules say the same, whatever they are known from.
+func (f Rule) Same(other Rule) bool {
+	f.Source = other.Source
+	return reflect.DeepEqual(f, other)
+}
+
+// Learn returns p as rules have it.
+func (p Profile) Learn(rules []Rule) Profile {
+	for i := range rules {
+		p = rules[i].Profile.Apply(p)
+	}
+	return p
+}
