@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -110,16 +109,15 @@ func evaluated(t *testing.T, args ...string) (report struct {
 	}
 }, said string) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	con := &console{environ: []string{"EMBED_KEY=hush"}, stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
-	data := filepath.Join("..", "..", "subagent", "rag", "evaluate", "testdata")
-	if code := run(t.Context(), append([]string{"eval", "retrieval", "--data", data, "--json"}, args...),
-		con); code == exitOK {
-		require.NoError(t, json.Unmarshal(out.Bytes(), &report))
+	t.Setenv("EMBED_KEY", "hush")
+	data := filepath.Join("internal", "documents", "testdata")
+	r := eval(t, append([]string{"retrieval", "--data", data, "--json"}, args...)...)
+	if r.code == 0 {
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
 	} else {
-		require.Empty(t, out.String())
+		require.Empty(t, r.stdout)
 	}
-	return report, errs.String()
+	return report, r.stderr
 }
 
 func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
@@ -158,7 +156,7 @@ func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 	}
 
 	_, said = evaluated(t, append(flags, "--dimensions", "7")...)
-	require.Contains(t, said, "mneme: "+file+": it has vectors of "+e.URL+"/v1 embed-1@0, not of "+e.URL+
+	require.Contains(t, said, "eval: "+file+": it has vectors of "+e.URL+"/v1 embed-1@0, not of "+e.URL+
 		"/v1 embed-1@7: name another file for those")
 	_, said = evaluated(t, append(flags, "--dimensions", "7", "--vectors", file+"2")...)
 	require.Contains(t, said, "a vector of 512 dimensions where 7 are configured")
@@ -238,6 +236,6 @@ func TestWrongFlagsOfEndpoints(t *testing.T) {
 			": this is no file of vectors; name another one, or a new one",
 	} {
 		_, said := evaluated(t, strings.Fields(flags)...)
-		require.Equal(t, "mneme: "+want+"\n", strings.Replace(said, "; see mneme --help", "", 1), flags)
+		require.Equal(t, "eval: "+want+"\n", strings.Replace(said, "; see eval --help", "", 1), flags)
 	}
 }

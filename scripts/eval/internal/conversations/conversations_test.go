@@ -1,4 +1,4 @@
-package evaluate
+package conversations
 
 import (
 	"context"
@@ -45,8 +45,8 @@ func TestASetIsRead(t *testing.T) {
 func TestAFaultySetIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ conversation, questions, why string }{
 		"nothing":         {"", "", "no messages"},
-		"no JSON":         {"nonsense", "", "line 1"},
-		"one id twice":    {`{"id":"1","role":"user"}` + "\n" + `{"id":"1","role":"user"}`, "", "line 2"},
+		"no JSON":         {"nonsense", "", "c.jsonl:1:"},
+		"one id twice":    {`{"id":"1","role":"user"}` + "\n" + `{"id":"1","role":"user"}`, "", "c.jsonl:2:"},
 		"no question":     {`{"id":"1","role":"user"}`, "", "no question that names evidence"},
 		"foreign message": {`{"id":"1","role":"user"}`, `{"conversation":"c","evidence":["2"]}`, `no message "2"`},
 		"foreign chat":    {`{"id":"1","role":"user"}`, `{"conversation":"d","evidence":["1"]}`, `"d" has no message`},
