@@ -36,15 +36,20 @@ type endpoints struct {
 	RerankTimeout                        time.Duration
 }
 
-func (c *endpoints) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Config, "config", "", "Measure the embeddings and the reranker of this configuration, a `FILE`")
+// embeddingFlags are those of the endpoint of embeddings.
+func (c *endpoints) embeddingFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.Config, "config", "", "Measure the endpoints of this configuration, a `FILE`")
 	f.StringVar(&c.EmbedURL, "embed-url", "", "Measure the embeddings of the OpenAI-compatible API at this `URL`, such as https://api.openai.com/v1")
 	f.StringVar(&c.EmbedModel, "embed-model", "", "The embedding model's `NAME`")
 	f.StringVar(&c.EmbedKeyEnv, "embed-key-env", "", "The environment variable `VAR` that holds the key")
 	f.IntVar(&c.Dimensions, "dimensions", 0, "Length `N` of the vectors to ask for; the model's own without it")
+	f.StringVar(&c.Vectors, "vectors", "", "Keep the vectors in this `FILE` between runs")
+}
+
+// rankingFlags are those of what else ranks documents.
+func (c *endpoints) rankingFlags(f *pflag.FlagSet) {
 	f.Float64SliceVar(&c.Weights, "vector-weight", nil, "What the vectors weigh in the fusions to measure, `W,W`; 0.3, 0.5 and 0.7 if not given")
 	f.Lookup("vector-weight").DefValue = "" // not []
-	f.StringVar(&c.Vectors, "vectors", "", "Keep the vectors of documents in this `FILE` between runs")
 	f.IntVar(&c.Limit, "limit", 0, "Only `N` documents of each set, with the queries that they answer")
 	f.StringVar(&c.RerankURL, "rerank-url", "", "Measure the reranker at this `URL`, such as http://127.0.0.1:8085/v1/rerank")
 	f.StringVar(&c.RerankModel, "rerank-model", "", "The reranker's model, by its `NAME`")
@@ -54,7 +59,7 @@ func (c *endpoints) flags(f *pflag.FlagSet) {
 }
 
 // open adds what to measure to the options, with the endpoints ready to be asked until stop.
-func (c endpoints) open(ctx context.Context, o *documents.Options) (stop func(), err error) {
+func (c endpoints) open(ctx context.Context, o *documents.Options, tell func(string)) (stop func(), err error) {
 	cfg, err := c.config()
 	if err != nil {
 		return nil, err
@@ -80,27 +85,29 @@ func (c endpoints) open(ctx context.Context, o *documents.Options) (stop func(),
 	p, backend := &cfg.Proxy, cfg.Proxy.Backends[cfg.Proxy.EmbeddingsBackend]
 	p.Active, p.TeammateBackend, p.Teammates = p.EmbeddingsBackend, p.EmbeddingsBackend, nil
 	p.Backends = map[string]services.Backend{p.EmbeddingsBackend: backend}
+	o.Endpoint = &embedding.Endpoint{Progress: tell}
 	if c.Vectors != "" {
-		if o.Vectors,
+		if o.Endpoint.File,
 			err = embedding.OpenVectors(c.Vectors, fmt.Sprintf("%s %s@%d", backend.BaseURL, e.Model, e.Dimensions)); err != nil {
 			return nil, err
 		}
 	}
 	gateway, stopGateway, err := services.Gateway(ctx, cfg, nil)
 	if err != nil {
-		return nil, errors.Join(err, o.Vectors.Close())
+		return nil, errors.Join(err, o.Endpoint.File.Close())
 	}
-	o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
+	o.Endpoint.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 		BaseURL: gateway, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize,
 	})
-	return func() { stopGateway(); _ = o.Vectors.Close() }, nil // each vector is written already
+	return func() { stopGateway(); _ = o.Endpoint.File.Close() }, nil // each vector is written already
 }
 
 // config is a configuration with the endpoints: that of the file, or one of the flags.
 func (c endpoints) config() (services.Config, error) {
 	if c.Config != "" {
 		if c.EmbedURL+c.EmbedModel+c.EmbedKeyEnv+c.RerankURL+c.RerankModel+c.RerankKeyEnv != "" || c.Dimensions != 0 {
-			return services.Config{}, usageError{errors.New("--config says which endpoints are measured: leave out the flags about them")}
+			return services.Config{}, usageError{
+				errors.New("--config says which endpoints are measured: leave out the flags about them")}
 		}
 		cfg, err := services.Load(c.Config, os.Environ())
 		if err == nil {

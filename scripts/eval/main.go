@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/doc/comment"
 	"io"
 	"os"
 	"os/signal"
@@ -65,6 +66,8 @@ func (con *console) measuring(
 	_ = c.MarkFlagRequired("data")
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	c.Args, c.Flags().SortFlags = cobra.NoArgs, false
+	var parser comment.Parser
+	c.Long = string((&comment.Printer{TextCodePrefix: "  "}).Text(parser.Parse(c.Long)))
 	before, behind := "", "\n"
 	if f, ok := con.stderr.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
 		before, behind = "\r\x1b[K", ""

@@ -3,42 +3,35 @@
 package services
 
 import (
-	"context"
-	"net/http"
-
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 )
 
-// What a configuration is, and what a service takes beside it.
 type (
-	Config  = config.Config
+	// Config is the configuration of all services.
+	Config = config.Config
+	// Backend is one of the gateway's.
 	Backend = config.Backend
-	Secret  = config.Secret
+	// Secret is a key that no log shows.
+	Secret = config.Secret
+	// Options are what a service takes beside its configuration.
 	Options = app.Options
-	Addrs   = app.Addrs
 )
 
 // OpenAI is the kind of a backend that speaks chat completions.
 const OpenAI = config.KindOpenAI
 
-// Default is the configuration without a file.
-func Default() Config { return config.Default() }
-
-// Load reads a configuration as mneme does.
-func Load(path string, environ []string) (Config, error) { return config.Load(path, environ) }
-
-// Up starts all services in this process, until stop. It returns when they listen.
-func Up(ctx context.Context, cfg Config, o Options) (at Addrs, stop func(), err error) {
-	return app.Start(ctx, app.Up, cfg, o)
-}
-
-// Webmemory is Up with the public service alone.
-func Webmemory(ctx context.Context, cfg Config, o Options) (at Addrs, stop func(), err error) {
-	return app.Start(ctx, app.Webmemory, cfg, o)
-}
-
-// Gateway starts a gateway of its own. It reaches vendors by a transport; nil is the network.
-func Gateway(ctx context.Context, cfg Config, to http.RoundTripper) (url string, stop func(), err error) {
-	return app.Gateway(ctx, cfg, to)
-}
+var (
+	// Default makes the configuration without a file.
+	Default = config.Default
+	// Load reads a configuration as mneme does.
+	Load = config.Load
+	// Start runs a service in this process until stop.
+	Start = app.Start
+	// Up is all services at once, to be started.
+	Up = app.Up
+	// Webmemory is the public service, to be started.
+	Webmemory = app.Webmemory
+	// Gateway starts a gateway that shares nothing with those that run.
+	Gateway = app.Gateway
+)

@@ -18,12 +18,11 @@ import (
 type Options struct {
 	Feedback bool // measure the index with pseudo-relevance feedback too
 	Topics   bool // measure each wording behind conversations on other topics too
-	// Embedder makes it measure vectors too: alone, and joined with words by Fusion, at
-	// each of the Weights. Vectors keeps those of the documents; nil for nowhere.
-	Embedder embedding.Embedder
+	// Endpoint makes it measure vectors too: alone, and joined with words by Fusion, at each
+	// of the Weights; nil for none.
+	Endpoint *embedding.Endpoint
 	Weights  []float64
 	Fusion   rag.Fusion
-	Vectors  *embedding.VectorFile
 	// Rerank makes it measure a reranker too: behind the words and, if there are vectors,
 	// behind the fusion at the middle one of the Weights.
 	Rerank rag.RerankOptions
@@ -62,7 +61,6 @@ func Run(ctx context.Context, folders []string, o Options) (*Report, error) {
 		o.Progress = func(string) {}
 	}
 	report := &Report{}
-	e := &embedding.Endpoint{Embedder: o.Embedder, File: o.Vectors, Progress: o.Progress}
 	for _, folder := range folders {
 		o.Progress("reading " + folder)
 		s, err := Load(folder)
@@ -70,14 +68,14 @@ func Run(ctx context.Context, folders []string, o Options) (*Report, error) {
 			return nil, err
 		}
 		s.limit(o.Limit)
-		rows, err := s.measure(ctx, o, e)
+		rows, err := s.measure(ctx, o)
 		if err != nil {
 			return nil, err
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
-	if o.Embedder != nil {
-		report.Embedded = &e.Report
+	if o.Endpoint != nil {
+		report.Embedded = &o.Endpoint.Report
 	}
 	report.Limit = o.Limit
 	if o.Limit == 0 {
@@ -101,9 +99,9 @@ type way struct {
 	doubts bool // whether it can tell what is doubted
 }
 
-func (s *Set) measure(ctx context.Context, o Options, e *embedding.Endpoint) ([]Row, error) {
+func (s *Set) measure(ctx context.Context, o Options) ([]Row, error) {
 	o.Progress(fmt.Sprintf("%s: indexing %d documents", s.Name, len(s.documents)))
-	vectors, err := s.vectors(ctx, e)
+	vectors, err := s.vectors(ctx, o.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +118,8 @@ func (s *Set) measure(ctx context.Context, o Options, e *embedding.Endpoint) ([]
 			return find(c, q, feedback), nil
 		}, true})
 	}
-	ways = append(ways, s.withEndpoints(words, c, o, e)...)
-	timed := o.Embedder != nil || o.Rerank.Reranker != nil
+	ways = append(ways, s.withEndpoints(words, c, o)...)
+	timed := o.Endpoint != nil || o.Rerank.Reranker != nil
 	forms := s.forms
 	if o.Topics {
 		forms = nil
@@ -240,29 +238,29 @@ const (
 )
 
 // vectors are those of the documents, made of what searches make them of: the text
-// without its title. nil without an Embedder.
+// without its title. nil without an endpoint.
 func (s *Set) vectors(ctx context.Context, e *embedding.Endpoint) ([][]float32, error) {
-	if e.Embedder == nil {
+	if e == nil {
 		return nil, nil
 	}
 	texts := make([]string, len(s.documents))
 	for i, d := range s.documents {
 		texts[i] = d.Text
 	}
-	return e.Documents(ctx, s.Name, texts)
+	return e.Texts(ctx, s.Name, texts)
 }
 
 // withEndpoints are the ways that ask the endpoints of the options.
-func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options, e *embedding.Endpoint) []way {
+func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options) []way {
 	var ways []way
 	toRerank := []way{words}
-	if o.Embedder != nil {
+	if o.Endpoint != nil {
 		ways = append(ways, way{name: wayVectors, rank: func(ctx context.Context, q query) (ranked, error) {
-			v, err := e.Query(ctx, q.text)
+			v, err := o.Endpoint.Query(ctx, q.text)
 			return ranked{ids: idsOf(c.Snapshot().Nearest(v.Vector, depth, nil)), took: v.Took, failed: v.Vector == nil}, err
 		}})
 		for i, weight := range o.Weights {
-			w := fused(c, o.Fusion, weight, e)
+			w := fused(c, o.Fusion, weight, o.Endpoint)
 			ways = append(ways, w)
 			if i == len(o.Weights)/2 {
 				toRerank = append(toRerank, w)

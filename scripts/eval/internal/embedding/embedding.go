@@ -43,8 +43,8 @@ func (r Report) String() string {
 	if r.Tokens > 0 {
 		tokens = fmt.Sprintf("%d tokens", r.Tokens)
 	}
-	return fmt.Sprintf("Embeddings of %d dimensions: %d documents in %.1f s, %d queries, %s; %d vectors were kept from "+
-		"before, %d texts refused.\n", r.Size, r.Documents, r.Seconds, r.Queries, tokens, r.Kept, r.Refused)
+	return fmt.Sprintf("Embeddings of %d dimensions: %d texts in %.1f s, %d queries, %s; %d vectors were kept from "+
+		"before, %d refused.\n", r.Size, r.Documents, r.Seconds, r.Queries, tokens, r.Kept, r.Refused)
 }
 
 // Endpoint asks an Embedder and keeps what it said.
@@ -68,8 +68,8 @@ const (
 	firstPause = time.Second // before the second attempt; it doubles
 )
 
-// Documents gives the vectors of texts, nil for those without one.
-func (e *Endpoint) Documents(ctx context.Context, set string, texts []string) ([][]float32, error) {
+// Texts gives the vectors of the texts of a set, nil for those without one.
+func (e *Endpoint) Texts(ctx context.Context, set string, texts []string) ([][]float32, error) {
 	vectors := make([][]float32, len(texts))
 	places := map[string][]int{}
 	var missing []string
@@ -95,7 +95,7 @@ func (e *Endpoint) Documents(ctx context.Context, set string, texts []string) ([
 		batch := missing[done:min(done+embedBatch, len(missing))]
 		fresh, err := e.apart(ctx, batch)
 		if err != nil {
-			return nil, fmt.Errorf("embedding the documents of %s: %w", set, err)
+			return nil, fmt.Errorf("embedding the texts of %s: %w", set, err)
 		}
 		for i, v := range fresh {
 			for _, at := range places[batch[i]] {
@@ -115,10 +115,10 @@ func (e *Endpoint) Documents(ctx context.Context, set string, texts []string) ([
 	return vectors, nil
 }
 
-// remaining says how far the embedding of documents is. Of English about four bytes are
+// remaining says how far the embedding of texts is. Of English about four bytes are
 // a token.
 func remaining(set string, texts, done, size int, took time.Duration) string {
-	said := fmt.Sprintf("%s: embedding %d documents, some %d tokens", set, texts, size/4)
+	said := fmt.Sprintf("%s: embedding %d texts, some %d tokens", set, texts, size/4)
 	if done > 0 {
 		left := took * time.Duration(texts-done) / time.Duration(done)
 		said += fmt.Sprintf(": %d done, %v left", done, left.Round(time.Second))
