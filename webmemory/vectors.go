@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,6 @@ import (
 const (
 	vectorWait  = time.Second      // for that of a query
 	vectorPause = 30 * time.Second // after a failure, in which the apiserver is not asked
-	vectorText  = 4 << 10          // of a message or a query, in bytes
 )
 
 // placing is the work on vectors. The zero value is ready.
@@ -35,7 +33,7 @@ func (s *searcher) vectors(ctx context.Context, texts ...string) [][]float32 {
 	}
 	short := make([]string, len(texts))
 	for i, text := range texts {
-		short[i] = strings.ToValidUTF8(text[:min(len(text), vectorText)], "")
+		short[i] = recall.Placed(text)
 	}
 	vectors, err := s.runs.Embed(ctx, short...)
 	if err == nil {

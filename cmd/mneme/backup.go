@@ -121,12 +121,12 @@ func (con *console) counting(what string) (tell backup.Progress, end func()) {
 	if !term.IsTerminal(con.stderr) {
 		return func(backup.Summary) {}, func() {}
 	}
-	show, end := con.progress()
+	const clear = "\r\x1b[K" // what the line has
 	next := time.Now()
 	return func(s backup.Summary) {
 		if now := time.Now(); !now.Before(next) {
 			next = now.Add(200 * time.Millisecond)
-			show(fmt.Sprintf("%s %d keys, %s", what, s.Keys, s))
+			fmt.Fprintf(con.stderr, "%s%s %d keys, %s", clear, what, s.Keys, s)
 		}
-	}, end
+	}, func() { fmt.Fprint(con.stderr, clear) }
 }

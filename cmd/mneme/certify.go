@@ -22,6 +22,7 @@ import (
 
 	"mneme/access"
 	"mneme/access/price"
+	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory/secrets"
@@ -297,7 +298,7 @@ func certify(ctx context.Context, to io.Writer, cfg config.Config, names []strin
 		keys = append(keys, b.APIKey.Reveal())
 	}
 	c := &certifier{left: ceiling, prices: prices, cfg: cfg, keys: secrets.New(keys...)}
-	at, stop, err := ownGateway(ctx, cfg, c)
+	at, stop, err := app.Gateway(ctx, cfg, c)
 	if err != nil {
 		return err
 	}

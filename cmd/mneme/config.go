@@ -6,12 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"mneme/cmd/mneme/internal/app"
@@ -126,7 +124,7 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 	alone := cfg
 	alone.Proxy.Active, alone.Proxy.TeammateBackend = backend, backend
 	alone.Proxy.Teammates, alone.Proxy.EmbeddingsBackend = nil, ""
-	gateway, stop, err := ownGateway(ctx, alone, nil)
+	gateway, stop, err := app.Gateway(ctx, alone, nil)
 	if err != nil {
 		return "", err
 	}
@@ -143,25 +141,6 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 	}
 	return fmt.Sprintf("ok: a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(),
 		usage.InputTokens, usage.OutputTokens), nil
-}
-
-// ownGateway runs a gateway in this process that shares nothing with those that run,
-// until stop. It reaches vendors by a transport; nil is the network.
-func ownGateway(ctx context.Context, cfg config.Config, to http.RoundTripper) (url string, stop func(), err error) {
-	cfg.Redis, cfg.TLS = config.Redis{}, config.TLS{}
-	cfg.Proxy.Listen = "127.0.0.1:0"
-	ctx, cancel := context.WithCancel(ctx)
-	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
-	go func() { // ends with ctx
-		ended <- app.Proxy(ctx, cfg, app.Options{Log: zerolog.Nop(), Transport: to, Ready: func(a app.Addrs) { ready <- a }})
-	}()
-	select {
-	case at := <-ready:
-		return "http://" + at.Proxy, func() { cancel(); <-ended }, nil
-	case err := <-ended:
-		cancel()
-		return "", nil, err
-	}
 }
 
 // say has a model say one word.

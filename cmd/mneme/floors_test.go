@@ -58,6 +58,7 @@ var floors = map[string][]string{
 	"webmemory/web":         {},
 	"deploy/examples":       {"=access", "=memory", "memory/event", "=apiserver/api", "webmemory/api"},
 	"cmd":                   {"memory", "access", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
+	"cmd/mneme/services":    {"=cmd/mneme/internal/app", "=cmd/mneme/internal/config"},
 
 	"cmd/mneme/internal/certificate": {},
 	"cmd/mneme/internal/crossorigin": {"=apiserver/api"},
@@ -66,6 +67,7 @@ var floors = map[string][]string{
 	"scripts":             {},
 	"scripts/bench":       {"memory", "scripts/lab"},
 	"scripts/lab":         {"internal"},
+	"scripts/eval":        {"memory", "subagent", "webmemory/api", "=cmd/mneme/services", "scripts/eval"},
 	"scripts/conformance": {"subagent/mcp", "=subagent/external"},
 	"scripts/soak":        {"memory", "apiserver/api", "webmemory/api", "internal", "scripts/lab", "scripts/soak"},
 

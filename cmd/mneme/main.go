@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -78,7 +79,6 @@ func (con *console) root() *cobra.Command {
 		group("journal", "Mend what is on the disk.", con.journalSalvage()),
 		group("config", "Check the configuration, or show it.", con.configCheck(), con.configShow()),
 		con.health(),
-		group("eval", "Measure how good searches are.", con.evalRetrieval(), con.evalRecall()),
 		con.version(),
 		con.completion(),
 	)
@@ -122,4 +122,14 @@ func versionLine() string {
 		version += " " + revision
 	}
 	return fmt.Sprintf("mneme %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// print prints a report for people or as JSON.
+func (con *console) print(report interface{ WriteText(io.Writer) error }, asJSON bool) error {
+	if !asJSON {
+		return report.WriteText(con.stdout)
+	}
+	e := json.NewEncoder(con.stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(report)
 }

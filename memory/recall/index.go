@@ -232,6 +232,12 @@ func (ix *Index) Unplaced(newest, limit int) []Text {
 	return list
 }
 
+// maxPlaced bounds what of a text an embedding model is shown, in bytes.
+const maxPlaced = 4 << 10
+
+// Placed is the part of a message or of a query that an embedding model is shown.
+func Placed(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxPlaced)], "") }
+
 // Place says where an embedding model places messages, by their ids; nowhere, if the vector is
 // nil. All vectors of an index, and those of its queries, are of one model.
 func (ix *Index) Place(vectors map[string][]float32) {

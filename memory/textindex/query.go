@@ -110,7 +110,7 @@ func (a *analyzer) query(question string, past []earlier) []term {
 // words of one that is over lead a question astray that stands by itself. A turn is on
 // the question's topic if some passage answers both: the passage's share of the best
 // score that the question reaches, times its share of the best that the turn reaches,
-// is at least this. The value is measured (mneme eval retrieval --topics): in
+// is at least this. The value is measured (scripts/eval retrieval --topics): in
 // conversations that keep to their topic nothing is lost up to .35, and behind other
 // topics a larger one is better.
 const relatedShare = 0.35

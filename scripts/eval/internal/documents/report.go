@@ -1,4 +1,4 @@
-package evaluate
+package documents
 
 import (
 	"bytes"
@@ -7,14 +7,16 @@ import (
 	"math"
 	"slices"
 	"text/tabwriter"
+
+	"mneme/scripts/eval/internal/embedding"
 )
 
 // Report is what a run measured. Without endpoints it is the same on every run.
 type Report struct {
-	Rows     []Row     `json:"rows"`
-	Embedded *Embedded `json:"embedded,omitempty"` // what the endpoint of embeddings was asked
-	Limit    int       `json:"limit,omitempty"`    // documents of a set; the figures are then of that part
-	Reaches  []Reach   `json:"reaches"`            // of the sets measured
+	Rows     []Row             `json:"rows"`
+	Embedded *embedding.Report `json:"embedded,omitempty"` // what the endpoint of embeddings was asked
+	Limit    int               `json:"limit,omitempty"`    // documents of a set; the figures are then of that part
+	Reaches  []Reach           `json:"reaches"`            // of the sets measured
 }
 
 // Reach is one aim and whether this run met it.
@@ -119,15 +121,8 @@ func (r *Report) writeEndpoints(b *bytes.Buffer) {
 %s W: words and vectors joined as searches do it, W being the vectors' part (retrieval.vector_weight); of equal texts one.
 MS/QUERY: median, with the time of the endpoints. FAILED: queries that an endpoint did not serve; they keep the ranking without it.
 `, wayVectors, wayFused)
-	if e := r.Embedded; e != nil {
-		tokens := "which does not say how many tokens"
-		if e.Tokens > 0 {
-			tokens = fmt.Sprintf("%d tokens", e.Tokens)
-		}
-		fmt.Fprintf(b,
-			"Embeddings of %d dimensions: %d documents in %.1f s, %d queries, %s; %d vectors were kept from before, %d texts "+
-				"refused.\n",
-			e.Size, e.Documents, e.Seconds, e.Queries, tokens, e.Kept, e.Refused)
+	if r.Embedded != nil {
+		fmt.Fprint(b, r.Embedded)
 	}
 	if r.Limit > 0 {
 		fmt.Fprintf(b,

@@ -1,18 +1,18 @@
-// Package evaluate measures how well recall finds the messages that answer a question, on
+// Package conversations measures how well recall finds the messages that answer a question, on
 // conversations with questions that name their evidence.
-package evaluate
+package conversations
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"mneme/scripts/eval/internal/judged"
 )
 
 // Set is conversations and the questions about them.
@@ -48,7 +48,7 @@ type Question struct {
 
 // Load reads a set: conversations/<id>.jsonl and questions.jsonl below a folder.
 func Load(dir string) (*Set, error) {
-	files, err := filepath.Glob(filepath.Join(escape(dir), "conversations", "*.jsonl"))
+	files, err := filepath.Glob(filepath.Join(judged.Escape(dir), "conversations", "*.jsonl"))
 	if err != nil {
 		return nil, err
 	}
@@ -100,32 +100,13 @@ func (q Question) askedAt(c *Conversation) float64 {
 	return cmp.Or(q.AskedAt, c.Messages[len(c.Messages)-1].TS)
 }
 
-// escape makes a path a pattern that matches only itself.
-func escape(path string) string {
-	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(path)
-}
-
 // lines decodes each line of a file.
 func lines[T any](path string, do func(T) error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	in := bufio.NewScanner(f)
-	in.Buffer(nil, 64<<20)
-	for n := 1; in.Scan(); n++ {
-		if strings.TrimSpace(in.Text()) == "" {
-			continue
-		}
+	return judged.Lines(path, func(line []byte) error {
 		var v T
-		err := json.Unmarshal(in.Bytes(), &v)
-		if err == nil {
-			err = do(v)
+		if err := json.Unmarshal(line, &v); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("%s, line %d: %w", path, n, err)
-		}
-	}
-	return in.Err()
+		return do(v)
+	})
 }

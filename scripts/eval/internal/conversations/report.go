@@ -1,4 +1,4 @@
-package evaluate
+package conversations
 
 import (
 	"bytes"
@@ -8,12 +8,18 @@ import (
 	"slices"
 	"strconv"
 	"text/tabwriter"
+
+	"mneme/scripts/eval/internal/embedding"
 )
 
 // Report is what a run measured.
 type Report struct {
-	asked []asked
-	kinds []string // ascending
+	// Embedded is what an endpoint of embeddings was asked; nil for none.
+	Embedded *embedding.Report
+
+	asked     []asked
+	kinds     []string // ascending
+	byMeaning bool     // it was measured what finds by meaning, too
 }
 
 func (r *Report) count() {
@@ -27,8 +33,12 @@ func (r *Report) count() {
 
 // The ways that a report compares.
 func own(a asked) outcome      { return a.own }
+func meaning(a asked) outcome  { return a.meaning }
 func bm25(a asked) outcome     { return a.bm25 }
 func ofWindow(a asked) outcome { return a.window }
+
+// fits says that no answer was longer than its budget.
+func (a asked) fits() bool { return !a.own.overdrew && !a.meaning.overdrew }
 
 // of are the questions of a kind, all for "".
 func (r *Report) of(kind string) []asked {
@@ -80,24 +90,35 @@ func byBudget(list []asked, way func(asked) outcome) map[string]any {
 	return f
 }
 
-func whole(list []asked) map[string]any {
-	f := figures(list, own)
-	f["questions"], f["budgets"] = len(list), byBudget(list, own)
+// whole are all figures of one way, also by kind of question.
+func (r *Report) whole(way func(asked) outcome) map[string]any {
+	of := func(list []asked) map[string]any {
+		f := figures(list, way)
+		f["questions"], f["budgets"] = len(list), byBudget(list, way)
+		return f
+	}
+	kinds := map[string]any{}
+	for _, kind := range r.kinds {
+		kinds[kind] = of(r.of(kind))
+	}
+	f := of(r.asked)
+	f["kinds"] = kinds
 	return f
 }
 
+// wayMeaning is the name of what finds by meaning, too.
+const wayMeaning = "recall + vectors"
+
 // MarshalJSON gives the means: of all questions, by kind, and of the baselines.
 func (r *Report) MarshalJSON() ([]byte, error) {
-	f := whole(r.asked)
-	kinds := map[string]any{}
-	for _, kind := range r.kinds {
-		kinds[kind] = whole(r.of(kind))
+	f := r.whole(own)
+	if r.byMeaning {
+		f["vectors"], f["embedded"] = r.whole(meaning), r.Embedded
 	}
 	plain := figures(r.asked, bm25)
 	for budget, s := range byBudget(r.asked, bm25) {
 		plain[budget] = s
 	}
-	f["kinds"] = kinds
 	f["baselines"] = map[string]any{"window": byBudget(r.asked, ofWindow), "bm25": plain}
 	return json.Marshal(f)
 }
@@ -127,12 +148,18 @@ func (r *Report) WriteText(out io.Writer) error {
 		}
 		list := r.of(kind)
 		line(name, list, "recall", own)
+		if r.byMeaning {
+			line(name, list, wayMeaning, meaning)
+		}
 		line(name, list, "bm25", bm25)
 		line(name, list, "window", ofWindow)
 	}
 	t.Flush() // into memory
-	r.writeIntervals(&b)
-	if n := len(slices.DeleteFunc(slices.Clone(r.asked), func(a asked) bool { return !a.own.overdrew })); n > 0 {
+	r.writeIntervals(&b, "Recall", own, "textbook BM25", bm25)
+	if r.byMeaning {
+		r.writeIntervals(&b, "Recall with vectors", meaning, "recall by words alone", own)
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(r.asked), asked.fits)); n > 0 {
 		fmt.Fprintf(&b, "\n%d answers were longer than their budget.\n", n)
 	}
 	fmt.Fprintf(&b, `
@@ -140,17 +167,22 @@ A message is found if its whole text, or %d characters of a longer one, stands i
 R@k: share of the evidence in the first k hits; MRR: of the first hit with evidence; both in the answer to the largest budget.
 bm25: textbook BM25 over messages, up to the first that does not fit. window: the newest messages that fit.
 `, pieceLength)
+	if r.byMeaning {
+		fmt.Fprintf(&b, "%s: the index with its vectors, all messages of a conversation being placed (recall.vectors).\n%v",
+			wayMeaning, r.Embedded)
+	}
 	_, err := b.WriteTo(out)
 	return err
 }
 
-// writeIntervals prints how sure the means and their distances from textbook BM25 are.
-func (r *Report) writeIntervals(b *bytes.Buffer) {
-	fmt.Fprintln(b, "\nRecall, and how much it is above textbook BM25, with intervals of 95 % (bootstrap over questions)")
+// writeIntervals prints how sure the means of a way and their distances from another one's are.
+func (r *Report) writeIntervals(b *bytes.Buffer, name string, way func(asked) outcome, other string,
+	base func(asked) outcome) {
+	fmt.Fprintf(b, "\n%s, and how much it is above %s, with intervals of 95 %% (bootstrap over questions)\n", name, other)
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	line := func(name string, value func(outcome) float64) {
-		mine := values(r.asked, func(a asked) float64 { return value(a.own) })
-		above := values(r.asked, func(a asked) float64 { return value(a.own) - value(a.bm25) })
+		mine := values(r.asked, func(a asked) float64 { return value(way(a)) })
+		above := values(r.asked, func(a asked) float64 { return value(way(a)) - value(base(a)) })
 		i, j := interval(mine), interval(above)
 		fmt.Fprintf(t, "  %s\t%.3f\t[%.3f, %.3f]\t%+.3f\t[%+.3f, %+.3f]\n", name, mean(mine), i[0], i[1], mean(above), j[0],
 			j[1])

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"mneme/cmd/mneme/internal/app"
-	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/services"
 	"mneme/memory"
-	"mneme/memory/recall/evaluate"
+	"mneme/scripts/eval/internal/conversations"
 )
 
 // listener is the vendor of a model that says little and keeps what it was shown first.
@@ -57,33 +56,27 @@ type turnService struct {
 }
 
 // evalTurns measures what stands in prompts.
-func (con *console) evalTurns(ctx context.Context, set *evaluate.Set, asJSON bool) error {
+func evalTurns(ctx context.Context, set *conversations.Set, tell func(string)) (report, error) {
 	t := &turnService{model: &listener{}}
 	var stop func()
 	var err error
-	t.recallService, stop, err = own(ctx, app.Up, func(cfg *config.Config, o *app.Options) {
+	t.recallService, stop, err = own(ctx, services.Up, func(cfg *services.Config, o *services.Options) {
 		cfg.Apiserver.Listen, cfg.Proxy.Listen = "127.0.0.1:0", "127.0.0.1:0"
 		cfg.Proxy.Active, cfg.Proxy.TeammateBackend = "listener", "listener"
-		cfg.Proxy.Backends = map[string]config.Backend{"listener": {
-			Kind: config.KindOpenAI, BaseURL: "http://listener.invalid/v1", Vendor: "generic",
+		cfg.Proxy.Backends = map[string]services.Backend{"listener": {
+			Kind: services.OpenAI, BaseURL: "http://listener.invalid/v1", Vendor: "generic",
 		}}
 		o.Transport = t.model
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer stop()
-	tell, done := con.progress()
-	report, err := evaluate.RunTurns(ctx, set, t, tell)
-	done()
-	if err != nil {
-		return err
-	}
-	return con.print(report, asJSON)
+	return conversations.RunTurns(ctx, set, t, tell)
 }
 
 // Turn imports the conversation into a new chat, posts the message there and erases the chat.
-func (s *turnService) Turn(ctx context.Context, c evaluate.Conversation, message string) (
+func (s *turnService) Turn(ctx context.Context, c conversations.Conversation, message string) (
 	prompt, recalled string, err error) {
 	s.chats++
 	c.ID = fmt.Sprintf("turn-%d", s.chats)

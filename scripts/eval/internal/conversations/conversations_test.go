@@ -1,4 +1,4 @@
-package evaluate
+package conversations
 
 import (
 	"context"
@@ -45,8 +45,8 @@ func TestASetIsRead(t *testing.T) {
 func TestAFaultySetIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ conversation, questions, why string }{
 		"nothing":         {"", "", "no messages"},
-		"no JSON":         {"nonsense", "", "line 1"},
-		"one id twice":    {`{"id":"1","role":"user"}` + "\n" + `{"id":"1","role":"user"}`, "", "line 2"},
+		"no JSON":         {"nonsense", "", "c.jsonl:1:"},
+		"one id twice":    {`{"id":"1","role":"user"}` + "\n" + `{"id":"1","role":"user"}`, "", "c.jsonl:2:"},
 		"no question":     {`{"id":"1","role":"user"}`, "", "no question that names evidence"},
 		"foreign message": {`{"id":"1","role":"user"}`, `{"conversation":"c","evidence":["2"]}`, `no message "2"`},
 		"foreign chat":    {`{"id":"1","role":"user"}`, `{"conversation":"d","evidence":["1"]}`, `"d" has no message`},
@@ -84,7 +84,7 @@ func TestTheBudgetEndsAtTheFirstThatDoesNotFit(t *testing.T) {
 func TestMeasures(t *testing.T) {
 	text := func(i int) string { return garden(t).Conversations[0].Messages[i].Text }
 	f := &fixed{hits: []Hit{{"m0", text(0)}, {"m1", text(1)}, {"m5", text(5)}}}
-	r, err := Run(t.Context(), garden(t), f, func(string) {})
+	r, err := Run(t.Context(), garden(t), f, nil, func(string) {})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ada", "zoya"}, f.imported)
 
@@ -125,7 +125,7 @@ func TestMeasures(t *testing.T) {
 }
 
 func TestAnswersAboveTheirBudgetAreNamed(t *testing.T) {
-	r, err := Run(t.Context(), garden(t), &fixed{hits: []Hit{{"m0", strings.Repeat("x", 2001)}}}, func(string) {})
+	r, err := Run(t.Context(), garden(t), &fixed{hits: []Hit{{"m0", strings.Repeat("x", 2001)}}}, nil, func(string) {})
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, r.WriteText(&b))
@@ -133,6 +133,6 @@ func TestAnswersAboveTheirBudgetAreNamed(t *testing.T) {
 }
 
 func TestAFailedQuestionEndsTheRun(t *testing.T) {
-	_, err := Run(t.Context(), garden(t), &fixed{err: errors.New("out of order")}, func(string) {})
+	_, err := Run(t.Context(), garden(t), &fixed{err: errors.New("out of order")}, nil, func(string) {})
 	assert.ErrorContains(t, err, "question q0: out of order")
 }

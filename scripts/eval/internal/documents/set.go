@@ -1,4 +1,4 @@
-// Package evaluate measures how well the index finds what people judged to be
+// Package documents measures how well the index finds what people judged to be
 // relevant.
 //
 // A judged set is a folder:
@@ -14,10 +14,9 @@
 // Members that are not named here are ignored. Queries without a relevant document
 // and judgements of queries that are not there are left out, documents that are
 // relevant but not there count as not found.
-package evaluate
+package documents
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +29,7 @@ import (
 	"strings"
 
 	"mneme/memory"
+	"mneme/scripts/eval/internal/judged"
 )
 
 // The files of a judged set.
@@ -39,9 +39,6 @@ const (
 	judgementsFile    = "qrels.tsv"
 	conversationsFile = "conversations.jsonl"
 )
-
-// maxLine bounds a line of these files.
-const maxLine = 64 << 20
 
 // Set is a judged set.
 type Set struct {
@@ -82,7 +79,7 @@ func Find(dir, name string) ([]string, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("%s is a file; name the folder of a judged set, or one that holds some", dir)
 	}
-	sets, err := filepath.Glob(filepath.Join(escape(dir), "*", corpusFile))
+	sets, err := filepath.Glob(filepath.Join(judged.Escape(dir), "*", corpusFile))
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +102,6 @@ func Find(dir, name string) ([]string, error) {
 		return nil, fmt.Errorf("%s holds no judged set %q, only %s", dir, name, strings.Join(names, ", "))
 	}
 	return sets[i : i+1], nil
-}
-
-// escape writes a path as a pattern that matches nothing else.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 func exists(path string) bool {
@@ -196,7 +188,7 @@ func (s *Set) readForms(dir string) error {
 	if err := s.readForm(filepath.Join(dir, queriesFile), "queries", single); err != nil {
 		return err
 	}
-	others, err := filepath.Glob(filepath.Join(escape(dir), "queries_*.jsonl"))
+	others, err := filepath.Glob(filepath.Join(judged.Escape(dir), "queries_*.jsonl"))
 	if err != nil {
 		return err
 	}
@@ -285,32 +277,13 @@ func fresh(seen map[string]bool, id string) error {
 	return nil
 }
 
-// eachLine calls do with the lines of a file that are not blank.
+// eachLine calls do with the lines of a file of a set.
 func eachLine(path string, do func(line []byte) error) error {
-	file, err := os.Open(path)
+	err := judged.Lines(path, do)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: no such file; a judged set has %s, %s and %s", path, corpusFile, queriesFile, judgementsFile)
 	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, maxLine)
-	number := 0
-	for lines.Scan() {
-		number++
-		if len(strings.TrimSpace(lines.Text())) == 0 {
-			continue
-		}
-		if err := do(lines.Bytes()); err != nil {
-			return fmt.Errorf("%s:%d: %w", path, number, err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("%s:%d: %w", path, number+1, err)
-	}
-	return nil
+	return err
 }
 
 // limit leaves at most n documents: those that are relevant to the first queries, as

@@ -1,4 +1,6 @@
-package evaluate
+// Package embedding asks an endpoint of embeddings for the vectors that are measured. It asks again
+// after failures that pass, and keeps the vectors of documents between runs.
+package embedding
 
 import (
 	"bufio"
@@ -24,8 +26,8 @@ type Embedder interface {
 	Tokens() int64
 }
 
-// Embedded is what was asked of the endpoint of embeddings.
-type Embedded struct {
+// Report is what was asked of the endpoint.
+type Report struct {
 	Documents int     `json:"documents"` // that were sent
 	Kept      int     `json:"kept"`      // that had a vector from an earlier run
 	Queries   int     `json:"queries"`   // that were sent, each by itself as a search does
@@ -35,19 +37,29 @@ type Embedded struct {
 	Size      int     `json:"dimensions"`
 }
 
-// embedding asks an Embedder and keeps what it said.
-type embedding struct {
-	embedder Embedder
-	file     *VectorFile // nil for none
-	progress func(string)
-	report   Embedded
-	queries  map[string]timed
+// String is a line for people.
+func (r Report) String() string {
+	tokens := "which does not say how many tokens"
+	if r.Tokens > 0 {
+		tokens = fmt.Sprintf("%d tokens", r.Tokens)
+	}
+	return fmt.Sprintf("Embeddings of %d dimensions: %d texts in %.1f s, %d queries, %s; %d vectors were kept from "+
+		"before, %d refused.\n", r.Size, r.Documents, r.Seconds, r.Queries, tokens, r.Kept, r.Refused)
 }
 
-// timed is the vector of a query, nil if it was refused, and how long it took.
-type timed struct {
-	vector []float32
-	took   time.Duration
+// Endpoint asks an Embedder and keeps what it said.
+type Endpoint struct {
+	Embedder Embedder
+	File     *VectorFile // nil for none
+	Progress func(doing string)
+	Report   Report
+	queries  map[string]Timed
+}
+
+// Timed is the vector of a query, nil if it was refused, and how long it took.
+type Timed struct {
+	Vector []float32
+	Took   time.Duration
 }
 
 const (
@@ -56,16 +68,16 @@ const (
 	firstPause = time.Second // before the second attempt; it doubles
 )
 
-// documents gives the vectors of texts, nil for those without one.
-func (e *embedding) documents(ctx context.Context, set string, texts []string) ([][]float32, error) {
+// Texts gives the vectors of the texts of a set, nil for those without one.
+func (e *Endpoint) Texts(ctx context.Context, set string, texts []string) ([][]float32, error) {
 	vectors := make([][]float32, len(texts))
 	places := map[string][]int{}
 	var missing []string
 	size := 0
 	for i, text := range texts {
-		if v := e.file.get(text); v != nil {
+		if v := e.File.get(text); v != nil {
 			vectors[i] = v
-			e.report.Kept++
+			e.Report.Kept++
 			if err := e.sized(v); err != nil {
 				return nil, err
 			}
@@ -79,11 +91,11 @@ func (e *embedding) documents(ctx context.Context, set string, texts []string) (
 	}
 	began := time.Now()
 	for done := 0; done < len(missing); {
-		e.progress(remaining(set, len(missing), done, size, time.Since(began)))
+		e.Progress(remaining(set, len(missing), done, size, time.Since(began)))
 		batch := missing[done:min(done+embedBatch, len(missing))]
 		fresh, err := e.apart(ctx, batch)
 		if err != nil {
-			return nil, fmt.Errorf("embedding the documents of %s: %w", set, err)
+			return nil, fmt.Errorf("embedding the texts of %s: %w", set, err)
 		}
 		for i, v := range fresh {
 			for _, at := range places[batch[i]] {
@@ -92,21 +104,21 @@ func (e *embedding) documents(ctx context.Context, set string, texts []string) (
 			if v == nil {
 				continue
 			}
-			if err := e.file.put(batch[i], v); err != nil {
+			if err := e.File.put(batch[i], v); err != nil {
 				return nil, err
 			}
 		}
 		done += len(batch)
-		e.report.Documents += len(batch)
+		e.Report.Documents += len(batch)
 	}
-	e.report.Seconds += time.Since(began).Seconds()
+	e.Report.Seconds += time.Since(began).Seconds()
 	return vectors, nil
 }
 
-// remaining says how far the embedding of documents is. Of English about four bytes are
+// remaining says how far the embedding of texts is. Of English about four bytes are
 // a token.
 func remaining(set string, texts, done, size int, took time.Duration) string {
-	said := fmt.Sprintf("%s: embedding %d documents, some %d tokens", set, texts, size/4)
+	said := fmt.Sprintf("%s: embedding %d texts, some %d tokens", set, texts, size/4)
 	if done > 0 {
 		left := took * time.Duration(texts-done) / time.Duration(done)
 		said += fmt.Sprintf(": %d done, %v left", done, left.Round(time.Second))
@@ -114,32 +126,35 @@ func remaining(set string, texts, done, size int, took time.Duration) string {
 	return said
 }
 
-// query gives the vector of a question. took is how long the endpoint took for it if
+// Query gives the vector of a question. Took is how long the endpoint took for it if
 // that was before this call.
-func (e *embedding) query(ctx context.Context, text string) (timed, error) {
+func (e *Endpoint) Query(ctx context.Context, text string) (Timed, error) {
 	if known, ok := e.queries[text]; ok {
 		return known, nil
 	}
 	began := time.Now()
 	vectors, err := e.apart(ctx, []string{text})
 	if err != nil {
-		return timed{}, fmt.Errorf("embedding a query: %w", err)
+		return Timed{}, fmt.Errorf("embedding a query: %w", err)
 	}
-	e.report.Queries++
-	e.queries[text] = timed{vectors[0], time.Since(began)}
-	return timed{vector: vectors[0]}, nil
+	e.Report.Queries++
+	if e.queries == nil {
+		e.queries = map[string]Timed{}
+	}
+	e.queries[text] = Timed{vectors[0], time.Since(began)}
+	return Timed{Vector: vectors[0]}, nil
 }
 
 // apart embeds texts of which the endpoint may refuse some. Those get no vector.
-func (e *embedding) apart(ctx context.Context, texts []string) ([][]float32, error) {
-	return rag.EmbedApart(ctx, texts, e.ask, func(string, error) { e.report.Refused++ })
+func (e *Endpoint) apart(ctx context.Context, texts []string) ([][]float32, error) {
+	return rag.EmbedApart(ctx, texts, e.ask, func(string, error) { e.Report.Refused++ })
 }
 
 // ask repeats what may succeed later.
-func (e *embedding) ask(ctx context.Context, texts []string) ([][]float32, error) {
+func (e *Endpoint) ask(ctx context.Context, texts []string) ([][]float32, error) {
 	for attempt := 1; ; attempt++ {
-		vectors, err := e.embedder.Embed(ctx, texts)
-		e.report.Tokens = e.embedder.Tokens()
+		vectors, err := e.Embedder.Embed(ctx, texts)
+		e.Report.Tokens = e.Embedder.Tokens()
 		if err == nil {
 			for _, v := range vectors {
 				if err := e.sized(v); err != nil {
@@ -155,7 +170,7 @@ func (e *embedding) ask(ctx context.Context, texts []string) ([][]float32, error
 		if known, ok := errors.AsType[*openaimodel.Error](err); ok {
 			pause = max(pause, min(known.RetryAfter, time.Minute))
 		}
-		e.progress(fmt.Sprintf("%v; trying again in %v", err, pause))
+		e.Progress(fmt.Sprintf("%v; trying again in %v", err, pause))
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -165,13 +180,13 @@ func (e *embedding) ask(ctx context.Context, texts []string) ([][]float32, error
 }
 
 // sized refuses a vector that is not as long as those before.
-func (e *embedding) sized(v []float32) error {
-	if e.report.Size == 0 {
-		e.report.Size = len(v)
+func (e *Endpoint) sized(v []float32) error {
+	if e.Report.Size == 0 {
+		e.Report.Size = len(v)
 	}
-	if len(v) != e.report.Size || len(v) == 0 {
+	if len(v) != e.Report.Size || len(v) == 0 {
 		return fmt.Errorf("the vectors are not of one size: one has %d dimensions, those before have %d", len(v),
-			e.report.Size)
+			e.Report.Size)
 	}
 	return nil
 }

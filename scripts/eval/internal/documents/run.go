@@ -1,15 +1,16 @@
-package evaluate
+package documents
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
 
 	"mneme/memory/textindex"
+	"mneme/scripts/eval/internal/embedding"
+	"mneme/scripts/eval/internal/judged"
 	"mneme/subagent/rag"
 )
 
@@ -17,12 +18,11 @@ import (
 type Options struct {
 	Feedback bool // measure the index with pseudo-relevance feedback too
 	Topics   bool // measure each wording behind conversations on other topics too
-	// Embedder makes it measure vectors too: alone, and joined with words by Fusion, at
-	// each of the Weights. Vectors keeps those of the documents; nil for nowhere.
-	Embedder Embedder
+	// Endpoint makes it measure vectors too: alone, and joined with words by Fusion, at each
+	// of the Weights; nil for none.
+	Endpoint *embedding.Endpoint
 	Weights  []float64
 	Fusion   rag.Fusion
-	Vectors  *VectorFile
 	// Rerank makes it measure a reranker too: behind the words and, if there are vectors,
 	// behind the fusion at the middle one of the Weights.
 	Rerank rag.RerankOptions
@@ -61,7 +61,6 @@ func Run(ctx context.Context, folders []string, o Options) (*Report, error) {
 		o.Progress = func(string) {}
 	}
 	report := &Report{}
-	e := &embedding{embedder: o.Embedder, file: o.Vectors, progress: o.Progress, queries: map[string]timed{}}
 	for _, folder := range folders {
 		o.Progress("reading " + folder)
 		s, err := Load(folder)
@@ -69,14 +68,14 @@ func Run(ctx context.Context, folders []string, o Options) (*Report, error) {
 			return nil, err
 		}
 		s.limit(o.Limit)
-		rows, err := s.measure(ctx, o, e)
+		rows, err := s.measure(ctx, o)
 		if err != nil {
 			return nil, err
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
-	if o.Embedder != nil {
-		report.Embedded = &e.report
+	if o.Endpoint != nil {
+		report.Embedded = &o.Endpoint.Report
 	}
 	report.Limit = o.Limit
 	if o.Limit == 0 {
@@ -100,17 +99,17 @@ type way struct {
 	doubts bool // whether it can tell what is doubted
 }
 
-func (s *Set) measure(ctx context.Context, o Options, e *embedding) ([]Row, error) {
+func (s *Set) measure(ctx context.Context, o Options) ([]Row, error) {
 	o.Progress(fmt.Sprintf("%s: indexing %d documents", s.Name, len(s.documents)))
-	vectors, err := s.vectors(ctx, e)
+	vectors, err := s.vectors(ctx, o.Endpoint)
 	if err != nil {
 		return nil, err
 	}
 	c := s.collection(vectors)
-	textbook := newPlain(s.documents)
+	textbook := s.textbook()
 	words := way{wayMneme, func(_ context.Context, q query) (ranked, error) { return find(c, q, nil), nil }, true}
 	ways := []way{
-		words, {wayPlain, func(_ context.Context, q query) (ranked, error) { return ranked{ids: textbook.rank(q.text)}, nil },
+		words, {wayPlain, func(_ context.Context, q query) (ranked, error) { return ranked{ids: textbook(q.text)}, nil },
 			false},
 	}
 	if o.Feedback {
@@ -119,8 +118,8 @@ func (s *Set) measure(ctx context.Context, o Options, e *embedding) ([]Row, erro
 			return find(c, q, feedback), nil
 		}, true})
 	}
-	ways = append(ways, s.withEndpoints(words, c, o, e)...)
-	timed := o.Embedder != nil || o.Rerank.Reranker != nil
+	ways = append(ways, s.withEndpoints(words, c, o)...)
+	timed := o.Endpoint != nil || o.Rerank.Reranker != nil
 	forms := s.forms
 	if o.Topics {
 		forms = nil
@@ -190,6 +189,24 @@ func (s *Set) collection(vectors [][]float32) *textindex.Collection {
 	return c
 }
 
+// textbook ranks by BM25 as textbooks have it over the same terms, to compare with: a title is
+// text like any other, a question is its last turn. It shares nothing with the index but the terms.
+func (s *Set) textbook() func(question string) (ids []string) {
+	text, texts := s.texts(), make([]string, len(s.documents))
+	for i, d := range s.documents {
+		texts[i] = text(d.ID, 0)
+	}
+	bm25 := judged.NewBM25(texts, textindex.Terms)
+	byID := func(i, j int) int { return cmp.Compare(s.documents[i].ID, s.documents[j].ID) }
+	return func(question string) (ids []string) {
+		order := bm25.Rank(question, byID)
+		for _, i := range order[:min(depth, len(order))] {
+			ids = append(ids, s.documents[i].ID)
+		}
+		return ids
+	}
+}
+
 // texts gives the documents' texts.
 func (s *Set) texts() func(id string, passage int) string {
 	texts := map[string]string{}
@@ -221,29 +238,29 @@ const (
 )
 
 // vectors are those of the documents, made of what searches make them of: the text
-// without its title. nil without an Embedder.
-func (s *Set) vectors(ctx context.Context, e *embedding) ([][]float32, error) {
-	if e.embedder == nil {
+// without its title. nil without an endpoint.
+func (s *Set) vectors(ctx context.Context, e *embedding.Endpoint) ([][]float32, error) {
+	if e == nil {
 		return nil, nil
 	}
 	texts := make([]string, len(s.documents))
 	for i, d := range s.documents {
 		texts[i] = d.Text
 	}
-	return e.documents(ctx, s.Name, texts)
+	return e.Texts(ctx, s.Name, texts)
 }
 
 // withEndpoints are the ways that ask the endpoints of the options.
-func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options, e *embedding) []way {
+func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options) []way {
 	var ways []way
 	toRerank := []way{words}
-	if o.Embedder != nil {
+	if o.Endpoint != nil {
 		ways = append(ways, way{name: wayVectors, rank: func(ctx context.Context, q query) (ranked, error) {
-			v, err := e.query(ctx, q.text)
-			return ranked{ids: idsOf(c.Snapshot().Nearest(v.vector, depth, nil)), took: v.took, failed: v.vector == nil}, err
+			v, err := o.Endpoint.Query(ctx, q.text)
+			return ranked{ids: idsOf(c.Snapshot().Nearest(v.Vector, depth, nil)), took: v.Took, failed: v.Vector == nil}, err
 		}})
 		for i, weight := range o.Weights {
-			w := fused(c, o.Fusion, weight, e)
+			w := fused(c, o.Fusion, weight, o.Endpoint)
 			ways = append(ways, w)
 			if i == len(o.Weights)/2 {
 				toRerank = append(toRerank, w)
@@ -263,16 +280,16 @@ func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options, e *em
 }
 
 // fused is the ranking of a hybrid search.
-func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding) way {
+func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding.Endpoint) way {
 	return way{name: wayFused + " " + strconv.FormatFloat(weight, 'g', -1, 64),
 		rank: func(ctx context.Context, q query) (ranked, error) {
-			v, err := e.query(ctx, q.text)
+			v, err := e.Query(ctx, q.text)
 			if err != nil {
 				return ranked{}, err
 			}
 			words := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: rag.VectorHits})
-			found := ranked{took: v.took, failed: v.vector == nil}
-			nearest := c.Snapshot().Nearest(v.vector, rag.VectorHits, nil)
+			found := ranked{took: v.Took, failed: v.Vector == nil}
+			nearest := c.Snapshot().Nearest(v.Vector, rag.VectorHits, nil)
 			for _, hit := range by.Fuse(depth, words.Hits, nearest, weight) {
 				found.ids = append(found.ids, hit.Document)
 			}
@@ -318,67 +335,4 @@ func (r *reranking) behind(w way) func(context.Context, query) (ranked, error) {
 		}
 		return found, nil
 	}
-}
-
-// plain is BM25 as textbooks have it, over the same terms, to compare with: a title
-// is text like any other, a question is its last turn, and a term of the question
-// counts as often as it is there. It shares nothing with the index but the terms.
-type plain struct {
-	ids     []string
-	lengths []float64
-	average float64
-	holders map[string][]holder // by term
-}
-
-// holder is a document that has a term.
-type holder struct {
-	document int
-	times    float64
-}
-
-func newPlain(documents []document) *plain {
-	p := &plain{holders: map[string][]holder{}}
-	total := 0
-	for i, d := range documents {
-		terms := textindex.Terms(d.Title + "\n" + d.Text)
-		for _, t := range terms {
-			list := p.holders[t]
-			if n := len(list); n > 0 && list[n-1].document == i {
-				list[n-1].times++
-			} else {
-				p.holders[t] = append(list, holder{i, 1})
-			}
-		}
-		total += len(terms)
-		p.ids = append(p.ids, d.ID)
-		p.lengths = append(p.lengths, float64(len(terms)))
-	}
-	p.average = float64(total) / float64(len(documents))
-	return p
-}
-
-// rank gives the ids of the best documents.
-func (p *plain) rank(question string) []string {
-	const k1, b = 1.2, 0.75
-	scores := map[int]float64{}
-	for _, t := range textindex.Terms(question) {
-		holders := float64(len(p.holders[t]))
-		idf := math.Log(1 + (float64(len(p.ids))-holders+0.5)/(holders+0.5))
-		for _, h := range p.holders[t] {
-			length := p.lengths[h.document] / p.average
-			scores[h.document] += idf * h.times * (k1 + 1) / (h.times + k1*(1-b+b*length))
-		}
-	}
-	var order []int
-	for i := range scores {
-		order = append(order, i)
-	}
-	slices.SortFunc(order, func(i, j int) int {
-		return cmp.Or(cmp.Compare(scores[j], scores[i]), cmp.Compare(p.ids[i], p.ids[j]))
-	})
-	var ids []string
-	for _, i := range order[:min(depth, len(order))] {
-		ids = append(ids, p.ids[i])
-	}
-	return ids
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -16,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// judgedEndpoint gives embeddings that throw words into dimensions, and reranks by how
+// judgedEndpoint gives embeddings that throw words into dimensions, knows that who resides has a home, and reranks by how
 // many words a text shares with the query.
 type judgedEndpoint struct {
 	*httptest.Server
@@ -61,7 +60,7 @@ func (e *judgedEndpoint) embed(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		v := make([]float32, e.size)
-		for _, word := range strings.Fields(strings.ToLower(text)) {
+		for _, word := range strings.Fields(strings.ReplaceAll(strings.ToLower(text), "reside", "home")) {
 			sum := fnv.New32a()
 			sum.Write([]byte(strings.Trim(word, ".,?")))
 			v[sum.Sum32()%uint32(e.size)]++
@@ -110,16 +109,15 @@ func evaluated(t *testing.T, args ...string) (report struct {
 	}
 }, said string) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	con := &console{environ: []string{"EMBED_KEY=hush"}, stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
-	data := filepath.Join("..", "..", "subagent", "rag", "evaluate", "testdata")
-	if code := run(t.Context(), append([]string{"eval", "retrieval", "--data", data, "--json"}, args...),
-		con); code == exitOK {
-		require.NoError(t, json.Unmarshal(out.Bytes(), &report))
+	t.Setenv("EMBED_KEY", "hush")
+	data := filepath.Join("internal", "documents", "testdata")
+	r := eval(t, append([]string{"retrieval", "--data", data, "--json"}, args...)...)
+	if r.code == 0 {
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
 	} else {
-		require.Empty(t, out.String())
+		require.Empty(t, r.stdout)
 	}
-	return report, errs.String()
+	return report, r.stderr
 }
 
 func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
@@ -158,7 +156,7 @@ func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 	}
 
 	_, said = evaluated(t, append(flags, "--dimensions", "7")...)
-	require.Contains(t, said, "mneme: "+file+": it has vectors of "+e.URL+"/v1 embed-1@0, not of "+e.URL+
+	require.Contains(t, said, "eval: "+file+": it has vectors of "+e.URL+"/v1 embed-1@0, not of "+e.URL+
 		"/v1 embed-1@7: name another file for those")
 	_, said = evaluated(t, append(flags, "--dimensions", "7", "--vectors", file+"2")...)
 	require.Contains(t, said, "a vector of 512 dimensions where 7 are configured")
@@ -167,6 +165,72 @@ func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 	e.mu.Unlock()
 	_, said = evaluated(t, flags...)
 	require.Contains(t, said, "the vectors are not of one size: one has 256 dimensions, those before have 512")
+}
+
+// What says the same in other words is found by vectors alone, and is measured beside the words.
+func TestWhatVectorsAddToRecallIsMeasured(t *testing.T) {
+	e := newJudgedEndpoint(t)
+	t.Setenv("EMBED_KEY", "hush")
+	dir := t.TempDir()
+	write := func(name string, lines ...string) {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600))
+	}
+	write("conversations/c.jsonl", `{"id":"m1","ts":1,"role":"user","text":"Almaty, my home"}`,
+		`{"id":"m2","ts":2,"role":"user","text":"The dog barks."}`, `{"id":"m3","ts":3,"role":"user","text":"It rains."}`,
+		`{"id":"m4","ts":4,"role":"user","text":"Nothing of the blade is taken."}`)
+	write("questions.jsonl", `{"conversation":"c","id":"1","kind":"k","question":"Almaty reside","evidence":["m1"]}`,
+		`{"conversation":"c","id":"2","kind":"k","question":"reside","evidence":["m1"]}`)
+	file := filepath.Join(dir, "vectors")
+	line := []string{"recall", "--data", dir, "--embed-url", e.URL + "/v1", "--embed-model", "embed-1",
+		"--embed-key-env", "EMBED_KEY", "--vectors", file}
+	measured := func() (report struct {
+		R1      float64
+		Vectors struct {
+			R1        float64
+			Questions int
+			Kinds     map[string]struct{ R1 float64 }
+		}
+		Embedded struct{ Documents, Kept, Queries, Refused, Tokens, Dimensions int }
+	}) {
+		r := eval(t, append(line, "--json")...)
+		require.Zero(t, r.code, r.stderr)
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
+		return report
+	}
+	report := measured()
+	require.InDelta(t, 0.5, report.R1, 1e-9, "one question has no word of what answers it")
+	require.InDelta(t, 1, report.Vectors.R1, 1e-9)
+	require.InDelta(t, 1, report.Vectors.Kinds["k"].R1, 1e-9)
+	require.Equal(t, 2, report.Vectors.Questions)
+	require.Equal(t, 4, report.Embedded.Documents)
+	require.Equal(t, 1, report.Embedded.Refused)
+	require.Equal(t, 2, report.Embedded.Queries)
+	require.Equal(t, 512, report.Embedded.Dimensions)
+	require.Equal(t, 3, measured().Embedded.Kept)
+
+	text := eval(t, line...)
+	require.Regexp(t, `all +2 +recall \+ vectors +`, text.stdout)
+	require.Contains(t, text.stdout, "Recall with vectors, and how much it is above recall by words alone")
+	require.Contains(t, text.stdout, "Embeddings of 512 dimensions: 1 texts in ")
+	require.NotContains(t, eval(t, "recall", "--data", dir).stdout, "vectors")
+
+	for flags, want := range map[string]result{
+		"--turns --embed-url " + e.URL + " --embed-model m": {2, "", "--turns measures words alone: leave out the flags " +
+			"about embeddings; see eval --help"},
+		"--embed-url nowhere --embed-model m":                {2, "", `--embed-url needs an http:// or https:// URL`},
+		"--embed-model m":                                    {2, "", "--embed-url and --embed-model go together"},
+		"--embed-url " + e.URL + "/v1 --embed-model embed-1": {1, "", "refused the key"},
+		"--embed-url " + e.URL + "/v1 --embed-model m --x":   {2, "", "unknown flag: --x"},
+		"--embed-url http://127.0.0.1:1 --embed-model m " +
+			"--embed-key-env NONE": {1, "", "--embed-key-env: the environment variable that it names is not set"},
+	} {
+		r := eval(t, append([]string{"recall", "--data", dir}, strings.Fields(flags)...)...)
+		require.Equal(t, want.code, r.code, flags)
+		require.Contains(t, r.stderr, want.stderr)
+		require.Empty(t, r.stdout)
+	}
 }
 
 func TestAnEndpointThatFailsIsAskedAgain(t *testing.T) {
@@ -238,6 +302,6 @@ func TestWrongFlagsOfEndpoints(t *testing.T) {
 			": this is no file of vectors; name another one, or a new one",
 	} {
 		_, said := evaluated(t, strings.Fields(flags)...)
-		require.Equal(t, "mneme: "+want+"\n", strings.Replace(said, "; see mneme --help", "", 1), flags)
+		require.Equal(t, "eval: "+want+"\n", strings.Replace(said, "; see eval --help", "", 1), flags)
 	}
 }

@@ -1,4 +1,4 @@
-package evaluate
+package conversations
 
 import (
 	"context"
@@ -122,15 +122,20 @@ func (j judge) ranks(o *outcome, hits []Hit) {
 	}
 }
 
-// Run imports the conversations of a set and asks its questions.
-func Run(ctx context.Context, s *Set, r Recall, tell func(doing string)) (*Report, error) {
+// Run imports the conversations of a set and asks its questions. What finds by meaning, too, is
+// measured beside the first; nil for none.
+func Run(ctx context.Context, s *Set, r, byMeaning Recall, tell func(doing string)) (*Report, error) {
 	conversations := map[string]*Conversation{}
 	texts := map[string]map[string]string{}
 	baselines := map[string]*textbook{}
 	for i := range s.Conversations {
 		c := &s.Conversations[i]
 		tell(fmt.Sprintf("importing %s: %d messages", c.ID, len(c.Messages)))
-		if err := r.Import(ctx, *c); err != nil {
+		err := r.Import(ctx, *c)
+		if err == nil && byMeaning != nil {
+			err = byMeaning.Import(ctx, *c)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("importing %s: %w", c.ID, err)
 		}
 		conversations[c.ID], texts[c.ID], baselines[c.ID] = c, map[string]string{}, newTextbook(c.Messages)
@@ -138,7 +143,7 @@ func Run(ctx context.Context, s *Set, r Recall, tell func(doing string)) (*Repor
 			texts[c.ID][m.ID] = m.Text
 		}
 	}
-	report := &Report{}
+	report := &Report{byMeaning: byMeaning != nil}
 	for n, q := range s.Questions {
 		if n%100 == 0 {
 			tell(fmt.Sprintf("asking: %d of %d questions", n, len(s.Questions)))
@@ -151,17 +156,16 @@ func Run(ctx context.Context, s *Set, r Recall, tell func(doing string)) (*Repor
 		ranking, window := baselines[q.Conversation].rank(q.Question), baselines[q.Conversation].window()
 		j.ranks(&a.bm25, ranking)
 		for _, budget := range Budgets {
-			hits, err := r.Ask(ctx, q, q.askedAt(conversations[q.Conversation]), budget)
+			askedAt := q.askedAt(conversations[q.Conversation])
+			err := a.own.ask(ctx, r, j, q, askedAt, budget)
+			if err == nil && byMeaning != nil {
+				err = a.meaning.ask(ctx, byMeaning, j, q, askedAt, budget)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("question %s: %w", q.ID, err)
 			}
-			a.own.overdrew = a.own.overdrew || len(fitting(hits, budget)) < len(hits)
-			a.own.shares = append(a.own.shares, j.share(hits))
 			a.bm25.shares = append(a.bm25.shares, j.share(fitting(ranking, budget)))
 			a.window.shares = append(a.window.shares, j.share(fitting(window, budget)))
-			if budget == slices.Max(Budgets) {
-				j.ranks(&a.own, hits)
-			}
 		}
 		report.asked = append(report.asked, a)
 	}
@@ -169,10 +173,21 @@ func Run(ctx context.Context, s *Set, r Recall, tell func(doing string)) (*Repor
 	return report, nil
 }
 
+// ask adds what a memory finds in a budget.
+func (o *outcome) ask(ctx context.Context, r Recall, j judge, q Question, askedAt float64, budget int) error {
+	hits, err := r.Ask(ctx, q, askedAt, budget)
+	o.overdrew = o.overdrew || len(fitting(hits, budget)) < len(hits)
+	o.shares = append(o.shares, j.share(hits))
+	if budget == slices.Max(Budgets) {
+		j.ranks(o, hits)
+	}
+	return err
+}
+
 // asked is a question and what came of it by each way.
 type asked struct {
-	question          Question
-	own, bm25, window outcome
+	question                   Question
+	own, meaning, bm25, window outcome
 }
 
 // resamples is how often questions are drawn anew for an interval.

@@ -6,21 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/services"
+	"mneme/scripts/eval/internal/documents"
+	"mneme/scripts/eval/internal/embedding"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
-	"mneme/subagent/rag/evaluate"
 	"mneme/subagent/rag/rerank"
 )
 
-// evalEndpoints say which endpoints are measured beside the words.
-type evalEndpoints struct {
+// endpoints say which endpoints are measured beside the words.
+type endpoints struct {
 	Config string
 
 	EmbedURL, EmbedModel, EmbedKeyEnv string
@@ -34,15 +36,20 @@ type evalEndpoints struct {
 	RerankTimeout                        time.Duration
 }
 
-func (c *evalEndpoints) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Config, "config", "", "Measure the embeddings and the reranker of this configuration, a `FILE`")
+// embeddingFlags are those of the endpoint of embeddings.
+func (c *endpoints) embeddingFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.Config, "config", "", "Measure the endpoints of this configuration, a `FILE`")
 	f.StringVar(&c.EmbedURL, "embed-url", "", "Measure the embeddings of the OpenAI-compatible API at this `URL`, such as https://api.openai.com/v1")
 	f.StringVar(&c.EmbedModel, "embed-model", "", "The embedding model's `NAME`")
 	f.StringVar(&c.EmbedKeyEnv, "embed-key-env", "", "The environment variable `VAR` that holds the key")
 	f.IntVar(&c.Dimensions, "dimensions", 0, "Length `N` of the vectors to ask for; the model's own without it")
+	f.StringVar(&c.Vectors, "vectors", "", "Keep the vectors in this `FILE` between runs")
+}
+
+// rankingFlags are those of what else ranks documents.
+func (c *endpoints) rankingFlags(f *pflag.FlagSet) {
 	f.Float64SliceVar(&c.Weights, "vector-weight", nil, "What the vectors weigh in the fusions to measure, `W,W`; 0.3, 0.5 and 0.7 if not given")
 	f.Lookup("vector-weight").DefValue = "" // not []
-	f.StringVar(&c.Vectors, "vectors", "", "Keep the vectors of documents in this `FILE` between runs")
 	f.IntVar(&c.Limit, "limit", 0, "Only `N` documents of each set, with the queries that they answer")
 	f.StringVar(&c.RerankURL, "rerank-url", "", "Measure the reranker at this `URL`, such as http://127.0.0.1:8085/v1/rerank")
 	f.StringVar(&c.RerankModel, "rerank-model", "", "The reranker's model, by its `NAME`")
@@ -51,15 +58,14 @@ func (c *evalEndpoints) flags(f *pflag.FlagSet) {
 	f.DurationVar(&c.RerankTimeout, "rerank-timeout", 0, "How long a query waits for it, a `TIME` (2s)")
 }
 
-// options are what to measure, with the endpoints ready to be asked until stop.
-func (c evalEndpoints) options(ctx context.Context, con *console) (o evaluate.Options, stop func(), err error) {
-	stop = func() {}
-	cfg, err := c.config(con)
+// open adds what to measure to the options, with the endpoints ready to be asked until stop.
+func (c endpoints) open(ctx context.Context, o *documents.Options, tell func(string)) (stop func(), err error) {
+	cfg, err := c.config()
 	if err != nil {
-		return o, stop, err
+		return nil, err
 	}
 	if err := c.check(cfg); err != nil {
-		return o, stop, usageError{err}
+		return nil, usageError{err}
 	}
 	o.Limit, o.Fusion, o.Weights = c.Limit, rag.Fusion(cfg.Retrieval.Fusion), c.Weights
 	if len(o.Weights) == 0 {
@@ -74,34 +80,36 @@ func (c evalEndpoints) options(ctx context.Context, con *console) (o evaluate.Op
 	}
 	e := cfg.Retrieval.Embeddings
 	if e.Model == "" {
-		return o, stop, nil
+		return func() {}, nil
 	}
 	p, backend := &cfg.Proxy, cfg.Proxy.Backends[cfg.Proxy.EmbeddingsBackend]
 	p.Active, p.TeammateBackend, p.Teammates = p.EmbeddingsBackend, p.EmbeddingsBackend, nil
-	p.Backends = map[string]config.Backend{p.EmbeddingsBackend: backend}
+	p.Backends = map[string]services.Backend{p.EmbeddingsBackend: backend}
+	o.Endpoint = &embedding.Endpoint{Progress: tell}
 	if c.Vectors != "" {
-		if o.Vectors,
-			err = evaluate.OpenVectors(c.Vectors, fmt.Sprintf("%s %s@%d", backend.BaseURL, e.Model, e.Dimensions)); err != nil {
-			return o, stop, err
+		if o.Endpoint.File,
+			err = embedding.OpenVectors(c.Vectors, fmt.Sprintf("%s %s@%d", backend.BaseURL, e.Model, e.Dimensions)); err != nil {
+			return nil, err
 		}
 	}
-	gateway, stopGateway, err := ownGateway(ctx, cfg, nil)
+	gateway, stopGateway, err := services.Gateway(ctx, cfg, nil)
 	if err != nil {
-		return o, stop, errors.Join(err, o.Vectors.Close())
+		return nil, errors.Join(err, o.Endpoint.File.Close())
 	}
-	o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
+	o.Endpoint.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 		BaseURL: gateway, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize,
 	})
-	return o, func() { stopGateway(); _ = o.Vectors.Close() }, nil // each vector is written already
+	return func() { stopGateway(); _ = o.Endpoint.File.Close() }, nil // each vector is written already
 }
 
 // config is a configuration with the endpoints: that of the file, or one of the flags.
-func (c evalEndpoints) config(con *console) (config.Config, error) {
+func (c endpoints) config() (services.Config, error) {
 	if c.Config != "" {
 		if c.EmbedURL+c.EmbedModel+c.EmbedKeyEnv+c.RerankURL+c.RerankModel+c.RerankKeyEnv != "" || c.Dimensions != 0 {
-			return config.Config{}, wrong("--config says which endpoints are measured: leave out the flags about them")
+			return services.Config{}, usageError{
+				errors.New("--config says which endpoints are measured: leave out the flags about them")}
 		}
-		cfg, err := config.Load(c.Config, con.environ)
+		cfg, err := services.Load(c.Config, os.Environ())
 		if err == nil {
 			err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
 		}
@@ -112,26 +120,26 @@ func (c evalEndpoints) config(con *console) (config.Config, error) {
 		return cfg, err
 	}
 	const name = "embeddings"
-	cfg := config.Default()
+	cfg := services.Default()
 	r := &cfg.Retrieval
 	r.Embeddings.Model, r.Embeddings.Dimensions = c.EmbedModel, c.Dimensions
 	r.Rerank.URL, r.Rerank.Model = c.RerankURL, c.RerankModel
 	r.Rerank.Top, r.Rerank.Timeout = cmp.Or(c.RerankTop, r.Rerank.Top), cmp.Or(c.RerankTimeout, r.Rerank.Timeout)
 	var err error
-	if r.Rerank.APIKey, err = con.keyIn("--rerank-key-env", c.RerankKeyEnv); err != nil {
+	if r.Rerank.APIKey, err = keyIn("--rerank-key-env", c.RerankKeyEnv); err != nil {
 		return cfg, err
 	}
-	b := config.Backend{Kind: config.KindOpenAI, BaseURL: strings.TrimSuffix(strings.TrimRight(c.EmbedURL, "/"),
+	b := services.Backend{Kind: services.OpenAI, BaseURL: strings.TrimSuffix(strings.TrimRight(c.EmbedURL, "/"),
 		"/embeddings"), APIKeyEnv: c.EmbedKeyEnv}
-	if b.APIKey, err = con.keyIn("--embed-key-env", c.EmbedKeyEnv); err != nil {
+	if b.APIKey, err = keyIn("--embed-key-env", c.EmbedKeyEnv); err != nil {
 		return cfg, err
 	}
-	cfg.Proxy.Backends, cfg.Proxy.EmbeddingsBackend = map[string]config.Backend{name: b}, name
+	cfg.Proxy.Backends, cfg.Proxy.EmbeddingsBackend = map[string]services.Backend{name: b}, name
 	return cfg, nil
 }
 
 // check says what is wrong with the flags.
-func (c evalEndpoints) check(cfg config.Config) error {
+func (c endpoints) check(cfg services.Config) error {
 	embeds, reranks := cfg.Retrieval.Embeddings.Model != "", cfg.Retrieval.Rerank.URL != ""
 	switch {
 	case (c.EmbedURL == "") != (c.EmbedModel == ""):
@@ -166,10 +174,10 @@ func isHTTP(text string) bool {
 }
 
 // keyIn is the value of a variable that a flag names.
-func (con *console) keyIn(flag, name string) (config.Secret, error) {
-	key := strings.TrimSpace(con.getenv(name))
+func keyIn(flag, name string) (services.Secret, error) {
+	key := strings.TrimSpace(os.Getenv(name))
 	if name != "" && key == "" {
 		return "", fmt.Errorf("%s: the environment variable that it names is not set; export the key in it", flag)
 	}
-	return config.Secret(key), nil
+	return services.Secret(key), nil
 }

@@ -1,0 +1,37 @@
+package app
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/rs/zerolog"
+
+	"mneme/cmd/mneme/internal/config"
+)
+
+// Start runs a service in this process until stop, which returns once the service has ended.
+// It returns when everything of the service listens, and in place of what o.Ready says.
+func Start(
+	ctx context.Context, service func(context.Context, config.Config, Options) error, cfg config.Config, o Options,
+) (at Addrs, stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ready, ended := make(chan Addrs, 1), make(chan error, 1)
+	o.Ready = func(a Addrs) { ready <- a }
+	go func() { ended <- service(ctx, cfg, o) }() // ends with ctx
+	select {
+	case at = <-ready:
+		return at, func() { cancel(); <-ended }, nil
+	case err = <-ended:
+		cancel()
+		return at, nil, err
+	}
+}
+
+// Gateway starts a gateway in this process that shares nothing with those that run. It
+// reaches vendors by a transport; nil is the network.
+func Gateway(ctx context.Context, cfg config.Config, to http.RoundTripper) (url string, stop func(), err error) {
+	cfg.Redis, cfg.TLS = config.Redis{}, config.TLS{}
+	cfg.Proxy.Listen = "127.0.0.1:0"
+	at, stop, err := Start(ctx, Proxy, cfg, Options{Log: zerolog.Nop(), Transport: to})
+	return "http://" + at.Proxy, stop, err
+}
