@@ -152,8 +152,15 @@ func (a *attempt) logRetry(c *cure, ok bool) {
 	if c.kind == cureThinking {
 		line = line.Stringer("class", c.class)
 	} else {
-		r := c.rules[0]
-		line = line.Str("parameter", c.about).Str("instead", r.Instead).Int64("at_most", r.Most).Int("tools", len(r.Schemas))
+		line = line.Str("parameter", c.about)
+		switch r := c.rules[0]; {
+		case r.Instead != "":
+			line = line.Str("instead", r.Instead)
+		case r.Most > 0:
+			line = line.Int64("at_most", r.Most)
+		case r.Schemas != nil:
+			line = line.Int("tools", len(r.Schemas))
+		}
 	}
 	line.Msg(retries[c.kind])
 }
