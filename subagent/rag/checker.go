@@ -14,25 +14,25 @@ import (
 
 // checker checks an answer while it streams, in pieces of any size; its output does not depend on
 // how the text is cut. It lags behind by a sentence, a line or a piece of code, and never takes
-// back what it passed on. If no passage was given to the model it only removes images, and text
+// back what it passed on. If no passage was given to the model it only makes text of images, and text
 // passes at once. Not safe for concurrent use.
 type checker struct {
 	scope  *scope
-	screen *screen
+	screen screen
 	flags  []event.Flag
 	out    strings.Builder // everything that was passed on
 	shown  int             // the length of out that write and close have returned
 
 	strict bool // there are passages to check against, or there should be
 
-	unit  []byte   // text that is not checked yet; at most a line
-	code  []extent // the parts of unit that are code
-	after ending   // how far the end of a sentence was seen
-	inner bool     // the unit does not begin a line
-	skip  bool     // the current line is left out
-	tail  bool     // the current line is a machine line, unless something follows
-	held  []byte   // white space and machine lines that are passed on only if something follows
-	lines bool     // held contains machine lines
+	unit   []byte // text that is not checked yet; at most a line
+	fenced bool   // the current line is in a block of code
+	after  ending // how far the end of a sentence was seen
+	inner  bool   // the unit does not begin a line
+	skip   bool   // the current line is left out
+	tail   bool   // the current line is a machine line, unless something follows
+	held   []byte // white space and machine lines that are passed on only if something follows
+	lines  bool   // held contains machine lines
 }
 
 // extent is a range of a unit, in bytes.
@@ -50,9 +50,7 @@ const (
 func newChecker(s *scope) *checker { return newStrictChecker(s, len(s.passages) > 0) }
 
 func newStrictChecker(s *scope, strict bool) *checker {
-	c := &checker{scope: s, strict: strict}
-	c.screen = newScreen(c.strict, c.take, func(found string) { c.flag(RemovedLink, found) })
-	return c
+	return &checker{scope: s, strict: strict}
 }
 
 func (c *checker) flag(kind, text string) {
@@ -61,7 +59,7 @@ func (c *checker) flag(kind, text string) {
 
 // write takes the next piece and returns what may be shown.
 func (c *checker) write(text string) string {
-	c.screen.write(text)
+	c.take(c.screen.pass(text, false))
 	return c.news()
 }
 
@@ -75,8 +73,8 @@ func (c *checker) news() string {
 
 // close checks and returns the rest. Behind a complete answer it adds the notes that readers need.
 func (c *checker) close(complete bool) string {
-	c.screen.close()
-	c.cut(len(c.unit))
+	c.take(c.screen.pass("", true))
+	c.cut()
 	note := ""
 	switch {
 	case complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || c.lines):
@@ -135,8 +133,8 @@ func russian(text string) bool {
 
 // take receives the text that passed the screen, and cuts it into units: sentences and lines. A sentence ends with its
 // punctuation, white space, and then anything but a marker, which belongs to the sentence before it; so a unit is only
-// complete when the next one begins. Code never ends a sentence.
-func (c *checker) take(text string, code bool) {
+// complete when the next one begins. A line with code in it is one unit from there on.
+func (c *checker) take(text string) {
 	if !c.strict {
 		c.out.WriteString(text)
 		return
@@ -144,18 +142,16 @@ func (c *checker) take(text string, code bool) {
 	from := 0
 	for i, r := range text {
 		if c.after == apart && !unicode.IsSpace(r) {
-			if !code && !strings.ContainsRune("[【［&\\%", r) {
-				from = c.add(text, from, i, code)
-				c.cut(len(c.unit))
+			c.unit, from = append(c.unit, text[from:i]...), i
+			if !c.fenced && !strings.ContainsRune("[【［&\\%`", r) && !slices.Contains(c.unit, '`') {
+				c.cut()
 			}
 			c.after = within
 		}
 		switch {
 		case r == '\n':
-			from = c.add(text, from, i+1, code)
-			c.cut(len(c.unit))
-			c.after = within
-		case code:
+			c.unit, from = append(c.unit, text[from:i+1]...), i+1
+			c.cut()
 			c.after = within
 		case strings.ContainsRune(".!?…。", r):
 			c.after = stopped
@@ -165,19 +161,22 @@ func (c *checker) take(text string, code bool) {
 			c.after = within
 		}
 	}
-	c.add(text, from, len(text), code)
+	c.unit = append(c.unit, text[from:]...)
 }
 
-// add appends a piece of a text to the unit and returns the piece's end.
-func (c *checker) add(text string, from, to int, code bool) int {
-	start := len(c.unit)
-	c.unit = append(c.unit, text[from:to]...)
-	if n := len(c.code); code && n > 0 && c.code[n-1].end == start {
-		c.code[n-1].end = len(c.unit)
-	} else if code && to > from {
-		c.code = append(c.code, extent{start, len(c.unit)})
+// fenceLine is a line that opens or closes a block of code.
+var fenceLine = regexp.MustCompile("^[ \t>*+.)0-9-]*```[^`]*$")
+
+// codeIn finds the code in a unit, which begins a line or does not.
+func (c *checker) codeIn(text string, begins bool) (code []extent) {
+	if fence := begins && fenceLine.MatchString(text); fence || c.fenced {
+		c.fenced = fence != c.fenced
+		return []extent{{0, len(text)}}
 	}
-	return to
+	for _, m := range codeSpan.FindAllStringIndex(text, -1) {
+		code = append(code, extent{m[0], m[1]})
+	}
+	return code
 }
 
 var (
@@ -187,15 +186,14 @@ var (
 	footnote = regexp.MustCompile(`^[ \t>]*\[\^\s*(\d+)\s*\]\s*:`)
 )
 
-// cut checks the first n bytes of the unit, which are complete.
-func (c *checker) cut(n int) {
-	if n == 0 {
+// cut checks the unit, which is complete.
+func (c *checker) cut() {
+	if len(c.unit) == 0 {
 		return
 	}
-	text, code := string(c.unit), c.code
-	c.unit, c.code = c.unit[:0], nil
-	begins, ends := !c.inner, strings.HasSuffix(text, "\n")
-	c.inner = !ends
+	text, begins := string(c.unit), !c.inner
+	code := c.codeIn(text, begins)
+	c.unit, c.inner = c.unit[:0], !strings.HasSuffix(text, "\n")
 	if begins {
 		f := envelope.Fold(text).Text
 		plain := len(code) == 0 || code[0].start > 0
@@ -338,8 +336,7 @@ func (c *checker) sentence(text string, f envelope.Folding, place extent, code [
 			}
 		}
 		at = append(at, [2]int{start, end})
-		// without the space it would be an image in Markdown
-		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 {
+		if strings.HasSuffix(f.Text[:place.start+m[0]], "!") && kept != "" {
 			kept = " " + kept // else it reads as an image
 		}
 		if kept == "" {

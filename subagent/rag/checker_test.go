@@ -1,15 +1,21 @@
 package rag
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/extension"
+	render "github.com/yuin/goldmark/renderer/html"
+	"golang.org/x/net/html"
 
 	"mneme/internal/ragtest"
 	"mneme/memory/event"
+	"mneme/subagent/envelope"
 )
 
 // pieces checks a text that comes in these pieces.
@@ -59,17 +65,86 @@ func TestWithoutPassagesTextFlows(t *testing.T) {
 		require.Equal(t, piece, c.write(piece))
 	}
 	require.Empty(t, c.write("!"))
-	require.Empty(t, c.write("[a](https://evil.example/"))
-	require.Equal(t, imageRemoved+" so", c.write("x) so"))
+	require.Equal(t, "! [a](https://a.example/", c.write("[a](https://a.example/"))
+	require.Empty(t, c.write("<img "))
+	require.Equal(t, "< img src=x> so", c.write("src=x> so"))
+	long := " <a " + strings.Repeat("and so on ", maxHeld/10+1)
+	require.Equal(t, " < a "+long[4:], c.write(long), "what waits is bounded")
 	require.Equal(t, " it", c.write(" it"))
 }
 
-var (
-	anyImage = regexp.MustCompile(
-		`(?i)!\[[^\]]*\]\([^)]*\)|!\[[a-z]+\]\[[^\]]*\]|<\s*/?\s*(?:img|iframe|svg|object|embed|video|script)\b`,
-	)
-	anyAddress = regexp.MustCompile(`(?i)evil\.example|https?://[a-z]|javascript:[a-z]|//evil|\bwww\.[a-z]`)
-)
+// What a program that shows an answer would load is text, and nothing of it is lost. Code between fences is as it was,
+// where it is clear to every reader where it ends.
+func TestWhatWouldBeLoadedIsText(t *testing.T) {
+	for text, want := range map[string]string{
+		"Great![1] ![a](b)![c][d] !![e]":                       "Great! [1] ! [a](b)! [c][d] !! [e]",
+		"`vec![1, 2]` and `<img src=\"a.png\">`":               "`vec! [1, 2]` and `< img src=\"a.png\">`",
+		"好！[a](b) ‼[a](b) ⁈[a](b) !\u200b[a](b)":               "好！ [a](b) ‼ [a](b) ⁈ [a](b) ! \u200b[a](b)",
+		"&#33;[a](b) \\u0021[a](b) %21&#x5B;a](b)":             "&#33; [a](b) \\u0021 [a](b) %21 &#x5B;a](b)",
+		"!" + strings.Repeat("\u200b", maxHeld) + "[a](b) So!": "! " + strings.Repeat("\u200b", maxHeld) + "[a](b) So!",
+		"<IMG\nSRC = x>":   "< IMG\nSRC = x>",
+		"<img &gt; src=x>": "< img &gt; src=x>",
+		"<k, style=x>":     "< k, style=x>",
+		"<i<img src=x>":    "< i< img src=x>",
+		"&lt;img src=x> &ltimg src=x> ＜img src=x>": "&lt; img src=x> & ltimg src=x> ＜ img src=x>",
+		"<i\u00admg src=x>":                        "< i\u00admg src=x>",
+		"<script>x</script><svg:style>y<style\rz>": "< script>x</script>< svg:style>y< style\rz>",
+		"<p>a</p>\n\n```\n<img src=x>\n```\n":      "<p>a</p>\n\n```\n< img src=x>\n```\n",
+		"$$\n```\n$$\n![a](b)\n":                   "$$\n```\n$$\n! [a](b)\n",
+		"- ```\n  a\n```\n![a](b)\n":               "- ```\n  a\n```\n! [a](b)\n",
+		"```\n a ```\n![a](b)\n":                   "```\n a ```\n! [a](b)\n",
+		"```\n```\n![a](b)\n":                      "```\n```\n! [a](b)\n",
+		"a\r```\n![a](b)\n":                        "a\r```\n! [a](b)\n",
+		"```\r\n![a](b)\r\n```\r\n![a](b)":         "```\r\n![a](b)\r\n```\r\n! [a](b)",
+		"````\n```\n![a](b)\n":                     "````\n```\n! [a](b)\n",
+		"~~~\n![a](b)\n~~~":                        "~~~\n! [a](b)\n~~~",
+		"```c++\na[![b]] <i x=1>\n``` \n![a](b)":   "```c++\na[![b]] <i x=1>\n``` \n! [a](b)",
+	} {
+		got, c := pieces(&scope{}, text)
+		require.Equal(t, want, got)
+		require.Empty(t, c.flags)
+		got, _ = pieces(&scope{}, strings.SplitAfter(text, "")...)
+		require.Equal(t, want, got)
+		again, _ := pieces(&scope{}, got)
+		require.Equal(t, want, again, "what is text stays as it is")
+	}
+}
+
+var anyAddress = regexp.MustCompile(`(?i)evil\.example|https?://[a-z]|javascript:[a-z]|//evil|\bwww\.[a-z]`)
+
+var markdown = goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(render.WithUnsafe()))
+
+// loads is the first tag of a text that loads something or runs, as a browser reads it: "" if there is none. The text
+// is Markdown that may have HTML in it, or HTML.
+func loads(t require.TestingT, text string) string {
+	var page bytes.Buffer
+	require.NoError(t, markdown.Convert([]byte(text), &page))
+	pages := []string{page.String()}
+	if !strings.Contains(text, "```") {
+		pages = append(pages, text, html.UnescapeString(text), envelope.Fold(text).Text)
+	}
+	harmless := map[string]bool{"a href": true, "a title": true, "code class": true, "ol start": true, "input type": true}
+	for _, page := range pages {
+		for z := html.NewTokenizer(strings.NewReader(page)); z.Next() != html.ErrorToken; {
+			tag := z.Token()
+			if tag.Type != html.StartTagToken && tag.Type != html.SelfClosingTagToken {
+				continue
+			}
+			if tag.Data == "script" || tag.Data == "style" {
+				return tag.String()
+			}
+			for _, a := range tag.Attr {
+				if a.Val != "" && (page != pages[0] || !harmless[tag.Data+" "+a.Key]) {
+					return tag.String()
+				}
+			}
+		}
+	}
+	if len(pages) > 1 && strings.Contains(envelope.Fold(strings.ReplaceAll(text, "\r", " ")).Text, "![") {
+		return "!["
+	}
+	return ""
+}
 
 func TestRangesAndFootnotesAreRead(t *testing.T) {
 	given := numbered(append(append([]Passage{}, three...), three...)...)

@@ -236,7 +236,7 @@ const (
 	Unverified    = "unverified"     // a number or date that no cited passage has
 	BadQuote      = "bad_quote"      // it is not in the passage, or too long for a citation
 	Misattributed = "misattributed"  // replaced: the sentence is clearly from another passage
-	RemovedLink   = "removed_link"   // an address that is not a passage's source, or an image
+	RemovedLink   = "removed_link"   // an address that is not a passage's source
 	Uncited       = "uncited"        // it says that it answers, but cites nothing
 )
 

@@ -75,8 +75,8 @@ func TestMarkersAreChecked(t *testing.T) {
 		"not a number":        {"See [a] and [x] [1].", "See [a] and [x] [1].", []int{1}, []string{}},
 		"behind the sentence": {"It is so. [2] Next.", "It is so. [2] Next.", []int{2}, []string{}},
 		"image and link": {"See ![x](https://evil.example/?q=1) and https://evil.example/a. [1]",
-			"See (image removed) and (link removed). [1]", []int{1}, []string{"removed_link ![x](https://evil.example/?q=1)",
-				"removed_link https://evil.example/a"}},
+			"See ! [x]((link removed)) and (link removed). [1]", []int{1}, []string{
+				"removed_link https://evil.example/?q=1", "removed_link https://evil.example/a"}},
 		"link that is a source": {"See https://docs.example/guide. [1]", "See https://docs.example/guide. [1]", []int{1},
 			[]string{}},
 		"markdown link": {"See [here](https://evil.example) [1].", "See [here]((link removed)) [1].", []int{1},
@@ -85,8 +85,8 @@ func TestMarkersAreChecked(t *testing.T) {
 			"See (link removed) and (link removed) [1].", []int{1}, []string{
 				"removed_link data:text/html,x", "removed_link www.evil.example",
 			}},
-		"image element": {`<img src="//evil.example/x"> It is so [1].`, "(image removed) It is so [1].", []int{1},
-			[]string{`removed_link <img src="//evil.example/x">`}},
+		"image element": {`<img src="//evil.example/x"> It is so [1].`, `< img src="(link removed)"> It is so [1].`,
+			[]int{1}, []string{"removed_link //evil.example/x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := check(tt.response, numbered(three...))

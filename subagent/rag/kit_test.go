@@ -121,7 +121,8 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 	a, _ := d.Answer(got)
 	require.Equal(t, event.Partial, a.Status)
 	require.Equal(t, []string{"the way back"}, a.Missing)
-	require.Equal(t, "It costs 14 crowns [1]. Children pay 3 crowns [1]. (image removed) See https://example.com/ferry.",
+	require.Equal(t, "It costs 14 crowns [1]. Children pay 3 crowns [1]. ! [x]((link removed)) See "+
+		"https://example.com/ferry.",
 		a.Answer)
 	require.Len(t, a.Citations, 1)
 	require.Equal(t, "A ferry ticket costs 14 crowns.", a.Citations[0].Quote)
