@@ -186,7 +186,7 @@ func TestBehindLiteLLM(t *testing.T) {
 	require.Contains(t, body, `"stop_reason":"tool_use"`)
 
 	// A limit of its vendor's is told as such, though the code is a text and there is no Retry-After; and a stream that
-	// breaks off with an error and no [DONE] is no answer.
+	// breaks off with an error and no [DONE] is no answer, nor is the next one that does.
 	lite.answerWith(slices.Repeat([]string{"429 " + liteLimited}, 9)...)
 	code, said := u.post("/v1/chats/limited/messages", map[string]any{"message": "Hi."})
 	require.Equal(t, 429, code, said)
@@ -197,7 +197,7 @@ func TestBehindLiteLLM(t *testing.T) {
 	require.Equal(t, 429, status, body)
 	require.Equal(t, "rate_limit_error", gjson.Get(body, "error.type").Str)
 	require.Contains(t, body, "Rate limit reached for gpt-5.1")
-	lite.answerWith(liteBroken)
+	lite.answerWith(liteBroken, liteBroken)
 	events = u.stream("broken", "Hi.")
 	require.Equal(t, event.Failed, events[len(events)-1].Payload.(*event.RunFinished).Outcome)
 	require.Equal(t, "model_unavailable", events[len(events)-2].Payload.(*event.Error).Code)
