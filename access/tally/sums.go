@@ -75,6 +75,7 @@ const maxOwn = 10_000
 type own struct {
 	mu     sync.Mutex
 	counts map[place]Counts // guarded by mu
+	swept  string           // the day on which those of earlier days were left out last; guarded by mu
 }
 
 // place is where a counter stands.
@@ -91,7 +92,8 @@ func (b *Book) Add(c Call) {
 	c.Counts.Calls = 1
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.counts) >= maxOwn {
+	if len(o.counts) >= maxOwn && o.swept < day { // once a day, since it looks at all of them
+		o.swept = day
 		maps.DeleteFunc(o.counts, func(at place, _ Counts) bool { return at.day < day })
 	}
 	if o.counts == nil {

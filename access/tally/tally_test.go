@@ -250,3 +250,22 @@ func TestParseDay(t *testing.T) {
 		require.ErrorContains(t, err, "24h", text)
 	}
 }
+
+// BenchmarkAdd compares a call of a book that has as many counters as it takes with one of a book that has few.
+func BenchmarkAdd(b *testing.B) {
+	few, full := tally.New(nil, 0), tally.New(nil, 0)
+	for i := range 20_000 {
+		full.Add(call(memory.Tenant{}, "", fmt.Sprint(i), noon))
+	}
+	var spent [2]time.Duration
+	for b.Loop() {
+		for i, book := range []*tally.Book{few, full} {
+			began := time.Now()
+			for range 100 {
+				book.Add(call(memory.Tenant{}, "", "another", noon))
+			}
+			spent[i] += time.Since(began)
+		}
+	}
+	b.ReportMetric(float64(spent[1])/float64(spent[0]), "full÷few")
+}
