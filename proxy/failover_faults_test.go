@@ -363,7 +363,8 @@ type figures struct {
 	strayed                                                  int // went elsewhere inside of a tool loop, unasked
 	// Of calls whose conversation stayed where it was, and had its prompt in the cache as far as it was known before;
 	// calm is the same of these calls in the run without faults.
-	stayed, prompt, read, calmPrompt, calmRead int
+	// known is how much of their prompts the calls before had, which is what the caches have for sure.
+	stayed, prompt, known, read, calmPrompt, calmRead int
 }
 
 // figures judges every request of every client; calm is the run without faults.
@@ -397,6 +398,7 @@ func (f *faultyRun) figures(choices int, calm *faultyRun) (sum figures) {
 					same := calm.talks[name].asked[answered][0]
 					sum.stayed++
 					sum.prompt += c.prompt
+					sum.known += min(c.prompt, before.prompt)
 					sum.read += c.read
 					sum.calmPrompt += same.prompt
 					sum.calmRead += same.read
@@ -501,7 +503,9 @@ func TestRoutesUnderFaults(t *testing.T) {
 			require.LessOrEqual(t, got.calls, got.asked+got.faults+slow, "more than one call for a fault")
 			require.LessOrEqual(t, got.needless, slow, "moved after less than two faults")
 			require.Greater(t, possible, .8)
-			require.GreaterOrEqual(t, cached, .98*possible)
+			// The shares differ by what each call added to its prompt, too, so they are printed; what counts is that what
+			// the caches had was read.
+			require.GreaterOrEqual(t, float64(got.read), .98*float64(got.known))
 		})
 	}
 }
