@@ -96,9 +96,6 @@ func (b *Book) Add(c Call) {
 		o.swept = day
 		maps.DeleteFunc(o.counts, func(at place, _ Counts) bool { return at.day < day })
 	}
-	if o.counts == nil {
-		o.counts = map[place]Counts{}
-	}
 	for by, name := range c.Names {
 		at := place{c.Tenant, day, by, name}
 		sum, known := o.counts[at]

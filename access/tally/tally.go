@@ -143,7 +143,8 @@ type Book struct {
 // New is a book over client, which the caller closes, that keeps a day for so long after its last call; 0 is Keep.
 // Without a client it is of the calls that it is told by Add.
 func New(client redis.UniversalClient, keep time.Duration) *Book {
-	return &Book{redis: client, keep: cmp.Or(keep, Keep), began: time.Now(), swept: map[memory.Tenant]string{}}
+	return &Book{redis: client, keep: cmp.Or(keep, Keep), began: time.Now(), swept: map[memory.Tenant]string{},
+		own: own{counts: map[place]Counts{}}}
 }
 
 // Head is how the keys of a tenant begin.
