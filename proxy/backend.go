@@ -122,8 +122,9 @@ func (k *knowledge) learn(r sanitize.Rule) {
 // taught is what refusals have taught, the newest last.
 func (k *knowledge) taught() (rules []string) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, r := range k.learned {
+	learned := slices.Clone(k.learned) // written without the lock, which every request takes
+	k.mu.Unlock()
+	for _, r := range learned {
 		rules = append(rules, r.String())
 	}
 	return rules

@@ -137,15 +137,14 @@ func demanded(said []byte, replay sanitize.Replay, responses bool) []sanitize.Ru
 		return []sanitize.Rule{{Profile: sanitize.Overrides{Reasoning: told}}}
 	}
 	if demand == thinking.DemandsSignatures {
-		gemini := sanitize.For("gemini", "").Replay
-		if replay.Field == gemini.Field && replay.Reasoning == gemini.Reasoning {
+		g := sanitize.For("gemini", "").Replay
+		if replay.Field == g.Field && replay.Reasoning == g.Reasoning {
 			return nil
 		}
-		rules := slices.Clone(sanitize.Layers("gemini", ""))
-		for i, r := range rules {
-			rules[i].Profile = sanitize.Overrides{Reasoning: r.Profile.Reasoning}
-		}
-		return rules
+		told = sanitize.ReplayOverrides{Need: string(g.Reasoning), Fields: g.Fields, Field: g.Field,
+			Placeholder: &g.Placeholder, Signed: &g.Signed, Bound: &g.Bound, Redacted: &g.Redacted, First: &g.First,
+			StrictOff: &g.StrictOff}
+		return []sanitize.Rule{{Profile: sanitize.Overrides{Reasoning: told}}}
 	}
 	if demand == thinking.DemandsOnCalls && !enough {
 		told.Need, enough = string(sanitize.Required), replay.Reasoning == sanitize.Required
@@ -185,7 +184,7 @@ func placeholder(p sanitize.Profile) thinking.Placeholder {
 // sanitize is the last hop: what it gives is what leaves, under the backend's name
 // for the model.
 func (a *attempt) sanitize() (out sanitize.Output, err error) {
-	a.leavesInclude = slices.ContainsFunc(a.rules, func(r sanitize.Rule) bool { return r.Name == include })
+	a.leavesInclude = sanitize.LeavesOut(a.rules, include)
 	if a.backend.cli != nil {
 		a.fitting.TextOnly = true // a prompt is a text
 	}

@@ -256,8 +256,7 @@ func (m *editedMessage) settle() {
 
 // askUsage asks the vendor to count the tokens of a stream, unless it is known to refuse that.
 func (r *request) askUsage() {
-	refused := func(f Rule) bool { return f.Name == streamOptions }
-	if !r.Outline.Stream || r.Count || slices.ContainsFunc(r.Rules, refused) || AsksUsage(r.Outline) {
+	if !r.Outline.Stream || r.Count || LeavesOut(r.Rules, streamOptions) || AsksUsage(r.Outline) {
 		return
 	}
 	r.setIn(KindUsage, streamOptions, includeUsage, []byte("true"))

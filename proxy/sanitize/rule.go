@@ -57,3 +57,13 @@ func (p Profile) Learn(rules []Rule) Profile {
 	}
 	return p
 }
+
+// LeavesOut reports whether one of the rules is about a member. Rules are large, so that they are not copied.
+func LeavesOut(rules []Rule, name string) bool {
+	for i := range rules {
+		if rules[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
