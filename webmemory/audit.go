@@ -36,14 +36,14 @@ var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAud
 const nothingDone = "nothing done"
 
 // audit writes what a request did, once it has succeeded.
-func (s *auditor) audit(c *gin.Context) {
+func (s *routes) audit(c *gin.Context) {
 	c.Next()
 	if c.Writer.Status() >= http.StatusBadRequest || c.GetBool(nothingDone) {
 		return
 	}
 	route := c.Request.Method + " " + c.FullPath()
-	entry := entries[route]
-	if p := access.From(c.Request.Context()); rights[route] == access.MemoryRead && p.Key != "" &&
+	entry := s.entries[route]
+	if p := access.From(c.Request.Context()); s.rights[route] == access.MemoryRead && p.Key != "" &&
 		!slices.Contains(p.Scopes, access.MemoryRead) {
 		entry = readAsAdmin
 	}

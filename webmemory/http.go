@@ -25,16 +25,17 @@ import (
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
-	"mneme/webmemory/openapi"
 	"mneme/webmemory/web"
 )
 
 // This file is about HTTP: the routes, what their parameters may be, how an error becomes
 // a problem, and the routes about documents, which are passed on as they are.
 
-// routes is the table of routes, with the rooms that answer them.
+// routes is the router, with the rooms that answer its routes.
 type routes struct {
 	*core
+	rights        access.Rights // of acts
+	entries       map[string]string
 	registry      *registry
 	rewinder      *rewinder
 	tombstones    *tombstones
@@ -63,68 +64,19 @@ const (
 	maxPost = maxBody + (memory.MaxAllImages+2)/3*4 // of a message, with its images in base64
 )
 
-// all is the table: each route, with the room that answers it.
+// all is the router of the table of acts.
 func (s *routes) all() http.Handler {
-	r := s.seen.Edge(s.fail, s.letIn, s.auditor.audit)
-	r.POST("/chat", r.Answered(s.admission.answering(s.admission.chatPosted)))
-	r.GET("/v1/chats", r.Answered(s.chatList.listChats))
-	r.POST(webapi.OneShotPath, r.Answered(s.admission.answering(s.oneShotRunner.oneShotPosted)))
-	r.POST(webapi.OneShotResumePath(":run"), r.Answered(s.admission.answering(s.oneShotRunner.oneShotResumed)))
-	r.GET(webapi.ApprovalsPath, r.Answered(s.resumer.getApprovals))
-	chat := r.Group("/v1/chats/:chat")
-	chat.GET("", r.Answered(s.chatList.getChat))
-	chat.PATCH("", r.Answered(s.chatList.patchChat))
-	chat.DELETE("", r.Answered(s.eraseRoutes.deleteChat))
-	chat.POST("/messages", r.Answered(s.admission.answering(s.admission.messagePosted)))
-	chat.DELETE("/messages/:id", r.Answered(s.redactRoutes.redactMessage))
-	chat.DELETE("/subagents/:name/messages/:id", r.Answered(s.redactRoutes.redactMessage))
-	chat.GET("/runs/:run/events", r.Answered(s.streams.getEvents))
-	chat.GET("/runs/:run/trace", r.Answered(s.historyRoutes.getTrace))
-	chat.POST("/runs/:run/stop", r.Answered(s.resumer.stopRun))
-	chat.POST("/runs/:run/resume", r.Answered(s.admission.answering(s.resumer.resumePosted)))
-	chat.GET("/recall", r.Answered(s.searcher.getRecall))
-	chat.GET("/export", r.Answered(s.portable.exportChat))
-	chat.POST("/import", r.Answered(s.portable.importChat))
-	chat.POST("/rewind", r.Answered(s.rewindRoutes.postRewind))
-	chat.GET("/set-aside", r.Answered(s.rewindRoutes.getSetAside))
-	chat.POST("/set-aside/:id/restore", r.Answered(s.rewindRoutes.postRestore))
-	chat.POST("/fork", r.Answered(s.portable.postFork))
-	chat.GET("/history", r.Answered(s.historyRoutes.getHistory))
-	chat.DELETE("/history", r.Answered(s.eraseRoutes.deleteHistory))
-	chat.GET("/subagents/:name/history", r.Answered(s.historyRoutes.getHistory))
-	chat.DELETE("/subagents/:name/history", r.Answered(s.eraseRoutes.deleteHistory))
-	for _, of := range []string{"", "/subagents/:name"} {
-		chat.GET(of+"/notes", r.Answered(s.noteRoutes.getNotes))
-		chat.POST(of+"/notes", r.Answered(s.noteRoutes.postNote))
-		chat.PATCH(of+"/notes/:id", r.Answered(s.noteRoutes.patchNote))
-		chat.DELETE(of+"/notes/:id", r.Answered(s.noteRoutes.deleteNote))
-	}
-	r.DELETE("/v1/users/:user", r.Answered(s.eraseRoutes.deleteUser))
-	r.GET("/v1/users/:user/notes", r.Answered(s.noteRoutes.getNotes))
-	r.POST("/v1/users/:user/notes", r.Answered(s.noteRoutes.postNote))
-	r.PATCH("/v1/users/:user/notes/:id", r.Answered(s.noteRoutes.patchNote))
-	r.DELETE("/v1/users/:user/notes/:id", r.Answered(s.noteRoutes.deleteNote))
-	if s.cfg.MCP != nil {
-		r.POST("/mcp", gin.WrapH(s.cfg.MCP))
-	}
-	if s.cfg.OpenAI != nil {
-		for _, base := range []string{"", "/c/:chat"} {
-			r.POST(base+"/v1/chat/completions", gin.WrapH(s.cfg.OpenAI))
-			r.GET(base+"/v1/models", gin.WrapH(s.cfg.OpenAI))
-			r.GET(base+"/v1/models/*model", gin.WrapH(s.cfg.OpenAI))
+	r, acts := s.seen.Edge(s.fail, s.letIn, s.audit), s.acts()
+	s.rights, s.entries = byName(acts)
+	for _, a := range acts {
+		switch method, path, _ := strings.Cut(a.does, " "); {
+		case a.answer == nil:
+		case method == "ANY":
+			r.Any(path, r.Answered(a.answer))
+		default:
+			r.Handle(method, path, r.Answered(a.answer))
 		}
 	}
-	s.forwardDocuments(r)
-	s.keyring.keyRoutes(r)
-	s.tenancy.tenantRoutes(r)
-	r.GET(webapi.UsagePath, r.Answered(s.auditor.readUsage))
-	r.GET(webapi.AuditPath, r.Answered(s.auditor.getAudit))
-	s.internalRoutes(r)
-	r.GET("/", r.Answered(getPage))
-	r.GET(web.Folder+"*file", r.Answered(getPage))
-	r.GET("/openapi.json", gin.WrapF(openapi.Serve))
-	r.GET("/healthz", r.Answered(s.monitor.healthz))
-	r.GET("/readyz", r.Answered(s.monitor.readyz))
 	return r
 }
 
@@ -305,17 +257,7 @@ func number(c *gin.Context, name string, otherwise, low, high int) (int, error) 
 	return n, nil
 }
 
-// forwardDocuments passes on what concerns documents: the apiserver keeps them.
-func (s *routes) forwardDocuments(r *telemetry.Edge) {
-	forward := r.Answered(s.forward)
-	for _, path := range []string{
-		"/v1/collections", "/v1/collections/*rest", "/v1/chats/:chat/documents", "/v1/chats/:chat/documents/*id",
-	} {
-		r.Any(path, forward)
-	}
-}
-
-// forward streams the body there and the answer back.
+// forward passes on what concerns documents, which the apiserver keeps: it streams the body there and the answer back.
 func (s *routes) forward(c *gin.Context) error {
 	if _, ok := c.Params.Get("chat"); ok {
 		if _, err := chatOf(c); err != nil {
@@ -394,16 +336,4 @@ func (f *forwarded) Read(p []byte) (int, error) {
 var errNoApiserver = &api.Problem{
 	Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
 	Message: "The documents cannot be reached right now; please try again.",
-}
-
-// internalRoutes are for other processes, and for the agents of a run.
-func (s *routes) internalRoutes(r *telemetry.Edge) {
-	r.POST(internalPath+"/runs/:run/recall", r.Answered(s.registry.toAgents(s.searcher.postRecall)))
-	r.POST(internalPath+"/runs/:run/notes", r.Answered(s.registry.toAgents(s.noteRoutes.postRemember)))
-	r.POST(internalPath+"/runs/:run/calls", r.Answered(s.registry.toAgents(s.toolCalls.postClaim)))
-	r.POST(internalPath+"/runs/:run/calls/:call", r.Answered(s.registry.toAgents(s.toolCalls.postSettle)))
-	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.registry.getKnown))
-	r.GET(internalPath+"/chats/:chat/calls/:run", r.Answered(s.ends.get))
-	r.POST(internalPath+"/erasures", r.Answered(s.tombstones.postErasure))
-	r.POST(internalPath+"/rewinds", r.Answered(s.rewinder.postRewound))
 }

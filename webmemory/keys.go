@@ -12,7 +12,6 @@ import (
 	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
 
@@ -32,21 +31,15 @@ var (
 		Message: "There is no key with this id; GET /v1/keys lists them."}
 )
 
-func (s *keyring) keyRoutes(r *telemetry.Edge) {
-	on := func(h func(*gin.Context) error) gin.HandlerFunc {
-		return r.Answered(func(c *gin.Context) error {
-			if s.cfg.Keys == nil {
-				return errKeysOff
-			}
-			// A tenant may have thousands.
-			return keyProblem(s.searches.In(c.Request.Context(), tenantOf(c), func() error { return h(c) }))
-		})
+// on has a handler asked only where there are keys.
+func (s *keyring) on(h func(*gin.Context) error) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		if s.cfg.Keys == nil {
+			return errKeysOff
+		}
+		// A tenant may have thousands.
+		return keyProblem(s.searches.In(c.Request.Context(), tenantOf(c), func() error { return h(c) }))
 	}
-	r.GET(webapi.KeysPath, on(s.listKeys))
-	r.POST(webapi.KeysPath, on(s.createKey))
-	r.GET(webapi.SelfPath, r.Answered(self))
-	r.DELETE(webapi.KeysPath+"/:key", on(s.revokeKey))
-	r.POST(webapi.KeysPath+"/:key/rotate", on(s.rotateKey))
 }
 
 // keyProblem is an error of package access in a client's words.

@@ -3,6 +3,7 @@ package webmemory
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -11,17 +12,125 @@ import (
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
+	"mneme/webmemory/openapi"
 	"mneme/webmemory/web"
 )
 
-// act is what requests do: the scope that it takes, and its entry in the audit log, "" for none. does names what does
-// it: routes by method and path as the router has them, and what requests may do beside their route. For a route its
-// right is asked before the body is read; for the others where they are done, with what is stored at hand, since the
-// words of a request do not say what they do.
+// act is what a request does, and the scope that it takes. The right to a route is asked before the body is read; the
+// right to what is done beside one is asked where it is done, with what is stored at hand, since the words of a request
+// do not say what they do.
 type act struct {
-	scope access.Scope
-	entry string
-	does  []string
+	does   string // "METHOD /path" as the router has it, "ANY /path" for every method, or what is done beside a route
+	scope  access.Scope
+	entry  string                   // in the audit log, "" for none
+	answer func(*gin.Context) error // nil: it is no route, is not configured, or another one answers it
+}
+
+// acts are those that are routes: the router's table, too. What clients are told of each is in a table of the tests of
+// package openapi; TestOpenAPIRoutes compares the two. The log's entries about tenants as a whole are in tenants.go, as
+// they are in another tenant's log.
+func (s *routes) acts() []act {
+	const (
+		chat, subagent = "/v1/chats/:chat", "/v1/chats/:chat/subagents/:name"
+		run, calls     = internalPath + "/runs/:run", internalPath + "/runs/:run/calls"
+		read, write    = access.MemoryRead, access.MemoryWrite
+	)
+	answering, keys, toAgents := s.admission.answering, s.keyring.on, s.registry.toAgents
+	all := []act{
+		{"GET /", access.Open, "", getPage},
+		{"GET " + web.Folder + "*file", access.Open, "", getPage},
+		{"GET /openapi.json", access.Open, "", served(http.HandlerFunc(openapi.Serve))},
+		{"GET /healthz", access.Open, "", s.monitor.healthz},
+		{"GET /readyz", access.Open, "", s.monitor.readyz},
+		{"GET /metrics", access.Open, "", nil}, // the Edge answers it
+
+		{"POST /chat", access.Chat, "", answering(s.admission.chatPosted)},
+		{"POST " + chat + "/messages", access.Chat, "", answering(s.admission.messagePosted)},
+		{"GET " + chat + "/runs/:run/events", access.Chat, "", s.streams.getEvents},
+		{"GET " + chat + "/runs/:run/trace", access.Chat, "", s.historyRoutes.getTrace},
+		{"POST " + chat + "/runs/:run/stop", access.Chat, "", s.resumer.stopRun},
+		{"POST " + chat + "/runs/:run/resume", access.Chat, "", answering(s.resumer.resumePosted)},
+		{"POST " + webapi.OneShotPath, access.Chat, "", answering(s.oneShotRunner.oneShotPosted)},
+		{"POST " + webapi.OneShotResumePath(":run"), access.Chat, "", answering(s.oneShotRunner.oneShotResumed)},
+		{"GET " + webapi.ApprovalsPath, access.Approve, "", s.resumer.getApprovals},
+		{"POST /mcp", access.AnyKey, "", served(s.cfg.MCP)}, // what its tools ask is judged as any request
+
+		{"GET /v1/chats", read, "", s.chatList.listChats},
+		{"GET " + chat, read, "", s.chatList.getChat},
+		{"PATCH " + chat, write, "", s.chatList.patchChat},
+		{"DELETE " + chat, write, "chat.erase", s.eraseRoutes.deleteChat},
+		{"GET " + chat + "/recall", read, "", s.searcher.getRecall},
+		{"GET " + chat + "/export", read, "", s.portable.exportChat},
+		{"POST " + chat + "/import", write, "", s.portable.importChat},
+		{"POST " + chat + "/fork", write, "", s.portable.postFork},
+		{"POST " + chat + "/rewind", write, "chat.rewind", s.rewindRoutes.postRewind},
+		{"GET " + chat + "/set-aside", read, "", s.rewindRoutes.getSetAside},
+		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore", s.rewindRoutes.postRestore},
+		{"DELETE /v1/users/:user", write, "user.erase", s.eraseRoutes.deleteUser},
+
+		{"GET " + webapi.UsagePath, read, "", s.auditor.readUsage},
+		{"GET " + webapi.AuditPath, access.Admin, "", s.auditor.getAudit},
+		{"GET " + webapi.SelfPath, access.AnyKey, "", self},
+		{"GET " + webapi.KeysPath, access.Admin, "", keys(s.keyring.listKeys)},
+		{"POST " + webapi.KeysPath, access.Admin, "key.create", keys(s.keyring.createKey)},
+		{"POST " + webapi.KeysPath + "/:key/rotate", access.Admin, "key.rotate", keys(s.keyring.rotateKey)},
+		{"DELETE " + webapi.KeysPath + "/:key", access.Admin, "key.revoke", keys(s.keyring.revokeKey)},
+		{"GET " + webapi.TenantsPath, access.Admin, "", s.tenancy.on(s.tenancy.listTenants)},
+		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", s.tenancy.on(s.tenancy.exportTenant)},
+		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", s.tenancy.on(s.tenancy.deleteTenant)},
+
+		// Documents are the apiserver's. The rows without a handler only add an entry to those above them.
+		{"ANY /v1/collections", access.Documents, "", s.forward},
+		{"ANY /v1/collections/*rest", access.Documents, "", s.forward},
+		{"DELETE /v1/collections/*rest", access.Documents, "documents.erase", nil},
+		{"ANY " + chat + "/documents", access.Documents, "", s.forward},
+		{"ANY " + chat + "/documents/*id", access.Documents, "", s.forward},
+		{"DELETE " + chat + "/documents/*id", access.Documents, "documents.erase", nil},
+
+		// For other processes, and for the agents of a run.
+		{"POST " + run + "/recall", access.Internal, "", toAgents(s.searcher.postRecall)},
+		{"POST " + run + "/notes", access.Internal, "", toAgents(s.noteRoutes.postRemember)},
+		{"POST " + calls, access.Internal, "", toAgents(s.toolCalls.postClaim)},
+		{"POST " + calls + "/:call", access.Internal, "", toAgents(s.toolCalls.postSettle)},
+		{"GET " + internalPath + "/chats/:chat/runs/:run", access.Internal, "", s.registry.getKnown},
+		{"GET " + internalPath + "/chats/:chat/calls/:run", access.Internal, "", s.ends.get},
+		{"POST " + internalPath + "/erasures", access.Internal, "", s.tombstones.postErasure},
+		{"POST " + internalPath + "/rewinds", access.Internal, "", s.rewinder.postRewound},
+	}
+	for _, of := range []string{chat, subagent} {
+		all = append(all, []act{
+			{"GET " + of + "/history", read, "", s.historyRoutes.getHistory},
+			{"DELETE " + of + "/history", write, "history.erase", s.eraseRoutes.deleteHistory},
+			{"DELETE " + of + "/messages/:id", write, "message.redact", s.redactRoutes.redactMessage},
+		}...)
+	}
+	for _, of := range []string{chat, subagent, "/v1/users/:user"} {
+		all = append(all, []act{
+			{"GET " + of + "/notes", read, "", s.noteRoutes.getNotes},
+			{"POST " + of + "/notes", write, "", s.noteRoutes.postNote},
+			{"PATCH " + of + "/notes/:id", write, "", s.noteRoutes.patchNote},
+			{"DELETE " + of + "/notes/:id", write, "note.erase", s.noteRoutes.deleteNote},
+		}...)
+	}
+	for _, of := range []string{"", "/c/:chat"} {
+		all = append(all, []act{
+			{"POST " + of + "/v1/chat/completions", access.Chat, "", served(s.cfg.OpenAI)},
+			{"GET " + of + "/v1/models", access.Chat, "", served(s.cfg.OpenAI)},
+			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
+		}...)
+	}
+	return all
+}
+
+// served is the handler of a route that answers for itself; nil for none.
+func served(h http.Handler) func(*gin.Context) error {
+	if h == nil {
+		return nil
+	}
+	return func(c *gin.Context) error {
+		h.ServeHTTP(c.Writer, c.Request)
+		return nil
+	}
 }
 
 // What requests may do beside their route. So may an answer to a wait, by the wait's kind and the decision: see doing.
@@ -30,74 +139,27 @@ const (
 	regenerates = "after, of the newest exchange alone" // which clients do that show a transcript
 )
 
-// acts are all that there are; a route that is not here is refused. The log's entries about tenants as a whole are in
-// tenants.go: they are in another tenant's log.
-var acts = []act{
-	{access.Open, "", []string{"GET /", "GET " + web.Folder + "*file", "GET /openapi.json", "GET /healthz", "GET /readyz",
-		"GET /metrics"}},
-	{access.AnyKey, "", []string{"GET " + webapi.SelfPath, "POST /mcp"}}, // what its tools ask is judged as any request
+// rights and entries are what may be done beside a route.
+var rights, entries = byName([]act{
+	{regenerates, access.Chat, "", nil},
+	{rewinds, access.MemoryWrite, "chat.rewind", nil},
+	{"client_result approve", access.Chat, "", nil},
+	{"client_result deny", access.Chat, "", nil},
+	{"approval approve", access.Approve, "approval.approve", nil},
+	{"approval edit", access.Approve, "approval.edit", nil},
+	{"approval deny", access.Chat, "approval.deny", nil}, // as a new message does, and a stop of the run
+	{"question approve", access.Approve, "question.approve", nil},
+	{"question deny", access.Chat, "question.deny", nil},
+})
 
-	{access.Chat, "", []string{
-		"POST /chat", "POST " + webapi.OneShotPath, "POST /v1/chats/:chat/messages", regenerates,
-		"POST " + webapi.OneShotResumePath(":run"), "POST /v1/chats/:chat/runs/:run/resume",
-		"client_result approve", "client_result deny",
-		"GET /v1/chats/:chat/runs/:run/events", "GET /v1/chats/:chat/runs/:run/trace", "POST /v1/chats/:chat/runs/:run/stop",
-		"POST /v1/chat/completions", "GET /v1/models", "GET /v1/models/*model",
-		"POST /c/:chat/v1/chat/completions", "GET /c/:chat/v1/models", "GET /c/:chat/v1/models/*model"}},
-	{access.Chat, "approval.deny", []string{"approval deny"}}, // as a new message does, and a stop of the run
-	{access.Chat, "question.deny", []string{"question deny"}},
-	{access.Approve, "", []string{"GET " + webapi.ApprovalsPath}},
-	{access.Approve, "approval.approve", []string{"approval approve"}},
-	{access.Approve, "approval.edit", []string{"approval edit"}},
-	{access.Approve, "question.approve", []string{"question approve"}},
-
-	{access.MemoryRead, "", []string{
-		"GET /v1/chats", "GET /v1/chats/:chat", "GET /v1/chats/:chat/recall", "GET /v1/chats/:chat/export",
-		"GET /v1/chats/:chat/set-aside", "GET /v1/chats/:chat/history", "GET /v1/chats/:chat/notes",
-		"GET /v1/chats/:chat/subagents/:name/history", "GET /v1/chats/:chat/subagents/:name/notes",
-		"GET /v1/users/:user/notes", "GET " + webapi.UsagePath}},
-	{access.MemoryWrite, "", []string{
-		"PATCH /v1/chats/:chat", "POST /v1/chats/:chat/import", "POST /v1/chats/:chat/fork",
-		"POST /v1/chats/:chat/notes", "PATCH /v1/chats/:chat/notes/:id", "POST /v1/chats/:chat/subagents/:name/notes",
-		"PATCH /v1/chats/:chat/subagents/:name/notes/:id", "POST /v1/users/:user/notes", "PATCH /v1/users/:user/notes/:id"}},
-	{access.MemoryWrite, "chat.erase", []string{"DELETE /v1/chats/:chat"}},
-	{access.MemoryWrite, "chat.rewind", []string{"POST /v1/chats/:chat/rewind", rewinds}},
-	{access.MemoryWrite, "chat.restore", []string{"POST /v1/chats/:chat/set-aside/:id/restore"}},
-	{access.MemoryWrite, "history.erase", []string{
-		"DELETE /v1/chats/:chat/history", "DELETE /v1/chats/:chat/subagents/:name/history"}},
-	{access.MemoryWrite, "message.redact", []string{
-		"DELETE /v1/chats/:chat/messages/:id", "DELETE /v1/chats/:chat/subagents/:name/messages/:id"}},
-	{access.MemoryWrite, "note.erase", []string{"DELETE /v1/chats/:chat/notes/:id",
-		"DELETE /v1/chats/:chat/subagents/:name/notes/:id", "DELETE /v1/users/:user/notes/:id"}},
-	{access.MemoryWrite, "user.erase", []string{"DELETE /v1/users/:user"}},
-
-	{access.Documents, "", []string{"ANY /v1/collections", "ANY /v1/collections/*rest", "ANY /v1/chats/:chat/documents",
-		"ANY /v1/chats/:chat/documents/*id"}},
-	{access.Documents, "documents.erase", []string{
-		"DELETE /v1/collections/*rest", "DELETE /v1/chats/:chat/documents/*id"}},
-
-	{access.Admin, "", []string{"GET " + webapi.AuditPath, "GET " + webapi.KeysPath, "GET " + webapi.TenantsPath,
-		"GET " + webapi.TenantsPath + "/:tenant/export", "DELETE " + webapi.TenantsPath + "/:tenant"}},
-	{access.Admin, "key.create", []string{"POST " + webapi.KeysPath}},
-	{access.Admin, "key.rotate", []string{"POST " + webapi.KeysPath + "/:key/rotate"}},
-	{access.Admin, "key.revoke", []string{"DELETE " + webapi.KeysPath + "/:key"}},
-	{access.Internal, "", []string{
-		"POST " + internalPath + "/runs/:run/recall", "POST " + internalPath + "/runs/:run/notes",
-		"POST " + internalPath + "/runs/:run/calls", "POST " + internalPath + "/runs/:run/calls/:call",
-		"GET " + internalPath + "/chats/:chat/runs/:run", "GET " + internalPath + "/chats/:chat/calls/:run",
-		"POST " + internalPath + "/erasures", "POST " + internalPath + "/rewinds"}},
-}
-
-// rights and entries are acts by what does them.
-var rights, entries = func() (access.Rights, map[string]string) {
+// byName are the rights and the entries of acts by what they do.
+func byName(acts []act) (access.Rights, map[string]string) {
 	rights, entries := access.Rights{}, map[string]string{}
 	for _, a := range acts {
-		for _, what := range a.does {
-			rights[what], entries[what] = a.scope, a.entry
-		}
+		rights[a.does], entries[a.does] = a.scope, a.entry
 	}
 	return rights, entries
-}()
+}
 
 // may is nil if the caller may do what a request does beside its route.
 func may(ctx context.Context, what string) error { return access.From(ctx).Need(rights[what]) }
@@ -115,7 +177,7 @@ func doing(a event.WaitAnswer, waits []event.Wait) string {
 
 // letIn lets a request in before its body is read, for as long as its key is good, or answers it.
 func (s *routes) letIn(c *gin.Context) {
-	r, err := s.cfg.Gate.Admit(c.Request, rights, c.FullPath())
+	r, err := s.cfg.Gate.Admit(c.Request, s.rights, c.FullPath())
 	if err == nil {
 		in, over := s.cfg.Gate.Stay(r)
 		defer over()

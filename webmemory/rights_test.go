@@ -11,7 +11,7 @@ import (
 	"mneme/webmemory"
 )
 
-// A route that is new must be in the table of rights, and here.
+// A route asks for the scope in its row of the table of acts.
 func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
 	w := newWorld(t, answers("x"))
 	var handler http.Handler

@@ -16,7 +16,6 @@ import (
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
-	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
 
@@ -65,18 +64,14 @@ var (
 			"(mneme memory rm, mneme memory user erase, DELETE /v1/collections/…), or all of it with the service's Redis."}
 )
 
-func (s *tenancy) tenantRoutes(r *telemetry.Edge) {
-	on := func(h func(*gin.Context) error) gin.HandlerFunc {
-		return r.Answered(func(c *gin.Context) error {
-			if s.cfg.Keys == nil {
-				return errKeysOff
-			}
-			return h(c)
-		})
+// on has a handler asked only where there are keys.
+func (s *tenancy) on(h func(*gin.Context) error) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		if s.cfg.Keys == nil {
+			return errKeysOff
+		}
+		return h(c)
 	}
-	r.GET(webapi.TenantsPath, on(s.listTenants))
-	r.GET(webapi.TenantsPath+"/:tenant/export", on(s.exportTenant))
-	r.DELETE(webapi.TenantsPath+"/:tenant", on(s.deleteTenant))
 }
 
 // tenantIn is the tenant of a path. One that the caller does not govern is as one that there is not.
