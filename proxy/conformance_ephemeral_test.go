@@ -377,7 +377,7 @@ var genericChat = backendCase{name: "generic-chat", vendor: upstreamtest.Config{
 // thinking, or what was recalled lies in Redis for good. MNEME_TURNS says how many turns
 // each conversation has; with the race detector every third way to lead one is tried.
 func ephemeralPartsChangeNothing(t *testing.T) {
-	way := 0
+	var tried part
 	for _, of := range []struct {
 		backendCase
 		model string
@@ -392,14 +392,13 @@ func ephemeralPartsChangeNothing(t *testing.T) {
 				if prefix != "" && of.name != "bound" && of.name != "deepseek-chat" {
 					continue // as at the root
 				}
-				way++
-				if raced && way%3 != 0 {
+				if !tried.next(3) {
 					continue
 				}
 				t.Run(fmt.Sprint(of.name, ", ", of.model, ", ", client, prefix), func(t *testing.T) {
 					turns := 20
 					if raced || testing.Short() {
-						turns = 10
+						turns = 7
 					}
 					if n, err := strconv.Atoi(os.Getenv("MNEME_TURNS")); err == nil {
 						turns = n

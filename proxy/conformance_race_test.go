@@ -14,3 +14,6 @@ const raced = true
 var _ = flag.Set("rapid.checks", "40")
 
 func TestConformanceEphemeralPartsChangeNothing(t *testing.T) { ephemeralPartsChangeNothing(t) }
+func TestConformanceLostReasoningIsStoodFor(t *testing.T)     { lostReasoningIsStoodFor(t) }
+func TestConformanceNoAttemptIsSentTwice(t *testing.T)        { noAttemptIsSentTwice(t) }
+func TestConformanceErrorsAboutItems(t *testing.T)            { errorsAboutItems(t) }

@@ -94,6 +94,15 @@ type world struct {
 	refused []string   // what clients saw of errors about thinking
 }
 
+// part counts the cases of a test of which all are tried without the race detector, and with it a part.
+type part int
+
+// next says whether the next case is tried: with the race detector one of so many is.
+func (p *part) next(of part) bool {
+	*p++
+	return !raced || *p%of == 0
+}
+
 // newWorld starts the vendors; the first is the active backend.
 func newWorld(t tester, backends ...backendCase) *world {
 	t.Helper()

@@ -47,7 +47,7 @@ func (f Rule) String() string {
 // Same reports whether two rules say the same, whatever they are known from.
 func (f Rule) Same(other Rule) bool {
 	f.Source = other.Source
-	return reflect.DeepEqual(f, other)
+	return f.Model == other.Model && f.Name == other.Name && reflect.DeepEqual(f, other)
 }
 
 // Learn returns p as rules have it.
