@@ -21,16 +21,35 @@ import (
 //   - the very certificate that is configured here, and thus its key, whatever its names and its time; or
 //   - one that can be verified as usual, for the host of the URL or for a name of the configured one: so
 //     that a renewal may reach machines one after the other.
-type Trust struct {
-	file string
-	pair *Pair
+type Trust struct{ own func() []*x509.Certificate }
+
+// Trust is that of a service, which also knows the certificate before the last renewal: others may have it still.
+func (p *Pair) Trust() Trust {
+	return Trust{func() []*x509.Certificate {
+		current, former := p.latest()
+		if former == nil {
+			return []*x509.Certificate{current.Leaf}
+		}
+		return []*x509.Certificate{current.Leaf, former}
+	}}
 }
 
-// Trust is that of a service, which also knows the certificate that it serves while the file has another one.
-func (p *Pair) Trust() Trust { return Trust{p.cert, p} }
-
-// TrustIn is that of a command: it knows the certificate in a file of PEM.
-func TrustIn(file string) Trust { return Trust{file: file} }
+// TrustIn is that of a command: it knows the first certificate in a file of PEM, those behind which are of its CA.
+func TrustIn(file string) Trust {
+	return Trust{func() []*x509.Certificate {
+		text, _ := os.ReadFile(file)
+		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+			if block.Type == "CERTIFICATE" {
+				leaf, err := x509.ParseCertificate(block.Bytes)
+				if err != nil {
+					return nil
+				}
+				return []*x509.Certificate{leaf}
+			}
+		}
+		return nil
+	}}
+}
 
 // handshakes bounds a handshake, with what comes before it.
 const handshakes = 10 * time.Second
@@ -75,27 +94,6 @@ func (t Trust) verify(host string, chain []*x509.Certificate) error {
 		}
 	}
 	return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
-}
-
-// own are the certificates that are ours, read anew: handshakes are rare.
-func (t Trust) own() (own []*x509.Certificate) {
-	if t.pair != nil {
-		own = t.pair.leaves()
-	}
-	text, err := os.ReadFile(t.file)
-	if err != nil {
-		return own
-	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {
-			own = append(own, leaf)
-		}
-		break // those behind it are of the CA
-	}
-	return own
 }
 
 // Explained is a transport with errors about TLS that say what to do.
