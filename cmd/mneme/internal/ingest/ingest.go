@@ -82,14 +82,12 @@ func run(ctx context.Context, client library, o Options, r *Report) error {
 	if err := l.list(ctx, sources); err != nil {
 		return err
 	}
-	total := 0
-	for _, s := range sources {
-		for range s.files(ctx) {
-			total++
-		}
+	jobs, err := l.walk(ctx, sources)
+	if err != nil {
+		return err
 	}
-	o.Progress.Files(total)
-	if err := l.load(ctx, sources); err != nil {
+	o.Progress.Files(len(jobs))
+	if err := l.load(ctx, jobs); err != nil {
 		return err
 	}
 	return l.prune(ctx, sources)
