@@ -2,6 +2,7 @@ package certificate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -72,28 +73,26 @@ func (t Trust) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 func (t Trust) verify(host string, chain []*x509.Certificate) error {
-	own := t.own()
-	for _, leaf := range own {
+	names := []string{host}
+	for _, leaf := range t.own() {
 		if leaf.Equal(chain[0]) {
 			return nil
 		}
+		names = append(names, leaf.DNSNames...)
 	}
-	verify := x509.VerifyOptions{DNSName: host, Intermediates: x509.NewCertPool()}
+	verify := x509.VerifyOptions{Intermediates: x509.NewCertPool()}
 	for _, c := range chain[1:] {
 		verify.Intermediates.AddCert(c)
 	}
-	_, err := chain[0].Verify(verify)
-	if err == nil {
-		return nil
-	}
-	for _, leaf := range own {
-		for _, verify.DNSName = range leaf.DNSNames {
-			if _, err := chain[0].Verify(verify); err == nil {
-				return nil
-			}
+	var first error // which is about the host
+	for _, verify.DNSName = range names {
+		_, err := chain[0].Verify(verify)
+		if err == nil {
+			return nil
 		}
+		first = cmp.Or(first, err)
 	}
-	return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
+	return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: first}
 }
 
 // Explained is a transport with errors about TLS that say what to do.

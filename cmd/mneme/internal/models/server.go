@@ -102,15 +102,10 @@ func (s Server) describe(ctx context.Context) ([]description, error) {
 	var first error
 	for _, way := range []func(context.Context) ([]description, error){s.ollama, s.lmStudio, s.llamaCPP} {
 		all, err := way(ctx)
-		if err == nil {
-			return all, nil
+		if err == nil || ctx.Err() != nil {
+			return all, err
 		}
-		if first == nil {
-			first = err
-		}
-		if ctx.Err() != nil {
-			return nil, err
-		}
+		first = cmp.Or(first, err)
 	}
 	ids, err := s.api().list(ctx)
 	if err != nil {
