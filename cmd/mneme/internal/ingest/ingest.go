@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,8 +68,8 @@ func run(ctx context.Context, client library, o Options, r *Report) error {
 		}
 		sources[0].origin = o.Origin
 	}
-	collection, err := client.createCollection(ctx, o.Collection)
-	if err != nil {
+	var collection collectionInfo // it is made unless it is there
+	if err := client.Call(ctx, http.MethodPut, collectionPath(o.Collection), &collection); err != nil {
 		return err
 	}
 	for i := range sources {

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,17 +43,18 @@ type loading struct {
 func (l *loading) list(ctx context.Context, sources []source) error {
 	l.known, l.live = map[string]docstore.Head{}, map[string]bool{}
 	outdated := 0
-	for cursor := ""; ; {
-		var page []docstore.Head
-		var next string
-		err := l.retry(ctx, func() (err error) {
-			page, next, err = l.client.documents(ctx, l.o.Collection, cursor, docstore.MaxPage)
-			return err
-		})
+	for cursor, more := "", true; more; more = cursor != "" {
+		var page struct {
+			Documents []docstore.Head `json:"documents"`
+			Next      string          `json:"next_cursor"`
+		}
+		query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(docstore.MaxPage)}}
+		path := collectionPath(l.o.Collection) + "/documents?" + query.Encode()
+		err := l.retry(ctx, func() error { return l.client.Call(ctx, http.MethodGet, path, &page) })
 		if err != nil {
 			return err
 		}
-		for _, h := range page {
+		for _, h := range page.Documents {
 			if slices.ContainsFunc(sources, func(s source) bool { return s.origin == h.Origin }) {
 				l.known[h.ID] = h
 				if h.Outdated {
@@ -59,9 +62,7 @@ func (l *loading) list(ctx context.Context, sources []source) error {
 				}
 			}
 		}
-		if cursor = next; cursor == "" {
-			break
-		}
+		cursor = page.Next
 	}
 	if outdated > 0 {
 		l.progress.Note(fmt.Sprintf("%d documents were read by another version of mneme or with other extractors: their files are "+
@@ -269,11 +270,9 @@ func (l *loading) prune(ctx context.Context, sources []source) error {
 			l.report.Kept++
 			continue
 		}
-		err := l.retry(ctx, func() error {
-			_, err := l.client.deleteDocument(ctx, l.o.Collection, id)
-			return err
-		})
-		if err != nil {
+		path := collectionPath(l.o.Collection) + "/documents/" + url.PathEscape(id)
+		err := l.retry(ctx, func() error { return l.client.Call(ctx, http.MethodDelete, path, nil) })
+		if err != nil && !webapi.IsNotFound(err) {
 			return err
 		}
 		l.outcome(rag.Outcome{ID: id, Status: rag.OutcomeRemoved}, true)
