@@ -65,8 +65,8 @@ func (l *loading) list(ctx context.Context, sources []source) error {
 		cursor = page.Next
 	}
 	if outdated > 0 {
-		l.progress.Note(fmt.Sprintf("%d documents were read by another version of mneme or with other extractors: their files are "+
-			"loaded again.", outdated))
+		l.progress.Note(fmt.Sprintf("%d documents were read by another version of mneme or with other extractors: their "+
+			"files are loaded again.", outdated))
 	}
 	return nil
 }
