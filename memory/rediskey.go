@@ -116,12 +116,6 @@ type RedisKey struct {
 // AnyChat stands for all chats in a key that is a pattern for SCAN. It is no chat.
 var AnyChat = Chat{id: "*"}
 
-// RedisPatterns are the patterns with which SCAN finds all keys of chats, and all that was
-// set aside: histories before what describes them, and both before the logs of the runs
-// that wrote them. Each key matches one of them; a key that matches need not be ours.
-var RedisPatterns = []string{"chat_history:*", "subagent:*", "{chat_history:*", "{subagent:*",
-	"events:*", "run:*", "{events:*", "{run:*", "{turns:*", "{mneme:*", "{user_notes:*"}
-
 // String is the key as Redis has it. What one script touches together has the history's
 // key in braces, which is the hash tag that puts all of it into one slot of a Cluster.
 func (k RedisKey) String() string {

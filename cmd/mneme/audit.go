@@ -41,12 +41,9 @@ Examples:
 		entries := auditEntries{}
 		for {
 			page, err := client.Audit(ctx, question)
-			if err != nil {
-				return err
-			}
 			entries = append(entries, page.Entries...)
-			if page.NextCursor == "" {
-				return con.print(entries, *asJSON)
+			if err != nil || page.NextCursor == "" {
+				return con.show(entries, err, *asJSON)
 			}
 			question.Set("cursor", page.NextCursor)
 		}
@@ -63,8 +60,5 @@ func (all auditEntries) WriteText(out io.Writer) error {
 		table = append(table, []string{e.At.Local().Format(time.DateTime), e.Tenant.String(), e.Key, e.Action,
 			term.OneLine(e.Target, 200)})
 	}
-	var b strings.Builder
-	writeTable(&b, table)
-	_, err := fmt.Fprint(out, b.String())
-	return err
+	return writeTable(out, table)
 }

@@ -54,7 +54,7 @@ func (con *console) save(ctx context.Context, cfg config.Config, file string, fo
 	if file == "-" {
 		err = write(con.stdout)
 	} else {
-		err = backup.WriteFile(file, force, write)
+		err = writeFile(file, force, write)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -91,18 +91,22 @@ func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name str
 			return fmt.Errorf("%w; check data_dir", err)
 		}
 	}
-	var file *os.File
-	var found backup.Summary
-	var err error
+	open := func() (*os.File, error) { return os.Open(name) }
 	if name == "-" {
-		file, found, err = backup.Spool(con.stdin, cfg.DataDir)
-	} else {
-		file, found, err = backup.Open(name)
+		name, open = "standard input", func() (*os.File, error) { return backup.Spool(con.stdin, cfg.DataDir) }
 	}
+	file, err := open()
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	found, err := backup.Verify(file)
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	tell, end := con.counting("restored")
 	done, kept, err := app.Restore(ctx, cfg, file, force, con.logger(cfg.Log), tell)
 	end()

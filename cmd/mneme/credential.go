@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -190,7 +191,10 @@ func (con *console) keepKey(at, key string) (path string, open, err error) {
 			return "", nil, err
 		}
 	}
-	return path, open, replaceFile(path, withKey(string(raw), strings.TrimRight(at, "/"), key))
+	return path, open, writeFile(path, true, func(out io.Writer) error {
+		_, err := io.WriteString(out, withKey(string(raw), strings.TrimRight(at, "/"), key))
+		return err
+	})
 }
 
 // withKey is the text of the file of keys with another key for an address, or with none.
@@ -205,21 +209,4 @@ func withKey(kept, at, key string) string {
 		fmt.Fprintf(&out, "%s %s\n", at, key)
 	}
 	return out.String()
-}
-
-// replaceFile writes a file of the mode 0600 beside the one at path and puts it in its place, so that an interruption
-// leaves the one before.
-func replaceFile(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }

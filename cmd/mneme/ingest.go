@@ -70,10 +70,8 @@ func (con *console) load(ctx context.Context, client *webapi.Client, o ingest.Op
 		return fmt.Errorf("stopped after %d documents; run the same command again to go on", sent)
 	case err != nil && sent > 0:
 		return fmt.Errorf("%w; %s were loaded: run the same command again to go on", err, plural(sent, "document"))
-	case err != nil:
-		return err
 	}
-	if err := con.print(report, asJSON); err != nil {
+	if err := con.show(report, err, asJSON); err != nil {
 		return err
 	}
 	if n := len(report.Refused); n > 0 {

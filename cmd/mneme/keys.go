@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,32 +21,6 @@ import (
 func (con *console) keys() *cobra.Command {
 	return group("keys", "Who may come in: make keys, list them, end them.",
 		con.keysCreate(), con.keysLs(), con.keysRevoke(), con.keysRotate(), con.keysUse())
-}
-
-// withKeys makes a command that manages the keys of a webmemory: with a key of the scope admin, or
-// on the service's own machine with its internal secret, which also makes the first key.
-func (con *console) withKeys(c *cobra.Command,
-	run func(ctx context.Context, client *webapi.Client, args []string) error,
-) *cobra.Command {
-	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's address, a `URL`")
-	con.fromVariable(c, "url", "MNEME_URL")
-	withKey := con.keyFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		carry, err := withKey(*url)
-		if b, ok := carry.(access.Bearer); ok && b.Key == "" {
-			carry, err = con.asOperator(*url)
-		}
-		if err != nil {
-			return err
-		}
-		client, err := webapi.NewOver(*url, &http.Client{Transport: carry})
-		if err != nil {
-			return usageError{err}
-		}
-		defer client.Close()
-		return wrongRequest(run(c.Context(), client, args))
-	}
-	return c
 }
 
 func (con *console) keysCreate() *cobra.Command {
@@ -105,15 +76,18 @@ Examples:
 				fmt.Fprintf(con.stderr, "The gateway refuses calls by this key: %s\n", term.OneLine(err.Error(), 1000))
 			}
 		}
-		return con.printKey(made, *asJSON)
+		return con.printKey(made, nil, *asJSON)
 	})
 }
 
 // printKey prints a key's text on standard output and nothing else, so that it can be piped.
-func (con *console) printKey(k webapi.MadeKey, asJSON bool) error {
+func (con *console) printKey(k webapi.MadeKey, err error, asJSON bool) error {
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(con.stderr, "Key %s of tenant %s. It is shown this once; end it with: mneme keys revoke %s\n", k.ID,
 		k.Tenant, k.ID)
-	return con.print(madeKey(k), asJSON)
+	return con.show(madeKey(k), nil, asJSON)
 }
 
 // madeKey is to be shown.
@@ -150,10 +124,7 @@ Examples:
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		keys, err := client.Keys(ctx)
-		if err != nil {
-			return err
-		}
-		return con.print(keyList(keys), *asJSON)
+		return con.show(keyList(keys), err, *asJSON)
 	})
 }
 
@@ -165,21 +136,17 @@ func (l keyList) WriteText(out io.Writer) error {
 		_, err := fmt.Fprintln(out, "there are no keys; make one with mneme keys create")
 		return err
 	}
-	var b bytes.Buffer
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tNAME\tTENANT\tSCOPES\tLIMITS\tUSED\tSTATE")
+	rows := [][]string{{"ID", "NAME", "TENANT", "SCOPES", "LIMITS", "USED", "STATE"}}
 	for _, k := range l {
 		scopes := make([]string, len(k.Scopes))
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)
 		}
 		limits := strings.Trim(k.Rate.String()+" "+k.Budget.String(), " ")
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", term.OneLine(k.ID, 32), term.OneLine(k.Name, 64), k.Tenant,
-			term.OneLine(strings.Join(scopes, ","), 100), term.OneLine(limits, 100), minute(k.Used), keyState(k, time.Now()))
+		rows = append(rows, []string{term.OneLine(k.ID, 32), term.OneLine(k.Name, 64), k.Tenant.String(),
+			term.OneLine(strings.Join(scopes, ","), 100), term.OneLine(limits, 100), minute(k.Used), keyState(k, time.Now())})
 	}
-	_ = table.Flush() // into memory
-	_, err := b.WriteTo(out)
-	return err
+	return writeColumns(out, rows)
 }
 
 func minute(t time.Time) string {
@@ -213,11 +180,10 @@ Examples:
 	}
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		k, err := client.RevokeKey(ctx, args[0])
-		if err != nil {
-			return err
+		if err == nil {
+			fmt.Fprintf(con.stdout, "%s (%s) is revoked\n", k.ID, term.OneLine(k.Name, 64))
 		}
-		fmt.Fprintf(con.stdout, "%s (%s) is revoked\n", k.ID, term.OneLine(k.Name, 64))
-		return nil
+		return err
 	})
 }
 
@@ -238,10 +204,7 @@ Examples:
 	asJSON := c.Flags().Bool("json", false, "Print JSON, with the key as a member")
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		made, err := client.RotateKey(ctx, args[0], overlap)
-		if err != nil {
-			return err
-		}
-		return con.printKey(made, *asJSON)
+		return con.printKey(made, err, *asJSON)
 	})
 }
 

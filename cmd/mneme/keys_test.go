@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -107,7 +108,7 @@ func TestKeysThatAreKeptAtOnceAreAllKept(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint(aKey, i), got)
 	}
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".key-*"))
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.tmp"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
@@ -116,7 +117,10 @@ func TestKeysThatAreKeptAtOnceAreAllKept(t *testing.T) {
 func TestAKeyThatCannotBeKeptLeavesNothing(t *testing.T) {
 	_, path := theirs(t)
 	require.NoError(t, os.MkdirAll(path, 0o700)) // a folder in the file's place
-	require.Error(t, replaceFile(path, aKey))
+	require.Error(t, writeFile(path, true, func(out io.Writer) error {
+		_, err := io.WriteString(out, aKey)
+		return err
+	}))
 	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, left, 1)

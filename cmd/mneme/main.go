@@ -124,9 +124,12 @@ func versionLine() string {
 	return fmt.Sprintf("mneme %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// print prints a report for people or as JSON.
-func (con *console) print(report interface{ WriteText(io.Writer) error }, asJSON bool) error {
-	if !asJSON {
+// show prints a report for people or as JSON, unless there was an error.
+func (con *console) show(report interface{ WriteText(io.Writer) error }, err error, asJSON bool) error {
+	switch {
+	case err != nil:
+		return err
+	case !asJSON:
 		return report.WriteText(con.stdout)
 	}
 	e := json.NewEncoder(con.stdout)

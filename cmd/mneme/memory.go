@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,12 +85,8 @@ func listChat(ctx context.Context, table io.Writer, client *webapi.Client, chat 
 		return err
 	}
 	for _, h := range info.Histories {
-		name := term.OneLine(string(h.Subagent), 64)
-		if name == "" {
-			name = "(chat)"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", chat, name, h.Messages, h.Bytes, h.Archived, h.ArchivedBytes,
-			h.Notes)
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", chat, cmp.Or(term.OneLine(string(h.Subagent), 64), "(chat)"),
+			h.Messages, h.Bytes, h.Archived, h.ArchivedBytes, h.Notes)
 	}
 	return nil
 }
@@ -104,7 +101,7 @@ Examples:
   mneme memory get 12345 analytic --json | jq
   mneme memory get -- -100123 analytic`,
 	}
-	return con.showing(c, func() (int, error) { return 0, nil })
+	return con.showing(c, nil)
 }
 
 func (con *console) memoryTail() *cobra.Command {
@@ -117,28 +114,23 @@ Examples:
   mneme memory tail 12345 analytic -n 2`,
 	}
 	n := c.Flags().IntP("n", "n", 10, "How many messages, a `NUMBER`")
-	return con.showing(c, func() (int, error) {
-		if *n < 1 {
-			return 0, wrong("-n must be 1 or more")
-		}
-		return -*n, nil
-	})
+	return con.showing(c, n)
 }
 
-// showing makes a command of one that prints the history that its arguments name, from
-// an offset to its end.
-func (con *console) showing(c *cobra.Command, offset func() (int, error)) *cobra.Command {
+// showing makes a command of one that prints the history that its arguments name, or the last messages of it.
+func (con *console) showing(c *cobra.Command, last *int) *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, "The messages as they are stored: one JSON array")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		_, key, err := historyKey(args)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case last == nil:
+			return printHistory(ctx, con.stdout, client, key, 0, *asJSON)
+		case *last < 1:
+			return wrong("-n must be 1 or more")
 		}
-		from, err := offset()
-		if err != nil {
-			return err
-		}
-		return printHistory(ctx, con.stdout, client, key, from, *asJSON)
+		return printHistory(ctx, con.stdout, client, key, -*last, *asJSON)
 	})
 }
 
@@ -194,7 +186,6 @@ func writeMessage(out io.Writer, style term.Style, raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &m); err != nil {
 		return err
 	}
-	when := time.UnixMilli(int64(m.Timestamp * 1000)).Format(time.DateTime)
 	who := term.OneLine(m.Role, 20)
 	if m.Name != "" {
 		who += " " + term.OneLine(m.Name, 64)
@@ -202,7 +193,7 @@ func writeMessage(out io.Writer, style term.Style, raw json.RawMessage) error {
 	if m.Partial {
 		who += " (stopped)"
 	}
-	if _, err := fmt.Fprintf(out, "%s  %s\n", style.Dim(when), style.Bold(who)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s  %s\n", style.Dim(clock(m.Timestamp)), style.Bold(who)); err != nil {
 		return err
 	}
 	body := term.Clean(m.Content)
@@ -279,11 +270,7 @@ Examples:
 	to := f.String("to", "", "Only from before this `TIME`")
 	budget := f.Int("budget", 800, "Tokens of text at most, a `NUMBER`")
 	asJSON := f.Bool("json", false, "Print JSON")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		chat, _, err := historyKey(args[:1])
-		if err != nil {
-			return err
-		}
+	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		query := url.Values{"query": {args[1]}, "budget": {strconv.Itoa(*budget)}}
 		for name, value := range map[string]string{"subagent": *subagent, "from": *from, "to": *to} {
 			if value != "" {
@@ -291,10 +278,7 @@ Examples:
 			}
 		}
 		found, err := client.Recall(ctx, chat, query)
-		if err != nil {
-			return err
-		}
-		return con.print(recalled{found}, *asJSON)
+		return con.show(recalled{found}, err, *asJSON)
 	})
 }
 
@@ -330,11 +314,7 @@ Examples:
   mneme memory export 12345 > 12345.ndjson
   mneme memory export -- -100123 | gzip > chat.ndjson.gz`,
 	}
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		chat, _, err := historyKey(args)
-		if err != nil {
-			return err
-		}
+	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
 		out := bufio.NewWriter(con.stdout)
 		return errors.Join(client.Export(ctx, chat, out), out.Flush())
 	})
@@ -349,11 +329,7 @@ Examples:
   mneme memory import 777 12345.ndjson
   mneme memory export 12345 | mneme memory import 12345 --url http://other:8080`,
 	}
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		chat, _, err := historyKey(args[:1])
-		if err != nil {
-			return err
-		}
+	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		from := con.stdin
 		if len(args) == 2 {
 			f, err := os.Open(args[1])

@@ -42,10 +42,7 @@ Examples:
 			return wrong("--scope is exchange or message, not %.40q", *scope)
 		}
 		done, err := client.Redact(ctx, key, args[1], *scope == webapi.Exchange, *dry)
-		if err != nil {
-			return err
-		}
-		return con.print(redaction{done, *dry}, *asJSON)
+		return con.show(redaction{done, *dry}, err, *asJSON)
 	})
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,11 +22,7 @@ Examples:
   mneme memory rewind 12345 --start`,
 	}
 	start := c.Flags().Bool("start", false, "Take back all of it")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		chat, _, err := historyKey(args[:1])
-		if err != nil {
-			return err
-		}
+	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		if *start == (len(args) == 2) {
 			return wrong("name the last message that stays, or add --start to take back everything")
 		}
@@ -63,31 +58,22 @@ Examples:
   mneme memory set-aside restore 12345 1760000000000`,
 	}
 	return group("set-aside", "Look at what rewinds took back, and put it back.",
-		con.withWebmemory(ls, func(ctx context.Context, client *webapi.Client, args []string) error {
-			chat, _, err := historyKey(args)
-			if err != nil {
-				return err
-			}
+		con.withChat(ls, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
 			all, err := client.SetAside(ctx, chat)
 			if err != nil {
 				return err
 			}
-			table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "ID\tWHEN\tUNTIL\tBACK TO\tMESSAGES")
+			rows := [][]string{{"ID", "WHEN", "UNTIL", "BACK TO", "MESSAGES"}}
 			for _, a := range all {
 				to := "(start)"
 				if a.To != nil {
 					to = term.OneLine(*a.To, 128)
 				}
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\n", term.OneLine(a.ID, 20), clock(a.TS), clock(a.Until), to, a.Messages)
+				rows = append(rows, []string{term.OneLine(a.ID, 20), clock(a.TS), clock(a.Until), to, fmt.Sprint(a.Messages)})
 			}
-			return table.Flush()
+			return writeColumns(con.stdout, rows)
 		}),
-		con.withWebmemory(restore, func(ctx context.Context, client *webapi.Client, args []string) error {
-			chat, _, err := historyKey(args[:1])
-			if err != nil {
-				return err
-			}
+		con.withChat(restore, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 			done, err := client.Restore(ctx, chat, args[1])
 			if err == nil {
 				fmt.Fprintf(con.stdout, "put back %d messages of %d histories\n", done.Messages, len(done.Histories))
@@ -107,11 +93,7 @@ Examples:
   mneme memory fork 12345 12345-b --at 4KZJ6XQPZ5W2T3M7N5A2C6DYRE.9`,
 	}
 	at := c.Flags().String("at", "", "The last message that goes along, an `ID`")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		chat, _, err := historyKey(args[:1])
-		if err != nil {
-			return err
-		}
+	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		as, err := memory.Tenant{}.Chat(args[1])
 		if err != nil {
 			return wrong("<new>: %w", plain(err))

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,12 +46,22 @@ func (h holder) path(id, subagent string) (string, error) {
 	return webapi.NotesPath(key), err
 }
 
-// subagent is a flag that makes the notes of a command those of a subagent; a user has none.
-func (h holder) subagent(c *cobra.Command) *string {
-	if h == ofUser {
-		return new(string)
+// withNotes makes a command of one about notes, which are at a path. A flag makes it that of a subagent; a user has
+// none.
+func (con *console) withNotes(c *cobra.Command, of holder,
+	run func(ctx context.Context, client *webapi.Client, at string, args []string) error,
+) *cobra.Command {
+	subagent := new(string)
+	if of == ofChat {
+		subagent = c.Flags().String("subagent", "", "Of this subagent in the chat, a `NAME`")
 	}
-	return c.Flags().String("subagent", "", "Of this subagent in the chat, a `NAME`")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		at, err := of.path(args[0], *subagent)
+		if err != nil {
+			return err
+		}
+		return run(ctx, client, at, args)
+	})
 }
 
 func (con *console) noteLs() *cobra.Command {
@@ -94,7 +102,7 @@ Examples:
 				list = append(list, notedLine{key.Agent(), n})
 			}
 		}
-		return con.print(list, *asJSON)
+		return con.show(list, nil, *asJSON)
 	})
 }
 
@@ -118,20 +126,14 @@ func writeNotes(out io.Writer, column string, count int, at func(i int) (string,
 		_, err := fmt.Fprintln(out, "there are no notes")
 		return err
 	}
-	var b bytes.Buffer
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, column+"\tID\tSTATE\tBY\tSINCE\tTEXT")
+	rows := [][]string{{column, "ID", "STATE", "BY", "SINCE", "TEXT"}}
 	for i := range count {
 		name, n := at(i)
 		since := time.UnixMilli(int64(n.TS * 1000)).UTC().Format(time.DateTime)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", term.OneLine(name, 130), term.OneLine(n.ID, 130),
-			term.OneLine(n.State, 20), term.OneLine(n.By, 20), since, term.OneLine(n.Text, 2*memory.MaxNote))
+		rows = append(rows, []string{term.OneLine(name, 130), term.OneLine(n.ID, 130), term.OneLine(n.State, 20),
+			term.OneLine(n.By, 20), since, term.OneLine(n.Text, 2*memory.MaxNote)})
 	}
-	err := table.Flush()
-	if err == nil {
-		_, err = out.Write(b.Bytes())
-	}
-	return err
+	return writeColumns(out, rows)
 }
 
 func (con *console) noteAdd(of holder) *cobra.Command {
@@ -147,13 +149,8 @@ Examples:
 		c.Short = "Add a note, which all models are shown from then on in each chat of the user."
 		c.Long = "Examples:\n" + `  mneme memory user add ann "Answer in English, however the question is asked."`
 	}
-	subagent := of.subagent(c)
 	replaces := c.Flags().String("replaces", "", "The note that it supersedes, an `ID`")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		at, err := of.path(args[0], *subagent)
-		if err != nil {
-			return err
-		}
+	return con.withNotes(c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
 		n, err := client.AddNote(ctx, at, webapi.NoteRequest{Text: args[1], Replaces: *replaces})
 		if err == nil {
 			fmt.Fprintln(con.stdout, "noted as", term.OneLine(n.ID, 130))
@@ -169,14 +166,9 @@ func (con *console) noteSet(of holder) *cobra.Command {
   mneme memory %[1]s set %[2]s nabcdefghijk --active
   mneme memory %[1]s set %[2]s nabcdefghijk --text "My name is Aliya."`, of.command, of.id),
 	}
-	subagent := of.subagent(c)
 	active := c.Flags().Bool("active", false, "Show it to models from now on")
 	text := c.Flags().String("text", "", "What it says from now on, a `TEXT`")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		at, err := of.path(args[0], *subagent)
-		if err != nil {
-			return err
-		}
+	return con.withNotes(c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
 		change := webapi.NoteChange{Text: *text}
 		if *active {
 			change.State = memory.NoteActive
@@ -197,12 +189,8 @@ func (con *console) noteRm(of holder) *cobra.Command {
 		Use: "rm <" + of.noun + "> <note>", Short: "Remove a note.",
 		Long: fmt.Sprintf("Examples:\n  mneme memory %s rm %s nabcdefghijk", of.command, of.id),
 	}
-	subagent := of.subagent(c)
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		at, err := of.path(args[0], *subagent)
-		if err == nil {
-			err = client.RemoveNote(ctx, at, args[1])
-		}
+	return con.withNotes(c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
+		err := client.RemoveNote(ctx, at, args[1])
 		if err == nil {
 			fmt.Fprintln(con.stdout, "removed")
 		}

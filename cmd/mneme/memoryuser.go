@@ -47,16 +47,9 @@ Examples:
   mneme memory user ls ann --json | jq`,
 	}
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		at, err := ofUser.path(args[0], "")
-		if err != nil {
-			return err
-		}
+	return con.withNotes(c, ofUser, func(ctx context.Context, client *webapi.Client, at string, _ []string) error {
 		notes, err := client.Notes(ctx, at)
-		if err != nil {
-			return err
-		}
-		return con.print(notedOfUser(notes), *asJSON)
+		return con.show(notedOfUser(notes), err, *asJSON)
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -88,31 +87,13 @@ func writeUsage(out io.Writer, r usage.Report) error {
 	if len(r.Rows) != 1 {
 		row("TOTAL", r.Total)
 	}
-	var b strings.Builder
-	writeTable(&b, table)
+	if err := writeTable(out, table); err != nil {
+		return err
+	}
 	for _, note := range notes(r) {
-		fmt.Fprintf(&b, "(%s)\n", note)
+		fmt.Fprintf(out, "(%s)\n", note)
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
-}
-
-// writeTable puts the first column to the left and the others, numbers, to the
-// right, which text/tabwriter cannot do in one table.
-func writeTable(b *strings.Builder, table [][]string) {
-	widths := make([]int, len(table[0]))
-	for _, row := range table {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range table {
-		fmt.Fprintf(b, "%-*s", widths[0], row[0])
-		for i, cell := range row[1:] {
-			fmt.Fprintf(b, "  %*s", widths[i+1], cell)
-		}
-		b.WriteByte('\n')
-	}
+	return nil
 }
 
 // notes say what a report leaves out.

@@ -128,31 +128,11 @@ func logProblems(ctx context.Context, cfg config.Config, log zerolog.Logger) {
 	}
 }
 
-// untilSignal ends the context at the first SIGINT or SIGTERM and the process at
-// the second.
+// untilSignal ends the context at the first SIGINT or SIGTERM; the second one ends the process.
 func untilSignal(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(parent)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	done := make(chan struct{})
-	go func() { // ended by release
-		for range 2 {
-			select {
-			case <-signals:
-				if ctx.Err() != nil {
-					os.Exit(exitFailure)
-				}
-				cancel()
-			case <-done:
-				return
-			}
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		close(done)
-		cancel()
-	}
+	ctx, release := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, release)
+	return ctx, release
 }
 
 // logger writes to standard error: for people if that is a terminal, else JSON. JSON is also written to others.

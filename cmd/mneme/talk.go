@@ -11,16 +11,43 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mneme/access"
 	"mneme/cmd/mneme/internal/chat"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
 )
 
+// asked is a command that speaks to webmemory.
+type asked func(ctx context.Context, client *webapi.Client, args []string) error
+
 // withWebmemory makes a command of one that speaks to webmemory. A flag names the
 // address, and the command runs with a client.
-func (con *console) withWebmemory(c *cobra.Command,
-	run func(ctx context.Context, client *webapi.Client, args []string) error,
+func (con *console) withWebmemory(c *cobra.Command, run asked) *cobra.Command {
+	return con.webmemory(c, run, nil)
+}
+
+// withKeys is withWebmemory for what an operator does: with a key of the scope admin, or
+// on the service's own machine with its internal secret, which also makes the first key.
+func (con *console) withKeys(c *cobra.Command, run asked) *cobra.Command {
+	return con.webmemory(c, run, con.asOperator)
+}
+
+// withChat is withWebmemory for a command whose first argument is a chat.
+func (con *console) withChat(c *cobra.Command,
+	run func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error,
+) *cobra.Command {
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		chat, _, err := historyKey(args[:1])
+		if err != nil {
+			return err
+		}
+		return run(ctx, client, chat, args)
+	})
+}
+
+// webmemory is withWebmemory with a transport for who has no key; nil for none.
+func (con *console) webmemory(c *cobra.Command, run asked, keyless func(at string) (http.RoundTripper, error),
 ) *cobra.Command {
 	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
@@ -28,6 +55,9 @@ func (con *console) withWebmemory(c *cobra.Command,
 	credential := con.keyFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		carry, err := credential(*url)
+		if b, ok := carry.(access.Bearer); ok && b.Key == "" && keyless != nil {
+			carry, err = keyless(*url)
+		}
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,10 +32,7 @@ func (l tenantList) WriteText(out io.Writer) error {
 		}
 		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), minute(t.Used), state})
 	}
-	var b strings.Builder
-	writeTable(&b, table)
-	_, err := fmt.Fprint(out, b.String())
-	return err
+	return writeTable(out, table)
 }
 
 func (con *console) tenantsLs() *cobra.Command {
@@ -51,10 +47,7 @@ Examples:
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		tenants, err := client.Tenants(ctx)
-		if err != nil {
-			return err
-		}
-		return con.print(tenantList(tenants), *asJSON)
+		return con.show(tenantList(tenants), err, *asJSON)
 	})
 }
 
@@ -140,7 +133,7 @@ func (con *console) showTenant(ctx context.Context, client *webapi.Client, of me
 	all, err := client.Tenants(ctx)
 	for _, t := range all {
 		if t.Tenant == of && err == nil {
-			err = con.print(tenantList{t}, false)
+			err = con.show(tenantList{t}, nil, false)
 		}
 	}
 	return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -68,10 +68,7 @@ Examples:
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return con.withApiserver(c, func(ctx context.Context, client *api.Client, _ []string) error {
 		list, err := client.Tools(ctx)
-		if err != nil {
-			return err
-		}
-		return con.print(toolList(list), *asJSON)
+		return con.show(toolList(list), err, *asJSON)
 	})
 }
 
@@ -83,22 +80,14 @@ func (l toolList) WriteText(out io.Writer) error {
 		_, err := fmt.Fprintln(out, "there are no tools")
 		return err
 	}
-	var b bytes.Buffer
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "AGENT\tTOOL\tID\tKIND\tASKS\tSTATE")
+	rows := [][]string{{"AGENT", "TOOL", "ID", "KIND", "ASKS", "STATE"}}
 	for _, t := range l.Tools {
-		agent := string(t.Agent)
-		if agent == "" {
-			agent = master.Version
-		}
-		asks := t.Policy
-		if asks == "" {
-			asks = "never"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", term.OneLine(agent, 64), term.OneLine(t.Name, 64),
-			term.OneLine(t.ID, 200), term.OneLine(t.Kind, 20), term.OneLine(asks, 20), term.OneLine(t.State, 20))
+		rows = append(rows, []string{term.OneLine(cmp.Or(string(t.Agent), master.Version), 64), term.OneLine(t.Name, 64),
+			term.OneLine(t.ID, 200), term.OneLine(t.Kind, 20), term.OneLine(cmp.Or(t.Policy, "never"), 20),
+			term.OneLine(t.State, 20)})
 	}
-	_ = table.Flush() // into memory
+	var b bytes.Buffer
+	_ = writeColumns(&b, rows) // into memory
 	for _, says := range l.LeftOut {
 		fmt.Fprintf(&b, "\n%s\n", term.OneLine(says, 2000))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -48,10 +49,7 @@ Examples:
 			}
 		}
 		rows, err := client.Usage(ctx, values)
-		if err != nil {
-			return err
-		}
-		return con.print(usageRows{*question["by"], rows}, *asJSON)
+		return con.show(usageRows{*question["by"], rows}, err, *asJSON)
 	})
 }
 
@@ -69,11 +67,7 @@ func (u usageRows) WriteText(out io.Writer) error {
 		sum.Add(row.Counts)
 		sums[row.Name] = sum
 	}
-	names := make([]string, 0, len(sums))
-	for name := range sums {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
+	names := slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
 		return cmp.Or(cmp.Compare(sums[b].Micros, sums[a].Micros), cmp.Compare(sums[b].Calls, sums[a].Calls),
 			strings.Compare(a, b))
 	})
@@ -85,12 +79,10 @@ func (u usageRows) WriteText(out io.Writer) error {
 		}
 		table = append(table, append(cells, access.Dollars(n.Micros), strconv.FormatInt(n.Unpriced, 10)))
 	}
-	var b strings.Builder
-	writeTable(&b, table)
-	if len(names) == 0 {
-		b.WriteString("No calls of models are counted by " + u.By + " in these days. --since looks further back, " +
-			"--tenant at another tenant.\n")
+	err := writeTable(out, table)
+	if len(names) == 0 && err == nil {
+		_, err = fmt.Fprintln(out, "No calls of models are counted by "+u.By+" in these days. --since looks further back, "+
+			"--tenant at another tenant.")
 	}
-	_, err := fmt.Fprint(out, b.String())
 	return err
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
-	"mneme"
 	"mneme/access"
 	"mneme/access/limit"
 	"mneme/cmd/mneme/internal/certificate"
@@ -152,14 +151,6 @@ func run(ctx context.Context, o Options, start func(*app) error) error {
 		return nil
 	}
 	return context.Cause(a.ctx)
-}
-
-// observe makes the logs and the metrics of a service.
-func (a *app) observe(service string, o Options) *telemetry.Service {
-	seen := telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
-	a.push("telemetry of "+service, seen.Close)
-	a.seen[service] = seen
-	return seen
 }
 
 // client is for requests to a server that is none of ours, over a pool of its own and without a

@@ -64,8 +64,10 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 			log.Error().Err(err).Msg("the documents could not be read; each collection is tried again when it is searched")
 			return
 		}
-		warnOfUnknown(ctx, cfg, library, log)
-		warnOfOutdated(ctx, library, log)
+		if infos, err := library.Collections(ctx, memory.Tenant{}); err == nil { // else the searches will say so
+			warnOfUnknown(cfg, infos, log)
+			warnOfOutdated(ctx, library, infos, log)
+		}
 	})
 	working.Go(func() { library.Follow(ctx, memory.Tenant{}) })
 	a.push("documents", func() error { cancel(); working.Wait(); library.Close(); return nil })
@@ -99,11 +101,7 @@ func (a *app) loader(cfg config.Config) (loader.Loader, error) {
 
 // warnOfUnknown says which collections that subagents are to search are not there. That
 // is no fault: they may be loaded later. But it is what a mistyped name looks like.
-func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library, log zerolog.Logger) {
-	infos, err := library.Collections(ctx, memory.Tenant{})
-	if err != nil {
-		return // the searches will say so
-	}
+func warnOfUnknown(cfg config.Config, infos []docstore.Info, log zerolog.Logger) {
 	var there []string
 	for _, info := range infos {
 		there = append(there, info.Name)
@@ -122,11 +120,8 @@ func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library,
 
 // warnOfOutdated says which collections have documents that another loader read than
 // would read their files now, and how they are loaded again.
-func warnOfOutdated(ctx context.Context, library *rag.Library, log zerolog.Logger) {
-	infos, err := library.Collections(ctx, memory.Tenant{})
-	if err != nil {
-		return // it is no more than a hint, as are the errors below
-	}
+// An error ends it: it is no more than a hint.
+func warnOfOutdated(ctx context.Context, library *rag.Library, infos []docstore.Info, log zerolog.Logger) {
 	for _, info := range infos {
 		c, err := docstore.Named(memory.Tenant{}, info.Name)
 		if err != nil {

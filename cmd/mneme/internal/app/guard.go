@@ -7,6 +7,7 @@ import (
 	"net/http"
 	neturl "net/url"
 	"os"
+	"slices"
 	"time"
 
 	"mneme/apiserver/api"
@@ -24,18 +25,11 @@ import (
 func (a *app) guarded(
 	cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service,
 ) http.Handler {
-	c := crossorigin.Config{Own: ownHosts(cfg)}
+	hosts := slices.Concat(ownHosts(cfg), cfg.HTTP.AllowedHosts)
 	if a.addrs.Certificate != nil {
-		c.Own = append(c.Own, plainNames(a.addrs.Certificate)...)
+		hosts = append(hosts, plainNames(a.addrs.Certificate)...)
 	}
-	for _, text := range cfg.HTTP.AllowedHosts {
-		host, _ := crossorigin.Host(text) // the configuration was checked
-		c.AllowedHosts = append(c.AllowedHosts, host)
-	}
-	for _, text := range cfg.HTTP.AllowedOrigins {
-		origin, _ := crossorigin.Origin(text)
-		c.AllowedOrigins = append(c.AllowedOrigins, origin)
-	}
+	c := crossorigin.Config{Hosts: hosts, Origins: cfg.HTTP.AllowedOrigins}
 	counted := func(w http.ResponseWriter, r *http.Request, no *api.Problem) {
 		seen.Count("(refused)", r.Method, no.Status, 0)
 		refuse(w, r, no)

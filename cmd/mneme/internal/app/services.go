@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"mneme"
+	"mneme/access"
 	"mneme/access/audit"
 	"mneme/access/limit"
 	"mneme/access/price"
@@ -99,13 +102,21 @@ func easeGC() (restore func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
-	seen := a.observe("proxy", o)
-	gate, err := a.gate(cfg, seen, !cfg.Redis.Embedded())
-	if err != nil {
-		return "", err
+// begin is what each service begins with: its logs and metrics, who may come in, and its port. keys says whether it
+// looks up keys in the store.
+func (a *app) begin(service string, cfg config.Config, o Options, addr string, keys bool) (
+	seen *telemetry.Service, gate *access.Gate, l net.Listener, err error) {
+	seen = telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
+	a.push("telemetry of "+service, seen.Close)
+	a.seen[service] = seen
+	if gate, err = a.gate(cfg, seen, keys); err == nil {
+		l, err = a.listen(cfg, seen, addr, service+".listen")
 	}
-	l, err := a.listen(cfg, seen, cfg.Proxy.Listen, "proxy.listen")
+	return seen, gate, l, err
+}
+
+func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
+	seen, gate, l, err := a.begin("proxy", cfg, o, cfg.Proxy.Listen, !cfg.Redis.Embedded())
 	if err != nil {
 		return "", err
 	}
@@ -251,12 +262,7 @@ func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolo
 }
 
 func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
-	seen := a.observe("apiserver", o)
-	gate, err := a.gate(cfg, seen, false)
-	if err != nil {
-		return "", err
-	}
-	l, err := a.listen(cfg, seen, cfg.Apiserver.Listen, "apiserver.listen")
+	seen, gate, l, err := a.begin("apiserver", cfg, o, cfg.Apiserver.Listen, false)
 	if err != nil {
 		return "", err
 	}
@@ -300,12 +306,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 }
 
 func (a *app) startWebmemory(cfg config.Config, o Options) error {
-	seen := a.observe("webmemory", o)
-	gate, err := a.gate(cfg, seen, true)
-	if err != nil {
-		return err
-	}
-	l, err := a.listen(cfg, seen, cfg.Webmemory.Listen, "webmemory.listen")
+	seen, gate, l, err := a.begin("webmemory", cfg, o, cfg.Webmemory.Listen, true)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -23,10 +22,6 @@ func (a *app) openPair(cfg config.Config, seen *telemetry.Service) error {
 			return err
 		}
 		a.pair, a.addrs.Certificate = pair, pair.Leaf()
-		ctx, cancel := context.WithCancel(a.ctx)
-		var watching sync.WaitGroup
-		watching.Go(func() { pair.Watch(ctx) }) // ends with the stack
-		a.push("certificate", func() error { cancel(); watching.Wait(); return nil })
 	}
 	seen.MustRegister(expiry{a.pair})
 	return nil

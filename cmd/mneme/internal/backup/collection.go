@@ -2,8 +2,8 @@ package backup
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"mneme/memory/redisscript"
@@ -20,7 +20,14 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 			return err
 		}
 	}
-	if err := s.bodies(ctx, n, base); err != nil {
+	ids, err := s.fields(ctx, n, base+":heads", base)
+	if err == nil {
+		err = s.rows(record{Key: base + ":ids", Type: isZSet, More: true}, ids)
+	}
+	if err == nil {
+		_, err = s.fields(ctx, n, base+":vectors")
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", base, err)
 	}
 	replies, err := n.transactions(ctx, [][]any{{"XRANGE", base + ":log", "-", "+"}, {"HGETALL", metaKey}})
@@ -33,73 +40,50 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 	return s.rows(record{Key: metaKey, Type: isHash}, pairs(replies[0][1]))
 }
 
-// bodies saves a collection's documents and their vectors.
-func (s *saver) bodies(ctx context.Context, n node, base string) error {
-	for _, part := range []struct {
-		sizes, names string // hashes with the same fields: one with the values to measure, one with the names to read
-		save         func(context.Context, node, string, []string) error
-	}{{base, base + ":heads", s.documents}, {base + ":vectors", base + ":vectors", s.vectors}} {
-		names, err := n.HKeys(ctx, part.names).Result()
-		if redisscript.WrongType(err) {
-			continue // others keep something under the key
+// fields saves a hash with others that have values of the same fields, all values of a field from one moment. A field
+// that one of them lacks was deleted meanwhile. It gives the fields, each behind a score of 0.
+func (s *saver) fields(ctx context.Context, n node, key string, others ...string) (saved [][]text, err error) {
+	names, err := n.HKeys(ctx, key).Result()
+	if redisscript.WrongType(err) {
+		return nil, nil // others keep something under the key
+	}
+	for some := range slices.Chunk(names, keysAtOnce) {
+		hashes, unit := append([]string{key}, others...), [][]any{}
+		for _, hash := range hashes {
+			command := []any{"HMGET", hash}
+			for _, name := range some {
+				command = append(command, name)
+			}
+			unit = append(unit, command)
 		}
+		replies, err := n.transactions(ctx, unit)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		measure := func(name string) []any { return []any{"HSTRLEN", part.sizes, name} }
-		err = s.batches(ctx, n, names, measure, func(names []string) error {
-			return part.save(ctx, n, part.sizes, names)
-		})
-		if err != nil {
-			return err
+		rows := make([][][]text, len(hashes))
+		for i, name := range some {
+			var values []string
+			for _, reply := range replies[0] {
+				if all, _ := reply.([]any); i < len(all) {
+					if value, there := all[i].(string); there {
+						values = append(values, value)
+					}
+				}
+			}
+			if len(values) < len(hashes) {
+				continue
+			}
+			saved = append(saved, []text{"0", text(name)})
+			for h, value := range values {
+				rows[h] = append(rows[h], []text{text(name), text(value)})
+			}
 		}
-	}
-	return nil
-}
-
-func (s *saver) documents(ctx context.Context, n node, base string, ids []string) error {
-	bodies, heads := []any{"HMGET", base}, []any{"HMGET", base + ":heads"}
-	for _, id := range ids {
-		bodies, heads = append(bodies, id), append(heads, id)
-	}
-	replies, err := n.transactions(ctx, [][]any{bodies, heads})
-	if err != nil {
-		return err
-	}
-	body, _ := replies[0][0].([]any)
-	head, _ := replies[0][1].([]any)
-	if len(body) != len(ids) || len(head) != len(ids) {
-		return errors.New("documents and their heads could not be read together")
-	}
-	var bodyRows, headRows, idRows [][]text
-	for i, id := range ids {
-		b, there := body[i].(string)
-		h, known := head[i].(string)
-		if there && known { // else it was deleted meanwhile
-			bodyRows = append(bodyRows, []text{text(id), text(b)})
-			headRows = append(headRows, []text{text(id), text(h)})
-			idRows = append(idRows, []text{"0", text(id)})
+		for h, hash := range hashes {
+			if err := s.rows(record{Key: hash, Type: isHash, More: true}, rows[h]); err != nil {
+				return nil, err
+			}
 		}
+		s.tell(s.done)
 	}
-	if err := s.rows(record{Key: base, Type: isHash, More: true}, bodyRows); err != nil {
-		return err
-	}
-	if err := s.rows(record{Key: base + ":heads", Type: isHash, More: true}, headRows); err != nil {
-		return err
-	}
-	return s.rows(record{Key: base + ":ids", Type: isZSet, More: true}, idRows)
-}
-
-func (s *saver) vectors(ctx context.Context, n node, key string, names []string) error {
-	values, err := n.HMGet(ctx, key, names...).Result()
-	var rows [][]text
-	for i, v := range values {
-		if vector, ok := v.(string); ok {
-			rows = append(rows, []text{text(names[i]), text(vector)})
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return s.rows(record{Key: key, Type: isHash, More: true}, rows)
+	return saved, err
 }

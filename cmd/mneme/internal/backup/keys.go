@@ -2,8 +2,6 @@ package backup
 
 import (
 	"regexp"
-	"slices"
-	"strings"
 
 	"mneme/access/limit"
 	"mneme/access/tally"
@@ -16,56 +14,52 @@ type role int
 const (
 	foreign    role = iota // not mneme's: neither saved nor removed
 	live                   // of processes that run: not saved, and removed by a restore
+	part                   // read with something else
 	history                // read with its meta
 	meta                   // read with its history, or alone where there is none
 	collection             // a collection's meta, by which all of its keys are read
-	part                   // read with something else
 	plain                  // read alone
+	pointer                // read alone, behind what it leads to
 )
 
-// turnsBornKey is the random mark of the gateway's answered turns.
-const turnsBornKey = "proxy:turns:born"
-
-// scans are the patterns that find every key, in the order in which they are read:
-// histories before the logs of the runs that wrote them, and what the gateway has
-// of a conversation before the keys that lead to it. Of a chat that is erased
-// meanwhile the histories go first, so that nothing behind them outlives it.
-var scans = append(slices.Clone(memory.RedisPatterns), memory.RedisKey{Kind: memory.KindTools, Run: "*"}.String(),
-	memory.RedisKey{Kind: memory.KindOneShot, Run: "*"}.String(),
-	memory.RedisKey{Kind: memory.KindOneShotCalls, Run: "*"}.String(),
-	string(memory.KindAudit)+"*",
-	memory.RedisKey{Kind: memory.KindChats, Run: "*"}.String(), memory.RedisKey{Kind: memory.KindWaits, Run: "*"}.String(),
-	memory.RedisKey{Kind: memory.KindUserNotes, Run: "*"}.String(),
-	memory.RedisKey{Kind: memory.KindUserChats, Run: "*"}.String(),
-	memory.RedisKey{Kind: memory.KindUsers, Run: "*"}.String(),
-	memory.RedisKey{Kind: memory.KindOneShots, Run: "*"}.String(),
-	memory.RedisKey{Kind: memory.KindKey, Run: "*"}.String(), string(memory.KindKeys), string(memory.KindTenants),
-	string(memory.KindErasing),
-	"documents:{*", "proxy:turns:*", "proxy:*", limit.Prefix+"{*", tally.Prefix+"{*")
+// passes are the roles that are read one after the other, each over all keys: histories before the logs of the
+// runs that wrote them, and what the gateway has of a conversation before the keys that lead to it. Of a chat
+// that is erased meanwhile the histories go first, so that nothing behind them outlives it.
+var passes = [][]role{{history}, {meta}, {collection, plain}, {pointer}}
 
 // runID is what the id of a run looks like: others may have keys that begin with
 // "run:" or "events:".
 var runID = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
-// roleOf tells a key of mneme's from others. The packages redisstore and docstore
-// list what they keep in their doc comments.
+// others are the keys that are not of the memory, by the first expression that fits. The packages limit, tally,
+// docstore and redisstore of the proxy list what they keep in their doc comments.
+var others = []struct {
+	key  *regexp.Regexp
+	role role
+}{
+	{regexp.MustCompile(`^documents:\{[^:}]*\}(:chats)?$`), plain},
+	{regexp.MustCompile(`^documents:\{[^:}]*:[^}]*\}:meta$`), collection},
+	{regexp.MustCompile(`^documents:\{[^:}]*:[^}]*\}(:(heads|ids|log|vectors))?$`), part},
+	// What was spent; not what calls hold, and how fast they came.
+	{regexp.MustCompile(`^` + limit.Prefix + `\{[^}]*\}:(day|month|total)(:|$)`), plain},
+	{regexp.MustCompile(`^` + limit.Prefix + `\{[^}]*\}:`), live},
+	{regexp.MustCompile(`^` + tally.Prefix + `\{`), plain},
+	{regexp.MustCompile(`^proxy:(turns:born$|copilot:)`), live}, // born is the random mark of the answered turns
+	{regexp.MustCompile(`^proxy:turns:`), plain},
+	{regexp.MustCompile(`^proxy:`), pointer},
+}
+
+// roleOf tells a key of mneme's from those of other programs.
 func roleOf(key string) role {
 	if k, ok := memory.ParseRedisKey(key); ok {
 		return ofMemory(k)
 	}
-	switch head, rest, _ := strings.Cut(key, ":"); {
-	case strings.HasPrefix(key, limit.Prefix+"{"):
-		return ofLimits(key)
-	case strings.HasPrefix(key, tally.Prefix+"{"):
-		return plain
-	case head == "documents":
-		return ofDocuments(rest)
-	case head != "proxy":
-		return foreign
-	case key == turnsBornKey || strings.HasPrefix(rest, "copilot:"):
-		return live
+	for _, o := range others {
+		if o.key.MatchString(key) {
+			return o.role
+		}
 	}
-	return plain
+	return foreign
 }
 
 func ofMemory(k memory.RedisKey) role {
@@ -93,40 +87,3 @@ func ofMemory(k memory.RedisKey) role {
 	}
 	return live // leases, and what all chats share, also if it was set aside
 }
-
-// ofDocuments tells {<tenant>} and {<tenant>:<collection>}, :heads and so on.
-func ofDocuments(rest string) role {
-	name, kind, ok := strings.Cut(strings.TrimPrefix(rest, "{"), "}")
-	if !ok || !strings.HasPrefix(rest, "{") {
-		return foreign
-	}
-	if !strings.Contains(name, ":") {
-		if kind == "" || kind == ":chats" {
-			return plain // the names of a tenant's collections, and its chats that have documents
-		}
-		return foreign
-	}
-	switch kind {
-	case ":meta":
-		return collection
-	case "", ":heads", ":ids", ":log", ":vectors":
-		return part
-	}
-	return foreign
-}
-
-// ofLimits tells what was spent, which a restore brings back, from what calls hold and how fast they came.
-func ofLimits(key string) role {
-	_, rest, ok := strings.Cut(key, "}:")
-	if !ok {
-		return foreign
-	}
-	switch book, _, _ := strings.Cut(rest, ":"); book {
-	case "day", "month", "total":
-		return plain
-	}
-	return live
-}
-
-// metaOf is the key of the meta that describes a history.
-func metaOf(key memory.Key) string { return memory.RedisKey{Kind: memory.KindMeta, Key: key}.String() }

@@ -50,32 +50,29 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// page is some keys that match a pattern on a node.
+// page is some keys of a node.
 type page struct {
-	node    node
-	pattern string
-	keys    []string
+	node node
+	keys []string
 }
 
-// pages gives all keys that match the patterns, one pattern after the other, on each
-// node. A key may come twice. After an error nothing follows.
-func pages(ctx context.Context, all []node, patterns ...string) iter.Seq2[page, error] {
+// pages gives all keys that match a pattern, of one node after the other. A key may come
+// twice. After an error nothing follows.
+func pages(ctx context.Context, all []node, pattern string) iter.Seq2[page, error] {
 	return func(yield func(page, error) bool) {
-		for _, pattern := range patterns {
-			for _, n := range all {
-				for cursor, more := uint64(0), true; more; more = cursor != 0 {
-					keys, next, err := n.Scan(ctx, cursor, pattern, scanCount).Result()
-					if err != nil {
-						yield(page{}, fmt.Errorf("reading the keys %s: %w", pattern, err))
+		for _, n := range all {
+			for cursor, more := uint64(0), true; more; more = cursor != 0 {
+				keys, next, err := n.Scan(ctx, cursor, pattern, scanCount).Result()
+				if err != nil {
+					yield(page{}, fmt.Errorf("reading the keys: %w", err))
+					return
+				}
+				for some := range slices.Chunk(keys, scanCount) {
+					if !yield(page{n, some}, nil) {
 						return
 					}
-					for some := range slices.Chunk(keys, scanCount) {
-						if !yield(page{n, pattern, some}, nil) {
-							return
-						}
-					}
-					cursor = next
 				}
+				cursor = next
 			}
 		}
 	}

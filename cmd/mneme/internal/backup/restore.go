@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -23,6 +25,29 @@ const ClientName = "mneme"
 // process that finishes the run needs it, however old the backup is.
 const openLogLife = 25 * time.Minute
 
+// Spool copies in into a file without a name, in dir or else where the system keeps
+// temporary files: what is restored is read twice, first to know that it is whole, and a
+// stream can be read only once.
+func Spool(in io.Reader, dir string) (*os.File, error) {
+	f, err := os.CreateTemp("", "mneme-restore-")
+	if err != nil { // a container without a writable /tmp
+		if f, err = os.CreateTemp(dir, "restore-"); err != nil {
+			return nil, err
+		}
+	}
+	err = os.Remove(f.Name())
+	if err == nil {
+		_, err = io.Copy(f, in)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // Verify reads a backup from beginning to end without restoring anything. An error
 // says what is wrong with the file.
 func Verify(in io.Reader) (Summary, error) {
@@ -39,7 +64,7 @@ func Holds(ctx context.Context, client redis.UniversalClient) (key string, err e
 	if err != nil {
 		return "", err
 	}
-	for p, err := range pages(ctx, all, scans...) {
+	for p, err := range pages(ctx, all, "*") {
 		if err != nil {
 			return "", err
 		}
@@ -122,7 +147,7 @@ func (r *restorer) wipe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for p, err := range pages(ctx, all, scans...) {
+	for p, err := range pages(ctx, all, "*") {
 		if err != nil {
 			return err
 		}
@@ -135,11 +160,7 @@ func (r *restorer) wipe(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, k := range []memory.Kind{memory.KindEpoch, memory.KindOpenRuns, memory.KindProcesses, memory.KindErasures,
-		memory.KindChats, memory.KindWaits} {
-		r.pipe.Unlink(ctx, string(k))
-	}
-	return r.flush(ctx)
+	return nil
 }
 
 // put writes one record.
@@ -163,7 +184,7 @@ func (r *restorer) put(ctx context.Context, rec record) error {
 	if rec.Expires > 0 && rec.Type != isNone {
 		r.pipe.PExpireAt(ctx, rec.Key, time.UnixMilli(rec.Expires))
 	}
-	if r.size < recordBytes && r.pipe.Len() < streamPage {
+	if r.size < recordBytes && r.pipe.Len() < pipedAtOnce {
 		return nil
 	}
 	r.tell(r.done)

@@ -6,22 +6,18 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
-	"mneme/memory/redisscript"
 )
 
 // Bounds of what is held at a time. A single value may be larger.
 const (
-	batchBytes  = 8 << 20 // values that are read in one round trip
-	batchKeys   = 512     // values of sizes that are known before they are read
-	otherKeys   = 32      // values of sizes that are not
+	keysAtOnce  = 32      // keys, or fields of a hash, that are read in one round trip
 	recordBytes = 1 << 20 // of the rows of one record
-	streamPage  = 1000    // entries of a stream that are read at a time
+	pipedAtOnce = 1000    // commands of a restore in one round trip
 )
 
 // Summary counts what was saved or restored.
@@ -89,14 +85,16 @@ func Save(ctx context.Context, client redis.UniversalClient, out io.Writer, tell
 	if err != nil {
 		return s.done, err
 	}
-	for p, err := range pages(ctx, before, scans...) {
-		if err == nil {
-			err = s.page(ctx, p)
+	for _, pass := range passes {
+		for p, err := range pages(ctx, before, "*") {
+			if err == nil {
+				err = s.page(ctx, p, pass)
+			}
+			if err != nil {
+				return s.done, err
+			}
+			s.tell(s.done)
 		}
-		if err != nil {
-			return s.done, err
-		}
-		s.tell(s.done)
 	}
 	after, err := nodes(ctx, client)
 	if err != nil {
@@ -127,35 +125,30 @@ type saver struct {
 	done Summary
 }
 
-// page saves one page of a scan. Each role is read in its own way.
-func (s *saver) page(ctx context.Context, p page) error {
+// page saves the keys of some roles of one page of a scan. Each role is read in its own way.
+func (s *saver) page(ctx context.Context, p page, pass []role) error {
 	byRole := map[role][]string{}
 	for _, key := range p.keys {
-		if p.pattern == "proxy:*" && strings.HasPrefix(key, "proxy:turns:") {
-			continue // of the pattern before
-		}
-		r := roleOf(key)
-		byRole[r] = append(byRole[r], key)
+		byRole[roleOf(key)] = append(byRole[roleOf(key)], key)
 	}
-	measure := func(key string) []any { return []any{"STRLEN", key} }
-	err := s.batches(ctx, p.node, byRole[history], measure, func(keys []string) error {
-		return s.histories(ctx, p.node, "GET", keys)
-	})
-	if err != nil {
-		return err
-	}
-	// Metas without a history: of one that is erased, or of a chat that has said nothing yet.
-	if err := s.histories(ctx, p.node, "EXISTS", byRole[meta]); err != nil {
-		return err
-	}
-	for keys := range slices.Chunk(byRole[plain], otherKeys) {
-		if err := s.others(ctx, p.node, keys); err != nil {
-			return err
-		}
-	}
-	for _, key := range byRole[collection] {
-		if err := s.collection(ctx, p.node, key); err != nil {
-			return err
+	for _, r := range pass {
+		for keys := range slices.Chunk(byRole[r], keysAtOnce) {
+			var err error
+			switch r {
+			case history:
+				err = s.histories(ctx, p.node, "GET", keys)
+			case meta: // without a history: of one that is erased, or of a chat that has said nothing yet
+				err = s.histories(ctx, p.node, "EXISTS", keys)
+			case collection:
+				for i := 0; i < len(keys) && err == nil; i++ {
+					err = s.collection(ctx, p.node, keys[i])
+				}
+			default:
+				err = s.others(ctx, p.node, keys)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -187,47 +180,6 @@ func (s *saver) rows(r record, rows [][]text) error {
 	return s.write(r)
 }
 
-// batches gives names to save, so many at a time that their values have about
-// batchBytes. measure is the command that says how many bytes one has; one of another
-// type is not mneme's, and passed over.
-func (s *saver) batches(ctx context.Context, n node, names []string, measure func(name string) []any,
-	save func(names []string) error) error {
-	for names := range slices.Chunk(names, batchKeys) {
-		sizes := make([]*redis.Cmd, len(names))
-		_, _ = n.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-			for i, name := range names {
-				sizes[i] = p.Do(ctx, measure(name)...)
-			}
-			return nil
-		})
-		batch, bytes := []string{}, int64(0)
-		for i, name := range names {
-			size, err := sizes[i].Int64()
-			if redisscript.WrongType(err) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if len(batch) > 0 && bytes+size > batchBytes {
-				if err := save(batch); err != nil {
-					return err
-				}
-				batch, bytes = nil, 0
-			}
-			batch, bytes = append(batch, name), bytes+size
-		}
-		if len(batch) == 0 {
-			continue
-		}
-		if err := save(batch); err != nil {
-			return err
-		}
-		s.tell(s.done)
-	}
-	return nil
-}
-
 // histories saves histories with their metas, each pair read in one transaction. read is
 // GET for keys of histories: their values are saved. It is EXISTS for keys of metas: a
 // meta is saved if its history is absent, and so is that absence, since the history may
@@ -236,7 +188,7 @@ func (s *saver) histories(ctx context.Context, n node, read string, keys []strin
 	units, pairsOf := make([][][]any, len(keys)), make([][2]string, len(keys))
 	for i, key := range keys {
 		k, _ := memory.ParseRedisKey(key)
-		pairsOf[i] = [2]string{k.Key.String(), metaOf(k.Key)}
+		pairsOf[i] = [2]string{k.Key.String(), memory.RedisKey{Kind: memory.KindMeta, Key: k.Key}.String()}
 		units[i] = [][]any{{read, pairsOf[i][0]}, {"HGETALL", pairsOf[i][1]}, {"PTTL", pairsOf[i][1]}}
 	}
 	replies, err := n.transactions(ctx, units...)
@@ -263,7 +215,7 @@ func (s *saver) histories(ctx context.Context, n node, read string, keys []strin
 }
 
 // readers are the commands that read a whole key, without its name, and what makes rows
-// of their replies; none for a string. A stream is read by pages.
+// of their replies; none for a string.
 var readers = map[kind]struct {
 	command string
 	options []any
@@ -281,6 +233,7 @@ var readers = map[kind]struct {
 		}
 		return rows
 	}},
+	isStream: {command: "XRANGE", options: []any{"-", "+"}, rows: streamRows},
 }
 
 // others saves keys that stand for themselves, of whatever type.
@@ -298,11 +251,7 @@ func (s *saver) others(ctx context.Context, n node, keys []string) error {
 	var units [][][]any
 	for i, key := range keys {
 		r := record{Key: key, Type: kind(types[i].Val())}
-		if r.Type == isStream {
-			if err := s.stream(ctx, n, key); err != nil {
-				return err
-			}
-		} else if reader, ok := readers[r.Type]; ok { // not gone, and no type that mneme never uses
+		if reader, ok := readers[r.Type]; ok { // not gone, and no type that mneme never uses
 			records = append(records, r)
 			units = append(units, [][]any{append([]any{reader.command, key}, reader.options...), {"PTTL", key}})
 		}
@@ -325,23 +274,6 @@ func (s *saver) others(ctx context.Context, n node, keys []string) error {
 		}
 	}
 	return nil
-}
-
-// stream saves a stream's entries. Only its end grows, so that pages fit together.
-func (s *saver) stream(ctx context.Context, n node, key string) error {
-	r := record{Key: key, Type: isStream}
-	for from := "-"; ; {
-		replies, err := n.transactions(ctx, [][]any{{"XRANGE", key, from, "+", "COUNT", streamPage}, {"PTTL", key}})
-		if err != nil {
-			return err
-		}
-		r.Expires = expiry(replies[0][1])
-		rows := streamRows(replies[0][0])
-		if err := s.rows(r, rows); err != nil || len(rows) < streamPage {
-			return err
-		}
-		r.More, from = true, "("+string(rows[len(rows)-1][0])
-	}
 }
 
 // streamRows are the entries of a reply of XRANGE.

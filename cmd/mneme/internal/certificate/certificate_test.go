@@ -2,7 +2,6 @@ package certificate_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -247,10 +246,9 @@ func TestThatACertificateEndsIsSaid(t *testing.T) {
 		log := &logged{}
 		pair, err := certificate.Open(cert, key, zerolog.New(log))
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		pair.Watch(ctx) // looks once
-		pair.Watch(ctx)
+		for range 3 {
+			require.NotNil(t, pair.Leaf())
+		}
 		if says == "" {
 			require.Empty(t, log.String())
 			continue

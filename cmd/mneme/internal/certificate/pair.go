@@ -4,8 +4,6 @@
 package certificate
 
 import (
-	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -32,24 +30,18 @@ type Pair struct {
 	mu        sync.Mutex // guards what follows
 	current   *tls.Certificate
 	former    *x509.Certificate // which other processes may have still
-	infos     [2]fs.FileInfo    // of the files as they were last read
-	settled   bool              // they were old enough by then that another change would show in infos
-	complaint [sha256.Size]byte // what the last complaint was about
+	infos     [2]fs.FileInfo    // of the files that current was read from
+	complaint string            // the last error, which is logged once
 	warned    time.Time         // when it was last said that the certificate ends
 }
 
 // Open reads a pair. Errors are for the operator: they name tls.cert or tls.key and say what to do.
 func Open(cert, key string, log zerolog.Logger) (*Pair, error) {
 	p := &Pair{cert: cert, key: key, log: log}
-	p.look(time.Now())
-	texts, err := p.read()
-	if err != nil {
+	if err := p.read(time.Now()); err != nil {
 		return nil, err
 	}
-	if p.current, err = parse(p.cert, p.key, texts, time.Now()); err != nil {
-		return nil, err
-	}
-	if leaf := p.current.Leaf; len(leaf.DNSNames)+len(leaf.IPAddresses) == 0 {
+	if leaf := p.Leaf(); len(leaf.DNSNames)+len(leaf.IPAddresses) == 0 {
 		log.Warn().Str("file", cert).Msg("the certificate names no host (subjectAltName), so that clients will refuse it")
 	}
 	return p, nil
@@ -58,53 +50,48 @@ func Open(cert, key string, log zerolog.Logger) (*Pair, error) {
 // Server is the configuration of a listener. Each handshake has the pair that the files hold then.
 func (p *Pair) Server() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		p.refresh(time.Now(), false)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.current, nil
+		current, _ := p.latest()
+		return current, nil
 	}}
 }
 
 // Leaf is the certificate that is served.
 func (p *Pair) Leaf() *x509.Certificate {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.current.Leaf
+	current, _ := p.latest()
+	return current.Leaf
 }
 
-// leaves are those that are served here, or were before the last change.
-func (p *Pair) leaves() []*x509.Certificate {
+// latest is the pair that the files hold, or the last one that could be used; and the certificate that was
+// served before that, nil for none.
+func (p *Pair) latest() (current *tls.Certificate, former *x509.Certificate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.former == nil {
-		return []*x509.Certificate{p.current.Leaf}
-	}
-	return []*x509.Certificate{p.current.Leaf, p.former}
-}
-
-// looked is how often the files are looked at where no client connects.
-const looked = time.Minute
-
-// Watch looks at the files, and says once a day that the certificate is about to end, until ctx ends.
-func (p *Pair) Watch(ctx context.Context) {
-	tick := time.NewTicker(looked)
-	defer tick.Stop()
-	for {
-		p.refresh(time.Now(), true)
-		p.warn(time.Now())
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
+	now := time.Now()
+	if p.changed() {
+		before := p.current.Leaf
+		if err := p.read(now); err != nil {
+			p.complain(err)
+		} else if p.complaint = ""; !p.current.Leaf.Equal(before) { // else it came with another chain, it may be
+			p.former, p.warned = before, time.Time{}
+			p.log.Info().Str("file", p.cert).Time("expires", p.current.Leaf.NotAfter).Msg("the TLS certificate was renewed")
 		}
 	}
+	p.warn(now)
+	return p.current, p.former
 }
 
-// warn says of a certificate that ends soon when that is: of most that are renewed by themselves a third of
-// the time is left then, so that a sixth means that the renewal fails.
+// complain logs an error once, however many handshakes meet it.
+func (p *Pair) complain(err error) {
+	if err.Error() != p.complaint {
+		p.complaint = err.Error()
+		p.log.Error().Err(err).Time("expires", p.current.Leaf.NotAfter).Msg(
+			"the TLS certificate or its key has changed and cannot be used; the pair before goes on")
+	}
+}
+
+// warn says of a certificate that ends soon when that is, once a day: of most that are renewed by themselves
+// a third of the time is left then, so that a sixth means that the renewal fails.
 func (p *Pair) warn(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	leaf := p.current.Leaf
 	left := leaf.NotAfter.Sub(now)
 	if left > min(14*24*time.Hour, leaf.NotAfter.Sub(leaf.NotBefore)/6) || now.Sub(p.warned) < 24*time.Hour {
@@ -119,84 +106,55 @@ func (p *Pair) warn(now time.Time) {
 	p.log.Warn().Str("file", p.cert).Time("expires", leaf.NotAfter).Msg("the TLS certificate expires soon: renew it")
 }
 
-// settling is how old a file has to be when it is read so that a later change shows in its time or size:
-// clocks of file systems are coarse.
-const settling = 2 * time.Second
-
-// look takes note of what the files are, and says whether that is what it was.
-func (p *Pair) look(now time.Time) (same bool) {
-	same, settled := p.settled, true
+// changed says whether a file may be another than current was read from: with another time or size, or
+// another file of the same name. Files that could not be used have changed until they can be.
+func (p *Pair) changed() bool {
 	for i, file := range []string{p.cert, p.key} {
 		info, err := os.Stat(file)
-		if err != nil {
-			same, settled = false, false
-			continue
+		if before := p.infos[i]; err != nil || !os.SameFile(before, info) || !before.ModTime().Equal(info.ModTime()) ||
+			before.Size() != info.Size() {
+			return true
 		}
-		before := p.infos[i]
-		same = same && before != nil && os.SameFile(before, info) && before.ModTime().Equal(info.ModTime()) &&
-			before.Size() == info.Size()
-		settled = settled && now.Sub(info.ModTime()) > settling
-		p.infos[i] = info
 	}
-	p.settled = settled
-	return same
+	return false
 }
 
-// refresh takes the files if they have changed; always: also if they do not seem to have. An error is logged
-// once, however often it is met.
-func (p *Pair) refresh(now time.Time, always bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.look(now) && !always {
-		return
+// read takes the pair that the files hold. The state of the files is noted before they are read, so that a
+// change in between shows.
+func (p *Pair) read(now time.Time) (err error) {
+	var texts [2][]byte
+	p.infos = [2]fs.FileInfo{}
+	infos := p.infos
+	if infos[0], texts[0], err = readFile("tls.cert", p.cert); err != nil {
+		return err
 	}
-	texts, err := p.read()
-	var next *tls.Certificate
+	if infos[1], texts[1], err = readFile("tls.key", p.key); err != nil {
+		return err
+	}
+	next, err := parse(p.cert, p.key, texts, now)
 	if err == nil {
-		next, err = parse(p.cert, p.key, texts, now)
+		p.current, p.infos = next, infos
 	}
-	if err != nil {
-		about := sha256.Sum256(fmt.Appendf(nil, "%v\x00%s\x00%s", err, texts[0], texts[1]))
-		if about != p.complaint {
-			p.complaint = about
-			p.log.Error().Err(err).Time("expires", p.current.Leaf.NotAfter).Msg(
-				"the TLS certificate or its key has changed and cannot be used; the pair before goes on")
-		}
-		return
-	}
-	p.complaint = [sha256.Size]byte{}
-	if next.Leaf.Equal(p.current.Leaf) {
-		p.current = next // with another chain, it may be
-		return
-	}
-	p.former, p.current, p.warned = p.current.Leaf, next, time.Time{}
-	p.log.Info().Str("file", p.cert).Time("expires", next.Leaf.NotAfter).Msg("the TLS certificate was renewed")
+	return err
 }
 
-// read gives the texts of the certificate and of the key.
-func (p *Pair) read() (texts [2][]byte, err error) {
-	if texts[0], err = readFile("tls.cert", p.cert); err == nil {
-		texts[1], err = readFile("tls.key", p.key)
-	}
-	return texts, err
-}
-
-func readFile(setting, file string) ([]byte, error) {
-	info, err := os.Stat(file)
+func readFile(setting, file string) (info fs.FileInfo, text []byte, err error) {
+	info, err = os.Stat(file)
 	if err == nil && (info.IsDir() || info.Size() > maxFile) {
-		return nil, fmt.Errorf("%s: %s is a folder, or larger than %d bytes; name a file in PEM", setting, file, maxFile)
+		return nil, nil, fmt.Errorf("%s: %s is a folder, or larger than %d bytes; name a file in PEM", setting, file, maxFile)
 	}
-	text, err := os.ReadFile(file)
+	if err == nil {
+		text, err = os.ReadFile(file)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: there is no file %s; name the file in PEM, or remove tls to serve plain HTTP", setting,
-			file)
+		err = fmt.Errorf("%s: there is no file %s; name the file in PEM, or remove tls to serve plain HTTP", setting, file)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%s: %s may not be read by the user that mneme runs as; let that user read it", setting, file)
+		err = fmt.Errorf("%s: %s may not be read by the user that mneme runs as; let that user read it", setting, file)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %s cannot be read: %w", setting, file, err)
+		err = fmt.Errorf("%s: %s cannot be read: %w", setting, file, err)
 	}
-	return text, nil
+	return info, text, err
 }
 
 // parse makes a pair of two texts that is good at a time.

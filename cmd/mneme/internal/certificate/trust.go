@@ -2,6 +2,7 @@ package certificate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,16 +22,35 @@ import (
 //   - the very certificate that is configured here, and thus its key, whatever its names and its time; or
 //   - one that can be verified as usual, for the host of the URL or for a name of the configured one: so
 //     that a renewal may reach machines one after the other.
-type Trust struct {
-	file string
-	pair *Pair
+type Trust struct{ own func() []*x509.Certificate }
+
+// Trust is that of a service, which also knows the certificate before the last renewal: others may have it still.
+func (p *Pair) Trust() Trust {
+	return Trust{func() []*x509.Certificate {
+		current, former := p.latest()
+		if former == nil {
+			return []*x509.Certificate{current.Leaf}
+		}
+		return []*x509.Certificate{current.Leaf, former}
+	}}
 }
 
-// Trust is that of a service, which also knows the certificate that it serves while the file has another one.
-func (p *Pair) Trust() Trust { return Trust{p.cert, p} }
-
-// TrustIn is that of a command: it knows the certificate in a file of PEM.
-func TrustIn(file string) Trust { return Trust{file: file} }
+// TrustIn is that of a command: it knows the first certificate in a file of PEM, those behind which are of its CA.
+func TrustIn(file string) Trust {
+	return Trust{func() []*x509.Certificate {
+		text, _ := os.ReadFile(file)
+		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+			if block.Type == "CERTIFICATE" {
+				leaf, err := x509.ParseCertificate(block.Bytes)
+				if err != nil {
+					return nil
+				}
+				return []*x509.Certificate{leaf}
+			}
+		}
+		return nil
+	}}
+}
 
 // handshakes bounds a handshake, with what comes before it.
 const handshakes = 10 * time.Second
@@ -53,49 +73,26 @@ func (t Trust) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 func (t Trust) verify(host string, chain []*x509.Certificate) error {
-	own := t.own()
-	for _, leaf := range own {
+	names := []string{host}
+	for _, leaf := range t.own() {
 		if leaf.Equal(chain[0]) {
 			return nil
 		}
+		names = append(names, leaf.DNSNames...)
 	}
-	verify := x509.VerifyOptions{DNSName: host, Intermediates: x509.NewCertPool()}
+	verify := x509.VerifyOptions{Intermediates: x509.NewCertPool()}
 	for _, c := range chain[1:] {
 		verify.Intermediates.AddCert(c)
 	}
-	_, err := chain[0].Verify(verify)
-	if err == nil {
-		return nil
-	}
-	for _, leaf := range own {
-		for _, verify.DNSName = range leaf.DNSNames {
-			if _, err := chain[0].Verify(verify); err == nil {
-				return nil
-			}
+	var first error // which is about the host
+	for _, verify.DNSName = range names {
+		_, err := chain[0].Verify(verify)
+		if err == nil {
+			return nil
 		}
+		first = cmp.Or(first, err)
 	}
-	return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
-}
-
-// own are the certificates that are ours, read anew: handshakes are rare.
-func (t Trust) own() (own []*x509.Certificate) {
-	if t.pair != nil {
-		own = t.pair.leaves()
-	}
-	text, err := os.ReadFile(t.file)
-	if err != nil {
-		return own
-	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {
-			own = append(own, leaf)
-		}
-		break // those behind it are of the CA
-	}
-	return own
+	return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: first}
 }
 
 // Explained is a transport with errors about TLS that say what to do.

@@ -4,6 +4,7 @@ package chat
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -56,13 +57,13 @@ type Editor interface {
 var errLeave = errors.New("leave")
 
 // Run talks until the input ends, the user leaves or ctx ends. It returns while
-// its reader may still wait for a line, which only the end of In could end.
+// its Editor may still wait for a line, which only the end of its input could end.
 func Run(ctx context.Context, client *webapi.Client, o Options) error {
 	t := &talk{Options: o, client: client, view: view{out: o.Out, style: o.Style, quiet: o.Quiet}}
-	done := make(chan struct{})
-	defer close(done)
-	if o.Editor == nil {
-		t.lines = readLines(o.In, done)
+	if t.Editor == nil {
+		scanner := bufio.NewScanner(o.In)
+		scanner.Buffer(make([]byte, 0, 4096), maxLine)
+		t.Editor, t.plain = lineReader{scanner}, true
 	}
 	if o.Interactive {
 		if err := t.greet(ctx); err != nil {
@@ -74,8 +75,8 @@ func Run(ctx context.Context, client *webapi.Client, o Options) error {
 		if err != nil {
 			return ignoreLeave(err)
 		}
-		if o.Editor != nil && line != "" {
-			o.Editor.Remember(line)
+		if line != "" {
+			t.Editor.Remember(line)
 		}
 		if err := t.take(ctx, line); err != nil {
 			if errors.Is(err, errLeave) || ctx.Err() != nil {
@@ -100,8 +101,8 @@ type talk struct {
 	Options
 	client *webapi.Client
 	view   view
-	lines  <-chan line // without an Editor
-	edited <-chan line // of an Editor's ReadLine that goes on; nil for none
+	plain  bool        // the Editor is a lineReader
+	edited <-chan line // of the Editor's ReadLine that goes on; nil for none
 }
 
 type line struct {
@@ -109,37 +110,22 @@ type line struct {
 	err  error
 }
 
-// readLines reads in a goroutine of its own, which ends with the input, or with
-// its next line after done is closed.
-func readLines(in io.Reader, done <-chan struct{}) <-chan line {
-	lines := make(chan line)
-	go func() {
-		defer close(lines)
-		scanner := bufio.NewScanner(in)
-		scanner.Buffer(make([]byte, 0, 4096), maxLine)
-		send := func(l line) bool {
-			select {
-			case lines <- l:
-				return true
-			case <-done:
-				return false
-			}
-		}
-		for scanner.Scan() {
-			if !send(line{text: scanner.Text()}) {
-				return
-			}
-		}
-		err := scanner.Err()
-		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line is longer than a message may be (%d bytes)", maxLine)
-		}
-		if err != nil {
-			send(line{err: err})
-		}
-	}()
-	return lines
+// lineReader is an Editor over an input of lines, which shows no prompt.
+type lineReader struct{ *bufio.Scanner }
+
+// ReadLine implements Editor.
+func (r lineReader) ReadLine(string) (string, error) {
+	if r.Scan() {
+		return r.Text(), nil
+	}
+	if errors.Is(r.Err(), bufio.ErrTooLong) {
+		return "", fmt.Errorf("a line is longer than a message may be (%d bytes)", maxLine)
+	}
+	return "", cmp.Or(r.Err(), io.EOF)
 }
+
+// Remember implements Editor.
+func (lineReader) Remember(string) {}
 
 // prompt waits for the next message. The end of the input, the second of two
 // interrupts in a row and the end of ctx are errLeave.
@@ -158,27 +144,25 @@ func (t *talk) prompt(ctx context.Context) (string, error) {
 
 // read waits for one line. The end of the input and that of ctx are errLeave.
 func (t *talk) read(ctx context.Context, prompt string) (string, error) {
-	lines := t.lines
 	switch {
-	case t.Editor == nil && t.Interactive:
+	case t.plain && t.Interactive:
 		fmt.Fprint(t.Out, t.Style.Bold(prompt))
-	case t.Editor == nil:
-	case t.edited == nil:
+	case !t.plain && t.edited != nil: // a signal interrupted this method, but not the editor, which has shown its prompt
+		fmt.Fprint(t.Out, prompt)
+	}
+	if t.edited == nil {
 		edited := make(chan line, 1)
 		go func() { // ends with the line, or with the process
 			text, err := t.Editor.ReadLine(prompt)
 			edited <- line{text, err}
 		}()
-		t.edited, lines = edited, edited
-	default: // a signal interrupted this method, but not the editor: a second one would take turns with it
-		fmt.Fprint(t.Out, prompt)
-		lines = t.edited
+		t.edited = edited
 	}
 	err := errLeave
 	select {
-	case l, ok := <-lines:
+	case l := <-t.edited:
 		t.edited = nil
-		if ok && !errors.Is(l.err, io.EOF) {
+		if !errors.Is(l.err, io.EOF) {
 			return l.text, l.err
 		}
 	case <-t.Interrupts:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"mneme/cmd/mneme/internal/term"
@@ -119,18 +120,9 @@ func (v *view) answer(p *event.Assistant) {
 		if c.Page > 0 {
 			page = fmt.Sprintf("page %d", c.Page)
 		}
-		v.note(fmt.Sprintf("[%d] %s", c.N, term.OneLine(strings.Join(filled(c.Title, c.Source, page), " · "), maxLineShown)))
+		parts := slices.DeleteFunc([]string{c.Title, c.Source, page}, func(part string) bool { return part == "" })
+		v.note(fmt.Sprintf("[%d] %s", c.N, term.OneLine(strings.Join(parts, " · "), maxLineShown)))
 	}
-}
-
-func filled(parts ...string) []string {
-	var kept []string
-	for _, p := range parts {
-		if p != "" {
-			kept = append(kept, p)
-		}
-	}
-	return kept
 }
 
 func (v *view) failure(e event.Event, p *event.Error) {

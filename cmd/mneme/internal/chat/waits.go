@@ -1,13 +1,16 @@
 package chat
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory/event"
@@ -120,104 +123,76 @@ func (t *talk) askArguments(ctx context.Context) (json.RawMessage, error) {
 	}
 }
 
-// form is what is read of the JSON schema of a question's answer.
-type form struct {
-	Properties map[string]struct {
-		Type        string `json:"type"`
-		Title       string `json:"title"`
-		Description string `json:"description"`
-		Enum        []any  `json:"enum"`
-	} `json:"properties"`
-	Required []string `json:"required"`
-}
-
-// askQuestion asks what a tool asks, a line for each property of the answer; none is a no.
+// askQuestion asks what a tool asks, a line for each property of the answer's JSON schema; none is a no.
 func (t *talk) askQuestion(ctx context.Context, w event.Wait) (json.RawMessage, error) {
 	t.view.note(describe(w))
-	var asked form
-	_ = json.Unmarshal(w.Schema, &asked) // without properties the answer is one line
-	if len(asked.Properties) == 0 {
+	properties := gjson.GetBytes(w.Schema, "properties")
+	if len(properties.Map()) == 0 { // then the answer is one line
 		return t.askResult(ctx, w)
 	}
-	out := map[string]json.RawMessage{}
-	for _, name := range names(w.Schema, asked) {
-		p := asked.Properties[name]
-		hint := p.Type
-		if len(p.Enum) > 0 {
-			hint = strings.Trim(fmt.Sprint(p.Enum), "[]")
+	required := gjson.GetBytes(w.Schema, "required").Array()
+	out, refused, err := map[string]json.RawMessage{}, false, error(nil)
+	properties.ForEach(func(name, p gjson.Result) bool {
+		if text := p.Get("description").Str; text != "" {
+			t.view.note(term.OneLine(text, maxLineShown))
 		}
-		if p.Description != "" {
-			t.view.note(term.OneLine(p.Description, maxLineShown))
+		needed := slices.ContainsFunc(required, func(r gjson.Result) bool { return r.Str == name.Str })
+		var v json.RawMessage
+		if v, err = t.askProperty(ctx, name.Str, p); v != nil {
+			out[name.Str] = v
 		}
-		for {
-			said, err := t.askLine(ctx, fmt.Sprintf("%s (%s): ", term.OneLine(name, 64), term.OneLine(hint, 200)))
-			if err != nil {
-				return nil, err
-			}
-			if said == "" && slices.Contains(asked.Required, name) {
-				t.view.note("(an empty answer is a no)")
-				return nil, nil
-			}
-			if said == "" {
-				break
-			}
-			if out[name] = value(p.Type, said); out[name] != nil {
-				break
-			}
-			t.view.problem(fmt.Sprintf("%q is no %s", said, p.Type))
-			delete(out, name)
-		}
+		refused = err == nil && v == nil && needed
+		return err == nil && !refused
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case refused:
+		t.view.note("(an empty answer is a no)")
+		return nil, nil
 	}
 	return json.Marshal(out)
 }
 
-// names are the properties of a form in the order in which its schema has them.
-func names(schema json.RawMessage, asked form) (all []string) {
-	var members struct{ Properties json.RawMessage }
-	_ = json.Unmarshal(schema, &members) // it was read before
-	d := json.NewDecoder(bytes.NewReader(members.Properties))
-	_, _ = d.Token()
-	for d.More() {
-		name, err := d.Token()
-		var skipped json.RawMessage
-		if err != nil || d.Decode(&skipped) != nil {
-			break
-		}
-		if text, ok := name.(string); ok {
-			if _, known := asked.Properties[text]; known && !slices.Contains(all, text) {
-				all = append(all, text)
-			}
+// askProperty reads a property of an answer, of the type that its schema has; none for an empty line.
+func (t *talk) askProperty(ctx context.Context, name string, p gjson.Result) (json.RawMessage, error) {
+	kind, hint := p.Get("type").Str, p.Get("type").Str
+	if choices := p.Get("enum").Array(); len(choices) > 0 {
+		hint = ""
+		for _, c := range choices {
+			hint += c.String() + " "
 		}
 	}
-	return all
+	for {
+		said, err := t.askLine(ctx, fmt.Sprintf("%s (%s): ", term.OneLine(name, 64), term.OneLine(hint, 200)))
+		if err != nil || said == "" {
+			return nil, err
+		}
+		if v := value(kind, said); v != nil {
+			return v, nil
+		}
+		t.view.problem(fmt.Sprintf("%q is no %s", said, kind))
+	}
 }
 
 // value is a line as a value of a type of JSON schema; nil for one that is none.
 func value(kind, said string) json.RawMessage {
-	raw := json.RawMessage(said)
-	if kind == "string" || kind == "" {
-		raw, _ = json.Marshal(said) // a string encodes
+	v, fits := gjson.Parse(said), false
+	switch kind {
+	case "", "string":
+		raw, _ := json.Marshal(said) // a string encodes
 		return raw
+	case "boolean":
+		fits = v.IsBool()
+	case "number", "integer":
+		fits = v.Type == gjson.Number && (kind == "number" || v.Num == math.Trunc(v.Num))
+	default:
+		fits = !v.IsBool() && v.Type != gjson.Number
 	}
-	var v any
-	if json.Unmarshal(raw, &v) != nil {
+	if !fits || !json.Valid([]byte(said)) {
 		return nil
 	}
-	switch v := v.(type) {
-	case bool:
-		if kind != "boolean" {
-			return nil
-		}
-	case float64:
-		if kind != "number" && (kind != "integer" || v != float64(int64(v))) {
-			return nil
-		}
-	default:
-		if kind == "boolean" || kind == "number" || kind == "integer" {
-			return nil
-		}
-	}
-	return raw
+	return json.RawMessage(said)
 }
 
 // askResult reads a value, as JSON or as text; none is a no.
@@ -237,11 +212,8 @@ func (t *talk) askResult(ctx context.Context, w event.Wait) (json.RawMessage, er
 
 // describe says what is waited for, in a line.
 func describe(w event.Wait) string {
-	who := "master"
-	if w.Subagent != "" {
-		who = term.OneLine(string(w.Subagent), 64)
-	}
-	line := fmt.Sprintf("%s · %s %s", who, term.OneLine(w.Tool, 64), term.OneLine(string(w.Arguments), maxRecallShown))
+	line := fmt.Sprintf("%s · %s %s", cmp.Or(term.OneLine(string(w.Subagent), 64), "master"),
+		term.OneLine(w.Tool, 64), term.OneLine(string(w.Arguments), maxRecallShown))
 	if w.Reason != "" {
 		line += " · " + term.OneLine(w.Reason, maxRecallShown)
 	}

@@ -12,7 +12,9 @@
 //
 // http.CrossOriginProtection of the standard library is not enough here: it lets every
 // GET through, checks no Host and does not answer CORS, by which the pages of allowed
-// origins may call.
+// origins may call. It also takes Sec-Fetch-Site: same-origin without a look at the
+// Origin; a page that reached us through a proxy of another name, which writes our own
+// name into Host, would come in by that.
 package crossorigin
 
 import (
@@ -20,7 +22,6 @@ import (
 	"mime"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -28,12 +29,10 @@ import (
 	"mneme/apiserver/api"
 )
 
-// Config says what is taken beside what is safe anyway. Its values are as Host and
-// Origin give them.
+// Config says what is taken beside what is safe anyway. What is no name of a host or no origin is passed over.
 type Config struct {
-	Own            []string // names under which the operator's configuration itself calls the services
-	AllowedHosts   []string // http.allowed_hosts
-	AllowedOrigins []string // http.allowed_origins
+	Hosts   []string // http.allowed_hosts, and names under which the operator's configuration calls the services
+	Origins []string // http.allowed_origins
 }
 
 // Refuse answers a request that is turned away in the words of its service.
@@ -50,11 +49,15 @@ type Guard struct {
 // times.
 func New(c Config, log zerolog.Logger) *Guard {
 	g := &Guard{hosts: map[string]bool{}, origins: map[string]bool{}, log: log}
-	for _, h := range slices.Concat(c.Own, c.AllowedHosts) {
-		g.hosts[strings.ToLower(h)] = true
+	for _, text := range c.Hosts {
+		if host, err := Host(text); err == nil {
+			g.hosts[host] = true
+		}
 	}
-	for _, o := range c.AllowedOrigins {
-		g.origins[o] = true
+	for _, text := range c.Origins {
+		if origin, err := Origin(text); err == nil {
+			g.origins[origin] = true
+		}
 	}
 	return g
 }

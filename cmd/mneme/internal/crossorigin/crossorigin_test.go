@@ -43,7 +43,7 @@ func send(h http.Handler, method, path, body string, headers ...string) *httptes
 }
 
 func TestHosts(t *testing.T) {
-	h := guard(crossorigin.Config{Own: []string{"Apiserver.Prod.svc"}, AllowedHosts: []string{"chat.example.org"}}, ok,
+	h := guard(crossorigin.Config{Hosts: []string{"Apiserver.Prod.svc", "chat.example.org"}}, ok,
 		io.Discard)
 	for _, host := range []string{
 		"localhost", "localhost:8080", "LocalHost:8080", "localhost.", "web.localhost:80", "127.0.0.1", "127.0.0.1:8080",
@@ -75,7 +75,7 @@ func TestHosts(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
-	h := guard(crossorigin.Config{AllowedHosts: []string{"chat.example.org"}, AllowedOrigins: []string{
+	h := guard(crossorigin.Config{Hosts: []string{"chat.example.org"}, Origins: []string{
 		"https://app.example", "app://obsidian.md",
 	}}, ok, io.Discard)
 	for name, test := range map[string]struct {
@@ -167,7 +167,7 @@ func TestOrigins(t *testing.T) {
 
 // The types that a form can send come from programs only.
 func TestBodies(t *testing.T) {
-	h := guard(crossorigin.Config{AllowedOrigins: []string{"https://app.example"}}, ok, io.Discard)
+	h := guard(crossorigin.Config{Origins: []string{"https://app.example"}}, ok, io.Discard)
 	const page = "Origin: https://app.example"
 	for _, kind := range []string{"application/x-www-form-urlencoded", "text/plain;charset=UTF-8",
 		"multipart/form-data; boundary=x", "", "bad;;type", "Text/Plain"} {
@@ -191,7 +191,7 @@ func TestBodies(t *testing.T) {
 
 func TestCORS(t *testing.T) {
 	var inside *http.Request
-	h := guard(crossorigin.Config{AllowedOrigins: []string{"https://app.example"}},
+	h := guard(crossorigin.Config{Origins: []string{"https://app.example"}},
 		func(w http.ResponseWriter, r *http.Request) { inside = r }, io.Discard)
 	w := send(h, "OPTIONS", "/v1/chats/1/messages", "", "Origin: https://app.example",
 		"Access-Control-Request-Method: POST",
@@ -236,7 +236,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 
 // The guard is in the way of every call to a model: programs cost it nothing.
 func TestProgramsAllocateNothing(t *testing.T) {
-	h := guard(crossorigin.Config{Own: []string{"127.0.0.1"}}, func(http.ResponseWriter, *http.Request) {}, io.Discard)
+	h := guard(crossorigin.Config{Hosts: []string{"127.0.0.1"}}, func(http.ResponseWriter, *http.Request) {}, io.Discard)
 	for _, host := range []string{"127.0.0.1:8080", "localhost:8080", "webmemory:8080", "[::1]:8080"} {
 		r := httptest.NewRequest("POST", "http://"+host+"/v1/messages", nil)
 		require.Zero(t, testing.AllocsPerRun(100, func() { h.ServeHTTP(nil, r) }), host)

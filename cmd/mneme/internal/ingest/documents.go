@@ -8,14 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/subagent/rag"
-	"mneme/subagent/rag/docstore"
 	webapi "mneme/webmemory/api"
 )
 
@@ -34,24 +32,6 @@ type collectionInfo struct {
 	ReadBy   []memory.Agent `json:"read_by"`  // the subagents that search it; nil if an older apiserver does not say
 	Searched []string       `json:"searched"` // the collections that subagents search
 	Reads    []string       `json:"reads"`    // extensions of the files that can be put
-}
-
-// createCollection makes a collection unless there is one.
-func (c library) createCollection(ctx context.Context, name string) (made collectionInfo, err error) {
-	err = c.Call(ctx, http.MethodPut, collectionPath(name), &made)
-	return made, err
-}
-
-// documents gives the heads of at most limit documents of a collection, from
-// behind cursor on ("" is the start); the next cursor is "" at the end.
-func (c library) documents(ctx context.Context, collection, cursor string, limit int) ([]docstore.Head, string, error) {
-	var page struct {
-		Documents []docstore.Head `json:"documents"`
-		Next      string          `json:"next_cursor"`
-	}
-	query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(limit)}}
-	err := c.Call(ctx, http.MethodGet, collectionPath(collection)+"/documents?"+query.Encode(), &page)
-	return page.Documents, page.Next, err
 }
 
 // fileHead is what is said of a file that is put.
@@ -129,13 +109,4 @@ func (u *upload) Read(p []byte) (int, error) {
 		u.failed.Store(&err)
 	}
 	return n, err
-}
-
-// deleteDocument deletes one document; false if there was none.
-func (c library) deleteDocument(ctx context.Context, collection, id string) (bool, error) {
-	err := c.Call(ctx, http.MethodDelete, collectionPath(collection)+"/documents/"+url.PathEscape(id), nil)
-	if webapi.IsNotFound(err) {
-		return false, nil
-	}
-	return err == nil, err
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,8 +68,8 @@ func run(ctx context.Context, client library, o Options, r *Report) error {
 		}
 		sources[0].origin = o.Origin
 	}
-	collection, err := client.createCollection(ctx, o.Collection)
-	if err != nil {
+	var collection collectionInfo // it is made unless it is there
+	if err := client.Call(ctx, http.MethodPut, collectionPath(o.Collection), &collection); err != nil {
 		return err
 	}
 	for i := range sources {
@@ -82,14 +83,12 @@ func run(ctx context.Context, client library, o Options, r *Report) error {
 	if err := l.list(ctx, sources); err != nil {
 		return err
 	}
-	total := 0
-	for _, s := range sources {
-		for range s.files(ctx) {
-			total++
-		}
+	jobs, err := l.walk(ctx, sources)
+	if err != nil {
+		return err
 	}
-	o.Progress.Files(total)
-	if err := l.load(ctx, sources); err != nil {
+	o.Progress.Files(len(jobs))
+	if err := l.load(ctx, jobs); err != nil {
 		return err
 	}
 	return l.prune(ctx, sources)

@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mneme/apiserver/api"
@@ -40,17 +43,18 @@ type loading struct {
 func (l *loading) list(ctx context.Context, sources []source) error {
 	l.known, l.live = map[string]docstore.Head{}, map[string]bool{}
 	outdated := 0
-	for cursor := ""; ; {
-		var page []docstore.Head
-		var next string
-		err := l.retry(ctx, func() (err error) {
-			page, next, err = l.client.documents(ctx, l.o.Collection, cursor, docstore.MaxPage)
-			return err
-		})
+	for cursor, more := "", true; more; more = cursor != "" {
+		var page struct {
+			Documents []docstore.Head `json:"documents"`
+			Next      string          `json:"next_cursor"`
+		}
+		query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(docstore.MaxPage)}}
+		path := collectionPath(l.o.Collection) + "/documents?" + query.Encode()
+		err := l.retry(ctx, func() error { return l.client.Call(ctx, http.MethodGet, path, &page) })
 		if err != nil {
 			return err
 		}
-		for _, h := range page {
+		for _, h := range page.Documents {
 			if slices.ContainsFunc(sources, func(s source) bool { return s.origin == h.Origin }) {
 				l.known[h.ID] = h
 				if h.Outdated {
@@ -58,110 +62,105 @@ func (l *loading) list(ctx context.Context, sources []source) error {
 				}
 			}
 		}
-		if cursor = next; cursor == "" {
-			break
-		}
+		cursor = page.Next
 	}
 	if outdated > 0 {
-		l.note(fmt.Sprintf("%d documents were read by another version of mneme or with other extractors: their files are "+
-			"loaded again.", outdated))
+		l.progress.Note(fmt.Sprintf("%d documents were read by another version of mneme or with other extractors: their "+
+			"files are loaded again.", outdated))
 	}
 	return nil
 }
 
 // job is a file to be sent.
 type job struct {
-	file   loader.File
-	id     string
-	source source
+	file    loader.File
+	id      string
+	source  source
+	refusal error // why it is not; nil for none
 }
 
-// load sends the files by a bounded pool of workers, so that the server has the next one
-// while it stores the last. The first error that is not one file's own ends the run: it
-// cancels the context, the walk stops handing out, and the cause is what is returned.
-func (l *loading) load(ctx context.Context, sources []source) error {
+// walk lists the files. What is not for reading comes with the reason.
+func (l *loading) walk(ctx context.Context, sources []source) (jobs []job, err error) {
+	taken := map[string]string{} // ids, and where their files lie
+	for _, s := range sources {
+		for f, err := range s.files(ctx) {
+			if err != nil && loader.CodeOf(err) == "" {
+				return nil, err
+			}
+			j := job{f, l.o.idIn(s, f), s, err}
+			switch place, other := s.place(f), taken[j.id]; {
+			case err != nil:
+			case other == place:
+				continue // named twice, or a directory and a file in it
+			case other != "":
+				j.refusal = &loader.Error{Code: loader.Code(docstore.Conflict),
+					Sentence: fmt.Sprintf("its id is that of %s: load each with a command and a --prefix of its own", other)}
+			default:
+				taken[j.id] = place
+			}
+			l.live[j.id] = j.refusal != nil
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
+}
+
+// load sends the files, several at a time, so that the server has the next one while it
+// stores the last. The first error that is not one file's own ends the run.
+func (l *loading) load(ctx context.Context, jobs []job) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	jobs := make(chan job)
 	var working sync.WaitGroup
+	var next atomic.Int64
 	for range uploads {
 		working.Go(func() {
-			for j := range jobs {
-				if err := l.file(ctx, j); err != nil {
+			for ctx.Err() == nil {
+				n := int(next.Add(1)) - 1
+				if n >= len(jobs) {
+					return
+				}
+				if err := l.file(ctx, jobs[n]); err != nil {
 					cancel(err)
 				}
 			}
 		})
 	}
-	err := l.walk(ctx, sources, jobs)
-	close(jobs)
 	working.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// walk hands out the files. What is not for reading is refused.
-func (l *loading) walk(ctx context.Context, sources []source, jobs chan<- job) error {
-	taken := map[string]string{} // ids, and where their files lie
-	for _, s := range sources {
-		for f, err := range s.files(ctx) {
-			if err != nil && loader.CodeOf(err) == "" {
-				return err
-			}
-			id, place := l.o.idIn(s, f), s.place(f)
-			if other := taken[id]; err == nil && other == place {
-				continue // named twice, or a directory and a file in it
-			} else if err == nil && other != "" {
-				err = &loader.Error{Code: loader.Code(docstore.Conflict),
-					Sentence: fmt.Sprintf("its id is that of %s: load each with a command and a --prefix of its own", other)}
-			}
-			l.next(f.ID, id, err != nil)
-			if err != nil {
-				l.refused(id, err, s.directory)
-				continue
-			}
-			taken[id] = place
-			select {
-			case jobs <- job{f, id, s}:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // file sends one file unless the collection has it as it is. An error ends the run.
 func (l *loading) file(ctx context.Context, j job) error {
-	if ctx.Err() != nil {
-		return nil
+	l.mu.Lock()
+	l.progress.File(j.file.ID)
+	l.mu.Unlock()
+	same, err := false, j.refusal
+	if err == nil {
+		same, err = l.unchanged(ctx, j)
 	}
-	same, err := l.unchanged(ctx, j)
 	if same {
-		h := l.known[j.id]
-		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeUnchanged, Version: h.Version, Passages: h.Passages},
-			j.source.directory)
+		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeUnchanged}, j.source.directory)
 		return nil
 	}
 	if err == nil {
 		err = l.send(ctx, j)
 	}
-	var problem *api.Problem
+	refused, problem := rag.Outcome{ID: j.id, Status: rag.OutcomeRefused, Code: string(loader.CodeOf(err)), Err: err},
+		new(api.Problem)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case refused.Code != "":
+		refused.Reason = err.Error()
+		l.outcome(refused, j.source.directory)
 	case errors.Is(err, fs.ErrNotExist): // deleted since the walk saw it
 		l.mu.Lock()
 		delete(l.live, j.id)
 		l.mu.Unlock()
-	case loader.CodeOf(err) != "":
-		l.refused(j.id, err, j.source.directory)
 	case errors.As(err, &problem) && slices.Contains(ofTheFile, problem.Status):
-		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeRefused, Code: problem.Code, Reason: problem.Message, Err: err},
-			j.source.directory)
+		refused.Code, refused.Reason = problem.Code, problem.Message
+		l.outcome(refused, j.source.directory)
 	default:
 		return err
 	}
@@ -271,11 +270,9 @@ func (l *loading) prune(ctx context.Context, sources []source) error {
 			l.report.Kept++
 			continue
 		}
-		err := l.retry(ctx, func() error {
-			_, err := l.client.deleteDocument(ctx, l.o.Collection, id)
-			return err
-		})
-		if err != nil {
+		path := collectionPath(l.o.Collection) + "/documents/" + url.PathEscape(id)
+		err := l.retry(ctx, func() error { return l.client.Call(ctx, http.MethodDelete, path, nil) })
+		if err != nil && !webapi.IsNotFound(err) {
 			return err
 		}
 		l.outcome(rag.Outcome{ID: id, Status: rag.OutcomeRemoved}, true)
@@ -296,28 +293,10 @@ func (l *loading) stays(file string) bool {
 	return false
 }
 
-func (l *loading) next(name, id string, refused bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.live[id] = refused
-	l.progress.File(name)
-}
-
-func (l *loading) refused(id string, err error, directory bool) {
-	l.outcome(rag.Outcome{ID: id, Status: rag.OutcomeRefused, Code: string(loader.CodeOf(err)), Reason: err.Error(),
-		Err: err}, directory)
-}
-
 func (l *loading) outcome(o rag.Outcome, directory bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.away = false
 	l.report.add(o, directory)
 	l.progress.Outcome(o)
-}
-
-func (l *loading) note(sentence string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.progress.Note(sentence)
 }

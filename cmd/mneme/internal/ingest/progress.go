@@ -13,65 +13,57 @@ import (
 // NewProgress shows a run on w: a bar on a terminal, elsewhere a line for each
 // document that something was done about. end leaves a terminal's line clean.
 func NewProgress(w io.Writer) (p Progress, end func()) {
-	if !term.IsTerminal(w) {
-		return lines{w}, func() {}
-	}
-	b := &bar{w: w}
-	return b, b.end
+	s := &shown{w: w, terminal: term.IsTerminal(w)}
+	return s, s.clear
 }
 
-type lines struct{ w io.Writer }
+// shown draws nothing that must be drawn: its errors mean nothing to the run.
+type shown struct {
+	w        io.Writer
+	terminal bool
+	bar      *progressbar.ProgressBar // of a terminal, once it is known how many files there are
+}
 
-func (lines) Files(int)   {}
-func (lines) File(string) {}
+func (s *shown) clear() {
+	if s.bar != nil {
+		_ = s.bar.Clear()
+	}
+}
 
-func (l lines) Note(sentence string) { fmt.Fprintln(l.w, term.OneLine(sentence, 1000)) }
+func (s *shown) describe(what string) { s.bar.Describe(fmt.Sprintf("%-40s", term.OneLine(what, 39))) }
+
+func (s *shown) Files(total int) {
+	if s.terminal {
+		s.bar = progressbar.NewOptions(total,
+			progressbar.OptionSetWriter(s.w), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
+			progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true), progressbar.OptionUseANSICodes(true))
+	}
+}
+
+func (s *shown) File(name string) {
+	if s.bar != nil {
+		s.describe(name)
+		_ = s.bar.Add(1)
+	}
+}
+
+func (s *shown) Note(sentence string) {
+	s.clear()
+	fmt.Fprintln(s.w, term.OneLine(sentence, 1000))
+}
 
 // Outcome prints what changed.
-func (l lines) Outcome(o rag.Outcome) {
+func (s *shown) Outcome(o rag.Outcome) {
 	id := term.OneLine(o.ID, 200)
 	switch {
+	case s.bar != nil:
+		s.describe(string(o.Status) + " " + o.ID)
 	case o.Failed() && leftOut(o), o.Status == rag.OutcomeUnchanged:
 	case o.Failed():
-		fmt.Fprintf(l.w, "%s  %s: %s\n", o.Status, id, term.OneLine(o.Reason, 300))
+		fmt.Fprintf(s.w, "%s  %s: %s\n", o.Status, id, term.OneLine(o.Reason, 300))
 	case o.Status == rag.OutcomeRemoved:
-		fmt.Fprintf(l.w, "%s  %s\n", o.Status, id)
+		fmt.Fprintf(s.w, "%s  %s\n", o.Status, id)
 	default:
-		fmt.Fprintf(l.w, "%s  %s (%d passages)\n", o.Status, id, o.Passages)
-	}
-}
-
-// bar draws nothing that cannot be drawn: its errors mean nothing to the run.
-type bar struct {
-	w   io.Writer
-	bar *progressbar.ProgressBar
-}
-
-func (b *bar) Files(total int) {
-	b.bar = progressbar.NewOptions(total,
-		progressbar.OptionSetWriter(b.w), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
-		progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true), progressbar.OptionUseANSICodes(true),
-	)
-}
-
-func (b *bar) File(name string) {
-	b.bar.Describe(fmt.Sprintf("%-40s", term.OneLine(name, 39)))
-	_ = b.bar.Add(1)
-}
-
-func (b *bar) Outcome(o rag.Outcome) {
-	b.bar.Describe(fmt.Sprintf("%-40s", term.OneLine(string(o.Status)+" "+o.ID, 39)))
-}
-
-func (b *bar) Note(sentence string) {
-	if b.bar != nil {
-		_ = b.bar.Clear()
-	}
-	fmt.Fprintln(b.w, term.OneLine(sentence, 1000))
-}
-
-func (b *bar) end() {
-	if b.bar != nil {
-		_ = b.bar.Clear()
+		fmt.Fprintf(s.w, "%s  %s (%d passages)\n", o.Status, id, o.Passages)
 	}
 }

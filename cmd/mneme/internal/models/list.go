@@ -19,6 +19,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/cmd/mneme/internal/config"
 )
 
@@ -76,37 +78,24 @@ func (a API) header() http.Header {
 
 // has asks for one model by name: vendors know more names than they list.
 func (a API) has(ctx context.Context, model string) bool {
-	var m struct {
-		ID string `json:"id"`
-	}
-	return ask(ctx, a.at("/"+url.PathEscape(model)), a.header(), nil, &m) == nil && m.ID != ""
+	id, err := ask(ctx, a.at("/"+url.PathEscape(model)), a.header(), nil, "id")
+	return err == nil && id.Str != ""
 }
 
 // list gives the ids of the models that the API has, in its order.
-func (a API) list(ctx context.Context) ([]string, error) {
+func (a API) list(ctx context.Context) (ids []string, err error) {
 	rest := ""
 	if a.Kind == config.KindAnthropic {
 		rest = "?limit=1000"
 	}
-	var page struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
-	if err := ask(ctx, a.at(rest), a.header(), nil, &page); err != nil {
-		return nil, err
-	}
-	if page.Data == nil {
-		return nil, errNoList
-	}
-	var ids []string
-	for _, m := range page.Data {
+	data, err := ask(ctx, a.at(rest), a.header(), nil, "data")
+	for _, m := range data.Array() {
 		// Gemini's own names have a prefix that calls do not need.
-		if id := strings.TrimPrefix(m.ID, "models/"); usable(id) {
+		if id := strings.TrimPrefix(m.Get("id").Str, "models/"); usable(id) {
 			ids = append(ids, id)
 		}
 	}
-	return ids, nil
+	return ids, err
 }
 
 // usable leaves out names that no configuration should hold and no terminal should show.
@@ -116,20 +105,20 @@ func usable(id string) bool {
 	})
 }
 
-// ask gets a JSON answer, by POST if there is a body. Its error wraps one of the
-// failures above and holds nothing of what the vendor wrote, which may repeat the key.
-func ask(ctx context.Context, at string, header http.Header, body, answer any) error {
+// ask gets a member of a JSON answer, by POST if there is a body. Its error wraps one of the
+// failures above and holds nothing of what the vendor wrote, which may repeat the key. An answer
+// without the member is that of another API.
+func ask(ctx context.Context, at string, header http.Header, body any, member string) (found gjson.Result, err error) {
 	method, content := http.MethodGet, []byte(nil)
 	if body != nil {
-		var err error
 		if content, err = json.Marshal(body); err != nil {
-			return err
+			return found, err
 		}
 		method = http.MethodPost
 	}
 	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(content))
 	if err != nil {
-		return fmt.Errorf("%w (not a URL that can be asked)", errSilent)
+		return found, fmt.Errorf("%w (not a URL that can be asked)", errSilent)
 	}
 	req.Header = header
 	if body != nil {
@@ -137,24 +126,26 @@ func ask(ctx context.Context, at string, header http.Header, body, answer any) e
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("%w (%s)", errSilent, why(err))
+		return found, fmt.Errorf("%w (%s)", errSilent, why(err))
 	}
 	defer resp.Body.Close()
 	switch s := resp.StatusCode; {
 	case s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusBadRequest && aboutKey(resp.Body):
-		return fmt.Errorf("%w (%d)", errRefused, s)
+		return found, fmt.Errorf("%w (%d)", errRefused, s)
 	case s == http.StatusTooManyRequests || s >= 500 && s != http.StatusNotImplemented:
-		return fmt.Errorf("%w (%d)", errTroubled, s)
+		return found, fmt.Errorf("%w (%d)", errTroubled, s)
 	case s != http.StatusOK:
-		return fmt.Errorf("%w (%d)", errNoList, s)
+		return found, fmt.Errorf("%w (%d)", errNoList, s)
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w (%s)", errSilent, why(ctx.Err()))
-		}
-		return fmt.Errorf("%w (the answer is not JSON of this shape)", errNoList)
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return found, fmt.Errorf("%w (%s)", errSilent, why(err))
 	}
-	return nil
+	found = gjson.GetBytes(text, member)
+	if !gjson.ValidBytes(text) || !found.Exists() || found.Type == gjson.Null {
+		return gjson.Result{}, fmt.Errorf("%w (the answer is not JSON of this shape)", errNoList)
+	}
+	return found, nil
 }
 
 // aboutKey says whether Gemini means the key, of which it says so with 400.

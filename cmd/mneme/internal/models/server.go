@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/cmd/mneme/internal/config"
 )
 
@@ -45,10 +47,9 @@ func (s Server) Candidate() Candidate {
 
 func (s Server) api() API { return API{Kind: config.KindOpenAI, BaseURL: s.URL + "/v1"} }
 
-// there says whether a server answers. All three list their models for OpenAI's clients.
-func (s Server) there(ctx context.Context) bool {
-	_, err := s.api().list(ctx)
-	return err == nil
+// ask asks the server's own API, which needs no key.
+func (s Server) ask(ctx context.Context, path string, body any, member string) (gjson.Result, error) {
+	return ask(ctx, s.URL+path, http.Header{}, body, member)
 }
 
 // description is a model of a server.
@@ -101,15 +102,10 @@ func (s Server) describe(ctx context.Context) ([]description, error) {
 	var first error
 	for _, way := range []func(context.Context) ([]description, error){s.ollama, s.lmStudio, s.llamaCPP} {
 		all, err := way(ctx)
-		if err == nil {
-			return all, nil
+		if err == nil || ctx.Err() != nil {
+			return all, err
 		}
-		if first == nil {
-			first = err
-		}
-		if ctx.Err() != nil {
-			return nil, err
-		}
+		first = cmp.Or(first, err)
 	}
 	ids, err := s.api().list(ctx)
 	if err != nil {
@@ -122,57 +118,32 @@ func (s Server) describe(ctx context.Context) ([]description, error) {
 	return all, nil
 }
 
-// ollama asks as Ollama's API wants it (docs.ollama.com/api).
-func (s Server) ollama(ctx context.Context) ([]description, error) {
-	var tags struct {
-		Models *[]struct {
-			Name string `json:"name"`
-		} `json:"models"`
-	}
-	if err := ask(ctx, s.URL+"/api/tags", http.Header{}, nil, &tags); err != nil {
+// ollama asks as Ollama's API wants it (docs.ollama.com/api). The context length in a model's
+// description is what it was trained with, not what is served, and a longer prompt is cut in
+// silence: the window is that of a model in memory, or a parameter.
+func (s Server) ollama(ctx context.Context) (all []description, err error) {
+	tags, err := s.ask(ctx, "/api/tags", nil, "models")
+	if err != nil {
 		return nil, err
 	}
-	if tags.Models == nil {
-		return nil, errNoList
+	running, _ := s.ask(ctx, "/api/ps", nil, "models") // older ones have none
+	loaded := map[string]int{}
+	for _, m := range running.Array() {
+		loaded[m.Get("name").Str] = int(m.Get("context_length").Int())
 	}
-	loaded := s.ollamaWindows(ctx)
-	var all []description
-	for _, m := range (*tags.Models)[:min(maxModels, len(*tags.Models))] {
-		if !usable(m.Name) {
+	for _, m := range tags.Array()[:min(maxModels, len(tags.Array()))] {
+		name := m.Get("name").Str
+		if !usable(name) {
 			continue
 		}
-		var show struct {
-			Capabilities []string `json:"capabilities"`
-			Parameters   string   `json:"parameters"`
-		}
-		if err := ask(ctx, s.URL+"/api/show", http.Header{}, map[string]string{"model": m.Name}, &show); err != nil {
+		show, err := s.ask(ctx, "/api/show", map[string]string{"model": name}, "@this")
+		if err != nil {
 			continue // removed in between, or broken
 		}
-		all = append(all, description{
-			id: m.Name, tools: slices.Contains(show.Capabilities, "tools"),
-			window: cmp.Or(loaded[m.Name], numCtx(show.Parameters)),
-		})
+		all = append(all, description{id: name, tools: show.Get(`capabilities.#(=="tools")`).Exists(),
+			window: cmp.Or(loaded[name], numCtx(show.Get("parameters").Str))})
 	}
 	return all, nil
-}
-
-// ollamaWindows are the windows of the models that are in memory. The context length
-// in a model's description is what it was trained with, not what is served: a longer
-// prompt is cut in silence.
-func (s Server) ollamaWindows(ctx context.Context) map[string]int {
-	var running struct {
-		Models []struct {
-			Name   string `json:"name"`
-			Window int    `json:"context_length"`
-		} `json:"models"`
-	}
-	windows := map[string]int{}
-	if ask(ctx, s.URL+"/api/ps", http.Header{}, nil, &running) == nil { // older ones have none
-		for _, m := range running.Models {
-			windows[m.Name] = m.Window
-		}
-	}
-	return windows
 }
 
 // numCtx reads num_ctx of a model's parameters, which are lines of name and value.
@@ -189,66 +160,39 @@ func numCtx(parameters string) int {
 // lmStudio asks LM Studio's own API. A model that is not loaded yet will be loaded with
 // the default window.
 func (s Server) lmStudio(ctx context.Context) ([]description, error) {
-	var page struct {
-		Data *[]struct {
-			ID           string   `json:"id"`
-			Type         string   `json:"type"`
-			Capabilities []string `json:"capabilities"`
-			Window       int      `json:"loaded_context_length"`
-			State        string   `json:"state"`
-		} `json:"data"`
-	}
-	if err := ask(ctx, s.URL+"/api/v0/models", http.Header{}, nil, &page); err != nil {
-		return nil, err
-	}
-	if page.Data == nil {
-		return nil, errNoList
-	}
+	data, err := s.ask(ctx, "/api/v0/models", nil, "data")
 	var loaded, rest []description
-	for _, m := range *page.Data {
-		if !usable(m.ID) || m.Type == "embeddings" {
-			continue
-		}
-		d := description{id: m.ID, tools: slices.Contains(m.Capabilities, "tool_use"), window: m.Window}
-		if m.State == "loaded" {
+	for _, m := range data.Array() {
+		d := description{id: m.Get("id").Str, tools: m.Get(`capabilities.#(=="tool_use")`).Exists(),
+			window: int(m.Get("loaded_context_length").Int())}
+		switch {
+		case !usable(d.id) || m.Get("type").Str == "embeddings":
+		case m.Get("state").Str == "loaded":
 			loaded = append(loaded, d)
-		} else {
+		default:
 			rest = append(rest, d)
 		}
 	}
-	return append(loaded, rest...), nil
+	return append(loaded, rest...), err
 }
 
 // llamaCPP asks llama.cpp's server, which has one model; the model's template says
 // whether it knows tools.
-func (s Server) llamaCPP(ctx context.Context) ([]description, error) {
-	var props struct {
-		Settings *struct {
-			Window int `json:"n_ctx"`
-		} `json:"default_generation_settings"`
-		Caps struct {
-			Tools     *bool `json:"supports_tools"`
-			ToolCalls *bool `json:"supports_tool_calls"`
-		} `json:"chat_template_caps"`
-		ToolTemplate string `json:"chat_template_tool_use"`
-	}
-	if err := ask(ctx, s.URL+"/props", http.Header{}, nil, &props); err != nil {
-		return nil, err
-	}
-	if props.Settings == nil {
-		return nil, errNoList
-	}
-	ids, err := s.api().list(ctx)
+func (s Server) llamaCPP(ctx context.Context) (all []description, err error) {
+	props, err := s.ask(ctx, "/props", nil, "@this")
 	if err != nil {
 		return nil, err
 	}
-	yes := func(b *bool) bool { return b != nil && *b }
-	no := func(b *bool) bool { return b != nil && !*b }
-	tools := (yes(props.Caps.Tools) || yes(props.Caps.ToolCalls) || props.ToolTemplate != "") && !no(props.Caps.Tools) &&
-		!no(props.Caps.ToolCalls)
-	var all []description
-	for _, id := range ids {
-		all = append(all, description{id: id, tools: tools, window: props.Settings.Window})
+	settings := props.Get("default_generation_settings")
+	if !settings.IsObject() {
+		return nil, errNoList
 	}
-	return all, nil
+	first, second := props.Get("chat_template_caps.supports_tools"), props.Get("chat_template_caps.supports_tool_calls")
+	no := first.Type == gjson.False || second.Type == gjson.False
+	tools := !no && (first.Bool() || second.Bool() || props.Get("chat_template_tool_use").Str != "")
+	ids, err := s.api().list(ctx)
+	for _, id := range ids {
+		all = append(all, description{id: id, tools: tools, window: int(settings.Get("n_ctx").Int())})
+	}
+	return all, err
 }

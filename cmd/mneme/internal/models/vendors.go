@@ -144,7 +144,10 @@ func Find(ctx context.Context, environ []string, places Places, own ...string) [
 	var asking sync.WaitGroup
 	for i, s := range places.Servers {
 		if !same(hostOf(s.URL), own) {
-			asking.Go(func() { there[i] = s.there(ctx) })
+			asking.Go(func() {
+				_, err := s.api().list(ctx) // which all of them give, for OpenAI's clients
+				there[i] = err == nil
+			})
 		}
 	}
 	asking.Wait()
