@@ -73,7 +73,8 @@ var floors = map[string][]string{
 
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":               {},
-	"internal/redistest":     {"internal/freeport"},
+	"internal/stack":         {"internal/freeport"},
+	"internal/redistest":     {"internal/freeport", "internal/stack"},
 	"internal/responsestest": {"=proxy/wire"},
 	"internal/upstreamtest":  {"proxy/wire", "internal/upstreamtest"},
 	"internal/webtest":       {"memory", "apiserver/api", "webmemory/api"},

@@ -53,14 +53,6 @@ func (c *gatewayCmd) command() *cobra.Command {
 	return b
 }
 
-const gatewayConfig = `data_dir: DIR/data
-redis: {embedded_listen: ""}
-proxy:
-  listen: ADDR
-  backends:
-    vendor: ` + messagesVendor + `
-`
-
 const messagesVendor = `{kind: anthropic, vendor: anthropic, base_url: "http://VENDOR", thinking: {budget_tokens: 2048}}`
 
 const responsesVendor = `{kind: responses, vendor: openai, base_url: "http://VENDOR/v1"}`
@@ -112,9 +104,8 @@ func (g ground) bare() (ways []between) {
 
 // gateway starts mneme proxy with a backend, under the name that w has.
 func (g ground) gateway(w between, backend string) between {
-	w.addr = lab.FreeAddr()
-	config := strings.NewReplacer("DIR/data", "DIR/"+w.name, messagesVendor, backend).Replace(gatewayConfig)
-	w.pids = []int{g.Start(lab.Ready(w.addr), g.Mneme, "proxy", "--config", g.File(w.name+".yaml", g.at(config, w.addr)))}
+	addr, pid := g.Gateway(g.at(backend, ""))
+	w.addr, w.pids = addr, []int{pid}
 	return w
 }
 

@@ -42,7 +42,7 @@ func (c *memoryCmd) command() *cobra.Command {
 func (c *memoryCmd) run() error {
 	l := lab.New("no mneme is needed")
 	defer l.Stop()
-	_, client := l.Redis()
+	client := l.Redis()
 	store := redisstore.New(client, zerolog.Nop())
 	cached := cache.New(store, 1<<30)
 	pair := []memory.Message{{Role: memory.RoleUser, Timestamp: 1763711157.25},

@@ -6,13 +6,15 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"mneme/internal/stack"
 )
 
 // Hop starts the least that net/http can do between a client and another server, as this
 // program's command "hop"; see HopCmd.
 func (l *Lab) Hop(to string, calls int) (addr string, pid int) {
 	addr = FreeAddr()
-	return addr, l.Start(Ready(addr), Must(os.Executable()), "hop", "--listen", addr, "--to", to, "--calls",
+	return addr, l.Start(stack.Ready(addr), Must(os.Executable()), "hop", "--listen", addr, "--to", to, "--calls",
 		strconv.Itoa(calls))
 }
 

@@ -3,13 +3,8 @@
 package lab
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/internal/freeport"
+	"mneme/internal/stack"
 )
 
 // Lab holds processes and the folder for all that they write.
@@ -34,15 +30,16 @@ type Lab struct {
 func New(mneme string) *Lab {
 	l := &Lab{Dir: Must(os.MkdirTemp("", "mneme-lab-"))}
 	l.stops = append(l.stops, func() { os.RemoveAll(l.Dir) })
+	var err error
 	if mneme == "" {
-		l.Mneme = filepath.Join(l.Dir, "mneme")
-		if out, err := exec.Command("go", "build", "-o", l.Mneme, "./cmd/mneme").CombinedOutput(); err != nil {
-			l.Stop()
-			panic(fmt.Errorf("building mneme, from the root of the repository: %w: %s", err, out))
-		}
-		return l
+		l.Mneme, err = stack.Build(l.Dir)
+	} else {
+		l.Mneme, err = filepath.Abs(mneme) // processes run in the folder
 	}
-	l.Mneme = Must(filepath.Abs(mneme)) // processes run in the folder
+	if err != nil {
+		l.Stop()
+		panic(err)
+	}
 	return l
 }
 
@@ -71,9 +68,12 @@ func (l *Lab) StopTo(mark int) {
 
 // Start runs a program until Stop and waits until ready says that it answers.
 func (l *Lab) Start(ready func() error, program string, args ...string) (pid int) {
-	name := fmt.Sprintf("%s-%d", filepath.Base(program), len(l.stops))
-	p := &Process{Name: name, Args: append([]string{program}, args...), Dir: l.Dir, Log: filepath.Join(l.Dir, name+".log"),
-		Ready: ready}
+	return l.run(&stack.Process{Name: filepath.Base(program), Args: append([]string{program}, args...), Dir: l.Dir,
+		Ready: ready})
+}
+
+func (l *Lab) run(p *stack.Process) (pid int) {
+	p.Log = filepath.Join(l.Dir, fmt.Sprintf("%s-%d.log", p.Name, l.Mark()))
 	Must(0, p.Start())
 	l.stops = append(l.stops, func() { p.Stop(20 * time.Second) })
 	Must(0, p.Await(30*time.Second))
@@ -81,14 +81,12 @@ func (l *Lab) Start(ready func() error, program string, args ...string) (pid int
 }
 
 // Redis starts a redis-server that keeps nothing on disk.
-func (l *Lab) Redis() (addr string, client *redis.Client) {
-	addr = FreeAddr()
-	client = redis.NewClient(&redis.Options{Addr: addr})
-	_, port, _ := net.SplitHostPort(addr)
+func (l *Lab) Redis() *redis.Client {
+	addr := FreeAddr()
+	client := redis.NewClient(&redis.Options{Addr: addr})
 	l.stops = append(l.stops, func() { _ = client.Close() })
-	l.Start(func() error { return client.Ping(context.Background()).Err() },
-		"redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	return addr, client
+	l.run(stack.Redis(l.Dir, addr))
+	return client
 }
 
 // File writes a file into the folder.
@@ -102,27 +100,6 @@ func (l *Lab) File(name, text string) string {
 func FreeAddr() string {
 	addr, _, err := freeport.Claim()
 	return Must(addr, err)
-}
-
-// Ready asks a service whether it is ready.
-func Ready(addr string) func() error {
-	return func() error { _, err := get("http://" + addr + "/readyz"); return err }
-}
-
-// probe asks services about themselves; one that is paused does not answer.
-var probe = http.Client{Timeout: 5 * time.Second}
-
-func get(url string) (string, error) {
-	resp, err := probe.Get(url)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s %.300s", url, resp.Status, body)
-	}
-	return string(body), err
 }
 
 // CPU is how long the processes' threads have run, the kernel's part too, in
@@ -142,7 +119,7 @@ func CPU(pids ...int) (sum time.Duration) {
 
 // Metrics are the values of a service's metrics that have no labels.
 func Metrics(addr string) (map[string]float64, error) {
-	text, err := get("http://" + addr + "/metrics")
+	text, err := stack.Get("http://" + addr + "/metrics")
 	values := map[string]float64{}
 	for line := range strings.Lines(text) {
 		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")

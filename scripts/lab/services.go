@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/internal/stack"
 )
 
 // Services are the three of mneme over a Redis of their own.
@@ -22,46 +24,47 @@ type Services struct {
 	Redis *redis.Client
 }
 
-const config = `data_dir: DIR/data
-run_timeout: 30m
-redis: {REDIS}
-webmemory: {listen: WEB, apiserver: "http://API", max_chats: 100000, SETTINGS}
-apiserver: {listen: API, proxy: "http://PROXY", max_runs: RUNS}
-proxy:
-  listen: PROXY
-  backends:
-    vendor: {kind: openai, base_url: "http://VENDOR/v1", model_map: {master: front, "*": back}}
+const config = `run_timeout: 30m
+redis: {embedded_listen: "", url: "REDIS"}
+webmemory: {max_chats: 100000, SETTINGS}
+apiserver: {max_runs: RUNS}
+proxy: {backends: {vendor: {kind: openai, base_url: "http://VENDOR/v1", model_map: {master: front, "*": back}}}}
 `
 
 // Services starts them over a Redis of their own, apart or as mneme up; settings are further ones
 // of webmemory.
 func (l *Lab) Services(v *Vendor, apart bool, settings ...string) Services {
-	_, client := l.Redis()
-	return l.Replica(Services{Redis: client}, v, apart, settings...)
+	return l.Replica(Services{Redis: l.Redis()}, v, apart, settings...)
 }
 
 // Replica starts further ones over the Redis of others, or over stores of their own if these have none.
 func (l *Lab) Replica(of Services, v *Vendor, apart bool, settings ...string) Services {
-	web, api, proxy := FreeAddr(), FreeAddr(), FreeAddr()
-	// Folders of their own: one process must not find what another left.
-	dir := strconv.Itoa(l.Mark())
-	store := `embedded_listen: ""`
+	at := Must(stack.Claim())
+	store, dir := "", strconv.Itoa(l.Mark())
 	if of.Redis != nil {
-		store = fmt.Sprintf(`url: "redis://%s"`, of.Redis.Options().Addr)
+		store = "redis://" + of.Redis.Options().Addr
 	}
-	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("DIR", filepath.Join(l.Dir, dir),
-		"REDIS", store, "WEB", web, "API", api, "PROXY", proxy,
-		"VENDOR", v.Listener.Addr().String(), "RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)),
-		"SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
-	s := Services{URL: "http://" + web + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"},
-		Addrs: []string{web}}
+	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("REDIS", store, "VENDOR", v.Listener.Addr().String(),
+		"RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)), "SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
+	s := Services{URL: "http://" + at.Webmemory + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"}}
 	if apart {
-		s.Names, s.Addrs = []string{"proxy", "apiserver", "webmemory"}, []string{proxy, api, web}
+		s.Names = []string{"proxy", "apiserver", "webmemory"}
 	}
-	for i, name := range s.Names {
-		s.Pids = append(s.Pids, l.Start(Ready(s.Addrs[i]), l.Mneme, name, "--config", file))
+	for _, name := range s.Names {
+		s.Addrs = append(s.Addrs, at.Of(name))
+		// Folders of their own: one process must not find what another left.
+		s.Pids = append(s.Pids, l.run(stack.Mneme(l.Mneme, name, l.Dir, at, "MNEME_CONFIG="+file,
+			"MNEME_DATA_DIR="+filepath.Join(l.Dir, dir))))
 	}
 	return s
+}
+
+// Gateway starts a gateway that has one backend, and no Redis.
+func (l *Lab) Gateway(backend string) (addr string, pid int) {
+	at, dir := Must(stack.Claim()), strconv.Itoa(l.Mark())
+	file := l.File("gateway-"+dir+".yaml", "redis: {embedded_listen: \"\"}\nproxy: {backends: {vendor: "+backend+"}}\n")
+	return at.Proxy, l.run(stack.Mneme(l.Mneme, "proxy", l.Dir, at, "MNEME_CONFIG="+file,
+		"MNEME_DATA_DIR="+filepath.Join(l.Dir, dir)))
 }
 
 // Info is Redis's CPU in ms and its bytes in and out.
