@@ -56,7 +56,7 @@ func (c *turnCmd) open(name string, v *lab.Vendor, s lab.Services, let chan stru
 	for i := range c.Live {
 		await(i - 64) // more at once would only queue for the processors
 		all.Go(func() {
-			err := say(s.URL, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i))
+			err := say(s.URL, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i), question)
 			if err == nil {
 				completed.Add(1)
 			} else if failed.Add(1) == 1 {

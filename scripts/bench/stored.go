@@ -51,7 +51,7 @@ func (c *storedCmd) run() error {
 	})
 	s := l.Services(v, true)
 	b := stored{client: s.Redis, turn: func(chat string) {
-		lab.Must(0, ask(s.URL, chat, "hi"))
+		lab.Must(0, say(s.URL, chat, "hi"))
 		time.Sleep(50 * time.Millisecond) // what comes behind the answer
 	}}
 	fmt.Printf("%-10s %9s %9s %9s %9s %9s\n", "turn", "commands", "gateway's", "AOF B", "at rest B", "15 min B")
