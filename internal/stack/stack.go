@@ -38,10 +38,17 @@ func Claim() (a Addrs, err error) {
 }
 
 // Environ are the settings by which services listen there, and reach each other.
-func (a Addrs) Environ() []string {
-	return []string{"MNEME_WEBMEMORY_LISTEN=" + a.Webmemory, "MNEME_APISERVER_LISTEN=" + a.Apiserver,
-		"MNEME_PROXY_LISTEN=" + a.Proxy, "MNEME_WEBMEMORY_APISERVER=http://" + a.Apiserver,
-		"MNEME_APISERVER_PROXY=http://" + a.Proxy}
+func (a Addrs) Environ() (environ []string) {
+	for _, x := range [][3]string{{a.Webmemory, "WEBMEMORY", ""}, {a.Apiserver, "APISERVER", "WEBMEMORY_APISERVER"},
+		{a.Proxy, "PROXY", "APISERVER_PROXY"}} {
+		if addr, name, reached := x[0], x[1], x[2]; addr != "" {
+			environ = append(environ, "MNEME_"+name+"_LISTEN="+addr)
+			if reached != "" {
+				environ = append(environ, "MNEME_"+reached+"=http://"+addr)
+			}
+		}
+	}
+	return environ
 }
 
 // Of is the address of a service; that of all in one process is webmemory's.

@@ -121,7 +121,9 @@ var modes = map[string]mode{
 		f.DurationVar(&o.edits, "edits-every", 10*time.Second, "mean time between two edits of a history by hand; 0 for none")
 		f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
 		f.StringVar(&o.level, "log-level", o.level, "of the processes' logs")
-	}, func(ctx context.Context, t *trial) (bool, error) { return newSoak(t.options, t.testbed, t.out).run(ctx) }},
+	}, func(ctx context.Context, t *trial) (bool, error) {
+		return newSoak(t.options, t.testbed, t.out).run(ctx)
+	}},
 	"recall":    {losses[:1], twoWebs, rounds(1000, "how often something is said and asked for"), recalling},
 	"early":     {losses[:1], twoWebs, rounds(500, "kills"), killEarly},
 	"approvals": {losses, []string{redisName, proxyName, apiA, apiB, webA, webB}, rounds(200, "runs"), approve},
