@@ -22,7 +22,7 @@ func (c *storedCmd) command() *cobra.Command {
 	b := &cobra.Command{
 		Use: "stored", Short: "What a chat's turns are in Redis: commands, bytes of the append-only file, bytes at rest",
 		Long: `Two turns, "hi" and one with a delegation to a subagent, by the three services with a vendor that answers ` +
-			`at once. Commands are those of INFO commandstats, with those that scripts call; those of the gateway's keys ` +
+			`at once. Commands are those that MONITOR shows, with those that scripts call; those of the gateway's keys ` +
 			`are counted apart, too. AOF is what a fifth turn adds to the append-only file. Bytes are MEMORY USAGE of the ` +
 			`keys of a chat of four turns: of those that stay, and of all that are there in its first quarter of an hour.`,
 		RunE: func(*cobra.Command, []string) error { return c.run() },
@@ -69,15 +69,29 @@ func (c *storedCmd) run() error {
 func (b stored) row(kind string) {
 	const chats = 20
 	name := func(i int) string { return fmt.Sprintf("%s.%d", kind, i) }
-	var before int64
-	for i := range 4 * chats {
-		if i == chats {
-			before = b.commands()
-		}
-		b.turn(name(i % chats))
+	for i := range chats {
+		b.turn(name(i))
 	}
-	commands := float64(b.commands()-before) / (3 * chats)
-	gateway := b.gateway(name(0))
+	commands, gateway := 0, 0
+	ofGateway := false
+	for _, line := range (&lab.Services{Redis: b.client}).Lines(func() {
+		for i := range 3 * chats {
+			b.turn(name(i % chats))
+		}
+	}) {
+		source, rest, _ := strings.Cut(line, "] \"")
+		if !strings.HasSuffix(source, " lua") { // what follows from scripts is of the same keys
+			ofGateway = strings.Contains(rest, "\"proxy:") || strings.Contains(rest, "\"mneme:usage")
+		}
+		if kind, _, _ := strings.Cut(rest, "\""); slices.Contains([]string{"info", "ping", "hello", "client"},
+			strings.ToLower(kind)) {
+			continue // by these processes stay in touch
+		}
+		if commands++; ofGateway {
+			gateway++
+		}
+	}
+	const turns = 3 * chats
 	rest, kept := b.bytes(name(1))
 	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "yes").Err())
 	began := b.aof()
@@ -86,41 +100,7 @@ func (b stored) row(kind string) {
 	}
 	aof := float64(b.aof()-began) / chats
 	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "no").Err())
-	fmt.Printf("%-10s %9.0f %9d %9.0f %9d %9d\n", kind, commands, gateway, aof, rest, kept)
-}
-
-// commands is how many ran, scripts' ones too.
-func (b stored) commands() (n int64) {
-	for line := range strings.Lines(lab.Must(b.client.Info(bg, "commandstats").Result())) {
-		name, of, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
-		if ok && !slices.Contains(notATurns, name) {
-			calls, _, _ := strings.Cut(of, ",")
-			n += lab.Must(strconv.ParseInt(calls, 10, 64))
-		}
-	}
-	return n
-}
-
-// notATurns are commands by which this is measured or processes stay in touch.
-var notATurns = []string{"info", "memory|usage", "scan", "monitor", "echo", "hello", "client|setinfo", "config|set",
-	"ping",
-	"config|get", "script|load", "command"}
-
-// gateway is how many commands of one more turn are of the gateway's keys, by MONITOR.
-func (b stored) gateway(chat string) (n int) {
-	s := lab.Services{Redis: b.client}
-	lines := s.Lines(func() { b.turn(chat) })
-	of := false
-	for _, line := range lines {
-		source, rest, _ := strings.Cut(line, "] \"")
-		if !strings.HasSuffix(source, " lua") { // what follows from scripts is of the same keys
-			of = strings.Contains(rest, "\"proxy:") || strings.Contains(rest, "\"mneme:usage")
-		}
-		if of {
-			n++
-		}
-	}
-	return n
+	fmt.Printf("%-10s %9.0f %9.0f %9.0f %9d %9d\n", kind, float64(commands)/turns, float64(gateway)/turns, aof, rest, kept)
 }
 
 // bytes is what the keys of a chat take, without those that end within the day, and with them.
