@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -89,6 +90,19 @@ func Get(url string) (string, error) {
 		err = fmt.Errorf("%s: %s %.300s", url, resp.Status, body)
 	}
 	return string(body), err
+}
+
+// Metrics are the values of a service's metrics that have no labels.
+func Metrics(addr string) (map[string]float64, error) {
+	text, err := Get("http://" + addr + "/metrics")
+	values := map[string]float64{}
+	for line := range strings.Lines(text) {
+		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if value, err := strconv.ParseFloat(number, 64); err == nil {
+			values[name] = value
+		}
+	}
+	return values, err
 }
 
 // Redis is a redis-server with its files in dir, which keeps nothing unless args say otherwise.

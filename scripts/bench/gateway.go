@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"mneme/scripts/lab"
 )
 
 type gatewayCmd struct {
@@ -78,7 +76,7 @@ type between struct {
 
 // ground is where ways to one vendor are started.
 type ground struct {
-	*lab.Lab
+	*lab
 	vendor string
 }
 
@@ -91,10 +89,10 @@ func (g ground) at(text, addr string) string {
 // bare are the ways that only pass requests on: nginx, if it is there, and the smallest proxy of net/http.
 func (g ground) bare() (ways []between) {
 	if program, err := exec.LookPath("nginx"); err == nil {
-		addr := lab.FreeAddr()
+		addr := freeAddr()
 		pid := g.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", g.Dir, "-c",
 			g.File("nginx.conf", g.at(nginxConfig, addr)))
-		ways = append(ways, between{name: "nginx", addr: addr, pids: lab.Children(pid)})
+		ways = append(ways, between{name: "nginx", addr: addr, pids: children(pid)})
 	} else {
 		fmt.Println("nginx is left out: there is no program of this name on the PATH")
 	}
@@ -111,9 +109,9 @@ func (c *gatewayCmd) run() {
 		c.Requests = cmp.Or(c.Requests, 5000) * c.Rounds
 	}
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = c.Connections
-	l := lab.New(c.Mneme)
+	l := newLab(c.Mneme)
 	defer l.Stop()
-	v := lab.NewVendor(nil)
+	v := newVendor(nil)
 	defer v.Close()
 	g, loads := ground{l, v.Listener.Addr().String()}, loads(c.Workloads)
 	passing := append([]between{{name: "direct", addr: g.vendor}}, g.bare()...)
@@ -125,10 +123,10 @@ func (c *gatewayCmd) run() {
 	small := loads[slices.IndexFunc(loads, func(l load) bool { return l.dialect == "messages" })]
 	for _, w := range append(slices.Clone(passing[1:]), gateways["messages"]) {
 		small.send(w, 2500, c.Connections)
-		fmt.Printf("%-9s RSS %3.0f MB after 2,500 of %s", w.name, lab.Resident(w.pids...)/1e6, small.name)
+		fmt.Printf("%-9s RSS %3.0f MB after 2,500 of %s", w.name, resident(w.pids...)/1e6, small.name)
 		if c.Workloads {
 			small.send(w, 32_500, c.Connections)
-			fmt.Printf(", %3.0f MB after 35,000", lab.Resident(w.pids...)/1e6)
+			fmt.Printf(", %3.0f MB after 35,000", resident(w.pids...)/1e6)
 		} else {
 			fmt.Print("; a conversation, CPU per kB:")
 			w.grow(c.Turns)
@@ -153,11 +151,11 @@ func (c *gatewayCmd) run() {
 				if !c.Workloads && load.stream {
 					n, connections = max(1, n/4), max(1, connections/4)
 				}
-				before, began := lab.CPU(w.pids...), time.Now()
+				before, began := cpuOf(w.pids...), time.Now()
 				f.took = append(f.took, load.send(w, n, connections)...)
 				f.rate = append(f.rate, float64(n)/time.Since(began).Seconds())
-				f.cpu = append(f.cpu, 1000*ms(lab.CPU(w.pids...)-before)/float64(n))
-				f.rss = lab.Resident(w.pids...) / 1e6
+				f.cpu = append(f.cpu, 1000*ms(cpuOf(w.pids...)-before)/float64(n))
+				f.rss = resident(w.pids...) / 1e6
 			}
 		}
 	}
@@ -275,14 +273,14 @@ func (l load) send(w between, n, connections int) []time.Duration {
 
 // post gives the answer to a request, in a conversation unless its name is empty.
 func (w between) post(path, conversation, body string) (answer []byte) {
-	r := lab.Must(http.NewRequest(http.MethodPost, "http://"+w.addr+path, strings.NewReader(body)))
+	r := must(http.NewRequest(http.MethodPost, "http://"+w.addr+path, strings.NewReader(body)))
 	r.Header = http.Header{"Content-Type": {"application/json"}, "Anthropic-Version": {"2023-06-01"}}
 	if conversation != "" {
 		r.Header.Set("X-Ag-Conversation-Id", conversation)
 	}
-	resp := lab.Must(http.DefaultTransport.RoundTrip(r))
+	resp := must(http.DefaultTransport.RoundTrip(r))
 	defer resp.Body.Close()
-	text := lab.Must(io.ReadAll(resp.Body))
+	text := must(io.ReadAll(resp.Body))
 	if resp.StatusCode != http.StatusOK {
 		panic(fmt.Errorf("%s: %s %.300s", w.name, resp.Status, text))
 	}
@@ -297,16 +295,16 @@ func (w between) grow(lengths []int) {
 	sent, name := 0, fmt.Sprintf("long-%d", time.Now().UnixNano())
 	for turn := 1; turn <= slices.Max(lengths); turn++ {
 		if slices.Contains(lengths, turn+last-1) || before == 0 {
-			before, sent = cmp.Or(lab.CPU(w.pids...), 1), 0
+			before, sent = cmp.Or(cpuOf(w.pids...), 1), 0
 		}
 		messages = append(messages,
 			fmt.Sprintf(`{"role":"user","content":"Question %d: which month sold the most, and why?"}`, turn))
 		body := "{" + messagesHead + `"messages":[` + strings.Join(messages, ",") + "]}"
 		var said struct{ Content json.RawMessage }
-		lab.Must(0, json.Unmarshal(w.post("/v1/messages", name, body), &said))
+		must(0, json.Unmarshal(w.post("/v1/messages", name, body), &said))
 		messages = append(messages, `{"role":"assistant","content":`+string(said.Content)+`}`)
 		if sent += len(body); slices.Contains(lengths, turn) {
-			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(lab.CPU(w.pids...)-before)/float64(sent)*1000)
+			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(cpuOf(w.pids...)-before)/float64(sent)*1000)
 		}
 	}
 }

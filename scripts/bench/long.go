@@ -9,8 +9,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"mneme/scripts/lab"
 )
 
 // vocabulary is how many words a long chat has; as in any text, few of them are most of it.
@@ -18,7 +16,7 @@ const vocabulary = 20_000
 
 // long compares turns of a chat of very many messages with those of a chat of ten, in one run,
 // with recall off and on, and searches the long one.
-func (c *turnCmd) long(l *lab.Lab, v *lab.Vendor) {
+func (c *turnCmd) long(l *lab, v *vendor) {
 	for _, recall := range [][2]string{{"off", "off"}, {"always", "on, nothing found"}} {
 		auto := recall[0]
 		mark := l.Mark()
@@ -43,16 +41,16 @@ func (c *turnCmd) long(l *lab.Lab, v *lab.Vendor) {
 }
 
 // imported gives a chat so many messages.
-func imported(s lab.Services, chat string, messages int) {
+func imported(s services, chat string, messages int) {
 	body, to := io.Pipe()
 	go func() {
 		if transcript(to, messages) == nil { // else the answer says why
 			_ = to.Close()
 		}
 	}()
-	resp := lab.Must(http.Post(chatURL(s, chat)+"/import", "application/x-ndjson", body))
+	resp := must(http.Post(chatURL(s, chat)+"/import", "application/x-ndjson", body))
 	defer resp.Body.Close()
-	if answer := lab.Must(io.ReadAll(resp.Body)); resp.StatusCode != http.StatusCreated {
+	if answer := must(io.ReadAll(resp.Body)); resp.StatusCode != http.StatusCreated {
 		panic(fmt.Errorf("the import is refused: %s", answer))
 	}
 }
@@ -75,23 +73,23 @@ func transcript(to io.Writer, messages int) error {
 	return nil
 }
 
-func chatURL(s lab.Services, chat string) string {
+func chatURL(s services, chat string) string {
 	return strings.Replace(strings.TrimSuffix(s.URL, "/messages"), "CHAT", chat, 1)
 }
 
 // searches measures searches of a chat: the first, which finds no index, those until the index
 // has all messages, and the ones after it.
-func searches(s lab.Services, chat string, messages int) {
+func searches(s services, chat string, messages int) {
 	r := rand.New(rand.NewPCG(2, 2))
 	search := func() (partial bool) {
 		var words []string
 		for range 6 {
 			words = append(words, fmt.Sprintf("w%dk", r.IntN(vocabulary)))
 		}
-		resp := lab.Must(http.Get(chatURL(s, chat) + "/recall?query=" + url.QueryEscape(strings.Join(words, " "))))
+		resp := must(http.Get(chatURL(s, chat) + "/recall?query=" + url.QueryEscape(strings.Join(words, " "))))
 		defer resp.Body.Close()
 		var got struct{ Partial bool }
-		lab.Must(0, json.NewDecoder(resp.Body).Decode(&got))
+		must(0, json.NewDecoder(resp.Body).Decode(&got))
 		return got.Partial
 	}
 	began := time.Now()

@@ -16,15 +16,13 @@ import (
 
 	"github.com/go-analyze/charts"
 	"github.com/spf13/cobra"
-
-	"mneme/scripts/lab"
 )
 
 var bg = context.Background()
 
 func main() {
 	root := &cobra.Command{Use: "bench", Short: "Measures what mneme costs", SilenceUsage: true}
-	var hop lab.HopCmd
+	var hop hopCmd
 	hops := &cobra.Command{
 		Use: "hop", Short: "One hop of net/http; turn and gateway start it", Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return hop.Run() },
@@ -34,7 +32,7 @@ func main() {
 	hops.Flags().IntVar(&hop.Calls, "calls", 0, "So many calls of one request; 0 passes it on")
 	root.AddCommand(new(turnCmd).command(), new(memoryCmd).command(), new(gatewayCmd).command(),
 		new(storedCmd).command(), flooding(), retrieval(), hops)
-	defer func() { // what lab.Must panics with; the processes have been stopped on the way
+	defer func() { // what must panics with; the processes have been stopped on the way
 		if failed := recover(); failed != nil {
 			fmt.Fprintln(os.Stderr, "bench:", failed)
 			os.Exit(1)
@@ -73,9 +71,9 @@ func draw(file, title string, names, labels []string, lines ...[]float64) {
 	if file == "" {
 		return
 	}
-	p := lab.Must(charts.LineRender(lines, charts.SVGOutputOptionFunc(), charts.TitleTextOptionFunc(title),
+	p := must(charts.LineRender(lines, charts.SVGOutputOptionFunc(), charts.TitleTextOptionFunc(title),
 		charts.XAxisLabelsOptionFunc(labels),
 		charts.LegendOptionFunc(charts.LegendOption{SeriesNames: names, Offset: charts.OffsetStr{Top: "30"}}),
 		charts.DimensionsOptionFunc(720, 400)))
-	lab.Must(0, os.WriteFile(file, lab.Must(p.Bytes()), 0o644))
+	must(0, os.WriteFile(file, must(p.Bytes()), 0o644))
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-
-	"mneme/scripts/lab"
 )
 
 type storedCmd struct {
@@ -38,20 +36,20 @@ type stored struct {
 }
 
 func (c *storedCmd) run() error {
-	l := lab.New(c.Mneme)
+	l := newLab(c.Mneme)
 	defer l.Stop()
-	v, direct := lab.NewVendor(nil), false
+	v, direct := newVendor(nil), false
 	defer v.Close()
 	inner := v.Config.Handler
 	v.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if direct {
-			r.Header.Set(lab.AnswerHeader, "2")
+			r.Header.Set(answerHeader, "2")
 		}
 		inner.ServeHTTP(w, r)
 	})
 	s := l.Services(v, true)
 	b := stored{client: s.Redis, turn: func(chat string) {
-		lab.Must(0, say(s.URL, chat, "hi"))
+		must(0, say(s.URL, chat, "hi"))
 		time.Sleep(50 * time.Millisecond) // what comes behind the answer
 	}}
 	fmt.Printf("%-10s %9s %9s %9s %9s %9s\n", "turn", "commands", "gateway's", "AOF B", "at rest B", "15 min B")
@@ -74,7 +72,7 @@ func (b stored) row(kind string) {
 	}
 	commands, gateway := 0, 0
 	ofGateway := false
-	for _, line := range (&lab.Services{Redis: b.client}).Lines(func() {
+	for _, line := range (&services{Redis: b.client}).Lines(func() {
 		for i := range 3 * chats {
 			b.turn(name(i % chats))
 		}
@@ -93,13 +91,13 @@ func (b stored) row(kind string) {
 	}
 	const turns = 3 * chats
 	rest, kept := b.bytes(name(1))
-	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "yes").Err())
+	must(0, b.client.ConfigSet(bg, "appendonly", "yes").Err())
 	began := b.aof()
 	for i := range chats {
 		b.turn(name(i))
 	}
 	aof := float64(b.aof()-began) / chats
-	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "no").Err())
+	must(0, b.client.ConfigSet(bg, "appendonly", "no").Err())
 	fmt.Printf("%-10s %9.0f %9.0f %9.0f %9d %9d\n", kind, float64(commands)/turns, float64(gateway)/turns, aof, rest, kept)
 }
 
@@ -110,7 +108,7 @@ func (b stored) bytes(chat string) (rest, kept int64) {
 		if !strings.Contains(it.Val()+":", ":"+chat+":") && !strings.Contains(it.Val(), ":"+chat+"}") {
 			continue
 		}
-		size := lab.Must(b.client.MemoryUsage(bg, it.Val(), 0).Result())
+		size := must(b.client.MemoryUsage(bg, it.Val(), 0).Result())
 		if kept += size; b.client.PTTL(bg, it.Val()).Val() < 0 {
 			rest += size
 		}
@@ -120,9 +118,9 @@ func (b stored) bytes(chat string) (rest, kept int64) {
 
 func (b stored) aof() int64 {
 	for {
-		info := lab.Must(b.client.InfoMap(bg, "persistence").Result())["Persistence"]
+		info := must(b.client.InfoMap(bg, "persistence").Result())["Persistence"]
 		if info["aof_rewrite_in_progress"] == "0" && info["aof_enabled"] == "1" && info["aof_rewrite_scheduled"] == "0" {
-			return lab.Must(strconv.ParseInt(info["aof_current_size"], 10, 64))
+			return must(strconv.ParseInt(info["aof_current_size"], 10, 64))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

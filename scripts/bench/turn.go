@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"mneme/scripts/lab"
 )
 
 type turnCmd struct {
@@ -67,12 +65,12 @@ Examples:
 }
 
 func (c *turnCmd) run() error {
-	l := lab.New(c.Mneme)
+	l := newLab(c.Mneme)
 	defer l.Stop()
 	if c.Live > 0 {
 		return c.live(l)
 	}
-	v := lab.NewVendor(nil)
+	v := newVendor(nil)
 	defer v.Close()
 	switch {
 	case c.Limits:
@@ -90,7 +88,7 @@ func (c *turnCmd) run() error {
 		openai.urls = []string{base + "/c/CHAT" + completions}
 		c.compare(openai.warm(), wayOf("mneme", s).warm())
 	default:
-		mneme, own := wayOf("mneme", l.Services(v, true)), wayOf("embedded", l.Replica(lab.Services{}, v, false))
+		mneme, own := wayOf("mneme", l.Services(v, true)), wayOf("embedded", l.Replica(services{}, v, false))
 		c.compare(mneme.warm(), own.warm(), chain(l, v).warm())
 		mneme.commands()
 	}
@@ -98,7 +96,7 @@ func (c *turnCmd) run() error {
 }
 
 // chain starts the bare one.
-func chain(l *lab.Lab, v *lab.Vendor) *way {
+func chain(l *lab, v *vendor) *way {
 	w, to := &way{name: "chain"}, v.Listener.Addr().String()
 	for _, calls := range []int{0, 3, 0} { // the gateway's place, the apiserver's, webmemory's
 		var pid int
@@ -136,7 +134,7 @@ const (
 )
 
 // limits compares turns with a key, rates and budgets with turns of services without keys, in one run.
-func (c *turnCmd) limits(l *lab.Lab, v *lab.Vendor) {
+func (c *turnCmd) limits(l *lab, v *vendor) {
 	s := l.Services(v, true)
 	l.Settings = fmt.Sprintf(`auth: {mode: keys, keys_file: %s}
 limits:
@@ -147,18 +145,18 @@ limits:
 	free, limited := wayOf("free", s), wayOf("limited", l.Replica(s, v, true))
 	limited.key, limited.user, free.user = limitedKey, "ann", "ann"
 	free.warm()
-	kept := len(lab.Must(s.Redis.Keys(bg, "mneme:limits*").Result()))
+	kept := len(must(s.Redis.Keys(bg, "mneme:limits*").Result()))
 	c.compare(limited.warm(), free)
 	fmt.Println("  keys of limits in Redis after turns without:", kept)
 }
 
 // growth compares turns of an old chat with those of chats that have just begun, by turns in one
 // run, where windows are full from the fifth turn on.
-func (c *turnCmd) growth(l *lab.Lab, v *lab.Vendor) {
+func (c *turnCmd) growth(l *lab, v *vendor) {
 	const windows = "context_window: 4, subagent_context_window: 4"
 	for replicas, name := range []string{"alone", "with a second replica that answers every other turn"} {
 		mark := l.Mark()
-		all := []lab.Services{l.Services(v, true, windows)}
+		all := []services{l.Services(v, true, windows)}
 		for range replicas {
 			all = append(all, l.Replica(all[0], v, true, windows))
 		}
@@ -171,7 +169,7 @@ func (c *turnCmd) growth(l *lab.Lab, v *lab.Vendor) {
 		ages(w, "old", func(round int) string {
 			chat := fmt.Sprintf("young-%d-%d", os.Getpid(), round)
 			for i := range 4 {
-				lab.Must(0, say(w.urls[i%len(w.urls)], chat, question))
+				must(0, say(w.urls[i%len(w.urls)], chat, question))
 			}
 			return chat
 		})

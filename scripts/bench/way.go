@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"mneme/scripts/lab"
 )
 
 // way is one of the ways to be answered that are compared, with what its turns took.
@@ -37,7 +35,7 @@ type way struct {
 }
 
 // wayOf is services, asked as they are.
-func wayOf(name string, of ...lab.Services) *way {
+func wayOf(name string, of ...services) *way {
 	w := &way{name: name, redis: of[0].Redis}
 	for _, s := range of {
 		w.urls, w.pids = append(w.urls, s.URL), append(w.pids, s.Pids...)
@@ -66,7 +64,7 @@ func (w *way) turn(chat string, before int) {
 		body = map[string]any{"model": "mneme", "stream": true, "messages": append(slices.Repeat(past, before), asked)}
 	}
 	began := time.Now()
-	lab.Must(0, send(url, chat, w.key, string(lab.Must(json.Marshal(body)))))
+	must(0, send(url, chat, w.key, string(must(json.Marshal(body)))))
 	w.latency = append(w.latency, time.Since(began))
 }
 
@@ -91,13 +89,13 @@ func (w *way) warm() *way {
 func (w *way) measure(n int, turns func()) {
 	info := func() (figures [3]float64) {
 		if w.redis != nil {
-			figures = lab.Info(w.redis)
+			figures = infoOf(w.redis)
 		}
 		return figures
 	}
-	before, used := info(), lab.CPU(w.pids...)
+	before, used := info(), cpuOf(w.pids...)
 	turns()
-	w.cpu = append(w.cpu, ms(lab.CPU(w.pids...)-used)/float64(n))
+	w.cpu = append(w.cpu, ms(cpuOf(w.pids...)-used)/float64(n))
 	for i, after := range info() {
 		w.load[i] += after - before[i]
 	}
@@ -108,7 +106,7 @@ func (w *way) measure(n int, turns func()) {
 func (w *way) watch(n int, turns func()) {
 	if w.redis != nil {
 		latency := w.latency
-		w.sent, w.scripted = (&lab.Services{Redis: w.redis}).Monitor(turns)
+		w.sent, w.scripted = (&services{Redis: w.redis}).Monitor(turns)
 		w.watched, w.latency = n, latency
 	}
 }

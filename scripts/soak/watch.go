@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/internal/stack"
 	"mneme/memory"
-	"mneme/scripts/lab"
 )
 
 // reader looks at stored histories all the time, straight in Redis: each must be
@@ -139,7 +139,7 @@ func (m *meters) scrape(v *service) map[string]float64 {
 	}
 	now := time.Now()
 	life := v.life(now, now)
-	values, err := lab.Metrics(v.addr)
+	values, err := stack.Metrics(v.addr)
 	if err != nil || life == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package lab
+package main
 
 import (
 	"bufio"
@@ -15,8 +15,8 @@ import (
 	"mneme/internal/stack"
 )
 
-// Services are the three of mneme over a Redis of their own.
-type Services struct {
+// services are the three of mneme over a Redis of their own.
+type services struct {
 	URL   string // of a post; CHAT stands for the chat
 	Pids  []int
 	Names []string // of the processes
@@ -33,20 +33,20 @@ proxy: {backends: {vendor: {kind: openai, base_url: "http://VENDOR/v1", model_ma
 
 // Services starts them over a Redis of their own, apart or as mneme up; settings are further ones
 // of webmemory.
-func (l *Lab) Services(v *Vendor, apart bool, settings ...string) Services {
-	return l.Replica(Services{Redis: l.Redis()}, v, apart, settings...)
+func (l *lab) Services(v *vendor, apart bool, settings ...string) services {
+	return l.Replica(services{Redis: l.Redis()}, v, apart, settings...)
 }
 
 // Replica starts further ones over the Redis of others, or over stores of their own if these have none.
-func (l *Lab) Replica(of Services, v *Vendor, apart bool, settings ...string) Services {
-	at := Must(stack.Claim())
+func (l *lab) Replica(of services, v *vendor, apart bool, settings ...string) services {
+	at := must(stack.Claim())
 	store, dir := "", strconv.Itoa(l.Mark())
 	if of.Redis != nil {
 		store = "redis://" + of.Redis.Options().Addr
 	}
 	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("REDIS", store, "VENDOR", v.Listener.Addr().String(),
 		"RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)), "SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
-	s := Services{URL: "http://" + at.Webmemory + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"}}
+	s := services{URL: "http://" + at.Webmemory + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"}}
 	if apart {
 		s.Names = []string{"proxy", "apiserver", "webmemory"}
 	}
@@ -60,24 +60,24 @@ func (l *Lab) Replica(of Services, v *Vendor, apart bool, settings ...string) Se
 }
 
 // Gateway starts a gateway that has one backend, and no Redis.
-func (l *Lab) Gateway(backend string) (addr string, pid int) {
-	at, dir := Must(stack.Claim()), strconv.Itoa(l.Mark())
+func (l *lab) Gateway(backend string) (addr string, pid int) {
+	at, dir := must(stack.Claim()), strconv.Itoa(l.Mark())
 	file := l.File("gateway-"+dir+".yaml", "redis: {embedded_listen: \"\"}\nproxy: {backends: {vendor: "+backend+"}}\n")
 	return at.Proxy, l.run(stack.Mneme(l.Mneme, "proxy", l.Dir, at, "MNEME_CONFIG="+file,
 		"MNEME_DATA_DIR="+filepath.Join(l.Dir, dir)))
 }
 
-// Info is Redis's CPU in ms and its bytes in and out.
-func Info(client *redis.Client) (figures [3]float64) {
-	info := Must(client.InfoMap(context.Background(), "cpu", "stats").Result())
-	value := func(section, name string) float64 { return Must(strconv.ParseFloat(info[section][name], 64)) }
+// infoOf is Redis's CPU in ms and its bytes in and out.
+func infoOf(client *redis.Client) (figures [3]float64) {
+	info := must(client.InfoMap(context.Background(), "cpu", "stats").Result())
+	value := func(section, name string) float64 { return must(strconv.ParseFloat(info[section][name], 64)) }
 	return [3]float64{1000 * (value("CPU", "used_cpu_sys") + value("CPU", "used_cpu_user")),
 		value("Stats", "total_net_input_bytes"), value("Stats", "total_net_output_bytes")}
 }
 
 // Monitor counts the commands that clients send during do, by their names, and those
 // that scripts call.
-func (s *Services) Monitor(do func()) (sent map[string]int, scripted int) {
+func (s *services) Monitor(do func()) (sent map[string]int, scripted int) {
 	sent = map[string]int{}
 	for _, line := range s.Lines(do) {
 		// +1763800000.123456 [0 127.0.0.1:40000] "hset" "key"; of a script [0 lua].
@@ -93,12 +93,12 @@ func (s *Services) Monitor(do func()) (sent map[string]int, scripted int) {
 }
 
 // Lines are what MONITOR shows of the commands during do.
-func (s *Services) Lines(do func()) (all []string) {
-	conn := Must(net.Dial("tcp", s.Redis.Options().Addr))
+func (s *services) Lines(do func()) (all []string) {
+	conn := must(net.Dial("tcp", s.Redis.Options().Addr))
 	defer conn.Close()
-	Must(fmt.Fprint(conn, "MONITOR\r\n"))
+	must(fmt.Fprint(conn, "MONITOR\r\n"))
 	lines := bufio.NewReader(conn)
-	Must(lines.ReadString('\n'))
+	must(lines.ReadString('\n'))
 	done := make(chan error)
 	go func() { // ends with the mark, or with conn
 		for {
@@ -111,7 +111,7 @@ func (s *Services) Lines(do func()) (all []string) {
 		}
 	}()
 	do()
-	Must(s.Redis.Echo(context.Background(), "end of bench").Result())
-	Must(0, <-done)
+	must(s.Redis.Echo(context.Background(), "end of bench").Result())
+	must(0, <-done)
 	return all
 }

@@ -1,4 +1,4 @@
-package lab
+package main
 
 import (
 	"bytes"
@@ -15,14 +15,14 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// AnswerHeader names one of the answers in chat completions by its number; without it
+// answerHeader names one of the answers in chat completions by its number; without it
 // the request's text tells which is wanted.
-const AnswerHeader = "X-Bench-Answer"
+const answerHeader = "X-Bench-Answer"
 
-// Vendor answers at once what the strict fake vendor of the tests said before. In chat
+// vendor answers at once what the strict fake vendor of the tests said before. In chat
 // completions the master delegates, the subagent answers in ten deltas, the master in
 // ten more; a message gets the same text behind some thinking.
-type Vendor struct {
+type vendor struct {
 	*httptest.Server
 	chat    [3][][]byte         // streams, each by its events
 	answers map[string][][]byte // the others, by the end of the path and whether they are streams
@@ -30,9 +30,9 @@ type Vendor struct {
 	Held    atomic.Int64 // answers that wait for hold
 }
 
-// NewVendor starts it. The last answer of a turn stops half-way until hold is closed.
-func NewVendor(hold <-chan struct{}) *Vendor {
-	v := &Vendor{hold: hold, answers: map[string][][]byte{}}
+// newVendor starts it. The last answer of a turn stops half-way until hold is closed.
+func newVendor(hold <-chan struct{}) *vendor {
+	v := &vendor{hold: hold, answers: map[string][][]byte{}}
 	text := upstreamtest.Say(strings.Repeat("June, as in 2024, is", 10))
 	for i, said := range []upstreamtest.Block{upstreamtest.Use("analytic", `{"task":"Which month sold the most?"}`), text,
 		text} {
@@ -67,7 +67,7 @@ func recorded(vendor upstreamtest.Vendor, to, body string, said ...upstreamtest.
 	return bytes.SplitAfter(bytes.TrimSuffix(w.Body.Bytes(), []byte("\n\n")), []byte("\n\n"))
 }
 
-func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || r.Method != http.MethodPost {
 		return // the caller is gone, or only looks whether a server is here
@@ -80,7 +80,7 @@ func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(events[0])
 		return
 	}
-	n, err := strconv.Atoi(r.Header.Get(AnswerHeader))
+	n, err := strconv.Atoi(r.Header.Get(answerHeader))
 	last := body[max(0, bytes.LastIndex(body, []byte(`"role":`))):]
 	switch {
 	case err == nil:
