@@ -46,7 +46,9 @@ const toolsConfig = `agents:
 func approve(ctx context.Context, t *trial) (clean bool, err error) {
 	a := &approving{trial: t}
 	if a.losesData() {
-		a.chaos = &chaos{soak: newSoak(t.options, t.testbed, io.Discard), rng: a.random(1)}
+		quiet := newTrial(t.options, io.Discard)
+		quiet.testbed = t.testbed
+		a.chaos = &chaos{soak: newSoak(quiet), rng: a.random(1)}
 	}
 	events := 0
 	err = a.eachRound(ctx, func(round int, here, there *service) error {

@@ -122,7 +122,7 @@ var modes = map[string]mode{
 		f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
 		f.StringVar(&o.level, "log-level", o.level, "of the processes' logs")
 	}, func(ctx context.Context, t *trial) (bool, error) {
-		return newSoak(t.options, t.testbed, t.out).run(ctx)
+		return newSoak(t).run(ctx)
 	}},
 	"recall":    {losses[:1], twoWebs, rounds(1000, "how often something is said and asked for"), recalling},
 	"early":     {losses[:1], twoWebs, rounds(500, "kills"), killEarly},
@@ -234,7 +234,7 @@ func once(ctx context.Context, o options, out io.Writer) (clean bool, err error)
 	if err != nil {
 		return false, err
 	}
-	t := &trial{options: o, out: out, began: time.Now(), counts: map[string]int{}}
+	t := newTrial(o, out)
 	if o.mode == "approvals" {
 		tools := httptest.NewServer(t)
 		defer tools.Close()
@@ -250,6 +250,7 @@ func once(ctx context.Context, o options, out io.Writer) (clean bool, err error)
 	defer t.killAll()
 	fmt.Fprintf(out, "soak %s: fault %s, seed %d, in %s\n", o.mode, o.fault, o.seed, o.dir)
 	if err = t.startAll(); err == nil {
+		t.began = time.Now()
 		clean, err = modes[o.mode].run(ctx, t)
 	}
 	if clean && own && !o.keep {
@@ -270,6 +271,10 @@ type trial struct {
 	mu     sync.Mutex
 	counts map[string]int // guarded by mu: by what the report calls them
 	wrong  []string       // guarded by mu: findings
+}
+
+func newTrial(o options, out io.Writer) *trial {
+	return &trial{options: o, out: out, counts: map[string]int{}}
 }
 
 func (t *trial) count(what string, n int) {
@@ -303,15 +308,21 @@ func (t *trial) eachRound(ctx context.Context, do func(round int, here, there *s
 	return nil
 }
 
-// report prints the totals that are named, and the findings.
-func (t *trial) report(totals ...string) (clean bool) {
+func (t *trial) head() {
 	fmt.Fprintf(t.out, "\nsoak of %s of %v, fault %s, seed %d\n", t.mode, time.Since(t.began).Round(time.Second), t.fault,
 		t.seed)
+}
+
+func (t *trial) row(name string, value int) { fmt.Fprintf(t.out, "  %-42s %d\n", name, value) }
+
+// report prints the totals that are named, and the findings.
+func (t *trial) report(totals ...string) (clean bool) {
 	for _, v := range t.services {
 		t.wrong = append(t.wrong, v.crashes...)
 	}
+	t.head()
 	for _, name := range totals {
-		fmt.Fprintf(t.out, "  %-40s %d\n", name, t.counts[name])
+		t.row(name, t.counts[name])
 	}
 	for _, w := range t.wrong[:min(len(t.wrong), 20)] {
 		fmt.Fprintln(t.out, w)
@@ -323,10 +334,7 @@ func (t *trial) report(totals ...string) (clean bool) {
 
 // soak is one soak of the memory.
 type soak struct {
-	options
 	*ledger
-	*testbed
-	began   time.Time
 	chats   []*chat
 	redis   *redis.Client
 	outages []outage // written while faults are done, read afterwards
@@ -335,11 +343,10 @@ type soak struct {
 	words   words
 }
 
-func newSoak(o options, under *testbed, out io.Writer) *soak {
-	s := &soak{options: o, testbed: under, ledger: newLedger(out), began: time.Now()}
-	s.redis = under.redisClient()
+func newSoak(t *trial) *soak {
+	s := &soak{ledger: newLedger(t), redis: t.redisClient()}
 	s.reads, s.words = reader{soak: s, before: map[memory.Key]seen{}}, words{soak: s, gone: map[string]goneWord{}}
-	for i := range o.chats {
+	for i := range t.chats {
 		s.chats = append(s.chats, newChat(i))
 	}
 	return s
@@ -364,7 +371,7 @@ func (s *soak) run(ctx context.Context) (clean bool, err error) {
 	if err := check.everything(s); err != nil {
 		return false, err
 	}
-	return s.report(check, time.Since(s.began)), nil
+	return s.report(check), nil
 }
 
 func (s *soak) say(format string, args ...any) {
