@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/stack"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -87,14 +87,8 @@ func (w *world) tracesOf(words []string, folders ...string) (places []string) {
 
 // process is a webmemory as a process of its own.
 type process struct {
-	cmd      *exec.Cmd
+	*stack.Process
 	settings childSettings
-}
-
-// kill ends it at once, and waits until it has.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
 }
 
 // disks makes n webmemories as processes with disks of their own.
@@ -102,8 +96,8 @@ func (w *world) disks(n int) (urls, data []string, processes []*process) {
 	for range n {
 		s := w.settings()
 		s.Data = w.t.TempDir()
-		url, cmd := w.start(s)
-		urls, data, processes = append(urls, url), append(data, s.Data), append(processes, &process{cmd: cmd, settings: s})
+		url, p := w.start(s)
+		urls, data, processes = append(urls, url), append(data, s.Data), append(processes, &process{p, s})
 	}
 	return urls, data, processes
 }
@@ -131,8 +125,8 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			}
 			require.NotEmpty(t, w.traces(data[0]))
 			asleep, dead := 1, 2
-			pause(t, processes[asleep].cmd)
-			processes[dead].kill()
+			pause(t, processes[asleep].Process)
+			processes[dead].Kill()
 			// What it could not store before it died.
 			left, err := spool.Open(filepath.Join(data[dead], "spool"), spool.Options{}, logger())
 			require.NoError(t, err)
@@ -157,7 +151,7 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			require.NotEmpty(t, w.traces(data[asleep]))
 			require.NotEmpty(t, w.traces(data[dead]))
 
-			require.NoError(t, processes[asleep].cmd.Process.Signal(syscall.SIGCONT))
+			processes[asleep].Signal(syscall.SIGCONT)
 			w.start(processes[dead].settings)
 			eventually(t, "those who were away have applied it", func() bool { return len(w.traces(data...)) == 0 })
 			w.on(urls[asleep], func() {
@@ -194,7 +188,7 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 	post(urls[0], "hello "+secrets[0])
 	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
 	before := w.dump()  // the epoch too: nothing tells that Redis is another than before
-	processes[1].kill() // it never hears of the erasure
+	processes[1].Kill() // it never hears of the erasure
 	w.on(urls[0], func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
 	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.FlushAll(ctx)

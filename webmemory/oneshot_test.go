@@ -265,8 +265,7 @@ func TestCallsOfAOneShot(t *testing.T) {
 	done, lost := claim(at, again), claim(at, unsettled)
 	require.Equal(t, []string{api.CallGranted, api.CallGranted}, []string{done.State, lost.State})
 	settle(at, done.CallID)
-	require.NoError(t, process.Process.Kill())
-	_ = process.Wait()
+	process.Kill()
 
 	at = resume(w.process())
 	require.Equal(t, api.Claimed{CallID: done.CallID, State: api.CallDone, Result: "paid"}, claim(at, again))
@@ -325,8 +324,7 @@ func TestAOneShotWhoseProcessIsKilled(t *testing.T) {
 	w := newWorld(t, waits(nil))
 	url, process := w.child()
 	w.on(url, func() { w.open("POST", "/v1/oneshot", message{"hi"}).until("subagent_delegation") })
-	require.NoError(t, process.Process.Kill())
-	_ = process.Wait()
+	process.Kill()
 	require.Empty(t, w.leftovers())
 	require.Equal(t, 200, w.do("GET", "/readyz", nil).status, fmt.Sprint(w.leftovers()))
 }

@@ -1,16 +1,15 @@
 package webmemory_test
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,7 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/freeport"
 	"mneme/internal/redistest"
+	"mneme/internal/stack"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
@@ -71,8 +72,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beWebmemory is a whole process with one webmemory; it says its address and
-// serves until it is killed.
+// beWebmemory is a whole process with one webmemory, which serves until it is killed.
 func beWebmemory(settings string) {
 	var c childSettings
 	must(json.Unmarshal([]byte(settings), &c))
@@ -95,7 +95,6 @@ func beWebmemory(settings string) {
 	cfg.SelfURL = cfg.Advertise
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs,
 		zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
-	fmt.Println(l.Addr())
 	must(http.Serve(l, server.Handler()))
 }
 
@@ -107,10 +106,10 @@ func must(err error) {
 }
 
 // child starts one more webmemory as a process of its own.
-func (w *world) child() (url string, process *exec.Cmd) { return w.childOn(w.spools) }
+func (w *world) child() (url string, process *stack.Process) { return w.childOn(w.spools) }
 
 // childOn is child with a disk of its own.
-func (w *world) childOn(spools string) (url string, process *exec.Cmd) {
+func (w *world) childOn(spools string) (url string, process *stack.Process) {
 	w.t.Helper()
 	s := w.settings()
 	s.Spool = spools
@@ -118,37 +117,34 @@ func (w *world) childOn(spools string) (url string, process *exec.Cmd) {
 }
 
 // start starts one more webmemory as a process of its own.
-func (w *world) start(s childSettings) (url string, process *exec.Cmd) {
+func (w *world) start(s childSettings) (url string, process *stack.Process) {
 	w.t.Helper()
 	if testing.Short() {
 		w.t.Skip("runs webmemory as a process of its own")
 	}
-	s.Listen = "127.0.0.1:0"
+	s.Listen = freeport.Addr(w.t)
 	settings, err := json.Marshal(s)
 	require.NoError(w.t, err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childKey+"="+string(settings))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	require.NoError(w.t, err)
-	require.NoError(w.t, cmd.Start())
-	w.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGCONT)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	addr, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(w.t, err)
-	return "http://" + strings.TrimSpace(addr), cmd
+	p := &stack.Process{Name: "webmemory", Args: []string{os.Args[0]}, Env: []string{childKey + "=" + string(settings)},
+		Log: "/dev/stderr", Ready: func() error {
+			conn, err := net.Dial("tcp", s.Listen)
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		}}
+	w.t.Cleanup(func() { p.Kill() })
+	require.NoError(w.t, p.Start())
+	require.NoError(w.t, p.Await(time.Minute))
+	return "http://" + s.Listen, p
 }
 
 // pause stops a process, and waits until it stands: a signal is not there at once.
-func pause(t *testing.T, process *exec.Cmd) {
+func pause(t *testing.T, process *stack.Process) {
 	t.Helper()
-	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	process.Signal(syscall.SIGSTOP)
 	eventually(t, "the process stands", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Process.Pid))
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Pid()))
 		require.NoError(t, err)
 		_, state, _ := strings.Cut(string(stat), ") ")
 		return strings.HasPrefix(state, "T")
@@ -247,8 +243,7 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 			streams[n] = tr
 		})
 	}
-	require.NoError(t, process.Process.Kill())
-	_ = process.Wait()
+	process.Kill()
 	chatWant, analyticWant := whole("hi")
 	for n, tr := range streams {
 		chat := fmt.Sprintf("at%d", n)
@@ -297,7 +292,7 @@ func TestAPausedProcessWritesNothing(t *testing.T) {
 	s.let(memory.MustChat("1"), scriptEvents)
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"again"}).status)
 	chat, analytic := w.stored("chat_history:1"), w.stored("subagent:analytic:1")
-	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	process.Signal(syscall.SIGCONT)
 	last := ""
 	for role, _, ok := paused.next(); ok; role, _, ok = paused.next() {
 		last = role
@@ -328,7 +323,7 @@ func TestErasureBeatsAPausedProcess(t *testing.T) {
 	pause(t, process)
 	got := w.do("DELETE", "/v1/chats/1", nil)
 	require.Equal(t, 200, got.status, string(got.body))
-	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	process.Signal(syscall.SIGCONT)
 	s.let(memory.MustChat("1"), scriptEvents)
 	paused.roles()
 	require.Nil(t, w.stored("chat_history:1"))
@@ -376,8 +371,7 @@ func TestBothDie(t *testing.T) {
 			open := w.look.HGet(ctx, "{chat_history:1}:meta", "open").Val()
 			require.NotEmpty(t, open)
 			w.loseApiserver()
-			require.NoError(t, process.Process.Kill())
-			_ = process.Wait()
+			process.Kill()
 			tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", fmt.Sprint(test.events))
 			require.Equal(t, test.closed, tr.roles())
 			look := func() {
@@ -458,8 +452,7 @@ func deadSpool(t *testing.T, own bool) (w *world, spools, run string) {
 		s.let(memory.MustChat("1"), 4)
 		tr.until("subagent_completion")
 	})
-	require.NoError(t, process.Process.Kill())
-	_ = process.Wait()
+	process.Kill()
 	w.putApiserver(http.NotFoundHandler())
 	w.api.CloseClientConnections()
 	require.NoError(t, w.redis.Run())
@@ -506,7 +499,7 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 	require.NoError(t, w.redis.Run())
 	events := "/v1/chats/1/runs/" + run + "/events"
 	require.Equal(t, []string{"error", "run_finished"}, w.open("GET", events, nil, "Last-Event-ID", "6").roles())
-	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	process.Signal(syscall.SIGCONT)
 	chat, analytic := whole("secret")
 	w.on(other, func() {
 		eventually(t, "its spool is drained", func() bool {
@@ -534,7 +527,7 @@ func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 	s.let(memory.MustChat("1"), 3)
 	eventually(t, "another process has the run", func() bool { return len(w.stored("subagent:analytic:1")) == 2 })
 	w.redis.Kill()
-	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	process.Signal(syscall.SIGCONT)
 	require.Equal(t, []string{"error"}, paused.roles())
 	require.Empty(t, paused.id, "a frame that is no event of the run")
 }

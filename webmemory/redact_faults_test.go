@@ -71,18 +71,18 @@ func TestAnOlderCopyDoesNotUndoARedaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, urls, data, processes := told(t, 2)
-			pause(t, processes[1].cmd)
+			pause(t, processes[1].Process)
 			if dead { // and no other process has heard of the redaction, nor finds a request about it once it goes on
 				w.shutdown[w.url]()
 				w.allowKeys("[^m]*", "mneme:[^p]*") // all but the list of processes
 			}
 			ended := w.begun(urls[0], w.idsOf("chat_history:1")[0], w.redacted)
 			if dead {
-				processes[0].kill()
+				processes[0].Kill()
 				w.allowKeys("*")
 			}
 			require.NoError(t, w.look.FlushAll(context.Background()).Err())
-			require.NoError(t, processes[1].cmd.Process.Signal(syscall.SIGCONT))
+			processes[1].Signal(syscall.SIGCONT)
 			if dead {
 				eventually(t, "the older copy is written back", func() bool { return len(w.stored("chat_history:1")) == 4 })
 				require.NotEmpty(t, w.bytesIn(pin))
@@ -107,9 +107,9 @@ func TestAProcessIsKilledInARedaction(t *testing.T) {
 		w.redacted,
 	} {
 		ended := w.begun(urls[0], id, so)
-		processes[0].kill()
+		processes[0].Kill()
 		ended()
-		urls[0], processes[0].cmd = w.start(processes[0].settings)
+		urls[0], processes[0].Process = w.start(processes[0].settings)
 	}
 	eventually(t, "it is whole", func() bool { return w.redacted() && len(w.bytesIn(pin, data...)) == 0 })
 	w.on(urls[0], func() { require.Len(t, w.redact("/v1/chats/1/messages/"+id).Redacted, 10) })
@@ -153,8 +153,7 @@ func TestAKilledRedactionIsFinished(t *testing.T) {
 			whole = true
 		case <-way.reached:
 		}
-		require.NoError(t, process.Process.Kill())
-		_ = process.Wait()
+		process.Kill()
 		ctx, meta := t.Context(), "{chat_history:"+chat+"}:meta"
 		eventually(t, "nothing is pending", func() bool {
 			return !w.look.HExists(ctx, meta, "pending").Val() &&
@@ -303,7 +302,7 @@ func TestRedactionReachesSpools(t *testing.T) {
 	t.Parallel()
 	w, urls, data, processes := told(t, 2)
 	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
-	processes[1].kill()
+	processes[1].Kill()
 	id := w.idsOf("chat_history:1")[0]
 	run, _, _ := memory.SplitID(id)
 	left, err := spool.Open(filepath.Join(data[1], "spool"), spool.Options{}, logger())
@@ -323,7 +322,7 @@ func TestRedactionReachesSpools(t *testing.T) {
 	w.on(urls[0], func() { w.redactAll(id) })
 	require.Empty(t, w.bytesIn(pin, data[0]))
 	require.NotEmpty(t, w.bytesIn(pin, data[1]))
-	_, processes[1].cmd = w.start(processes[1].settings)
+	_, processes[1].Process = w.start(processes[1].settings)
 	eventually(t, "what is not redacted is stored", func() bool {
 		return strings.Contains(strings.Join(w.stored(key.String()), " "), "stays")
 	})

@@ -228,8 +228,7 @@ func TestACallIsNotMadeAgainByWhatADiskKnows(t *testing.T) {
 	remember()
 	tr := w.requestOf(url, "1", run)
 	eventually(t, "it is called", func() bool { return does.made("1") == 1 })
-	require.NoError(t, process.Process.Kill())
-	_ = process.Wait()
+	process.Kill()
 	<-tr
 	comeBack()
 	close(does.hold)
@@ -254,8 +253,7 @@ func TestACallIsNotMadeAgainByAProcessThatHasJustBegun(t *testing.T) {
 	var run string
 	w.on(url, func() { run = w.wait("1") })
 	require.Equal(t, 200, w.resume("1", run, yes("w1")).status)
-	require.NoError(t, process.Process.Kill())
-	_ = process.Wait()
+	process.Kill()
 	require.NoError(t, w.look.FlushAll(context.Background()).Err())
 	again, _ := w.start(settings)
 	w.on(again, func() { sameYes(t, w, "1", run) })
@@ -293,12 +291,12 @@ func TestNothingIsGrantedPastAProcessThatCannotBeAsked(t *testing.T) {
 	})
 	remember()
 	w.on(url, func() { require.Equal(t, 200, w.resume("1", run, yes("w1")).status) })
-	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	process.Signal(syscall.SIGSTOP)
 	comeBack()
 	got := w.resume("1", run, yes("w1"))
 	require.Equal(t, 503, got.status, string(got.body))
 	require.True(t, got.problem(t).Retryable)
-	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	process.Signal(syscall.SIGCONT)
 	sameYes(t, w, "1", run)
 	require.Equal(t, 1, does.made("1"))
 }
@@ -318,7 +316,7 @@ func TestAGrantPastAProcessThatCannotBeAskedIsTold(t *testing.T) {
 		return w.look.HLen(context.Background(), "mneme:processes").Val() == 2
 	})
 	remember()
-	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	process.Signal(syscall.SIGSTOP)
 	comeBack()
 	sameYes(t, w, "1", run)
 	require.Equal(t, 1, does.made("1"))
@@ -365,8 +363,7 @@ func TestARunOfWhichOnlyItsMessagesAreLeftIsClosed(t *testing.T) {
 		require.Len(t, w.shows(w.url, chat), 1)
 		require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat+"/subagents/analytic/history", nil).status)
 	}
-	require.NoError(t, process.Process.Kill())
-	_ = process.Wait()
+	process.Kill()
 	require.NoError(t, w.look.FlushAll(ctx).Err())
 	eventually(t, "the messages are back", func() bool {
 		return w.look.Exists(ctx, "subagent:analytic:1", "subagent:analytic:2", "chat_history:1", "chat_history:2").Val() == 4

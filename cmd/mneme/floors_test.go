@@ -65,15 +65,15 @@ var floors = map[string][]string{
 
 	// Programs that measure and disturb the product, and no part of it.
 	"scripts":             {},
-	"scripts/bench":       {"memory", "scripts/lab"},
-	"scripts/lab":         {"internal"},
+	"scripts/bench":       {"memory", "internal"},
 	"scripts/eval":        {"memory", "subagent", "webmemory/api", "=cmd/mneme/services", "scripts/eval"},
 	"scripts/conformance": {"subagent/mcp", "=subagent/external"},
-	"scripts/soak":        {"memory", "apiserver/api", "webmemory/api", "internal", "scripts/lab", "scripts/soak"},
+	"scripts/soak":        {"memory", "apiserver/api", "webmemory/api", "internal", "scripts/soak"},
 
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":               {},
-	"internal/redistest":     {"internal/freeport"},
+	"internal/stack":         {"internal/freeport"},
+	"internal/redistest":     {"internal/freeport", "internal/stack"},
 	"internal/responsestest": {"=proxy/wire"},
 	"internal/upstreamtest":  {"proxy/wire", "internal/upstreamtest"},
 	"internal/webtest":       {"memory", "apiserver/api", "webmemory/api"},

@@ -69,10 +69,7 @@ func StartCluster(t testing.TB) *Cluster {
 // startNode starts a server that also listens on the port 10,000 above its own.
 func startNode(t testing.TB) *Server {
 	t.Helper()
-	return start(t, func(dir, port string) []string {
-		return []string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"}
-	})
+	return Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
 }
 
 // Addrs are the addresses of the masters.

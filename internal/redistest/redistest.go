@@ -2,29 +2,24 @@
 package redistest
 
 import (
-	"context"
-	"fmt"
-	"net"
+	"errors"
 	"os"
 	"os/exec"
-	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"mneme/internal/freeport"
+	"mneme/internal/stack"
 )
 
-// Server is one redis-server on loopback.
+// Server is one redis-server on loopback. Dir is where it keeps its files.
 type Server struct {
+	*stack.Process
 	Addr string
-	Dir  string // where it keeps its files
 
-	t       testing.TB
-	command func(port string) []string // its arguments
-	cmd     *exec.Cmd
+	t testing.TB
 }
 
 // Start starts a redis-server that keeps nothing, unless args say otherwise, and
@@ -33,14 +28,11 @@ type Server struct {
 // environment it is skipped, as scripts/test has it where it can install none.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, func(dir, port string) []string {
-		return append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"},
-			args...)
-	})
+	return start(t, func(dir, addr string) (*stack.Process, error) { return stack.Redis(dir, addr, args...), nil })
 }
 
-// start starts the process on a port that stays its own until the end of the test.
-func start(t testing.TB, command func(dir, port string) []string) *Server {
+// start starts a process on a port that stays its own until the end of the test.
+func start(t testing.TB, process func(dir, addr string) (*stack.Process, error)) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("SKIP_WITHOUT_REDIS") != "" {
@@ -48,68 +40,20 @@ func start(t testing.TB, command func(dir, port string) []string) *Server {
 		}
 		t.Fatal("redis-server is not installed; ./scripts/test installs it")
 	}
-	s := &Server{t: t, Addr: freeport.Addr(t), Dir: t.TempDir()}
-	s.command = func(port string) []string { return command(s.Dir, port) }
-	t.Cleanup(s.Kill)
+	s := &Server{Addr: freeport.Addr(t), t: t}
+	var err error
+	if s.Process, err = process(t.TempDir(), s.Addr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Kill() })
 	if err := s.Run(); err != nil {
-		t.Fatalf("redis-server did not start: %v", err)
+		t.Fatal(err)
 	}
 	return s
 }
 
 // Run starts the process, again after Kill, and waits until it answers.
-func (s *Server) Run() error {
-	_, port, _ := net.SplitHostPort(s.Addr)
-	s.cmd = exec.Command("redis-server", s.command(port)...)
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		s.cmd = nil
-		return err
-	}
-	exited := make(chan error, 1)
-	go func(cmd *exec.Cmd) { exited <- cmd.Wait() }(s.cmd) // ends with the process
-	client := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
-	defer client.Close()
-	for range 1000 {
-		info, err := client.InfoMap(context.Background(), "server").Result()
-		if err == nil && info["Server"]["process_id"] == strconv.Itoa(s.cmd.Process.Pid) {
-			return nil
-		}
-		select {
-		case err := <-exited:
-			s.cmd = nil
-			return fmt.Errorf("redis-server ended: %w", err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	s.Kill()
-	return fmt.Errorf("redis-server on %s did not answer", s.Addr)
-}
-
-// Kill ends the process at once, like kill -9.
-func (s *Server) Kill() {
-	if s.cmd == nil {
-		return
-	}
-	_ = s.cmd.Process.Kill()
-	for range 500 { // until the port is free: Run reaps the process
-		conn, err := net.Dial("tcp", s.Addr)
-		if err != nil {
-			break
-		}
-		conn.Close()
-		time.Sleep(2 * time.Millisecond)
-	}
-	s.cmd = nil
-}
-
-// Signal sends a signal, SIGSTOP say, to the process.
-func (s *Server) Signal(sig syscall.Signal) {
-	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		s.t.Fatal(err)
-	}
-}
+func (s *Server) Run() error { return errors.Join(s.Process.Start(), s.Await(time.Minute)) }
 
 // Client is a new client of the server; it is closed with the test.
 func (s *Server) Client() *redis.Client {

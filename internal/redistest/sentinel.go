@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/internal/stack"
 )
 
 // MasterName is what the sentinels call their master.
@@ -38,7 +39,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	// Before the sentinels come: they ask a healthy master for its replicas every ten seconds only.
 	s.AwaitReplica()
 	for range 3 {
-		s.guards = append(s.guards, startGuard(t, host, port))
+		s.guards = append(s.guards, startGuard(t, s.Master.Addr))
 	}
 	for _, g := range s.guards {
 		client := redis.NewSentinelClient(&redis.Options{Addr: g.Addr})
@@ -55,19 +56,11 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
-// startGuard starts one sentinel. Sentinels keep what they learn in a file, and do not
-// start without one.
-func startGuard(t testing.TB, host, port string) *Server {
+// startGuard starts one sentinel.
+func startGuard(t testing.TB, master string) *Server {
 	t.Helper()
-	return start(t, func(dir, own string) []string {
-		file := filepath.Join(dir, "sentinel.conf")
-		config := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s %s %s 2\n"+
-			"sentinel down-after-milliseconds %[3]s 500\nsentinel failover-timeout %[3]s 3000\n",
-			own, dir, MasterName, host, port)
-		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return []string{file, "--sentinel"}
+	return start(t, func(dir, addr string) (*stack.Process, error) {
+		return stack.Sentinel(dir, addr, MasterName, master, 2, 500*time.Millisecond)
 	})
 }
 

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"mneme/scripts/lab"
 )
 
 // flooding measures what one tenant feels of what another one sends.
@@ -29,7 +27,7 @@ Examples:
   go run ./scripts/bench flood
   go run ./scripts/bench flood --only uploads`,
 		RunE: func(*cobra.Command, []string) error {
-			flood(lab.New(mneme), only)
+			flood(newLab(mneme), only)
 			return nil
 		},
 	}
@@ -59,7 +57,7 @@ type attack struct {
 func attacks() []attack {
 	const asJSON, post = "application/json", "POST CHAT/messages"
 	var lines strings.Builder
-	lab.Must(0, transcript(&lines, 4500)) // about 1 MB
+	must(0, transcript(&lines, 4500)) // about 1 MB
 	says := func(word string) request { return request{post, asJSON, fmt.Sprintf(`{"message":%q}`, word)} }
 	upload := request{"PUT CHAT/documents/report.txt", "text/plain", lines.String()[:700<<10]}
 	members := request{post, asJSON, `{"message":"x","tools":[{}` + strings.Repeat(`,{       }`, 2_500_000) + "]}"}
@@ -96,7 +94,7 @@ func (r request) send(ctx context.Context, base string, worker, round int) {
 		return
 	}
 	method, path, _ := strings.Cut(line, " ")
-	asked := lab.Must(http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(r.body)))
+	asked := must(http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(r.body)))
 	asked.Header = http.Header{"Authorization": {"Bearer " + keyOfA}, "Content-Type": {r.kind}}
 	if resp, err := http.DefaultClient.Do(asked); err == nil {
 		_, _ = io.Copy(io.Discard, resp.Body)
@@ -104,9 +102,9 @@ func (r request) send(ctx context.Context, base string, worker, round int) {
 	}
 }
 
-func flood(l *lab.Lab, only string) {
+func flood(l *lab, only string) {
 	defer l.Stop()
-	lab.Must(0, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 20_000, Max: 20_000})) // children's too
+	must(0, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 20_000, Max: 20_000})) // children's too
 	l.Runs = 256
 	l.Settings = "auth: {mode: keys, keys_file: " + l.File("keys.yaml", fmt.Sprintf("keys:\n"+
 		"- {id: floods, tenant: a, scopes: [admin], hash: %x}\n- {id: works, tenant: b, scopes: [chat], hash: %x}\n",
@@ -116,7 +114,7 @@ func flood(l *lab.Lab, only string) {
 		if !strings.Contains(way.name, only) {
 			continue
 		}
-		mark, v := l.Mark(), lab.NewVendor(nil)
+		mark, v := l.Mark(), newVendor(nil)
 		v.Config.Handler = disturbed{v}
 		s := l.Services(v, false)
 		base := strings.TrimSuffix(s.URL, "/v1/chats/CHAT/messages")
@@ -138,7 +136,7 @@ func flood(l *lab.Lab, only string) {
 		workers.Wait()
 		fmt.Printf("  %-28s alone %6.1f %6.1f   flooded %7.1f %7.1f   p95 × %5.1f   %d of %d failed, %.0f MB\n", way.name,
 			ms(quantile(alone, .5)), ms(quantile(alone, .95)), ms(quantile(under, .5)), ms(quantile(under, .95)),
-			float64(quantile(under, .95))/float64(quantile(alone, .95)), failed, len(under), lab.Resident(s.Pids...)/1e6)
+			float64(quantile(under, .95))/float64(quantile(alone, .95)), failed, len(under), resident(s.Pids...)/1e6)
 		v.CloseClientConnections()
 		l.StopTo(mark)
 		v.Close()
@@ -146,7 +144,7 @@ func flood(l *lab.Lab, only string) {
 }
 
 // turnsOfB are 40 turns, or those that begin within 10 s.
-func turnsOfB(s lab.Services, chats string) (took []time.Duration, failed int) {
+func turnsOfB(s services, chats string) (took []time.Duration, failed int) {
 	for i, began := 0, time.Now(); i < 40 && time.Since(began) < 10*time.Second; i++ {
 		at := time.Now()
 		if send(s.URL, fmt.Sprint(chats, i/10), keyOfB, fmt.Sprintf(`{"message":%q,"stream":true}`, question)) != nil {
@@ -158,7 +156,7 @@ func turnsOfB(s lab.Services, chats string) (took []time.Duration, failed int) {
 }
 
 // disturbed is the vendor as tenant a meets it.
-type disturbed struct{ *lab.Vendor }
+type disturbed struct{ *vendor }
 
 func (d disturbed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
@@ -178,5 +176,5 @@ func (d disturbed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	d.Vendor.ServeHTTP(w, r)
+	d.vendor.ServeHTTP(w, r)
 }

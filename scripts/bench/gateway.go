@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -14,8 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"mneme/scripts/lab"
 )
 
 type gatewayCmd struct {
@@ -35,10 +34,8 @@ func (c *gatewayCmd) command() *cobra.Command {
 			`Responses are sent to a vendor of them through mneme proxy, with store: false and to be stored. ` +
 			`The growth of a conversation over Redis is measured by ./proxy's own benchmark, vendor and client in its process.`,
 		RunE: func(*cobra.Command, []string) error {
-			if c.Workloads {
-				return c.workloads()
-			}
-			return c.run()
+			c.run()
+			return c.growth()
 		},
 	}
 	f := b.Flags()
@@ -53,17 +50,12 @@ func (c *gatewayCmd) command() *cobra.Command {
 	return b
 }
 
-const gatewayConfig = `data_dir: DIR/data
-redis: {embedded_listen: ""}
-proxy:
-  listen: ADDR
-  backends:
-    vendor: ` + messagesVendor + `
-`
-
-const messagesVendor = `{kind: anthropic, vendor: anthropic, base_url: "http://VENDOR", thinking: {budget_tokens: 2048}}`
-
-const responsesVendor = `{kind: responses, vendor: openai, base_url: "http://VENDOR/v1"}`
+// vendors are the backends of gateways, by the dialect of their vendor.
+var vendors = map[string]string{
+	"messages":  `{kind: anthropic, vendor: anthropic, base_url: "http://VENDOR", thinking: {budget_tokens: 2048}}`,
+	"responses": `{kind: responses, vendor: openai, base_url: "http://VENDOR/v1"}`,
+	"chat":      `{kind: openai, vendor: openai, base_url: "http://VENDOR/v1"}`,
+}
 
 const nginxConfig = `daemon off; pid nginx.pid; error_log stderr; worker_processes auto; USER
 events { worker_connections 1024; }
@@ -76,17 +68,15 @@ http {
 }
 `
 
-// between is one way to the vendor.
+// between is one way to a vendor.
 type between struct {
 	name, addr string
 	pids       []int
-	responses  bool // by requests of Responses, to a vendor of them
-	stored     bool // of these, requests with answers that are stored
 }
 
 // ground is where ways to one vendor are started.
 type ground struct {
-	*lab.Lab
+	*lab
 	vendor string
 }
 
@@ -99,10 +89,10 @@ func (g ground) at(text, addr string) string {
 // bare are the ways that only pass requests on: nginx, if it is there, and the smallest proxy of net/http.
 func (g ground) bare() (ways []between) {
 	if program, err := exec.LookPath("nginx"); err == nil {
-		addr := lab.FreeAddr()
+		addr := freeAddr()
 		pid := g.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", g.Dir, "-c",
 			g.File("nginx.conf", g.at(nginxConfig, addr)))
-		ways = append(ways, between{name: "nginx", addr: addr, pids: lab.Children(pid)})
+		ways = append(ways, between{name: "nginx", addr: addr, pids: children(pid)})
 	} else {
 		fmt.Println("nginx is left out: there is no program of this name on the PATH")
 	}
@@ -110,71 +100,88 @@ func (g ground) bare() (ways []between) {
 	return append(ways, between{name: "net/http", addr: addr, pids: []int{pid}})
 }
 
-// gateway starts mneme proxy with a backend, under the name that w has.
-func (g ground) gateway(w between, backend string) between {
-	w.addr = lab.FreeAddr()
-	config := strings.NewReplacer("DIR/data", "DIR/"+w.name, messagesVendor, backend).Replace(gatewayConfig)
-	w.pids = []int{g.Start(lab.Ready(w.addr), g.Mneme, "proxy", "--config", g.File(w.name+".yaml", g.at(config, w.addr)))}
-	return w
-}
-
-func (c *gatewayCmd) run() error {
-	c.Requests, c.Rounds, c.Connections = cmp.Or(c.Requests, 5000), cmp.Or(c.Rounds, 5), cmp.Or(c.Connections, 64)
-	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = c.Connections
-	l := lab.New(c.Mneme)
-	defer l.Stop()
-	v := lab.NewVendor(nil)
-	defer v.Close()
-	g := ground{l, v.Listener.Addr().String()}
-	ways := append([]between{{name: "direct", addr: g.vendor}}, g.bare()...)
-	ways = append(ways, g.gateway(between{name: "mneme"}, messagesVendor),
-		g.gateway(between{name: "responses", responses: true}, responsesVendor),
-		g.gateway(between{name: "stored", responses: true, stored: true}, responsesVendor))
-
-	const few = 2500
-	memory := map[string]float64{}
-	for _, w := range ways {
-		w.many(few, c.Connections, false)
-		memory[w.name] = lab.Resident(w.pids...)
+// run measures all loads by all ways, round after round.
+func (c *gatewayCmd) run() {
+	if c.Workloads {
+		c.Requests, c.Rounds, c.Connections = cmp.Or(c.Requests, 8000), cmp.Or(c.Rounds, 10), cmp.Or(c.Connections, 10)
+	} else {
+		c.Rounds, c.Connections = cmp.Or(c.Rounds, 5), cmp.Or(c.Connections, 64)
+		c.Requests = cmp.Or(c.Requests, 5000) * c.Rounds
 	}
-	for _, stream := range []bool{false, true} {
-		n, connections := c.Requests, c.Connections
-		if stream {
-			n, connections = n/4, connections/4
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = c.Connections
+	l := newLab(c.Mneme)
+	defer l.Stop()
+	v := newVendor(nil)
+	defer v.Close()
+	g, loads := ground{l, v.Listener.Addr().String()}, loads(c.Workloads)
+	passing := append([]between{{name: "direct", addr: g.vendor}}, g.bare()...)
+	gateways := map[string]between{}
+	for dialect, backend := range vendors {
+		addr, pid := g.Gateway(g.at(backend, ""))
+		gateways[dialect] = between{"mneme", addr, []int{pid}}
+	}
+	small := loads[slices.IndexFunc(loads, func(l load) bool { return l.dialect == "messages" })]
+	for _, w := range append(slices.Clone(passing[1:]), gateways["messages"]) {
+		small.send(w, 2500, c.Connections)
+		fmt.Printf("%-9s RSS %3.0f MB after 2,500 of %s", w.name, resident(w.pids...)/1e6, small.name)
+		if c.Workloads {
+			small.send(w, 32_500, c.Connections)
+			fmt.Printf(", %3.0f MB after 35,000", resident(w.pids...)/1e6)
+		} else {
+			fmt.Print("; a conversation, CPU per kB:")
+			w.grow(c.Turns)
 		}
-		fmt.Printf("small requests, stream %v, %d connections, medians of %d rounds of %d\n", stream, connections, c.Rounds,
-			n)
-		used, rate := map[string][]float64{}, map[string][]float64{}
-		for range c.Rounds {
-			for _, w := range ways {
-				before, began := lab.CPU(w.pids...), time.Now()
-				w.many(n, connections, stream)
-				used[w.name] = append(used[w.name], 1000*ms(lab.CPU(w.pids...)-before)/float64(n))
-				rate[w.name] = append(rate[w.name], float64(n)/time.Since(began).Seconds())
+		fmt.Println()
+	}
+	type figures struct {
+		took      []time.Duration
+		cpu, rate []float64
+		rss       float64
+	}
+	all := map[string]*figures{}
+	for round := range c.Rounds + 1 {
+		for _, load := range loads {
+			for _, w := range append(slices.Clone(passing), gateways[load.dialect]) {
+				f := all[load.name+w.name]
+				if f == nil || round == 1 { // the first one warms up
+					f = new(figures)
+					all[load.name+w.name] = f
+				}
+				n, connections := max(1, c.Requests/c.Rounds), c.Connections
+				if !c.Workloads && load.stream {
+					n, connections = max(1, n/4), max(1, connections/4)
+				}
+				before, began := cpuOf(w.pids...), time.Now()
+				f.took = append(f.took, load.send(w, n, connections)...)
+				f.rate = append(f.rate, float64(n)/time.Since(began).Seconds())
+				f.cpu = append(f.cpu, 1000*ms(cpuOf(w.pids...)-before)/float64(n))
+				f.rss = resident(w.pids...) / 1e6
 			}
 		}
-		floor, messages := quantile(used["net/http"], .5), quantile(used["mneme"], .5)
-		for _, w := range ways {
-			cpu := quantile(used[w.name], .5)
-			fmt.Printf("  %-9s CPU %4.0f µs (%.0f–%.0f), %.2f × net/http, %.2f × mneme, %.0f/s\n", w.name, cpu,
-				used[w.name][0], slices.Max(used[w.name]), cpu/floor, cpu/messages, quantile(rate[w.name], .5))
+	}
+	fmt.Printf("%d requests of each in %d rounds, %d connections; ratios of CPU in the same round: median, quartiles\n"+
+		"%-24s %-9s %7s %7s %8s %7s %-19s %-19s %s\n", c.Requests, c.Rounds, c.Connections, "requests", "way", "p50 ms",
+		"p99 ms", "per s", "CPU µs", "÷ net/http", "÷ messages by mneme", "RSS MB")
+	for _, load := range loads {
+		for _, w := range append(slices.Clone(passing), gateways[load.dialect]) {
+			f := all[load.name+w.name]
+			ratio := func(to *figures) string {
+				pairs := slices.Clone(f.cpu)
+				for i := range pairs {
+					pairs[i] /= to.cpu[i]
+				}
+				return fmt.Sprintf("%5.2f (%.2f–%.2f)", median(pairs), quantile(pairs, .25), quantile(pairs, .75))
+			}
+			fmt.Printf("%-24s %-9s %7.2f %7.2f %8.0f %7.0f %-19s %-19s %6.0f\n", load.name, w.name, ms(median(f.took)),
+				ms(quantile(f.took, .99)), median(f.rate), median(f.cpu), ratio(all[load.name+"net/http"]),
+				ratio(all[named("messages", load.stream)+"mneme"]), f.rss)
 		}
 	}
-	for _, w := range ways[1:] {
-		if w.responses {
-			continue
-		}
-		fmt.Printf("%-9s conversation, CPU per kB:", w.name)
-		w.grow(c.Turns)
-		fmt.Printf("; memory %.0f MB after the first %d requests, %.0f MB now\n", memory[w.name]/1e6, few,
-			lab.Resident(w.pids...)/1e6)
-	}
-	return c.growth()
 }
 
 // growth has ./proxy's benchmark of that measure how the cost of a turn grows with a conversation.
 func (c *gatewayCmd) growth() error {
-	if c.Growth == 0 {
+	if c.Growth == 0 || c.Workloads {
 		return nil
 	}
 	out, err := exec.Command("go", "test", "-run", "^$", "-bench", "Growth", "-benchtime", fmt.Sprintf("%dx", c.Growth),
@@ -196,62 +203,108 @@ func (c *gatewayCmd) growth() error {
 	return nil
 }
 
-// many posts n small questions, each the first of its conversation.
-func (w between) many(n, connections int, stream bool) {
+// load is a kind of requests, all of them the same but for the NAME in some.
+type load struct {
+	name, dialect, path, body string
+	ends                      string // is in a whole answer alone
+	stream                    bool
+}
+
+// messagesHead begins a request in the messages dialect.
+const messagesHead = `"model":"claude-sonnet-4-5","max_tokens":8192,"thinking":{"type":"enabled","budget_tokens":2048},`
+
+func named(dialect string, stream bool) string {
+	return dialect + map[bool]string{true: ", stream", false: ", JSON"}[stream]
+}
+
+// loads are small questions, each the first of its conversation; as workloads those that GoModel publishes its figures
+// of, which have no conversations, and a long one.
+func loads(workloads bool) (all []load) {
+	const responses = `"model":"gpt-5.1","max_output_tokens":8192,"include":["reasoning.encrypted_content"],` +
+		`"reasoning":{"effort":"medium","summary":"auto"},"input":[ASKED],"store":`
+	kinds := []load{{"messages", "messages", "/v1/messages", messagesHead + `"messages":[ASKED]`, "message_stop", true},
+		{"Responses", "responses", "/v1/responses", responses + "false", "response.completed", true}}
+	content := "Order NAME: what is to be checked?"
+	if workloads {
+		content = "What is to be checked?"
+		long := strings.Repeat(`{"role":"user","content":"`+strings.Repeat("Which month sold the most?", 38)+`"},`+
+			`{"role":"assistant","content":"`+strings.Repeat("June, as in the year before.", 36)+`"},`, 50)
+		kinds = append(kinds, load{"chat", "chat", "/v1/chat/completions",
+			`"model":"m","stream_options":{"include_usage":true},"messages":[ASKED]`, "[DONE]", true},
+			load{"messages of 100 kB", "messages", "/v1/messages", messagesHead + `"messages":[` + long + "ASKED]", "", false})
+	} else {
+		kinds = append(kinds, load{"stored", "responses", "/v1/responses", responses + "true", "response.completed", true})
+	}
+	for _, l := range kinds {
+		body, streams := strings.Replace(l.body, "ASKED", `{"role":"user","content":"`+content+`"}`, 1), l.stream
+		whole := l
+		whole.name, whole.stream, whole.ends = named(l.name, false), false, `"usage"`
+		whole.body = `{"stream":false,` + strings.Replace(body, `"stream_options":{"include_usage":true},`, "", 1) + "}"
+		all = append(all, whole)
+		if streams {
+			l.name, l.body = named(l.name, true), `{"stream":true,`+body+"}"
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// send sends n of them and gives how long each took.
+func (l load) send(w between, n, connections int) []time.Duration {
+	took := make([]time.Duration, n)
 	var all sync.WaitGroup
 	for i := range connections {
 		all.Go(func() {
 			for j := i; j < n; j += connections {
-				name := fmt.Sprintf("%s-%d-%d", w.name, time.Now().UnixNano(), j)
-				w.post(name, stream, json.RawMessage(fmt.Sprintf(`{"role":"user","content":"Order %s: what is to be checked?"}`,
-					name)))
+				began, name := time.Now(), ""
+				if strings.Contains(l.body, "NAME") {
+					name = fmt.Sprintf("%s-%d-%d", w.name, began.UnixNano(), j)
+				}
+				if text := w.post(l.path, name, strings.Replace(l.body, "NAME", name, 1)); !bytes.Contains(text, []byte(l.ends)) {
+					panic(fmt.Errorf("%s by %s: %.300s", l.name, w.name, text))
+				}
+				took[j] = time.Since(began)
 			}
 		})
 	}
 	all.Wait()
+	return took
 }
 
-// post sends a conversation and gives what the answer's content is, and the bytes sent.
-func (w between) post(name string, stream bool, messages ...json.RawMessage) (content json.RawMessage, sent int) {
-	body := lab.Must(json.Marshal(map[string]any{"model": "claude-sonnet-4-5", "max_tokens": 8192, "stream": stream,
-		"thinking": map[string]any{"type": "enabled", "budget_tokens": 2048}, "messages": messages}))
-	path, ends := "/v1/messages", "message_stop"
-	if w.responses {
-		path, ends = "/v1/responses", "response.completed"
-		body = lab.Must(json.Marshal(map[string]any{"model": "gpt-5.1", "max_output_tokens": 8192, "stream": stream,
-			"store": w.stored, "include": []string{"reasoning.encrypted_content"},
-			"reasoning": map[string]string{"effort": "medium", "summary": "auto"}, "input": messages}))
+// post gives the answer to a request, in a conversation unless its name is empty.
+func (w between) post(path, conversation, body string) (answer []byte) {
+	r := must(http.NewRequest(http.MethodPost, "http://"+w.addr+path, strings.NewReader(body)))
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Anthropic-Version": {"2023-06-01"}}
+	if conversation != "" {
+		r.Header.Set("X-Ag-Conversation-Id", conversation)
 	}
-	r := lab.Must(http.NewRequest(http.MethodPost, "http://"+w.addr+path, strings.NewReader(string(body))))
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Anthropic-Version": {"2023-06-01"},
-		"X-Ag-Conversation-Id": {name}}
-	resp := lab.Must(http.DefaultTransport.RoundTrip(r))
+	resp := must(http.DefaultTransport.RoundTrip(r))
 	defer resp.Body.Close()
-	text := lab.Must(io.ReadAll(resp.Body))
-	var said struct{ Content json.RawMessage }
-	if resp.StatusCode != http.StatusOK || !stream && json.Unmarshal(text, &said) != nil || stream &&
-		!strings.Contains(string(text), ends) {
+	text := must(io.ReadAll(resp.Body))
+	if resp.StatusCode != http.StatusOK {
 		panic(fmt.Errorf("%s: %s %.300s", w.name, resp.Status, text))
 	}
-	return said.Content, len(body)
+	return text
 }
 
 // grow makes one conversation and prints what the last ten turns up to each length took.
 func (w between) grow(lengths []int) {
 	const last = 10
-	var messages []json.RawMessage
+	var messages []string
 	var before time.Duration
 	sent, name := 0, fmt.Sprintf("long-%d", time.Now().UnixNano())
 	for turn := 1; turn <= slices.Max(lengths); turn++ {
 		if slices.Contains(lengths, turn+last-1) || before == 0 {
-			before, sent = cmp.Or(lab.CPU(w.pids...), 1), 0
+			before, sent = cmp.Or(cpuOf(w.pids...), 1), 0
 		}
 		messages = append(messages,
-			json.RawMessage(fmt.Sprintf(`{"role":"user","content":"Question %d: which month sold the most, and why?"}`, turn)))
-		content, n := w.post(name, false, messages...)
-		messages = append(messages, json.RawMessage(`{"role":"assistant","content":`+string(content)+`}`))
-		if sent += n; slices.Contains(lengths, turn) {
-			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(lab.CPU(w.pids...)-before)/float64(sent)*1000)
+			fmt.Sprintf(`{"role":"user","content":"Question %d: which month sold the most, and why?"}`, turn))
+		body := "{" + messagesHead + `"messages":[` + strings.Join(messages, ",") + "]}"
+		var said struct{ Content json.RawMessage }
+		must(0, json.Unmarshal(w.post("/v1/messages", name, body), &said))
+		messages = append(messages, `{"role":"assistant","content":`+string(said.Content)+`}`)
+		if sent += len(body); slices.Contains(lengths, turn) {
+			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(cpuOf(w.pids...)-before)/float64(sent)*1000)
 		}
 	}
 }

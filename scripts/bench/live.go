@@ -10,20 +10,20 @@ import (
 	"syscall"
 	"time"
 
-	"mneme/scripts/lab"
+	"mneme/internal/stack"
 )
 
 // live measures what an open answer holds, in mneme up and in the three services.
-func (c *turnCmd) live(l *lab.Lab) error {
+func (c *turnCmd) live(l *lab) error {
 	limit := syscall.Rlimit{Cur: c.Files, Max: c.Files} // children inherit what is set here
-	lab.Must(0, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	must(0, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	http.DefaultTransport.(*http.Transport).MaxIdleConns = 1 // what is closed is no descriptor of this process
 	fmt.Printf("%d answers at once, held in the middle of their last call, at most %d descriptors a process; each "+
 		"answer's share:\n", c.Live, c.Files)
 	for i, name := range []string{"mneme up", "three services"} {
 		mark := l.Mark()
 		let := make(chan struct{})
-		v := lab.NewVendor(let)
+		v := newVendor(let)
 		s := l.Services(v, i == 1)
 		c.open(name, v, s, let)
 		v.CloseClientConnections()
@@ -35,12 +35,12 @@ func (c *turnCmd) live(l *lab.Lab) error {
 
 // holding is a service's memory in KB, its goroutines and its descriptors.
 func holding(addr string) [3]float64 {
-	m := lab.Must(lab.Metrics(addr))
+	m := must(stack.Metrics(addr))
 	return [3]float64{m["process_resident_memory_bytes"] / 1e3, m["go_goroutines"], m["process_open_fds"]}
 }
 
 // open opens the answers, measures, lets them go and waits for their ends.
-func (c *turnCmd) open(name string, v *lab.Vendor, s lab.Services, let chan struct{}) {
+func (c *turnCmd) open(name string, v *vendor, s services, let chan struct{}) {
 	before := make([][3]float64, len(s.Addrs))
 	for i := range s.Addrs {
 		before[i] = holding(s.Addrs[i])
@@ -56,7 +56,7 @@ func (c *turnCmd) open(name string, v *lab.Vendor, s lab.Services, let chan stru
 	for i := range c.Live {
 		await(i - 64) // more at once would only queue for the processors
 		all.Go(func() {
-			err := say(s.URL, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i))
+			err := say(s.URL, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i), question)
 			if err == nil {
 				completed.Add(1)
 			} else if failed.Add(1) == 1 {

@@ -9,8 +9,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"mneme/scripts/lab"
 )
 
 // vocabulary is how many words a long chat has; as in any text, few of them are most of it.
@@ -18,54 +16,41 @@ const vocabulary = 20_000
 
 // long compares turns of a chat of very many messages with those of a chat of ten, in one run,
 // with recall off and on, and searches the long one.
-func (c *turnCmd) long(l *lab.Lab, v *lab.Vendor) {
-	const rounds, block, young = 5, 10, 10
-	for _, auto := range []string{"off", "always"} {
+func (c *turnCmd) long(l *lab, v *vendor) {
+	for _, recall := range [][2]string{{"off", "off"}, {"always", "on, nothing found"}} {
+		auto := recall[0]
 		mark := l.Mark()
 		// For the master alone: the subagent would find its tasks of the turns before.
 		l.Settings = fmt.Sprintf("recall: {tool: false, auto: off}\nagents: {master: {recall: {auto: %s}}}\n", auto)
 		s := l.Services(v, true, "context_window: 4", "subagent_context_window: 4", "max_history: 100")
-		old := "long-" + auto
+		old, w := "long-"+auto, wayOf("", s)
 		imported(s, old, c.Long)
 		if auto != "off" { // and builds the index, which no turn should pay for
 			searches(s, old, c.Long)
 		}
-		var took, waited [2]time.Duration
 		asked := 0
-		for i := range rounds + 1 { // the first one pays for indexes
-			short := fmt.Sprint("short-", auto, i)
-			imported(s, short, young)
-			for age, chat := range []string{short, old} {
-				used, began := lab.CPU(s.Pids...), time.Now()
-				for range block {
-					asked++
-					lab.Must(0, ask(s.URL, chat, fmt.Sprintf("qx%dzv?", asked)))
-				}
-				if i > 0 {
-					took[age] += lab.CPU(s.Pids...) - used
-					waited[age] += time.Since(began)
-				}
-			}
-		}
-		how := map[string]string{"off": "recall off", "always": "recall on, nothing found"}[auto]
-		fmt.Printf("a turn in a chat of %d messages ÷ of %d, %s: CPU %.2f (%.2f ms, %.2f ms), time %.2f\n", c.Long, young,
-			how, float64(took[1])/float64(took[0]), ms(took[1])/(rounds*block), ms(took[0])/(rounds*block),
-			float64(waited[1])/float64(waited[0]))
+		w.message = func() string { asked++; return fmt.Sprintf("qx%dzv?", asked) }
+		fmt.Printf("a turn in a chat of %d messages beside chats of 10, recall %s\n", c.Long, recall[1])
+		ages(w, old, func(round int) string {
+			short := fmt.Sprint("short-", auto, round)
+			imported(s, short, 10)
+			return short
+		})
 		l.StopTo(mark)
 	}
 }
 
 // imported gives a chat so many messages.
-func imported(s lab.Services, chat string, messages int) {
+func imported(s services, chat string, messages int) {
 	body, to := io.Pipe()
 	go func() {
 		if transcript(to, messages) == nil { // else the answer says why
 			_ = to.Close()
 		}
 	}()
-	resp := lab.Must(http.Post(chatURL(s, chat)+"/import", "application/x-ndjson", body))
+	resp := must(http.Post(chatURL(s, chat)+"/import", "application/x-ndjson", body))
 	defer resp.Body.Close()
-	if answer := lab.Must(io.ReadAll(resp.Body)); resp.StatusCode != http.StatusCreated {
+	if answer := must(io.ReadAll(resp.Body)); resp.StatusCode != http.StatusCreated {
 		panic(fmt.Errorf("the import is refused: %s", answer))
 	}
 }
@@ -88,23 +73,23 @@ func transcript(to io.Writer, messages int) error {
 	return nil
 }
 
-func chatURL(s lab.Services, chat string) string {
+func chatURL(s services, chat string) string {
 	return strings.Replace(strings.TrimSuffix(s.URL, "/messages"), "CHAT", chat, 1)
 }
 
 // searches measures searches of a chat: the first, which finds no index, those until the index
 // has all messages, and the ones after it.
-func searches(s lab.Services, chat string, messages int) {
+func searches(s services, chat string, messages int) {
 	r := rand.New(rand.NewPCG(2, 2))
 	search := func() (partial bool) {
 		var words []string
 		for range 6 {
 			words = append(words, fmt.Sprintf("w%dk", r.IntN(vocabulary)))
 		}
-		resp := lab.Must(http.Get(chatURL(s, chat) + "/recall?query=" + url.QueryEscape(strings.Join(words, " "))))
+		resp := must(http.Get(chatURL(s, chat) + "/recall?query=" + url.QueryEscape(strings.Join(words, " "))))
 		defer resp.Body.Close()
 		var got struct{ Partial bool }
-		lab.Must(0, json.NewDecoder(resp.Body).Decode(&got))
+		must(0, json.NewDecoder(resp.Body).Decode(&got))
 		return got.Partial
 	}
 	began := time.Now()
@@ -122,6 +107,6 @@ func searches(s lab.Services, chat string, messages int) {
 		took = append(took, time.Since(began))
 	}
 	fmt.Printf("a search in a chat of %d messages: first answer %.0f ms, whole after %.2f s, "+
-		"then p50 %.1f ms, p95 %.1f ms\n", messages, ms(first), whole.Seconds(), ms(quantile(took, .5)),
+		"then p50 %.1f ms, p95 %.1f ms\n", messages, ms(first), whole.Seconds(), ms(median(took)),
 		ms(quantile(took, .95)))
 }

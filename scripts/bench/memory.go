@@ -14,7 +14,6 @@ import (
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
-	"mneme/scripts/lab"
 )
 
 type memoryCmd struct {
@@ -40,9 +39,9 @@ func (c *memoryCmd) command() *cobra.Command {
 }
 
 func (c *memoryCmd) run() error {
-	l := lab.New("no mneme is needed")
+	l := newLab("no mneme is needed")
 	defer l.Stop()
-	_, client := l.Redis()
+	client := l.Redis()
 	store := redisstore.New(client, zerolog.Nop())
 	cached := cache.New(store, 1<<30)
 	pair := []memory.Message{{Role: memory.RoleUser, Timestamp: 1763711157.25},
@@ -58,7 +57,7 @@ func (c *memoryCmd) run() error {
 		fmt.Printf("%24s", w)
 	}
 	for _, size := range c.Sizes {
-		chat := lab.Must(memory.ParseChat(fmt.Sprintf("bench-%d", size)))
+		chat := must(memory.ParseChat(fmt.Sprintf("bench-%d", size)))
 		keys := []memory.Key{memory.ChatKey(chat), memory.SubagentKey("analytic", chat)}
 		h := memory.Empty(keys[0])
 		for i := range size {
@@ -66,24 +65,24 @@ func (c *memoryCmd) run() error {
 		}
 		rewritten := fmt.Sprintf("rewritten-%d", size)
 		for _, k := range []string{keys[0].String(), keys[1].String(), rewritten} {
-			lab.Must(0, client.Set(bg, k, h.JSON(), 0).Err())
+			must(0, client.Set(bg, k, h.JSON(), 0).Err())
 		}
 		runs := 0
 		do := []func(){
 			func() {
 				runs++
 				token := fmt.Sprintf("%d-%d", size, runs)
-				turn := lab.Must(store.Turns.Take(bg, chat, token, "bench", 15*time.Second))
-				loaded := lab.Must(cached.Load(bg, turn.Number, memory.Empty(keys[0]), memory.Empty(keys[1])))
+				turn := must(store.Turns.Take(bg, chat, token, "bench", 15*time.Second))
+				loaded := must(cached.Load(bg, turn.Number, memory.Empty(keys[0]), memory.Empty(keys[1])))
 				for i, m := range pair {
-					loaded[0] = lab.Must(cached.Append(bg, loaded[0], memory.Mark{Run: "RUN" + token, Seq: int64(i + 1),
+					loaded[0] = must(cached.Append(bg, loaded[0], memory.Mark{Run: "RUN" + token, Seq: int64(i + 1),
 						Turn: turn.Number}, m.Encode()))
 				}
-				lab.Must(0, store.Turns.Release(bg, chat, token))
+				must(0, store.Turns.Release(bg, chat, token))
 			},
-			func() { lab.Must(0, rewrite(client, rewritten, pair)) },
-			func() { lab.Must(store.Load(bg, 0, memory.Empty(keys[0]))) },
-			func() { lab.Must(client.Get(bg, keys[0].String()).Bytes()) },
+			func() { must(0, rewrite(client, rewritten, pair)) },
+			func() { must(store.Load(bg, 0, memory.Empty(keys[0]))) },
+			func() { must(client.Get(bg, keys[0].String()).Bytes()) },
 		}
 		fmt.Printf("\n%10d", size)
 		taken, moved := make([][]time.Duration, len(do)), make([]float64, len(do))
@@ -129,6 +128,6 @@ func rewrite(client *redis.Client, key string, pair []memory.Message) error {
 
 // traffic is how many bytes Redis has read and written, this question's too.
 func traffic(client *redis.Client) float64 {
-	s := lab.Info(client)
+	s := infoOf(client)
 	return s[1] + s[2]
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-
-	"mneme/scripts/lab"
 )
 
 type storedCmd struct {
@@ -22,7 +20,7 @@ func (c *storedCmd) command() *cobra.Command {
 	b := &cobra.Command{
 		Use: "stored", Short: "What a chat's turns are in Redis: commands, bytes of the append-only file, bytes at rest",
 		Long: `Two turns, "hi" and one with a delegation to a subagent, by the three services with a vendor that answers ` +
-			`at once. Commands are those of INFO commandstats, with those that scripts call; those of the gateway's keys ` +
+			`at once. Commands are those that MONITOR shows, with those that scripts call; those of the gateway's keys ` +
 			`are counted apart, too. AOF is what a fifth turn adds to the append-only file. Bytes are MEMORY USAGE of the ` +
 			`keys of a chat of four turns: of those that stay, and of all that are there in its first quarter of an hour.`,
 		RunE: func(*cobra.Command, []string) error { return c.run() },
@@ -38,20 +36,20 @@ type stored struct {
 }
 
 func (c *storedCmd) run() error {
-	l := lab.New(c.Mneme)
+	l := newLab(c.Mneme)
 	defer l.Stop()
-	v, direct := lab.NewVendor(nil), false
+	v, direct := newVendor(nil), false
 	defer v.Close()
 	inner := v.Config.Handler
 	v.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if direct {
-			r.Header.Set(lab.AnswerHeader, "2")
+			r.Header.Set(answerHeader, "2")
 		}
 		inner.ServeHTTP(w, r)
 	})
 	s := l.Services(v, true)
 	b := stored{client: s.Redis, turn: func(chat string) {
-		lab.Must(0, ask(s.URL, chat, "hi"))
+		must(0, say(s.URL, chat, "hi"))
 		time.Sleep(50 * time.Millisecond) // what comes behind the answer
 	}}
 	fmt.Printf("%-10s %9s %9s %9s %9s %9s\n", "turn", "commands", "gateway's", "AOF B", "at rest B", "15 min B")
@@ -69,58 +67,38 @@ func (c *storedCmd) run() error {
 func (b stored) row(kind string) {
 	const chats = 20
 	name := func(i int) string { return fmt.Sprintf("%s.%d", kind, i) }
-	var before int64
-	for i := range 4 * chats {
-		if i == chats {
-			before = b.commands()
-		}
-		b.turn(name(i % chats))
+	for i := range chats {
+		b.turn(name(i))
 	}
-	commands := float64(b.commands()-before) / (3 * chats)
-	gateway := b.gateway(name(0))
+	commands, gateway := 0, 0
+	ofGateway := false
+	for _, line := range (&services{Redis: b.client}).Lines(func() {
+		for i := range 3 * chats {
+			b.turn(name(i % chats))
+		}
+	}) {
+		source, rest, _ := strings.Cut(line, "] \"")
+		if !strings.HasSuffix(source, " lua") { // what follows from scripts is of the same keys
+			ofGateway = strings.Contains(rest, "\"proxy:") || strings.Contains(rest, "\"mneme:usage")
+		}
+		if kind, _, _ := strings.Cut(rest, "\""); slices.Contains([]string{"info", "ping", "hello", "client"},
+			strings.ToLower(kind)) {
+			continue // by these processes stay in touch
+		}
+		if commands++; ofGateway {
+			gateway++
+		}
+	}
+	const turns = 3 * chats
 	rest, kept := b.bytes(name(1))
-	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "yes").Err())
+	must(0, b.client.ConfigSet(bg, "appendonly", "yes").Err())
 	began := b.aof()
 	for i := range chats {
 		b.turn(name(i))
 	}
 	aof := float64(b.aof()-began) / chats
-	lab.Must(0, b.client.ConfigSet(bg, "appendonly", "no").Err())
-	fmt.Printf("%-10s %9.0f %9d %9.0f %9d %9d\n", kind, commands, gateway, aof, rest, kept)
-}
-
-// commands is how many ran, scripts' ones too.
-func (b stored) commands() (n int64) {
-	for line := range strings.Lines(lab.Must(b.client.Info(bg, "commandstats").Result())) {
-		name, of, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
-		if ok && !slices.Contains(notATurns, name) {
-			calls, _, _ := strings.Cut(of, ",")
-			n += lab.Must(strconv.ParseInt(calls, 10, 64))
-		}
-	}
-	return n
-}
-
-// notATurns are commands by which this is measured or processes stay in touch.
-var notATurns = []string{"info", "memory|usage", "scan", "monitor", "echo", "hello", "client|setinfo", "config|set",
-	"ping",
-	"config|get", "script|load", "command"}
-
-// gateway is how many commands of one more turn are of the gateway's keys, by MONITOR.
-func (b stored) gateway(chat string) (n int) {
-	s := lab.Services{Redis: b.client}
-	lines := s.Lines(func() { b.turn(chat) })
-	of := false
-	for _, line := range lines {
-		source, rest, _ := strings.Cut(line, "] \"")
-		if !strings.HasSuffix(source, " lua") { // what follows from scripts is of the same keys
-			of = strings.Contains(rest, "\"proxy:") || strings.Contains(rest, "\"mneme:usage")
-		}
-		if of {
-			n++
-		}
-	}
-	return n
+	must(0, b.client.ConfigSet(bg, "appendonly", "no").Err())
+	fmt.Printf("%-10s %9.0f %9.0f %9.0f %9d %9d\n", kind, float64(commands)/turns, float64(gateway)/turns, aof, rest, kept)
 }
 
 // bytes is what the keys of a chat take, without those that end within the day, and with them.
@@ -130,7 +108,7 @@ func (b stored) bytes(chat string) (rest, kept int64) {
 		if !strings.Contains(it.Val()+":", ":"+chat+":") && !strings.Contains(it.Val(), ":"+chat+"}") {
 			continue
 		}
-		size := lab.Must(b.client.MemoryUsage(bg, it.Val(), 0).Result())
+		size := must(b.client.MemoryUsage(bg, it.Val(), 0).Result())
 		if kept += size; b.client.PTTL(bg, it.Val()).Val() < 0 {
 			rest += size
 		}
@@ -140,9 +118,9 @@ func (b stored) bytes(chat string) (rest, kept int64) {
 
 func (b stored) aof() int64 {
 	for {
-		info := lab.Must(b.client.InfoMap(bg, "persistence").Result())["Persistence"]
+		info := must(b.client.InfoMap(bg, "persistence").Result())["Persistence"]
 		if info["aof_rewrite_in_progress"] == "0" && info["aof_enabled"] == "1" && info["aof_rewrite_scheduled"] == "0" {
-			return lab.Must(strconv.ParseInt(info["aof_current_size"], 10, 64))
+			return must(strconv.ParseInt(info["aof_current_size"], 10, 64))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -1,19 +1,13 @@
 package main
 
 import (
-	"encoding/json"
+	"crypto/sha256"
 	"fmt"
-	"io"
-	"maps"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"mneme/scripts/lab"
 )
 
 type turnCmd struct {
@@ -70,196 +64,115 @@ Examples:
 	return b
 }
 
-// way is one of the two that are compared.
-type way struct {
-	name    string
-	url     string // CHAT stands for the chat
-	key     string // "" for none
-	user    string // "" for none
-	pids    []int
-	cpu     []float64 // ms per turn, by round
-	latency []time.Duration
-	chats   int
-}
-
 func (c *turnCmd) run() error {
-	l := lab.New(c.Mneme)
+	l := newLab(c.Mneme)
 	defer l.Stop()
 	if c.Live > 0 {
 		return c.live(l)
 	}
-	v := lab.NewVendor(nil)
+	v := newVendor(nil)
 	defer v.Close()
-	if c.Limits {
+	switch {
+	case c.Limits:
 		c.limits(l, v)
-		return nil
-	}
-	s := l.Services(v, true)
-	ways := []*way{{name: "mneme", url: s.URL, pids: s.Pids}}
-	if c.OpenAI {
-		ways = []*way{{name: "openai", url: completions(s.URL), pids: s.Pids}, ways[0]}
-	} else {
-		ways = append(ways, chain(l, v))
-	}
-	for _, w := range ways {
-		w.turns(50)
-		w.latency = nil
-	}
-	if c.Draw != "" {
-		c.age(ways)
-		return nil
-	}
-	if c.Growth {
+	case c.Growth:
 		c.growth(l, v)
-		return nil
-	}
-	if c.Long > 0 {
+	case c.Long > 0:
 		c.long(l, v)
-		return nil
-	}
-	if !c.OpenAI {
-		own := l.Replica(lab.Services{}, v, false) // over a store of its own
-		ways = append(ways, &way{name: "embedded", url: own.URL, pids: own.Pids})
-		ways[2].turns(50)
-		ways[2].latency = nil
-	}
-	var load [3]float64 // ms of CPU, bytes in, bytes out of Redis
-	for range c.Rounds {
-		for _, w := range ways {
-			before, used := lab.Info(s.Redis), lab.CPU(w.pids...)
-			w.turns(c.Turns)
-			w.cpu = append(w.cpu, ms(lab.CPU(w.pids...)-used)/float64(c.Turns))
-			for i, after := range lab.Info(s.Redis) {
-				if w == ways[0] {
-					load[i] += (after - before[i]) / float64(c.Turns*c.Rounds)
-				}
-			}
-		}
-	}
-	fmt.Printf("a turn: three model calls, one delegation, 20 deltas; %d rounds of %d turns, medians\n", c.Rounds, c.Turns)
-	beside := ways[1]
-	for _, w := range ways {
-		cpu, p50 := quantile(w.cpu, .5), quantile(w.latency, .5)
-		fmt.Printf("  %-8s CPU %.2f ms (%.2f–%.2f), p50 %.2f ms, p95 %.2f ms", w.name, cpu, quantile(w.cpu, 0),
-			quantile(w.cpu, 1), ms(p50), ms(quantile(w.latency, .95)))
-		if w != beside {
-			fmt.Printf("; ÷ %s: CPU %.2f ×, p50 %.2f ×", beside.name, cpu/quantile(beside.cpu, .5),
-				float64(p50)/float64(quantile(beside.latency, .5)))
-		}
-		fmt.Println()
-	}
-	fmt.Printf("  Redis  CPU %.2f ms, %.0f bytes in, %.0f bytes out\n", load[0], load[1], load[2])
-	const watched = 50
-	sent, scripted := s.Monitor(func() { ways[0].turns(watched) })
-	all := 0
-	for _, n := range sent {
-		all += n
-	}
-	fmt.Printf("  commands sent: %.1f; scripts called %.1f more\n", float64(all)/watched, float64(scripted)/watched)
-	for _, name := range slices.SortedFunc(maps.Keys(sent), func(a, b string) int { return sent[b] - sent[a] }) {
-		fmt.Printf("    %-10s %.1f\n", name, float64(sent[name])/watched)
+	case c.Draw != "":
+		c.age(wayOf("mneme", l.Services(v, true)).warm(), chain(l, v).warm())
+	case c.OpenAI:
+		s := l.Services(v, true)
+		base, _, _ := strings.Cut(s.URL, "/v1/chats/")
+		openai := wayOf("openai", s)
+		openai.urls = []string{base + "/c/CHAT" + completions}
+		c.compare(openai.warm(), wayOf("mneme", s).warm())
+	default:
+		mneme, own := wayOf("mneme", l.Services(v, true)), wayOf("embedded", l.Replica(services{}, v, false))
+		c.compare(mneme.warm(), own.warm(), chain(l, v).warm())
+		mneme.commands()
 	}
 	return nil
 }
 
-// age lets one chat of each way grow and draws what its turns took, by fifteenths.
-func (c *turnCmd) age(ways []*way) {
-	lines, labels, step := make([][]float64, len(ways)), []string{}, max(c.Age/15, 1)
-	for turn := step; turn <= c.Age; turn += step {
-		for i, w := range ways {
-			used := lab.CPU(w.pids...)
-			for range step {
-				lab.Must(0, say(w.url, "old"))
-			}
-			lines[i] = append(lines[i], ms(lab.CPU(w.pids...)-used)/float64(step))
-		}
-		labels = append(labels, strconv.Itoa(turn))
-	}
-	for i, w := range ways {
-		fmt.Printf("%-6s CPU per turn in ms, by %d: %.2f\n", w.name, step, lines[i])
-	}
-	draw(c.Draw, "CPU of a turn in ms, over the turns that a chat has", []string{"mneme", "the bare chain"}, labels,
-		lines...)
-}
-
-// turns makes so many, ten in a chat.
-func (w *way) turns(n int) {
-	for i := range n {
-		if i%10 == 0 {
-			w.chats++
-		}
-		began := time.Now()
-		chat := fmt.Sprintf("%s-%d-%d", w.name, os.Getpid(), w.chats)
-		if strings.HasSuffix(w.url, completionsPath) {
-			lab.Must(0, complete(w.url, chat, i%10))
-		} else {
-			lab.Must(0, w.say(chat))
-		}
-		w.latency = append(w.latency, time.Since(began))
-	}
-}
-
-const question = "Which month sold the most, and why?"
-
-// say is say with the way's key and user.
-func (w *way) say(chat string) error {
-	body := map[string]any{"message": question, "stream": true}
-	if w.user != "" {
-		body["user"] = w.user
-	}
-	return send(w.url, chat, w.key, string(lab.Must(json.Marshal(body))))
-}
-
-// say sends a message and reads the answer's stream to its end.
-func say(url, chat string) error {
-	return ask(url, chat, question)
-}
-
-// ask is say with words of its own.
-func ask(url, chat, message string) error {
-	return send(url, chat, "", fmt.Sprintf(`{"message": %q, "stream": true}`, message))
-}
-
-// complete is say by a chat completion, with a transcript of so many turns before it.
-func complete(url, chat string, before int) error {
-	past := fmt.Sprintf(`{"role": "user", "content": %q}, {"role": "assistant", "content": "March, since it rained."}, `, question)
-	return send(url, chat, "", fmt.Sprintf(`{"model": "mneme", "stream": true, "messages": [%s{"role": "user", "content": %q}]}`,
-		strings.Repeat(past, before), question))
-}
-
-// send posts a body, with a key if it is not empty, and reads the answer's stream to its end.
-func send(url, chat, key, body string) error {
-	resp, err := post(strings.Replace(url, "CHAT", chat, 1), key, body)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && !strings.Contains(string(answer), `"outcome":"completed"`) &&
-		strings.Count(string(answer), "[DONE]") != 3 && !strings.Contains(string(answer), `"finish_reason":"stop"`) {
-		err = fmt.Errorf("the turn did not complete: …%s", answer[max(0, len(answer)-400):])
-	}
-	return err
-}
-
-// completionsPath ends the URL of chat completions.
-const completionsPath = "/v1/chat/completions"
-
-// completions is where the chat completions are of a chat with messages that are posted at a URL.
-func completions(url string) string {
-	base, _, _ := strings.Cut(url, "/v1/chats/")
-	return base + "/c/CHAT" + completionsPath
-}
-
 // chain starts the bare one.
-func chain(l *lab.Lab, v *lab.Vendor) *way {
-	w := &way{name: "chain"}
-	to := v.Listener.Addr().String()
+func chain(l *lab, v *vendor) *way {
+	w, to := &way{name: "chain"}, v.Listener.Addr().String()
 	for _, calls := range []int{0, 3, 0} { // the gateway's place, the apiserver's, webmemory's
 		var pid int
 		to, pid = l.Hop(to, calls)
 		w.pids = append(w.pids, pid)
 	}
-	w.url = "http://" + to + "/CHAT"
+	w.urls = []string{"http://" + to + "/CHAT"}
 	return w
+}
+
+// age lets one chat of each way grow and draws what its turns took, by fifteenths.
+func (c *turnCmd) age(ways ...*way) {
+	labels, step := []string{}, max(c.Age/15, 1)
+	for turn := step; turn <= c.Age; turn += step {
+		for _, w := range ways {
+			w.measure(step, func() {
+				for range step {
+					w.turn("old", 0)
+				}
+			})
+		}
+		labels = append(labels, strconv.Itoa(turn))
+	}
+	for _, w := range ways {
+		fmt.Printf("%-6s CPU per turn in ms, by %d: %.2f\n", w.name, step, w.cpu)
+	}
+	draw(c.Draw, "CPU of a turn in ms, over the turns that a chat has", []string{"mneme", "the bare chain"}, labels,
+		ways[0].cpu, ways[1].cpu)
+}
+
+// The key of the turns that are limited, and six limits that none of them meets.
+const (
+	limitedKey             = "mn_bench_0123456789abcdefghijklmnopqrstuv"
+	manyAtATime, muchInAll = "100000000/m,100000000000tokens/m", "100000000000tokens/month"
+)
+
+// limits compares turns with a key, rates and budgets with turns of services without keys, in one run.
+func (c *turnCmd) limits(l *lab, v *vendor) {
+	s := l.Services(v, true)
+	l.Settings = fmt.Sprintf(`auth: {mode: keys, keys_file: %s}
+limits:
+  tenants: {acme: {rate: "%[2]s", budget: "%[3]s"}}
+  users: {rate: "%[2]s", budget: "%[3]s"}
+`, l.File("keys.yaml", fmt.Sprintf("keys:\n- {id: bench, tenant: acme, scopes: [chat], rate: %q, budget: %q, hash: %x}\n",
+		manyAtATime, muchInAll, sha256.Sum256([]byte(limitedKey)))), manyAtATime, muchInAll)
+	free, limited := wayOf("free", s), wayOf("limited", l.Replica(s, v, true))
+	limited.key, limited.user, free.user = limitedKey, "ann", "ann"
+	free.warm()
+	kept := len(must(s.Redis.Keys(bg, "mneme:limits*").Result()))
+	c.compare(limited.warm(), free)
+	fmt.Println("  keys of limits in Redis after turns without:", kept)
+}
+
+// growth compares turns of an old chat with those of chats that have just begun, by turns in one
+// run, where windows are full from the fifth turn on.
+func (c *turnCmd) growth(l *lab, v *vendor) {
+	const windows = "context_window: 4, subagent_context_window: 4"
+	for replicas, name := range []string{"alone", "with a second replica that answers every other turn"} {
+		mark := l.Mark()
+		all := []services{l.Services(v, true, windows)}
+		for range replicas {
+			all = append(all, l.Replica(all[0], v, true, windows))
+		}
+		w := wayOf("", all...)
+		for range c.Age - 60 { // which ages adds
+			w.turn("old", 0)
+		}
+		w.latency = nil
+		fmt.Printf("a chat's %dth turn beside the 5th to 14th of others, %s\n", c.Age, name)
+		ages(w, "old", func(round int) string {
+			chat := fmt.Sprintf("young-%d-%d", os.Getpid(), round)
+			for i := range 4 {
+				must(0, say(w.urls[i%len(w.urls)], chat, question))
+			}
+			return chat
+		})
+		l.StopTo(mark)
+	}
 }

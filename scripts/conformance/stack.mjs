@@ -47,6 +47,37 @@ function limitedVendor() {
   return new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve({ server, url: `http://127.0.0.1:${server.address().port}` })))
 }
 
+/** Starts a service of mneme in a folder, with a configuration that is written there; it is ready once it says so at url. */
+export async function mneme({ bin, dir, url, config, service = 'up', args = [], environment = {} }) {
+  mkdirSync(dir, { recursive: true })
+  const file = join(dir, 'mneme.yaml')
+  writeFileSync(file, JSON.stringify(config, null, 2)) // JSON is YAML
+  const { MNEME_CONFIG: _, ...env } = process.env
+  const p = start(join(dir, `${service}.log`), join(bin, 'mneme'), [service, ...args, '--config', file], { env: { ...env, ...environment }, cwd: dir })
+  await until(p, `mneme ${service}`, () => fetch(`${url}/readyz`).then((r) => r.ok, () => false))
+  return p
+}
+
+/** Starts all services of mneme in one process; more goes into the configuration. again starts them once more. */
+export async function up({ stack, dir }, { proxy = {}, ...more } = {}, args = []) {
+  const [web, api, gateway, redis] = (await Promise.all([freePort(), freePort(), freePort(), freePort()])).map((port) => `127.0.0.1:${port}`)
+  const config = {
+    data_dir: join(dir, 'data'), log: { format: 'json' }, redis: { embedded_listen: redis }, ...more,
+    webmemory: { listen: web }, apiserver: { listen: api }, proxy: { listen: gateway, ...proxy },
+  }
+  const again = () => mneme({ bin: stack.bin, dir, url: `http://${web}`, config, args })
+  return { url: `http://${web}`, gateway: `http://${gateway}`, mneme: await again(), again }
+}
+
+/** Starts a Redis that keeps nothing; its url is empty if there is no redis-server. */
+export async function redisServer(dir) {
+  const port = await freePort()
+  const p = start(join(dir, 'redis.log'), 'redis-server', ['--port', `${port}`, '--bind', '127.0.0.1', '--save', '', '--dir', dir])
+  if (/ENOENT/.test(await Promise.race([p.ended, new Promise((resolve) => p.child.once('spawn', () => resolve('')))]))) return { url: '' }
+  await until(p, 'redis-server', () => lines(p).some((l) => l.includes('Ready to accept connections')))
+  return { p, url: `redis://127.0.0.1:${port}` }
+}
+
 export class Stack {
   /** Starts everything: programs from bin, logs into dir; sets of scenarios may have vendors, backends and variables of their own. */
   static async start({ bin, dir, redis = true, sets = [] }) {
@@ -61,34 +92,21 @@ export class Stack {
     }
     s.limited = await limitedVendor()
     url.limited = s.limited.url
-    s.redis = redis ? await s.startRedis() : ''
+    s.redis = redis ? (await redisServer(dir)).url : ''
     s.port = await freePort()
     s.url = `http://127.0.0.1:${s.port}`
-    const config = {
+    s.config = {
       redis: s.redis ? { url: s.redis } : {},
       data_dir: join(dir, 'data'),
       log: { format: 'json' },
       proxy: { listen: `127.0.0.1:${s.port}`, active: 'adaptive', embeddings_backend: 'generic', teammates: { analytic: 'kimi' }, backends: Object.assign(backends(url), ...sets.map((m) => m.backends?.(url))), routes: Object.assign({}, ...sets.map((m) => m.routes)) },
     }
-    s.config = join(dir, 'mneme.yaml')
-    writeFileSync(s.config, JSON.stringify(config, null, 2)) // JSON is YAML
     await s.startGateway()
     return s
   }
 
-  /** The URL of a new Redis, nothing if there is no redis-server. */
-  async startRedis() {
-    const port = await freePort()
-    const p = start(join(this.dir, 'redis.log'), 'redis-server', ['--port', `${port}`, '--bind', '127.0.0.1', '--save', '', '--dir', this.dir])
-    if (/ENOENT/.test(await Promise.race([p.ended, new Promise((resolve) => p.child.once('spawn', () => resolve('')))]))) return ''
-    await until(p, 'redis-server', () => lines(p).some((l) => l.includes('Ready to accept connections')))
-    return `redis://127.0.0.1:${port}`
-  }
-
   async startGateway() {
-    const { MNEME_CONFIG: _, ...env } = process.env
-    this.gateway = start(join(this.dir, 'gateway.log'), join(this.bin, 'mneme'), ['proxy', '--config', this.config], { env: { ...env, ...this.environment } })
-    await until(this.gateway, 'the gateway', () => fetch(`${this.url}/readyz`).then((r) => r.ok, () => false))
+    this.gateway = await mneme({ ...this, service: 'proxy' })
   }
 
   /** Ends the gateway and starts it anew on its port. */

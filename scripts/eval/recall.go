@@ -100,7 +100,7 @@ func own(
 		return s, nil, err
 	}
 	s.client, err = webapi.New("http://" + at.Webmemory)
-	return s, func() { s.client.Close(); end(); os.RemoveAll(dir) }, err
+	return s, func() { s.client.Close(); _ = end(); os.RemoveAll(dir) }, err
 }
 
 // Import stores a conversation as a chat.

@@ -264,6 +264,9 @@ func (s *soak) send(ctx context.Context, a *attempt, web *service, method, path 
 	switch {
 	case errors.As(err, &refused):
 		a.status, a.code = refused.Status, refused.Code
+		if !a.refused() {
+			a.run = refused.RunID // it ran, and failed; a refusal may be about another run
+		}
 	case err != nil:
 		a.note = err.Error()
 	default:

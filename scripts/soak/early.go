@@ -10,42 +10,29 @@ import (
 	"time"
 )
 
-// early kills a webmemory in the first milliseconds of what it is asked for: a message with a key, which is sent again to
-// the other one, or in every fourth round the erasure of a chat with a document, which is not asked for again.
-type early struct {
-	options
-	stack *stack
-	out   io.Writer
-
-	answered, whole, gone int
-	longest               time.Duration // until a message that was sent again was answered
-	wrong                 []string      // findings
-}
-
 // earlyLimit is how long a message that is sent again may take, and what was begun may take to come to its end.
 const earlyLimit = time.Minute
 
-func (e *early) run(ctx context.Context) (clean bool, err error) {
-	began, rng := time.Now(), e.random(1)
-	webs := e.stack.webs()
-	for round := 0; round < e.rounds && ctx.Err() == nil; round++ {
-		here, there := webs[round%2], webs[(round+1)%2]
-		base, do := fmt.Sprint("/v1/chats/early-", round), e.post
+// killEarly kills a webmemory in the first milliseconds of what it is asked for: a message with a key, which is sent
+// again to the other one, or in every fourth round the erasure of a chat with a document, which is not asked for again.
+func killEarly(ctx context.Context, t *trial) (clean bool, err error) {
+	rng := t.random(1)
+	err = t.eachRound(ctx, func(round int, here, there *service) error {
+		base, after := fmt.Sprint("/v1/chats/early-", round), time.Duration(rng.IntN(30_000))*time.Microsecond
+		do := t.repost
 		if round%4 == 3 {
-			do = e.erase
-			if err := e.prepare(there, base); err != nil {
-				return false, fmt.Errorf("round %d: %w", round, err)
+			do = t.eraseChat
+			if err := prepare(there, base); err != nil {
+				return err
 			}
 		}
-		finding := do(here, there, base, time.Duration(rng.IntN(30_000))*time.Microsecond)
-		if finding != "" {
-			e.wrong = append(e.wrong, fmt.Sprintf("round %d: %s", round, finding))
+		if finding := do(here, there, base, after); finding != "" {
+			t.find("round %d: killed after %v, %s", round, after, finding)
 		}
-		if err := e.stack.startAll(); err != nil {
-			return false, err
-		}
-	}
-	return e.report(time.Since(began)), nil
+		return t.startAll()
+	})
+	return err == nil && t.report("rounds", "messages answered when sent again", "ms that the longest took",
+		"erasures finished by another process", "erasures that had not begun"), err
 }
 
 // ask is one request; status is 0 for one that was cut short.
@@ -68,7 +55,7 @@ func (v *service) ask(method, path, body string) (status int, said string) {
 	return resp.StatusCode, string(raw)
 }
 
-func (e *early) post(here, there *service, base string, after time.Duration) (finding string) {
+func (t *trial) repost(here, there *service, base string, after time.Duration) (finding string) {
 	const body = `{"message":"the only question"}`
 	go here.ask(http.MethodPost, base+"/messages", body)
 	time.Sleep(after)
@@ -76,20 +63,22 @@ func (e *early) post(here, there *service, base string, after time.Duration) (fi
 	began := time.Now()
 	for status, said := 0, ""; status != http.StatusOK; time.Sleep(50 * time.Millisecond) {
 		if time.Since(began) > earlyLimit {
-			return fmt.Sprintf("killed after %v, the message was not answered in %v: %d %.200s", after, earlyLimit, status, said)
+			return fmt.Sprintf("the message was not answered in %v: %d %.200s", earlyLimit, status, said)
 		}
 		status, said = there.ask(http.MethodPost, base+"/messages", body)
 	}
-	e.answered, e.longest = e.answered+1, max(e.longest, time.Since(began))
+	t.count("messages answered when sent again", 1)
+	took, longest := int(time.Since(began).Milliseconds()), "ms that the longest took"
+	t.count(longest, max(0, took-t.counted(longest)))
 	_, history := there.ask(http.MethodGet, base+"/history", "")
 	if n := strings.Count(history, "the only question"); n != 1 {
-		return fmt.Sprintf("killed after %v, the message is there %d times", after, n)
+		return fmt.Sprintf("the message is there %d times", n)
 	}
 	return ""
 }
 
 // prepare makes a chat with a message and a document.
-func (e *early) prepare(v *service, base string) error {
+func prepare(v *service, base string) error {
 	if status, said := v.ask(http.MethodPost, base+"/messages", `{"message":"zqsecret"}`); status != http.StatusOK {
 		return fmt.Errorf("%d %s", status, said)
 	}
@@ -99,7 +88,7 @@ func (e *early) prepare(v *service, base string) error {
 	return nil
 }
 
-func (e *early) erase(here, there *service, base string, after time.Duration) (finding string) {
+func (t *trial) eraseChat(here, there *service, base string, after time.Duration) (finding string) {
 	go here.ask(http.MethodDelete, base, "")
 	time.Sleep(after)
 	here.Kill()
@@ -109,28 +98,13 @@ func (e *early) erase(here, there *service, base string, after time.Duration) (f
 		messages, document := strings.Contains(history, "zqsecret"), strings.Contains(documents, "a.txt")
 		switch {
 		case status == http.StatusOK && messages && document && time.Since(began) > 2*time.Second: // it had not begun
-			e.whole++
+			t.count("erasures that had not begun", 1)
 			return ""
 		case status == http.StatusOK && !messages && !document:
-			e.gone++
+			t.count("erasures finished by another process", 1)
 			return ""
 		case time.Since(began) > earlyLimit:
-			return fmt.Sprintf("killed after %v, an erasure has left messages: %t, a document: %t", after, messages, document)
+			return fmt.Sprintf("an erasure has left messages: %t, a document: %t", messages, document)
 		}
 	}
-}
-
-// report prints the totals and the findings.
-func (e *early) report(took time.Duration) (clean bool) {
-	fmt.Fprintf(e.out, "\nsoak of early kills of %v, seed %d\n", took.Round(time.Second), e.seed)
-	for _, v := range e.stack.services {
-		e.wrong = append(e.wrong, v.crashes...)
-	}
-	printRows(e.out, []row{{"rounds, and kill -9", e.rounds}, {"messages answered when sent again", e.answered},
-		{"ms that the longest took", int(e.longest.Milliseconds())}, {"erasures finished by another process", e.gone},
-		{"erasures that had not begun", e.whole}, {"findings", len(e.wrong)}})
-	for _, w := range e.wrong[:min(len(e.wrong), 20)] {
-		fmt.Fprintln(e.out, w)
-	}
-	return len(e.wrong) == 0
 }

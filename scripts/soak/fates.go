@@ -12,7 +12,7 @@ import (
 
 // fates says what Redis' losses may have cost.
 type fates struct {
-	stack   *stack
+	stack   *testbed
 	outages []outage
 	loads   map[*chat][]load // runs that began, for which all the chat's histories were loaded
 }
@@ -31,7 +31,7 @@ type holder struct {
 }
 
 func (s *soak) fates() *fates {
-	f := &fates{stack: s.stack, outages: s.outages, loads: map[*chat][]load{}}
+	f := &fates{stack: s.testbed, outages: s.outages, loads: map[*chat][]load{}}
 	for _, r := range s.runs {
 		at := r.first().made()
 		if owners := f.owners(r, at); owners != nil {

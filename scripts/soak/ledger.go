@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -17,26 +16,14 @@ import (
 
 // ledger holds what clients sent and what was acknowledged to them.
 type ledger struct {
-	out io.Writer // told of findings at once
-
-	mu         sync.Mutex
+	*trial                     // is told of findings at once
 	posts      []*post         // guarded by mu
 	runs       map[string]*run // guarded by mu: by run id
 	violations []violation     // guarded by mu
 	faults     []fault         // guarded by mu: what was done to processes, in order
-	counts     map[string]int  // guarded by mu: by what the report calls them
 }
 
-func newLedger(out io.Writer) *ledger {
-	return &ledger{out: out, runs: map[string]*run{}, counts: map[string]int{}}
-}
-
-// count adds to a total.
-func (l *ledger) count(what string, n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.counts[what] += n
-}
+func newLedger(t *trial) *ledger { return &ledger{trial: t, runs: map[string]*run{}} }
 
 // fault is something that was done to a process.
 type fault struct {

@@ -75,7 +75,7 @@ func TestWhatRedisLossesMayCost(t *testing.T) {
 			s := newScene(chatKey)
 			s.hear("a", test.at)
 			s.posts[0].attempts = []attempt{{web: webA, at: second(test.at - 1)}, {web: webB, at: second(test.at + 1)}}
-			stack := &stack{services: map[string]*service{webA: test.a, webB: test.b}}
+			stack := &testbed{services: map[string]*service{webA: test.a, webB: test.b}}
 			f := &fates{stack: stack, outages: []outage{test.loss}, loads: map[*chat][]load{}}
 			for _, at := range test.others {
 				f.loads[s.chat] = append(f.loads[s.chat], load{second(at), []holder{{test.b, test.b.life(second(at), second(at))}}})
@@ -156,7 +156,7 @@ func TestAnEditMayBeLost(t *testing.T) {
 				{key: chatKey, at: second(20), sure: true, now: map[string]string{string(m[1].Encode()): test.now}},
 			}
 			b := lived(webB, [][2]float64{{1, test.ends}}, nil)
-			stack := &stack{services: map[string]*service{webA: lived(webA, [][2]float64{{1, 15}, {16, 0}}, nil), webB: b}}
+			stack := &testbed{services: map[string]*service{webA: lived(webA, [][2]float64{{1, 15}, {16, 0}}, nil), webB: b}}
 			s.fates = &fates{stack: stack, outages: []outage{flush},
 				loads: map[*chat][]load{s.chat: {{second(21), []holder{{b, b.lives[0]}}}}}}
 			found := s.kinds(t)
@@ -197,7 +197,7 @@ func TestWhatMayVanish(t *testing.T) {
 					string(m): "",
 				}})
 			}
-			stack := &stack{services: map[string]*service{webA: lived(webA, [][2]float64{{1, test.ends}}, nil),
+			stack := &testbed{services: map[string]*service{webA: lived(webA, [][2]float64{{1, test.ends}}, nil),
 				webB: lived(webB, [][2]float64{{1, test.ends}}, nil)}}
 			f := &fates{stack: stack, outages: []outage{flush}, loads: map[*chat][]load{}}
 			for _, at := range []float64{10, 51} {

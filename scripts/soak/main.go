@@ -18,11 +18,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http/httptest"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -39,7 +41,10 @@ memory: two webmemory processes, an apiserver, a proxy (offline model) and a red
 random. In the end every acknowledged message must be stored once, unaltered and in
 order, and nothing that was erased may lie anywhere. With another --fault than kills
 Redis loses data too, and both webmemories have disks of their own; then only that may
-be gone which Redis lost and no living process held, and it is counted apart.
+be gone which Redis lost and no living process held, and it is counted apart. It loses
+everything by FLUSHALL (flushall) or by a start on an empty disk (empty), the last seconds
+by a start from an older file (oldaof) or by a Sentinel failover to a replica that lags
+(failover).
 
 recall: two webmemories as above. In each round one is told something, and right behind the
 answer's last byte the other is asked for it; in every tenth one of them is killed in
@@ -67,12 +72,12 @@ kept; 2: the soak could not be done.
 
 // options are the command line.
 type options struct {
-	mode  string // memory, recall, approvals, early or pass
+	mode  string // a name of modes
 	mneme string // the binary
 	dir   string // for everything that is kept
 	keep  bool
 	seed  uint64
-	fault string        // what goes wrong besides what is killed; see faultKinds
+	fault string        // what goes wrong besides what is killed; one of the mode's
 	every time.Duration // mean time between two kills, ends or pauses; 0 for none
 
 	// Of memory. Coming to rest and the checks come on top of the duration.
@@ -89,19 +94,57 @@ type options struct {
 	up               bool
 }
 
-// faultKinds are what --fault may be, by the mode; the first is the default.
-var faultKinds = map[string][]string{
-	"memory":    {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
-	"approvals": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
-	"recall":    {faultKills}, "early": {faultKills},
-	"pass": {faultNone, faultKill},
+// losesData says whether Redis loses data.
+func (o options) losesData() bool { return slices.Contains(losses[1:], o.fault) }
+
+// losses are the faults of Redis; with the first one it loses nothing.
+var losses = []string{faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover}
+
+// mode is one kind of soak.
+type mode struct {
+	faults []string // what --fault may be, the default first
+	order  []string // of the processes, to start in
+	flags  func(f *flag.FlagSet, o *options)
+	run    func(ctx context.Context, t *trial) (clean bool, err error)
+}
+
+var twoWebs = []string{redisName, proxyName, apiName, webA, webB}
+
+var modes = map[string]mode{
+	"memory": {losses, twoWebs, func(f *flag.FlagSet, o *options) {
+		f.DurationVar(&o.duration, "duration", 10*time.Minute, "how long to write")
+		f.IntVar(&o.chats, "chats", 50, "chats to write to")
+		f.IntVar(&o.writers, "writers", 16, "concurrent writers")
+		f.DurationVar(&o.every, "faults-every", 3*time.Second, "mean time between two kills, ends or pauses; 0 for none; "+
+			"12s if Redis loses data, so that processes have something to write back")
+		f.DurationVar(&o.losses, "losses-every", 30*time.Second, "mean time between two losses of --fault")
+		f.DurationVar(&o.edits, "edits-every", 10*time.Second, "mean time between two edits of a history by hand; 0 for none")
+		f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
+		f.StringVar(&o.level, "log-level", o.level, "of the processes' logs")
+	}, func(ctx context.Context, t *trial) (bool, error) {
+		return newSoak(t).run(ctx)
+	}},
+	"recall":    {losses[:1], twoWebs, rounds(1000, "how often something is said and asked for"), recalling},
+	"early":     {losses[:1], twoWebs, rounds(500, "kills"), killEarly},
+	"approvals": {losses, []string{redisName, proxyName, apiA, apiB, webA, webB}, rounds(200, "runs"), approve},
+	"pass": {[]string{faultNone, faultKill}, []string{redisName, apiName, webA}, func(f *flag.FlagSet, o *options) {
+		f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
+		f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
+		f.IntVar(&o.library, "documents", 400, "documents to search in")
+		f.DurationVar(&o.every, "faults-every", 4*time.Second, "mean time between two kills")
+		f.BoolVar(&o.up, "up", false, "one process for all services, as mneme up; without kills")
+	}, pass},
+}
+
+func rounds(n int, of string) func(*flag.FlagSet, *options) {
+	return func(f *flag.FlagSet, o *options) { f.IntVar(&o.rounds, "rounds", n, of) }
 }
 
 func parse(args []string, out io.Writer) (o options, err error) {
 	if len(args) > 0 {
 		o.mode = args[0]
 	}
-	kinds := faultKinds[o.mode]
+	m, known := modes[o.mode]
 	f := flag.NewFlagSet("soak "+o.mode, flag.ContinueOnError)
 	f.SetOutput(out)
 	f.Usage = func() { fmt.Fprint(out, usage); f.PrintDefaults() }
@@ -111,75 +154,49 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.StringVar(&o.dir, "dir", "",
 		"folder for data, logs and findings; empty for a temporary one, which is removed when nothing was found")
 	f.BoolVar(&o.keep, "keep", false, "keep the folder in any case")
-	switch o.mode {
-	case "memory":
-		f.DurationVar(&o.duration, "duration", 10*time.Minute, "how long to write")
-		f.IntVar(&o.chats, "chats", 50, "chats to write to")
-		f.IntVar(&o.writers, "writers", 16, "concurrent writers")
-		f.DurationVar(&o.every, "faults-every", 3*time.Second, "mean time between two kills, ends or pauses; 0 for none; "+
-			"12s if Redis loses data, so that processes have something to write back")
-		f.StringVar(&o.fault, "fault", kinds[0], "what Redis loses: nothing ("+faultKills+"), everything by FLUSHALL ("+
-			faultFlush+") or by a start on an empty disk ("+faultEmpty+"), the last seconds by a start from an older file ("+
-			faultOldAOF+") or by a Sentinel failover to a replica that lags ("+faultFailover+")")
-		f.DurationVar(&o.losses, "losses-every", 30*time.Second, "mean time between two losses of --fault")
-		f.IntVar(&o.wait, "wait-replicas", 0, "redis.wait_replicas, with --fault failover")
-		f.DurationVar(&o.edits, "edits-every", 10*time.Second, "mean time between two edits of a history by hand; 0 for none")
-		f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
-		f.StringVar(&o.level, "log-level", "info", "of the processes' logs")
-	case "recall":
-		f.IntVar(&o.rounds, "rounds", 1000, "how often something is said and asked for")
-		o.fault, o.level = faultKills, "info"
-	case "early":
-		f.IntVar(&o.rounds, "rounds", 500, "kills")
-		o.fault, o.level = faultKills, "info"
-	case "approvals":
-		f.IntVar(&o.rounds, "rounds", 200, "runs")
-		f.StringVar(&o.fault, "fault", kinds[0], "what happens at the events: kill -9 ("+faultKills+"), or Redis loses "+
-			"data, as of memory ("+strings.Join(kinds[1:], ", ")+")")
-		f.IntVar(&o.wait, "wait-replicas", 0, "redis.wait_replicas, with --fault failover")
-		o.level = "info"
-	case "pass":
-		f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
-		f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
-		f.IntVar(&o.library, "documents", 400, "documents to search in")
-		f.StringVar(&o.fault, "fault", kinds[0], "what goes wrong: nothing ("+faultNone+
-			"), or the apiserver is killed now and then ("+faultKill+")")
-		f.DurationVar(&o.every, "faults-every", 4*time.Second, "mean time between two kills")
-		f.BoolVar(&o.up, "up", false, "one process for all services, as mneme up; without kills")
-	case "-h", "-help", "--help":
+	switch {
+	case known:
+	case strings.TrimLeft(o.mode, "-") == "h", strings.TrimLeft(o.mode, "-") == "help":
 		f.Usage()
 		return o, flag.ErrHelp
 	default:
 		return o, errors.New("say what to do: memory, recall, approvals, early or pass; each has --help")
 	}
+	o.fault, o.level = m.faults[0], "info"
+	m.flags(f, &o)
+	if len(m.faults) > 1 {
+		f.StringVar(&o.fault, "fault", o.fault, "what goes wrong, one of "+strings.Join(m.faults, ", ")+"; see above")
+	}
+	if slices.Contains(m.faults, faultFailover) {
+		f.IntVar(&o.wait, "wait-replicas", 0, "redis.wait_replicas, with --fault failover")
+	}
 	if err := f.Parse(args[1:]); err != nil {
 		return o, err
 	}
-	memory, given := o.mode == "memory", false
+	given := false
 	f.Visit(func(g *flag.Flag) { given = given || g.Name == "faults-every" })
-	if memory && o.fault != faultKills && !given {
+	if o.losesData() && !given {
 		o.every = 12 * time.Second
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixMicro())
 	}
+	f.VisitAll(func(g *flag.Flag) {
+		value, optional := g.Value.String(), o.mode == "memory" && g.Name == "faults-every"
+		optional = optional || slices.Contains([]string{"edits-every", "erase-every", "wait-replicas"}, g.Name)
+		if strings.HasPrefix(value, "-") || (value == "0" || value == "0s") && !optional {
+			err = fmt.Errorf("--%s is %s: it must be positive", g.Name, value)
+		}
+	})
 	switch {
 	case f.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case !slices.Contains(kinds, o.fault):
-		err = fmt.Errorf("--fault is %q; choose one of %s", o.fault, strings.Join(kinds, ", "))
-	case o.wait != 0 && o.fault != faultFailover:
-		err = errors.New("--wait-replicas needs --fault failover: the others have no replica")
-	case memory && (o.edits < 0 || o.losses <= 0 || o.wait < 0 || o.wait > 1):
-		err = errors.New("--edits-every and --losses-every must be positive, --wait-replicas 0 or 1")
-	case memory && (o.chats < 1 || o.writers < 1 || o.duration <= 0 || o.every < 0 || o.erase < 0):
-		err = errors.New("duration, chats and writers must be positive")
+	case !slices.Contains(m.faults, o.fault):
+		err = fmt.Errorf("--fault is %q; choose one of %s", o.fault, strings.Join(m.faults, ", "))
+	case o.wait != 0 && o.fault != faultFailover, o.wait > 1:
+		err = errors.New("--wait-replicas is 0 or 1, and needs --fault failover: the others have no replica")
 	case o.up && o.fault == faultKill:
 		err = errors.New("--fault kill needs a webmemory that goes on: leave --up away")
-	case slices.Contains([]string{"recall", "approvals", "early"}, o.mode) && o.rounds < 1:
-		err = errors.New("rounds must be positive")
-	case o.mode == "pass" && (o.bodies < 1 || o.clients < 1 || o.library < 1 || o.every <= 0):
-		err = errors.New("bodies, clients, documents and faults-every must be positive")
 	}
 	return o, err
 }
@@ -217,50 +234,107 @@ func once(ctx context.Context, o options, out io.Writer) (clean bool, err error)
 	if err != nil {
 		return false, err
 	}
-	counter := &till{done: map[string]int{}}
+	t := newTrial(o, out)
 	if o.mode == "approvals" {
-		addr, stop, err := counter.serve()
-		if err != nil {
-			return false, err
-		}
-		defer stop()
-		if o.config, err = configure(o.dir, addr); err != nil {
-			return false, err
-		}
+		tools := httptest.NewServer(t)
+		defer tools.Close()
+		t.config = filepath.Join(o.dir, "mneme.yaml")
+		err = os.WriteFile(t.config, fmt.Appendf(nil, toolsConfig, tools.URL), 0o600)
 	}
-	stack, err := newStack(o)
+	if err == nil {
+		t.testbed, err = newStack(t.options)
+	}
 	if err != nil {
 		return false, err
 	}
-	defer stack.killAll()
+	defer t.killAll()
 	fmt.Fprintf(out, "soak %s: fault %s, seed %d, in %s\n", o.mode, o.fault, o.seed, o.dir)
-	if err = stack.startAll(); err == nil {
-		switch o.mode {
-		case "pass":
-			clean, err = (&passing{options: o, stack: stack, out: out, counts: map[verdict]int{}}).run(ctx)
-		case "recall":
-			clean, err = (&recalling{options: o, stack: stack, out: out}).run(ctx)
-		case "early":
-			clean, err = (&early{options: o, stack: stack, out: out}).run(ctx)
-		case "approvals":
-			clean, err = (&approving{options: o, stack: stack, out: out, till: counter}).run(ctx)
-		default:
-			clean, err = newSoak(o, stack, out).run(ctx)
-		}
+	if err = t.startAll(); err == nil {
+		t.began = time.Now()
+		clean, err = modes[o.mode].run(ctx, t)
 	}
 	if clean && own && !o.keep {
-		stack.killAll()
+		t.killAll()
 		return true, os.RemoveAll(o.dir)
 	}
 	fmt.Fprintf(out, "kept: %s\n", o.dir)
 	return clean, err
 }
 
+// trial is a soak while it goes on: what is under test, what was counted, and what was found.
+type trial struct {
+	options
+	*testbed
+	out   io.Writer
+	began time.Time
+
+	mu     sync.Mutex
+	counts map[string]int // guarded by mu: by what the report calls them
+	wrong  []string       // guarded by mu: findings
+}
+
+func newTrial(o options, out io.Writer) *trial {
+	return &trial{options: o, out: out, counts: map[string]int{}}
+}
+
+func (t *trial) count(what string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts[what] += n
+}
+
+// counted is what was counted so far.
+func (t *trial) counted(what string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.counts[what]
+}
+
+func (t *trial) find(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wrong = append(t.wrong, fmt.Sprintf(format, args...))
+}
+
+// eachRound does something for each round, with the two webmemories by turns.
+func (t *trial) eachRound(ctx context.Context, do func(round int, here, there *service) error) error {
+	for round := 0; round < t.rounds && ctx.Err() == nil; round++ {
+		webs := t.webs()
+		if err := do(round, webs[round%2], webs[(round+1)%2]); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		t.count("rounds", 1)
+	}
+	return nil
+}
+
+func (t *trial) head() {
+	fmt.Fprintf(t.out, "\nsoak of %s of %v, fault %s, seed %d\n", t.mode, time.Since(t.began).Round(time.Second), t.fault,
+		t.seed)
+}
+
+func (t *trial) row(name string, value int) { fmt.Fprintf(t.out, "  %-42s %d\n", name, value) }
+
+// report prints the totals that are named, and the findings.
+func (t *trial) report(totals ...string) (clean bool) {
+	for _, v := range t.services {
+		t.wrong = append(t.wrong, v.crashes...)
+	}
+	t.head()
+	for _, name := range totals {
+		t.row(name, t.counts[name])
+	}
+	for _, w := range t.wrong[:min(len(t.wrong), 20)] {
+		fmt.Fprintln(t.out, w)
+	}
+	fmt.Fprintf(t.out, "verdict: %s — %d findings\n", map[bool]string{true: "PASS", false: "FAIL"}[len(t.wrong) == 0],
+		len(t.wrong))
+	return len(t.wrong) == 0
+}
+
 // soak is one soak of the memory.
 type soak struct {
-	options
 	*ledger
-	*stack
 	chats   []*chat
 	redis   *redis.Client
 	outages []outage // written while faults are done, read afterwards
@@ -269,11 +343,10 @@ type soak struct {
 	words   words
 }
 
-func newSoak(o options, stack *stack, out io.Writer) *soak {
-	s := &soak{options: o, stack: stack, ledger: newLedger(out)}
-	s.redis = stack.redisClient()
+func newSoak(t *trial) *soak {
+	s := &soak{ledger: newLedger(t), redis: t.redisClient()}
 	s.reads, s.words = reader{soak: s, before: map[memory.Key]seen{}}, words{soak: s, gone: map[string]goneWord{}}
-	for i := range o.chats {
+	for i := range t.chats {
 		s.chats = append(s.chats, newChat(i))
 	}
 	return s
@@ -281,15 +354,14 @@ func newSoak(o options, stack *stack, out io.Writer) *soak {
 
 // run writes under faults, lets everything come to rest and checks.
 func (s *soak) run(ctx context.Context) (clean bool, err error) {
-	began := time.Now()
 	watching, unwatch := context.WithCancel(context.Background())
-	watched := s.watch(watching, began)
+	watched := s.watch(watching)
 	s.write(ctx)
-	s.say("writing is over after %v; bringing everything up", time.Since(began).Round(time.Second))
+	s.say("writing is over after %v; bringing everything up", time.Since(s.began).Round(time.Second))
 	if s.fault != faultKills {
 		time.Sleep(2 * restore) // what was away has its time as well
 	}
-	if err := errors.Join(s.stack.startAll(), s.settle()); err != nil {
+	if err := errors.Join(s.startAll(), s.settle()); err != nil {
 		s.violate(violation{kind: unsettled, what: err.Error()})
 	}
 	unwatch()
@@ -299,7 +371,7 @@ func (s *soak) run(ctx context.Context) (clean bool, err error) {
 	if err := check.everything(s); err != nil {
 		return false, err
 	}
-	return s.report(check, time.Since(began)), nil
+	return s.report(check), nil
 }
 
 func (s *soak) say(format string, args ...any) {

@@ -35,42 +35,32 @@ const (
 
 // passing is a soak of bodies while it runs.
 type passing struct {
-	options
-	stack *stack
-	out   io.Writer
+	*trial
 	asks  []ask
-
-	begun  atomic.Int64 // bodies that were asked for
-	mu     sync.Mutex
-	kills  int             // guarded by mu
-	counts map[verdict]int // guarded by mu
-	bytes  int             // guarded by mu: of whole bodies
-	wrong  []string        // guarded by mu: findings
+	begun atomic.Int64 // bodies that were asked for
 }
 
-func (p *passing) run(ctx context.Context) (clean bool, err error) {
-	server := p.stack.services[apiName]
+const ofWhole, ofKills = "MB of whole bodies", "kills of the apiserver"
+
+func pass(ctx context.Context, t *trial) (clean bool, err error) {
+	p, server := &passing{trial: t}, t.services[apiName]
 	if err := p.prepare(ctx, "http://"+server.addr); err != nil {
 		return false, err
 	}
-	began := time.Now()
 	watching, unwatch := context.WithCancel(ctx)
 	var around, clients sync.WaitGroup
 	around.Go(func() {
 		for sleep(watching, 15*time.Second) {
-			p.mu.Lock()
-			fmt.Fprintf(p.out, "%6v  %d bodies, %d MB, %d kills, %d findings\n", time.Since(began).Round(time.Second),
-				min(p.begun.Load(), p.bodies), p.bytes>>20, p.kills, len(p.wrong))
-			p.mu.Unlock()
+			fmt.Fprintf(p.out, "%6v  %d bodies, %d MB, %d kills, %d of them different\n",
+				time.Since(p.began).Round(time.Second), min(p.begun.Load(), p.bodies), p.counted(ofWhole)>>20,
+				p.counted(ofKills), p.counted(string(differs)))
 		}
 	})
 	rng := p.random(1 << 32)
 	around.Go(func() {
 		for p.fault == faultKill && sleep(watching, min(time.Duration(rng.ExpFloat64()*float64(p.every)), 4*p.every)) {
 			server.Kill()
-			p.mu.Lock()
-			p.kills++
-			p.mu.Unlock()
+			p.count(ofKills, 1)
 			if server.start() == nil {
 				_ = server.Await(time.Minute) // or the answers stay 503, which is said in the end
 			}
@@ -88,33 +78,12 @@ func (p *passing) run(ctx context.Context) (clean bool, err error) {
 	clients.Wait()
 	unwatch()
 	around.Wait()
-	return p.report(time.Since(began)), nil
-}
-
-// report prints the totals and the verdict.
-func (p *passing) report(took time.Duration) (clean bool) {
-	fmt.Fprintf(p.out, "\nsoak of bodies of %v, fault %s, seed %d\n", took.Round(time.Second), p.fault, p.seed)
-	row := func(name string, value any) { fmt.Fprintf(p.out, "  %-40s %v\n", name, value) }
-	for _, v := range []verdict{whole, left, broken, unheard, refused, differs, endless, strange} {
-		row(string(v), p.counts[v])
+	if p.counts[string(whole)] == 0 {
+		p.find("not one body came whole")
 	}
-	row("MB of whole bodies", p.bytes>>20)
-	row("kills of the apiserver", p.kills)
-	for _, v := range p.stack.services {
-		p.wrong = append(p.wrong, v.crashes...)
-	}
-	if p.counts[whole] == 0 {
-		p.wrong = append(p.wrong, "not one body came whole")
-	}
-	for _, w := range p.wrong[:min(len(p.wrong), 20)] {
-		fmt.Fprintln(p.out, w)
-	}
-	if len(p.wrong) > 0 {
-		fmt.Fprintf(p.out, "verdict: FAIL — %d findings\n", len(p.wrong))
-		return false
-	}
-	fmt.Fprintln(p.out, "verdict: PASS — 0 bodies differ")
-	return true
+	p.counts[ofWhole] >>= 20
+	return p.report(string(whole), string(left), string(broken), string(unheard), string(refused), string(differs),
+		string(endless), string(strange), ofWhole, ofKills), nil
 }
 
 // taker is a client that reads answers through webmemory.
@@ -152,19 +121,17 @@ func (t *taker) take(ctx context.Context, a ask) {
 	if t.fault == faultKill {
 		allowed = allowed || what == broken || what == unheard || what == refused
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.counts[what]++; what == whole {
-		t.bytes += a.size
+	t.count(string(what), 1)
+	if what == whole {
+		t.count(ofWhole, a.size)
 	}
 	if !allowed {
-		t.wrong = append(t.wrong, fmt.Sprintf("%s %s %s, %d bytes of body: %s: %s", stamp(time.Now()), a.method, a.path,
-			len(a.body), what, note))
+		t.find("%s %s %s, %d bytes of body: %s: %s", stamp(time.Now()), a.method, a.path, len(a.body), what, note)
 	}
 }
 
 func (t *taker) read(ctx context.Context, a ask) (v verdict, note string) {
-	resp, err := a.send(ctx, &t.http, "http://"+t.stack.webAddr)
+	resp, err := a.send(ctx, &t.http, "http://"+t.webAddr)
 	if err != nil {
 		return unheard, err.Error()
 	}

@@ -3,11 +3,12 @@ package main
 import (
 	"bytes"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/stack"
 )
 
 // Bodies that webmemory passes on are whole, and when the apiserver is killed they are
@@ -20,9 +21,8 @@ func TestBodiesPassWholeAndWhatWasSaidIsFound(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("there is no redis-server; ./scripts/test installs it")
 	}
-	mneme := filepath.Join(t.TempDir(), "mneme")
-	out, err := exec.Command("go", "build", "-o", mneme, "mneme/cmd/mneme").CombinedOutput()
-	require.NoError(t, err, string(out))
+	mneme, err := stack.Build(t.TempDir())
+	require.NoError(t, err)
 	for _, o := range []options{
 		{mode: "pass", fault: faultNone, clients: 12},
 		{mode: "pass", fault: faultNone, clients: 2, up: true},

@@ -20,18 +20,17 @@ var counters = []string{
 }
 
 // report prints the totals and the verdict, and keeps the findings.
-func (s *soak) report(c *checker, took time.Duration) (clean bool) {
-	row := func(name string, value any) { fmt.Fprintf(s.out, "  %-42s %v\n", name, value) }
-	fmt.Fprintf(s.out, "\nsoak of %v, fault %s, seed %d\n", took.Round(time.Second), s.fault, s.seed)
-	row("losses of Redis", len(s.outages))
-	row("runs seen", len(s.runs))
-	row("reads of histories meanwhile", s.reads.reads.Load())
+func (s *soak) report(c *checker) (clean bool) {
+	s.head()
+	s.row("losses of Redis", len(s.outages))
+	s.row("runs seen", len(s.runs))
+	s.row("reads of histories meanwhile", int(s.reads.reads.Load()))
 	for _, name := range slices.Sorted(maps.Keys(s.counts)) {
-		row(name, s.counts[name])
+		s.row(name, s.counts[name])
 	}
-	row("messages behind their turn", c.late)
+	s.row("messages behind their turn", c.late)
 	for _, name := range counters {
-		row(name, s.meters.total(name))
+		s.row(name, s.meters.total(name))
 	}
 	s.dump("excused.txt", strings.Join(c.excuses, "\n"))
 	if len(s.violations) == 0 {
@@ -48,7 +47,7 @@ func (s *soak) report(c *checker, took time.Duration) (clean bool) {
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(found)) {
-		row("FOUND "+string(k), found[k])
+		s.row("FOUND "+string(k), found[k])
 	}
 	var all strings.Builder
 	for i, v := range slices.Concat(order, rest)[:min(len(s.violations), keptViolations)] {

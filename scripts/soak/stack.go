@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"mneme/scripts/lab"
+	"mneme/internal/freeport"
+	"mneme/internal/stack"
 	"mneme/webmemory/api"
 )
 
@@ -35,8 +34,8 @@ const (
 // masterName is what the sentinel calls its master.
 const masterName = "soak"
 
-// stack is the processes under test, each on a port that it keeps.
-type stack struct {
+// testbed is the processes under test, each on a port that it keeps.
+type testbed struct {
 	services map[string]*service
 	order    []string            // to start in
 	disks    map[string][]string // data folders, each with the processes that use it
@@ -45,7 +44,7 @@ type stack struct {
 
 // service is one process over all its lives.
 type service struct {
-	*lab.Process
+	*stack.Process
 	name, addr string
 	client     *api.Client   // of a webmemory
 	redis      *redis.Client // of a Redis or a Sentinel itself, whatever its role
@@ -107,117 +106,91 @@ func (v *service) ended(err error, wanted bool) {
 	}
 }
 
-func newStack(o options) (*stack, error) {
-	mneme := o.mneme
-	if mneme == "" {
-		mneme = filepath.Join(o.dir, "mneme")
-		if out, err := exec.Command("go", "build", "-o", mneme, "./cmd/mneme").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("building mneme, from the root of the repository: %w: %s", err, out)
-		}
+// newStack makes the processes of a soak; none is started.
+func newStack(o options) (*testbed, error) {
+	s := &testbed{services: map[string]*service{}, disks: map[string][]string{}, order: modes[o.mode].order}
+	mneme, err := filepath.Abs(o.mneme)
+	if o.mneme == "" {
+		mneme, err = stack.Build(o.dir)
 	}
-	mneme, err := filepath.Abs(mneme)
-	if err != nil {
-		return nil, err
-	}
-	s := &stack{services: map[string]*service{}, disks: map[string][]string{}}
-	switch {
-	case o.fault == faultFailover && o.mode == "approvals":
-		s.order = []string{redisName, replicaName, sentinelName, proxyName, apiA, apiB, webA, webB}
-	case o.fault == faultFailover:
-		s.order = []string{redisName, replicaName, sentinelName, proxyName, apiName, webA, webB}
-	case o.up:
+	if o.up {
 		s.order = []string{redisName, apiName}
-	case o.mode == "pass":
-		s.order = []string{redisName, apiName, webA}
-	case o.mode == "approvals":
-		s.order = []string{redisName, proxyName, apiA, apiB, webA, webB}
-	default:
-		s.order = []string{redisName, proxyName, apiName, webA, webB}
 	}
 	at := map[string]string{}
-	for _, name := range append([]string{proxyName, webA}, s.order...) {
-		at[name] = lab.FreeAddr()
+	for _, name := range append([]string{replicaName, sentinelName, proxyName, apiName, webA}, s.order...) {
+		var failed error
+		at[name], _, failed = freeport.Claim()
+		err = errors.Join(err, failed)
 	}
 	s.webAddr = at[webA]
-	store := []string{"MNEME_REDIS_URL=redis://" + at[redisName]}
-	if o.fault == faultFailover {
-		store = []string{"MNEME_REDIS_ADDRS=" + at[sentinelName], "MNEME_REDIS_MASTER_NAME=" + masterName,
-			fmt.Sprintf("MNEME_REDIS_WAIT_REPLICAS=%d", o.wait)}
-	}
-	if o.mode != "recall" && o.mode != "pass" && o.fault != faultKills {
-		store = append(store, "MNEME_RUN_TIMEOUT="+runTimeout.String())
-	}
 	history := "0" // everything that was said must stand in the histories
 	if o.mode == "recall" {
 		history = "20"
 	}
+	environ := []string{"MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL=" + o.level, "MNEME_CONFIG=" + o.config,
+		"MNEME_WEBMEMORY_MAX_HISTORY=" + history, "MNEME_REDIS_URL=redis://" + at[redisName]}
+	if o.fault == faultFailover {
+		s.order = slices.Insert(slices.Clone(s.order), 1, replicaName, sentinelName)
+		environ[4] = "MNEME_REDIS_ADDRS=" + at[sentinelName]
+		environ = append(environ, "MNEME_REDIS_MASTER_NAME="+masterName, fmt.Sprint("MNEME_REDIS_WAIT_REPLICAS=", o.wait))
+	}
+	if o.losesData() {
+		environ = append(environ, "MNEME_RUN_TIMEOUT="+runTimeout.String())
+	}
 	for _, name := range s.order {
-		dir := filepath.Join(o.dir, name)
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
+		v, dir := &service{name: name, addr: at[name]}, filepath.Join(o.dir, name)
+		err = errors.Join(err, os.MkdirAll(dir, 0o700))
+		command, side, _ := strings.Cut(name, "-")
+		switch {
+		case name == sentinelName:
+			var failed error
+			v.Process, failed = stack.Sentinel(dir, v.addr, masterName, at[redisName], 1, 1500*time.Millisecond)
+			err = errors.Join(err, failed)
+		case v.isRedis():
+			v.Process = stack.Redis(dir, v.addr, "--appendonly", "yes", "--appendfsync", "always",
+				"--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0")
+			if name == replicaName {
+				v.follow(at[redisName])
+			}
+		default:
+			disk := name
+			if o.fault == faultKills {
+				disk = command // one for both webmemories, as on one machine
+			}
+			data := filepath.Join(o.dir, disk+"-data")
+			s.disks[data] = append(s.disks[data], name)
+			where := stack.Addrs{Webmemory: v.addr, Apiserver: at[apiName], Proxy: at[proxyName]}
+			if agents := at[apiName+"-"+side]; agents != "" {
+				where.Apiserver = agents
+			}
+			if o.up {
+				command, where.Webmemory = "up", at[webA]
+			}
+			v.Process = stack.Mneme(mneme, command, dir, where, append(slices.Clip(environ), "MNEME_DATA_DIR="+data)...)
+			if o.up {
+				v.Args = append(v.Args, "--offline")
+			}
+			var failed error
+			v.client, failed = api.New("http://" + v.addr)
+			err = errors.Join(err, failed)
 		}
-		v := &service{name: name, addr: at[name]}
-		v.Process = &lab.Process{Name: name, Dir: dir, Log: filepath.Join(dir, "log"), Ended: v.ended,
-			Ready: lab.Ready(v.addr)}
-		s.services[name] = v
 		if v.isRedis() {
 			v.redis = redis.NewClient(redisOptions(v.addr))
-			v.Ready = func() error { return v.redis.Ping(context.Background()).Err() }
-			if v.Args, err = redisArgs(name, dir, v.addr, at[redisName]); err != nil {
-				return nil, err
-			}
-			continue
 		}
-		command, side, _ := strings.Cut(name, "-")
-		agents := at[apiName]
-		if o.mode == "approvals" {
-			agents = at[apiName+"-"+cmp.Or(side, "a")]
-		}
-		disk := name
-		if o.fault == faultKills {
-			disk = command // one for both webmemories, as on one machine
-		}
-		data := filepath.Join(o.dir, disk+"-data")
-		s.disks[data] = append(s.disks[data], name)
-		v.Args, v.Env = []string{mneme, command}, append(slices.Clip(store),
-			"MNEME_DATA_DIR="+data, "MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL="+o.level,
-			"MNEME_WEBMEMORY_MAX_HISTORY="+history, "MNEME_WEBMEMORY_LISTEN="+v.addr,
-			"MNEME_PROXY_LISTEN="+at[proxyName], "MNEME_APISERVER_PROXY=http://"+at[proxyName],
-			"MNEME_APISERVER_LISTEN="+agents, "MNEME_WEBMEMORY_APISERVER=http://"+agents)
-		if o.config != "" {
-			v.Args = append(v.Args, "--config", o.config)
-		}
-		if o.up {
-			v.Args, v.Env = []string{mneme, "up", "--offline"}, append(v.Env, "MNEME_WEBMEMORY_LISTEN="+at[webA])
-		}
-		if v.client, err = api.New("http://" + v.addr); err != nil {
-			return nil, err
-		}
+		v.Name, v.Ended, v.Log = name, v.ended, filepath.Join(dir, "log")
+		s.services[name] = v
 	}
-	return s, nil
+	return s, err
 }
 
-func redisArgs(name, dir, addr, master string) ([]string, error) {
-	_, port, _ := net.SplitHostPort(addr)
-	host, of, _ := net.SplitHostPort(master)
-	if name != sentinelName {
-		args := []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "",
-			"--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
-			"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"}
-		if name == replicaName {
-			args = append(args, "--replicaof", host, of)
-		}
-		return args, nil
-	}
-	file := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s %s %s 1\n"+
-		"sentinel down-after-milliseconds %[3]s 1500\nsentinel failover-timeout %[3]s 3000\n",
-		port, dir, masterName, host, of)
-	return []string{"redis-server", file, "--sentinel"}, os.WriteFile(file, []byte(text), 0o600)
+// follow makes a Redis that is down the replica of another one.
+func (v *service) follow(master string) {
+	host, port, _ := net.SplitHostPort(master)
+	v.Args = append(slices.Clip(v.Args), "--replicaof", host+" "+port)
 }
 
 // redisClient is a client of the one Redis, or of whichever is the master.
-func (s *stack) redisClient() *redis.Client {
+func (s *testbed) redisClient() *redis.Client {
 	if sentinel := s.services[sentinelName]; sentinel != nil {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: masterName, SentinelAddrs: []string{sentinel.addr}, ContextTimeoutEnabled: true, MaxRetries: -1,
@@ -235,7 +208,7 @@ func redisOptions(addr string) *redis.Options {
 }
 
 // other is the webmemory that web is not.
-func (s *stack) other(web *service) *service {
+func (s *testbed) other(web *service) *service {
 	if web.name == webA {
 		return s.services[webB]
 	}
@@ -243,11 +216,11 @@ func (s *stack) other(web *service) *service {
 }
 
 // webs are the two webmemory processes.
-func (s *stack) webs() []*service { return []*service{s.services[webA], s.services[webB]} }
+func (s *testbed) webs() []*service { return []*service{s.services[webA], s.services[webB]} }
 
 // startAll starts what is down, in order, and waits for all. Only the first time is redis
 // the master: one of the two that comes back follows the other.
-func (s *stack) startAll() error {
+func (s *testbed) startAll() error {
 	for _, name := range s.order {
 		v := s.services[name]
 		if err := v.start(); err != nil {
@@ -258,13 +231,12 @@ func (s *stack) startAll() error {
 		}
 	}
 	if replica := s.services[replicaName]; replica != nil && !slices.Contains(s.services[redisName].Args, "--replicaof") {
-		host, port, _ := net.SplitHostPort(replica.addr)
-		s.services[redisName].Args = append(slices.Clip(s.services[redisName].Args), "--replicaof", host, port)
+		s.services[redisName].follow(replica.addr)
 	}
 	return nil
 }
 
-func (s *stack) killAll() {
+func (s *testbed) killAll() {
 	for _, v := range s.services {
 		v.Kill()
 	}

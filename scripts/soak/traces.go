@@ -191,7 +191,7 @@ func (w *words) all() error {
 // applied it when that is acknowledged, one that was away some time after its return.
 func (w *words) disks() {
 	now := time.Now()
-	for dir, users := range w.stack.disks {
+	for dir, users := range w.testbed.disks {
 		due := func(g goneWord) bool {
 			return !slices.ContainsFunc(users, func(name string) bool {
 				v, since := w.services[name], now.Add(-2*restore)

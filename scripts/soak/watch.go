@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/internal/stack"
 	"mneme/memory"
-	"mneme/scripts/lab"
 )
 
 // reader looks at stored histories all the time, straight in Redis: each must be
@@ -139,7 +139,7 @@ func (m *meters) scrape(v *service) map[string]float64 {
 	}
 	now := time.Now()
 	life := v.life(now, now)
-	values, err := lab.Metrics(v.addr)
+	values, err := stack.Metrics(v.addr)
 	if err != nil || life == nil {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (m *meters) total(name string) int {
 }
 
 // watch reads, scrapes and prints progress until ctx ends.
-func (s *soak) watch(ctx context.Context, began time.Time) *sync.WaitGroup {
+func (s *soak) watch(ctx context.Context) *sync.WaitGroup {
 	var all sync.WaitGroup
 	all.Go(func() { s.reads.run(ctx) })
 	for _, web := range s.webs() {
@@ -182,7 +182,7 @@ func (s *soak) watch(ctx context.Context, began time.Time) *sync.WaitGroup {
 				line += fmt.Sprintf(", %s %d", name, s.counts[name])
 			}
 			s.mu.Unlock()
-			s.say("%4.0fs  %s, reads %d, takeovers %d, late %d", time.Since(began).Seconds(), line, s.reads.reads.Load(),
+			s.say("%4.0fs  %s, reads %d, takeovers %d, late %d", time.Since(s.began).Seconds(), line, s.reads.reads.Load(),
 				s.meters.total("mneme_takeovers_total"), s.meters.total("mneme_memory_late_total"))
 		}
 	})

@@ -1,10 +1,11 @@
 // The GitHub Copilot CLI as a backend, without an account; see docs/copilot.md.
 import assert from 'node:assert/strict'
-import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { freePort, lines, signal, start, stop, until } from '../processes.mjs'
+import { lines, signal, stop, until } from '../processes.mjs'
+import { up } from '../stack.mjs'
 import { ChatTalk, MessagesTalk, anthropic, openai, textOf, useTheTool } from '../talk.mjs'
 
 const program = fileURLToPath(new URL(`../node_modules/@github/copilot-${process.platform}-${process.arch}/copilot`, import.meta.url))
@@ -18,23 +19,16 @@ class House {
   static async open(t) {
     const h = new House()
     h.dir = join(t.dir, 'up')
-    mkdirSync(h.dir)
-    const [port, gateway] = [await freePort(), await freePort()]
-    Object.assign(h, { t, url: `http://127.0.0.1:${gateway}`, webmemory: `http://127.0.0.1:${port}` })
-    const config = {
-      redis: { embedded_listen: '127.0.0.1:0' }, data_dir: join(h.dir, 'data'), log: { format: 'json' },
-      webmemory: { listen: `127.0.0.1:${port}` }, apiserver: { listen: '127.0.0.1:0' },
+    const { url, gateway, mneme } = await up({ stack: t.stack, dir: h.dir }, {
       proxy: {
-        listen: `127.0.0.1:${gateway}`, active: 'cli', backends: {
+        active: 'cli', backends: {
           cli: { kind: 'copilot', command: [program], provider_backend: 'behind', model_map: { '*': 'any-model' } },
           behind: { kind: 'openai', vendor: 'generic', base_url: `${t.stack.vendorURLs.behind}/v1` },
         },
       },
       panel: { members: [{ name: 'one' }, { name: 'two' }, { name: 'three' }] },
-    }
-    writeFileSync(join(h.dir, 'mneme.yaml'), JSON.stringify(config))
-    const { MNEME_CONFIG: _, ...env } = process.env
-    h.mneme = start(join(h.dir, 'mneme.log'), join(t.stack.bin, 'mneme'), ['up', '--config', join(h.dir, 'mneme.yaml')], { env, cwd: h.dir })
+    })
+    Object.assign(h, { t, mneme, url: gateway, webmemory: url })
     await until(h.mneme, 'mneme up', async () => (await h.ready()) === 'ready')
     return h
   }

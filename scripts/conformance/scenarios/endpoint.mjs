@@ -1,10 +1,10 @@
 // webmemory's chat completions: clients that send their whole transcript get a chat whose memory webmemory owns.
 import assert from 'node:assert/strict'
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { compatible } from '../clients.mjs'
-import { freePort, start, stop, until } from '../processes.mjs'
+import { stop, until } from '../processes.mjs'
+import { up } from '../stack.mjs'
 import { call, forecast, say, script } from '../talk.mjs'
 
 const slowAnswer = Array.from({ length: 400 }, (_, n) => `part ${n}`).join(' ')
@@ -13,20 +13,8 @@ const slowAnswer = Array.from({ length: 400 }, (_, n) => `part ${n}`).join(' ')
 export class House {
   static async open({ stack, dir }, vendor = 'generic', more = {}) {
     const h = new House()
-    const [web, api, proxy, redis] = await Promise.all([freePort(), freePort(), freePort(), freePort()])
-    mkdirSync(dir, { recursive: true })
-    const file = join(dir, 'mneme.yaml')
-    writeFileSync(file, JSON.stringify({
-      data_dir: join(dir, 'data'), redis: { embedded_listen: `127.0.0.1:${redis}` },
-      webmemory: { listen: `127.0.0.1:${web}` }, apiserver: { listen: `127.0.0.1:${api}` },
-      proxy: { listen: `127.0.0.1:${proxy}`, active: 'one', backends: {
-        one: { kind: 'openai', vendor: 'generic', base_url: `${stack.vendorURLs[vendor]}/v1`, model_map: { '*': 'generic-model' } } } },
-      ...more,
-    }))
-    const { MNEME_CONFIG: _, ...env } = process.env
-    h.mneme = start(join(dir, 'mneme.log'), join(stack.bin, 'mneme'), ['up', '--config', file], { env, cwd: dir })
-    h.url = `http://127.0.0.1:${web}`
-    await until(h.mneme, 'mneme', () => fetch(`${h.url}/readyz`).then((r) => r.ok, () => false))
+    Object.assign(h, await up({ stack, dir }, { proxy: { active: 'one', backends: {
+      one: { kind: 'openai', vendor: 'generic', base_url: `${stack.vendorURLs[vendor]}/v1`, model_map: { '*': 'generic-model' } } } }, ...more }))
     return h
   }
 

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { freePort, run, start, stop, until } from '../processes.mjs'
+import { run, stop } from '../processes.mjs'
+import { up } from '../stack.mjs'
 import { call, say, script } from '../talk.mjs'
 import { Session } from './claude.mjs'
 
@@ -25,17 +26,8 @@ const lacks = () => (spawnSync('npx', ['--version']).status === 0 ? '' : 'npx is
 
 /** Starts a whole mneme with the offline model; gives its base URL and what ends it. */
 export async function service({ stack, dir }) {
-  const [web, api, proxy, redis] = await Promise.all([freePort(), freePort(), freePort(), freePort()])
-  const file = join(dir, 'mneme.yaml')
-  writeFileSync(file, JSON.stringify({
-    data_dir: join(dir, 'data'), redis: { embedded_listen: `127.0.0.1:${redis}` },
-    webmemory: { listen: `127.0.0.1:${web}` }, apiserver: { listen: `127.0.0.1:${api}` }, proxy: { listen: `127.0.0.1:${proxy}` },
-  }))
-  const { MNEME_CONFIG: _, ...env } = process.env
-  const p = start(join(dir, 'mneme.log'), join(stack.bin, 'mneme'), ['up', '--offline', '--config', file], { env, cwd: dir })
-  const url = `http://127.0.0.1:${web}`
-  await until(p, 'mneme', () => fetch(`${url}/readyz`).then((r) => r.ok, () => false))
-  return { url, end: () => stop(p) }
+  const { url, mneme } = await up({ stack, dir }, {}, ['--offline'])
+  return { url, end: () => stop(mneme) }
 }
 
 /** Says whether a check fails for what the server does not have, and need not. */

@@ -1,10 +1,11 @@
 // Streams that break: webmemory's, read by a client that opens them again, and the gateway's, read by plain fetch.
 import assert from 'node:assert/strict'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync } from 'node:fs'
 import { createServer, connect } from 'node:net'
 import { join } from 'node:path'
 import { fetchEventSource } from '@microsoft/fetch-event-source'
-import { freePort, lines, signal, start, until } from '../processes.mjs'
+import { signal } from '../processes.mjs'
+import { redisServer, up } from '../stack.mjs'
 import { say, script, think } from '../talk.mjs'
 
 export const vendors = { slow: ['-vendor', 'chat', '-delay', '20ms'] }
@@ -18,26 +19,14 @@ class House {
     const h = new House()
     h.dir = join(t.dir, 'up')
     mkdirSync(h.dir)
-    const [redis, port, proxy] = [await freePort(), await freePort(), await freePort()]
-    const p = start(join(h.dir, 'redis.log'), 'redis-server', ['--port', `${redis}`, '--bind', '127.0.0.1', '--save', '', '--dir', h.dir])
-    await until(p, 'redis-server', () => lines(p).some((l) => l.includes('Ready to accept connections')))
-    Object.assign(h, { bin: t.stack.bin, processes: [p], port, url: `http://127.0.0.1:${port}` })
-    const config = {
-      redis: { url: `redis://127.0.0.1:${redis}` }, data_dir: join(h.dir, 'data'), log: { format: 'json' },
-      webmemory: { listen: `127.0.0.1:${port}` }, apiserver: { listen: '127.0.0.1:0' },
-      proxy: { listen: `127.0.0.1:${proxy}`, active: 'slow', backends: slow(t.stack.vendorURLs) },
-    }
-    h.config = join(h.dir, 'mneme.yaml')
-    writeFileSync(h.config, JSON.stringify(config))
-    await h.up()
+    const { p, url } = await redisServer(h.dir)
+    Object.assign(h, { processes: [p] }, await up({ stack: t.stack, dir: h.dir },
+      { redis: { url }, proxy: { active: 'slow', backends: slow(t.stack.vendorURLs) } }))
     return h
   }
 
   async up() {
-    const { MNEME_CONFIG: _, ...env } = process.env
-    this.mneme = start(join(this.dir, 'mneme.log'), join(this.bin, 'mneme'), ['up', '--config', this.config], { env, cwd: this.dir })
-    this.processes.push(this.mneme)
-    await until(this.mneme, 'mneme up', () => fetch(`${this.url}/readyz`).then((r) => r.ok, () => false))
+    this.mneme = await this.again()
   }
 
   async kill() {
@@ -56,7 +45,7 @@ class House {
   }
 
   close() {
-    for (const p of this.processes) signal(p, 'SIGKILL')
+    for (const p of [...this.processes, this.mneme]) signal(p, 'SIGKILL')
   }
 }
 
@@ -106,7 +95,7 @@ const textOf = (events) => events.filter((e) => e.event === 'assistant').map((e)
 
 async function cutInBetween(t) {
   const house = await House.open(t)
-  const between = await cutter(house.port, [700, 1500, 300, 4000, 900])
+  const between = await cutter(new URL(house.url).port, [700, 1500, 300, 4000, 900])
   try {
     const read = await readAll(between.url + await house.begin())
     complete(read)

@@ -99,32 +99,20 @@ func startWith(t *testing.T, service func(context.Context, config.Config, app.Op
 	require.NoError(t, err)
 	sharePDF(t, cfg.DataDir)
 	u := &up{t: t}
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
-	go func() {
-		ended <- service(ctx, cfg, app.Options{
-			Out: &u.out, Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) {
-				ready <- a
-			},
-			Transport: network,
-		})
-	}()
-	stopped := false
-	u.stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-ended)
-		}
-	}
-	t.Cleanup(u.stop)
-	select {
-	case u.addrs = <-ready:
-	case err := <-ended:
-		stopped = true
-		t.Fatalf("mneme did not start: %v", err)
-	}
+	u.addrs, u.stop = running(t, service, cfg, app.Options{Out: &u.out, Transport: network,
+		Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel)})
 	return u
+}
+
+// running runs services in this process until stop, at the latest until the test ends.
+func running(t *testing.T, service func(context.Context, config.Config, app.Options) error, cfg config.Config,
+	o app.Options) (addrs app.Addrs, stop func()) {
+	t.Helper()
+	addrs, end, err := app.Start(context.Background(), service, cfg, o)
+	require.NoError(t, err)
+	stop = sync.OnceFunc(func() { require.NoError(t, end()) })
+	t.Cleanup(stop)
+	return addrs, stop
 }
 
 func (u *up) url(path string) string { return "http://" + u.addrs.Webmemory + path }

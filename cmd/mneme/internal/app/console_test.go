@@ -133,11 +133,11 @@ func TestTheOutputsInTheDocumentation(t *testing.T) {
 				require.NoError(t, os.WriteFile(file, []byte(here.Replace(tools)), 0o600))
 				s.environ = append(s.environ, "MNEME_CONFIG="+file)
 			}
-			s.start("up", s.web)
+			s.start("up")
 			for _, e := range examples {
 				if strings.HasPrefix(e.command, "kill -9 %1; ") { // those of other tests live
 					s.kill("up")
-					s.start("up", s.web)
+					s.start("up")
 					continue
 				}
 				for _, tool := range []string{"curl", "jq", "redis-cli"} {

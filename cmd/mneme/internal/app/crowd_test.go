@@ -39,7 +39,7 @@ func TestManyAnswersAtOnceUnderALimitOfDescriptors(t *testing.T) {
 	s := newStack(t, "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+
 		vendor.URL+"/v1")
 	s.files = files
-	s.start("up", s.web)
+	s.start("up")
 
 	var open, over sync.WaitGroup
 	open.Add(answers)

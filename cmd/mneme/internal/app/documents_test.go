@@ -216,7 +216,7 @@ func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, scriptedModel{otherwise: "knowledge"}.environ(t)...)
 	for _, service := range []string{"proxy", "apiserver", "webmemory"} {
-		s.start(service, s.setting("MNEME_"+strings.ToUpper(service)+"_LISTEN"))
+		s.start(service)
 	}
 	resp, err := http.Get("http://" + s.web + "/v1/collections")
 	require.NoError(t, err)
@@ -284,7 +284,7 @@ func TestIngestAndAsk(t *testing.T) {
 		return out.String() + log.String()
 	}
 	require.Contains(t, ingest(1, docs), "start `mneme up`", "nothing listens yet")
-	s.start("up", s.web)
+	s.start("up")
 	require.Contains(t, ingest(0, docs), "new  operation.md")
 	require.Contains(t, s.say("1", "What happens when Redis is away?"), "[1] (operation.md)")
 	require.Contains(t, ingest(0, docs), " 0 new, 0 changed", "nothing is sent twice")
@@ -312,7 +312,7 @@ func TestIngestAndAsk(t *testing.T) {
 		"a directory takes back its own, and leaves the rest")
 
 	s.kill("up")
-	s.start("up", s.web)
+	s.start("up")
 	require.Contains(t, s.say("2", "Ask the knowledge subagent: what does the silver anchor weigh?"), "77 pounds")
 	require.NotContains(t, s.say("2", "What happens when Redis is away?"), "operation.md")
 }

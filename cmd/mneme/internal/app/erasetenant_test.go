@@ -275,7 +275,7 @@ func TestATenantsErasureOutlivesKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	begun := 0
 	for range 5 {
-		killed.start("up", killed.web)
+		killed.start("up")
 		answered := make(chan bool, 1)
 		go func() {
 			_, body, err := erase()
@@ -291,7 +291,7 @@ func TestATenantsErasureOutlivesKills(t *testing.T) {
 		}
 	}
 	require.Positive(t, begun, "no kill came into the erasure")
-	killed.start("up", killed.web)
+	killed.start("up")
 	for done := false; !done; {
 		status, body, err := erase()
 		require.NoError(t, err)

@@ -122,7 +122,7 @@ func TestGatewaysKilledAtAnyMoment(t *testing.T) {
 		s := newStack(t, "MNEME_REDIS_URL="+redis.URL(), "MNEME_PROXY_STATE_MACHINE_WAIT=1m", "MNEME_PROXY_ACTIVE=claude",
 			"MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
 			"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_THINKING_BUDGET_TOKENS=4000")
-		s.start("proxy", s.setting("MNEME_PROXY_LISTEN"))
+		s.start("proxy")
 		gateways = append(gateways, s)
 	}
 	const clients, turns, callsPerKill = 6, 8, 12
@@ -158,7 +158,7 @@ func TestGatewaysKilledAtAnyMoment(t *testing.T) {
 		if running {
 			s := gateways[kills%2]
 			s.kill("proxy")
-			s.start("proxy", s.setting("MNEME_PROXY_LISTEN"))
+			s.start("proxy")
 			kills++
 		}
 	}

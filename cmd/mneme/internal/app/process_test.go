@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 
 	"mneme/internal/freeport"
 	"mneme/internal/redistest"
+	processes "mneme/internal/stack"
 )
 
 // built is the folder of binary; empty until it is built.
@@ -32,12 +32,7 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built = dir
-	path := filepath.Join(dir, "mneme")
-	out, err := exec.Command("go", "build", "-race", "-o", path, "mneme/cmd/mneme").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
+	return processes.Build(dir, "-race")
 })
 
 // program is the path of mneme as users run it.
@@ -71,31 +66,23 @@ func TestMain(m *testing.M) {
 // stack is mneme as processes on ports of their own.
 type stack struct {
 	t       *testing.T
+	at      processes.Addrs
 	environ []string
 	web     string // host:port
 	files   int    // at most so many descriptors for each process; 0 for the caller's limit
-	running map[string]*process
-}
-
-// process is a service while it runs; ended is closed when it has.
-type process struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
+	running map[string]*processes.Process
 }
 
 func newStack(t *testing.T, environ ...string) *stack {
 	t.Helper()
 	program(t)
-	web, apis, gateway := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
-	s := &stack{t: t, web: web, running: map[string]*process{}}
+	at, err := processes.Claim()
+	require.NoError(t, err)
+	s := &stack{t: t, at: at, web: at.Webmemory, running: map[string]*processes.Process{}}
 	data := t.TempDir()
 	sharePDF(t, data)
-	// Nothing of the caller's environment: the user that runs the tests may have keys in it.
-	s.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + os.TempDir()},
-		"MNEME_DATA_DIR="+data,
-		"MNEME_WEBMEMORY_LISTEN="+web, "MNEME_APISERVER_LISTEN="+apis, "MNEME_PROXY_LISTEN="+gateway,
-		"MNEME_REDIS_EMBEDDED_LISTEN="+freeport.Addr(t),
-		"MNEME_WEBMEMORY_APISERVER=http://"+apis, "MNEME_APISERVER_PROXY=http://"+gateway)
+	s.environ = append(at.Environ(), "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir(), "TMPDIR="+os.TempDir(),
+		"MNEME_DATA_DIR="+data, "MNEME_REDIS_EMBEDDED_LISTEN="+freeport.Addr(t))
 	s.environ = append(s.environ, environ...)
 	t.Cleanup(func() {
 		for service := range s.running {
@@ -105,41 +92,19 @@ func newStack(t *testing.T, environ ...string) *stack {
 	return s
 }
 
-// start runs a command of mneme and waits until it answers on its port.
-func (s *stack) start(service, listen string) {
+// start runs a command of mneme and waits until it is ready.
+func (s *stack) start(service string) {
 	s.t.Helper()
-	args := []string{service}
+	p := processes.Mneme(program(s.t), service, s.t.TempDir(), s.at, s.environ...)
 	if service == "up" && s.setting("MNEME_PROXY_ACTIVE") == "" {
-		args = append(args, "--offline") // the machine may have a model server
+		p.Args = append(p.Args, "--offline") // the machine may have a model server
 	}
-	cmd := exec.Command(program(s.t), args...)
 	if s.files > 0 {
-		limit := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.files)
-		cmd = exec.Command("/bin/sh", append([]string{"-c", limit, program(s.t)}, args...)...)
+		p.Args = append([]string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.files)}, p.Args...)
 	}
-	cmd.Env, cmd.Dir = s.environ, s.t.TempDir()
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(s.t, cmd.Start())
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	s.running[service] = &process{cmd, ended}
-	for range 18_000 { // three minutes
-		resp, err := http.Get("http://" + listen + "/readyz")
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
-		}
-		select {
-		case <-ended:
-			s.t.Fatalf("mneme %s ended: %s", service, log.String())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	s.t.Fatalf("mneme %s is not ready", service)
+	require.NoError(s.t, p.Start())
+	s.running[service] = p
+	require.NoError(s.t, p.Await(3*time.Minute))
 }
 
 func (s *stack) setting(name string) string {
@@ -153,10 +118,8 @@ func (s *stack) setting(name string) string {
 
 // kill is kill -9.
 func (s *stack) kill(service string) {
-	p := s.running[service]
+	s.running[service].Kill()
 	delete(s.running, service)
-	_ = p.cmd.Process.Kill()
-	<-p.ended
 }
 
 // say posts a message and gives the answer's text.
@@ -187,16 +150,13 @@ func TestServicesAsProcesses(t *testing.T) {
 	redis := redistest.Start(t)
 	s := newStack(t, introduction("Oyuna").environ(t, "MNEME_REDIS_URL="+redis.URL())...)
 	services := []string{"proxy", "apiserver", "webmemory"}
-	start := func(service string) {
-		s.start(service, s.setting("MNEME_"+strings.ToUpper(service)+"_LISTEN"))
-	}
 	for _, service := range services {
-		start(service)
+		s.start(service)
 	}
 	require.Contains(t, s.say("12345", "Introduce me"), "Oyuna")
 	for _, service := range services {
 		s.kill(service)
-		start(service)
+		s.start(service)
 		require.Contains(t, s.say("12345", "What is my name?"), "Oyuna", "after %s was killed", service)
 	}
 	require.NotContains(t, s.say("other", "What is my name?"), "Oyuna")
@@ -208,11 +168,11 @@ func TestUpSurvivesKill(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	for i, name := range []string{"Oyuna", "Tuya", "Saran"} {
-		s.start("up", s.web)
+		s.start("up")
 		chat := fmt.Sprint(i)
 		s.say(chat, "My name is "+name)
 		s.kill("up")
-		s.start("up", s.web)
+		s.start("up")
 		require.Contains(t, s.say(chat, "What is my name?"), name)
 		s.kill("up")
 	}

@@ -24,12 +24,12 @@ type replica struct {
 
 func newReplica(t *testing.T, redis *redistest.Server) *replica {
 	s := newStack(t, "MNEME_REDIS_URL="+redis.URL())
-	r := &replica{s, s.setting("MNEME_APISERVER_LISTEN")}
+	r := &replica{s, s.at.Apiserver}
 	r.begin()
 	return r
 }
 
-func (r *replica) begin() { r.start("apiserver", r.at) }
+func (r *replica) begin() { r.start("apiserver") }
 
 // call does one request; the error is that there was no answer.
 func (r *replica) call(method, path, body string) (int, string, error) {

@@ -42,23 +42,8 @@ func serve(t *testing.T, service func(context.Context, config.Config, app.Option
 	t.Helper()
 	cfg, err := config.Load("", append([]string{"MNEME_DATA_DIR=" + t.TempDir()}, environ...))
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
-	go func() {
-		ended <- service(ctx, cfg, app.Options{Out: io.Discard, Log: zerolog.Nop(), Ready: func(a app.Addrs) { ready <- a }})
-	}()
-	select {
-	case addrs := <-ready:
-		t.Cleanup(func() {
-			cancel()
-			require.NoError(t, <-ended)
-		})
-		return addrs
-	case err := <-ended:
-		cancel()
-		require.NoError(t, err)
-		return app.Addrs{}
-	}
+	addrs, _ := running(t, service, cfg, app.Options{Out: io.Discard, Log: zerolog.Nop()})
+	return addrs
 }
 
 // oneName is one address that stands for several, each new connection for any of

@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"context"
 	"encoding/json"
 	"io/fs"
 	"net/http"
@@ -34,18 +33,7 @@ func TestNoSecretIsWrittenAnywhere(t *testing.T) {
 	require.NoError(t, err)
 	sharePDF(t, cfg.DataDir)
 	u := &up{t: t}
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
-	go func() {
-		ended <- app.Up(ctx, cfg, app.Options{Out: &u.out, Log: zerolog.New(&u.log).Level(zerolog.TraceLevel),
-			Ready: func(a app.Addrs) { ready <- a }})
-	}()
-	select {
-	case u.addrs = <-ready:
-	case err := <-ended:
-		cancel()
-		t.Fatalf("mneme did not start: %v", err)
-	}
+	u.addrs, u.stop = running(t, app.Up, cfg, app.Options{Out: &u.out, Log: zerolog.New(&u.log).Level(zerolog.TraceLevel)})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer client.Close()
 	admin, _, err := access.NewStore(client).Create(t.Context(),
@@ -99,8 +87,7 @@ func TestNoSecretIsWrittenAnywhere(t *testing.T) {
 		do(admin, "GET", "http://"+addr+"/metrics", "")
 		do(admin, "GET", "http://"+addr+"/readyz", "")
 	}
-	cancel()
-	require.NoError(t, <-ended)
+	u.stop()
 
 	shown, err := cfg.YAML() // as mneme config show prints it
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -61,21 +60,10 @@ func startSeen(t *testing.T, environ ...string) *seen {
 			teammate.URL + "/v1",
 	}, environ...))
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	services, ready, ended := make(chan map[string]*telemetry.Service, 1), make(chan app.Addrs, 1), make(chan error, 1)
-	go func() {
-		ended <- app.UpSeen(services)(ctx, cfg, app.Options{
-			Out: io.Discard, Log: zerolog.New(io.MultiWriter(os.Stderr, &s.log)), Ready: func(a app.Addrs) { ready <- a },
-		})
-	}()
-	select {
-	case s.addrs = <-ready:
-		s.services = <-services
-		t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
-	case err := <-ended:
-		cancel()
-		require.NoError(t, err)
-	}
+	services := make(chan map[string]*telemetry.Service, 1)
+	s.addrs, s.stop = running(t, app.UpSeen(services), cfg, app.Options{Out: io.Discard,
+		Log: zerolog.New(io.MultiWriter(os.Stderr, &s.log))})
+	s.services = <-services
 	return s
 }
 

@@ -34,7 +34,7 @@ func TestThePythonOfTheTutorial(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(string(snippet[1]), "\n"), 25, "the lines of the snippet")
 
 	s := newStack(t)
-	s.start("up", s.web)
+	s.start("up")
 	target, err := neturl.Parse("http://" + s.web)
 	require.NoError(t, err)
 	var calls atomic.Int32

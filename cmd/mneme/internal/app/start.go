@@ -9,18 +9,18 @@ import (
 	"mneme/cmd/mneme/internal/config"
 )
 
-// Start runs a service in this process until stop, which returns once the service has ended.
+// Start runs a service in this process until stop, which returns how the service has ended.
 // It returns when everything of the service listens, and in place of what o.Ready says.
 func Start(
 	ctx context.Context, service func(context.Context, config.Config, Options) error, cfg config.Config, o Options,
-) (at Addrs, stop func(), err error) {
+) (at Addrs, stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready, ended := make(chan Addrs, 1), make(chan error, 1)
 	o.Ready = func(a Addrs) { ready <- a }
 	go func() { ended <- service(ctx, cfg, o) }() // ends with ctx
 	select {
 	case at = <-ready:
-		return at, func() { cancel(); <-ended }, nil
+		return at, func() error { cancel(); return <-ended }, nil
 	case err = <-ended:
 		cancel()
 		return at, nil, err
@@ -32,6 +32,6 @@ func Start(
 func Gateway(ctx context.Context, cfg config.Config, to http.RoundTripper) (url string, stop func(), err error) {
 	cfg.Redis, cfg.TLS = config.Redis{}, config.TLS{}
 	cfg.Proxy.Listen = "127.0.0.1:0"
-	at, stop, err := Start(ctx, Proxy, cfg, Options{Log: zerolog.Nop(), Transport: to})
-	return "http://" + at.Proxy, stop, err
+	at, end, err := Start(ctx, Proxy, cfg, Options{Log: zerolog.Nop(), Transport: to})
+	return "http://" + at.Proxy, func() { _ = end() }, err
 }

@@ -5,27 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/freeport"
 	"mneme/internal/redistest"
+	"mneme/internal/stack"
 )
-
-// process is a service that can be killed, and started again.
-type process struct {
-	addr    string
-	command func() *exec.Cmd
-	cmd     *exec.Cmd // nil until it was started
-	ended   chan struct{}
-}
 
 // others are the services beside webmemory, and the Redis, that its processes share.
 type others struct {
@@ -46,44 +36,22 @@ func apart(t *testing.T, m *model) *others {
 
 // webmemory starts a process and waits until it is ready. It is killed at the test's end, also if it was started
 // again: behind the end of the tabs that were opened after this, to which its end would be a fault.
-func (o *others) webmemory(t *testing.T, addr string) *process {
+func (o *others) webmemory(t *testing.T, addr string) *stack.Process {
 	t.Helper()
-	s := &process{addr: addr, command: func() *exec.Cmd {
-		cmd := exec.Command(os.Args[0])
-		dir := filepath.Join(filepath.Dir(o.file), addr)
-		cmd.Env = append(slices.Clone(o.environ), "MNEME_WEBMEMORY_LISTEN="+addr, "MNEME_DATA_DIR="+dir)
-		cmd.Dir, cmd.Stderr = t.TempDir(), os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		return cmd
-	}}
-	t.Cleanup(s.kill)
-	s.start(t)
-	return s
+	data := "MNEME_DATA_DIR=" + filepath.Join(filepath.Dir(o.file), addr)
+	p := stack.Mneme(os.Args[0], "webmemory", t.TempDir(), stack.Addrs{Webmemory: addr},
+		append(slices.Clip(o.environ), data)...)
+	p.Args = p.Args[:1]
+	t.Cleanup(func() { p.Kill() })
+	again(t, p)
+	return p
 }
 
-// start starts the process, with the data of the one before, and waits until it is ready.
-func (s *process) start(t *testing.T) {
+// again starts a process, with the data of the one before, and waits until it is ready.
+func again(t *testing.T, p *stack.Process) {
 	t.Helper()
-	cmd, ended := s.command(), make(chan struct{})
-	require.NoError(t, cmd.Start())
-	s.cmd, s.ended = cmd, ended
-	go func() { _ = cmd.Wait(); close(ended) }()
-	require.Eventually(t, func() bool {
-		resp, err := http.Get("http://" + s.addr + "/readyz")
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	}, patience, 20*time.Millisecond, "webmemory is not ready")
-}
-
-// kill is kill -9.
-func (s *process) kill() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill()
-		<-s.ended
-	}
+	require.NoError(t, p.Start())
+	require.NoError(t, p.Await(patience))
 }
 
 // curl reads a run's stream of events up to the first that contains a text, or to its end, and says the number
@@ -141,8 +109,8 @@ func TestWebmemoryIsKilled(t *testing.T) {
 	for _, p := range []*tab{one, other} {
 		p.excuse("ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED", "ERR_NETWORK", "ERR_EMPTY_RESPONSE", "status of 503")
 	}
-	web.kill()
-	web.start(t)
+	web.Kill()
+	again(t, web)
 	m.release()
 	for _, p := range []*tab{one, other} {
 		p.sees(slowly)

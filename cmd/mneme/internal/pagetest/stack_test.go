@@ -65,24 +65,10 @@ func runLogged(t *testing.T, log zerolog.Logger, service, file string, environ .
 	}
 	cfg, err := config.Load(file, environ)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
-	go func() {
-		ended <- services[service](ctx, cfg, app.Options{Out: io.Discard, Log: log,
-			Ready: func(a app.Addrs) { ready <- a }})
-	}()
-	select {
-	case addrs := <-ready:
-		t.Cleanup(func() {
-			cancel()
-			require.NoError(t, <-ended)
-		})
-		return addrs
-	case err := <-ended:
-		cancel()
-		t.Fatalf("%s did not start: %v", service, err)
-		return app.Addrs{}
-	}
+	addrs, stop, err := app.Start(context.Background(), services[service], cfg, app.Options{Out: io.Discard, Log: log})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	return addrs
 }
 
 // ferry starts a server of the Model Context Protocol with a tool, book, that asks by a form which seat is wanted.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"text/tabwriter"
@@ -48,54 +49,37 @@ func (r *Report) of(kind string) []asked {
 	return slices.DeleteFunc(slices.Clone(r.asked), func(a asked) bool { return a.question.Kind != kind })
 }
 
-func values(list []asked, value func(asked) float64) []float64 {
-	out := make([]float64, len(list))
-	for i, a := range list {
-		out[i] = value(a)
-	}
-	return out
-}
-
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(max(len(values), 1))
-}
-
-// share is the mean over questions at one of the Budgets.
-func share(list []asked, way func(asked) outcome, budget int) Share {
-	return Share{
-		Any: mean(values(list, func(a asked) float64 { return way(a).shares[budget].Any })),
-		All: mean(values(list, func(a asked) float64 { return way(a).shares[budget].All })),
-	}
-}
-
-// figures are the means of one way over some questions.
-func figures(list []asked, way func(asked) outcome) map[string]any {
-	f := map[string]any{
-		"r1":  mean(values(list, func(a asked) float64 { return way(a).r1 })),
-		"r5":  mean(values(list, func(a asked) float64 { return way(a).r5 })),
-		"mrr": mean(values(list, func(a asked) float64 { return way(a).rank })),
+// mean is what one way reached over some questions.
+func mean(list []asked, way func(asked) outcome) (f figures) {
+	for i := range f {
+		for _, a := range list {
+			f[i] += way(a).figures[i]
+		}
+		f[i] /= float64(len(list))
 	}
 	return f
 }
 
-func byBudget(list []asked, way func(asked) outcome) map[string]any {
-	f := map[string]any{}
+// ranks are the measures of a ranking by their names in JSON.
+func (f figures) ranks() map[string]any {
+	return map[string]any{"r1": f[r1], "r5": f[r5], "mrr": f[mrr]}
+}
+
+func (f figures) byBudget() map[string]any {
+	shares := map[string]any{}
 	for i, budget := range Budgets {
-		f[strconv.Itoa(budget)] = share(list, way, i)
+		shares[strconv.Itoa(budget)] = f.share(i)
 	}
-	return f
+	return shares
 }
 
 // whole are all figures of one way, also by kind of question.
 func (r *Report) whole(way func(asked) outcome) map[string]any {
 	of := func(list []asked) map[string]any {
-		f := figures(list, way)
-		f["questions"], f["budgets"] = len(list), byBudget(list, way)
-		return f
+		f := mean(list, way)
+		all := f.ranks()
+		all["questions"], all["budgets"] = len(list), f.byBudget()
+		return all
 	}
 	kinds := map[string]any{}
 	for _, kind := range r.kinds {
@@ -115,11 +99,9 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	if r.byMeaning {
 		f["vectors"], f["embedded"] = r.whole(meaning), r.Embedded
 	}
-	plain := figures(r.asked, bm25)
-	for budget, s := range byBudget(r.asked, bm25) {
-		plain[budget] = s
-	}
-	f["baselines"] = map[string]any{"window": byBudget(r.asked, ofWindow), "bm25": plain}
+	plain := mean(r.asked, bm25).ranks()
+	maps.Copy(plain, mean(r.asked, bm25).byBudget())
+	f["baselines"] = map[string]any{"window": mean(r.asked, ofWindow).byBudget(), "bm25": plain}
 	return json.Marshal(f)
 }
 
@@ -134,12 +116,11 @@ func (r *Report) WriteText(out io.Writer) error {
 	fmt.Fprintln(t, "\tR@1\tR@5\tMRR")
 	line := func(name string, list []asked, way string, of func(asked) outcome) {
 		fmt.Fprintf(t, "%s\t%d\t%s", name, len(list), way)
+		f := mean(list, of)
 		for i := range Budgets {
-			s := share(list, of, i)
-			fmt.Fprintf(t, "\t%.3f/%.3f", s.Any, s.All)
+			fmt.Fprintf(t, "\t%.3f/%.3f", f.share(i).Any, f.share(i).All)
 		}
-		f := figures(list, of)
-		fmt.Fprintf(t, "\t%.3f\t%.3f\t%.3f\n", f["r1"], f["r5"], f["mrr"])
+		fmt.Fprintf(t, "\t%.3f\t%.3f\t%.3f\n", f[r1], f[r5], f[mrr])
 	}
 	for _, kind := range append([]string{""}, r.kinds...) {
 		name := kind
@@ -180,20 +161,15 @@ func (r *Report) writeIntervals(b *bytes.Buffer, name string, way func(asked) ou
 	base func(asked) outcome) {
 	fmt.Fprintf(b, "\n%s, and how much it is above %s, with intervals of 95 %% (bootstrap over questions)\n", name, other)
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	line := func(name string, value func(outcome) float64) {
-		mine := values(r.asked, func(a asked) float64 { return value(way(a)) })
-		above := values(r.asked, func(a asked) float64 { return value(way(a)) - value(base(a)) })
+	for k, name := range names() {
+		mine, above := make([]float64, len(r.asked)), make([]float64, len(r.asked))
+		for i, a := range r.asked {
+			mine[i] = way(a).figures[k]
+			above[i] = mine[i] - base(a).figures[k]
+		}
 		i, j := interval(mine), interval(above)
-		fmt.Fprintf(t, "  %s\t%.3f\t[%.3f, %.3f]\t%+.3f\t[%+.3f, %+.3f]\n", name, mean(mine), i[0], i[1], mean(above), j[0],
-			j[1])
+		fmt.Fprintf(t, "  %s\t%.3f\t[%.3f, %.3f]\t%+.3f\t[%+.3f, %+.3f]\n", name, mean(r.asked, way)[k], i[0], i[1],
+			mean(r.asked, way)[k]-mean(r.asked, base)[k], j[0], j[1])
 	}
-	for i, budget := range Budgets {
-		line(fmt.Sprintf("any@%d", budget), func(o outcome) float64 { return o.shares[i].Any })
-		line(fmt.Sprintf("all@%d", budget), func(o outcome) float64 { return o.shares[i].All })
-	}
-	line("R@1", func(o outcome) float64 { return o.r1 })
-	line("R@5", func(o outcome) float64 { return o.r5 })
-	line("any@5 hits", func(o outcome) float64 { return o.any5 })
-	line("MRR", func(o outcome) float64 { return o.rank })
 	t.Flush()
 }

@@ -3,6 +3,7 @@ package conversations
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ type Hit struct {
 
 // Budgets are the tokens that are asked for; one token is four characters. Ranks are
 // measured on the answer to the largest.
-var Budgets = []int{500, 800, 1500, 4000}
+var Budgets = [...]int{500, 800, 1500, 4000}
 
 // pieceLength is how many literal characters of a longer message count as found.
 const pieceLength = 600
@@ -36,13 +37,40 @@ type Share struct {
 	All float64 `json:"all"`
 }
 
+// The measures of an outcome: for each of the Budgets whether some and whether all of the evidence was found, and
+// behind these the share of it in the first hit and in the first five, whether some is in these, and the reciprocal
+// rank of the first hit with evidence, 0 for none.
+const (
+	r1 = 2*len(Budgets) + iota
+	r5
+	any5
+	mrr
+	measures
+)
+
+// names are those of the measures.
+func names() (all []string) {
+	for _, budget := range Budgets {
+		all = append(all, fmt.Sprintf("any@%d", budget), fmt.Sprintf("all@%d", budget))
+	}
+	return append(all, "R@1", "R@5", "any@5 hits", "MRR")
+}
+
+// figures are measures of one question, or their means.
+type figures [measures]float64
+
+// share is what was found in one of the Budgets.
+func (f figures) share(budget int) Share { return Share{f[2*budget], f[2*budget+1]} }
+
 // outcome is what came of one question, by one way.
 type outcome struct {
-	shares   []Share // by budget, each 0 or 1
-	r1, r5   float64 // share of the evidence that is in the first hit, in the first five
-	any5     float64
-	rank     float64 // reciprocal, of the first hit with evidence; 0 for none
-	overdrew bool    // hits were longer than a budget
+	figures
+	overdrew bool // hits were longer than a budget
+}
+
+// found enters what was found in one of the Budgets.
+func (o *outcome) found(budget int, s Share) {
+	o.figures[2*budget], o.figures[2*budget+1] = s.Any, s.All
 }
 
 // judge says what hits found.
@@ -109,16 +137,11 @@ func (j judge) share(hits []Hit) (s Share) {
 
 func (j judge) ranks(o *outcome, hits []Hit) {
 	of := float64(len(j.evidence))
-	o.r1 = float64(j.found(hits[:min(1, len(hits))])) / of
-	o.r5 = float64(j.found(hits[:min(5, len(hits))])) / of
-	if o.r5 > 0 {
-		o.any5 = 1
-	}
-	for i := range hits {
-		if j.found(hits[i:i+1]) > 0 {
-			o.rank = 1 / float64(i+1)
-			return
-		}
+	o.figures[r1] = float64(j.found(hits[:min(1, len(hits))])) / of
+	o.figures[r5] = float64(j.found(hits[:min(5, len(hits))])) / of
+	o.figures[any5] = math.Ceil(o.figures[r5])
+	if i := slices.IndexFunc(hits, func(h Hit) bool { return j.found([]Hit{h}) > 0 }); i >= 0 {
+		o.figures[mrr] = 1 / float64(i+1)
 	}
 }
 
@@ -155,17 +178,17 @@ func Run(ctx context.Context, s *Set, r, byMeaning Recall, tell func(doing strin
 		a := asked{question: q}
 		ranking, window := baselines[q.Conversation].rank(q.Question), baselines[q.Conversation].window()
 		j.ranks(&a.bm25, ranking)
-		for _, budget := range Budgets {
+		for i, budget := range Budgets {
 			askedAt := q.askedAt(conversations[q.Conversation])
-			err := a.own.ask(ctx, r, j, q, askedAt, budget)
+			err := a.own.ask(ctx, r, j, q, askedAt, i)
 			if err == nil && byMeaning != nil {
-				err = a.meaning.ask(ctx, byMeaning, j, q, askedAt, budget)
+				err = a.meaning.ask(ctx, byMeaning, j, q, askedAt, i)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("question %s: %w", q.ID, err)
 			}
-			a.bm25.shares = append(a.bm25.shares, j.share(fitting(ranking, budget)))
-			a.window.shares = append(a.window.shares, j.share(fitting(window, budget)))
+			a.bm25.found(i, j.share(fitting(ranking, budget)))
+			a.window.found(i, j.share(fitting(window, budget)))
 		}
 		report.asked = append(report.asked, a)
 	}
@@ -173,12 +196,12 @@ func Run(ctx context.Context, s *Set, r, byMeaning Recall, tell func(doing strin
 	return report, nil
 }
 
-// ask adds what a memory finds in a budget.
+// ask adds what a memory finds in one of the Budgets.
 func (o *outcome) ask(ctx context.Context, r Recall, j judge, q Question, askedAt float64, budget int) error {
-	hits, err := r.Ask(ctx, q, askedAt, budget)
-	o.overdrew = o.overdrew || len(fitting(hits, budget)) < len(hits)
-	o.shares = append(o.shares, j.share(hits))
-	if budget == slices.Max(Budgets) {
+	hits, err := r.Ask(ctx, q, askedAt, Budgets[budget])
+	o.overdrew = o.overdrew || len(fitting(hits, Budgets[budget])) < len(hits)
+	o.found(budget, j.share(hits))
+	if budget == len(Budgets)-1 {
 		j.ranks(o, hits)
 	}
 	return err

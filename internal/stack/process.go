@@ -1,4 +1,7 @@
-package lab
+// Package stack starts what a mneme consists of as processes: its services, redis-server and what else may stand
+// beside them. Tests, measurements and soaks start them by it, end them, and start them again. It owns no port and no
+// folder, and needs Linux: the kernel kills what it started when the process that uses it ends.
+package stack
 
 import (
 	"fmt"
@@ -18,7 +21,7 @@ type Process struct {
 	Args  []string // the program first
 	Env   []string // besides Environ
 	Dir   string   // where it runs
-	Log   string   // the file that gets its output, all lives in one
+	Log   string   // the file that gets its output, all lives in one; empty for none
 	Ready func() error
 	Ended func(err error, wanted bool) // told of each end, before those that wait for it; nil for none
 
@@ -33,10 +36,12 @@ type life struct {
 	wanted  bool          // guarded by Process.mu: its end was asked for
 }
 
-// Environ is the environment without settings for services of this machine.
+// Environ is the environment without settings for services of this machine, and without keys.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "MNEME_") || strings.HasPrefix(v, "GATEWAY_") || strings.HasPrefix(v, "STATE_MACHINE_")
+		name, _, _ := strings.Cut(v, "=")
+		return strings.HasPrefix(v, "MNEME_") || strings.HasPrefix(v, "GATEWAY_") ||
+			strings.HasPrefix(v, "STATE_MACHINE_") || strings.HasSuffix(name, "_API_KEY")
 	})
 }
 
@@ -47,13 +52,16 @@ func (p *Process) Start() error {
 	if p.life != nil {
 		return nil
 	}
-	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	cmd := exec.Command(p.Args[0], p.Args[1:]...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(Environ(), p.Env...), p.Dir, log, log
+	cmd.Env, cmd.Dir = append(Environ(), p.Env...), p.Dir
+	if p.Log != "" {
+		log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		cmd.Stdout, cmd.Stderr = log, log
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", p.Name, err)

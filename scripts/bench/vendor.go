@@ -1,4 +1,4 @@
-package lab
+package main
 
 import (
 	"bytes"
@@ -15,28 +15,24 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// AnswerHeader names one of the answers in chat completions by its number; without it
+// answerHeader names one of the answers in chat completions by its number; without it
 // the request's text tells which is wanted.
-const AnswerHeader = "X-Bench-Answer"
+const answerHeader = "X-Bench-Answer"
 
-// Vendor answers at once what the strict fake vendor of the tests said before. In chat
+// vendor answers at once what the strict fake vendor of the tests said before. In chat
 // completions the master delegates, the subagent answers in ten deltas, the master in
 // ten more; a message gets the same text behind some thinking.
-type Vendor struct {
+type vendor struct {
 	*httptest.Server
-	chat          [3][][]byte // streams, each by its events
-	completion    [][]byte    // the text of those, whole
-	stream, whole [][]byte    // of a message
-
-	responseStream, response [][]byte // of Responses
-
-	hold <-chan struct{}
-	Held atomic.Int64 // answers that wait for hold
+	chat    [3][][]byte         // streams, each by its events
+	answers map[string][][]byte // the others, by the end of the path and whether they are streams
+	hold    <-chan struct{}
+	Held    atomic.Int64 // answers that wait for hold
 }
 
-// NewVendor starts it. The last answer of a turn stops half-way until hold is closed.
-func NewVendor(hold <-chan struct{}) *Vendor {
-	v := &Vendor{hold: hold}
+// newVendor starts it. The last answer of a turn stops half-way until hold is closed.
+func newVendor(hold <-chan struct{}) *vendor {
+	v := &vendor{hold: hold, answers: map[string][][]byte{}}
 	text := upstreamtest.Say(strings.Repeat("June, as in 2024, is", 10))
 	for i, said := range []upstreamtest.Block{upstreamtest.Use("analytic", `{"task":"Which month sold the most?"}`), text,
 		text} {
@@ -44,17 +40,17 @@ func NewVendor(hold <-chan struct{}) *Vendor {
 			`{"model":"m","stream":true,"messages":[{"role":"user","content":"?"}],
 			"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"analytic","parameters":{"type":"object"}}}]}`, said)
 	}
-	v.completion = recorded(upstreamtest.Chat, "/v1/chat/completions",
+	v.answers["completions false"] = recorded(upstreamtest.Chat, "/v1/chat/completions",
 		`{"model":"m","messages":[{"role":"user","content":"?"}]}`, text)
-	const message = `{"model":"claude-sonnet-4-5","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":2048},
-		"messages":[{"role":"user","content":"?"}],"stream":%v}`
 	thought := upstreamtest.Think(strings.Repeat("Where do sales stand?", 10))
-	v.stream = recorded(upstreamtest.Anthropic, "/v1/messages", fmt.Sprintf(message, true), thought, text)
-	v.whole = recorded(upstreamtest.Anthropic, "/v1/messages", fmt.Sprintf(message, false), thought, text)
-	const response = `{"model":"gpt-5.1","reasoning":{"effort":"medium","summary":"auto"},"store":false,"input":"?",
-		"include":["reasoning.encrypted_content"],"stream":%v}`
-	v.responseStream = recorded(upstreamtest.OpenAI, "/v1/responses", fmt.Sprintf(response, true), thought, text)
-	v.response = recorded(upstreamtest.OpenAI, "/v1/responses", fmt.Sprintf(response, false), thought, text)
+	for _, stream := range []bool{false, true} {
+		v.answers[fmt.Sprint("messages ", stream)] = recorded(upstreamtest.Anthropic, "/v1/messages",
+			fmt.Sprintf(`{"model":"claude-sonnet-4-5","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":2048},
+			"messages":[{"role":"user","content":"?"}],"stream":%v}`, stream), thought, text)
+		v.answers[fmt.Sprint("responses ", stream)] = recorded(upstreamtest.OpenAI, "/v1/responses",
+			fmt.Sprintf(`{"model":"gpt-5.1","reasoning":{"effort":"medium","summary":"auto"},"store":false,"input":"?",
+			"include":["reasoning.encrypted_content"],"stream":%v}`, stream), thought, text)
+	}
 	v.Server = httptest.NewServer(v)
 	return v
 }
@@ -71,23 +67,20 @@ func recorded(vendor upstreamtest.Vendor, to, body string, said ...upstreamtest.
 	return bytes.SplitAfter(bytes.TrimSuffix(w.Body.Bytes(), []byte("\n\n")), []byte("\n\n"))
 }
 
-// wholes are the answers that are no streams, by the end of their paths.
-func (v *Vendor) wholes() map[string][][]byte {
-	return map[string][][]byte{"completions": v.completion, "messages": v.whole, "responses": v.response}
-}
-
-func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || r.Method != http.MethodPost {
 		return // the caller is gone, or only looks whether a server is here
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	if whole := v.wholes()[path.Base(r.URL.Path)]; whole != nil && !bytes.Contains(body, []byte(`"stream":true`)) {
+	stream := bytes.Contains(body, []byte(`"stream":true`))
+	events := v.answers[fmt.Sprint(path.Base(r.URL.Path), " ", stream)]
+	if events != nil && !stream {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(whole[0])
+		_, _ = w.Write(events[0])
 		return
 	}
-	n, err := strconv.Atoi(r.Header.Get(AnswerHeader))
+	n, err := strconv.Atoi(r.Header.Get(answerHeader))
 	last := body[max(0, bytes.LastIndex(body, []byte(`"role":`))):]
 	switch {
 	case err == nil:
@@ -96,12 +89,8 @@ func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case bytes.HasPrefix(last, []byte(`"role":"tool"`)):
 		n = 2
 	}
-	events := v.chat[n]
-	switch path.Base(r.URL.Path) {
-	case "messages":
-		events = v.stream
-	case "responses":
-		events = v.responseStream
+	if events == nil {
+		events = v.chat[n]
 	}
 	for i, event := range events {
 		if n == 2 && i == 5 && v.hold != nil {
