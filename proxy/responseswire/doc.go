@@ -35,7 +35,7 @@
 // Native is for a client of this dialect before a vendor of it: MessagesRequest with chatwire.Options.Native seals the
 // client's items in the same way, so that they are recognised, and the client's own bytes are what is sent.
 //
-// docs/gateway.md says what becomes of the members of a request of this dialect. Of one of the messages dialect
+// docs/dialects.md says what becomes of the members of a request of this dialect. Of one of the messages dialect
 //
 //	system, messages          carried; a result that is_error begins with (error); a later system message is a developer's
 //	tools, tool_choice        carried, strict too; tools that a vendor runs are refused
