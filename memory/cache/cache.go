@@ -2,8 +2,8 @@
 // validated before use: it goes to the store as the caller's copy, and the store answers whether that still is the
 // content. So any number of processes may cache the same chat without invalidating each other's copies.
 //
-// It owns copies of histories, up to a number of bytes, and no goroutine. It never answers from a copy that the store
-// has not confirmed, but where it is asked for a stale one while the store is away; losing all of it loses nothing.
+// It owns copies of histories, up to a number of bytes, and no goroutine. Load never answers from a copy that the store
+// has not confirmed; Peek gives one that may be stale. Losing all of it loses nothing.
 package cache
 
 import (

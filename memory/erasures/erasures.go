@@ -4,7 +4,7 @@
 // where a name is the key of a history, chat:<chat> for everything of a chat, user:<user> for the notes of a user, or
 // that of a Redaction.
 //
-// It owns erasures.ndjson and cuts.ndjson, which processes share under the lock of a file beside them. It never holds
+// It owns the file that it is given, which processes share under the lock of a file beside it. It never holds
 // anything that users said, and erases nothing by itself.
 package erasures
 
