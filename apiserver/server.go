@@ -1,8 +1,10 @@
-// Package apiserver runs the master's requests and streams their events: the
-// routes of package api, the registry of runs, and nothing about a chat beyond
-// its runs. A run belongs to the server, not to the socket it came by: only stop,
-// erasure, its timeout and the server's end cancel it. What is logged are ids,
-// never contents.
+// Package apiserver runs the master's requests and streams their events: the routes of package api, and those about
+// documents and tools. A run belongs to the server, not to the socket it came by: only stop, erasure, its timeout and
+// the server's end cancel it.
+//
+// It owns the registry of runs with their event logs, in memory, a goroutine for each run and one that drops runs of
+// which nobody asks any more. It never stores anything of a chat beyond its runs, knows no Redis, and logs ids, never
+// contents.
 package apiserver
 
 import (

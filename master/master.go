@@ -1,6 +1,10 @@
-// Package master answers a user's message with the help of subagents: one loop with
-// subagents as its tools. It works on its own copy of every subagent's history, folded
-// forward after each event, so that a second delegation in the same run sees the first.
+// Package master answers a user's message with the help of subagents: one loop with subagents as its tools. It works
+// on its own copy of every subagent's history, folded forward after each event, so that a second delegation in the
+// same run sees the first.
+//
+// It owns a run's numbering and its copies, under the recorder's lock, for as long as the run goes on. It never
+// stores anything, never reaches a history that the request did not bring, and leaves calls of models to
+// subagent/loop.
 package master
 
 import (

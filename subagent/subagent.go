@@ -1,6 +1,6 @@
-// Package subagent runs one subagent on one task: a model with a prompt, tools
-// and the history of what it was told in this chat. What happens is told as
-// events; the subagent itself keeps nothing.
+// Package subagent runs one subagent on one task: a model with a prompt, tools and the history of what it was told in
+// this chat. What happens is told as events. The subagent itself keeps nothing between runs, has no goroutine of its
+// own, and never reaches the memory of another subagent.
 package subagent
 
 import (

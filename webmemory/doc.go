@@ -1,9 +1,14 @@
-// Package webmemory is the service that bots and commands talk to. It takes a message to a
-// chat, brings the chat's histories up to date, asks the apiserver to answer, stores each
-// event before a client sees it, and relays it. A run belongs to the service, not to the
-// connection that asked for it: it goes on when its client leaves, and another process
-// finishes it when this one dies. Package api, below, is the contract and a client.
+// Package webmemory is the service that bots and commands talk to. It takes a message to a chat, brings the chat's
+// histories up to date, asks the apiserver to answer, stores each event before a client sees it, and relays it.
+// Package api, below, is the contract and a client.
 //
+// It owns the leases of chats, what is stored of them (memory/redisstore, cache, spool, erasures), the runs of this
+// process, each driven by a goroutine, and six goroutines that watch: over the store, other processes' runs, what is
+// to be written back, this process's name, the list of chats, and what is over. A run goes on when its client leaves,
+// and another process finishes it when this one dies. It never shows an event that is not stored, and never writes
+// into a chat without its turn. memory/DESIGN.md says why.
+package webmemory
+
 // # A post, in the order of the code
 //
 //	http.go       the route; errors become problems here
@@ -63,4 +68,3 @@
 //
 // memory/DESIGN.md says why it is done in this way: the order of writes, turns and fencing,
 // what happens at each death.
-package webmemory

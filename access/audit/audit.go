@@ -1,7 +1,8 @@
-// Package audit keeps the log of acts that can hurt others, and their actors: erasing,
-// redacting, reading by the admin's right, changing keys, approving, switching a backend.
-// Entries are appended to a stream of Redis for each tenant and are never changed; they
-// hold names and ids, and no contents.
+// Package audit keeps the log of acts that can hurt others, and their actors: erasing, redacting, reading by the
+// admin's right, changing keys, approving, switching a backend.
+//
+// It owns a stream of Redis for each tenant (mneme:audit, mneme:audit:<tenant>). Entries are appended and never
+// changed; they hold names and ids, and no contents. It never keeps an act from being done.
 package audit
 
 import (

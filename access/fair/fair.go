@@ -1,10 +1,10 @@
-// Package fair shares what there is of something, such as runs at once, between the tenants of one process.
-//
-// A place that is free is given to the first that asks: a tenant alone may have all of them but a few, which are kept
-// for those that have none or hardly any, so that the first request of another one finds a place at once. The default
+// Package fair shares what there is of something, such as runs at once, between the tenants of one process. A place
+// that is free is given to the first that asks: a tenant alone may have all of them but a few, which are kept for
+// those that have none or hardly any, so that the first request of another one finds a place at once. The default
 // tenant, which is all there is where the operator has made no tenants, may have those too. Where there is no place a
-// request waits for a bounded time. Of the tenants that wait that with the fewest gets the next one, so that none
-// gets less than its share while others have more.
+// request waits for a bounded time; of the tenants that wait that with the fewest gets the next one.
+//
+// It owns its counts and the line of those that wait, in memory, and no goroutine. It never takes a place back.
 package fair
 
 import (

@@ -1,6 +1,6 @@
-// Package jsonbound refuses JSON that costs far more to decode than to send: nested without end, or made of millions of
-// members. Decoders make a value of each member, and some look at a nested part once for every level above it. All
-// services ask it before they decode a body of a client.
+// Package jsonbound refuses JSON that costs far more to decode than to send: nested without end, or made of millions
+// of members. Decoders make a value of each member, and some look at a nested part once for every level above it. All
+// services ask it before they decode a body of a client. It owns nothing and never decodes or changes a body.
 package jsonbound
 
 import (

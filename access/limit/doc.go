@@ -1,13 +1,14 @@
-// Package limit bounds what keys, tenants and users may use of models, over all processes that share a Redis, and counts
-// what all calls took.
+// Package limit bounds what keys, tenants and users may use of models, over all processes that share a Redis, and
+// counts what all calls took. Rates say how much at a time: the generic cell rate algorithm (GCRA), with the whole of
+// a limit as its burst. Budgets say how much in a day, a month or for ever, in tokens and in money. Reserve admits a
+// call in one round trip if all of its limits have room for what it may take at most; Commit puts what it took in the
+// place of that.
 //
-// Rates say how much at a time: the generic cell rate algorithm (GCRA), with the whole of a limit as its burst. Budgets
-// say how much in a day, a month or for ever, in tokens and in money. A call is admitted by Reserve, in one script and
-// one round trip, if every limit of its key, its tenant and its user has room for what it may take at most. A call that
-// is refused consumes nothing. Commit puts what the call really took in the place of the reservation, and into the
-// counters that package tally reads, in one script: what is reported is what is spent. Calls that nothing bounds are
-// committed, too.
-//
+// It owns mneme:limits:{<tenant>}:… in Redis, writes the counters that package tally reads, and has the goroutines of
+// a Limiter, which write what waits for Redis and answer calls that wait for one round trip. A call that is refused
+// never consumes anything, and nothing is ever charged twice: both are idempotent by the call's id.
+package limit
+
 // # What cannot happen
 //
 //   - Calls that come at once cannot pass together what they could not pass one after the other: the reservations
@@ -33,4 +34,3 @@
 // processes find the loss, too. A call that Redis has is not charged or counted again, since it remembers for longer
 // that the call has ended. What is older is lost, as are the rates of what was called, what calls that run held, and
 // what a process that has ended had committed.
-package limit

@@ -1,4 +1,6 @@
-// Package price knows what the tokens of models cost, in integer millionths of a USD.
+// Package price knows what the tokens of models cost, in integer millionths of a USD: by prices.yaml, which is
+// embedded and names its sources, under what the configuration says. It owns nothing that changes, asks no vendor,
+// and never guesses: a model that it does not know has no price, unless it is on this machine.
 package price
 
 import (

@@ -1,7 +1,9 @@
 // Package tally is what calls of models took, for each tenant and UTC day, by key, user, chat, subagent, model and
-// backend. Package limit writes it, by the same commit that charges a call to its budgets; this package reads and
-// erases it.
-//
+// backend. It owns the keys mneme:usage:{<tenant>}:… in Redis, all of which expire, and what a Book keeps of them in
+// memory. Package limit writes them, by the same commit that charges a call to its budgets; this package reads and
+// erases, and never counts a call by itself.
+package tally
+
 // In Redis, in one hash tag for each tenant:
 //
 //	mneme:usage:{<tenant>}:<day>:<dimension>   hash: by name the Counts, as numbers with spaces between them
@@ -9,7 +11,6 @@
 //
 // A day is 2006-01-02. All of it expires. A book that keeps days for a shorter time than the one before it shows none
 // that are older, and deletes them.
-package tally
 
 import (
 	"cmp"

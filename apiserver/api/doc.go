@@ -1,7 +1,11 @@
-// Package api is the contract between webmemory and the apiserver: the requests,
-// the errors, a run's event log, and its transport as server-sent events. Both
-// ends serve events with it, so that a resumed stream means the same everywhere.
+// Package api is the contract between webmemory and the apiserver: the requests, the errors, a run's event log, and
+// its transport as server-sent events. Both ends serve events with it, so that a resumed stream means the same
+// everywhere.
 //
+// It owns a Log's lines in memory. A Log never waits for a reader, and a Client never gives an event twice or leaves
+// one out: a stream that breaks off goes on behind the last number. Package sse writes and reads the frames.
+package api
+
 // # On the wire
 //
 //	POST   /v1/runs               RunRequest → 202 RunAccepted; the same run_id again → the same run;
@@ -27,4 +31,3 @@
 // were dropped, 410 events_gone; for a position that never was, 400.
 //
 // Package sse writes and reads the frames; the log and the ids are ours (Log).
-package api

@@ -1,5 +1,6 @@
-// Command mneme is a chat service with subagents that remember: its three services, alone
-// or in one process, and the commands to talk to them.
+// Command mneme is a chat service with subagents that remember: its three services, alone or in one process, and the
+// commands to talk to them. It owns flags and what is printed. What a command asks of a service it asks over HTTP, by
+// webmemory/api and its like, and the services are put together in internal/app alone.
 package main
 
 import (

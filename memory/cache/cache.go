@@ -1,7 +1,9 @@
-// Package cache is tier one of the memory: a bounded in-process cache in front of any Store. A
-// cached history is validated before use: it goes to the store as the caller's copy, and the store
-// answers whether that still is the content. So any number of processes may cache the same chat
-// without invalidating each other's copies.
+// Package cache is tier one of the memory: a bounded in-process cache in front of any Store. A cached history is
+// validated before use: it goes to the store as the caller's copy, and the store answers whether that still is the
+// content. So any number of processes may cache the same chat without invalidating each other's copies.
+//
+// It owns copies of histories, up to a number of bytes, and no goroutine. Load never answers from a copy that the store
+// has not confirmed; Peek gives one that may be stale. Losing all of it loses nothing.
 package cache
 
 import (

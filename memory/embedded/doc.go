@@ -1,7 +1,12 @@
-// Package embedded is the Redis-compatible store inside the process: miniredis as the engine, behind a
-// RESP server and a journal of our own. It is for one process and for data that fits in memory; a real Redis takes its
-// place by redis.url.
+// Package embedded is the Redis-compatible store inside the process: miniredis as the engine, behind a RESP server
+// and a journal of our own. It is for one process and for data that fits in memory; a real Redis takes its place by
+// redis.url.
 //
+// It owns the data in memory, the journal in its folder, and the goroutines of its connections, of the listener and
+// of one that tends the journal. Commands run one at a time. It never answers a write before the journal has it, and
+// never lets what comes by the TCP listener write.
+package embedded
+
 // # Two ways in
 //
 // The program's own client connects by Server.Dial, over pipes in memory, and may write. The TCP listener is for
@@ -44,4 +49,3 @@
 //
 // Time stands still during a command. miniredis walks all keys when its clock of expiries moves, so that clock stands
 // still for good, and expiry.go keeps the keys that are due next.
-package embedded

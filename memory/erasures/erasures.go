@@ -1,10 +1,11 @@
-// Package erasures is the durable list of what was erased, and in which turn: tombstones on this
-// disk, beside those in Redis. It is read when Redis comes back from an older state, and lets the
-// processes of one data folder see what was erased there.
-//
-// The file is one line of JSON per erasure, {"name":"chat_history:12345","turn":1760000000000},
+// Package erasures is the durable list of what was erased, and in which turn: tombstones on this disk, beside those
+// in Redis. It is read when Redis comes back from an older state, and lets the processes of one data folder see what
+// was erased there. The file is one line of JSON per erasure, {"name":"chat_history:12345","turn":1760000000000},
 // where a name is the key of a history, chat:<chat> for everything of a chat, user:<user> for the notes of a user, or
-// that of a Redaction. It holds nothing that users said. Processes share it under the lock of a file beside it.
+// that of a Redaction.
+//
+// It owns the file that it is given, which processes share under the lock of a file beside it. It never holds
+// anything that users said, and erases nothing by itself.
 package erasures
 
 import (

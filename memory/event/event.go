@@ -7,6 +7,9 @@
 // stand in every event, subagent and call_id in those of a delegation:
 //
 //	{"role":"subagent_delegation","run_id":"…","seq":2,"ts":1763711157.25,"subagent":"analytic","call_id":"…","task":"…","calls":"serial"}
+//
+// It owns the table of failures (failure.go): code, status and sentence. It does no input or output and has no goroutine.
+// A member of an event that it does not know is kept and never dropped.
 package event
 
 import (

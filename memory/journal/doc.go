@@ -1,5 +1,10 @@
 // Package journal keeps an append-only file of checksummed records in a directory that one process owns.
 //
+// It owns that directory while the journal is open, by a lock, and no goroutine: its caller says when to sync and to
+// compact. A killed process never loses what Append has answered. Damage is never passed over: the beginning of one
+// record at the end of the file is dropped and told, anything else is refused, and a person decides by Salvage.
+package journal
+
 // # Layout
 //
 // The directory holds the file "journal", the file "lock" (flocked while the journal is open; it names the owner's
@@ -36,4 +41,3 @@
 // every sound record on both sides of such damage.
 //
 // A journal has its magic bytes from its first moment: a shorter file was emptied by something else, and is refused.
-package journal

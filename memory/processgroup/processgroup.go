@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package processgroup runs a program in a process group of its own, so that what it has started
-// ends with it.
+// Package processgroup runs a program in a process group of its own, so that what it has started ends with it. It
+// owns nothing beyond the exec.Cmd that it is given, and never restarts a program.
 package processgroup
 
 import (

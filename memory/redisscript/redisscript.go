@@ -1,10 +1,10 @@
-// Package redisscript runs the Lua scripts of the stores in Redis, and reads their
-// replies. A script is called by its hash (EVALSHA). Redis knows a hash from the first
-// call on until a restart or a failover empties its cache of scripts; then it answers
-// NOSCRIPT, and the script is sent with its source (EVAL). go-redis does so for a
-// command by itself, in a pipeline it does not.
+// Package redisscript runs the Lua scripts of the stores in Redis, and reads their replies. A script is called by its
+// hash (EVALSHA). Redis knows a hash from the first call on until a restart or a failover empties its cache of
+// scripts; then it answers NOSCRIPT, and the script is sent with its source (EVAL). go-redis does so for a command by
+// itself, in a pipeline it does not.
 //
-// It imports nothing of ours, so that the stores of every tower can share it.
+// It owns no keys, no goroutine and no connection, and never repeats a script that may have run. It imports nothing
+// of ours, so that the stores of every tower can share it.
 package redisscript
 
 import (

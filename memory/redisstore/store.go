@@ -1,5 +1,13 @@
-// Package redisstore is tier two of the memory: one JSON array per history in
-// plain Redis (6.2 or newer, Valkey too, no modules), readable with redis-cli.
+// Package redisstore is tier two of the memory: one JSON array per history in plain Redis (6.2 or newer, Valkey too,
+// no modules), readable with redis-cli. A Store is the histories themselves; what else is kept lies in rooms, which
+// are fields of it.
+//
+// It owns the keys that are listed below, and no goroutine. Every change of a history is one Lua script over it and
+// its meta, which never writes for a turn that is over and never appends twice under one mark. memory.RedisKey makes
+// and reads all of the keys; memory/DESIGN.md says what the scripts check and why.
+package redisstore
+
+// The keys:
 //
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
@@ -34,8 +42,7 @@
 //	mneme:processes                   hash: the processes that live, see Processes.Announce
 //	mneme:tools:<server>              hash: the pinned definitions of a server's tools, see Tools.Pin
 //
-// A Store is the histories themselves. What else is kept lies in rooms, which are fields of it; a method is called as
-// store.Turns.Take:
+// The rooms; a method is called as store.Turns.Take:
 //
 //	Turns       the lease of a chat and the number that fences, the run that is open, the conversation
 //	Runs        records, logs and calls of runs
@@ -55,7 +62,6 @@
 //
 // memory.RedisKey makes and reads all of these keys. Every change of a history is one Lua
 // script over it and its meta; memory/DESIGN.md says what the scripts check and why.
-package redisstore
 
 import (
 	"context"

@@ -1,7 +1,6 @@
-// Package secrets takes credentials out of texts that others wrote: of a backend that repeats its
-// request in an error, of a tool that answers with the header that it was given.
-//
-// It imports nothing of ours, so that every tower can share it.
+// Package secrets takes credentials out of texts that others wrote: of a backend that repeats its request in an
+// error, of a tool that answers with the header that it was given. It owns the values that it was told, in memory,
+// and never shows one. It imports nothing of ours, so that every tower can share it.
 package secrets
 
 import (

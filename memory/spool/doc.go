@@ -1,6 +1,11 @@
 // Package spool keeps appends that Redis could not take, on disk, until they are drained into it. An append is in the
 // spool for good when Add returns: it may be acknowledged then, and survives a killed process and a power loss.
 //
+// It owns folders of journals, one for each process that lived, under locks, and no goroutine: its caller drains. It
+// never copies an append, never drops one that was not drained or erased, and never puts a late one between those of
+// a newer turn.
+package spool
+
 // # Folders
 //
 //	<dir>/<host>-<pid>-<random>/        one process's appends, a memory/journal
@@ -36,4 +41,3 @@
 // The appends of a queue are ordered by turn and then by at, across folders. So what a paused process adds late for a
 // turn that is over stands with its own turn, not between the messages of a newer one. A process that drains a chat
 // drains the events of its runs before its histories.
-package spool

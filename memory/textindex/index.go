@@ -1,7 +1,13 @@
-// Package textindex finds the passages of documents that match a query's words best. It
-// knows neither files nor models: texts go in, ranks come out. The texts themselves are
-// not kept, but for the titles and first sentences of a small sample.
+// Package textindex finds the passages of documents that match a query's words best. It knows neither files nor
+// models: texts go in, ranks come out. The ranking is BM25 over terms: folded words without stopwords, stemmed in
+// English and Russian. Feedback, nearest neighbours of vectors that others made, and fusion of rankings are options
+// on top.
 //
+// It owns Collections in memory; the texts themselves are not kept, but for titles and first sentences of a small
+// sample. Goroutines live as long as the call that needs them. A search never waits for a writer, and what is not in
+// a collection, or no longer, never shows in a score.
+package textindex
+
 // A Collection is the documents that are searched together. Its statistics are
 // those of its own live passages only, so that what is not in it, or no longer,
 // leaves no trace in a score. Every change makes a new Snapshot, in one step;
@@ -12,7 +18,6 @@
 // English and Russian. A query may come with the conversation before it; the words of
 // that then count a little. Feedback, nearest neighbours of vectors that others made, and
 // fusion of rankings are options on top.
-package textindex
 
 import (
 	"cmp"

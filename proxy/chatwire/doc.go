@@ -1,7 +1,11 @@
-// Package chatwire translates between chat completions (POST
-// /v1/chat/completions) and the messages dialect of package wire: requests by
-// MessagesRequest and ChatRequest, answers by ChatAnswer and MessagesAnswer.
+// Package chatwire translates between chat completions (POST /v1/chat/completions) and the messages dialect of
+// package wire: requests by MessagesRequest and ChatRequest, answers by ChatAnswer and MessagesAnswer. Each direction
+// has one state machine, for streams and for JSON, so a stream that is put together always equals the JSON answer.
 //
+// It owns the state of one answer at a time, and no goroutine. It never sends or stores anything, and never reads
+// thinking back from chat clients: it is shown to them as reasoning_content, without its signature.
+package chatwire
+
 // A streamed answer is one chat.completion.chunk per server-sent event, the last
 // of them data: [DONE]. Choices[0].delta adds to the message: content,
 // reasoning_content, tool_calls by index. The chunk with a finish_reason ends
@@ -15,4 +19,3 @@
 // Thinking is shown to chat clients as reasoning_content, without its signature,
 // and is not read back from them. Reasoning of a chat backend is shown to
 // messages clients as thinking with an empty signature.
-package chatwire

@@ -20,7 +20,7 @@ type Parameter struct {
 // Parameters are the members of a request by their names. Those that are not listed are ignored.
 type Parameters map[string]Parameter
 
-// chatParameters is the table of docs/gateway.md for chat-completions requests to a messages
+// chatParameters is the table of docs/dialects.md for chat-completions requests to a messages
 // backend. Members that are not listed are ignored too.
 var chatParameters = Parameters{
 	"audio":              {Refused: "audio answers are not served"},

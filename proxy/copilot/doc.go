@@ -1,12 +1,13 @@
-// Package copilot speaks with the GitHub Copilot CLI: many sessions over one
-// connection, each a conversation of its own.
+// Package copilot speaks with the GitHub Copilot CLI: many sessions over one connection, each a conversation of its
+// own. A Supervisor keeps a connection, a Router is one connection and routes events to sessions, a Session is Send,
+// Stream, RespondTool, Abort, Close; package jsonrpc below knows no sessions, package chat above makes conversations
+// of them.
 //
-//	Supervisor   keeps a connection: dials an address or runs a CLI, and again
-//	Router       one connection: routes events to sessions, answers what must be answered
-//	Session      Send, Stream, RespondTool, Abort, Close
-//	jsonrpc      messages and calls on a connection; knows no sessions
-//	chat         on top of it: conversations of chat completions as sessions
-//
+// It owns the connection, the CLI's process if it runs one, and a goroutine for each of Supervisor, Router and
+// process. A Router always reads: it never waits for a session that is slow, which is given up instead. It never lets
+// the CLI use its own tools.
+package copilot
+
 // # The wire
 //
 // A CLI that runs with --headless listens on TCP and says on its standard output
@@ -36,4 +37,3 @@
 // comes before the answer to session.send is lost. Sessions end with the last
 // connection that created or resumed them; what was said stays on the CLI's disk.
 // There is no flow control for a session, so this side must always read.
-package copilot

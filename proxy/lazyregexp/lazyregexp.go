@@ -1,5 +1,6 @@
-// Package lazyregexp has regular expressions that are compiled when they are first used. Compiled ones
-// take memory and the time of a program's start, and most of a program's are never used by one process.
+// Package lazyregexp has regular expressions that are compiled when they are first used. Compiled ones take memory
+// and the time of a program's start, and most of a program's are never used by one process. It owns each compiled
+// expression, once, and never forgets one.
 package lazyregexp
 
 import (

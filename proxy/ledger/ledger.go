@@ -1,9 +1,11 @@
-// Package ledger stores answered turns: a model's answers byte for byte, so that each can go back
-// to its vendor exactly as it came, in whatever form a client replays it.
+// Package ledger stores answered turns: a model's answers byte for byte, so that each can go back to its vendor
+// exactly as it came, in whatever form a client replays it. The unit is the answered turn and not the signed block:
+// some vendors sign nothing, and those that do refuse blocks that were merged, duplicated or moved although each one
+// is genuine.
 //
-// The unit is the answered turn and not the signed block: some vendors sign nothing, and those that
-// do refuse blocks that were merged, duplicated or moved although each one is genuine. DESIGN.md
-// says how turns are found and told apart.
+// It owns turns and refusals in memory, bounded and with an end, and the goroutine that writes them behind an answer
+// to the store that processes share. It never changes a turn, never finds one of another tenant or route, and never
+// makes a request wait for Redis longer than it is told. DESIGN.md says how turns are found and told apart.
 package ledger
 
 import (

@@ -1,19 +1,21 @@
 // Package offline is a demonstration and test model: a small, deterministic, extractive responder behind the messages
-// dialect, in English and Russian, so that the service does its main job on a machine with no key and no network.
+// dialect, in English and Russian, so that the service does its main job on a machine with no key and no network. It
+// is not a language model. Everything it says is a sentence that it was told, a sentence of a passage that a tool
+// returned, or the result of a tool; to everything else it says what it is and how to name a real model.
 //
-// It is not a language model. Everything it says is a sentence that it was told, a sentence of a passage that a tool
-// returned, or the result of a tool; where nothing fits it says that it does not know, and to everything else, a joke
-// or a reminder, it says what it is and how to name a real model. As the master, which it is when tools are offered
-// with task as their only required property, it splits a message into sentences and gives each to the subagent that
-// the sentence names or describes. As a subagent it notes statements, gives back the best of them when asked, forgets
-// on request, and calls a calculator, a date tool or a search of documents, of which it quotes the best sentence with
-// its number. To chat pages, which ask for a chat's title and the like, it gives the user's own first words.
-//
-// It reads nothing but the request: [Model] keeps no state, notes are found anew in the user's messages each time, and
-// of system prompts only the chat's notes are read. Sentences are compared by the stems of their words and a few synonyms; lexicon.go holds
-// grammar and synonyms, never an answer. Images, sampling parameters and max_tokens are ignored, a tool_choice that
-// demands a call too; token counts are estimates.
+// It owns nothing: [Model] keeps no state, and notes are found anew in the user's messages each time. It never says a
+// canned answer to a known question: lexicon.go holds grammar and synonyms, never an answer.
 package offline
+
+// Where nothing fits the model says that it does not know. As the master, which it is when tools are offered with task as
+// their only required property, it splits a message into sentences and gives each to the subagent that the sentence names
+// or describes. As a subagent it notes statements, gives back the best of them when asked, forgets on request, and calls a
+// calculator, a date tool or a search of documents, of which it quotes the best sentence with its number. To chat pages,
+// which ask for a chat's title and the like, it gives the user's own first words.
+//
+// Of system prompts only the chat's notes are read. Sentences are compared by the stems of their words and a few
+// synonyms. Images, sampling parameters and max_tokens are ignored, a tool_choice that demands a call too; token counts
+// are estimates.
 
 import (
 	"bytes"

@@ -1,5 +1,12 @@
-// Package redisstore is what the gateway keeps in plain Redis (6.2 or newer,
-// Valkey too, no modules), readable with redis-cli.
+// Package redisstore is what the gateway keeps in plain Redis (6.2 or newer, Valkey too, no modules), readable with
+// redis-cli: the active backend, which process has a conversation's sessions of the Copilot CLI, and what package
+// ledger shares between processes.
+//
+// It owns the keys that begin with proxy:, which are listed below, and no goroutine. All of the turns have a TTL. A
+// script never touches keys of two hash tags, so that all of it works on a Cluster.
+package redisstore
+
+// The keys:
 //
 //	proxy:active                                      text: the active backend
 //	proxy:copilot:{<tenant>:<conversation>}           hash: by route, the process that has the conversation's
@@ -31,4 +38,3 @@
 // "response":{"id":"resp_…","previous":"resp_…","own":0,"input":[…],"body":{…}}. That such a
 // one was deleted is a refusal of its key, by no backend. All of it has a TTL. A script touches keys of
 // one hash tag only, so that all of it works on a Cluster.
-package redisstore

@@ -1,7 +1,11 @@
-// Package responseswire translates between OpenAI's Responses dialect (POST /v1/responses) and the messages dialect of
-// package wire: requests by MessagesRequest and ResponsesRequest, answers by ResponsesAnswer and MessagesAnswer. It
-// does what package chatwire does for chat completions, with the same state machine for streams and for JSON.
+// Package responseswire translates between OpenAI's Responses dialect (POST /v1/responses) and the messages dialect
+// of package wire: requests by MessagesRequest and ResponsesRequest, answers by ResponsesAnswer and MessagesAnswer.
+// It does what package chatwire does for chat completions, with the same state machine for streams and for JSON.
 //
+// It owns the state of one answer at a time, and no goroutine. It never sends or stores anything, and never shows a
+// client another vendor's encrypted reasoning. docs/dialects.md says what becomes of each member of a request.
+package responseswire
+
 // The input and the output of a response are lists of items: a message, reasoning, the call of a function, its result.
 // An item is one block of the messages dialect, so that their order is kept. A stream has, after response.created and
 // response.in_progress, for each item
@@ -35,7 +39,7 @@
 // Native is for a client of this dialect before a vendor of it: MessagesRequest with chatwire.Options.Native seals the
 // client's items in the same way, so that they are recognised, and the client's own bytes are what is sent.
 //
-// docs/gateway.md says what becomes of the members of a request of this dialect. Of one of the messages dialect
+// docs/dialects.md says what becomes of the members of a request of this dialect. Of one of the messages dialect
 //
 //	system, messages          carried; a result that is_error begins with (error); a later system message is a developer's
 //	tools, tool_choice        carried, strict too; tools that a vendor runs are refused
@@ -46,4 +50,3 @@
 //	                          and an effort of what its budget is worth
 //	metadata, stop_sequences, top_k, context_management, service_tier, unknown ones   ignored
 //	mcp_servers, container    refused
-package responseswire

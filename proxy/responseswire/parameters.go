@@ -7,7 +7,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// responsesParameters is the table of docs/gateway.md for requests of this dialect to another backend. Members
+// responsesParameters is the table of docs/dialects.md for requests of this dialect to another backend. Members
 // that are not listed are ignored too.
 var responsesParameters = chatwire.Parameters{
 	"prompt":       {Refused: "prompts are not kept here"},
@@ -49,7 +49,7 @@ var vendorItems = map[string]string{
 	"item_reference": "no stored response has it; send the item itself",
 }
 
-// messagesParameters is the table of docs/gateway.md for messages requests to a backend of this dialect.
+// messagesParameters is the table of docs/dialects.md for messages requests to a backend of this dialect.
 var messagesParameters = chatwire.Parameters{
 	"container":   {Refused: "this model has no containers"},
 	"mcp_servers": {Refused: "this model cannot call MCP servers", Unless: []string{"[]"}},

@@ -1,10 +1,13 @@
-// Package sanitize is the last hop of a request: a pure function from a request
-// to the request that its vendor takes, and a list of what it changed.
+// Package sanitize is the last hop of a request: a pure function from a request to the request that its vendor takes,
+// and a list of what it changed. What a vendor takes is a Profile, found in profiles.yaml by the vendor and by the
+// model's name as the vendor knows it. The rules that make a request fit stand in one list per dialect (rules.go),
+// each a function of its own.
 //
-// What a vendor takes is a Profile, found in profiles.yaml by the vendor and by the
-// model's name as the vendor knows it. The rules that make a request fit stand in one list
-// per dialect (rules.go), each a function of its own. They hold these
-// invariants of everything that leaves:
+// It owns nothing and has no goroutine. It never changes a byte that no rule names: with nothing to do the request
+// that comes back is the very slice that went in.
+package sanitize
+
+// The rules hold these invariants of everything that leaves:
 //
 //  1. reasoning goes back only where and how the vendor takes it, and where it
 //     must not be missing an empty placeholder stands for it;
@@ -21,4 +24,3 @@
 // never on what comes later, so that a conversation that grows keeps its
 // beginning and with it the vendor's cache. Two things move on purpose: surplus
 // cache markers, and what a switch of thinking asks of earlier turns.
-package sanitize

@@ -1,14 +1,11 @@
-// Package upstream sends the gateway's calls to a backend over HTTP. It handles credentials, time
-// limits, retries and a circuit breaker, and does not look at what a call says.
+// Package upstream sends the gateway's calls to a backend over HTTP. It handles credentials, time limits, retries and
+// a circuit breaker, and does not look at what a call says.
 //
-// A call is repeated only as long as no byte of an answer was passed on: after a failed connection,
-// a 429 or a 5xx, also one that a stream names before it says anything else. The vendor's
-// Retry-After is honoured, and all calls of a backend share a retry budget. The answer that remains,
-// an error status too, is returned unchanged.
-//
-// A backend of which nearly all calls of a minute failed is left alone for a while, for the model, the
-// credential and the tenant of those calls, and for all tenants if that is so for two, see OpenError. Failures are, after all retries, connections that
-// fail or break, time-outs and 5xx other than 501; a 4xx, even 429, is an answer.
+// It owns a backend's connections, its budget of retries and its circuits: a backend of which nearly all calls of a
+// minute failed is left alone for a while, for the model, the credential and the tenant of those calls, and for all
+// tenants if that is so for two, see OpenError. Failures are, after all retries, connections that fail or break,
+// time-outs and 5xx other than 501; a 4xx, even 429, is an answer. It never repeats a call of whose answer a byte was
+// passed on, and never changes the answer that remains.
 package upstream
 
 import (

@@ -1,7 +1,12 @@
-// Package wire is the gateway's knowledge of what goes over the network: the
-// messages dialect (POST /v1/messages), server-sent events, the body of an
-// error in either dialect, and edits of raw JSON.
+// Package wire is the gateway's knowledge of what goes over the network: the messages dialect (POST /v1/messages),
+// server-sent events, the body of an error in either dialect, and edits of raw JSON. An answer is heard as an Event
+// or a Chunk for each frame, read once for all who want to know of it.
 //
+// It owns nothing and has no goroutine. Where a request's endpoint and backend speak the same dialect it never
+// decodes it: ReadOutline finds the few spans that matter and Splice replaces them, so that unknown fields, number
+// formats and the order of keys reach the vendor as the client sent them.
+package wire
+
 // A request of the messages dialect is one object: model, max_tokens, system (a
 // string or text blocks), messages (roles user, assistant and system; content a
 // string or blocks), tools and sampling parameters. An answer is a message with a list of
@@ -17,7 +22,6 @@
 // dialect, it is never decoded into them: ReadOutline finds the few spans that matter and Splice
 // replaces them, so that unknown fields, number formats and the order of keys reach the vendor as
 // the client sent them.
-package wire
 
 import (
 	"net/http"

@@ -1,9 +1,10 @@
-// Package envelope holds what models are shown beside their instructions and is none of
-// them: passages of documents, which come from strangers, what was said in a chat before, and
-// what tools outside of this service return. It is put between tags that no text can forge, since their nonce is random, and
-// what could be taken for such a tag, for a speaker or for a citation is changed so that it
-// cannot. That makes an attack harder, not impossible: a model may still do what a text
-// says in plain words. What holds is that it has no tool there with which it could do harm.
+// Package envelope holds what models are shown beside their instructions and is none of them: passages of documents,
+// which come from strangers, what was said in a chat before, and what tools outside of this service return. It is put
+// between tags that no text can forge, since their nonce is random, and what could be taken for such a tag, for a
+// speaker or for a citation is changed so that it cannot.
+//
+// It owns nothing. It makes an attack harder and never impossible: a model may still do what a text says in plain
+// words. What holds is that it has no tool there with which it could do harm.
 package envelope
 
 import (

@@ -1,8 +1,10 @@
-// Package external gives agents tools that lie outside of this service: what a REST call
-// answers, what a server of the Model Context Protocol offers. A tool's Caller reaches it;
-// all that holds for any of them is in here: arguments are checked against the schema, a
-// person is asked where the configuration says so, a call is claimed from the webmemory that
-// holds the run, so that it runs once or never, and what comes back is put into an envelope.
+// Package external gives agents tools that lie outside of this service: what a REST call answers, what a server of
+// the Model Context Protocol offers. A tool's Caller reaches it; all that holds for any of them is in here: arguments
+// are checked against the schema, a person is asked where the configuration says so, a call is claimed from the
+// webmemory that holds the run, and what comes back is put into an envelope.
+//
+// It owns the compiled schemas of definitions, and nothing of a run: claims are webmemory's. It never makes a call
+// without a claim, nor a second one where it is not known whether the first was made.
 package external
 
 import (

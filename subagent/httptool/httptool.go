@@ -1,6 +1,6 @@
-// Package httptool is a REST call as a tool: an external.Caller made of a few lines of
-// configuration. The scheme, the host and the user in its address are the operator's; arguments
-// fill segments of the path, values of the query and a JSON body, and nothing else.
+// Package httptool is a REST call as a tool: an external.Caller made of a few lines of configuration. It owns its
+// connections. The scheme, the host and the user in its address are the operator's; arguments fill segments of the
+// path, values of the query and a JSON body, and never anything else. It never follows a redirect or asks a proxy.
 package httptool
 
 import (

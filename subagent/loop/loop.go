@@ -1,5 +1,6 @@
-// Package loop runs a model until it asks for no more tools. Subagents run on
-// it, and so does the master, with subagents as its tools.
+// Package loop runs a model until it asks for no more tools. Subagents run on it, and so does the master, with
+// subagents as its tools. It owns the messages and the step of one Run, and goroutines for calls that run at once,
+// which end before Run returns. It never stores anything and never goes on beyond its steps.
 package loop
 
 import (

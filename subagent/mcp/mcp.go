@@ -1,12 +1,12 @@
-// Package mcp reaches servers of the Model Context Protocol, by the official SDK: over
-// streamable HTTP, or as a process of their own on standard input and output, in the era of
-// sessions (up to 2025-11-25) and in the one after it (2026-07-28). What a server offers is
-// pinned by its hash in the store; a server that is away, slow or hostile harms no run: its
-// calls end with a sentence.
+// Package mcp reaches servers of the Model Context Protocol, by the official SDK: over streamable HTTP, or as a
+// process of their own on standard input and output, in the era of sessions (up to 2025-11-25) and in the one after
+// it (2026-07-28). Of what a server may ask of its client only a form that a person fills in is taken, and only as
+// the result of a call (input_required): the run waits for it.
 //
-// Of what a server may ask of its client only a form that a person fills in is taken, and
-// only as the result of a call (input_required): the run waits for it. Sampling, roots and
-// questions in the midst of a call are not offered.
+// It owns the connections and processes of the servers, with a goroutine for each, and what they offer, pinned in the
+// store by its Pins. A server that is away, slow or hostile never harms a run: its calls end with a sentence.
+// Sampling, roots and questions in the midst of a call are never offered, and what is not as it was pinned is never
+// used.
 package mcp
 
 import (

@@ -1,5 +1,6 @@
-// Package note gives an agent the notes of its chat: those that stand in its prompt, and a
-// tool by which it makes one of the user's own words.
+// Package note gives an agent the notes of its chat: those that stand in its prompt, and a tool by which it makes one
+// of the user's own words. It owns nothing: webmemory keeps notes and decides which are active; what the model words
+// itself is never more than proposed.
 package note
 
 import (

@@ -1,9 +1,9 @@
-// Package openaimodel is a loop.Model that speaks chat completions with the
-// gateway, by go-openai, and an Embedder that asks it for embeddings.
+// Package openaimodel is a loop.Model that speaks chat completions with the gateway, by go-openai, and an Embedder
+// that asks it for embeddings. What that client loses is made up for here: headers travel through its HTTPDoer, a
+// stream that ends without a finish_reason is an error, and contents that it would leave out get a placeholder.
 //
-// What that client loses is made up for here: headers travel through its
-// HTTPDoer, a stream that ends without a finish_reason is an error, and contents
-// that it would leave out get a placeholder.
+// It owns nothing but what the gateway has told of context windows. It never reaches a vendor by itself: its address
+// is the gateway's.
 package openaimodel
 
 import (

@@ -1,20 +1,12 @@
-// Package panel has several models work on one question, in one of two ways.
+// Package panel has several models work on one question. A discussion: all members answer at the same time; each
+// reviews the answers of the others, which it knows by letters only; a moderator makes one conclusion. An ensemble:
+// all members write a plan for the same goal; each scores the plan of every other one; the plan with the highest
+// average is chosen. A Panel is reached as two subagents (Subagents), so that its tasks and conclusions are
+// remembered as any subagent's.
 //
-// A discussion: all members answer at the same time; each reviews the answers of
-// the others, which it knows by letters only; a moderator makes one conclusion of
-// answers and reviews. With three members that is 3 + 3 + 1 = 7 sessions.
-//
-// An ensemble: all members write a plan for the same goal; each scores the plan
-// of every other one; the plan with the highest average is chosen. With N members
-// that is N plans and N(N−1) votes, N² sessions.
-//
-// Every session is fresh: a member sees the panel's earlier conclusions in this
-// chat and what its step needs, not what it said itself a step before. A member
-// that fails is kept as failed and takes no further part; the others go on.
-// Nothing is made up for it: a vote that cannot be read is an abstention.
-//
-// A Panel is reached as two subagents (Subagents), so that its tasks and
-// conclusions are events and are remembered as any subagent's.
+// It owns the places of its sessions and their goroutines, which end with the round. Every session is fresh: a member
+// sees the panel's earlier conclusions in this chat and what its step needs. Nothing is ever made up for a member
+// that fails: a vote that cannot be read is an abstention.
 package panel
 
 import (

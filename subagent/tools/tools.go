@@ -1,6 +1,5 @@
-// Package tools holds the small exact tools that subagents work with: a
-// calculator over rational numbers and date arithmetic. They reach nothing
-// outside the process and are safe for concurrent use.
+// Package tools holds the small exact tools that subagents work with: a calculator over rational numbers and date
+// arithmetic. They own nothing, never reach anything outside the process, and are safe for concurrent use.
 package tools
 
 import (

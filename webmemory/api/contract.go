@@ -1,11 +1,9 @@
-// Package api is the contract of webmemory's public routes, and a client of them for
-// commands, bots, tools and tests: what a request holds, what an answer holds, where
-// they are, and the codes of refusals. Errors are those of apiserver/api: every refusal
-// is an *api.Problem, also inside of an event stream.
+// Package api is the contract of webmemory's public routes, and a client of them for commands, bots, tools and tests:
+// what a request holds, what an answer holds, where they are, and the codes of refusals. Errors are those of
+// apiserver/api: every refusal is an *api.Problem, also inside of an event stream. An answer to a message is a run;
+// its events are server-sent events, each with the number by which a broken stream is resumed.
 //
-// An answer to a message is a run. Its events are server-sent events, each with the
-// number by which a broken stream is resumed; package event defines them, docs/api.md
-// shows them.
+// It owns nothing but a Client's connections. A Client never gives an event twice, also where a stream broke off.
 package api
 
 import (

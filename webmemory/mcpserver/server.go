@@ -1,12 +1,10 @@
-// Package mcpserver makes a webmemory a server of the Model Context Protocol (MCP), by the
-// official SDK: other agents ask its agents, and search its memory and its documents, by the
-// tools ask, recall and search_documents. It is a client of webmemory's public routes, so that
-// a tool is admitted, bounded and refused as the same request over HTTP, and it is the same
-// over HTTP and on standard input and output.
+// Package mcpserver makes a webmemory a server of the Model Context Protocol (MCP), by the official SDK: other agents
+// ask its agents, and search its memory and its documents, by the tools ask, recall and search_documents. It is a
+// client of webmemory's public routes, so that a tool is admitted, bounded and refused as the same request over HTTP.
 //
-// No session is kept: any process over the same memory answers any request, by the protocol's
-// version of 2026-07-28 and by those with an initialize handshake. Nothing here can answer
-// what a run waits for: that takes a person.
+// It owns nothing: no session is kept, and any process over the same memory answers any request, by the protocol's
+// version of 2026-07-28 and by those with an initialize handshake. It never answers what a run waits for: that takes
+// a person.
 package mcpserver
 
 import (

@@ -1,8 +1,13 @@
-// Package openaiapi serves OpenAI's chat completions over a webmemory, so that programs that
-// speak them have agents with a lasting memory: POST /v1/chat/completions, GET /v1/models and
-// /v1/models/{id}, and the same below /c/{chat}/v1. It is a client of webmemory's public routes,
-// so that a message is admitted, bounded and refused as the same message over them.
+// Package openaiapi serves OpenAI's chat completions over a webmemory, so that programs that speak them have agents
+// with a lasting memory: POST /v1/chat/completions, GET /v1/models and /v1/models/{id}, and the same below
+// /c/{chat}/v1. It is a client of webmemory's public routes, so that a message is admitted, bounded and refused as
+// the same message over them.
 //
+// It owns nothing: of a chat webmemory has the history, and a transcript only tells which message is new. It never
+// takes anything back by another way than After of a post, which sets it aside as a rewind does, and only together
+// with IfLast.
+package openaiapi
+
 // # Which chat
 //
 // The path, a header or metadata.chat_id name it; nothing else is looked at. Without a chat the
@@ -33,4 +38,3 @@
 // does, and only together with IfLast: if another client has spoken in the chat since the
 // history was read, it is read again. A message that was redacted may have been anything; it
 // hinders no post and is no place to go back to.
-package openaiapi

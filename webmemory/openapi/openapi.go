@@ -1,4 +1,5 @@
-// Package openapi is the description of webmemory's public API in OpenAPI 3.1.
+// Package openapi is the description of webmemory's public API in OpenAPI 3.1. It owns openapi.json, which is embedded
+// and served as it is, and never describes what is not served: tests compare it with the routes and their answers.
 //
 // openapi.json is made by the package's test of the Go types of requests, answers and events, with their comments as
 // descriptions, and of the table of routes that is beside it. After a change of those:

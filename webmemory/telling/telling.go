@@ -1,7 +1,7 @@
 // Package telling decides whether a quote of a message is what its writer tells, so that it may stand as a note in
 // every later prompt. A piece of a message may say the contrary of it, and much of what people post is not theirs: so a
 // quote counts only if it is made of whole sentences, or of their first clauses, and wherever that is in doubt it does
-// not.
+// not. It owns nothing, asks no model, and never takes a "not" off a sentence.
 package telling
 
 import (

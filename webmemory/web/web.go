@@ -1,6 +1,7 @@
 // Package web is the page that webmemory shows at GET /: a client of its public API that runs in a browser.
 // What it is made of lies in static as it is served, so there is no build and no output of one. Its libraries
-// are in static/vendor with their licences.
+// are in static/vendor with their licences. The package owns these files, embedded, and their headers; the page never
+// loads anything from elsewhere, and never does what a request to the API could not.
 package web
 
 import (

@@ -1,8 +1,11 @@
-// Package sse writes and reads server-sent events (text/event-stream, as the HTML
-// standard defines them). The services and their clients have no other writer and no
-// other reader; the gateway alone keeps one of its own, which passes vendors' streams on
-// byte for byte.
+// Package sse writes and reads server-sent events (text/event-stream, as the HTML standard defines them). The
+// services and their clients have no other writer and no other reader; the gateway alone keeps one of its own, which
+// passes vendors' streams on byte for byte.
 //
+// It owns nothing but the connection that it is given; a Writer writes from the goroutine of the request's handler. A
+// Reader never gives what is left of a frame at the end of a body as if it were a whole one.
+package sse
+
 // # What of r3labs/sse serves
 //
 // Reader stands on its EventStreamReader, which cuts a body into frames. It hands out what
@@ -18,4 +21,3 @@
 // ignores write errors, sets no deadlines, blocks in the slowest subscriber, loses what
 // is queued when a stream is removed, and writes an id into every frame with data.
 // Writer writes from the goroutine of the request's handler.
-package sse

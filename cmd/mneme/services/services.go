@@ -1,5 +1,5 @@
-// Package services lets other programs of this repository run the services of mneme in their
-// own process. It owns nothing: it names what is in cmd/mneme/internal, and mneme does not use it.
+// Package services lets other programs of this repository run the services of mneme in their own process. It owns
+// nothing: it names what is in cmd/mneme/internal, and mneme itself never uses it.
 package services
 
 import (

@@ -1,4 +1,5 @@
-// Command telegram is a Telegram bot that remembers: each chat of Telegram is a chat of mneme.
+// Command telegram is a Telegram bot that remembers: each chat of Telegram is a chat of mneme. It owns a goroutine
+// for each message that is answered and what it shows of it, in memory. It never stores what is said: webmemory does.
 package main
 
 import (

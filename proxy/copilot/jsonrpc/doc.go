@@ -1,15 +1,11 @@
-// Package jsonrpc speaks JSON-RPC 2.0 with one peer over one connection, in the
-// framing of the Language Server Protocol:
+// Package jsonrpc speaks JSON-RPC 2.0 with one peer over one connection, in the framing of the Language Server
+// Protocol. Both sides may call.
 //
-//	Content-Length: 58\r\n
-//	\r\n
-//	{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}
-//
-// Names of headers are case-insensitive, other headers are skipped, lines end in
-// CRLF, and Content-Length stands exactly once, in plain digits. Both sides may
-// call. Ids of the two directions have nothing to do with each other: ours are
-// the numbers 1, 2, 3… and the peer's are given back as they came.
-//
+// A Conn owns its connection, the table of calls, and two goroutines, the reader and the writer, both ended by its
+// end. The reader never waits for another goroutine and never writes, so a slow part of this process can never fill
+// the peer's buffers. It never goes on behind half a frame: then the connection ends.
+package jsonrpc
+
 // # Goroutines
 //
 // A Conn has two goroutines, both ended by its end. The reader owns the reading
@@ -27,4 +23,3 @@
 // An entry of the table of calls is retired once: by its answer, by the end of
 // its context, or by the end of the connection. Answers that find no entry are
 // late, duplicates or inventions. They are counted and never harm.
-package jsonrpc
