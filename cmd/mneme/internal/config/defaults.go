@@ -76,13 +76,9 @@ func builtinSubagents() []Subagent {
 	}
 }
 
-// completeSubagents gives an entry the defaults that hang on its name. No list
-// at all means the built-in one; an empty list means no subagents.
+// completeSubagents gives an entry the defaults that hang on its name.
 func (c *Config) completeSubagents() {
 	builtin := builtinSubagents()
-	if c.Agents.Subagents == nil {
-		c.Agents.Subagents = builtinSubagents()
-	}
 	for i := range c.Agents.Subagents {
 		s := &c.Agents.Subagents[i]
 		for _, b := range builtin {

@@ -1,7 +1,7 @@
 package config
 
 import (
-	"errors"
+	"encoding"
 	"fmt"
 	"maps"
 	"reflect"
@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/caarlos0/env/v11"
 
 	"mneme/subagent/openaimodel"
 )
@@ -94,25 +92,9 @@ func isServiceLink(name, value string) bool {
 // setVar sets the key that the variable name stands for; said is what the user
 // calls the variable.
 func (c *Config) setVar(said, name, value string) error {
-	for _, k := range allKeys() {
-		if k.env() == name {
-			c.origin.vars[k.path] = said
-			return parseVar(c, envRoot, said, name, value)
-		}
-	}
-	for _, n := range []named{
-		c.backendVars(),
-		entriesOf("MNEME_PROXY_ROUTES_", "a route", "proxy.routes", &c.Proxy.Routes),
-		c.extractorVars(),
-		entriesOf("MNEME_MCP_", "an MCP server", "mcp", &c.MCP),
-		c.subagentVars(),
-		c.memberVars(),
-		entriesOf("MNEME_LIMITS_TENANTS_", "a tenant's limits", "limits.tenants", &c.Limits.Tenants),
-		c.priceVars(),
-	} {
-		if rest, ok := strings.CutPrefix(name, n.prefix); ok {
-			return c.setNamedVar(n, said, rest, value)
-		}
+	found, err := c.set("", strings.TrimPrefix(name, envRoot), reflect.ValueOf(c).Elem(), said, value)
+	if found || err != nil {
+		return err
 	}
 	var known []string
 	for _, k := range allKeys() {
@@ -121,147 +103,133 @@ func (c *Config) setVar(said, name, value string) error {
 	return &Error{Where: said, Problem: "no key has this name; " + didYouMean(name, known)}
 }
 
-// named is a block of the configuration with named entries, and the names stand in the
-// middle of their variables: MNEME_PROXY_BACKENDS_KIMI_BASE_URL.
-type named struct {
-	prefix string       // of the variables
-	what   string       // an entry is, for sentences
-	fields reflect.Type // of an entry
-	// find gives the entry of a name, as it stands in variables: its path, a copy or itself
-	// to be set by a field, and what stores it afterwards. It gives no entry where a variable
-	// cannot add one; missing says so.
-	find    func(id, field string) (path string, entry any, store func())
-	missing string
+// set gives the setting of a block that is called rest in variables a value.
+func (c *Config) set(path, rest string, block reflect.Value, said, value string) (found bool, err error) {
+	for name, f := range members(block.Type()) {
+		at, v := join(path, name), block.FieldByIndex(f.Index)
+		below, inside := strings.CutPrefix(rest, envName(name)+"_")
+		switch {
+		case inside && isBlock(f.Type):
+			found, err = c.set(at, below, v, said, value)
+		case inside && hasElements(f.Type) && isBlock(f.Type.Elem()):
+			found, err = true, c.setEntry(at, below, f.Tag, v, said, value)
+		case rest == envName(name) && !isBlock(f.Type):
+			c.origin.vars[at] = said
+			found = true
+			if problem := setText(v, value); problem != "" {
+				err = &Error{Where: said, Problem: fmt.Sprintf("%s, not %q", problem, value)}
+			}
+		}
+		if found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
 }
 
-// setNamedVar sets one field of an entry: "KIMI_BASE_URL".
-func (c *Config) setNamedVar(n named, said, rest, value string) error {
-	id, field, ok := splitVar(rest, n.fields)
-	if !ok {
-		return &Error{Where: said, Problem: fmt.Sprintf("no field of %s has this name; %s", n.what, fieldList(n.fields))}
+// setEntry sets a setting of an entry, whose name stands in the middle of the variable's: MNEME_PROXY_BACKENDS_KIMI_KIND.
+// A list has only the entries of the file, as has a map with the tag "fixed", of whose names a variable does not tell
+// the letters. Other maps get what they do not have. The tag "prefix" begins the names of a map.
+func (c *Config) setEntry(path, rest string, tag reflect.StructTag, entries reflect.Value, said, value string) error {
+	var id string
+	var ends []string
+	for _, k := range keys(entries.Type().Elem(), "") {
+		ends = append(ends, envName(k.path))
+		if before, ok := strings.CutSuffix(rest, "_"+envName(k.path)); ok && id == "" {
+			id, rest = before, envName(k.path)
+		}
 	}
-	path, entry, store := n.find(id, field)
-	if entry == nil {
-		return &Error{Where: said, Problem: fmt.Sprintf(n.missing, strings.ToLower(id)) +
-			"; add it in the file, variables only change those that exist"}
+	if id == "" {
+		return &Error{Where: said, Problem: fmt.Sprintf("no key of %s.NAME has this name; it must end in one of %s", path,
+			strings.Join(ends, ", "))}
 	}
-	c.origin.vars[path+"."+field] = said
-	err := parseVar(entry, n.prefix+id+"_", said, n.prefix+rest, value)
-	store()
+	entry, isMap := reflect.New(entries.Type().Elem()).Elem(), entries.Kind() == reflect.Map
+	at, name := "", ""
+	if isMap {
+		called := envName(tag.Get("prefix")) + id
+		for _, existing := range names(entries) {
+			if envName(existing) == called {
+				name = existing
+				entry.Set(entries.MapIndex(reflect.ValueOf(name)))
+			}
+		}
+		if name == "" && tag.Get("entries") != "fixed" {
+			name = tag.Get("prefix") + strings.ToLower(id)
+		}
+		at = join(path, name)
+	}
+	for i := 0; !isMap && i < entries.Len(); i++ {
+		if name = entries.Index(i).FieldByName("Name").String(); envName(name) == id {
+			at, entry = fmt.Sprintf("%s[%d]", path, i), entries.Index(i)
+			break
+		}
+		name = ""
+	}
+	if name == "" {
+		return &Error{Where: said, Problem: fmt.Sprintf("%s has no %q; add it in the file, variables only change those "+
+			"that exist", path, strings.ToLower(id))}
+	}
+	_, err := c.set(at, rest, entry, said, value)
+	if isMap {
+		if entries.IsNil() {
+			entries.Set(reflect.MakeMap(entries.Type()))
+		}
+		entries.SetMapIndex(reflect.ValueOf(name), entry)
+	}
 	return err
 }
 
-// entriesOf are the variables of the entries of a map, by their names.
-func entriesOf[V any](prefix, what, path string, entries *map[string]V) named {
-	return named{
-		prefix: prefix, what: what, fields: reflect.TypeFor[V](),
-		find: func(id, _ string) (string, any, func()) {
-			name := strings.ToLower(id)
-			for existing := range *entries {
-				if envName(existing) == envRoot+id {
-					name = existing
+// setText gives a value what a variable has for it, or says what is needed there.
+func setText(v reflect.Value, text string) (needed string) {
+	var err error
+	needed = wants(v.Type())
+	if own, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		err = own.UnmarshalText([]byte(text))
+	} else if v.Type() == reflect.TypeFor[time.Duration]() {
+		var d time.Duration
+		d, err = time.ParseDuration(text)
+		v.SetInt(int64(d))
+	} else {
+		switch v.Kind() {
+		case reflect.Pointer:
+			v.Set(reflect.New(v.Type().Elem()))
+			return setText(v.Elem(), text)
+		case reflect.Slice:
+			parts := strings.Split(text, ",")
+			v.Set(reflect.MakeSlice(v.Type(), len(parts), len(parts)))
+			for i, part := range parts {
+				if problem := setText(v.Index(i), part); problem != "" {
+					return problem
 				}
 			}
-			entry := (*entries)[name]
-			return join(path, name), &entry, func() { put(entries, name, entry) }
-		},
-	}
-}
-
-func (c *Config) backendVars() named {
-	n := entriesOf("MNEME_PROXY_BACKENDS_", "a backend", "proxy.backends", &c.Proxy.Backends)
-	find := n.find
-	n.find = func(id, field string) (string, any, func()) {
-		path, entry, store := find(id, field)
-		if field == "profile" {
-			entry.(*Backend).Profile = nil // the variable replaces it; env would look for variables of its parts
-		}
-		return path, entry, store
-	}
-	return n
-}
-
-func (c *Config) extractorVars() named {
-	return named{
-		prefix: "MNEME_RETRIEVAL_EXTRACTORS_", what: "an extractor", fields: reflect.TypeFor[Extractor](),
-		find: func(id, _ string) (string, any, func()) {
-			extension := "." + strings.ToLower(id)
-			e := c.Retrieval.Extractors[extension]
-			return extractorKey(extension), &e, func() { put(&c.Retrieval.Extractors, extension, e) }
-		},
-	}
-}
-
-func put[V any](m *map[string]V, name string, value V) {
-	if *m == nil {
-		*m = map[string]V{}
-	}
-	(*m)[name] = value
-}
-
-func (c *Config) subagentVars() named {
-	return named{
-		prefix: "MNEME_AGENTS_SUBAGENTS_", what: "a subagent", fields: reflect.TypeFor[Subagent](),
-		missing: "there is no subagent %q",
-		find: func(id, _ string) (string, any, func()) {
-			if c.Agents.Subagents == nil {
-				c.Agents.Subagents = builtinSubagents()
+		case reflect.Map:
+			v.Set(reflect.MakeMap(v.Type()))
+			for pair := range strings.SplitSeq(text, ",") {
+				name, value, ok := strings.Cut(pair, "=")
+				entry := reflect.New(v.Type().Elem()).Elem()
+				if !ok || setText(entry, value) != "" {
+					return "name=value,name=value is needed"
+				}
+				v.SetMapIndex(reflect.ValueOf(name), entry)
 			}
-			return entryOf("agents.subagents", c.Agents.Subagents, func(s Subagent) string { return s.Name }, id)
-		},
-	}
-}
-
-func (c *Config) memberVars() named {
-	return named{
-		prefix: "MNEME_PANEL_MEMBERS_", what: "a member", fields: reflect.TypeFor[Member](),
-		missing: "the panel has no member %q",
-		find: func(id, _ string) (string, any, func()) {
-			return entryOf("panel.members", c.Panel.Members, func(m Member) string { return m.Name }, id)
-		},
-	}
-}
-
-// entryOf finds the entry of a list that variables call id.
-func entryOf[T any](path string, list []T, name func(T) string, id string) (string, any, func()) {
-	for i := range list {
-		if envName(name(list[i])) == envRoot+id {
-			return fmt.Sprintf("%s[%d]", path, i), &list[i], func() {}
+		case reflect.String:
+			v.SetString(text)
+		case reflect.Bool:
+			var is bool
+			is, err = strconv.ParseBool(text)
+			v.SetBool(is)
+		case reflect.Float64:
+			var n float64
+			n, err = strconv.ParseFloat(text, 64)
+			v.SetFloat(n)
+		default:
+			var n int64
+			n, err = strconv.ParseInt(text, 10, 64)
+			v.SetInt(n)
 		}
 	}
-	return "", nil, nil
-}
-
-// splitVar separates the name that the user gave from the field's.
-func splitVar(rest string, t reflect.Type) (id, field string, ok bool) {
-	for _, k := range keys(t, "") {
-		if id, ok := strings.CutSuffix(rest, "_"+strings.TrimPrefix(k.env(), envRoot)); ok && id != "" {
-			return id, k.path, true
-		}
+	if err != nil {
+		return needed
 	}
-	return "", "", false
-}
-
-func fieldList(t reflect.Type) string {
-	var fields []string
-	for _, k := range keys(t, "") {
-		fields = append(fields, strings.TrimPrefix(k.env(), envRoot))
-	}
-	return "it must end in one of " + strings.Join(fields, ", ")
-}
-
-func parseVar(into any, prefix, said, name, value string) error {
-	err := env.ParseWithOptions(into, env.Options{Prefix: prefix, Environment: map[string]string{name: value}})
-	var parse env.ParseError
-	switch {
-	case errors.As(err, &parse) && parse.Type == reflect.TypeFor[RouteKeys]():
-		return &Error{Where: said, Problem: fmt.Sprintf("{BACKEND: [VARIABLE, VARIABLE]} is needed, not %q", value)}
-	case errors.As(err, &parse) && parse.Type.Kind() == reflect.Map:
-		return &Error{Where: said, Problem: fmt.Sprintf("name=value,name=value is needed, not %q", value)}
-	case errors.As(err, &parse):
-		return &Error{Where: said, Problem: fmt.Sprintf("%s, not %q", wants(parse.Type), value)}
-	case err != nil:
-		return &Error{Where: said, Problem: err.Error()}
-	}
-	return nil
+	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type origin struct {
 	file  string            // empty when none was read
 	lines map[string]int    // path of a key → its line in file
 	vars  map[string]string // path of a key → the variable that set it
+	alone bool              // a gateway's, see LoadGateway
 }
 
 // locate adds the place to an Error about a key.
@@ -49,9 +51,6 @@ func (o origin) has(path string) bool {
 	_, inFile := o.lines[path]
 	return inFile || o.vars[path] != ""
 }
-
-// parent cuts the last step, ".name" or "[0]", off a path.
-func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
 
 // readFile lays the file over c.
 func (c *Config) readFile(name string) error {
@@ -130,14 +129,13 @@ func (n nodes) Visit(node ast.Node) ast.Visitor {
 
 // checkDurations finds what the decoder would report without a place.
 func (n nodes) checkDurations() error {
-	for _, k := range allKeys() {
-		node, ok := n.values[k.path]
-		if !ok || k.kind != reflect.TypeFor[time.Duration]() {
+	for path, node := range sorted(n.values) {
+		if typeAt(path) != reflect.TypeFor[time.Duration]() {
 			continue
 		}
 		text := node.GetToken().Value
 		if _, err := time.ParseDuration(text); err != nil {
-			return bad(k.path, "%s, not %q", wants(k.kind), text)
+			return bad(path, "%s, not %q", wants(reflect.TypeFor[time.Duration]()), text)
 		}
 	}
 	return nil
@@ -196,52 +194,29 @@ func firstLine(s string) string {
 // suggest looks for a key near a mistyped path: first among its siblings, then
 // for the same name elsewhere.
 func suggest(path string) string {
-	var siblings, elsewhere []string
 	name := path[strings.LastIndexByte(path, '.')+1:]
-	within := pattern(parent(path))
+	var siblings []string
+	if block := typeAt(parent(path)); block != nil {
+		if block.Kind() == reflect.Pointer {
+			block = block.Elem()
+		}
+		for sibling := range members(block) {
+			siblings = append(siblings, sibling)
+		}
+	}
+	best := api.Nearest(name, siblings)
+	if i := slices.IndexFunc(siblings, func(s string) bool { return strings.HasPrefix(s, name) }); best == "" && i >= 0 {
+		best = siblings[i]
+	}
+	if best != "" {
+		return "did you mean " + best + "?"
+	}
 	for _, k := range allKeys() {
 		for step := k.path; step != ""; step = parent(step) {
-			if parent(step) == within {
-				siblings = append(siblings, step)
-			}
 			if strings.HasSuffix("."+step, "."+name) {
-				elsewhere = append(elsewhere, step)
+				return "did you mean " + step + "?"
 			}
 		}
 	}
-	full := name
-	if within != "" {
-		full = within + "." + name
-	}
-	if best := api.Nearest(full, siblings); best != "" {
-		return "did you mean " + best[strings.LastIndexByte(best, '.')+1:] + "?"
-	}
-	if len(elsewhere) > 0 {
-		return "did you mean " + elsewhere[0] + "?"
-	}
-	return "docs/configuration.md lists what there is"
-}
-
-// pattern is a path as the schema writes it: * for the names of backends and of
-// extractors, and for the places in lists.
-func pattern(path string) string {
-	for _, named := range []string{"proxy.backends.", "retrieval.extractors.", "mcp."} {
-		rest, ok := strings.CutPrefix(path, named)
-		if !ok {
-			continue
-		}
-		_, field, nested := strings.Cut(rest, ".")
-		if strings.HasPrefix(rest, "'") { // a name with a dot in it is quoted
-			_, field, nested = strings.Cut(rest[1:], "'.")
-		}
-		path = named + "*"
-		if nested {
-			path += "." + field
-		}
-	}
-	if list, rest, ok := strings.Cut(path, "["); ok {
-		_, rest, _ = strings.Cut(rest, "]")
-		path = list + ".*" + rest
-	}
-	return path
+	return didYouMean(name, nil)
 }

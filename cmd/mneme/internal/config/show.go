@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"slices"
 
 	"github.com/goccy/go-yaml"
 )
@@ -37,8 +36,6 @@ func (c Config) YAML() ([]byte, error) {
 
 // scalar says whether a path is that of a single value, beside which a comment can stand.
 func scalar(path string) bool {
-	path = pattern(path)
-	return slices.ContainsFunc(allKeys(), func(k key) bool {
-		return k.path == path && !hasElements(k.kind) && k.kind.Kind() != reflect.Pointer
-	})
+	t := typeAt(path)
+	return t != nil && !isBlock(t) && !hasElements(t) && t.Kind() != reflect.Pointer
 }
