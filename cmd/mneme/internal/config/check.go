@@ -15,7 +15,7 @@ import (
 	"mneme/cmd/mneme/internal/crossorigin"
 )
 
-// checkTags says what is wrong with a value by the tag "check" of its setting, rules with a comma between them:
+// checkTag says what is wrong with a value by the tag "check" of its setting, rules with a comma between them:
 //
 //	required        is not empty
 //	omitempty       the rules behind it are for a value that is there
@@ -25,9 +25,11 @@ import (
 //	oneof=A B       one of these words
 //	unique          the entries of a list have names of their own
 //	keys=FORM       the names in a map are of a form
+//	fixed, prefix=  see Config.setVar
 //	FORM            a text is of a form, see forms
 //	dive            the rules behind it are for the elements of a list or a map
-func checkTags(path, tag string, v reflect.Value) error {
+func (s setting) checkTag() error {
+	path, v := s.path, s.value
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			return nil
@@ -35,11 +37,11 @@ func checkTags(path, tag string, v reflect.Value) error {
 		v = v.Elem()
 	}
 	orDefault := ""
-	for rule := range strings.SplitSeq(strings.TrimSuffix(tag, ","), ",") {
+	for rule := range strings.SplitSeq(strings.TrimSuffix(s.check, ","), ",") {
 		name, arg, _ := strings.Cut(rule, "=")
 		low, high, _ := strings.Cut(arg, "..")
 		switch name {
-		case "":
+		case "", "fixed", "prefix":
 		case "omitempty":
 			if v.IsZero() {
 				return nil

@@ -15,8 +15,8 @@ import (
 // name, or a name with a filter: {name: news, where: {lang: ru}}. In the environment it
 // is a name.
 type Collection struct {
-	Name  string
-	Where rag.Where // which of its documents; nil for all
+	Name  string    `yaml:"name"`
+	Where rag.Where `yaml:"where,omitempty"` // which of its documents; nil for all
 }
 
 // UnmarshalText reads a name of a variable.
@@ -48,7 +48,7 @@ func (c *Collection) UnmarshalYAML(node ast.Node) error {
 
 // filter reads where. Scalars are given on as the texts that stand there, so that a
 // version such as 1.10 stays what it is.
-func (c *Collection) filter(path string, node ast.Node) error {
+func (c *Collection) filter(path string, node ast.Node) (err error) {
 	var text strings.Builder
 	if err := writeJSON(&text, node, true); err != nil {
 		return err
@@ -56,8 +56,7 @@ func (c *Collection) filter(path string, node ast.Node) error {
 	if text.String() == "null" {
 		return bad(path, "may not be empty; remove the key to search all documents")
 	}
-	where, err := rag.ParseWhere([]byte(text.String()))
-	c.Where = where
+	c.Where, err = rag.ParseWhere([]byte(text.String()))
 	var wrong *rag.WhereError
 	if errors.As(err, &wrong) {
 		for _, step := range wrong.Path {
@@ -91,10 +90,8 @@ func (c Collection) MarshalYAML() (any, error) {
 	if len(c.Where) == 0 {
 		return c.Name, nil
 	}
-	return struct {
-		Name  string    `yaml:"name"`
-		Where rag.Where `yaml:"where"`
-	}(c), nil
+	type plain Collection
+	return plain(c), nil
 }
 
 // checkCollections checks the collections of a subagent.

@@ -18,9 +18,9 @@ import (
 
 // Config is the whole configuration, complete and checked as Load returns it.
 type Config struct {
-	DataDir     string               `yaml:"data_dir" check:"required"`
-	RunTimeout  time.Duration        `yaml:"run_timeout" check:"positive"` // a run that takes longer fails
-	SessionLogs bool                 `yaml:"session_logs"`
+	DataDir     string               `yaml:"data_dir" default:"./data" check:"required"`
+	RunTimeout  time.Duration        `yaml:"run_timeout" default:"10m" check:"positive"` // a run that takes longer fails
+	SessionLogs bool                 `yaml:"session_logs" default:"true"`
 	Log         Log                  `yaml:"log"`
 	HTTP        HTTP                 `yaml:"http"`
 	TLS         TLS                  `yaml:"tls"`
@@ -34,23 +34,23 @@ type Config struct {
 	Notes       Notes                `yaml:"notes"`
 	Agents      Agents               `yaml:"agents"`
 	Panel       Panel                `yaml:"panel"`
-	MCP         map[string]MCPServer `yaml:"mcp" check:"keys=server"`    // servers of the Model Context Protocol, by name
-	MaxTools    int                  `yaml:"max_tools" check:"positive"` // REST calls and tools of servers that one agent is shown
+	MCP         map[string]MCPServer `yaml:"mcp" check:"keys=server"`                 // servers of the Model Context Protocol, by name
+	MaxTools    int                  `yaml:"max_tools" default:"40" check:"positive"` // REST calls and tools of servers that one agent is shown
 	Approvals   Approvals            `yaml:"approvals"`
 	OpenAI      OpenAI               `yaml:"openai"`
 	Limits      Limits               `yaml:"limits"`
 	Budgets     Budgets              `yaml:"budgets"`
 	Usage       Usage                `yaml:"usage"`
-	Prices      map[string]Price     `yaml:"prices" entries:"fixed"` // of models by their vendors' names, over the built-in ones
+	Prices      map[string]Price     `yaml:"prices" check:"fixed"` // of models by their vendors' names, over the built-in ones
 
 	origin origin // where the values came from, for error messages
 }
 
 // Log says what the services log to standard error.
 type Log struct {
-	Level  string `yaml:"level" check:"oneof=debug info warn error"` // debug, info, warn or error
-	Format string `yaml:"format" check:"oneof=auto console json"`    // auto, console or json
-	File   string `yaml:"file"`                                      // the services' lines go there as well, as JSON; empty for nowhere else
+	Level  string `yaml:"level" default:"info" check:"oneof=debug info warn error"` // debug, info, warn or error
+	Format string `yaml:"format" default:"auto" check:"oneof=auto console json"`    // auto, console or json
+	File   string `yaml:"file"`                                                     // the services' lines go there as well, as JSON; empty for nowhere else
 }
 
 // HTTP is what all three services take: which names and web pages beside the safe
@@ -60,7 +60,7 @@ type HTTP struct {
 	AllowedOrigins []string `yaml:"allowed_origins" check:"dive,origin"` // pages that may call, scheme://host[:port]
 	// BodyTimeout is how long a request's body is waited for, beside the time that
 	// its bytes take.
-	BodyTimeout time.Duration `yaml:"body_timeout" check:"positive"`
+	BodyTimeout time.Duration `yaml:"body_timeout" default:"30s" check:"positive"`
 }
 
 // Values of Auth.Mode.
@@ -92,7 +92,7 @@ func (c Config) SecretFile() string {
 type Redis struct {
 	URL string `yaml:"url"` // redis://, rediss:// or unix://
 	// read-only listener of the embedded store, empty for none
-	EmbeddedListen string   `yaml:"embedded_listen" check:"omitempty,address"`
+	EmbeddedListen string   `yaml:"embedded_listen" default:"127.0.0.1:6380" check:"omitempty,address"`
 	Addrs          []string `yaml:"addrs" check:"dive,address"` // Cluster's or Sentinel's nodes, host:port
 	MasterName     string   `yaml:"master_name"`                // set for Sentinel
 	Username       string   `yaml:"username"`
@@ -106,57 +106,57 @@ func (r Redis) Embedded() bool { return r.URL == "" && len(r.Addrs) == 0 }
 
 // Webmemory is the public service.
 type Webmemory struct {
-	Listen    string `yaml:"listen" check:"address"`
-	Apiserver string `yaml:"apiserver" check:"url"` // base URL
+	Listen    string `yaml:"listen" default:"127.0.0.1:8080" check:"address"`
+	Apiserver string `yaml:"apiserver" default:"http://127.0.0.1:8081" check:"url"` // base URL
 	// base URL of this very process for other webmemories; empty: its own address
 	Advertise string `yaml:"advertise" check:"omitempty,url"`
 	// messages kept per history, 0 for all
-	MaxHistory int     `yaml:"max_history" check:"min=0"`
+	MaxHistory int     `yaml:"max_history" default:"100" check:"min=0"`
 	Archive    Archive `yaml:"archive"`
 	// messages of the chat that the master sees
-	ContextWindow int `yaml:"context_window" check:"positive"`
+	ContextWindow int `yaml:"context_window" default:"10" check:"positive"`
 	// messages of its own that a subagent sees
-	SubagentContextWindow int `yaml:"subagent_context_window" check:"positive"`
+	SubagentContextWindow int `yaml:"subagent_context_window" default:"50" check:"positive"`
 	// chats with work in hand at one time
-	MaxChats      int   `yaml:"max_chats" check:"positive"`
-	CacheBytes    int64 `yaml:"cache_bytes" check:"positive"`
-	FinishedBytes int64 `yaml:"finished_bytes" check:"positive"` // of memory for finished runs
+	MaxChats      int   `yaml:"max_chats" default:"10000" check:"positive"`
+	CacheBytes    int64 `yaml:"cache_bytes" default:"268435456" check:"positive"`
+	FinishedBytes int64 `yaml:"finished_bytes" default:"67108864" check:"positive"` // of memory for finished runs
 	Queue         Queue `yaml:"queue"`
 }
 
 // Archive is where messages go that max_history cuts off.
 type Archive struct {
-	Enabled     bool          `yaml:"enabled"`
+	Enabled     bool          `yaml:"enabled" default:"true"`
 	MaxMessages int           `yaml:"max_messages" check:"min=0"` // of a history; 0 for no end
 	MaxAge      time.Duration `yaml:"max_age" check:"min=0"`      // 0 for no end
 }
 
 // Queue bounds what waits for a chat's turn.
 type Queue struct {
-	Limit int           `yaml:"limit" check:"positive"` // messages per chat
-	Wait  time.Duration `yaml:"wait" check:"positive"`  // of each
+	Limit int           `yaml:"limit" default:"16" check:"positive"` // messages per chat
+	Wait  time.Duration `yaml:"wait" default:"30s" check:"positive"` // of each
 }
 
 // Apiserver is the service that runs the agents.
 type Apiserver struct {
-	Listen string `yaml:"listen" check:"address"`
-	Proxy  string `yaml:"proxy" check:"url"` // base URL
+	Listen string `yaml:"listen" default:"127.0.0.1:8081" check:"address"`
+	Proxy  string `yaml:"proxy" default:"http://127.0.0.1:8082" check:"url"` // base URL
 	// base URL of this very process for webmemory; empty: where a request arrived
 	Advertise string `yaml:"advertise" check:"omitempty,url"`
-	MaxRuns   int    `yaml:"max_runs" check:"positive"` // runs at one time
+	MaxRuns   int    `yaml:"max_runs" default:"256" check:"positive"` // runs at one time
 }
 
 // Proxy is the gateway to the models.
 type Proxy struct {
-	Listen string `yaml:"listen" check:"address"`
+	Listen string `yaml:"listen" default:"127.0.0.1:8082" check:"address"`
 	// backend or route of the main pipeline
 	Active            string             `yaml:"active"`
-	TeammateBackend   string             `yaml:"teammate_backend"`                // backend or route of /teammate
-	Teammates         map[string]string  `yaml:"teammates" check:"keys=subagent"` // subagent → backend or route
-	Backends          map[string]Backend `yaml:"backends"`                        // by name
-	Routes            map[string]Route   `yaml:"routes"`                          // by name
-	EmbeddingsBackend string             `yaml:"embeddings_backend"`              // empty for none
-	MaxCalls          int                `yaml:"max_calls" check:"positive"`      // of models, at one time
+	TeammateBackend   string             `yaml:"teammate_backend"`                          // backend or route of /teammate
+	Teammates         map[string]string  `yaml:"teammates" check:"keys=subagent"`           // subagent → backend or route
+	Backends          map[string]Backend `yaml:"backends"`                                  // by name
+	Routes            map[string]Route   `yaml:"routes"`                                    // by name
+	EmbeddingsBackend string             `yaml:"embeddings_backend"`                        // empty for none
+	MaxCalls          int                `yaml:"max_calls" default:"4096" check:"positive"` // of models, at one time
 	// base URL of this very process for a Copilot CLI; empty: from the listener
 	Advertise string `yaml:"advertise" check:"omitempty,url"`
 	// server-side conversations
@@ -247,28 +247,28 @@ type Thinking struct {
 
 // StateMachine bounds the gateway's server-side conversations.
 type StateMachine struct {
-	Enabled  bool          `yaml:"enabled"`
-	TTL      time.Duration `yaml:"ttl" check:"positive"` // since the last request
-	MaxTurns int           `yaml:"max_turns" check:"positive"`
-	Wait     time.Duration `yaml:"wait" check:"positive"` // of a call for Redis, before and after
+	Enabled  bool          `yaml:"enabled" default:"true"`
+	TTL      time.Duration `yaml:"ttl" default:"24h" check:"positive"` // since the last request
+	MaxTurns int           `yaml:"max_turns" default:"200" check:"positive"`
+	Wait     time.Duration `yaml:"wait" default:"50ms" check:"positive"` // of a call for Redis, before and after
 }
 
 // Retrieval is how documents are searched.
 type Retrieval struct {
 	Embeddings   Embeddings `yaml:"embeddings"`
-	Fusion       string     `yaml:"fusion" check:"oneof=wsum rrf"` // wsum or rrf, see rag.Fusion
-	VectorWeight float64    `yaml:"vector_weight"`                 // what vectors weigh in a fusion, of 1
+	Fusion       string     `yaml:"fusion" default:"wsum" check:"oneof=wsum rrf"` // wsum or rrf, see rag.Fusion
+	VectorWeight float64    `yaml:"vector_weight" default:"0.5"`                  // what vectors weigh in a fusion, of 1
 	Rerank       Rerank     `yaml:"rerank"`
 	// Extractors read the files of an extension, such as .pdf, in place of what is built in.
-	Extractors map[string]Extractor `yaml:"extractors" prefix:"." check:"keys=extension"`
+	Extractors map[string]Extractor `yaml:"extractors" check:"prefix=.,keys=extension"`
 }
 
 // Embeddings are the vectors that make a search hybrid; Proxy.EmbeddingsBackend
 // gives them.
 type Embeddings struct {
-	Model      string `yaml:"model"`                       // as the backend names it; empty: search by words alone
-	Dimensions int    `yaml:"dimensions" check:"min=0"`    // 0: the model's own
-	BatchSize  int    `yaml:"batch_size" check:"positive"` // texts in one request
+	Model      string `yaml:"model"`                                    // as the backend names it; empty: search by words alone
+	Dimensions int    `yaml:"dimensions" check:"min=0"`                 // 0: the model's own
+	BatchSize  int    `yaml:"batch_size" default:"32" check:"positive"` // texts in one request
 }
 
 // Agents are the master and its subagents.
@@ -279,12 +279,12 @@ type Agents struct {
 
 // Master answers the user.
 type Master struct {
-	Model           string       `yaml:"model" check:"required"`
-	ReasoningEffort string       `yaml:"reasoning_effort" check:"omitempty,effort"` // auto, a level, or none; empty is none
-	System          string       `yaml:"system"`                                    // added to the built-in prompt
-	SystemReplace   string       `yaml:"system_replace"`                            // takes the built-in prompt's place
-	MaxSteps        int          `yaml:"max_steps" check:"positive"`                // model calls in one run
-	Tools           []*ToolEntry `yaml:"tools,omitempty"`                           // beside its subagents
+	Model           string       `yaml:"model" default:"master" check:"required"`
+	ReasoningEffort string       `yaml:"reasoning_effort" default:"auto" check:"omitempty,effort"` // auto, a level, or none; empty is none
+	System          string       `yaml:"system"`                                                   // added to the built-in prompt
+	SystemReplace   string       `yaml:"system_replace"`                                           // takes the built-in prompt's place
+	MaxSteps        int          `yaml:"max_steps" default:"12" check:"positive"`                  // model calls in one run
+	Tools           []*ToolEntry `yaml:"tools,omitempty"`                                          // beside its subagents
 	// of the model's context window; 0: as the gateway tells it
 	ContextTokens int            `yaml:"context_tokens" check:"omitempty,min=1024"`
 	Recall        RecallOverride `yaml:"recall,omitempty"`
@@ -328,10 +328,10 @@ type Subagent struct {
 // Panel are the models of discussions and ensembles. Without members there is none.
 type Panel struct {
 	Members   []Member      `yaml:"members" check:"unique"`
-	Moderator Member        `yaml:"moderator"`                // of discussions; empty: the first member
-	Limit     int           `yaml:"limit" check:"positive"`   // calls at once in one apiserver
-	Timeout   time.Duration `yaml:"timeout" check:"positive"` // of one model's answer, review, plan or vote
-	Commands  bool          `yaml:"commands"`                 // a user's "/discuss …" and "/ensemble …" call it
+	Moderator Member        `yaml:"moderator"`                             // of discussions; empty: the first member
+	Limit     int           `yaml:"limit" default:"8" check:"positive"`    // calls at once in one apiserver
+	Timeout   time.Duration `yaml:"timeout" default:"2m" check:"positive"` // of one model's answer, review, plan or vote
+	Commands  bool          `yaml:"commands"`                              // a user's "/discuss …" and "/ensemble …" call it
 }
 
 // On says whether there is a panel.

@@ -39,17 +39,22 @@ func (o origin) locate(err error) error {
 		if name := o.vars[path]; name != "" {
 			return &Error{Where: name, Problem: e.Problem}
 		}
-		if line, ok := o.lines[path]; ok {
-			return &Error{Where: fmt.Sprintf("%s:%d", o.file, line), Key: e.Key, Problem: e.Problem}
+		if place := o.place(path); place != "" {
+			return &Error{Where: place, Key: e.Key, Problem: e.Problem}
 		}
 	}
 	return &Error{Where: o.file, Key: e.Key, Problem: e.Problem}
 }
 
 // has says whether the file or a variable gave the key a value.
-func (o origin) has(path string) bool {
-	_, inFile := o.lines[path]
-	return inFile || o.vars[path] != ""
+func (o origin) has(path string) bool { return o.place(path) != "" }
+
+// place is the variable or the line that gave a key its value; empty for neither.
+func (o origin) place(path string) string {
+	if line, ok := o.lines[path]; ok && o.vars[path] == "" {
+		return fmt.Sprintf("%s:%d", o.file, line)
+	}
+	return o.vars[path]
 }
 
 // readFile lays the file over c.

@@ -31,17 +31,17 @@ type Limit struct {
 
 // Budgets are how limits are kept.
 type Budgets struct {
-	WhenAway     string        `yaml:"when_away" check:"oneof=refuse allow"`    // refuse or allow
-	AwayCalls    int           `yaml:"away_calls" check:"positive"`             // with allow: of one process in one outage
-	Lease        time.Duration `yaml:"lease" check:"positive"`                  // of a reservation
-	Unclosed     string        `yaml:"unclosed" check:"oneof=estimate release"` // estimate or release
-	AnswerTokens int           `yaml:"answer_tokens" check:"positive"`          // bounds an answer without a bound of its own
-	Unpriced     string        `yaml:"unpriced" check:"oneof=refuse allow"`     // refuse or allow, where money is bounded
+	WhenAway     string        `yaml:"when_away" default:"refuse" check:"oneof=refuse allow"`      // refuse or allow
+	AwayCalls    int           `yaml:"away_calls" default:"100" check:"positive"`                  // with allow: of one process in one outage
+	Lease        time.Duration `yaml:"lease" default:"10m" check:"positive"`                       // of a reservation
+	Unclosed     string        `yaml:"unclosed" default:"estimate" check:"oneof=estimate release"` // estimate or release
+	AnswerTokens int           `yaml:"answer_tokens" default:"4096" check:"positive"`              // bounds an answer without a bound of its own
+	Unpriced     string        `yaml:"unpriced" default:"refuse" check:"oneof=refuse allow"`       // refuse or allow, where money is bounded
 }
 
 // Usage is how calls of models are counted.
 type Usage struct {
-	Keep time.Duration `yaml:"keep" check:"range=24h..87840h"` // of the counters of a day
+	Keep time.Duration `yaml:"keep" default:"9600h" check:"range=24h..87840h"` // of the counters of a day
 }
 
 // Price is what a model costs, in USD per million tokens.
@@ -50,13 +50,6 @@ type Price struct {
 	CachedInput *float64 `yaml:"cached_input,omitempty" check:"range=0..100000"` // left out: as Input
 	CacheWrite  *float64 `yaml:"cache_write,omitempty" check:"range=0..100000"`  // left out: as Input
 	Output      *float64 `yaml:"output" check:"range=0..100000"`
-}
-
-func defaultBudgets() Budgets {
-	return Budgets{
-		WhenAway: string(limit.Refuse), AwayCalls: 100, Lease: 10 * time.Minute, Unclosed: string(limit.ChargeEstimate),
-		AnswerTokens: 4096, Unpriced: string(limit.Refuse),
-	}
 }
 
 // Any says whether anything is bounded.

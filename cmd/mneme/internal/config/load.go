@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -97,15 +99,8 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	switch {
-	case e.Where == "" && e.Key == "":
-		return "configuration: " + e.Problem
-	case e.Where == "":
-		return "configuration: " + e.Key + ": " + e.Problem
-	case e.Key == "":
-		return e.Where + ": " + e.Problem
-	}
-	return e.Where + ": " + e.Key + ": " + e.Problem
+	parts := []string{cmp.Or(e.Where, "configuration"), e.Key, e.Problem}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
 func bad(key, format string, args ...any) error {

@@ -46,9 +46,9 @@ func (c Config) Loaders() (map[string]loader.Extractor, error) {
 // Rerank is a model behind an endpoint of its own that puts the best passages of a
 // search into their order.
 type Rerank struct {
-	URL       string        `yaml:"url" check:"omitempty,url"` // the whole address of the route; empty: none
-	Model     string        `yaml:"model"`                     // as the endpoint names it; empty: its only one
-	Top       int           `yaml:"top" check:"range=2..100"`  // passages that it sees
-	Timeout   time.Duration `yaml:"timeout" check:"positive"`  // of one search
-	APIKeyEnv Variable      `yaml:"api_key_env"`               // names the variable that holds the key
+	URL       string        `yaml:"url" check:"omitempty,url"`             // the whole address of the route; empty: none
+	Model     string        `yaml:"model"`                                 // as the endpoint names it; empty: its only one
+	Top       int           `yaml:"top" default:"50" check:"range=2..100"` // passages that it sees
+	Timeout   time.Duration `yaml:"timeout" default:"2s" check:"positive"` // of one search
+	APIKeyEnv Variable      `yaml:"api_key_env"`                           // names the variable that holds the key
 }

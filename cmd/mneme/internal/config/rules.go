@@ -24,16 +24,16 @@ type checked interface {
 // validate says the first thing that is wrong with a complete configuration,
 // naming its place if Load read it from one.
 func (c Config) validate() error {
-	return c.origin.locate(walker{visit: func(path, tag string, v reflect.Value) error {
-		if err := checkTags(path, tag, v); err != nil {
+	return c.origin.locate(c.each(func(s setting) error {
+		if err := s.checkTag(); err != nil {
 			return err
 		}
-		if block, ok := v.Interface().(checked); ok && v.Kind() == reflect.Struct {
-			return block.check(path, c)
+		if block, ok := s.value.Interface().(checked); ok && s.value.Kind() == reflect.Struct {
+			return block.check(s.path, c)
 		}
-		return when(v.Kind() == reflect.Pointer && v.IsNil() && strings.HasSuffix(path, "]"), path,
-			"is empty; a name is needed, or a block of keys")
-	}}.walk("", "", reflect.ValueOf(c)))
+		empty := s.value.Kind() == reflect.Pointer && s.value.IsNil() && strings.HasSuffix(s.path, "]")
+		return when(empty, s.path, "is empty; a name is needed, or a block of keys")
+	}))
 }
 
 func (c Config) check(string, Config) error {

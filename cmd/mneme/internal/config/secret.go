@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/url"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -89,12 +88,12 @@ var commandVars = []string{"COPILOT_HOME", "HOME", "LANG", "PATH", "TMPDIR", "US
 // readSecrets reads the variables that the configuration names.
 func (c *Config) readSecrets(vars map[string]string) {
 	c.Auth.InternalSecret = Secret(strings.TrimSpace(vars[SecretVar]))
-	_ = walker{write: true, visit: func(_, _ string, v reflect.Value) error {
-		if named, ok := v.Addr().Interface().(*Variable); ok {
+	_ = c.change(func(s setting) error {
+		if named, ok := s.value.Addr().Interface().(*Variable); ok {
 			named.Value = Secret(vars[named.Name])
 		}
 		return nil
-	}}.walk("", "", reflect.ValueOf(c).Elem())
+	})
 	for name, b := range c.Proxy.Backends {
 		for _, of := range commandVars {
 			if value := vars[of]; value != "" && len(b.Command) > 0 {
@@ -107,12 +106,12 @@ func (c *Config) readSecrets(vars map[string]string) {
 
 // variables visits all that the configuration names, each with the path at which it does.
 func (c Config) variables(visit func(path string, v Variable) error) error {
-	return walker{visit: func(path, _ string, v reflect.Value) error {
-		if named, ok := v.Interface().(Variable); ok && named.Name != "" {
-			return visit(path, named)
+	return c.each(func(s setting) error {
+		if named, ok := s.value.Interface().(Variable); ok && named.Name != "" {
+			return visit(s.path, named)
 		}
 		return nil
-	}}.walk("", "", reflect.ValueOf(c))
+	})
 }
 
 // RequireSecrets says which variable is not set of those that are named where a path begins so. A service calls it before

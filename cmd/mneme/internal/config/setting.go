@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"iter"
@@ -102,30 +103,55 @@ next:
 	return t
 }
 
-// walker visits every setting of a configuration with its path and with what its tags ask of it: what stands below
-// first, in order of declaration, and of names. A visit may change the value where write is set.
+// setting is a value of a configuration.
+type setting struct {
+	path  string            // "webmemory.listen", "proxy.backends.kimi.kind", "agents.subagents[0].name"
+	env   string            // the variable that sets it; empty for a value of a list or a map
+	tag   reflect.StructTag // of the setting itself
+	check string            // what its tag asks of it, or that of the list or the map in which it is
+	value reflect.Value
+}
+
+// walker visits every setting of a configuration, what stands below one before itself, in order of declaration and of
+// names. A visit may change the value where write is set.
 type walker struct {
-	visit func(path, check string, v reflect.Value) error
+	visit func(setting) error
 	write bool
 }
 
-// walk is for a value and what is below it; the part of check behind "dive" is for the elements of a list or a map.
-func (w walker) walk(path, check string, v reflect.Value) (err error) {
-	check, below, _ := strings.Cut(check, "dive,")
-	switch v.Kind() {
+func (w walker) walk(s setting) (err error) {
+	var below string // of the tag is for the elements of a list or a map
+	s.check, below, _ = strings.Cut(s.check, "dive,")
+	// element is for one that variables call by its name.
+	element := func(path, name string, v reflect.Value) error {
+		e := setting{path: path, check: below, value: v}
+		if s.env != "" && isBlock(v.Type()) {
+			e.env = s.env + "_" + strings.TrimPrefix(envName(name), "_")
+		}
+		return w.walk(e)
+	}
+	switch v := s.value; v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			err = w.walk(path, "", v.Elem())
+			err = w.walk(setting{path: s.path, value: v.Elem()})
 		}
 	case reflect.Struct:
 		for name, f := range members(v.Type()) {
-			if err = w.walk(join(path, name), f.Tag.Get("check"), v.FieldByIndex(f.Index)); err != nil {
+			in := setting{path: join(s.path, name), tag: f.Tag, check: f.Tag.Get("check"), value: v.FieldByIndex(f.Index)}
+			if s.env != "" {
+				in.env = s.env + "_" + envName(name)
+			}
+			if err = w.walk(in); err != nil {
 				return err
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			if err = w.walk(fmt.Sprintf("%s[%d]", path, i), below, v.Index(i)); err != nil {
+			name := ""
+			if isBlock(v.Type().Elem()) {
+				name = v.Index(i).FieldByName("Name").String()
+			}
+			if err = element(fmt.Sprintf("%s[%d]", s.path, i), name, v.Index(i)); err != nil {
 				return err
 			}
 		}
@@ -133,7 +159,7 @@ func (w walker) walk(path, check string, v reflect.Value) (err error) {
 		for _, name := range names(v) {
 			entry := reflect.New(v.Type().Elem()).Elem()
 			entry.Set(v.MapIndex(reflect.ValueOf(name)))
-			if err = w.walk(join(path, name), below, entry); err != nil {
+			if err = element(join(s.path, name), name, entry); err != nil {
 				return err
 			}
 			if w.write {
@@ -142,9 +168,18 @@ func (w walker) walk(path, check string, v reflect.Value) (err error) {
 		}
 	}
 	if err == nil {
-		err = w.visit(path, check, v)
+		err = w.visit(s)
 	}
 	return err
+}
+
+// each visits the settings of c; visits that change them are those of change.
+func (c Config) each(visit func(setting) error) error {
+	return walker{visit: visit}.walk(setting{value: reflect.ValueOf(c)})
+}
+
+func (c *Config) change(visit func(setting) error) error {
+	return walker{visit: visit, write: true}.walk(setting{env: "MNEME", value: reflect.ValueOf(c).Elem()})
 }
 
 // names are those in a map, in their order.
@@ -167,21 +202,10 @@ func wants(t reflect.Type) string {
 	case t == reflect.TypeFor[RouteKeys]():
 		return "{BACKEND: [VARIABLE, VARIABLE]} is needed"
 	}
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false is needed"
-	case reflect.Int, reflect.Int64:
-		return "a whole number is needed"
-	case reflect.Float64:
-		return "a number is needed"
-	case reflect.Slice:
-		return "a list is needed"
-	case reflect.Map:
-		return "pairs of name and value are needed"
-	case reflect.Struct:
-		return "a block of keys is needed"
-	}
-	return "text is needed"
+	return cmp.Or(map[reflect.Kind]string{
+		reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number", reflect.Float64: "a number",
+		reflect.Slice: "a list", reflect.Map: "a block of names and values", reflect.Struct: "a block of keys",
+	}[t.Kind()], "text") + " is needed"
 }
 
 // didYouMean is the end of a sentence about an unknown name.

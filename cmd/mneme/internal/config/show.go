@@ -2,7 +2,8 @@ package config
 
 import (
 	"bytes"
-	"fmt"
+	"iter"
+	"maps"
 	"net/url"
 	"reflect"
 
@@ -20,14 +21,11 @@ func (c Config) YAML() ([]byte, error) {
 		}
 	}
 	comments := yaml.CommentMap{}
-	for path, line := range c.origin.lines {
-		if scalar(path) {
-			comments["$."+path] = []*yaml.Comment{yaml.LineComment(fmt.Sprintf(" %s:%d", c.origin.file, line))}
-		}
-	}
-	for path, name := range c.origin.vars {
-		if scalar(path) {
-			comments["$."+path] = []*yaml.Comment{yaml.LineComment(" " + name)}
+	for _, places := range []iter.Seq[string]{maps.Keys(c.origin.lines), maps.Keys(c.origin.vars)} {
+		for path := range places {
+			if scalar(path) {
+				comments["$."+path] = []*yaml.Comment{yaml.LineComment(" " + c.origin.place(path))}
+			}
 		}
 	}
 	text, err := yaml.MarshalWithOptions(c, yaml.UseLiteralStyleIfMultiline(true), yaml.WithComment(comments))

@@ -87,7 +87,7 @@ type MCPServer struct {
 
 // Approvals are the waits for persons.
 type Approvals struct {
-	Expiry  time.Duration `yaml:"expiry" check:"positive"` // then the answer is no
+	Expiry  time.Duration `yaml:"expiry" default:"24h" check:"positive"` // then the answer is no
 	Webhook Webhook       `yaml:"webhook"`
 }
 
