@@ -138,10 +138,7 @@ func (c Config) ModelsOf(backend string) (names []string) {
 	for _, s := range c.Agents.Subagents {
 		add(s.Name, s.Model)
 	}
-	for _, m := range c.Panel.Members {
-		add(m.Name, m.Model)
-	}
-	if m := c.Panel.Moderator; m.Name != "" {
+	for _, m := range c.panelists() {
 		add(m.Name, m.Model)
 	}
 	if m := c.Retrieval.Embeddings.Model; m != "" && c.Proxy.EmbeddingsBackend == backend && !slices.Contains(names, m) {

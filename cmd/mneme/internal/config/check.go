@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/textproto"
@@ -28,8 +29,8 @@ import (
 //	fixed, prefix=  see Config.setVar
 //	FORM            a text is of a form, see forms
 //	dive            the rules behind it are for the elements of a list or a map
-func (s setting) checkTag() error {
-	path, v := s.path, s.value
+func (s setting) checkTag() (err error) {
+	v := s.value
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			return nil
@@ -48,47 +49,42 @@ func (s setting) checkTag() error {
 			}
 			orDefault = ", or 0 for the default"
 		case "required":
-			if v.IsZero() {
-				return bad(path, "may not be empty; remove the key for its default")
-			}
+			err = when(v.IsZero(), s.path, "may not be empty; remove the key for its default")
 		case "positive":
-			if !(number(v) > 0) {
-				return bad(path, "must be more than 0%s, is %v", orDefault, v)
-			}
+			err = when(!(number(v) > 0), s.path, "must be more than 0%s, is %v", orDefault, v)
 		case "min":
-			if !(number(v) >= bound(v, low)) {
-				return bad(path, "must be %s or more%s, is %v", low, orDefault, v)
-			}
+			err = when(!(number(v) >= bound(v, low)), s.path, "must be %s or more%s, is %v", low, orDefault, v)
 		case "range":
-			if !(number(v) >= bound(v, low) && number(v) <= bound(v, high)) {
-				return bad(path, "must be from %s to %s%s, is %v", low, high, orDefault, v)
-			}
+			err = when(!(number(v) >= bound(v, low) && number(v) <= bound(v, high)), s.path,
+				"must be from %s to %s%s, is %v", low, high, orDefault, v)
 		case "oneof":
-			if problem := among(strings.Fields(arg)...)(v.String()); problem != "" {
-				return bad(path, "%s", problem)
-			}
+			err = formed(s.path, v.String(), among(strings.Fields(arg)...))
 		case "unique":
 			seen := map[string]bool{}
 			for i := range v.Len() {
 				name := v.Index(i).FieldByName("Name").String()
-				if seen[name] {
-					return bad(fmt.Sprintf("%s[%d].name", path, i), "%q stands here already; every name stands once", name)
-				}
+				err = cmp.Or(err, when(seen[name], fmt.Sprintf("%s[%d].name", s.path, i),
+					"%q stands here already; every name stands once", name))
 				seen[name] = true
 			}
 		case "keys":
 			for _, name := range names(v) {
-				if problem := forms[arg](name); problem != "" {
-					return bad(join(path, name), "%s", problem)
-				}
+				err = cmp.Or(err, formed(join(s.path, name), name, forms[arg]))
 			}
 		default:
-			if problem := forms[name](v.String()); problem != "" {
-				return bad(path, "%s", problem)
-			}
+			err = formed(s.path, v.String(), forms[name])
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// formed is a problem of a key whose text is not of a form.
+func formed(key, text string, form func(text string) string) error {
+	problem := form(text)
+	return when(problem != "", key, "%s", problem)
 }
 
 // number is a value of a setting that has limits.
@@ -119,7 +115,7 @@ var forms = map[string]func(text string) string{
 	"tool":       pattern(`^[a-zA-Z0-9_-]{1,64}$`, "a tool's name is 1 to 64 characters of a-z A-Z 0-9 _ -"),
 	"tenant":     pattern(`^[a-z0-9-]{1,32}$`, "a tenant is 1 to 32 characters of a-z 0-9 -"),
 	"server":     pattern(`^[a-z0-9_-]{1,32}$`, "the name of a server is 1 to 32 characters of a-z 0-9 _ -"),
-	"extension":  pattern(`^\.[a-z0-9]{1,16}$`, "a file's extension is a full stop and small letters or digits, such as .pdf"),
+	"extension":  pattern(`^\.[a-z0-9]{1,16}$`, "a file's extension is a full stop and a-z 0-9, such as .pdf"),
 	"model":      pattern(`(?s).`, "it is the name of a model"),
 	"pattern":    pattern(`(?s).`, `it is the name of a tool, such as find_customer or "order_*"`),
 	"word":       pattern(`(?s).`, "it is a program or one of its arguments, such as [copilot]"),

@@ -18,39 +18,44 @@ import (
 
 // Config is the whole configuration, complete and checked as Load returns it.
 type Config struct {
-	DataDir     string               `yaml:"data_dir" default:"./data" check:"required"`
-	RunTimeout  time.Duration        `yaml:"run_timeout" default:"10m" check:"positive"` // a run that takes longer fails
-	SessionLogs bool                 `yaml:"session_logs" default:"true"`
-	Log         Log                  `yaml:"log"`
-	HTTP        HTTP                 `yaml:"http"`
-	TLS         TLS                  `yaml:"tls"`
-	Auth        Auth                 `yaml:"auth"`
-	Redis       Redis                `yaml:"redis"`
-	Webmemory   Webmemory            `yaml:"webmemory"`
-	Apiserver   Apiserver            `yaml:"apiserver"`
-	Proxy       Proxy                `yaml:"proxy"`
-	Retrieval   Retrieval            `yaml:"retrieval"`
-	Recall      Recall               `yaml:"recall"`
-	Notes       Notes                `yaml:"notes"`
-	Agents      Agents               `yaml:"agents"`
-	Panel       Panel                `yaml:"panel"`
-	MCP         map[string]MCPServer `yaml:"mcp" check:"keys=server"`                 // servers of the Model Context Protocol, by name
-	MaxTools    int                  `yaml:"max_tools" default:"40" check:"positive"` // REST calls and tools of servers that one agent is shown
-	Approvals   Approvals            `yaml:"approvals"`
-	OpenAI      OpenAI               `yaml:"openai"`
-	Limits      Limits               `yaml:"limits"`
-	Budgets     Budgets              `yaml:"budgets"`
-	Usage       Usage                `yaml:"usage"`
-	Prices      map[string]Price     `yaml:"prices" check:"fixed"` // of models by their vendors' names, over the built-in ones
+	DataDir string `yaml:"data_dir" default:"./data" check:"required"`
+	// a run that takes longer fails
+	RunTimeout  time.Duration `yaml:"run_timeout" default:"10m" check:"positive"`
+	SessionLogs bool          `yaml:"session_logs" default:"true"`
+	Log         Log           `yaml:"log"`
+	HTTP        HTTP          `yaml:"http"`
+	TLS         TLS           `yaml:"tls"`
+	Auth        Auth          `yaml:"auth"`
+	Redis       Redis         `yaml:"redis"`
+	Webmemory   Webmemory     `yaml:"webmemory"`
+	Apiserver   Apiserver     `yaml:"apiserver"`
+	Proxy       Proxy         `yaml:"proxy"`
+	Retrieval   Retrieval     `yaml:"retrieval"`
+	Recall      Recall        `yaml:"recall"`
+	Notes       Notes         `yaml:"notes"`
+	Agents      Agents        `yaml:"agents"`
+	Panel       Panel         `yaml:"panel"`
+	// servers of the Model Context Protocol, by name
+	MCP map[string]MCPServer `yaml:"mcp" check:"keys=server"`
+	// REST calls and tools of servers that one agent is shown
+	MaxTools  int       `yaml:"max_tools" default:"40" check:"positive"`
+	Approvals Approvals `yaml:"approvals"`
+	OpenAI    OpenAI    `yaml:"openai"`
+	Limits    Limits    `yaml:"limits"`
+	Budgets   Budgets   `yaml:"budgets"`
+	Usage     Usage     `yaml:"usage"`
+	// of models by their vendors' names, over the built-in ones
+	Prices map[string]Price `yaml:"prices" check:"fixed"`
 
 	origin origin // where the values came from, for error messages
 }
 
 // Log says what the services log to standard error.
 type Log struct {
-	Level  string `yaml:"level" default:"info" check:"oneof=debug info warn error"` // debug, info, warn or error
-	Format string `yaml:"format" default:"auto" check:"oneof=auto console json"`    // auto, console or json
-	File   string `yaml:"file"`                                                     // the services' lines go there as well, as JSON; empty for nowhere else
+	Level  string `yaml:"level" default:"info" check:"oneof=debug info warn error"`
+	Format string `yaml:"format" default:"auto" check:"oneof=auto console json"`
+	// the services' lines go there as well, as JSON; empty for nowhere else
+	File string `yaml:"file"`
 }
 
 // HTTP is what all three services take: which names and web pages beside the safe
@@ -150,9 +155,11 @@ type Apiserver struct {
 type Proxy struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:8082" check:"address"`
 	// backend or route of the main pipeline
-	Active            string             `yaml:"active"`
-	TeammateBackend   string             `yaml:"teammate_backend"`                          // backend or route of /teammate
-	Teammates         map[string]string  `yaml:"teammates" check:"keys=subagent"`           // subagent → backend or route
+	Active string `yaml:"active"`
+	// backend or route of /teammate
+	TeammateBackend string `yaml:"teammate_backend"`
+	// subagent → backend or route
+	Teammates         map[string]string  `yaml:"teammates" check:"keys=subagent"`
 	Backends          map[string]Backend `yaml:"backends"`                                  // by name
 	Routes            map[string]Route   `yaml:"routes"`                                    // by name
 	EmbeddingsBackend string             `yaml:"embeddings_backend"`                        // empty for none
@@ -241,8 +248,9 @@ func (p Profile) MarshalYAML() ([]byte, error) {
 
 // Thinking bounds a backend's thinking.
 type Thinking struct {
-	BudgetTokens int    `yaml:"budget_tokens" check:"min=0"`                     // upper bound; 0: the request decides
-	Unproven     string `yaml:"unproven" check:"omitempty,oneof=lazy text drop"` // lazy, text or drop; empty: lazy
+	// upper bound; 0: the request decides
+	BudgetTokens int    `yaml:"budget_tokens" check:"min=0"`
+	Unproven     string `yaml:"unproven" check:"omitempty,oneof=lazy text drop"` // empty: lazy
 }
 
 // StateMachine bounds the gateway's server-side conversations.
@@ -255,10 +263,11 @@ type StateMachine struct {
 
 // Retrieval is how documents are searched.
 type Retrieval struct {
-	Embeddings   Embeddings `yaml:"embeddings"`
-	Fusion       string     `yaml:"fusion" default:"wsum" check:"oneof=wsum rrf"` // wsum or rrf, see rag.Fusion
-	VectorWeight float64    `yaml:"vector_weight" default:"0.5"`                  // what vectors weigh in a fusion, of 1
-	Rerank       Rerank     `yaml:"rerank"`
+	Embeddings Embeddings `yaml:"embeddings"`
+	Fusion     string     `yaml:"fusion" default:"wsum" check:"oneof=wsum rrf"` // see rag.Fusion
+	// what vectors weigh in a fusion, of 1
+	VectorWeight float64 `yaml:"vector_weight" default:"0.5"`
+	Rerank       Rerank  `yaml:"rerank"`
 	// Extractors read the files of an extension, such as .pdf, in place of what is built in.
 	Extractors map[string]Extractor `yaml:"extractors" check:"prefix=.,keys=extension"`
 }
@@ -266,7 +275,8 @@ type Retrieval struct {
 // Embeddings are the vectors that make a search hybrid; Proxy.EmbeddingsBackend
 // gives them.
 type Embeddings struct {
-	Model      string `yaml:"model"`                                    // as the backend names it; empty: search by words alone
+	// as the backend names it; empty: search by words alone
+	Model      string `yaml:"model"`
 	Dimensions int    `yaml:"dimensions" check:"min=0"`                 // 0: the model's own
 	BatchSize  int    `yaml:"batch_size" default:"32" check:"positive"` // texts in one request
 }
@@ -279,12 +289,17 @@ type Agents struct {
 
 // Master answers the user.
 type Master struct {
-	Model           string       `yaml:"model" default:"master" check:"required"`
-	ReasoningEffort string       `yaml:"reasoning_effort" default:"auto" check:"omitempty,effort"` // auto, a level, or none; empty is none
-	System          string       `yaml:"system"`                                                   // added to the built-in prompt
-	SystemReplace   string       `yaml:"system_replace"`                                           // takes the built-in prompt's place
-	MaxSteps        int          `yaml:"max_steps" default:"12" check:"positive"`                  // model calls in one run
-	Tools           []*ToolEntry `yaml:"tools,omitempty"`                                          // beside its subagents
+	Model string `yaml:"model" default:"master" check:"required"`
+	// auto, a level, or none; empty is none
+	ReasoningEffort string `yaml:"reasoning_effort" default:"auto" check:"omitempty,effort"`
+	// added to the built-in prompt
+	System string `yaml:"system"`
+	// takes the built-in prompt's place
+	SystemReplace string `yaml:"system_replace"`
+	// model calls in one run
+	MaxSteps int `yaml:"max_steps" default:"12" check:"positive"`
+	// beside its subagents
+	Tools []*ToolEntry `yaml:"tools,omitempty"`
 	// of the model's context window; 0: as the gateway tells it
 	ContextTokens int            `yaml:"context_tokens" check:"omitempty,min=1024"`
 	Recall        RecallOverride `yaml:"recall,omitempty"`
@@ -311,7 +326,7 @@ type Subagent struct {
 	Tools       []*ToolEntry `yaml:"tools"`
 	// what ToolDocuments searches, beside the chat's own documents
 	Collections []*Collection `yaml:"collections"`
-	Calls       string        `yaml:"calls" check:"oneof=serial isolated"` // serial or isolated, see event.Delegation
+	Calls       string        `yaml:"calls" check:"oneof=serial isolated"` // see event.Delegation
 	MaxSteps    int           `yaml:"max_steps" check:"positive"`          // model calls for one task
 
 	// as of the master; empty: not sent
@@ -327,11 +342,13 @@ type Subagent struct {
 
 // Panel are the models of discussions and ensembles. Without members there is none.
 type Panel struct {
-	Members   []Member      `yaml:"members" check:"unique"`
-	Moderator Member        `yaml:"moderator"`                             // of discussions; empty: the first member
-	Limit     int           `yaml:"limit" default:"8" check:"positive"`    // calls at once in one apiserver
-	Timeout   time.Duration `yaml:"timeout" default:"2m" check:"positive"` // of one model's answer, review, plan or vote
-	Commands  bool          `yaml:"commands"`                              // a user's "/discuss …" and "/ensemble …" call it
+	Members   []Member `yaml:"members" check:"unique"`
+	Moderator Member   `yaml:"moderator"`                          // of discussions; empty: the first member
+	Limit     int      `yaml:"limit" default:"8" check:"positive"` // calls at once in one apiserver
+	// of one model's answer, review, plan or vote
+	Timeout time.Duration `yaml:"timeout" default:"2m" check:"positive"`
+	// a user's "/discuss …" and "/ensemble …" call it
+	Commands bool `yaml:"commands"`
 }
 
 // On says whether there is a panel.

@@ -158,25 +158,20 @@ func (c *Config) yamlError(err error, places map[token.Position]string) error {
 	}
 	tok := located.GetToken()
 	e := &Error{Where: fmt.Sprintf("%s:%d", c.origin.file, tok.Position.Line), Key: places[*tok.Position]}
-	var (
-		unknown  *yaml.UnknownFieldError
-		kind     *yaml.TypeError
-		node     *yaml.UnexpectedNodeTypeError
-		overflow *yaml.OverflowError
-	)
-	switch {
-	case errors.As(err, &unknown):
+	switch found := located.(type) {
+	case *yaml.UnknownFieldError:
 		e.Problem = "unknown key; " + suggest(e.Key)
-	case errors.As(err, &kind):
-		e.Problem = fmt.Sprintf("%s, not %q", wants(kind.DstType), tok.Value)
-	case errors.As(err, &overflow):
+	case *yaml.TypeError:
+		e.Problem = fmt.Sprintf("%s, not %q", wants(found.DstType), tok.Value)
+	case *yaml.OverflowError:
 		e.Problem = fmt.Sprintf("%s is out of range", tok.Value)
-	case errors.As(err, &node):
-		e.Problem = fmt.Sprintf("a %s is needed here, not a %s", nodeWord(node.Expected), nodeWord(node.Actual))
-	case strings.Contains(located.GetMessage(), "already defined"):
-		e.Problem = fmt.Sprintf("the key %s stands here a second time; keep one", tok.Value)
+	case *yaml.UnexpectedNodeTypeError:
+		e.Problem = fmt.Sprintf("a %s is needed here, not a %s", nodeWord(found.Expected), nodeWord(found.Actual))
 	default:
 		e.Key, e.Problem = "", "not valid YAML: "+firstLine(located.GetMessage())
+		if strings.Contains(located.GetMessage(), "already defined") {
+			e.Problem = fmt.Sprintf("the key %s stands here a second time; keep one", tok.Value)
+		}
 	}
 	return e
 }

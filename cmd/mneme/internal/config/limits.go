@@ -31,12 +31,14 @@ type Limit struct {
 
 // Budgets are how limits are kept.
 type Budgets struct {
-	WhenAway     string        `yaml:"when_away" default:"refuse" check:"oneof=refuse allow"`      // refuse or allow
-	AwayCalls    int           `yaml:"away_calls" default:"100" check:"positive"`                  // with allow: of one process in one outage
-	Lease        time.Duration `yaml:"lease" default:"10m" check:"positive"`                       // of a reservation
-	Unclosed     string        `yaml:"unclosed" default:"estimate" check:"oneof=estimate release"` // estimate or release
-	AnswerTokens int           `yaml:"answer_tokens" default:"4096" check:"positive"`              // bounds an answer without a bound of its own
-	Unpriced     string        `yaml:"unpriced" default:"refuse" check:"oneof=refuse allow"`       // refuse or allow, where money is bounded
+	WhenAway string `yaml:"when_away" default:"refuse" check:"oneof=refuse allow"`
+	// with allow: of one process in one outage
+	AwayCalls int           `yaml:"away_calls" default:"100" check:"positive"`
+	Lease     time.Duration `yaml:"lease" default:"10m" check:"positive"` // of a reservation
+	Unclosed  string        `yaml:"unclosed" default:"estimate" check:"oneof=estimate release"`
+	// bounds an answer without a bound of its own
+	AnswerTokens int    `yaml:"answer_tokens" default:"4096" check:"positive"`
+	Unpriced     string `yaml:"unpriced" default:"refuse" check:"oneof=refuse allow"` // where money is bounded
 }
 
 // Usage is how calls of models are counted.
@@ -86,8 +88,8 @@ func (l Limit) check(key string, _ Config) error {
 }
 
 func (p Price) check(key string, _ Config) error {
-	return when(p.Input == nil || p.Output == nil, key, "both input and output are needed, in USD per million tokens; what "+
-		"costs nothing is 0, as is the output of a model of embeddings")
+	return when(p.Input == nil || p.Output == nil, key, "both input and output are needed, in USD per million tokens; "+
+		"what costs nothing is 0, as is the output of a model of embeddings")
 }
 
 // OwnPrices are those that stand over the built-in ones.

@@ -16,8 +16,8 @@ const DefaultFile = "mneme.yaml"
 // empty path means DefaultFile, which may be missing; a named file may not.
 // Whatever is wrong is an *Error about the first thing found.
 //
-// The variables that hold secrets are read here; that they are set is checked by RequireSecrets, since not every service
-// needs all of them.
+// The variables that hold secrets are read here; that they are set is checked by RequireSecrets, since not every
+// service needs all of them.
 func Load(path string, environ []string) (Config, error) { return loaded(path, environ, false) }
 
 // LoadGateway is Load for a gateway alone, which does not know which apiserver's subagents call it: any of them may

@@ -9,8 +9,9 @@ import (
 // Notes are what agents are shown of their chat's notes.
 type Notes struct {
 	// The least budget has room for what stands around notes and for one of them.
-	BudgetTokens int  `yaml:"budget_tokens" default:"500" check:"range=200..8000"` // of the notes in a prompt
-	Tool         bool `yaml:"tool" default:"true"`                                 // agents make notes of the user's own words
+	BudgetTokens int `yaml:"budget_tokens" default:"500" check:"range=200..8000"` // of the notes in a prompt
+	// agents make notes of the user's own words
+	Tool bool `yaml:"tool" default:"true"`
 }
 
 // NotesOverride is what of Notes is otherwise for one agent.

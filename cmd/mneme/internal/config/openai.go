@@ -13,10 +13,11 @@ type OpenAI struct {
 	MessageHeaders []string `yaml:"message_headers" check:"dive,header"`
 	AnswerHeaders  []string `yaml:"answer_headers" check:"dive,header"`
 	ParentHeaders  []string `yaml:"parent_headers" check:"dive,header"`
-	TaskHeaders    []string `yaml:"task_headers" check:"dive,header"`                   // that mark a task of the client's own
-	Progress       string   `yaml:"progress" check:"oneof=reasoning none"`              // reasoning or none
-	OnDisconnect   string   `yaml:"on_disconnect" check:"oneof=stop continue"`          // stop or continue
-	OnMismatch     string   `yaml:"on_mismatch" check:"oneof=transcript conflict fork"` // transcript, conflict or fork
+	// that mark a task of the client's own
+	TaskHeaders  []string `yaml:"task_headers" check:"dive,header"`
+	Progress     string   `yaml:"progress" check:"oneof=reasoning none"`
+	OnDisconnect string   `yaml:"on_disconnect" check:"oneof=stop continue"`
+	OnMismatch   string   `yaml:"on_mismatch" check:"oneof=transcript conflict fork"`
 }
 
 // Settings are those of the endpoint.

@@ -95,7 +95,8 @@ func (r Redis) check(_ string, c Config) error {
 			"the embedded store has no replicas; remove it, or set redis.url or redis.addrs"),
 		when(r.PasswordEnv.Name != "" && r.Embedded(), "redis.password_env",
 			"the embedded store has no password; set redis.url or redis.addrs"),
-		when(r.PasswordEnv.Name != "" && r.PasswordEnv.Value == "", "redis.password_env", "%s", unset("password_env", r.PasswordEnv.Name)),
+		when(r.PasswordEnv.Name != "" && r.PasswordEnv.Value == "", "redis.password_env", "%s",
+			unset("redis.password_env", r.PasswordEnv.Name)),
 		// The value is not repeated: it may hold a password.
 		when(r.URL != "" && (!slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) ||
 			u.Host == "" && u.Scheme != "unix"), "redis.url",
@@ -122,13 +123,19 @@ func (c Config) teammates() []string {
 	for _, s := range c.Agents.Subagents {
 		names = append(names, s.Name)
 	}
-	for _, m := range c.Panel.Members {
+	for _, m := range c.panelists() {
 		names = append(names, m.Name)
 	}
-	if m := c.Panel.Moderator.Name; m != "" && !slices.Contains(names, m) {
-		names = append(names, m)
-	}
 	return names
+}
+
+// panelists are the members of the panel and its moderator, if that is none of them.
+func (c Config) panelists() []Member {
+	m := c.Panel.Moderator
+	if m.Name == "" || slices.Contains(c.Panel.Members, m) {
+		return c.Panel.Members
+	}
+	return append(slices.Clone(c.Panel.Members), m)
 }
 
 func (p Proxy) check(_ string, c Config) error {
@@ -275,19 +282,11 @@ func (m Member) check(key string, c Config) error {
 	)
 }
 
-// What follows is a check that finds nothing if it gives nil, so that those of a block are listed in cmp.Or, which gives
-// the first problem. All of them are evaluated.
-
-// when is a problem of a key, if it is one.
+// when is a problem of a key, if it is one, else nil: so those of a block are listed in cmp.Or, which gives the first.
+// All of them are evaluated.
 func when(wrong bool, key, format string, args ...any) error {
 	if !wrong {
 		return nil
 	}
 	return bad(key, format, args...)
-}
-
-// formed is a problem of a key whose text is not of a form.
-func formed(key, text string, form func(text string) string) error {
-	problem := form(text)
-	return when(problem != "", key, "%s", problem)
 }

@@ -114,8 +114,8 @@ func (c Config) variables(visit func(path string, v Variable) error) error {
 	})
 }
 
-// RequireSecrets says which variable is not set of those that are named where a path begins so. A service calls it before
-// it starts; a configuration names variables of other services, too.
+// RequireSecrets says which variable is not set of those that are named where a path begins so. A service calls it
+// before it starts; a configuration names variables of other services, too.
 func (c Config) RequireSecrets(begins ...string) error {
 	unused := map[string]bool{
 		"retrieval.rerank.api_key_env": c.Retrieval.Rerank.URL == "",
@@ -141,8 +141,8 @@ func unset(path, name string) string {
 	case strings.HasSuffix(path, "]") && strings.HasPrefix(path, "mcp."):
 		what = "it, or remove it here"
 	}
-	return fmt.Sprintf("the environment variable %s is not set; export %s, or write it into .env and run docker compose up -d",
-		name, what)
+	return fmt.Sprintf("the environment variable %s is not set; export %s, or write it into .env and run "+
+		"docker compose up -d", name, what)
 }
 
 // Secrets are all credentials of the configuration that no backend's key is.

@@ -69,12 +69,6 @@ func keys(t reflect.Type, prefix string) []key {
 
 func allKeys() []key { return keys(reflect.TypeFor[Config](), "") }
 
-// Known says whether the configuration has a key of this path; * stands for a name in
-// it, as in agents.subagents.*.model.
-func Known(path string) bool {
-	return slices.ContainsFunc(allKeys(), func(k key) bool { return k.path == path })
-}
-
 // steps are those of a path; a name with a dot in it is quoted.
 var steps = regexp.MustCompile(`'[^']*'|\[\d+\]|[^.\[]+`)
 
@@ -203,7 +197,8 @@ func wants(t reflect.Type) string {
 		return "{BACKEND: [VARIABLE, VARIABLE]} is needed"
 	}
 	return cmp.Or(map[reflect.Kind]string{
-		reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number", reflect.Float64: "a number",
+		reflect.Bool: "true or false",
+		reflect.Int:  "a whole number", reflect.Int64: "a whole number", reflect.Float64: "a number",
 		reflect.Slice: "a list", reflect.Map: "a block of names and values", reflect.Struct: "a block of keys",
 	}[t.Kind()], "text") + " is needed"
 }

@@ -38,7 +38,8 @@ type ToolEntry struct {
 	HTTP *HTTPTool `yaml:"http,omitempty"`
 	MCP  string    `yaml:"mcp,omitempty"` // a server of Config.MCP
 
-	Allow   []string  `yaml:"allow,omitempty" check:"dive,pattern"` // names of the server's tools, * for any letters; none for all
+	// names of the server's tools, * for any letters; none for all
+	Allow   []string  `yaml:"allow,omitempty" check:"dive,pattern"`
 	Approve Approvers `yaml:"approve,omitempty"`
 	Pass    []string  `yaml:"pass,omitempty" check:"dive,oneof=chat user"` // PassChat, PassUser
 }
@@ -69,20 +70,23 @@ type HTTPTool struct {
 	Headers     Texts               `yaml:"headers,omitempty"`
 	HeadersEnv  map[string]Variable `yaml:"headers_env,omitempty"` // header → the variable that holds its whole value
 	Body        JSON                `yaml:"body,omitempty"`
-	Timeout     time.Duration       `yaml:"timeout,omitempty" check:"omitempty,positive"` // 0: external.DefaultTimeout
-	Response    string              `yaml:"response,omitempty"`
-	Idempotent  bool                `yaml:"idempotent,omitempty"` // a call may be made again where it is not known whether it was
+	// 0: external.DefaultTimeout
+	Timeout  time.Duration `yaml:"timeout,omitempty" check:"omitempty,positive"`
+	Response string        `yaml:"response,omitempty"`
+	// a call may be made again where it is not known whether it was
+	Idempotent bool `yaml:"idempotent,omitempty"`
 }
 
 // MCPServer says where a server of the Model Context Protocol is: URL or Command.
 type MCPServer struct {
 	URL        string              `yaml:"url" check:"omitempty,url"`
 	Headers    map[string]string   `yaml:"headers"`
-	HeadersEnv map[string]Variable `yaml:"headers_env"`                        // as of an HTTPTool
-	Command    []string            `yaml:"command" check:"dive,word"`          // a program and its arguments
-	Env        []Variable          `yaml:"env"`                                // that it gets
-	Timeout    time.Duration       `yaml:"timeout" check:"omitempty,positive"` // of a call; 0: external.DefaultTimeout
-	Pin        *bool               `yaml:"pin,omitempty"`                      // nil: its tools are pinned
+	HeadersEnv map[string]Variable `yaml:"headers_env"`               // as of an HTTPTool
+	Command    []string            `yaml:"command" check:"dive,word"` // a program and its arguments
+	Env        []Variable          `yaml:"env"`                       // that it gets
+	// of a call; 0: external.DefaultTimeout
+	Timeout time.Duration `yaml:"timeout" check:"omitempty,positive"`
+	Pin     *bool         `yaml:"pin,omitempty"` // nil: its tools are pinned
 }
 
 // Approvals are the waits for persons.
