@@ -326,8 +326,8 @@ type Subagent struct {
 	Tools       []*ToolEntry `yaml:"tools"`
 	// what ToolDocuments searches, beside the chat's own documents
 	Collections []*Collection `yaml:"collections"`
-	Calls       string        `yaml:"calls" check:"oneof=serial isolated"` // see event.Delegation
-	MaxSteps    int           `yaml:"max_steps" check:"positive"`          // model calls for one task
+	Calls       string        `yaml:"calls" check:"oneof=serial isolated"`  // see event.Delegation
+	MaxSteps    int           `yaml:"max_steps" check:"omitempty,positive"` // model calls for one task
 
 	// as of the master; empty: not sent
 	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" check:"omitempty,effort"`

@@ -196,10 +196,11 @@ func firstLine(s string) string {
 func suggest(path string) string {
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	var siblings []string
-	if block := typeAt(parent(path)); block != nil {
-		if block.Kind() == reflect.Pointer {
-			block = block.Elem()
-		}
+	block := typeAt(parent(path))
+	if block != nil && block.Kind() == reflect.Pointer {
+		block = block.Elem()
+	}
+	if block != nil && block.Kind() == reflect.Struct {
 		for sibling := range members(block) {
 			siblings = append(siblings, sibling)
 		}

@@ -22,6 +22,7 @@ const envRoot = "MNEME_"
 type key struct {
 	path string // "webmemory.listen"; * stands for a name the user gives
 	kind reflect.Type
+	tag  reflect.StructTag
 }
 
 // env is the variable that sets the key.
@@ -61,7 +62,7 @@ func keys(t reflect.Type, prefix string) []key {
 		case hasElements(f.Type) && isBlock(f.Type.Elem()):
 			all = append(all, keys(f.Type.Elem(), path+".*.")...)
 		default:
-			all = append(all, key{path, f.Type})
+			all = append(all, key{path, f.Type, f.Tag})
 		}
 	}
 	return all

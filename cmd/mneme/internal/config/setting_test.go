@@ -12,58 +12,90 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// The tables of the settings say of each what it takes, its default and its variable, as its tags have them; the last
+// column is written by hand.
 func TestEveryKeyIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/configuration.md")
+	const name = "../../../../docs/configuration.md"
+	page, err := os.ReadFile(name)
 	require.NoError(t, err)
-	var documented []string
-	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, "| `") && strings.Contains(line, envRoot) {
-			documented = append(documented, strings.Join(strings.Split(line, "|")[:4], "|")+"|")
+	defaults := map[string]string{}
+	require.NoError(t, Default().each(func(s setting) error {
+		switch s.value.Kind() {
+		case reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64, reflect.String:
+			text := fmt.Sprint(s.value)
+			if s.value.Type() == reflect.TypeFor[time.Duration]() {
+				text = strings.NewReplacer("m0s", "m", "h0m0s", "h").Replace(text)
+			}
+			if !strings.Contains(s.tag.Get("yaml"), "omitempty") {
+				defaults[s.path] = text
+			}
 		}
-	}
-	defaults := leaves(reflect.ValueOf(Default()), "")
-	var want []string
+		return nil
+	}))
+	want := map[string]string{}
 	for _, k := range allKeys() {
 		path := strings.Replace(k.path, "*", "NAME", 1)
-		shown := defaults[k.path]
-		if shown != "" {
-			shown = "`" + shown + "` "
-		}
-		want = append(want, fmt.Sprintf("| `%s` | %s| `%s` |", path, shown, envRoot+envName(path)))
+		row := fmt.Sprintf("| `%s` | %s | `%s` | `%s` |", path, takes(k), defaults[k.path], envRoot+envName(path))
+		want[path] = strings.Replace(row, "| `` |", "| |", 1)
 	}
-	slices.Sort(want)
-	slices.Sort(documented)
-	require.Equal(t, strings.Join(want, "\n"), strings.Join(documented, "\n"))
+	var made strings.Builder
+	documented := map[string]bool{}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, "|")
+		if !strings.HasPrefix(line, "| `") || !strings.Contains(line, "| `"+envRoot) {
+			made.WriteString(line)
+			continue
+		}
+		path := strings.Trim(cells[1], " `")
+		require.Contains(t, want, path, "is documented, and there is no such key")
+		documented[path] = true
+		meaning := slices.IndexFunc(cells, func(cell string) bool { return strings.HasPrefix(cell, " `"+envRoot) }) + 1
+		made.WriteString(want[path] + strings.Join(cells[meaning:], "|"))
+	}
+	for path := range want {
+		require.True(t, documented[path], "%s is in no table of docs/configuration.md", path)
+	}
+	if *update {
+		page = []byte(made.String())
+		require.NoError(t, os.WriteFile(name, page, 0o600))
+	}
+	require.Equal(t, made.String(), string(page), "go test -update writes it")
 }
 
-// leaves gives the default of every key that has one short enough for a table.
-func leaves(v reflect.Value, prefix string) map[string]string {
-	all := map[string]string{}
-	for f, value := range v.Fields() {
-		if !f.IsExported() {
-			continue
-		}
-		name := prefix + f.Tag.Get("yaml")
-		switch d := value.Interface().(type) {
-		case time.Duration:
-			all[name] = strings.NewReplacer("m0s", "m", "h0m0s", "h").Replace(d.String())
-			continue
-		case string:
-			if !strings.Contains(d, "\n") {
-				all[name] = d
-			}
-			continue
-		}
-		switch value.Kind() {
-		case reflect.Struct:
-			for k, text := range leaves(value, name+".") {
-				all[k] = text
-			}
-		case reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
-			all[name] = fmt.Sprint(value.Interface())
+// takes says of a key what its values are, for a table.
+func takes(k key) string {
+	kind := strings.TrimPrefix(strings.TrimSuffix(wants(k.kind), " is needed"), "a ")
+	kind, _, _ = strings.Cut(kind, " such as")
+	switch k.kind {
+	case reflect.TypeFor[Variable]():
+		kind = "name of a variable"
+	case reflect.TypeFor[RouteKeys]():
+		kind = "`" + kind + "`"
+	}
+	limits := ""
+	for rule := range strings.SplitSeq(strings.TrimPrefix(k.tag.Get("check"), "dive,"), ",") {
+		name, arg, _ := strings.Cut(rule, "=")
+		switch name {
+		case "positive":
+			limits = ", more than 0"
+		case "min":
+			limits = ", " + arg + " or more"
+		case "range":
+			limits = ", " + strings.Replace(arg, "..", " to ", 1)
+		case "oneof":
+			kind = "`" + strings.Join(strings.Fields(arg), "`, `") + "`"
+		case "address":
+			kind = strings.TrimPrefix(kind+" of host:port", "text of ")
+		case "url":
+			kind = "URL"
+		case "effort":
+			kind = "`auto`, `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`"
 		}
 	}
-	return all
+	if limits != "" && strings.Contains(k.tag.Get("check"), "omitempty") {
+		limits += ", or 0"
+	}
+	return kind + limits
 }
 
 // An operator that adds to the master's prompt, or replaces it, reads there what it says.
