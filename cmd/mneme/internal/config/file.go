@@ -135,7 +135,7 @@ func (n nodes) Visit(node ast.Node) ast.Visitor {
 // checkDurations finds what the decoder would report without a place.
 func (n nodes) checkDurations() error {
 	for path, node := range sorted(n.values) {
-		if typeAt(path) != reflect.TypeFor[time.Duration]() {
+		if node.Type() == ast.NullType || typeAt(path) != reflect.TypeFor[time.Duration]() {
 			continue
 		}
 		text := node.GetToken().Value
