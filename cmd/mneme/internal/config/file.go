@@ -49,12 +49,21 @@ func (o origin) locate(err error) error {
 // has says whether the file or a variable gave the key a value.
 func (o origin) has(path string) bool { return o.place(path) != "" }
 
-// place is the variable or the line that gave a key its value; empty for neither.
+// place is the variable or the line that gave a key its value; empty for neither. What a variable has replaced as a
+// whole has no lines.
 func (o origin) place(path string) string {
-	if line, ok := o.lines[path]; ok && o.vars[path] == "" {
+	if o.vars[path] != "" {
+		return o.vars[path]
+	}
+	for up := parent(path); up != ""; up = parent(up) {
+		if o.vars[up] != "" {
+			return ""
+		}
+	}
+	if line, ok := o.lines[path]; ok {
 		return fmt.Sprintf("%s:%d", o.file, line)
 	}
-	return o.vars[path]
+	return ""
 }
 
 // readFile lays the file over c.

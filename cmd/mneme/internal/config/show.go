@@ -23,7 +23,7 @@ func (c Config) YAML() ([]byte, error) {
 	comments := yaml.CommentMap{}
 	for _, places := range []iter.Seq[string]{maps.Keys(c.origin.lines), maps.Keys(c.origin.vars)} {
 		for path := range places {
-			if scalar(path) {
+			if scalar(path) && c.origin.place(path) != "" {
 				comments["$."+path] = []*yaml.Comment{yaml.LineComment(" " + c.origin.place(path))}
 			}
 		}
