@@ -176,7 +176,7 @@ func baseURL(text string) string {
 	return ""
 }
 
-var headerName = pattern("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$", "it is the name of a header, such as X-Chat-Id")
+var headerName = pattern("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$", "the name of a header is needed, such as X-Chat-Id")
 
 // header is the form of a name of a header that a client may use as it likes.
 func header(name string) string {

@@ -65,19 +65,23 @@ func TestWrongCopilotBackends(t *testing.T) {
 			`calls would go round in circles; name another one`,
 		copilotFile(
 			`addr: "127.0.0.1:1", provider_backend: off, base_url: "http://x"`,
-		): "mneme.yaml:5: proxy.backends.cli.base_url: a backend of kind copilot has none: addr or command says where the CLI is; " +
+		): "mneme.yaml:5: proxy.backends.cli.base_url: a backend of kind copilot has none: " +
+			"addr or command says where the CLI is; " +
 			"remove it, or change kind",
 		copilotFile(
 			`addr: "127.0.0.1:1", provider_backend: off, auth: none`,
-		): "mneme.yaml:5: proxy.backends.cli.auth: a backend of kind copilot has none: the token of api_key_env is presented if " +
+		): "mneme.yaml:5: proxy.backends.cli.auth: a backend of kind copilot has none: " +
+			"the token of api_key_env is presented if " +
 			"there is one; remove it, or change kind",
 		copilotFile(
 			`addr: "127.0.0.1:1", provider_backend: off, vendor: openai`,
-		): "mneme.yaml:5: proxy.backends.cli.vendor: a backend of kind copilot has none: the rules are those of provider_backend; " +
+		): "mneme.yaml:5: proxy.backends.cli.vendor: a backend of kind copilot has none: " +
+			"the rules are those of provider_backend; " +
 			"remove it, or change kind",
 		copilotFile(
 			`addr: "127.0.0.1:1", provider_backend: off, thinking: {budget_tokens: 2000}`,
-		): "mneme.yaml:5: proxy.backends.cli.thinking: a backend of kind copilot has none: what the model thinks does not come " +
+		): "mneme.yaml:5: proxy.backends.cli.thinking: a backend of kind copilot has none: " +
+			"what the model thinks does not come " +
 			"out of the CLI; set it for provider_backend; remove it, or change kind",
 		copilotFile(
 			`addr: "copilot:4321", provider_backend: off`,

@@ -58,7 +58,8 @@ func withoutComments(s string) string { return comment.ReplaceAllString(s, "") }
 func TestShownListsOfVariables(t *testing.T) {
 	c, err := load(t, collectionsFile+"proxy:\n  backends: {a: {kind: offline}, b: {kind: offline}}\n  active: a\n"+
 		"  teammates: {knowledge: a}\n  routes: {main: {use: [a, b]}}\n",
-		"MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS=wiki", "MNEME_PROXY_ROUTES_MAIN_USE=b", "MNEME_PROXY_TEAMMATES=knowledge=b")
+		"MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS=wiki", "MNEME_PROXY_ROUTES_MAIN_USE=b",
+		"MNEME_PROXY_TEAMMATES=knowledge=b")
 	require.NoError(t, err)
 	shown, err := c.YAML()
 	require.NoError(t, err)
