@@ -295,7 +295,7 @@ func certify(ctx context.Context, to io.Writer, cfg config.Config, names []strin
 	cfg.Auth = config.Auth{}
 	keys := cfg.Secrets()
 	for _, b := range cfg.Proxy.Backends {
-		keys = append(keys, b.APIKey.Reveal())
+		keys = append(keys, b.APIKeyEnv.Reveal())
 	}
 	c := &certifier{left: ceiling, prices: prices, cfg: cfg, keys: secrets.New(keys...)}
 	at, stop, err := app.Gateway(ctx, cfg, c)

@@ -136,7 +136,7 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 	}))
 	took := time.Since(began)
 	if err != nil {
-		key := secrets.New(cfg.Proxy.Backends[backend].APIKey.Reveal())
+		key := secrets.New(cfg.Proxy.Backends[backend].APIKeyEnv.Reveal())
 		return "", errors.New("a call failed: " + key.Text(err.Error()))
 	}
 	return fmt.Sprintf("ok: a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(),

@@ -70,8 +70,7 @@ Examples:
 
 // checkEndpoints wants everything that the endpoints of the configuration need.
 func checkEndpoints(cfg config.Config) error {
-	return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey(), cfg.RequireToolSecrets(),
-		cfg.RequireWebhookSecret())
+	return cmp.Or(cfg.RequireSecrets(""), cfg.RequireEmbeddings())
 }
 
 // autoModel is the value of --model that takes the first model that is found.

@@ -30,9 +30,6 @@ const maxLog = 1000
 // another process's.
 func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.Service) (*rag.Library, error) {
 	log := seen.Often
-	if err := cfg.RequireRerankKey(); err != nil {
-		return nil, err
-	}
 	if cfg.Redis.Embedded() && !a.together {
 		log.Warn().Msg("without redis.url there are no documents: nothing can be loaded, and no subagent can search")
 		return nil, nil
@@ -81,7 +78,7 @@ func (a *app) reranking(r config.Rerank, seen *telemetry.Service) rag.RerankOpti
 		return rag.RerankOptions{}
 	}
 	return rag.RerankOptions{
-		Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKey.Reveal(),
+		Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKeyEnv.Reveal(),
 			HTTP: a.client(seen, "reranker")}),
 		Top: r.Top, Timeout: r.Timeout,
 	}

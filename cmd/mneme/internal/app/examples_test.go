@@ -123,8 +123,8 @@ func TestTheExamplesOfTheDocumentationAreRefusedByNobody(t *testing.T) {
 			require.NoError(t, err)
 			var environ []string
 			for _, b := range cfg.Proxy.Backends {
-				if b.APIKeyEnv != "" {
-					environ = append(environ, b.APIKeyEnv+"=a key")
+				if b.APIKeyEnv.Name != "" {
+					environ = append(environ, b.APIKeyEnv.Name+"=a key")
 				}
 			}
 			// A Copilot CLI is another program; what its model calls come to is tried.

@@ -100,8 +100,8 @@ func RedisOptions(cfg config.Redis) (*redis.UniversalOptions, error) {
 	if cfg.Username != "" {
 		o.Username = cfg.Username
 	}
-	if cfg.Password != "" {
-		o.Password = cfg.Password.Reveal()
+	if cfg.PasswordEnv.Value != "" {
+		o.Password = cfg.PasswordEnv.Value.Reveal()
 	}
 	return o, nil
 }

@@ -150,7 +150,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		route := proxy.RouteConfig{Use: r.Use, Keys: map[string][]proxy.Key{}}
 		for backend, keys := range r.Keys {
 			for _, key := range keys {
-				route.Keys[backend] = append(route.Keys[backend], proxy.Key{Name: key, Value: r.Values[key].Reveal()})
+				route.Keys[backend] = append(route.Keys[backend], proxy.Key{Name: key.Name, Value: key.Reveal()})
 			}
 		}
 		p.Routes[name] = route
@@ -175,8 +175,8 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 // BackendConfig is a backend as the gateway takes it, but for the CLI of one of kind copilot.
 func BackendConfig(b config.Backend) proxy.BackendConfig {
 	out := proxy.BackendConfig{
-		Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(),
-		KeyName: b.APIKeyEnv, ModelMap: b.ModelMap, Models: b.Models, ProviderBackend: b.ProviderBackend,
+		Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKeyEnv.Reveal(),
+		KeyName: b.APIKeyEnv.Name, ModelMap: b.ModelMap, Models: b.Models, ProviderBackend: b.ProviderBackend,
 		PassRun: b.PassRun,
 		Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens),
 			Unproven: thinking.Unproven(b.Thinking.Unproven)},
@@ -267,6 +267,9 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	gateway := a.ourClient(seen, "proxy")
+	if err := cfg.RequireSecrets("mcp.", "agents.", "retrieval.rerank."); err != nil {
+		return "", err
+	}
 	library, err := a.library(cfg, gateway, seen)
 	if err != nil {
 		return "", err
@@ -328,10 +331,10 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		Limiter:     a.limits(cfg, client, seen.Often),
 		EraseLimits: func(ctx context.Context, of memory.Tenant) error { return limit.Erase(ctx, client, of) },
 	}
-	if err := cfg.RequireWebhookSecret(); err != nil {
+	if err := cfg.RequireSecrets("approvals.webhook."); err != nil {
 		return err
 	}
-	w.Webhook = webmemory.Webhook{URL: cfg.Approvals.Webhook.URL, Secret: cfg.Approvals.Webhook.Secret.Reveal()}
+	w.Webhook = webmemory.Webhook{URL: cfg.Approvals.Webhook.URL, Secret: cfg.Approvals.Webhook.SecretEnv.Reveal()}
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}

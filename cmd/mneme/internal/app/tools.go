@@ -36,9 +36,6 @@ type toolbox struct {
 // tools opens the toolbox. Servers are reached in the background: one that is away keeps no
 // service from starting.
 func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error) {
-	if err := cfg.RequireToolSecrets(); err != nil {
-		return nil, err
-	}
 	box := &toolbox{
 		catalogue: catalogue{builtIn: map[memory.Agent][]string{}, sources: map[memory.Agent][]external.Source{},
 			most: cfg.MaxTools},

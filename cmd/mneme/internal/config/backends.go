@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -40,14 +39,11 @@ var vendorAPIs = map[string]apiPaths{
 // endpoints are the ends of addresses that people copy from a vendor's examples.
 var endpoints = []string{"/chat/completions", "/completions", "/messages", "/responses", "/embeddings", "/models"}
 
-// validateBaseURL refuses what cannot be the address of an API of this kind.
-func (b Backend) validateBaseURL(key string) error {
+// checkBaseURL refuses what cannot be the address of an API of this kind.
+func (b Backend) checkBaseURL(key string) error {
 	u, err := url.Parse(b.BaseURL)
-	if err != nil || u.Host == "" && secretLike(b.BaseURL) {
-		return bad(key, "an http:// or https:// URL is needed")
-	}
-	if err := baseURL(key, b.BaseURL); err != nil {
-		return err
+	if problem := formed(key, b.BaseURL, baseURL); err != nil || problem != nil {
+		return problem
 	}
 	path := strings.TrimRight(u.Path, "/")
 	for _, end := range endpoints {
@@ -78,41 +74,51 @@ func (b Backend) validateBaseURL(key string) error {
 	return nil // a path that is newer than this table
 }
 
-// validateOffline refuses what an offline backend would pass over in silence.
-func (b Backend) validateOffline(key string) error {
-	const none = "an offline backend has none: %s; remove it, or change kind"
-	return cmp.Or(
-		when(b.BaseURL != "", key+".base_url", none, "it is inside this process"),
-		when(b.Vendor != "", key+".vendor", none, "it keeps no vendor's rules"),
-		when(len(b.ModelMap) > 0, key+".model_map", none, "it has one model, whatever it is called"),
-		when(b.Thinking != Thinking{}, key+".thinking", none, "its model does not think"),
-	)
-}
-
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-// keyPrefix begins keys of vendors that could be names of variables.
-var keyPrefix = regexp.MustCompile(`^(sk|pk|rk|gsk|hf|r8|xai|glpat|ghp|gho|github_pat)[-_]|^AIza`)
-
-// variable checks the name of a variable that holds a secret. People paste the secret
-// itself instead, so the value is not repeated unless it surely is a name.
-func variable(key, name string, set bool) error {
-	return when(name != "" && !set && (!variableName.MatchString(name) || secretLike(name)), key,
-		"this looks like a secret itself, or is no variable's name; put the secret into an environment variable and "+
-			"write its name here, such as OPENAI_API_KEY")
-}
-
-// secretLike says whether a text has the form of a key.
-func secretLike(text string) bool {
-	digits := 0
-	for _, r := range text {
-		if r >= '0' && r <= '9' {
-			digits++
-		}
+// check refuses what a backend of its kind lacks, and what it would pass over in silence.
+func (b Backend) check(key string, c Config) error {
+	none := func(there bool, name, why string, kinds ...string) error {
+		return when(there && slices.Contains(kinds, b.Kind), key+"."+name,
+			"a backend of kind %s has none: %s; remove it, or change kind", b.Kind, why)
 	}
-	return keyPrefix.MatchString(text) ||
-		len(text) >= 20 && digits >= 3 && text != strings.ToUpper(text) ||
-		len(text) >= 16 && digits >= 3 && !strings.Contains(text, "_")
+	const rules = "the rules are those of provider_backend"
+	callers := []string{KindAnthropic, KindOpenAI, KindResponses}
+	others := append(callers, KindOffline)
+	example := "https://api.anthropic.com"
+	if b.Kind != KindAnthropic {
+		example = "https://api.openai.com/v1"
+	}
+	err := cmp.Or(
+		none(b.PassRun, "pass_run", "it calls nobody's server", KindOffline, KindCopilot),
+		none(b.BaseURL != "", "base_url", "it is inside this process", KindOffline),
+		none(b.BaseURL != "", "base_url", "addr or command says where the CLI is", KindCopilot),
+		none(b.Auth != "", "auth", "the token of api_key_env is presented if there is one", KindCopilot),
+		none(b.Vendor != "", "vendor", "it keeps no vendor's rules", KindOffline),
+		none(b.Vendor != "", "vendor", rules, KindCopilot),
+		none(b.Profile != nil, "profile", rules, KindCopilot),
+		none(len(b.ModelMap) > 0, "model_map", "it has one model, whatever it is called", KindOffline),
+		none(b.Thinking != Thinking{}, "thinking", "its model does not think", KindOffline),
+		none(b.Thinking != Thinking{}, "thinking",
+			"what the model thinks does not come out of the CLI; set it for provider_backend", KindCopilot),
+		none(b.Thinking != Thinking{}, "thinking", "there the request's reasoning_effort decides", KindOpenAI),
+		none(b.Thinking.BudgetTokens != 0, "thinking.budget_tokens", "there the request's effort decides", KindResponses),
+		none(b.Addr != "", "addr", "it is for a Copilot CLI", others...),
+		none(len(b.Command) > 0, "command", "it is for a Copilot CLI", others...),
+		none(b.ProviderBackend != "", "provider_backend", "it is for a Copilot CLI", others...),
+		when(b.Auth == "key" && b.APIKeyEnv.Name == "", key+".api_key_env", "auth is key; name the variable that holds it"),
+		when(b.BaseURL == "" && slices.Contains(callers, b.Kind), key+".base_url",
+			"is missing; a backend of kind %s needs the address of its API, such as %s", b.Kind, example),
+	)
+	if err == nil && b.Profile != nil {
+		err = b.Profile.Validate()
+		err = when(err != nil, key+".profile", "%v", err)
+	}
+	switch {
+	case err != nil || b.Kind == KindOffline:
+		return err
+	case b.Kind == KindCopilot:
+		return b.checkCopilot(key, c)
+	}
+	return b.checkBaseURL(key + ".base_url")
 }
 
 // ModelsOf are the models that the agents will ask of a backend, by our names for them.
@@ -132,10 +138,7 @@ func (c Config) ModelsOf(backend string) (names []string) {
 	for _, s := range c.Agents.Subagents {
 		add(s.Name, s.Model)
 	}
-	for _, m := range c.Panel.Members {
-		add(m.Name, m.Model)
-	}
-	if m := c.Panel.Moderator; m.Name != "" {
+	for _, m := range c.panelists() {
 		add(m.Name, m.Model)
 	}
 	if m := c.Retrieval.Embeddings.Model; m != "" && c.Proxy.EmbeddingsBackend == backend && !slices.Contains(names, m) {

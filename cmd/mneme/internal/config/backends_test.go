@@ -48,26 +48,26 @@ func TestWrongBackends(t *testing.T) {
 			"proxy:\n  backends:\n    gpt:\n      kind: openai\n      base_url: https://x/v1\n      thinking: " +
 				"{budget_tokens: 2000}\n",
 			`mneme.yaml:6: proxy.backends.gpt.thinking: a backend of kind openai has none: there the request's ` +
-				`reasoning_effort decides; remove it`,
+				`reasoning_effort decides; remove it, or change kind`,
 		},
 		"thinking of an offline backend": {
 			"proxy:\n  backends:\n    off: {kind: offline, thinking: {unproven: lazy}}\n",
-			`mneme.yaml:3: proxy.backends.off.thinking: an offline backend has none: its model does not think; remove it, or ` +
+			`mneme.yaml:3: proxy.backends.off.thinking: a backend of kind offline has none: its model does not think; remove it, or ` +
 				`change kind`,
 		},
 		"vendor of an offline backend": {
 			"proxy:\n  backends:\n    off: {kind: offline, vendor: kimi}\n",
-			`mneme.yaml:3: proxy.backends.off.vendor: an offline backend has none: it keeps no vendor's rules; remove it, or ` +
+			`mneme.yaml:3: proxy.backends.off.vendor: a backend of kind offline has none: it keeps no vendor's rules; remove it, or ` +
 				`change kind`,
 		},
 		"runs for an offline backend": {
 			"proxy:\n  backends:\n    off: {kind: offline, pass_run: true}\n",
-			`mneme.yaml:3: proxy.backends.off.pass_run: is for the kinds anthropic, openai and responses, which call somebody's server; ` +
-				`remove it`,
+			`mneme.yaml:3: proxy.backends.off.pass_run: a backend of kind offline has none: it calls nobody's ` +
+				`server; remove it, or change kind`,
 		},
 		"models of an offline backend": {
 			"proxy:\n  backends:\n    off: {kind: offline, model_map: {master: x}}\n",
-			`mneme.yaml:3: proxy.backends.off.model_map: an offline backend has none: it has one model, whatever it is ` +
+			`mneme.yaml:3: proxy.backends.off.model_map: a backend of kind offline has none: it has one model, whatever it is ` +
 				`called; remove it, or change kind`,
 		},
 	} {

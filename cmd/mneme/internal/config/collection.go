@@ -1,25 +1,22 @@
 package config
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
-	"mneme/memory"
 	"mneme/subagent/rag"
-	"mneme/subagent/rag/docstore"
 )
 
 // Collection is a collection of documents that a subagent searches. In a file it is a
 // name, or a name with a filter: {name: news, where: {lang: ru}}. In the environment it
 // is a name.
 type Collection struct {
-	Name  string
-	Where rag.Where // which of its documents; nil for all
+	Name  string    `yaml:"name"`
+	Where rag.Where `yaml:"where,omitempty"` // which of its documents; nil for all
 }
 
 // UnmarshalText reads a name of a variable.
@@ -31,48 +28,35 @@ func (c *Collection) UnmarshalText(text []byte) error {
 // UnmarshalYAML reads an entry of a file. Errors are an *Error.
 func (c *Collection) UnmarshalYAML(node ast.Node) error {
 	*c = Collection{}
-	path := pathOf(node)
-	entry, ok := node.(ast.MapNode)
-	if !ok {
-		c.Name, ok = scalarText(node)
-		if !ok {
-			return bad(path, "a collection's name is needed, or a block with name and where")
-		}
-		return nil
+	if _, block := node.(ast.MapNode); !block {
+		name, ok := scalarText(node)
+		c.Name = name
+		return when(!ok, pathOf(node), "a collection's name is needed, or a block with name and where")
 	}
-	for pairs := entry.MapRange(); pairs.Next(); {
-		key, value := pairs.Key().GetToken().Value, pairs.Value()
+	return eachPair(node, func(key, at string, value ast.Node) error {
 		switch key {
 		case "name":
-			if c.Name, ok = scalarText(value); !ok {
-				return bad(join(path, key), "text is needed")
-			}
+			name, ok := scalarText(value)
+			c.Name = name
+			return when(!ok, at, "text is needed")
 		case "where":
-			if err := c.filter(join(path, key), value); err != nil {
-				return err
-			}
-		default:
-			return bad(join(path, key), "unknown key; an entry of collections has name and where")
+			return c.filter(at, value)
 		}
-	}
-	return nil
+		return bad(at, "unknown key; an entry of collections has name and where")
+	})
 }
 
 // filter reads where. Scalars are given on as the texts that stand there, so that a
 // version such as 1.10 stays what it is.
-func (c *Collection) filter(path string, node ast.Node) error {
-	plain, err := plainValue(node)
-	if err != nil {
-		return bad(path, "%v", err)
+func (c *Collection) filter(path string, node ast.Node) (err error) {
+	var text strings.Builder
+	if err := writeJSON(&text, node, true); err != nil {
+		return err
 	}
-	text, err := json.Marshal(plain)
-	if err != nil {
-		return bad(path, "%v", err)
-	}
-	if string(text) == "null" {
+	if text.String() == "null" {
 		return bad(path, "may not be empty; remove the key to search all documents")
 	}
-	c.Where, err = rag.ParseWhere(text)
+	c.Where, err = rag.ParseWhere([]byte(text.String()))
 	var wrong *rag.WhereError
 	if errors.As(err, &wrong) {
 		for _, step := range wrong.Path {
@@ -81,38 +65,6 @@ func (c *Collection) filter(path string, node ast.Node) error {
 		return bad(path, "%s", wrong.Sentence)
 	}
 	return err
-}
-
-// plainValue is a node as encoding/json takes it.
-func plainValue(node ast.Node) (any, error) {
-	switch n := node.(type) {
-	case *ast.NullNode:
-		return nil, nil
-	case *ast.SequenceNode:
-		list := []any{}
-		for _, one := range n.Values {
-			value, err := plainValue(one)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, value)
-		}
-		return list, nil
-	case ast.MapNode:
-		members := map[string]any{}
-		for pairs := n.MapRange(); pairs.Next(); {
-			value, err := plainValue(pairs.Value())
-			if err != nil {
-				return nil, err
-			}
-			members[pairs.Key().GetToken().Value] = value
-		}
-		return members, nil
-	}
-	if text, ok := scalarText(node); ok {
-		return text, nil
-	}
-	return nil, fmt.Errorf("a filter consists of keys, lists and values, not of %s", strings.ToLower(node.Type().String()))
 }
 
 // scalarText is a single value as it is written.
@@ -134,29 +86,22 @@ func pathOf(node ast.Node) string {
 }
 
 // MarshalYAML writes an entry as UnmarshalYAML reads it.
-func (c Collection) MarshalYAML() ([]byte, error) {
+func (c Collection) MarshalYAML() (any, error) {
 	if len(c.Where) == 0 {
-		return yaml.Marshal(c.Name)
+		return c.Name, nil
 	}
-	return yaml.MarshalWithOptions(struct {
-		Name  string    `yaml:"name"`
-		Where rag.Where `yaml:"where"`
-	}(c), yaml.Flow(true))
+	type plain Collection
+	return plain(c), nil
 }
 
-// validateCollections checks the collections of a subagent.
-func (s Subagent) validateCollections(key string) error {
+// checkCollections checks the collections of a subagent.
+func (s Subagent) checkCollections(key string) error {
 	seen := map[string]bool{}
 	for i, c := range s.Collections {
 		at := fmt.Sprintf("%s.collections[%d]", key, i)
-		if c == nil {
-			return bad(at, "is empty; a collection's name is needed")
-		}
-		if _, err := docstore.Named(memory.Tenant{}, c.Name); err != nil {
-			return bad(at, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %q", c.Name)
-		}
-		if seen[c.Name] {
-			return bad(at, "%q is listed twice; keep one, whose where may ask for one of several values with in", c.Name)
+		if err := cmp.Or(formed(at, c.Name, forms["collection"]), when(seen[c.Name], at,
+			"%q is listed twice; keep one, whose where may ask for one of several values with in", c.Name)); err != nil {
+			return err
 		}
 		seen[c.Name] = true
 	}

@@ -6,7 +6,6 @@ package config
 
 import (
 	"cmp"
-	"net/url"
 	"path/filepath"
 	"time"
 
@@ -19,49 +18,54 @@ import (
 
 // Config is the whole configuration, complete and checked as Load returns it.
 type Config struct {
-	DataDir     string               `yaml:"data_dir" env:"DATA_DIR"`
-	RunTimeout  time.Duration        `yaml:"run_timeout" env:"RUN_TIMEOUT"` // a run that takes longer fails
-	SessionLogs bool                 `yaml:"session_logs" env:"SESSION_LOGS"`
-	Log         Log                  `yaml:"log" envPrefix:"LOG_"`
-	HTTP        HTTP                 `yaml:"http" envPrefix:"HTTP_"`
-	TLS         TLS                  `yaml:"tls" envPrefix:"TLS_"`
-	Auth        Auth                 `yaml:"auth" envPrefix:"AUTH_"`
-	Redis       Redis                `yaml:"redis" envPrefix:"REDIS_"`
-	Webmemory   Webmemory            `yaml:"webmemory" envPrefix:"WEBMEMORY_"`
-	Apiserver   Apiserver            `yaml:"apiserver" envPrefix:"APISERVER_"`
-	Proxy       Proxy                `yaml:"proxy" envPrefix:"PROXY_"`
-	Retrieval   Retrieval            `yaml:"retrieval" envPrefix:"RETRIEVAL_"`
-	Recall      Recall               `yaml:"recall" envPrefix:"RECALL_"`
-	Notes       Notes                `yaml:"notes" envPrefix:"NOTES_"`
-	Agents      Agents               `yaml:"agents" envPrefix:"AGENTS_"`
-	Panel       Panel                `yaml:"panel" envPrefix:"PANEL_"`
-	MCP         map[string]MCPServer `yaml:"mcp" env:"-"`               // servers of the Model Context Protocol, by name
-	MaxTools    int                  `yaml:"max_tools" env:"MAX_TOOLS"` // REST calls and tools of servers that one agent is shown
-	Approvals   Approvals            `yaml:"approvals" envPrefix:"APPROVALS_"`
-	OpenAI      OpenAI               `yaml:"openai" envPrefix:"OPENAI_"`
-	Limits      Limits               `yaml:"limits" envPrefix:"LIMITS_"`
-	Budgets     Budgets              `yaml:"budgets" envPrefix:"BUDGETS_"`
-	Usage       Usage                `yaml:"usage" envPrefix:"USAGE_"`
-	Prices      map[string]Price     `yaml:"prices" env:"-"` // of models by their vendors' names, over the built-in ones
+	DataDir string `yaml:"data_dir" default:"./data" check:"required"`
+	// a run that takes longer fails
+	RunTimeout  time.Duration `yaml:"run_timeout" default:"10m" check:"positive"`
+	SessionLogs bool          `yaml:"session_logs" default:"true"`
+	Log         Log           `yaml:"log"`
+	HTTP        HTTP          `yaml:"http"`
+	TLS         TLS           `yaml:"tls"`
+	Auth        Auth          `yaml:"auth"`
+	Redis       Redis         `yaml:"redis"`
+	Webmemory   Webmemory     `yaml:"webmemory"`
+	Apiserver   Apiserver     `yaml:"apiserver"`
+	Proxy       Proxy         `yaml:"proxy"`
+	Retrieval   Retrieval     `yaml:"retrieval"`
+	Recall      Recall        `yaml:"recall"`
+	Notes       Notes         `yaml:"notes"`
+	Agents      Agents        `yaml:"agents"`
+	Panel       Panel         `yaml:"panel"`
+	// servers of the Model Context Protocol, by name
+	MCP map[string]MCPServer `yaml:"mcp" check:"keys=server"`
+	// REST calls and tools of servers that one agent is shown
+	MaxTools  int       `yaml:"max_tools" default:"40" check:"positive"`
+	Approvals Approvals `yaml:"approvals"`
+	OpenAI    OpenAI    `yaml:"openai"`
+	Limits    Limits    `yaml:"limits"`
+	Budgets   Budgets   `yaml:"budgets"`
+	Usage     Usage     `yaml:"usage"`
+	// of models by their vendors' names, over the built-in ones
+	Prices map[string]Price `yaml:"prices" check:"fixed"`
 
 	origin origin // where the values came from, for error messages
 }
 
 // Log says what the services log to standard error.
 type Log struct {
-	Level  string `yaml:"level" env:"LEVEL"`   // debug, info, warn or error
-	Format string `yaml:"format" env:"FORMAT"` // auto, console or json
-	File   string `yaml:"file" env:"FILE"`     // the services' lines go there as well, as JSON; empty for nowhere else
+	Level  string `yaml:"level" default:"info" check:"oneof=debug info warn error"`
+	Format string `yaml:"format" default:"auto" check:"oneof=auto console json"`
+	// the services' lines go there as well, as JSON; empty for nowhere else
+	File string `yaml:"file"`
 }
 
 // HTTP is what all three services take: which names and web pages beside the safe
 // ones, see package crossorigin, and how slow a body.
 type HTTP struct {
-	AllowedHosts   []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS"`     // names in the Host header, without port
-	AllowedOrigins []string `yaml:"allowed_origins" env:"ALLOWED_ORIGINS"` // pages that may call, scheme://host[:port]
+	AllowedHosts   []string `yaml:"allowed_hosts" check:"dive,host"`     // names in the Host header, without port
+	AllowedOrigins []string `yaml:"allowed_origins" check:"dive,origin"` // pages that may call, scheme://host[:port]
 	// BodyTimeout is how long a request's body is waited for, beside the time that
 	// its bytes take.
-	BodyTimeout time.Duration `yaml:"body_timeout" env:"BODY_TIMEOUT"`
+	BodyTimeout time.Duration `yaml:"body_timeout" default:"30s" check:"positive"`
 }
 
 // Values of Auth.Mode.
@@ -73,10 +77,10 @@ const (
 // Auth is how callers are authenticated. Without a mode no key is asked for, and the services listen on loopback
 // only.
 type Auth struct {
-	Mode     string `yaml:"mode" env:"MODE"`           // AuthKeys or AuthNone
-	KeysFile string `yaml:"keys_file" env:"KEYS_FILE"` // keys beside those of the store, see access.File
+	Mode     string `yaml:"mode" check:"omitempty,oneof=keys none"` // AuthKeys or AuthNone
+	KeysFile string `yaml:"keys_file"`                              // keys beside those of the store, see access.File
 	// by which the services know each other; made where it is missing; empty: internal_secret in Config.DataDir
-	InternalSecretFile string `yaml:"internal_secret_file" env:"INTERNAL_SECRET_FILE"`
+	InternalSecretFile string `yaml:"internal_secret_file"`
 	InternalSecret     Secret `yaml:"-"` // takes the file's place; see SecretVar
 }
 
@@ -91,16 +95,15 @@ func (c Config) SecretFile() string {
 // Redis says where histories are stored. With neither URL nor Addrs it is the
 // embedded store in Config.DataDir.
 type Redis struct {
-	URL string `yaml:"url" env:"URL"` // redis://, rediss:// or unix://
+	URL string `yaml:"url"` // redis://, rediss:// or unix://
 	// read-only listener of the embedded store, empty for none
-	EmbeddedListen string   `yaml:"embedded_listen" env:"EMBEDDED_LISTEN"`
-	Addrs          []string `yaml:"addrs" env:"ADDRS"`             // Cluster's or Sentinel's nodes, host:port
-	MasterName     string   `yaml:"master_name" env:"MASTER_NAME"` // set for Sentinel
-	Username       string   `yaml:"username" env:"USERNAME"`
-	PasswordEnv    string   `yaml:"password_env" env:"PASSWORD_ENV"` // names the variable that holds the password
+	EmbeddedListen string   `yaml:"embedded_listen" default:"127.0.0.1:6380" check:"omitempty,address"`
+	Addrs          []string `yaml:"addrs" check:"dive,address"` // Cluster's or Sentinel's nodes, host:port
+	MasterName     string   `yaml:"master_name"`                // set for Sentinel
+	Username       string   `yaml:"username"`
+	PasswordEnv    Variable `yaml:"password_env"` // names the variable that holds the password
 	// replicas that must have an append before it counts
-	WaitReplicas int    `yaml:"wait_replicas" env:"WAIT_REPLICAS"`
-	Password     Secret `yaml:"-"` // what that variable holds
+	WaitReplicas int `yaml:"wait_replicas" check:"min=0"`
 }
 
 // Embedded says whether the store inside the process is used.
@@ -108,83 +111,82 @@ func (r Redis) Embedded() bool { return r.URL == "" && len(r.Addrs) == 0 }
 
 // Webmemory is the public service.
 type Webmemory struct {
-	Listen    string `yaml:"listen" env:"LISTEN"`
-	Apiserver string `yaml:"apiserver" env:"APISERVER"` // base URL
+	Listen    string `yaml:"listen" default:"127.0.0.1:8080" check:"address"`
+	Apiserver string `yaml:"apiserver" default:"http://127.0.0.1:8081" check:"url"` // base URL
 	// base URL of this very process for other webmemories; empty: its own address
-	Advertise string `yaml:"advertise" env:"ADVERTISE"`
+	Advertise string `yaml:"advertise" check:"omitempty,url"`
 	// messages kept per history, 0 for all
-	MaxHistory int     `yaml:"max_history" env:"MAX_HISTORY"`
-	Archive    Archive `yaml:"archive" envPrefix:"ARCHIVE_"`
+	MaxHistory int     `yaml:"max_history" default:"100" check:"min=0"`
+	Archive    Archive `yaml:"archive"`
 	// messages of the chat that the master sees
-	ContextWindow int `yaml:"context_window" env:"CONTEXT_WINDOW"`
+	ContextWindow int `yaml:"context_window" default:"10" check:"positive"`
 	// messages of its own that a subagent sees
-	SubagentContextWindow int `yaml:"subagent_context_window" env:"SUBAGENT_CONTEXT_WINDOW"`
+	SubagentContextWindow int `yaml:"subagent_context_window" default:"50" check:"positive"`
 	// chats with work in hand at one time
-	MaxChats      int   `yaml:"max_chats" env:"MAX_CHATS"`
-	CacheBytes    int64 `yaml:"cache_bytes" env:"CACHE_BYTES"`
-	FinishedBytes int64 `yaml:"finished_bytes" env:"FINISHED_BYTES"` // of memory for finished runs
-	Queue         Queue `yaml:"queue" envPrefix:"QUEUE_"`
+	MaxChats      int   `yaml:"max_chats" default:"10000" check:"positive"`
+	CacheBytes    int64 `yaml:"cache_bytes" default:"268435456" check:"positive"`
+	FinishedBytes int64 `yaml:"finished_bytes" default:"67108864" check:"positive"` // of memory for finished runs
+	Queue         Queue `yaml:"queue"`
 }
 
 // Archive is where messages go that max_history cuts off.
 type Archive struct {
-	Enabled     bool          `yaml:"enabled" env:"ENABLED"`
-	MaxMessages int           `yaml:"max_messages" env:"MAX_MESSAGES"` // of a history; 0 for no end
-	MaxAge      time.Duration `yaml:"max_age" env:"MAX_AGE"`           // 0 for no end
+	Enabled     bool          `yaml:"enabled" default:"true"`
+	MaxMessages int           `yaml:"max_messages" check:"min=0"` // of a history; 0 for no end
+	MaxAge      time.Duration `yaml:"max_age" check:"min=0"`      // 0 for no end
 }
 
 // Queue bounds what waits for a chat's turn.
 type Queue struct {
-	Limit int           `yaml:"limit" env:"LIMIT"` // messages per chat
-	Wait  time.Duration `yaml:"wait" env:"WAIT"`   // of each
+	Limit int           `yaml:"limit" default:"16" check:"positive"` // messages per chat
+	Wait  time.Duration `yaml:"wait" default:"30s" check:"positive"` // of each
 }
 
 // Apiserver is the service that runs the agents.
 type Apiserver struct {
-	Listen string `yaml:"listen" env:"LISTEN"`
-	Proxy  string `yaml:"proxy" env:"PROXY"` // base URL
+	Listen string `yaml:"listen" default:"127.0.0.1:8081" check:"address"`
+	Proxy  string `yaml:"proxy" default:"http://127.0.0.1:8082" check:"url"` // base URL
 	// base URL of this very process for webmemory; empty: where a request arrived
-	Advertise string `yaml:"advertise" env:"ADVERTISE"`
-	MaxRuns   int    `yaml:"max_runs" env:"MAX_RUNS"` // runs at one time
+	Advertise string `yaml:"advertise" check:"omitempty,url"`
+	MaxRuns   int    `yaml:"max_runs" default:"256" check:"positive"` // runs at one time
 }
 
 // Proxy is the gateway to the models.
 type Proxy struct {
-	Listen string `yaml:"listen" env:"LISTEN"`
+	Listen string `yaml:"listen" default:"127.0.0.1:8082" check:"address"`
 	// backend or route of the main pipeline
-	Active            string             `yaml:"active" env:"ACTIVE"`
-	TeammateBackend   string             `yaml:"teammate_backend" env:"TEAMMATE_BACKEND"`          // backend or route of /teammate
-	Teammates         map[string]string  `yaml:"teammates" env:"TEAMMATES" envKeyValSeparator:"="` // subagent → backend or route
-	Backends          map[string]Backend `yaml:"backends" env:"-"`                                 // by name
-	Routes            map[string]Route   `yaml:"routes" env:"-"`                                   // by name
-	EmbeddingsBackend string             `yaml:"embeddings_backend" env:"EMBEDDINGS_BACKEND"`      // empty for none
-	MaxCalls          int                `yaml:"max_calls" env:"MAX_CALLS"`                        // of models, at one time
+	Active string `yaml:"active"`
+	// backend or route of /teammate
+	TeammateBackend string `yaml:"teammate_backend"`
+	// subagent → backend or route
+	Teammates         map[string]string  `yaml:"teammates" check:"keys=subagent"`
+	Backends          map[string]Backend `yaml:"backends"`                                  // by name
+	Routes            map[string]Route   `yaml:"routes"`                                    // by name
+	EmbeddingsBackend string             `yaml:"embeddings_backend"`                        // empty for none
+	MaxCalls          int                `yaml:"max_calls" default:"4096" check:"positive"` // of models, at one time
 	// base URL of this very process for a Copilot CLI; empty: from the listener
-	Advertise string `yaml:"advertise" env:"ADVERTISE"`
+	Advertise string `yaml:"advertise" check:"omitempty,url"`
 	// server-side conversations
-	StateMachine StateMachine `yaml:"state_machine" envPrefix:"STATE_MACHINE_"`
+	StateMachine StateMachine `yaml:"state_machine"`
 }
 
 // Route is backends of which one answers: the first, or when that fails the next one.
 type Route struct {
-	Use []string `yaml:"use" env:"USE"` // backends, the first choice first
-	// of a backend of Use: the variables that hold the keys among which its calls are spread
-	Keys RouteKeys `yaml:"keys" env:"KEYS"`
-	// what the variables of Keys hold, by their names
-	Values map[string]Secret `yaml:"-" env:"-"`
+	Use  []string  `yaml:"use"`  // backends, the first choice first
+	Keys RouteKeys `yaml:"keys"` // of a backend of Use: the keys among which its calls are spread
 }
 
-// RouteKeys are names of variables, by backend. In the environment it is one YAML value.
-type RouteKeys map[string][]string
+// RouteKeys are variables by backend. In the environment it is one YAML value.
+type RouteKeys map[string][]Variable
 
 // UnmarshalYAML reads the value in a file.
 func (k *RouteKeys) UnmarshalYAML(decode func(any) error) error {
-	return decode((*map[string][]string)(k))
+	return decode((*map[string][]Variable)(k))
 }
 
 // UnmarshalText reads the value of a variable.
 func (k *RouteKeys) UnmarshalText(text []byte) error {
-	return yaml.UnmarshalWithOptions(text, (*map[string][]string)(k), yaml.Strict())
+	return yaml.UnmarshalWithOptions(text, (*map[string][]Variable)(k), yaml.Strict())
 }
 
 // Kinds of a backend.
@@ -198,26 +200,25 @@ const (
 
 // Backend is one vendor or model server behind the proxy.
 type Backend struct {
-	Kind string `yaml:"kind" env:"KIND"`
+	Kind string `yaml:"kind" check:"oneof=anthropic openai responses copilot offline"`
 	// picks the profile of rules; empty: it is found out
-	Vendor string `yaml:"vendor" env:"VENDOR"`
+	Vendor string `yaml:"vendor"`
 	// anthropic: without /v1, openai: with it
-	BaseURL string `yaml:"base_url" env:"BASE_URL"`
+	BaseURL string `yaml:"base_url"`
 	// key, passthrough or none; empty: key if there is one
-	Auth string `yaml:"auth" env:"AUTH"`
+	Auth string `yaml:"auth" check:"omitempty,oneof=key passthrough none"`
 	// names the variable that holds the key
-	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`
-	ModelMap  map[string]string `yaml:"model_map" env:"MODEL_MAP" envKeyValSeparator:"="` // our model name → the vendor's
-	Models    []string          `yaml:"models" env:"MODELS"`                              // that clients are shown
-	Thinking  Thinking          `yaml:"thinking" envPrefix:"THINKING_"`
-	Profile   *Profile          `yaml:"profile" env:"PROFILE"` // what the vendor's rules say otherwise
+	APIKeyEnv Variable          `yaml:"api_key_env"`
+	ModelMap  map[string]string `yaml:"model_map"`                 // our model name → the vendor's
+	Models    []string          `yaml:"models" check:"dive,model"` // that clients are shown
+	Thinking  Thinking          `yaml:"thinking"`
+	Profile   *Profile          `yaml:"profile"` // what the vendor's rules say otherwise
 	// of a server of one's own: it is told the ids of run and delegation
-	PassRun bool `yaml:"pass_run" env:"PASS_RUN"`
+	PassRun bool `yaml:"pass_run"`
 	// Of kind copilot: Addr or Command.
-	Addr            string   `yaml:"addr" env:"ADDR"`                         // host:port of a Copilot CLI that runs
-	Command         []string `yaml:"command" env:"COMMAND"`                   // runs one: the program, then its arguments
-	ProviderBackend string   `yaml:"provider_backend" env:"PROVIDER_BACKEND"` // answers the CLI's own model calls
-	APIKey          Secret   `yaml:"-"`                                       // what the variable of APIKeyEnv holds
+	Addr            string   `yaml:"addr" check:"omitempty,address"` // host:port of a Copilot CLI that runs
+	Command         []string `yaml:"command" check:"dive,word"`      // runs one: the program, then its arguments
+	ProviderBackend string   `yaml:"provider_backend"`               // answers the CLI's own model calls
 	// NAME=value, what Command gets of this process's environment
 	CommandEnv []string `yaml:"-"`
 }
@@ -247,54 +248,62 @@ func (p Profile) MarshalYAML() ([]byte, error) {
 
 // Thinking bounds a backend's thinking.
 type Thinking struct {
-	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // upper bound; 0: the request decides
-	Unproven     string `yaml:"unproven" env:"UNPROVEN"`           // lazy, text or drop; empty: lazy
+	// upper bound; 0: the request decides
+	BudgetTokens int    `yaml:"budget_tokens" check:"min=0"`
+	Unproven     string `yaml:"unproven" check:"omitempty,oneof=lazy text drop"` // empty: lazy
 }
 
 // StateMachine bounds the gateway's server-side conversations.
 type StateMachine struct {
-	Enabled  bool          `yaml:"enabled" env:"ENABLED"`
-	TTL      time.Duration `yaml:"ttl" env:"TTL"` // since the last request
-	MaxTurns int           `yaml:"max_turns" env:"MAX_TURNS"`
-	Wait     time.Duration `yaml:"wait" env:"WAIT"` // of a call for Redis, before and after
+	Enabled  bool          `yaml:"enabled" default:"true"`
+	TTL      time.Duration `yaml:"ttl" default:"24h" check:"positive"` // since the last request
+	MaxTurns int           `yaml:"max_turns" default:"200" check:"positive"`
+	Wait     time.Duration `yaml:"wait" default:"50ms" check:"positive"` // of a call for Redis, before and after
 }
 
 // Retrieval is how documents are searched.
 type Retrieval struct {
-	Embeddings   Embeddings `yaml:"embeddings" envPrefix:"EMBEDDINGS_"`
-	Fusion       string     `yaml:"fusion" env:"FUSION"`               // wsum or rrf, see rag.Fusion
-	VectorWeight float64    `yaml:"vector_weight" env:"VECTOR_WEIGHT"` // what vectors weigh in a fusion, of 1
-	Rerank       Rerank     `yaml:"rerank" envPrefix:"RERANK_"`
+	Embeddings Embeddings `yaml:"embeddings"`
+	Fusion     string     `yaml:"fusion" default:"wsum" check:"oneof=wsum rrf"` // see rag.Fusion
+	// what vectors weigh in a fusion, of 1
+	VectorWeight float64 `yaml:"vector_weight" default:"0.5"`
+	Rerank       Rerank  `yaml:"rerank"`
 	// Extractors read the files of an extension, such as .pdf, in place of what is built in.
-	Extractors map[string]Extractor `yaml:"extractors" env:"-"`
+	Extractors map[string]Extractor `yaml:"extractors" check:"prefix=.,keys=extension"`
 }
 
 // Embeddings are the vectors that make a search hybrid; Proxy.EmbeddingsBackend
 // gives them.
 type Embeddings struct {
-	Model      string `yaml:"model" env:"MODEL"`           // as the backend names it; empty: search by words alone
-	Dimensions int    `yaml:"dimensions" env:"DIMENSIONS"` // 0: the model's own
-	BatchSize  int    `yaml:"batch_size" env:"BATCH_SIZE"` // texts in one request
+	// as the backend names it; empty: search by words alone
+	Model      string `yaml:"model"`
+	Dimensions int    `yaml:"dimensions" check:"min=0"`                 // 0: the model's own
+	BatchSize  int    `yaml:"batch_size" default:"32" check:"positive"` // texts in one request
 }
 
 // Agents are the master and its subagents.
 type Agents struct {
-	Master    Master     `yaml:"master" envPrefix:"MASTER_"`
-	Subagents []Subagent `yaml:"subagents" env:"-"`
+	Master    Master     `yaml:"master"`
+	Subagents []Subagent `yaml:"subagents" check:"unique"`
 }
 
 // Master answers the user.
 type Master struct {
-	Model           string       `yaml:"model" env:"MODEL"`
-	ReasoningEffort string       `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // auto, a level, or none; empty is none
-	System          string       `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
-	SystemReplace   string       `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
-	MaxSteps        int          `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
-	Tools           []*ToolEntry `yaml:"tools,omitempty" env:"TOOLS"`             // beside its subagents
+	Model string `yaml:"model" default:"master" check:"required"`
+	// auto, a level, or none; empty is none
+	ReasoningEffort string `yaml:"reasoning_effort" default:"auto" check:"omitempty,effort"`
+	// added to the built-in prompt
+	System string `yaml:"system"`
+	// takes the built-in prompt's place
+	SystemReplace string `yaml:"system_replace"`
+	// model calls in one run
+	MaxSteps int `yaml:"max_steps" default:"12" check:"positive"`
+	// beside its subagents
+	Tools []*ToolEntry `yaml:"tools,omitempty"`
 	// of the model's context window; 0: as the gateway tells it
-	ContextTokens int            `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
-	Recall        RecallOverride `yaml:"recall,omitempty" envPrefix:"RECALL_"`
-	Notes         NotesOverride  `yaml:"notes,omitempty" envPrefix:"NOTES_"`
+	ContextTokens int            `yaml:"context_tokens" check:"omitempty,min=1024"`
+	Recall        RecallOverride `yaml:"recall,omitempty"`
+	Notes         NotesOverride  `yaml:"notes,omitempty"`
 }
 
 // Prompt is the whole system prompt.
@@ -310,34 +319,36 @@ func (m Master) Prompt() string {
 
 // Subagent is one subagent of the master.
 type Subagent struct {
-	Name        string       `yaml:"name" env:"NAME"`
-	Description string       `yaml:"description" env:"DESCRIPTION"` // tells the master what to delegate here
-	System      string       `yaml:"system" env:"SYSTEM"`
-	Model       string       `yaml:"model" env:"MODEL"`
-	Tools       []*ToolEntry `yaml:"tools" env:"TOOLS"`
+	Name        string       `yaml:"name" check:"subagent"`
+	Description string       `yaml:"description"` // tells the master what to delegate here
+	System      string       `yaml:"system"`
+	Model       string       `yaml:"model"`
+	Tools       []*ToolEntry `yaml:"tools"`
 	// what ToolDocuments searches, beside the chat's own documents
-	Collections []*Collection `yaml:"collections" env:"COLLECTIONS"`
-	Calls       string        `yaml:"calls" env:"CALLS"`         // serial or isolated, see event.Delegation
-	MaxSteps    int           `yaml:"max_steps" env:"MAX_STEPS"` // model calls for one task
+	Collections []*Collection `yaml:"collections"`
+	Calls       string        `yaml:"calls" check:"oneof=serial isolated"`  // see event.Delegation
+	MaxSteps    int           `yaml:"max_steps" check:"omitempty,positive"` // model calls for one task
 
 	// as of the master; empty: not sent
-	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" env:"REASONING_EFFORT"`
-	Temperature     *float64 `yaml:"temperature,omitempty" env:"TEMPERATURE"` // nil: not sent
-	MaxTokens       int      `yaml:"max_tokens,omitempty" env:"MAX_TOKENS"`   // of one answer; 0: not sent
+	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" check:"omitempty,effort"`
+	Temperature     *float64 `yaml:"temperature,omitempty" check:"range=0..2"` // nil: not sent
+	MaxTokens       int      `yaml:"max_tokens,omitempty" check:"min=0"`       // of one answer; 0: not sent
 
 	// of the model's context window; 0: as the gateway tells it
-	ContextTokens int            `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
-	Recall        RecallOverride `yaml:"recall,omitempty" envPrefix:"RECALL_"`
-	Notes         NotesOverride  `yaml:"notes,omitempty" envPrefix:"NOTES_"`
+	ContextTokens int            `yaml:"context_tokens" check:"omitempty,min=1024"`
+	Recall        RecallOverride `yaml:"recall,omitempty"`
+	Notes         NotesOverride  `yaml:"notes,omitempty"`
 }
 
 // Panel are the models of discussions and ensembles. Without members there is none.
 type Panel struct {
-	Members   []Member      `yaml:"members" env:"-"`
-	Moderator Member        `yaml:"moderator" envPrefix:"MODERATOR_"` // of discussions; empty: the first member
-	Limit     int           `yaml:"limit" env:"LIMIT"`                // calls at once in one apiserver
-	Timeout   time.Duration `yaml:"timeout" env:"TIMEOUT"`            // of one model's answer, review, plan or vote
-	Commands  bool          `yaml:"commands" env:"COMMANDS"`          // a user's "/discuss …" and "/ensemble …" call it
+	Members   []Member `yaml:"members" check:"unique"`
+	Moderator Member   `yaml:"moderator"`                          // of discussions; empty: the first member
+	Limit     int      `yaml:"limit" default:"8" check:"positive"` // calls at once in one apiserver
+	// of one model's answer, review, plan or vote
+	Timeout time.Duration `yaml:"timeout" default:"2m" check:"positive"`
+	// a user's "/discuss …" and "/ensemble …" call it
+	Commands bool `yaml:"commands"`
 }
 
 // On says whether there is a panel.
@@ -345,8 +356,8 @@ func (p Panel) On() bool { return len(p.Members) > 0 }
 
 // Member is one model of the panel.
 type Member struct {
-	Name  string `yaml:"name" env:"NAME"` // it is reached at /teammate/<name>
-	Model string `yaml:"model" env:"MODEL"`
+	Name  string `yaml:"name" check:"omitempty,member"` // it is reached at /teammate/<name>
+	Model string `yaml:"model"`
 }
 
 // AgentNames are the names of all subagents, the panel's two last.
@@ -360,44 +371,3 @@ func (c Config) AgentNames() []memory.Agent {
 	}
 	return names
 }
-
-// Secret is a value that no log and no dump of the configuration shows.
-type Secret string
-
-// String hides the secret.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return "[secret]"
-}
-
-// GoString hides the secret from %#v.
-func (s Secret) GoString() string { return s.String() }
-
-// MarshalText hides the secret from JSON and YAML.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// Secrets are all credentials of the configuration that no backend's key is.
-func (c Config) Secrets() []string {
-	var out []string
-	if c.Redis.Password != "" {
-		out = append(out, c.Redis.Password.Reveal())
-	}
-	if c.Retrieval.Rerank.APIKey != "" {
-		out = append(out, c.Retrieval.Rerank.APIKey.Reveal())
-	}
-	if c.Auth.InternalSecret != "" {
-		out = append(out, c.Auth.InternalSecret.Reveal())
-	}
-	out = append(out, c.toolSecrets()...)
-	if u, err := url.Parse(c.Redis.URL); err == nil && u.User != nil {
-		if password, ok := u.User.Password(); ok {
-			out = append(out, password)
-		}
-	}
-	return out
-}
-
-// Reveal is the secret itself.
-func (s Secret) Reveal() string { return string(s) }

@@ -19,7 +19,7 @@ func TestACopilotBackend(t *testing.T) {
 		"COPILOT_CONNECTION_TOKEN=hush")
 	require.NoError(t, err)
 	require.NoError(t, c.RequireKeys())
-	require.Equal(t, Secret("hush"), c.Proxy.Backends["cli"].APIKey)
+	require.Equal(t, "hush", c.Proxy.Backends["cli"].APIKeyEnv.Reveal())
 
 	c, err = load(t, copilotFile(`command: [copilot, --log-level, error], provider_backend: off`),
 		"PATH=/bin", "COPILOT_HOME=/h", "HOME=", "GH_TOKEN=hush", "OPENAI_API_KEY=hush", "COPILOT_GITHUB_TOKEN=hush")
@@ -46,8 +46,8 @@ func TestWrongCopilotBackends(t *testing.T) {
 		): `mneme.yaml:5: proxy.backends.cli.addr: host:port is needed, such as 127.0.0.1:8080, not "127.0.0.1"`,
 		copilotFile(
 			`command: [""], provider_backend: off`,
-		): "mneme.yaml:5: proxy.backends.cli.command: an empty word in it; a program and its arguments are needed, such " +
-			"as [copilot]",
+		): "mneme.yaml:5: proxy.backends.cli.command[0]: is empty or missing; it is a program or one of its " +
+			"arguments, such as [copilot]",
 		copilotFile(
 			`command: [copilot], api_key_env: T, provider_backend: off`,
 		): "mneme.yaml:5: proxy.backends.cli.api_key_env: a CLI that the gateway runs gets a token of its own; remove it, " +
@@ -65,23 +65,27 @@ func TestWrongCopilotBackends(t *testing.T) {
 			`calls would go round in circles; name another one`,
 		copilotFile(
 			`addr: "127.0.0.1:1", provider_backend: off, base_url: "http://x"`,
-		): "mneme.yaml:5: proxy.backends.cli.base_url: a copilot backend has none: addr or command says where the CLI is; " +
-			"remove it",
+		): "mneme.yaml:5: proxy.backends.cli.base_url: a backend of kind copilot has none: " +
+			"addr or command says where the CLI is; " +
+			"remove it, or change kind",
 		copilotFile(
 			`addr: "127.0.0.1:1", provider_backend: off, auth: none`,
-		): "mneme.yaml:5: proxy.backends.cli.auth: a copilot backend has none: the token of api_key_env is presented if " +
-			"there is one; remove it",
+		): "mneme.yaml:5: proxy.backends.cli.auth: a backend of kind copilot has none: " +
+			"the token of api_key_env is presented if " +
+			"there is one; remove it, or change kind",
 		copilotFile(
 			`addr: "127.0.0.1:1", provider_backend: off, vendor: openai`,
-		): "mneme.yaml:5: proxy.backends.cli.vendor: a copilot backend has none: the rules are those of provider_backend; " +
-			"remove it",
+		): "mneme.yaml:5: proxy.backends.cli.vendor: a backend of kind copilot has none: " +
+			"the rules are those of provider_backend; " +
+			"remove it, or change kind",
 		copilotFile(
 			`addr: "127.0.0.1:1", provider_backend: off, thinking: {budget_tokens: 2000}`,
-		): "mneme.yaml:5: proxy.backends.cli.thinking: a copilot backend has none: what the model thinks does not come " +
-			"out of the CLI; set it for provider_backend; remove it",
+		): "mneme.yaml:5: proxy.backends.cli.thinking: a backend of kind copilot has none: " +
+			"what the model thinks does not come " +
+			"out of the CLI; set it for provider_backend; remove it, or change kind",
 		copilotFile(
 			`addr: "copilot:4321", provider_backend: off`,
-		): `mneme.yaml:1: proxy.advertise: is missing; the Copilot CLI of backend "cli" runs at copilot:4321 and needs ` +
+		): `mneme.yaml:1: proxy.advertise: is missing; the Copilot CLI of proxy.backends.cli runs at copilot:4321 and needs ` +
 			`the URL under which it reaches this gateway, such as http://proxy:8082`,
 		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) +
 			"  advertise: proxy:8082\n": `mneme.yaml:6: proxy.advertise: an http:// or https:// URL is needed, not "proxy:8082"`,
@@ -99,8 +103,8 @@ func TestWrongCopilotBackends(t *testing.T) {
 			"    k: {kind: openai, auth: passthrough, base_url: 'https://x/v1'}\n": `mneme.yaml:5: ` +
 			`proxy.backends.cli.provider_backend: the auth of "k" is passthrough, and the CLI has no caller's credential to ` +
 			`pass on; name another one`,
-		"proxy: {backends: {a: {kind: offline, addr: 'x:1'}}}\n": "mneme.yaml:1: proxy.backends.a.addr: is for kind " +
-			"copilot only; remove it, or change kind",
+		"proxy: {backends: {a: {kind: offline, addr: 'x:1'}}}\n": "mneme.yaml:1: proxy.backends.a.addr: a backend of " +
+			"kind offline has none: it is for a Copilot CLI; remove it, or change kind",
 	} {
 		_, err := load(t, text)
 		require.EqualError(t, err, want)

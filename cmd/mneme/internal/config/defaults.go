@@ -1,60 +1,24 @@
 package config
 
 import (
+	"cmp"
 	"slices"
-	"time"
 
-	"mneme/access/tally"
 	"mneme/memory/event"
-	"mneme/subagent/external"
-	"mneme/subagent/openaimodel"
-	"mneme/subagent/panel"
-	"mneme/subagent/rag"
-	"mneme/subagent/recall"
 )
 
 // Default is the configuration of `mneme up` with no file. Load completes what
 // depends on other values: backends, models, the built-in subagents' texts.
 func Default() Config {
-	return Config{
-		DataDir:     "./data",
-		RunTimeout:  10 * time.Minute,
-		SessionLogs: true,
-		Log:         Log{Level: "info", Format: "auto"},
-		HTTP:        HTTP{BodyTimeout: 30 * time.Second},
-		Redis:       Redis{EmbeddedListen: "127.0.0.1:6380"},
-		Webmemory: Webmemory{
-			Listen:                "127.0.0.1:8080",
-			Apiserver:             "http://127.0.0.1:8081",
-			MaxHistory:            100,
-			Archive:               Archive{Enabled: true},
-			ContextWindow:         10,
-			SubagentContextWindow: 50,
-			MaxChats:              10_000,
-			CacheBytes:            256 << 20,
-			FinishedBytes:         64 << 20,
-			Queue:                 Queue{Limit: 16, Wait: 30 * time.Second},
-		},
-		Apiserver: Apiserver{Listen: "127.0.0.1:8081", Proxy: "http://127.0.0.1:8082", MaxRuns: 256},
-		Proxy: Proxy{
-			Listen:       "127.0.0.1:8082",
-			MaxCalls:     4096,
-			StateMachine: StateMachine{Enabled: true, TTL: 24 * time.Hour, MaxTurns: 200, Wait: 50 * time.Millisecond},
-		},
-		Retrieval: Retrieval{
-			Embeddings:   Embeddings{BatchSize: openaimodel.DefaultBatchSize},
-			Fusion:       string(rag.WeightedSum),
-			VectorWeight: rag.DefaultVectorWeight,
-			Rerank:       Rerank{Top: rag.DefaultRerankTop, Timeout: rag.DefaultRerankTimeout},
-		},
-		Recall: Recall{Tool: true, Auto: recall.Question, BudgetTokens: 800},
-		Notes:  Notes{BudgetTokens: 500, Tool: true},
-		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: openaimodel.EffortAuto, MaxSteps: 12}},
-		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
-
-		MaxTools: 40, Approvals: Approvals{Expiry: external.DefaultExpiry}, OpenAI: defaultOpenAI(),
-		Budgets: defaultBudgets(), Usage: Usage{Keep: tally.Keep},
-	}
+	var c Config
+	_ = c.change(func(s setting) error {
+		if text := s.tag.Get("default"); text != "" {
+			setText(s.value, text)
+		}
+		return nil
+	})
+	c.OpenAI = defaultOpenAI()
+	return c
 }
 
 // DefaultCollection is what the built-in subagent knowledge answers from.
@@ -76,21 +40,16 @@ func builtinSubagents() []Subagent {
 	}
 }
 
-// completeSubagents gives an entry the defaults that hang on its name. No list
-// at all means the built-in one; an empty list means no subagents.
+// completeSubagents gives an entry the defaults that hang on its name.
 func (c *Config) completeSubagents() {
 	builtin := builtinSubagents()
-	if c.Agents.Subagents == nil {
-		c.Agents.Subagents = builtinSubagents()
-	}
 	for i := range c.Agents.Subagents {
 		s := &c.Agents.Subagents[i]
 		for _, b := range builtin {
 			if s.Name != b.Name {
 				continue
 			}
-			setDefault(&s.Description, b.Description)
-			setDefault(&s.System, b.System)
+			s.Description, s.System = cmp.Or(s.Description, b.Description), cmp.Or(s.System, b.System)
 			if s.Tools == nil {
 				s.Tools = b.Tools
 			}
@@ -101,11 +60,8 @@ func (c *Config) completeSubagents() {
 		if len(s.Collections) > 0 && !Has(s.Tools, ToolDocuments) {
 			s.Tools = append(slices.Clone(s.Tools), builtins(ToolDocuments)...)
 		}
-		setDefault(&s.Model, s.Name)
-		setDefault(&s.Calls, event.Serial)
-		if s.MaxSteps == 0 {
-			s.MaxSteps = defaultMaxSteps
-		}
+		s.Model, s.Calls = cmp.Or(s.Model, s.Name), cmp.Or(s.Calls, event.Serial)
+		s.MaxSteps = cmp.Or(s.MaxSteps, defaultMaxSteps)
 	}
 }
 
@@ -126,15 +82,14 @@ func (c *Config) completeWindows() {
 // the moderator if none is named.
 func (c *Config) completePanel() {
 	p := &c.Panel
+	if p.On() && p.Moderator == (Member{}) {
+		p.Moderator.Name = p.Members[0].Name
+	}
 	for i := range p.Members {
-		setDefault(&p.Members[i].Model, p.Members[i].Name)
-	}
-	if p.On() && p.Moderator.Name == "" && p.Moderator.Model == "" {
-		p.Moderator = p.Members[0]
-	}
-	for _, m := range p.Members {
+		m := &p.Members[i]
+		m.Model = cmp.Or(m.Model, m.Name)
 		if m.Name == p.Moderator.Name {
-			setDefault(&p.Moderator.Model, m.Model)
+			p.Moderator.Model = cmp.Or(p.Moderator.Model, m.Model)
 		}
 	}
 }
@@ -145,21 +100,16 @@ func (c *Config) completeProxy() {
 	if len(p.Backends) == 0 {
 		p.Backends = map[string]Backend{KindOffline: {Kind: KindOffline}}
 	}
-	if len(p.Backends) == 1 {
-		for only := range p.Backends {
-			setDefault(&p.Active, only)
-		}
-	}
-	if len(p.Routes) == 1 {
-		for only := range p.Routes {
-			setDefault(&p.Active, only)
-		}
-	}
-	setDefault(&p.TeammateBackend, p.Active)
+	p.Active = cmp.Or(p.Active, only(p.Backends), only(p.Routes))
+	p.TeammateBackend = cmp.Or(p.TeammateBackend, p.Active)
 }
 
-func setDefault(s *string, value string) {
-	if *s == "" {
-		*s = value
+// only is the name of the one entry of a map; empty if there are others.
+func only[V any](m map[string]V) (name string) {
+	for name = range m {
+		if len(m) > 1 {
+			return ""
+		}
 	}
+	return name
 }

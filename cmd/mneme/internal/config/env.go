@@ -1,9 +1,8 @@
 package config
 
 import (
-	"errors"
+	"encoding"
 	"fmt"
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -11,34 +10,28 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caarlos0/env/v11"
-
 	"mneme/subagent/openaimodel"
 )
 
 // aliases are the gateway's own names for three keys. TTL_SECONDS has no unit.
-var aliases = map[string]alias{
-	"GATEWAY_STATE_MACHINE_ENABLED": {"MNEME_PROXY_STATE_MACHINE_ENABLED", ""},
-	"STATE_MACHINE_TTL_SECONDS":     {"MNEME_PROXY_STATE_MACHINE_TTL", "s"},
-	"STATE_MACHINE_MAX_TURNS":       {"MNEME_PROXY_STATE_MACHINE_MAX_TURNS", ""},
+var aliases = map[string]string{
+	"GATEWAY_STATE_MACHINE_ENABLED": "MNEME_PROXY_STATE_MACHINE_ENABLED",
+	ttlSeconds:                      "MNEME_PROXY_STATE_MACHINE_TTL",
+	"STATE_MACHINE_MAX_TURNS":       "MNEME_PROXY_STATE_MACHINE_MAX_TURNS",
 }
 
-// alias is what another name stands for: the variable, and the unit of a number.
-type alias struct{ name, unit string }
+const ttlSeconds = "STATE_MACHINE_TTL_SECONDS"
 
-// wholeSeconds refuses a value that is not the number that the name announces.
-func wholeSeconds(said, value string, a alias) error {
-	if _, err := strconv.ParseInt(value, 10, 32); err == nil {
-		return nil
-	}
+// notSeconds is the error about a value that is not the number that the name announces.
+func notSeconds(value string) error {
 	example := "86400"
 	if d, err := time.ParseDuration(value); err == nil && d >= time.Second {
 		example = fmt.Sprintf("%d for %s", int64(d.Seconds()), value)
 	}
 	return &Error{
-		Where: said,
+		Where: ttlSeconds,
 		Problem: fmt.Sprintf("a whole number of seconds is needed, such as %s, not %q; %s takes a duration with a unit",
-			example, value, a.name),
+			example, value, aliases[ttlSeconds]),
 	}
 }
 
@@ -58,21 +51,22 @@ const effortVars = "_REASONING_EFFORT"
 // readEnviron lays the environment over c. Other empty variables count as not set.
 // Variables are taken one at a time, so that an error is surely about that one.
 func (c *Config) readEnviron(environ map[string]string) error {
-	names := slices.Sorted(maps.Keys(environ))
-	for _, said := range names {
-		if a, ok := aliases[said]; ok && environ[said] != "" && environ[a.name] == "" {
-			if a.unit != "" {
-				if err := wholeSeconds(said, environ[said], a); err != nil {
-					return err
-				}
+	for said, name := range sorted(aliases) {
+		value := environ[said]
+		if value == "" || environ[name] != "" {
+			continue
+		}
+		if said == ttlSeconds {
+			if _, err := strconv.ParseInt(value, 10, 32); err != nil {
+				return notSeconds(value)
 			}
-			if err := c.setVar(said, a.name, environ[said]+a.unit); err != nil {
-				return err
-			}
+			value += "s"
+		}
+		if err := c.setVar(said, name, value); err != nil {
+			return err
 		}
 	}
-	for _, name := range names {
-		value := environ[name]
+	for name, value := range sorted(environ) {
 		if value == "" && strings.HasSuffix(name, effortVars) {
 			value = openaimodel.EffortNone
 		}
@@ -93,175 +87,117 @@ func isServiceLink(name, value string) bool {
 
 // setVar sets the key that the variable name stands for; said is what the user
 // calls the variable.
+//
+// The name of an entry stands in the middle: MNEME_PROXY_BACKENDS_KIMI_KIND. A map gets an entry that it does not have,
+// with what its tag "prefix" says before the name. A list has only the entries of the file, as has a map with the tag
+// "fixed", since a variable does not tell the letters of its names.
 func (c *Config) setVar(said, name, value string) error {
-	for _, k := range allKeys() {
-		if k.env() == name {
-			c.origin.vars[k.path] = said
-			return parseVar(c, envRoot, said, name, value)
+	found := false
+	if err := c.change(func(s setting) error {
+		if s.env != name || isBlock(s.value.Type()) {
+			return nil
 		}
-	}
-	for _, n := range []named{
-		c.backendVars(),
-		entriesOf("MNEME_PROXY_ROUTES_", "a route", "proxy.routes", &c.Proxy.Routes),
-		c.extractorVars(),
-		entriesOf("MNEME_MCP_", "an MCP server", "mcp", &c.MCP),
-		c.subagentVars(),
-		c.memberVars(),
-		entriesOf("MNEME_LIMITS_TENANTS_", "a tenant's limits", "limits.tenants", &c.Limits.Tenants),
-		c.priceVars(),
-	} {
-		if rest, ok := strings.CutPrefix(name, n.prefix); ok {
-			return c.setNamedVar(n, said, rest, value)
+		found, c.origin.vars[s.path] = true, said
+		if needed := setText(s.value, value); needed != "" {
+			return &Error{Where: said, Problem: fmt.Sprintf("%s, not %q", needed, value)}
 		}
+		return nil
+	}); found || err != nil {
+		return err
 	}
-	var known []string
+	var known, ends []string
+	at := ""
 	for _, k := range allKeys() {
 		known = append(known, k.env())
+		begin, end, _ := strings.Cut(k.env(), "*_")
+		rest, ok := strings.CutPrefix(name, begin)
+		if !ok || end == "" {
+			continue
+		}
+		at, _, _ = strings.Cut(k.path, ".*")
+		ends = append(ends, end)
+		if id := strings.TrimSuffix(rest, "_"+end); id != rest && id != "" {
+			if c.addEntry(at, strings.ToLower(id)) {
+				return c.setVar(said, name, value)
+			}
+			return &Error{Where: said, Problem: fmt.Sprintf("%s has no %q; add it in the file, variables only change those "+
+				"that exist", at, strings.ToLower(id))}
+		}
+	}
+	if at != "" {
+		return &Error{Where: said, Problem: fmt.Sprintf("no key of %s.NAME has this name; it must end in one of %s", at,
+			strings.Join(ends, ", "))}
 	}
 	return &Error{Where: said, Problem: "no key has this name; " + didYouMean(name, known)}
 }
 
-// named is a block of the configuration with named entries, and the names stand in the
-// middle of their variables: MNEME_PROXY_BACKENDS_KIMI_BASE_URL.
-type named struct {
-	prefix string       // of the variables
-	what   string       // an entry is, for sentences
-	fields reflect.Type // of an entry
-	// find gives the entry of a name, as it stands in variables: its path, a copy or itself
-	// to be set by a field, and what stores it afterwards. It gives no entry where a variable
-	// cannot add one; missing says so.
-	find    func(id, field string) (path string, entry any, store func())
-	missing string
+// addEntry adds an empty entry to a map that may have more.
+func (c *Config) addEntry(path, name string) (added bool) {
+	_ = c.change(func(s setting) error {
+		if s.path != path || s.value.Kind() != reflect.Map || s.check == "fixed" {
+			return nil
+		}
+		if s.value.IsNil() {
+			s.value.Set(reflect.MakeMap(s.value.Type()))
+		}
+		prefix, _, _ := strings.Cut(s.check, ",")
+		if prefix, ok := strings.CutPrefix(prefix, "prefix="); ok {
+			name = prefix + name
+		}
+		s.value.SetMapIndex(reflect.ValueOf(name), reflect.Zero(s.value.Type().Elem()))
+		added = true
+		return nil
+	})
+	return added
 }
 
-// setNamedVar sets one field of an entry: "KIMI_BASE_URL".
-func (c *Config) setNamedVar(n named, said, rest, value string) error {
-	id, field, ok := splitVar(rest, n.fields)
-	if !ok {
-		return &Error{Where: said, Problem: fmt.Sprintf("no field of %s has this name; %s", n.what, fieldList(n.fields))}
+// setText gives a value what a variable has for it, or says what is needed there.
+func setText(v reflect.Value, text string) (needed string) {
+	var err error
+	own, readsItself := v.Addr().Interface().(encoding.TextUnmarshaler)
+	switch kind := v.Kind(); {
+	case readsItself:
+		err = own.UnmarshalText([]byte(text))
+	case kind == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return setText(v.Elem(), text)
+	case kind == reflect.Slice:
+		parts := strings.Split(text, ",")
+		v.Set(reflect.MakeSlice(v.Type(), len(parts), len(parts)))
+		for i, part := range parts {
+			if needed = setText(v.Index(i), part); needed != "" {
+				return needed
+			}
+		}
+	case kind == reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for pair := range strings.SplitSeq(text, ",") {
+			name, value, ok := strings.Cut(pair, "=")
+			entry := reflect.New(v.Type().Elem()).Elem()
+			if !ok || setText(entry, value) != "" {
+				return "name=value,name=value is needed"
+			}
+			v.SetMapIndex(reflect.ValueOf(name), entry)
+		}
+	case kind == reflect.String:
+		v.SetString(text)
+	case kind == reflect.Bool:
+		err = parse(v, text, strconv.ParseBool)
+	case kind == reflect.Float64:
+		err = parse(v, text, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		err = parse(v, text, time.ParseDuration)
+	default:
+		err = parse(v, text, strconv.Atoi)
 	}
-	path, entry, store := n.find(id, field)
-	if entry == nil {
-		return &Error{Where: said, Problem: fmt.Sprintf(n.missing, strings.ToLower(id)) +
-			"; add it in the file, variables only change those that exist"}
+	if err != nil {
+		return wants(v.Type())
 	}
-	c.origin.vars[path+"."+field] = said
-	err := parseVar(entry, n.prefix+id+"_", said, n.prefix+rest, value)
-	store()
+	return ""
+}
+
+func parse[T any](v reflect.Value, text string, read func(text string) (T, error)) error {
+	value, err := read(text)
+	v.Set(reflect.ValueOf(value).Convert(v.Type()))
 	return err
-}
-
-// entriesOf are the variables of the entries of a map, by their names.
-func entriesOf[V any](prefix, what, path string, entries *map[string]V) named {
-	return named{
-		prefix: prefix, what: what, fields: reflect.TypeFor[V](),
-		find: func(id, _ string) (string, any, func()) {
-			name := strings.ToLower(id)
-			for existing := range *entries {
-				if envName(existing) == envRoot+id {
-					name = existing
-				}
-			}
-			entry := (*entries)[name]
-			return join(path, name), &entry, func() { put(entries, name, entry) }
-		},
-	}
-}
-
-func (c *Config) backendVars() named {
-	n := entriesOf("MNEME_PROXY_BACKENDS_", "a backend", "proxy.backends", &c.Proxy.Backends)
-	find := n.find
-	n.find = func(id, field string) (string, any, func()) {
-		path, entry, store := find(id, field)
-		if field == "profile" {
-			entry.(*Backend).Profile = nil // the variable replaces it; env would look for variables of its parts
-		}
-		return path, entry, store
-	}
-	return n
-}
-
-func (c *Config) extractorVars() named {
-	return named{
-		prefix: "MNEME_RETRIEVAL_EXTRACTORS_", what: "an extractor", fields: reflect.TypeFor[Extractor](),
-		find: func(id, _ string) (string, any, func()) {
-			extension := "." + strings.ToLower(id)
-			e := c.Retrieval.Extractors[extension]
-			return extractorKey(extension), &e, func() { put(&c.Retrieval.Extractors, extension, e) }
-		},
-	}
-}
-
-func put[V any](m *map[string]V, name string, value V) {
-	if *m == nil {
-		*m = map[string]V{}
-	}
-	(*m)[name] = value
-}
-
-func (c *Config) subagentVars() named {
-	return named{
-		prefix: "MNEME_AGENTS_SUBAGENTS_", what: "a subagent", fields: reflect.TypeFor[Subagent](),
-		missing: "there is no subagent %q",
-		find: func(id, _ string) (string, any, func()) {
-			if c.Agents.Subagents == nil {
-				c.Agents.Subagents = builtinSubagents()
-			}
-			return entryOf("agents.subagents", c.Agents.Subagents, func(s Subagent) string { return s.Name }, id)
-		},
-	}
-}
-
-func (c *Config) memberVars() named {
-	return named{
-		prefix: "MNEME_PANEL_MEMBERS_", what: "a member", fields: reflect.TypeFor[Member](),
-		missing: "the panel has no member %q",
-		find: func(id, _ string) (string, any, func()) {
-			return entryOf("panel.members", c.Panel.Members, func(m Member) string { return m.Name }, id)
-		},
-	}
-}
-
-// entryOf finds the entry of a list that variables call id.
-func entryOf[T any](path string, list []T, name func(T) string, id string) (string, any, func()) {
-	for i := range list {
-		if envName(name(list[i])) == envRoot+id {
-			return fmt.Sprintf("%s[%d]", path, i), &list[i], func() {}
-		}
-	}
-	return "", nil, nil
-}
-
-// splitVar separates the name that the user gave from the field's.
-func splitVar(rest string, t reflect.Type) (id, field string, ok bool) {
-	for _, k := range keys(t, "") {
-		if id, ok := strings.CutSuffix(rest, "_"+strings.TrimPrefix(k.env(), envRoot)); ok && id != "" {
-			return id, k.path, true
-		}
-	}
-	return "", "", false
-}
-
-func fieldList(t reflect.Type) string {
-	var fields []string
-	for _, k := range keys(t, "") {
-		fields = append(fields, strings.TrimPrefix(k.env(), envRoot))
-	}
-	return "it must end in one of " + strings.Join(fields, ", ")
-}
-
-func parseVar(into any, prefix, said, name, value string) error {
-	err := env.ParseWithOptions(into, env.Options{Prefix: prefix, Environment: map[string]string{name: value}})
-	var parse env.ParseError
-	switch {
-	case errors.As(err, &parse) && parse.Type == reflect.TypeFor[RouteKeys]():
-		return &Error{Where: said, Problem: fmt.Sprintf("{BACKEND: [VARIABLE, VARIABLE]} is needed, not %q", value)}
-	case errors.As(err, &parse) && parse.Type.Kind() == reflect.Map:
-		return &Error{Where: said, Problem: fmt.Sprintf("name=value,name=value is needed, not %q", value)}
-	case errors.As(err, &parse):
-		return &Error{Where: said, Problem: fmt.Sprintf("%s, not %q", wants(parse.Type), value)}
-	case err != nil:
-		return &Error{Where: said, Problem: err.Error()}
-	}
-	return nil
 }

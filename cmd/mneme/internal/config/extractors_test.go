@@ -25,9 +25,9 @@ func TestExtractors(t *testing.T) {
 	}, got)
 
 	for value, sentence := range map[string]string{
-		"pdf: {command: [cat]}":                    "mneme.yaml:3: retrieval.extractors.pdf: a file's extension is needed",
+		"pdf: {command: [cat]}":                    "mneme.yaml:3: retrieval.extractors.pdf: a file's extension is a full stop",
 		".pdf: {}":                                 "retrieval.extractors.'.pdf': says nothing; give a command",
-		".pdf: {command: ['']}":                    "retrieval.extractors.'.pdf'.command: an empty word",
+		".pdf: {command: ['']}":                    "retrieval.extractors.'.pdf'.command[0]: is empty or missing; it is a program",
 		".pdf: {url: tika}":                        "retrieval.extractors.'.pdf'.url: ",
 		".pdf: {url: 'ftp://x/'}":                  "retrieval.extractors.'.pdf'.url: ",
 		".pdf: {command: [cat], url: 'http://x/'}": "command and url are both set; keep one of them",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type origin struct {
 	file  string            // empty when none was read
 	lines map[string]int    // path of a key → its line in file
 	vars  map[string]string // path of a key → the variable that set it
+	alone bool              // a gateway's, see LoadGateway
 }
 
 // locate adds the place to an Error about a key.
@@ -37,21 +39,32 @@ func (o origin) locate(err error) error {
 		if name := o.vars[path]; name != "" {
 			return &Error{Where: name, Problem: e.Problem}
 		}
-		if line, ok := o.lines[path]; ok {
-			return &Error{Where: fmt.Sprintf("%s:%d", o.file, line), Key: e.Key, Problem: e.Problem}
+		if place := o.place(path); place != "" {
+			return &Error{Where: place, Key: e.Key, Problem: e.Problem}
 		}
 	}
 	return &Error{Where: o.file, Key: e.Key, Problem: e.Problem}
 }
 
 // has says whether the file or a variable gave the key a value.
-func (o origin) has(path string) bool {
-	_, inFile := o.lines[path]
-	return inFile || o.vars[path] != ""
-}
+func (o origin) has(path string) bool { return o.place(path) != "" }
 
-// parent cuts the last step, ".name" or "[0]", off a path.
-func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
+// place is the variable or the line that gave a key its value; empty for neither. What a variable has replaced as a
+// whole has no lines.
+func (o origin) place(path string) string {
+	if o.vars[path] != "" {
+		return o.vars[path]
+	}
+	for up := parent(path); up != ""; up = parent(up) {
+		if o.vars[up] != "" {
+			return ""
+		}
+	}
+	if line, ok := o.lines[path]; ok {
+		return fmt.Sprintf("%s:%d", o.file, line)
+	}
+	return ""
+}
 
 // readFile lays the file over c.
 func (c *Config) readFile(name string) error {
@@ -130,14 +143,13 @@ func (n nodes) Visit(node ast.Node) ast.Visitor {
 
 // checkDurations finds what the decoder would report without a place.
 func (n nodes) checkDurations() error {
-	for _, k := range allKeys() {
-		node, ok := n.values[k.path]
-		if !ok || k.kind != reflect.TypeFor[time.Duration]() {
+	for path, node := range sorted(n.values) {
+		if node.Type() == ast.NullType || typeAt(path) != reflect.TypeFor[time.Duration]() {
 			continue
 		}
 		text := node.GetToken().Value
 		if _, err := time.ParseDuration(text); err != nil {
-			return bad(k.path, "%s, not %q", wants(k.kind), text)
+			return bad(path, "%s, not %q", wants(reflect.TypeFor[time.Duration]()), text)
 		}
 	}
 	return nil
@@ -155,25 +167,20 @@ func (c *Config) yamlError(err error, places map[token.Position]string) error {
 	}
 	tok := located.GetToken()
 	e := &Error{Where: fmt.Sprintf("%s:%d", c.origin.file, tok.Position.Line), Key: places[*tok.Position]}
-	var (
-		unknown  *yaml.UnknownFieldError
-		kind     *yaml.TypeError
-		node     *yaml.UnexpectedNodeTypeError
-		overflow *yaml.OverflowError
-	)
-	switch {
-	case errors.As(err, &unknown):
+	switch found := located.(type) {
+	case *yaml.UnknownFieldError:
 		e.Problem = "unknown key; " + suggest(e.Key)
-	case errors.As(err, &kind):
-		e.Problem = fmt.Sprintf("%s, not %q", wants(kind.DstType), tok.Value)
-	case errors.As(err, &overflow):
+	case *yaml.TypeError:
+		e.Problem = fmt.Sprintf("%s, not %q", wants(found.DstType), tok.Value)
+	case *yaml.OverflowError:
 		e.Problem = fmt.Sprintf("%s is out of range", tok.Value)
-	case errors.As(err, &node):
-		e.Problem = fmt.Sprintf("a %s is needed here, not a %s", nodeWord(node.Expected), nodeWord(node.Actual))
-	case strings.Contains(located.GetMessage(), "already defined"):
-		e.Problem = fmt.Sprintf("the key %s stands here a second time; keep one", tok.Value)
+	case *yaml.UnexpectedNodeTypeError:
+		e.Problem = fmt.Sprintf("a %s is needed here, not a %s", nodeWord(found.Expected), nodeWord(found.Actual))
 	default:
 		e.Key, e.Problem = "", "not valid YAML: "+firstLine(located.GetMessage())
+		if strings.Contains(located.GetMessage(), "already defined") {
+			e.Problem = fmt.Sprintf("the key %s stands here a second time; keep one", tok.Value)
+		}
 	}
 	return e
 }
@@ -196,52 +203,30 @@ func firstLine(s string) string {
 // suggest looks for a key near a mistyped path: first among its siblings, then
 // for the same name elsewhere.
 func suggest(path string) string {
-	var siblings, elsewhere []string
 	name := path[strings.LastIndexByte(path, '.')+1:]
-	within := pattern(parent(path))
+	var siblings []string
+	block := typeAt(parent(path))
+	if block != nil && block.Kind() == reflect.Pointer {
+		block = block.Elem()
+	}
+	if block != nil && block.Kind() == reflect.Struct {
+		for sibling := range members(block) {
+			siblings = append(siblings, sibling)
+		}
+	}
+	best := api.Nearest(name, siblings)
+	if i := slices.IndexFunc(siblings, func(s string) bool { return strings.HasPrefix(s, name) }); best == "" && i >= 0 {
+		best = siblings[i]
+	}
+	if best != "" {
+		return "did you mean " + best + "?"
+	}
 	for _, k := range allKeys() {
 		for step := k.path; step != ""; step = parent(step) {
-			if parent(step) == within {
-				siblings = append(siblings, step)
-			}
 			if strings.HasSuffix("."+step, "."+name) {
-				elsewhere = append(elsewhere, step)
+				return "did you mean " + step + "?"
 			}
 		}
 	}
-	full := name
-	if within != "" {
-		full = within + "." + name
-	}
-	if best := api.Nearest(full, siblings); best != "" {
-		return "did you mean " + best[strings.LastIndexByte(best, '.')+1:] + "?"
-	}
-	if len(elsewhere) > 0 {
-		return "did you mean " + elsewhere[0] + "?"
-	}
-	return "docs/configuration.md lists what there is"
-}
-
-// pattern is a path as the schema writes it: * for the names of backends and of
-// extractors, and for the places in lists.
-func pattern(path string) string {
-	for _, named := range []string{"proxy.backends.", "retrieval.extractors.", "mcp."} {
-		rest, ok := strings.CutPrefix(path, named)
-		if !ok {
-			continue
-		}
-		_, field, nested := strings.Cut(rest, ".")
-		if strings.HasPrefix(rest, "'") { // a name with a dot in it is quoted
-			_, field, nested = strings.Cut(rest[1:], "'.")
-		}
-		path = named + "*"
-		if nested {
-			path += "." + field
-		}
-	}
-	if list, rest, ok := strings.Cut(path, "["); ok {
-		_, rest, _ = strings.Cut(rest, "]")
-		path = list + ".*" + rest
-	}
-	return path
+	return didYouMean(name, nil)
 }

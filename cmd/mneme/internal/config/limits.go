@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -13,58 +12,46 @@ import (
 	"mneme/access"
 	"mneme/access/limit"
 	"mneme/access/price"
-	"mneme/access/tally"
-	"mneme/memory"
 	"mneme/proxy"
 )
 
 // Limits bound what tenants and users may use of models. What a key may use is said where the key is made.
 type Limits struct {
-	Tenants map[string]Limit `yaml:"tenants" env:"-"` // by name
+	Tenants map[string]Limit `yaml:"tenants" check:"keys=tenant"` // by name
 	// of each tenant that Tenants does not name, but for the default one
-	EachOtherTenant Limit `yaml:"each_other_tenant" envPrefix:"EACH_OTHER_TENANT_"`
-	Users           Limit `yaml:"users" envPrefix:"USERS_"`
+	EachOtherTenant Limit `yaml:"each_other_tenant"`
+	Users           Limit `yaml:"users"`
 }
 
 // Limit is what one tenant or one user may use; empty for all.
 type Limit struct {
-	Rate   string `yaml:"rate" env:"RATE"`     // see access.ParseRates
-	Budget string `yaml:"budget" env:"BUDGET"` // see access.ParseBudgets
+	Rate   string `yaml:"rate"`   // see access.ParseRates
+	Budget string `yaml:"budget"` // see access.ParseBudgets
 }
 
 // Budgets are how limits are kept.
 type Budgets struct {
-	WhenAway     string        `yaml:"when_away" env:"WHEN_AWAY"`         // refuse or allow
-	AwayCalls    int           `yaml:"away_calls" env:"AWAY_CALLS"`       // with allow: of one process in one outage
-	Lease        time.Duration `yaml:"lease" env:"LEASE"`                 // of a reservation
-	Unclosed     string        `yaml:"unclosed" env:"UNCLOSED"`           // estimate or release
-	AnswerTokens int           `yaml:"answer_tokens" env:"ANSWER_TOKENS"` // bounds an answer without a bound of its own
-	Unpriced     string        `yaml:"unpriced" env:"UNPRICED"`           // refuse or allow, where money is bounded
+	WhenAway string `yaml:"when_away" default:"refuse" check:"oneof=refuse allow"`
+	// with allow: of one process in one outage
+	AwayCalls int           `yaml:"away_calls" default:"100" check:"positive"`
+	Lease     time.Duration `yaml:"lease" default:"10m" check:"positive"` // of a reservation
+	Unclosed  string        `yaml:"unclosed" default:"estimate" check:"oneof=estimate release"`
+	// bounds an answer without a bound of its own
+	AnswerTokens int    `yaml:"answer_tokens" default:"4096" check:"positive"`
+	Unpriced     string `yaml:"unpriced" default:"refuse" check:"oneof=refuse allow"` // where money is bounded
 }
 
 // Usage is how calls of models are counted.
 type Usage struct {
-	Keep time.Duration `yaml:"keep" env:"KEEP"` // of the counters of a day
-}
-
-func (u Usage) validate() error {
-	return when(u.Keep < 24*time.Hour || u.Keep > tally.MostKeep, "usage.keep",
-		"must be from 24h, a day, to %s, ten years, not %s", tally.MostKeep, u.Keep)
+	Keep time.Duration `yaml:"keep" default:"9600h" check:"range=24h..87840h"` // of the counters of a day
 }
 
 // Price is what a model costs, in USD per million tokens.
 type Price struct {
-	Input       *float64 `yaml:"input" env:"INPUT"`
-	CachedInput *float64 `yaml:"cached_input,omitempty" env:"CACHED_INPUT"` // left out: as Input
-	CacheWrite  *float64 `yaml:"cache_write,omitempty" env:"CACHE_WRITE"`   // left out: as Input
-	Output      *float64 `yaml:"output" env:"OUTPUT"`
-}
-
-func defaultBudgets() Budgets {
-	return Budgets{
-		WhenAway: string(limit.Refuse), AwayCalls: 100, Lease: 10 * time.Minute, Unclosed: string(limit.ChargeEstimate),
-		AnswerTokens: 4096, Unpriced: string(limit.Refuse),
-	}
+	Input       *float64 `yaml:"input" check:"range=0..100000"`
+	CachedInput *float64 `yaml:"cached_input,omitempty" check:"range=0..100000"` // left out: as Input
+	CacheWrite  *float64 `yaml:"cache_write,omitempty" check:"range=0..100000"`  // left out: as Input
+	Output      *float64 `yaml:"output" check:"range=0..100000"`
 }
 
 // Any says whether anything is bounded.
@@ -94,58 +81,15 @@ func (l Limit) parsed() (out access.Limits) {
 	return out
 }
 
-func (l Limit) validate(key string) error {
+func (l Limit) check(key string, _ Config) error {
 	_, rate := access.ParseRates(l.Rate)
 	_, budget := access.ParseBudgets(l.Budget)
-	return cmp.Or(
-		when(rate != nil, key+".rate", "%v", rate),
-		when(budget != nil, key+".budget", "%v", budget),
-	)
+	return cmp.Or(when(rate != nil, key+".rate", "%v", rate), when(budget != nil, key+".budget", "%v", budget))
 }
 
-func (l Limits) validate() error {
-	for _, name := range slices.Sorted(maps.Keys(l.Tenants)) {
-		key := join("limits.tenants", name)
-		tenant, err := memory.ParseTenant(name)
-		if err := cmp.Or(
-			when(err != nil || tenant.String() != name, key, "a tenant is 1 to 32 characters of a-z 0-9 -, not %q", name),
-			l.Tenants[name].validate(key),
-		); err != nil {
-			return err
-		}
-	}
-	return cmp.Or(l.EachOtherTenant.validate("limits.each_other_tenant"), l.Users.validate("limits.users"))
-}
-
-func (b Budgets) validate() error {
-	return cmp.Or(
-		oneOf("budgets.when_away", b.WhenAway, string(limit.Refuse), string(limit.Allow)),
-		positive("budgets.away_calls", b.AwayCalls),
-		positive("budgets.lease", b.Lease),
-		oneOf("budgets.unclosed", b.Unclosed, string(limit.ChargeEstimate), string(limit.Release)),
-		positive("budgets.answer_tokens", b.AnswerTokens),
-		oneOf("budgets.unpriced", b.Unpriced, string(limit.Refuse), string(limit.Allow)),
-	)
-}
-
-// mostPrice bounds a price, in USD per million tokens.
-const mostPrice = 100_000
-
-func (c Config) validatePrices() error {
-	for _, model := range slices.Sorted(maps.Keys(c.Prices)) {
-		p := c.Prices[model]
-		if p.Input == nil || p.Output == nil {
-			return bad(join("prices", model), "both input and output are needed; what costs nothing is 0, as is the output of "+
-				"a model of embeddings")
-		}
-		for _, amount := range []*float64{p.Input, p.CachedInput, p.CacheWrite, p.Output} {
-			if amount != nil && !(*amount >= 0 && *amount <= mostPrice) {
-				return when(true, join("prices", model), "a price is a number of USD per million tokens from 0 to %d, not %v",
-					mostPrice, *amount)
-			}
-		}
-	}
-	return nil
+func (p Price) check(key string, _ Config) error {
+	return when(p.Input == nil || p.Output == nil, key, "both input and output are needed, in USD per million tokens; "+
+		"what costs nothing is 0, as is the output of a model of embeddings")
 }
 
 // OwnPrices are those that stand over the built-in ones.
@@ -200,19 +144,4 @@ func (c Config) RequirePrices(gatewayAlone bool) error {
 	}
 	return when(len(missing) > 0, "prices", "a budget in USD needs a price of each model, and there is none of %s; write "+
 		"what it costs here, or set budgets.unpriced: allow, with which it costs nothing", strings.Join(missing, ", "))
-}
-
-// priceVars: the name of a model cannot be told from a variable's, so that one must be in the file.
-func (c *Config) priceVars() named {
-	return named{
-		prefix: "MNEME_PRICES_", what: "a price", fields: reflect.TypeFor[Price](), missing: "there is no price of %q",
-		find: func(id, _ string) (string, any, func()) {
-			for model, p := range c.Prices {
-				if envName(model) == envRoot+id {
-					return join("prices", model), &p, func() { c.Prices[model] = p }
-				}
-			}
-			return "", nil, nil
-		},
-	}
 }

@@ -17,15 +17,16 @@ limits:
   tenants: {acme: {rate: "600/m,8atonce"}}
   users: {budget: 0.50usd/day}
 prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
-`, "MNEME_LIMITS_TENANTS_ACME_BUDGET=20usd/month", "MNEME_LIMITS_TENANTS_SHOP_RATE=1/s", "MNEME_PRICES_MY_MODEL_OUTPUT=2")
+`, "MNEME_LIMITS_TENANTS_ACME_BUDGET=20usd/month", "MNEME_LIMITS_TENANTS_SHOP_RATE=1/s", "MNEME_PRICES_MY_MODEL_OUTPUT=2",
+		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1")
 	require.NoError(t, err)
 	require.True(t, c.Limits.Any())
 	require.Equal(t, "600/m,8atonce", c.Limits.ForTenants()["acme"].Rate.String())
 	require.Equal(t, "20usd/month", c.Limits.ForTenants()["acme"].Budget.String())
 	require.Equal(t, "1/s", c.Limits.ForTenants()["shop"].Rate.String())
 	require.Equal(t, access.Budgets{{N: 500_000, Of: access.USD, Period: access.Day}}, c.Limits.ForUsers().Budget)
-	free := price.USD(0)
-	require.Equal(t, map[string]price.Price{"my-model": {Input: 400_000, CachedInput: &free, Output: 2_000_000}},
+	cached := price.USD(100_000)
+	require.Equal(t, map[string]price.Price{"my-model": {Input: 400_000, CachedInput: &cached, Output: 2_000_000}},
 		c.OwnPrices())
 	text, err := c.YAML()
 	require.NoError(t, err)

@@ -1,11 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-
-	"github.com/caarlos0/env/v11"
 )
 
 // DefaultFile is read from the working directory when no file is named.
@@ -16,8 +16,8 @@ const DefaultFile = "mneme.yaml"
 // empty path means DefaultFile, which may be missing; a named file may not.
 // Whatever is wrong is an *Error about the first thing found.
 //
-// The variables that hold secrets are read here; that those of the backends are
-// set is checked by RequireKeys, since only the proxy needs them.
+// The variables that hold secrets are read here; that they are set is checked by RequireSecrets, since not every
+// service needs all of them.
 func Load(path string, environ []string) (Config, error) { return loaded(path, environ, false) }
 
 // LoadGateway is Load for a gateway alone, which does not know which apiserver's subagents call it: any of them may
@@ -26,8 +26,8 @@ func LoadGateway(path string, environ []string) (Config, error) { return loaded(
 
 func loaded(path string, environ []string, alone bool) (Config, error) {
 	c := Default()
-	c.origin.vars = map[string]string{}
-	vars := env.ToMap(environ)
+	c.origin.vars, c.origin.alone = map[string]string{}, alone
+	vars := Environ(environ)
 	if path == "" {
 		if _, err := os.Stat(DefaultFile); err == nil {
 			path = DefaultFile
@@ -38,6 +38,9 @@ func loaded(path string, environ []string, alone bool) (Config, error) {
 			return Config{}, err
 		}
 	}
+	if c.Agents.Subagents == nil { // an empty list means no subagents
+		c.Agents.Subagents = builtinSubagents()
+	}
 	if err := c.readEnviron(vars); err != nil {
 		return Config{}, err
 	}
@@ -47,69 +50,10 @@ func loaded(path string, environ []string, alone bool) (Config, error) {
 	c.completePanel()
 	c.completeProxy()
 	c.readSecrets(vars)
-	if err := c.validate(alone); err != nil {
+	if err := c.validate(); err != nil {
 		return Config{}, err
 	}
 	return c, nil
-}
-
-func (c *Config) readSecrets(vars map[string]string) {
-	c.Auth.InternalSecret = Secret(strings.TrimSpace(vars[SecretVar]))
-	c.Redis.Password = Secret(vars[c.Redis.PasswordEnv])
-	c.Retrieval.Rerank.APIKey = Secret(strings.TrimSpace(vars[c.Retrieval.Rerank.APIKeyEnv]))
-	c.readToolSecrets(vars)
-	for name, b := range c.Proxy.Backends {
-		b.APIKey = Secret(strings.TrimSpace(vars[b.APIKeyEnv])) // files that hold a key end in a line feed
-		if len(b.Command) > 0 {
-			b.CommandEnv = commandEnv(vars)
-		}
-		c.Proxy.Backends[name] = b
-	}
-	for name, r := range c.Proxy.Routes {
-		r.Values = map[string]Secret{}
-		for _, keys := range r.Keys {
-			for _, key := range keys {
-				r.Values[key] = Secret(strings.TrimSpace(vars[key]))
-			}
-		}
-		c.Proxy.Routes[name] = r
-	}
-}
-
-// commandVars are what a command gets of the environment: enough to run, and
-// nothing in which a key or a token may lie.
-var commandVars = []string{"COPILOT_HOME", "HOME", "LANG", "PATH", "TMPDIR", "USER"}
-
-func commandEnv(vars map[string]string) (env []string) {
-	for _, name := range commandVars {
-		if value := vars[name]; value != "" {
-			env = append(env, name+"="+value)
-		}
-	}
-	return env
-}
-
-// RequireKeys says which backend's api_key_env names a variable that is not
-// set. Processes that run the proxy call it before they start.
-func (c Config) RequireKeys() error {
-	for name, b := range sorted(c.Proxy.Backends) {
-		if b.APIKeyEnv != "" && b.APIKey == "" {
-			return c.origin.locate(bad(join("proxy.backends", name)+".api_key_env",
-				"the environment variable %s is not set; export the key in it, or write it into .env and run docker compose up -d",
-				b.APIKeyEnv))
-		}
-	}
-	for name, r := range sorted(c.Proxy.Routes) {
-		for backend, keys := range sorted(r.Keys) {
-			for _, key := range keys {
-				if r.Values[key] == "" {
-					return c.origin.locate(bad(join("proxy.routes", name)+".keys."+backend,
-						"the environment variable %s is not set; export the key in it", key))
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // File is the file that was read; empty for none.
@@ -147,14 +91,6 @@ func (c Config) RequireEmbeddings() error {
 		"no backend gives embeddings; set proxy.embeddings_backend to a backend of kind %s", KindOpenAI))
 }
 
-// join is the path of a name under a path, quoted as the YAML library does it.
-func join(path, name string) string {
-	if strings.ContainsAny(name, "$*.[]") {
-		name = fmt.Sprintf("'%s'", name)
-	}
-	return path + "." + name
-}
-
 // Error is a value that cannot be used. Its message is one sentence.
 type Error struct {
 	Where   string // "mneme.yaml:12", or the name of an environment variable
@@ -163,15 +99,8 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	switch {
-	case e.Where == "" && e.Key == "":
-		return "configuration: " + e.Problem
-	case e.Where == "":
-		return "configuration: " + e.Key + ": " + e.Problem
-	case e.Key == "":
-		return e.Where + ": " + e.Problem
-	}
-	return e.Where + ": " + e.Key + ": " + e.Problem
+	parts := []string{cmp.Or(e.Where, "configuration"), e.Key, e.Problem}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
 func bad(key, format string, args ...any) error {

@@ -194,7 +194,8 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"redis password not set": {
 			"redis:\n  url: redis://localhost:6379\n  password_env: REDIS_SECRET\n",
-			`mneme.yaml:3: redis.password_env: the environment variable REDIS_SECRET is not set; export the password in it`,
+			`mneme.yaml:3: redis.password_env: the environment variable REDIS_SECRET is not set; export the password in it, ` +
+				`or write it into .env and run docker compose up -d`,
 		},
 		"redis URL and addresses": {
 			"redis:\n  url: redis://localhost:6379\n  addrs: [\"localhost:7000\"]\n",
@@ -206,7 +207,7 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"backend without a kind": {
 			"proxy:\n  backends:\n    kimi: {base_url: https://x}\n",
-			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is anthropic, openai, responses, copilot or offline`,
+			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is one of: anthropic, openai, responses, copilot, offline`,
 		},
 		"backend of unknown kind": {
 			"proxy:\n  backends:\n    kimi: {kind: gemini}\n",
@@ -258,7 +259,7 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"subagent twice": {
 			"agents:\n  subagents:\n    - name: analytic\n    - name: analytic\n",
-			`mneme.yaml:4: agents.subagents[1].name: there is a subagent "analytic" already; every name stands once`,
+			`mneme.yaml:4: agents.subagents[1].name: "analytic" stands here already; every name stands once`,
 		},
 		"subagent with a bad name": {
 			"agents:\n  subagents:\n    - name: The Boss\n",
@@ -266,7 +267,7 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"subagent without a name": {
 			"agents:\n  subagents:\n    - description: x\n",
-			`mneme.yaml:3: agents.subagents[0].name: is missing; it is 1 to 64 characters of a-z 0-9 _ -`,
+			`mneme.yaml:3: agents.subagents[0].name: is empty or missing; a subagent's name is 1 to 64 characters of a-z 0-9 _ -`,
 		},
 		"subagent named master": {
 			"agents:\n  subagents:\n    - name: master\n",
@@ -299,12 +300,11 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"member twice": {
 			"panel:\n  members:\n    - {name: a, model: x}\n    - {name: a, model: y}\n",
-			`mneme.yaml:4: panel.members[1].name: the panel has a member "a" already; every name stands once, two may have ` +
-				`the same model`,
+			`mneme.yaml:4: panel.members[1].name: "a" stands here already; every name stands once`,
 		},
 		"member without a name": {
 			"panel:\n  members:\n    - {name: a}\n    - {model: x}\n",
-			`mneme.yaml:4: panel.members[1].name: is missing; it is 1 to 64 characters of a-z 0-9 _ -`,
+			`mneme.yaml:4: panel.members[1].name: is empty or missing; a member's name is 1 to 64 characters of a-z 0-9 _ -`,
 		},
 		"member with a bad name": {
 			"panel:\n  members: [{name: GPT 5}, {name: b}]\n",
@@ -325,7 +325,7 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"moderator without a name": {
 			"panel:\n  members: [{name: a}, {name: b}]\n  moderator: {model: c}\n",
-			`mneme.yaml:3: panel.moderator.name: is missing; it is 1 to 64 characters of a-z 0-9 _ -`,
+			`mneme.yaml:3: panel.moderator.name: is empty or missing; a member's name is 1 to 64 characters of a-z 0-9 _ -`,
 		},
 		"moderator without a panel": {
 			"panel:\n  moderator: {name: a, model: x}\n",
@@ -392,7 +392,7 @@ func TestKeysComeFromTheEnvironmentOnly(t *testing.T) {
 	c, err = load(t, file, "KIMI_API_KEY=hush")
 	require.NoError(t, err)
 	require.NoError(t, c.RequireKeys())
-	require.Equal(t, "hush", c.Proxy.Backends["kimi"].APIKey.Reveal())
+	require.Equal(t, "hush", c.Proxy.Backends["kimi"].APIKeyEnv.Reveal())
 	dump, err := yaml.Marshal(c)
 	require.NoError(t, err)
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", c, c, c, dump), "hush")
@@ -509,18 +509,18 @@ func TestWrongVariables(t *testing.T) {
 		"STATE_MACHINE_TTL_SECONDS=soon": `a whole number of seconds is needed, such as 86400, not "soon"; ` +
 			`MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
 		"MNEME_WEBMEMORY_LISTEN=localhost": `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
-		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x": `there is no subagent "poet"; add it in the file, variables only ` +
+		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x": `agents.subagents has no "poet"; add it in the file, variables only ` +
 			`change those that exist`,
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x": "no field of a subagent has this name; it must end in one of NAME, " +
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x": "no key of agents.subagents.NAME has this name; it must end in one of NAME, " +
 			"DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, REASONING_EFFORT, TEMPERATURE, MAX_TOKENS, " +
 			"CONTEXT_TOKENS, RECALL_TOOL, RECALL_AUTO, RECALL_BUDGET_TOKENS, NOTES_BUDGET_TOKENS, NOTES_TOOL",
-		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x": "no field of a backend has this name; it must end in one of KIND, " +
+		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x": "no key of proxy.backends.NAME has this name; it must end in one of KIND, " +
 			"VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, MODELS, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, " +
 			"PASS_RUN, ADDR, COMMAND, PROVIDER_BACKEND",
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini": `"gemini" is none of: anthropic, openai, responses, copilot, offline`,
-		"MNEME_PANEL_MEMBERS_GPT_MODEL=x": `the panel has no member "gpt"; add it in the file, variables only ` +
+		"MNEME_PANEL_MEMBERS_GPT_MODEL=x": `panel.members has no "gpt"; add it in the file, variables only ` +
 			`change those that exist`,
-		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x": "no field of a member has this name; it must end in one of NAME, " +
+		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x": "no key of panel.members.NAME has this name; it must end in one of NAME, " +
 			"MODEL",
 		"MNEME_PANEL_COMMANDS=often":                  `true or false is needed, not "often"`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TOOLS=shell": `"shell" is none of: calculator, date, documents`,

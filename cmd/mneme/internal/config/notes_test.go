@@ -30,7 +30,7 @@ agents:
 		"notes: {budget_tokens: 50}\n":             "mneme.yaml:1: notes.budget_tokens: must be from 200 to 8000, is 50",
 		"notes: {tool: perhaps}\n":                 `mneme.yaml:1: notes.tool: true or false is needed, not "perhaps"`,
 		"agents: {master: {notes: {tool: x}}}\n":   `mneme.yaml:1: agents.master.notes.tool: true or false is needed, not "x"`,
-		"agents: {master: {notes: {budget: 1}}}\n": `mneme.yaml:1: agents.master.notes.budget: unknown key; did you mean tool?`,
+		"agents: {master: {notes: {budget: 1}}}\n": `mneme.yaml:1: agents.master.notes.budget: unknown key; did you mean budget_tokens?`,
 	} {
 		_, err := load(t, text)
 		require.EqualError(t, err, want)

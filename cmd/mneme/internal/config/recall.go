@@ -8,19 +8,20 @@ import (
 
 // Recall is what agents are given of their chat beyond the messages that they are shown.
 type Recall struct {
-	Tool bool `yaml:"tool" env:"TOOL"` // they can look up what was said
+	Tool bool `yaml:"tool" default:"true"` // they can look up what was said
 	// when a prompt gets what was said before: question, always or off
-	Auto         string `yaml:"auto" env:"AUTO"`
-	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // of that, and of one result of the tool
+	Auto string `yaml:"auto" default:"question" check:"oneof=question always off"`
+	// of that, and of one result of the tool
+	BudgetTokens int `yaml:"budget_tokens" default:"800" check:"range=100..8000"`
 	// newest messages of each history that are searched by vectors, too; 0 for none
-	Vectors int `yaml:"vectors" env:"VECTORS"`
+	Vectors int `yaml:"vectors" check:"min=0"`
 }
 
 // RecallOverride is what of Recall is otherwise for one agent.
 type RecallOverride struct {
-	Tool         *bool  `yaml:"tool,omitempty" env:"TOOL"`
-	Auto         string `yaml:"auto,omitempty" env:"AUTO"`
-	BudgetTokens int    `yaml:"budget_tokens,omitempty" env:"BUDGET_TOKENS"`
+	Tool         *bool  `yaml:"tool,omitempty"`
+	Auto         string `yaml:"auto,omitempty" check:"omitempty,oneof=question always off"`
+	BudgetTokens int    `yaml:"budget_tokens,omitempty" check:"omitempty,range=100..8000"`
 }
 
 // RecallOf are the settings of one agent.
@@ -32,29 +33,4 @@ func (c Config) RecallOf(o RecallOverride) recall.Settings {
 		s.Tool = *o.Tool
 	}
 	return s
-}
-
-// The least budget has room for a message, the largest is not crowded out by what is
-// around it in the windows that models have.
-const leastRecall, mostRecall = 100, 8000
-
-func (r Recall) validate() error {
-	return cmp.Or(
-		oneOf("recall.auto", r.Auto, recall.Question, recall.Always, recall.Off),
-		recallBudget("recall", r.BudgetTokens),
-		notNegative("recall.vectors", r.Vectors),
-	)
-}
-
-func (o RecallOverride) validate(key string) error {
-	if err := oneOf(key+".auto", o.Auto, "", recall.Question, recall.Always, recall.Off); err != nil ||
-		o.BudgetTokens == 0 {
-		return err
-	}
-	return recallBudget(key, o.BudgetTokens)
-}
-
-func recallBudget(key string, tokens int) error {
-	return when(tokens < leastRecall || tokens > mostRecall, key+".budget_tokens", "must be from %d to %d, is %d",
-		leastRecall, mostRecall, tokens)
 }

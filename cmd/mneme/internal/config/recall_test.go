@@ -38,7 +38,7 @@ func TestWrongRecall(t *testing.T) {
 		"agents: {master: {recall: {tool: x}}}\n":  `mneme.yaml:1: agents.master.recall.tool: true or false is needed, not "x"`,
 		"agents: {master: {recall: {auto: on}}}\n": `mneme.yaml:1: agents.master.recall.auto: "on" is none of: question, always, off`,
 		"agents:\n  subagents:\n    - {name: analytic, recall: {budget_tokens: 9000}}\n": "mneme.yaml:3: " +
-			"agents.subagents[0].recall.budget_tokens: must be from 100 to 8000, is 9000",
+			"agents.subagents[0].recall.budget_tokens: must be from 100 to 8000, or 0 for the default, is 9000",
 		"agents:\n  subagents:\n    - {name: recall, description: d}\n": `mneme.yaml:3: agents.subagents[0].name: ` +
 			`"recall" is a tool of all agents, by which they reach their memory; choose another`,
 		"agents:\n  subagents:\n    - {name: remember, description: d}\n": `mneme.yaml:3: agents.subagents[0].name: ` +

@@ -54,12 +54,12 @@ func TestWrongCollections(t *testing.T) {
 	for entry, want := range map[string]string{
 		"News": "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is " +
 			"1 to 64 characters of a-z 0-9 _ -, not \"News\"",
-		"{where: {lang: ru}}": "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is " +
-			"1 to 64 characters of a-z 0-9 _ -, not \"\"",
+		"{where: {lang: ru}}": "mneme.yaml:4: agents.subagents[0].collections[0]: is empty or missing; a collection's name is " +
+			"1 to 64 characters of a-z 0-9 _ -",
 		"[docs]": "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is " +
 			"needed, or a block with name and where",
-		"": "mneme.yaml:4: agents.subagents[0].collections[0]: is empty; a " +
-			"collection's name is needed",
+		"": "mneme.yaml:4: agents.subagents[0].collections[0]: is empty; a name " +
+			"is needed, or a block of keys",
 		"{name: [a]}": "mneme.yaml:4: agents.subagents[0].collections[0].name: text is needed",
 		"{name: news, were: {lang: ru}}": "mneme.yaml:4: agents.subagents[0].collections[0].were: unknown key; an " +
 			"entry of collections has name and where",
@@ -109,8 +109,8 @@ func TestTheReranker(t *testing.T) {
 	c, err := load(t, file, "RERANK_KEY=hush\n")
 	require.NoError(t, err)
 	require.Equal(t, Rerank{URL: "http://127.0.0.1:8085/v1/rerank", Model: "m", Top: 30, Timeout: 500 * time.Millisecond,
-		APIKeyEnv: "RERANK_KEY", APIKey: "hush"}, c.Retrieval.Rerank)
-	require.NoError(t, c.RequireRerankKey())
+		APIKeyEnv: Variable{"RERANK_KEY", "hush\n"}}, c.Retrieval.Rerank)
+	require.NoError(t, c.RequireSecrets("retrieval.rerank."))
 	require.Equal(t, []string{"hush"}, c.Secrets())
 	shown, err := c.YAML()
 	require.NoError(t, err)
@@ -118,8 +118,9 @@ func TestTheReranker(t *testing.T) {
 
 	c, err = load(t, file)
 	require.NoError(t, err, "who does not rerank runs without the key")
-	require.EqualError(t, c.RequireRerankKey(),
-		"mneme.yaml:1: retrieval.rerank.api_key_env: the environment variable RERANK_KEY is not set; export the key in it")
+	require.EqualError(t, c.RequireSecrets("retrieval.rerank."),
+		"mneme.yaml:1: retrieval.rerank.api_key_env: the environment variable RERANK_KEY is not set; export the key in it, "+
+			"or write it into .env and run docker compose up -d")
 	for wrong, want := range map[string]string{
 		"model: m": "retrieval.rerank.model: there is no endpoint that could have it; set " +
 			"retrieval.rerank.url",

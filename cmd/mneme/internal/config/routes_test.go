@@ -23,7 +23,7 @@ func TestRoutes(t *testing.T) {
 	require.Equal(t, "main", c.Proxy.Active, "a single route is active")
 	require.Equal(t, "main", c.Proxy.TeammateBackend)
 	require.Equal(t, []string{"claude", "gpt"}, c.Proxy.Routes["main"].Use)
-	require.Equal(t, Secret("hush-hush"), c.Proxy.Routes["main"].Values["KEY_B"])
+	require.Equal(t, "hush-hush", c.Proxy.Routes["main"].Keys["claude"][1].Reveal())
 	require.NoError(t, c.RequireKeys())
 	require.Contains(t, c.ModelsOf("gpt"), "master")
 	shown, err := c.YAML()
@@ -34,7 +34,7 @@ func TestRoutes(t *testing.T) {
 		"MNEME_PROXY_ROUTES_MAIN_KEYS={claude: [KEY_A]}", "MNEME_PROXY_ACTIVE=gpt", "MNEME_PROXY_TEAMMATE_BACKEND=main")
 	require.NoError(t, err)
 	require.Equal(t, []string{"gpt", "claude"}, c.Proxy.Routes["main"].Use)
-	require.Equal(t, RouteKeys{"claude": {"KEY_A"}}, c.Proxy.Routes["main"].Keys)
+	require.Equal(t, RouteKeys{"claude": {{"KEY_A", "one"}}}, c.Proxy.Routes["main"].Keys)
 
 	c, err = load(t, routedFile, "KEY_A=one")
 	require.NoError(t, err)

@@ -2,10 +2,10 @@ package config
 
 import (
 	"bytes"
-	"fmt"
+	"iter"
+	"maps"
 	"net/url"
 	"reflect"
-	"slices"
 
 	"github.com/goccy/go-yaml"
 )
@@ -21,14 +21,11 @@ func (c Config) YAML() ([]byte, error) {
 		}
 	}
 	comments := yaml.CommentMap{}
-	for path, line := range c.origin.lines {
-		if scalar(path) {
-			comments["$."+path] = []*yaml.Comment{yaml.LineComment(fmt.Sprintf(" %s:%d", c.origin.file, line))}
-		}
-	}
-	for path, name := range c.origin.vars {
-		if scalar(path) {
-			comments["$."+path] = []*yaml.Comment{yaml.LineComment(" " + name)}
+	for _, places := range []iter.Seq[string]{maps.Keys(c.origin.lines), maps.Keys(c.origin.vars)} {
+		for path := range places {
+			if scalar(path) && c.origin.place(path) != "" {
+				comments["$."+path] = []*yaml.Comment{yaml.LineComment(" " + c.origin.place(path))}
+			}
 		}
 	}
 	text, err := yaml.MarshalWithOptions(c, yaml.UseLiteralStyleIfMultiline(true), yaml.WithComment(comments))
@@ -37,8 +34,6 @@ func (c Config) YAML() ([]byte, error) {
 
 // scalar says whether a path is that of a single value, beside which a comment can stand.
 func scalar(path string) bool {
-	path = pattern(path)
-	return slices.ContainsFunc(allKeys(), func(k key) bool {
-		return k.path == path && !hasElements(k.kind) && k.kind.Kind() != reflect.Pointer
-	})
+	t := typeAt(path)
+	return t != nil && !isBlock(t) && !hasElements(t) && t.Kind() != reflect.Pointer
 }

@@ -53,3 +53,16 @@ panel: {members: [{name: p1}, {name: p2, model: big}]}
 var comment = regexp.MustCompile(`(?m) # (mneme\.yaml:\d+|MNEME_\w+)$`)
 
 func withoutComments(s string) string { return comment.ReplaceAllString(s, "") }
+
+// What a variable has replaced has no lines of the file beside it.
+func TestShownListsOfVariables(t *testing.T) {
+	c, err := load(t, collectionsFile+"proxy:\n  backends: {a: {kind: offline}, b: {kind: offline}}\n  active: a\n"+
+		"  teammates: {knowledge: a}\n  routes: {main: {use: [a, b]}}\n",
+		"MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS=wiki", "MNEME_PROXY_ROUTES_MAIN_USE=b",
+		"MNEME_PROXY_TEAMMATES=knowledge=b")
+	require.NoError(t, err)
+	shown, err := c.YAML()
+	require.NoError(t, err)
+	require.Contains(t, string(shown), "    - wiki\n")
+	require.Contains(t, string(shown), "    knowledge: b\n")
+}

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"os"
 
-	"github.com/caarlos0/env/v11"
 	"github.com/goccy/go-yaml"
 )
 
 // TLS names the certificate and the key of the services' ports; without them they speak plain HTTP.
 type TLS struct {
-	Cert string `yaml:"cert" env:"CERT"` // a file in PEM: the services' own certificate, then those of its CA
-	Key  string `yaml:"key" env:"KEY"`   // a file in PEM
+	Cert string `yaml:"cert"` // a file in PEM: the services' own certificate, then those of its CA
+	Key  string `yaml:"key"`  // a file in PEM
 }
 
 // On says whether the ports speak TLS.
@@ -25,7 +24,7 @@ func (t TLS) Scheme() string {
 	return "http"
 }
 
-func (t TLS) validate() error {
+func (t TLS) check(string, Config) error {
 	return cmp.Or(
 		when(t.Cert != "" && t.Key == "", "tls.cert", "there is no key for it; name the file of its private key in tls.key"),
 		when(t.Key != "" && t.Cert == "", "tls.key", "there is no certificate for it; name its file in tls.cert"),
@@ -63,7 +62,7 @@ func LoadLocal(path string, environ []string) Local {
 	if text, err := os.ReadFile(cmp.Or(path, DefaultFile)); err == nil {
 		_ = yaml.Unmarshal(text, &c) // of a file that is no YAML there is none
 	}
-	vars, d := env.ToMap(environ), Default()
+	vars, d := Environ(environ), Default()
 	c.TLS = TLS{Cert: cmp.Or(vars["MNEME_TLS_CERT"], c.TLS.Cert), Key: cmp.Or(vars["MNEME_TLS_KEY"], c.TLS.Key)}
 	c.Webmemory.Listen = cmp.Or(vars["MNEME_WEBMEMORY_LISTEN"], c.Webmemory.Listen, d.Webmemory.Listen)
 	c.Apiserver.Listen = cmp.Or(vars["MNEME_APISERVER_LISTEN"], c.Apiserver.Listen, d.Apiserver.Listen)

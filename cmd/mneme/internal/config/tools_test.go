@@ -54,7 +54,7 @@ func TestTools(t *testing.T) {
 		require.Equal(t, `{"type":"object","properties":{"city":{"type":"string"},"z":{"type":"integer","minimum":1.5},`+
 			`"a":{"enum":[null,"yes","1"]}},"required":["city"]}`, string(h.Parameters), "in its order")
 		require.Equal(t, `{"q":"{a}","list":[1,true,null]}`, string(h.Body))
-		require.Equal(t, map[string]string{"units": "{z}", "n": "1"}, h.Query)
+		require.Equal(t, Texts{"units": "{z}", "n": "1"}, h.Query)
 		require.Equal(t, 5*time.Second, h.Timeout)
 		require.True(t, h.Idempotent)
 		require.Equal(t, external.FirstInChat, tools[1].Policy("weather"))
@@ -76,11 +76,11 @@ func TestTools(t *testing.T) {
 		require.Equal(t, "http://shop:8000/mcp", c.MCP["shop"].URL)
 		require.Equal(t, 7, c.MaxTools)
 		require.Equal(t, time.Hour, c.Approvals.Expiry)
-		require.Equal(t, "sesame-hook", c.Approvals.Webhook.Secret.Reveal())
+		require.Equal(t, "sesame-hook", c.Approvals.Webhook.SecretEnv.Reveal())
 		require.ElementsMatch(t, []string{"Bearer sesame-weather", "Bearer sesame-crm",
 			"/sesame/files", "sesame-hook"}, c.Secrets())
-		require.NoError(t, c.RequireToolSecrets())
-		require.NoError(t, c.RequireWebhookSecret())
+		require.NoError(t, c.RequireSecrets("mcp.", "agents."))
+		require.NoError(t, c.RequireSecrets("approvals.webhook."))
 	}
 	c, err := load(t, text, environ...)
 	require.NoError(t, err)
@@ -101,13 +101,13 @@ func TestTools(t *testing.T) {
 		less[at] = "X=1"
 		c, err = load(t, text, less...)
 		require.NoError(t, err)
-		require.ErrorContains(t, c.RequireToolSecrets(), want)
-		require.Regexp(t, `^mneme.yaml:\d+: .* is not set; export`, c.RequireToolSecrets().Error())
+		require.ErrorContains(t, c.RequireSecrets("mcp.", "agents."), want)
+		require.Regexp(t, `^mneme.yaml:\d+: .* is not set; export`, c.RequireSecrets("mcp.", "agents.").Error())
 	}
 	environ[3] = "X=1"
 	c, err = load(t, text, environ...)
 	require.NoError(t, err)
-	require.ErrorContains(t, c.RequireWebhookSecret(), "HOOK is not set")
+	require.ErrorContains(t, c.RequireSecrets("approvals.webhook."), "HOOK is not set")
 }
 
 // Whatever is wrong is one sentence with its place.
@@ -119,9 +119,9 @@ func TestWrongTools(t *testing.T) {
 	for name, c := range map[string]struct{ tools, want string }{
 		"no such tool": {"- calculater", `mneme.yaml:7: agents.subagents[1].tools[0]: "calculater" is none of: calculator, date`},
 		"twice":        {"- date\n- date", `tools[1]: "date" is listed twice; keep one`},
-		"nothing":      {"- ", "tools[0]: is empty; the name of a tool is needed"},
+		"nothing":      {"- ", "tools[0]: is empty; a name is needed"},
 		"a list":       {"- [date]", "tools[0]: the name of a tool is needed, or a block with http or mcp"},
-		"a wrong key":  {"- {mpc: crm}", "mneme.yaml:7: agents.subagents[1].tools[0].mpc: unknown key; an entry of tools has http"},
+		"a wrong key":  {"- {mpc: crm}", "mneme.yaml:7: agents.subagents[1].tools[0].mpc: unknown key; did you mean mcp?"},
 		"an empty map": {"- {pass: [chat]}", "tools[0].pass: is for tools outside"},
 		"no server":    {"- {mcp: crn}", `tools[0].mcp: there is no MCP server "crn"; mcp has: crm, files`},
 		"both": {call("") + "\n  mcp: crm",
@@ -130,12 +130,12 @@ func TestWrongTools(t *testing.T) {
 		"a call twice":    {call("") + "\n" + call(""), `mneme.yaml:8: agents.subagents[1].tools[1].http.name: the agent has a tool "weather" already`},
 		"a name of ours":  {strings.Replace(call(""), "weather", "recall", 1), `tools[0].http.name: the agent has a tool "recall"`},
 		"a built-in name": {"- date\n" + strings.Replace(call(""), "weather", "date", 1), `"date"`},
-		"a bad name":      {strings.Replace(call(""), "weather", "the weather", 1), "http.name: 1 to 64 characters of a-z A-Z 0-9 _ - are"},
-		"no name":         {"- http: {url: \"https://x.y/\"}", "http.name: is missing"},
+		"a bad name":      {strings.Replace(call(""), "weather", "the weather", 1), "http.name: a tool's name is 1 to 64 characters of a-z A-Z 0-9 _ -, not"},
+		"no name":         {"- http: {url: \"https://x.y/\"}", "http.name: is empty or missing; a tool's name is"},
 		"no block":        {"- http: https://x.y/", "http: a block of keys is needed"},
 		"no description":  {"- http: {name: a, url: \"https://x.y/\"}", "http.description: is missing; it tells the model"},
 		"no url":          {"- http: {name: a, description: d}", "http.url: is missing"},
-		"an unknown key":  {call(", headres: {}"), "http.headres: unknown key; a REST call has name, description"},
+		"an unknown key":  {call(", headres: {}"), "http.headres: unknown key; did you mean headers?"},
 		"a bad url":       {strings.Replace(call(""), "https://api.example.com", "https://{city}.example.com", 1), "http.url: arguments may fill"},
 		"no parameter":    {call(", query: {x: \"{y}\"}"), `http.query: there is no parameter "y" for {y}`},
 		"a bad schema":    {strings.Replace(call(""), "type: object", "type: [5]", 1), "http.parameters: a JSON schema of an object is needed"},
@@ -157,7 +157,7 @@ func TestWrongTools(t *testing.T) {
 		"a bad policy":         {call("") + "\n  approve: sometimes", `"sometimes" is none of: always, first_in_chat, never`},
 		"a policy of nothing":  {"- {mcp: crm, allow: [a], approve: [b]}", `approve.b: "b" is no tool that allow lets in`},
 		"a bad policy of one":  {"- {mcp: crm, approve: {b: yes}}", `approve.b: "yes" is none of: always`},
-		"an empty name":        {"- {mcp: crm, allow: [\"\"]}", "allow[0]: is empty; the name of a tool is needed"},
+		"an empty name":        {"- {mcp: crm, allow: [\"\"]}", "allow[0]: is empty or missing; it is the name of a tool"},
 		"allow is text":        {"- {mcp: crm, allow: x}", "allow: a list is needed"},
 		"passes on":            {"- {mcp: crm, pass: [chats]}", `pass[0]: "chats" is none of: chat, user`},
 		"documents of nowhere": {"- {mcp: [crm]}", "mcp: text is needed"},
@@ -173,14 +173,14 @@ func TestWrongTools(t *testing.T) {
 		"mcp: {crm: {}}": "mneme.yaml:1: mcp.crm: says nothing; give a url",
 		"mcp:\n  crm: {url: \"https://x.y\", command: [a]}":         "mneme.yaml:2: mcp.crm.command: url is set too",
 		"mcp: {CRM: {url: \"https://x.y\"}}":                        "mcp.CRM: the name of a server is",
-		"mcp: {http: {url: \"https://x.y\"}}":                       "and not http",
+		"mcp: {http: {url: \"https://x.y\"}}":                       "the name of a server is not http",
 		"mcp: {crm: {url: \"x.y\"}}":                                "mcp.crm.url: an http:// or https:// URL is needed",
 		"mcp: {crm: {url: \"https://a:sesame@x.y\"}}":               "may hold a host and a path only",
 		"mcp: {crm: {uri: x}}":                                      "mcp.crm.uri: unknown key; did you mean url?",
 		"mcp: {crm: {command: [a], headers: {a: b}}}":               "mcp.crm.headers: is for a url",
 		"mcp: {crm: {command: [a], headers_env: {a: B}}}":           "mcp.crm.headers_env: is for a url",
 		"mcp: {crm: {url: \"https://x.y\", env: [A]}}":              "mcp.crm.env: is for a command",
-		"mcp: {crm: {command: [\"\"]}}":                             "mcp.crm.command: an empty word",
+		"mcp: {crm: {command: [\"\"]}}":                             "mcp.crm.command[0]: is empty or missing; it is a program",
 		"mcp: {crm: {command: [a], env: [\"A=sesame\"]}}":           "mcp.crm.env[0]: this looks like a secret itself",
 		"mcp: {crm: {command: [a], timeout: 5}}":                    "mcp.crm.timeout: a duration such as",
 		"mcp: {crm: {command: [a], timeout: -5s}}":                  "mcp.crm.timeout: must be more than 0",
@@ -207,5 +207,5 @@ func TestWrongTools(t *testing.T) {
 		require.NoError(t, err, host)
 	}
 	_, err := load(t, "{}", "MNEME_MCP_CRM_UR=x")
-	require.ErrorContains(t, err, "no field of an MCP server has this name")
+	require.ErrorContains(t, err, "no key of mcp.NAME has this name")
 }

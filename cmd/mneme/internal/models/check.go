@@ -101,7 +101,7 @@ func check(ctx context.Context, b config.Backend, names []string) Report {
 	}
 	vendor := API{Kind: b.Kind, BaseURL: b.BaseURL}
 	if b.Auth != "none" {
-		vendor.Key = b.APIKey.Reveal()
+		vendor.Key = b.APIKeyEnv.Reveal()
 	}
 	ids, err := vendor.list(ctx)
 	if errors.Is(err, errNoList) && (b.Kind == config.KindOpenAI || b.Kind == config.KindResponses) {
@@ -120,12 +120,12 @@ func check(ctx context.Context, b config.Backend, names []string) Report {
 // failed says what it means that there is no list.
 func failed(b config.Backend, err error) Report {
 	switch {
-	case errors.Is(err, errRefused) && b.APIKeyEnv == "":
+	case errors.Is(err, errRefused) && b.APIKeyEnv.Name == "":
 		return Report{Key: "api_key_env", Problem: fmt.Sprintf("%s wants a key; name the variable that holds it",
 			hostOf(b.BaseURL))}
 	case errors.Is(err, errRefused):
 		return Report{Key: "api_key_env", Problem: fmt.Sprintf("%s refuses the key in %s %s; put a valid one there",
-			hostOf(b.BaseURL), b.APIKeyEnv, detail(err))}
+			hostOf(b.BaseURL), b.APIKeyEnv.Name, detail(err))}
 	case errors.Is(err, errSilent):
 		return Report{Key: "base_url", Problem: fmt.Sprintf("%s cannot be reached %s; start it, or correct the address",
 			b.BaseURL, detail(err))}

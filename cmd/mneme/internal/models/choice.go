@@ -20,7 +20,7 @@ func (c Choice) File(cfg config.Config) []byte {
 		fmt.Fprintf(&b, "      api_key_env: %s\n", c.KeyVar)
 	}
 	fmt.Fprintf(&b, "      model_map: {\"*\": %s}\n", quoted(c.Model))
-	if c.Window > 0 && config.Known(masterWindow) && config.Known(subagentWindow) {
+	if c.Window > 0 {
 		fmt.Fprintf(&b, "agents:\n  master: {context_tokens: %d}\n  subagents:\n", c.Window)
 		for _, s := range cfg.Agents.Subagents {
 			fmt.Fprintf(&b, "    - {name: %s, context_tokens: %d}\n", quoted(s.Name), c.Window)
@@ -28,12 +28,6 @@ func (c Choice) File(cfg config.Config) []byte {
 	}
 	return b.Bytes()
 }
-
-// The keys of the windows of tokens.
-const (
-	masterWindow   = "agents.master.context_tokens"
-	subagentWindow = "agents.subagents.*.context_tokens"
-)
 
 // quoted is text as YAML, which takes JSON's strings.
 func quoted(s string) string {

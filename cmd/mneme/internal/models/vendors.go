@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caarlos0/env/v11"
-
 	"mneme/cmd/mneme/internal/config"
 )
 
@@ -122,7 +120,7 @@ func (c Candidate) Local() bool { return c.server != nil }
 // servers it asks which are there. own are the addresses (host:port) on which this
 // very process will listen: a variable may name them for other programs.
 func Find(ctx context.Context, environ []string, places Places, own ...string) []Candidate {
-	vars := env.ToMap(environ)
+	vars := config.Environ(environ)
 	places = places.withDefaults(vars)
 	var found []Candidate
 	for _, v := range places.Vendors {
@@ -162,7 +160,7 @@ func Find(ctx context.Context, environ []string, places Places, own ...string) [
 // Absent says why there is no candidate of this name; empty if there is one, or if no
 // vendor and no server has the name.
 func (p Places) Absent(environ []string, found []Candidate, name string) string {
-	p = p.withDefaults(env.ToMap(environ))
+	p = p.withDefaults(config.Environ(environ))
 	for _, c := range found {
 		if strings.EqualFold(c.Backend, name) {
 			return ""
