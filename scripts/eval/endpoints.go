@@ -75,7 +75,7 @@ func (c endpoints) open(ctx context.Context, o *documents.Options, tell func(str
 		}
 	}
 	if r := cfg.Retrieval.Rerank; r.URL != "" {
-		o.Rerank = rag.RerankOptions{Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKey.Reveal()}),
+		o.Rerank = rag.RerankOptions{Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKeyEnv.Reveal()}),
 			Top: r.Top, Timeout: r.Timeout}
 	}
 	e := cfg.Retrieval.Embeddings
@@ -111,7 +111,7 @@ func (c endpoints) config() (services.Config, error) {
 		}
 		cfg, err := services.Load(c.Config, os.Environ())
 		if err == nil {
-			err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
+			err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireSecrets("retrieval.rerank"))
 		}
 		if err == nil && cfg.Retrieval.Embeddings.Model == "" && cfg.Retrieval.Rerank.URL == "" {
 			err = fmt.Errorf("%s has neither retrieval.embeddings nor retrieval.rerank: nothing of it would be measured",
@@ -126,12 +126,12 @@ func (c endpoints) config() (services.Config, error) {
 	r.Rerank.URL, r.Rerank.Model = c.RerankURL, c.RerankModel
 	r.Rerank.Top, r.Rerank.Timeout = cmp.Or(c.RerankTop, r.Rerank.Top), cmp.Or(c.RerankTimeout, r.Rerank.Timeout)
 	var err error
-	if r.Rerank.APIKey, err = keyIn("--rerank-key-env", c.RerankKeyEnv); err != nil {
+	if r.Rerank.APIKeyEnv, err = keyIn("--rerank-key-env", c.RerankKeyEnv); err != nil {
 		return cfg, err
 	}
 	b := services.Backend{Kind: services.OpenAI, BaseURL: strings.TrimSuffix(strings.TrimRight(c.EmbedURL, "/"),
-		"/embeddings"), APIKeyEnv: c.EmbedKeyEnv}
-	if b.APIKey, err = keyIn("--embed-key-env", c.EmbedKeyEnv); err != nil {
+		"/embeddings")}
+	if b.APIKeyEnv, err = keyIn("--embed-key-env", c.EmbedKeyEnv); err != nil {
 		return cfg, err
 	}
 	cfg.Proxy.Backends, cfg.Proxy.EmbeddingsBackend = map[string]services.Backend{name: b}, name
@@ -173,11 +173,11 @@ func isHTTP(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// keyIn is the value of a variable that a flag names.
-func keyIn(flag, name string) (services.Secret, error) {
-	key := strings.TrimSpace(os.Getenv(name))
-	if name != "" && key == "" {
-		return "", fmt.Errorf("%s: the environment variable that it names is not set; export the key in it", flag)
+// keyIn is the variable that a flag names, if it is set.
+func keyIn(flag, name string) (services.Variable, error) {
+	v := services.Variable{Name: name, Value: services.Secret(os.Getenv(name))}
+	if name != "" && v.Reveal() == "" {
+		return v, fmt.Errorf("%s: the environment variable that it names is not set; export the key in it", flag)
 	}
-	return services.Secret(key), nil
+	return v, nil
 }

@@ -14,6 +14,8 @@ type (
 	Backend = config.Backend
 	// Secret is a key that no log shows.
 	Secret = config.Secret
+	// Variable is an environment variable that holds one.
+	Variable = config.Variable
 	// Options are what a service takes beside its configuration.
 	Options = app.Options
 )
