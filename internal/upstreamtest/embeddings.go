@@ -36,7 +36,7 @@ func embed(text string) []float64 {
 
 // embeddings answers a request of that endpoint.
 func (x *exchange) embeddings() ([]byte, error) {
-	if err := servesModel(x); err != nil {
+	if err := x.hold(modelRule); err != nil {
 		return nil, err
 	}
 	var inputs []string
@@ -50,12 +50,10 @@ func (x *exchange) embeddings() ([]byte, error) {
 	size := 0
 	for i, s := range inputs {
 		size += len(s)
-		data = append(data, object(nil).text("object", "embedding").number("index", i).raw("embedding",
-			writeVector(embed(s), format)).end())
+		data = append(data, obj("object", "embedding", "index", i, "embedding", writeVector(embed(s), format)))
 	}
-	usage := object(nil).number("prompt_tokens", size/4+1).number("total_tokens", size/4+1).end()
-	return object(nil).text("object", "list").raw("data", array(data)).text("model", x.Model).raw("usage", usage).end(),
-		nil
+	return obj("object", "list", "data", array(data), "model", x.Model,
+		"usage", obj("prompt_tokens", size/4+1, "total_tokens", size/4+1)), nil
 }
 
 // writeVector writes v as numbers or, if the format is base64, as 32-bit floats.

@@ -1,6 +1,7 @@
 package upstreamtest
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,10 +21,38 @@ func (m members) has(name string) bool { return m[name] != nil && m[name].Kind()
 
 // text is the member's value if it is a string.
 func (m members) text(name string) (s string, ok bool) {
-	if m[name].Kind() != '"' {
+	v := m[name]
+	if v.Kind() != '"' {
 		return "", false
 	}
-	return s, json.Unmarshal(m[name], &s, lenient) == nil
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1]), true // the body has been read whole, so it is valid
+	}
+	return s, json.Unmarshal(v, &s, lenient) == nil
+}
+
+// str is the member's value if it is a string, else empty.
+func (m members) str(name string) string {
+	s, _ := m.text(name)
+	return s
+}
+
+// is says whether the member is this string.
+func (m members) is(name, value string) bool {
+	v := m[name]
+	if v.Kind() != '"' {
+		return false
+	}
+	return string(v[1:len(v)-1]) == value || bytes.IndexByte(v, '\\') >= 0 && m.str(name) == value
+}
+
+// kind is the type that an object gives itself.
+func (m members) kind() string { return m.str("type") }
+
+// in is an object inside another one; nil if it is none.
+func (m members) in(name string) members {
+	object, _ := m.object(name)
+	return object
 }
 
 // list is the member's value if it is an array of objects.
@@ -37,16 +66,13 @@ func (m members) object(name string) (object members, ok bool) {
 
 // unknown names the first member, in order, that is none of these.
 func (m members) unknown(known ...string) string {
-	var rest []string
+	first, found := "", false
 	for name := range m {
-		if !slices.Contains(known, name) {
-			rest = append(rest, name)
+		if !slices.Contains(known, name) && (!found || name < first) {
+			first, found = name, true
 		}
 	}
-	if len(rest) == 0 {
-		return ""
-	}
-	return slices.Min(rest)
+	return first
 }
 
 // read takes a body that is one JSON object and valid Unicode, escapes included.

@@ -84,15 +84,15 @@ type exchange struct {
 	server *Server
 	config *Config
 	body   members
+	lists  map[*byte]decoded // those read so far, by where they begin
 	betas  []string
 
 	// Of the messages dialect:
 	modes    modes
-	kind     string // thinking.type; empty if absent
+	mode     string // thinking.type; empty if absent
 	turns    []turn
-	system   []members
-	tools    []members
-	loop     int // first message after the last one of the user that is no result
+	begun    bool // something of the latest turn was looked at
+	loop     int  // first message after the last one of the user that is no result
 	said     []contextHash
 	marks    []mark
 	mismatch string   // what to do with blocks of another conversation; empty if it is not checked
@@ -100,6 +100,8 @@ type exchange struct {
 
 	// Of chat completions:
 	messages []members
+	talk     dialogue
+	called   bool // tools, in any answer; of the messages dialect, too
 
 	// Of Responses; loop is the item behind the user's last message:
 	items      []members // what the response before knew and said, then the input

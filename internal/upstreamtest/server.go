@@ -199,7 +199,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 	switch x.Endpoint {
 	case EndpointCount:
 		settle(http.StatusOK, "")
-		s.writeJSON(w, object(nil).number("input_tokens", x.tokens()).end())
+		s.writeJSON(w, obj("input_tokens", x.tokens()))
 	case EndpointEmbeddings:
 		body, err := x.embeddings()
 		if err != nil {
@@ -310,8 +310,8 @@ func (x *exchange) judge() error {
 		}
 	}
 	x.readTools()
-	for _, rule := range x.rules() {
-		if err := rule.check(x); err != nil {
+	for _, r := range vendorRules[x.Endpoint.dialect()][x.config.vendor()] {
+		if err := x.hold(r); err != nil {
 			return err
 		}
 	}
@@ -359,11 +359,10 @@ func (s *Server) models() []byte {
 	if len(names) == 0 {
 		names = []string{s.config.name() + "-model"}
 	}
-	var list [][]byte
+	var list []object
 	for _, name := range names {
-		list = append(list, object(nil).text("id", name).text("object", "model").text("type", "model").text("display_name",
-			name).
-			text("owned_by", s.config.name()).number("created", 1750000000).text("created_at", "2025-06-15T14:40:00Z").end())
+		list = append(list, obj("id", name, "object", "model", "type", "model", "display_name", name,
+			"owned_by", s.config.name(), "created", created, "created_at", "2025-06-15T14:40:00Z"))
 	}
-	return object(nil).text("object", "list").raw("data", array(list)).raw("has_more", []byte("false")).end()
+	return obj("object", "list", "data", array(list), "has_more", []byte("false"))
 }
