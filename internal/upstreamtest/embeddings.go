@@ -45,12 +45,11 @@ func (x *exchange) embeddings() ([]byte, error) {
 	} else if json.Unmarshal(x.body["input"], &inputs) != nil || len(inputs) == 0 {
 		return nil, errors.New("Invalid 'input': expected a string or an array of strings.")
 	}
-	format, _ := x.body.text("encoding_format")
 	var data [][]byte
 	size := 0
 	for i, s := range inputs {
 		size += len(s)
-		data = append(data, obj("object", "embedding", "index", i, "embedding", writeVector(embed(s), format)))
+		data = append(data, obj("object", "embedding", "index", i, "embedding", writeVector(embed(s), x.body.str("encoding_format"))))
 	}
 	return obj("object", "list", "data", array(data), "model", x.Model,
 		"usage", obj("prompt_tokens", size/4+1, "total_tokens", size/4+1)), nil

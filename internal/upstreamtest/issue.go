@@ -88,7 +88,7 @@ func (x *exchange) callID(name string, n int) string {
 
 // omits says whether the answer's thinking comes without its text.
 func (x *exchange) omits() bool {
-	switch display, _ := x.at("thinking").text("display"); display {
+	switch x.at("thinking").str("display") {
 	case "omitted":
 		return true
 	case "summarized":

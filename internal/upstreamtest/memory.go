@@ -95,8 +95,7 @@ func (m *memory) answers(x *exchange, i int) (found []*answered) {
 	}
 	for _, b := range x.turns[i].blocks {
 		if b.kind() == useBlock {
-			id, _ := b.text("id")
-			add(m.byCall[id])
+			add(m.byCall[b.str("id")])
 		}
 	}
 	if len(found) > 0 {

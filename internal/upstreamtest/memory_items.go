@@ -106,13 +106,11 @@ func (m *itemMemory) stored(id string) members {
 
 // of is what is known of an item of a request, by its id or that of its call.
 func (m *itemMemory) of(item members) *made {
-	id, _ := item.text("id")
-	if known := m.made(id); known != nil {
+	if known := m.made(item.str("id")); known != nil {
 		return known
 	}
 	if kind := itemKind(item); kind != callItem && kind != customItem {
 		return nil
 	}
-	call, _ := item.text("call_id")
-	return m.made(call)
+	return m.made(item.str("call_id"))
 }

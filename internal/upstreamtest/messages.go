@@ -273,11 +273,7 @@ func readTurns(x *exchange) {
 func usesPair(x *exchange) error {
 	used := map[string]bool{}
 	var open []string // uses of the message before
-	for i := 0; i <= len(x.turns); i++ {
-		var t turn
-		if i < len(x.turns) {
-			t = x.turns[i]
-		}
+	for i, t := range append(slices.Clone(x.turns), turn{}) {
 		if err := checkResults(t, i, open); err != nil {
 			return err
 		}
@@ -286,11 +282,11 @@ func usesPair(x *exchange) error {
 			clear(used)
 		}
 		for j, b := range t.blocks {
-			if !b.is("type", useBlock) {
-				continue
-			}
 			id := b.str("id")
-			if used[id] {
+			switch {
+			case !b.is("type", useBlock):
+				continue
+			case used[id]:
 				return fmt.Errorf("messages.%d.content.%d: `tool_use` ids must be unique", i, j)
 			}
 			used[id] = true
@@ -305,12 +301,11 @@ func checkResults(t turn, i int, open []string) error {
 	answered := map[string]bool{}
 	leading := true
 	for j, b := range t.blocks {
-		if !b.is("type", resultBlock) {
-			leading = false
-			continue
-		}
 		id := b.str("tool_use_id")
 		switch {
+		case !b.is("type", resultBlock):
+			leading = false
+			continue
 		case !slices.Contains(open, id):
 			return fmt.Errorf("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` blocks: %s. "+
 				"Each `tool_result` block must have a corresponding `tool_use` block in the previous message.", i, j, id)
@@ -320,8 +315,7 @@ func checkResults(t turn, i int, open []string) error {
 		}
 		answered[id] = leading
 	}
-	missing := slices.DeleteFunc(slices.Clone(open), func(id string) bool { return answered[id] })
-	if len(missing) > 0 {
+	if missing := slices.DeleteFunc(open, func(id string) bool { return answered[id] }); len(missing) > 0 {
 		return fmt.Errorf("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. "+
 			"Each `tool_use` block must have a corresponding `tool_result` block in the next message.", i-1,
 			strings.Join(missing, ", "))
@@ -331,7 +325,8 @@ func checkResults(t turn, i int, open []string) error {
 
 func markersFit(x *exchange) error {
 	n := 0
-	count := func(blocks []members) {
+	count := func(m members, name string) {
+		blocks, _ := x.list(m, name)
 		for _, b := range blocks {
 			if b.has("cache_control") {
 				n++
@@ -339,14 +334,14 @@ func markersFit(x *exchange) error {
 		}
 	}
 	for _, name := range []string{system, "tools"} {
-		blocks, _ := x.list(x.body, name)
-		count(blocks)
+		count(x.body, name)
 	}
-	for _, t := range x.turns {
-		count(t.blocks)
-		for _, b := range t.blocks {
-			inner, _ := x.list(b, "content")
-			count(inner)
+	messages, _ := x.list(x.body, "messages")
+	for _, m := range messages {
+		count(m, "content")
+		blocks, _ := x.list(m, "content")
+		for _, b := range blocks {
+			count(b, "content")
 		}
 	}
 	if n > maxMarkers {

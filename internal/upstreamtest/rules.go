@@ -8,12 +8,12 @@ var (
 	blocksRule  = rule{"blocks", "members, types and places that the dialect does not have", rowsOf(schemaRows, under("messages[].content[]", blockRows), signedRows), belief}
 	pairsRule   = rule{"calls and results", "one without the other; an id or a name twice", rowsOf(toolRows, []row{{"", by(usesPair), nil}}), belief}
 	emptyRule   = rule{"nothing said", "messages and texts without content", rowsOf(contentRows), belief}
-	markersRule = rule{"cache markers", "more than four", rowsOf([]row{{"", by(markersFit), nil}}), "hotovo/aider-desk#513"}
+	markersRule = rule{"cache markers", "more than four", checked(markersFit), "hotovo/aider-desk#513"}
 	placedRule  = rule{"thinking first", "behind other blocks, or last; a last answer that ends in white space",
 		rowsOf(endingRows), "lbjlaq/Antigravity-Manager#690 router-for-me/CLIProxyAPI#5321 tailcallhq/forgecode#1872"}
 	dialogRule = rule{"messages", "calls without all results behind them, results without calls; bad ids", rowsOf([]row{{"", notes(beginTalk), nil}}, dialogRows),
 		belief}
-	schemasRule = rule{"schemas of functions", "what `ChatRules.Schemas` does not have", rowsOf([]row{{"", by(functionSchemas), nil}}),
+	schemasRule = rule{"schemas of functions", "what `ChatRules.Schemas` does not have", rowsOf(functionSchemaRows),
 		"chatanywhere/GPT_API_free#403 google-gemini/gemini-cli#3178 vercel/ai#18921 belief"}
 	imagesRule = rule{"images", "images where the models take none", rowsOf(imageRows), belief}
 	formatRule = rule{"strict answer", "a strict schema that leaves something open", rowsOf(formatRows), "vercel/ai#6484"}
@@ -32,14 +32,14 @@ var (
 
 	toolsRule = rule{"tools", "types, members, names, schemas that there are not; a forced one not offered", rowsOf(typedToolRule),
 		belief}
-	contextRule = rule{"context", "a previous response that is not known, or beside a conversation; no input", rowsOf([]row{{"", by(readItems), nil}}),
+	contextRule = rule{"context", "a previous response that is not known, or beside a conversation; no input", checked(readItems),
 		"maximhq/bifrost#2441 belief"}
 	itemsRule = rule{"items", "types, members and ids that there are not, one twice, one not stored", rowsOf(itemRows),
 		"BerriAI/litellm#13420 lidge-jun/opencodex#4673 OpenRouterTeam/ai-sdk-provider#254 can1357/oh-my-pi#41 " +
 			"can1357/oh-my-pi#284 jlcodes99/cockpit-tools#2090 musistudio/claude-code-router#1783"}
-	outputsRule = rule{"calls and outputs", "one without the other", rowsOf([]row{{"", by(outputsPair), nil}}),
+	outputsRule = rule{"calls and outputs", "one without the other", checked(outputsPair),
 		"continuedev/continue#10092 router-for-me/CLIProxyAPI#2368"}
-	lossesRule = rule{"losses", "nothing: it counts reasoning that did not come back", rowsOf([]row{{"", notes(noteLosses), nil}}), belief}
+	lossesRule = rule{"losses", "nothing: it counts reasoning that did not come back", noted(noteLosses), belief}
 )
 
 // openChatRules are those of the vendors of chat completions that ChatRules tells apart.
@@ -50,7 +50,7 @@ var openChatRules = []rule{
 	{"parameters", "those of `ChatRules.NoParameters`", rowsOf(parameterRows), "microsoft/semantic-kernel#10365"},
 	{"OpenAI's models", "efforts they do not have, or beside tools; `max_tokens` and sampling while thinking", rowsOf(modelTakesRows),
 		"fish2018/YPrompt#26 johny-b/llmcomp#69 GoogleChromeLabs/webmcp-tools#417 livekit/agents#7169 belief"},
-	{"asks for reasoning", "nothing: it reads whether the request does", rowsOf([]row{{"", notes(chatThinking), nil}}), belief},
+	{"asks for reasoning", "nothing: it reads whether the request does", noted(chatThinking), belief},
 	dialogRule.from("BerriAI/litellm#10083 microsoft/autogen#6377 anomalyco/opencode#1680 " +
 		"datapizza-labs/datapizza-ai#98 belief"),
 	schemasRule,
@@ -85,7 +85,7 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 				"anthropics/claude-code#11971 Wei-Shaw/sub2api#599"},
 			blocksRule.from("anthropics/claude-code#26542 diegosouzapw/OmniRoute#2191 lbjlaq/Antigravity-Manager#125 " +
 				"anthropics/claude-code#15746 belief"),
-			{"schemas of tools", "compositions at the top, bad keys, an older draft", rowsOf([]row{{"", by(anthropicSchemas), nil}}),
+			{"schemas of tools", "compositions at the top, bad keys, an older draft", rowsOf(anthropicSchemaRows),
 				"anthropics/claude-code#5973 belief"},
 			pairsRule.from("anthropics/claude-code#6521 router-for-me/CLIProxyAPI#497 belief"),
 			emptyRule.from("anthropics/claude-code#6774 anthropics/claude-code#59812 anthropics/claude-code#23440"),
@@ -94,11 +94,11 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			{"thinking while off", "in a last answer; by `ThinkingRules.StrictOff` (belief) anywhere", rowsOf(offRows),
 				"tailcallhq/forgecode#1853 belief"},
 			placedRule,
-			{"latest turn", "its thinking in part, or in another order", rowsOf([]row{{"", by(latestTurnKept), nil}}),
+			{"latest turn", "its thinking in part, or in another order", checked(latestTurnKept),
 				"anthropics/claude-code#63404 anthropics/claude-code#63441"},
 			{"turn begins", "a latest turn that does so without thinking, in manual mode", rowsOf(beginRows),
 				"Kilo-Org/kilocode#5219 anthropics/claude-code#20727"},
-			{"signatures", "thinking that was changed, or signed elsewhere or in another conversation", rowsOf([]row{{"", by(signaturesHold), nil}}),
+			{"signatures", "thinking that was changed, or signed elsewhere or in another conversation", checked(signaturesHold),
 				"anthropics/claude-code#71111 anthropics/anthropic-sdk-python#1598 https://platform.claude.com/docs/en/" +
 					"build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation"},
 		},
@@ -129,10 +129,10 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			{"models", "effort, sampling and encrypted reasoning where a model has none", rowsOf(responsesModelRows),
 				"pydantic/pydantic-ai#2865 openai/openai-python#2194 belief"},
 			toolsRule, contextRule, itemsRule,
-			{"encrypted content", "what is not the item's own, or missing", rowsOf([]row{{"", by(encryptedIsOwn), nil}}),
+			{"encrypted content", "what is not the item's own, or missing", checked(encryptedIsOwn),
 				"openai/codex#8145 openai/codex#35334 openai/openai-agents-python#2063"},
 			outputsRule,
-			{"units", "reasoning without what it led to, and the other way round", rowsOf([]row{{"", by(unitsHold), nil}}),
+			{"units", "reasoning without what it led to, and the other way round", checked(unitsHold),
 				"continuedev/continue#11466 mastra-ai/mastra#14048 openai/openai-node#1567"},
 			lossesRule,
 		},
@@ -141,7 +141,7 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			{"thinking", "forms of the answer that there are not; it reads the effort", rowsOf([]row{{"", notes(deepSeekEffort), nil}}, textFormatRows),
 				"TypeWhisper/typewhisper-mac#1345 belief"},
 			toolsRule, contextRule.from(belief), itemsRule.from(belief), outputsRule.from(belief),
-			{"text of reasoning", "what was said without it, once tools were called", rowsOf([]row{{"", by(deepSeekItems), nil}}), belief},
+			{"text of reasoning", "what was said without it, once tools were called", checked(deepSeekItems), belief},
 			lossesRule,
 		},
 	},

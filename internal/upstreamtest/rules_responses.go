@@ -183,8 +183,8 @@ func parametersFault(t members) string {
 		return "schema must be a JSON Schema of 'type: \"object\"', got 'type: \"" + cmp.Or(schema.kind(), "None") + "\"'."
 	case string(t["strict"]) == "true" && string(schema["additionalProperties"]) != "false":
 		return "In context=(), 'additionalProperties' is required to be supplied and to be false."
-	case composed(schema):
-		return composedText
+	default:
+		return composed(schema)
 	}
 	return ""
 }

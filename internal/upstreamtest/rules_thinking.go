@@ -75,13 +75,11 @@ func (x *exchange) readMarks() {
 }
 
 func (x *exchange) verify(b members) (seal, markState) {
-	redacted := b.kind() == redactedBlock
-	signature, _ := b.text("signature")
+	redacted, signature := b.is("type", redactedBlock), b.str("signature")
 	if redacted {
-		signature, _ = b.text("data")
+		signature = b.str("data")
 	}
-	thinking, _ := b.text("thinking")
-	v, ok := x.server.signer.verify(signature, thinking)
+	v, ok := x.server.signer.verify(signature, b.str("thinking"))
 	switch {
 	case !ok || v.redacted != redacted:
 		return v, forged
@@ -189,8 +187,7 @@ func signaturesHold(x *exchange) error {
 		x.marks = nil
 		return nil
 	}
-	binding, _ := x.at("thinking").object("block_binding")
-	x.mismatch, _ = binding.text("prefix_mismatch_behavior")
+	x.mismatch = x.at("thinking").in("block_binding").str("prefix_mismatch_behavior")
 	if x.mismatch == "" && x.config.Thinking.PrefixCheck {
 		x.mismatch = "error"
 	}

@@ -283,6 +283,11 @@ func notes(read func(*exchange)) test {
 	}
 }
 
+// checked and noted are rules of one row.
+func checked(check func(*exchange) error) rows { return rowsOf([]row{{"", by(check), nil}}) }
+
+func noted(read func(*exchange)) rows { return rowsOf([]row{{"", notes(read), nil}}) }
+
 // again applies rows to an object that stands inside of what they are about.
 func again(list *rows) test {
 	return func(s *spot) bool {
