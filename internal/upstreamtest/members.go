@@ -47,7 +47,26 @@ func (m members) is(name, value string) bool {
 }
 
 // kind is the type that an object gives itself.
-func (m members) kind() string { return m.str("type") }
+func (m members) kind() string {
+	if v := m["type"]; v.Kind() == '"' {
+		if known, ok := kinds[string(v[1:len(v)-1])]; ok {
+			return known
+		}
+	}
+	return m.str("type")
+}
+
+// kinds are the types that most objects have, so that they need no text of their own.
+var kinds = func() map[string]string {
+	all := map[string]string{}
+	for kind := range blockShapes {
+		all[kind] = kind
+	}
+	for kind := range itemShapes {
+		all[kind] = kind
+	}
+	return all
+}()
 
 // in is an object inside another one; nil if it is none.
 func (m members) in(name string) members {
@@ -66,9 +85,14 @@ func (m members) object(name string) (object members, ok bool) {
 
 // unknown names the first member, in order, that is none of these.
 func (m members) unknown(known ...string) string {
+	return m.first(func(name string) bool { return !slices.Contains(known, name) })
+}
+
+// first is the first name, in order, that is such a one; empty for none.
+func (m members) first(such func(name string) bool) string {
 	first, found := "", false
 	for name := range m {
-		if !slices.Contains(known, name) && (!found || name < first) {
+		if such(name) && (!found || name < first) {
 			first, found = name, true
 		}
 	}

@@ -54,6 +54,14 @@ type shape struct {
 	must, may []string
 }
 
+// stray is a member that the shape does not have.
+func (h shape) stray(m members) string {
+	return m.first(func(name string) bool {
+		return name != "type" && (h.roles != nil || name != "id") && !slices.Contains(h.must, name) &&
+			!slices.Contains(h.may, name)
+	})
+}
+
 var blockShapes = map[string]shape{
 	textBlock:     {[]string{user, assistant, system}, "", []string{"text"}, []string{"cache_control", "citations"}},
 	imageBlock:    {[]string{user}, "", []string{"source"}, []string{"cache_control"}},
@@ -103,8 +111,7 @@ var (
 		}, says("{at}: `{type}` blocks are not permitted in `{found}` messages")},
 		{"", func(s *spot) bool { return s.finds(s.lack("input", "source")) }, says("{at}.{type}.{found}")},
 		{"", func(s *spot) bool {
-			shape := s.shape()
-			return shape.roles == nil || s.finds(s.unknown(slices.Concat([]string{"type"}, shape.must, shape.may)...))
+			return s.shape().roles == nil || s.finds(s.shape().stray(s.members))
 		}, says("{at}.{type}.{found}" + extraInputs)},
 		{":tool_use", func(s *spot) bool {
 			id := s.str("id")

@@ -41,11 +41,11 @@ var (
 		says("Failed to deserialize the JSON body into the target type: {at}: invalid type: sequence, expected a string")}}
 	imageRows = []row{
 		{"messages[].content[]:image_url", func(s *spot) bool {
-			s.found = s.up.up.place()
+			s.found = s.up.place()
 			return s.config.vendor() != DeepSeek
 		}, says("Failed to deserialize the JSON body into the target type: {found}: unknown variant `image_url`, expected `text`")},
 		{"messages[].content[]:image_url", func(s *spot) bool {
-			return !s.config.Chat.NoImages || s.finds(fmt.Sprintf("(messages.[%d].content.[%d].type)", s.up.up.i, s.i))
+			return !s.config.Chat.NoImages || s.finds(fmt.Sprintf("(messages.[%d].content.[%d].type)", s.up.i, s.i))
 		}, says("Invalid content type. image_url is only supported by certain models. {found}")},
 	}
 	replayRows = []row{

@@ -90,10 +90,8 @@ var itemRows = slices.Concat([]row{
 	fits("call_id"),
 	{anItem, either(lacks("name"), matches("name", legalName)), refused("invalid_value", "{at}.name", badName("{at}.name"))},
 	{anItem, complete, nil},
-	{anItem, func(s *spot) bool {
-		shape := itemShapes[itemKind(s.members)]
-		return s.finds(s.unknown(slices.Concat([]string{"type", "id"}, shape.must, shape.may)...))
-	}, unknownParameter("{at}.{found}")},
+	{anItem, func(s *spot) bool { return s.finds(itemShapes[itemKind(s.members)].stray(s.members)) },
+		unknownParameter("{at}.{found}")},
 	{"input[]:message", isOne("role", user, system, developer, assistant),
 		invalidValue("{at}.role", "{role}", assistant, system, developer, user)},
 	{"input[]:message", either(isText("content"), isList("content")), invalidType("{at}.content", textOrObjects)},

@@ -133,17 +133,16 @@ func (s *spot) walk(list rows) error {
 				return s.err
 			}
 			return s.refuse(r.no)
-		case r.way == ":":
-			if slices.ContainsFunc(r.kinds, s.typed) {
-				if err := (&spot{exchange: s.exchange, members: s.members, up: s, way: ":", i: s.i, of: s.of}).walk(r.inner); err != nil {
-					return err
-				}
+		case r.way == ":" || r.way == "@":
+			inner := s
+			if r.way == "@" && !s.is("role", r.kinds[0]) || r.way == ":" && !slices.ContainsFunc(r.kinds, s.typed) {
+				continue
 			}
-		case r.way == "@":
-			if s.is("role", r.kinds[0]) {
-				if err := s.walk(r.inner); err != nil {
-					return err
-				}
+			if r.way == ":" && s.dotted() {
+				inner = &spot{exchange: s.exchange, members: s.members, up: s, way: ":", i: s.i, of: s.of}
+			}
+			if err := inner.walk(r.inner); err != nil {
+				return err
 			}
 		default:
 			if err := s.enter(r); err != nil {
@@ -209,6 +208,9 @@ func (s *spot) typed(kind string) bool {
 	return s.is("type", kind) || kind == messageItem && s.Endpoint == EndpointResponses && !s.has("type") && s.has("role")
 }
 
+// dotted says whether the dialect writes places with dots only, and with the types of objects on the way.
+func (s *spot) dotted() bool { return s.Endpoint.dialect() == wire.Messages }
+
 // place is where the object stands, as the dialect writes it.
 func (s *spot) place() string {
 	if s.up == nil {
@@ -216,13 +218,10 @@ func (s *spot) place() string {
 	}
 	at := s.up.place()
 	name, isList := strings.CutSuffix(s.way, "[]")
-	dotted := s.Endpoint.dialect() == wire.Messages
 	switch {
-	case s.way == ":" && dotted:
-		name = s.kind()
 	case s.way == ":":
-		return at
-	case isList && dotted:
+		name = s.kind()
+	case isList && s.dotted():
 		name += fmt.Sprintf(".%d", s.i)
 	case isList:
 		name += fmt.Sprintf("[%d]", s.i)
