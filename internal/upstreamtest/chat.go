@@ -22,8 +22,8 @@ const maxCallID = 40
 // what a vendor would answer with status 400.
 func ValidateChat(body []byte) error {
 	x := &exchange{config: &Config{Vendor: Chat}, Request: &Request{Endpoint: EndpointChat}}
-	x.talk = dialogue{ordered: true, maxID: maxCallID}
-	return validate(body, x, rule{rows: rowsOf(dialogRows)})
+	x.talk.ordered = true
+	return validate(body, x, dialogRule)
 }
 
 // mistralID is what Mistral takes as the id of a call.
@@ -45,14 +45,12 @@ type dialogue struct {
 // beginTalk reads by which rules messages follow each other.
 func beginTalk(x *exchange) {
 	d := &x.talk
-	if vendor := x.config.vendor(); vendor != Chat && vendor != OpenAI {
+	switch vendor := x.config.vendor(); {
+	case vendor != Chat && vendor != OpenAI:
 		d.recurring = true
-		return
-	}
-	switch x.config.Chat.ToolIDs {
-	case OpenAIIDs:
+	case x.config.Chat.ToolIDs == OpenAIIDs:
 		d.maxID = maxCallID
-	case MistralIDs:
+	case x.config.Chat.ToolIDs == MistralIDs:
 		d.ordered, d.callID = true, mistralID
 	}
 }
@@ -84,7 +82,8 @@ var partKinds = map[string][]string{
 }
 
 // dialogRows go through all messages with what has been said so far, in exchange.talk.
-var dialogRows = []row{
+var dialogRows = rowsOf([]row{
+	{"", notes(beginTalk), nil},
 	{"", not(isOne("model", "")), says("you must provide a model parameter")},
 	{"", either(lacks("tools"), isFull("tools")), says("Invalid 'tools': expected an array with minimum length 1.")},
 	{"tools[]", isFunction, noFunction},
@@ -170,7 +169,7 @@ var dialogRows = []row{
 	}, says("Expected last role User or Tool (or Assistant with prefix True) for serving but got {found}")},
 	{"", settled, unsettled},
 	{"", notes(hearMessages), nil},
-}
+})
 
 // roleOf is the role of a message; a developer's is the system's.
 func roleOf(m members) string {

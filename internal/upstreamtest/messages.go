@@ -86,7 +86,7 @@ type turn struct {
 const extraInputs = ": Extra inputs are not permitted"
 
 var (
-	schemaRows = []row{
+	schemaRows = rowsOf([]row{
 		{"", not(isOne("model", "")), says("model: Field required")},
 		{"", either(func(s *spot) bool { return s.Endpoint == EndpointCount }, has("max_tokens")),
 			says("max_tokens: Field required")},
@@ -98,7 +98,13 @@ var (
 		{"messages[]", has("content"), says("{at}.content: Field required")},
 		{"messages[]", knows("role", "content"), says("{at}.{found}" + extraInputs)},
 		{"messages[]", either(isText("content"), isList("content")), says("{at}.content: Input should be a valid list")},
-	}
+	}, under("messages[].content[]", blockRows), []row{
+		onceMore,
+		{"messages[].content[]", either(not(bedrock), func(s *spot) bool {
+			return !s.is("type", thinkingBlock) || s.str("signature") != ""
+		}), says("{at}.thinking.signature: Field required")},
+		{"", notes(readTurns), nil},
+	})
 	blockRows = []row{
 		{"", func(s *spot) bool { return !slices.Contains(s.form().unsupported, s.kind()) },
 			says("Failed to deserialize the JSON body into the target type: {at}: unknown variant `{type}`")},
@@ -130,7 +136,7 @@ var (
 	}
 	blocksAgain rows
 
-	toolRows = []row{
+	toolRows = rowsOf([]row{
 		{"", either(lacks("tools"), isList("tools")), says("tools: Input should be a valid list")},
 		{"tools[]", matches("name", legalName),
 			says("{at}.custom.name: String should match pattern '" + legalName.String() + "'")},
@@ -138,8 +144,9 @@ var (
 		{"tools[]", either(vendorsOwn, isObjectAt("input_schema")), says("{at}.custom.input_schema: Field required")},
 		{"tools[]", either(vendorsOwn, func(s *spot) bool { return s.in("input_schema").is("type", "object") }),
 			says("{at}.custom.input_schema.type: Input should be 'object'")},
-	}
-	contentRows = slices.Concat([]row{
+		{"", by(usesPair), nil},
+	})
+	contentRows = rowsOf([]row{
 		{"messages[]", func(s *spot) bool {
 			return len(s.turns[s.i].blocks) > 0 || s.is("role", assistant) && s.i == s.of-1
 		}, says("{at}: all messages must have non-empty content except for the optional final assistant message")},
@@ -150,7 +157,7 @@ var (
 	}, under("system[]", blockRows), []row{
 		{"system[]:text", speaks("text"), says("system: text content blocks must {found}")},
 	})
-	endingRows = []row{
+	endingRows = rowsOf([]row{
 		{"messages[]", func(s *spot) bool {
 			said := s.turns[s.i].blocks
 			if !s.modes.takes("enabled") || s.mode == "adaptive" || !slices.ContainsFunc(said, thinks) || thinks(said[0]) {
@@ -165,7 +172,7 @@ var (
 			s := last.str("text")
 			return last.kind() != textBlock || strings.TrimRight(s, " \t\r\n") == s
 		}), says("messages: final assistant content cannot end with trailing whitespace")},
-	}
+	})
 )
 
 func init() { blocksAgain = rowsOf(blockRows) }
@@ -237,16 +244,8 @@ func validate(body []byte, x *exchange, rules ...rule) (err error) {
 	if x.body, err = read(body); err != nil {
 		return err
 	}
-	for _, r := range rules {
-		if err := x.hold(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.hold(rules...)
 }
-
-// hold holds the request to a rule.
-func (x *exchange) hold(r rule) error { return (&spot{exchange: x, members: x.body}).walk(r.rows) }
 
 // readTurns notes what was said, where the latest turn begins, and what was said in it. A
 // message of the user that holds a result does not begin a turn, whatever else it

@@ -37,10 +37,10 @@ func thinking(s *spot) bool { return s.Thinking }
 func hasBeta(name string) test { return func(s *spot) bool { return s.beta(name) } }
 
 var (
-	versionRows = []row{{"", func(s *spot) bool { return s.Header.Get("Anthropic-Version") != "" },
-		says("anthropic-version: header is required")}}
+	versionRows = rowsOf([]row{{"", func(s *spot) bool { return s.Header.Get("Anthropic-Version") != "" },
+		says("anthropic-version: header is required")}})
 
-	fieldRows = []row{
+	fieldRows = rowsOf([]row{
 		{"", either(lacks("context_management"), func(s *spot) bool {
 			return s.beta(betaContext) && !s.config.Thinking.NoContextManagement
 		}), says("context_management" + extraInputs)},
@@ -52,13 +52,13 @@ var (
 			known, ok := knownThinking[s.kind()]
 			return !ok || s.finds(s.unknown(known...))
 		}, says("{at}.{type}.{found}" + extraInputs)},
-	}
-	betaRows = []row{
+	})
+	betaRows = rowsOf([]row{
 		{"", either(not(bedrock), betasKnown), says("invalid beta flag")},
 		{"", betasKnown, says("Unexpected value(s) {found} for the `anthropic-beta` header. Please consult our documentation " +
 			"at docs.claude.com or try again without the header.")},
-	}
-	modeRows = []row{
+	})
+	modeRows = rowsOf([]row{
 		{"", readMode, says("thinking: Input should be a valid dictionary or object to extract fields from")},
 		{"", takes("enabled"), says(`"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" ` +
 			`and "output_config.effort" to control thinking behavior.`)},
@@ -69,13 +69,13 @@ var (
 			return !s.has("thinking") || s.modes.takes(s.mode) || s.finds(fmt.Sprintf("tag '%s' found using 'type' does not match "+
 				"any of the expected tags: '%s'", s.mode, strings.Join(slices.Sorted(slices.Values(s.modes.types)), "', '")))
 		}, says("thinking: Input {found}")},
-	}
-	effortRows = []row{{"", func(s *spot) bool {
+	})
+	effortRows = rowsOf([]row{{"", func(s *spot) bool {
 		s.found = s.effort()
 		return !s.modes.effortBound || s.mode != "disabled" || s.found != "xhigh" && s.found != "max"
 	}, says("output_config.effort '{found}' is not supported when thinking is disabled on this model. Use effort 'high' or " +
-		"below, or enable thinking.")}}
-	answerRows = []row{
+		"below, or enable thinking.")}})
+	answerRows = rowsOf([]row{
 		{"output_config.format", either(func(s *spot) bool {
 			_, ok := s.object("schema")
 			return ok && s.is("type", "json_schema")
@@ -84,8 +84,8 @@ var (
 			s.format = s.members["schema"]
 			return s.finds(openFault(s.in("schema")))
 		}, says("{at}.schema: {found}")},
-	}
-	budgetRows = []row{
+	})
+	budgetRows = rowsOf([]row{
 		{"thinking:enabled", has("budget_tokens"), says("{at}.budget_tokens: Field required")},
 		{"thinking:enabled", func(s *spot) bool { _, ok := s.number("budget_tokens"); return ok },
 			says("{at}.budget_tokens: Input should be a valid integer")},
@@ -97,32 +97,25 @@ var (
 			return s.Endpoint != EndpointMessages || budget < limit || s.beta(betaInterleaved)
 		}, says("`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our documentation at " + extended +
 			"#max-tokens-and-context-window-size")},
-	}
-	temperatureRows = []row{
+	})
+	temperatureRows = rowsOf([]row{
 		{"", either(usual("temperature", 1), not(thinking)), says("`temperature` may only be set to 1 when thinking is enabled. " +
 			"Please consult our documentation at https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking" +
 			"#important-considerations-when-using-extended-thinking")},
 		{"", either(usual("temperature", 1), func(s *spot) bool { return s.modes.takes("enabled") }),
 			says("`temperature` may only be set to 1 on this model.")},
-	}
-	choiceRows = []row{{"", either(not(thinking), func(s *spot) bool { return s.forced == "" }),
-		says("Thinking may not be enabled when tool_choice forces tool use.")}}
-	clearingRows = []row{{"context_management.edits[]", either(thinking, func(s *spot) bool {
+	})
+	choiceRows = rowsOf([]row{{"", either(not(thinking), func(s *spot) bool { return s.forced == "" }),
+		says("Thinking may not be enabled when tool_choice forces tool use.")}})
+	clearingRows = rowsOf([]row{{"context_management.edits[]", either(thinking, func(s *spot) bool {
 		return !strings.HasPrefix(s.kind(), "clear_thinking_")
-	}), says("`{type}` strategy requires `thinking` to be enabled or adaptive")}}
-	signedRows = []row{
-		onceMore,
-		{"messages[].content[]", either(not(bedrock), func(s *spot) bool {
-			return !s.is("type", thinkingBlock) || s.str("signature") != ""
-		}), says("{at}.thinking.signature: Field required")},
-		{"", notes(readTurns), nil},
-	}
-	lengthRows = []row{{"", func(s *spot) bool {
+	}), says("`{type}` strategy requires `thinking` to be enabled or adaptive")}})
+	lengthRows = rowsOf([]row{{"", func(s *spot) bool {
 		n, most := s.tokens(), s.config.Thinking.Window
 		s.found = fmt.Sprintf("%d tokens > %d maximum", n, most)
 		return most == 0 || n <= most
-	}, says("prompt is too long: {found}")}}
-	offRows = []row{
+	}, says("prompt is too long: {found}")}})
+	offRows = rowsOf([]row{
 		{"messages[].content[]", either(thinking, func(s *spot) bool { return !thinks(s.members) || s.up.i < s.up.of-1 }),
 			says("{at}: When thinking is disabled, an `assistant` message in the final position cannot contain `thinking`. " +
 				"To use thinking blocks, enable `thinking` in your request.")},
@@ -130,7 +123,7 @@ var (
 			return !thinks(s.members) || !s.config.Thinking.StrictOff
 		}), says("{at}: When thinking is disabled, no message can contain `thinking`. " +
 			"To use thinking blocks, enable `thinking` in your request.")},
-	}
+	})
 )
 
 func betasKnown(s *spot) bool {

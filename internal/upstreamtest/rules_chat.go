@@ -31,15 +31,15 @@ func replays(how Replay) test {
 }
 
 var (
-	argumentRows = []row{{"", either(func(s *spot) bool { return !s.config.Chat.KnownArguments && !s.config.Chat.OpenAI },
-		knows(knownArguments...)), unknownArgument("{found}")}}
-	parameterRows = []row{{"", func(s *spot) bool {
+	argumentRows = rowsOf([]row{{"", either(func(s *spot) bool { return !s.config.Chat.KnownArguments && !s.config.Chat.OpenAI },
+		knows(knownArguments...)), unknownArgument("{found}")}})
+	parameterRows = rowsOf([]row{{"", func(s *spot) bool {
 		i := slices.IndexFunc(s.config.Chat.NoParameters, s.has)
 		return i < 0 || s.finds(s.config.Chat.NoParameters[i])
-	}, unsupported("{found}", "")}}
-	textRows = []row{{"messages[]@user", either(func(s *spot) bool { return !s.config.Chat.TextOnly }, isText("content")),
-		says("Failed to deserialize the JSON body into the target type: {at}: invalid type: sequence, expected a string")}}
-	imageRows = []row{
+	}, unsupported("{found}", "")}})
+	textRows = rowsOf([]row{{"messages[]@user", either(func(s *spot) bool { return !s.config.Chat.TextOnly }, isText("content")),
+		says("Failed to deserialize the JSON body into the target type: {at}: invalid type: sequence, expected a string")}})
+	imageRows = rowsOf([]row{
 		{"messages[].content[]:image_url", func(s *spot) bool {
 			s.found = s.up.place()
 			return s.config.vendor() != DeepSeek
@@ -47,8 +47,8 @@ var (
 		{"messages[].content[]:image_url", func(s *spot) bool {
 			return !s.config.Chat.NoImages || s.finds(fmt.Sprintf("(messages.[%d].content.[%d].type)", s.up.i, s.i))
 		}, says("Invalid content type. image_url is only supported by certain models. {found}")},
-	}
-	replayRows = []row{
+	})
+	replayRows = rowsOf([]row{
 		{"messages[]@assistant", not(replays(ReplayGroq)), says("'messages.{i}' : for 'role:assistant' the following must be " +
 			"satisfied[('messages.{i}' : property 'reasoning_content' is unsupported)]")},
 		{"messages[]@assistant", not(replays(ReplayCerebras)), refusal{
@@ -65,9 +65,9 @@ var (
 			body: `{"detail":[{"type":"extra_forbidden","loc":["body","messages",{i},"assistant","reasoning_content"],` +
 				`"msg":"Extra inputs are not permitted","input":{found}}]}`,
 		}},
-	}
+	})
 	// A step's first call since the user spoke needs a thought signature, and wherever there is one it must be good.
-	thoughtRows = []row{
+	thoughtRows = rowsOf([]row{
 		{"", notes(func(x *exchange) {
 			for x.loop = len(x.messages) - 1; x.loop > 0 && !x.messages[x.loop].is("role", user); x.loop-- {
 			}
@@ -88,9 +88,9 @@ var (
 			return s.thought() == "" || slices.Contains(sentinels, s.thought()) || hmac.Equal([]byte(s.thought()),
 				[]byte(s.server.signer.thought(s.Model, f.str("name"), f.str("arguments"))))
 		}), gemini("Corrupted thought signature.")},
-	}
+	})
 	// A strict schema leaves nothing open.
-	formatRows = []row{
+	formatRows = rowsOf([]row{
 		{"response_format:json_schema", func(s *spot) bool {
 			_, ok := s.in("json_schema").object("schema")
 			return ok && s.in("json_schema").str("name") != ""
@@ -104,9 +104,9 @@ var (
 				string(schema["additionalProperties"]) == "false" && len(required) == len(schema.in("properties"))
 		}, says("Invalid schema for response_format '{found}': In context=(), 'additionalProperties' is required to be " +
 			"supplied and to be false, and 'required' is required to include every key in properties.")},
-	}
+	})
 	// Any JSON object, of which the messages must speak, and no schema.
-	deepSeekFormatRows = []row{
+	deepSeekFormatRows = rowsOf([]row{
 		{"response_format", isOne("type", "", "text", "json_object"), says("This response_format type is unavailable now")},
 		{"response_format:json_object", func(s *spot) bool {
 			s.format = schemaIn(s.messages)
@@ -114,7 +114,7 @@ var (
 				return strings.Contains(strings.ToLower(strings.Join(texts(m), "\n")), "json")
 			})
 		}, says("Prompt must contain the word 'json' in some form to use 'response_format' of type 'json_object'.")},
-	}
+	})
 )
 
 // chatThinking reads whether the request asks for reasoning, in any of the ways

@@ -75,7 +75,7 @@ var partRows = []row{
 }
 
 // itemRows are the schema of every item of the input, and what references stand for.
-var itemRows = slices.Concat([]row{
+var itemRows = rowsOf([]row{
 	{"input[]", func(s *spot) bool { return itemKind(s.members) != "" }, missingParameter("{at}.type")},
 	{"input[]", func(s *spot) bool { _, ok := itemShapes[itemKind(s.members)]; return ok },
 		invalidValue("{at}", "{type}", slices.Sorted(maps.Keys(itemShapes))...)},

@@ -70,7 +70,7 @@ func sampling(name string, value float64) row {
 }
 
 // modelTakesRows refuse what the model does not take.
-var modelTakesRows = []row{
+var modelTakesRows = rowsOf([]row{
 	{"", ofModel(func(s *spot, m openAIModel, _ string) bool { return m.efforts != nil || !isText("reasoning_effort")(s) }),
 		unknownArgument("reasoning_effort")},
 	{"", ofModel(func(s *spot, m openAIModel, _ string) bool {
@@ -89,7 +89,7 @@ var modelTakesRows = []row{
 	}), refusedWith(http.StatusBadRequest, "", "Function tools with reasoning_effort are not supported for {model} in "+
 		"/v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'.")},
 	sampling("temperature", 1), sampling("top_p", 1), sampling("presence_penalty", 0), sampling("frequency_penalty", 0),
-}
+})
 
 func unknownArgument(name string) error {
 	return refusedWith(http.StatusBadRequest, "", "Unrecognized request argument supplied: "+name)

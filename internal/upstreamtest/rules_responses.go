@@ -91,7 +91,7 @@ var (
 		{"text.format:json_schema", func(s *spot) bool { s.format = s.members["schema"]; return true }, nil},
 	}
 	// A model of an unknown name thinks with any effort.
-	responsesModelRows = []row{
+	responsesModelRows = rowsOf([]row{
 		{"", either(canThink, not(asksEffort)), refused("unsupported_parameter", "reasoning.effort",
 			"Unsupported parameter: 'reasoning.effort' is not supported with this model.")},
 		{"", either(not(asksEffort), func(s *spot) bool {
@@ -106,7 +106,7 @@ var (
 			s.Thinking = canThink(s) && openAIModelOf(s.Model).effort(s.in("reasoning").str("effort")) != "none"
 			return true
 		}, nil},
-	}
+	})
 	typedToolRows = []row{
 		{"tools[]", not(isOne("type", "")), missingParameter("{at}.type")},
 		{"tools[]", func(s *spot) bool { return slices.Contains(toolKinds, s.kind()) },
@@ -121,7 +121,7 @@ var (
 			refused("invalid_function_parameters", "{at}.parameters", "Invalid schema for function '{name}': {found}")},
 	}
 	toolsAgain    rows
-	typedToolRule = []row{
+	typedToolRule = rowsOf([]row{
 		{"", either(lacks("tools"), isList("tools")), invalidType("tools", "an array of objects")},
 		{"", again(&toolsAgain), nil},
 		{"", either(lacks("tools"), func(s *spot) bool {
@@ -129,7 +129,7 @@ var (
 				return t.Name == s.forced
 			})
 		}), refused("", "tool_choice", "Tool choice 'function' not found in 'tools' parameter.")},
-	}
+	})
 )
 
 func init() { toolsAgain = rowsOf(typedToolRows) }

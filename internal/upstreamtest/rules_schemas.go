@@ -42,7 +42,7 @@ func functionOf(kind Schemas, fault func(schema members) string) test {
 }
 
 var (
-	anthropicSchemaRows = []row{
+	anthropicSchemaRows = rowsOf([]row{
 		{"tools[]", func(s *spot) bool { return !hasAny(s.in("input_schema"), "oneOf", "anyOf", "allOf") },
 			says("{at}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")},
 		{"tools[]", everyProperty(func(name string, _ members) bool { return legalKey.MatchString(name) }),
@@ -50,9 +50,9 @@ var (
 		{"tools[]", everyProperty(func(_ string, p members) bool { return p["exclusiveMinimum"].Kind() != 't' }),
 			says("{at}.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12 " +
 				"(https://json-schema.org/draft/2020-12). Learn more about tool use at https://docs.claude.com/en/docs/tool-use.")},
-	}
+	})
 	// Those of functions are refused in the words of a vendor that has such rules; Google's tells all faults at once.
-	functionSchemaRows = []row{
+	functionSchemaRows = rowsOf([]row{
 		{"tools[].function", functionOf(OpenAISchemas, composed), says("Invalid schema for function '{name}': {found}")},
 		{"tools[].function", functionOf(MoonshotSchemas, func(schema members) string { return moonshotFault(schema, "root") }),
 			says("tools.function.parameters is not a valid moonshot flavored json schema, details: <{found}>")},
@@ -71,7 +71,7 @@ var (
 			}
 			return s.finds(strings.Join(faults, "\n"))
 		}, says("{found}")},
-	}
+	})
 )
 
 // everyProperty is a test of the properties of a tool of Anthropic's.

@@ -158,7 +158,7 @@ func firstDifference(got, want []placed) int {
 }
 
 // beginRows hold manual mode to a latest turn that begins with thinking.
-var beginRows = []row{{"messages[]@assistant", func(s *spot) bool {
+var beginRows = rowsOf([]row{{"messages[]@assistant", func(s *spot) bool {
 	said := s.turns[s.i].blocks
 	if s.mode != "enabled" || s.begun || s.i < s.loop || len(said) == 0 {
 		return true
@@ -168,7 +168,7 @@ var beginRows = []row{{"messages[]@assistant", func(s *spot) bool {
 }, says("{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When `thinking` is enabled, " +
 	"a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and " +
 	"`tool_result` blocks). We recommend you include thinking blocks from previous turns. To avoid this requirement, " +
-	"disable `thinking`. Please consult our documentation at " + extended)}}
+	"disable `thinking`. Please consult our documentation at " + extended)}})
 
 // Why a block was left out of the context, in input_transformations.
 const (

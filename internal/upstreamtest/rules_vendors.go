@@ -24,9 +24,19 @@ func refusedWith(status int, code, message string) refusal {
 	return refusal{status: status, code: code, message: message}
 }
 
+func admitted(s *spot) bool {
+	return s.config.APIKey == "" || presentedKey(s.Header) == s.config.APIKey
+}
+
 var (
+	keyRows = rowsOf([]row{
+		{"", either(admitted, not(speaksIn(wire.Messages))), refusedWith(http.StatusUnauthorized, "", "invalid x-api-key")},
+		{"", admitted, refusedWith(http.StatusUnauthorized, "invalid_api_key", "Incorrect API key provided.")},
+	})
+	inputRows = rowsOf([]row{{"", func(s *spot) bool { return len(s.inputs()) > 0 },
+		says("Invalid 'input': expected a string or an array of strings.")}})
 	// modelRows are the first of every vendor.
-	modelRows = []row{
+	modelRows = rowsOf([]row{
 		{"", either(named, not(speaksIn(wire.Responses))), missingParameter("model")},
 		{"", either(named, not(speaksIn(wire.Chat))), says("you must provide a model parameter")},
 		{"", named, says("model: Field required")},
@@ -36,9 +46,9 @@ var (
 		{"", either(served, not(speaksIn(wire.Chat))), refusedWith(http.StatusNotFound, "model_not_found",
 			"The model `{model}` does not exist or you do not have access to it.")},
 		{"", served, refusedWith(http.StatusNotFound, "", "model: {model}")},
-	}
+	})
 
-	kimiModeRows = []row{
+	kimiModeRows = rowsOf([]row{
 		{"", func(s *spot) bool {
 			inner, ok := s.object("thinking")
 			s.mode = inner.kind()
@@ -51,15 +61,15 @@ var (
 			says("invalid thinking: only type=enabled is allowed for this model")},
 		{"", either(lacks("thinking"), inMode("enabled", "disabled")),
 			says("invalid thinking: only type=enabled or type=disabled is allowed for this model")},
-	}
+	})
 	// An empty text is thinking to kimi-k2-thinking alone; one space is to all.
-	kimiReasoningRows = []row{{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
+	kimiReasoningRows = rowsOf([]row{{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
 		calls, has := s.reasoning()
 		return !calls || has == filled || has == empty && isNamed("k2-thinking")(s)
-	}), says("thinking is enabled but reasoning_content is missing in assistant tool call message at index {i}")}}
+	}), says("thinking is enabled but reasoning_content is missing in assistant tool call message at index {i}")}})
 
 	// Models since 4.7 think unless told otherwise, and GLM-5.3 whatever it is told. A wrong parameter is not named.
-	glmModeRows = []row{
+	glmModeRows = rowsOf([]row{
 		{"", readThinking, nil},
 		{"", either(lacks("thinking"), inMode("enabled", "disabled")),
 			refusedWith(http.StatusBadRequest, "1210", "Invalid API parameter, please check the documentation.")},
@@ -67,18 +77,18 @@ var (
 			return s.Thinking && slices.Contains([]string{"", "low", "high", "max"}, s.effort())
 		}), refusedWith(http.StatusBadRequest, "1210",
 			"This model always engages in thinking and cannot be disabled; please use low, high, or max.")},
-	}
+	})
 
-	deepSeekModeRows = []row{
+	deepSeekModeRows = rowsOf([]row{
 		{"", readThinking, nil},
 		{"", either(lacks("thinking"), inMode("adaptive", "enabled", "disabled")),
 			says("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `{found}`, expected " +
 				"one of `adaptive`, `enabled`, `disabled`")},
 		{"", either(lacks("thinking"), thinking, func(s *spot) bool { return s.effort() == "" }),
 			says("thinking options type cannot be disabled when reasoning_effort is set")},
-	}
+	})
 	// Once a tool was called, an empty text is thinking to all models but V4 Pro; one space is to all.
-	deepSeekReasoningRows = []row{
+	deepSeekReasoningRows = rowsOf([]row{
 		{"messages[]@assistant", func(s *spot) bool {
 			calls, _ := s.reasoning()
 			s.called = s.called || calls
@@ -93,7 +103,7 @@ var (
 			_, has := s.reasoning()
 			return !s.called || has == filled || has == empty && !isNamed("v4-pro")(s)
 		}), says("The `{found}` in the thinking mode must be passed back to the API.")},
-	}
+	})
 )
 
 // readThinking reads thinking; the model thinks unless told otherwise.

@@ -120,6 +120,16 @@ type spot struct {
 	seen  map[string]bool // among its siblings
 }
 
+// hold holds the request to rules in their order.
+func (x *exchange) hold(rules ...rule) error {
+	for _, r := range rules {
+		if err := (&spot{exchange: x, members: x.body}).walk(r.rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // walk applies rows to an object and what is in it, and gives the first refusal.
 func (s *spot) walk(list rows) error {
 	for k := range list {
