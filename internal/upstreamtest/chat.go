@@ -89,13 +89,14 @@ var dialogRows = rowsOf([]row{
 	{"tools[]", isFunction, noFunction},
 	{"tools[].function", matches("name", legalName), says(badName("{at}.name"))},
 	{"tools[]", unique(func(m members) string { return m.in("function").str("name") }), says("Tool names must be unique")},
-	{"tools[].function", either(lacks("parameters"), func(s *spot) bool { return s.in("parameters").is("type", "object") }),
+	{"tools[].function", either(lacks("parameters"), hasType("parameters", "object")),
 		says("Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'.")},
-	{"", isFull("messages"), says("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty " +
-		"array instead.")},
+	{"", isFull("messages"), says("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an " +
+		"empty array instead.")},
 	{"messages[]", either(isOne("role", tool), settled), unsettled},
 	{"messages[]", func(s *spot) bool { return partKinds[s.str("role")] != nil },
-		says("Invalid value: '{role}'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool' ({at}.role).")},
+		says("Invalid value: '{role}'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool' " +
+			"({at}.role).")},
 	{"messages[]", func(s *spot) bool {
 		before, inside := s.talk.before, s.talk.before == tool || s.talk.before == assistant
 		switch role := roleOf(s.members); {
@@ -107,7 +108,8 @@ var dialogRows = rowsOf([]row{
 	}, says("Unexpected role '{found}'")},
 	{"messages[]@assistant", func(s *spot) bool { return s.talk.begun || !s.talk.ordered },
 		says("Conversation must start with a user message or system message, and the first to speak is the user")},
-	{"messages[]@assistant", either(lacks("tool_calls"), isFull("tool_calls")), says("[] is too short - '{at}.tool_calls'")},
+	{"messages[]@assistant", either(lacks("tool_calls"), isFull("tool_calls")),
+		says("[] is too short - '{at}.tool_calls'")},
 	{"messages[]@assistant.tool_calls[]", isFunction, noFunction},
 	{"messages[]@assistant.tool_calls[]", not(isOne("id", "")),
 		says("Invalid '{at}.id': empty string. Expected a string with minimum length 1, but got an empty string instead.")},
@@ -157,7 +159,8 @@ var dialogRows = rowsOf([]row{
 		says("Invalid '{at}.{type}': text content must be non-empty")},
 	{"messages[].content[]:image_url", func(s *spot) bool { return s.in(imagePart)["url"].Kind() == '"' },
 		says("Invalid type for '{at}.image_url': expected an object with a url.")},
-	{"messages[].content[]:image_url", func(s *spot) bool { return urlHolds(s, s.in(imagePart).str("url")) }, says("{found}")},
+	{"messages[].content[]:image_url", func(s *spot) bool { return urlHolds(s, s.in(imagePart).str("url")) },
+		says("{found}")},
 	{"messages[]", func(s *spot) bool {
 		s.talk.before = roleOf(s.members)
 		s.talk.begun = s.talk.begun || s.talk.before != system

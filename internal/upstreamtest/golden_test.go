@@ -282,7 +282,7 @@ func TestRefusalsAreWhatTheyWere(t *testing.T) {
 		v := upstreamtest.New(j.config)
 		first, all := map[string]string{}, map[string][]string{}
 		for i, body := range j.bodies {
-			for name, body := range variants(body, 25, 400) {
+			for name, body := range variants(body, 50, 800) {
 				told := j.verdict(t, v, body)
 				kind := varying.ReplaceAllString(told, "*")
 				if all[kind] == nil {

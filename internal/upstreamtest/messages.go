@@ -83,7 +83,10 @@ type turn struct {
 	blocks []members
 }
 
-const extraInputs = ": Extra inputs are not permitted"
+// Sentences of Anthropic's that are about many places.
+const extraInputs, emptyText = ": Extra inputs are not permitted", says("messages: text content blocks must {found}")
+
+var unlike = ": String should match pattern '" + legalName.String() + "'"
 
 var (
 	schemaRows = rowsOf([]row{
@@ -122,8 +125,8 @@ var (
 		{":tool_use", func(s *spot) bool {
 			id := s.str("id")
 			return id != "" && (s.form().recurring || legalName.MatchString(id))
-		}, says("{at}.id: String should match pattern '" + legalName.String() + "'")},
-		{":tool_use", matches("name", legalName), says("{at}.name: String should match pattern '" + legalName.String() + "'")},
+		}, says("{at}.id" + unlike)},
+		{":tool_use", matches("name", legalName), says("{at}.name" + unlike)},
 		{":tool_use", isObjectAt("input"), says("{at}.input: Input should be a valid dictionary")},
 		{":image", isObjectAt("source"), says("{at}.source: Input should be a valid dictionary")},
 		{":image.source:base64", func(s *spot) bool { return s.finds(imageFault(s.str("media_type"), s.str("data"))) },
@@ -138,11 +141,10 @@ var (
 
 	toolRows = rowsOf([]row{
 		{"", either(lacks("tools"), isList("tools")), says("tools: Input should be a valid list")},
-		{"tools[]", matches("name", legalName),
-			says("{at}.custom.name: String should match pattern '" + legalName.String() + "'")},
+		{"tools[]", matches("name", legalName), says("{at}.custom.name" + unlike)},
 		{"tools[]", unique(func(m members) string { return m.str("name") }), says("tools: Tool names must be unique.")},
 		{"tools[]", either(vendorsOwn, isObjectAt("input_schema")), says("{at}.custom.input_schema: Field required")},
-		{"tools[]", either(vendorsOwn, func(s *spot) bool { return s.in("input_schema").is("type", "object") }),
+		{"tools[]", either(vendorsOwn, hasType("input_schema", "object")),
 			says("{at}.custom.input_schema.type: Input should be 'object'")},
 		{"", by(usesPair), nil},
 	})
@@ -150,9 +152,9 @@ var (
 		{"messages[]", func(s *spot) bool {
 			return len(s.turns[s.i].blocks) > 0 || s.is("role", assistant) && s.i == s.of-1
 		}, says("{at}: all messages must have non-empty content except for the optional final assistant message")},
-		{"messages[]", either(isOne("content", ""), speaks("content")), says("messages: text content blocks must {found}")},
-		{"messages[].content[]:tool_result.content[]:text", speaks("text"), says("messages: text content blocks must {found}")},
-		{"messages[].content[]:text", speaks("text"), says("messages: text content blocks must {found}")},
+		{"messages[]", either(isOne("content", ""), speaks("content")), emptyText},
+		{"messages[].content[]:tool_result.content[]:text", speaks("text"), emptyText},
+		{"messages[].content[]:text", speaks("text"), emptyText},
 		{"", either(lacks(system), isText(system), isList(system)), says("system: Input should be a valid list")},
 	}, under("system[]", blockRows), []row{
 		{"system[]:text", speaks("text"), says("system: text content blocks must {found}")},
@@ -164,8 +166,8 @@ var (
 				return true // a model that thinks adaptively may begin with anything
 			}
 			return s.finds(said[0].kind())
-		}, says("{at}.content.0: If an assistant message contains any thinking blocks, the first block must be `thinking` or " +
-			"`redacted_thinking`. Found `{found}`.")},
+		}, says("{at}.content.0: If an assistant message contains any thinking blocks, the first block must be `thinking` " +
+			"or `redacted_thinking`. Found `{found}`.")},
 		{"messages[]", endsWith(func(last members) bool { return !thinks(last) }),
 			says("{at}: The final block in an assistant message cannot be `thinking`.")},
 		{"messages[]", endsWith(func(last members) bool {
@@ -385,13 +387,12 @@ func imageFault(kind, data string) string {
 func urlHolds(s *spot, url string) bool {
 	if rest, ok := strings.CutPrefix(url, "data:"); ok {
 		kind, data, _ := strings.Cut(rest, ";base64,")
-		if fault := imageFault(kind, data); fault != "" {
-			return s.finds(s.place() + ".image_url.url" + fault)
-		}
-		return true
+		fault := imageFault(kind, data)
+		return fault == "" || s.finds(s.place()+".image_url.url"+fault)
 	}
 	if !strings.HasPrefix(url, "https://") && !strings.HasPrefix(url, "http://") {
-		return s.finds("Invalid '" + s.place() + ".image_url.url'. Expected a valid URL, but got a value with an invalid format.")
+		return s.finds("Invalid '" + s.place() + ".image_url.url'. Expected a valid URL, but got a value with an invalid " +
+			"format.")
 	}
 	return true
 }

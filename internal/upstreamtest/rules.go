@@ -34,8 +34,8 @@ var (
 
 	toolsRule = rule{"tools", "types, members, names, schemas that there are not; a forced one not offered", typedToolRule,
 		belief}
-	contextRule = rule{"context", "a previous response that is not known, or beside a conversation; no input", checked(readItems),
-		"maximhq/bifrost#2441 belief"}
+	contextRule = rule{"context", "a previous response that is not known, or beside a conversation; no input",
+		checked(readItems), "maximhq/bifrost#2441 belief"}
 	itemsRule = rule{"items", "types, members and ids that there are not, one twice, one not stored", itemRows,
 		"BerriAI/litellm#13420 lidge-jun/opencodex#4673 OpenRouterTeam/ai-sdk-provider#254 can1357/oh-my-pi#41 " +
 			"can1357/oh-my-pi#284 jlcodes99/cockpit-tools#2090 musistudio/claude-code-router#1783"}
@@ -50,8 +50,9 @@ var openChatRules = []rule{
 	{"arguments", "members that OpenAI does not know", argumentRows,
 		"davidmigloz/langchain_dart#712 nashsu/llm_wiki#336"},
 	{"parameters", "those of `ChatRules.NoParameters`", parameterRows, "microsoft/semantic-kernel#10365"},
-	{"OpenAI's models", "efforts they do not have, or beside tools; `max_tokens` and sampling while thinking", modelTakesRows,
-		"fish2018/YPrompt#26 johny-b/llmcomp#69 GoogleChromeLabs/webmcp-tools#417 livekit/agents#7169 belief"},
+	{"OpenAI's models", "efforts they do not have, or beside tools; `max_tokens` and sampling while thinking",
+		modelTakesRows, "fish2018/YPrompt#26 johny-b/llmcomp#69 GoogleChromeLabs/webmcp-tools#417 " +
+			"livekit/agents#7169 belief"},
 	{"asks for reasoning", "nothing: it reads whether the request does", noted(chatThinking), belief},
 	dialogRule.from("BerriAI/litellm#10083 microsoft/autogen#6377 anomalyco/opencode#1680 " +
 		"datapizza-labs/datapizza-ai#98 belief"),
@@ -126,7 +127,7 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 	wire.Responses: {
 		OpenAI: {
 			modelRule,
-			{"members", "those, values of `include`, limits and forms that there are not", rowsOf(parameterNameRows, textFormatRows),
+			{"members", "those, values of `include`, limits and forms that there are not", parameterNameRows,
 				"shinpei710/ccr-plugin-openai-res#2 belief"},
 			{"models", "effort, sampling and encrypted reasoning where a model has none", responsesModelRows,
 				"pydantic/pydantic-ai#2865 openai/openai-python#2194 belief"},
@@ -140,7 +141,7 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 		},
 		DeepSeek: {
 			modelRule,
-			{"thinking", "forms of the answer that there are not; it reads the effort", rowsOf([]row{{"", notes(deepSeekEffort), nil}}, textFormatRows),
+			{"thinking", "forms of the answer that there are not; it reads the effort", deepSeekEffortRows,
 				"TypeWhisper/typewhisper-mac#1345 belief"},
 			toolsRule, contextRule.from(belief), itemsRule.from(belief), outputsRule.from(belief),
 			{"text of reasoning", "what was said without it, once tools were called", checked(deepSeekItems), belief},

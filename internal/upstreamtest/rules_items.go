@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -60,9 +61,11 @@ const (
 
 // fits wants a text of at most maxItemID bytes.
 func fits(name string) row {
-	return row{anItem, func(s *spot) bool { return len(s.str(name)) <= maxItemID || s.finds(fmt.Sprint(len(s.str(name)))) },
-		refused("string_above_max_length", "{at}."+name, "Invalid '{at}."+name+"': string too long. Expected a string with "+
-			"maximum length 64, but got a string with length {found} instead.")}
+	return row{anItem, func(s *spot) bool {
+		n := len(s.str(name))
+		return n <= maxItemID || s.finds(strconv.Itoa(n))
+	}, refused("string_above_max_length", "{at}."+name, "Invalid '{at}."+name+"': string too long. Expected a string "+
+		"with maximum length 64, but got a string with length {found} instead.")}
 }
 
 // partRows are about the parts of a content or an output.
@@ -88,7 +91,8 @@ var itemRows = rowsOf([]row{
 	{anItem, either(not(isText("call_id")), not(isOne("call_id", ""))), refused("empty_string", "{at}.call_id",
 		"Invalid '{at}.call_id': empty string. Expected a string with minimum length 1, but got an empty string instead.")},
 	fits("call_id"),
-	{anItem, either(lacks("name"), matches("name", legalName)), refused("invalid_value", "{at}.name", badName("{at}.name"))},
+	{anItem, either(lacks("name"), matches("name", legalName)),
+		refused("invalid_value", "{at}.name", badName("{at}.name"))},
 	{anItem, complete, nil},
 	{anItem, func(s *spot) bool { return s.finds(itemShapes[itemKind(s.members)].stray(s.members)) },
 		unknownParameter("{at}.{found}")},

@@ -69,16 +69,18 @@ func sampling(name string, value float64) row {
 		strconv.FormatFloat(value, 'g', -1, 64) + ") value is supported.")}
 }
 
+var asksChatEffort = isText("reasoning_effort")
+
 // modelTakesRows refuse what the model does not take.
 var modelTakesRows = rowsOf([]row{
-	{"", ofModel(func(s *spot, m openAIModel, _ string) bool { return m.efforts != nil || !isText("reasoning_effort")(s) }),
+	{"", ofModel(func(s *spot, m openAIModel, _ string) bool { return m.efforts != nil || !asksChatEffort(s) }),
 		unknownArgument("reasoning_effort")},
 	{"", ofModel(func(s *spot, m openAIModel, _ string) bool {
-		return m.efforts == nil || len(m.efforts) > 0 || !isText("reasoning_effort")(s)
+		return m.efforts == nil || len(m.efforts) > 0 || !asksChatEffort(s)
 	}), unsupported("reasoning_effort", "")},
 	{"", ofModel(func(s *spot, m openAIModel, effort string) bool {
 		s.found = strings.Join(m.efforts, "', '")
-		return len(m.efforts) == 0 || !isText("reasoning_effort")(s) || slices.Contains(m.efforts, effort)
+		return len(m.efforts) == 0 || !asksChatEffort(s) || slices.Contains(m.efforts, effort)
 	}), unsupportedValue("Unsupported value: 'reasoning_effort' does not support '{reasoning_effort}' with this model. " +
 		"Supported values are: '{found}'.")},
 	{"", ofModel(func(s *spot, m openAIModel, _ string) bool { return m.efforts == nil || !s.has("max_tokens") }),

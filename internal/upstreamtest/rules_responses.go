@@ -62,7 +62,7 @@ const encryptedContent = "reasoning.encrypted_content"
 const minOutputTokens = 16
 
 var (
-	parameterNameRows = []row{
+	parameterNameRows = rowsOf([]row{
 		{"", knows(knownParameters...), unknownParameter("{found}")},
 		{"reasoning", knows("effort", "summary", "generate_summary"), unknownParameter("{at}.{found}")},
 		{"text", knows("format", "verbosity"), unknownParameter("{at}.{found}")},
@@ -82,7 +82,11 @@ var (
 			return n >= minOutputTokens
 		}), refused("integer_below_min_value", "max_output_tokens", "Invalid 'max_output_tokens': integer below minimum "+
 			"value. Expected a value >= 16, but got {found} instead.")},
-	}
+	}, textFormatRows)
+	deepSeekEffortRows = rowsOf([]row{{"", func(s *spot) bool {
+		s.Thinking = s.in("reasoning").str("effort") != "none" // the model thinks unless told otherwise
+		return true
+	}, nil}}, textFormatRows)
 	textFormatRows = []row{
 		{"text.format", isOne("type", "", "text", "json_object", "json_schema"),
 			invalidValue("text.format.type", "{type}", "json_object", "json_schema", "text")},
@@ -96,7 +100,8 @@ var (
 			"Unsupported parameter: 'reasoning.effort' is not supported with this model.")},
 		{"", either(not(asksEffort), func(s *spot) bool {
 			m, effort := openAIModelOf(s.Model), s.in("reasoning").str("effort")
-			s.found = "'" + effort + "' is not supported with the '" + s.Model + "' model. Supported values are: " + inWords(m.efforts)
+			s.found = "'" + effort + "' is not supported with the '" + s.Model + "' model. Supported values are: "
+			s.found += inWords(m.efforts)
 			return len(m.efforts) == 0 || slices.Contains(m.efforts, effort)
 		}), refused("unsupported_value", "reasoning.effort", "Unsupported value: {found}.")},
 		{"", either(canThink, func(s *spot) bool { return !slices.Contains(s.includes(), encryptedContent) }),
@@ -188,6 +193,3 @@ func parametersFault(t members) string {
 	}
 	return ""
 }
-
-// deepSeekEffort reads the effort; the model thinks unless told otherwise.
-func deepSeekEffort(x *exchange) { x.Thinking = x.at("reasoning").str("effort") != "none" }

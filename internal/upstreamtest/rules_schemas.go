@@ -54,7 +54,7 @@ var (
 	// Those of functions are refused in the words of a vendor that has such rules; Google's tells all faults at once.
 	functionSchemaRows = rowsOf([]row{
 		{"tools[].function", functionOf(OpenAISchemas, composed), says("Invalid schema for function '{name}': {found}")},
-		{"tools[].function", functionOf(MoonshotSchemas, func(schema members) string { return moonshotFault(schema, "root") }),
+		{"tools[].function", functionOf(MoonshotSchemas, func(s members) string { return moonshotFault(s, "root") }),
 			says("tools.function.parameters is not a valid moonshot flavored json schema, details: <{found}>")},
 		{"tools[].function", functionOf(PlainSchemas, unplain),
 			says("Invalid schema for function '{name}': the keyword '{found}' is not supported")},

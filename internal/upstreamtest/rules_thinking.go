@@ -165,10 +165,10 @@ var beginRows = rowsOf([]row{{"messages[]@assistant", func(s *spot) bool {
 	}
 	s.begun = true
 	return thinks(said[0]) || s.finds(said[0].kind())
-}, says("{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When `thinking` is enabled, " +
-	"a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and " +
-	"`tool_result` blocks). We recommend you include thinking blocks from previous turns. To avoid this requirement, " +
-	"disable `thinking`. Please consult our documentation at " + extended)}})
+}, says("{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When `thinking` is " +
+	"enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` " +
+	"and `tool_result` blocks). We recommend you include thinking blocks from previous turns. To avoid this " +
+	"requirement, disable `thinking`. Please consult our documentation at " + extended)}})
 
 // Why a block was left out of the context, in input_transformations.
 const (

@@ -82,8 +82,8 @@ var (
 	deepSeekModeRows = rowsOf([]row{
 		{"", readThinking, nil},
 		{"", either(lacks("thinking"), inMode("adaptive", "enabled", "disabled")),
-			says("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `{found}`, expected " +
-				"one of `adaptive`, `enabled`, `disabled`")},
+			says("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `{mode}`, " +
+				"expected one of `adaptive`, `enabled`, `disabled`")},
 		{"", either(lacks("thinking"), thinking, func(s *spot) bool { return s.effort() == "" }),
 			says("thinking options type cannot be disabled when reasoning_effort is set")},
 	})
@@ -115,10 +115,7 @@ func readThinking(s *spot) bool {
 
 // inMode wants one of these types of thinking.
 func inMode(kinds ...string) test {
-	return func(s *spot) bool {
-		s.found = s.mode
-		return slices.Contains(kinds, s.mode)
-	}
+	return func(s *spot) bool { return slices.Contains(kinds, s.mode) }
 }
 
 // reasoning is how much of it a message has.

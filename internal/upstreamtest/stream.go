@@ -239,7 +239,8 @@ func (v rendering) messageFrames() (frames [][]byte) {
 		}
 		add(wire.BlockStop, "index", i)
 	}
-	add(wire.MessageDelta, "delta", obj("stop_reason", v.stop, "stop_sequence", nil), "usage", obj("output_tokens", v.output))
+	add(wire.MessageDelta, "delta", obj("stop_reason", v.stop, "stop_sequence", nil),
+		"usage", obj("output_tokens", v.output))
 	add(wire.MessageStop)
 	return frames
 }

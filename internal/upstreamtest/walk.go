@@ -255,6 +255,8 @@ func (s *spot) expand(text string) string {
 			return s.found
 		case "model":
 			return s.Model
+		case "mode":
+			return s.mode
 		}
 		return s.str(name)
 	})
@@ -307,11 +309,9 @@ func again(list *rows) test {
 
 func has(name string) test { return func(s *spot) bool { return s.has(name) } }
 
-func lacks(name string) test { return func(s *spot) bool { return !s.has(name) } }
+func lacks(name string) test { return not(has(name)) }
 
-func isText(name string) test {
-	return func(s *spot) bool { return s.members[name].Kind() == '"' }
-}
+func isText(name string) test { return func(s *spot) bool { return s.members[name].Kind() == '"' } }
 
 func isList(name string) test {
 	return func(s *spot) bool {
@@ -320,8 +320,11 @@ func isList(name string) test {
 	}
 }
 
-func isObjectAt(name string) test {
-	return func(s *spot) bool { return s.members[name].Kind() == '{' }
+func isObjectAt(name string) test { return func(s *spot) bool { return s.members[name].Kind() == '{' } }
+
+// hasType wants an object of this type.
+func hasType(name, kind string) test {
+	return func(s *spot) bool { return s.in(name).is("type", kind) }
 }
 
 // isFull wants a list with something in it.
@@ -349,9 +352,7 @@ func matches(name string, pattern *regexp.Regexp) test {
 }
 
 // knows wants no other members than these, and finds the first.
-func knows(names ...string) test {
-	return func(s *spot) bool { return s.finds(s.unknown(names...)) }
-}
+func knows(names ...string) test { return func(s *spot) bool { return s.finds(s.unknown(names...)) } }
 
 // unique wants a text, if there is one, that none of the objects before it in its list has.
 func unique(text func(m members) string) test {
