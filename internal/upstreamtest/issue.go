@@ -44,25 +44,16 @@ func (x *exchange) issue(a *Answer) []issued {
 		x.sealItems(out, a.Cut == nil && x.stop != stopFailed)
 		return out
 	}
-	switch vendor {
-	case Anthropic:
+	if vendor == Anthropic {
 		x.seal(out)
-	case GLM:
-		for i := range out {
-			out[i].signature = randomBase64(glmSignature)
-		}
-	case Kimi:
-		n := kimiWhole
-		if x.Stream {
-			n = kimiStreamed
-		}
-		for i := range out {
-			out[i].signature = randomBase64(n)
-		}
-	default:
-		for i := range out {
-			out[i].unsigned = true
-		}
+		return out
+	}
+	n := map[Vendor]int{GLM: glmSignature, Kimi: kimiWhole}[vendor]
+	if vendor == Kimi && x.Stream {
+		n = kimiStreamed
+	}
+	for i := range out {
+		out[i].signature, out[i].unsigned = randomBase64(n), n == 0
 	}
 	return out
 }
