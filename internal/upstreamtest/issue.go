@@ -90,7 +90,7 @@ func (x *exchange) omits() bool {
 
 // seal signs an answer's thinking and remembers the answer.
 func (x *exchange) seal(blocks []issued) {
-	record := &answered{id: newID(), model: x.Model}
+	record, keys := &answered{id: newID(), model: x.Model}, map[string]*answered{}
 	last := len(x.turns)
 	run := -1
 	for i := x.loop; i < last; i++ {
@@ -112,7 +112,7 @@ func (x *exchange) seal(blocks []issued) {
 		b := &blocks[i]
 		switch b.Type {
 		case useBlock:
-			record.calls = append(record.calls, b.ID)
+			keys[b.ID] = record
 		case thinkingBlock, redactedBlock:
 			v := seal{
 				id: newID(), answer: record.id, before: before, first: len(record.own) == 0, said: x.said[x.runStart(last)],
@@ -129,7 +129,8 @@ func (x *exchange) seal(blocks []issued) {
 		}
 		spoken = append(spoken, b.asSent())
 	}
-	x.server.memory.add(record)
+	keys[record.id.key()] = record
+	x.server.answered.add(keys, 0)
 }
 
 // asSent is b as it comes back in a request.

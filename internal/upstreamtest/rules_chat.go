@@ -141,11 +141,7 @@ func (s *spot) thought() string { return s.in("extra_content").in("google").str(
 
 // thought is the signature of a call.
 func (s signer) thought(model, name, arguments string) string {
-	h := hmac.New(sha256.New, s.key)
-	for _, part := range []string{model, name, arguments} {
-		h.Write(append([]byte(part), 0))
-	}
-	sum := h.Sum([]byte{firstByte})
+	sum := append([]byte{firstByte}, s.sum(model, "\x00", name, "\x00", arguments, "\x00")...)
 	for len(sum) < 300 { // as long as real ones
 		next := sha256.Sum256(sum)
 		sum = append(sum, next[:]...)

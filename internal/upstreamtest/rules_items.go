@@ -120,7 +120,7 @@ var itemRows = rowsOf([]row{
 		"Duplicate item found with id {id}. Remove duplicate items from your input and try again.")},
 	{"input[]", func(s *spot) bool {
 		if s.is("type", referenceItem) {
-			s.items[s.input+s.i] = s.server.items.stored(s.str("id"))
+			s.items[s.input+s.i] = s.server.stored(s.str("id"))
 		}
 		s.err = s.notFound(s.str("id"))
 		return s.items[s.input+s.i] != nil
@@ -156,8 +156,8 @@ func readItems(x *exchange) error {
 	case x.body.has("conversation"):
 		return refusedWith(http.StatusNotFound, "", "Conversation with id '"+conversation+"' not found.")
 	case previous != "":
-		before, ok := x.server.items.response(previous)
-		if !ok {
+		before := x.server.responses.get(previous)
+		if before == nil {
 			return refused("previous_response_not_found", "previous_response_id",
 				"Previous response with id '"+previous+"' not found.")
 		}

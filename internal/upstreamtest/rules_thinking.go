@@ -119,7 +119,7 @@ func latestTurnKept(x *exchange) error {
 		}
 		got, marks = append(got, placed{m.run, m.seal.id}), append(marks, m)
 	}
-	all, sent, known := x.server.memory.turn(x)
+	all, sent, known := x.turn()
 	for _, p := range all {
 		if !slices.Contains(got, p) {
 			x.Lost++

@@ -3,7 +3,6 @@ package upstreamtest
 import (
 	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -19,17 +18,8 @@ var tokenHead = []byte{0x80, 0, 0, 0, 0}
 func (s signer) encrypt(kind, id, text string) string {
 	b := append(slices.Clone(tokenHead), byte(len(id)))
 	b = append(b, id...)
-	padding := make([]byte, 128+min(len(text)/2, maxPadding))
-	_, _ = rand.Read(padding) // it never fails
-	b = append(b, padding...)
-	return base64.URLEncoding.EncodeToString(append(b, s.token(kind, b)...))
-}
-
-func (s signer) token(kind string, b []byte) []byte {
-	h := hmac.New(sha256.New, s.key)
-	h.Write([]byte(kind))
-	h.Write(b)
-	return h.Sum(nil)
+	b = append(b, padding(text)...)
+	return base64.URLEncoding.EncodeToString(append(b, s.sum(kind, string(b))...))
 }
 
 // decrypt gives the id of the item that an encrypted content was made for; ok is false if this backend did
@@ -42,7 +32,7 @@ func (s signer) decrypt(kind, content string) (id string, ok bool) {
 	sealed, mac := b[:len(b)-macSize], b[len(b)-macSize:]
 	rest := sealed[len(tokenHead):]
 	n := int(rest[0])
-	if n >= len(rest) || !hmac.Equal(mac, s.token(kind, sealed)) {
+	if n >= len(rest) || !hmac.Equal(mac, s.sum(kind, string(sealed))) {
 		return "", false
 	}
 	return string(rest[1 : 1+n]), true
@@ -64,7 +54,7 @@ func encryptedIsOwn(x *exchange) error {
 			case i < x.input:
 			case id == "":
 				return missingParameter(fmt.Sprintf("input[%d].id", i-x.input))
-			case x.server.items.stored(id) == nil:
+			case x.server.stored(id) == nil:
 				return x.notFound(id)
 			}
 			continue
@@ -151,7 +141,7 @@ func unitsHold(x *exchange) error {
 			return refused("", "input", "Item '"+id+"' of type 'reasoning' was provided without its required following item.")
 		}
 		id := item.str("id")
-		m := x.server.items.made(id)
+		m := x.server.items.get(id)
 		if m == nil || m.reasoning == "" || itemKind(item) == reasoningItem || itemKind(item) == compactionItem {
 			continue
 		}
@@ -177,8 +167,8 @@ func (x *exchange) followed(i int) bool {
 	if j == len(x.items) || !answers(x.items[j]) {
 		return false
 	}
-	m := x.server.items.of(x.items[j])
-	if m == nil || x.server.items.made(x.known[j-1]) == nil {
+	m := x.server.madeOf(x.items[j])
+	if m == nil || x.server.items.get(x.known[j-1]) == nil {
 		return true
 	}
 	return m.reasoning == x.known[j-1] || itemKind(x.items[j]) == compactionItem
@@ -213,7 +203,7 @@ func deepSeekItems(x *exchange) error {
 func noteLosses(x *exchange) {
 	seen := map[*given]bool{}
 	for i, item := range x.items {
-		m := x.server.items.of(item)
+		m := x.server.madeOf(item)
 		if m == nil {
 			continue
 		}

@@ -26,10 +26,11 @@ const (
 type Server struct {
 	config Config
 	signer signer
-	memory *memory
-	items  *itemMemory
 
-	prompts *promptCache
+	answered  newest[*answered] // by their ids and those of their calls
+	items     newest[*made]     // of Responses, by their ids and those of their calls
+	responses newest[[]members] // the whole context behind each persisted response
+	prompts   *promptCache
 
 	mu       sync.Mutex // guards the rest
 	answers  []Answer
@@ -46,8 +47,10 @@ func New(c Config) *Server {
 	if c.Vendor == OpenAI {
 		c.Chat.OpenAI = true
 	}
-	return &Server{config: c, signer: newSigner(c.name()), memory: newMemory(10 * c.remember()),
-		items: newItemMemory(10 * c.remember()), prompts: &promptCache{kept: map[contextHash]time.Time{}}}
+	limit := 10 * c.remember()
+	return &Server{config: c, signer: newSigner(c.name()), prompts: &promptCache{kept: map[contextHash]time.Time{}},
+		answered: newest[*answered]{limit: limit}, items: newest[*made]{limit: limit},
+		responses: newest[[]members]{limit: limit, bytes: maxKept}}
 }
 
 // Queue adds answers. Each is given once, in order, to requests that no rule
@@ -132,18 +135,8 @@ func (s *Server) endpoint(r *http.Request) (d Endpoint, ok bool) {
 		}
 	}
 	path = strings.TrimPrefix(path, "/v1")
-	d, ok = endpoints[r.Method+" "+path]
-	switch s.config.vendor() {
-	case Anthropic:
-		ok = ok && d.dialect() != wire.Responses && d != EndpointChat && d != EndpointEmbeddings
-	case Chat:
-		ok = ok && d.dialect() == wire.Chat
-	case OpenAI:
-		ok = ok && d.dialect() != wire.Messages
-	case Kimi, GLM:
-		ok = ok && d.dialect() != wire.Responses
-	}
-	return d, ok
+	d = endpoints[r.Method+" "+path]
+	return d, d == EndpointModels || vendorRules[d.dialect()][s.config.vendor()] != nil && d != ""
 }
 
 // ServeHTTP answers one request; see Server for the paths.

@@ -52,9 +52,9 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 			m.stored = item
 		}
 	}
-	x.server.items.add(answer, items)
+	x.server.items.add(items, 0)
 	if whole && x.persists() {
-		x.server.items.persist(x.responseID, context, bytesOf(context[x.input:]))
+		x.server.responses.add(map[string][]members{x.responseID: context}, bytesOf(context[x.input:]))
 	}
 }
 
