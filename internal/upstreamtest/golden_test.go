@@ -20,11 +20,32 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// judge is a vendor with good bodies of one endpoint, in most of which something is to be broken.
+// judge is a vendor with bodies of one endpoint in which something is to be broken.
 type judge struct {
 	name, path, beta string
 	config           upstreamtest.Config
 	bodies           []string
+}
+
+// bad are bodies that chance would hardly break like that, by the name of the judge.
+var bad = map[string][]string{
+	"anthropic": {asking(opus48, `"tools":[{"name":"f","input_schema":{"type":"object","anyOf":[]}}]`),
+		asking(opus48, `"tools":[{"name":"f","input_schema":{"type":"object","properties":{"a":{"exclusiveMinimum":true}}}}]`)},
+	"cerebras":       {chat(says("user", `[`+text+`]`))},
+	"deepseek, chat": {asking("d", `"messages":[`+says("user", linked)+`]`), asking("d", `"response_format":{"type":"json_object"}`)},
+	"strangest":      {chat(says("user", linked)), asking("m", `"stop":[]`)},
+	"chat": {asking("m", `"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
+		"schema":{"type":"object","properties":{"a":{}},"required":[]}}}`)},
+	"openai, chat": {unbounded("o1-mini", `"reasoning_effort":"low"`), unbounded("gpt-5", `"frequency_penalty":1`),
+		unbounded("gpt-5", `"presence_penalty":1`), unbounded("gpt-5", `"top_p":0.1`)},
+	"openai": {`{"model":"gpt-5","top_p":0.5,"input":"hi"}`, `{"model":"m","text":{"format":{"type":"json_schema","name":"n"}}}`,
+		response("", `{"role":"assistant","content":[{"type":"refusal"}]}`), response("", `{"role":"user","id":5,"content":"a"}`)},
+}
+
+const linked = `[{"type":"image_url","image_url":{"url":"https://x"}}]`
+
+func unbounded(model, members string) string {
+	return `{"model":"` + model + `",` + members + `,"messages":[` + ask + `]}`
 }
 
 const (
@@ -281,15 +302,21 @@ func TestRefusalsAreWhatTheyWere(t *testing.T) {
 	for _, j := range judges() {
 		v := upstreamtest.New(j.config)
 		first, all := map[string]string{}, map[string][]string{}
+		judge := func(name, body string) {
+			told := j.verdict(t, v, body)
+			kind := varying.ReplaceAllString(told, "*")
+			if all[kind] == nil {
+				first[kind] = told
+			}
+			all[kind] = append(all[kind], name+": "+told)
+		}
 		for i, body := range j.bodies {
 			for name, body := range variants(body, 50, 800) {
-				told := j.verdict(t, v, body)
-				kind := varying.ReplaceAllString(told, "*")
-				if all[kind] == nil {
-					first[kind] = told
-				}
-				all[kind] = append(all[kind], fmt.Sprint(i, " ", name, ": ", told))
+				judge(fmt.Sprint(i, " ", name), body)
 			}
+		}
+		for _, body := range bad[j.name] {
+			judge(body, body)
 		}
 		fmt.Fprintf(&out, "\n== %s\n", j.name)
 		for _, kind := range slices.SortedFunc(maps.Keys(first), func(a, b string) int { return strings.Compare(first[a], first[b]) }) {

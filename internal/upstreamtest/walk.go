@@ -77,7 +77,10 @@ func rowsOf(lists ...[]row) (steps rows) {
 			steps = append(steps, stepInto(way, rowsOf(group)))
 			group = nil
 		}
-		if way = first; way == "" {
+		switch way = first; {
+		case way == "" && r.at != "":
+			panic("this is no place: " + r.at) // a row that is never applied would make the vendor mild
+		case way == "":
 			steps = append(steps, step{row: r})
 			continue
 		}
