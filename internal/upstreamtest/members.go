@@ -3,6 +3,7 @@ package upstreamtest
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,6 +25,9 @@ func (m members) text(name string) (s string, ok bool) {
 	v := m[name]
 	if v.Kind() != '"' {
 		return "", false
+	}
+	if known, ok := words[string(v[1:len(v)-1])]; ok {
+		return known, true
 	}
 	if bytes.IndexByte(v, '\\') < 0 {
 		return string(v[1 : len(v)-1]), true // the body has been read whole, so it is valid
@@ -47,23 +51,14 @@ func (m members) is(name, value string) bool {
 }
 
 // kind is the type that an object gives itself.
-func (m members) kind() string {
-	if v := m["type"]; v.Kind() == '"' {
-		if known, ok := kinds[string(v[1:len(v)-1])]; ok {
-			return known
-		}
-	}
-	return m.str("type")
-}
+func (m members) kind() string { return m.str("type") }
 
-// kinds are the types that most objects have, so that they need no text of their own.
-var kinds = func() map[string]string {
+// words are the types and roles that most objects have, so that they need no text of their own.
+var words = func() map[string]string {
 	all := map[string]string{}
-	for kind := range blockShapes {
-		all[kind] = kind
-	}
-	for kind := range itemShapes {
-		all[kind] = kind
+	for _, word := range slices.Concat(slices.Collect(maps.Keys(blockShapes)), slices.Collect(maps.Keys(itemShapes)),
+		[]string{user, assistant, system, developer, tool, "function"}) {
+		all[word] = word
 	}
 	return all
 }()
