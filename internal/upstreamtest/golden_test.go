@@ -108,7 +108,8 @@ func judges() (all []judge) {
 	chats := []string{dialogue("m", form), plain("m", `"thinking":{"type":"enabled"},`)}
 	for name, rules := range map[string]upstreamtest.ChatRules{
 		"chat":      {},
-		"strangest": {KnownArguments: true, NoParameters: []string{"stop", "top_k"}, NoImages: true, Schemas: upstreamtest.GeminiSchemas},
+		"strangest": {KnownArguments: true, NoParameters: []string{"stop", "top_k"}, NoImages: true,
+			Schemas: upstreamtest.GeminiSchemas},
 		"mistral":   {ToolIDs: upstreamtest.MistralIDs, Replay: upstreamtest.ReplayMistral},
 		"groq":      {ToolIDs: upstreamtest.AnyIDs, Replay: upstreamtest.ReplayGroq, Schemas: upstreamtest.PlainSchemas},
 		"cerebras":  {Replay: upstreamtest.ReplayCerebras, TextOnly: true, Schemas: upstreamtest.MoonshotSchemas},
@@ -123,7 +124,8 @@ func judges() (all []judge) {
 	with("kimi, chat", "/v1/chat/completions", "", kimi, dialogue("k", form), plain("k", disabledFirst))
 	with("deepseek, chat", "/v1/chat/completions", "", deepSeek, dialogue("d", ""),
 		plain("deepseek-v4-pro", `"reasoning_effort":"low","response_format":{"type":"json_object"},`))
-	with("glm, chat", "/v1/chat/completions", "", upstreamtest.Config{Vendor: upstreamtest.GLM}, dialogue("glm-5.3", disabledFirst))
+	with("glm, chat", "/v1/chat/completions", "", upstreamtest.Config{Vendor: upstreamtest.GLM},
+		dialogue("glm-5.3", disabledFirst))
 
 	typed := `"tools":[{"type":"function","name":"f","description":"d","strict":true,"parameters":` + schema + `},
 		{"type":"namespace","name":"n","description":"d","tools":[{"type":"custom","name":"c","format":{}}]},{"type":"web_search"}],`
@@ -290,8 +292,8 @@ func golden(t *testing.T, name, is string) {
 	require.NoError(t, err)
 	was, now := strings.Split(string(want), "\n"), strings.Split(is, "\n")
 	for i := range max(len(was), len(now)) {
-		require.False(t, i >= len(was) || i >= len(now) || was[i] != now[i], "line %d of %s differs; if that is meant: go test "+
-			"-run %s -rewrite, and look at its diff", i+1, path, t.Name())
+		require.False(t, i >= len(was) || i >= len(now) || was[i] != now[i], "line %d of %s differs; if that is meant: "+
+			"go test -run %s -rewrite, and look at its diff", i+1, path, t.Name())
 	}
 }
 
@@ -319,7 +321,8 @@ func TestRefusalsAreWhatTheyWere(t *testing.T) {
 			judge(body, body)
 		}
 		fmt.Fprintf(&out, "\n== %s\n", j.name)
-		for _, kind := range slices.SortedFunc(maps.Keys(first), func(a, b string) int { return strings.Compare(first[a], first[b]) }) {
+		byText := func(a, b string) int { return strings.Compare(first[a], first[b]) }
+		for _, kind := range slices.SortedFunc(maps.Keys(first), byText) {
 			sum := sha256.Sum256([]byte(strings.Join(all[kind], "\n")))
 			fmt.Fprintf(&out, "%s\n\t%d like that, %x\n", first[kind], len(all[kind]), sum[:6])
 		}
@@ -357,8 +360,11 @@ func TestAnswersAreWhatTheyWere(t *testing.T) {
 			return upstreamtest.Answer{Blocks: blocks, StopReason: stop}
 		}
 		said, called := upstreamtest.Say("I may tell it: écoutez."), upstreamtest.Use("f", `{"city":"Århus","days":3}`)
-		for i, a := range []upstreamtest.Answer{everything, reply("max_tokens", said, called), reply("refusal", said), reply("failed"),
-			reply("content_filter", upstreamtest.Compact("c"), said), upstreamtest.Reply(called).FailAfter(2), reply("", said).FailAfter(4)} {
+		for i, a := range []upstreamtest.Answer{
+			everything, reply("max_tokens", said, called), reply("refusal", said), reply("failed"),
+			reply("content_filter", upstreamtest.Compact("c"), said), upstreamtest.Reply(called).FailAfter(2),
+			reply("", said).FailAfter(4),
+		} {
 			for _, stream := range []bool{false, true} {
 				if a.Cut != nil && !stream {
 					continue
