@@ -107,13 +107,13 @@ func judges() (all []judge) {
 		"additionalProperties":false,"required":["a"],"properties":{"a":{"type":"string"}}}}},`
 	chats := []string{dialogue("m", form), plain("m", `"thinking":{"type":"enabled"},`)}
 	for name, rules := range map[string]upstreamtest.ChatRules{
-		"chat":      {},
+		"chat": {},
 		"strangest": {KnownArguments: true, NoParameters: []string{"stop", "top_k"}, NoImages: true,
 			Schemas: upstreamtest.GeminiSchemas},
-		"mistral":   {ToolIDs: upstreamtest.MistralIDs, Replay: upstreamtest.ReplayMistral},
-		"groq":      {ToolIDs: upstreamtest.AnyIDs, Replay: upstreamtest.ReplayGroq, Schemas: upstreamtest.PlainSchemas},
-		"cerebras":  {Replay: upstreamtest.ReplayCerebras, TextOnly: true, Schemas: upstreamtest.MoonshotSchemas},
-		"gemini":    {ThoughtSignatures: true, Schemas: upstreamtest.OpenAISchemas},
+		"mistral":  {ToolIDs: upstreamtest.MistralIDs, Replay: upstreamtest.ReplayMistral},
+		"groq":     {ToolIDs: upstreamtest.AnyIDs, Replay: upstreamtest.ReplayGroq, Schemas: upstreamtest.PlainSchemas},
+		"cerebras": {Replay: upstreamtest.ReplayCerebras, TextOnly: true, Schemas: upstreamtest.MoonshotSchemas},
+		"gemini":   {ThoughtSignatures: true, Schemas: upstreamtest.OpenAISchemas},
 	} {
 		with(name, "/v1/chat/completions", "", upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: rules}, chats...)
 	}
