@@ -156,7 +156,7 @@ func (t Tool) sampleInput() string {
 	}
 	// A schema of another shape requires nothing that could be filled in.
 	_ = json.Unmarshal(t.Schema, &schema, lenient)
-	var input object
+	input := obj()
 	for _, name := range schema.Required {
 		p := schema.Properties[name]
 		value := map[string]string{"integer": "1", "number": "1", "boolean": "true", "array": "[]", "object": "{}"}[p.Type]
@@ -166,7 +166,7 @@ func (t Tool) sampleInput() string {
 		case value == "":
 			value = `"sample"`
 		}
-		input = input.raw(name, []byte(value))
+		input = input.with(name, []byte(value))
 	}
-	return string(input.end())
+	return string(input)
 }

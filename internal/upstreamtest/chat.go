@@ -1,7 +1,6 @@
 package upstreamtest
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -22,69 +21,13 @@ const maxCallID = 40
 // ValidateChat checks a request of the chat-completions dialect. The error is
 // what a vendor would answer with status 400.
 func ValidateChat(body []byte) error {
-	r, err := read(body)
-	if err != nil {
-		return err
-	}
-	return checkChat(r, &dialogue{ordered: true, maxID: maxCallID})
+	x := &exchange{config: &Config{Vendor: Chat}, Request: &Request{Endpoint: EndpointChat}}
+	x.talk.ordered = true
+	return validate(body, x, dialogRule)
 }
 
-// checkChat holds a request to the rules that d, which is still empty, stands for.
-func checkChat(r members, d *dialogue) error {
-	if model, ok := r.text("model"); !ok || model == "" {
-		return errors.New("you must provide a model parameter")
-	}
-	if err := checkFunctions(r); err != nil {
-		return err
-	}
-	messages, ok := r.list("messages")
-	if !ok || len(messages) == 0 {
-		return errors.New("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty " +
-			"array instead.")
-	}
-	for i, m := range messages {
-		if err := d.next(m, fmt.Sprintf("messages[%d]", i)); err != nil {
-			return err
-		}
-	}
-	if d.ordered && d.before != user && d.before != tool {
-		return fmt.Errorf("Expected last role User or Tool (or Assistant with prefix True) for serving but got %s", d.before)
-	}
-	return d.settled()
-}
-
-func checkFunctions(r members) error {
-	if !r.has("tools") {
-		return nil
-	}
-	tools, ok := r.list("tools")
-	if !ok || len(tools) == 0 {
-		return errors.New("Invalid 'tools': expected an array with minimum length 1.")
-	}
-	seen := map[string]bool{}
-	for i, t := range tools {
-		f, ok := t.object("function")
-		name, _ := f.text("name")
-		switch {
-		case !ok || t.kind() != "function":
-			return fmt.Errorf("Invalid 'tools[%d]': expected an object of type 'function'.", i)
-		case !legalName.MatchString(name):
-			return badName(fmt.Sprintf("tools[%d].function.name", i))
-		case seen[name]:
-			return errors.New("Tool names must be unique")
-		}
-		seen[name] = true
-		if schema, ok := f.object("parameters"); f.has("parameters") && (!ok || schema.kind() != "object") {
-			return fmt.Errorf("Invalid schema for function '%s': schema must be a JSON Schema of 'type: \"object\"'.", name)
-		}
-	}
-	return nil
-}
-
-func badName(at string) error {
-	return fmt.Errorf("Invalid '%s': string does not match pattern. Expected a string that matches the pattern '%s'.", at,
-		legalName)
-}
+// mistralID is what Mistral takes as the id of a call.
+var mistralID = regexp.MustCompile(`^[a-zA-Z0-9]{9}$`)
 
 // dialogue is what has been said so far, and by which rules.
 type dialogue struct {
@@ -99,155 +42,155 @@ type dialogue struct {
 	used   map[string]bool
 }
 
-// next checks one message; at is where it stands.
-func (d *dialogue) next(m members, at string) error {
-	role, _ := m.text("role")
-	if role == developer {
-		role = system
+// beginTalk reads by which rules messages follow each other.
+func beginTalk(x *exchange) {
+	d := &x.talk
+	switch vendor := x.config.vendor(); {
+	case vendor != Chat && vendor != OpenAI:
+		d.recurring = true
+	case x.config.Chat.ToolIDs == OpenAIIDs:
+		d.maxID = maxCallID
+	case x.config.Chat.ToolIDs == MistralIDs:
+		d.ordered, d.callID = true, mistralID
 	}
-	if role != tool {
-		if err := d.settled(); err != nil {
-			return err
-		}
-	}
-	var err error
-	switch role {
-	case system, user:
-		err = d.prompt(m, role, at)
-	case assistant:
-		err = d.answer(m, at)
-	case tool:
-		err = d.result(m, at)
-	default:
-		err = fmt.Errorf("Invalid value: '%s'. Supported values are: 'system', 'developer', 'user', 'assistant' and "+
-			"'tool' (%s.role).", role, at)
-	}
-	d.before, d.begun = role, d.begun || role != system
-	return err
 }
 
-func (d *dialogue) prompt(m members, role, at string) error {
-	switch {
-	case !d.ordered:
-	case role == system && (d.before == assistant || d.before == tool),
-		// A user may not speak into an exchange with a tool, nor twice.
-		role == user && (d.before == tool || d.before == user):
-		return fmt.Errorf("Unexpected role '%s' after role '%s'", role, d.before)
-	}
-	kinds := []string{textBlock}
-	if role == user {
-		kinds = append(kinds, imagePart, "input_audio", "file")
-	}
-	return checkParts(m, at, kinds...)
+func badName(at string) string {
+	return "Invalid '" + at + "': string does not match pattern. Expected a string that matches the pattern '" +
+		legalName.String() + "'."
 }
 
-func (d *dialogue) answer(m members, at string) error {
-	if d.ordered && !d.begun {
-		return errors.New("Conversation must start with a user message or system message, and the first to speak is the user")
-	}
-	if m.has("tool_calls") {
-		calls, ok := m.list("tool_calls")
-		if !ok || len(calls) == 0 {
-			return fmt.Errorf("[] is too short - '%s.tool_calls'", at)
-		}
-		for j, c := range calls {
-			if err := d.call(c, fmt.Sprintf("%s.tool_calls[%d]", at, j)); err != nil {
-				return err
-			}
-		}
-		if s, ok := m.text("content"); !m.has("content") || ok && s == "" {
-			return nil
-		}
-	}
-	return checkParts(m, at, textBlock, "refusal")
-}
+const noFunction = says("Invalid '{at}': expected an object of type 'function'.")
 
-func (d *dialogue) call(c members, at string) error {
-	id, _ := c.text("id")
-	f, ok := c.object("function")
-	name, _ := f.text("name")
-	arguments, _ := f.text("arguments")
-	switch {
-	case !ok || c.kind() != "function":
-		return fmt.Errorf("Invalid '%s': expected an object of type 'function'.", at)
-	case id == "":
-		return fmt.Errorf("Invalid '%s.id': empty string. Expected a string with minimum length 1, but got an empty "+
-			"string instead.", at)
-	case d.callID != nil && !d.callID.MatchString(id):
-		return fmt.Errorf("Tool call id was %s but must be a-z, A-Z, 0-9, with a length of 9.", id)
-	case d.maxID > 0 && len(id) > d.maxID:
-		return fmt.Errorf("Invalid '%s.id': string too long. Expected a string with maximum length %d, but got a string "+
-			"with length %d instead.", at, d.maxID, len(id))
-	case d.used[id] && !d.recurring, slices.Contains(d.open, id):
-		return fmt.Errorf("Invalid '%s.id': duplicate tool call id %s", at, id)
-	case !legalName.MatchString(name):
-		return badName(at + ".function.name")
-	case !isObject(arguments):
-		return fmt.Errorf("Invalid '%s.function.arguments': expected the text of a JSON object, but got %.60q instead.", at,
-			arguments)
-	}
-	if d.used == nil {
-		d.used = map[string]bool{}
-	}
-	d.used[id] = true
-	d.open = append(d.open, id)
-	return nil
-}
-
-func isObject(s string) bool {
-	v := jsontext.Value(s)
-	return v.Kind() == '{' && v.IsValid(lenient)
-}
-
-func (d *dialogue) result(m members, at string) error {
-	id, _ := m.text("tool_call_id")
-	i := slices.Index(d.open, id)
-	switch {
-	case d.before != assistant && d.before != tool, i < 0 && !d.used[id]:
-		return fmt.Errorf("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "+
-			"'tool_calls' (%s, id %s).", at, id)
-	case i < 0:
-		return fmt.Errorf("Not the same number of function calls and responses (%s answers id %s again)", at, id)
-	}
-	d.open = slices.Delete(d.open, i, i+1)
-	return checkParts(m, at, textBlock)
-}
+func isFunction(s *spot) bool { return s.is("type", "function") && isObjectAt("function")(s) }
 
 // settled holds if every call of the last answer has its result.
-func (d *dialogue) settled() error {
-	if len(d.open) == 0 {
-		return nil
-	}
-	return fmt.Errorf("An assistant message with 'tool_calls' must be followed by tool messages responding to each "+
-		"'tool_call_id'. "+
-		"The following tool_call_ids did not have response messages: %s", strings.Join(d.open, ", "))
+func settled(s *spot) bool { return s.finds(strings.Join(s.talk.open, ", ")) }
+
+const unsettled = says("An assistant message with 'tool_calls' must be followed by tool messages responding to each " +
+	"'tool_call_id'. The following tool_call_ids did not have response messages: {found}")
+
+// onlyCalls is an answer with calls whose content may be missing or empty.
+func onlyCalls(s *spot) bool {
+	return s.is("role", assistant) && s.has("tool_calls") && (!s.has("content") || s.is("content", ""))
 }
 
-// checkParts wants content that says something: a string, or parts of these kinds.
-func checkParts(m members, at string, kinds ...string) error {
-	if s, ok := m.text("content"); ok {
-		if blank(s) {
-			return fmt.Errorf("Invalid '%s.content': text content must be non-empty", at)
+// partKinds are the types of parts of a content, by the role.
+var partKinds = map[string][]string{
+	user: {textBlock, imagePart, "input_audio", "file"}, assistant: {textBlock, "refusal"}, tool: {textBlock},
+	system: {textBlock}, developer: {textBlock},
+}
+
+// dialogRows go through all messages with what has been said so far, in exchange.talk.
+var dialogRows = rowsOf([]row{
+	{"", notes(beginTalk), nil},
+	{"", not(isOne("model", "")), says("you must provide a model parameter")},
+	{"", either(lacks("tools"), isFull("tools")), says("Invalid 'tools': expected an array with minimum length 1.")},
+	{"tools[]", isFunction, noFunction},
+	{"tools[].function", matches("name", legalName), says(badName("{at}.name"))},
+	{"tools[]", unique(func(m members) string { return m.in("function").str("name") }), says("Tool names must be unique")},
+	{"tools[].function", either(lacks("parameters"), hasType("parameters", "object")),
+		says("Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'.")},
+	{"", isFull("messages"), says("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an " +
+		"empty array instead.")},
+	{"messages[]", either(isOne("role", tool), settled), unsettled},
+	{"messages[]", func(s *spot) bool { return partKinds[s.str("role")] != nil },
+		says("Invalid value: '{role}'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool' " +
+			"({at}.role).")},
+	{"messages[]", func(s *spot) bool {
+		before, inside := s.talk.before, s.talk.before == tool || s.talk.before == assistant
+		switch role := roleOf(s.members); {
+		case role == system && inside, role == user && (before == tool || before == user):
+			s.found = role + "' after role '" + before
+			return !s.talk.ordered
 		}
-		return nil
+		return true
+	}, says("Unexpected role '{found}'")},
+	{"messages[]@assistant", func(s *spot) bool { return s.talk.begun || !s.talk.ordered },
+		says("Conversation must start with a user message or system message, and the first to speak is the user")},
+	{"messages[]@assistant", either(lacks("tool_calls"), isFull("tool_calls")),
+		says("[] is too short - '{at}.tool_calls'")},
+	{"messages[]@assistant.tool_calls[]", isFunction, noFunction},
+	{"messages[]@assistant.tool_calls[]", not(isOne("id", "")),
+		says("Invalid '{at}.id': empty string. Expected a string with minimum length 1, but got an empty string instead.")},
+	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
+		return s.talk.callID == nil || s.talk.callID.MatchString(s.str("id"))
+	}, says("Tool call id was {id} but must be a-z, A-Z, 0-9, with a length of 9.")},
+	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
+		n, most := len(s.str("id")), s.talk.maxID
+		return most == 0 || n <= most || s.finds(fmt.Sprintf("%d, but got a string with length %d", most, n))
+	}, says("Invalid '{at}.id': string too long. Expected a string with maximum length {found} instead.")},
+	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
+		id := s.str("id")
+		return (!s.talk.used[id] || s.talk.recurring) && !slices.Contains(s.talk.open, id)
+	}, says("Invalid '{at}.id': duplicate tool call id {id}")},
+	{"messages[]@assistant.tool_calls[].function", matches("name", legalName), says(badName("{at}.name"))},
+	{"messages[]@assistant.tool_calls[].function", func(s *spot) bool {
+		arguments := jsontext.Value(s.str("arguments"))
+		return arguments.Kind() == '{' && arguments.IsValid(lenient) || s.finds(fmt.Sprintf("%.60q", string(arguments)))
+	}, says("Invalid '{at}.arguments': expected the text of a JSON object, but got {found} instead.")},
+	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
+		if s.talk.used == nil {
+			s.talk.used = map[string]bool{}
+		}
+		s.talk.used[s.str("id")] = true
+		s.talk.open = append(s.talk.open, s.str("id"))
+		return true
+	}, nil},
+	{"messages[]@tool", func(s *spot) bool {
+		id, before := s.str("tool_call_id"), s.talk.before
+		return (before == assistant || before == tool) && (s.talk.used[id] || slices.Contains(s.talk.open, id))
+	}, says("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with " +
+		"'tool_calls' ({at}, id {tool_call_id}).")},
+	{"messages[]@tool", func(s *spot) bool {
+		i := slices.Index(s.talk.open, s.str("tool_call_id"))
+		if i >= 0 {
+			s.talk.open = slices.Delete(s.talk.open, i, i+1)
+		}
+		return i >= 0
+	}, says("Not the same number of function calls and responses ({at} answers id {tool_call_id} again)")},
+	{"messages[]", either(onlyCalls, not(isText("content")), func(s *spot) bool { return !blank(s.str("content")) }),
+		says("Invalid '{at}.content': text content must be non-empty")},
+	{"messages[]", either(onlyCalls, isText("content"), isFull("content")),
+		says("Invalid value for '{at}.content': expected a string or an array of content parts.")},
+	{"messages[].content[]", func(s *spot) bool { return slices.Contains(partKinds[s.up.str("role")], s.kind()) },
+		says("Invalid value: '{type}' is no type of content part here ({at}).")},
+	{"messages[].content[]:text|refusal", func(s *spot) bool { return !blank(s.str(s.kind())) },
+		says("Invalid '{at}.{type}': text content must be non-empty")},
+	{"messages[].content[]:image_url", func(s *spot) bool { return s.in(imagePart)["url"].Kind() == '"' },
+		says("Invalid type for '{at}.image_url': expected an object with a url.")},
+	{"messages[].content[]:image_url", func(s *spot) bool { return urlHolds(s, s.in(imagePart).str("url")) },
+		says("{found}")},
+	{"messages[]", func(s *spot) bool {
+		s.talk.before = roleOf(s.members)
+		s.talk.begun = s.talk.begun || s.talk.before != system
+		return true
+	}, nil},
+	{"", func(s *spot) bool {
+		before := s.talk.before
+		return !s.talk.ordered || before == user || before == tool || s.finds(before)
+	}, says("Expected last role User or Tool (or Assistant with prefix True) for serving but got {found}")},
+	{"", settled, unsettled},
+	{"", notes(hearMessages), nil},
+})
+
+// roleOf is the role of a message; a developer's is the system's.
+func roleOf(m members) string {
+	if m.is("role", developer) {
+		return system
 	}
-	parts, ok := m.list("content")
-	if !ok || len(parts) == 0 {
-		return fmt.Errorf("Invalid value for '%s.content': expected a string or an array of content parts.", at)
-	}
-	for j, p := range parts {
-		kind := p.kind()
-		s, _ := p.text(kind)
-		switch {
-		case !slices.Contains(kinds, kind):
-			return fmt.Errorf("Invalid value: '%s' is no type of content part here (%s.content[%d]).", kind, at, j)
-		case (kind == textBlock || kind == "refusal") && blank(s):
-			return fmt.Errorf("Invalid '%s.content[%d].%s': text content must be non-empty", at, j, kind)
-		case kind == imagePart:
-			if err := checkImagePart(p, fmt.Sprintf("%s.content[%d]", at, j)); err != nil {
-				return err
-			}
+	return m.str("role")
+}
+
+// hearMessages notes what was said last.
+func hearMessages(x *exchange) {
+	x.messages, _ = x.list(x.body, "messages")
+	for _, m := range x.messages {
+		switch text := strings.Join(texts(m), "\n"); m.str("role") {
+		case user:
+			x.User, x.Results = text, nil
+		case tool:
+			x.Results = append(x.Results, text)
 		}
 	}
-	return nil
 }

@@ -7,6 +7,13 @@
 // test has queued or something of its own, whole or streamed, and keeps what it saw and what
 // it thought of it. Package fakevendor beneath is the same as a program, for trials by hand.
 //
+// # Rules
+//
+// What a vendor refuses stands in vendorRules, in the order in which it is applied. A rule has rows, each of a place
+// in the body, what must hold there and the refusal where it does not; one walker applies them all. A new refusal is
+// a row of the rule that has its source. A rule about more than one object (calls and results, signatures, units of
+// reasoning) is a function that a row names by "by"; it also may only read, by "notes".
+//
 // # Signatures
 //
 // A signature, or the data of a redacted block, is a MAC over the backend's name,

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -34,28 +33,29 @@ func embed(text string) []float64 {
 	return v
 }
 
-// embeddings answers a request of that endpoint.
-func (x *exchange) embeddings() ([]byte, error) {
-	if err := servesModel(x); err != nil {
-		return nil, err
-	}
-	var inputs []string
+// inputs are the texts that a request of that endpoint wants embedded; none if there are others.
+func (x *exchange) inputs() (texts []string) {
 	if s, ok := x.body.text("input"); ok {
-		inputs = []string{s}
-	} else if json.Unmarshal(x.body["input"], &inputs) != nil || len(inputs) == 0 {
-		return nil, errors.New("Invalid 'input': expected a string or an array of strings.")
+		return []string{s}
 	}
-	format, _ := x.body.text("encoding_format")
-	var data [][]byte
+	if json.Unmarshal(x.body["input"], &texts) != nil {
+		return nil
+	}
+	return texts
+}
+
+// embeddings answers a request of that endpoint.
+func (x *exchange) embeddings() []byte {
+	var data []object
 	size := 0
-	for i, s := range inputs {
+	for i, s := range x.inputs() {
 		size += len(s)
-		data = append(data, object(nil).text("object", "embedding").number("index", i).raw("embedding",
-			writeVector(embed(s), format)).end())
+		data = append(data, obj("object", "embedding", "index", i, "embedding", writeVector(embed(s),
+			x.body.str("encoding_format"))))
 	}
-	usage := object(nil).number("prompt_tokens", size/4+1).number("total_tokens", size/4+1).end()
-	return object(nil).text("object", "list").raw("data", array(data)).text("model", x.Model).raw("usage", usage).end(),
-		nil
+	size = size/4 + 1
+	return obj("object", "list", "data", array(data), "model", x.Model,
+		"usage", obj("prompt_tokens", size, "total_tokens", size))
 }
 
 // writeVector writes v as numbers or, if the format is base64, as 32-bit floats.

@@ -113,7 +113,8 @@ type refusal struct {
 	message string
 	code    string // of the chat dialect and of Responses; may be empty
 	param   string // likewise
-	body    []byte // if not nil, in place of the usual shape
+	body    string // if not empty, in place of the usual shape
+	listed  bool   // in the shape that Gemini has: a list
 	// inStream says that a stream is refused by events, with status 200.
 	inStream bool
 }
@@ -137,14 +138,16 @@ func errorType(status int) string {
 }
 
 func (r refusal) bodyIn(d wire.Dialect) []byte {
-	if r.body != nil {
-		return r.body
+	switch {
+	case r.body != "":
+		return []byte(r.body)
+	case r.listed:
+		return array([]object{obj("error", obj("code", r.status, "message", r.message, "status", "INVALID_ARGUMENT"))})
+	case d == wire.Messages:
+		return obj("type", "error", "error", obj("type", errorType(r.status), "message", r.message),
+			"request_id", "req_01"+randomText(22))
 	}
-	if d == wire.Messages {
-		detail := object(nil).text("type", errorType(r.status)).text("message", r.message)
-		return object(nil).text("type", "error").raw("error", detail.end()).text("request_id", "req_01"+randomText(22)).end()
-	}
-	return object(nil).raw("error", r.detailIn(d).end()).end()
+	return obj("error", r.detailIn(d))
 }
 
 // detailIn is what stands in an error of chat completions or of Responses.
@@ -156,19 +159,7 @@ func (r refusal) detailIn(d wire.Dialect) object {
 	case d == wire.Responses && r.status >= http.StatusInternalServerError:
 		kind = serverError
 	}
-	return r.named(object(nil).text("message", r.message).text("type", kind))
-}
-
-// named adds the parameter and the code, which may be null.
-func (r refusal) named(o object) object {
-	for _, member := range []struct{ name, text string }{{"param", r.param}, {"code", r.code}} {
-		value := []byte("null")
-		if member.text != "" {
-			value = quoted(member.text)
-		}
-		o = o.raw(member.name, value)
-	}
-	return o
+	return obj("message", r.message, "type", kind, "param", orNull(r.param), "code", orNull(r.code))
 }
 
 // errorFrame is an error as the events that end a stream.

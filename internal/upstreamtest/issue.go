@@ -44,25 +44,16 @@ func (x *exchange) issue(a *Answer) []issued {
 		x.sealItems(out, a.Cut == nil && x.stop != stopFailed)
 		return out
 	}
-	switch vendor {
-	case Anthropic:
+	if vendor == Anthropic {
 		x.seal(out)
-	case GLM:
-		for i := range out {
-			out[i].signature = randomBase64(glmSignature)
-		}
-	case Kimi:
-		n := kimiWhole
-		if x.Stream {
-			n = kimiStreamed
-		}
-		for i := range out {
-			out[i].signature = randomBase64(n)
-		}
-	default:
-		for i := range out {
-			out[i].unsigned = true
-		}
+		return out
+	}
+	n := map[Vendor]int{GLM: glmSignature, Kimi: kimiWhole}[vendor]
+	if vendor == Kimi && x.Stream {
+		n = kimiStreamed
+	}
+	for i := range out {
+		out[i].signature, out[i].unsigned = randomBase64(n), n == 0
 	}
 	return out
 }
@@ -88,7 +79,7 @@ func (x *exchange) callID(name string, n int) string {
 
 // omits says whether the answer's thinking comes without its text.
 func (x *exchange) omits() bool {
-	switch display, _ := x.at("thinking").text("display"); display {
+	switch x.at("thinking").str("display") {
 	case "omitted":
 		return true
 	case "summarized":
@@ -99,7 +90,7 @@ func (x *exchange) omits() bool {
 
 // seal signs an answer's thinking and remembers the answer.
 func (x *exchange) seal(blocks []issued) {
-	record := &answered{id: newID(), model: x.Model}
+	record, keys := &answered{id: newID(), model: x.Model}, map[string]*answered{}
 	last := len(x.turns)
 	run := -1
 	for i := x.loop; i < last; i++ {
@@ -121,7 +112,7 @@ func (x *exchange) seal(blocks []issued) {
 		b := &blocks[i]
 		switch b.Type {
 		case useBlock:
-			record.calls = append(record.calls, b.ID)
+			keys[b.ID] = record
 		case thinkingBlock, redactedBlock:
 			v := seal{
 				id: newID(), answer: record.id, before: before, first: len(record.own) == 0, said: x.said[x.runStart(last)],
@@ -138,7 +129,8 @@ func (x *exchange) seal(blocks []issued) {
 		}
 		spoken = append(spoken, b.asSent())
 	}
-	x.server.memory.add(record)
+	keys[record.id.key()] = record
+	x.server.answered.add(keys, 0)
 }
 
 // asSent is b as it comes back in a request.

@@ -1,7 +1,9 @@
 package upstreamtest
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,10 +22,51 @@ func (m members) has(name string) bool { return m[name] != nil && m[name].Kind()
 
 // text is the member's value if it is a string.
 func (m members) text(name string) (s string, ok bool) {
-	if m[name].Kind() != '"' {
+	v := m[name]
+	if v.Kind() != '"' {
 		return "", false
 	}
-	return s, json.Unmarshal(m[name], &s, lenient) == nil
+	if known, ok := words[string(v[1:len(v)-1])]; ok {
+		return known, true
+	}
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1]), true // the body has been read whole, so it is valid
+	}
+	return s, json.Unmarshal(v, &s, lenient) == nil
+}
+
+// str is the member's value if it is a string, else empty.
+func (m members) str(name string) string {
+	s, _ := m.text(name)
+	return s
+}
+
+// is says whether the member is this string.
+func (m members) is(name, value string) bool {
+	v := m[name]
+	if v.Kind() != '"' {
+		return false
+	}
+	return string(v[1:len(v)-1]) == value || bytes.IndexByte(v, '\\') >= 0 && m.str(name) == value
+}
+
+// kind is the type that an object gives itself.
+func (m members) kind() string { return m.str("type") }
+
+// words are the types and roles that most objects have, so that they need no text of their own.
+var words = func() map[string]string {
+	all := map[string]string{}
+	for _, word := range slices.Concat(slices.Collect(maps.Keys(blockShapes)), slices.Collect(maps.Keys(itemShapes)),
+		[]string{user, assistant, system, developer, tool, "function"}) {
+		all[word] = word
+	}
+	return all
+}()
+
+// in is an object inside another one; nil if it is none.
+func (m members) in(name string) members {
+	object, _ := m.object(name)
+	return object
 }
 
 // list is the member's value if it is an array of objects.
@@ -37,16 +80,18 @@ func (m members) object(name string) (object members, ok bool) {
 
 // unknown names the first member, in order, that is none of these.
 func (m members) unknown(known ...string) string {
-	var rest []string
+	return m.first(func(name string) bool { return !slices.Contains(known, name) })
+}
+
+// first is the first name, in order, that is such a one; empty for none.
+func (m members) first(such func(name string) bool) string {
+	first, found := "", false
 	for name := range m {
-		if !slices.Contains(known, name) {
-			rest = append(rest, name)
+		if such(name) && (!found || name < first) {
+			first, found = name, true
 		}
 	}
-	if len(rest) == 0 {
-		return ""
-	}
-	return slices.Min(rest)
+	return first
 }
 
 // read takes a body that is one JSON object and valid Unicode, escapes included.

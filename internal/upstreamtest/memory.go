@@ -1,9 +1,13 @@
 package upstreamtest
 
 import (
+	"maps"
 	"slices"
 	"sync"
 )
+
+// key is what an answer is known by, beside the ids of its calls.
+func (id blockID) key() string { return "answer " + string(id[:]) }
 
 // placed is a thinking block of a turn: which run of assistant messages it is in,
 // counted from the user's question, and which block it is.
@@ -16,60 +20,76 @@ type placed struct {
 type answered struct {
 	id    blockID
 	model string
-	calls []string  // ids of its calls
 	own   []blockID // its thinking
 	turn  []placed  // the thinking of its turn as the model saw it, its own last
 }
 
-// memory knows the newest answers.
-type memory struct {
-	limit int
+// newest knows what was added last, by keys.
+type newest[T any] struct {
+	limit int // of additions
+	bytes int // of them, but for the newest; 0 is any number
 
-	mu     sync.Mutex // guards the rest
-	order  []*answered
-	byID   map[blockID]*answered
-	byCall map[string]*answered
+	mu    sync.Mutex // guards the rest
+	order []*added
+	size  int
+	byKey map[string]entry[T]
 }
 
-func newMemory(limit int) *memory {
-	return &memory{limit: limit, byID: map[blockID]*answered{}, byCall: map[string]*answered{}}
+// added is what was added at once.
+type added struct {
+	keys []string
+	size int
 }
 
-func (m *memory) add(a *answered) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.order = append(m.order, a)
-	m.byID[a.id] = a
-	for _, id := range a.calls {
-		m.byCall[id] = a
+type entry[T any] struct {
+	value T
+	of    *added
+}
+
+// add remembers values of so many bytes under their keys.
+func (n *newest[T]) add(values map[string]T, size int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byKey == nil {
+		n.byKey = map[string]entry[T]{}
 	}
-	if len(m.order) <= m.limit {
-		return
+	all := &added{slices.Collect(maps.Keys(values)), size}
+	for key, value := range values {
+		n.byKey[key] = entry[T]{value, all}
 	}
-	oldest := m.order[0]
-	m.order[0] = nil
-	m.order = m.order[1:]
-	delete(m.byID, oldest.id)
-	for _, id := range oldest.calls {
-		if m.byCall[id] == oldest {
-			delete(m.byCall, id)
+	n.order = append(n.order, all)
+	n.size += size
+	for len(n.order) > n.limit || n.bytes > 0 && n.size > n.bytes && len(n.order) > 1 {
+		oldest := n.order[0]
+		n.order[0] = nil
+		n.order = n.order[1:]
+		n.size -= oldest.size
+		for _, key := range oldest.keys {
+			if n.byKey[key].of == oldest {
+				delete(n.byKey, key)
+			}
 		}
 	}
 }
 
-// turn gives the thinking that the latest turn of x must have: all of what its
+// get is what a key stands for, the zero value if it is forgotten.
+func (n *newest[T]) get(key string) T {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.byKey[key].value
+}
+
+// turn gives the thinking that the latest turn must have: all of what its
 // answers held, and what was sent of it when the newest of them was made. known
 // is false if none of its answers is, or if it holds thinking of one that is not.
-func (m *memory) turn(x *exchange) (all, sent []placed, known bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (x *exchange) turn() (all, sent []placed, known bool) {
 	run := -1
 	seen := map[*answered]bool{}
 	for i := x.loop; i < len(x.turns); i++ {
 		if x.beginsRun(i) {
 			run++
 		}
-		for _, a := range m.answers(x, i) {
+		for _, a := range x.answersIn(i) {
 			if seen[a] {
 				continue
 			}
@@ -81,13 +101,15 @@ func (m *memory) turn(x *exchange) (all, sent []placed, known bool) {
 			known = true
 		}
 	}
-	strange := func(k mark) bool { return k.run >= 0 && k.state == genuine && m.byID[k.seal.answer] == nil }
+	strange := func(k mark) bool {
+		return k.run >= 0 && k.state == genuine && x.server.answered.get(k.seal.answer.key()) == nil
+	}
 	return all, sent, known && !slices.ContainsFunc(x.marks, strange)
 }
 
-// answers are those that message i is made of, found by their calls; where there
+// answersIn are those that message i is made of, found by their calls; where there
 // are none, by their thinking.
-func (m *memory) answers(x *exchange, i int) (found []*answered) {
+func (x *exchange) answersIn(i int) (found []*answered) {
 	add := func(a *answered) {
 		if a != nil && a.model == x.Model && !slices.Contains(found, a) {
 			found = append(found, a)
@@ -95,8 +117,7 @@ func (m *memory) answers(x *exchange, i int) (found []*answered) {
 	}
 	for _, b := range x.turns[i].blocks {
 		if b.kind() == useBlock {
-			id, _ := b.text("id")
-			add(m.byCall[id])
+			add(x.server.answered.get(b.str("id")))
 		}
 	}
 	if len(found) > 0 {
@@ -104,7 +125,7 @@ func (m *memory) answers(x *exchange, i int) (found []*answered) {
 	}
 	for _, k := range x.marks {
 		if k.i == i && k.state == genuine {
-			add(m.byID[k.seal.answer])
+			add(x.server.answered.get(k.seal.answer.key()))
 		}
 	}
 	return found

@@ -8,12 +8,11 @@ import (
 
 // However large responses are, the newest can be gone on from, and all of them fit into what may be kept.
 func TestPersistedResponsesAreBounded(t *testing.T) {
-	m := newItemMemory(10)
+	v := New(Config{})
 	for _, id := range []string{"a", "b", "c"} {
-		m.persist(id, []members{}, maxKept/2+1)
+		v.responses.add(map[string][]members{id: {}}, maxKept/2+1)
 	}
 	for id, want := range map[string]bool{"a": false, "b": false, "c": true} {
-		_, ok := m.response(id)
-		require.Equal(t, want, ok, id)
+		require.Equal(t, want, v.responses.get(id) != nil, id)
 	}
 }

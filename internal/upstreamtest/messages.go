@@ -1,8 +1,9 @@
 package upstreamtest
 
 import (
-	"errors"
+	"encoding/base64"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,12 +24,8 @@ const (
 	compactionBlock = "compaction" // of an Answer only
 )
 
-// legalName is what every vendor takes as the name of a tool, legalUseID what
-// Anthropic takes as the id of a call.
-var (
-	legalName  = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-	legalUseID = legalName
-)
+// legalName is what every vendor takes as the name of a tool, and Anthropic as the id of a call.
+var legalName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // maxMarkers is how many blocks Anthropic takes cache_control on.
 const maxMarkers = 4
@@ -38,32 +35,47 @@ const maxMarkers = 4
 type structure struct {
 	unsigned    bool     // a thinking block needs no signature
 	recurring   bool     // a call's id may come again in a later answer and holds any characters
-	unlimited   bool     // max_tokens may be missing
 	unsupported []string // types of blocks that the vendor does not know
 }
 
-// blockRule says where a type of block may stand and which members it has beside
-// "type". A block with a zero rule is not looked into.
-type blockRule struct {
+var structures = map[Vendor]structure{
+	GLM: {unsigned: true}, Kimi: {unsigned: true, recurring: true},
+	DeepSeek: {true, true, []string{redactedBlock, imageBlock, "document"}},
+}
+
+// form is what the vendor wants of a request's form.
+func (x *exchange) form() structure { return structures[x.config.vendor()] }
+
+// shape says what an object of a type must and may have beside "type", where it may stand (a block) and what its id
+// begins with (an item). An object with a zero shape is not looked into.
+type shape struct {
 	roles     []string
+	id        string
 	must, may []string
 }
 
-var blockRules = map[string]blockRule{
-	textBlock:     {[]string{user, assistant, system}, []string{"text"}, []string{"cache_control", "citations"}},
-	imageBlock:    {[]string{user}, []string{"source"}, []string{"cache_control"}},
-	"document":    {[]string{user}, []string{"source"}, []string{"cache_control", "citations", "context", "title"}},
-	thinkingBlock: {[]string{assistant}, []string{"thinking", "signature"}, nil},
-	redactedBlock: {[]string{assistant}, []string{"data"}, nil},
-	useBlock:      {[]string{assistant}, []string{"id", "name", "input"}, []string{"cache_control", "caller"}},
-	resultBlock:   {[]string{user}, []string{"tool_use_id"}, []string{"cache_control", "content", "is_error"}},
+// stray is a member that the shape does not have.
+func (h shape) stray(m members) string {
+	return m.first(func(name string) bool {
+		return name != "type" && (h.roles != nil || name != "id") && !slices.Contains(h.must, name) &&
+			!slices.Contains(h.may, name)
+	})
+}
 
-	"search_result":              {},
-	"server_tool_use":            {},
-	"web_search_tool_result":     {},
-	"web_fetch_tool_result":      {},
+var blockShapes = map[string]shape{
+	textBlock:     {[]string{user, assistant, system}, "", []string{"text"}, []string{"cache_control", "citations"}},
+	imageBlock:    {[]string{user}, "", []string{"source"}, []string{"cache_control"}},
+	"document":    {[]string{user}, "", []string{"source"}, []string{"cache_control", "citations", "context", "title"}},
+	thinkingBlock: {[]string{assistant}, "", []string{"thinking", "signature"}, nil},
+	redactedBlock: {[]string{assistant}, "", []string{"data"}, nil},
+	useBlock:      {[]string{assistant}, "", []string{"id", "name", "input"}, []string{"cache_control", "caller"}},
+	resultBlock:   {[]string{user}, "", []string{"tool_use_id"}, []string{"cache_control", "content", "is_error"}},
+
+	"search_result": {}, "server_tool_use": {}, "web_search_tool_result": {}, "web_fetch_tool_result": {},
 	"code_execution_tool_result": {},
 }
+
+var unsignedThinking = shape{[]string{assistant}, "", []string{"thinking"}, []string{"signature", "cache_control"}}
 
 // turn is a message as far as it has been read; a string is one text block.
 type turn struct {
@@ -71,197 +83,218 @@ type turn struct {
 	blocks []members
 }
 
-func (m members) kind() string {
-	kind, _ := m.text("type")
-	return kind
+// Sentences of Anthropic's that are about many places.
+const extraInputs, emptyText = ": Extra inputs are not permitted", says("messages: text content blocks must {found}")
+
+var unlike = ": String should match pattern '" + legalName.String() + "'"
+
+var (
+	schemaRows = rowsOf([]row{
+		{"", not(isOne("model", "")), says("model: Field required")},
+		{"", either(func(s *spot) bool { return s.Endpoint == EndpointCount }, has("max_tokens")),
+			says("max_tokens: Field required")},
+		{"", isFull("messages"), says("messages: at least one message is required")},
+		{"messages[]", isOne("role", user, assistant, system),
+			says("{at}.role: Input should be 'user', 'assistant' or 'system'")},
+		{"messages[]", func(s *spot) bool { return s.i > 0 || s.is("role", user) },
+			says(`messages: first message must use the "user" role`)},
+		{"messages[]", has("content"), says("{at}.content: Field required")},
+		{"messages[]", knows("role", "content"), says("{at}.{found}" + extraInputs)},
+		{"messages[]", either(isText("content"), isList("content")), says("{at}.content: Input should be a valid list")},
+	}, under("messages[].content[]", blockRows), []row{
+		onceMore,
+		{"messages[].content[]", either(not(bedrock), func(s *spot) bool {
+			return !s.is("type", thinkingBlock) || s.str("signature") != ""
+		}), says("{at}.thinking.signature: Field required")},
+		{"", notes(readTurns), nil},
+	})
+	blockRows = []row{
+		{"", func(s *spot) bool { return !slices.Contains(s.form().unsupported, s.kind()) },
+			says("Failed to deserialize the JSON body into the target type: {at}: unknown variant `{type}`")},
+		{"", func(s *spot) bool { _, ok := blockShapes[s.kind()]; return ok },
+			says("{at}: Input tag '{type}' found using 'type' does not match any of the expected tags")},
+		{"", func(s *spot) bool {
+			s.found = s.speaker()
+			roles := blockShapes[s.kind()].roles
+			return roles == nil || slices.Contains(roles, s.found)
+		}, says("{at}: `{type}` blocks are not permitted in `{found}` messages")},
+		{"", func(s *spot) bool { return s.finds(s.lack("input", "source")) }, says("{at}.{type}.{found}")},
+		{"", func(s *spot) bool {
+			return s.shape().roles == nil || s.finds(s.shape().stray(s.members))
+		}, says("{at}.{type}.{found}" + extraInputs)},
+		{":tool_use", func(s *spot) bool {
+			id := s.str("id")
+			return id != "" && (s.form().recurring || legalName.MatchString(id))
+		}, says("{at}.id" + unlike)},
+		{":tool_use", matches("name", legalName), says("{at}.name" + unlike)},
+		{":tool_use", isObjectAt("input"), says("{at}.input: Input should be a valid dictionary")},
+		{":image", isObjectAt("source"), says("{at}.source: Input should be a valid dictionary")},
+		{":image.source:base64", func(s *spot) bool { return s.finds(imageFault(s.str("media_type"), s.str("data"))) },
+			says("{at}{found}")},
+		{":image.source:url", func(s *spot) bool { return strings.HasPrefix(s.str("url"), "https://") },
+			says("{at}: Only HTTPS URLs are supported.")},
+		{":tool_result", either(lacks("content"), isText("content"), isList("content")),
+			says("{at}.content: Input should be a valid list")},
+		{":tool_result.content[]", again(&blocksAgain), nil},
+	}
+	blocksAgain rows
+
+	toolRows = rowsOf([]row{
+		{"", either(lacks("tools"), isList("tools")), says("tools: Input should be a valid list")},
+		{"tools[]", matches("name", legalName), says("{at}.custom.name" + unlike)},
+		{"tools[]", unique(func(m members) string { return m.str("name") }), says("tools: Tool names must be unique.")},
+		{"tools[]", either(vendorsOwn, isObjectAt("input_schema")), says("{at}.custom.input_schema: Field required")},
+		{"tools[]", either(vendorsOwn, hasType("input_schema", "object")),
+			says("{at}.custom.input_schema.type: Input should be 'object'")},
+		{"", by(usesPair), nil},
+	})
+	contentRows = rowsOf([]row{
+		{"messages[]", func(s *spot) bool {
+			return len(s.turns[s.i].blocks) > 0 || s.is("role", assistant) && s.i == s.of-1
+		}, says("{at}: all messages must have non-empty content except for the optional final assistant message")},
+		{"messages[]", either(isOne("content", ""), speaks("content")), emptyText},
+		{"messages[].content[]:tool_result.content[]:text", speaks("text"), emptyText},
+		{"messages[].content[]:text", speaks("text"), emptyText},
+		{"", either(lacks(system), isText(system), isList(system)), says("system: Input should be a valid list")},
+	}, under("system[]", blockRows), []row{
+		{"system[]:text", speaks("text"), says("system: text content blocks must {found}")},
+	})
+	endingRows = rowsOf([]row{
+		{"messages[]", func(s *spot) bool {
+			said := s.turns[s.i].blocks
+			if !s.modes.takes("enabled") || s.mode == "adaptive" || !slices.ContainsFunc(said, thinks) || thinks(said[0]) {
+				return true // a model that thinks adaptively may begin with anything
+			}
+			return s.finds(said[0].kind())
+		}, says("{at}.content.0: If an assistant message contains any thinking blocks, the first block must be `thinking` " +
+			"or `redacted_thinking`. Found `{found}`.")},
+		{"messages[]", endsWith(func(last members) bool { return !thinks(last) }),
+			says("{at}: The final block in an assistant message cannot be `thinking`.")},
+		{"messages[]", endsWith(func(last members) bool {
+			s := last.str("text")
+			return last.kind() != textBlock || strings.TrimRight(s, " \t\r\n") == s
+		}), says("messages: final assistant content cannot end with trailing whitespace")},
+	})
+)
+
+func init() { blocksAgain = rowsOf(blockRows) }
+
+// speaker is the role of the message that the block stands in.
+func (s *spot) speaker() string {
+	for s.up.up != nil {
+		s = s.up
+	}
+	if s.way == "system[]" {
+		return system
+	}
+	return s.str("role")
+}
+
+// shape is that of the block's type, as the vendor has it.
+func (s *spot) shape() shape {
+	if kind := s.kind(); kind != thinkingBlock || !s.form().unsigned {
+		return blockShapes[kind]
+	}
+	return unsignedThinking
+}
+
+// lack says what the first member lacks that must be there, and be a text but for these.
+func (s *spot) lack(others ...string) string {
+	for _, name := range s.shape().must {
+		if !s.has(name) {
+			return name + ": Field required"
+		}
+		if s.members[name].Kind() != '"' && !slices.Contains(others, name) {
+			return name + ": Input should be a valid string"
+		}
+	}
+	return ""
+}
+
+// vendorsOwn tools have no schema.
+func vendorsOwn(s *spot) bool { return s.kind() != "" && s.kind() != "custom" }
+
+// speaks wants a text, if it is one, to say something.
+func speaks(name string) test {
+	return func(s *spot) bool {
+		switch text := s.str(name); {
+		case !blank(text):
+			return true
+		case text == "":
+			return s.finds("be non-empty")
+		}
+		return s.finds("contain non-whitespace text")
+	}
+}
+
+// endsWith is about the last block of a final assistant message, which the model is to go on with.
+func endsWith(holds func(last members) bool) test {
+	return func(s *spot) bool {
+		said := s.turns[s.i].blocks
+		return s.i < s.of-1 || !s.is("role", assistant) || len(said) == 0 || holds(said[len(said)-1])
+	}
 }
 
 // ValidateMessages checks a request of the messages dialect. The error is what
 // the vendor would answer with status 400 and type invalid_request_error.
 func ValidateMessages(body []byte) error {
-	r, err := read(body)
-	if err != nil {
-		return err
-	}
-	var s structure
-	turns, err := s.readTurns(r)
-	if err != nil {
-		return err
-	}
-	for _, err := range []error{
-		checkTools(r), s.checkPairs(turns), checkContents(turns), s.checkSystem(r), checkCacheControl(r, turns),
-		checkThinking(turns), checkEnding(turns),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return validate(body, &exchange{config: &Config{}, Request: &Request{Endpoint: EndpointMessages},
+		modes: generations[Manual]}, blocksRule, pairsRule, emptyRule, markersRule, placedRule)
 }
 
-// readTurns checks the schema of the request and of every block.
-func (s structure) readTurns(r members) ([]turn, error) {
-	if model, ok := r.text("model"); !ok || model == "" {
-		return nil, errors.New("model: Field required")
+func validate(body []byte, x *exchange, rules ...rule) (err error) {
+	if x.body, err = read(body); err != nil {
+		return err
 	}
-	if !s.unlimited && !r.has("max_tokens") {
-		return nil, errors.New("max_tokens: Field required")
-	}
-	messages, ok := r.list("messages")
-	if !ok || len(messages) == 0 {
-		return nil, errors.New("messages: at least one message is required")
-	}
-	turns := make([]turn, len(messages))
+	return x.hold(rules...)
+}
+
+// readTurns notes what was said, where the latest turn begins, and what was said in it. A
+// message of the user that holds a result does not begin a turn, whatever else it
+// says.
+func readTurns(x *exchange) {
+	messages, _ := x.list(x.body, "messages")
 	for i, m := range messages {
-		role, _ := m.text("role")
-		switch {
-		case !slices.Contains([]string{user, assistant, system}, role):
-			return nil, fmt.Errorf("messages.%d.role: Input should be 'user', 'assistant' or 'system'", i)
-		case i == 0 && role != user:
-			return nil, errors.New(`messages: first message must use the "user" role`)
-		case !m.has("content"):
-			return nil, fmt.Errorf("messages.%d.content: Field required", i)
-		case m.unknown("role", "content") != "":
-			return nil, fmt.Errorf("messages.%d.%s: Extra inputs are not permitted", i, m.unknown("role", "content"))
+		t := turn{role: m.str("role")}
+		if t.blocks, _ = x.list(m, "content"); m.str("content") != "" {
+			t.blocks = []members{{"type": []byte(`"text"`), "text": m["content"]}}
 		}
-		blocks, err := s.readContent(m, role, fmt.Sprintf("messages.%d", i))
-		if err != nil {
-			return nil, err
+		x.turns = append(x.turns, t)
+		if t.role != user {
+			continue
 		}
-		turns[i] = turn{role, blocks}
+		results := slices.DeleteFunc(slices.Clone(t.blocks), func(b members) bool { return b.kind() != resultBlock })
+		if len(results) == 0 {
+			x.loop, x.User, x.Results = i+1, strings.Join(blockTexts(t.blocks), "\n"), nil
+		}
+		for _, b := range results {
+			x.Results = append(x.Results, strings.Join(texts(b), "\n"))
+		}
 	}
-	return turns, nil
+	// In manual mode without interleaving a model thinks only before its first call.
+	manual := x.config.vendor() == Anthropic && x.mode == "enabled" && !x.beta(betaInterleaved)
+	x.thought = manual && len(x.turns) > x.loop
 }
 
-func (s structure) readContent(m members, role, at string) ([]members, error) {
-	if said, ok := m.text("content"); ok {
-		if said == "" {
-			return nil, nil
-		}
-		return []members{{"type": []byte(`"text"`), "text": m["content"]}}, nil
-	}
-	blocks, ok := m.list("content")
-	if !ok {
-		return nil, fmt.Errorf("%s.content: Input should be a valid list", at)
-	}
-	for j, b := range blocks {
-		if err := s.checkBlock(b, role, fmt.Sprintf("%s.content.%d", at, j)); err != nil {
-			return nil, err
-		}
-	}
-	return blocks, nil
-}
-
-func (s structure) checkBlock(b members, role, at string) error {
-	kind := b.kind()
-	rule, known := blockRules[kind]
-	if s.unsigned && kind == thinkingBlock {
-		rule.must, rule.may = []string{"thinking"}, []string{"signature", "cache_control"}
-	}
-	switch {
-	case slices.Contains(s.unsupported, kind):
-		return fmt.Errorf("Failed to deserialize the JSON body into the target type: %s: unknown variant `%s`", at, kind)
-	case !known:
-		return fmt.Errorf("%s: Input tag '%s' found using 'type' does not match any of the expected tags", at, kind)
-	case rule.roles == nil:
-		return nil
-	case !slices.Contains(rule.roles, role):
-		return fmt.Errorf("%s: `%s` blocks are not permitted in `%s` messages", at, kind, role)
-	}
-	at += "." + kind
-	for _, name := range rule.must {
-		if !b.has(name) {
-			return fmt.Errorf("%s.%s: Field required", at, name)
-		}
-		if _, ok := b.text(name); !ok && name != "input" && name != "source" {
-			return fmt.Errorf("%s.%s: Input should be a valid string", at, name)
-		}
-	}
-	if extra := b.unknown(slices.Concat([]string{"type"}, rule.must, rule.may)...); extra != "" {
-		return fmt.Errorf("%s.%s: Extra inputs are not permitted", at, extra)
-	}
-	switch kind {
-	case useBlock:
-		return s.checkUse(b, at)
-	case imageBlock:
-		return checkImageBlock(b, at)
-	case resultBlock:
-		if b.has("content") {
-			_, err := s.readContent(b, user, at)
-			return err
-		}
-	}
-	return nil
-}
-
-func (s structure) checkUse(b members, at string) error {
-	if id, _ := b.text("id"); id == "" || !s.recurring && !legalUseID.MatchString(id) {
-		return fmt.Errorf("%s.id: String should match pattern '%s'", at, legalUseID)
-	}
-	if name, _ := b.text("name"); !legalName.MatchString(name) {
-		return fmt.Errorf("%s.name: String should match pattern '%s'", at, legalName)
-	}
-	if _, ok := b.object("input"); !ok {
-		return fmt.Errorf("%s.input: Input should be a valid dictionary", at)
-	}
-	return nil
-}
-
-func checkTools(r members) error {
-	if !r.has("tools") {
-		return nil
-	}
-	tools, ok := r.list("tools")
-	if !ok {
-		return errors.New("tools: Input should be a valid list")
-	}
-	seen := map[string]bool{}
-	for i, t := range tools {
-		name, _ := t.text("name")
-		if !legalName.MatchString(name) {
-			return fmt.Errorf("tools.%d.custom.name: String should match pattern '%s'", i, legalName)
-		}
-		if seen[name] {
-			return errors.New("tools: Tool names must be unique.")
-		}
-		seen[name] = true
-		if kind := t.kind(); kind != "" && kind != "custom" {
-			continue // the vendor's own tool has no schema
-		}
-		schema, ok := t.object("input_schema")
-		if !ok {
-			return fmt.Errorf("tools.%d.custom.input_schema: Field required", i)
-		}
-		if kind := schema.kind(); kind != "object" {
-			return fmt.Errorf("tools.%d.custom.input_schema.type: Input should be 'object'", i)
-		}
-	}
-	return nil
-}
-
-// checkPairs holds every tool_use to exactly one tool_result at the beginning of
+// usesPair holds every tool_use to exactly one tool_result at the beginning of
 // the next message.
-func (s structure) checkPairs(turns []turn) error {
+func usesPair(x *exchange) error {
 	used := map[string]bool{}
 	var open []string // uses of the message before
-	for i := 0; i <= len(turns); i++ {
-		var t turn
-		if i < len(turns) {
-			t = turns[i]
-		}
+	for i, t := range append(slices.Clone(x.turns), turn{}) {
 		if err := checkResults(t, i, open); err != nil {
 			return err
 		}
 		open = nil
-		if s.recurring {
+		if x.form().recurring {
 			clear(used)
 		}
 		for j, b := range t.blocks {
-			if b.kind() != useBlock {
+			id := b.str("id")
+			switch {
+			case !b.is("type", useBlock):
 				continue
-			}
-			id, _ := b.text("id")
-			if used[id] {
+			case used[id]:
 				return fmt.Errorf("messages.%d.content.%d: `tool_use` ids must be unique", i, j)
 			}
 			used[id] = true
@@ -276,12 +309,11 @@ func checkResults(t turn, i int, open []string) error {
 	answered := map[string]bool{}
 	leading := true
 	for j, b := range t.blocks {
-		if b.kind() != resultBlock {
+		id := b.str("tool_use_id")
+		switch {
+		case !b.is("type", resultBlock):
 			leading = false
 			continue
-		}
-		id, _ := b.text("tool_use_id")
-		switch {
 		case !slices.Contains(open, id):
 			return fmt.Errorf("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` blocks: %s. "+
 				"Each `tool_result` block must have a corresponding `tool_use` block in the previous message.", i, j, id)
@@ -291,8 +323,7 @@ func checkResults(t turn, i int, open []string) error {
 		}
 		answered[id] = leading
 	}
-	missing := slices.DeleteFunc(slices.Clone(open), func(id string) bool { return answered[id] })
-	if len(missing) > 0 {
+	if missing := slices.DeleteFunc(open, func(id string) bool { return answered[id] }); len(missing) > 0 {
 		return fmt.Errorf("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. "+
 			"Each `tool_use` block must have a corresponding `tool_result` block in the next message.", i-1,
 			strings.Join(missing, ", "))
@@ -300,71 +331,25 @@ func checkResults(t turn, i int, open []string) error {
 	return nil
 }
 
-func checkContents(turns []turn) error {
-	for i, t := range turns {
-		if len(t.blocks) == 0 && (t.role != assistant || i < len(turns)-1) {
-			return fmt.Errorf("messages.%d: all messages must have non-empty content except for the optional final assistant "+
-				"message", i)
-		}
-		for _, b := range t.blocks {
-			inner, _ := b.list("content") // of a result
-			if b.kind() != resultBlock {
-				inner = nil
-			}
-			for _, b := range append(inner, b) {
-				if err := checkText(b, "messages"); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func checkText(b members, at string) error {
-	s, _ := b.text("text")
-	switch {
-	case b.kind() != textBlock || !blank(s):
-		return nil
-	case s == "":
-		return fmt.Errorf("%s: text content blocks must be non-empty", at)
-	}
-	return fmt.Errorf("%s: text content blocks must contain non-whitespace text", at)
-}
-
-func (s structure) checkSystem(r members) error {
-	if _, ok := r.text(system); ok || !r.has(system) {
-		return nil
-	}
-	blocks, ok := r.list(system)
-	if !ok {
-		return errors.New("system: Input should be a valid list")
-	}
-	for i, b := range blocks {
-		if err := s.checkBlock(b, system, fmt.Sprintf("system.%d", i)); err != nil {
-			return err
-		}
-		if err := checkText(b, system); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkCacheControl(r members, turns []turn) error {
-	blocks, _ := r.list("system")
-	tools, _ := r.list("tools")
-	blocks = append(blocks, tools...)
-	for _, t := range turns {
-		for _, b := range t.blocks {
-			inner, _ := b.list("content")
-			blocks = append(append(blocks, b), inner...)
-		}
-	}
+func markersFit(x *exchange) error {
 	n := 0
-	for _, b := range blocks {
-		if b.has("cache_control") {
-			n++
+	count := func(m members, name string) {
+		blocks, _ := x.list(m, name)
+		for _, b := range blocks {
+			if b.has("cache_control") {
+				n++
+			}
+		}
+	}
+	for _, name := range []string{system, "tools"} {
+		count(x.body, name)
+	}
+	messages, _ := x.list(x.body, "messages")
+	for _, m := range messages {
+		count(m, "content")
+		blocks, _ := x.list(m, "content")
+		for _, b := range blocks {
+			count(b, "content")
 		}
 	}
 	if n > maxMarkers {
@@ -374,32 +359,40 @@ func checkCacheControl(r members, turns []turn) error {
 }
 
 // thinks says whether b is a thinking block, redacted or not.
-func thinks(b members) bool { return b.kind() == thinkingBlock || b.kind() == redactedBlock }
+func thinks(b members) bool { return b.is("type", thinkingBlock) || b.is("type", redactedBlock) }
 
-func checkThinking(turns []turn) error {
-	for i, t := range turns {
-		if slices.ContainsFunc(t.blocks, thinks) && !thinks(t.blocks[0]) {
-			return fmt.Errorf("messages.%d.content.0: If an assistant message contains any thinking blocks, "+
-				"the first block must be `thinking` or `redacted_thinking`. Found `%s`.", i, t.blocks[0].kind())
-		}
+// The types of content that are images.
+const (
+	imagePart  = "image_url" // of chat completions
+	imageBlock = "image"     // of the messages dialect
+)
+
+var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+// imageFault is what is wrong with bytes that are said to be of a type.
+func imageFault(kind, data string) string {
+	raw, err := base64.StdEncoding.DecodeString(data)
+	switch {
+	case !slices.Contains(imageTypes, kind):
+		return ".media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'"
+	case err != nil || len(raw) == 0:
+		return ".data: Invalid base64 data"
+	case http.DetectContentType(raw) != kind:
+		return ": Image does not match the provided media type " + kind
 	}
-	return nil
+	return ""
 }
 
-// checkEnding is about a final assistant message, which the model is to go on with.
-func checkEnding(turns []turn) error {
-	i := len(turns) - 1
-	t := turns[i]
-	if t.role != assistant || len(t.blocks) == 0 {
-		return nil
+// urlHolds wants an address, or bytes of the type that they are said to be.
+func urlHolds(s *spot, url string) bool {
+	if rest, ok := strings.CutPrefix(url, "data:"); ok {
+		kind, data, _ := strings.Cut(rest, ";base64,")
+		fault := imageFault(kind, data)
+		return fault == "" || s.finds(s.place()+".image_url.url"+fault)
 	}
-	last := t.blocks[len(t.blocks)-1]
-	s, _ := last.text("text")
-	switch {
-	case thinks(last):
-		return fmt.Errorf("messages.%d: The final block in an assistant message cannot be `thinking`.", i)
-	case last.kind() == textBlock && strings.TrimRight(s, " \t\r\n") != s:
-		return errors.New("messages: final assistant content cannot end with trailing whitespace")
+	if !strings.HasPrefix(url, "https://") && !strings.HasPrefix(url, "http://") {
+		return s.finds("Invalid '" + s.place() + ".image_url.url'. Expected a valid URL, but got a value with an invalid " +
+			"format.")
 	}
-	return nil
+	return true
 }

@@ -35,8 +35,9 @@ type boundary struct {
 	marked bool
 }
 
-// count counts prompt and answer, and notes how much of the prompt the cache has, which has the rest from then on: of Anthropic
-// up to the marks of the request, of others all of it in steps. What is kept is an account's, which is its key.
+// count counts prompt and answer, and notes how much of the prompt the cache has, which has the rest from then on: of
+// Anthropic up to the marks of the request, of others all of it in steps. What is kept is an
+// account's, which is its key.
 func count(x *exchange, answer []issued) {
 	if !x.config.PromptCache {
 		return

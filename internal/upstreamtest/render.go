@@ -6,32 +6,47 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// object is a JSON object while it is written: the empty one is ready, end ends
-// it. Answers are written by hand, so that they share no fault with the code
-// under test.
+// object is a JSON object that is written by hand, so that answers share no fault with the code under test.
 type object []byte
 
-func (o object) raw(name string, value []byte) object {
-	if len(o) == 0 {
-		o = append(o, '{')
-	} else {
-		o = append(o, ',')
-	}
-	return append(append(append(o, quoted(name)...), ':'), value...)
-}
+// obj is an object of names and values in turn: texts, numbers, what is JSON already, or nil for null.
+func obj(pairs ...any) object { return object("{}").with(pairs...) }
 
-func (o object) text(name, s string) object { return o.raw(name, quoted(s)) }
-
-func (o object) number(name string, n int) object {
-	return o.raw(name, strconv.AppendInt(nil, int64(n), 10))
-}
-
-func (o object) end() []byte {
-	if len(o) == 0 {
-		return []byte("{}")
+// with is o with more members.
+func (o object) with(pairs ...any) object {
+	o = o[:len(o)-1]
+	for i := 0; i < len(pairs); i += 2 {
+		if len(o) > 1 {
+			o = append(o, ',')
+		}
+		o = append(append(o, quoted(pairs[i].(string))...), ':')
+		switch value := pairs[i+1].(type) {
+		case string:
+			o = append(o, quoted(value)...)
+		case int:
+			o = strconv.AppendInt(o, int64(value), 10)
+		case nil:
+			o = append(o, "null"...)
+		case []byte:
+			o = append(o, value...)
+		case jsontext.Value:
+			o = append(o, value...)
+		case object:
+			o = append(o, value...)
+		}
 	}
 	return append(o, '}')
 }
+
+// orNull is a text that may be missing.
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+var none = []byte("[]")
 
 func array[T ~[]byte](values []T) []byte {
 	out := []byte{'['}

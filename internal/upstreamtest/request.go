@@ -1,6 +1,7 @@
 package upstreamtest
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 
@@ -84,15 +85,15 @@ type exchange struct {
 	server *Server
 	config *Config
 	body   members
+	lists  map[*byte]decoded // those read so far, by where they begin
 	betas  []string
 
 	// Of the messages dialect:
 	modes    modes
-	kind     string // thinking.type; empty if absent
+	mode     string // thinking.type; empty if absent
 	turns    []turn
-	system   []members
-	tools    []members
-	loop     int // first message after the last one of the user that is no result
+	begun    bool // something of the latest turn was looked at
+	loop     int  // first message after the last one of the user that is no result
 	said     []contextHash
 	marks    []mark
 	mismatch string   // what to do with blocks of another conversation; empty if it is not checked
@@ -100,6 +101,8 @@ type exchange struct {
 
 	// Of chat completions:
 	messages []members
+	talk     dialogue
+	called   bool // tools, in any answer; of the messages dialect, too
 
 	// Of Responses; loop is the item behind the user's last message:
 	items      []members // what the response before knew and said, then the input
@@ -115,84 +118,59 @@ type exchange struct {
 func (x *exchange) beta(name string) bool { return slices.Contains(x.betas, name) }
 
 // at is an object inside the request's body; nil if it is none.
-func (x *exchange) at(name string) members {
-	object, _ := x.body.object(name)
-	return object
-}
+func (x *exchange) at(name string) members { return x.body.in(name) }
 
 // effort is what the request asks for in either dialect.
 func (x *exchange) effort() string {
 	if e, ok := x.body.text("reasoning_effort"); ok {
 		return e
 	}
-	e, _ := x.at("output_config").text("effort")
-	return e
+	return x.at("output_config").str("effort")
 }
 
 // readTools notes what may or must be called.
 func (x *exchange) readTools() {
-	list, _ := x.body.list("tools")
-	choice, name := x.at("tool_choice").kind(), ""
-	if s, ok := x.body.text("tool_choice"); ok {
-		choice = s
-	}
-	name, _ = x.at("tool_choice").text("name")
-	if f, ok := x.at("tool_choice").object("function"); ok {
-		name, _ = f.text("name")
-	}
-	switch choice {
+	choice := x.at("tool_choice")
+	switch cmp.Or(choice.kind(), x.body.str("tool_choice")) {
 	case "none":
 		return
 	case "any", "required":
 		x.forced = anyTool
 	case "tool", "function", "custom":
-		x.forced = name
-	}
-	if x.Endpoint == EndpointResponses {
-		x.offer(list, "")
-		x.restrict()
-		return
-	}
-	for _, t := range list {
-		schema := t["input_schema"]
-		if f, ok := t.object("function"); ok {
-			t, schema = f, f["parameters"]
-		}
-		name, _ := t.text("name")
-		x.Tools = append(x.Tools, Tool{Name: name, Schema: schema})
-	}
-}
-
-// offer notes tools of Responses that the client runs.
-func (x *exchange) offer(list []members, namespace string) {
-	for _, t := range list {
-		name, _ := t.text("name")
-		switch kind := t.kind(); kind {
-		case "namespace":
-			inner, _ := t.list("tools")
-			x.offer(inner, name)
-		case "function", "custom":
-			x.Tools = append(x.Tools, Tool{name, t["parameters"], namespace, kind == "custom"})
+		x.forced = choice.str("name")
+		if f, ok := choice.object("function"); ok {
+			x.forced = f.str("name")
 		}
 	}
-}
-
-// restrict leaves the tools that a tool_choice of type allowed_tools names.
-func (x *exchange) restrict() {
-	choice := x.at("tool_choice")
-	if choice.kind() != "allowed_tools" {
+	list, _ := x.list(x.body, "tools")
+	if x.offer(list, ""); choice.kind() != "allowed_tools" || x.Endpoint != EndpointResponses {
 		return
 	}
-	if mode, _ := choice.text("mode"); mode == "required" {
+	if choice.str("mode") == "required" {
 		x.forced = anyTool
 	}
 	allowed, _ := choice.list("tools")
 	x.Tools = slices.DeleteFunc(x.Tools, func(t Tool) bool {
-		return !slices.ContainsFunc(allowed, func(a members) bool {
-			name, _ := a.text("name")
-			return name == t.Name
-		})
+		return !slices.ContainsFunc(allowed, func(a members) bool { return a.str("name") == t.Name })
 	})
+}
+
+// offer notes tools that the client runs.
+func (x *exchange) offer(list []members, namespace string) {
+	for _, t := range list {
+		f, isFunction := t.object("function")
+		switch kind := t.kind(); {
+		case x.Endpoint != EndpointResponses && isFunction:
+			x.Tools = append(x.Tools, Tool{Name: f.str("name"), Schema: f["parameters"]})
+		case x.Endpoint != EndpointResponses:
+			x.Tools = append(x.Tools, Tool{Name: t.str("name"), Schema: t["input_schema"]})
+		case kind == "namespace":
+			inner, _ := t.list("tools")
+			x.offer(inner, t.str("name"))
+		case kind == "function", kind == "custom":
+			x.Tools = append(x.Tools, Tool{t.str("name"), t["parameters"], namespace, kind == "custom"})
+		}
+	}
 }
 
 // anyTool is Request.forced where any tool will do.

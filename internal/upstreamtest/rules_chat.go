@@ -4,172 +4,144 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // reasoningField is where chat completions hold reasoning in the history.
 const reasoningField = "reasoning_content"
 
-// mistralID is what Mistral takes as the id of a call.
-var mistralID = regexp.MustCompile(`^[a-zA-Z0-9]{9}$`)
-
-func dialogueHolds(x *exchange) error {
-	d := &dialogue{recurring: true}
-	if vendor := x.config.vendor(); vendor == Chat || vendor == OpenAI {
-		d = &dialogue{}
-		switch x.config.Chat.ToolIDs {
-		case OpenAIIDs:
-			d.maxID = maxCallID
-		case MistralIDs:
-			d.ordered, d.callID = true, mistralID
-		}
-	}
-	if err := checkChat(x.body, d); err != nil {
-		return err
-	}
-	x.messages, _ = x.body.list("messages")
-	for _, m := range x.messages {
-		switch role, _ := m.text("role"); role {
-		case user:
-			x.User, x.Results = strings.Join(texts(m), "\n"), nil
-		case tool:
-			x.Results = append(x.Results, strings.Join(texts(m), "\n"))
-		}
-	}
-	return nil
-}
-
 // knownArguments are the members of a request that OpenAI knows.
 var knownArguments = []string{
 	"audio", "frequency_penalty", "function_call", "functions", "logit_bias", "logprobs", "max_completion_tokens",
-	"max_tokens", "messages",
-	"metadata", "modalities", "model", "n", "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key",
-	"reasoning_effort",
-	"response_format", "safety_identifier", "seed", "service_tier", "stop", "store", "stream", "stream_options",
-	"temperature", "tool_choice",
-	"tools", "top_logprobs", "top_p", "user", "verbosity", "web_search_options",
+	"max_tokens", "messages", "metadata", "modalities", "model", "n", "parallel_tool_calls", "prediction",
+	"presence_penalty", "prompt_cache_key", "reasoning_effort", "response_format", "safety_identifier", "seed",
+	"service_tier", "stop", "store", "stream", "stream_options", "temperature", "tool_choice", "tools", "top_logprobs",
+	"top_p", "user", "verbosity", "web_search_options",
 }
 
-func argumentsKnown(x *exchange) error {
-	if name := x.body.unknown(knownArguments...); (x.config.Chat.KnownArguments || x.config.Chat.OpenAI) && name != "" {
-		return fmt.Errorf("Unrecognized request argument supplied: %s", name)
-	}
-	return nil
+const unsupportedReasoning = "body.messages.{i}.assistant.reasoning_content: property 'reasoning_content' is " +
+	"unsupported"
+
+// replays holds for an answer with reasoning in the history, at a vendor that does this with it.
+func replays(how Replay) test {
+	return func(s *spot) bool { return s.config.Chat.Replay == how && s.members[reasoningField] != nil }
 }
+
+var (
+	argumentRows = rowsOf([]row{{"", func(s *spot) bool {
+		return !s.config.Chat.KnownArguments && !s.config.Chat.OpenAI || s.finds(s.unknown(knownArguments...))
+	}, unknownArgument("{found}")}})
+	parameterRows = rowsOf([]row{{"", func(s *spot) bool {
+		i := slices.IndexFunc(s.config.Chat.NoParameters, s.has)
+		return i < 0 || s.finds(s.config.Chat.NoParameters[i])
+	}, unsupported("{found}", "")}})
+	textRows = rowsOf([]row{{"messages[]@user", func(s *spot) bool {
+		return !s.config.Chat.TextOnly || isText("content")(s)
+	}, says("Failed to deserialize the JSON body into the target type: {at}: invalid type: sequence, " +
+		"expected a string")}})
+	imageRows = rowsOf([]row{
+		{"messages[].content[]:image_url", func(s *spot) bool {
+			s.found = s.up.place()
+			return s.config.vendor() != DeepSeek
+		}, says("Failed to deserialize the JSON body into the target type: {found}: unknown variant `image_url`, expected " +
+			"`text`")},
+		{"messages[].content[]:image_url", func(s *spot) bool {
+			return !s.config.Chat.NoImages || s.finds(fmt.Sprintf("(messages.[%d].content.[%d].type)", s.up.i, s.i))
+		}, says("Invalid content type. image_url is only supported by certain models. {found}")},
+	})
+	replayRows = rowsOf([]row{
+		{"messages[]@assistant", not(replays(ReplayGroq)), says("'messages.{i}' : for 'role:assistant' the following " +
+			"must be satisfied[('messages.{i}' : property 'reasoning_content' is unsupported)]")},
+		{"messages[]@assistant", not(replays(ReplayCerebras)), refusal{
+			status: http.StatusBadRequest, message: unsupportedReasoning,
+			body: `{"message":"` + unsupportedReasoning + `","type":"invalid_request_error","param":"validation_error",` +
+				`"code":"wrong_api_format"}`,
+		}},
+		{"messages[]@assistant", func(s *spot) bool {
+			s.found = string(s.members[reasoningField])
+			return !replays(ReplayMistral)(s)
+		}, refusal{
+			status: http.StatusUnprocessableEntity, message: "Extra inputs are not permitted",
+			body: `{"detail":[{"type":"extra_forbidden","loc":["body","messages",{i},"assistant","reasoning_content"],` +
+				`"msg":"Extra inputs are not permitted","input":{found}}]}`,
+		}},
+	})
+	// A step's first call since the user spoke needs a thought signature, and wherever there is one it must be good.
+	thoughtRows = rowsOf([]row{
+		{"", notes(func(x *exchange) {
+			for x.loop = len(x.messages) - 1; x.loop > 0 && !x.messages[x.loop].is("role", user); x.loop-- {
+			}
+		}), nil},
+		{"messages[].tool_calls[]", either(unsigned, func(s *spot) bool {
+			s.found = fmt.Sprintf("`default_api:%s` , position %d", s.in("function").str("name"), s.up.i+1)
+			return s.thought() != "" || s.i > 0 || s.up.i <= s.loop
+		}), gemini("Function call is missing a thought_signature in functionCall parts. This is required for tools to work " +
+			"correctly, and missing thought_signature may lead to degraded model performance. Additional data, function call " +
+			"{found}. Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more details.")},
+		{"messages[].tool_calls[]", either(unsigned, func(s *spot) bool {
+			_, err := base64.StdEncoding.DecodeString(s.thought())
+			return slices.Contains(sentinels, s.thought()) || err == nil || s.finds(fmt.Sprintf("'contents[%d].parts[0]."+
+				"thought_signature' (TYPE_BYTES), Base64 decoding failed for \"%s\"", s.up.i, s.thought()))
+		}), gemini("Invalid value at {found}")},
+		{"messages[].tool_calls[]", either(unsigned, func(s *spot) bool {
+			f := s.in("function")
+			return s.thought() == "" || slices.Contains(sentinels, s.thought()) || hmac.Equal([]byte(s.thought()),
+				[]byte(s.server.signer.thought(s.Model, f.str("name"), f.str("arguments"))))
+		}), gemini("Corrupted thought signature.")},
+	})
+	// A strict schema leaves nothing open.
+	formatRows = rowsOf([]row{
+		{"response_format:json_schema", func(s *spot) bool {
+			_, ok := s.in("json_schema").object("schema")
+			return ok && s.in("json_schema").str("name") != ""
+		}, says("Missing required parameter: 'response_format.json_schema.name'.")},
+		{"response_format:json_schema.json_schema", func(s *spot) bool {
+			s.format = s.members["schema"]
+			s.found = string(s.members["name"])
+			schema := s.in("schema")
+			var required []string
+			return string(s.members["strict"]) != "true" || json.Unmarshal(schema["required"], &required) == nil &&
+				string(schema["additionalProperties"]) == "false" && len(required) == len(schema.in("properties"))
+		}, says("Invalid schema for response_format '{found}': In context=(), 'additionalProperties' is required to be " +
+			"supplied and to be false, and 'required' is required to include every key in properties.")},
+	})
+	// Any JSON object, of which the messages must speak, and no schema.
+	deepSeekFormatRows = rowsOf([]row{
+		{"response_format", isOne("type", "", "text", "json_object"), says("This response_format type is unavailable now")},
+		{"response_format:json_object", func(s *spot) bool {
+			s.format = schemaIn(s.messages)
+			return slices.ContainsFunc(s.messages, func(m members) bool {
+				return strings.Contains(strings.ToLower(strings.Join(texts(m), "\n")), "json")
+			})
+		}, says("Prompt must contain the word 'json' in some form to use 'response_format' of type 'json_object'.")},
+	})
+)
 
 // chatThinking reads whether the request asks for reasoning, in any of the ways
 // that vendors know.
-func chatThinking(x *exchange) error {
+func chatThinking(x *exchange) {
 	effort, kind := x.effort(), x.at("thinking").kind()
 	x.Thinking = effort != "" && effort != "none" || kind == "enabled" || kind == "adaptive"
-	return nil
-}
-
-// textOnly refuses lists of content parts.
-func textOnly(x *exchange) error {
-	for i, m := range x.messages {
-		if role, _ := m.text("role"); role == user && x.config.Chat.TextOnly && m["content"].Kind() != '"' {
-			return fmt.Errorf("Failed to deserialize the JSON body into the target type: messages[%d]: invalid type: sequence, "+
-				"expected a string", i)
-		}
-	}
-	return nil
-}
-
-// reasoningReplayed refuses reasoning in the history where the vendor does.
-func reasoningReplayed(x *exchange) error {
-	for i, m := range x.messages {
-		if role, _ := m.text("role"); role != assistant || m[reasoningField] == nil {
-			continue
-		}
-		switch x.config.Chat.Replay {
-		case ReplayGroq:
-			return fmt.Errorf("'messages.%d' : for 'role:assistant' the following must be satisfied[('messages.%d' : "+
-				"property '%s' is unsupported)]", i, i, reasoningField)
-		case ReplayCerebras:
-			r := refusal{
-				status: http.StatusBadRequest, message: fmt.Sprintf("body.messages.%d.assistant.%s: property '%s' is unsupported",
-					i, reasoningField, reasoningField),
-			}
-			r.body = object(nil).text("message", r.message).text("type", "invalid_request_error").text("param",
-				"validation_error").text("code", "wrong_api_format").end()
-			return r
-		case ReplayMistral:
-			r := refusal{status: http.StatusUnprocessableEntity, message: "Extra inputs are not permitted"}
-			r.body = fmt.Appendf(nil,
-				`{"detail":[{"type":"extra_forbidden","loc":["body","messages",%d,"assistant","%s"],"msg":"Extra inputs are not `+
-					`permitted","input":%s}]}`,
-				i, reasoningField, m[reasoningField])
-			return r
-		}
-	}
-	return nil
 }
 
 // sentinels are what Gemini takes in place of a thought signature for calls that
 // it did not make.
 var sentinels = []string{"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"}
 
-// thoughtsSigned wants a thought signature on the first call of each step since
-// the user spoke, and a good one wherever there is one.
-func thoughtsSigned(x *exchange) error {
-	if !x.config.Chat.ThoughtSignatures {
-		return nil
-	}
-	loop := 0
-	for i, m := range x.messages {
-		if role, _ := m.text("role"); role == user {
-			loop = i
-		}
-	}
-	for i, m := range x.messages {
-		calls, _ := m.list("tool_calls")
-		for j, c := range calls {
-			if err := x.thoughtSigned(c, i, i > loop && j == 0); err != nil {
-				return gemini(err.Error())
-			}
-		}
-	}
-	return nil
-}
+func unsigned(s *spot) bool { return !s.config.Chat.ThoughtSignatures }
 
-func (x *exchange) thoughtSigned(call members, i int, required bool) error {
-	extra, _ := call.object("extra_content")
-	google, _ := extra.object("google")
-	signature, _ := google.text("thought_signature")
-	f, _ := call.object("function")
-	name, _ := f.text("name")
-	arguments, _ := f.text("arguments")
-	switch _, err := base64.StdEncoding.DecodeString(signature); {
-	case signature == "" && required:
-		return fmt.Errorf("Function call is missing a thought_signature in functionCall parts. This is required for tools "+
-			"to work correctly, "+
-			"and missing thought_signature may lead to degraded model performance. Additional data, function call "+
-			"`default_api:%s` , position %d. "+
-			"Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more details.", name, i+1)
-	case signature == "", slices.Contains(sentinels, signature):
-		return nil
-	case err != nil:
-		return fmt.Errorf("Invalid value at 'contents[%d].parts[0].thought_signature' (TYPE_BYTES), Base64 decoding "+
-			"failed for \"%s\"", i, signature)
-	case !hmac.Equal([]byte(signature), []byte(x.server.signer.thought(x.Model, name, arguments))):
-		return errors.New("Corrupted thought signature.")
-	}
-	return nil
-}
+// thought is the thought signature of a call.
+func (s *spot) thought() string { return s.in("extra_content").in("google").str("thought_signature") }
 
 // thought is the signature of a call.
 func (s signer) thought(model, name, arguments string) string {
-	h := hmac.New(sha256.New, s.key)
-	for _, part := range []string{model, name, arguments} {
-		h.Write(append([]byte(part), 0))
-	}
-	sum := h.Sum([]byte{firstByte})
+	sum := append([]byte{firstByte}, s.sum(model, "\x00", name, "\x00", arguments, "\x00")...)
 	for len(sum) < 300 { // as long as real ones
 		next := sha256.Sum256(sum)
 		sum = append(sum, next[:]...)
@@ -179,8 +151,21 @@ func (s signer) thought(model, name, arguments string) string {
 
 // gemini is a refusal in the shape that Gemini has for it: a list.
 func gemini(message string) error {
-	detail := object(nil).number("code", http.StatusBadRequest).text("message", message).text("status",
-		"INVALID_ARGUMENT").end()
-	return refusal{status: http.StatusBadRequest, message: message,
-		body: array([]object{object(nil).raw("error", detail).end()})}
+	return refusal{status: http.StatusBadRequest, message: message, listed: true}
+}
+
+// schemaIn is the schema of an object that messages speak of, the one of any object if there is none.
+func schemaIn(messages []members) jsontext.Value {
+	for _, m := range messages {
+		text := strings.Join(texts(m), "\n")
+		at := strings.Index(text, "{")
+		if at < 0 {
+			continue
+		}
+		schema, err := jsontext.NewDecoder(strings.NewReader(text[at:])).ReadValue()
+		if object, ok := (members{"schema": schema}).object("schema"); err == nil && ok && object.kind() == "object" {
+			return schema
+		}
+	}
+	return jsontext.Value("{}")
 }

@@ -2,8 +2,10 @@ package upstreamtest
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -22,22 +24,15 @@ const (
 // maxItemID is the longest id of an item or of a call that Responses take.
 const maxItemID = 64
 
-// itemRule says which members a type of item has beside "type" and "id", and what its ids begin with. An item with a
-// zero rule is not looked into.
-type itemRule struct {
-	id        string
-	must, may []string
-}
-
-var itemRules = map[string]itemRule{
-	messageItem:      {"msg", []string{"role", "content"}, []string{"status", "phase"}},
-	reasoningItem:    {"rs", []string{"summary"}, []string{"content", "encrypted_content"}},
-	compactionItem:   {"cmp", []string{"encrypted_content"}, []string{"created_by"}},
-	callItem:         {"fc", []string{"call_id", "name", "arguments"}, []string{"status", "namespace"}},
-	outputItem:       {"fc", []string{"call_id", "output"}, []string{"status"}},
-	customItem:       {"ctc", []string{"call_id", "name", "input"}, []string{"status", "namespace"}},
-	customOutputItem: {"ctc", []string{"call_id", "output"}, []string{"status"}},
-	referenceItem:    {"", []string{"id"}, nil},
+var itemShapes = map[string]shape{
+	messageItem:      {nil, "msg", []string{"role", "content"}, []string{"status", "phase"}},
+	reasoningItem:    {nil, "rs", []string{"summary"}, []string{"content", "encrypted_content"}},
+	compactionItem:   {nil, "cmp", []string{"encrypted_content"}, []string{"created_by"}},
+	callItem:         {nil, "fc", []string{"call_id", "name", "arguments"}, []string{"status", "namespace"}},
+	outputItem:       {nil, "fc", []string{"call_id", "output"}, []string{"status"}},
+	customItem:       {nil, "ctc", []string{"call_id", "name", "input"}, []string{"status", "namespace"}},
+	customOutputItem: {nil, "ctc", []string{"call_id", "output"}, []string{"status"}},
+	referenceItem:    {nil, "", []string{"id"}, nil},
 
 	"web_search_call": {}, "file_search_call": {}, "code_interpreter_call": {}, "image_generation_call": {},
 	"mcp_call": {}, "mcp_list_tools": {}, "local_shell_call": {}, "local_shell_call_output": {},
@@ -51,26 +46,125 @@ func itemKind(item members) string {
 	return item.kind()
 }
 
+// The types of parts that contents may have.
+var (
+	userParts      = []string{"input_text", "input_image", "input_file"}
+	assistantParts = []string{"output_text", "refusal"}
+)
+
+const (
+	textOrObjects = "one of an array of objects or a string"
+	anItem        = "input[]:message|reasoning|compaction|function_call|function_call_output|custom_tool_call|" +
+		"custom_tool_call_output|item_reference" // one that is looked into
+	anOutput = "input[]:function_call_output|custom_tool_call_output"
+)
+
+// fits wants a text of at most maxItemID bytes.
+func fits(name string) row {
+	return row{anItem, func(s *spot) bool {
+		n := len(s.str(name))
+		return n <= maxItemID || s.finds(strconv.Itoa(n))
+	}, refused("string_above_max_length", "{at}."+name, "Invalid '{at}."+name+"': string too long. Expected a string "+
+		"with maximum length 64, but got a string with length {found} instead.")}
+}
+
+// partRows are about the parts of a content or an output.
+var partRows = []row{
+	{":input_text|output_text", isText("text"), missingParameter("{at}.text")},
+	{":refusal", has("refusal"), missingParameter("{at}.refusal")},
+	{":input_image", either(lacks("image_url"), isText("image_url")), invalidType("{at}.image_url", "a string")},
+	{":input_image", either(lacks("image_url"), func(s *spot) bool { return urlHolds(s, s.str("image_url")) }),
+		refused("invalid_value", "{at}.image_url", "{found}")},
+}
+
+// itemRows are the schema of every item of the input, and what references stand for.
+var itemRows = rowsOf([]row{
+	{"input[]", func(s *spot) bool { return itemKind(s.members) != "" }, missingParameter("{at}.type")},
+	{"input[]", func(s *spot) bool { _, ok := itemShapes[itemKind(s.members)]; return ok },
+		invalidValue("{at}", "{type}", slices.Sorted(maps.Keys(itemShapes))...)},
+	{anItem, either(lacks("id"), isText("id")), invalidType("{at}.id", "a string")},
+	{anItem, func(s *spot) bool {
+		prefix := itemShapes[itemKind(s.members)].id
+		return !s.has("id") || strings.HasPrefix(s.str("id"), prefix) || s.finds(prefix)
+	}, refused("invalid_value", "{at}.id", "Invalid '{at}.id': '{id}'. Expected an ID that begins with '{found}'.")},
+	fits("id"),
+	{anItem, either(not(isText("call_id")), not(isOne("call_id", ""))), refused("empty_string", "{at}.call_id",
+		"Invalid '{at}.call_id': empty string. Expected a string with minimum length 1, but got an empty string instead.")},
+	fits("call_id"),
+	{anItem, either(lacks("name"), matches("name", legalName)),
+		refused("invalid_value", "{at}.name", badName("{at}.name"))},
+	{anItem, complete, nil},
+	{anItem, func(s *spot) bool { return s.finds(itemShapes[itemKind(s.members)].stray(s.members)) },
+		unknownParameter("{at}.{found}")},
+	{"input[]:message", isOne("role", user, system, developer, assistant),
+		invalidValue("{at}.role", "{role}", assistant, system, developer, user)},
+	{"input[]:message", either(isText("content"), isList("content")), invalidType("{at}.content", textOrObjects)},
+	{"input[]:message.content[]", either(not(modelsOwn), isOne("type", assistantParts...)),
+		invalidValue("{at}", "{type}", assistantParts...)},
+	{"input[]:message.content[]", either(modelsOwn, isOne("type", userParts...)),
+		invalidValue("{at}", "{type}", userParts...)},
+}, under("input[]:message.content[]", partRows), []row{
+	{"input[]:reasoning", isList("summary"), invalidType("{at}.summary", "an array of objects")},
+	{"input[]:reasoning.summary[]", func(s *spot) bool { return s.is("type", "summary_text") && isText("text")(s) },
+		invalidValue("{at}", "{type}", "summary_text")},
+	{"input[]:reasoning", func(s *spot) bool {
+		content, _ := s.listed("content")
+		s.found = fmt.Sprint(len(content))
+		return len(content) == 0 || s.config.vendor() == DeepSeek
+	}, refused("array_above_max_length", "{at}.content", "Invalid '{at}.content': array too long. Expected an array with "+
+		"maximum length 0, but got an array with length {found} instead.")},
+	{anOutput, either(isText("output"), isList("output")), invalidType("{at}.output", textOrObjects)},
+	{anOutput + ".output[]", isOne("type", userParts...), invalidValue("{at}", "{type}", userParts...)},
+}, under(anOutput+".output[]", partRows), []row{
+	{"input[]", unique(func(m members) string { return m.str("id") }), refused("", "input",
+		"Duplicate item found with id {id}. Remove duplicate items from your input and try again.")},
+	{"input[]", func(s *spot) bool {
+		if s.is("type", referenceItem) {
+			s.items[s.input+s.i] = s.server.stored(s.str("id"))
+		}
+		s.err = s.notFound(s.str("id"))
+		return s.items[s.input+s.i] != nil
+	}, nil},
+	{"", notes((*exchange).hear), nil},
+})
+
+// modelsOwn holds for a part of what the model said.
+func modelsOwn(s *spot) bool { return s.up.is("role", assistant) }
+
+// complete wants all members that an item must have, and most of them as texts.
+func complete(s *spot) bool {
+	for _, name := range itemShapes[itemKind(s.members)].must {
+		if !s.has(name) {
+			s.err = missingParameter(s.place() + "." + name)
+			return false
+		}
+		if s.members[name].Kind() != '"' && name != "content" && name != "output" && name != "summary" {
+			s.err = invalidType(s.place()+"."+name, "a string")
+			return false
+		}
+	}
+	return true
+}
+
 // readItems puts together the context: what the response before knew and said, then the input.
 func readItems(x *exchange) error {
-	previous, _ := x.body.text("previous_response_id")
-	conversation, _ := x.body.text("conversation")
+	previous, conversation := x.body.str("previous_response_id"), x.body.str("conversation")
 	switch {
 	case previous != "" && x.body.has("conversation"):
 		return refused("mutually_exclusive_parameters", "", "Mutually exclusive parameters: Ensure you are only providing "+
 			"one of: 'previous_response_id' or 'conversation'.")
 	case x.body.has("conversation"):
-		return refusal{status: http.StatusNotFound, message: "Conversation with id '" + conversation + "' not found."}
+		return refusedWith(http.StatusNotFound, "", "Conversation with id '"+conversation+"' not found.")
 	case previous != "":
-		before, ok := x.server.items.response(previous)
-		if !ok {
+		before := x.server.responses.get(previous)
+		if before == nil {
 			return refused("previous_response_not_found", "previous_response_id",
-				"Previous response with id '%s' not found.", previous)
+				"Previous response with id '"+previous+"' not found.")
 		}
 		x.items = before
 	}
 	x.input = len(x.items)
-	input, ok := x.body.list("input")
+	input, ok := x.list(x.body, "input")
 	if s, isText := x.body.text("input"); isText && s != "" {
 		input, ok = []members{{"type": quoted(messageItem), "role": quoted(user), "content": x.body["input"]}}, true
 	} else if isText || !x.body.has("input") {
@@ -78,7 +172,7 @@ func readItems(x *exchange) error {
 	}
 	switch {
 	case !ok:
-		return invalidType("input", "one of an array of objects or a string")
+		return invalidType("input", textOrObjects)
 	case len(x.items)+len(input) == 0:
 		return refused("missing_required_parameter", "input",
 			`One of "input" or "previous_response_id" or 'prompt' or 'conversation_id' must be provided.`)
@@ -87,38 +181,11 @@ func readItems(x *exchange) error {
 	return nil
 }
 
-// itemsHold is the schema of every item of the input, and what references stand for.
-func itemsHold(x *exchange) error {
-	seen := map[string]bool{}
-	for i, item := range x.items {
-		id, _ := item.text("id")
-		if i >= x.input {
-			at := fmt.Sprintf("input[%d]", i-x.input)
-			if err := checkItem(item, at, x.config.vendor() == DeepSeek); err != nil {
-				return err
-			}
-		}
-		if seen[id] && id != "" {
-			return refused("", "input",
-				"Duplicate item found with id %s. Remove duplicate items from your input and try again.", id)
-		}
-		seen[id] = true
-		if itemKind(item) == referenceItem {
-			if x.items[i] = x.server.items.stored(id); x.items[i] == nil {
-				return x.notFound(id)
-			}
-		}
-	}
-	x.hear()
-	return nil
-}
-
 // hear notes what was said last.
 func (x *exchange) hear() {
 	for i, item := range x.items {
-		role, _ := item.text("role")
 		switch kind := itemKind(item); {
-		case kind == messageItem && role == user:
+		case kind == messageItem && item.is("role", user):
 			x.User, x.Results, x.loop = itemText(item, "content"), nil, i+1
 		case kind == outputItem || kind == customOutputItem:
 			x.Results = append(x.Results, itemText(item, "output"))
@@ -143,150 +210,11 @@ func itemText(item members, name string) string {
 
 // notFound is about an item that only its id is known of.
 func (x *exchange) notFound(id string) error {
-	r := refusal{status: http.StatusNotFound, param: "input", message: fmt.Sprintf("Item with id '%s' not found. Items "+
-		"are not persisted when `store` is set to false. Try again with `store` set to true, or remove this item from "+
-		"your input.", id)}
+	r := refusal{status: http.StatusNotFound, param: "input", message: "Item with id '" + id + "' not found. Items " +
+		"are not persisted when `store` is set to false. Try again with `store` set to true, or remove this item from " +
+		"your input."}
 	if x.config.Responses.Azure {
 		r.status = http.StatusBadRequest
 	}
 	return r
-}
-
-// checkItem is the schema of an item; readable says that reasoning may have its text.
-func checkItem(item members, at string, readable bool) error {
-	kind := itemKind(item)
-	rule, known := itemRules[kind]
-	switch {
-	case kind == "":
-		return missingParameter(at + ".type")
-	case !known:
-		return invalidValue(at, kind, sortedKinds()...)
-	case rule.must == nil:
-		return nil
-	}
-	if err := checkItemID(item, rule.id, at); err != nil {
-		return err
-	}
-	for _, name := range rule.must {
-		if !item.has(name) {
-			return missingParameter(at + "." + name)
-		}
-		if _, ok := item.text(name); !ok && !slices.Contains([]string{"content", "output", "summary"}, name) {
-			return invalidType(at+"."+name, "a string")
-		}
-	}
-	if extra := item.unknown(slices.Concat([]string{"type", "id"}, rule.must, rule.may)...); extra != "" {
-		return unknownParameter(at + "." + extra)
-	}
-	switch kind {
-	case messageItem:
-		return checkSaid(item, at)
-	case reasoningItem:
-		return checkReasoning(item, at, readable)
-	case outputItem, customOutputItem:
-		return checkTypedParts(item, "output", at, userParts)
-	}
-	return nil
-}
-
-func sortedKinds() (kinds []string) {
-	for kind := range itemRules {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	return kinds
-}
-
-func checkItemID(item members, prefix, at string) error {
-	id, ok := item.text("id")
-	call, isCall := item.text("call_id")
-	name, _ := item.text("name")
-	switch {
-	case item.has("id") && !ok:
-		return invalidType(at+".id", "a string")
-	case ok && !strings.HasPrefix(id, prefix):
-		return refused("invalid_value", at+".id", "Invalid '%s.id': '%s'. Expected an ID that begins with '%s'.", at, id,
-			prefix)
-	case len(id) > maxItemID:
-		return tooLong(at+".id", id, maxItemID)
-	case isCall && call == "":
-		return refused("empty_string", at+".call_id", "Invalid '%s.call_id': empty string. Expected a string with minimum "+
-			"length 1, but got an empty string instead.", at)
-	case len(call) > maxItemID:
-		return tooLong(at+".call_id", call, maxItemID)
-	case item.has("name") && !legalName.MatchString(name):
-		return refused("invalid_value", at+".name", "%v", badName(at+".name"))
-	}
-	return nil
-}
-
-// The types of parts that contents may have.
-var (
-	userParts      = []string{"input_text", "input_image", "input_file"}
-	assistantParts = []string{"output_text", "refusal"}
-)
-
-func checkSaid(item members, at string) error {
-	parts := userParts
-	switch role, _ := item.text("role"); role {
-	case user, system, developer:
-	case assistant:
-		parts = assistantParts
-	default:
-		return invalidValue(at+".role", role, assistant, system, developer, user)
-	}
-	return checkTypedParts(item, "content", at, parts)
-}
-
-// checkTypedParts wants a string, or parts of these types.
-func checkTypedParts(item members, name, at string, kinds []string) error {
-	at += "." + name
-	if _, ok := item.text(name); ok {
-		return nil
-	}
-	parts, ok := item.list(name)
-	if !ok {
-		return invalidType(at, "one of an array of objects or a string")
-	}
-	for j, p := range parts {
-		at := fmt.Sprintf("%s[%d]", at, j)
-		kind := p.kind()
-		if !slices.Contains(kinds, kind) {
-			return invalidValue(at, kind, kinds...)
-		}
-		switch _, isText := p.text("text"); {
-		case strings.HasSuffix(kind, "_text") && !isText:
-			return missingParameter(at + ".text")
-		case kind == "refusal" && !p.has("refusal"):
-			return missingParameter(at + ".refusal")
-		case kind == "input_image" && p.has("image_url"):
-			url, ok := p.text("image_url")
-			if !ok {
-				return invalidType(at+".image_url", "a string")
-			}
-			inner := object(nil).text("url", url).end()
-			if err := checkImagePart(members{imagePart: inner}, at); err != nil {
-				return refused("invalid_value", at+".image_url", "%v", err)
-			}
-		}
-	}
-	return nil
-}
-
-func checkReasoning(item members, at string, readable bool) error {
-	summary, ok := item.list("summary")
-	if !ok {
-		return invalidType(at+".summary", "an array of objects")
-	}
-	for j, p := range summary {
-		if _, ok := p.text("text"); p.kind() != "summary_text" || !ok {
-			return invalidValue(fmt.Sprintf("%s.summary[%d]", at, j), p.kind(), "summary_text")
-		}
-	}
-	content, _ := item.list("content")
-	if len(content) > 0 && !readable {
-		return refused("array_above_max_length", at+".content", "Invalid '%s.content': array too long. Expected an array "+
-			"with maximum length 0, but got an array with length %d instead.", at, len(content))
-	}
-	return nil
 }

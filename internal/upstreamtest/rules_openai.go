@@ -1,14 +1,12 @@
 package upstreamtest
 
 import (
-	"fmt"
+	"cmp"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json"
 )
 
 // openAIModel is what OpenAI's chat completions take for a model.
@@ -17,6 +15,9 @@ type openAIModel struct {
 	byItself string   // what the model does without one
 	aloof    bool     // tools only with the effort "none"
 }
+
+// effort is what the model does when it is asked for this; empty is nothing.
+func (m openAIModel) effort(asked string) string { return cmp.Or(asked, m.byItself) }
 
 var (
 	oSeries    = regexp.MustCompile(`^o[134](-|$)`)
@@ -52,73 +53,55 @@ func openAIModelOf(name string) openAIModel {
 	return openAIModel{efforts: []string{"none", "low", "medium", "high", "xhigh"}, byItself: "medium", aloof: true}
 }
 
-// openAITakes refuses what the model does not take.
-func openAITakes(x *exchange) error {
-	if !x.config.Chat.OpenAI {
-		return nil
+// ofModel is a test of OpenAI's chat completions that depends on the model, and on the effort that is asked for.
+func ofModel(holds func(s *spot, m openAIModel, effort string) bool) test {
+	return func(s *spot) bool {
+		return !s.config.Chat.OpenAI || holds(s, openAIModelOf(s.Model), s.str("reasoning_effort"))
 	}
-	m := openAIModelOf(x.Model)
-	effort, asked := x.body.text("reasoning_effort")
-	switch {
-	case asked && m.efforts == nil:
-		return unknownArgument("reasoning_effort")
-	case asked && len(m.efforts) == 0:
-		return unsupported("reasoning_effort", "")
-	case asked && !slices.Contains(m.efforts, effort):
-		return unsupportedValue(fmt.Sprintf("Unsupported value: 'reasoning_effort' does not support '%s' with this model. "+
-			"Supported values are: '%s'.",
-			effort, strings.Join(m.efforts, "', '")))
-	case m.efforts == nil:
-		return nil
-	case x.body.has("max_tokens"):
-		return unsupported("max_tokens", " Use 'max_completion_tokens' instead.")
-	}
-	if !asked {
-		effort = m.byItself
-	}
-	if effort == "none" {
-		return nil
-	}
-	if tools, _ := x.body.list("tools"); m.aloof && len(tools) > 0 {
-		return refusal{
-			status: http.StatusBadRequest, code: "",
-			message: fmt.Sprintf("Function tools with reasoning_effort are not supported for %s in /v1/chat/completions. "+
-				"To use function tools, use /v1/responses or set reasoning_effort to 'none'.", x.Model),
-		}
-	}
-	for name, usual := range map[string]float64{"temperature": 1, "top_p": 1, "presence_penalty": 0,
-		"frequency_penalty": 0} {
-		var value float64
-		if x.body.has(name) && (json.Unmarshal(x.body[name], &value) != nil || value != usual) {
-			return unsupportedValue(fmt.Sprintf("Unsupported value: '%s' does not support %s with this model. Only the "+
-				"default (%g) value is supported.",
-				name, x.body[name], usual))
-		}
-	}
-	return nil
 }
 
-// parametersTaken refuses what the test says that the vendor does not take.
-func parametersTaken(x *exchange) error {
-	for _, name := range x.config.Chat.NoParameters {
-		if x.body.has(name) {
-			return unsupported(name, "")
-		}
-	}
-	return nil
+// sampling wants a number that a thinking model takes only as it is by itself.
+func sampling(name string, value float64) row {
+	return row{"", ofModel(func(s *spot, m openAIModel, effort string) bool {
+		s.found = string(s.members[name])
+		return m.efforts == nil || m.effort(effort) == "none" || usual(name, value)(s)
+	}), unsupportedValue("Unsupported value: '" + name + "' does not support {found} with this model. Only the default (" +
+		strconv.FormatFloat(value, 'g', -1, 64) + ") value is supported.")}
 }
+
+var asksChatEffort = isText("reasoning_effort")
+
+// modelTakesRows refuse what the model does not take.
+var modelTakesRows = rowsOf([]row{
+	{"", ofModel(func(s *spot, m openAIModel, _ string) bool { return m.efforts != nil || !asksChatEffort(s) }),
+		unknownArgument("reasoning_effort")},
+	{"", ofModel(func(s *spot, m openAIModel, _ string) bool {
+		return m.efforts == nil || len(m.efforts) > 0 || !asksChatEffort(s)
+	}), unsupported("reasoning_effort", "")},
+	{"", ofModel(func(s *spot, m openAIModel, effort string) bool {
+		s.found = strings.Join(m.efforts, "', '")
+		return len(m.efforts) == 0 || !asksChatEffort(s) || slices.Contains(m.efforts, effort)
+	}), unsupportedValue("Unsupported value: 'reasoning_effort' does not support '{reasoning_effort}' with this model. " +
+		"Supported values are: '{found}'.")},
+	{"", ofModel(func(s *spot, m openAIModel, _ string) bool { return m.efforts == nil || !s.has("max_tokens") }),
+		unsupported("max_tokens", " Use 'max_completion_tokens' instead.")},
+	{"", ofModel(func(s *spot, m openAIModel, effort string) bool {
+		tools, _ := s.listed("tools")
+		return !m.aloof || m.effort(effort) == "none" || len(tools) == 0
+	}), refusedWith(http.StatusBadRequest, "", "Function tools with reasoning_effort are not supported for {model} in "+
+		"/v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'.")},
+	sampling("temperature", 1), sampling("top_p", 1), sampling("presence_penalty", 0), sampling("frequency_penalty", 0),
+})
 
 func unknownArgument(name string) error {
-	return refusal{status: http.StatusBadRequest, message: "Unrecognized request argument supplied: " + name}
+	return refusedWith(http.StatusBadRequest, "", "Unrecognized request argument supplied: "+name)
 }
 
 func unsupported(name, advice string) error {
-	return refusal{
-		status: http.StatusBadRequest, code: "unsupported_parameter",
-		message: fmt.Sprintf("Unsupported parameter: '%s' is not supported with this model.%s", name, advice),
-	}
+	return refusedWith(http.StatusBadRequest, "unsupported_parameter", "Unsupported parameter: '"+name+
+		"' is not supported with this model."+advice)
 }
 
 func unsupportedValue(message string) error {
-	return refusal{status: http.StatusBadRequest, code: "unsupported_value", message: message}
+	return refusedWith(http.StatusBadRequest, "unsupported_value", message)
 }

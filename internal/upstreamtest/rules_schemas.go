@@ -1,8 +1,6 @@
 package upstreamtest
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -31,77 +29,77 @@ const (
 
 var legalKey = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 
-// anthropicSchemas refuses what Anthropic refuses of the schemas of tools.
-func anthropicSchemas(x *exchange) error {
-	tools, _ := x.body.list("tools")
-	for i, t := range tools {
-		at := fmt.Sprintf("tools.%d.custom.input_schema", i)
-		schema, ok := t.object("input_schema")
-		if !ok {
-			continue
+// functionOf is a test of a function's schema at a vendor with such rules.
+func functionOf(kind Schemas, fault func(schema members) string) test {
+	return func(s *spot) bool {
+		is := s.config.Chat.Schemas
+		if s.config.Chat.OpenAI {
+			is = OpenAISchemas
 		}
-		if schema["oneOf"] != nil || schema["anyOf"] != nil || schema["allOf"] != nil {
-			return errors.New(at + ": input_schema does not support oneOf, allOf, or anyOf at the top level")
-		}
-		properties, _ := schema.object("properties")
-		for name, property := range properties {
-			if !legalKey.MatchString(name) {
-				return fmt.Errorf("%s.properties: Property keys should match pattern '%s'", at, legalKey)
-			}
-			var p members
-			if property.Kind() == '{' && json.Unmarshal(property, &p, lenient) == nil && p["exclusiveMinimum"].Kind() == 't' {
-				return errors.New(at + ": JSON schema is invalid. It must match JSON Schema draft 2020-12 " +
-					"(https://json-schema.org/draft/2020-12). Learn more about tool use at https://docs.claude.com/en/docs/tool-use.")
-			}
-		}
+		schema, ok := s.object("parameters")
+		return is != kind || !ok || s.finds(fault(schema))
 	}
-	return nil
 }
 
-// functionSchemas refuses what Config.Chat.Schemas refuses of the schemas of functions, in the words of
-// a vendor that has such rules.
-func functionSchemas(x *exchange) error {
-	tools, _ := x.body.list("tools")
-	var faults []string
-	for i, t := range tools {
-		f, _ := t.object("function")
-		name, _ := f.text("name")
-		schema, ok := f.object("parameters")
-		if !ok {
-			continue
+var (
+	anthropicSchemaRows = rowsOf([]row{
+		{"tools[]", func(s *spot) bool { return !hasAny(s.in("input_schema"), "oneOf", "anyOf", "allOf") },
+			says("{at}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")},
+		{"tools[]", everyProperty(func(name string, _ members) bool { return legalKey.MatchString(name) }),
+			says("{at}.custom.input_schema.properties: Property keys should match pattern '" + legalKey.String() + "'")},
+		{"tools[]", everyProperty(func(_ string, p members) bool { return p["exclusiveMinimum"].Kind() != 't' }),
+			says("{at}.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12 " +
+				"(https://json-schema.org/draft/2020-12). Learn more about tool use at https://docs.claude.com/en/docs/tool-use.")},
+	})
+	// Those of functions are refused in the words of a vendor that has such rules; Google's tells all faults at once.
+	functionSchemaRows = rowsOf([]row{
+		{"tools[].function", functionOf(OpenAISchemas, composed), says("Invalid schema for function '{name}': {found}")},
+		{"tools[].function", functionOf(MoonshotSchemas, func(s members) string { return moonshotFault(s, "root") }),
+			says("tools.function.parameters is not a valid moonshot flavored json schema, details: <{found}>")},
+		{"tools[].function", functionOf(PlainSchemas, unplain),
+			says("Invalid schema for function '{name}': the keyword '{found}' is not supported")},
+		{"", func(s *spot) bool {
+			if s.config.Chat.OpenAI || s.config.Chat.Schemas != GeminiSchemas {
+				return true
+			}
+			var faults []string
+			tools, _ := s.listed("tools")
+			for i, t := range tools {
+				if schema, ok := t.in("function").object("parameters"); ok {
+					faults = append(faults, geminiFaults(schema, fmt.Sprintf("tools[0].function_declarations[%d].parameters", i))...)
+				}
+			}
+			return s.finds(strings.Join(faults, "\n"))
+		}, says("{found}")},
+	})
+)
+
+// everyProperty is a test of the properties of a tool of Anthropic's.
+func everyProperty(holds func(name string, p members) bool) test {
+	return func(s *spot) bool {
+		properties := s.in("input_schema").in("properties")
+		for name := range properties {
+			if !holds(name, properties.in(name)) {
+				return false
+			}
 		}
-		switch {
-		case x.config.Chat.OpenAI, x.config.Chat.Schemas == OpenAISchemas:
-			if composed(schema) {
-				return fmt.Errorf("Invalid schema for function '%s': %s", name, composedText)
-			}
-		case x.config.Chat.Schemas == GeminiSchemas:
-			at := fmt.Sprintf("tools[0].function_declarations[%d].parameters", i)
-			faults = append(faults, geminiFaults(schema, at)...)
-		case x.config.Chat.Schemas == MoonshotSchemas:
-			if fault := moonshotFault(schema, "root"); fault != "" {
-				return fmt.Errorf("tools.function.parameters is not a valid moonshot flavored json schema, details: <%s>", fault)
-			}
-		case x.config.Chat.Schemas == PlainSchemas:
-			if word := unplain(schema); word != "" {
-				return fmt.Errorf("Invalid schema for function '%s': the keyword '%s' is not supported", name, word)
-			}
-		}
+		return true
 	}
-	if faults != nil {
-		return errors.New(strings.Join(faults, "\n"))
-	}
-	return nil
 }
 
 const composedText = "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'const'/'not' at " +
 	"the top level."
 
-// composed says whether a schema has what OpenAI takes below the top only.
-func composed(schema members) bool {
-	return slices.ContainsFunc([]string{"oneOf", "anyOf", "allOf", "enum", "const", "not"}, func(word string) bool {
-		return schema[word] != nil
-	})
+func hasAny(schema members, words ...string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return schema[word] != nil })
+}
+
+// composed is the fault of a schema that has what OpenAI takes below the top only.
+func composed(schema members) string {
+	if hasAny(schema, "oneOf", "anyOf", "allOf", "enum", "const", "not") {
+		return composedText
+	}
+	return ""
 }
 
 // geminiWords are the fields of Google's Schema.
@@ -118,12 +116,12 @@ func geminiFaults(node members, at string) (faults []string) {
 		}
 	}
 	kind, typed := node.text("type")
-	properties, _ := node.object("properties")
+	properties := node.in("properties")
 	var required []string
 	_ = json.Unmarshal(node["required"], &required)
 	var enum []jsontext.Value
 	_ = json.Unmarshal(node["enum"], &enum)
-	format, _ := node.text("format")
+	format := node.str("format")
 	switch {
 	case node["type"] != nil && !typed:
 		fault("Invalid JSON payload received. Unknown name \"type\" at '%s': Proto field is not repeating, cannot start "+
@@ -177,20 +175,21 @@ func geminiFaults(node members, at string) (faults []string) {
 
 // moonshotFault is the first fault of a node; empty for none.
 func moonshotFault(node members, at string) string {
-	typed := node["type"] != nil
+	typed, fault := node["type"] != nil, ""
 	switch {
 	case node["$ref"] != nil && typed:
-		return fmt.Sprintf("At path '%s': when using $ref, type should be defined in the referenced schema instead of the "+
-			"parent schema", at)
+		fault = "when using $ref, type should be defined in the referenced schema instead of the parent schema"
 	case node["$ref"] != nil && node["description"] != nil:
-		return fmt.Sprintf("At path '%s': conflicting keywords found after $ref expansion: description", at)
-	case (node["anyOf"] != nil || node["oneOf"] != nil) && typed:
-		return fmt.Sprintf("At path '%s': when using anyOf, type should be defined in anyOf items instead of the parent "+
-			"schema", at)
-	case node["$ref"] == nil && node["anyOf"] == nil && !typed:
-		return fmt.Sprintf("At path '%s': type is not defined", at)
+		fault = "conflicting keywords found after $ref expansion: description"
+	case hasAny(node, "anyOf", "oneOf") && typed:
+		fault = "when using anyOf, type should be defined in anyOf items instead of the parent schema"
+	case !hasAny(node, "$ref", "anyOf", "type"):
+		fault = "type is not defined"
 	}
-	properties, _ := node.object("properties")
+	if fault != "" {
+		return "At path '" + at + "': " + fault
+	}
+	properties := node.in("properties")
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		p, ok := properties.object(name)
 		if !ok {
@@ -208,25 +207,27 @@ func moonshotFault(node members, at string) string {
 
 // unplain is a keyword that PlainSchemas do not have; empty for none.
 func unplain(node members) string {
-	if word := node.unknown("type", "description", "properties", "required", "items", "enum"); word != "" {
-		return word
-	}
-	if _, typed := node.text("type"); !typed {
-		return "type"
-	}
 	var enum []string
-	if node["enum"] != nil && json.Unmarshal(node["enum"], &enum) != nil {
+	items, isObject := node.object("items")
+	switch word := node.unknown("type", "description", "properties", "required", "items", "enum"); {
+	case word != "":
+		return word
+	case node["type"].Kind() != '"':
+		return "type"
+	case node["enum"] != nil && json.Unmarshal(node["enum"], &enum) != nil:
 		return "enum"
 	}
-	properties, _ := node.object("properties")
-	for name := range properties {
-		p, _ := properties.object(name)
-		if word := unplain(p); word != "" {
+	properties := node.in("properties")
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if word := unplain(properties.in(name)); word != "" {
 			return word
 		}
 	}
-	if items, ok := node.object("items"); ok {
+	switch {
+	case isObject:
 		return unplain(items)
+	case node["items"] != nil:
+		return "items"
 	}
-	return cmp.Or(map[bool]string{true: "items"}[node["items"] != nil], "")
+	return ""
 }

@@ -70,17 +70,16 @@ func (x *exchange) readMarks() {
 			x.marks = append(x.marks, m)
 		}
 	}
-	x.said = said(x.systemBlocks(), x.tools, x.turns)
+	tools, _ := x.list(x.body, "tools")
+	x.said = said(x.systemBlocks(), tools, x.turns)
 }
 
 func (x *exchange) verify(b members) (seal, markState) {
-	redacted := b.kind() == redactedBlock
-	signature, _ := b.text("signature")
+	redacted, signature := b.is("type", redactedBlock), b.str("signature")
 	if redacted {
-		signature, _ = b.text("data")
+		signature = b.str("data")
 	}
-	thinking, _ := b.text("thinking")
-	v, ok := x.server.signer.verify(signature, thinking)
+	v, ok := x.server.signer.verify(signature, b.str("thinking"))
 	switch {
 	case !ok || v.redacted != redacted:
 		return v, forged
@@ -95,41 +94,8 @@ func (x *exchange) systemBlocks() []members {
 	if v := x.body[system]; v.Kind() == '"' {
 		return []members{{"type": []byte(`"text"`), "text": v}}
 	}
-	return x.system
-}
-
-// offMeansOff is about thinking blocks in a request that has thinking off.
-func offMeansOff(x *exchange) error {
-	if x.Thinking {
-		return nil
-	}
-	last := len(x.turns) - 1
-	for i, t := range x.turns {
-		for j, b := range t.blocks {
-			switch {
-			case !thinks(b):
-			case i == last:
-				return fmt.Errorf("messages.%d.content.%d: When thinking is disabled, an `assistant` message in the final "+
-					"position cannot contain `thinking`. "+
-					"To use thinking blocks, enable `thinking` in your request.", i, j)
-			case x.config.Thinking.StrictOff:
-				return fmt.Errorf("messages.%d.content.%d: When thinking is disabled, no message can contain `thinking`. "+
-					"To use thinking blocks, enable `thinking` in your request.", i, j)
-			}
-		}
-	}
-	return nil
-}
-
-// thinkingPlaced holds models that take "enabled" to thinking first; one that
-// thinks adaptively may begin with anything.
-func thinkingPlaced(x *exchange) error {
-	if x.modes.takes("enabled") && x.kind != "adaptive" {
-		if err := checkThinking(x.turns); err != nil {
-			return err
-		}
-	}
-	return checkEnding(x.turns)
+	blocks, _ := x.list(x.body, system)
+	return blocks
 }
 
 // latestTurnKept compares the thinking since the user last spoke with what was
@@ -153,7 +119,7 @@ func latestTurnKept(x *exchange) error {
 		}
 		got, marks = append(got, placed{m.run, m.seal.id}), append(marks, m)
 	}
-	all, sent, known := x.server.memory.turn(x)
+	all, sent, known := x.turn()
 	for _, p := range all {
 		if !slices.Contains(got, p) {
 			x.Lost++
@@ -191,28 +157,18 @@ func firstDifference(got, want []placed) int {
 	return i
 }
 
-// turnBegins holds manual mode to a latest turn that begins with thinking.
-func turnBegins(x *exchange) error {
-	if x.kind != "enabled" {
-		return nil
+// beginRows hold manual mode to a latest turn that begins with thinking.
+var beginRows = rowsOf([]row{{"messages[]@assistant", func(s *spot) bool {
+	said := s.turns[s.i].blocks
+	if s.mode != "enabled" || s.begun || s.i < s.loop || len(said) == 0 {
+		return true
 	}
-	for i := x.loop; i < len(x.turns); i++ {
-		t := x.turns[i]
-		if t.role != assistant || len(t.blocks) == 0 {
-			continue
-		}
-		if thinks(t.blocks[0]) {
-			return nil
-		}
-		return fmt.Errorf("messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`, but found `%s`. "+
-			"When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "+
-			"lastmost set of `tool_use` and `tool_result` blocks). "+
-			"We recommend you include thinking blocks from previous turns. To avoid this requirement, disable `thinking`. "+
-			"Please consult our documentation at https://docs.claude.com/en/docs/build-with-claude/extended-thinking", i,
-			t.blocks[0].kind())
-	}
-	return nil
-}
+	s.begun = true
+	return thinks(said[0]) || s.finds(said[0].kind())
+}, says("{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When `thinking` is " +
+	"enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` " +
+	"and `tool_result` blocks). We recommend you include thinking blocks from previous turns. To avoid this " +
+	"requirement, disable `thinking`. Please consult our documentation at " + extended)}})
 
 // Why a block was left out of the context, in input_transformations.
 const (
@@ -231,8 +187,7 @@ func signaturesHold(x *exchange) error {
 		x.marks = nil
 		return nil
 	}
-	binding, _ := x.at("thinking").object("block_binding")
-	x.mismatch, _ = binding.text("prefix_mismatch_behavior")
+	x.mismatch = x.at("thinking").in("block_binding").str("prefix_mismatch_behavior")
 	if x.mismatch == "" && x.config.Thinking.PrefixCheck {
 		x.mismatch = "error"
 	}

@@ -3,9 +3,9 @@ package upstreamtest
 import (
 	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -18,17 +18,8 @@ var tokenHead = []byte{0x80, 0, 0, 0, 0}
 func (s signer) encrypt(kind, id, text string) string {
 	b := append(slices.Clone(tokenHead), byte(len(id)))
 	b = append(b, id...)
-	padding := make([]byte, 128+min(len(text)/2, maxPadding))
-	_, _ = rand.Read(padding) // it never fails
-	b = append(b, padding...)
-	return base64.URLEncoding.EncodeToString(append(b, s.token(kind, b)...))
-}
-
-func (s signer) token(kind string, b []byte) []byte {
-	h := hmac.New(sha256.New, s.key)
-	h.Write([]byte(kind))
-	h.Write(b)
-	return h.Sum(nil)
+	b = append(b, padding(text)...)
+	return base64.URLEncoding.EncodeToString(append(b, s.sum(kind, string(b))...))
 }
 
 // decrypt gives the id of the item that an encrypted content was made for; ok is false if this backend did
@@ -41,7 +32,7 @@ func (s signer) decrypt(kind, content string) (id string, ok bool) {
 	sealed, mac := b[:len(b)-macSize], b[len(b)-macSize:]
 	rest := sealed[len(tokenHead):]
 	n := int(rest[0])
-	if n >= len(rest) || !hmac.Equal(mac, s.token(kind, sealed)) {
+	if n >= len(rest) || !hmac.Equal(mac, s.sum(kind, string(sealed))) {
 		return "", false
 	}
 	return string(rest[1 : 1+n]), true
@@ -56,20 +47,16 @@ func encryptedIsOwn(x *exchange) error {
 		if kind != reasoningItem && kind != compactionItem {
 			continue
 		}
-		id, _ := item.text("id")
+		id := item.str("id")
 		content, ok := item.text("encrypted_content")
-		if !ok && i < x.input {
-			x.known[i] = id
-			continue
-		}
 		if !ok {
-			if id == "" {
+			switch x.known[i] = id; {
+			case i < x.input:
+			case id == "":
 				return missingParameter(fmt.Sprintf("input[%d].id", i-x.input))
-			}
-			if x.server.items.stored(id) == nil {
+			case x.server.stored(id) == nil:
 				return x.notFound(id)
 			}
-			x.known[i] = id
 			continue
 		}
 		x.known[i], ok = x.server.signer.decrypt(kind, content)
@@ -87,16 +74,13 @@ func encryptedIsOwn(x *exchange) error {
 }
 
 func (x *exchange) unverified(id, content, reason string) error {
-	r := refusal{status: 400, code: "invalid_encrypted_content", inStream: x.config.Responses.InStream}
-	switch {
-	case id == "" || x.config.Responses.OldWording:
-		ends := content
+	r := refusal{status: http.StatusBadRequest, code: "invalid_encrypted_content", inStream: x.config.Responses.InStream,
+		message: "The encrypted content for item " + id + " could not be verified. Reason: " + reason}
+	if id == "" || x.config.Responses.OldWording {
 		if n := len(content); n > 8 {
-			ends = content[:4] + "..." + content[n-4:]
+			content = content[:4] + "..." + content[n-4:]
 		}
-		r.message = fmt.Sprintf("The encrypted content %s could not be verified.", ends)
-	default:
-		r.message = fmt.Sprintf("The encrypted content for item %s could not be verified. Reason: %s", id, reason)
+		r.message = "The encrypted content " + content + " could not be verified."
 	}
 	if x.config.Responses.Azure {
 		r.code = ""
@@ -115,20 +99,20 @@ func outputsPair(x *exchange) error {
 		var open []string
 		called := map[string]bool{}
 		for _, item := range x.items {
-			id, _ := item.text("call_id")
+			id := item.str("call_id")
 			switch itemKind(item) {
 			case pair.call:
 				called[id] = true
 				open = append(open, id)
 			case pair.output:
 				if !called[id] {
-					return refused("", "input", "No tool call found for %s output with call_id %s.", pair.word, id)
+					return refused("", "input", "No tool call found for "+pair.word+" output with call_id "+id+".")
 				}
 				open = slices.DeleteFunc(open, func(o string) bool { return o == id })
 			}
 		}
 		if len(open) > 0 {
-			return refused("", "input", "No tool output found for %s %s.", pair.word, open[0])
+			return refused("", "input", "No tool output found for "+pair.word+" "+open[0]+".")
 		}
 	}
 	return nil
@@ -136,9 +120,9 @@ func outputsPair(x *exchange) error {
 
 // answers says whether an item is the model's.
 func answers(item members) bool {
-	switch role, _ := item.text("role"); itemKind(item) {
+	switch itemKind(item) {
 	case messageItem:
-		return role == assistant
+		return item.is("role", assistant)
 	case outputItem, customOutputItem, "local_shell_call_output":
 		return false
 	}
@@ -150,14 +134,14 @@ func answers(item members) bool {
 func unitsHold(x *exchange) error {
 	for i, item := range x.items {
 		if itemKind(item) == reasoningItem && !x.followed(i) {
-			id, _ := item.text("id")
+			id := item.str("id")
 			if id == "" {
 				id = x.known[i]
 			}
-			return refused("", "input", "Item '%s' of type 'reasoning' was provided without its required following item.", id)
+			return refused("", "input", "Item '"+id+"' of type 'reasoning' was provided without its required following item.")
 		}
-		id, _ := item.text("id")
-		m := x.server.items.made(id)
+		id := item.str("id")
+		m := x.server.items.get(id)
 		if m == nil || m.reasoning == "" || itemKind(item) == reasoningItem || itemKind(item) == compactionItem {
 			continue
 		}
@@ -166,8 +150,8 @@ func unitsHold(x *exchange) error {
 			before = x.known[max(i-1, 0):i]
 		}
 		if !slices.Contains(before, m.reasoning) {
-			return refused("", "input", "Item '%s' of type '%s' was provided without its required 'reasoning' item: '%s'.",
-				id, itemKind(item), m.reasoning)
+			return refused("", "input", "Item '"+id+"' of type '"+itemKind(item)+
+				"' was provided without its required 'reasoning' item: '"+m.reasoning+"'.")
 		}
 	}
 	return nil
@@ -183,8 +167,8 @@ func (x *exchange) followed(i int) bool {
 	if j == len(x.items) || !answers(x.items[j]) {
 		return false
 	}
-	m := x.server.items.of(x.items[j])
-	if m == nil || x.server.items.made(x.known[j-1]) == nil {
+	m := x.server.madeOf(x.items[j])
+	if m == nil || x.server.items.get(x.known[j-1]) == nil {
 		return true
 	}
 	return m.reasoning == x.known[j-1] || itemKind(x.items[j]) == compactionItem
@@ -216,10 +200,10 @@ func deepSeekItems(x *exchange) error {
 
 // noteLosses counts what the model thought in the current tool loop and what of it came back, and finds
 // compactions that did not.
-func noteLosses(x *exchange) error {
+func noteLosses(x *exchange) {
 	seen := map[*given]bool{}
 	for i, item := range x.items {
-		m := x.server.items.of(item)
+		m := x.server.madeOf(item)
 		if m == nil {
 			continue
 		}
@@ -241,7 +225,6 @@ func noteLosses(x *exchange) error {
 			}
 		}
 	}
-	return nil
 }
 
 // itemID is an id as OpenAI makes them.

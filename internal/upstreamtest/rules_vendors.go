@@ -1,8 +1,6 @@
 package upstreamtest
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,105 +8,114 @@ import (
 	"mneme/proxy/wire"
 )
 
-// kimiThinking reads thinking; the model thinks unless told otherwise.
-func kimiThinking(x *exchange) error {
-	x.Thinking = true
-	if !x.body.has("thinking") {
-		return nil
-	}
-	thinking, ok := x.body.object("thinking")
-	if !ok {
-		kind := map[byte]string{'t': "bool", 'f': "bool", '"': "string", '0': "number",
-			'[': "array"}[byte(x.body["thinking"].Kind())]
-		return fmt.Errorf("the thinking field in the request (expected type object) is illegal, and %s is not acceptable",
-			kind)
-	}
-	x.kind = thinking.kind()
-	x.Thinking = x.kind != "disabled"
-	switch {
-	case x.kind == "enabled":
-	case x.config.Thinking.OnlyEnabled:
-		return errors.New("invalid thinking: only type=enabled is allowed for this model")
-	case x.kind != "disabled":
-		return errors.New("invalid thinking: only type=enabled or type=disabled is allowed for this model")
-	}
-	return nil
+// speaksIn holds for requests of a dialect.
+func speaksIn(d wire.Dialect) test { return func(s *spot) bool { return s.Endpoint.dialect() == d } }
+
+// isNamed holds for models with this in their name.
+func isNamed(part string) test {
+	return func(s *spot) bool { return strings.Contains(strings.ToLower(s.Model), part) }
 }
 
-// kimiReasoning wants thinking in every message that calls a tool. An empty text is
-// thinking to kimi-k2-thinking alone; one space is to all.
-func kimiReasoning(x *exchange) error {
-	enough := filled
-	if strings.Contains(strings.ToLower(x.Model), "k2-thinking") {
-		enough = empty
-	}
-	return x.eachAnswer(func(i int, calls bool, has reasoning) error {
-		if calls && has < enough && x.Thinking {
-			return fmt.Errorf("thinking is enabled but reasoning_content is missing in assistant tool call message at index %d",
-				i)
-		}
-		return nil
+func named(s *spot) bool { return s.Model != "" }
+
+func served(s *spot) bool { return s.config.serves(s.Model) }
+
+func refusedWith(status int, code, message string) refusal {
+	return refusal{status: status, code: code, message: message}
+}
+
+func admitted(s *spot) bool {
+	return s.config.APIKey == "" || presentedKey(s.Header) == s.config.APIKey
+}
+
+var (
+	keyRows = rowsOf([]row{
+		{"", either(admitted, not(speaksIn(wire.Messages))), refusedWith(http.StatusUnauthorized, "", "invalid x-api-key")},
+		{"", admitted, refusedWith(http.StatusUnauthorized, "invalid_api_key", "Incorrect API key provided.")},
 	})
-}
-
-// glmThinking reads thinking. Models since 4.7 think unless told otherwise, and
-// GLM-5.3 whatever it is told. A wrong parameter is not named.
-func glmThinking(x *exchange) error {
-	x.kind = x.at("thinking").kind()
-	always := strings.Contains(strings.ToLower(x.Model), "glm-5.3")
-	x.Thinking = x.kind != "disabled"
-	effort := x.effort()
-	switch {
-	case x.body.has("thinking") && x.kind != "enabled" && x.kind != "disabled":
-		return opaque("Invalid API parameter, please check the documentation.")
-	case always && (!x.Thinking || effort != "" && !slices.Contains([]string{"low", "high", "max"}, effort)):
-		return opaque("This model always engages in thinking and cannot be disabled; please use low, high, or max.")
-	}
-	return nil
-}
-
-// opaque is a refusal of GLM: a code that stands for any wrong parameter.
-func opaque(message string) error {
-	return refusal{status: http.StatusBadRequest, message: message, code: "1210"}
-}
-
-// deepSeekThinking reads thinking; the model thinks unless told otherwise.
-func deepSeekThinking(x *exchange) error {
-	x.kind = x.at("thinking").kind()
-	x.Thinking = x.kind != "disabled"
-	switch {
-	case !x.body.has("thinking"):
-	case !slices.Contains([]string{"adaptive", "enabled", "disabled"}, x.kind):
-		return fmt.Errorf("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `%s`, "+
-			"expected one of `adaptive`, `enabled`, `disabled`", x.kind)
-	case !x.Thinking && x.effort() != "":
-		return errors.New("thinking options type cannot be disabled when reasoning_effort is set")
-	}
-	return nil
-}
-
-// deepSeekReasoning wants thinking in every answer of a conversation in which a tool
-// was called. An empty text is thinking to all models but V4 Pro; one space is to all.
-func deepSeekReasoning(x *exchange) error {
-	enough := empty
-	if strings.Contains(strings.ToLower(x.Model), "v4-pro") {
-		enough = filled
-	}
-	called := false
-	_ = x.eachAnswer(func(_ int, calls bool, _ reasoning) error {
-		called = called || calls
-		return nil
+	inputRows = rowsOf([]row{{"", func(s *spot) bool { return len(s.inputs()) > 0 },
+		says("Invalid 'input': expected a string or an array of strings.")}})
+	// modelRows are the first of every vendor.
+	modelRows = rowsOf([]row{
+		{"", either(named, not(speaksIn(wire.Responses))), missingParameter("model")},
+		{"", either(named, not(speaksIn(wire.Chat))), says("you must provide a model parameter")},
+		{"", named, says("model: Field required")},
+		{"", either(served, func(s *spot) bool { return s.config.vendor() != DeepSeek }), says("Model Not Exist")},
+		{"", either(served, not(speaksIn(wire.Responses))), refused("model_not_found", "model",
+			"The requested model '{model}' does not exist.")},
+		{"", either(served, not(speaksIn(wire.Chat))), refusedWith(http.StatusNotFound, "model_not_found",
+			"The model `{model}` does not exist or you do not have access to it.")},
+		{"", served, refusedWith(http.StatusNotFound, "", "model: {model}")},
 	})
-	field := "content[].thinking"
-	if x.Endpoint == EndpointChat {
-		field = "reasoning_content"
-	}
-	return x.eachAnswer(func(_ int, _ bool, has reasoning) error {
-		if called && has < enough && x.Thinking {
-			return fmt.Errorf("The `%s` in the thinking mode must be passed back to the API.", field)
-		}
-		return nil
+
+	kimiModeRows = rowsOf([]row{
+		{"", func(s *spot) bool {
+			inner, ok := s.object("thinking")
+			s.mode = inner.kind()
+			s.Thinking = !ok || s.mode != "disabled"
+			s.found = map[byte]string{'t': "bool", 'f': "bool", '"': "string", '0': "number",
+				'[': "array"}[byte(s.members["thinking"].Kind())]
+			return ok || !s.has("thinking")
+		}, says("the thinking field in the request (expected type object) is illegal, and {found} is not acceptable")},
+		{"", either(lacks("thinking"), inMode("enabled"), func(s *spot) bool { return !s.config.Thinking.OnlyEnabled }),
+			says("invalid thinking: only type=enabled is allowed for this model")},
+		{"", either(lacks("thinking"), inMode("enabled", "disabled")),
+			says("invalid thinking: only type=enabled or type=disabled is allowed for this model")},
 	})
+	// An empty text is thinking to kimi-k2-thinking alone; one space is to all.
+	kimiReasoningRows = rowsOf([]row{{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
+		calls, has := s.reasoning()
+		return !calls || has == filled || has == empty && isNamed("k2-thinking")(s)
+	}), says("thinking is enabled but reasoning_content is missing in assistant tool call message at index {i}")}})
+
+	// Models since 4.7 think unless told otherwise, and GLM-5.3 whatever it is told. A wrong parameter is not named.
+	glmModeRows = rowsOf([]row{
+		{"", readThinking, nil},
+		{"", either(lacks("thinking"), inMode("enabled", "disabled")),
+			refusedWith(http.StatusBadRequest, "1210", "Invalid API parameter, please check the documentation.")},
+		{"", either(not(isNamed("glm-5.3")), func(s *spot) bool {
+			return s.Thinking && slices.Contains([]string{"", "low", "high", "max"}, s.effort())
+		}), refusedWith(http.StatusBadRequest, "1210",
+			"This model always engages in thinking and cannot be disabled; please use low, high, or max.")},
+	})
+
+	deepSeekModeRows = rowsOf([]row{
+		{"", readThinking, nil},
+		{"", either(lacks("thinking"), inMode("adaptive", "enabled", "disabled")),
+			says("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `{mode}`, " +
+				"expected one of `adaptive`, `enabled`, `disabled`")},
+		{"", either(lacks("thinking"), thinking, func(s *spot) bool { return s.effort() == "" }),
+			says("thinking options type cannot be disabled when reasoning_effort is set")},
+	})
+	// Once a tool was called, an empty text is thinking to all models but V4 Pro; one space is to all.
+	deepSeekReasoningRows = rowsOf([]row{
+		{"messages[]@assistant", func(s *spot) bool {
+			calls, _ := s.reasoning()
+			s.called = s.called || calls
+			return true
+		}, nil},
+		onceMore, // all calls count before the first answer is judged
+		{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
+			s.found = map[Endpoint]string{EndpointChat: reasoningField}[s.Endpoint]
+			if s.found == "" {
+				s.found = "content[].thinking"
+			}
+			_, has := s.reasoning()
+			return !s.called || has == filled || has == empty && !isNamed("v4-pro")(s)
+		}), says("The `{found}` in the thinking mode must be passed back to the API.")},
+	})
+)
+
+// readThinking reads thinking; the model thinks unless told otherwise.
+func readThinking(s *spot) bool {
+	s.mode = s.at("thinking").kind()
+	s.Thinking = s.mode != "disabled"
+	return true
+}
+
+// inMode wants one of these types of thinking.
+func inMode(kinds ...string) test {
+	return func(s *spot) bool { return slices.Contains(kinds, s.mode) }
 }
 
 // reasoning is how much of it a message has.
@@ -120,63 +127,23 @@ const (
 	filled
 )
 
-// eachAnswer calls do for every message of the assistant, in either dialect, until
-// it gives an error: i is the message's index, calls says that it calls tools.
-func (x *exchange) eachAnswer(do func(i int, calls bool, has reasoning) error) error {
-	for i, t := range x.turns {
-		if t.role != assistant {
-			continue
-		}
-		calls := slices.ContainsFunc(t.blocks, func(b members) bool { return b.kind() == useBlock })
-		has := missing
-		for _, b := range t.blocks {
-			if text, _ := b.text("thinking"); b.kind() == redactedBlock || text != "" {
-				has = filled
-			} else if thinks(b) {
-				has = max(has, empty)
-			}
-		}
-		if err := do(i, calls, has); err != nil {
-			return err
-		}
-	}
-	for i, m := range x.messages {
-		if role, _ := m.text("role"); role != assistant {
-			continue
-		}
-		has := missing
-		if text, ok := m.text(reasoningField); text != "" {
+// reasoning says of a message of the assistant, in either dialect, whether it calls tools and what it has of reasoning.
+func (s *spot) reasoning() (calls bool, has reasoning) {
+	if s.Endpoint == EndpointChat {
+		if text, ok := s.text(reasoningField); text != "" {
 			has = filled
 		} else if ok {
 			has = empty
 		}
-		if err := do(i, m.has("tool_calls"), has); err != nil {
-			return err
+		return s.has("tool_calls"), has
+	}
+	for _, b := range s.turns[s.i].blocks {
+		calls = calls || b.is("type", useBlock)
+		if b.is("type", redactedBlock) || b.str("thinking") != "" {
+			has = filled
+		} else if thinks(b) {
+			has = max(has, empty)
 		}
 	}
-	return nil
-}
-
-// servesModel is the first rule of every vendor.
-func servesModel(x *exchange) error {
-	switch {
-	case x.Model == "" && x.Endpoint == EndpointResponses:
-		return missingParameter("model")
-	case x.Model == "" && x.Endpoint.dialect() == wire.Chat:
-		return errors.New("you must provide a model parameter")
-	case x.Model == "":
-		return errors.New("model: Field required")
-	case x.config.serves(x.Model):
-		return nil
-	case x.config.vendor() == DeepSeek:
-		return refusal{status: http.StatusBadRequest, message: "Model Not Exist"}
-	case x.Endpoint == EndpointResponses:
-		return refused("model_not_found", "model", "The requested model '%s' does not exist.", x.Model)
-	case x.Endpoint.dialect() == wire.Chat:
-		return refusal{
-			status: http.StatusNotFound, message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it.",
-				x.Model), code: "model_not_found",
-		}
-	}
-	return refusal{status: http.StatusNotFound, message: "model: " + x.Model}
+	return calls, has
 }

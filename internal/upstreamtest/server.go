@@ -26,10 +26,11 @@ const (
 type Server struct {
 	config Config
 	signer signer
-	memory *memory
-	items  *itemMemory
 
-	prompts *promptCache
+	answered  newest[*answered] // by their ids and those of their calls
+	items     newest[*made]     // of Responses, by their ids and those of their calls
+	responses newest[[]members] // the whole context behind each persisted response
+	prompts   *promptCache
 
 	mu       sync.Mutex // guards the rest
 	answers  []Answer
@@ -46,8 +47,10 @@ func New(c Config) *Server {
 	if c.Vendor == OpenAI {
 		c.Chat.OpenAI = true
 	}
-	return &Server{config: c, signer: newSigner(c.name()), memory: newMemory(10 * c.remember()),
-		items: newItemMemory(10 * c.remember()), prompts: &promptCache{kept: map[contextHash]time.Time{}}}
+	limit := 10 * c.remember()
+	return &Server{config: c, signer: newSigner(c.name()), prompts: &promptCache{kept: map[contextHash]time.Time{}},
+		answered: newest[*answered]{limit: limit}, items: newest[*made]{limit: limit},
+		responses: newest[[]members]{limit: limit, bytes: maxKept}}
 }
 
 // Queue adds answers. Each is given once, in order, to requests that no rule
@@ -132,18 +135,8 @@ func (s *Server) endpoint(r *http.Request) (d Endpoint, ok bool) {
 		}
 	}
 	path = strings.TrimPrefix(path, "/v1")
-	d, ok = endpoints[r.Method+" "+path]
-	switch s.config.vendor() {
-	case Anthropic:
-		ok = ok && d.dialect() != wire.Responses && d != EndpointChat && d != EndpointEmbeddings
-	case Chat:
-		ok = ok && d.dialect() == wire.Chat
-	case OpenAI:
-		ok = ok && d.dialect() != wire.Messages
-	case Kimi, GLM:
-		ok = ok && d.dialect() != wire.Responses
-	}
-	return d, ok
+	d = endpoints[r.Method+" "+path]
+	return d, d == EndpointModels || vendorRules[d.dialect()][s.config.vendor()] != nil && d != ""
 }
 
 // ServeHTTP answers one request; see Server for the paths.
@@ -171,21 +164,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serve(w, r, x)
 }
 
-// serve answers a request that came to a endpoint.
+// serve answers a request that came to an endpoint.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 	settle := s.record(x.Request)
-	if err := s.admit(r, x.Endpoint); err != nil {
+	if err := x.hold(keyRule); err != nil {
 		settle(s.refuse(w, x.Endpoint.dialect(), err))
 		return
 	}
 	if f := s.fault(x); f != nil {
 		settle(f.Status, "")
 		f.write(w, r, x.Endpoint.dialect())
-		return
-	}
-	if x.Endpoint == EndpointModels {
-		settle(http.StatusOK, "")
-		s.writeJSON(w, s.models())
 		return
 	}
 	if err := x.judge(); err != nil {
@@ -196,25 +184,24 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 		settle(s.refuse(w, x.Endpoint.dialect(), err))
 		return
 	}
+	var body []byte
 	switch x.Endpoint {
+	case EndpointModels:
+		body = s.models()
 	case EndpointCount:
-		settle(http.StatusOK, "")
-		s.writeJSON(w, object(nil).number("input_tokens", x.tokens()).end())
+		body = obj("input_tokens", x.tokens())
 	case EndpointEmbeddings:
-		body, err := x.embeddings()
-		if err != nil {
-			settle(s.refuse(w, x.Endpoint.dialect(), err))
-			return
-		}
-		settle(http.StatusOK, "")
-		s.writeJSON(w, body)
+		body = x.embeddings()
 	default:
 		a := s.next(x)
 		blocks := x.issue(&a)
 		count(x, blocks)
 		settle(http.StatusOK, "")
 		x.write(w, r, a, blocks)
+		return
 	}
+	settle(http.StatusOK, "")
+	s.writeJSON(w, body)
 }
 
 // record keeps what is known of a request and gives the function that keeps the
@@ -245,43 +232,36 @@ func (s *Server) record(r *Request) (settle func(status int, rejection string)) 
 	}
 }
 
-// admit checks the caller's key.
-func (s *Server) admit(r *http.Request, d Endpoint) error {
-	switch {
-	case s.config.APIKey == "", presentedKey(r.Header) == s.config.APIKey:
-		return nil
-	case d.dialect() == wire.Messages:
-		return refusal{status: http.StatusUnauthorized, message: "invalid x-api-key"}
-	}
-	return refusal{status: http.StatusUnauthorized, message: "Incorrect API key provided.", code: "invalid_api_key"}
-}
-
 // fault is what the request fails with, nil if it does not.
 func (s *Server) fault(x *exchange) *Fault {
-	s.mu.Lock()
-	if len(s.faults) > 0 && x.Endpoint.model() {
-		f := s.faults[0]
-		s.faults = s.faults[1:]
-		s.mu.Unlock()
-		return &f
+	if x.Endpoint.model() {
+		if f := take(s, &s.faults); f != nil {
+			return f
+		}
 	}
-	s.mu.Unlock()
 	if s.config.Fault == nil {
 		return nil
 	}
 	return s.config.Fault(x.Request)
 }
 
+// take is the first of what is queued, nil if there is none.
+func take[T any](s *Server, queue *[]T) *T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(*queue) == 0 {
+		return nil
+	}
+	first := (*queue)[0]
+	*queue = (*queue)[1:]
+	return &first
+}
+
 // next is the answer to a request that was accepted.
 func (s *Server) next(x *exchange) Answer {
-	s.mu.Lock()
-	if len(s.answers) > 0 {
-		a := s.answers[0]
-		s.answers = s.answers[1:]
-		s.mu.Unlock()
-		return a
+	if a := take(s, &s.answers); a != nil {
+		return *a
 	}
-	s.mu.Unlock()
 	if s.config.Answer != nil {
 		if a := s.config.Answer(x.Request); a != nil {
 			return *a
@@ -291,16 +271,18 @@ func (s *Server) next(x *exchange) Answer {
 }
 
 // judge reads the request and applies the vendor's rules to it.
-func (x *exchange) judge() error {
-	body, err := read(x.Body)
-	if err != nil {
+func (x *exchange) judge() (err error) {
+	if x.Endpoint == EndpointModels {
+		return nil
+	}
+	if x.body, err = read(x.Body); err != nil {
 		return err
 	}
-	x.body = body
-	x.Model, _ = body.text("model")
-	x.Stream = string(body["stream"]) == "true"
+	x.Model = x.body.str("model")
+	x.Stream = string(x.body["stream"]) == "true"
+	rules := vendorRules[x.Endpoint.dialect()][x.config.vendor()]
 	if x.Endpoint == EndpointEmbeddings {
-		return nil
+		rules = []rule{modelRule, inputRule}
 	}
 	for _, line := range x.Header.Values("Anthropic-Beta") {
 		for value := range strings.SplitSeq(line, ",") {
@@ -310,12 +292,7 @@ func (x *exchange) judge() error {
 		}
 	}
 	x.readTools()
-	for _, rule := range x.rules() {
-		if err := rule.check(x); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.hold(rules...)
 }
 
 // refuse answers with an error and says what it was.
@@ -359,11 +336,10 @@ func (s *Server) models() []byte {
 	if len(names) == 0 {
 		names = []string{s.config.name() + "-model"}
 	}
-	var list [][]byte
+	var list []object
 	for _, name := range names {
-		list = append(list, object(nil).text("id", name).text("object", "model").text("type", "model").text("display_name",
-			name).
-			text("owned_by", s.config.name()).number("created", 1750000000).text("created_at", "2025-06-15T14:40:00Z").end())
+		list = append(list, obj("id", name, "object", "model", "type", "model", "display_name", name,
+			"owned_by", s.config.name(), "created", created, "created_at", "2025-06-15T14:40:00Z"))
 	}
-	return object(nil).text("object", "list").raw("data", array(list)).raw("has_more", []byte("false")).end()
+	return obj("object", "list", "data", array(list), "has_more", []byte("false"))
 }

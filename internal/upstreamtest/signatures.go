@@ -74,19 +74,31 @@ func (s signer) sign(v seal, text string) string {
 	for _, part := range [][]byte{v.id[:], v.answer[:], v.before[:], v.said[:], v.place[:]} {
 		b = append(b, part...)
 	}
-	padding := make([]byte, 128+min(len(text)/2, maxPadding))
-	_, _ = rand.Read(padding) // it never fails
-	b = append(b, padding...)
+	b = append(b, padding(text)...)
 	return base64.StdEncoding.EncodeToString(append(b, s.mac(b, v, text)...))
 }
 
 func (s signer) mac(sealed []byte, v seal, text string) []byte {
+	if v.omitted || v.redacted {
+		text = ""
+	}
+	return s.sum(string(sealed), text)
+}
+
+// sum is the MAC of parts one after the other.
+func (s signer) sum(parts ...string) []byte {
 	h := hmac.New(sha256.New, s.key)
-	h.Write(sealed)
-	if !v.omitted && !v.redacted {
-		h.Write([]byte(text))
+	for _, part := range parts {
+		h.Write([]byte(part))
 	}
 	return h.Sum(nil)
+}
+
+// padding makes what is sealed as long as that of this text may be.
+func padding(text string) []byte {
+	b := make([]byte, 128+min(len(text)/2, maxPadding))
+	_, _ = rand.Read(b) // it never fails
+	return b
 }
 
 // verify reads a signature, or data, that came back with this text. ok is false

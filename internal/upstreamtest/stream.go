@@ -127,7 +127,7 @@ func (v rendering) whole() []byte {
 		return v.message(true)
 	case EndpointResponses:
 		status, _ := statusOf(v.stop)
-		return v.response(status, v.stopped())
+		return v.response(status, stopped)
 	}
 	return v.chat()
 }
@@ -151,108 +151,96 @@ func (v rendering) failure(n, status int) []byte {
 }
 
 // message is the answer in the messages dialect; without content, its head.
-func (v rendering) message(content bool) []byte {
-	var blocks [][]byte
-	stop, output := []byte("null"), 1
+func (v rendering) message(content bool) object {
+	blocks, stop, output := [][]byte{}, orNull(""), 1
 	if content {
-		stop, output = quoted(v.stop), v.output
+		stop, output = v.stop, v.output
 		for _, b := range v.blocks {
 			blocks = append(blocks, b.whole())
 		}
 	}
 	fresh, read, written := v.input()
-	usage := object(nil).number("input_tokens", fresh).number("cache_creation_input_tokens",
-		written).number("cache_read_input_tokens", read).
-		number("output_tokens", output).end()
-	o := object(nil).text("id", "msg_01"+v.id).text("type", "message").text("role", assistant).text("model", v.Model).
-		raw("content", array(blocks)).raw("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", usage)
-	if len(v.Dropped) > 0 && v.beta(betaBinding) {
-		o = o.raw("input_transformations", v.transformations())
+	o := obj("id", "msg_01"+v.id, "type", "message", "role", assistant, "model", v.Model, "content", array(blocks),
+		"stop_reason", stop, "stop_sequence", nil, "usage", obj("input_tokens", fresh, "cache_creation_input_tokens", written,
+			"cache_read_input_tokens", read, "output_tokens", output))
+	if len(v.Dropped) == 0 || !v.beta(betaBinding) {
+		return o
 	}
-	return o.end()
-}
-
-// transformations says what was left out of the request.
-func (v rendering) transformations() []byte {
-	var list [][]byte
+	var dropped []object
 	for i, path := range v.Dropped {
-		list = append(list, object(nil).text("type", "thinking_dropped").text("path", path).text("reason",
-			v.reasons[i]).end())
+		dropped = append(dropped, obj("type", "thinking_dropped", "path", path, "reason", v.reasons[i]))
 	}
-	return array(list)
+	return o.with("input_transformations", array(dropped))
 }
 
 // whole is the block in one piece.
-func (b issued) whole() []byte {
-	o := object(nil).text("type", b.Type)
-	switch b.Type {
-	case textBlock:
-		o = o.text("text", b.Text)
-	case thinkingBlock:
-		if o = o.text("thinking", b.Text); !b.unsigned {
-			o = o.text("signature", b.signature)
-		}
-	case redactedBlock:
-		o = o.text("data", b.signature)
-	case useBlock:
-		o = o.text("id", b.ID).text("name", b.Name).raw("input", []byte(b.Input))
+func (b issued) whole() object {
+	o := obj("type", b.Type)
+	switch {
+	case b.Type == textBlock:
+		return o.with("text", b.Text)
+	case b.Type == thinkingBlock && b.unsigned:
+		return o.with("thinking", b.Text)
+	case b.Type == thinkingBlock:
+		return o.with("thinking", b.Text, "signature", b.signature)
+	case b.Type == redactedBlock:
+		return o.with("data", b.signature)
 	}
-	return o.end()
+	return o.with("id", b.ID, "name", b.Name, "input", []byte(b.Input))
 }
 
 // begin is the block as content_block_start has it: a redacted one is whole.
-func (b issued) begin() []byte {
-	switch b.Type {
-	case textBlock, thinkingBlock:
-		b.Text, b.signature = "", ""
-	case useBlock:
-		b.Input = "{}"
+func (b issued) begin() object {
+	if b.Type != redactedBlock {
+		b.Text, b.signature, b.Input = "", "", "{}"
 	}
 	return b.whole()
 }
 
+// deltaKinds are, by the type of a block, the type and the member of what a stream adds to it.
+var deltaKinds = map[string][2]string{
+	textBlock: {"text_delta", "text"}, thinkingBlock: {"thinking_delta", "thinking"},
+	useBlock: {"input_json_delta", "partial_json"},
+}
+
 // deltas are what a stream adds to the block after its beginning.
-func (b issued) deltas(chunk int) (list [][]byte) {
-	kind, name, text := "text_delta", "text", b.Text
-	switch b.Type {
-	case thinkingBlock:
-		kind, name = "thinking_delta", "thinking"
-	case useBlock:
-		kind, name, text = "input_json_delta", "partial_json", b.Input
-		list = append(list, object(nil).text("type", kind).text(name, "").end())
-	case redactedBlock:
+func (b issued) deltas(chunk int) (list []object) {
+	kind, ok := deltaKinds[b.Type]
+	if !ok {
 		return nil
 	}
-	for _, p := range pieces(text, chunk) {
-		list = append(list, object(nil).text("type", kind).text(name, p).end())
+	texts := pieces(b.Text, chunk)
+	if b.Type == useBlock {
+		texts = append([]string{""}, pieces(b.Input, chunk)...)
+	}
+	for _, text := range texts {
+		list = append(list, obj("type", kind[0], kind[1], text))
 	}
 	if b.Type == thinkingBlock && !b.unsigned {
-		list = append(list, object(nil).text("type", "signature_delta").text("signature", b.signature).end())
+		list = append(list, obj("type", "signature_delta", "signature", b.signature))
 	}
 	return list
 }
 
 // messageFrames is the answer as events of the messages dialect.
 func (v rendering) messageFrames() (frames [][]byte) {
-	add := func(kind string, o object) {
-		frames = append(frames, frame(kind, o.end(), v.config.vendor() == Kimi))
+	add := func(kind string, pairs ...any) {
+		frames = append(frames, frame(kind, obj("type", kind).with(pairs...), v.config.vendor() == Kimi))
 	}
-	event := func(kind string) object { return object(nil).text("type", kind) }
-	add(wire.MessageStart, event(wire.MessageStart).raw("message", v.message(false)))
-	add("ping", event("ping"))
+	add(wire.MessageStart, "message", v.message(false))
+	add("ping")
 	for i, b := range v.blocks {
-		add(wire.BlockStart, event(wire.BlockStart).number("index", i).raw("content_block", b.begin()))
+		add(wire.BlockStart, "index", i, "content_block", b.begin())
 		for k, d := range b.deltas(v.chunk) {
 			if k == 1 && i%2 == 1 {
-				add("ping", event("ping")) // it may come anywhere
+				add("ping") // it may come anywhere
 			}
-			add(wire.BlockDelta, event(wire.BlockDelta).number("index", i).raw("delta", d))
+			add(wire.BlockDelta, "index", i, "delta", d)
 		}
-		add(wire.BlockStop, event(wire.BlockStop).number("index", i))
+		add(wire.BlockStop, "index", i)
 	}
-	delta := object(nil).text("stop_reason", v.stop).raw("stop_sequence", []byte("null")).end()
-	usage := object(nil).number("output_tokens", v.output).end()
-	add(wire.MessageDelta, event(wire.MessageDelta).raw("delta", delta).raw("usage", usage))
-	add(wire.MessageStop, event(wire.MessageStop))
+	add(wire.MessageDelta, "delta", obj("stop_reason", v.stop, "stop_sequence", nil),
+		"usage", obj("output_tokens", v.output))
+	add(wire.MessageStop)
 	return frames
 }

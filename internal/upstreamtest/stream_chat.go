@@ -1,6 +1,9 @@
 package upstreamtest
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // created is when every answer of chat completions was made, in Unix seconds.
 const created = 1750000000
@@ -23,102 +26,84 @@ func (v rendering) joined(kind string) (s string) {
 	return s
 }
 
-func (v rendering) calls() (list []issued) {
-	for _, b := range v.blocks {
-		if b.Type == useBlock {
-			list = append(list, b)
-		}
-	}
-	return list
+func (v rendering) calls() []issued {
+	return slices.DeleteFunc(slices.Clone(v.blocks), func(b issued) bool { return b.Type != useBlock })
 }
 
-// call is the nth call with these arguments; index tells whether it has its number.
-func (v rendering) call(b issued, n int, arguments string, index bool) []byte {
-	o := object(nil)
-	if index {
-		o = o.number("index", n)
-	}
-	f := object(nil).text("name", b.Name).text("arguments", arguments).end()
-	o = o.text("id", b.ID).text("type", "function").raw("function", f)
+// call is the nth call, added to what tells its number or nothing.
+func (v rendering) call(o object, b issued, n int, arguments string) object {
+	o = o.with("id", b.ID, "type", "function", "function", obj("name", b.Name, "arguments", arguments))
 	if v.config.Chat.ThoughtSignatures && n == 0 {
-		signature := object(nil).text("thought_signature", v.server.signer.thought(v.Model, b.Name, b.Input)).end()
-		o = o.raw("extra_content", object(nil).raw("google", signature).end())
+		signature := v.server.signer.thought(v.Model, b.Name, b.Input)
+		o = o.with("extra_content", obj("google", obj("thought_signature", signature)))
 	}
-	return o.end()
+	return o
 }
 
-func (v rendering) usage() []byte {
+func (v rendering) usage() object {
 	fresh, read, _ := v.input()
 	in := fresh + read
-	o := object(nil).number("prompt_tokens", in).number("completion_tokens", v.output).number("total_tokens", in+v.output)
+	o := obj("prompt_tokens", in, "completion_tokens", v.output, "total_tokens", in+v.output)
 	switch {
 	case !v.config.PromptCache:
 	case v.config.vendor() == Kimi:
-		o = o.number("cached_tokens", read)
+		return o.with("cached_tokens", read)
 	case read > 0 || v.config.vendor() == OpenAI: // Google leaves out what is none
-		o = o.raw("prompt_tokens_details", object(nil).number("cached_tokens", read).end())
+		return o.with("prompt_tokens_details", obj("cached_tokens", read))
 	}
-	return o.end()
+	return o
 }
 
-// head begins a body or a chunk.
-func (v rendering) head(kind string) object {
-	return object(nil).text("id", "chatcmpl-"+v.id).text("object", kind).number("created", created).text("model", v.Model)
+// choices is an answer or a chunk; more follows its choices.
+func (v rendering) choices(kind string, list []byte, more ...any) object {
+	return obj("id", "chatcmpl-"+v.id, "object", kind, "created", created, "model", v.Model, "choices", list).with(more...)
 }
 
 // chat is the answer as chat completions have it.
-func (v rendering) chat() []byte {
-	m := object(nil).text("role", assistant)
-	if s, calls := v.joined(textBlock), v.calls(); s == "" && len(calls) > 0 {
-		m = m.raw("content", []byte("null"))
-	} else {
-		m = m.text("content", s)
+func (v rendering) chat() object {
+	m := obj("role", assistant, "content", v.joined(textBlock))
+	var calls []object
+	for i, b := range v.calls() {
+		calls = append(calls, v.call(obj(), b, i, b.Input))
+	}
+	if len(calls) > 0 && v.joined(textBlock) == "" {
+		m = obj("role", assistant, "content", nil)
 	}
 	if s := v.joined(thinkingBlock); s != "" {
-		m = m.text(v.field(), s)
-	}
-	var calls [][]byte
-	for i, b := range v.calls() {
-		calls = append(calls, v.call(b, i, b.Input, false))
+		m = m.with(v.field(), s)
 	}
 	if len(calls) > 0 {
-		m = m.raw("tool_calls", array(calls))
+		m = m.with("tool_calls", array(calls))
 	}
-	choice := object(nil).number("index", 0).raw("message", m.end()).text("finish_reason", v.finish()).end()
-	return v.head("chat.completion").raw("choices", array([][]byte{choice})).raw("usage", v.usage()).end()
+	choice := obj("index", 0, "message", m, "finish_reason", v.finish())
+	return v.choices("chat.completion", array([]object{choice}), "usage", v.usage())
 }
 
 // chatFrames is the answer as chunks.
 func (v rendering) chatFrames() (frames [][]byte) {
-	add := func(delta []byte, finish string) {
-		reason := []byte("null")
-		if finish != "" {
-			reason = quoted(finish)
-		}
-		choice := object(nil).number("index", 0).raw("delta", delta).raw("finish_reason", reason).end()
-		frames = append(frames, v.frame(v.head("chat.completion.chunk").raw("choices", array([][]byte{choice})).end()))
+	add := func(data []byte) { frames = append(frames, frame("", data, v.config.vendor() == Kimi)) }
+	delta := func(finish string, pairs ...any) {
+		choice := obj("index", 0, "delta", obj(pairs...), "finish_reason", orNull(finish))
+		add(v.choices("chat.completion.chunk", array([]object{choice})))
 	}
-	add(object(nil).text("role", assistant).text("content", "").end(), "")
+	call := func(o object) { delta("", "tool_calls", array([]object{o})) }
+	delta("", "role", assistant, "content", "")
 	for _, p := range pieces(v.joined(thinkingBlock), v.chunk) {
-		add(object(nil).text(v.field(), p).end(), "")
+		delta("", v.field(), p)
 	}
 	for _, p := range pieces(v.joined(textBlock), v.chunk) {
-		add(object(nil).text("content", p).end(), "")
+		delta("", "content", p)
 	}
 	for i, b := range v.calls() {
-		add(object(nil).raw("tool_calls", array([][]byte{v.call(b, i, "", true)})).end(), "")
+		call(v.call(obj("index", i), b, i, ""))
 		for _, p := range pieces(b.Input, v.chunk) {
-			f := object(nil).text("arguments", p).end()
-			more := object(nil).number("index", i).raw("function", f).end()
-			add(object(nil).raw("tool_calls", array([][]byte{more})).end(), "")
+			call(obj("index", i, "function", obj("arguments", p)))
 		}
 	}
-	add(object(nil).end(), v.finish())
+	delta(v.finish())
 	if string(v.at("stream_options")["include_usage"]) == "true" {
-		frames = append(frames,
-			v.frame(v.head("chat.completion.chunk").raw("choices", []byte("[]")).raw("usage", v.usage()).end()))
+		add(v.choices("chat.completion.chunk", none, "usage", v.usage()))
 	}
-	return append(frames, v.frame([]byte("[DONE]")))
+	add([]byte("[DONE]"))
+	return frames
 }
-
-func (v rendering) frame(data []byte) []byte { return frame("", data, v.config.vendor() == Kimi) }

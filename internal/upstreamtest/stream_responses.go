@@ -22,7 +22,7 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 	for i := range blocks {
 		b := &blocks[i]
 		kind := x.itemType(b.Block)
-		b.item = itemID(itemRules[kind].id)
+		b.item = itemID(itemShapes[kind].id)
 		m := &made{reasoning: unit, first: first, compaction: compaction, answer: answer}
 		first = false
 		switch kind {
@@ -52,9 +52,9 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 			m.stored = item
 		}
 	}
-	x.server.items.add(answer, items)
+	x.server.items.add(items, 0)
 	if whole && x.persists() {
-		x.server.items.persist(x.responseID, context, bytesOf(context[x.input:]))
+		x.server.responses.add(map[string][]members{x.responseID: context}, bytesOf(context[x.input:]))
 	}
 }
 
@@ -87,67 +87,68 @@ func (x *exchange) tool(name string) (t Tool) {
 	return t
 }
 
-// parts are the parts of an item's content or summary, each with a text.
-func (x *exchange) parts(b issued) (kind, member string, there bool) {
+// part is the kind of part that an item's content or summary has, and the member with its text; empty for none.
+func (x *exchange) part(b issued) (kind, member string) {
 	switch {
 	case b.Type == textBlock && x.stop == "refusal":
-		return "refusal", "refusal", true
+		return "refusal", "refusal"
 	case b.Type == textBlock:
-		return "output_text", "text", true
+		return "output_text", "text"
 	case b.Type != thinkingBlock || b.Text == "" && x.config.vendor() == OpenAI:
-		return "", "", false
+		return "", ""
 	case x.config.vendor() == DeepSeek:
-		return "reasoning_text", "text", true
+		return "reasoning_text", "text"
+	case x.at("reasoning").has("summary"):
+		return "summary_text", "text"
 	}
-	return "summary_text", "text", x.at("reasoning").has("summary")
+	return "", ""
 }
 
-// part is a part of an item with this text.
-func (x *exchange) part(b issued, text string) []byte {
-	kind, member, _ := x.parts(b)
-	o := object(nil).text("type", kind).text(member, text)
+// partOf is a part of an item with this text.
+func (x *exchange) partOf(b issued, text string) object {
+	kind, member := x.part(b)
+	o := obj("type", kind, member, text)
 	if kind == "output_text" {
-		o = o.raw("annotations", []byte("[]")).raw("logprobs", []byte("[]"))
+		o = o.with("annotations", none, "logprobs", none)
 	}
-	return o.end()
+	return o
 }
 
 // item is a block as an item; without content, as response.output_item.added has it.
-func (x *exchange) item(b issued, status string, content bool) []byte {
+func (x *exchange) item(b issued, status string, content bool) object {
 	kind := x.itemType(b.Block)
-	o := object(nil).text("id", b.item).text("type", kind)
-	var parts [][]byte
-	part, _, there := x.parts(b)
-	if there && content {
-		parts = append(parts, x.part(b, b.Text))
-	}
-	input := b.Input
-	if !content {
-		input = ""
+	o := obj("id", b.item, "type", kind)
+	parts, input := none, ""
+	if content {
+		if input = b.Input; first(x.part(b)) != "" {
+			parts = array([]object{x.partOf(b, b.Text)})
+		}
 	}
 	switch kind {
 	case messageItem:
-		o = o.text("status", status).text("role", assistant).raw("content", array(parts))
+		return o.with("status", status, "role", assistant, "content", parts)
 	case reasoningItem:
-		if part == "reasoning_text" {
-			o = o.raw("summary", []byte("[]")).raw("content", array(parts))
+		if first(x.part(b)) == "reasoning_text" {
+			o = o.with("summary", none, "content", parts)
 		} else {
-			o = o.raw("summary", array(parts))
+			o = o.with("summary", parts)
 		}
-		if content && b.signature != "" {
-			o = o.text("encrypted_content", b.signature)
+		if !content || b.signature == "" {
+			return o
 		}
+		fallthrough
 	case compactionItem:
-		o = o.text("encrypted_content", b.signature)
-	case callItem, customItem:
-		member := map[string]string{callItem: "arguments", customItem: "input"}[kind]
-		o = o.text("status", status).text("call_id", b.ID).text("name", b.Name).text(member, input)
-		if t := x.tool(b.Name); t.namespace != "" {
-			o = o.text("namespace", t.namespace)
-		}
+		return o.with("encrypted_content", b.signature)
 	}
-	return o.end()
+	member := map[string]string{callItem: "arguments", customItem: "input"}[kind]
+	o = o.with("status", status, "call_id", b.ID, "name", b.Name, member, input)
+	if t := x.tool(b.Name); t.namespace != "" {
+		o = o.with("namespace", t.namespace)
+	}
+	return o
 }
+
+func first(a, _ string) string { return a }
 
 // statusOf is how a response ends that stops for this reason, and why it is incomplete.
 func statusOf(stop string) (status, reason string) {
@@ -170,54 +171,49 @@ func (v rendering) lastStatus(i int) string {
 	return "completed"
 }
 
+// echoes are the members of a request that a response repeats, and what they are where the request has none.
+var echoes = []struct{ name, usual string }{
+	{"background", "false"}, {"instructions", "null"}, {"max_output_tokens", "null"}, {"max_tool_calls", "null"},
+	{"metadata", "{}"}, {"parallel_tool_calls", "true"}, {"previous_response_id", "null"},
+	{"prompt_cache_key", "null"}, {"reasoning", `{"effort":null,"summary":null}`}, {"safety_identifier", "null"},
+	{"service_tier", `"default"`}, {"store", "true"}, {"temperature", "1"}, {"text", `{"format":{"type":"text"}}`},
+	{"tool_choice", `"auto"`}, {"tools", "[]"}, {"top_logprobs", "0"}, {"top_p", "1"}, {"truncation", `"disabled"`},
+	{"user", "null"},
+}
+
 // response is the answer as Responses have it; one in progress has no output yet.
-func (v rendering) response(status string, failure refusal) []byte {
-	null := []byte("null")
-	var output [][]byte
-	usage, details, failed := null, null, null
-	switch end, reason := statusOf(v.stop); status {
-	case end:
+func (v rendering) response(status string, failure refusal) object {
+	var output []object
+	var usage, details, failed any
+	if end, reason := statusOf(v.stop); status == end {
 		for i, b := range v.blocks {
 			output = append(output, v.item(b, v.lastStatus(i), true))
 		}
-		usage = v.itemUsage()
-		if reason != "" {
-			details = object(nil).text("reason", reason).end()
+		if usage = v.itemUsage(); reason != "" {
+			details = obj("reason", reason)
 		}
 	}
 	if status == stopFailed {
-		failed = object(nil).text("code", cmp.Or(failure.code, responseCode(failure.status))).text("message",
-			failure.message).end()
+		failed = obj("code", cmp.Or(failure.code, responseCode(failure.status)), "message", failure.message)
 	}
-	o := object(nil).text("id", v.responseID).text("object", "response").number("created_at", created).
-		text("status", status).raw("error", failed).raw("incomplete_details", details).text("model", v.Model).
-		raw("output", array(output))
-	for _, echo := range []struct{ name, usual string }{
-		{"background", "false"}, {"instructions", "null"}, {"max_output_tokens", "null"}, {"max_tool_calls", "null"},
-		{"metadata", "{}"}, {"parallel_tool_calls", "true"}, {"previous_response_id", "null"},
-		{"prompt_cache_key", "null"}, {"reasoning", `{"effort":null,"summary":null}`}, {"safety_identifier", "null"},
-		{"service_tier", `"default"`}, {"store", "true"}, {"temperature", "1"}, {"text", `{"format":{"type":"text"}}`},
-		{"tool_choice", `"auto"`}, {"tools", "[]"}, {"top_logprobs", "0"}, {"top_p", "1"}, {"truncation", `"disabled"`},
-		{"user", "null"},
-	} {
+	o := obj("id", v.responseID, "object", "response", "created_at", created, "status", status, "error", failed,
+		"incomplete_details", details, "model", v.Model, "output", array(output))
+	for _, echo := range echoes {
 		value := []byte(echo.usual)
 		if v.body.has(echo.name) {
 			value = v.body[echo.name]
 		}
-		o = o.raw(echo.name, value)
+		o = o.with(echo.name, value)
 	}
-	return o.raw("usage", usage).end()
+	return o.with("usage", usage)
 }
 
-func (v rendering) itemUsage() []byte {
+func (v rendering) itemUsage() object {
 	fresh, read, _ := v.input()
 	in, reasoning := fresh+read, reasoningTokens(v.blocks)
 	out := v.output + reasoning
-	return object(nil).number("input_tokens", in).
-		raw("input_tokens_details", object(nil).number("cached_tokens", read).end()).
-		number("output_tokens", out).
-		raw("output_tokens_details", object(nil).number("reasoning_tokens", reasoning).end()).
-		number("total_tokens", in+out).end()
+	return obj("input_tokens", in, "input_tokens_details", obj("cached_tokens", read), "output_tokens", out,
+		"output_tokens_details", obj("reasoning_tokens", reasoning), "total_tokens", in+out)
 }
 
 // bytesOf is how many bytes the members of objects have.
@@ -241,13 +237,9 @@ func responseCode(status int) string {
 // numbered makes the events of a stream from the number it stands at.
 type numbered int
 
-func (n *numbered) event(kind string, rest object) []byte {
-	o := object(nil).text("type", kind).number("sequence_number", int(*n))
-	if len(rest) > 0 {
-		o = append(append(o, ','), rest[1:]...)
-	}
+func (n *numbered) event(kind string, rest ...any) []byte {
 	*n++
-	return frame(kind, o.end(), false)
+	return frame(kind, obj("type", kind, "sequence_number", int(*n)-1).with(rest...), false)
 }
 
 // failed are the events by which a stream fails that stands at n.
@@ -255,31 +247,29 @@ func (v rendering) failed(n numbered, r refusal) []byte {
 	if r.code == "" && r.status != http.StatusBadRequest {
 		r.code = responseCode(r.status)
 	}
-	detail := object(nil).raw("error", r.detailIn(wire.Responses).end())
+	detail := []any{"error", r.detailIn(wire.Responses)}
 	if v.config.Responses.FlatErrors {
-		detail = r.named(object(nil).text("message", r.message))
+		detail = []any{"message", r.message, "param", orNull(r.param), "code", orNull(r.code)}
 	}
-	first := n.event("error", detail)
-	return append(first, n.event("response."+stopFailed, object(nil).raw("response", v.response(stopFailed, r)))...)
+	first := n.event("error", detail...)
+	return append(first, n.event("response."+stopFailed, "response", v.response(stopFailed, r))...)
 }
 
 // responseFrames is the answer as events.
 func (v rendering) responseFrames() (frames [][]byte) {
 	var n numbered
-	add := func(kind string, o object) { frames = append(frames, n.event(kind, o)) }
-	for _, kind := range []string{"created", "in_progress"} {
-		add("response."+kind, object(nil).raw("response", v.response("in_progress", refusal{})))
-	}
+	add := func(kind string, pairs ...any) { frames = append(frames, n.event("response."+kind, pairs...)) }
+	add("created", "response", v.response("in_progress", refusal{}))
+	add("in_progress", "response", v.response("in_progress", refusal{}))
 	for i, b := range v.blocks {
-		at := func() object { return object(nil).number("output_index", i) }
-		add("response.output_item.added", at().raw("item", v.item(b, "in_progress", false)))
-		v.deltas(b, func(kind string, o object) {
-			add(kind, append(append(at().text("item_id", b.item), ','), o[1:]...))
+		add("output_item.added", "output_index", i, "item", v.item(b, "in_progress", false))
+		v.deltas(b, func(kind string, pairs ...any) {
+			add(kind, append([]any{"output_index", i, "item_id", b.item}, pairs...)...)
 		})
-		add("response.output_item.done", at().raw("item", v.item(b, v.lastStatus(i), true)))
+		add("output_item.done", "output_index", i, "item", v.item(b, v.lastStatus(i), true))
 	}
 	status, _ := statusOf(v.stop)
-	add("response."+status, object(nil).raw("response", v.response(status, v.stopped())))
+	add(status, "response", v.response(status, stopped))
 	return frames
 }
 
@@ -300,36 +290,32 @@ func (x *exchange) refuseInStream(w http.ResponseWriter, err error) bool {
 }
 
 // stopped is why a response failed.
-func (v rendering) stopped() refusal {
-	return refusal{status: 500, message: faultText(500)}
-}
+var stopped = refusal{status: http.StatusInternalServerError, message: faultText(http.StatusInternalServerError)}
 
 // deltas are the events between the first and the last one of an item.
-func (v rendering) deltas(b issued, add func(kind string, o object)) {
-	part, member, there := v.parts(b)
-	name, open, index := part, "response.content_part.", "content_index"
-	text := b.Text
+func (v rendering) deltas(b issued, add func(kind string, pairs ...any)) {
+	kind, member := v.part(b)
+	name, open, text := kind, "content_part", b.Text
+	at := []any{"content_index", 0}
 	switch {
+	case b.Type == useBlock && v.tool(b.Name).custom:
+		name, member, text, at = "custom_tool_call_input", "input", b.Input, nil
 	case b.Type == useBlock:
-		name, member, text = "function_call_arguments", "arguments", b.Input
-		if v.tool(b.Name).custom {
-			name, member = "custom_tool_call_input", "input"
-		}
-		for _, p := range pieces(text, v.chunk) {
-			add("response."+name+".delta", object(nil).text("delta", p))
-		}
-		add("response."+name+".done", object(nil).text(member, text))
+		name, member, text, at = "function_call_arguments", "arguments", b.Input, nil
+	case kind == "":
 		return
-	case !there:
-		return
-	case part == "summary_text":
-		name, open, index = "reasoning_summary_text", "response.reasoning_summary_part.", "summary_index"
+	case kind == "summary_text":
+		name, open, at[0] = "reasoning_summary_text", "reasoning_summary_part", "summary_index"
 	}
-	at := func() object { return object(nil).number(index, 0) }
-	add(open+"added", at().raw("part", v.part(b, "")))
+	say := func(kind string, pairs ...any) { add(kind, slices.Concat(at, pairs)...) }
+	if at != nil {
+		say(open+".added", "part", v.partOf(b, ""))
+	}
 	for _, p := range pieces(text, v.chunk) {
-		add("response."+name+".delta", at().text("delta", p))
+		say(name+".delta", "delta", p)
 	}
-	add("response."+name+".done", at().text(member, text))
-	add(open+"done", at().raw("part", v.part(b, text)))
+	say(name+".done", member, text)
+	if at != nil {
+		say(open+".done", "part", v.partOf(b, text))
+	}
 }
