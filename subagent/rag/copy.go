@@ -107,6 +107,13 @@ func (k *known) document(id string) *held {
 	return k.byID[id]
 }
 
+// ids are those of all documents, in no order.
+func (k *known) ids() []string {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return slices.Collect(maps.Keys(k.byID))
+}
+
 // documents are all documents, in no order.
 func (k *known) documents() []*held {
 	k.mu.RLock()
@@ -213,10 +220,9 @@ func (h *held) fits(text string) bool {
 
 // update is a set of changes to apply.
 type update struct {
-	puts     []docstore.Document
 	prepared []prepared
-	gone     map[string]int64 // ids → the version of the deletion
-	mark     docstore.Mark    // position in the log after the update
+	gone     []string      // ids of deleted documents; what is not known is passed over
+	mark     docstore.Mark // position in the log after the update
 }
 
 // prepared is a set of documents with index entries that are built. They replace known documents
@@ -237,18 +243,12 @@ func (k *known) prepare(documents []docstore.Document) prepared {
 	return p
 }
 
-// apply applies an update; the caller has the gate. Documents that are known in the same or a newer version stay. A
+// apply applies an update; the caller has the gate. A
 // search may run at any moment of it, so the order is: first new documents become known by name (announce), then the
 // index is changed in one step, and only then are old documents forgotten, as hits of the old index may name them.
 func (k *known) apply(u update) {
 	change := textindex.Change{Version: uint64(u.mark.Version)}
 	var fresh []*held
-	if puts := k.newer(u.puts); len(puts) > 0 {
-		fresh = hold(puts, k.texts)
-		for i, h := range fresh {
-			change.Put = append(change.Put, h.indexed(puts[i].Text))
-		}
-	}
 	for _, p := range u.prepared {
 		fresh = append(fresh, p.held...)
 		change.Prepared = append(change.Prepared, p.index)
@@ -277,37 +277,12 @@ func (k *known) apply(u update) {
 	k.mark.Store(&mark)
 }
 
-// newer filters out documents that are known in the same or a newer version, and of several with
-// one id all but the newest.
-func (k *known) newer(documents []docstore.Document) []docstore.Document {
-	var list []docstore.Document
-	at := map[string]int{}
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	for _, d := range documents {
-		if old := k.byID[d.ID]; old != nil && old.Version >= d.Version {
-			continue
-		}
-		if i, twice := at[d.ID]; twice {
-			if list[i].Version < d.Version {
-				list[i] = d
-			}
-			continue
-		}
-		at[d.ID] = len(list)
-		list = append(list, d)
-	}
-	return list
-}
-
 // announce makes new documents findable by name before the index has them, so that no hit is
 // without a document, and returns the documents that they replace or that were deleted.
-func (k *known) announce(fresh []*held, deleted map[string]int64) (gone []*held) {
+func (k *known) announce(fresh []*held, deleted []string) (gone []*held) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	put := make(map[string]bool, len(fresh))
 	for _, h := range fresh {
-		put[h.ID] = true
 		if old := k.byID[h.ID]; old != nil {
 			gone = append(gone, old)
 		}
@@ -316,8 +291,8 @@ func (k *known) announce(fresh []*held, deleted map[string]int64) (gone []*held)
 			k.bare[h.name] = h
 		}
 	}
-	for id, version := range deleted {
-		if old := k.byID[id]; old != nil && old.Version < version && !put[id] {
+	for _, id := range deleted {
+		if old := k.byID[id]; old != nil {
 			gone = append(gone, old)
 		}
 	}
