@@ -301,7 +301,7 @@ func (r *replica) advance(ctx context.Context, k *known, mark docstore.Mark, sus
 			if len(suspects) > 0 {
 				live[h.ID] = true
 			}
-			if old := k.document(h.ID); old != nil && old.Version == h.Version && old.sum == contentHashOf(h.Hash) {
+			if old := k.document(h.ID); old != nil && old.Version == h.Version && old.Sum == contentHashOf(h.Hash) {
 				continue
 			}
 			if bytes+h.Bytes > jobBytes || passages >= jobPassages {

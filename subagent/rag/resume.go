@@ -25,7 +25,11 @@ func (e *Evidence) Save() (json.RawMessage, error) {
 	if len(e.given) == 0 && len(e.flags) == 0 {
 		return nil, nil
 	}
-	return loop.Encode(evidenceState{e.given, e.flags})
+	state := evidenceState{Flags: e.flags}
+	for _, g := range e.given {
+		state.Given = append(state.Given, g.passage)
+	}
+	return loop.Encode(state)
 }
 
 // Restore has the passages under their numbers again. Call it before anything is checked.
@@ -36,7 +40,10 @@ func (e *Evidence) Restore(from json.RawMessage) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.given, e.flags = s.Given, s.Flags
+	e.given, e.flags = nil, s.Flags
+	for _, p := range s.Given {
+		e.given = append(e.given, passageSupport(p))
+	}
 	return nil
 }
 
@@ -113,17 +120,15 @@ func (d *readerKit) restore(from json.RawMessage) error {
 	}
 	maps.Copy(d.found, s.Found)
 	maps.Copy(d.said, s.Said)
-	t, given := d.session, d.session.evidence.all()
+	t, given := d.session, d.session.evidence.scope(nil)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.nonce, t.signals = s.Nonce, s.Signals
 	for _, n := range s.Given {
-		p, known := given[n]
-		if !known {
+		if !given.known(n) {
 			return errors.New("a passage is missing")
 		}
-		p.N = n
-		t.given[n] = p
+		t.given[n] = true
 	}
 	return nil
 }

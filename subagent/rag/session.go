@@ -44,8 +44,8 @@ type Session struct {
 	evidence *Evidence
 
 	mu      sync.Mutex
-	given   map[int]Passage // by number; guarded by mu
-	signals int             // guarded by mu
+	given   map[int]bool // numbers of the evidence's passages; guarded by mu
+	signals int          // guarded by mu
 }
 
 // SessionOptions say what a subagent may search in a run.
@@ -62,7 +62,7 @@ type SessionOptions struct {
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: envelope.Nonce(),
 		evidence: cmp.Or(o.Evidence, &Evidence{}),
-		where:    map[docstore.Collection]Where{}, given: map[int]Passage{}}
+		where:    map[docstore.Collection]Where{}, given: map[int]bool{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Chat.Tenant(), name)
 		if err != nil {
@@ -105,7 +105,7 @@ func (t *Session) hand(r Result) Result {
 	passages := make([]Passage, len(r.Passages))
 	for i, p := range r.Passages {
 		p.N = t.evidence.of(p)
-		t.given[p.N] = p
+		t.given[p.N] = true
 		text, signals := envelope.Neutralise(p.Text)
 		r.InjectionSignals += signals
 		for _, field := range []*string{&p.ID, &p.DocID, &p.Title, &p.Source, &p.Section} {
