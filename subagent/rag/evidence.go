@@ -108,7 +108,7 @@ type checkedModel struct {
 // Generate asks the model, and checks what it says.
 func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
-		c := newChecker(m.scope(nil, m.heard(r)...))
+		c := newChecker(m.scope(nil, heard(r, m.fromReaders, !m.delegates, !m.delegates)...))
 		calls := false
 		for delta, err := range m.model.Generate(ctx, r) {
 			if err != nil {
@@ -137,34 +137,21 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 	}
 }
 
-// heard is the further evidence in a request: what is recalled, the results of tools and, for a
-// subagent, its own history with the task.
-func (m checkedModel) heard(r loop.Request) []*support {
+// heard is the further evidence in a request: the results of tools that are not left out, with their addresses if links
+// is set; what is recalled, which supports figures and quotations, but not addresses, as these may have come from a
+// document; and the history before the task in the same way, if that counts.
+func heard(r loop.Request, leftOut func(tool string) bool, history, links bool) []*support {
 	_, start := delegation(r)
-	told, results := recalled(r), []string(nil)
-	for i, message := range r.Messages {
+	told, results := []string{r.Recalled}, []string(nil)
+	for i, m := range r.Messages {
 		switch {
-		case i < start && !m.delegates:
-			told = append(told, message.Content)
-		case i >= start && message.Role == memory.RoleTool && message.Name != recall.ToolName &&
-			!m.fromReaders(message.Name):
-			results = append(results, message.Content)
+		case i < start && history, i >= start && m.Role == memory.RoleTool && m.Name == recall.ToolName:
+			told = append(told, m.Content)
+		case i >= start && m.Role == memory.RoleTool && !leftOut(m.Name):
+			results = append(results, m.Content)
 		}
 	}
-	return []*support{{texts: told}, {texts: results, links: !m.delegates}}
-}
-
-// recalled is what the agent that asks was given of what was said before: it supports figures and
-// quotations as its history does, but not addresses, which may have come from a document.
-func recalled(r loop.Request) []string {
-	_, start := delegation(r)
-	texts := []string{r.Recalled}
-	for _, m := range r.Messages[start:] {
-		if m.Role == memory.RoleTool && m.Name == recall.ToolName {
-			texts = append(texts, m.Content)
-		}
-	}
-	return texts
+	return []*support{{texts: told}, {texts: results, links: links}}
 }
 
 // Work wraps a subagent's work that is not one model with tools, so that all its texts are checked,
