@@ -135,11 +135,7 @@ func (t *Session) hand(r Result) Result {
 
 // Check makes a checked answer of what a model responded with. unsupported are those of its
 // flags that readers are told.
-func (t *Session) Check(response string) (a event.Answer, unsupported []event.Flag) {
-	return t.check(response)
-}
-
-func (t *Session) check(response string, more ...*support) (a event.Answer, unsupported []event.Flag) {
+func (t *Session) Check(response string, more ...*support) (a event.Answer, unsupported []event.Flag) {
 	evidence, signals := t.allowed(more)
 	a, unsupported = check(response, evidence)
 	a.InjectionSignals = signals
@@ -457,7 +453,7 @@ func (t *Session) note(calls []memory.ToolCall, q *Question) {
 
 // say is the checked answer, with what a reader must know of it.
 func (t *Session) say(response string, more []*support) string {
-	a, unsupported := t.check(response, more...)
+	a, unsupported := t.Check(response, more...)
 	t.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
 	missing := "Not in the documents: "
