@@ -47,11 +47,7 @@ const (
 	apart          // and white space behind that
 )
 
-func newChecker(s *scope) *checker { return newStrictChecker(s, len(s.passages) > 0) }
-
-func newStrictChecker(s *scope, strict bool) *checker {
-	return &checker{scope: s, strict: strict}
-}
+func newChecker(s *scope) *checker { return &checker{scope: s, strict: len(s.passages) > 0} }
 
 func (c *checker) flag(kind, text string) {
 	c.flags = append(c.flags, event.Flag{Kind: kind, Text: text})

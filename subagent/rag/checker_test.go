@@ -20,9 +20,7 @@ import (
 
 // pieces checks a text that comes in these pieces.
 func pieces(s *scope, parts ...string) (string, *checker) {
-	own := s.copy()
-	own.profiles = s.profiles
-	c := newChecker(own)
+	c := newChecker(s)
 	var out strings.Builder
 	for _, p := range parts {
 		out.WriteString(c.write(p))
@@ -161,7 +159,7 @@ func TestRangesAndFootnotesAreRead(t *testing.T) {
 		"So \\[1\\].":   "So [1].",
 		"So [1].\n\n[^1]: Guide, https://evil.example/x": "So [1].\n\n",
 	} {
-		c := newChecker(given.copy())
+		c := newChecker(given)
 		require.Equal(t, want, c.write(text)+c.close(false))
 	}
 }
@@ -224,7 +222,7 @@ func TestAWrongMarkerIsMended(t *testing.T) {
 		"Билет на паром стоит 14 крон для взрослых [1].": "Билет на паром стоит 14 крон для " +
 			"взрослых [1].",
 	} {
-		c := newChecker(given.copy())
+		c := newChecker(given)
 		require.Equal(t, want, c.write(text)+c.close(false))
 		require.Equal(t, want != text, len(c.flags) == 1 && c.flags[0].Kind == Misattributed, text)
 	}
@@ -300,9 +298,9 @@ func BenchmarkChecker(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%dKB", kind, size), func(b *testing.B) {
 				b.SetBytes(int64(len(text)))
 				for range b.N {
-					of := s.copy()
-					for i, sup := range of.supports {
-						of.supports[i] = &support{texts: sup.texts, links: sup.links}
+					of := &scope{passages: s.passages}
+					for _, sup := range s.supports {
+						of.supports = append(of.supports, &support{texts: sup.texts, links: sup.links})
 					}
 					c := newChecker(of)
 					for rest := text; rest != ""; {

@@ -67,7 +67,7 @@ func (s *scope) cite(text string, quotes map[int]string) []event.Citation {
 	said := used(text)
 	for _, n := range slices.Sorted(maps.Keys(said)) {
 		if s.known(n) {
-			c, _ := s.passages[n].cite(n, quotes[n], said[n])
+			c, _ := s.passages[n].passage.cite(n, quotes[n], said[n])
 			list = append(list, c)
 		}
 	}
@@ -94,19 +94,19 @@ func (s *scope) right(sentence string, n int) int {
 	if len(terms) < fewTerms {
 		return n
 	}
-	share := func(p *profile) float64 { return float64(shared(terms, p.terms)) / float64(len(terms)) }
-	own := share(s.profile(n))
+	share := func(p *support) float64 { return float64(shared(terms, p.terms)) / float64(len(terms)) }
+	own := share(s.passages[n].read())
 	if own > mostOf {
 		return n
 	}
 	hasFigures := len(figures{}.unverified(sentence)) > 0
-	ownFigures := hasFigures && len(s.profile(n).figures.unverified(sentence)) == 0
+	ownFigures := hasFigures && len(s.passages[n].figures.unverified(sentence)) == 0
 	best, most, next := n, 0.0, 0.0
-	for o := range s.passages {
-		if o == n || hasFigures && len(s.profile(o).figures.unverified(sentence)) > 0 {
+	for o, p := range s.passages {
+		if o == n || hasFigures && len(p.read().figures.unverified(sentence)) > 0 {
 			continue
 		}
-		if got := share(s.profile(o)); got > most {
+		if got := share(p.read()); got > most {
 			best, most, next = o, got, most
 		} else {
 			next = max(next, got)
@@ -344,19 +344,22 @@ func notFound(task string) string {
 func check(response string, s *scope) (a event.Answer, unsupported []event.Flag) {
 	d := readDraft(response)
 	a = event.Answer{Status: d.status, Missing: []string{}}
-	c := newStrictChecker(s, true)
-	a.Answer = strings.TrimSpace(c.write(d.text) + c.close(false))
-	a.Flags = c.flags
+	checked := func(text string) string {
+		c := newChecker(s)
+		c.strict = true
+		text = strings.TrimSpace(c.write(text) + c.close(false))
+		a.Flags = append(a.Flags, c.flags...)
+		return text
+	}
+	a.Answer = checked(d.text)
 	for _, part := range d.missing {
-		of := newStrictChecker(s, true)
-		if part = strings.TrimSpace(of.write(part) + of.close(false)); part != "" {
+		if part = checked(part); part != "" {
 			a.Missing = append(a.Missing, part)
 		}
-		a.Flags = append(a.Flags, of.flags...)
 	}
 	a.Citations = s.cite(a.Answer, d.quotes)
 	for _, citation := range a.Citations {
-		if _, good := s.passages[citation.N].cite(citation.N, d.quotes[citation.N], ""); !good {
+		if _, good := s.passages[citation.N].passage.cite(citation.N, d.quotes[citation.N], ""); !good {
 			a.Flags = append(a.Flags, event.Flag{Kind: BadQuote, Text: d.quotes[citation.N]})
 		}
 	}

@@ -32,11 +32,11 @@ func kinds(a event.Answer) []string {
 
 // numbered are passages by number, from 1.
 func numbered(passages ...Passage) *scope {
-	given := map[int]Passage{}
+	s := &scope{passages: map[int]*support{}}
 	for i, p := range passages {
-		given[i+1] = p
+		s.passages[i+1] = passageSupport(p)
 	}
-	return &scope{passages: given, profiles: map[int]*profile{}}
+	return s
 }
 
 func numbersOf(a event.Answer) []int {

@@ -44,18 +44,19 @@ type held struct {
 	Metadata map[string]string // often shared with other documents
 	Passages []place
 
-	name string      // its name in the index
-	sum  contentHash // of what is stored
+	Sum contentHash // of what is stored
 	// The text lies in a file at an offset; texts is nil if there was no room for it.
+	At    int64
+	Size  int
 	texts *texts
-	at    int64
-	size  int
+
+	name string // its name in the index
 }
 
 // place is a passage's place in its document's text.
 type place struct {
 	Start, End, Page int32
-	hash             contentHash // of the passage's text
+	Hash             contentHash // of the passage's text
 	Section          string
 }
 
@@ -83,10 +84,22 @@ func (r *replica) newKnown() *known {
 	return k
 }
 
-// nameOf is a document's name in the index. It contains a part of the content's hash, because a
-// collection that was made anew may give the same version to another content.
-func nameOf(d docstore.Document, sum contentHash) string {
-	return d.ID + "\x00" + strconv.FormatInt(d.Version, 10) + " " + string(sum[:6])
+// complete makes up a document's name in the index, and shares equal strings and metadata with those before, which saves
+// most of the memory. The name contains a part of the content's hash, because a collection that was made anew may give
+// the same version to another content.
+func (h *held) complete(id string, before *held) {
+	h.name = id + "\x00" + strconv.FormatInt(h.Version, 10) + " " + string(h.Sum[:6])
+	if h.ID = h.name[:len(id)]; h.Source == h.ID {
+		h.Source = h.ID // one string in memory
+	}
+	if maps.Equal(h.Metadata, before.Metadata) {
+		h.Metadata = before.Metadata
+	}
+	for i := 1; i < len(h.Passages); i++ {
+		if p := &h.Passages[i]; p.Section == h.Passages[i-1].Section {
+			p.Section = h.Passages[i-1].Section
+		}
+	}
 }
 
 // get finds a document by its name in the index; nil if that version is gone.
@@ -107,6 +120,13 @@ func (k *known) document(id string) *held {
 	return k.byID[id]
 }
 
+// ids are those of all documents, in no order.
+func (k *known) ids() []string {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return slices.Collect(maps.Keys(k.byID))
+}
+
 // documents are all documents, in no order.
 func (k *known) documents() []*held {
 	k.mu.RLock()
@@ -114,8 +134,7 @@ func (k *known) documents() []*held {
 	return slices.Collect(maps.Values(k.byID))
 }
 
-// hold makes the in-memory form of documents and writes their texts to a file. Equal strings and metadata of
-// neighbours are shared, which saves most of the memory.
+// hold makes the in-memory form of documents and writes their texts to a file.
 func hold(documents []docstore.Document, file *texts) []*held {
 	list := make([]*held, len(documents))
 	bodies := make([]string, len(documents))
@@ -123,33 +142,20 @@ func hold(documents []docstore.Document, file *texts) []*held {
 		bodies[i] = d.Text
 	}
 	at, kept := file.add(bodies)
-	var metadata map[string]string
+	before := &held{}
 	for i, d := range documents {
-		h := &held{Version: d.Version, Title: d.Title, Source: d.Source, size: len(d.Text), sum: contentHashOf(d.Hash)}
-		h.name = nameOf(d, h.sum)
-		h.ID = h.name[:len(d.ID)]
-		if len(d.Metadata) > 0 {
-			if !maps.Equal(metadata, d.Metadata) {
-				metadata = d.Metadata
-			}
-			h.Metadata = metadata
-		}
-		if h.Source == h.ID {
-			h.Source = h.ID // one string in memory
-		}
+		h := &held{Version: d.Version, Title: d.Title, Source: d.Source, Metadata: d.Metadata, Size: len(d.Text),
+			Sum: contentHashOf(d.Hash), Passages: make([]place, len(d.Passages))}
 		if kept {
-			h.texts, h.at = file, at
+			h.texts, h.At = file, at
 			at += int64(len(d.Text))
 		}
-		h.Passages = make([]place, len(d.Passages))
 		for n, p := range d.Passages {
-			if n > 0 && p.Section == h.Passages[n-1].Section {
-				p.Section = h.Passages[n-1].Section
-			}
 			h.Passages[n] = place{Start: int32(p.Start), End: int32(p.End), Page: int32(p.Page), Section: p.Section,
-				hash: sumOf(d.Text[p.Start:p.End])}
+				Hash: sumOf(d.Text[p.Start:p.End])}
 		}
-		list[i] = h
+		h.complete(d.ID, before)
+		list[i], before = h, h
 	}
 	return list
 }
@@ -173,7 +179,7 @@ func (h *held) passage(ordinal int) Passage {
 	}
 }
 
-func (p place) hex() string { return hex.EncodeToString(p.hash[:]) }
+func (p place) hex() string { return hex.EncodeToString(p.Hash[:]) }
 
 // sumOf is the first half of a text's SHA-256.
 func sumOf(text string) contentHash {
@@ -188,8 +194,8 @@ func (h *held) text(ordinal int) (string, bool) {
 		return "", false
 	}
 	p := h.Passages[ordinal]
-	text, ok := h.texts.read(h.at+int64(p.Start), int(p.End-p.Start))
-	return text, ok && sumOf(text) == p.hash
+	text, ok := h.texts.read(h.At+int64(p.Start), int(p.End-p.Start))
+	return text, ok && sumOf(text) == p.Hash
 }
 
 // whole reads the whole text; every passage in it is proven by its hash.
@@ -197,14 +203,14 @@ func (h *held) whole() (string, bool) {
 	if h.texts == nil {
 		return "", false
 	}
-	text, ok := h.texts.read(h.at, h.size)
+	text, ok := h.texts.read(h.At, h.Size)
 	return text, ok && h.fits(text)
 }
 
 // fits reports whether a text contains the passages at their places.
 func (h *held) fits(text string) bool {
 	for _, p := range h.Passages {
-		if int(p.End) > len(text) || sumOf(text[p.Start:p.End]) != p.hash {
+		if int(p.End) > len(text) || sumOf(text[p.Start:p.End]) != p.Hash {
 			return false
 		}
 	}
@@ -213,10 +219,9 @@ func (h *held) fits(text string) bool {
 
 // update is a set of changes to apply.
 type update struct {
-	puts     []docstore.Document
 	prepared []prepared
-	gone     map[string]int64 // ids → the version of the deletion
-	mark     docstore.Mark    // position in the log after the update
+	gone     []string      // ids of deleted documents; what is not known is passed over
+	mark     docstore.Mark // position in the log after the update
 }
 
 // prepared is a set of documents with index entries that are built. They replace known documents
@@ -237,18 +242,12 @@ func (k *known) prepare(documents []docstore.Document) prepared {
 	return p
 }
 
-// apply applies an update; the caller has the gate. Documents that are known in the same or a newer version stay. A
+// apply applies an update; the caller has the gate. A
 // search may run at any moment of it, so the order is: first new documents become known by name (announce), then the
 // index is changed in one step, and only then are old documents forgotten, as hits of the old index may name them.
 func (k *known) apply(u update) {
 	change := textindex.Change{Version: uint64(u.mark.Version)}
 	var fresh []*held
-	if puts := k.newer(u.puts); len(puts) > 0 {
-		fresh = hold(puts, k.texts)
-		for i, h := range fresh {
-			change.Put = append(change.Put, h.indexed(puts[i].Text))
-		}
-	}
 	for _, p := range u.prepared {
 		fresh = append(fresh, p.held...)
 		change.Prepared = append(change.Prepared, p.index)
@@ -277,37 +276,12 @@ func (k *known) apply(u update) {
 	k.mark.Store(&mark)
 }
 
-// newer filters out documents that are known in the same or a newer version, and of several with
-// one id all but the newest.
-func (k *known) newer(documents []docstore.Document) []docstore.Document {
-	var list []docstore.Document
-	at := map[string]int{}
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	for _, d := range documents {
-		if old := k.byID[d.ID]; old != nil && old.Version >= d.Version {
-			continue
-		}
-		if i, twice := at[d.ID]; twice {
-			if list[i].Version < d.Version {
-				list[i] = d
-			}
-			continue
-		}
-		at[d.ID] = len(list)
-		list = append(list, d)
-	}
-	return list
-}
-
 // announce makes new documents findable by name before the index has them, so that no hit is
 // without a document, and returns the documents that they replace or that were deleted.
-func (k *known) announce(fresh []*held, deleted map[string]int64) (gone []*held) {
+func (k *known) announce(fresh []*held, deleted []string) (gone []*held) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	put := make(map[string]bool, len(fresh))
 	for _, h := range fresh {
-		put[h.ID] = true
 		if old := k.byID[h.ID]; old != nil {
 			gone = append(gone, old)
 		}
@@ -316,8 +290,8 @@ func (k *known) announce(fresh []*held, deleted map[string]int64) (gone []*held)
 			k.bare[h.name] = h
 		}
 	}
-	for id, version := range deleted {
-		if old := k.byID[id]; old != nil && old.Version < version && !put[id] {
+	for _, id := range deleted {
+		if old := k.byID[id]; old != nil {
 			gone = append(gone, old)
 		}
 	}
@@ -415,8 +389,8 @@ func (t *texts) drop(h *held) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.dead += int64(h.size)
-	t.gone = append(t.gone, span{h.at, h.size})
+	t.dead += int64(h.Size)
+	t.gone = append(t.gone, span{h.At, h.Size})
 }
 
 // wipe overwrites texts that were dropped before the previous wipe, so that deleted documents do

@@ -25,7 +25,7 @@ import (
 // ready for use. Safe for concurrent use.
 type Evidence struct {
 	mu    sync.Mutex
-	given []Passage               // passage n at index n-1; guarded by mu
+	given []*support              // passage n at index n-1; guarded by mu
 	said  []*support              // by the user, in this run and before; guarded by mu
 	flags map[string][]event.Flag // of checked texts, by text; guarded by mu
 }
@@ -35,12 +35,12 @@ type Evidence struct {
 func (e *Evidence) of(p Passage) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i, g := range e.given {
-		if g.Collection == p.Collection && g.ID == p.ID && g.Hash == p.Hash {
+	for i, s := range e.given {
+		if g := s.passage; g.Collection == p.Collection && g.ID == p.ID && g.Hash == p.Hash {
 			return i + 1
 		}
 	}
-	e.given = append(e.given, p)
+	e.given = append(e.given, passageSupport(p))
 	return len(e.given)
 }
 
@@ -55,28 +55,22 @@ func (e *Evidence) Said(message string, history []memory.Message) {
 	e.said = append(e.said, &support{texts: texts, links: true})
 }
 
-// all are the run's passages by number.
-func (e *Evidence) all() map[int]Passage {
+// scope is the evidence for one text: the passages with some numbers, nil for all, what was said, and more.
+func (e *Evidence) scope(only map[int]bool, more ...*support) *scope {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	given := map[int]Passage{}
-	for i, p := range e.given {
-		given[i+1] = p
+	s := &scope{map[int]*support{}, append(more, e.said...)}
+	for i, g := range e.given {
+		if only == nil || only[i+1] {
+			s.passages[i+1] = g
+		}
 	}
-	return given
-}
-
-// scope is the evidence for one text.
-func (e *Evidence) scope(passages map[int]Passage, more ...*support) *scope {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return &scope{passages: passages, profiles: map[int]*profile{}, supports: append(more, e.said...)}
+	return s
 }
 
 // Cite returns the citations for the markers of a checked text, and what the check found.
 func (e *Evidence) Cite(text string) ([]event.Citation, []event.Flag) {
-	given := e.all()
-	citations := e.scope(given).cite(text, nil)
+	citations := e.scope(nil).cite(text, nil)
 	e.mu.Lock()
 	flags := e.flags[text]
 	e.mu.Unlock()
@@ -114,7 +108,7 @@ type checkedModel struct {
 // Generate asks the model, and checks what it says.
 func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
-		c := newChecker(m.scope(m.all(), m.heard(r)...))
+		c := newChecker(m.scope(nil, heard(r, m.fromReaders, !m.delegates, !m.delegates)...))
 		calls := false
 		for delta, err := range m.model.Generate(ctx, r) {
 			if err != nil {
@@ -143,34 +137,21 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 	}
 }
 
-// heard is the further evidence in a request: what is recalled, the results of tools and, for a
-// subagent, its own history with the task.
-func (m checkedModel) heard(r loop.Request) []*support {
+// heard is the further evidence in a request: the results of tools that are not left out, with their addresses if links
+// is set; what is recalled, which supports figures and quotations, but not addresses, as these may have come from a
+// document; and the history before the task in the same way, if that counts.
+func heard(r loop.Request, leftOut func(tool string) bool, history, links bool) []*support {
 	_, start := delegation(r)
-	told, results := recalled(r), []string(nil)
-	for i, message := range r.Messages {
+	told, results := []string{r.Recalled}, []string(nil)
+	for i, m := range r.Messages {
 		switch {
-		case i < start && !m.delegates:
-			told = append(told, message.Content)
-		case i >= start && message.Role == memory.RoleTool && message.Name != recall.ToolName &&
-			!m.fromReaders(message.Name):
-			results = append(results, message.Content)
+		case i < start && history, i >= start && m.Role == memory.RoleTool && m.Name == recall.ToolName:
+			told = append(told, m.Content)
+		case i >= start && m.Role == memory.RoleTool && !leftOut(m.Name):
+			results = append(results, m.Content)
 		}
 	}
-	return []*support{{texts: told}, {texts: results, links: !m.delegates}}
-}
-
-// recalled is what the agent that asks was given of what was said before: it supports figures and
-// quotations as its history does, but not addresses, which may have come from a document.
-func recalled(r loop.Request) []string {
-	_, start := delegation(r)
-	texts := []string{r.Recalled}
-	for _, m := range r.Messages[start:] {
-		if m.Role == memory.RoleTool && m.Name == recall.ToolName {
-			texts = append(texts, m.Content)
-		}
-	}
-	return texts
+	return []*support{{texts: told}, {texts: results, links: links}}
 }
 
 // Work wraps a subagent's work that is not one model with tools, so that all its texts are checked,
@@ -178,13 +159,11 @@ func recalled(r loop.Request) []string {
 // its texts.
 func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	return func(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
-		given := e.scope(e.all(), &support{texts: []string{task.Text}})
+		given := e.scope(nil, &support{texts: []string{task.Text}})
 		check := func(text string, complete bool) (string, []event.Flag) {
-			of := given.copy()
-			of.supports = append(of.supports, &support{texts: counted.FindAllString(text, -1)})
-			c := newChecker(of)
-			text = c.write(text) + c.close(complete)
-			return text, c.flags
+			own := &support{texts: counted.FindAllString(text, -1)}
+			c := newChecker(&scope{given.passages, append(slices.Clip(given.supports), own)})
+			return c.write(text) + c.close(complete), c.flags
 		}
 		result, err := w(ctx, task, func(p event.Payload) error {
 			if progress, ok := p.(*event.ToolProgress); ok && progress.Detail != "" {
@@ -203,20 +182,25 @@ func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	}
 }
 
-// support is text that an answer may rest on beside passages. Its figures and addresses are
-// extracted on first use.
+// support is text that an answer may rest on: a passage, or what stands beside passages. What comparisons need of it is
+// made once, on first use.
 type support struct {
-	texts []string
-	links bool // addresses in the texts may be repeated
+	passage Passage // zero for what is none
+	texts   []string
+	links   bool // addresses in the texts may be repeated
 
 	once      sync.Once
 	figures   figures
 	addresses map[string]bool
 	folded    []string
+	terms     map[string]bool // of a passage
 }
 
-// read extracts figures and addresses, once.
-func (s *support) read() {
+func passageSupport(p Passage) *support {
+	return &support{passage: p, texts: []string{p.Title + "\n" + p.Source + "\n" + p.Section + "\n" + p.Text}}
+}
+
+func (s *support) read() *support {
 	s.once.Do(func() {
 		s.figures, s.addresses = figures{}, map[string]bool{}
 		for _, t := range s.texts {
@@ -226,38 +210,18 @@ func (s *support) read() {
 				readAddresses(t, s.addresses)
 			}
 		}
+		if s.passage != (Passage{}) {
+			s.terms = termsOf(s.texts[0])
+			s.addresses[canonicalAddress(s.passage.Source)] = true
+		}
 	})
+	return s
 }
 
-// scope is the evidence for one text. Not safe for concurrent use.
+// scope is the evidence for one text. It is not changed, so that it may be used concurrently.
 type scope struct {
-	passages map[int]Passage
-	profiles map[int]*profile // of the passages that were looked at
+	passages map[int]*support // by number
 	supports []*support
-}
-
-// copy is for concurrent use of the same evidence.
-func (s *scope) copy() *scope {
-	return &scope{s.passages, map[int]*profile{}, slices.Clone(s.supports)}
-}
-
-// profile is a passage's content in the form that comparisons need.
-type profile struct {
-	figures figures
-	terms   map[string]bool
-	folded  string
-}
-
-func (s *scope) profile(n int) *profile {
-	if p := s.profiles[n]; p != nil {
-		return p
-	}
-	g := s.passages[n]
-	text := g.Title + "\n" + g.Source + "\n" + g.Section + "\n" + g.Text
-	p := &profile{figures: figures{}, terms: termsOf(text), folded: foldQuote(text)}
-	p.figures.read(text)
-	s.profiles[n] = p
-	return p
 }
 
 // termsOf is the set of a text's terms.
@@ -276,31 +240,22 @@ func (s *scope) known(n int) bool { _, had := s.passages[n]; return had }
 // user, the history or a tool.
 func (s *scope) allowed(address string) bool {
 	address = canonicalAddress(address)
-	for _, p := range s.passages {
-		if canonicalAddress(p.Source) == address {
-			return true
-		}
-	}
-	for _, sup := range s.supports {
-		if sup.read(); sup.addresses[address] {
-			return true
-		}
-	}
-	return false
+	known := func(s *support) bool { return s.read().addresses[address] }
+	return slices.ContainsFunc(slices.Collect(maps.Values(s.passages)), known) || slices.ContainsFunc(s.supports, known)
 }
 
-// resting are the passages that a text rests on: those that it cites or, if it cites none, all.
-func (s *scope) resting(used map[int]string) []int {
-	var list []int
+// resting is the evidence for a text: the passages that it cites or, if it cites none, all, and what is beside them.
+func (s *scope) resting(used map[int]string) []*support {
+	var list []*support
 	for n := range used {
 		if s.known(n) {
-			list = append(list, n)
+			list = append(list, s.passages[n])
 		}
 	}
 	if len(list) == 0 {
-		list = slices.Collect(maps.Keys(s.passages))
+		list = slices.Collect(maps.Values(s.passages))
 	}
-	return list
+	return append(list, s.supports...)
 }
 
 // unsupported are the figures and quotations of a text that are neither in the passages that it
@@ -308,15 +263,9 @@ func (s *scope) resting(used map[int]string) []int {
 func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
 	seen := figures{}
 	var folded []string
-	for _, sup := range s.supports {
-		sup.read()
-		maps.Copy(seen, sup.figures)
+	for _, sup := range s.resting(used) {
+		maps.Copy(seen, sup.read().figures)
 		folded = append(folded, sup.folded...)
-	}
-	for _, n := range s.resting(used) {
-		p := s.profile(n)
-		maps.Copy(seen, p.figures)
-		folded = append(folded, p.folded)
 	}
 	var flags []event.Flag
 	known := map[string]bool{}

@@ -189,25 +189,38 @@ func (l *Library) Load(ctx context.Context, tenant memory.Tenant) error {
 
 // load is one attempt of Load.
 func (l *Library) load(ctx context.Context, tenant memory.Tenant) error {
-	infos, err := l.store.Collections(ctx, tenant)
+	all, err := l.listed(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	l.files.keep(tenant, infos)
-	for _, info := range infos {
-		c, err := docstore.Named(tenant, info.Name)
-		if err != nil {
-			return err
-		}
-		err = l.replica(c).first(ctx)
+	for _, r := range all {
+		err = r.first(ctx)
 		switch {
 		case errors.Is(err, docstore.ErrUnavailable), ctx.Err() != nil:
 			return err
 		case err != nil && !errors.Is(err, docstore.ErrNoCollection): // dropped meanwhile
-			l.o.Log.Error().Err(err).Str("collection", info.Name).Msg("a collection cannot be searched")
+			l.o.Log.Error().Err(err).Stringer("collection", r.collection).Msg("a collection cannot be searched")
 		}
 	}
 	return nil
+}
+
+// listed are the copies of a tenant's collections, which may be empty yet. Files of collections that are gone are removed.
+func (l *Library) listed(ctx context.Context, tenant memory.Tenant) ([]*replica, error) {
+	infos, err := l.store.Collections(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	l.files.keep(tenant, infos)
+	var all []*replica
+	for _, info := range infos {
+		c, err := docstore.Named(tenant, info.Name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l.replica(c))
+	}
+	return all, nil
 }
 
 // Ready reports whether Load has finished.
@@ -329,37 +342,20 @@ func (l *Library) Follow(ctx context.Context, tenant memory.Tenant) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if now.Sub(looked) >= followNew {
+			if now.Sub(looked) >= followNew && l.Ready() {
 				looked = now
-				l.find(ctx, tenant)
+				all, _ := l.listed(ctx, tenant) // round reports the error
+				for _, r := range all {
+					if r.known.Load() == nil { // made by others
+						r.catchUp()
+					}
+				}
 			}
 			next = l.round(ctx, next)
 			for _, r := range l.held() {
 				if ctx.Err() == nil {
 					r.tend(ctx)
 				}
-			}
-		}
-	}
-}
-
-// find adds collections that others made, once Load has finished.
-func (l *Library) find(ctx context.Context, tenant memory.Tenant) {
-	if !l.Ready() {
-		return
-	}
-	infos, err := l.store.Collections(ctx, tenant)
-	if err != nil {
-		return // round reports the error
-	}
-	l.files.keep(tenant, infos)
-	for _, info := range infos {
-		if c, err := docstore.Named(tenant, info.Name); err == nil {
-			l.mu.Lock()
-			known := l.replicas[c] != nil
-			l.mu.Unlock()
-			if !known {
-				l.replica(c).catchUp()
 			}
 		}
 	}

@@ -122,7 +122,7 @@ func TestTextsAreCompactedWhileTheyAreSearched(t *testing.T) {
 		return 0 < size && size < 6<<20
 	}
 	var images []map[string][]byte
-	for deadline := time.Now().Add(time.Minute); !compacted(); find(l) {
+	for deadline := time.Now().Add(5 * time.Minute); !compacted(); find(l) {
 		require.True(t, time.Now().Before(deadline), "it is not compacted")
 		images = append(images, image(t, dir))
 	}

@@ -39,7 +39,7 @@ func TestMendingOverOutsideData(t *testing.T) {
 			for at := 0; at+5 <= len(passages) && at < 1000; at += 10 {
 				s := numbered(passages[at : at+5]...)
 				for n := 1; n <= 5; n++ {
-					for _, piece := range strings.SplitAfter(s.passages[n].Text, ". ") {
+					for _, piece := range strings.SplitAfter(s.passages[n].passage.Text, ". ") {
 						words := strings.Fields(piece)
 						if len(words) < 8 || len(words) > 60 {
 							continue
@@ -64,7 +64,7 @@ func TestMendingOverOutsideData(t *testing.T) {
 								moved++
 							}
 						}
-						if !quoted(strings.Join(words, " "), []string{s.profile(n).folded}) {
+						if !quoted(strings.Join(words, " "), s.passages[n].read().folded) {
 							quotes++
 						}
 						break

@@ -89,8 +89,7 @@ func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...I
 			places = append(places, i)
 		}
 	}
-	var put []docstore.Document
-	var steps []docstore.Step
+	var last docstore.Mark // of the last document that was written
 	var failed error
 	for n, w := range l.store.Put(ctx, c, documents...) {
 		o, d := &outcomes[places[n]], documents[n]
@@ -101,15 +100,13 @@ func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...I
 		if w.Err != nil {
 			continue
 		}
-		o.Status, o.Version, o.Passages = OutcomeStatus(w.Status), w.Change.Mark.Version, len(d.Passages)
-		d.Version, d.Hash = w.Change.Mark.Version, w.Hash
-		put = append(put, d)
+		o.Status, o.Version, o.Passages = OutcomeStatus(w.Status), w.Mark.Version, len(d.Passages)
 		if w.Status != docstore.StatusUnchanged {
-			steps = append(steps, w.Change)
+			last = w.Mark
 		}
 	}
-	if len(put) > 0 {
-		l.replica(c).wrote(wrote{puts: put, steps: steps})
+	if last != (docstore.Mark{}) {
+		l.replica(c).wrote(ctx, last)
 	}
 	if failed != nil {
 		return nil, failed
@@ -175,20 +172,20 @@ func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes [
 // Delete deletes documents and returns how many there were. Afterwards no search finds them, in
 // this process or in any other that can reach the store.
 func (l *Library) Delete(ctx context.Context, c docstore.Collection, ids ...string) (removed int, err error) {
-	steps, err := l.store.Delete(ctx, c, ids...)
+	marks, err := l.store.Delete(ctx, c, ids...)
 	if err != nil {
 		return 0, err
 	}
-	gone := map[string]int64{}
-	for i, s := range steps {
-		if s != (docstore.Step{}) {
-			gone[ids[i]] = s.Mark.Version
+	var last docstore.Mark
+	for _, mark := range marks {
+		if mark != (docstore.Mark{}) {
+			last = mark
 			removed++
 		}
 	}
-	// Documents that were deleted by another process, or by an earlier attempt with a lost reply,
-	// are in the log; the next search notices that it is behind.
-	l.replica(c).wrote(wrote{gone: gone, steps: steps})
+	if removed > 0 {
+		l.replica(c).wrote(ctx, last)
+	}
 	return removed, nil
 }
 

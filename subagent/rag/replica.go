@@ -1,15 +1,19 @@
 package rag
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"mneme/subagent/rag/docstore"
 )
@@ -27,7 +31,6 @@ type replica struct {
 
 	mu      sync.Mutex
 	running *catchUp // nil while no goroutine catches up; guarded by mu
-	written []wrote  // writes of this process while the gate was taken; guarded by mu
 }
 
 // catchUp is one attempt to apply missing changes. Attempts are single flight: callers share the
@@ -48,26 +51,7 @@ func (r *replica) lock(ctx context.Context) error {
 	}
 }
 
-// unlock applies what this process wrote meanwhile and releases the gate. A write that comes between the two finds the
-// gate taken and leaves its change in written; so unlock looks once more after the release, and takes the gate again if
-// something was left. If another goroutine has it by then, its unlock does the work: no write is forgotten.
-func (r *replica) unlock() {
-	for {
-		r.applyWritten()
-		<-r.gate
-		r.mu.Lock()
-		left := len(r.written) > 0
-		r.mu.Unlock()
-		if !left {
-			return
-		}
-		select {
-		case r.gate <- struct{}{}: // what came in between
-		default:
-			return // the goroutine that has the gate does it
-		}
-	}
-}
+func (r *replica) unlock() { <-r.gate }
 
 // leg is the replica's part in a search: current as of this call (linearizable with the store), or else marked as
 // degraded, with a proof if the store can still check the hits. The mark in the store is asked for first. If it is the
@@ -97,7 +81,7 @@ func (r *replica) leg(ctx context.Context) (leg, error) {
 		return leg{collection: r.collection, known: k}, nil
 	}
 	r.lag.heard(last)
-	return r.caughtUp(ctx, last)
+	return r.caughtUp(ctx, last, o.CatchUp)
 }
 
 // first waits until what is missing has been read, for as long as the caller does.
@@ -111,9 +95,9 @@ func (r *replica) first(ctx context.Context) error {
 	}
 }
 
-// caughtUp waits until the store's last change is applied, for Options.CatchUp at most.
-func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error) {
-	over := time.NewTimer(r.library.o.CatchUp)
+// caughtUp waits until a change of the store is applied, for some time at most.
+func (r *replica) caughtUp(ctx context.Context, last docstore.Mark, patience time.Duration) (leg, error) {
+	over := time.NewTimer(patience)
 	defer over.Stop()
 	for {
 		run, begun := r.catchUp()
@@ -176,19 +160,22 @@ func (r *replica) end(run *catchUp, err error) {
 	close(run.done)
 }
 
-// attempts bounds the retries of a comparison during which the log was cut or the collection made
-// anew.
+// attempts bounds the comparisons during which the log was cut or the collection made anew.
 const attempts = 5
 
-// apply brings the copy up to date: from the log if that reaches back far enough, else by comparing all documents. A
-// comparison takes the log's mark before it reads, so that what changes meanwhile is in the log behind that mark and is
-// followed afterwards. If the log was cut even there, it begins again, and has less to compare.
+// tailPage is how many changes of the log are read at once.
+const tailPage = 1000
+
+// apply brings the copy up to date. There is one way to do that: heads of documents are compared with what is known,
+// and those that differ are read (advance). If the log reaches back to the copy's mark, they are the heads of the
+// documents that it names; else those of all documents, as for a copy that has none.
 func (r *replica) apply(ctx context.Context) error {
 	if err := r.lock(ctx); err != nil {
 		return err
 	}
 	defer r.unlock()
-	last, err := r.library.store.Last(ctx, r.collection)
+	store := r.library.store
+	last, err := store.Last(ctx, r.collection)
 	if errors.Is(err, docstore.ErrNoCollection) {
 		r.drop()
 	}
@@ -196,32 +183,45 @@ func (r *replica) apply(ctx context.Context) error {
 		return err
 	}
 	r.lag.heard(last)
-	for range attempts {
-		k := r.known.Load()
-		if k == nil {
-			k = r.restored()
+	k := r.known.Load()
+	if k == nil {
+		k = r.restored()
+	}
+	for gaps := 0; gaps < attempts; {
+		changes, err := []docstore.Change(nil), docstore.ErrGap
+		if mark := *k.mark.Load(); mark != (docstore.Mark{}) {
+			changes, err = store.Tail(ctx, r.collection, mark, tailPage)
 		}
-		err := docstore.ErrGap
-		if *k.mark.Load() != (docstore.Mark{}) {
-			err = r.follow(ctx, k)
-		}
-		if errors.Is(err, docstore.ErrGap) {
-			if err = r.compare(ctx, k); err == nil {
-				err = r.follow(ctx, k)
+		compared := errors.Is(err, docstore.ErrGap)
+		switch {
+		case compared:
+			// What changes while the heads are read is in the log behind the mark, which is therefore read first.
+			gaps++
+			if last, err = store.Last(ctx, r.collection); err == nil {
+				err = r.advance(ctx, k, last, k.ids(), r.all(ctx))
 			}
+		case err == nil && len(changes) > 0:
+			var ids []string
+			for _, c := range changes {
+				if c.ID != "" {
+					ids = append(ids, c.ID)
+				}
+			}
+			slices.Sort(ids)
+			ids = slices.Compact(ids)
+			err = r.advance(ctx, k, changes[len(changes)-1].Mark, ids, r.some(ctx, ids))
 		}
 		switch {
-		case err == nil:
-			r.known.Store(k)
-			r.lag.level()
-			return nil
-		case errors.Is(err, docstore.ErrGap): // cut meanwhile: the next comparison has less to do
-			r.known.Store(k)
 		case errors.Is(err, docstore.ErrNoCollection):
 			r.drop()
 			return err
-		default:
+		case err != nil:
 			return err
+		}
+		r.known.Store(k)
+		if !compared && len(changes) < tailPage {
+			r.lag.level()
+			return nil
 		}
 	}
 	return fmt.Errorf("reading collection %s: %w: its log was cut under every attempt", r.collection,
@@ -235,252 +235,123 @@ func (r *replica) drop() {
 	r.library.forget(r.collection)
 }
 
-// tailPage is how many changes of the log are read at once.
-const tailPage = 1000
-
-// follow applies the log behind the copy's mark. The caller has the gate.
-func (r *replica) follow(ctx context.Context, k *known) error {
-	for {
-		changes, err := r.library.store.Tail(ctx, r.collection, *k.mark.Load(), tailPage)
-		if err != nil || len(changes) == 0 {
-			return err
-		}
-		last := map[string]int64{} // version of each document's last change
-		var ids []string
-		for _, c := range changes {
-			if c.ID == "" {
-				continue
-			}
-			if last[c.ID] == 0 {
-				ids = append(ids, c.ID)
-			}
-			last[c.ID] = c.Mark.Version
-		}
-		// Documents are read as they are, which may be newer than the change; their later changes
-		// then have no effect. A document that is missing was deleted by its last change at the
-		// latest.
-		u := update{mark: changes[len(changes)-1].Mark}
-		for page := range slices.Chunk(ids, fetchPage) {
-			found, err := r.library.store.GetAll(ctx, r.collection, page...)
-			if err != nil {
-				return err
-			}
-			for _, id := range page {
-				if d, ok := found[id]; ok {
-					u.puts = append(u.puts, d)
-					delete(last, id)
-				}
+// all are the heads of all documents, in pages.
+func (r *replica) all(ctx context.Context) iter.Seq2[[]docstore.Head, error] {
+	return func(yield func([]docstore.Head, error) bool) {
+		for cursor := ""; ; {
+			heads, next, err := r.library.store.List(ctx, r.collection, cursor, docstore.MaxPage)
+			if cursor = next; !yield(heads, err) || err != nil || cursor == "" {
+				return
 			}
 		}
-		u.gone = last
-		k.apply(u)
-		r.applyWritten()
 	}
 }
 
-// fetchPage is how many documents are read at once, and fetchBytes how many bytes if their sizes
-// are known.
+// some are the heads of those of the documents that there are, in pages.
+func (r *replica) some(ctx context.Context, ids []string) iter.Seq2[[]docstore.Head, error] {
+	return func(yield func([]docstore.Head, error) bool) {
+		for page := range slices.Chunk(ids, docstore.MaxPage) {
+			heads, err := r.library.store.Heads(ctx, r.collection, page...)
+			if !yield(heads, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// One job of advance has about jobPassages passages and jobBytes bytes. From manyPassages on, memory is returned to the
+// operating system: building took much that is not needed again soon.
 const (
-	fetchPage  = 200
-	fetchBytes = 8 << 20
+	jobPassages  = 4096
+	jobBytes     = 8 << 20
+	manyPassages = 20_000
 )
 
-// compare makes the copy equal to the store, document by document (anti-entropy): documents with
-// another head are read, on all processors, and those without a head are deleted. Changes that are
-// made meanwhile are in the log behind the mark that is read first. The caller has the gate.
-func (r *replica) compare(ctx context.Context, k *known) error {
-	mark, err := r.library.store.Last(ctx, r.collection)
-	if err != nil {
-		return err
+// advance makes the copy equal to the store as far as some documents go, and takes a mark of the log: documents with
+// another head are read, on all processors, and those of the suspects that have no head are deleted. Documents are read
+// as they are, which may be newer than the mark; their later changes then have no effect. The caller has the gate.
+func (r *replica) advance(ctx context.Context, k *known, mark docstore.Mark, suspects []string,
+	pages iter.Seq2[[]docstore.Head, error]) error {
+	u := update{mark: mark}
+	var mu sync.Mutex // of u while there are workers
+	workers, work := errgroup.WithContext(ctx)
+	workers.SetLimit(runtime.GOMAXPROCS(0) + 1) // one more, since workers also wait for the store
+	var job []string
+	all, passages, bytes := 0, 0, 0
+	hand := func() {
+		if ids := job; len(ids) > 0 {
+			workers.Go(func() error {
+				p, err := r.prepared(work, k, ids)
+				mu.Lock()
+				defer mu.Unlock()
+				u.prepared = append(u.prepared, p)
+				return err
+			})
+		}
+		all += passages
+		job, passages, bytes = nil, 0, 0
 	}
-	work, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	jobs := make(chan []docstore.Head)
-	w := &comparison{replica: r, known: k, stop: stop}
-	var working sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) + 1 { // one more, since workers also wait for the store
-		working.Go(func() { w.work(work, jobs) })
+	live := map[string]bool{}
+	var err error
+	for heads, failed := range pages {
+		if err = cmp.Or(failed, work.Err()); err != nil {
+			break
+		}
+		for _, h := range heads {
+			if len(suspects) > 0 {
+				live[h.ID] = true
+			}
+			if old := k.document(h.ID); old != nil && old.Version == h.Version && old.Sum == contentHashOf(h.Hash) {
+				continue
+			}
+			if bytes+h.Bytes > jobBytes || passages >= jobPassages {
+				hand()
+			}
+			job = append(job, h.ID)
+			passages, bytes = passages+h.Passages, bytes+h.Bytes
+		}
 	}
-	live, err := w.list(work, jobs)
-	close(jobs)
-	working.Wait()
+	hand()
+	err = cmp.Or(workers.Wait(), err) // a worker's error ends the reading of heads too
 	switch {
 	case ctx.Err() != nil:
-		return errStopped // some jobs were not done
-	case work.Err() != nil:
-		return context.Cause(work) // a worker's error, by which the list may have ended too
+		return errStopped
 	case err != nil:
 		return err
 	}
-	gone := map[string]int64{}
-	k.mu.RLock()
-	for id := range k.byID {
+	for _, id := range suspects {
 		if !live[id] {
-			gone[id] = gonePast
+			u.gone = append(u.gone, id)
 		}
 	}
-	k.mu.RUnlock()
-	k.apply(update{prepared: w.prepared, gone: gone, mark: mark})
-	r.applyWritten()
-	if w.passages > manyPassages {
-		w.prepared = nil
-		debug.FreeOSMemory() // building took much memory that is not needed again soon
+	k.apply(u)
+	if all > manyPassages {
+		u.prepared = nil
+		debug.FreeOSMemory()
 	}
 	return nil
 }
 
-// gonePast is above all versions: the document is deleted whatever its version.
-const gonePast = 1<<63 - 1
-
-// manyPassages is the number from which memory is returned to the operating system.
-const manyPassages = 20_000
-
-// comparison is the state of one compare, shared by its workers.
-type comparison struct {
-	replica *replica
-	known   *known
-	stop    context.CancelCauseFunc // with the first error of a worker
-
-	mu       sync.Mutex
-	prepared []prepared // guarded by mu
-	passages int        // guarded by mu
+// prepared reads documents and builds their part of the index. One that is missing was deleted meanwhile, which is in
+// the log.
+func (r *replica) prepared(ctx context.Context, k *known, ids []string) (prepared, error) {
+	found, err := r.library.store.GetAll(ctx, r.collection, ids...)
+	if err != nil {
+		return prepared{}, err
+	}
+	var documents []docstore.Document
+	for _, id := range ids {
+		if d, ok := found[id]; ok {
+			documents = append(documents, d)
+		}
+	}
+	return k.prepare(documents), nil
 }
 
-// jobPassages is about how many passages one job of a worker has.
-const jobPassages = 4096
-
-// list hands the heads of documents that differ to the workers, and returns the ids of all
-// documents.
-func (w *comparison) list(ctx context.Context, jobs chan<- []docstore.Head) (live map[string]bool, err error) {
-	live = map[string]bool{}
-	var job []docstore.Head
-	passages, bytes := 0, 0
-	hand := func() {
-		if len(job) > 0 {
-			select {
-			case jobs <- job:
-			case <-ctx.Done():
-			}
-		}
-		job, passages, bytes = nil, 0, 0
-	}
-	empty := len(w.known.byID) == 0 // read without the lock: only the holder of the gate changes it
-	for cursor := ""; ; {
-		heads, next, err := w.replica.library.store.List(ctx, w.replica.collection, cursor, docstore.MaxPage)
-		if err != nil {
-			return nil, err
-		}
-		for _, h := range heads {
-			if !empty { // while nothing is known, nothing can be deleted
-				live[h.ID] = true
-				sum := contentHashOf(h.Hash)
-				if old := w.known.document(h.ID); old != nil && old.Version == h.Version && old.sum == sum {
-					continue
-				}
-			}
-			if bytes+h.Bytes > fetchBytes {
-				hand()
-			}
-			job = append(job, h)
-			passages, bytes = passages+h.Passages, bytes+h.Bytes
-			if passages >= jobPassages {
-				hand()
-			}
-		}
-		if cursor = next; cursor == "" {
-			hand()
-			return live, nil
-		}
-	}
-}
-
-// work reads and prepares documents until there are no more jobs.
-func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
-	for job := range jobs {
-		if ctx.Err() != nil {
-			continue
-		}
-		ids := make([]string, len(job))
-		for i, h := range job {
-			ids[i] = h.ID
-		}
-		found, err := w.replica.library.store.GetAll(ctx, w.replica.collection, ids...)
-		if err != nil {
-			w.stop(err)
-			continue
-		}
-		var documents []docstore.Document
-		passages := 0
-		for _, id := range ids {
-			if d, ok := found[id]; ok { // a missing one is in the log
-				documents = append(documents, d)
-				passages += len(d.Passages)
-			}
-		}
-		p := w.known.prepare(documents)
-		w.mu.Lock()
-		w.prepared = append(w.prepared, p)
-		w.passages += passages
-		w.mu.Unlock()
-	}
-}
-
-// wrote is a change of the store by this process.
-type wrote struct {
-	puts  []docstore.Document
-	gone  map[string]int64 // ids → the version by which they are gone
-	steps []docstore.Step
-}
-
-// maxWritten bounds the writes that wait for the gate. The log has those above it.
-const maxWritten = 1000
-
-// wrote applies this process's own change to the copy, so that it is known here (read your writes)
-// even if the store becomes unreachable: at once, or after the change of the copy that is under
-// way.
-func (r *replica) wrote(w wrote) {
-	r.mu.Lock()
-	if len(r.written) < maxWritten {
-		r.written = append(r.written, w)
-	}
-	r.mu.Unlock()
-	select {
-	case r.gate <- struct{}{}:
-		r.unlock()
-	default:
-	}
-}
-
-// applyWritten applies this process's own writes, with the versions that the store gave. A write that is not newer
-// than the copy's mark was applied from the log already. The mark itself only moves along steps that follow it
-// without a gap: a change of another process in between must still be read from the log. The caller has the gate.
-func (r *replica) applyWritten() {
-	r.mu.Lock()
-	list := r.written
-	r.written = nil
-	r.mu.Unlock()
-	k := r.known.Load()
-	if k == nil {
-		return // the first search reads everything
-	}
-	for _, w := range list {
-		u := update{gone: map[string]int64{}, mark: *k.mark.Load()}
-		applied := u.mark.Version
-		for _, d := range w.puts {
-			if d.Version > applied {
-				u.puts = append(u.puts, d)
-			}
-		}
-		for id, version := range w.gone {
-			if version > applied {
-				u.gone[id] = version
-			}
-		}
-		for _, s := range w.steps {
-			if s.Before == u.mark {
-				u.mark = s.Mark
-			}
-		}
-		k.apply(u)
+// wrote waits until the copy has a change that this process made, so that it is known here even if the store cannot be
+// reached afterwards. A copy that is far behind comes to it later: until then, searches ask the store.
+func (r *replica) wrote(ctx context.Context, last docstore.Mark) {
+	if r.known.Load() != nil {
+		_, _ = r.caughtUp(ctx, last, r.library.o.Patience) // the store has it, whatever becomes of the copy
 	}
 }

@@ -25,7 +25,11 @@ func (e *Evidence) Save() (json.RawMessage, error) {
 	if len(e.given) == 0 && len(e.flags) == 0 {
 		return nil, nil
 	}
-	return loop.Encode(evidenceState{e.given, e.flags})
+	state := evidenceState{Flags: e.flags}
+	for _, g := range e.given {
+		state.Given = append(state.Given, g.passage)
+	}
+	return loop.Encode(state)
 }
 
 // Restore has the passages under their numbers again. Call it before anything is checked.
@@ -36,7 +40,10 @@ func (e *Evidence) Restore(from json.RawMessage) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.given, e.flags = s.Given, s.Flags
+	e.given, e.flags = nil, s.Flags
+	for _, p := range s.Given {
+		e.given = append(e.given, passageSupport(p))
+	}
 	return nil
 }
 
@@ -61,13 +68,13 @@ type questionState struct {
 }
 
 // save gives what restore takes, in another process.
-func (d *readerKit) save() (json.RawMessage, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.asked) == 0 {
+func (t *Session) save() (json.RawMessage, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.asked) == 0 {
 		return nil, nil
 	}
-	s := readerState{Asked: map[string]int{}, Calls: map[string]int{}, Found: d.found, Said: d.said}
+	s := readerState{Asked: map[string]int{}, Calls: map[string]int{}, Found: t.found, Said: t.said}
 	index := map[*Question]int{}
 	of := func(q *Question) int {
 		if _, known := index[q]; !known {
@@ -78,32 +85,29 @@ func (d *readerKit) save() (json.RawMessage, error) {
 		}
 		return index[q]
 	}
-	for task, q := range d.asked {
+	for task, q := range t.asked {
 		s.Asked[task] = of(q)
 	}
-	for call, q := range d.calls {
+	for call, q := range t.calls {
 		s.Calls[call] = of(q)
 	}
-	t := d.session
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	s.Nonce, s.Given, s.Signals = t.nonce, slices.Sorted(maps.Keys(t.given)), t.signals
 	return loop.Encode(s)
 }
 
-// restore makes of the kit what another one was; its session's Evidence is restored already.
-func (d *readerKit) restore(from json.RawMessage) error {
+// restore makes of the session what another one was; its Evidence is restored already.
+func (t *Session) restore(from json.RawMessage) error {
 	var s readerState
 	if err := json.Unmarshal(from, &s); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	questions := make([]*Question, len(s.Questions))
 	for i, q := range s.Questions {
-		questions[i] = &Question{session: d.session, task: q.Task, history: q.History, searched: q.Searched, found: q.Found}
+		questions[i] = &Question{session: t, task: q.Task, history: q.History, searched: q.Searched, found: q.Found}
 	}
-	for into, indexes := range map[*map[string]*Question]map[string]int{&d.asked: s.Asked, &d.calls: s.Calls} {
+	for into, indexes := range map[*map[string]*Question]map[string]int{&t.asked: s.Asked, &t.calls: s.Calls} {
 		for key, i := range indexes {
 			if i < 0 || i >= len(questions) {
 				return errors.New("a question is missing")
@@ -111,19 +115,15 @@ func (d *readerKit) restore(from json.RawMessage) error {
 			(*into)[key] = questions[i]
 		}
 	}
-	maps.Copy(d.found, s.Found)
-	maps.Copy(d.said, s.Said)
-	t, given := d.session, d.session.evidence.all()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	maps.Copy(t.found, s.Found)
+	maps.Copy(t.said, s.Said)
+	given := t.evidence.scope(nil)
 	t.nonce, t.signals = s.Nonce, s.Signals
 	for _, n := range s.Given {
-		p, known := given[n]
-		if !known {
+		if !given.known(n) {
 			return errors.New("a passage is missing")
 		}
-		p.N = n
-		t.given[n] = p
+		t.given[n] = true
 	}
 	return nil
 }

@@ -351,7 +351,7 @@ func (p *proof) proven(ctx context.Context, passages []Passage) []Passage {
 	}
 	var proven []Passage
 	for _, hit := range passages {
-		if sum := p.asked[hit.DocID]; sum == hit.held.sum && sum != (contentHash{}) {
+		if sum := p.asked[hit.DocID]; sum == hit.held.Sum && sum != (contentHash{}) {
 			proven = append(proven, hit)
 		}
 	}
@@ -413,7 +413,7 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 				continue
 			}
 			at, text := p.held.Passages[p.ordinal], documents[p.DocID].Text
-			if int(at.End) <= len(text) && sumOf(text[at.Start:at.End]) == at.hash {
+			if int(at.End) <= len(text) && sumOf(text[at.Start:at.End]) == at.Hash {
 				p.Text, p.held = text[at.Start:at.End], nil
 			}
 		}

@@ -23,7 +23,6 @@ import (
 	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/recall"
 )
 
 // Limits of what a model is given at once.
@@ -43,9 +42,15 @@ type Session struct {
 	nonce    string // of the envelopes: at least 128 random bits
 	evidence *Evidence
 
+	log zerolog.Logger
+
 	mu      sync.Mutex
-	given   map[int]Passage // by number; guarded by mu
-	signals int             // guarded by mu
+	given   map[int]bool            // numbers of the evidence's passages; guarded by mu
+	signals int                     // guarded by mu
+	asked   map[string]*Question    // by the task of the delegation; guarded by mu
+	calls   map[string]*Question    // by the id of the tool call; guarded by mu
+	found   map[string]string       // what is remembered of a search → all that it found; guarded by mu
+	said    map[string]event.Answer // by the text that was shown of it; guarded by mu
 }
 
 // SessionOptions say what a subagent may search in a run.
@@ -62,7 +67,9 @@ type SessionOptions struct {
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: envelope.Nonce(),
 		evidence: cmp.Or(o.Evidence, &Evidence{}),
-		where:    map[docstore.Collection]Where{}, given: map[int]Passage{}}
+		where:    map[docstore.Collection]Where{}, given: map[int]bool{},
+		asked: map[string]*Question{}, calls: map[string]*Question{},
+		found: map[string]string{}, said: map[string]event.Answer{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Chat.Tenant(), name)
 		if err != nil {
@@ -105,7 +112,7 @@ func (t *Session) hand(r Result) Result {
 	passages := make([]Passage, len(r.Passages))
 	for i, p := range r.Passages {
 		p.N = t.evidence.of(p)
-		t.given[p.N] = p
+		t.given[p.N] = true
 		text, signals := envelope.Neutralise(p.Text)
 		r.InjectionSignals += signals
 		for _, field := range []*string{&p.ID, &p.DocID, &p.Title, &p.Source, &p.Section} {
@@ -128,11 +135,7 @@ func (t *Session) hand(r Result) Result {
 
 // Check makes a checked answer of what a model responded with. unsupported are those of its
 // flags that readers are told.
-func (t *Session) Check(response string) (a event.Answer, unsupported []event.Flag) {
-	return t.check(response)
-}
-
-func (t *Session) check(response string, more ...*support) (a event.Answer, unsupported []event.Flag) {
+func (t *Session) Check(response string, more ...*support) (a event.Answer, unsupported []event.Flag) {
 	evidence, signals := t.allowed(more)
 	a, unsupported = check(response, evidence)
 	a.InjectionSignals = signals
@@ -153,7 +156,7 @@ func (t *Session) allowed(more []*support) (s *scope, signals int) {
 	return t.evidence.scope(maps.Clone(t.given), more...), t.signals
 }
 
-// Question is one delegation of a session.
+// Question is one delegation of a session, whose tool search_documents it is.
 type Question struct {
 	session *Session
 	task    string
@@ -196,12 +199,13 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 	if err != nil {
 		return r, err
 	}
+	r = q.session.hand(r)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.searched++
 	q.found += len(r.Passages)
 	q.none = r.Collection == ""
-	return q.session.hand(r), nil
+	return r, nil
 }
 
 // searchToolName is what the model calls the search.
@@ -223,9 +227,6 @@ var searchToolSpec = loop.Spec{
 
 // SearchSpec presents the search to a model.
 func SearchSpec() loop.Spec { return searchToolSpec }
-
-// Spec presents the search: a Question is the tool search_documents of its delegation.
-func (q *Question) Spec() loop.Spec { return searchToolSpec }
 
 // Call searches and gives the Result as JSON, its texts in envelopes.
 func (q *Question) Call(ctx context.Context, call memory.ToolCall) (string, error) {
@@ -311,32 +312,6 @@ func (q *Question) nothing() string {
 	return notFound(q.task)
 }
 
-// Model is a model that is not asked to answer from nothing: once a search has
-// found nothing, or when it answers without one and there is nothing to find, the
-// answer is that nothing was found.
-func (q *Question) Model(m loop.Model) loop.Model { return guarded{q, m} }
-
-// guarded is a model before which a search stands.
-type guarded struct {
-	question *Question
-	model    loop.Model
-}
-
-// Generate asks the model, unless it is settled that there is nothing to answer from.
-func (g guarded) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
-	q := g.question
-	q.mu.Lock()
-	searched, found := q.searched, q.found
-	q.mu.Unlock()
-	switch {
-	case searched == 0:
-		return func(yield func(loop.Delta, error) bool) { g.first(ctx, r, yield) }
-	case found == 0 && onlySearched(r.Messages):
-		return func(yield func(loop.Delta, error) bool) { yield(loop.Delta{Text: q.nothing()}, nil) }
-	}
-	return g.model.Generate(ctx, r)
-}
-
 // onlySearched says whether the last thing done was to search, and nothing else.
 func onlySearched(messages []memory.Message) bool {
 	some := false
@@ -350,37 +325,6 @@ func onlySearched(messages []memory.Message) bool {
 		some = true
 	}
 	return some
-}
-
-// first holds an answer back until it is clear that it calls a tool, or that
-// there is something that it can rest on.
-func (g guarded) first(ctx context.Context, r loop.Request, yield func(loop.Delta, error) bool) {
-	var held []loop.Delta
-	calls := false
-	for d, err := range g.model.Generate(ctx, r) {
-		if err != nil {
-			yield(d, err)
-			return
-		}
-		held = append(held, d)
-		calls = calls || len(d.Calls) > 0
-	}
-	if !calls {
-		found, err := g.question.search(ctx, "")
-		if err == nil && len(found.Passages) == 0 {
-			usage := event.Usage{}
-			for _, d := range held {
-				usage = usage.Add(d.Usage)
-			}
-			yield(loop.Delta{Text: g.question.nothing(), Usage: usage}, nil)
-			return
-		}
-	}
-	for _, d := range held {
-		if !yield(d, nil) {
-			return
-		}
-	}
 }
 
 // shorten cuts a text to a length in bytes, on a character.
@@ -398,35 +342,21 @@ func shorten(text string, limit int) string {
 // stands around its model so that it sees whole passages while histories keep only
 // their ids and quotes, and the check of its answers before a user sees them.
 func (t *Session) Kit(log zerolog.Logger) subagent.Kit {
-	d := &readerKit{session: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{},
-		found: map[string]string{}, said: map[string]event.Answer{}}
+	t.log = log
 	return subagent.Kit{
-		Tools: []loop.Tool{readerTool{d}},
-		Model: func(m loop.Model) loop.Model { return readerModel{d, m} },
+		Tools: []loop.Tool{readerTool{t}},
+		Model: func(m loop.Model) loop.Model { return readerModel{t, m} },
 		Answer: func(response string) (*event.Answer, []event.Citation) {
-			a := d.concluded(response)
+			a := t.concluded(response)
 			return &a, a.Citations
 		},
-		Save: d.save, Restore: d.restore,
+		Save: t.save, Restore: t.restore,
 	}
-}
-
-// readerKit is the state of a subagent that reads documents during one run. It finds out which
-// delegation a call belongs to. Safe for concurrent use.
-type readerKit struct {
-	session *Session
-	log     zerolog.Logger
-
-	mu    sync.Mutex
-	asked map[string]*Question    // by the task of the delegation; guarded by mu
-	calls map[string]*Question    // by the id of the tool call; guarded by mu
-	found map[string]string       // what is remembered of a search → all that it found; guarded by mu
-	said  map[string]event.Answer // by the text that was shown of it; guarded by mu
 }
 
 // readerModel is a subagent's model that sees whole passages and gives checked answers.
 type readerModel struct {
-	*readerKit
+	*Session
 	model loop.Model
 }
 
@@ -442,71 +372,70 @@ func delegation(r loop.Request) (task string, start int) {
 	return "", 0
 }
 
-// Generate asks the model, and checks its answer.
+// Generate asks the model, and checks its answer. A model is not asked to answer from nothing: once a search has found
+// nothing, or when it answers without one and there is nothing to find, the answer is that nothing was found.
 func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
 		q, messages := d.open(r)
 		r.Messages = messages
-		var text strings.Builder
-		calls := false
-		for delta, err := range q.Model(d.model).Generate(ctx, r) {
-			if err != nil {
-				yield(loop.Delta{}, err)
-				return
-			}
-			text.WriteString(delta.Text)
-			// An answer is held back until it is checked: an address that a document
-			// smuggled into it must not be shown for a moment either.
-			delta.Text = ""
-			if len(delta.Calls) > 0 {
-				calls = true
-				d.note(delta.Calls, q)
-			}
-			if !yield(delta, nil) {
-				return
+		q.mu.Lock()
+		searched, found := q.searched, q.found
+		q.mu.Unlock()
+		answer, calls := strings.Builder{}, false
+		nothing := searched > 0 && found == 0 && onlySearched(messages)
+		if !nothing {
+			for delta, err := range d.model.Generate(ctx, r) {
+				if err != nil {
+					yield(loop.Delta{}, err)
+					return
+				}
+				answer.WriteString(delta.Text)
+				// An answer is held back until it is checked: an address that a document
+				// smuggled into it must not be shown for a moment either.
+				delta.Text = ""
+				if len(delta.Calls) > 0 {
+					calls = true
+					d.note(delta.Calls, q)
+				}
+				if !yield(delta, nil) {
+					return
+				}
 			}
 		}
-		if text.Len() == 0 {
-			return
+		if searched == 0 && !calls {
+			r, err := q.search(ctx, "")
+			nothing = err == nil && len(r.Passages) == 0
 		}
-		answer := text.String()
-		if calls {
-			answer = d.session.clean(answer, others(r))
-		} else {
-			answer = d.say(answer, others(r))
+		text := answer.String()
+		others := heard(r, func(tool string) bool { return tool == searchToolName }, false, true)
+		switch {
+		case nothing:
+			text = d.say(q.nothing(), others)
+		case calls && text != "":
+			text = d.clean(text, others)
+		case text != "":
+			text = d.say(text, others)
 		}
-		if answer != "" {
-			yield(loop.Delta{Text: answer}, nil)
+		if text != "" {
+			yield(loop.Delta{Text: text}, nil)
 		}
 	}
-}
-
-// others are the results of the tools beside the search since the task, and what is recalled.
-func others(r loop.Request) []*support {
-	_, start := delegation(r)
-	var results []string
-	for _, m := range r.Messages[start:] {
-		if m.Role == memory.RoleTool && m.Name != searchToolName && m.Name != recall.ToolName {
-			results = append(results, m.Content)
-		}
-	}
-	return []*support{{texts: results, links: true}, {texts: recalled(r)}}
 }
 
 // open finds the question that a request belongs to, and gives the messages with
 // what was found in place of what is remembered of it.
-func (d *readerKit) open(r loop.Request) (*Question, []memory.Message) {
+func (t *Session) open(r loop.Request) (*Question, []memory.Message) {
 	task, start := delegation(r)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	q := d.asked[task]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.asked[task]
 	if q == nil || start == len(r.Messages) { // a new one, be it with the words of one before
-		q = d.session.Ask(r.Messages[:start])
-		d.asked[task] = q
+		q = t.Ask(r.Messages[:start])
+		t.asked[task] = q
 	}
 	messages := slices.Clone(r.Messages)
 	for i := start; i < len(messages); i++ {
-		if whole, ok := d.found[messages[i].Content]; ok && messages[i].Role == memory.RoleTool {
+		if whole, ok := t.found[messages[i].Content]; ok && messages[i].Role == memory.RoleTool {
 			messages[i].Content = whole
 		}
 	}
@@ -514,18 +443,18 @@ func (d *readerKit) open(r loop.Request) (*Question, []memory.Message) {
 }
 
 // note remembers which question the tool calls of a model belong to.
-func (d *readerKit) note(calls []memory.ToolCall, q *Question) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (t *Session) note(calls []memory.ToolCall, q *Question) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, c := range calls {
-		d.calls[c.ID] = q
+		t.calls[c.ID] = q
 	}
 }
 
 // say is the checked answer, with what a reader must know of it.
-func (d *readerKit) say(response string, more []*support) string {
-	a, unsupported := d.session.check(response, more...)
-	d.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
+func (t *Session) say(response string, more []*support) string {
+	a, unsupported := t.Check(response, more...)
+	t.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
 	missing := "Not in the documents: "
 	if russian(a.Answer) {
@@ -538,26 +467,26 @@ func (d *readerKit) say(response string, more []*support) string {
 	if a.Status != event.Underspecified {
 		text += notes(a.Answer, unsupported)
 	}
-	d.session.evidence.keep(text, a.Flags)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.said[text] = a
+	t.evidence.keep(text, a.Flags)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.said[text] = a
 	return text
 }
 
 // concluded is the answer behind a text that was shown.
-func (d *readerKit) concluded(text string) event.Answer {
-	d.mu.Lock()
-	a, known := d.said[text]
-	d.mu.Unlock()
+func (t *Session) concluded(text string) event.Answer {
+	t.mu.Lock()
+	a, known := t.said[text]
+	t.mu.Unlock()
 	if !known { // put together of several
-		a, _ = d.session.Check(text)
+		a, _ = t.Check(text)
 	}
 	return a
 }
 
 // readerTool is the search of a run's delegations.
-type readerTool struct{ *readerKit }
+type readerTool struct{ *Session }
 
 // Spec presents the search.
 func (readerTool) Spec() loop.Spec { return searchToolSpec }

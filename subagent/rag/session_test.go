@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
@@ -59,11 +60,11 @@ func converse(t *testing.T, session *rag.Session, m *script, said ...string) eve
 		}
 		messages = append(messages, memory.Message{Role: role, Content: text})
 	}
-	q := session.Ask(messages)
-	result, err := loop.Loop{Model: q.Model(m), Tools: []loop.Tool{q}, MaxSteps: 8}.Run(ctx, messages, silent{})
+	kit := session.Kit(zerolog.Nop())
+	result, err := loop.Loop{Model: kit.Model(m), Tools: kit.Tools, MaxSteps: 8}.Run(ctx, messages, silent{})
 	require.NoError(t, err)
-	a, _ := session.Check(result.Text)
-	return a
+	a, _ := kit.Answer(result.Text)
+	return *a
 }
 
 // results are the search results that a model was given last.

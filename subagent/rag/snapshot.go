@@ -6,12 +6,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,16 +26,19 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// A snapshot consists of the head's record, a record for each document, the index, and the CRC-32C
-// of all that. A record is its length in 4 bytes and its fields: varints, and texts behind their
-// length.
+// A snapshot consists of a snapshotHead and each document, both as encoding/gob, the index, and the CRC-32C of all that.
 
-// snapshotFormat identifies the format of snapshots and the algorithm of the index; a snapshot with
-// another one is not read.
-func snapshotFormat() string { return "mneme/1/" + textindex.Format() }
+// snapshotHead begins a snapshot.
+type snapshotHead struct {
+	Format     string // of snapshots and of the index; a snapshot with another one is not read
+	Collection string
+	Mark       string
+	Texts      string // the name of the file of texts
+	Size       int64  // of that file
+	Documents  int
+}
 
-// maxRecord bounds a record, in bytes; the passages of a document of 50 MB take less.
-const maxRecord = 256 << 20
+func snapshotFormat() string { return "mneme/2/" + textindex.Format() }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -58,24 +61,19 @@ func (r *replica) save(ctx context.Context, k *known) (version int64, err error)
 	}
 	defer os.Remove(draft.Name()) // after the renaming there is none
 	defer draft.Close()
-	var b record
-	b.text(snapshotFormat())
-	b.text(base(r.collection))
-	b.text(mark.Text())
-	b.text(file.name)
-	b.number(size)
-	b.number(int64(len(documents)))
 	sum := crc32.New(castagnoli)
 	out := bufio.NewWriterSize(io.MultiWriter(draft, sum), 1<<16)
-	if err := b.flush(out); err != nil {
+	records := gob.NewEncoder(out)
+	err = records.Encode(snapshotHead{snapshotFormat(), base(r.collection), mark.Text(), file.name, size, len(documents)})
+	if err != nil {
 		return 0, err
 	}
 	for _, h := range documents {
-		if err := ctx.Err(); err != nil {
-			return 0, err
+		d := *h
+		if h.texts != file {
+			d.At = -1
 		}
-		b.document(h, file)
-		if err := b.flush(out); err != nil {
+		if err := cmp.Or(ctx.Err(), records.Encode(d)); err != nil {
 			return 0, err
 		}
 	}
@@ -109,35 +107,39 @@ func (r *replica) read() (*known, error) {
 	if err := proveSum(f, size); err != nil {
 		return nil, err
 	}
-	from := &records{from: bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 1<<16)}
-	if err := from.next(); err != nil {
+	from := bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 1<<16) // gob reads no byte too many of it
+	records := gob.NewDecoder(from)
+	var head snapshotHead
+	if err := records.Decode(&head); err != nil {
 		return nil, err
 	}
-	format, name := from.text(), from.text()
-	if format != snapshotFormat() || name != base(r.collection) {
-		return nil, fmt.Errorf("it is of another version, %.80q", format)
+	if head.Format != snapshotFormat() || head.Collection != base(r.collection) {
+		return nil, fmt.Errorf("it is of another version, %.80q", head.Format)
 	}
 	k := r.newKnown()
-	mark := docstore.ParseMark(from.text())
-	k.texts.name = from.text()
-	if err := k.texts.reopen(from.number()); err != nil {
+	mark := docstore.ParseMark(head.Mark)
+	k.texts.name = head.Texts
+	if err := k.texts.reopen(head.Size); err != nil {
 		return nil, err
 	}
-	for range from.number() {
-		if err := from.next(); err != nil {
+	before := &held{}
+	for range head.Documents {
+		h := &held{}
+		if err := records.Decode(h); err != nil {
 			return nil, err
 		}
-		h := from.document(k.texts)
-		if from.err != nil {
-			return nil, from.err
+		if h.At >= 0 {
+			h.texts = k.texts
 		}
+		h.complete(h.ID, before)
+		before = h
 		k.byID[h.ID] = h
-		k.texts.dead -= int64(h.size)
+		k.texts.dead -= int64(h.Size)
 		if k.bare != nil && len(h.Passages) > 0 { // vectors are in the store
 			k.bare[h.name] = h
 		}
 	}
-	if k.index, err = textindex.Read(from.from, size); err != nil {
+	if k.index, err = textindex.Read(from, size); err != nil {
 		return nil, err
 	}
 	k.mark.Store(&mark)
@@ -188,161 +190,6 @@ func (t *texts) reopen(size int64) error {
 	}
 	t.file, t.size, t.dead = f, size, size
 	return nil
-}
-
-// record builds the bytes of one record.
-type record struct{ b []byte }
-
-func (r *record) number(n int64) { r.b = binary.AppendVarint(r.b, n) }
-
-func (r *record) text(s string) {
-	r.number(int64(len(s)))
-	r.b = append(r.b, s...)
-}
-
-// document adds the fields of one document. A section equal to the one before is written as -1.
-func (r *record) document(h *held, file *texts) {
-	r.text(h.ID)
-	r.number(h.Version)
-	r.text(h.Title)
-	r.text(h.Source)
-	r.b = append(r.b, h.sum[:]...)
-	at := int64(-1)
-	if h.texts == file {
-		at = h.at
-	}
-	r.number(at)
-	r.number(int64(h.size))
-	r.number(int64(len(h.Metadata)))
-	for key, value := range h.Metadata {
-		r.text(key)
-		r.text(value)
-	}
-	r.number(int64(len(h.Passages)))
-	section := ""
-	for i, p := range h.Passages {
-		r.number(int64(p.Start))
-		r.number(int64(p.End))
-		r.number(int64(p.Page))
-		r.b = append(r.b, p.hash[:]...)
-		if i > 0 && p.Section == section {
-			r.number(-1)
-			continue
-		}
-		section = p.Section
-		r.text(section)
-	}
-}
-
-func (r *record) flush(to io.Writer) error {
-	defer func() { r.b = r.b[:0] }()
-	if _, err := to.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(r.b)))); err != nil {
-		return err
-	}
-	_, err := to.Write(r.b)
-	return err
-}
-
-// records reads records. After the first error, which it keeps, all values are empty.
-type records struct {
-	from *bufio.Reader
-	room []byte
-	b    []byte // the unread rest of the current record
-	err  error
-	last map[string]string // the metadata of the document before
-}
-
-func (r *records) next() error {
-	var head [4]byte
-	if _, err := io.ReadFull(r.from, head[:]); err != nil {
-		return err
-	}
-	n := int(binary.LittleEndian.Uint32(head[:]))
-	if n > maxRecord {
-		return errBroken
-	}
-	r.room = slices.Grow(r.room[:0], n)[:n]
-	r.b = r.room
-	_, err := io.ReadFull(r.from, r.b)
-	return err
-}
-
-func (r *records) number() int64 {
-	n, size := binary.Varint(r.b)
-	if size <= 0 {
-		r.err, r.b = errBroken, nil
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-// count reads how many items follow. Each item takes at least a byte, which bounds what a damaged
-// count can allocate.
-func (r *records) count() int {
-	n := r.number()
-	if n < 0 || n > int64(len(r.b)) {
-		r.err, r.b, n = errBroken, nil, 0
-	}
-	return int(n)
-}
-
-func (r *records) bytes(n int) []byte {
-	if n > len(r.b) {
-		r.err, r.b = errBroken, nil
-		return make([]byte, n)
-	}
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
-}
-
-func (r *records) text() string { return string(r.bytes(r.count())) }
-
-func (r *records) document(file *texts) *held {
-	d := docstore.Document{ID: r.text(), Version: r.number()}
-	h := &held{Version: d.Version, Title: r.text(), Source: r.text()}
-	copy(h.sum[:], r.bytes(len(h.sum)))
-	h.name = nameOf(d, h.sum)
-	h.ID = h.name[:len(d.ID)]
-	if h.Source == h.ID {
-		h.Source = h.ID
-	}
-	if h.at = r.number(); h.at >= 0 {
-		h.texts = file
-	}
-	h.size = int(r.number())
-	h.Metadata = r.metadata()
-	h.Passages = make([]place, r.count())
-	section := ""
-	for i := range h.Passages {
-		p := &h.Passages[i]
-		p.Start, p.End, p.Page = int32(r.number()), int32(r.number()), int32(r.number())
-		copy(p.hash[:], r.bytes(len(p.hash)))
-		if n := r.number(); n >= 0 {
-			section = string(r.bytes(int(min(n, int64(len(r.b)+1)))))
-		}
-		p.Section = section
-	}
-	return h
-}
-
-// metadata reads a document's metadata and shares it with the document before if they are equal.
-func (r *records) metadata() map[string]string {
-	n := r.count()
-	if n == 0 {
-		return nil
-	}
-	m := make(map[string]string, n)
-	for range n {
-		key := r.text()
-		m[key] = r.text()
-	}
-	if maps.Equal(m, r.last) {
-		return r.last
-	}
-	r.last = m
-	return m
 }
 
 // files is the directory in which a library keeps a snapshot and a file of texts for each
@@ -538,71 +385,47 @@ func (r *replica) due(k *known) bool {
 // compactBytes is how many bytes are copied at once.
 const compactBytes = 4 << 20
 
-// compact copies the live texts into a new file (log compaction). Most of it happens while searches and changes go on;
-// only what changed meanwhile is copied under the gate. The old file stays in use until the new one is complete.
-func (r *replica) compact(ctx context.Context, k *known) (done bool) {
-	next := r.library.files.texts(r.collection, r.library.o.Log)
-	defer func() {
-		if !done {
-			next.remove()
-		}
-	}()
-	moved := map[string]*held{}
-	if !move(ctx, k.documents(), next, moved) || r.lock(ctx) != nil {
+// compact copies the live texts into a new file (log compaction), in the order of their offsets. Searches go on meanwhile,
+// from the old file; changes wait. A text that cannot be read is left to the store.
+func (r *replica) compact(ctx context.Context, k *known) bool {
+	if r.lock(ctx) != nil {
 		return false
 	}
 	defer r.unlock()
-	if r.known.Load() != k {
-		return false
-	}
-	late := slices.DeleteFunc(k.documents(), func(h *held) bool { return moved[h.name] != nil })
-	if !move(ctx, late, next, moved) {
-		return false
+	next := r.library.files.texts(r.collection, r.library.o.Log)
+	documents := k.documents()
+	slices.SortFunc(documents, func(a, b *held) int { return cmp.Compare(a.At, b.At) })
+	moved := make([]*held, 0, len(documents))
+	for len(moved) < len(documents) {
+		var bodies []string
+		first := len(moved)
+		for size := 0; len(moved) < len(documents) && size < compactBytes; {
+			h := *documents[len(moved)]
+			text, ok := h.whole()
+			if h.texts = next; !ok {
+				h.texts, text = nil, ""
+			}
+			moved, bodies = append(moved, &h), append(bodies, text)
+			size += len(text)
+		}
+		at, ok := next.add(bodies)
+		if !ok || ctx.Err() != nil {
+			next.remove()
+			return false
+		}
+		for i, text := range bodies {
+			moved[first+i].At = at
+			at += int64(len(text))
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, h := range moved {
-		if now := k.byID[h.ID]; now == nil || now.name != name {
-			h.texts.drop(h) // deleted or replaced meanwhile
-			continue
-		}
+	for _, h := range moved {
 		k.byID[h.ID] = h
-		if k.bare[name] != nil {
-			k.bare[name] = h
+		if k.bare[h.name] != nil {
+			k.bare[h.name] = h
 		}
 	}
 	k.texts = next
-	return true
-}
-
-// move copies the texts of documents, in the order of their offsets, and adds the documents with
-// their new places to moved, by name. A text that cannot be read is left to the store.
-func move(ctx context.Context, documents []*held, to *texts, moved map[string]*held) bool {
-	slices.SortFunc(documents, func(a, b *held) int { return cmp.Compare(a.at, b.at) })
-	for len(documents) > 0 {
-		if ctx.Err() != nil {
-			return false
-		}
-		var some []*held
-		var bodies []string
-		for size := 0; len(documents) > 0 && size < compactBytes; documents = documents[1:] {
-			h := *documents[0]
-			text, ok := h.whole()
-			if h.texts = to; !ok {
-				h.texts, text = nil, ""
-			}
-			some, bodies = append(some, &h), append(bodies, text)
-			size += len(text)
-		}
-		at, ok := to.add(bodies)
-		if !ok {
-			return false
-		}
-		for i, h := range some {
-			h.at = at
-			at += int64(len(bodies[i]))
-			moved[h.name] = h
-		}
-	}
 	return true
 }

@@ -1,7 +1,6 @@
 package rag
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/tidwall/gjson"
 
 	"mneme/memory/textindex"
 )
@@ -51,26 +52,27 @@ func (e *WhereError) Unwrap() error { return ErrBadQuery }
 
 // ParseWhere reads a filter from JSON: {"lang": "en", "date": {"gte": "2024-01-01"},
 // "kind": {"in": ["faq", "howto"]}}. Numbers and booleans stand for their text, as they
-// do in metadata. null is no filter. Errors are *WhereError.
+// do in metadata. null is no filter. raw is valid JSON. Errors are *WhereError.
 func ParseWhere(raw []byte) (Where, error) {
-	keys, err := members(raw, nil, "an object of metadata keys, such as {\"lang\": \"en\"}")
-	if err != nil || keys == nil {
-		return nil, err
-	}
-	wrong := func(path []string, format string, args ...any) error {
-		return &WhereError{path, fmt.Sprintf(format, args...)}
-	}
+	all := gjson.ParseBytes(raw)
+	keys := all.Map()
+	wrong := func(format string, args ...any) error { return &WhereError{nil, fmt.Sprintf(format, args...)} }
 	switch {
+	case all.Type == gjson.Null:
+		return nil, nil
+	case !all.IsObject():
+		return nil, wrong(`must be an object of metadata keys, such as {"lang": "en"}, not %s`, kindOf(all))
 	case len(keys) == 0:
-		return nil, wrong(nil, "is empty: leave it out to search all documents")
+		return nil, wrong("is empty: leave it out to search all documents")
 	case len(keys) > MaxWhereKeys:
-		return nil, wrong(nil, "has %d keys, the limit is %d", len(keys), MaxWhereKeys)
+		return nil, wrong("has %d keys, the limit is %d", len(keys), MaxWhereKeys)
 	}
 	w := Where{}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if key == "" || len(key) > MaxWhereText {
-			return nil, wrong(nil, "has a key of %d bytes: a key has 1 to %d", len(key), MaxWhereText)
+			return nil, wrong("has a key of %d bytes: a key has 1 to %d", len(key), MaxWhereText)
 		}
+		var err error
 		if w[key], err = parseCondition(key, keys[key]); err != nil {
 			return nil, err
 		}
@@ -78,15 +80,12 @@ func ParseWhere(raw []byte) (Where, error) {
 	return w, nil
 }
 
-func parseCondition(key string, raw json.RawMessage) (c Condition, err error) {
-	if bytes.TrimSpace(raw)[0] != '{' {
-		c.Eq, err = scalar(raw, key)
+func parseCondition(key string, value gjson.Result) (c Condition, err error) {
+	if !value.IsObject() {
+		c.Eq, err = scalar(value, key)
 		return c, err
 	}
-	operators, err := members(raw, []string{key}, "")
-	if err != nil {
-		return c, err
-	}
+	operators := value.Map()
 	if len(operators) == 0 {
 		return c, &WhereError{[]string{key}, "is empty: set one of eq, in, gte and lte"}
 	}
@@ -106,25 +105,14 @@ func parseCondition(key string, raw json.RawMessage) (c Condition, err error) {
 	return c, nil
 }
 
-// members are those of a JSON object, nil for null.
-func members(raw []byte, path []string, wanted string) (map[string]json.RawMessage, error) {
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, &WhereError{path, "must be " + wanted + ", not " + kindOf(raw)}
-	}
-	return all, nil
-}
-
 // scalar is the text of a JSON string, number or boolean.
-func scalar(raw json.RawMessage, path ...string) (*string, error) {
-	text := strings.TrimSpace(string(raw))
-	switch kindOf(raw) {
-	case "a string":
-		if err := json.Unmarshal(raw, &text); err != nil {
-			return nil, &WhereError{path, "is no JSON string"}
-		}
-	case "an object", "an array", "null":
-		return nil, &WhereError{path, "must be a string, a number, true or false, not " + kindOf(raw)}
+func scalar(v gjson.Result, path ...string) (*string, error) {
+	text := v.Raw
+	switch v.Type {
+	case gjson.String:
+		text = v.Str
+	case gjson.JSON, gjson.Null:
+		return nil, &WhereError{path, "must be a string, a number, true or false, not " + kindOf(v)}
 	}
 	if len(text) > MaxWhereText {
 		return nil, &WhereError{path, fmt.Sprintf("has a value of %d bytes, the limit is %d", len(text), MaxWhereText)}
@@ -132,11 +120,11 @@ func scalar(raw json.RawMessage, path ...string) (*string, error) {
 	return &text, nil
 }
 
-func scalars(raw json.RawMessage, path ...string) ([]string, error) {
-	var list []json.RawMessage
-	if err := json.Unmarshal(raw, &list); err != nil || list == nil {
-		return nil, &WhereError{path, "must be a list of values, not " + kindOf(raw)}
+func scalars(v gjson.Result, path ...string) ([]string, error) {
+	if !v.IsArray() {
+		return nil, &WhereError{path, "must be a list of values, not " + kindOf(v)}
 	}
+	list := v.Array()
 	if n := len(list); n == 0 || n > MaxWhereValues {
 		return nil, &WhereError{path, fmt.Sprintf("has %d values: a list has 1 to %d", n, MaxWhereValues)}
 	}
@@ -152,20 +140,15 @@ func scalars(raw json.RawMessage, path ...string) ([]string, error) {
 }
 
 // kindOf names the kind of a JSON value.
-func kindOf(raw []byte) string {
-	switch raw = bytes.TrimSpace(raw); {
-	case len(raw) == 0, raw[0] == 'n':
-		return "null"
-	case raw[0] == '{':
+func kindOf(v gjson.Result) string {
+	switch {
+	case v.IsObject():
 		return "an object"
-	case raw[0] == '[':
+	case v.IsArray():
 		return "an array"
-	case raw[0] == '"':
-		return "a string"
-	case raw[0] == 't', raw[0] == 'f':
-		return "a boolean"
 	}
-	return "a number"
+	return map[gjson.Type]string{gjson.Null: "null", gjson.String: "a string", gjson.Number: "a number",
+		gjson.True: "a boolean", gjson.False: "a boolean"}[v.Type]
 }
 
 // key is equal for equal filters.

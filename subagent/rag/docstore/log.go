@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"mneme/memory/redisscript"
 )
 
 // Mark is a place in a collection's log. The zero Mark is none.
@@ -24,18 +22,6 @@ func (m Mark) Text() string { return strconv.FormatInt(m.Version, 10) + " " + m.
 func ParseMark(s string) Mark {
 	version, text, _ := strings.Cut(s, " ")
 	return Mark{number(version), text}
-}
-
-// Step is a change that was made.
-type Step struct {
-	Mark   Mark
-	Before Mark // the change right before, of whomever; zero if nothing was changed
-}
-
-// made takes the versions from a script's reply.
-func (s *Step) made(r redisscript.Reply) {
-	s.Mark.Version = number(r.At(1))
-	s.Before = Mark{s.Mark.Version - 1, r.At(2)}
 }
 
 // Op is what a change did.

@@ -85,8 +85,7 @@ const (
 // Written is what became of one document.
 type Written struct {
 	Status Status
-	Hash   string // of what is stored now, as in Document
-	Change Step
+	Mark   Mark // of the change; its version alone if nothing was written
 	Err    error
 }
 
@@ -108,8 +107,7 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 			continue
 		}
 		mark := rand.Text()
-		results[i].Change.Mark.text = mark
-		results[i].Hash = e.hash
+		results[i].Mark.text = mark
 		args = append(args, []any{d.ID, e.hash, e.body, e.head, e.size, mark, s.log, d.Origin, cmp.Or(d.File, d.ID)})
 		places = append(places, i)
 	}
@@ -122,10 +120,10 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 		case r.Word() == string(Conflict):
 			*w = Written{Err: conflict(d, r.At(1))}
 		case r.Word() == string(StatusUnchanged):
-			w.Status, w.Change = StatusUnchanged, Step{Mark: Mark{Version: number(r.At(1))}}
+			w.Status, w.Mark = StatusUnchanged, Mark{Version: number(r.At(1))}
 		default:
 			w.Status = Status(r.Word())
-			w.Change.made(r)
+			w.Mark.Version = number(r.At(1))
 		}
 	}
 	return results
@@ -139,14 +137,14 @@ func conflict(d Document, origin string) *Error {
 		origin, origin)
 }
 
-// Delete deletes documents in one round trip. A zero Step stands for a document
-// that was not there.
-func (s *Store) Delete(ctx context.Context, c Collection, ids ...string) ([]Step, error) {
-	steps := make([]Step, len(ids))
+// Delete deletes documents in one round trip, and gives the marks of the changes. A zero
+// Mark stands for a document that was not there.
+func (s *Store) Delete(ctx context.Context, c Collection, ids ...string) ([]Mark, error) {
+	marks := make([]Mark, len(ids))
 	args := make([][]any, len(ids))
 	for i, id := range ids {
-		steps[i].Mark.text = rand.Text()
-		args[i] = []any{id, steps[i].Mark.text, s.log}
+		marks[i].text = rand.Text()
+		args[i] = []any{id, marks[i].text, s.log}
 	}
 	for i, cmd := range s.runAll(ctx, deleteScript, c, args) {
 		r, err := read(cmd)
@@ -154,12 +152,12 @@ func (s *Store) Delete(ctx context.Context, c Collection, ids ...string) ([]Step
 			return nil, fmt.Errorf("deleting document %q: %w", ids[i], err)
 		}
 		if r.Word() == "absent" {
-			steps[i] = Step{}
+			marks[i] = Mark{}
 			continue
 		}
-		steps[i].made(r)
+		marks[i].Version = number(r.At(1))
 	}
-	return steps, nil
+	return marks, nil
 }
 
 // Get reads one document.

@@ -136,31 +136,30 @@ func documentsComeBack(t *testing.T, client redis.UniversalClient) {
 	require.Equal(t, docstore.StatusNew, w.Status)
 	got, err := s.Get(ctx, c, d.ID)
 	require.NoError(t, err)
-	require.Equal(t, w.Change.Mark.Version, got.Version)
+	require.Equal(t, w.Mark.Version, got.Version)
 	require.Len(t, got.Hash, 64)
 	d.Version, d.Hash = got.Version, got.Hash
 	require.Equal(t, d, got)
 
 	again := put(t, s, c, d)
 	require.Equal(t, docstore.StatusUnchanged, again.Status)
-	require.Equal(t, w.Change.Mark.Version, again.Change.Mark.Version)
+	require.Equal(t, w.Mark.Version, again.Mark.Version)
 	d.Text += "!"
 	changed := put(t, s, c, d)
 	require.Equal(t, docstore.StatusChanged, changed.Status)
-	require.Greater(t, changed.Change.Mark.Version, w.Change.Mark.Version)
+	require.Greater(t, changed.Mark.Version, w.Mark.Version)
 
 	info, err := s.Info(ctx, c)
 	require.NoError(t, err)
 	require.Equal(t, "docs", info.Name)
 	require.Equal(t, int64(1), info.Documents)
-	require.Equal(t, changed.Change.Mark.Version, info.Version)
+	require.Equal(t, changed.Mark.Version, info.Version)
 	require.Positive(t, info.Bytes)
-	steps, err := s.Delete(ctx, c, d.ID, "absent", d.ID)
+	marks, err := s.Delete(ctx, c, d.ID, "absent", d.ID)
 	require.NoError(t, err)
-	require.Equal(t, changed.Change.Mark, steps[0].Before)
-	require.Greater(t, steps[0].Mark.Version, changed.Change.Mark.Version)
-	require.Zero(t, steps[1])
-	require.Zero(t, steps[2])
+	require.Greater(t, marks[0].Version, changed.Mark.Version)
+	require.Zero(t, marks[1])
+	require.Zero(t, marks[2])
 	_, err = s.Get(ctx, c, d.ID)
 	require.ErrorIs(t, err, docstore.ErrNoDocument)
 	info, err = s.Info(ctx, c)
@@ -180,7 +179,7 @@ func TestADocumentIsReadableByHand(t *testing.T) {
 	var read map[string]any
 	require.NoError(t, json.Unmarshal([]byte(text), &read))
 	require.Equal(t, "a.md", read["id"])
-	require.EqualValues(t, w.Change.Mark.Version, read["version"])
+	require.EqualValues(t, w.Mark.Version, read["version"])
 }
 
 func lists(t *testing.T, client redis.UniversalClient) {
@@ -275,19 +274,18 @@ func theLogTells(t *testing.T, client redis.UniversalClient) {
 	require.NoError(t, err)
 	w := put(t, s, c, doc("a", "1"))
 	put(t, s, c, doc("a", "1")) // no change
-	steps, err := s.Delete(ctx, c, "a")
+	marks, err := s.Delete(ctx, c, "a")
 	require.NoError(t, err)
 	changes, err := s.Tail(ctx, c, start, 10)
 	require.NoError(t, err)
-	require.Equal(t, []docstore.Change{{w.Change.Mark, docstore.OpPut, "a"}, {steps[0].Mark, docstore.OpDelete, "a"}},
+	require.Equal(t, []docstore.Change{{w.Mark, docstore.OpPut, "a"}, {marks[0], docstore.OpDelete, "a"}},
 		changes)
 	changes, err = s.Tail(ctx, c, start, 1)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 	last, err := s.Last(ctx, c)
 	require.NoError(t, err)
-	require.Equal(t, steps[0].Mark, last)
-	require.Equal(t, start, w.Change.Before)
+	require.Equal(t, marks[0], last)
 	changes, err = s.Tail(ctx, c, last, 10)
 	require.NoError(t, err)
 	require.Empty(t, changes)
@@ -306,7 +304,7 @@ func theLogTells(t *testing.T, client redis.UniversalClient) {
 	put(t, s, c, doc("c", "1"))
 	_, err = s.Tail(ctx, c, start, 10)
 	require.ErrorIs(t, err, docstore.ErrGap)
-	_, err = s.Tail(ctx, c, w.Change.Mark, 10)
+	_, err = s.Tail(ctx, c, w.Mark, 10)
 	require.ErrorIs(t, err, docstore.ErrGap)
 }
 
@@ -325,7 +323,7 @@ func twoWriters(t *testing.T, client redis.UniversalClient) {
 				text := strings.Repeat(fmt.Sprintf("writer %d round %d ", w, i), 50)
 				written := s.Put(ctx, c, doc("same", text))[0]
 				mu.Lock()
-				texts[written.Change.Mark.Version] = text
+				texts[written.Mark.Version] = text
 				mu.Unlock()
 			}
 		})
@@ -359,7 +357,7 @@ func TestAKillLeavesNoHalfDocument(t *testing.T) {
 				if w.Err != nil {
 					return
 				}
-				acknowledged[id] = w.Change.Mark.Version
+				acknowledged[id] = w.Mark.Version
 				if i == 50 {
 					close(enough)
 				}

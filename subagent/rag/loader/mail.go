@@ -131,17 +131,12 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	return nil
 }
 
-// entity is a part of a message that is kept until another one is chosen.
-type entity struct {
-	header textproto.MIMEHeader
-	body   []byte
-}
-
 // parts reads what a part is made of; of alternatives the plain text, else the last
 // one, which is the richest.
 func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
-	var chosen *entity
-	for {
+	var chosen textproto.MIMEHeader
+	var body []byte
+	for plain := false; ; {
 		p, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) {
 			break
@@ -163,21 +158,19 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 		if err != nil {
 			return damaged(labelMail, err)
 		}
-		if chosen == nil || !chosen.plain() {
-			chosen = &entity{p.Header, data}
+		if !plain {
+			chosen, body = p.Header, data
 		}
+		kind, _, _ := mime.ParseMediaType(p.Header.Get("Content-Type"))
+		plain = plain || (kind == "text/plain" || kind == "") && len(bytes.TrimSpace(data)) > 0
 	}
 	if chosen == nil {
 		return nil
 	}
-	return m.part(chosen.header, bytes.NewReader(chosen.body))
+	return m.part(chosen, bytes.NewReader(body))
 }
 
-// plain says whether the part is text that needs no reader.
-func (e *entity) plain() bool {
-	kind, _, _ := mime.ParseMediaType(e.header.Get("Content-Type"))
-	return (kind == "text/plain" || kind == "") && len(bytes.TrimSpace(e.body)) > 0
-}
+var notBase64 = regexp.MustCompile(`[^A-Za-z0-9+/]+`)
 
 // transferred undoes a transfer encoding (RFC 2045, 6), as far as it can be.
 func transferred(encoding string, data []byte) []byte {
@@ -187,19 +180,8 @@ func transferred(encoding string, data []byte) []byte {
 			return plain
 		}
 	case "base64":
-		digits := bytes.Map(func(r rune) rune {
-			if r == '+' || r == '/' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
-				return r
-			}
-			return -1
-		}, data)
-		if len(digits)%4 == 1 {
-			digits = digits[:len(digits)-1]
-		}
-		plain := make([]byte, base64.RawStdEncoding.DecodedLen(len(digits)))
-		if n, err := base64.RawStdEncoding.Decode(plain, digits); err == nil {
-			return plain[:n]
-		}
+		plain, _ := base64.RawStdEncoding.AppendDecode(nil, notBase64.ReplaceAll(data, nil)) // up to a digit too many
+		return plain
 	}
 	return data
 }
@@ -223,17 +205,13 @@ func (m *mailReader) attachment(name, kind string, data []byte) error {
 	inner.Limits = m.limits
 	inner.Limits.Text = max(1, m.limits.Text-m.text.Len()) // 0 is the default
 	d, err := inner.load(m.ctx, f)
-	switch CodeOf(err) {
-	case "":
-	case TooLarge, Timeout:
+	switch code := CodeOf(err); {
+	case err == nil:
+		m.include("attachment "+oneLine(name), d)
+	case code == "" || code == TooLarge || code == Timeout:
 		return err
 	default:
 		m.skip("attachments", 1)
-		return nil
 	}
-	if err != nil {
-		return err
-	}
-	m.include("attachment "+oneLine(name), d)
 	return m.err
 }

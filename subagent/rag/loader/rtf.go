@@ -1,6 +1,8 @@
 package loader
 
 import (
+	"cmp"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -13,9 +15,8 @@ import (
 // readRTF reads Rich Text Format (version 1.9.1): headings, paragraphs, tables and
 // footnotes. Headers, footers and hidden text are left out.
 func readRTF(b *builder, f file) error {
-	r := rtfReader{builder: b, data: f.data, fonts: map[int]string{}, page: "1252"}
-	r.group = rtfGroup{skipBytes: 1}
-	for r.at < len(r.data) && b.err == nil {
+	r := rtfReader{builder: b, rest: f.data, fonts: map[int]int{}, page: 1252, group: rtfGroup{skipBytes: 1}}
+	for len(r.rest) > 0 && b.err == nil {
 		r.next()
 	}
 	if len(r.groups) > 0 {
@@ -30,15 +31,14 @@ func readRTF(b *builder, f file) error {
 // rtfReader reads RTF token by token.
 type rtfReader struct {
 	*builder
-	data []byte
-	at   int
+	rest []byte
 
 	group  rtfGroup
-	groups []rtfGroup // those around it
-	note   int        // how many are open in a footnote's, 0 outside of one
-	page   string     // the document's code page
-	font   int        // the document's
-	fonts  map[int]string
+	groups []rtfGroup  // those around it
+	note   int         // how many are open in a footnote's, 0 outside of one
+	page   int         // the document's code page
+	font   int         // the document's
+	fonts  map[int]int // the code pages of fonts, 0 for the document's
 
 	bytes     []byte // in the code page, not decoded yet
 	surrogate rune   // the first half of a pair
@@ -61,88 +61,64 @@ type rtfGroup struct {
 	starred   bool // a destination that may be unknown follows
 }
 
+// rtfToken matches a control word with its number, a byte in hexadecimal digits, a control symbol, or plain bytes.
+var rtfToken = regexp.MustCompile(`^(?:\\([a-zA-Z]+)(-?[0-9]+)? ?|\\'([0-9a-fA-F]{2})|\\((?s:.))|[^\\{}\r\n]+)`)
+
 // next reads a token.
 func (r *rtfReader) next() {
-	c := r.data[r.at]
-	r.at++
-	switch c {
-	case '{':
-		r.flush()
+	m := rtfToken.FindSubmatch(r.rest)
+	if m == nil { // a brace, the end of a line, or a backslash at the end of the file
+		c := r.rest[0]
+		if r.rest = r.rest[1:]; c == '{' || c == '}' {
+			r.brace(c)
+		}
+		return
+	}
+	r.rest = r.rest[len(m[0]):]
+	switch {
+	case len(m[1]) > 0:
+		number, err := strconv.Atoi(string(m[2]))
+		if err != nil {
+			number = 1
+		}
+		r.word(string(m[1]), number)
+	case len(m[3]) > 0:
+		code, _ := strconv.ParseUint(string(m[3]), 16, 8) // two digits
+		r.plain([]byte{byte(code)})
+	case len(m[4]) > 0:
+		r.symbol(m[4])
+	default:
+		r.plain(m[0])
+	}
+	r.room(r.text.Len() + len(r.bytes))
+}
+
+// brace begins or ends a group.
+func (r *rtfReader) brace(c byte) {
+	r.flush()
+	n := len(r.groups) - 1
+	switch {
+	case c == '{':
 		if len(r.groups) >= r.limits.Nesting {
 			r.fail(refuse(TooLarge, "the document's groups lie more than %d deep in each other", r.limits.Nesting))
 		}
 		r.groups = append(r.groups, r.group)
 		r.group.starred, r.omit = false, 0
-	case '}':
-		r.flush()
-		n := len(r.groups) - 1
-		if n < 0 {
-			r.at = len(r.data) // what follows the document is none of it
-			return
-		}
+	case c == '}' && n >= 0:
 		if r.note > n {
 			r.text.WriteString(") ")
 			r.note = 0
 		}
 		r.group, r.groups, r.omit = r.groups[n], r.groups[:n], 0
-		if n == 0 {
-			r.at = len(r.data)
-		}
-	case '\\':
-		r.control()
-	case '\r', '\n':
-	default:
-		r.byte(c)
 	}
-	r.room(r.text.Len() + len(r.bytes))
+	if c == '}' && n <= 0 {
+		r.rest = nil // what follows the document is none of it
+	}
 }
 
-// control reads what follows a backslash.
-func (r *rtfReader) control() {
-	if r.at >= len(r.data) {
-		return
-	}
-	start := r.at
-	for r.at < len(r.data) && isASCIILetter(r.data[r.at]) {
-		r.at++
-	}
-	if r.at == start {
-		r.symbol()
-		return
-	}
-	word := string(r.data[start:min(r.at, start+32)])
-	start = r.at
-	if r.at < len(r.data) && r.data[r.at] == '-' {
-		r.at++
-	}
-	for r.at < len(r.data) && r.data[r.at] >= '0' && r.data[r.at] <= '9' {
-		r.at++
-	}
-	number, err := strconv.Atoi(string(r.data[start:min(r.at, start+12)]))
-	if err != nil {
-		number = 1
-	}
-	if r.at < len(r.data) && r.data[r.at] == ' ' {
-		r.at++
-	}
-	r.word(word, number, err == nil)
-}
-
-func isASCIILetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
-
-// symbol reads a control symbol.
-func (r *rtfReader) symbol() {
-	c := r.data[r.at]
-	r.at++
-	switch c {
-	case '\'':
-		if r.at+2 > len(r.data) {
-			return
-		}
-		code, err := strconv.ParseUint(string(r.data[r.at:r.at+2]), 16, 8)
-		if r.at += 2; err == nil {
-			r.byte(byte(code))
-		}
+// symbol carries out a control symbol.
+func (r *rtfReader) symbol(c []byte) {
+	switch c[0] {
 	case '*':
 		r.group.starred = true
 	case '~':
@@ -150,7 +126,7 @@ func (r *rtfReader) symbol() {
 	case '_':
 		r.write("-")
 	case '\\', '{', '}':
-		r.byte(c)
+		r.plain(c)
 	case '\r', '\n':
 		r.endParagraph()
 	}
@@ -160,27 +136,24 @@ func (r *rtfReader) symbol() {
 var rtfText = map[string]string{"tab": "\t", "line": "\n", "emdash": "—", "endash": "–", "lquote": "‘", "rquote": "’",
 	"ldblquote": "“", "rdblquote": "”", "bullet": "•", "emspace": " ", "enspace": " ", "nestcell": " ", "nestrow": "\n"}
 
-// rtfSkipped are destinations that are not the document's text, and what they
-// count as.
-var rtfSkipped = map[string]string{"pict": "pictures", "objdata": "embedded objects", "annotation": "comments",
-	"colortbl": "", "stylesheet": "",
-	"info": "", "header": "", "headerl": "", "headerr": "", "headerf": "", "footer": "", "footerl": "", "footerr": "",
-	"footerf": "",
-	"fldinst": "", "filetbl": "", "listtable": "", "xe": "", "tc": "", "bkmkstart": "", "bkmkend": "", "nonshppict": "",
-	"upr": "", "sn": "", "sv": ""}
+// rtfCounted are destinations that are not the document's text, and what they count as; rtfSkipped are others.
+var rtfCounted = map[string]string{"pict": "pictures", "objdata": "embedded objects", "annotation": "comments"}
+
+var rtfSkipped = regexp.MustCompile(`^(?:colortbl|stylesheet|info|header[lrf]?|footer[lrf]?|fldinst|filetbl|listtable|` +
+	`xe|tc|bkmkstart|bkmkend|nonshppict|upr|sn|sv)$`)
 
 // rtfKnown are destinations that may be unknown, and are read.
 var rtfKnown = map[string]bool{"shpinst": true, "shptxt": true, "shppict": true, "fonttbl": true}
 
 // word carries out a control word.
-func (r *rtfReader) word(word string, number int, numbered bool) {
+func (r *rtfReader) word(word string, number int) {
+	r.flush()
 	if text, ok := rtfText[word]; ok {
 		r.write(text)
 		return
 	}
-	what, skipped := rtfSkipped[word]
-	if skipped || r.group.starred && !rtfKnown[word] {
-		r.flush()
+	what := rtfCounted[word]
+	if what != "" || rtfSkipped.MatchString(word) || r.group.starred && !rtfKnown[word] {
 		if !r.group.skipped && what != "" {
 			r.skip(what, 1)
 		}
@@ -188,105 +161,85 @@ func (r *rtfReader) word(word string, number int, numbered bool) {
 		return
 	}
 	r.group.starred = false
-	on := number != 0
-	switch word {
-	case "par", "sect", "page":
-		r.endParagraph()
-	case "cell":
-		r.flush()
+	if do := rtfWords[word]; do != nil {
+		do(r, number)
+	}
+}
+
+// rtfWords are what the other control words do.
+var rtfWords = map[string]func(r *rtfReader, number int){
+	"par": (*rtfReader).paragraphWord, "sect": (*rtfReader).paragraphWord, "page": (*rtfReader).paragraphWord,
+	"row":     func(r *rtfReader, _ int) { r.endRow() },
+	"pard":    func(r *rtfReader, _ int) { r.level, r.inTable = 0, false },
+	"intbl":   func(r *rtfReader, number int) { r.inTable = number != 0 },
+	"u":       (*rtfReader).unicode,
+	"bin":     func(r *rtfReader, number int) { r.rest = r.rest[min(max(number, 0), len(r.rest)):] },
+	"uc":      func(r *rtfReader, number int) { r.group.skipBytes = min(max(number, 0), 100) },
+	"v":       (*rtfReader).hide,
+	"deleted": (*rtfReader).hide,
+	"plain":   func(r *rtfReader, _ int) { r.group.hidden, r.group.font = false, r.font },
+	"title":   func(r *rtfReader, _ int) { r.group.title = r.group.skipped }, // among what is known of the document
+	"fonttbl": func(r *rtfReader, _ int) { r.group.fonts, r.group.skipped = true, true },
+	"ansicpg": func(r *rtfReader, number int) { r.page = number },
+	"mac":     func(r *rtfReader, _ int) { r.page = 10000 },
+	"pc":      func(r *rtfReader, _ int) { r.page = 437 },
+	"pca":     func(r *rtfReader, _ int) { r.page = 850 },
+	"deff":    func(r *rtfReader, number int) { r.font, r.group.font = number, number },
+	"f":       func(r *rtfReader, number int) { r.group.font = number },
+	"cell": func(r *rtfReader, _ int) {
 		if !r.group.skipped {
 			r.table.cell(r.text.String())
 			r.text.Reset()
 		}
-	case "row":
-		r.endRow()
-	case "pard":
-		r.level, r.inTable = 0, false
-	case "intbl":
-		r.inTable = on
-	case "outlinelevel":
+	},
+	"outlinelevel": func(r *rtfReader, number int) {
 		if number >= 0 && number < 9 {
 			r.level = number + 1
 		}
-	case "u":
-		r.unicode(number)
-	case "bin":
-		r.at += min(max(number, 0), len(r.data)-r.at)
-	case "footnote":
+	},
+	"footnote": func(r *rtfReader, _ int) {
 		if r.write(" ("); !r.group.skipped && r.note == 0 {
 			r.note = len(r.groups)
 		}
-	default:
-		r.setting(word, number, numbered)
+	},
+	"fcharset": func(r *rtfReader, number int) {
+		if r.group.fonts && len(r.fonts) < 10_000 {
+			r.fonts[r.group.font] = rtfCharsets[number]
+		}
+	},
+}
+
+func (r *rtfReader) paragraphWord(int) { r.endParagraph() }
+
+func (r *rtfReader) hide(on int) {
+	if r.group.hidden = on != 0; r.group.hidden && !r.group.skipped {
+		r.skip("hidden pieces of text", 1)
 	}
 }
 
-// setting carries out a word that changes how text is read.
-func (r *rtfReader) setting(word string, number int, numbered bool) {
-	on := number != 0
-	r.flush()
-	switch word {
-	case "uc":
-		r.group.skipBytes = min(max(number, 0), 100)
-	case "v", "deleted":
-		if r.group.hidden = on; on && !r.group.skipped {
-			r.skip("hidden pieces of text", 1)
-		}
-	case "plain":
-		r.group.hidden, r.group.font = false, r.font
-	case "title":
-		// Among what is known of the document.
-		r.group.title = r.group.skipped
-	case "fonttbl":
-		r.group.fonts, r.group.skipped = true, true
-	case "ansicpg":
-		r.page = strconv.Itoa(number)
-	case "mac":
-		r.page = "10000"
-	case "pc":
-		r.page = "437"
-	case "pca":
-		r.page = "850"
-	case "deff":
-		r.font, r.group.font = number, number
-	case "f":
-		if numbered {
-			r.group.font = number
-		}
-	case "fcharset":
-		if page := rtfCharsets[number]; r.group.fonts && page != "" && len(r.fonts) < 10_000 {
-			r.fonts[r.group.font] = page
-		}
-	}
-}
-
-// byte takes a character in the code page of its font.
-func (r *rtfReader) byte(c byte) {
-	switch {
-	case r.omit > 0:
-		r.omit--
-	case !r.group.skipped && !r.group.hidden || r.group.title:
-		r.bytes = append(r.bytes, c)
+// plain takes bytes in the code page of their font.
+func (r *rtfReader) plain(c []byte) {
+	passed := min(r.omit, len(c))
+	r.omit -= passed
+	if !r.group.skipped && !r.group.hidden || r.group.title {
+		r.bytes = append(r.bytes, c[passed:]...)
 	}
 }
 
 // unicode takes a character by its number, a signed one of 16 bits.
 func (r *rtfReader) unicode(number int) {
-	r.flush()
-	r.omit = r.group.skipBytes
 	c := rune(uint16(number)) //nolint:gosec // as the format has it
+	first := r.surrogate
+	r.surrogate = 0
 	switch {
 	case utf16.IsSurrogate(c) && c < 0xdc00:
 		r.surrogate = c
-		return
 	case utf16.IsSurrogate(c):
-		c = utf16.DecodeRune(r.surrogate, c)
+		r.write(string(utf16.DecodeRune(first, c)))
+	default:
+		r.write(string(c))
 	}
-	r.surrogate = 0
-	omit := r.omit
-	r.omit = 0
-	r.write(string(c))
-	r.omit = omit
+	r.omit = r.group.skipBytes
 }
 
 // write takes text that needs no decoding.
@@ -302,63 +255,47 @@ func (r *rtfReader) write(text string) {
 	}
 }
 
+// symbolPage is the code page of fonts of symbols: mostly the marks of lists.
+const symbolPage = 42
+
 // flush decodes the bytes that wait.
 func (r *rtfReader) flush() {
 	if len(r.bytes) == 0 {
 		return
 	}
-	page, found := r.fonts[r.group.font]
-	if !found || page == "ansi" {
-		page = r.page
+	page, text := cmp.Or(r.fonts[r.group.font], r.page), string(r.bytes)
+	if known := rtfPage(page); known != nil {
+		text, _ = known.NewDecoder().String(text) // what is not of the page is replaced
 	}
-	text := string(r.bytes)
-	switch known := rtfPage(page); {
-	case page == "symbol":
-		text = strings.Map(symbolOf, decodeBytes(charmap.ISO8859_1, r.bytes))
-	case known != nil:
-		text = decodeBytes(known, r.bytes)
+	if page == symbolPage {
+		text = strings.Map(func(c rune) rune {
+			if c < 0x80 {
+				return c
+			}
+			return '•'
+		}, text)
 	}
 	r.bytes = r.bytes[:0]
 	r.write(text)
 }
 
-func decodeBytes(e encoding.Encoding, data []byte) string {
-	text, err := e.NewDecoder().Bytes(data)
-	if err != nil {
-		return strings.ToValidUTF8(string(data), "\ufffd")
-	}
-	return string(text)
-}
-
-// symbolOf is a character of a font of symbols: mostly the marks of lists.
-func symbolOf(c rune) rune {
-	if c < 0x80 {
-		return c
-	}
-	return '•'
-}
-
-// rtfCharsets are the code pages of the character sets of fonts.
-var rtfCharsets = map[int]string{0: "ansi", 1: "ansi", 2: "symbol", 77: "10000", 128: "932", 129: "949", 134: "936",
-	136: "950",
-	161: "1253", 162: "1254", 163: "1258", 177: "1255", 178: "1256", 186: "1257", 204: "1251", 222: "874", 238: "1250",
-	255: "437"}
+// rtfCharsets are the code pages of the character sets of fonts, 0 for the document's.
+var rtfCharsets = map[int]int{2: symbolPage, 77: 10000, 128: 932, 129: 949, 134: 936, 136: 950, 161: 1253, 162: 1254,
+	163: 1258, 177: 1255, 178: 1256, 186: 1257, 204: 1251, 222: 874, 238: 1250, 255: 437}
 
 // rtfPage is the encoding of a code page, nil if it is not known.
-func rtfPage(page string) encoding.Encoding {
+func rtfPage(page int) encoding.Encoding {
 	switch page {
-	case "437":
+	case 437:
 		return charmap.CodePage437
-	case "850":
+	case 850:
 		return charmap.CodePage850
+	case symbolPage:
+		return charmap.ISO8859_1
 	}
-	names := map[string]string{"866": "ibm866", "932": "shift_jis", "936": "gbk", "949": "euc-kr", "950": "big5",
-		"10000": "macintosh", "65001": "utf-8"}
-	name := names[page]
-	if name == "" {
-		name = "windows-" + page
-	}
-	e, _ := htmlindex.Get(name)
+	names := map[int]string{866: "ibm866", 932: "shift_jis", 936: "gbk", 949: "euc-kr", 950: "big5", 10000: "macintosh",
+		65001: "utf-8"}
+	e, _ := htmlindex.Get(cmp.Or(names[page], "windows-"+strconv.Itoa(page)))
 	return e
 }
 

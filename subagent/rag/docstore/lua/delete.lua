@@ -1,8 +1,7 @@
 -- Deletes one document; what stays of it is an entry of the log.
 -- KEYS  documents, heads, ids, meta, log, vectors
 -- ARGV  id, mark, length of the log
-local meta = redis.call('HMGET', KEYS[4], 'version', 'mark')
-local version = meta[1]
+local version = redis.call('HGET', KEYS[4], 'version')
 if not version then
   return {'missing'}
 end
@@ -17,4 +16,4 @@ redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('HSET', KEYS[4], 'version', version, 'mark', ARGV[2])
 redis.call('HINCRBY', KEYS[4], 'bytes', string.format('%.0f', -cjson.decode(old).bytes))
 redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[3], version .. '-0', 'op', 'delete', 'id', ARGV[1], 'mark', ARGV[2])
-return {'deleted', version, meta[2]}
+return {'deleted', version}

@@ -3,8 +3,7 @@
 -- KEYS  documents, heads, ids, meta, log, vectors
 -- ARGV  id, hash, document and head as JSON without the version they begin with, size, mark, length of the log,
 --       its origin, or nothing; the id of its file
-local meta = redis.call('HMGET', KEYS[4], 'version', 'mark')
-local version = meta[1]
+local version = redis.call('HGET', KEYS[4], 'version')
 if not version then
   return {'missing'}
 end
@@ -30,4 +29,4 @@ redis.call('ZADD', KEYS[3], 0, ARGV[1])
 redis.call('HSET', KEYS[4], 'version', version, 'mark', ARGV[6])
 redis.call('HINCRBY', KEYS[4], 'bytes', string.format('%.0f', ARGV[5] - freed))
 redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[7], version .. '-0', 'op', 'put', 'id', ARGV[1], 'mark', ARGV[6])
-return {word, version, meta[2]}
+return {word, version}
