@@ -139,7 +139,7 @@ func redisServer(dir, addr string, args ...string) *Process {
 		// It answers no PING while it reads its files. Another process at its address is not this one.
 		if text := string(said); !strings.HasPrefix(text, "+PONG") ||
 			!strings.Contains(text, fmt.Sprintf("process_id:%d\r", p.Pid())) {
-			return fmt.Errorf("%s answers %.100q, error %v", addr, text, err)
+			return fmt.Errorf("%s answers %.100q, error %w", addr, text, err)
 		}
 		return nil
 	}

@@ -55,10 +55,8 @@ func beginTalk(x *exchange) {
 	}
 }
 
-func badName(at string) string {
-	return "Invalid '" + at + "': string does not match pattern. Expected a string that matches the pattern '" +
-		legalName.String() + "'."
-}
+var badName = "Invalid '{at}.name': string does not match pattern. Expected a string that matches the pattern '" +
+	legalName.String() + "'."
 
 const noFunction = says("Invalid '{at}': expected an object of type 'function'.")
 
@@ -87,7 +85,7 @@ var dialogRows = rowsOf([]row{
 	{"", not(isOne("model", "")), says("you must provide a model parameter")},
 	{"", either(lacks("tools"), isFull("tools")), says("Invalid 'tools': expected an array with minimum length 1.")},
 	{"tools[]", isFunction, noFunction},
-	{"tools[].function", matches("name", legalName), says(badName("{at}.name"))},
+	{"tools[].function", hasName(legalName), says(badName)},
 	{"tools[]", unique(func(m members) string { return m.in("function").str("name") }), says("Tool names must be unique")},
 	{"tools[].function", either(lacks("parameters"), hasType("parameters", "object")),
 		says("Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'.")},
@@ -124,7 +122,7 @@ var dialogRows = rowsOf([]row{
 		id := s.str("id")
 		return (!s.talk.used[id] || s.talk.recurring) && !slices.Contains(s.talk.open, id)
 	}, says("Invalid '{at}.id': duplicate tool call id {id}")},
-	{"messages[]@assistant.tool_calls[].function", matches("name", legalName), says(badName("{at}.name"))},
+	{"messages[]@assistant.tool_calls[].function", hasName(legalName), says(badName)},
 	{"messages[]@assistant.tool_calls[].function", func(s *spot) bool {
 		arguments := jsontext.Value(s.str("arguments"))
 		return arguments.Kind() == '{' && arguments.IsValid(lenient) || s.finds(fmt.Sprintf("%.60q", string(arguments)))

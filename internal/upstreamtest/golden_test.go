@@ -79,7 +79,8 @@ func judges() (all []judge) {
 	betas := contextBeta + "," + bindingBeta + ",mcp-client-2025-04-04"
 	skip := upstreamtest.ThinkingRules{SkipSignatures: true}
 	with("anthropic", "/v1/messages", betas, upstreamtest.Config{Thinking: skip}, anthropic...)
-	with("anthropic, signatures", "/v1/messages", "", upstreamtest.Config{Models: []string{sonnet45, opus46}}, anthropic...)
+	models := []string{sonnet45, opus46}
+	with("anthropic, signatures", "/v1/messages", "", upstreamtest.Config{Models: models}, anthropic...)
 	strict := upstreamtest.ThinkingRules{SkipSignatures: true, StrictOff: true, Bedrock: true, Window: 2000}
 	with("bedrock", "/v1/messages", betas, upstreamtest.Config{Thinking: strict}, anthropic...)
 	with("count", "/v1/messages/count_tokens", betas, upstreamtest.Config{Thinking: skip}, anthropic[0])

@@ -126,7 +126,7 @@ var (
 			id := s.str("id")
 			return id != "" && (s.form().recurring || legalName.MatchString(id))
 		}, says("{at}.id" + unlike)},
-		{":tool_use", matches("name", legalName), says("{at}.name" + unlike)},
+		{":tool_use", hasName(legalName), says("{at}.name" + unlike)},
 		{":tool_use", isObjectAt("input"), says("{at}.input: Input should be a valid dictionary")},
 		{":image", isObjectAt("source"), says("{at}.source: Input should be a valid dictionary")},
 		{":image.source:base64", func(s *spot) bool { return s.finds(imageFault(s.str("media_type"), s.str("data"))) },
@@ -141,7 +141,7 @@ var (
 
 	toolRows = rowsOf([]row{
 		{"", either(lacks("tools"), isList("tools")), says("tools: Input should be a valid list")},
-		{"tools[]", matches("name", legalName), says("{at}.custom.name" + unlike)},
+		{"tools[]", hasName(legalName), says("{at}.custom.name" + unlike)},
 		{"tools[]", unique(func(m members) string { return m.str("name") }), says("tools: Tool names must be unique.")},
 		{"tools[]", either(vendorsOwn, isObjectAt("input_schema")), says("{at}.custom.input_schema: Field required")},
 		{"tools[]", either(vendorsOwn, hasType("input_schema", "object")),

@@ -119,7 +119,7 @@ var (
 		{"tools[]" + ownTools, has("name"), missingParameter("{at}.name")},
 		{"tools[]" + ownTools, func(s *spot) bool { return s.finds(s.unknown(knownOfTools[s.kind()]...)) },
 			unknownParameter("{at}.{found}")},
-		{"tools[]" + ownTools, matches("name", legalName), refused("invalid_value", "{at}.name", badName("{at}.name"))},
+		{"tools[]" + ownTools, hasName(legalName), refused("invalid_value", "{at}.name", badName)},
 		{"tools[]:namespace", isList("tools"), missingParameter("{at}.tools")},
 		{"tools[]:namespace", again(&toolsAgain), nil},
 		{"tools[]" + ownTools, func(s *spot) bool { return s.finds(parametersFault(s.members)) },

@@ -267,8 +267,8 @@ func (s *spot) expand(text string) string {
 
 // refuse fills in what a refusal is about.
 func (s *spot) refuse(no error) error {
-	r, ok := no.(refusal)
-	if !ok {
+	var r refusal
+	if !errors.As(no, &r) {
 		return errors.New(s.expand(no.Error()))
 	}
 	r.message, r.param, r.body = s.expand(r.message), s.expand(r.param), s.expand(r.body)
@@ -350,8 +350,9 @@ func isOne(name string, values ...string) test {
 	}
 }
 
-func matches(name string, pattern *regexp.Regexp) test {
-	return func(s *spot) bool { return pattern.MatchString(s.str(name)) }
+// hasName wants a name of a form.
+func hasName(pattern *regexp.Regexp) test {
+	return func(s *spot) bool { return pattern.MatchString(s.str("name")) }
 }
 
 // knows wants no other members than these, and finds the first.

@@ -121,7 +121,8 @@ func (w *way) String() string {
 	for _, sent := range w.sent {
 		all += sent
 	}
-	return said + fmt.Sprintf("; Redis CPU %.2f ms, %.0f bytes in, %.0f bytes out; commands sent %.1f, called by scripts %.1f",
+	return said + fmt.Sprintf("; Redis CPU %.2f ms, %.0f bytes in, %.0f bytes out; "+
+		"commands sent %.1f, called by scripts %.1f",
 		w.load[0]/n, w.load[1]/n, w.load[2]/n, float64(all)/float64(w.watched), float64(w.scripted)/float64(w.watched))
 }
 

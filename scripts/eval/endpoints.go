@@ -75,7 +75,8 @@ func (c endpoints) open(ctx context.Context, o *documents.Options, tell func(str
 		}
 	}
 	if r := cfg.Retrieval.Rerank; r.URL != "" {
-		o.Rerank = rag.RerankOptions{Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKeyEnv.Reveal()}),
+		key := r.APIKeyEnv.Reveal()
+		o.Rerank = rag.RerankOptions{Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: key}),
 			Top: r.Top, Timeout: r.Timeout}
 	}
 	e := cfg.Retrieval.Embeddings

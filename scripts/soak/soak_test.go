@@ -28,7 +28,8 @@ type scene struct {
 
 func newScene(key memory.Key) *scene {
 	return &scene{
-		checker: &checker{ledger: newLedger(newTrial(options{}, io.Discard))}, chat: newChat(1), key: key, history: memory.Empty(key),
+		checker: &checker{ledger: newLedger(newTrial(options{}, io.Discard))}, chat: newChat(1), key: key,
+		history: memory.Empty(key),
 	}
 }
 

@@ -385,8 +385,8 @@ func (r *replica) due(k *known) bool {
 // compactBytes is how many bytes are copied at once.
 const compactBytes = 4 << 20
 
-// compact copies the live texts into a new file (log compaction), in the order of their offsets. Searches go on meanwhile,
-// from the old file; changes wait. A text that cannot be read is left to the store.
+// compact copies the live texts into a new file (log compaction), in the order of their offsets. Searches go on
+// meanwhile, from the old file; changes wait. A text that cannot be read is left to the store.
 func (r *replica) compact(ctx context.Context, k *known) bool {
 	if r.lock(ctx) != nil {
 		return false
