@@ -78,28 +78,32 @@ func units(list []string, word string) []string {
 // "Ankara'da".
 var contractions = set("s t d m ll re ve")
 
-// isEnglish says whether the words of plain Latin letters in a text are to be taken for English, of which many are
-// stopwords then. Of a few words it is not known, and other letters among them speak against it.
+// isEnglish says whether the words of plain Latin letters in a text are to be taken for English: it has more stopwords
+// of it than words that hold sentences of other languages together. Of a few words without either it is not known.
 func isEnglish(list []string) bool {
-	plain, others, stops := 0, 0, 0
+	plain, foreign, stops := 0, 0, 0
 	for _, word := range list {
-		switch r, _ := utf8.DecodeRuneInString(word); {
-		case all(word, latin):
+		r, _ := utf8.DecodeRuneInString(word)
+		switch isLatin := all(word, latin); {
+		case elsewhere[word] || !isLatin && unicode.Is(unicode.Latin, r):
+			foreign++
+		case stopwords[word]:
+			stops++
+		case isLatin:
 			plain++
-			if stopwords[word] {
-				stops++
-			}
-		case unicode.Is(unicode.Latin, r):
-			others++
 		}
 	}
-	return stops*englishShare >= plain+others && (stops > 0 || others == 0) || plain+others < leastJudged && others == 0
+	return stops > foreign || foreign == 0 && (stops > 0 || plain < leastJudged)
 }
 
-const (
-	leastJudged  = 5  // words
-	englishShare = 12 // one of so many words is a stopword at least
-)
+// leastJudged is of how many words one is a stopword in English.
+const leastJudged = 5
+
+// elsewhere are the commonest words of German, Dutch, Swedish, French, Spanish, Portuguese, Italian, Romanian, Polish and
+// Turkish that are none of English.
+var elsewhere = set(`der das und ist nicht ein eine wie wer wo ich wir het een van niet och att som det jag le les du et
+est une pas je que qui el los las es una por con yo quien donde os uma para com il di che sono non si cu pe este ce nie
+jest na czy bir ve bu ne hangi`)
 
 // begins says whether a word is compared by its beginning, too.
 func begins(word string, english bool) bool {
