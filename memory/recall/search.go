@@ -31,7 +31,7 @@ type Query struct {
 	// OldestFirst orders the hits by time instead of by score.
 	OldestFirst bool
 	// Floor is the least Strength with which anything is found: below it what is found would
-	// hardly answer. A query that speaks of a time, or has a Vector, has none.
+	// hardly answer, also where a Vector is near to something, as one always is. A query that speaks of a time has none.
 	Floor float64
 	// Seen says which messages the asker has before it anyway: they are not shown, though
 	// what stands near them may be. Nil for none.
@@ -150,7 +150,7 @@ func Search(indexes []*Index, q Query) Result {
 		r.Partial = r.Partial || !ix.isWhole()
 		all = append(all, some...)
 	}
-	if r.Strength < q.Floor && len(when.spans) == 0 && q.Vector == nil {
+	if r.Strength < q.Floor && len(when.spans) == 0 {
 		return r
 	}
 	for i, c := range all {
