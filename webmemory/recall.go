@@ -182,7 +182,7 @@ func readTime(text string) (time.Time, error) {
 // recall searches histories of one chat, given in the order of their names.
 func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (recall.Result, error) {
 	if s.cfg.RecallVectors > 0 {
-		q.Vector = s.vectorOf(ctx, q.Text)
+		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.cfg.VectorWeight
 	}
 	leave, err := s.searches.Enter(ctx, access.From(ctx).Tenant)
 	if err != nil {

@@ -31,7 +31,7 @@ type Query struct {
 	// OldestFirst orders the hits by time instead of by score.
 	OldestFirst bool
 	// Floor is the least Strength with which anything is found: below it what is found would
-	// hardly answer. A query that speaks of a time, or has a Vector, has none.
+	// hardly answer, also where a Vector is near to something, as one always is. A query that speaks of a time has none.
 	Floor float64
 	// Seen says which messages the asker has before it anyway: they are not shown, though
 	// what stands near them may be. Nil for none.
@@ -139,18 +139,18 @@ func Search(indexes []*Index, q Query) Result {
 	q.Text = ends(q.Text)
 	q.Budget = cmp.Or(max(q.Budget, 0), DefaultBudget)
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
-	spans, timed := times(q.Text, q.AskedAt)
-	q.Text = subjectOf(q.Text, timed)
+	when := times(q.Text, q.AskedAt)
+	q.Text = subjectOf(q.Text, when.loose)
 	r := Result{Weak: true}
 	var all []*candidate
 	for _, ix := range indexes {
-		found, some := ix.search(q, spans)
+		found, some := ix.search(q, when)
 		r.Strength = max(r.Strength, found.Strength)
 		r.Weak = r.Weak && found.Status != textindex.StatusOK
 		r.Partial = r.Partial || !ix.isWhole()
 		all = append(all, some...)
 	}
-	if r.Strength < q.Floor && len(spans) == 0 && q.Vector == nil {
+	if r.Strength < q.Floor && len(when.spans) == 0 {
 		return r
 	}
 	for i, c := range all {
@@ -199,7 +199,7 @@ func fill(all []*candidate, q Query) []Hit {
 }
 
 // search gives what the history has, and what its words alone found.
-func (ix *Index) search(q Query, spans []span) (textindex.Result, []*candidate) {
+func (ix *Index) search(q Query, when timed) (textindex.Result, []*candidate) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1), by: map[int]*candidate{}}
@@ -209,6 +209,10 @@ func (ix *Index) search(q Query, spans []span) (textindex.Result, []*candidate) 
 	if !q.To.IsZero() {
 		s.to = seconds(q.To)
 	}
+	if when.alone() && ix.has(when.spans) {
+		s.only = when.spans
+	}
+	spans := when.spans
 	words := textindex.Query{
 		Text: q.Text, Limit: pool, Terms: maxTerms, Duplicates: true, Filter: s.filter(),
 	}
@@ -255,6 +259,7 @@ type scoring struct {
 	ix       *Index
 	q        Query
 	from, to float64            // bounds of the messages' times
+	only     []span             // the times of what may be found; nil for all
 	by       map[int]*candidate // by position
 	list     []*candidate
 }
@@ -262,10 +267,23 @@ type scoring struct {
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 // inside says whether a message may be found at all.
-func (s *scoring) inside(e *entry) bool { return e.text != "" && e.ts >= s.from && e.ts < s.to }
+func (s *scoring) inside(e *entry) bool {
+	return e.text != "" && e.ts >= s.from && e.ts < s.to && (s.only == nil || inAny(s.only, e.time()))
+}
+
+// inAny says whether a time is in one of some spans, or in the same of an earlier year.
+func inAny(spans []span, t time.Time) bool {
+	return slices.ContainsFunc(spans, func(at span) bool { return at.earlier(t).has(t) })
+}
+
+// has says whether a message is of one of some times. Callers hold mu.
+func (ix *Index) has(spans []span) bool {
+	said := func(e *entry) bool { return e.text != "" && inAny(spans, e.time()) }
+	return slices.ContainsFunc(ix.back, said) || slices.ContainsFunc(ix.front, said)
+}
 
 func (s *scoring) filter() *textindex.Filter {
-	if math.IsInf(s.from, -1) && math.IsInf(s.to, 1) {
+	if math.IsInf(s.from, -1) && math.IsInf(s.to, 1) && s.only == nil {
 		return nil
 	}
 	return textindex.NewFilter(func(document string) bool {
@@ -332,7 +350,7 @@ func (s *scoring) byTime(spans []span) {
 	left := maxTimed
 	for position := len(s.ix.back) - 1; position >= -len(s.ix.front) && left > 0; position-- {
 		e := s.ix.entry(position)
-		if !slices.ContainsFunc(spans, func(at span) bool { return at.has(e.time()) }) {
+		if !slices.ContainsFunc(spans, func(at span) bool { return at.has(e.time()) }) && s.only == nil {
 			continue
 		}
 		if c := s.at(position); c != nil && c.own == 0 {

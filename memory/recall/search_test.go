@@ -374,3 +374,36 @@ func TestNothingIsFoundBelowTheFloor(t *testing.T) {
 	assert.Empty(t, above(loose))
 	assert.NotEmpty(t, above("What did scientists predict about sea levels and decades in "+start.Month().String()+"?"))
 }
+
+// A question that names a time and nothing else is answered with what was said then, and with all of it.
+func TestATimeAloneIsAskedFor(t *testing.T) {
+	var texts []string
+	for i := range 366 { // a message each day of a year
+		texts = append(texts, fmt.Sprintf("On that day %d people happened to decide about plan%d.", i+2, i))
+	}
+	ix := told(texts...)
+	for text, want := range map[string][2]string{
+		"What happened in November 2024?":                    {"2024-11-01", "2024-12-01"},
+		"What did we decide in November?":                    {"2024-11-01", "2024-12-01"},
+		"Remind me what we talked about on Monday last week": {"2024-12-23", "2024-12-24"},
+		"Что было в июле прошлого года?":                     {"2024-07-01", "2024-08-01"},
+	} {
+		asked := start.AddDate(1, 0, 0)
+		if strings.Contains(text, "прошлого") {
+			asked = start.AddDate(1, 6, 0)
+		}
+		r := Search([]*Index{ix}, Query{Text: text, AskedAt: asked, Budget: 4000})
+		from, _ := time.Parse(time.DateOnly, want[0])
+		to, _ := time.Parse(time.DateOnly, want[1])
+		days := map[string]bool{}
+		for _, h := range r.Hits {
+			day := time.Unix(int64(h.TS), 0).UTC()
+			require.False(t, day.Before(from) || !day.Before(to), "%s: %s", text, day)
+			days[day.Format(time.DateOnly)] = true
+		}
+		require.Len(t, days, int(to.Sub(from).Hours()/24), text)
+	}
+	// With something else in it the time is one reason among others.
+	other := told("The wedding is planned.", "We bought a car.", "The wedding was lovely.")
+	require.Contains(t, ids(ask(other, "Where was the wedding with Anna on 1 January 2024?")), "u.2")
+}

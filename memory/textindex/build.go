@@ -56,11 +56,7 @@ func (b *builder) heading(places []int32, title, section string) []int32 {
 
 // read appends the places of a text's terms.
 func (b *builder) read(places []int32, text string) []int32 {
-	for word := range words(text) {
-		n := b.analyzer.number(word)
-		if n == stopword {
-			continue
-		}
+	for n := range b.analyzer.in(text) {
 		place := &b.analyzer.places[n]
 		if *place == 0 {
 			b.used = append(b.used, n)

@@ -84,7 +84,8 @@ func (a *analyzer) query(question string, past []earlier) []term {
 	places := map[string]int{}
 	add := func(text string, weight float64, past bool) {
 		counts := map[string]float64{}
-		for t, word := range a.in(text) {
+		for n, word := range a.in(text) {
+			t := a.terms[n]
 			counts[t]++
 			if _, known := places[t]; !known {
 				places[t] = len(terms)

@@ -16,8 +16,11 @@ import (
 // identifiers or noise and stand for themselves.
 const maxStemmed = 80
 
-// Terms are the words of a text as they are compared: lower case, composed, ё as
-// е, without stopwords, reduced to their English or Russian stem by their script.
+// Terms are what of a text is compared, in lower case, composed, ё as е, without stopwords:
+//   - English and Russian words by their stems;
+//   - words of other alphabets as they are and, behind that, by their beginning, which stands for a stem: the first
+//     letters without their marks. In a text that is not English those of plain Latin letters have one, too;
+//   - what is written without spaces, and Korean, whose particles stand at its words, as its pairs of characters; see units.
 func Terms(text string) []string {
 	var a analyzer
 	return a.list(text)
@@ -35,10 +38,12 @@ const (
 // everything else.
 type analyzer struct {
 	words   map[uint64]int32 // by words' hashes: the numbers of their terms, or stopword
+	begins  map[uint64]int32 // by words' hashes: the numbers of their beginnings, or stopword
 	numbers map[string]int32 // of the terms
 	terms   []string         // by number
 	size    int              // of what is remembered, as maxKnown has it
 	places  []int32          // by number; all 0, for the builder of a segment
+	room    []string         // for the words of a text
 }
 
 // wordSeed makes words' hashes, which stand for the words where those would cost a look
@@ -56,47 +61,67 @@ func (a *analyzer) forget() {
 	}
 }
 
-// number is that of a word's term.
-func (a *analyzer) number(word string) int32 {
+// number is that of what make gives for a word, which known remembers by its hash.
+func (a *analyzer) number(known *map[uint64]int32, word string, make func(word string) string) int32 {
 	hash := maphash.String(wordSeed, word)
-	n, known := a.words[hash]
-	if known {
+	n, is := (*known)[hash]
+	if is {
 		return n
 	}
-	if a.words == nil {
-		a.words, a.numbers = map[uint64]int32{}, map[string]int32{}
+	if *known == nil {
+		*known = map[uint64]int32{}
+	}
+	if a.numbers == nil {
+		a.numbers = map[string]int32{}
 	}
 	n = stopword
 	word = strings.Clone(word) // what is remembered must not keep the text alive
-	if term := stem(word); term != "" {
-		if n, known = a.numbers[term]; !known {
+	if term := make(word); term != "" {
+		if n, is = a.numbers[term]; !is {
 			n = int32(len(a.terms))
 			a.numbers[term] = n
 			a.terms = append(a.terms, term)
 			a.places = append(a.places, 0)
 		}
 	}
-	a.words[hash] = n
+	(*known)[hash] = n
 	a.size += len(word) + perKnown
 	return n
 }
 
-// in are the terms of a text in its order, each with the word it stands for.
-func (a *analyzer) in(text string) iter.Seq2[string, string] {
-	return func(yield func(term, word string) bool) {
+// in are the numbers of a text's terms in its order, each with the word that it stands for.
+func (a *analyzer) in(text string) iter.Seq2[int32, string] {
+	return func(yield func(number int32, word string) bool) {
+		list := a.room[:0]
 		for word := range words(text) {
-			if n := a.number(word); n != stopword && !yield(a.terms[n], word) {
+			list = units(list, word)
+		}
+		a.room = list
+		english := isEnglish(list)
+		for _, word := range list {
+			n := a.number(&a.words, word, stem)
+			if n == stopword {
+				continue
+			}
+			if !yield(n, word) {
+				return
+			}
+			if !begins(word, english) {
+				continue
+			}
+			if short := a.number(&a.begins, word, beginning); short != n && short != stopword && !yield(short, word) {
 				return
 			}
 		}
+		clear(list) // it must not keep the text alive
 	}
 }
 
 // list are the terms of a text in its order.
 func (a *analyzer) list(text string) []string {
 	var list []string
-	for term := range a.in(text) {
-		list = append(list, term)
+	for n := range a.in(text) {
+		list = append(list, a.terms[n])
 	}
 	return list
 }

@@ -126,7 +126,7 @@ func TestWordsAreForgotten(t *testing.T) {
 	var a analyzer
 	before := a.list("horses running")
 	for i := 0; a.size <= maxKnown; i++ {
-		a.number(fmt.Sprintf("word%d", i))
+		a.list(fmt.Sprintf("word%d", i))
 	}
 	a.forget()
 	require.Zero(t, a.size)

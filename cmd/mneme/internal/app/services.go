@@ -327,7 +327,8 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
-		Gate: gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client), DialTLS: a.dialTLS(),
+		VectorWeight: cfg.Retrieval.VectorWeight,
+		Gate:         gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client), DialTLS: a.dialTLS(),
 		Limiter:     a.limits(cfg, client, seen.Often),
 		EraseLimits: func(ctx context.Context, of memory.Tenant) error { return limit.Erase(ctx, client, of) },
 	}

@@ -1,0 +1,149 @@
+package textindex
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// The scripts in which words are not told by spaces: those in which a character is about a syllable, and those in which
+// it is about a letter, of which it takes more to say something. Korean is among the former for what it writes to the
+// ends of words.
+var (
+	syllables = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul}
+	letters   = []*unicode.RangeTable{unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar}
+	unspaced  = slices.Concat(syllables, letters)
+)
+
+const (
+	firstUnspaced = '\u0e00' // the first character of these scripts, in Thai
+	prolonged     = 'ー'      // the sign of a long vowel, which Unicode counts to no script
+)
+
+func isUnspaced(r rune) bool {
+	return r >= firstUnspaced && (unicode.In(r, unspaced...) || r == prolonged)
+}
+
+// units appends what of a word is compared as a word: the word itself, or its parts at an apostrophe, or of a run
+// without spaces each two characters that follow each other, with their marks; in scripts of letters each three, too,
+// and in Chinese each character (Lucene's CJKBigramFilter with outputUnigrams).
+func units(list []string, word string) []string {
+	if at := strings.IndexByte(word, '\''); at >= 0 && !contractions[word[at+1:]] {
+		return units(units(list, word[:at]), strings.TrimLeft(word[at+1:], "'"))
+	}
+	run := strings.IndexFunc(word, isUnspaced)
+	if run < 0 {
+		return append(list, word)
+	}
+	if run > 0 {
+		list = append(list, word[:run])
+	}
+	word = word[run:]
+	var begins []int // of the characters
+	end := len(word)
+	for at, r := range word {
+		if unicode.Is(unicode.M, r) && at > 0 {
+			continue
+		}
+		if !isUnspaced(r) {
+			end = at
+			break
+		}
+		begins = append(begins, at)
+	}
+	begins = append(begins, end)
+	for i, at := range begins[:len(begins)-1] {
+		r, _ := utf8.DecodeRuneInString(word[at:])
+		least, most := 2, 2
+		switch {
+		case unicode.Is(unicode.Han, r) || len(begins) == 2:
+			least = 1
+		case unicode.In(r, letters...):
+			most = 3
+		}
+		for n := least; n <= most && i+n < len(begins); n++ {
+			list = append(list, word[at:begins[i+n]])
+		}
+	}
+	if end < len(word) {
+		return units(list, word[end:])
+	}
+	return list
+}
+
+// contractions are what stands behind an apostrophe within an English word; any other separates, as in "l'eau" and
+// "Ankara'da".
+var contractions = set("s t d m ll re ve")
+
+// isEnglish says whether the words of plain Latin letters in a text are to be taken for English: it has more stopwords
+// of it than words that hold sentences of other languages together. Of a few words without either it is not known.
+func isEnglish(list []string) bool {
+	plain, foreign, stops := 0, 0, 0
+	for _, word := range list {
+		r, _ := utf8.DecodeRuneInString(word)
+		switch isLatin := all(word, latin); {
+		case elsewhere[word] || !isLatin && unicode.Is(unicode.Latin, r):
+			foreign++
+		case stopwords[word]:
+			stops++
+		case isLatin:
+			plain++
+		}
+	}
+	return stops > foreign || foreign == 0 && (stops > 0 || plain < leastJudged)
+}
+
+// leastJudged is of how many words one is a stopword in English.
+const leastJudged = 5
+
+// elsewhere are the commonest words of German, Dutch, Swedish, French, Spanish, Portuguese, Italian, Romanian, Polish and
+// Turkish that are none of English.
+var elsewhere = set(`der das und ist nicht ein eine wie wer wo ich wir het een van niet och att som det jag le les du et
+est une pas je que qui el los las es una por con yo quien donde os uma para com il di che sono non si cu pe este ce nie
+jest na czy bir ve bu ne hangi`)
+
+// begins says whether a word is compared by its beginning, too.
+func begins(word string, english bool) bool {
+	r, _ := utf8.DecodeRuneInString(word)
+	return !(english && all(word, latin) || isUnspaced(r) || all(word, cyrillic) ||
+		strings.ContainsFunc(word, unicode.IsNumber))
+}
+
+// beginningLength is how many letters stand for a stem.
+const beginningLength = 5
+
+// beginning is the first letters of a word without their marks, and without an Arabic article.
+func beginning(word string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range norm.NFD.String(noun(word)) {
+		if unicode.Is(unicode.M, r) {
+			continue
+		}
+		if plain, known := plainLetters[r]; known {
+			b.WriteString(plain)
+		} else {
+			b.WriteRune(r)
+		}
+		if n++; n == beginningLength {
+			break
+		}
+	}
+	return b.String()
+}
+
+// plainLetters are those of letters that decompose into none.
+var plainLetters = map[rune]string{'ı': "i", 'ß': "ss", 'ø': "o", 'đ': "d", 'ł': "l", 'æ': "ae", 'œ': "oe", 'ς': "σ"}
+
+// noun is an Arabic word without the article and the particles before it.
+func noun(word string) string {
+	for _, article := range []string{"ال", "وال", "بال", "كال", "فال", "لل"} {
+		if rest, found := strings.CutPrefix(word, article); found && utf8.RuneCountInString(rest) > 2 {
+			return rest
+		}
+	}
+	return word
+}
