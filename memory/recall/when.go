@@ -267,8 +267,8 @@ func (c clock) ago(n int, unit string) span {
 	return during(day.AddDate(0, 0, -days), day.AddDate(0, 0, days+1))
 }
 
-// before is the beginning of what lies before a time, behind words of these kinds: none, or a little more than the units,
-// the weekend or the weekday that they end with.
+// before is the beginning of what lies before a time, behind words of these kinds: none, or a little more than the
+// units, the weekend or the weekday that they end with.
 func (c clock) before(of []string, t time.Time) time.Time {
 	m := ahead.FindStringSubmatch(strings.Join(of, " "))
 	switch {
@@ -285,7 +285,7 @@ var ahead = regexp.MustCompile(`(?:(?:[Nn](\d+) )?U(.)|E|D\d)(?: P)?$`)
 // timed are the times of a question.
 type timed struct {
 	spans []span
-	loose map[string]bool // the words of those that come each year, which say less of what is looked for than the time does
+	loose map[string]bool // the words of those that come each year: they say less of what is looked for than the time
 	rest  []string        // the words that speak of no time
 }
 
@@ -316,8 +316,8 @@ var (
 )
 
 // times are those that a text speaks of, as it was said at some time: dates, months, years, weekdays, and what lies a
-// while back. Of two beside each other, as in "November last year", the part is meant that they have in common; "since",
-// "before" and "from … to" make ranges.
+// while back. Of two beside each other, as in "November last year", the part is meant that they have in common;
+// "since", "before" and "from … to" make ranges.
 func times(text string, asked time.Time) timed {
 	out := timed{loose: map[string]bool{}}
 	text = oneSpelling.Replace(strings.ToLower(text))
@@ -345,7 +345,8 @@ func times(text string, asked time.Time) timed {
 		} else if at > 0 {
 			lead = all[at-1]
 		}
-		beside := len(out.spans) > 0 && !slices.ContainsFunc(of[end:at], func(k string) bool { return !strings.Contains("Ptj", k) })
+		parted := func(k string) bool { return !strings.Contains("Ptj", k) }
+		beside := len(out.spans) > 0 && !slices.ContainsFunc(of[end:at], parted)
 		last := len(out.spans) - 1
 		switch part, common := s, false; {
 		case beside && ranging[lead] && opening[opened]:

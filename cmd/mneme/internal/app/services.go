@@ -328,7 +328,8 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
 		VectorWeight: cfg.Retrieval.VectorWeight,
-		Gate:         gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client), DialTLS: a.dialTLS(),
+		Gate:         gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client),
+		DialTLS:     a.dialTLS(),
 		Limiter:     a.limits(cfg, client, seen.Often),
 		EraseLimits: func(ctx context.Context, of memory.Tenant) error { return limit.Erase(ctx, client, of) },
 	}
