@@ -270,7 +270,7 @@ Examples:
 	to := f.String("to", "", "Only from before this `TIME`")
 	budget := f.Int("budget", 800, "Tokens of text at most, a `NUMBER`")
 	asJSON := f.Bool("json", false, "Print JSON")
-	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
+	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		query := url.Values{"query": {args[1]}, "budget": {strconv.Itoa(*budget)}}
 		for name, value := range map[string]string{"subagent": *subagent, "from": *from, "to": *to} {
 			if value != "" {
@@ -314,7 +314,7 @@ Examples:
   mneme memory export 12345 > 12345.ndjson
   mneme memory export -- -100123 | gzip > chat.ndjson.gz`,
 	}
-	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
+	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
 		out := bufio.NewWriter(con.stdout)
 		return errors.Join(client.Export(ctx, chat, out), out.Flush())
 	})
@@ -329,7 +329,7 @@ Examples:
   mneme memory import 777 12345.ndjson
   mneme memory export 12345 | mneme memory import 12345 --url http://other:8080`,
 	}
-	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
+	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		from := con.stdin
 		if len(args) == 2 {
 			f, err := os.Open(args[1])

@@ -22,7 +22,7 @@ Examples:
   mneme memory rewind 12345 --start`,
 	}
 	start := c.Flags().Bool("start", false, "Take back all of it")
-	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
+	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		if *start == (len(args) == 2) {
 			return wrong("name the last message that stays, or add --start to take back everything")
 		}
@@ -58,7 +58,7 @@ Examples:
   mneme memory set-aside restore 12345 1760000000000`,
 	}
 	return group("set-aside", "Look at what rewinds took back, and put it back.",
-		con.withChat(ls, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
+		withChat(con, ls, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
 			all, err := client.SetAside(ctx, chat)
 			if err != nil {
 				return err
@@ -73,7 +73,7 @@ Examples:
 			}
 			return writeColumns(con.stdout, rows)
 		}),
-		con.withChat(restore, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
+		withChat(con, restore, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 			done, err := client.Restore(ctx, chat, args[1])
 			if err == nil {
 				fmt.Fprintf(con.stdout, "put back %d messages of %d histories\n", done.Messages, len(done.Histories))
@@ -93,7 +93,7 @@ Examples:
   mneme memory fork 12345 12345-b --at 4KZJ6XQPZ5W2T3M7N5A2C6DYRE.9`,
 	}
 	at := c.Flags().String("at", "", "The last message that goes along, an `ID`")
-	return con.withChat(c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
+	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		as, err := memory.Tenant{}.Chat(args[1])
 		if err != nil {
 			return wrong("<new>: %w", plain(err))

@@ -48,7 +48,7 @@ func (h holder) path(id, subagent string) (string, error) {
 
 // withNotes makes a command of one about notes, which are at a path. A flag makes it that of a subagent; a user has
 // none.
-func (con *console) withNotes(c *cobra.Command, of holder,
+func withNotes(con *console, c *cobra.Command, of holder,
 	run func(ctx context.Context, client *webapi.Client, at string, args []string) error,
 ) *cobra.Command {
 	subagent := new(string)
@@ -150,7 +150,7 @@ Examples:
 		c.Long = "Examples:\n" + `  mneme memory user add ann "Answer in English, however the question is asked."`
 	}
 	replaces := c.Flags().String("replaces", "", "The note that it supersedes, an `ID`")
-	return con.withNotes(c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
+	return withNotes(con, c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
 		n, err := client.AddNote(ctx, at, webapi.NoteRequest{Text: args[1], Replaces: *replaces})
 		if err == nil {
 			fmt.Fprintln(con.stdout, "noted as", term.OneLine(n.ID, 130))
@@ -168,7 +168,7 @@ func (con *console) noteSet(of holder) *cobra.Command {
 	}
 	active := c.Flags().Bool("active", false, "Show it to models from now on")
 	text := c.Flags().String("text", "", "What it says from now on, a `TEXT`")
-	return con.withNotes(c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
+	return withNotes(con, c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
 		change := webapi.NoteChange{Text: *text}
 		if *active {
 			change.State = memory.NoteActive
@@ -189,7 +189,7 @@ func (con *console) noteRm(of holder) *cobra.Command {
 		Use: "rm <" + of.noun + "> <note>", Short: "Remove a note.",
 		Long: fmt.Sprintf("Examples:\n  mneme memory %s rm %s nabcdefghijk", of.command, of.id),
 	}
-	return con.withNotes(c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
+	return withNotes(con, c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
 		err := client.RemoveNote(ctx, at, args[1])
 		if err == nil {
 			fmt.Fprintln(con.stdout, "removed")

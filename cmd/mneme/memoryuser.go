@@ -47,7 +47,7 @@ Examples:
   mneme memory user ls ann --json | jq`,
 	}
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
-	return con.withNotes(c, ofUser, func(ctx context.Context, client *webapi.Client, at string, _ []string) error {
+	return withNotes(con, c, ofUser, func(ctx context.Context, client *webapi.Client, at string, _ []string) error {
 		notes, err := client.Notes(ctx, at)
 		return con.show(notedOfUser(notes), err, *asJSON)
 	})

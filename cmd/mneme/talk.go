@@ -24,17 +24,17 @@ type asked func(ctx context.Context, client *webapi.Client, args []string) error
 // withWebmemory makes a command of one that speaks to webmemory. A flag names the
 // address, and the command runs with a client.
 func (con *console) withWebmemory(c *cobra.Command, run asked) *cobra.Command {
-	return con.webmemory(c, run, nil)
+	return askWebmemory(con, c, run, nil)
 }
 
 // withKeys is withWebmemory for what an operator does: with a key of the scope admin, or
 // on the service's own machine with its internal secret, which also makes the first key.
 func (con *console) withKeys(c *cobra.Command, run asked) *cobra.Command {
-	return con.webmemory(c, run, con.asOperator)
+	return askWebmemory(con, c, run, con.asOperator)
 }
 
 // withChat is withWebmemory for a command whose first argument is a chat.
-func (con *console) withChat(c *cobra.Command,
+func withChat(con *console, c *cobra.Command,
 	run func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error,
 ) *cobra.Command {
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
@@ -46,8 +46,8 @@ func (con *console) withChat(c *cobra.Command,
 	})
 }
 
-// webmemory is withWebmemory with a transport for who has no key; nil for none.
-func (con *console) webmemory(c *cobra.Command, run asked, keyless func(at string) (http.RoundTripper, error),
+// askWebmemory is withWebmemory with a transport for who has no key; nil for none.
+func askWebmemory(con *console, c *cobra.Command, run asked, keyless func(at string) (http.RoundTripper, error),
 ) *cobra.Command {
 	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")

@@ -209,7 +209,7 @@ func (ix *Index) search(q Query, when timed) (textindex.Result, []*candidate) {
 	if !q.To.IsZero() {
 		s.to = seconds(q.To)
 	}
-	if when.alone() && ix.has(when.spans) {
+	if when.alone() && anyIn(ix, when.spans) {
 		s.only = when.spans
 	}
 	spans := when.spans
@@ -276,8 +276,8 @@ func inAny(spans []span, t time.Time) bool {
 	return slices.ContainsFunc(spans, func(at span) bool { return at.earlier(t).has(t) })
 }
 
-// has says whether a message is of one of some times. Callers hold mu.
-func (ix *Index) has(spans []span) bool {
+// anyIn says whether a message is of one of some times. Callers hold mu.
+func anyIn(ix *Index, spans []span) bool {
 	said := func(e *entry) bool { return e.text != "" && inAny(spans, e.time()) }
 	return slices.ContainsFunc(ix.back, said) || slices.ContainsFunc(ix.front, said)
 }

@@ -138,7 +138,7 @@ func (t *talk) askQuestion(ctx context.Context, w event.Wait) (json.RawMessage, 
 		}
 		needed := slices.ContainsFunc(required, func(r gjson.Result) bool { return r.Str == name.Str })
 		var v json.RawMessage
-		if v, err = t.askProperty(ctx, name.Str, p); v != nil {
+		if v, err = askProperty(ctx, t, name.Str, p); v != nil {
 			out[name.Str] = v
 		}
 		refused = err == nil && v == nil && needed
@@ -155,7 +155,7 @@ func (t *talk) askQuestion(ctx context.Context, w event.Wait) (json.RawMessage, 
 }
 
 // askProperty reads a property of an answer, of the type that its schema has; none for an empty line.
-func (t *talk) askProperty(ctx context.Context, name string, p gjson.Result) (json.RawMessage, error) {
+func askProperty(ctx context.Context, t *talk, name string, p gjson.Result) (json.RawMessage, error) {
 	kind, hint := p.Get("type").Str, p.Get("type").Str
 	if choices := p.Get("enum").Array(); len(choices) > 0 {
 		hint = ""
