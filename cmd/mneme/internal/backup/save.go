@@ -191,6 +191,7 @@ func (s *saver) histories(ctx context.Context, n node, read string, keys []strin
 		pairsOf[i] = [2]string{k.Key.String(), memory.RedisKey{Kind: memory.KindMeta, Key: k.Key}.String()}
 		units[i] = [][]any{{read, pairsOf[i][0]}, {"HGETALL", pairsOf[i][1]}, {"PTTL", pairsOf[i][1]}}
 	}
+	asked := time.Now()
 	replies, err := n.transactions(ctx, units...)
 	if err != nil {
 		return err
@@ -207,7 +208,7 @@ func (s *saver) histories(ctx context.Context, n node, read string, keys []strin
 		if err := s.write(saved); err != nil {
 			return err
 		}
-		if err := s.rows(record{Key: pairsOf[i][1], Type: isHash, Expires: expiry(r[2])}, rows); err != nil {
+		if err := s.rows(record{Key: pairsOf[i][1], Type: isHash, Expires: expiry(r[2], asked)}, rows); err != nil {
 			return err
 		}
 	}
@@ -256,13 +257,14 @@ func (s *saver) others(ctx context.Context, n node, keys []string) error {
 			units = append(units, [][]any{append([]any{reader.command, key}, reader.options...), {"PTTL", key}})
 		}
 	}
+	asked := time.Now()
 	replies, err := n.transactions(ctx, units...)
 	if err != nil {
 		return err
 	}
 	for i, reply := range replies {
 		r := records[i]
-		r.Expires = expiry(reply[1])
+		r.Expires = expiry(reply[1], asked)
 		if rows := readers[r.Type].rows; rows != nil {
 			err = s.rows(r, rows(reply[0]))
 		} else if value, ok := reply[0].(string); ok { // not gone
@@ -289,10 +291,11 @@ func streamRows(reply any) [][]text {
 	return rows
 }
 
-// expiry turns a reply of PTTL into the time, in Unix ms, 0 for never.
-func expiry(reply any) int64 {
+// expiry turns a reply of PTTL into the time, in Unix ms, 0 for never. It counts from when the reply was asked for: what
+// has ended in Redis has then ended in the backup, too, however long the backup took to come to it.
+func expiry(reply any, asked time.Time) int64 {
 	if left, ok := reply.(int64); ok && left > 0 {
-		return time.Now().UnixMilli() + left
+		return asked.UnixMilli() + left
 	}
 	return 0
 }
