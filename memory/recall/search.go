@@ -140,11 +140,12 @@ func Search(indexes []*Index, q Query) Result {
 	q.Budget = cmp.Or(max(q.Budget, 0), DefaultBudget)
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	when := times(q.Text, q.AskedAt)
+	alone := when.alone()
 	q.Text = subjectOf(q.Text, when.loose)
 	r := Result{Weak: true}
 	var all []*candidate
 	for _, ix := range indexes {
-		found, some := ix.search(q, when)
+		found, some := ix.search(q, when.spans, alone)
 		r.Strength = max(r.Strength, found.Strength)
 		r.Weak = r.Weak && found.Status != textindex.StatusOK
 		r.Partial = r.Partial || !ix.isWhole()
@@ -198,8 +199,9 @@ func fill(all []*candidate, q Query) []Hit {
 	return hits
 }
 
-// search gives what the history has, and what its words alone found.
-func (ix *Index) search(q Query, when timed) (textindex.Result, []*candidate) {
+// search gives what the history has, and what its words alone found. alone: a message of another time is no answer, if
+// there is one of these times.
+func (ix *Index) search(q Query, spans []span, alone bool) (textindex.Result, []*candidate) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1), by: map[int]*candidate{}}
@@ -209,10 +211,9 @@ func (ix *Index) search(q Query, when timed) (textindex.Result, []*candidate) {
 	if !q.To.IsZero() {
 		s.to = seconds(q.To)
 	}
-	if when.alone() && anyIn(ix, when.spans) {
-		s.only = when.spans
+	if alone && anyIn(ix, spans) {
+		s.only = spans
 	}
-	spans := when.spans
 	words := textindex.Query{
 		Text: q.Text, Limit: pool, Terms: maxTerms, Duplicates: true, Filter: s.filter(),
 	}

@@ -1,7 +1,7 @@
 // Package textindex finds the passages of documents that match a query's words best. It knows neither files nor
-// models: texts go in, ranks come out. The ranking is BM25 over terms: folded words without stopwords, stemmed in
-// English and Russian. Feedback, nearest neighbours of vectors that others made, and fusion of rankings are options
-// on top.
+// models: texts go in, ranks come out. The ranking is BM25 over terms: folded words without stopwords, English
+// and Russian ones by their stems, others by their beginnings, too, and scripts without spaces by pairs of characters
+// (see Terms). Feedback, nearest neighbours of vectors that others made, and fusion of rankings are options on top.
 //
 // It owns Collections in memory; the texts themselves are not kept, but for titles and first sentences of a small
 // sample. Goroutines live as long as the call that needs them. A search never waits for a writer, and what is not in
@@ -14,10 +14,7 @@ package textindex
 // searches run on a Snapshot, so they never wait for a writer and see a document
 // either as it was or as it is.
 //
-// The ranking is BM25 over terms: folded words without stopwords, stemmed in
-// English and Russian. A query may come with the conversation before it; the words of
-// that then count a little. Feedback, nearest neighbours of vectors that others made, and
-// fusion of rankings are options on top.
+// A query may come with the conversation before it; the words of that then count a little.
 
 import (
 	"cmp"

@@ -29,24 +29,35 @@ func isUnspaced(r rune) bool {
 
 // units appends what of a word is compared as a word: the word itself, or its parts at an apostrophe, or of a run
 // without spaces each two characters that follow each other, with their marks; in scripts of letters each three, too,
-// and in Chinese each character (Lucene's CJKBigramFilter with outputUnigrams).
+// and in Chinese each character (Lucene's CJKBigramFilter with outputUnigrams). A word may be as long as a text.
 func units(list []string, word string) []string {
-	if at := strings.IndexByte(word, '\''); at >= 0 && !contractions[word[at+1:]] {
-		return units(units(list, word[:at]), strings.TrimLeft(word[at+1:], "'"))
+	for word != "" {
+		part := word
+		if at := strings.IndexByte(word, '\''); at >= 0 && !contractions[word[at+1:]] {
+			part = word[:at]
+		}
+		word = strings.TrimLeft(word[len(part):], "'")
+		for part != "" {
+			run := strings.IndexFunc(part, isUnspaced)
+			if run < 0 {
+				run = len(part)
+			}
+			if run > 0 {
+				list = append(list, part[:run])
+			}
+			list, part = characters(list, part[run:])
+		}
 	}
-	run := strings.IndexFunc(word, isUnspaced)
-	if run < 0 {
-		return append(list, word)
-	}
-	if run > 0 {
-		list = append(list, word[:run])
-	}
-	word = word[run:]
-	var begins []int // of the characters
-	end := len(word)
-	for at, r := range word {
+	return list
+}
+
+// characters appends those that stand for the words of a run at the front of a text, and gives what is behind it.
+func characters(list []string, text string) (all []string, rest string) {
+	var begins []int
+	end := len(text)
+	for at, r := range text {
 		if unicode.Is(unicode.M, r) && at > 0 {
-			continue
+			continue // a mark of the character before
 		}
 		if !isUnspaced(r) {
 			end = at
@@ -56,7 +67,7 @@ func units(list []string, word string) []string {
 	}
 	begins = append(begins, end)
 	for i, at := range begins[:len(begins)-1] {
-		r, _ := utf8.DecodeRuneInString(word[at:])
+		r, _ := utf8.DecodeRuneInString(text[at:])
 		least, most := 2, 2
 		switch {
 		case unicode.Is(unicode.Han, r) || len(begins) == 2:
@@ -65,13 +76,10 @@ func units(list []string, word string) []string {
 			most = 3
 		}
 		for n := least; n <= most && i+n < len(begins); n++ {
-			list = append(list, word[at:begins[i+n]])
+			list = append(list, text[at:begins[i+n]])
 		}
 	}
-	if end < len(word) {
-		return units(list, word[end:])
-	}
-	return list
+	return list, text[end:]
 }
 
 // contractions are what stands behind an apostrophe within an English word; any other separates, as in "l'eau" and

@@ -20,7 +20,7 @@ const maxStemmed = 80
 //   - English and Russian words by their stems;
 //   - words of other alphabets as they are and, behind that, by their beginning, which stands for a stem: the first
 //     letters without their marks. In a text that is not English those of plain Latin letters have one, too;
-//   - what is written without spaces, and Korean, whose particles stand at its words, as its pairs of characters; see units.
+//   - what is written without spaces, and Korean, whose particles stand at its words, as pairs of characters (see units).
 func Terms(text string) []string {
 	var a analyzer
 	return a.list(text)
@@ -31,6 +31,7 @@ func Terms(text string) []string {
 const (
 	maxKnown = 16 << 20
 	perKnown = 64
+	perRoom  = 16 // of the room for a word of a text
 )
 
 // analyzer finds terms. It numbers the terms that it found and remembers the words
@@ -56,13 +57,13 @@ const stopword = -1
 
 // forget makes room when there is little left. The numbers from before are void.
 func (a *analyzer) forget() {
-	if a.size > maxKnown {
+	if a.size+perRoom*cap(a.room) > maxKnown {
 		*a = analyzer{}
 	}
 }
 
-// number is that of what make gives for a word, which known remembers by its hash.
-func (a *analyzer) number(known *map[uint64]int32, word string, make func(word string) string) int32 {
+// number is that of what termOf gives for a word, which known remembers by its hash.
+func (a *analyzer) number(known *map[uint64]int32, word string, termOf func(word string) string) int32 {
 	hash := maphash.String(wordSeed, word)
 	n, is := (*known)[hash]
 	if is {
@@ -76,7 +77,7 @@ func (a *analyzer) number(known *map[uint64]int32, word string, make func(word s
 	}
 	n = stopword
 	word = strings.Clone(word) // what is remembered must not keep the text alive
-	if term := make(word); term != "" {
+	if term := termOf(word); term != "" {
 		if n, is = a.numbers[term]; !is {
 			n = int32(len(a.terms))
 			a.numbers[term] = n
@@ -97,6 +98,7 @@ func (a *analyzer) in(text string) iter.Seq2[int32, string] {
 			list = units(list, word)
 		}
 		a.room = list
+		defer clear(list) // it must not keep the text alive
 		english := isEnglish(list)
 		for _, word := range list {
 			n := a.number(&a.words, word, stem)
@@ -113,7 +115,6 @@ func (a *analyzer) in(text string) iter.Seq2[int32, string] {
 				return
 			}
 		}
-		clear(list) // it must not keep the text alive
 	}
 }
 

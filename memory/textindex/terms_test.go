@@ -39,6 +39,9 @@ func TestTerms(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1000)
 	require.Equal(t, []string{long}, Terms(long))
+	// One word that is as long as a text, and has as many parts.
+	require.Len(t, Terms(strings.Repeat("x'", 1<<20)), 1<<20)
+	require.Len(t, Terms(strings.Repeat("xん", 1<<20)), 2<<20)
 }
 
 // A question finds what answers it in other words' forms, also where nothing separates words.

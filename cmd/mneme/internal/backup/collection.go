@@ -3,7 +3,6 @@ package backup
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"mneme/memory/redisscript"
@@ -47,8 +46,13 @@ func (s *saver) fields(ctx context.Context, n node, key string, others ...string
 	if redisscript.WrongType(err) {
 		return nil, nil // others keep something under the key
 	}
-	for some := range slices.Chunk(names, keysAtOnce) {
-		hashes, unit := append([]string{key}, others...), [][]any{}
+	hashes := append([]string{key}, others...)
+	measure := func(name string) []any { return []any{"HSTRLEN", hashes[len(hashes)-1], name} }
+	for some, err := range batches(ctx, n, names, measure) {
+		if err != nil {
+			return nil, err
+		}
+		unit := [][]any{}
 		for _, hash := range hashes {
 			command := []any{"HMGET", hash}
 			for _, name := range some {

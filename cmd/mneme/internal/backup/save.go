@@ -5,17 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // Bounds of what is held at a time. A single value may be larger.
 const (
 	keysAtOnce  = 32      // keys, or fields of a hash, that are read in one round trip
+	batchBytes  = 8 << 20 // of their values
+	streamPage  = 1000    // entries of a stream that are read in one round trip
 	recordBytes = 1 << 20 // of the rows of one record
 	pipedAtOnce = 1000    // commands of a restore in one round trip
 )
@@ -132,8 +136,14 @@ func (s *saver) page(ctx context.Context, p page, pass []role) error {
 		byRole[roleOf(key)] = append(byRole[roleOf(key)], key)
 	}
 	for _, r := range pass {
-		for keys := range slices.Chunk(byRole[r], keysAtOnce) {
-			var err error
+		var measure func(key string) []any // what is not a history is small, or has parts
+		if r == history {
+			measure = func(key string) []any { return []any{"STRLEN", key} }
+		}
+		for keys, err := range batches(ctx, p.node, byRole[r], measure) {
+			if err != nil {
+				return err
+			}
 			switch r {
 			case history:
 				err = s.histories(ctx, p.node, "GET", keys)
@@ -152,6 +162,46 @@ func (s *saver) page(ctx context.Context, p page, pass []role) error {
 		}
 	}
 	return nil
+}
+
+// batches are keys, or fields of a hash, that are read in one round trip: at most keysAtOnce, and, if there is a command
+// that measures them, about batchBytes of values. What it does not measure is of another type, and no value.
+func batches(ctx context.Context, n node, names []string, measure func(name string) []any) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for some := range slices.Chunk(names, keysAtOnce) {
+			if measure == nil {
+				if !yield(some, nil) {
+					return
+				}
+				continue
+			}
+			sizes := make([]*redis.Cmd, len(some))
+			_, _ = n.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+				for i, name := range some {
+					sizes[i] = p.Do(ctx, measure(name)...)
+				}
+				return nil
+			})
+			first, bytes := 0, int64(0)
+			for i := range some {
+				size, err := sizes[i].Int64()
+				if err != nil && !redisscript.WrongType(err) {
+					yield(nil, err)
+					return
+				}
+				if i > first && bytes+size > batchBytes {
+					if !yield(some[first:i], nil) {
+						return
+					}
+					first, bytes = i, 0
+				}
+				bytes += size
+			}
+			if !yield(some[first:], nil) {
+				return
+			}
+		}
+	}
 }
 
 func (s *saver) write(r record) error {
@@ -234,7 +284,6 @@ var readers = map[kind]struct {
 		}
 		return rows
 	}},
-	isStream: {command: "XRANGE", options: []any{"-", "+"}, rows: streamRows},
 }
 
 // others saves keys that stand for themselves, of whatever type.
@@ -252,7 +301,11 @@ func (s *saver) others(ctx context.Context, n node, keys []string) error {
 	var units [][][]any
 	for i, key := range keys {
 		r := record{Key: key, Type: kind(types[i].Val())}
-		if reader, ok := readers[r.Type]; ok { // not gone, and no type that mneme never uses
+		if r.Type == isStream {
+			if err := s.stream(ctx, n, key); err != nil {
+				return err
+			}
+		} else if reader, ok := readers[r.Type]; ok { // not gone, and no type that mneme never uses
 			records = append(records, r)
 			units = append(units, [][]any{append([]any{reader.command, key}, reader.options...), {"PTTL", key}})
 		}
@@ -276,6 +329,24 @@ func (s *saver) others(ctx context.Context, n node, keys []string) error {
 		}
 	}
 	return nil
+}
+
+// stream saves a stream's entries. Only its end grows, so that pages fit together.
+func (s *saver) stream(ctx context.Context, n node, key string) error {
+	r := record{Key: key, Type: isStream}
+	for from := "-"; ; {
+		asked := time.Now()
+		replies, err := n.transactions(ctx, [][]any{{"XRANGE", key, from, "+", "COUNT", streamPage}, {"PTTL", key}})
+		if err != nil {
+			return err
+		}
+		r.Expires = expiry(replies[0][1], asked)
+		rows := streamRows(replies[0][0])
+		if err := s.rows(r, rows); err != nil || len(rows) < streamPage {
+			return err
+		}
+		r.More, from = true, "("+string(rows[len(rows)-1][0])
+	}
 }
 
 // streamRows are the entries of a reply of XRANGE.

@@ -78,6 +78,17 @@ func TestWrongBackends(t *testing.T) {
 	}
 }
 
+// A key that stands where something of another form belongs is in no message either.
+func TestWhatMayBeASecretIsNotRepeated(t *testing.T) {
+	const pasted = "sk-proj-Ab3dEf6hIj9kLm2nOp5q"
+	for setting, entry := range map[string]string{"kind": "kind: %s", "addr": "kind: openai, addr: %s",
+		"auth": "kind: copilot, auth: %s", "base_url": "kind: openai, base_url: %s"} {
+		_, err := load(t, fmt.Sprintf("proxy:\n  backends:\n    gpt: {"+entry+"}\n", pasted))
+		require.ErrorContains(t, err, "proxy.backends.gpt."+setting, setting)
+		require.NotContains(t, err.Error(), pasted, setting)
+	}
+}
+
 // A key pasted where a variable's name belongs is refused, and is in no message.
 func TestPastedKeysAreRefusedAndNotRepeated(t *testing.T) {
 	for _, pasted := range []string{

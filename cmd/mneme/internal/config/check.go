@@ -81,9 +81,12 @@ func (s setting) checkTag() (err error) {
 	return nil
 }
 
-// formed is a problem of a key whose text is not of a form.
+// formed is a problem of a key whose text is not of a form. What may be a secret is not repeated.
 func formed(key, text string, form func(text string) string) error {
 	problem := form(text)
+	if secretLike(text) {
+		problem = strings.ReplaceAll(problem, strconv.Quote(text), "what stands here")
+	}
 	return when(problem != "", key, "%s", problem)
 }
 
