@@ -119,7 +119,7 @@ func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, ru
 			return refuse(http.StatusNotFound, webapi.CodeUnknownWait, "The run does not wait for %.80q.", a.ID)
 		}
 		what := doing(a, waits)
-		_, known := rights[what]
+		_, known := besideRights[what]
 		switch kind := waits[i].Kind; {
 		case !known:
 			return badRequest("%.80q is a %s: only an approval is edited; send approve and a result, or deny.", a.ID, kind)
@@ -362,7 +362,7 @@ func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 	s.registry.mu.Unlock()
 	s.workers.Go(func() { s.runner.work(d) })
 	for _, a := range answers {
-		s.did(ctx, chat.Tenant(), entries[doing(a, waits)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
+		s.did(ctx, chat.Tenant(), besideEntries[doing(a, waits)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
 	}
 	return d.run, nil
 }

@@ -139,8 +139,8 @@ const (
 	regenerates = "after, of the newest exchange alone" // which clients do that show a transcript
 )
 
-// rights and entries are what may be done beside a route.
-var rights, entries = byName([]act{
+// besideRights and besideEntries are those of what may be done beside a route.
+var besideRights, besideEntries = byName([]act{
 	{regenerates, access.Chat, "", nil},
 	{rewinds, access.MemoryWrite, "chat.rewind", nil},
 	{"client_result approve", access.Chat, "", nil},
@@ -162,7 +162,7 @@ func byName(acts []act) (access.Rights, map[string]string) {
 }
 
 // may is nil if the caller may do what a request does beside its route.
-func may(ctx context.Context, what string) error { return access.From(ctx).Need(rights[what]) }
+func may(ctx context.Context, what string) error { return access.From(ctx).Need(besideRights[what]) }
 
 // doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to
 // none of the waits.

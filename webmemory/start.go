@@ -67,7 +67,7 @@ func (s *starter) start(ctx context.Context, r *run, p webapi.MessageRequest) (*
 		err = s.open(ctx, r, p, w)
 	}
 	if err == nil && back != "" {
-		s.did(ctx, r.chat.Tenant(), entries[r.goesBack], "chats/"+r.chat.ID()+"/runs/"+r.id)
+		s.did(ctx, r.chat.Tenant(), besideEntries[r.goesBack], "chats/"+r.chat.ID()+"/runs/"+r.id)
 	}
 	switch {
 	case err == nil && w.Open != nil:

@@ -47,11 +47,11 @@ func (s *saver) fields(ctx context.Context, n node, key string, others ...string
 		return nil, nil // others keep something under the key
 	}
 	hashes := append([]string{key}, others...)
-	measure := func(name string) []any { return []any{"HSTRLEN", hashes[len(hashes)-1], name} }
-	for some, err := range batches(ctx, n, names, measure) {
-		if err != nil {
-			return nil, err
-		}
+	parts, err := batches(ctx, n, names, "HSTRLEN", hashes[len(hashes)-1])
+	if err != nil {
+		return nil, err
+	}
+	for _, some := range parts {
 		unit := [][]any{}
 		for _, hash := range hashes {
 			command := []any{"HMGET", hash}

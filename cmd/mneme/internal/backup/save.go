@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"slices"
 	"time"
 
@@ -136,14 +135,14 @@ func (s *saver) page(ctx context.Context, p page, pass []role) error {
 		byRole[roleOf(key)] = append(byRole[roleOf(key)], key)
 	}
 	for _, r := range pass {
-		var measure func(key string) []any // what is not a history is small, or has parts
-		if r == history {
-			measure = func(key string) []any { return []any{"STRLEN", key} }
+		chunks, err := slices.Collect(slices.Chunk(byRole[r], keysAtOnce)), error(nil)
+		if r == history { // what else there is is small, or is read in parts
+			chunks, err = batches(ctx, p.node, byRole[r], "STRLEN")
 		}
-		for keys, err := range batches(ctx, p.node, byRole[r], measure) {
-			if err != nil {
-				return err
-			}
+		if err != nil {
+			return err
+		}
+		for _, keys := range chunks {
 			switch r {
 			case history:
 				err = s.histories(ctx, p.node, "GET", keys)
@@ -164,44 +163,30 @@ func (s *saver) page(ctx context.Context, p page, pass []role) error {
 	return nil
 }
 
-// batches are keys, or fields of a hash, that are read in one round trip: at most keysAtOnce, and, if there is a command
-// that measures them, about batchBytes of values. What it does not measure is of another type, and no value.
-func batches(ctx context.Context, n node, names []string, measure func(name string) []any) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		for some := range slices.Chunk(names, keysAtOnce) {
-			if measure == nil {
-				if !yield(some, nil) {
-					return
-				}
-				continue
+// batches are names of keys, or of fields of a hash, that are read in one round trip: at most keysAtOnce, with about
+// batchBytes of values as the command measure says it. What that refuses is of another type, and no value.
+func batches(ctx context.Context, n node, names []string, measure ...any) (all [][]string, err error) {
+	for some := range slices.Chunk(names, keysAtOnce) {
+		sizes := make([]*redis.Cmd, len(some))
+		_, _ = n.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+			for i, name := range some {
+				sizes[i] = p.Do(ctx, append(slices.Clip(measure), name)...)
 			}
-			sizes := make([]*redis.Cmd, len(some))
-			_, _ = n.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-				for i, name := range some {
-					sizes[i] = p.Do(ctx, measure(name)...)
-				}
-				return nil
-			})
-			first, bytes := 0, int64(0)
-			for i := range some {
-				size, err := sizes[i].Int64()
-				if err != nil && !redisscript.WrongType(err) {
-					yield(nil, err)
-					return
-				}
-				if i > first && bytes+size > batchBytes {
-					if !yield(some[first:i], nil) {
-						return
-					}
-					first, bytes = i, 0
-				}
-				bytes += size
+			return nil
+		})
+		first, bytes := 0, int64(0)
+		for i := range some {
+			size, err := sizes[i].Int64()
+			if err != nil && !redisscript.WrongType(err) {
+				return nil, err
 			}
-			if !yield(some[first:], nil) {
-				return
+			if bytes += size; i > first && bytes > batchBytes {
+				all, first, bytes = append(all, some[first:i]), i, size
 			}
 		}
+		all = append(all, some[first:])
 	}
+	return all, nil
 }
 
 func (s *saver) write(r record) error {
