@@ -28,6 +28,7 @@ import (
 	"mneme/subagent/external"
 	"mneme/subagent/loop"
 	"mneme/subagent/note"
+	"mneme/subagent/provenance"
 	"mneme/subagent/recall"
 )
 
@@ -124,7 +125,9 @@ func (a *Agent) begin(
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{},
 		held: map[string]event.Usage{}}
 	run.kit()
-	ctx = run.models.In(ctx, "", "")
+	run.sources.AddMessages(r.Context, false)
+	run.sources.Add(memory.Origin{From: memory.FromUser}, r.Message)
+	ctx = provenance.In(run.models.In(ctx, "", ""), &run.sources)
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
@@ -141,6 +144,8 @@ type run struct {
 	calls  atomic.Int64 // delegations so far
 	alike  counter      // of calls of tools outside
 	models loop.Calls   // of models, by all agents
+	// sources knows whose words the agents were given.
+	sources provenance.Ledger
 
 	from     *state       // what the run goes on from; nil for one that begins
 	answers  loop.Answers // to what it waited for
@@ -362,13 +367,21 @@ func (r *run) task(d delegation) subagent.Task {
 	if r.talksTo() != d.Agent {
 		instructions, images = "", loop.Images{} // they are for the master
 	}
+	direct := r.req.AgentVersion == string(d.Agent)
+	of := memory.Origin{From: memory.FromUser}
+	if r.talksTo() != d.Agent {
+		of = r.sources.Of(d.Task)
+	}
 	return subagent.Task{
 		Text:         d.Task,
+		Origin:       of,
 		Instructions: instructions,
 		Conversation: r.req.Conversation,
 		Images:       images,
 		History: func() []memory.Message {
-			return r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
+			history := r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
+			r.sources.AddMessages(history, !direct)
+			return history
 		},
 		Memory:  r.req.Memory,
 		Notes:   r.req.Notes,
@@ -406,6 +419,7 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 		return err
 	}
 	calls := r.models.All()
+	answer.Origin = subagent.Origin(ctx, answer.Content, answer.Citations)
 	record := event.NewRecord(r.spent, r.rec.recalled(), calls)
 	switch outcome {
 	case event.Completed:
@@ -415,12 +429,13 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 		err = nil
 		if shown := r.rec.text(); shown != "" {
 			partial := r.cited(event.Assistant{Content: shown, Partial: true, Run: record})
+			partial.Origin = subagent.Origin(ctx, shown, partial.Citations)
 			err = r.rec.emit(&partial)
 		}
 	default:
 		failed := *cause // which may be that of all runs that fail so
 		failed.Run = record
-		err = r.fail(&failed)
+		err = r.fail(ctx, &failed)
 	}
 	if err != nil {
 		return err
@@ -429,9 +444,10 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 }
 
 // fail tells an error, behind what was shown before it.
-func (r *run) fail(cause *event.Error) error {
+func (r *run) fail(ctx context.Context, cause *event.Error) error {
 	if shown := r.rec.text(); shown != "" {
 		partial := r.cited(event.Assistant{Content: shown, Partial: true, Failure: cause.Code, Run: cause.Run})
+		partial.Origin = subagent.Origin(ctx, shown, partial.Citations)
 		if err := r.rec.emit(&partial); err != nil {
 			return err
 		}

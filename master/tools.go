@@ -22,6 +22,7 @@ func (r *run) kit() {
 	tools := external.Run{
 		ID: r.req.RunID, Chat: r.req.Chat, User: r.req.User, Calls: r.req.Calls,
 		Approved: func(tool string) bool { return slices.Contains(r.req.Approved, tool) },
+		Given:    &r.sources,
 		Told:     r.rec.last, Count: r.alike.next, Expiry: cmp.Or(r.agent.Expiry, external.DefaultExpiry), Now: r.agent.Now,
 		NoChat: r.req.Memory == nil,
 	}
@@ -106,7 +107,7 @@ func (l listener) Progress(call memory.ToolCall, text string) error {
 	return l.tell(call, "running", text)
 }
 
-func (l listener) Result(call memory.ToolCall, content string, failed bool) error {
+func (l listener) Result(call memory.ToolCall, content string, _ memory.Origin, failed bool) error {
 	if failed {
 		return l.tell(call, "failed", content)
 	}

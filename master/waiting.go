@@ -40,7 +40,8 @@ type state struct {
 	Alike   map[string]int                   `json:"alike,omitempty"`   // see counter
 	Models  []event.ModelCall                `json:"models,omitempty"`  // calls of models so far
 	Kits    map[memory.Agent]json.RawMessage `json:"kits,omitempty"`
-	Shared  json.RawMessage                  `json:"shared,omitempty"` // see Agent.Save
+	Shared  json.RawMessage                  `json:"shared,omitempty"`  // see Agent.Save
+	Sources json.RawMessage                  `json:"sources,omitempty"` // see provenance.Ledger
 }
 
 // delegation is one that waits, and goes on under the same call.
@@ -115,6 +116,9 @@ func (r *run) restore() error {
 	r.alike.of = r.from.Alike
 	r.models.Restore(r.from.Models)
 	maps.Copy(r.held, r.from.Waiting)
+	if err := r.sources.Restore(r.from.Sources); err != nil {
+		return fmt.Errorf("%w (%w)", errState, err)
+	}
 	if restore := r.agent.Restore; restore != nil && r.from.Shared != nil {
 		if err := restore(r.from.Shared); err != nil {
 			return fmt.Errorf("%w (%w)", errState, err)
@@ -167,7 +171,7 @@ func (r *run) save(waits *loop.Suspended) (json.RawMessage, error) {
 			s.Kits[name] = kept
 		}
 	}
-	s.Shared, s.Request = keep(r.agent.Save), keep(r.req.Posted)
+	s.Shared, s.Request, s.Sources = keep(r.agent.Save), keep(r.req.Posted), keep(r.sources.Save)
 	if err != nil {
 		return nil, fmt.Errorf("what a run that waits goes on from: %w", err)
 	}

@@ -15,16 +15,18 @@ const (
 )
 
 // Message is one entry of a history. Its JSON is the format stored in Redis;
-// apart from timestamp, partial, failure, metadata, images, citations, run and id it is the chat-completions message.
+// apart from timestamp, from, source, partial, failure, metadata, images, citations, run and id it is the
+// chat-completions message.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
 	Timestamp  float64    `json:"timestamp"` // Unix seconds: the ts of the event that carried it
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
-	Name       string     `json:"name,omitempty"`    // of the tool whose result this is
-	Partial    bool       `json:"partial,omitempty"` // an answer that was stopped while it was shown
-	Failure    string     `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
+	Name       string     `json:"name,omitempty"` // of the tool whose result this is
+	Origin
+	Partial bool   `json:"partial,omitempty"` // an answer that was stopped while it was shown
+	Failure string `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
 	// Metadata is what the client said of its message; never sent to a model.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Images are those that came with it; its Content says that they were there, see WithImages. A model is never
@@ -79,6 +81,8 @@ type foreign struct {
 	ToolCallID json.RawMessage `json:"tool_call_id"`
 	Name       json.RawMessage `json:"name"`
 	Partial    json.RawMessage `json:"partial"`
+	From       json.RawMessage `json:"from"`
+	Source     json.RawMessage `json:"source"`
 	Failure    json.RawMessage `json:"failure"`
 	Metadata   json.RawMessage `json:"metadata"`
 	Images     json.RawMessage `json:"images"`
@@ -115,7 +119,7 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
 	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name),
-		Failure: text(f.Failure), Citations: f.Citations, Run: f.Run}
+		Origin: Origin{Authority(text(f.From)), text(f.Source)}, Failure: text(f.Failure), Citations: f.Citations, Run: f.Run}
 	// Of what is absent or of another type, nothing is read.
 	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
 	_ = json.Unmarshal(f.Partial, &m.Partial)

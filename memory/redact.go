@@ -10,7 +10,7 @@ import (
 const RedactedText = "(redacted)"
 
 // Redacted is a stored message without what it says: its content, the arguments of its tool calls, its metadata,
-// images and citations, the record of its run, and the speaker's name. What orders it stays: the role, the time, its
+// images and citations, the name of its source, the record of its run, and the speaker's name. What orders it stays: the role, the time, its
 // id, which is given, and what ties tool calls and their results together, so that a model takes the history as
 // before. A message that is redacted stays as it is, byte for byte.
 func Redacted(raw json.RawMessage, id string) (json.RawMessage, error) {
@@ -28,7 +28,7 @@ func Redacted(raw json.RawMessage, id string) (json.RawMessage, error) {
 	if m.Role != RoleTool {
 		m.Name = ""
 	}
-	m.Metadata, m.Images, m.Citations, m.Run, m.ID = nil, nil, nil, nil, id
+	m.Source, m.Metadata, m.Images, m.Citations, m.Run, m.ID = "", nil, nil, nil, nil, id
 	return m.Encode(), nil
 }
 

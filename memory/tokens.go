@@ -147,3 +147,14 @@ func ofWord(run string) int {
 	}
 	return tenths
 }
+
+// Shorten cuts a text to a length in bytes, at a character.
+func Shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}

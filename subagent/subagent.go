@@ -14,6 +14,7 @@ import (
 	"mneme/subagent/external"
 	"mneme/subagent/loop"
 	"mneme/subagent/note"
+	"mneme/subagent/provenance"
 	"mneme/subagent/recall"
 )
 
@@ -72,6 +73,7 @@ type Work func(ctx context.Context, task Task, emit func(event.Payload) error) (
 // Task is one delegation.
 type Task struct {
 	Text         string
+	Origin       memory.Origin
 	Instructions string // that stand behind the prompt; empty for none
 	Conversation string // the gateway's id; empty for none
 	// History gives the subagent's messages up to now; it is asked after the
@@ -95,7 +97,7 @@ type Outcome struct {
 // *loop.Suspended: then there is no completion yet, and the Outcome has nothing but the Usage
 // so far.
 func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.Payload) error) (Outcome, error) {
-	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls}); err != nil {
+	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls, Origin: task.Origin}); err != nil {
 		return Outcome{}, err
 	}
 	do := s.Work
@@ -112,7 +114,7 @@ func (s *Subagent) Resume(
 	ctx context.Context, kit Kit, task Task, state json.RawMessage, answers loop.Answers, emit func(event.Payload) error,
 ) (Outcome, error) {
 	l, _ := s.loop(kit, task, emit)
-	result, err := l.Resume(ctx, state, answers, teller(emit))
+	result, err := l.Resume(ctx, state, answers, teller{emit, provenance.From(ctx)})
 	return conclude(ctx, kit, result, err, emit)
 }
 
@@ -128,6 +130,8 @@ func conclude(
 	if kit.Answer != nil && out.Status == event.Completed {
 		out.Answer, out.Citations = kit.Answer(out.Response)
 	}
+	out.Origin = Origin(ctx, out.Response, out.Citations)
+	provenance.From(ctx).Add(out.Origin, out.Response)
 	if out.Status == event.Failed {
 		cause := Describe(out.Err)
 		if err := emit(cause); err != nil {
@@ -136,6 +140,15 @@ func conclude(
 		out.Failure = cause.Code
 	}
 	return out, emit(&out.Completion)
+}
+
+// Origin is that of an agent's answer with its citations: the lowest that it cites or takes from.
+func Origin(ctx context.Context, answer string, citations []event.Citation) memory.Origin {
+	o := provenance.From(ctx).Of(answer)
+	if len(citations) > 0 && !o.From.Below(memory.FromDocument) {
+		o = memory.Origin{From: memory.FromDocument, Source: citations[0].Place()}
+	}
+	return o
 }
 
 // oneModel is the work of a subagent that is a model with its tools.
@@ -150,7 +163,7 @@ func (s *Subagent) oneModel(kit Kit) Work {
 				return loop.Result{}, err
 			}
 		}
-		return l.Run(ctx, messages, teller(emit))
+		return l.Run(ctx, messages, teller{emit, provenance.From(ctx)})
 	}
 }
 
@@ -212,29 +225,32 @@ func Describe(err error) *event.Error {
 }
 
 // teller tells a loop's progress as the events of a delegation.
-type teller func(event.Payload) error
+type teller struct {
+	emit    func(event.Payload) error
+	sources *provenance.Ledger
+}
 
-func (t teller) Text(text string) error { return t(&event.SubagentDelta{Text: text}) }
+func (t teller) Text(text string) error { return t.emit(&event.SubagentDelta{Text: text}) }
 
 func (t teller) Calls(content string, calls []memory.ToolCall) error {
-	return t(&event.AssistantWithTools{Content: content, ToolCalls: calls})
+	return t.emit(&event.AssistantWithTools{Content: content, ToolCalls: calls, Origin: t.sources.Of(content)})
 }
 
 func (t teller) Start(call memory.ToolCall) error {
-	return t(&event.ToolProgress{Tool: call.Function.Name, Status: "running", Detail: call.Function.Arguments})
+	return t.emit(&event.ToolProgress{Tool: call.Function.Name, Status: "running", Detail: call.Function.Arguments})
 }
 
 func (t teller) Progress(call memory.ToolCall, text string) error {
-	return t(&event.ToolProgress{Tool: call.Function.Name, Status: "running", Detail: text})
+	return t.emit(&event.ToolProgress{Tool: call.Function.Name, Status: "running", Detail: text})
 }
 
-func (t teller) Result(call memory.ToolCall, content string, failed bool) error {
+func (t teller) Result(call memory.ToolCall, content string, of memory.Origin, failed bool) error {
 	progress := &event.ToolProgress{Tool: call.Function.Name, Status: "done"}
 	if failed {
 		progress.Status, progress.Detail = "failed", content
 	}
-	if err := t(progress); err != nil {
+	if err := t.emit(progress); err != nil {
 		return err
 	}
-	return t(&event.ToolResult{ToolCallID: call.ID, Name: call.Function.Name, Content: content})
+	return t.emit(&event.ToolResult{ToolCallID: call.ID, Name: call.Function.Name, Content: content, Origin: of})
 }

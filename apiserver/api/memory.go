@@ -53,6 +53,7 @@ type RecallHit struct {
 	Score    float64      `json:"score"`    // more is better; only hits of one answer compare
 	Text     string       `json:"text"`     // a literal piece of the message
 	Messages []string     `json:"messages"` // ids of the exchange that it is of
+	memory.Origin
 }
 
 // Recall searches the chat's memory, by h.

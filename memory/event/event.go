@@ -14,6 +14,7 @@ package event
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -118,6 +119,17 @@ type Citation struct {
 	End   int `json:"end,omitempty"`
 }
 
+// Place is the document for a person, with the page: "invoice.pdf p. 3".
+func (c Citation) Place() string { return Place(cmp.Or(c.Title, c.DocID), c.Page) }
+
+// Place is a document's title with a page; 0 for none.
+func Place(title string, page int) string {
+	if page > 0 {
+		title = fmt.Sprintf("%s p. %d", title, page)
+	}
+	return memory.Shorten(title, memory.MaxSource)
+}
+
 // Answer is what a subagent that reads documents concluded, as it was checked.
 type Answer struct {
 	Status string `json:"status"` // one of the statuses below
@@ -204,6 +216,7 @@ type AssistantDelta struct {
 type Delegation struct {
 	Task  string `json:"task"`
 	Calls string `json:"calls"` // Serial or Isolated
+	memory.Origin
 }
 
 // SubagentDelta is a piece of a subagent's answer while it is written.
@@ -215,6 +228,7 @@ type SubagentDelta struct {
 type AssistantWithTools struct {
 	Content   string            `json:"content"`
 	ToolCalls []memory.ToolCall `json:"tool_calls"`
+	memory.Origin
 }
 
 // ToolProgress shows a tool of a subagent at work; it is remembered nowhere.
@@ -229,6 +243,7 @@ type ToolResult struct {
 	ToolCallID string `json:"tool_call_id"`
 	Name       string `json:"name"`
 	Content    string `json:"content"`
+	memory.Origin
 }
 
 // Completion ends a delegation; every delegation has exactly one.
@@ -239,6 +254,7 @@ type Completion struct {
 	Answer    *Answer    `json:"answer,omitempty"` // of a subagent that reads documents
 	Usage     Usage      `json:"usage"`
 	Failure   string     `json:"failure,omitempty"` // code of the error, where Status is Failed
+	memory.Origin
 }
 
 // Assistant is the answer to the user.
@@ -249,6 +265,7 @@ type Assistant struct {
 	Partial   bool       `json:"partial,omitempty"` // the run was stopped or failed; this is what had been shown
 	Failure   string     `json:"failure,omitempty"` // code of the error that cut a partial answer short
 	Run       *Record    `json:"run,omitempty"`     // of the run until here, which is stored with the answer
+	memory.Origin
 }
 
 // Error says what went wrong; with Head.Subagent set the run goes on.
@@ -291,6 +308,16 @@ type Wait struct {
 	// Approves is the tool, by server, name and a hash of its definition, whose calls need no other Approval
 	// in the chat once this one is given; empty where it is for this call alone.
 	Approves string `json:"approves,omitempty"`
+	// Origins say where the values of an Approval's Arguments are from.
+	Origins []ArgumentOrigin `json:"origins,omitempty"`
+}
+
+// ArgumentOrigin says where one value of a call's arguments is from: the least trusted source that has it, unless the
+// user said it; an agent where it stands nowhere.
+type ArgumentOrigin struct {
+	Argument string `json:"argument"` // its name; those of nested values are joined by dots
+	Value    string `json:"value"`    // shortened
+	memory.Origin
 }
 
 // Kinds of a Wait.

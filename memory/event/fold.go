@@ -93,8 +93,8 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		// A run that tries once more finds its question there, and a failure behind it:
 		// however often it is tried, one of each is enough.
 		h.answered = p.RetryOf != ""
-		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message, Metadata: p.Metadata,
-			Images: p.Images}, !h.answered
+		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message, Origin: memory.Origin{From: memory.FromUser},
+			Metadata: p.Metadata, Images: p.Images}, !h.answered
 	case *Error:
 		// A run that failed before any answer: an appended message says so, nothing
 		// that is stored changes.
@@ -106,18 +106,26 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		}
 	case *Assistant:
 		h.answered = true
-		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Partial: p.Partial,
-			Citations: cited(p.Citations), Run: recorded(p.Run)}, true
+		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Origin: known(p.Origin, memory.FromAgent),
+			Partial: p.Partial, Citations: cited(p.Citations), Run: recorded(p.Run)}, true
 	case *Delegation:
-		return own, memory.Message{Role: memory.RoleUser, Content: p.Task}, seen
+		return own, memory.Message{Role: memory.RoleUser, Content: p.Task, Origin: known(p.Origin, memory.FromAgent)}, seen
 	case *AssistantWithTools:
-		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Content, ToolCalls: p.ToolCalls}, seen
+		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Content, ToolCalls: p.ToolCalls,
+			Origin: known(p.Origin, memory.FromAgent)}, seen
 	case *ToolResult:
-		return own, memory.Message{Role: memory.RoleTool, Content: p.Content, ToolCallID: p.ToolCallID, Name: p.Name}, seen
+		return own, memory.Message{Role: memory.RoleTool, Content: p.Content, ToolCallID: p.ToolCallID, Name: p.Name,
+			Origin: known(p.Origin, memory.FromOutside)}, seen
 	case *Completion:
-		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Response, Failure: p.Failure}, seen
+		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Response, Failure: p.Failure,
+			Origin: known(p.Origin, memory.FromAgent)}, seen
 	}
 	return memory.Key{}, memory.Message{}, false
+}
+
+// known is an event's origin, which one of an older version does not have.
+func known(o memory.Origin, otherwise memory.Authority) memory.Origin {
+	return memory.Origin{From: cmp.Or(o.From, otherwise), Source: o.Source}
 }
 
 // cited is how a message has its citations; nil for none.

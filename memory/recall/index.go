@@ -36,6 +36,7 @@ type entry struct {
 	id       string // "" of one that was removed
 	role     string
 	name     string
+	origin   memory.Origin
 	ts       float64
 	text     string  // "" of one that says nothing
 	length   int     // of the text, in characters
@@ -267,7 +268,7 @@ func newEntry(id string, raw json.RawMessage) *entry {
 	if json.Unmarshal(raw, &m) != nil || m.Failure != "" {
 		return e
 	}
-	e.role, e.name, e.ts, e.text = m.Role, m.Name, m.Timestamp, m.Content
+	e.role, e.name, e.origin, e.ts, e.text = m.Role, m.Name, m.Origin, m.Timestamp, m.Content
 	if m.Role == memory.RoleTool && len(e.text) > maxToolResult {
 		e.text = strings.Clone(front(e.text, maxToolResult))
 	}

@@ -49,11 +49,12 @@ const DefaultBudget = 800
 // Hit is a literal piece of a message: all of it, or of a long one at least
 // PieceLength characters around what matched.
 type Hit struct {
-	Key      memory.Key // of the history that has it
-	ID       string     // of the message
-	TS       float64    // Unix seconds
-	Role     string
-	Name     string
+	Key  memory.Key // of the history that has it
+	ID   string     // of the message
+	TS   float64    // Unix seconds
+	Role string
+	Name string
+	memory.Origin
 	Score    float64 // more is better; hits of one Result compare
 	Text     string
 	Exchange []string // the ids of the messages around it, see the package comment
@@ -194,9 +195,14 @@ func fill(all []*candidate, q Query) []Hit {
 		}
 		taken = append(taken, said)
 		left -= n
-		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.score, text, c.ix.exchange(c.position)})
+		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.written(), c.score, text, c.ix.exchange(c.position)})
 	}
 	return hits
+}
+
+// written is the origin of the message.
+func (c *candidate) written() memory.Origin {
+	return memory.Message{Role: c.role, Name: c.name, Origin: c.origin}.Written(c.ix.key.Agent() != "")
 }
 
 // search gives what the history has, and what its words alone found. alone: a message of another time is no answer, if

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -74,7 +75,8 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		return "", err
 	}
 	w := waiting{Hash: t.hash, Arguments: arguments}
-	if t.approved() {
+	origins := t.origins(arguments)
+	if t.approved(origins) {
 		return t.claimed(ctx, w)
 	}
 	if t.holder.NoChat {
@@ -82,8 +84,8 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	}
 	w.Wait = rand.Text()
 	wait := t.wait(event.Approval)
-	wait.ID, wait.Arguments, wait.ToolCallID = w.Wait, arguments, call.ID
-	wait.Reason = fmt.Sprintf("%s wants to call %s, which needs a person's yes.", t.agent(), t.label())
+	wait.ID, wait.Arguments, wait.ToolCallID, wait.Origins = w.Wait, arguments, call.ID, origins
+	wait.Reason = fmt.Sprintf("%s wants to call %s, which needs a person's yes.%s", t.agent(), t.label(), told(origins))
 	if t.Policy == FirstInChat {
 		wait.Approves = t.Approval()
 	}
@@ -96,17 +98,20 @@ var errNoCalls = errors.New("it was not called: nobody keeps account of this run
 var errNoPersons = errors.New("nobody can be asked here, since this request belongs to no chat; go on without it, " +
 	"and tell the user that it takes a chat")
 
-// approved says whether no person is asked.
-func (t *tool) approved() bool {
+// approved says whether no person is asked about a call with arguments of such origins.
+func (t *tool) approved(origins []event.ArgumentOrigin) bool {
+	approved := !t.Hints.Destructive
 	switch t.Policy {
 	case Always:
 		return false
 	case Never:
 		return true
 	case FirstInChat:
-		return t.holder.Approved != nil && t.holder.Approved(t.Approval())
+		approved = t.holder.Approved != nil && t.holder.Approved(t.Approval())
+	case WhenTainted:
+		approved = !t.tainted(origins)
 	}
-	return !t.Hints.Destructive
+	return approved && !slices.ContainsFunc(origins, t.unsaid)
 }
 
 func (t *tool) count(arguments json.RawMessage) int {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"mneme/memory"
+	"mneme/subagent/provenance"
 )
 
 // Definition is a tool as its server, or its configuration, describes it. Only Parameters shape
@@ -62,6 +63,7 @@ type Policy string
 const (
 	Always      Policy = "always"
 	FirstInChat Policy = "first_in_chat" // until one call of the tool was approved in the chat
+	WhenTainted Policy = "when_tainted"  // if a value of the arguments is from a document or lower, see tainted
 	Never       Policy = "never"
 )
 
@@ -71,6 +73,11 @@ type Tool struct {
 	Caller Caller
 	As     string // what models call it; unique among its agent's tools
 	Policy Policy
+	// FromUser names arguments whose values the user has to have said in this chat: a person is asked otherwise, whatever
+	// the policy but Never.
+	FromUser []string
+	// Trusted: its results count as this service's own words, and not as from outside.
+	Trusted bool
 	// Repeatable: it may be called again where it is not known whether it was.
 	Repeatable bool
 	Timeout    time.Duration
@@ -167,6 +174,8 @@ type Run struct {
 	Calls Calls
 	// Approved says whether a tool, by its ID, was approved in this chat for good.
 	Approved func(tool string) bool
+	// Given knows whose words the run's agents were given; nil where that is not known.
+	Given *provenance.Ledger
 	// Told is the number of the run's last event.
 	Told func() int64
 	// Count gives the N of a Claim: 1 for the run's first call of a tool, by its ID, with these

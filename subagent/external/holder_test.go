@@ -689,7 +689,7 @@ func (*watcher) Text(string) error                     { return nil }
 func (*watcher) Calls(string, []memory.ToolCall) error { return nil }
 func (*watcher) Start(memory.ToolCall) error           { return nil }
 
-func (w *watcher) Result(_ memory.ToolCall, content string, _ bool) error {
+func (w *watcher) Result(_ memory.ToolCall, content string, _ memory.Origin, _ bool) error {
 	w.results = append(w.results, content)
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent/provenance"
 )
 
 // Model answers one request; the parts of its answer come as they are written.
@@ -72,6 +73,11 @@ type Keeper interface {
 	Kept(result string) string
 }
 
+// Sourced is a Tool with results that are not this service's own words.
+type Sourced interface {
+	Origin(result string) memory.Origin
+}
+
 // Noticer is a Tool that says something in the system prompt; empty for nothing.
 type Noticer interface {
 	Notice() string
@@ -109,10 +115,11 @@ type Loop struct {
 // suspended and resumed; an error from it ends the Run. Start may be called from several
 // goroutines, the others from the one that runs.
 type Observer interface {
-	Text(text string) error                                         // a piece of text, as it is written
-	Calls(content string, calls []memory.ToolCall) error            // an answer that calls tools
-	Start(call memory.ToolCall) error                               // a tool begins
-	Result(call memory.ToolCall, content string, failed bool) error // its result, in call order
+	Text(text string) error                              // a piece of text, as it is written
+	Calls(content string, calls []memory.ToolCall) error // an answer that calls tools
+	Start(call memory.ToolCall) error                    // a tool begins
+	// Result is its result, in call order, and whose words that is.
+	Result(call memory.ToolCall, content string, of memory.Origin, failed bool) error
 }
 
 // Result is how a loop ended.
@@ -296,8 +303,12 @@ func (l Loop) callAll(ctx context.Context, s *state, o Observer) (waits []event.
 		}
 		if result.waits != nil {
 			waits = append(waits, result.waits.Waits...)
-		} else if err := o.Result(c, l.kept(c, result.Content), result.Failed); err != nil {
-			return nil, err
+		} else {
+			of := l.origin(c, result.Content)
+			provenance.From(ctx).Add(of, result.Content)
+			if err := o.Result(c, l.kept(c, result.Content), of, result.Failed); err != nil {
+				return nil, err
+			}
 		}
 		// No goroutine reads it any more: it has sent its outcome.
 		s.Calls[i] = result.callState
@@ -311,6 +322,14 @@ func (l Loop) kept(c memory.ToolCall, result string) string {
 		return k.Kept(result)
 	}
 	return result
+}
+
+// origin says whose words a call's result is.
+func (l Loop) origin(c memory.ToolCall, result string) memory.Origin {
+	if s, ok := l.tool(c.Function.Name).(Sourced); ok {
+		return s.Origin(result)
+	}
+	return memory.Origin{From: memory.FromOwn}
 }
 
 // call runs the call at an index of the last answer, or goes on with it; that it begins was

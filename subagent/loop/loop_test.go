@@ -96,7 +96,7 @@ func (h *heard) Calls(content string, calls []memory.ToolCall) error {
 
 func (h *heard) Start(memory.ToolCall) error { h.started.Add(1); return nil }
 
-func (h *heard) Result(c memory.ToolCall, content string, failed bool) error {
+func (h *heard) Result(c memory.ToolCall, content string, _ memory.Origin, failed bool) error {
 	h.lines = append(h.lines, fmt.Sprintf("%s=%s failed=%v", c.ID, content, failed))
 	return h.refuse
 }

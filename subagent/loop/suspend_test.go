@@ -95,7 +95,7 @@ func (h *told) Start(c memory.ToolCall) error {
 	return nil
 }
 
-func (h *told) Result(c memory.ToolCall, content string, failed bool) error {
+func (h *told) Result(c memory.ToolCall, content string, _ memory.Origin, failed bool) error {
 	h.results = append(h.results, fmt.Sprintf("%s=%s %v", c.ID, content, failed))
 	return nil
 }

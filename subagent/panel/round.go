@@ -219,7 +219,7 @@ func (t *transcript) Calls(content string, calls []memory.ToolCall) error {
 
 func (t *transcript) Start(memory.ToolCall) error { return nil }
 
-func (t *transcript) Result(call memory.ToolCall, content string, _ bool) error {
+func (t *transcript) Result(call memory.ToolCall, content string, _ memory.Origin, _ bool) error {
 	t.messages = append(t.messages, memory.Message{Role: memory.RoleTool, ToolCallID: call.ID, Name: call.Function.Name,
 		Content: content})
 	return nil

@@ -50,7 +50,7 @@ type told struct {
 func (t *told) Text(text string) error              { t.shown.WriteString(text); return nil }
 func (*told) Calls(string, []memory.ToolCall) error { return nil }
 func (*told) Start(memory.ToolCall) error           { return nil }
-func (t *told) Result(_ memory.ToolCall, s string, _ bool) error {
+func (t *told) Result(_ memory.ToolCall, s string, _ memory.Origin, _ bool) error {
 	t.results = append(t.results, s)
 	return nil
 }

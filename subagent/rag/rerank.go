@@ -120,7 +120,7 @@ func (l *Library) reorder(ctx context.Context, r *Result, history []memory.Messa
 func RerankQuery(query string, history []memory.Message) string {
 	for _, m := range slices.Backward(history) {
 		if m.Role == memory.RoleUser {
-			return shorten(m.Content, MaxSearchText) + "\n" + query
+			return memory.Shorten(m.Content, MaxSearchText) + "\n" + query
 		}
 	}
 	return query

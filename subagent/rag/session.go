@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -22,6 +21,7 @@ import (
 	"mneme/subagent"
 	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
+	"mneme/subagent/provenance"
 	"mneme/subagent/rag/docstore"
 )
 
@@ -195,9 +195,13 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 			history = history[:n-1]
 		}
 	}
-	r, err := q.session.search(ctx, shorten(query, MaxSearchText), history)
+	r, err := q.session.search(ctx, memory.Shorten(query, MaxSearchText), history)
 	if err != nil {
 		return r, err
+	}
+	for _, p := range r.Passages {
+		from := memory.Origin{From: memory.FromDocument, Source: event.Place(cmp.Or(p.Title, p.DocID), p.Page)}
+		provenance.From(ctx).Add(from, p.Text)
 	}
 	r = q.session.hand(r)
 	q.mu.Lock()
@@ -325,17 +329,6 @@ func onlySearched(messages []memory.Message) bool {
 		some = true
 	}
 	return some
-}
-
-// shorten cuts a text to a length in bytes, on a character.
-func shorten(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
 }
 
 // Kit is what a subagent reads documents with during one run: the search, what
@@ -490,6 +483,21 @@ type readerTool struct{ *Session }
 
 // Spec presents the search.
 func (readerTool) Spec() loop.Spec { return searchToolSpec }
+
+// Origin is the documents that a result quotes.
+func (readerTool) Origin(result string) memory.Origin {
+	var found struct {
+		Passages []remembered `json:"passages"`
+	}
+	_ = json.Unmarshal([]byte(result), &found) // an error has no passages
+	var titles []string
+	for _, p := range found.Passages {
+		if title := cmp.Or(p.Title, p.DocID); !slices.Contains(titles, title) {
+			titles = append(titles, title)
+		}
+	}
+	return memory.Origin{From: memory.FromDocument, Source: memory.Shorten(strings.Join(titles, ", "), memory.MaxSource)}
+}
 
 // Call searches, and gives what a history may keep of it.
 func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {

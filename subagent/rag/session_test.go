@@ -44,10 +44,10 @@ func calls(query string) loop.Delta {
 // silent watches nothing.
 type silent struct{}
 
-func (silent) Text(string) error                          { return nil }
-func (silent) Calls(string, []memory.ToolCall) error      { return nil }
-func (silent) Start(memory.ToolCall) error                { return nil }
-func (silent) Result(memory.ToolCall, string, bool) error { return nil }
+func (silent) Text(string) error                                         { return nil }
+func (silent) Calls(string, []memory.ToolCall) error                     { return nil }
+func (silent) Start(memory.ToolCall) error                               { return nil }
+func (silent) Result(memory.ToolCall, string, memory.Origin, bool) error { return nil }
 
 // converse runs a model on a conversation with the task as its last message.
 func converse(t *testing.T, session *rag.Session, m *script, said ...string) event.Answer {

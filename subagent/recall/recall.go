@@ -14,6 +14,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/recall"
+	"mneme/subagent/provenance"
 )
 
 // Memory is that of one chat, as the agents of a run can search it.
@@ -41,14 +42,15 @@ type Found struct {
 
 // Hit is a message that was found.
 type Hit struct {
-	ID       string
-	TS       float64 // Unix seconds
-	Role     string
-	Name     string
-	Agent    memory.Agent // the owner of the memory; empty for the chat's own
-	Score    float64      // more is better
-	Text     string       // a literal piece of it
-	Exchange []string     // ids of the messages around it
+	ID    string
+	TS    float64 // Unix seconds
+	Role  string
+	Name  string
+	Agent memory.Agent // the owner of the memory; empty for the chat's own
+	memory.Origin
+	Score    float64  // more is better
+	Text     string   // a literal piece of it
+	Exchange []string // ids of the messages around it
 }
 
 // Settings are those of one agent. The zero value recalls nothing.
@@ -95,7 +97,15 @@ func (a Asker) Block(ctx context.Context, given string) (string, error) {
 	if found.Hits = shown; err == nil && len(shown) == 0 {
 		return "", nil
 	}
+	tellSources(ctx, shown)
 	return text, a.tell(ctx, found, err)
+}
+
+// tellSources tells the run whose words an agent was given.
+func tellSources(ctx context.Context, hits []Hit) {
+	for _, h := range hits {
+		provenance.From(ctx).Add(h.Origin, h.Text)
+	}
 }
 
 // tell emits what a search gave.

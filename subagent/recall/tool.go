@@ -90,6 +90,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if len(found.Hits) == 0 {
 		return "Nothing was found: try other words, or leave from and to out." + later, nil
 	}
+	tellSources(ctx, found.Hits)
 	result := write(toolIntro, found.Hits, false) + later
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -156,10 +157,12 @@ func (s shelf) Tools() (all []external.Tool) {
 		switch {
 		case t.HTTP != nil:
 			call := s.box.calls[t]
-			all = append(all, granted(t, external.Tool{
-				Definition: call.Definition(), Caller: call, Timeout: t.HTTP.Timeout,
-				Repeatable: call.Repeatable() || t.HTTP.Idempotent,
-			}))
+			tool := external.Tool{Definition: call.Definition(), Caller: call, Timeout: t.HTTP.Timeout,
+				Repeatable: call.Repeatable() || t.HTTP.Idempotent}
+			if !call.Repeatable() {
+				tool.Policy = external.WhenTainted
+			}
+			all = append(all, granted(t, tool))
 		case t.MCP != "":
 			for _, d := range s.box.servers.Tools(t.MCP) {
 				if t.Allows(d.Name) {
@@ -176,7 +179,8 @@ func (s shelf) Tools() (all []external.Tool) {
 
 // granted is a tool with what its entry allows.
 func granted(t *config.ToolEntry, tool external.Tool) external.Tool {
-	tool.Policy = t.Policy(tool.Name)
+	tool.Policy = cmp.Or(t.Policy(tool.Name), tool.Policy)
+	tool.FromUser, tool.Trusted = t.FromUser, t.Trust != ""
 	tool.PassChat, tool.PassUser = slices.Contains(t.Pass, config.PassChat), slices.Contains(t.Pass, config.PassUser)
 	return tool
 }

@@ -42,6 +42,9 @@ type ToolEntry struct {
 	Allow   []string  `yaml:"allow,omitempty" check:"dive,pattern"`
 	Approve Approvers `yaml:"approve,omitempty"`
 	Pass    []string  `yaml:"pass,omitempty" check:"dive,oneof=chat user"` // PassChat, PassUser
+	// arguments whose values the user has to have said, or a person is asked
+	FromUser []string `yaml:"from_user,omitempty"`
+	Trust    string   `yaml:"trust,omitempty" check:"omitempty,oneof=own"` // own: results count as this service's own words
 }
 
 // What tools may be told beside their arguments.
@@ -335,7 +338,8 @@ func (c Config) checkEntries(key string, tools []*ToolEntry, others []string) er
 
 var (
 	isTool   = among(ToolCalculator, ToolDate, ToolDocuments)
-	isPolicy = among(string(external.Always), string(external.FirstInChat), string(external.Never))
+	isPolicy = among(string(external.Always), string(external.FirstInChat), string(external.WhenTainted),
+		string(external.Never))
 )
 
 func (t ToolEntry) check(key string, c Config) error {
@@ -343,7 +347,8 @@ func (t ToolEntry) check(key string, c Config) error {
 		const only = "is for tools outside; remove it, or write http or mcp beside it"
 		return cmp.Or(
 			when(t.Allow != nil, key+".allow", only), when(t.Approve != nil, key+".approve", only),
-			when(t.Pass != nil, key+".pass", only),
+			when(t.Pass != nil, key+".pass", only), when(t.FromUser != nil, key+".from_user", only),
+			when(t.Trust != "", key+".trust", only),
 			when(t.Name == "", key, "the name of a tool is needed, or a block with http or mcp"),
 			formed(key, t.Name, isTool),
 		)
@@ -364,7 +369,8 @@ func (t ToolEntry) check(key string, c Config) error {
 			err = cmp.Or(err, when(!strings.Contains(a.Name, "*") && !t.Allows(a.Name), at,
 				"%q is no tool that allow lets in; add it there, or remove it here", a.Name))
 		}
-		err = cmp.Or(err, formed(at, string(a.Policy), isPolicy))
+		err = cmp.Or(err, formed(at, string(a.Policy), isPolicy), when(a.Policy == external.Never && t.FromUser != nil, at,
+			"from_user asks a person where the user did not say a value, and never asks none; remove one of them"))
 	}
 	return err
 }

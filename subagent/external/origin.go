@@ -1,0 +1,107 @@
+package external
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/subagent/envelope"
+)
+
+// Origin implements loop.Sourced.
+func (t *tool) Origin(string) memory.Origin {
+	if t.Trusted {
+		return memory.Origin{From: memory.FromOwn, Source: t.ID()}
+	}
+	return memory.Origin{From: memory.FromOutside, Source: t.ID()}
+}
+
+// Origin implements loop.Sourced.
+func (t *clientTool) Origin(result string) memory.Origin { return t.of.Origin(result) }
+
+// Bounds of what a person is told of origins.
+const (
+	maxOrigins = 64  // values of one call
+	maxValue   = 100 // bytes of one
+	toldValues = 5   // in the sentence
+)
+
+// origins says where the values of a call's arguments are from, in the order of their names. The values behind the last
+// that it has room for count as one.
+func (t *tool) origins(arguments json.RawMessage) (all []event.ArgumentOrigin) {
+	d := json.NewDecoder(bytes.NewReader(arguments))
+	d.UseNumber()
+	var whole any
+	if d.Decode(&whole) != nil {
+		return nil // its schema was checked before
+	}
+	add := func(name, value string) {
+		if len(all) == maxOrigins {
+			name, value = "…", value+"\n"+all[maxOrigins-1].Value
+			all = all[:maxOrigins-1]
+		}
+		all = append(all, event.ArgumentOrigin{Argument: name, Value: value, Origin: t.holder.Given.Value(value)})
+	}
+	var walk func(name string, v any)
+	walk = func(name string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				if name == "" {
+					walk(key, v[key])
+					continue
+				}
+				add(name, key) // what a model may name freely is a value, too
+				walk(name+"."+key, v[key])
+			}
+		case []any:
+			for _, one := range v {
+				walk(name, one)
+			}
+		case string:
+			add(name, v)
+		case json.Number:
+			add(name, v.String())
+		}
+	}
+	walk("", whole)
+	for i := range all {
+		all[i].Argument, _ = envelope.Label(all[i].Argument)
+		all[i].Value, _ = envelope.Label(memory.Shorten(all[i].Value, maxValue))
+	}
+	return all
+}
+
+// tainted says whether a call may be what the author of a document, or of what a tool returned, wants: a value of its
+// arguments is from there, and the user did not say it. A call without values is, if there is such an author.
+func (t *tool) tainted(origins []event.ArgumentOrigin) bool {
+	if len(origins) == 0 {
+		return t.holder.Given.Foreign()
+	}
+	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.From.Foreign() })
+}
+
+// unsaid says whether the user has to have said a value, and did not.
+func (t *tool) unsaid(o event.ArgumentOrigin) bool {
+	name, _, _ := strings.Cut(o.Argument, ".")
+	return slices.Contains(t.FromUser, name) && o.From != memory.FromUser
+}
+
+// told is a sentence on the values that are not of the user or an agent; empty for none.
+func told(origins []event.ArgumentOrigin) string {
+	var list []string
+	for _, o := range origins {
+		if o.From.Foreign() && len(list) < toldValues {
+			list = append(list, fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return " Not from the user: " + strings.Join(list, "; ") + "."
+}
