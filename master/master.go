@@ -420,7 +420,11 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 	}
 	calls := r.models.All()
 	answer.Origin = subagent.Origin(ctx, answer.Content, answer.Citations)
-	record := event.NewRecord(r.spent, r.rec.recalled(), calls)
+	window := ""
+	if len(r.req.Context) > 0 && r.talksTo() == "" {
+		window = r.req.Context[0].ID
+	}
+	record := event.NewRecord(r.spent, window, r.rec.recalled(), calls)
 	switch outcome {
 	case event.Completed:
 		answer.Run = record

@@ -42,7 +42,7 @@ type recorder struct {
 	copies  event.Copies      // what the fold writes to
 	fold    *event.Histories  //
 	shown   strings.Builder   // the answer's text that was published
-	found   int               // messages that were recalled
+	given   []string          // ids of messages that were recalled
 	pending map[stream]string // text held back past the soft bounds
 	open    []stream          // delegations without a completion, in their order
 }
@@ -95,11 +95,11 @@ func (r *recorder) text() string {
 	return r.shown.String()
 }
 
-// recalled is how many messages the agents were given of what was said before.
-func (r *recorder) recalled() int {
+// recalled are ids of the messages that the agents were given of what was said before.
+func (r *recorder) recalled() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.found
+	return r.given
 }
 
 func (r *recorder) record(s stream, p event.Payload) error {
@@ -151,7 +151,11 @@ func (r *recorder) take(e event.Event, size int) error {
 	case *event.AssistantDelta:
 		r.shown.WriteString(p.Text)
 	case *event.Recalled:
-		r.found += len(p.Messages)
+		for _, m := range p.Messages {
+			if !slices.Contains(r.given, m.ID) {
+				r.given = append(r.given, m.ID)
+			}
+		}
 	case *event.Delegation:
 		r.open = append(r.open, of)
 	case *event.Completion:

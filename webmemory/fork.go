@@ -59,6 +59,9 @@ func (s *portable) postFork(c *gin.Context) error {
 		if err := s.store.Users.PostedLike(ctx, as, source); err != nil {
 			return err
 		}
+		if err := s.quarantineLike(ctx, as, source); err != nil {
+			return err
+		}
 		l := &boundary{at: math.MaxInt} // all stays
 		if body.At != "" {
 			if l, err = s.histories.locate(ctx, source, v.overGaps(), body.At); err != nil {
@@ -85,6 +88,15 @@ func (s *portable) postFork(c *gin.Context) error {
 	}
 	api.WriteJSON(c.Writer, http.StatusCreated, out)
 	return nil
+}
+
+// quarantineLike gives a chat the quarantine of another one, before it has the messages.
+func (s *portable) quarantineLike(ctx context.Context, as, source memory.Chat) error {
+	entries, err := s.store.Chats.Quarantined(ctx, source)
+	if err == nil && len(entries) > 0 {
+		_, err = s.store.Chats.Quarantine(ctx, as, false, entries...)
+	}
+	return err
 }
 
 // forkable refuses what cannot be forked before a turn is waited for.

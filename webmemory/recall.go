@@ -184,6 +184,12 @@ func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Ke
 	if s.cfg.RecallVectors > 0 {
 		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.cfg.VectorWeight
 	}
+	if len(keys) > 0 {
+		var err error
+		if q.Quarantine, err = s.store.Chats.Quarantined(ctx, keys[0].Chat()); err != nil {
+			return recall.Result{}, err
+		}
+	}
 	leave, err := s.searches.Enter(ctx, access.From(ctx).Tenant)
 	if err != nil {
 		return recall.Result{}, err

@@ -134,7 +134,7 @@ func (s *starter) open(ctx context.Context, r *run, p webapi.MessageRequest, w *
 		}
 	}
 	notes.UserNotes = active(loss.UserNotes)
-	accepted, err := s.ask(ctx, r, p, w, notes, loss.Approved)
+	accepted, err := s.ask(ctx, r, p, w, notes, loss)
 	if r.keyed && hasRun(err) {
 		w.Open = &note
 		return nil
@@ -167,7 +167,7 @@ func postTimeout(r api.RunRequest) time.Duration {
 
 // ask posts the run with what the memory holds.
 func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer, notes api.RunNotes,
-	approved []string) (api.RunAccepted, error) {
+	loss redisstore.Loss) (api.RunAccepted, error) {
 	for key, h := range w.histories {
 		if h.Size() > s.cfg.FullAt {
 			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
@@ -180,9 +180,9 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
 		ConversationID:   w.Conversation,
-		Context:          chat.Window(s.cfg.ContextWindow),
+		Context:          loss.Quarantine.Without(chat.Window(s.cfg.ContextWindow)),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
-		RunNotes:         notes, User: p.User, Tools: p.Tools, Wishes: p.Wishes, Approved: approved,
+		RunNotes:         notes, User: p.User, Tools: p.Tools, Wishes: p.Wishes, Approved: loss.Approved,
 		Instructions: p.Instructions, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
@@ -191,7 +191,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	}
 	for _, a := range s.cfg.Agents {
 		h := w.history(memory.SubagentKey(a, r.chat))
-		req.SubagentContexts[a] = h.Window(s.cfg.SubagentContextWindow)
+		req.SubagentContexts[a] = loss.Quarantine.Without(h.Window(s.cfg.SubagentContextWindow))
 		shown[h.Key()] = windowed{h, req.SubagentContexts[a]}
 		said = append(said, sessionLine("history of %s loaded: %d messages", a, h.Len()))
 	}

@@ -101,7 +101,7 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		if e.Subagent == "" && !h.answered {
 			h.answered = true
 			failed := memory.Failed(cmp.Or(p.Code, "run_failed"))
-			failed.Run = recorded(p.Run)
+			failed.Origin, failed.Run = memory.Origin{From: memory.FromAgent}, recorded(p.Run)
 			return chat, failed, true
 		}
 	case *Assistant:

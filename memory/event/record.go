@@ -5,28 +5,33 @@ import "encoding/json"
 // Record is what stays of a run for as long as the message that ended it: counts, and which model answered. It says
 // nothing that anybody wrote.
 type Record struct {
-	Usage    Usage  `json:"usage,omitzero"`
-	Recalled int    `json:"recalled,omitempty"` // messages that the run's agents were given of what was said before
-	Calls    int    `json:"calls,omitempty"`    // of models, the first MaxModelCalls
-	Model    string `json:"model,omitempty"`    // that wrote the answer
-	Backend  string `json:"backend,omitempty"`  // of the gateway, which the model was called at
+	Usage    Usage `json:"usage,omitzero"`
+	Recalled int   `json:"recalled,omitempty"` // messages that the run's agents were given of what was said before
+	// Window is the id of the oldest message that stood in the prompt with all behind it, empty for none, and Given are
+	// the first MaxGiven of those that were recalled.
+	Window  string   `json:"window,omitempty"`
+	Given   []string `json:"given,omitempty"`
+	Calls   int      `json:"calls,omitempty"`   // of models, the first MaxModelCalls
+	Model   string   `json:"model,omitempty"`   // that wrote the answer
+	Backend string   `json:"backend,omitempty"` // of the gateway, which the model was called at
 }
 
-// MaxRecord bounds a Record, in bytes of JSON, since each answer in a history has one.
-const MaxRecord = 300
+// MaxRecord bounds a Record, in bytes of JSON without Window and Given, since each answer in a history has one; MaxGiven
+// bounds Given.
+const MaxRecord, MaxGiven = 300, 64
 
-// NewRecord is the record of a run. The model that wrote the answer is the master's, or that of the subagent that the
+// NewRecord is the record of a run that was given messages of what was said before. The model that wrote the answer is the master's, or that of the subagent that the
 // user talks to, which is called without the master. A name that would make the record too long is left out. Nil for
 // a run that took nothing.
-func NewRecord(used Usage, recalled int, calls []ModelCall) *Record {
-	r := &Record{Usage: used, Recalled: recalled, Calls: len(calls)}
+func NewRecord(used Usage, window string, recalled []string, calls []ModelCall) *Record {
+	r := &Record{Usage: used, Recalled: len(recalled), Calls: len(calls)}
 	own := false
 	for _, c := range calls {
 		if c.Error == "" && (c.Subagent == "" || !own) {
 			r.Model, r.Backend, own = c.Model, c.Backend, c.Subagent == ""
 		}
 	}
-	if *r == (Record{}) {
+	if r.Usage == (Usage{}) && r.Recalled+r.Calls == 0 {
 		return nil
 	}
 	for _, name := range []*string{&r.Backend, &r.Model} {
@@ -34,6 +39,7 @@ func NewRecord(used Usage, recalled int, calls []ModelCall) *Record {
 			*name = ""
 		}
 	}
+	r.Window, r.Given = window, recalled[:min(len(recalled), MaxGiven)]
 	return r
 }
 

@@ -36,6 +36,8 @@ type Query struct {
 	// Seen says which messages the asker has before it anyway: they are not shown, though
 	// what stands near them may be. Nil for none.
 	Seen func(key memory.Key, id string) bool
+	// Quarantine is what is not found at all.
+	Quarantine memory.Quarantine
 	// Vector is the query as the model places it that the messages were placed by, see
 	// Index.Place; nil for a search by words alone. VectorWeight is its part against that
 	// of the words; 0 for 0.5.
@@ -186,7 +188,7 @@ func fill(all []*candidate, q Query) []Hit {
 			text = c.around(PieceLength, mostShown)
 			n = q.Overhead + utf8.RuneCountInString(text)
 		}
-		if n > left || q.Seen != nil && q.Seen(c.ix.key, c.id) {
+		if n > left || q.Seen != nil && q.Seen(c.ix.key, c.id) || q.Quarantine.Has(c.id, c.origin) {
 			continue
 		}
 		said := wordsOf(text)

@@ -396,3 +396,22 @@ func firstOfUser(array []byte) json.RawMessage {
 	}
 	return nil
 }
+
+// Quarantine puts entries into a chat's quarantine, or releases them; full says that there is no room for them.
+func (s Chats) Quarantine(ctx context.Context, chat memory.Chat, release bool, entries ...string) (full bool, err error) {
+	change := "add"
+	if release {
+		change = "remove"
+	}
+	full, err = s.changeMembers(ctx, chat, NoTurn, quarantined, change, entries...)
+	return full, failure(err, "changing the quarantine of chat %s", chat)
+}
+
+// Quarantined is a chat's quarantine.
+func (s Chats) Quarantined(ctx context.Context, chat memory.Chat) (memory.Quarantine, error) {
+	entries, err := s.members(ctx, chat, quarantined)
+	return entries, failure(err, "reading the quarantine of chat %s", chat)
+}
+
+// quarantined is the field of a chat's meta with its quarantine.
+const quarantined = "quarantine"

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -236,4 +237,26 @@ func (s *core) scan(ctx context.Context, pattern string, f func(key string) erro
 		}
 	}
 	return nil
+}
+
+// changeMembers adds members to a list of text in a field of a chat's meta, or takes them out ("add", "remove"), unless
+// a turn newer than this one has begun; full says that there is no room for more.
+func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, field, change string, members ...string) (
+	full bool, err error) {
+	args := []any{turn, field, change}
+	for _, name := range members {
+		args = append(args, name)
+	}
+	r, err := s.call(ctx, membersScript, []string{chatMeta(chat)}, args...)
+	return err == nil && r.Word() == "full", err
+}
+
+// members are those of a list in a field of a chat's meta; what is no list has none.
+func (s *core) members(ctx context.Context, chat memory.Chat, field string) (all []string, err error) {
+	text, err := s.redis.HGet(ctx, chatMeta(chat), field).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	_ = json.Unmarshal([]byte(text), &all)
+	return all, nil
 }

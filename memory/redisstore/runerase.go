@@ -49,7 +49,7 @@ func (s Runs) EraseOld(ctx context.Context, turn int64, chat memory.Chat) (conve
 	if err != nil {
 		return "", failure(err, "erasing old runs of chat %s", chat)
 	}
-	gone, names := []string{"conversation", "approved"}, []string{}
+	gone, names := []string{"conversation", "approved", quarantined}, []string{}
 	for f, until := range fields {
 		at, _ := strconv.ParseInt(until, 10, 64)
 		run, ok := strings.CutPrefix(f, "r:")

@@ -53,7 +53,7 @@ var (
 	answersScript    = redisscript.New(lua, "common", "answers")
 	callsScript      = redisscript.New(lua, "common", "calls")
 	staleScript      = redisscript.New(lua, "common", "stale")
-	approveScript    = redisscript.New(lua, "common", "approve")
+	membersScript    = redisscript.New(lua, "common", "members")
 	claimScript      = redisscript.New(lua, "common", "claim")
 	settleScript     = redisscript.New(lua, "common", "settle")
 	chatsScript      = redisscript.New(lua, "chats")

@@ -278,6 +278,7 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 	}
 	loss := Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val(), Notes: r.At(3) != ""}
 	_ = json.Unmarshal([]byte(r.At(4)), &loss.Approved) // what is no list approves nothing
+	_ = json.Unmarshal([]byte(r.At(5)), &loss.Quarantine)
 	if loss.UserNotes, err = s.users.openedNotes(ctx, run.User, notes); err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
@@ -437,6 +438,8 @@ type Loss struct {
 	UserNotes []memory.Note
 	// Approved are the tools that were approved in the chat for good.
 	Approved []string
+	// Quarantine is the chat's.
+	Quarantine memory.Quarantine
 }
 
 // TellLoss notes that a run of the chat has told of what it lost.

@@ -342,20 +342,12 @@ func (s Waits) forgetWaiting(ctx context.Context, chat memory.Chat, before int64
 
 // Approve adds to the tools that were approved in a chat for good, in a turn.
 func (s Waits) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
-	args := []any{turn}
-	for _, name := range tools {
-		args = append(args, name)
-	}
-	_, err := s.call(ctx, approveScript, []string{chatMeta(chat)}, args...)
+	_, err := s.changeMembers(ctx, chat, turn, "approved", "add", tools...)
 	return failure(err, "keeping an approval in chat %s", chat)
 }
 
 // Approved are the tools that were approved in a chat for good.
 func (s Waits) Approved(ctx context.Context, chat memory.Chat) (tools []string, err error) {
-	text, err := s.redis.HGet(ctx, chatMeta(chat), "approved").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, failure(err, "reading the approvals of chat %s", chat)
-	}
-	_ = json.Unmarshal([]byte(text), &tools) // what is no list approves nothing
-	return tools, nil
+	tools, err = s.members(ctx, chat, "approved")
+	return tools, failure(err, "reading the approvals of chat %s", chat)
 }

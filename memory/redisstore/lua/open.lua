@@ -27,5 +27,5 @@ if ARGV[5] ~= '' then
     redis.call('HSET', KEYS[2], 'user', '*')
   end
 end
-local loss = redis.call('HMGET', KEYS[2], 'lost', 'told', 'notes', 'approved')
-return {'ok', loss[1] or '', loss[2] or '', loss[3] or '', loss[4] or ''}
+local loss = redis.call('HMGET', KEYS[2], 'lost', 'told', 'notes', 'approved', 'quarantine')
+return {'ok', loss[1] or '', loss[2] or '', loss[3] or '', loss[4] or '', loss[5] or ''}

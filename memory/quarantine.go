@@ -1,0 +1,46 @@
+package memory
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Quarantine is what a chat's models are not shown until it is released: entries are the ids of messages and the names
+// of sources, see Origin.
+type Quarantine []string
+
+// MaxQuarantine bounds the entries of one chat, and MaxQuarantined one entry, in bytes.
+const MaxQuarantine, MaxQuarantined = 1000, 256
+
+// Has says whether a message is in quarantine: by its id, or by its source, whichever page of a document or whichever
+// one of several that is.
+func (q Quarantine) Has(id string, o Origin) bool {
+	return slices.ContainsFunc(q, func(entry string) bool {
+		if entry == id {
+			return true
+		}
+		for _, source := range strings.Split(o.Source, ", ") {
+			if source == entry || strings.HasPrefix(source, entry+" p. ") {
+				return true
+			}
+		}
+		return o.Source == entry
+	})
+}
+
+// Without is stored messages without those in quarantine. What cannot be read stays, as no model is shown it.
+func (q Quarantine) Without(raw []json.RawMessage) []json.RawMessage {
+	if len(q) == 0 {
+		return raw
+	}
+	ids := IDs(raw)
+	kept := make([]json.RawMessage, 0, len(raw))
+	for i, one := range raw {
+		var m Message
+		if json.Unmarshal(one, &m) != nil || !q.Has(ids[i], m.Origin) {
+			kept = append(kept, one)
+		}
+	}
+	return kept
+}

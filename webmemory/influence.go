@@ -1,0 +1,131 @@
+package webmemory
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about what a message did, and what is done about it: the answers that had it in their prompt, and the
+// quarantine that keeps a message or a source from prompts.
+
+// getInfluence is GET …/messages/{id}/influence: the answers of a chat with the message in their prompt.
+func (s *historyRoutes) getInfluence(c *gin.Context) error {
+	chat, err := chatOf(c)
+	if err != nil {
+		return err
+	}
+	id, places := c.Param("id"), map[string]int{}
+	out := webapi.Influence{Answers: []webapi.Influenced{}}
+	lost := func(webapi.HistoryGap, error) error { out.Partial = true; return nil }
+	n := 0
+	for raw, err := range s.histories.remembered(c.Request.Context(), memory.ChatKey(chat), lost) {
+		if err != nil {
+			return err
+		}
+		_, at := headOf(raw)
+		places[at] = n
+		n++
+		var m memory.Message
+		if json.Unmarshal(raw, &m) != nil || m.Role != memory.RoleAssistant || at == id {
+			continue
+		}
+		var record event.Record
+		_ = json.Unmarshal(m.Run, &record) // an answer of an older version has none
+		place, said := places[id]
+		from, known := places[record.Window]
+		by := ""
+		switch {
+		case slices.Contains(record.Given, id):
+			by = webapi.InfluenceRecall
+		case said && (runOf(id) == runOf(at) || known && from <= place):
+			by = webapi.InfluenceWindow
+		default:
+			continue
+		}
+		out.Answers = append(out.Answers, webapi.Influenced{ID: at, RunID: runOf(at), TS: m.Timestamp, By: by})
+	}
+	if n == 0 {
+		return errUnknownChat
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// getQuarantine is GET …/quarantine.
+func (s *historyRoutes) getQuarantine(c *gin.Context) error {
+	chat, err := chatOf(c)
+	if err != nil {
+		return err
+	}
+	return s.answerQuarantine(c, chat)
+}
+
+// answerQuarantine answers with a chat's quarantine.
+func (s *historyRoutes) answerQuarantine(c *gin.Context, chat memory.Chat) error {
+	entries, err := s.store.Chats.Quarantined(c.Request.Context(), chat)
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, webapi.Quarantine{Entries: append([]string{}, entries...)})
+	return nil
+}
+
+// postQuarantine is POST …/quarantine: entries go into it, in addition to those that are there.
+func (s *historyRoutes) postQuarantine(c *gin.Context) error {
+	chat, err := chatOf(c)
+	if err != nil {
+		return err
+	}
+	var body webapi.Quarantine
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &body); err != nil {
+		return err
+	}
+	if len(body.Entries) == 0 {
+		return badRequest("entries is empty: name messages by their ids, or sources as messages have them.")
+	}
+	for _, entry := range body.Entries {
+		if entry == "" || len(entry) > memory.MaxQuarantined {
+			return badRequest("an entry has 1 to %d bytes, %.40q has %d.", memory.MaxQuarantined, entry, len(entry))
+		}
+	}
+	histories, err := s.histories.look(c.Request.Context(), chat, heads{})
+	if err == nil && len(histories) == 0 {
+		err = errUnknownChat // a field of its meta would be all that there is of it
+	}
+	if err != nil {
+		return err
+	}
+	full, err := s.store.Chats.Quarantine(c.Request.Context(), chat, false, body.Entries...)
+	if err != nil {
+		return err
+	}
+	if full {
+		return badRequest("the quarantine of a chat has %d entries at most: release some, or redact the messages.",
+			memory.MaxQuarantine)
+	}
+	return s.answerQuarantine(c, chat)
+}
+
+// deleteQuarantine is DELETE …/quarantine?entry=: it is released.
+func (s *historyRoutes) deleteQuarantine(c *gin.Context) error {
+	chat, err := chatOf(c)
+	if err != nil {
+		return err
+	}
+	entry := c.Query("entry")
+	if entry == "" {
+		return badRequest("entry is missing: name what is released, as GET …/quarantine has it.")
+	}
+	if _, err := s.store.Chats.Quarantine(c.Request.Context(), chat, true, entry); err != nil {
+		return err
+	}
+	return s.answerQuarantine(c, chat)
+}
