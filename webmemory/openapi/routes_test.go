@@ -561,6 +561,7 @@ var params = map[string]param{
 	"asked_at": {"string", "what \"yesterday\" is relative to, as `from`", nil},
 	"scope":    {"string", "what the message's run wrote in every history, or the message alone", []any{webapi.Exchange, webapi.Message}},
 	"dry_run":  {"boolean", "only answer", nil},
+	"entry":    {"string", "the id of a message, or the name of a source", nil},
 	"stream":   {"boolean", "send each result as soon as it is there, and then how it ended", nil},
 	"title":    {"string", "of the document", nil},
 	"source":   {"string", "where the document came from", nil},
