@@ -115,7 +115,7 @@ func TestRunsAreEqual(t *testing.T) {
 	require.Contains(t, first, "kitchen  10         5        queries")
 }
 
-// Questions lose little behind other topics, and so do conversations. CACM loses most, by .0353: all of its documents
+// Questions lose little behind other topics, and so do conversations. CACM loses most, by .0314: all of its documents
 // and questions are of one topic, so that a question on another of its subjects is hardly told from one that goes on.
 func TestTopicsOfOutsideData(t *testing.T) {
 	if testing.Short() {
@@ -129,7 +129,7 @@ func TestTopicsOfOutsideData(t *testing.T) {
 		}
 		if form, later := strings.CutSuffix(row.Form, afterOthers); later {
 			pairs++
-			require.GreaterOrEqual(t, row.NDCG10, alone[row.Set+form].NDCG10-0.04, "%s %s", row.Set, row.Form)
+			require.GreaterOrEqual(t, row.NDCG10, alone[row.Set+form].NDCG10-0.035, "%s %s", row.Set, row.Form)
 		}
 		alone[row.Set+row.Form] = row
 	}
