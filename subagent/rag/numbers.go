@@ -19,8 +19,8 @@ type number struct {
 	vague       bool     // one, "a hundred", "thousands"
 }
 
-// numberWords are the words of numbers in English, Russian and German. Zero is left out: it says "no" more often than it
-// counts.
+// numberWords are the words of numbers in English, Russian and German. Zero is left out: it says "no" more often than
+// it counts.
 var numberWords = numbersByWord(`
 1 one один одна одну одного одной ein eine 2 two два две двух двум двумя zwei 3 three три трех трем тремя drei 4
 four четыре четырех четырем четырьмя vier 5 five пять пяти пятью fünf 6 six шесть шести шестью sechs 7 seven семь
