@@ -107,55 +107,59 @@ func (a *analyzer) query(question string, past []earlier) []term {
 	return terms[:min(len(terms), maxTerms)]
 }
 
-// relatedShare says which earlier turns count. A chat goes from topic to topic, and the
-// words of one that is over lead a question astray that stands by itself. A turn is on
-// the question's topic if some passage answers both: the passage's share of the best
-// score that the question reaches, times its share of the best that the turn reaches,
-// is at least this. The value is measured (scripts/eval retrieval --topics): in
-// conversations that keep to their topic nothing is lost up to .35, and behind other
-// topics a larger one is better.
-const relatedShare = 0.35
+// Which earlier turns count: a chat goes from topic to topic, and the words of one that is over lead a question astray
+// that stands by itself. Two texts are on one topic if some passage answers both: the passage's share of the best score
+// that the one reaches, times its share of the best that the other reaches, is at least a bound. The more terms a question
+// has the better it stands alone, and the higher the bound is. The values are measured (scripts/eval retrieval --topics):
+// with them conversations that keep to their topic lose nothing that all of their turns would find among the first twenty.
+const (
+	relatedShare = 0.3   // of a question of a single term
+	relatedTerm  = 0.025 // for each further one
+	relatedMost  = 0.5
+)
 
 // maxTurnTerms bounds the terms of a turn by which it is compared.
 const maxTurnTerms = 64
 
-// related leaves of the turns before a question those that are on its topic: the
-// user's turns back to the first that is not, and the last reply if it is. A question
-// of which no passage has a word leans on all of them; one of a single term, as "And
-// the price?", on the user's last turn in any case.
+// related leaves of the turns before a question those that are on its topic: the user's turns back to the first that has
+// neither the question's topic nor that of the turn after it, and the last reply if it has the question's. A question of
+// which no passage has a word leans on all of them; one of a single term, as "And the price?", on the user's last turn in
+// any case.
 func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused []bitset) []earlier {
 	if len(past) == 0 {
 		return nil
 	}
 	own := a.query(question, nil)
+	share := min(relatedMost, relatedShare+relatedTerm*float64(len(own)-1))
 	asked := s.score(own, refused)
 	defer asked.release()
-	meets := func(t earlier) bool {
+	var on []earlier
+	after := asked // the user's turn after t, or the question
+	for _, t := range past {
 		terms := a.query(t.text, nil)
 		said := s.score(terms[:min(len(terms), maxTurnTerms)], refused)
 		defer said.release()
-		return asked.meets(said)
-	}
-	var on []earlier
-	for _, t := range past {
 		switch {
-		case len(own) == 1 && t.weight == weightUser || meets(t):
+		case asked.meets(said, share) || !t.reply && (after.meets(said, share) || len(own) == 1 && t.weight == weightUser):
 			on = append(on, t)
 		case !t.reply:
 			return on
+		}
+		if !t.reply {
+			after = said
 		}
 	}
 	return on
 }
 
-// meets says whether a passage scores high enough in both, or none scores in r at all.
-func (r *scoring) meets(other *scoring) bool {
+// meets says whether a passage's shares of the best scores of both make at least this, or none scores in r at all.
+func (r *scoring) meets(other *scoring, share float64) bool {
 	var one, two, both float64
 	for i, score := range r.scores {
 		one, two = max(one, score), max(two, other.scores[i])
 		both = max(both, score*other.scores[i])
 	}
-	return one == 0 || two > 0 && both >= relatedShare*one*two
+	return one == 0 || two > 0 && both >= share*one*two
 }
 
 // Feedback is pseudo-relevance feedback in the manner of RM3: words that are

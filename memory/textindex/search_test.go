@@ -167,6 +167,12 @@ func TestTurnsOnOtherTopicsDoNotCount(t *testing.T) {
 	require.Contains(t, one.FromHistory, "green", "a single word rests on what was said before it")
 	require.NotContains(t, one.FromHistory, "engine")
 
+	linked := append(slices.Clone(cars), memory.Message{Role: memory.RoleUser, Content: "How long do I steep green tea?"},
+		memory.Message{Role: memory.RoleUser, Content: "What does tea have to do with hot bread in the oven?"})
+	through := asked("Is forty minutes too long for bread?", nil, linked...)
+	require.Contains(t, through.FromHistory, "green", "a turn counts that only the turn after it has something in common with")
+	require.NotContains(t, through.FromHistory, "engine")
+
 	without := NewFilter(func(id string) bool { return id != "black" && id != "tea" })
 	require.NotContains(t, asked("And how long do I steep bread?", without, tea...).FromHistory, "tea")
 }

@@ -276,13 +276,13 @@ func shift(code []extent, changes []envelope.Change) []extent {
 }
 
 // foldedMarker is a marker in normalised text: one or more numbers, or ranges of them, in brackets
-// of any kind.
-var foldedMarker = regexp.MustCompile(`\\?\[\s*(?:n\s*=\s*)?([\^#]?\d+(?:` + separator +
+// of any kind. Of no passage are numbers below 0 and those with a fraction.
+var foldedMarker = regexp.MustCompile(`\\?\[\s*(?:n\s*=\s*)?([-–—]\d+|\d+\.\d+|[\^#]?\d+(?:` + separator +
 	`[\^#]?\d+)*)\s*(?:†[^\[\]\n]{0,40})?\s*\\?\]`)
 
 const separator = `\s*(?:[,;、&+]|-|–|—|\.{2,3}|\band\b|\bи\b|\bto\b)\s*`
 
-var markerPart = regexp.MustCompile(`(` + separator + `)?[\^#]?(\d+)`)
+var markerPart = regexp.MustCompile(`(` + separator + `)?[\^#]?(\d+(?:\.\d+)?)`)
 
 // markers are the changes after which every marker stands for a passage, a sentence has at most
 // maxMarkers of them, and each is written as [n].
@@ -356,8 +356,11 @@ func (c *checker) sentence(text string, f envelope.Folding, place extent, code [
 // numbers are the passages that a marker names.
 func (c *checker) numbers(inside string) (list []int) {
 	last := 0
-	for _, m := range markerPart.FindAllStringSubmatch(inside, -1) {
+	for i, m := range markerPart.FindAllStringSubmatch(inside, -1) {
 		n := markerNumber(m[2])
+		if i == 0 && m[1] != "" {
+			n, m[2] = 0, m[0]
+		}
 		if sep := strings.TrimSpace(m[1]); last > 0 && n > last && sep != "" && strings.Contains("-–—...to", sep) {
 			for i := last + 1; i < min(n, last+maxMarkers); i++ {
 				if c.scope.known(i) {

@@ -72,6 +72,9 @@ func TestMarkersAreChecked(t *testing.T) {
 		"the same many times": {"So [1] and [1] and [1] and [1].", "So [1] and [1] and [1] and [1].", []int{1}, []string{}},
 		"in code": {"Call `a[9]` or\n```\nb[7]\n```\nas said [2].",
 			"Call `a[9]` or\n```\nb[7]\n```\nas said [2].", []int{2}, []string{}},
+		"negative":            {"It is so [-1] [–2].", "It is so.", []int{}, []string{"unknown_marker -1", "unknown_marker –2"}},
+		"decimal":             {"It is so [1.5] here [1].", "It is so here [1].", []int{1}, []string{"unknown_marker 1.5"}},
+		"an interval":         {"It is in [0.5, 1.5] [1].", "It is in [0.5, 1.5] [1].", []int{1}, []string{"unverified 0.5", "unverified 1.5"}},
 		"not a number":        {"See [a] and [x] [1].", "See [a] and [x] [1].", []int{1}, []string{}},
 		"behind the sentence": {"It is so. [2] Next.", "It is so. [2] Next.", []int{2}, []string{}},
 		"image and link": {"See ![x](https://evil.example/?q=1) and https://evil.example/a. [1]",
@@ -155,6 +158,100 @@ func TestNumbersAndDatesMustStandInACitedPassage(t *testing.T) {
 			got = append(got, f.Text)
 		}
 		require.ElementsMatch(t, unverified, got, answer)
+	}
+}
+
+// Numbers in words are figures, too, with either in the passage. What tells of others, or counts what the answer itself
+// lists, is none.
+func TestNumbersInWordsMustStandInACitedPassage(t *testing.T) {
+	given := numbered(
+		Passage{Text: "A cluster has 16384 hash slots, and 2,500,000 keys. Nine nodes hold 205 of them; the rule is of 2024."},
+		Passage{Text: "Sixteen thousand three hundred eighty-four slots belong to thirteen nodes and twenty-one clients."},
+		Passage{Text: "В кластере тринадцать узлов, двадцать один клиент и шестнадцать тысяч триста восемьдесят четыре слота, 10 000 рублей."},
+		Passage{Text: "Der Cluster hat dreizehn Knoten und 16 Tausend Slots."})
+	for answer, unverified := range map[string][]string{
+		"There are sixteen thousand slots [1].":                                        {"sixteen thousand"},
+		"There are sixteen thousand three hundred and eighty-four slots [1].":          {},
+		"There are 16384 slots [2] on 13 nodes [2] for 21 clients [2].":                {},
+		"There are three nodes [1].":                                                   {"three"},
+		"There are 3 nodes [1].":                                                       {"3"},
+		"There are nine nodes [1], that is 9 nodes [1].":                               {},
+		"There are two and a half million keys, 2.5 million [1].":                      {},
+		"It is 2.5 million keys [1], and two hundred and five slots of it [1].":        {},
+		"It is 3.5 million keys [1].":                                                  {"3.5 million"},
+		"It came in two thousand twenty-four [1], not in two thousand twenty-five.":    {"two thousand twenty-five"},
+		"**Thirty** nodes hold Nine hundred slots [2].":                                {"Thirty", "Nine hundred"},
+		"Узлов тринадцать, 13 [3], а рублей десять тысяч, 10 тысяч [3].":               {},
+		"На тринадцати узлах живут двадцать три клиента [3].":                          {"двадцать три"},
+		"Слотов шестнадцать тысяч триста восемьдесят четыре, 16384 [3].":               {},
+		"У нас четырнадцать узлов и трём не хватает [3].":                              {"четырнадцать", "трём"},
+		"Es sind dreizehn Knoten mit 16000 Slots [4], und vierzehn Leute [4].":         {"vierzehn"},
+		"One can say that no one of the two, or all three, has thousands of keys [1].": {},
+		"It needs two-factor checks, a two-thirds majority and a hundred reasons [1].": {},
+		"There are three ways [1]:\n- one\n- another\n- a third":                       {},
+		"Одним словом, эти два узла знают тысячи ключей [1].":                          {},
+	} {
+		a, _ := check(answer, given)
+		got := []string{}
+		for _, f := range a.Flags {
+			require.Equal(t, Unverified, f.Kind, answer)
+			got = append(got, f.Text)
+		}
+		require.ElementsMatch(t, unverified, got, answer)
+	}
+}
+
+// An answer that denies the only figure of a sentence is wrong where the passage states it. What the user asked about
+// may be denied.
+func TestADeniedFigureMustBeDeniedInThePassage(t *testing.T) {
+	s := numbered(Passage{Text: "There are 16384 slots. A ticket costs 14 crowns, for children 7.\nIt does not cost nine crowns."},
+		Passage{Text: "В кластере 16384 слота. Рублей не 9."})
+	s.supports = []*support{{texts: []string{"Does it take 30 days?"}}}
+	for answer, unverified := range map[string][]string{
+		"There are **not** 16384 slots [1].":               {"not** 16384"},
+		"There aren't 16384 slots [1].":                    {"n't 16384"},
+		"There are no 16384 slots [1].":                    {"are no 16384"},
+		"It does not have 16384 slots [1]. It has others.": {"not have 16384"},
+		"Слотов не 16384 [2].":                             {"не 16384"},
+		"Es sind nicht 16384 Slots [1].":                   {"nicht 16384"},
+		"There are 16384 slots [1]. That is not in doubt.": {},
+		"It costs 7 crowns for children, not 14 [1].":      {},
+		"It is not 9 crowns [1], nor is it not nine [1].":  {},
+		"No, it is not 30 days [1].":                       {},
+		"There are not more than 16384 slots [1].":         {},
+		"There are not only 16384 slots [1].":              {},
+		"Bus no 14 goes there [1].":                        {},
+		"Рублей не 9 [2].":                                 {},
+	} {
+		a, _ := check(answer, s)
+		got := []string{}
+		for _, f := range a.Flags {
+			require.Equal(t, Unverified, f.Kind, answer)
+			got = append(got, f.Text)
+		}
+		require.ElementsMatch(t, unverified, got, answer)
+	}
+}
+
+// What a passage says supports that: each is tried as an answer from itself, whole and sentence by sentence. A date that a
+// unit of time is attached to may be read otherwise where the sentence begins elsewhere.
+func TestPassagesSupportThemselvesOutsideData(t *testing.T) {
+	for _, set := range []string{"xquad-ru", "cranfield", "cacm", "mtrag-mini"} {
+		tried, flagged := 0, 0
+		for at, p := range sharedSet(t, set) {
+			if at%10 > 0 {
+				continue
+			}
+			own := numbered(p).passages[1].read().figures
+			for _, said := range append(sentenceRest.Split(p.Text, -1), p.Text) {
+				tried++
+				if missing := own.unverified(said); len(missing) > 0 {
+					t.Logf("%s %s: %q of %s", set, p.ID, missing, said)
+					flagged++
+				}
+			}
+		}
+		require.LessOrEqual(t, flagged*500, tried, set)
 	}
 }
 

@@ -212,6 +212,7 @@ func (s *support) read() *support {
 		}
 		if s.passage != (Passage{}) {
 			s.terms = termsOf(s.texts[0])
+			s.figures.readStated(s.passage.Text)
 			s.addresses[canonicalAddress(s.passage.Source)] = true
 		}
 	})

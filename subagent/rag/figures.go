@@ -10,7 +10,7 @@ import (
 )
 
 // figures are the numbers and dates of texts, in a form in which different spellings are equal.
-type figures map[string]bool // numbers without leading zeros, and "month 5"
+type figures map[string]bool // numbers without leading zeros, "month 5" and "stated 14"
 
 var (
 	// numeral is a number: with its thousands apart, or with points and commas.
@@ -46,8 +46,8 @@ func monthFigure(n int) string { return "month " + strconv.Itoa(n) }
 // read adds the numbers and dates of a text.
 func (f figures) read(text string) {
 	text = norm.NFKC.String(text)
-	for _, n := range numeral.FindAllString(text, -1) {
-		for _, v := range values(n) {
+	for _, n := range numbers(text) {
+		for _, v := range n.values() {
 			f[v] = true
 		}
 	}
@@ -88,21 +88,12 @@ func (f figures) unverified(text string) []string {
 			missing = append(missing, m[0])
 		}
 	}
-	for _, n := range numeral.FindAllString(text, -1) {
-		if !f.has(n) {
-			missing = append(missing, n)
+	for _, n := range numbers(text) {
+		if n.claims(text) && !slices.ContainsFunc(n.values(), func(v string) bool { return f[v] }) {
+			missing = append(missing, text[n.start:n.end])
 		}
 	}
-	return missing
-}
-
-func (f figures) has(numeral string) bool {
-	if slices.ContainsFunc(values(numeral), func(v string) bool { return f[v] }) {
-		return true
-	}
-	// What looks like thousands apart may be numbers beside each other.
-	parts := strings.Fields(numeral)
-	return len(parts) > 1 && !slices.ContainsFunc(parts, func(p string) bool { return !f[trimZeros(p)] })
+	return append(missing, f.deniedWrongly(text)...)
 }
 
 // values are what a numeral may stand for: 1,500 is 1500 in one country and 1.5 in
