@@ -53,6 +53,8 @@ type RecallHit struct {
 	Score    float64      `json:"score"`    // more is better; only hits of one answer compare
 	Text     string       `json:"text"`     // a literal piece of the message
 	Messages []string     `json:"messages"` // ids of the exchange that it is of
+	// Newer says that it was said later than one of the best hits and has a rare name in common with it.
+	Newer bool `json:"newer,omitempty"`
 }
 
 // Recall searches the chat's memory, by h.

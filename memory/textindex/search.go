@@ -241,6 +241,13 @@ func (r *scoring) lists(term string) (lists []postings, frequency int) {
 	return lists, frequency
 }
 
+// Frequency is how many passages have a term, one of Terms.
+func (s *Snapshot) Frequency(term string) int {
+	room := scoring{Snapshot: s}
+	_, n := room.lists(term)
+	return n
+}
+
 // best gives the best hits in their order. Passages with equal texts may fall out of what top gives, so that it asks for
 // more until there are enough or no others.
 func (r *scoring) best(limit int, duplicates bool) []Hit {
