@@ -69,10 +69,8 @@ const PieceLength = 600
 type Result struct {
 	Hits []Hit
 	// Strength is how much of the query's words the best message has, see
-	// textindex.Result. Weak says that it is less than is usual in each history, or that
-	// nothing matched.
+	// textindex.Result.
 	Strength float64
-	Weak     bool
 	// Partial says that a history is not known to its beginning, see Index.Whole.
 	Partial bool
 }
@@ -145,12 +143,11 @@ func Search(indexes []*Index, q Query) Result {
 	when := times(q.Text, q.AskedAt)
 	alone := when.alone()
 	q.Text = subjectOf(q.Text, when.loose)
-	r := Result{Weak: true}
+	var r Result
 	var all []*candidate
 	for _, ix := range indexes {
 		found, some := ix.search(q, when.spans, alone)
 		r.Strength = max(r.Strength, found.Strength)
-		r.Weak = r.Weak && found.Status != textindex.StatusOK
 		r.Partial = r.Partial || !ix.isWhole()
 		all = append(all, some...)
 	}

@@ -71,8 +71,8 @@ type Result struct {
 // Search gives the passages that match a query best. A passage that shares no term
 // with it is no hit.
 func (s *Snapshot) Search(q Query) Result {
-	a := s.shared.analyzer()
-	defer s.shared.analyzers.Put(a)
+	a := anAnalyzer()
+	defer analyzers.Put(a)
 	refused := s.refused(q.Filter)
 	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused))
 	if q.Terms > 0 {
