@@ -23,7 +23,7 @@ func (m chatMemory) Recall(ctx context.Context, q recall.Query) (recall.Found, e
 	for _, h := range got.Hits {
 		found.Hits = append(found.Hits, recall.Hit{
 			ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Agent: h.Subagent, Score: h.Score, Text: h.Text,
-			Exchange: h.Messages, Origin: h.Origin,
+			Exchange: h.Messages, Origin: h.Origin, Newer: h.Newer,
 		})
 	}
 	return found, err

@@ -139,7 +139,7 @@ func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.K
 	for _, h := range found.Hits {
 		out.Hits = append(out.Hits, api.RecallHit{
 			ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score, Text: h.Text,
-			Messages: h.Exchange, Origin: h.Origin,
+			Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer,
 		})
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)

@@ -54,6 +54,8 @@ type RecallHit struct {
 	Text     string       `json:"text"`     // a literal piece of the message
 	Messages []string     `json:"messages"` // ids of the exchange that it is of
 	memory.Origin
+	// Newer says that it was said later than one of the best hits and has a rare name in common with it.
+	Newer bool `json:"newer,omitempty"`
 }
 
 // Recall searches the chat's memory, by h.

@@ -46,7 +46,7 @@ type entry struct {
 // New makes an Index without messages.
 func New(key memory.Key) *Index {
 	return &Index{
-		key: key, words: textindex.NewCollection(), vectors: textindex.NewCollection(), at: map[string]int{},
+		key: key, words: textindex.NewUnjudged(), vectors: textindex.NewUnjudged(), at: map[string]int{},
 	}
 }
 

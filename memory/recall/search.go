@@ -60,6 +60,8 @@ type Hit struct {
 	Score    float64 // more is better; hits of one Result compare
 	Text     string
 	Exchange []string // the ids of the messages around it, see the package comment
+	// Newer says that it was said later than one of the best hits and has a rare name in common with it.
+	Newer bool
 }
 
 // PieceLength is how many characters of a message are shown at least, if it has as many; they
@@ -70,10 +72,8 @@ const PieceLength = 600
 type Result struct {
 	Hits []Hit
 	// Strength is how much of the query's words the best message has, see
-	// textindex.Result. Weak says that it is less than is usual in each history, or that
-	// nothing matched.
+	// textindex.Result.
 	Strength float64
-	Weak     bool
 	// Partial says that a history is not known to its beginning, see Index.Whole.
 	Partial bool
 }
@@ -128,8 +128,9 @@ type candidate struct {
 	position int
 	own      float64 // by its own words
 	score    float64
-	passage  int // that matched best
-	order    int // among the candidates of all histories
+	passage  int  // that matched best
+	order    int  // among the candidates of all histories
+	newer    bool // see Hit.Newer
 }
 
 // Search finds in several histories of one chat what answers a query, best first or
@@ -145,12 +146,11 @@ func Search(indexes []*Index, q Query) Result {
 	when := times(q.Text, q.AskedAt)
 	alone := when.alone()
 	q.Text = subjectOf(q.Text, when.loose)
-	r := Result{Weak: true}
+	var r Result
 	var all []*candidate
 	for _, ix := range indexes {
 		found, some := ix.search(q, when.spans, alone)
 		r.Strength = max(r.Strength, found.Strength)
-		r.Weak = r.Weak && found.Status != textindex.StatusOK
 		r.Partial = r.Partial || !ix.isWhole()
 		all = append(all, some...)
 	}
@@ -166,6 +166,9 @@ func Search(indexes []*Index, q Query) Result {
 		}
 		return cmp.Or(cmp.Compare(b.ts, a.ts), cmp.Compare(b.position, a.position), cmp.Compare(a.order, b.order))
 	})
+	if len(when.spans) == 0 { // a question about a time is not about what came after it
+		all = withLater(all, q)
+	}
 	r.Hits = fill(all, q)
 	if q.OldestFirst {
 		slices.SortStableFunc(r.Hits, func(a, b Hit) int { return cmp.Compare(a.TS, b.TS) })
@@ -197,7 +200,8 @@ func fill(all []*candidate, q Query) []Hit {
 		}
 		taken = append(taken, said)
 		left -= n
-		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.written(), c.score, text, c.ix.exchange(c.position)})
+		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.written(), c.score, text, c.ix.exchange(c.position),
+			c.newer})
 	}
 	return hits
 }
@@ -212,13 +216,7 @@ func (c *candidate) written() memory.Origin {
 func (ix *Index) search(q Query, spans []span, alone bool) (textindex.Result, []*candidate) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1), by: map[int]*candidate{}}
-	if !q.From.IsZero() {
-		s.from = seconds(q.From)
-	}
-	if !q.To.IsZero() {
-		s.to = seconds(q.To)
-	}
+	s := scoringOf(ix, q)
 	if alone && anyIn(ix, spans) {
 		s.only = spans
 	}
@@ -271,6 +269,17 @@ type scoring struct {
 	only     []span             // the times of what may be found; nil for all
 	by       map[int]*candidate // by position
 	list     []*candidate
+}
+
+func scoringOf(ix *Index, q Query) scoring {
+	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1), by: map[int]*candidate{}}
+	if !q.From.IsZero() {
+		s.from = seconds(q.From)
+	}
+	if !q.To.IsZero() {
+		s.to = seconds(q.To)
+	}
+	return s
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

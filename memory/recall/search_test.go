@@ -58,7 +58,7 @@ func TestWhatWasToldIsFound(t *testing.T) {
 	assert.Equal(t, "u.1", ids(ask(ix, "What am I allergic to?"))[0])
 	assert.Equal(t, "u.3", ids(ask(ix, "когда была поездка с елкой в Берлине"))[0])
 	assert.Empty(t, ask(ix, "quantum chromodynamics").Hits)
-	assert.True(t, ask(ix, "quantum chromodynamics").Weak)
+	assert.Zero(t, ask(ix, "quantum chromodynamics").Strength)
 	hit := ask(ix, "allergic").Hits[0]
 	assert.Equal(t, []string{"u.1", "a.1"}, hit.Exchange)
 	assert.Equal(t, memory.RoleUser, hit.Role)

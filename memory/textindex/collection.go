@@ -16,6 +16,7 @@ type Collection struct {
 
 	mu     sync.Mutex       // held by writers
 	places map[string]place // of the documents, by id; guarded by mu
+	judged bool             // its results can be weak
 	sample sample           // guarded by mu
 	stale  int              // documents changed since the threshold was found; guarded by mu
 }
@@ -28,22 +29,32 @@ type place struct {
 
 // shared is what all snapshots of a collection use.
 type shared struct {
-	analyzers sync.Pool // of *analyzer
-	scores    sync.Pool // of *[]float64, all zero
+	scores sync.Pool // of *[]float64, all zero
 }
 
 // NewCollection makes a Collection without documents, of version 0.
 func NewCollection() *Collection {
+	c := NewUnjudged()
+	c.judged = true
+	return c
+}
+
+// NewUnjudged makes a Collection whose results are never told to be weak by what is usual in it, and which keeps
+// nothing of its texts for that: a small one takes less memory and a large one is made in less time.
+func NewUnjudged() *Collection {
 	c := &Collection{shared: &shared{}, places: map[string]place{}}
-	c.shared.analyzers.New = func() any { return &analyzer{} }
 	c.shared.scores.New = func() any { return new([]float64) }
 	c.current.Store(&Snapshot{shared: c.shared, weak: weakFixed})
 	return c
 }
 
-// analyzer gives one to be put back.
-func (s *shared) analyzer() *analyzer {
-	a := s.analyzers.Get().(*analyzer)
+// analyzers are shared by all collections, so that many small ones do not remember the same words each. What they
+// remember shows in no result: terms are the same whichever analyzer finds them.
+var analyzers = sync.Pool{New: func() any { return &analyzer{} }}
+
+// anAnalyzer gives one to be put back.
+func anAnalyzer() *analyzer {
+	a := analyzers.Get().(*analyzer)
 	a.forget()
 	return a
 }
@@ -108,20 +119,24 @@ func (c *Collection) Apply(change Change) {
 	for group := e.untidy(); group != nil; group = e.untidy() {
 		c.merge(&e, group)
 	}
-	for _, d := range change.Put {
-		c.sample.remove(d.ID)
-		c.sample.add(d)
-	}
-	for _, q := range p.probes {
-		c.sample.remove(q.id)
-		c.sample.insert(q)
+	if c.judged {
+		for _, d := range change.Put {
+			c.sample.remove(d.ID)
+			c.sample.add(d)
+		}
+		for _, q := range p.probes {
+			c.sample.remove(q.id)
+			c.sample.insert(q)
+		}
 	}
 	version := change.Version
 	if version == 0 {
 		version = now.version + 1
 	}
 	next := newSnapshot(c.shared, e.parts, len(c.places), version)
-	next.weak = c.threshold(next, now.weak, p.documents+len(change.Delete))
+	if next.weak = now.weak; c.judged {
+		next.weak = c.threshold(next, now.weak, p.documents+len(change.Delete))
+	}
 	c.current.Store(next)
 }
 
@@ -198,13 +213,13 @@ func batch(documents []Document, passages int) (batches [][]Document) {
 }
 
 func (c *Collection) segment(documents []Document) *segment {
-	a := c.shared.analyzer()
+	a := anAnalyzer()
 	b := builder{analyzer: a}
 	for _, d := range documents {
 		b.add(d)
 	}
 	s := b.finish()
-	c.shared.analyzers.Put(a) // not deferred: after a panic it is not as finish leaves it
+	analyzers.Put(a) // not deferred: after a panic it is not as finish leaves it
 	return s
 }
 

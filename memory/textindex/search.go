@@ -71,8 +71,8 @@ type Result struct {
 // Search gives the passages that match a query best. A passage that shares no term
 // with it is no hit.
 func (s *Snapshot) Search(q Query) Result {
-	a := s.shared.analyzer()
-	defer s.shared.analyzers.Put(a)
+	a := anAnalyzer()
+	defer analyzers.Put(a)
 	refused := s.refused(q.Filter)
 	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused))
 	if q.Terms > 0 {
@@ -239,6 +239,13 @@ func (r *scoring) lists(term string) (lists []postings, frequency int) {
 		}
 	}
 	return lists, frequency
+}
+
+// Frequency is how many passages have a term, one of Terms.
+func (s *Snapshot) Frequency(term string) int {
+	room := scoring{Snapshot: s}
+	_, n := room.lists(term)
+	return n
 }
 
 // best gives the best hits in their order. Passages with equal texts may fall out of what top gives, so that it asks for

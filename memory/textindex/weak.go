@@ -104,8 +104,8 @@ func firstSentence(text string) string {
 func (s *Snapshot) threshold(sample sample) float64 {
 	found := make([][]float64, len(sample))
 	onAll(len(sample), func(i int) {
-		a := s.shared.analyzer()
-		defer s.shared.analyzers.Put(a)
+		a := anAnalyzer()
+		defer analyzers.Put(a)
 		for _, q := range sample[i].questions {
 			if terms := a.query(q, nil); len(terms) > 0 {
 				found[i] = append(found[i], s.strengthWithout(sample[i].id, terms))

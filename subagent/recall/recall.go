@@ -51,6 +51,7 @@ type Hit struct {
 	Score    float64  // more is better
 	Text     string   // a literal piece of it
 	Exchange []string // ids of the messages around it
+	Newer    bool     // it was said later than another of the hits that names the same
 }
 
 // Settings are those of one agent. The zero value recalls nothing.

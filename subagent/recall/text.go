@@ -32,7 +32,8 @@ func write(intro string, hits []Hit, joined bool) string {
 	nonce := envelope.Nonce()
 	lines := make([]string, 0, 2*len(hits))
 	for i, h := range hits {
-		if !joined || i == 0 || len(h.Exchange) == 0 || !slices.Equal(h.Exchange, hits[i-1].Exchange) {
+		if !joined || i == 0 || len(h.Exchange) == 0 || !slices.Equal(h.Exchange, hits[i-1].Exchange) ||
+			h.Newer && !hits[i-1].Newer {
 			lines = append(lines, heading(h))
 		}
 		text, _ := envelope.Neutralise(h.Text)
@@ -42,14 +43,19 @@ func write(intro string, hits []Hit, joined bool) string {
 		envelope.Close(envelope.Recalled, nonce)
 }
 
-// heading is "<said ID DATE TIME>", with the memory's owner unless that is the chat.
+// heading is "<said ID DATE TIME>", with the memory's owner unless that is the chat, and a word for what is newer on
+// the same than another message.
 func heading(h Hit) string {
 	id, _ := envelope.Label(h.ID)
 	whose := ""
 	if h.Agent != "" {
 		whose = " to " + string(h.Agent)
 	}
-	return "<said " + id + " " + clock(h.TS) + whose + ">"
+	newer := ""
+	if h.Newer {
+		newer = ", newer"
+	}
+	return "<said " + id + " " + clock(h.TS) + whose + newer + ">"
 }
 
 func clock(ts float64) string {
