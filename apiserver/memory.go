@@ -17,7 +17,7 @@ type chatMemory struct {
 func (m chatMemory) Recall(ctx context.Context, q recall.Query) (recall.Found, error) {
 	got, err := m.at.Recall(ctx, m.http, api.RecallRequest{
 		Subagent: q.Agent, Query: q.Text, From: q.From, To: q.To, Budget: q.Budget, Overhead: q.Overhead,
-		Automatic: q.Automatic,
+		Automatic: q.Automatic, Needed: q.Needed,
 	})
 	found := recall.Found{Partial: got.Partial}
 	for _, h := range got.Hits {

@@ -40,7 +40,7 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 	got := make(chan outcome, 1)
 	q := recall.Query{Agent: "analytic", Text: "tea?", From: "2024-01-01T00:00:00Z", To: "2025-01-01T00:00:00Z",
 		Budget:   700,
-		Overhead: 9, Automatic: true}
+		Overhead: 9, Automatic: true, Needed: true}
 	s := start(t, apiserver.Config{Memory: holder.Client()}, agent(func(ctx context.Context, r master.Request,
 		say func(event.Payload)) {
 		var o outcome
@@ -59,7 +59,7 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 		Agent: "analytic", Score: 3, Text: "tea", Exchange: []string{"r.1"}}}}, o.found)
 	require.Equal(t, []string{"/internal/v1/runs/R1/recall", "Bearer secret"}, []string{path, token})
 	require.Equal(t, api.RecallRequest{Subagent: "analytic", Query: "tea?", From: q.From, To: q.To, Budget: 700,
-		Overhead: 9, Automatic: true}, asked)
+		Overhead: 9, Automatic: true, Needed: true}, asked)
 
 	s.post(t, request("R2"))
 	require.Equal(t, outcome{}, <-got)

@@ -67,7 +67,7 @@ func TestEachAgentRecallsForWhatItWasAsked(t *testing.T) {
 		}
 		task := "What is the code?"
 		if next[len(calls)] == "told" {
-			task = "The code is 12."
+			task = "I like tea."
 		}
 		return "", delegate(next[len(calls)], task), nil
 	}), asked, told, alone, other)

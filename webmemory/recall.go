@@ -114,7 +114,10 @@ func (s *searcher) postRecall(c *gin.Context, r *run) error {
 	}
 	shown := map[string]bool{}
 	if asked.Automatic {
-		shown, q.Floor = r.shownOf(own), automaticFloor
+		shown = r.shownOf(own)
+	}
+	if q.Needed = asked.Needed; asked.Automatic && !asked.Needed {
+		q.Floor = automaticFloor
 	}
 	q.Seen = func(_ memory.Key, id string) bool {
 		run, _, ok := memory.SplitID(id)

@@ -193,6 +193,10 @@ func TestAgentsSearch(t *testing.T) {
 	require.NotContains(t, found, later, "it is in the window")
 	require.NotContains(t, found, theirs, "it is a subagent's")
 	require.NotContains(t, found, question, "it is of this run")
+	require.Equal(t, found, search(api.RecallRequest{Query: question, Automatic: true, Needed: true}))
+	const told = "I was told a name today, isn't that nice!"
+	require.Contains(t, search(api.RecallRequest{Query: told, Automatic: true}), own)
+	require.Empty(t, search(api.RecallRequest{Query: told, Automatic: true, Needed: true}), "it needs none")
 	found = search(api.RecallRequest{Query: question})
 	for _, text := range []string{own, later, theirs} {
 		require.Contains(t, found, text)

@@ -33,6 +33,7 @@ type RecallRequest struct {
 	// Automatic is a search for a prompt that no agent asked for: in the asker's own memory
 	// alone, for what its window does not show, the oldest first.
 	Automatic bool `json:"automatic,omitempty"`
+	Needed    bool `json:"needed,omitempty"` // finds something only for a query that seems to need it
 }
 
 // Recalled is what a search of a chat's memory found.

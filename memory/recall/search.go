@@ -33,6 +33,9 @@ type Query struct {
 	// Floor is the least Strength with which anything is found: below it what is found would
 	// hardly answer, also where a Vector is near to something, as one always is. A query that speaks of a time has none.
 	Floor float64
+	// Needed finds something only for a text that seems to need it: one that asks, orders or hints at what the histories
+	// know better than everybody does.
+	Needed bool
 	// Seen says which messages the asker has before it anyway: they are not shown, though
 	// what stands near them may be. Nil for none.
 	Seen func(key memory.Key, id string) bool
@@ -141,6 +144,9 @@ func Search(indexes []*Index, q Query) Result {
 		q.AskedAt = time.Now()
 	}
 	q.Text = ends(q.Text)
+	if q.Needed && !needed(indexes, q.Text) {
+		return Result{Weak: true}
+	}
 	q.Budget = cmp.Or(max(q.Budget, 0), DefaultBudget)
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	when := times(q.Text, q.AskedAt)

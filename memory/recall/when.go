@@ -61,10 +61,10 @@ func (s span) within(other span) (span, bool) {
 	return s, s.from.Before(s.to)
 }
 
-// vocabulary are the kinds of the words that times are told in, English and Russian, each with its number. A form that ends
+// timeWords are the kinds of the words that times are told in, English and Russian, each with its number. A form that ends
 // with an asterisk stands for those that are up to four letters longer. Kinds in lower case are other words, too, and
 // count beside a number, or behind a word that a time follows.
-const vocabulary = `M1: january январ* янв; m1: jan; M2: february феврал* фев; m2: feb; m3: march mar; M3: март марта марту
+var timeWords = vocabularyOf(`M1: january январ* янв; m1: jan; M2: february феврал* фев; m2: feb; m3: march mar; M3: март марта марту
 мартом марте; M4: april апрел* апр; m4: apr; m5: may; M5: май мая мае маю маем; M6: june июн*; m6: jun; M7: july июл*; m7: jul;
 M8: august август* авг; m8: aug; M9: september сентябр* сен сент; m9: sep sept; M10: october октябр* окт; m10: oct;
 M11: november ноябр* ноя; m11: nov; M12: december декабр* дек; m12: dec; D0: sunday воскресен*; D1: monday понедельник*;
@@ -73,26 +73,42 @@ Ud: day days день дня дней дни; Uw: week weeks недел*; Um: mo
 s3: spring; S3: весной весну весна; s6: summer; S6: летом лето; s9: autumn fall; S9: осенью осень; s12: winter; S12: зимой зиму зима;
 E: weekend выходные; B1: last previous past прошл* прошедш* предыдущ*; B0: this current этой эту этом этот этим этого;
 L: последн*; A: ago назад тому; R0: today tonight сегодня; R-1: yesterday вчера; R-2: позавчера;
-T1: early beginning start начале; T2: mid middle середине; T3: late end конце; n1: a an one один одну; n2: two couple два две пару;
+T1: early beginning start начале; T2: middle середине; T3: late end конце; n1: a an one один одну; n2: two couple два две пару;
 n3: three few три; n4: four several четыре несколько; n5: five пять; n6: six шесть; n7: seven семь; n8: eight восемь;
 n9: nine девять; n10: ten десять; t: the; j: and to through и;
-P: in of next since during mid until till by from every before after between on at within в во за на с со до к по от после перед между`
+P: in of next since during mid until till by from every before after between on at within в во за на с со до к по от после перед между`)
 
-// kinds are those of words, and of the beginnings of words.
-var kinds, beginnings = func() (kinds, beginnings map[string]string) {
-	kinds, beginnings = map[string]string{}, map[string]string{}
-	for entry := range strings.SplitSeq(vocabulary, ";") {
+// vocabulary is the kinds of words, and of those with some beginnings that are up to four letters longer.
+type vocabulary struct{ words, beginnings map[string]string }
+
+// vocabularyOf reads a list of kinds with their words; a beginning ends with an asterisk.
+func vocabularyOf(list string) vocabulary {
+	v := vocabulary{map[string]string{}, map[string]string{}}
+	for entry := range strings.SplitSeq(list, ";") {
 		kind, forms, _ := strings.Cut(entry, ":")
 		for form := range strings.FieldsSeq(forms) {
 			if start, is := strings.CutSuffix(form, "*"); is {
-				beginnings[start] = strings.TrimSpace(kind)
+				v.beginnings[start] += strings.TrimSpace(kind)
 			} else {
-				kinds[form] = strings.TrimSpace(kind)
+				v.words[form] += strings.TrimSpace(kind)
 			}
 		}
 	}
-	return kinds, beginnings
-}()
+	return v
+}
+
+// kind is that of a word, several of one that is listed several times; empty for none.
+func (v vocabulary) kind(w string) string {
+	if k, known := v.words[w]; known {
+		return k
+	}
+	for n := range w {
+		if k, known := v.beginnings[w[:n]]; known && len(w)-n <= 2*4 {
+			return k
+		}
+	}
+	return v.beginnings[w]
+}
 
 var (
 	number = regexp.MustCompile(`^(\d{1,4})(st|nd|rd|th|-?го|-е|-ого)?$`)
@@ -102,15 +118,7 @@ var (
 
 // kind is that of a word: of the vocabulary, a number (N), a year (Y), a date (X), or w for another word.
 func kind(w string) string {
-	if k, known := kinds[w]; known {
-		return k
-	}
-	for n := range w {
-		if k, known := beginnings[w[:n]]; known && len(w)-n <= 2*4 {
-			return k
-		}
-	}
-	if k, known := beginnings[w]; known {
+	if k := timeWords.kind(w); k != "" {
 		return k
 	}
 	if m := number.FindStringSubmatch(w); m != nil {

@@ -32,6 +32,7 @@ type Query struct {
 	// Automatic is a search that no agent asked for: in the asker's own memory alone, for
 	// what it is not shown anyway, the oldest first.
 	Automatic bool
+	Needed    bool // finds something only for a text that seems to need it
 }
 
 // Found is what a search gave.
@@ -63,7 +64,7 @@ type Settings struct {
 
 // Values of Settings.Auto.
 const (
-	Question = "question" // it was given what has the form of a question
+	Question = "question" // what it was given seems to need it
 	Always   = "always"
 	Off      = "off"
 )
@@ -83,13 +84,14 @@ type Asker struct {
 // Block is what stands in the agent's prompt of what was said before, for what it was
 // given; empty for nothing. The error is Emit's.
 func (a Asker) Block(ctx context.Context, given string) (string, error) {
-	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.IsQuestion(given)) {
+	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.MayNeed(given)) {
 		return "", nil
 	}
 	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := a.Memory.Recall(within, Query{
 		Agent: a.Agent, Text: given, Budget: a.Budget - frameTokens, Overhead: leastHeading, Automatic: true,
+		Needed: a.Auto == Question,
 	})
 	if ctx.Err() != nil { // the run is over
 		return "", nil

@@ -66,7 +66,7 @@ Ann: Me too
 	require.Equal(t, []event.Payload{&event.Recalled{Messages: []event.RecalledMessage{
 		{ID: "r.1", TS: march, Score: 2}, {ID: "r.2", TS: march, Score: 1}, {ID: "s.1", TS: march + 60, Score: 1},
 	}, Partial: true}}, *told)
-	require.True(t, m.asked[0].Automatic)
+	require.True(t, m.asked[0].Automatic && m.asked[0].Needed)
 	require.Equal(t, memory.Agent("analytic"), m.asked[0].Agent)
 }
 
@@ -76,6 +76,8 @@ func TestWhenNothingIsAsked(t *testing.T) {
 		asked       int
 	}{
 		{recall.Question, "I like tea.", 0},
+		{recall.Question, "```\nDo I like tea?\n```", 0},
+		{recall.Question, "", 0},
 		{recall.Question, "Do I like tea?", 1},
 		{recall.Question, "Как меня зовут", 1},
 		{recall.Always, "I like tea.", 1},
@@ -89,6 +91,7 @@ func TestWhenNothingIsAsked(t *testing.T) {
 		require.Empty(t, text)
 		require.Empty(t, *told, "nothing was found, so there is nothing to tell")
 		require.Len(t, m.asked, c.asked, "%s %q", c.auto, c.given)
+		require.True(t, c.asked == 0 || m.asked[0].Needed == (c.auto == recall.Question), "%s %q", c.auto, c.given)
 	}
 	a, _ := asker(nil, recall.Always)
 	text, err := a.Block(t.Context(), "Do I like tea?")

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"mneme/memory"
-	"mneme/memory/recall"
 	"mneme/memory/textindex"
 )
 
@@ -79,7 +78,7 @@ func telling(text string) bool {
 func states(sentence string) bool {
 	sentence = lead.ReplaceAllString(sentence, "")
 	said := words(sentence)
-	return !recall.IsQuestion(sentence) && !asks.MatchString(said) && !supposes.MatchString(said)
+	return !asks.MatchString(said) && !supposes.MatchString(said)
 }
 
 // split cuts a text into sentences. The last one may be empty, or go on behind the text. A line's end is none of a

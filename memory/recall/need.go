@@ -1,0 +1,193 @@
+package recall
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"mneme/memory/textindex"
+)
+
+// carried is what a message brings along to be worked on: code, quotations, addresses, what stands behind a colon.
+var carried = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]*`|(?m:^\\s*>.*$)|https?://\\S+|" +
+	`["“„«][^"“”«»\n]{16,}["“”»]|:\s.{15,}|:\s*\n.*`)
+
+var (
+	sentence     = regexp.MustCompile(`[^.!?？؟…;。\n]+[.!?？؟…;。]*`)
+	oneSpelling  = strings.NewReplacer("ё", "е", "’", "'")
+	unspelt      = regexp.MustCompile(`\p{Cyrillic}|\p{Han}`) // scripts of languages without articles
+	name         = regexp.MustCompile(`(\pL+) (\p{Lu}[\pL-]{2,})('s)?`)
+	prepositions = words(`в во с о об на у к по из от для за`)
+	places       = words(`of in the to from at on between than`) // stand before names of places
+	// bids are the endings of Russian imperatives, past those of verbs that tell what was.
+	bids = regexp.MustCompile(`^[а-я]+(й|и|ь|йте|ите|ьте|йся|ись)$`)
+	past = regexp.MustCompile(`^([а-я]{2,}(л|ла|лся|лась|лись)|[а-я]+[^с]ли|[a-z]{3,}ed)$`)
+	// tells is how the first words of a statement go on: with its subject and verb.
+	tells = regexp.MustCompile(`^\S*'[^d]|^\S+ \S+'[^s]|^\S+ing( |$)| (i|я|is|are|was|were|has|have|had|will|can|would|could|should|ist|sind|war|hat)( |$)`)
+)
+
+// clues are words that say what a message is about, each kind with a letter: of the writer (o), the reader (y), a thing
+// that is known (d) or any (a), what was or is again (b), memory (m), the world in general (g), text to be made (k), small
+// talk (s), the past (p). Others begin questions (q) and statements (t), or stand before what a sentence begins with (f).
+var clues = vocabularyOf(`o: i i'm i've i'd i'll im me my mine myself we our ours we're we've я меня мне мной мы нас нам нами
+мой моя мое мои моего моей моему моем моих моим моими мою наш* ich mich mein* wir uns unser* yo mi mis nuestr*;
+y: you your yours you're you've ты тебя тебе тобой вы вас вам вами твой твоя твое твои ваш* du dein* tu usted;
+d: the that those this these тот та то те того той том тех тем этот эта этот эти эту; a: a an any some ein eine un una;
+b: again still last same before previous* earlier usual as already anymore nowadays currently опять снова прошл* тогда прежн*
+раньше те же обычно теперь сейчас wieder nochmal letzt*;
+m: remember remind forgot forget forgotten recall told said mentioned agreed decided promised settled planned noted записан*
+напомн* помн* вспомн* забыл* говорил* договор* договаривал* обещал* решил*;
+g: general generally usually typical* generic average difference mean means explain world определение значит отличается разница
+разнице вообще обычный бывает бывают;
+k: translate write convert correct summarize shorten rewrite make create generate turn sort solve fix calculate draft suggest
+придумай переведи напиши сократи реши исправь посчитай расставь;
+s: thanks thank thx cheers hi hello lol haha bye great cool wow sorry спасибо привет хаха ок супер danke gracias congratulations
+nice glad love lovely happy awesome amazing;
+p: did was were had been got went said told made gave used; q: what what's whats when where where's who who's whose whom which
+why how how's is are was were am do does did has have can could would will should кто что где когда куда откуда почему зачем как
+какой какая какое какие какого каком какую каким каких сколько чей чья чье чьи чем кому кого кем was wie wo wer wann warum
+welche* qué cuál cuáles cuándo dónde quién cómo cuántos;
+t: i i'm i've im it it's that's we he she they the my our this his her their there a yesterday today finally just я мы он она оно
+они мой моя мои у сегодня вчера это все;
+f: please ok okay hey hi hello so and but well oh um also then now btw actually sorry thanks lol haha hmm ugh ah yeah yes no
+пожалуйста ну а и но так привет ок слушай кстати еще спасибо извини тогда вот слушайте здравствуйте`)
+
+// weights are what speaks for memory in a sentence: its clues, those of the writer and of the past apart in questions (?) and
+// orders (!), a question mark (??) and a name that a history knows (n). They were fitted to testdata/talk by logistic
+// regression, and each chat that was left out came out alike.
+var weights = map[string]float64{
+	"?o": 3.2, "!o": 1.1, "?p": 1.8, "b": 2.9, "d": 1.7, "m": 2.4, "n": 1.5, "y": -.9, "a": -.5, "g": -1.8, "k": -.7, "s": -1.6,
+	"!": 1.4, "t": -.7, "??": .8,
+}
+
+const (
+	rareWeight    = 1.1 // of each rare word that the best message has, up to mostRare
+	mostRare      = 3
+	unspeltWeight = 0.7  // where articles say nothing
+	fewWeight     = -1.3 // of a message of less than four words
+	leastNeed     = 3.4
+	// spoken is how many words ask for something: what has more of them has rare ones by chance.
+	spoken = 12
+)
+
+// MayNeed says whether the right reaction to a message may take something from a history, whatever that has: if not, no
+// search is worth its while.
+func MayNeed(text string) bool {
+	text = prose(ends(text))
+	score, _ := clueScore(text, func(string) bool { return true })
+	return score+rareWeight*mostRare >= leastNeed
+}
+
+// needed says whether the right reaction to a message takes something from the histories: by how many of its rare words a
+// message of theirs has, and by what its sentences are about.
+func needed(indexes []*Index, text string) bool {
+	text = prose(text)
+	score, words := clueScore(text, func(name string) bool { return rare(indexes, name) > 0 })
+	return score+rareWeight*min(rare(indexes, subjectOf(text, nil))*min(1, spoken/float64(words)), mostRare) >= leastNeed
+}
+
+// prose is a text without what it carries.
+func prose(text string) string { return oneSpelling.Replace(carried.ReplaceAllString(text, "\n")) }
+
+// clueScore is what the clues of a message say for memory, by the sentence that says most, and of how many words it is. Of
+// a long one the first and the last sentences count.
+func clueScore(text string, known func(name string) bool) (score float64, words int) {
+	const edge = 4
+	sentences := sentence.FindAllString(text, -1)
+	if len(sentences) > 2*edge {
+		sentences = slices.Concat(sentences[:edge], sentences[len(sentences)-edge:])
+	}
+	score = math.Inf(-1)
+	for _, s := range sentences {
+		said, n := clueSum(s, known)
+		score, words = max(score, said), words+n
+	}
+	if unspelt.MatchString(text) {
+		score += unspeltWeight
+	}
+	if words < 4 {
+		score += fewWeight
+	}
+	return score, words
+}
+
+// rare is about how many words that are in one passage alone the best passage has of a text.
+func rare(indexes []*Index, text string) (most float64) {
+	for _, ix := range indexes {
+		all := ix.words.Snapshot()
+		_, passages := all.Len()
+		for _, h := range all.Search(textindex.Query{Text: text, Limit: 1, Terms: maxTerms, Duplicates: true}).Hits {
+			most = max(most, h.Score/math.Log(1+(float64(passages)-0.5)/1.5)) // BM25's idf of such a word
+		}
+	}
+	return most
+}
+
+// clueSum is what the clues of a sentence say for memory, and of how many words it is.
+func clueSum(said string, known func(name string) bool) (score float64, count int) {
+	w := strings.FieldsFunc(strings.ToLower(said), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && r != '\'' && r != '-'
+	})
+	count = len(w)
+	for len(w) > 1 && strings.Contains(clues.kind(w[0]), "f") {
+		w = w[1:]
+	}
+	if len(w) == 0 {
+		return math.Inf(-1), 0
+	}
+	first := clues.kind(w[0])
+	head := strings.Join(w[:min(len(w), 3)], " ")
+	marked := strings.ContainsAny(said, "?？؟")
+	was := slices.IndexFunc(w, func(word string) bool { return past.MatchString(word) || strings.Contains(clues.kind(word), "p") })
+	form := "!"
+	switch {
+	case marked, strings.Contains(first, "q"), len(w) > 2 && prepositions[w[0]] && strings.Contains(clues.kind(w[1]), "q"):
+		form = "?"
+	case was != 0 && bids.MatchString(w[0]) && !strings.Contains(first, "t"):
+	case len(w) < 3, was >= 0 && was < 4, strings.ContainsAny(first, "ts"), tells.MatchString(head),
+		strings.HasSuffix(strings.TrimSpace(said), "!"):
+		form = "t"
+	}
+	found := map[string]bool{form: true, "??": marked, form + "p": was >= 0, "k": strings.Contains(first, "k")}
+	for i, word := range w {
+		for _, c := range strings.Split(clues.kind(word), "") {
+			switch c {
+			case "o":
+				found[form+c] = true
+			case "d": // "the end of …" says itself which
+				found[c] = found[c] || i+1 < len(w) && (i+2 == len(w) || !places[w[i+2]])
+			case "b", "m", "y", "a", "g", "s":
+				found[c] = true
+			}
+		}
+	}
+	for _, m := range name.FindAllStringSubmatch(said, -1) {
+		found["n"] = found["n"] || (m[3] != "" || !places[m[1]]) && known(m[2])
+	}
+	for clue, is := range found {
+		if is {
+			score += weights[clue]
+		}
+	}
+	return score, count
+}
+
+// ends is a text, or the front and the back of one that is very long: what it asks stands there, before or behind what is
+// pasted.
+func ends(text string) string {
+	const most = 8 << 10 // bytes
+	if len(text) <= 2*most {
+		return text
+	}
+	back := len(text) - most
+	for !utf8.RuneStart(text[back]) {
+		back++
+	}
+	return front(text, most) + "\n" + text[back:]
+}
+
+// says tells whether a text has words to search by.
+func says(text string) bool { return len(textindex.Terms(text)) > 0 }
