@@ -99,7 +99,7 @@ func notSaid(t *tool, origins []event.ArgumentOrigin) string {
 	var list []string
 	for _, o := range origins {
 		if (o.From.Foreign() || t.unsaid(o)) && len(list) < toldValues {
-			list = append(list, fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o))
+			list = append(list, fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o.Shown()))
 		}
 	}
 	if list == nil {
