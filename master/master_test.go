@@ -248,8 +248,8 @@ func TestTheMasterFails(t *testing.T) {
 			require.Equal(t, name, last[*event.Error](l).Code)
 			require.Equal(t, event.Failed, last[*event.RunFinished](l).Outcome)
 			if name == "model_failed" {
-				require.Equal(t, &event.Assistant{Content: "Half an", Partial: true, Failure: name}, last[*event.Assistant](l),
-					"what was shown is kept")
+				require.Equal(t, &event.Assistant{Content: "Half an", Partial: true, Failure: name,
+					Origin: memory.Origin{From: memory.FromAgent}}, last[*event.Assistant](l), "what was shown is kept")
 				require.Equal(t, []string{"run_started", "assistant", "error", "run_finished"}, l.roles())
 			} else {
 				require.Nil(t, last[*event.Assistant](l), "nothing was shown")

@@ -38,18 +38,18 @@ func (a Authority) Below(b Authority) bool { return a.rank() > b.rank() }
 // tool returned.
 func (a Authority) Foreign() bool { return a.Below(FromOwn) }
 
-// Origin is the source of a text, and its name for a person: the title and page of a document, a tool; empty for
-// users and agents.
+// Origin is the source of a text.
 type Origin struct {
-	From   Authority `json:"from,omitempty"`
-	Source string    `json:"source,omitempty"`
+	From   Authority `json:"from,omitempty"`   // whose words it is
+	Source string    `json:"source,omitempty"` // its name for a person: the title and page of a document, a tool; else empty
 }
 
 // MaxSource bounds Origin.Source, in bytes.
 const MaxSource = 200
 
-// String is the source for a person.
-func (o Origin) String() string { return cmp.Or(o.Source, string(o.From)) }
+// Shown is the source for a person. It is no String, which every struct that embeds an Origin would have, and print
+// itself by.
+func (o Origin) Shown() string { return cmp.Or(o.Source, string(o.From)) }
 
 // Written is the origin of a message. Of one that was stored without it, it is what its role tells: the user of a
 // subagent is the master.

@@ -10,9 +10,9 @@ import (
 const RedactedText = "(redacted)"
 
 // Redacted is a stored message without what it says: its content, the arguments of its tool calls, its metadata,
-// images and citations, the name of its source, the record of its run, and the speaker's name. What orders it stays: the role, the time, its
-// id, which is given, and what ties tool calls and their results together, so that a model takes the history as
-// before. A message that is redacted stays as it is, byte for byte.
+// images and citations, the name of its source, the record of its run, and the speaker's name. What orders it stays: the
+// role, the time, its id, which is given, and what ties tool calls and their results together, so that a model takes the
+// history as before. A message that is redacted stays as it is, byte for byte.
 func Redacted(raw json.RawMessage, id string) (json.RawMessage, error) {
 	messages, err := Decode([]json.RawMessage{raw})
 	if err != nil {

@@ -83,7 +83,7 @@ func (l toolList) WriteText(out io.Writer) error {
 	rows := [][]string{{"AGENT", "TOOL", "ID", "KIND", "ASKS", "STATE"}}
 	for _, t := range l.Tools {
 		rows = append(rows, []string{term.OneLine(cmp.Or(string(t.Agent), master.Version), 64), term.OneLine(t.Name, 64),
-			term.OneLine(t.ID, 200), term.OneLine(t.Kind, 20), term.OneLine(cmp.Or(t.Policy, "never"), 20),
+			term.OneLine(t.ID, 200), term.OneLine(t.Kind, 20), term.OneLine(cmp.Or(t.Policy, "never"), 40),
 			term.OneLine(t.State, 20)})
 	}
 	var b bytes.Buffer

@@ -44,8 +44,16 @@ func TestEventsOnTheWire(t *testing.T) {
 				`,"content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}`},
 		{event.New(own, &event.ToolProgress{Tool: "f", Status: "running"}), `{"role":"subagent_tool",` + ownJSON +
 			`,"tool":"f","status":"running"}`},
-		{event.New(own, &event.ToolResult{ToolCallID: "1", Name: "f", Content: "12"}), `{"role":"subagent_tool_result",` +
-			ownJSON + `,"tool_call_id":"1","name":"f","content":"12"}`},
+		{event.New(own, &event.ToolResult{ToolCallID: "1", Name: "f", Content: "12", Origin: memory.Origin{
+			From: memory.FromOutside, Source: "crm/f",
+		}}), `{"role":"subagent_tool_result",` + ownJSON +
+			`,"tool_call_id":"1","name":"f","content":"12","from":"outside","source":"crm/f"}`},
+		{event.New(head, &event.RunWaiting{Waits: []event.Wait{{
+			ID: "w", Kind: event.Approval, ToolCallID: "1", Tool: "f", Arguments: json.RawMessage(`{"a":"x"}`), Reason: "why",
+			ExpiresAt: 2, Origins: []event.ArgumentOrigin{{"a", "x", memory.Origin{From: memory.FromDocument, Source: "d p. 3"}}},
+		}}}), `{"role":"run_waiting",` + headJSON + `,"waits":[{"id":"w","kind":"approval","tool_call_id":"1","tool":"f",` +
+			`"arguments":{"a":"x"},"reason":"why","expires_at":2,` +
+			`"origins":[{"argument":"a","value":"x","from":"document","source":"d p. 3"}]}]}`},
 		{event.New(own, &event.Completion{Response: "r", Status: event.Completed, Citations: []event.Citation{
 			{N: 1, DocID: "d"},
 		}, Usage: event.Usage{InputTokens: 3}}),
@@ -136,12 +144,21 @@ func some[T any](t *rapid.T, what *rapid.Generator[T], label string) []T {
 }
 
 var (
+	origins = rapid.Custom(func(t *rapid.T) memory.Origin {
+		return memory.Origin{From: rapid.SampledFrom([]memory.Authority{"", memory.FromUser, memory.FromDocument}).Draw(t,
+			"from"), Source: rapid.String().Draw(t, "source")}
+	})
+	argumentOrigins = rapid.Custom(func(t *rapid.T) event.ArgumentOrigin {
+		return event.ArgumentOrigin{Argument: rapid.String().Draw(t, "argument"), Value: rapid.String().Draw(t, "value"),
+			Origin: origins.Draw(t, "origin")}
+	})
 	values = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"a":"<b>","n":1.50}`), json.RawMessage(`"x"`)})
 	waits  = rapid.Custom(func(t *rapid.T) event.Wait {
 		return event.Wait{ID: rapid.String().Draw(t, "id"), Kind: rapid.SampledFrom([]string{event.Approval, event.Question,
 			event.ClientResult}).Draw(t, "kind"), Subagent: agents.Draw(t, "subagent"), CallID: rapid.String().Draw(t, "call"),
 			ToolCallID: rapid.String().Draw(t, "tool call"), Tool: rapid.String().Draw(t, "tool"),
 			Arguments: json.RawMessage(`{"a":[1,"<"]}`), Reason: rapid.String().Draw(t, "reason"),
+			Origins:   some(t, argumentOrigins, "origins"),
 			ExpiresAt: rapid.Float64().Draw(t, "expires"), Schema: values.Draw(t, "schema")}
 	})
 	waitAnswers = rapid.Custom(func(t *rapid.T) event.WaitAnswer {
@@ -164,22 +181,25 @@ func payloads(t *rapid.T) event.Payload {
 		return &event.AssistantDelta{Text: text("text")}
 	case 2:
 		return &event.Delegation{Task: text("task"), Calls: rapid.SampledFrom([]string{event.Serial, event.Isolated}).Draw(t,
-			"calls")}
+			"calls"), Origin: origins.Draw(t, "origin")}
 	case 3:
 		return &event.SubagentDelta{Text: text("text")}
 	case 4:
-		return &event.AssistantWithTools{Content: text("content"), ToolCalls: some(t, toolCalls, "calls")}
+		return &event.AssistantWithTools{Content: text("content"), ToolCalls: some(t, toolCalls, "calls"),
+			Origin: origins.Draw(t, "origin")}
 	case 5:
 		return &event.ToolProgress{Tool: text("tool"), Status: text("status"), Detail: text("detail")}
 	case 6:
-		return &event.ToolResult{ToolCallID: text("id"), Name: text("name"), Content: text("content")}
+		return &event.ToolResult{ToolCallID: text("id"), Name: text("name"), Content: text("content"),
+			Origin: origins.Draw(t, "origin")}
 	case 7:
 		return &event.Completion{Response: text("response"), Status: outcomes.Draw(t, "status"),
 			Citations: some(t, citations, "citations"),
-			Answer:    answers.Draw(t, "answer"), Usage: usages.Draw(t, "usage"), Failure: text("failure")}
+			Answer:    answers.Draw(t, "answer"), Usage: usages.Draw(t, "usage"), Failure: text("failure"),
+			Origin: origins.Draw(t, "origin")}
 	case 8:
 		return &event.Assistant{Content: text("content"), Citations: some(t, citations, "citations"),
-			Partial: rapid.Bool().Draw(t, "partial"), Failure: text("failure")}
+			Partial: rapid.Bool().Draw(t, "partial"), Failure: text("failure"), Origin: origins.Draw(t, "origin")}
 	case 9:
 		return &event.MemoryReset{}
 	case 10:

@@ -62,8 +62,16 @@ func of(agent memory.Agent, call string, p event.Payload) event.Event {
 
 func main(p event.Payload) event.Event { return event.Event{Payload: p} }
 
+// Origins of messages whose events name none, as those of an older version.
+var (
+	user  = memory.Origin{From: memory.FromUser}
+	agent = memory.Origin{From: memory.FromAgent}
+)
+
 func TestFoldOfOneRun(t *testing.T) {
 	call := memory.ToolCall{ID: "t1", Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: "{}"}}
+	own := memory.Origin{From: memory.FromOwn}
+	invoice := memory.Origin{From: memory.FromDocument, Source: "invoice.pdf p. 3"}
 	copies := event.Copies{}
 	fold(t, copies, run(
 		main(&event.RunStarted{ChatID: chat, Message: "ask"}),
@@ -74,24 +82,24 @@ func TestFoldOfOneRun(t *testing.T) {
 		of("panel", "c2", &event.AssistantWithTools{ToolCalls: []memory.ToolCall{call}}),
 		of("analytic", "c1", &event.ToolProgress{Tool: "calculator", Status: "running"}),
 		of("panel", "c2", &event.ToolResult{ToolCallID: "t1", Content: "x"}),
-		of("analytic", "c1", &event.ToolResult{ToolCallID: "t1", Name: "calculator", Content: "12"}),
+		of("analytic", "c1", &event.ToolResult{ToolCallID: "t1", Name: "calculator", Content: "12", Origin: own}),
 		of("panel", "c2", &event.Completion{Response: "alone"}),
 		of("analytic", "", &event.Error{Code: "x"}),
-		of("analytic", "c1", &event.Completion{Response: "done", Status: event.Completed}),
+		of("analytic", "c1", &event.Completion{Response: "done", Status: event.Completed, Origin: invoice}),
 		main(&event.AssistantDelta{Text: "an"}),
-		main(&event.Assistant{Content: "answer", Partial: true}),
+		main(&event.Assistant{Content: "answer", Partial: true, Origin: invoice}),
 		main(&event.RunFinished{Outcome: event.Stopped}),
 	))
 	require.Equal(t, event.Copies{
 		memory.ChatKey(chat): {
-			{Role: "user", Content: "ask", Timestamp: 1, ID: "r.1"},
-			{Role: "assistant", Content: "answer", Timestamp: 14, Partial: true, ID: "r.14"},
+			{Role: "user", Content: "ask", Origin: user, Timestamp: 1, ID: "r.1"},
+			{Role: "assistant", Content: "answer", Origin: invoice, Timestamp: 14, Partial: true, ID: "r.14"},
 		},
 		memory.SubagentKey("analytic", chat): {
-			{Role: "user", Content: "remember", Timestamp: 2, ID: "r.2"},
-			{Role: "assistant", Content: "hm", Timestamp: 5, ToolCalls: []memory.ToolCall{call}, ID: "r.5"},
-			{Role: "tool", Content: "12", Timestamp: 9, ToolCallID: "t1", Name: "calculator", ID: "r.9"},
-			{Role: "assistant", Content: "done", Timestamp: 12, ID: "r.12"},
+			{Role: "user", Content: "remember", Origin: agent, Timestamp: 2, ID: "r.2"},
+			{Role: "assistant", Content: "hm", Origin: agent, Timestamp: 5, ToolCalls: []memory.ToolCall{call}, ID: "r.5"},
+			{Role: "tool", Content: "12", Origin: own, Timestamp: 9, ToolCallID: "t1", Name: "calculator", ID: "r.9"},
+			{Role: "assistant", Content: "done", Origin: invoice, Timestamp: 12, ID: "r.12"},
 		},
 	}, copies)
 }
@@ -123,13 +131,14 @@ func TestFoldOfAFailureAndItsRetry(t *testing.T) {
 	))
 	require.Equal(t, event.Copies{
 		memory.ChatKey(chat): {
-			{Role: "user", Content: "ask", Timestamp: 1, ID: "r.1"},
+			{Role: "user", Content: "ask", Origin: user, Timestamp: 1, ID: "r.1"},
 			{Role: "assistant", Content: "(no answer: run_timeout)", Timestamp: 5, Failure: "run_timeout", ID: "r.5"},
-			{Role: "assistant", Content: "half an ans", Timestamp: 2, Partial: true, ID: "r.2"},
+			{Role: "assistant", Content: "half an ans", Origin: agent, Timestamp: 2, Partial: true, ID: "r.2"},
 		},
 		memory.SubagentKey("analytic", chat): {
-			{Role: "user", Content: "t", Timestamp: 2, ID: "r.2"},
-			{Role: "assistant", Content: "(no answer: model_failed)", Timestamp: 4, Failure: "model_failed", ID: "r.4"},
+			{Role: "user", Content: "t", Origin: agent, Timestamp: 2, ID: "r.2"},
+			{Role: "assistant", Content: "(no answer: model_failed)", Origin: agent, Timestamp: 4, Failure: "model_failed",
+				ID: "r.4"},
 		},
 	}, copies)
 }
@@ -278,7 +287,8 @@ func TestRunEventsBelongToTheChat(t *testing.T) {
 	b, err := json.Marshal(copies[memory.ChatKey(chat)])
 	require.NoError(t, err)
 	require.JSONEq(t,
-		`[{"role":"user","content":"a","timestamp":1,"id":"r.1"},{"role":"assistant","content":"b","timestamp":2,"id":"r.2"}]`, string(b))
+		`[{"role":"user","content":"a","from":"user","timestamp":1,"id":"r.1"},
+		{"role":"assistant","content":"b","from":"agent","timestamp":2,"id":"r.2"}]`, string(b))
 }
 
 // What closes a lost run has ids of its own: the run's late entries may still come,

@@ -70,7 +70,8 @@ func (t *tool) origins(arguments json.RawMessage) (all []event.ArgumentOrigin) {
 		}
 	}
 	walk("", whole)
-	for i := range all {
+	for i := range all { // whoever wrote a document has named it
+		all[i].Source, _ = envelope.Label(all[i].Source)
 		all[i].Argument, _ = envelope.Label(all[i].Argument)
 		all[i].Value, _ = envelope.Label(memory.Shorten(all[i].Value, maxValue))
 	}
@@ -92,12 +93,13 @@ func (t *tool) unsaid(o event.ArgumentOrigin) bool {
 	return slices.Contains(t.FromUser, name) && o.From != memory.FromUser
 }
 
-// told is a sentence on the values that are not of the user or an agent; empty for none.
-func told(origins []event.ArgumentOrigin) string {
+// notSaid is a sentence on the values that are not of the user or an agent, and on those that the user had to say and did
+// not; empty for none.
+func notSaid(t *tool, origins []event.ArgumentOrigin) string {
 	var list []string
 	for _, o := range origins {
-		if o.From.Foreign() && len(list) < toldValues {
-			list = append(list, fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o))
+		if (o.From.Foreign() || t.unsaid(o)) && len(list) < toldValues {
+			list = append(list, fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o.Shown()))
 		}
 	}
 	if list == nil {

@@ -55,7 +55,7 @@ func (c *catalogue) List(context.Context) api.ToolList {
 		all := c.outside(agent)
 		for i, t := range all {
 			info := api.ToolInfo{
-				Agent: agent, Name: t.As, ID: t.ID(), Kind: api.ToolHTTP, Policy: string(asked(t)), State: mcp.StateReady,
+				Agent: agent, Name: t.As, ID: t.ID(), Kind: api.ToolHTTP, Policy: asked(t), State: mcp.StateReady,
 			}
 			if state, served := states[t.Server]; served {
 				info.Kind, info.State = api.ToolMCP, state
@@ -74,11 +74,17 @@ func (c *catalogue) List(context.Context) api.ToolList {
 }
 
 // asked is when a person is asked before a call of the tool.
-func asked(t external.Tool) external.Policy {
-	if t.Policy == "" && t.Hints.Destructive {
-		return external.Always
+func asked(t external.Tool) string {
+	policy := cmp.Or(t.Policy, external.Never)
+	switch {
+	case t.Policy == "" && t.Hints.Destructive:
+		policy = external.Always
+	case t.FromUser != nil && policy == external.Never:
+		return "from_user"
+	case t.FromUser != nil && policy != external.Always:
+		policy += ", from_user"
 	}
-	return cmp.Or(t.Policy, external.Never)
+	return string(policy)
 }
 
 // Call implements apiserver.Tools.

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -160,6 +161,7 @@ func goesOn(t *testing.T, u *up, client redis.UniversalClient, vendor *upstreamt
 	require.NoError(t, json.Unmarshal([]byte(body), &shown))
 	requireSame(t, want[harbour[0]], shown.Messages)
 	require.Equal(t, []string{"ferry.md"}, found(u.search("bicycles on the ferry to Saltholm")))
+	exportsAndSearches(t, u, want)
 
 	require.Equal(t, "Still here.", u.say("harbour", "Are you still here?"))
 	asked := string(vendor.Last().Body)
@@ -180,6 +182,44 @@ func goesOn(t *testing.T, u *up, client redis.UniversalClient, vendor *upstreamt
 	n = len(want[harbour[1]])
 	requireSame(t, want[harbour[1]], now[harbour[1]][:n])
 	require.Len(t, now[harbour[1]], n+2)
+}
+
+// exportsAndSearches holds that histories which say of no message whose words it is are taken along as they are, and
+// that a search tells it by their roles.
+func exportsAndSearches(t *testing.T, u *up, want map[string][]json.RawMessage) {
+	t.Helper()
+	status, body := u.request("GET", "/v1/chats/harbour/export", "", "")
+	require.Equal(t, http.StatusOK, status, body)
+	exported := map[string][]json.RawMessage{}
+	for line := range strings.Lines(body) {
+		var one struct {
+			Subagent string
+			Message  json.RawMessage
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &one), line)
+		if key := harbour[0]; one.Message != nil {
+			if one.Subagent != "" {
+				key = "subagent:" + one.Subagent + ":harbour"
+			}
+			exported[key] = append(exported[key], one.Message)
+		}
+	}
+	for _, key := range harbour {
+		requireSame(t, want[key], exported[key])
+	}
+	var whose []string
+	for _, of := range []string{"&query=boat", "analytic&query=boat", "knowledge&query=ferry+passages"} {
+		status, body = u.request("GET", "/v1/chats/harbour/recall?budget=8000&subagent="+of, "", "")
+		require.Equal(t, http.StatusOK, status, body)
+		var found struct {
+			Hits []struct{ Subagent, Role, From, Source string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(body), &found))
+		for _, hit := range found.Hits {
+			whose = append(whose, strings.TrimSpace(fmt.Sprintln(hit.Subagent, hit.Role, hit.From, hit.Source)))
+		}
+	}
+	require.Subset(t, whose, []string{"user user", "analytic user agent", "knowledge tool outside search_documents"})
 }
 
 // askSubagent talks to a subagent alone.

@@ -117,10 +117,41 @@ func TestARESTCall(t *testing.T) {
 	list, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.Equal(t, `["order_state","refund"]`, gjson.GetBytes(list, `tools.#(kind=="http")#|#(agent=="shop")#.name`).Raw)
+	require.Equal(t, `["never","when_tainted"]`, gjson.GetBytes(list, `tools.#(agent=="shop")#.policy`).Raw)
 	require.NotContains(t, u.log.String()+string(list), "sesame")
 	_, history := u.request(http.MethodGet, "/v1/chats/7/subagents/shop/history", "", "")
 	require.Contains(t, history, "outside nonce")
 	require.NotContains(t, history, "sesame")
+}
+
+// A call that changes something, with what somebody else wrote, waits for a person, who reads where it is from; one
+// with what the user said does not.
+func TestARESTCallWithWordsOfOthers(t *testing.T) {
+	o := newOrders(t)
+	u := withOrders(t, o, "")
+	status, body := u.request(http.MethodPost, "/v1/chats/7/messages", "application/json",
+		`{"message":"    use refund {\"id\": 4711}"}`)
+	require.Equal(t, http.StatusAccepted, status, body)
+	require.Empty(t, o.requests())
+	waits := gjson.Get(body, "waits.0")
+	require.Equal(t, "The subagent shop wants to call refund, which needs a person's yes. "+
+		"Not from the user: id 4711: a text that the user pasted.", waits.Get("reason").Str)
+	require.JSONEq(t, `[{"argument":"id","value":"4711","from":"outside","source":"a text that the user pasted"}]`,
+		waits.Get("origins").Raw)
+	require.Eventually(t, func() bool { // a run is listed a moment after it has said that it waits
+		_, list := u.request(http.MethodGet, "/v1/approvals?status=open", "", "")
+		return gjson.Get(list, "approvals.0.origins").Raw == waits.Get("origins").Raw
+	}, 30*time.Second, 10*time.Millisecond)
+	status, body = u.request(http.MethodPost, "/v1/chats/7/runs/"+gjson.Get(body, "run_id").Str+"/resume",
+		"application/json", fmt.Sprintf(`{"answers":[{"id":%q,"decision":"approve"}]}`, waits.Get("id").Str))
+	require.Equal(t, http.StatusOK, status, body)
+	require.Len(t, o.requests(), 1)
+	require.Contains(t, u.say("7", `use refund {"id": 4711}`), "sent to you.")
+	require.Len(t, o.requests(), 2)
+	_, history := u.request(http.MethodGet, "/v1/chats/7/subagents/shop/history", "", "")
+	require.Equal(t, `["outside","agent","outside","outside","agent","agent","outside","outside"]`,
+		gjson.Get(history, "messages.#.from").Raw, "the first task has what was pasted, the second what the user said")
+	require.Equal(t, "http/refund", gjson.Get(history, `messages.#(role=="tool").source`).Str)
 }
 
 // A call that a person is to allow waits for that, however often it is asked for, and is made

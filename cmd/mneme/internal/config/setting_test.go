@@ -120,7 +120,7 @@ func TestTheFilesThatPeopleCopyAreValid(t *testing.T) {
 			files = append(files, text)
 		}
 	}
-	require.Len(t, files, 10)
+	require.Len(t, files, 11)
 	for _, text := range files {
 		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k", "ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k",
 			"SHOP_TOKEN=k", "CRM_TOKEN=k", "NODE_EXTRA_CA_CERTS=k")

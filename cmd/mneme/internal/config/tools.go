@@ -16,6 +16,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/tidwall/gjson"
 
 	"mneme/subagent/external"
 	"mneme/subagent/httptool"
@@ -371,6 +372,12 @@ func (t ToolEntry) check(key string, c Config) error {
 		}
 		err = cmp.Or(err, formed(at, string(a.Policy), isPolicy), when(a.Policy == external.Never && t.FromUser != nil, at,
 			"from_user asks a person where the user did not say a value, and never asks none; remove one of them"))
+	}
+	for i, name := range t.FromUser {
+		if t.HTTP != nil && !gjson.GetBytes(t.HTTP.Parameters, "properties."+gjson.Escape(name)).Exists() {
+			err = cmp.Or(err, bad(fmt.Sprintf("%s.from_user[%d]", key, i), "%s has no parameter %q; write one that it has",
+				t.HTTP.Name, name))
+		}
 	}
 	return err
 }
