@@ -71,8 +71,9 @@ func (m Message) Written(subagent bool) Origin {
 }
 
 // Own parts a message of a person into their own words and what they pasted: code, lines that quote, all behind a line
-// that ends with a colon, parts texts or begins a mail, and what several sentences or many words say in quotation marks or behind a
-// colon. Short quotations name things, and are their own.
+// that ends with a colon, parts texts or begins a mail, and what several sentences or many words say in quotation marks
+// or behind a colon. Short quotations name things or are to be said, and are their own, but for addresses and figures in
+// quotation marks behind a colon.
 func Own(message string) (own, pasted string) {
 	var mine, theirs strings.Builder
 	fenced, rest := false, false
@@ -87,7 +88,8 @@ func Own(message string) (own, pasted string) {
 		}
 		line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
 		line = quotation.ReplaceAllStringFunc(line, func(quoted string) string {
-			if !isPasted(strings.Trim(quoted, quoteMarks)) && !strings.HasPrefix(quoted, ":") {
+			text := strings.Trim(quoted, quoteMarks)
+			if named := !colon.MatchString(quoted) || !figure.MatchString(text); named && !isPasted(text) {
 				return quoted
 			}
 			theirs.WriteString(quoted + "\n")
@@ -121,6 +123,7 @@ var (
 	openQuote   = regexp.MustCompile(`(^|[^\pL\pN])['’‘]`)
 	closeQuote  = regexp.MustCompile(`['’‘]([^\pL\pN]|$)`)
 	quotation   = regexp.MustCompile(`(?:[:：]\s*)?["“„‟«‹「『][^"“”‟»›」』\n]*["“”‟»›」』]?`)
-	colon       = regexp.MustCompile(`[:：](?:\s|$)`)
+	figure      = regexp.MustCompile(`@|://|\d\S*\d\S*\d`)
+	colon       = regexp.MustCompile(`[:：](?:\s|$|["“„‟«‹「『])`)
 	sentenceEnd = regexp.MustCompile(`[.!?]\s+\pL|[。！？].`)
 )
