@@ -126,6 +126,11 @@ func (a *Agent) begin(
 		held: map[string]event.Usage{}}
 	run.kit()
 	run.sources.AddMessages(r.Context, false)
+	for _, n := range r.Notes.All() {
+		if n.State == memory.NoteActive { // which a person said, or said yes to
+			run.sources.Add(memory.Origin{From: memory.FromUser}, n.Text)
+		}
+	}
 	run.sources.Add(memory.Origin{From: memory.FromUser}, r.Message)
 	ctx = provenance.In(run.models.In(ctx, "", ""), &run.sources)
 	trail := telemetry.From(ctx)

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -51,8 +52,8 @@ const MaxSource = 200
 // itself by.
 func (o Origin) Shown() string { return cmp.Or(o.Source, string(o.From)) }
 
-// Written is the origin of a message. Of one that was stored without it, it is what its role tells: the user of a
-// subagent is the master.
+// Written is the origin of a message. Of one that was stored without it, it is what its role and its citations tell:
+// the user of a subagent is the master.
 func (m Message) Written(subagent bool) Origin {
 	switch {
 	case m.From != "":
@@ -62,19 +63,24 @@ func (m Message) Written(subagent bool) Origin {
 	case m.Role == RoleTool:
 		return Origin{From: FromOutside, Source: m.Name}
 	}
+	var cited []struct{ Title string }
+	if json.Unmarshal(m.Citations, &cited) == nil && len(cited) > 0 {
+		return Origin{From: FromDocument, Source: Shorten(cited[0].Title, MaxSource)}
+	}
 	return Origin{From: FromAgent}
 }
 
 // Own parts a message of a person into their own words and what they pasted: code, lines that quote, all behind a line
-// that ends with a colon or parts texts, and what several sentences or many words say in quotation marks or behind a
-// colon. Short quotations name things, and are their own.
+// that ends with a colon, parts texts or begins a mail, and what several sentences or many words say in quotation marks
+// or behind a colon. Short quotations name things or are to be said, and are their own, but for addresses and figures in
+// quotation marks behind a colon.
 func Own(message string) (own, pasted string) {
 	var mine, theirs strings.Builder
 	fenced, rest := false, false
 	for line := range strings.Lines(message) {
 		text := strings.TrimSpace(line)
 		fence := strings.HasPrefix(text, "```") || strings.HasPrefix(text, "~~~")
-		parts := len(text) >= 3 && strings.Trim(text, "-=*_#~ ") == ""
+		parts := len(text) >= 3 && strings.Trim(text, "-=*_#~ ") == "" || parting.MatchString(text)
 		if fence || fenced || rest || parts || indented(line) || strings.HasPrefix(text, ">") {
 			theirs.WriteString(line)
 			fenced, rest = fenced != fence, rest || parts
@@ -82,7 +88,8 @@ func Own(message string) (own, pasted string) {
 		}
 		line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
 		line = quotation.ReplaceAllStringFunc(line, func(quoted string) string {
-			if !isPasted(strings.Trim(quoted, quoteMarks)) && !strings.HasPrefix(quoted, ":") {
+			text := strings.Trim(quoted, quoteMarks)
+			if named := !colon.MatchString(quoted) || !figure.MatchString(text); named && !isPasted(text) {
 				return quoted
 			}
 			theirs.WriteString(quoted + "\n")
@@ -112,9 +119,11 @@ func isPasted(text string) bool {
 const quoteMarks = `"“”„‟«»‹›「」『』: `
 
 var (
+	parting     = regexp.MustCompile(`^[-=_]{3,}.*[-=_]{3,}$|^(?:From|Von|De|От|От кого):\s.*@`)
 	openQuote   = regexp.MustCompile(`(^|[^\pL\pN])['’‘]`)
 	closeQuote  = regexp.MustCompile(`['’‘]([^\pL\pN]|$)`)
 	quotation   = regexp.MustCompile(`(?:[:：]\s*)?["“„‟«‹「『][^"“”‟»›」』\n]*["“”‟»›」』]?`)
-	colon       = regexp.MustCompile(`[:：](?:\s|$)`)
+	figure      = regexp.MustCompile(`@|://|\d\S*\d\S*\d`)
+	colon       = regexp.MustCompile(`[:：](?:\s|$|["“„‟«‹「『])`)
 	sentenceEnd = regexp.MustCompile(`[.!?]\s+\pL|[。！？].`)
 )

@@ -315,8 +315,10 @@ type Wait struct {
 // ArgumentOrigin says where one value of a call's arguments is from: the least trusted source that has it, unless the
 // user said it; an agent where it stands nowhere.
 type ArgumentOrigin struct {
-	Argument string `json:"argument"` // its name; those of nested values are joined by dots
-	Value    string `json:"value"`    // shortened
+	// Argument is its name; those of nested values are joined by dots. It and Value are empty for a call without values:
+	// that it is made at all is what the origin is of.
+	Argument string `json:"argument"`
+	Value    string `json:"value"` // shortened
 	memory.Origin
 }
 

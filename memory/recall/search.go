@@ -145,7 +145,7 @@ func Search(indexes []*Index, q Query) Result {
 	}
 	q.Text = ends(q.Text)
 	if q.Needed && !needed(indexes, q.Text) {
-		return Result{Weak: true}
+		return Result{}
 	}
 	q.Budget = cmp.Or(max(q.Budget, 0), DefaultBudget)
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)

@@ -109,7 +109,7 @@ func (t *tool) approved(origins []event.ArgumentOrigin) bool {
 	case FirstInChat:
 		approved = t.holder.Approved != nil && t.holder.Approved(t.Approval())
 	case WhenTainted:
-		approved = !t.tainted(origins)
+		approved = !tainted(origins)
 	}
 	return approved && !slices.ContainsFunc(origins, t.unsaid)
 }

@@ -70,6 +70,9 @@ func (t *tool) origins(arguments json.RawMessage) (all []event.ArgumentOrigin) {
 		}
 	}
 	walk("", whole)
+	if of := t.holder.Given.Foreign(); len(all) == 0 && of != (memory.Origin{}) {
+		all = append(all, event.ArgumentOrigin{Origin: of}) // that it is called at all may be from there
+	}
 	for i := range all { // whoever wrote a document has named it
 		all[i].Source, _ = envelope.Label(all[i].Source)
 		all[i].Argument, _ = envelope.Label(all[i].Argument)
@@ -80,10 +83,7 @@ func (t *tool) origins(arguments json.RawMessage) (all []event.ArgumentOrigin) {
 
 // tainted says whether a call may be what the author of a document, or of what a tool returned, wants: a value of its
 // arguments is from there, and the user did not say it. A call without values is, if there is such an author.
-func (t *tool) tainted(origins []event.ArgumentOrigin) bool {
-	if len(origins) == 0 {
-		return t.holder.Given.Foreign()
-	}
+func tainted(origins []event.ArgumentOrigin) bool {
 	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.From.Foreign() })
 }
 
@@ -99,7 +99,7 @@ func notSaid(t *tool, origins []event.ArgumentOrigin) string {
 	var list []string
 	for _, o := range origins {
 		if (o.From.Foreign() || t.unsaid(o)) && len(list) < toldValues {
-			list = append(list, fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o.Shown()))
+			list = append(list, strings.TrimLeft(fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o.Shown()), ": "))
 		}
 	}
 	if list == nil {

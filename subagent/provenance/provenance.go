@@ -8,11 +8,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -39,7 +42,7 @@ type text struct {
 	piece
 	words    string          // in lower case, each between two spaces
 	squeezed string          // without anything but letters and digits
-	numbers  map[string]bool // their digits, without what parts them
+	numbers  map[string]bool // see amounts
 	fours    map[string]bool // four words that follow each other; nil until asked for
 }
 
@@ -107,25 +110,25 @@ func (l *Ledger) Restore(saved json.RawMessage) error {
 	return err
 }
 
-// Of is the origin of what an agent wrote: the lowest that it has four words in a row of, or a figure or an address,
-// which the user did not say; else the agent.
+// Of is the origin of what an agent wrote: the lowest that it has four words in a row of, or a figure, an address or a
+// name, which the user did not say; else the agent. It is told even of short ones, since a later run may have nothing
+// but this text to know them from.
 func (l *Ledger) Of(content string) memory.Origin {
 	if l == nil {
 		return memory.Origin{From: memory.FromAgent}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.taken(content)
+	return l.taken(content, append(tellingValues(content, 1), names(content)...))
 }
 
-// taken is Of. Callers hold mu.
-func (l *Ledger) taken(content string) memory.Origin {
+// taken is the lowest origin that a text has four words in a row of, or one of some values. Callers hold mu.
+func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	lowest := memory.Origin{From: memory.FromAgent}
 	if len(l.given) == 0 {
 		return lowest
 	}
-	words := strings.Fields(plain(content))
-	fours := inFours(words)
+	fours := inFours(strings.Fields(plain(content)))
 	for _, u := range l.user {
 		u.read()
 		for four := range fours {
@@ -134,13 +137,19 @@ func (l *Ledger) taken(content string) memory.Origin {
 			}
 		}
 	}
-	telling := slices.DeleteFunc(tellingValues(content), func(v string) bool { return stand(v, l.user) != nil })
+	var values []value
+	for _, content := range telling {
+		v := valueOf(content)
+		if t, _ := stand(v, l.user); t == nil {
+			values = append(values, v)
+		}
+	}
 	for _, t := range l.given {
 		t.read()
 		if !t.From.Below(lowest.From) && (lowest.Source != "" || t.From != lowest.From) {
 			continue
 		}
-		if t.shares(fours) || slices.ContainsFunc(telling, t.has) {
+		if t.shares(fours) || slices.ContainsFunc(values, func(v value) bool { return t.has(v) != absent }) {
 			lowest = t.Origin
 		}
 	}
@@ -148,72 +157,113 @@ func (l *Ledger) taken(content string) memory.Origin {
 }
 
 // Value is the origin of a value that an agent put into a call. One that the user said is the user's, and a long text is
-// from where Of says.
-func (l *Ledger) Value(value string) memory.Origin {
-	if l == nil || plain(value) == " " {
+// from where Of says. A value to the letter counts before a hundred times or a hundredth of it.
+func (l *Ledger) Value(content string) memory.Origin {
+	if l == nil || plain(content) == " " {
 		return memory.Origin{From: memory.FromAgent}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if stand(value, l.user) != nil {
+	v := valueOf(content)
+	said, how := stand(v, l.user)
+	read, other := stand(v, l.given)
+	switch {
+	case said != nil && how >= other:
 		return memory.Origin{From: memory.FromUser}
+	case read != nil:
+		return read.Origin
 	}
-	if t := stand(value, l.given); t != nil {
-		return t.Origin
-	}
-	return l.taken(value)
+	return l.taken(content, tellingValues(content, 3))
 }
 
-// Foreign says whether the agents were given anything that is neither the user's nor theirs.
-func (l *Ledger) Foreign() bool {
+// Foreign is the origin of the first text that agents were given which is neither the user's nor theirs; zero for none.
+func (l *Ledger) Foreign() (o memory.Origin) {
 	if l == nil {
-		return false
+		return o
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.given) > 0
+	if len(l.given) > 0 {
+		o = l.given[0].Origin
+	}
+	return o
 }
 
-// stand is the first text with a value, one with a name before one without.
-func stand(value string, in []*text) (found *text) {
+// How a value stands in a text.
+const (
+	absent = iota
+	scaled // a hundredth or a hundred times of it, as of euros and cents
+	exact
+)
+
+// stand is the first text with a value: to the letter before scaled, one with a name before one without.
+func stand(v value, in []*text) (found *text, how int) {
 	for _, t := range in {
-		if t.read().has(value) && (found == nil || found.Source == "") {
-			found = t
+		if is := t.read().has(v); is > how || is == how && is != absent && found.Source == "" {
+			found, how = t, is
 		}
 	}
-	return found
+	return found, how
 }
 
 // shortest is how many letters and digits a value has at least that is found also inside of words and across what
 // parts it, as the digits of an account are.
 const shortest = 6
 
-// has says whether a value stands in a text.
-func (t *text) has(value string) bool {
-	words := plain(value)
-	squeezed := strings.ReplaceAll(words, " ", "")
-	if squeezed == "" {
-		return false
-	}
-	if strings.Trim(squeezed, "0123456789") == "" {
-		whole, _ := strings.CutSuffix(squeezed, "00")
-		for _, form := range []string{squeezed, squeezed + "00", whole} { // an amount, and its hundredths
-			if (form == squeezed || len(form) > 1 && len(squeezed) > 1) && t.numbers[form] {
-				return true
-			}
+// value is one that is looked for in texts, in the forms that it is looked for in.
+type value struct {
+	words, squeezed string
+	amounts         []string // what it may mean as a number; nil if it is none
+}
+
+func valueOf(content string) value {
+	v := value{words: plain(content)}
+	v.squeezed = strings.ReplaceAll(v.words, " ", "")
+	n := strings.ToLower(strings.TrimSpace(visible(content)))
+	word := strings.TrimLeftFunc(n, func(r rune) bool { return !unicode.IsLetter(r) })
+	if _, ok := multiples[word]; (ok || word == "") && number.FindString(n) == n {
+		v.amounts = amounts(n)
+	} else if mantissa, power, ok := strings.Cut(n, "e"); ok {
+		if e, err := strconv.Atoi(power); err == nil && isDecimal.MatchString(mantissa) { // of a number in JSON
+			v.amounts = []string{decimal(mantissa, e)}
 		}
 	}
-	return strings.Contains(t.words, words) || len(squeezed) >= shortest && strings.Contains(t.squeezed, squeezed)
+	return v
+}
+
+// has says how a value stands in a text.
+func (t *text) has(v value) (how int) {
+	for _, a := range v.amounts {
+		digits, power, _ := strings.Cut(a, "e")
+		e, _ := strconv.Atoi(power)
+		switch {
+		case t.numbers[a]:
+			return exact
+		case t.numbers[fmt.Sprintf("%se%d", digits, e-2)], (len(digits) > 1 || e > 0) && t.numbers[fmt.Sprintf("%se%d", digits, e+2)]:
+			how = scaled
+		}
+	}
+	if v.squeezed != "" && (v.amounts == nil && strings.Contains(t.words, v.words) ||
+		len(v.squeezed) >= shortest && strings.Contains(t.squeezed, v.squeezed)) {
+		return exact
+	}
+	return how
 }
 
 // read makes the forms of a text. Callers hold the ledger's mu.
 func (t *text) read() *text {
 	if t.words == "" {
-		t.words = plain(t.Text)
+		content := visible(t.Text)
+		if strings.Contains(content, `\`) { // of JSON, whose escapes would be letters of the words behind them
+			content += " " + escape.ReplaceAllString(content, " ")
+		}
+		t.words = plain(content)
 		t.squeezed = strings.ReplaceAll(t.words, " ", "")
 		t.numbers = map[string]bool{}
-		for _, n := range number.FindAllString(norm.NFKC.String(t.Text), -1) {
-			t.numbers[strings.Map(digit, n)] = true
+		for _, n := range number.FindAllString(content, -1) {
+			for _, a := range amounts(n) {
+				t.numbers[a] = true
+			}
 		}
 	}
 	return t
@@ -241,40 +291,113 @@ func inFours(words []string) map[string]bool {
 	return fours
 }
 
-// number matches digits with what parts them in amounts, dates and accounts.
-var number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*`)
+var (
+	// number matches digits with what parts them in amounts, dates and accounts, and a word that may multiply them.
+	number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
+	// amount parts thousands, or none, from their fraction and the word behind.
+	amount    = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
+	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
+	escape    = regexp.MustCompile(`\\(?:[nrtbf"/\\]|u[0-9a-fA-F]{4})`)
+)
 
-func digit(r rune) rune {
-	if r < '0' || r > '9' {
-		return -1
+// multiples are words for powers of ten.
+var multiples = map[string]int{"k": 3, "thousand": 3, "тыс": 3, "mln": 6, "million": 6, "млн": 6}
+
+// amounts are what a number may mean, each as decimal gives it: what is no amount, as a date, means its digits and each
+// of its parts.
+func amounts(n string) (all []string) {
+	parts := amount.FindStringSubmatch(n)
+	if parts == nil || strings.ContainsFunc(parts[1], unicode.IsSpace) {
+		for _, part := range strings.FieldsFunc(n, func(r rune) bool { return r < '0' || r > '9' }) {
+			all = append(all, decimal(part, 0))
+		}
 	}
-	return r
+	if parts == nil {
+		return append(all, decimal(digits(n), 0))
+	}
+	power := multiples[strings.ToLower(parts[3])]
+	all = append(all, decimal(digits(parts[1])+"."+parts[2], power))
+	if whole, fraction, ok := strings.Cut(strings.ReplaceAll(parts[1], ",", "."), "."); ok && isDecimal.MatchString(
+		whole+"."+fraction) { // one dot or comma may part thousands, or a fraction
+		all = append(all, decimal(whole+"."+fraction, power))
+	}
+	return all
 }
 
-// telling matches what a text is recognised by: addresses, and words with three digits or more.
-var telling = regexp.MustCompile(`[^\s"'<>()\[\]]+(?:@|://)[^\s"'<>()\[\]]+|[\pL\pN][\pL\pN.,_/-]*\d[\pL\pN.,_/-]*`)
+// decimal is a number times a power of ten as its digits without zeros around, and the power that they are to be taken
+// by: "25e-1" of 2.50.
+func decimal(n string, power int) string {
+	whole, fraction, _ := strings.Cut(n, ".")
+	all := strings.TrimLeft(whole+fraction, "0")
+	short := strings.TrimRight(all, "0")
+	if short == "" {
+		return "0e0"
+	}
+	return fmt.Sprintf("%se%d", short, power-len(fraction)+len(all)-len(short))
+}
 
-// tellingValues are those of a text.
-func tellingValues(content string) (values []string) {
-	for _, v := range telling.FindAllString(norm.NFKC.String(content), -1) {
-		if strings.ContainsAny(v, "@:") || len(strings.Map(digit, v)) >= 3 {
+func digits(n string) string {
+	return strings.Map(func(r rune) rune {
+		if r < '0' || r > '9' {
+			return -1
+		}
+		return r
+	}, n)
+}
+
+// telling matches what a text is recognised by: addresses, and words with digits.
+var telling = regexp.MustCompile(`[^\s"'<>()\[\]]+(?:@|://)[^\s"'<>()\[\]]+|[\pL\pN][\pL\pN.,_/-]*\d[\pL\pN.,_/-]*|\d`)
+
+// tellingValues are those of a text, words if they have so many digits.
+func tellingValues(content string, least int) (values []string) {
+	for _, v := range telling.FindAllString(visible(content), -1) {
+		if strings.ContainsAny(v, "@:") || len(digits(v)) >= least {
 			values = append(values, strings.TrimRight(v, ".,"))
 		}
 	}
 	return values
 }
 
-// plain is a text in lower case, with one space around each word, in compatibility form and without what is not seen.
+// names are words of a text with a large letter, but for those that begin a sentence of more words than a name has.
+func names(content string) (all []string) {
+	words := strings.Fields(content)
+	for i, word := range words {
+		name := strings.TrimFunc(word, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		first, _ := utf8.DecodeRuneInString(name)
+		if unicode.IsUpper(first) && (len(words) <= 3 || i > 0 && !strings.ContainsAny(words[i-1], ".!?:")) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// visible is a text in compatibility form, with the digits of all scripts as 0 to 9, without what is not seen.
+func visible(content string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+			return -1
+		case r > unicode.MaxASCII && unicode.IsDigit(r): // they come in tens
+			zero := r
+			for unicode.IsDigit(zero - 1) {
+				zero--
+			}
+			return '0' + (r-zero)%10
+		}
+		return r
+	}, norm.NFKC.String(content))
+}
+
+// plain is a visible text in lower case, with one space around each word.
 func plain(content string) string {
 	var b strings.Builder
 	b.WriteByte(' ')
 	spaced := true
-	for _, r := range norm.NFKC.String(content) {
+	for _, r := range visible(content) {
 		switch {
 		case unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r):
 			b.WriteRune(unicode.ToLower(r))
 			spaced = false
-		case unicode.Is(unicode.Cf, r):
 		case !spaced:
 			b.WriteByte(' ')
 			spaced = true
