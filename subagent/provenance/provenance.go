@@ -134,7 +134,7 @@ func (l *Ledger) taken(content string) memory.Origin {
 			}
 		}
 	}
-	telling := slices.DeleteFunc(tellingValues(content), func(v string) bool { return stand(v, l.user) != nil })
+	telling := slices.DeleteFunc(tellingValues(content), l.said)
 	for _, t := range l.given {
 		t.read()
 		if !t.From.Below(lowest.From) && (lowest.Source != "" || t.From != lowest.From) {
@@ -155,7 +155,7 @@ func (l *Ledger) Value(value string) memory.Origin {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if stand(value, l.user) != nil {
+	if l.said(value) {
 		return memory.Origin{From: memory.FromUser}
 	}
 	if t := stand(value, l.given); t != nil {
@@ -172,6 +172,15 @@ func (l *Ledger) Foreign() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.given) > 0
+}
+
+// said says whether the user said a value. Their 20 is no 2000 if another text has that: it may be hundredths, and may
+// be what its author wants. Callers hold mu.
+func (l *Ledger) said(value string) bool {
+	words := plain(value)
+	exactly := func(t *text) bool { return t.read().exactly(words) }
+	return slices.ContainsFunc(l.user, exactly) ||
+		stand(value, l.user) != nil && !slices.ContainsFunc(l.given, exactly)
 }
 
 // stand is the first text with a value, one with a name before one without.
@@ -195,15 +204,21 @@ func (t *text) has(value string) bool {
 	if squeezed == "" {
 		return false
 	}
-	if strings.Trim(squeezed, "0123456789") == "" {
-		whole, _ := strings.CutSuffix(squeezed, "00")
-		for _, form := range []string{squeezed, squeezed + "00", whole} { // an amount, and its hundredths
-			if (form == squeezed || len(form) > 1 && len(squeezed) > 1) && t.numbers[form] {
-				return true
-			}
-		}
+	if t.exactly(words) {
+		return true
 	}
-	return strings.Contains(t.words, words) || len(squeezed) >= shortest && strings.Contains(t.squeezed, squeezed)
+	if len(squeezed) == 1 || strings.Trim(squeezed, "0123456789") != "" {
+		return false
+	}
+	whole := strings.TrimSuffix(squeezed, "00") // an amount, and its hundredths
+	return t.numbers[squeezed+"00"] || len(whole) > 1 && t.numbers[whole]
+}
+
+// exactly says whether a value stands in a text with these digits, its words parted by single spaces.
+func (t *text) exactly(words string) bool {
+	squeezed := strings.ReplaceAll(words, " ", "")
+	return t.numbers[squeezed] || strings.Contains(t.words, words) ||
+		len(squeezed) >= shortest && strings.Contains(t.squeezed, squeezed)
 }
 
 // read makes the forms of a text. Callers hold the ledger's mu.
