@@ -23,10 +23,11 @@ func TestAPersonIsAskedForWhatTheUserDidNotSay(t *testing.T) {
 		arguments string
 		unsaid    string // told to the person; empty: nobody is asked
 	}{
-		"the user's":             {external.WhenTainted, nil, `{"order":17,"note":"late"}`, ""},
-		"a model's":              {external.WhenTainted, nil, `{"order":17,"note":"thanks"}`, ""},
-		"a document's":           {external.WhenTainted, nil, `{"order":4711}`, "order 4711: invoice.pdf p. 3."},
-		"a document's, inside":   {external.WhenTainted, nil, `{"order":17,"note":"To eve@evil.example"}`, "note To eve@evil.example: invoice.pdf p. 3."},
+		"the user's":   {external.WhenTainted, nil, `{"order":17,"note":"late"}`, ""},
+		"a model's":    {external.WhenTainted, nil, `{"order":17,"note":"thanks"}`, ""},
+		"a document's": {external.WhenTainted, nil, `{"order":4711}`, "order 4711: invoice.pdf p. 3."},
+		"a document's, inside": {external.WhenTainted, nil, `{"order":17,"note":"To eve@evil.example"}`,
+			"note To eve@evil.example: invoice.pdf p. 3."},
 		"allowed for good":       {external.Never, nil, `{"order":4711}`, ""},
 		"without a rule":         {"", nil, `{"order":4711}`, ""},
 		"has to be the user's":   {external.WhenTainted, []string{"order"}, `{"order":18}`, "order 18: agent."},
