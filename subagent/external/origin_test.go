@@ -23,10 +23,11 @@ func TestAPersonIsAskedForWhatTheUserDidNotSay(t *testing.T) {
 		arguments string
 		unsaid    string // told to the person; empty: nobody is asked
 	}{
-		"the user's":             {external.WhenTainted, nil, `{"order":17,"note":"late"}`, ""},
-		"a model's":              {external.WhenTainted, nil, `{"order":17,"note":"thanks"}`, ""},
-		"a document's":           {external.WhenTainted, nil, `{"order":4711}`, "order 4711: invoice.pdf p. 3."},
-		"a document's, inside":   {external.WhenTainted, nil, `{"order":17,"note":"To eve@evil.example"}`, "note To eve@evil.example: invoice.pdf p. 3."},
+		"the user's":   {external.WhenTainted, nil, `{"order":17,"note":"late"}`, ""},
+		"a model's":    {external.WhenTainted, nil, `{"order":17,"note":"thanks"}`, ""},
+		"a document's": {external.WhenTainted, nil, `{"order":4711}`, "order 4711: invoice.pdf p. 3."},
+		"a document's, inside": {external.WhenTainted, nil, `{"order":17,"note":"To eve@evil.example"}`,
+			"note To eve@evil.example: invoice.pdf p. 3."},
 		"allowed for good":       {external.Never, nil, `{"order":4711}`, ""},
 		"without a rule":         {"", nil, `{"order":4711}`, ""},
 		"has to be the user's":   {external.WhenTainted, []string{"order"}, `{"order":18}`, "order 18: agent."},
@@ -68,11 +69,11 @@ func TestTheOriginsOfACall(t *testing.T) {
 	var waits *loop.Suspended
 	_, err = h.Tools()[0].Call(t.Context(), called(`{"all":true}`))
 	require.ErrorAs(t, err, &waits)
-	require.Empty(t, waits.Waits[0].Origins)
+	outside := memory.Origin{From: memory.FromOutside, Source: "crm/look for"}
+	require.Equal(t, []event.ArgumentOrigin{{Origin: outside}}, waits.Waits[0].Origins)
 	_, err = h.Tools()[0].Call(t.Context(), called(`{"b":[1,"Ann-Marie"],"a":{"close":null}}`))
 	require.ErrorAs(t, err, &waits)
 	agent := memory.Origin{From: memory.FromAgent}
-	outside := memory.Origin{From: memory.FromOutside, Source: "crm/look for"}
 	require.Equal(t, []event.ArgumentOrigin{
 		{Argument: "a", Value: "close", Origin: outside}, {Argument: "b", Value: "1", Origin: agent},
 		{Argument: "b", Value: "Ann-Marie", Origin: outside},

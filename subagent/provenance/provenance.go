@@ -42,6 +42,7 @@ type text struct {
 	piece
 	words    string          // in lower case, each between two spaces
 	squeezed string          // without anything but letters and digits
+	parted   map[int]bool    // where words begin and end in that
 	numbers  map[string]bool // see amounts
 	fours    map[string]bool // four words that follow each other; nil until asked for
 }
@@ -139,8 +140,7 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	}
 	var values []value
 	for _, content := range telling {
-		v := valueOf(content)
-		if t, _ := stand(v, l.user); t == nil {
+		if v := valueOf(content); !l.said(v) {
 			values = append(values, v)
 		}
 	}
@@ -165,15 +165,21 @@ func (l *Ledger) Value(content string) memory.Origin {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := valueOf(content)
-	said, how := stand(v, l.user)
-	read, other := stand(v, l.given)
-	switch {
-	case said != nil && how >= other:
+	if l.said(v) {
 		return memory.Origin{From: memory.FromUser}
-	case read != nil:
+	}
+	if read, _ := stand(v, l.given); read != nil {
 		return read.Origin
 	}
 	return l.taken(content, tellingValues(content, 3))
+}
+
+// said says whether the user said a value, as exactly as any other text has it: their 20 is no 2000 of a document.
+// Callers hold mu.
+func (l *Ledger) said(v value) bool {
+	_, how := stand(v, l.user)
+	_, other := stand(v, l.given)
+	return how != absent && how >= other
 }
 
 // Foreign is the origin of the first text that agents were given which is neither the user's nor theirs; zero for none.
@@ -244,10 +250,25 @@ func (t *text) has(v value) (how int) {
 		}
 	}
 	if v.squeezed != "" && (v.amounts == nil && strings.Contains(t.words, v.words) ||
-		len(v.squeezed) >= shortest && strings.Contains(t.squeezed, v.squeezed)) {
+		len(v.squeezed) >= shortest && t.holds(v.squeezed)) {
 		return exact
 	}
 	return how
+}
+
+// holds says whether a value stands in a text whatever parts it. The user has to have said it as whole words: a document
+// may name an address that is a part of theirs. Scripts without spaces have no such bounds.
+func (t *text) holds(squeezed string) bool {
+	for at := 0; ; at++ {
+		next := strings.Index(t.squeezed[at:], squeezed)
+		if next < 0 {
+			return false
+		}
+		at += next
+		if t.From != memory.FromUser || unspaced.MatchString(squeezed) || t.parted[at] && t.parted[at+len(squeezed)] {
+			return true
+		}
+	}
 }
 
 // read makes the forms of a text. Callers hold the ledger's mu.
@@ -259,6 +280,14 @@ func (t *text) read() *text {
 		}
 		t.words = plain(content)
 		t.squeezed = strings.ReplaceAll(t.words, " ", "")
+		t.parted = map[int]bool{0: true}
+		if t.From == memory.FromUser {
+			end := 0
+			for word := range strings.FieldsSeq(t.words) {
+				end += len(word)
+				t.parted[end] = true
+			}
+		}
 		t.numbers = map[string]bool{}
 		for _, n := range number.FindAllString(content, -1) {
 			for _, a := range amounts(n) {
@@ -281,6 +310,9 @@ func (t *text) shares(fours map[string]bool) bool {
 	}
 	return false
 }
+
+// unspaced matches letters of scripts that part no words.
+var unspaced = regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]`)
 
 // inFours are all four words that follow each other, each with a space around.
 func inFours(words []string) map[string]bool {

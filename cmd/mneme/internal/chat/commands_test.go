@@ -35,7 +35,7 @@ func TestChatsAreSwitchedListedAndErased(t *testing.T) {
 	out, err = run(t, s, "/forget\nno\n/memory\n/forget\ny\n/memory\n/forget\n", nil)
 	require.NoError(t, err)
 	require.Equal(t, `nothing was erased
-chat_history:12345  2 messages, 215 bytes
+chat_history:12345  2 messages, 244 bytes
 chat 12345 is erased
 nothing is remembered in this chat yet
 nothing was erased
