@@ -304,7 +304,7 @@ func (l Loop) callAll(ctx context.Context, s *state, o Observer) (waits []event.
 		if result.waits != nil {
 			waits = append(waits, result.waits.Waits...)
 		} else {
-			of := l.origin(c, result.Content)
+			of := origin(l.tool(c.Function.Name), result.Content)
 			provenance.From(ctx).Add(of, result.Content)
 			if err := o.Result(c, l.kept(c, result.Content), of, result.Failed); err != nil {
 				return nil, err
@@ -324,9 +324,9 @@ func (l Loop) kept(c memory.ToolCall, result string) string {
 	return result
 }
 
-// origin says whose words a call's result is.
-func (l Loop) origin(c memory.ToolCall, result string) memory.Origin {
-	if s, ok := l.tool(c.Function.Name).(Sourced); ok {
+// origin says whose words a tool's result is.
+func origin(t Tool, result string) memory.Origin {
+	if s, ok := t.(Sourced); ok {
 		return s.Origin(result)
 	}
 	return memory.Origin{From: memory.FromOwn}
