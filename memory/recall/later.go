@@ -17,6 +17,7 @@ const (
 	laterPlace  = 5   // hits that stand before what is found by names
 	laterTokens = 200 // of the budget that it may have, and at most the part in laterPart
 	laterPart   = 4
+	laterNames  = 8   // of one hit that are looked for
 	laterPool   = 64  // passages with the names that are looked at
 	laterLeast  = 0.5 // score, as a share of the best of those
 	// A name tells something apart if no more passages have it than rareCount or the share rareShare.
@@ -32,7 +33,7 @@ func withLater(all []*candidate, q Query) []*candidate {
 	var moved []*candidate
 	for _, seed := range all[:min(laterSeeds, len(all))] {
 		for _, c := range laterThan(seed, q) {
-			same := func(o *candidate) bool { return o.ix == c.ix && o.position == c.position }
+			same := func(o *candidate) bool { return o.entry == c.entry }
 			at := slices.IndexFunc(all, same)
 			if at >= 0 {
 				c = all[at]
@@ -64,7 +65,7 @@ func laterThan(seed *candidate, q Query) (found []*candidate) {
 	}
 	s := scoringOf(ix, q)
 	best := 0.0
-	for _, h := range words.Search(textindex.Query{Text: names, Limit: laterPool, Terms: maxTerms, Duplicates: true}).Hits {
+	for _, h := range words.Search(textindex.Query{Text: names, Limit: laterPool, Duplicates: true}).Hits {
 		position := positionOf(h.Document)
 		e := ix.entry(position)
 		if e != nil && e.ts > seed.ts && s.inside(e) && h.Passage <= len(e.passages) && h.Score >= laterLeast*best {
@@ -87,6 +88,9 @@ func namesIn(text string, index *textindex.Snapshot, asked []string) string {
 	var names []string
 	begins := true
 	for word := range strings.FieldsSeq(text) {
+		if len(names) == laterNames {
+			break
+		}
 		first, _ := utf8.DecodeRuneInString(strings.TrimLeft(word, `"'«“„(`))
 		named := unicode.IsUpper(first) || strings.ContainsFunc(word, unicode.IsDigit)
 		if (plain || named && !begins) && slices.ContainsFunc(textindex.Terms(word), tells) {
