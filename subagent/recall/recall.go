@@ -5,6 +5,7 @@
 package recall
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/recall"
+	"mneme/subagent/loop"
 )
 
 // Memory is that of one chat, as the agents of a run can search it.
@@ -56,7 +58,7 @@ type Hit struct {
 type Settings struct {
 	Tool   bool   // it has the tool
 	Auto   string // when its prompt gets a block: Question, Always or Off
-	Budget int    // tokens of a block, and of a result of the tool
+	Budget int    // tokens of a block, and of a result of the tool; 0 for as much as the Model's window allows
 }
 
 // Values of Settings.Auto.
@@ -74,6 +76,7 @@ const searchTime = 15 * time.Second
 type Asker struct {
 	Settings
 	Memory Memory       // nil for none, and then nothing is recalled
+	Model  loop.Model   // that reads it; one that is no loop.Windowed has a window of loop.DefaultTokens
 	Agent  memory.Agent // empty for the master
 	Emit   func(event.Payload) error
 }
@@ -84,19 +87,39 @@ func (a Asker) Block(ctx context.Context, given string) (string, error) {
 	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.IsQuestion(given)) {
 		return "", nil
 	}
+	budget := a.budget(ctx)
 	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := a.Memory.Recall(within, Query{
-		Agent: a.Agent, Text: given, Budget: a.Budget - frameTokens, Overhead: leastHeading, Automatic: true,
+		Agent: a.Agent, Text: given, Budget: budget - frameTokens, Overhead: leastHeading, Automatic: true,
 	})
 	if ctx.Err() != nil { // the run is over
 		return "", nil
 	}
-	text, shown := block(found.Hits, a.Budget)
+	text, shown := block(found.Hits, budget)
 	if found.Hits = shown; err == nil && len(shown) == 0 {
 		return "", nil
 	}
 	return text, a.tell(ctx, found, err)
+}
+
+// What an agent is given if its Settings name no Budget: this many tokens, and of its model's context window at most this
+// part of one.
+const (
+	defaultBudget = 2_000
+	windowParts   = 20
+)
+
+// budget is that of a block or of a result, in tokens.
+func (a Asker) budget(ctx context.Context) int {
+	if a.Budget > 0 {
+		return a.Budget
+	}
+	window := loop.DefaultTokens
+	if m, ok := a.Model.(loop.Windowed); ok {
+		window = cmp.Or(m.ContextTokens(ctx), window)
+	}
+	return max(min(defaultBudget, window/windowParts), 2*frameTokens)
 }
 
 // tell emits what a search gave.
