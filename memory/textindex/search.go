@@ -143,8 +143,8 @@ func (s *Snapshot) dead() []bitset {
 	return dead
 }
 
-// room is what a search needs that is as large as the collection, to be used again.
-type room struct {
+// tally is what a search needs that is as large as the collection, to be used again.
+type tally struct {
 	scores []float64 // by the passage's number; all 0 between searches
 	found  []int32   // numbers of the passages that have a score, each once: most searches find few of many
 }
@@ -152,7 +152,7 @@ type room struct {
 // scoring is what the passages score.
 type scoring struct {
 	*Snapshot
-	*room
+	*tally
 	refused []bitset
 	decoded []posting // room
 	known   []bool    // by term, whether a passage has it
@@ -164,7 +164,7 @@ type scoring struct {
 // score scores the passages that are not refused for some terms, by BM25. Searches share the room for the scores, so it
 // must be released.
 func (s *Snapshot) score(terms []term, refused []bitset) *scoring {
-	r := &scoring{Snapshot: s, refused: refused, room: s.shared.rooms.Get().(*room)}
+	r := &scoring{Snapshot: s, refused: refused, tally: s.shared.tallies.Get().(*tally)}
 	if len(r.scores) < s.size {
 		r.scores = make([]float64, s.size+s.size/8) // it will grow
 	}
@@ -180,7 +180,7 @@ func (r *scoring) release() {
 		r.scores[i] = 0
 	}
 	r.found = r.found[:0]
-	r.shared.rooms.Put(r.room)
+	r.shared.tallies.Put(r.tally)
 }
 
 // strength is that of the query.

@@ -52,7 +52,7 @@ func (s *Snapshot) Nearest(v []float32, limit int, filter *Filter) []Hit {
 		return nil
 	}
 	refused := s.refused(filter)
-	r := scoring{Snapshot: s, room: &room{scores: make([]float64, s.size)}}
+	r := scoring{Snapshot: s, tally: &tally{scores: make([]float64, s.size)}}
 	for i, p := range s.parts {
 		for passage := range p.lengths {
 			if w := p.vector(passage); len(w) == len(wanted) && !refused[i].has(passage) {
