@@ -20,9 +20,11 @@ const (
 	laterNames  = 8   // of one hit that are looked for
 	laterPool   = 64  // passages with the names that are looked at
 	laterLeast  = 0.5 // score, as a share of the best of those
-	// A name tells something apart if no more passages have it than rareCount or the share rareShare.
+	// A name tells something apart if no more passages have it than rareCount or the share rareShare, and mostRare in
+	// any case: of more the best are hardly told from the others, and looking at all takes long.
 	rareCount = 8
 	rareShare = 0.02
+	mostRare  = 1000
 )
 
 // withLater marks of the candidates, which are sorted, those that are newer on what the best ones name, and moves them
@@ -80,9 +82,10 @@ func laterThan(seed *candidate, q Query) (found []*candidate) {
 // sentence and such with digits. In a text without a capital any word can be one.
 func namesIn(text string, index *textindex.Snapshot, asked []string) string {
 	_, passages := index.Len()
+	rare := min(max(rareCount, int(rareShare*float64(passages))), mostRare)
 	tells := func(term string) bool {
-		n := index.Frequency(term)
-		return n > 1 && n <= max(rareCount, int(rareShare*float64(passages))) && !slices.Contains(asked, term)
+		n := textindex.Frequency(index, term)
+		return n > 1 && n <= rare && !slices.Contains(asked, term)
 	}
 	plain := !strings.ContainsFunc(text, unicode.IsUpper)
 	var names []string

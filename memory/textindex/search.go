@@ -251,7 +251,7 @@ func (r *scoring) lists(term string) (lists []postings, frequency int) {
 }
 
 // Frequency is how many passages have a term, one of Terms.
-func (s *Snapshot) Frequency(term string) int {
+func Frequency(s *Snapshot, term string) int {
 	room := scoring{Snapshot: s}
 	_, n := room.lists(term)
 	return n

@@ -87,7 +87,7 @@ func (a Asker) Block(ctx context.Context, given string) (string, error) {
 	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.IsQuestion(given)) {
 		return "", nil
 	}
-	budget := a.budget(ctx)
+	budget := budgetOf(ctx, a)
 	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := a.Memory.Recall(within, Query{
@@ -110,8 +110,8 @@ const (
 	windowParts   = 20
 )
 
-// budget is that of a block or of a result, in tokens.
-func (a Asker) budget(ctx context.Context) int {
+// budgetOf is that of a block or of a result, in tokens.
+func budgetOf(ctx context.Context, a Asker) int {
 	if a.Budget > 0 {
 		return a.Budget
 	}

@@ -71,7 +71,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if q.To, err = bound("to", args.To, 1); err != nil {
 		return "", err
 	}
-	q.Budget = t.asker.budget(ctx)
+	q.Budget = budgetOf(ctx, t.asker)
 	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := t.asker.Memory.Recall(within, q)
