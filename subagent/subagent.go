@@ -171,7 +171,7 @@ func (s *Subagent) oneModel(kit Kit) Work {
 func (s *Subagent) loop(kit Kit, task Task, emit func(event.Payload) error) (loop.Loop, recall.Asker) {
 	l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
 		Conversation: task.Conversation, NoWaits: task.NoWaits, Images: task.Images}
-	asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Agent: s.Name, Emit: emit}
+	asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Model: l.Model, Agent: s.Name, Emit: emit}
 	if s.Calls != event.Isolated {
 		notes := note.Holder{Settings: s.Notes, Notes: task.Notes, Agent: s.Name}
 		l.System, l.Tools = notes.System(l.System), append(slices.Clip(l.Tools), notes.Tools()...)

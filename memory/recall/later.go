@@ -17,11 +17,14 @@ const (
 	laterPlace  = 5   // hits that stand before what is found by names
 	laterTokens = 200 // of the budget that it may have, and at most the part in laterPart
 	laterPart   = 4
+	laterNames  = 8   // of one hit that are looked for
 	laterPool   = 64  // passages with the names that are looked at
 	laterLeast  = 0.5 // score, as a share of the best of those
-	// A name tells something apart if no more passages have it than rareCount or the share rareShare.
+	// A name tells something apart if no more passages have it than rareCount or the share rareShare, and mostNames in
+	// any case: of more the best are hardly told from the others, and looking at all takes long.
 	rareCount = 8
 	rareShare = 0.02
+	mostNames  = 1000
 )
 
 // withLater marks of the candidates, which are sorted, those that are newer on what the best ones name, and moves them
@@ -32,7 +35,7 @@ func withLater(all []*candidate, q Query) []*candidate {
 	var moved []*candidate
 	for _, seed := range all[:min(laterSeeds, len(all))] {
 		for _, c := range laterThan(seed, q) {
-			same := func(o *candidate) bool { return o.ix == c.ix && o.position == c.position }
+			same := func(o *candidate) bool { return o.entry == c.entry }
 			at := slices.IndexFunc(all, same)
 			if at >= 0 {
 				c = all[at]
@@ -64,7 +67,7 @@ func laterThan(seed *candidate, q Query) (found []*candidate) {
 	}
 	s := scoringOf(ix, q)
 	best := 0.0
-	for _, h := range words.Search(textindex.Query{Text: names, Limit: laterPool, Terms: maxTerms, Duplicates: true}).Hits {
+	for _, h := range words.Search(textindex.Query{Text: names, Limit: laterPool, Duplicates: true}).Hits {
 		position := positionOf(h.Document)
 		e := ix.entry(position)
 		if e != nil && e.ts > seed.ts && s.inside(e) && h.Passage <= len(e.passages) && h.Score >= laterLeast*best {
@@ -79,14 +82,18 @@ func laterThan(seed *candidate, q Query) (found []*candidate) {
 // sentence and such with digits. In a text without a capital any word can be one.
 func namesIn(text string, index *textindex.Snapshot, asked []string) string {
 	_, passages := index.Len()
+	rare := min(max(rareCount, int(rareShare*float64(passages))), mostNames)
 	tells := func(term string) bool {
-		n := index.Frequency(term)
-		return n > 1 && n <= max(rareCount, int(rareShare*float64(passages))) && !slices.Contains(asked, term)
+		n := textindex.Frequency(index, term)
+		return n > 1 && n <= rare && !slices.Contains(asked, term)
 	}
 	plain := !strings.ContainsFunc(text, unicode.IsUpper)
 	var names []string
 	begins := true
 	for word := range strings.FieldsSeq(text) {
+		if len(names) == laterNames {
+			break
+		}
 		first, _ := utf8.DecodeRuneInString(strings.TrimLeft(word, `"'«“„(`))
 		named := unicode.IsUpper(first) || strings.ContainsFunc(word, unicode.IsDigit)
 		if (plain || named && !begins) && slices.ContainsFunc(textindex.Terms(word), tells) {

@@ -277,6 +277,7 @@ type scoring struct {
 	list     []*candidate
 }
 
+// scoringOf has no candidates yet.
 func scoringOf(ix *Index, q Query) scoring {
 	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1), by: map[int]*candidate{}}
 	if !q.From.IsZero() {

@@ -29,7 +29,7 @@ type place struct {
 
 // shared is what all snapshots of a collection use.
 type shared struct {
-	scores sync.Pool // of *[]float64, all zero
+	tallies sync.Pool // of *tally
 }
 
 // NewCollection makes a Collection without documents, of version 0.
@@ -43,7 +43,7 @@ func NewCollection() *Collection {
 // nothing of its texts for that: a small one takes less memory and a large one is made in less time.
 func NewUnjudged() *Collection {
 	c := &Collection{shared: &shared{}, places: map[string]place{}}
-	c.shared.scores.New = func() any { return new([]float64) }
+	c.shared.tallies.New = func() any { return &tally{} }
 	c.current.Store(&Snapshot{shared: c.shared, weak: weakFixed})
 	return c
 }

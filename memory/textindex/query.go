@@ -155,9 +155,12 @@ func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused
 // meets says whether a passage's shares of the best scores of both make at least this, or none scores in r at all.
 func (r *scoring) meets(other *scoring, share float64) bool {
 	var one, two, both float64
-	for i, score := range r.scores {
-		one, two = max(one, score), max(two, other.scores[i])
-		both = max(both, score*other.scores[i])
+	for _, i := range r.found {
+		one = max(one, r.scores[i])
+		both = max(both, r.scores[i]*other.scores[i])
+	}
+	for _, i := range other.found {
+		two = max(two, other.scores[i])
 	}
 	return one == 0 || two > 0 && both >= share*one*two
 }

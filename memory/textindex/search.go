@@ -143,29 +143,31 @@ func (s *Snapshot) dead() []bitset {
 	return dead
 }
 
+// tally is what a search needs that is as large as the collection, to be used again.
+type tally struct {
+	scores []float64 // by the passage's number; all 0 between searches
+	found  []int32   // numbers of the passages that have a score, each once: most searches find few of many
+}
+
 // scoring is what the passages score.
 type scoring struct {
 	*Snapshot
-	scores []float64 // by the passage's number
-	none   float64   // the score of a passage that is no hit; others are above
-
+	*tally
 	refused []bitset
-	held    *[]float64 // what scores is a piece of, to be given back
-	decoded []posting  // room
-	known   []bool     // by term, whether a passage has it
-	most    float64    // the weighted sum of the terms' idf
-	gain    float64    // the most that a term adds to it
-	highest float64    // of the scores
+	decoded []posting // room
+	known   []bool    // by term, whether a passage has it
+	most    float64   // the weighted sum of the terms' idf
+	gain    float64   // the most that a term adds to it
+	highest float64   // of the scores
 }
 
 // score scores the passages that are not refused for some terms, by BM25. Searches share the room for the scores, so it
 // must be released.
 func (s *Snapshot) score(terms []term, refused []bitset) *scoring {
-	r := &scoring{Snapshot: s, refused: refused, held: s.shared.scores.Get().(*[]float64)}
-	if cap(*r.held) < s.size {
-		*r.held = make([]float64, s.size+s.size/8) // it will grow
+	r := &scoring{Snapshot: s, refused: refused, tally: s.shared.tallies.Get().(*tally)}
+	if len(r.scores) < s.size {
+		r.scores = make([]float64, s.size+s.size/8) // it will grow
 	}
-	r.scores = (*r.held)[:s.size]
 	for _, t := range terms {
 		r.add(t)
 	}
@@ -174,8 +176,11 @@ func (s *Snapshot) score(terms []term, refused []bitset) *scoring {
 
 // release gives the scores back, all zero, to be used again.
 func (r *scoring) release() {
-	clear(r.scores)
-	r.shared.scores.Put(r.held)
+	for _, i := range r.found {
+		r.scores[i] = 0
+	}
+	r.found = r.found[:0]
+	r.shared.tallies.Put(r.tally)
 }
 
 // strength is that of the query.
@@ -207,7 +212,11 @@ func (r *scoring) add(t term) {
 			}
 			times := float64(at.times)
 			discount := k1*(1-b) + k1*b/average*float64(lengths[at.passage])
-			score := scores[at.passage] + most*times/(times+discount)
+			score := scores[at.passage]
+			if score == 0 {
+				r.found = append(r.found, int32(r.bases[i])+at.passage)
+			}
+			score += most * times / (times + discount)
 			scores[at.passage] = score
 			highest = max(highest, score) // no term takes from a score
 		}
@@ -242,7 +251,7 @@ func (r *scoring) lists(term string) (lists []postings, frequency int) {
 }
 
 // Frequency is how many passages have a term, one of Terms.
-func (s *Snapshot) Frequency(term string) int {
+func Frequency(s *Snapshot, term string) int {
 	room := scoring{Snapshot: s}
 	_, n := room.lists(term)
 	return n
@@ -271,9 +280,9 @@ func (r *scoring) top(n int) []Hit {
 		return best
 	}
 	least := r.least(n)
-	for i, score := range r.scores {
-		if score > r.none && score >= least {
-			best = append(best, r.hit(i, score))
+	for _, i := range r.found {
+		if score := r.scores[i]; score >= least {
+			best = append(best, r.hit(int(i), score))
 		}
 	}
 	slices.SortFunc(best, Hit.compare)
@@ -284,8 +293,9 @@ func (r *scoring) top(n int) []Hit {
 // from there on a score below the worst that was kept is passed over, so that sorting costs little.
 func (r *scoring) least(n int) float64 {
 	var best []float64
-	least := r.none
-	for _, score := range r.scores {
+	least := math.Inf(-1)
+	for _, i := range r.found {
+		score := r.scores[i]
 		if score <= least {
 			continue
 		}
@@ -296,7 +306,7 @@ func (r *scoring) least(n int) float64 {
 		}
 	}
 	if len(best) < n {
-		return r.none
+		return math.Inf(-1)
 	}
 	slices.Sort(best)
 	return best[len(best)-n]

@@ -52,14 +52,14 @@ func (s *Snapshot) Nearest(v []float32, limit int, filter *Filter) []Hit {
 		return nil
 	}
 	refused := s.refused(filter)
-	r := scoring{Snapshot: s, scores: make([]float64, s.size), none: math.Inf(-1)}
+	r := scoring{Snapshot: s, tally: &tally{scores: make([]float64, s.size)}}
 	for i, p := range s.parts {
 		for passage := range p.lengths {
-			score := r.none
 			if w := p.vector(passage); len(w) == len(wanted) && !refused[i].has(passage) {
-				score = wanted.dot(w)
+				number := s.bases[i] + passage
+				r.scores[number] = wanted.dot(w)
+				r.found = append(r.found, int32(number))
 			}
-			r.scores[s.bases[i]+passage] = score
 		}
 	}
 	return r.best(limit, false)

@@ -125,8 +125,8 @@ func (s *Snapshot) strengthWithout(id string, terms []term) float64 {
 	r := s.score(terms, s.dead())
 	defer r.release()
 	best := 0.0
-	for i, score := range r.scores {
-		if score > best && s.hit(i, score).Document != id {
+	for _, i := range r.found {
+		if score := r.scores[i]; score > best && s.hit(int(i), score).Document != id {
 			best = score
 		}
 	}

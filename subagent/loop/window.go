@@ -102,15 +102,22 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 	}
 }
 
+// ContextTokens is the context window as it is before any refusal: what is set, what the Model says, or DefaultTokens.
+func (w *Window) ContextTokens(ctx context.Context) int {
+	if m, ok := w.Model.(Windowed); ok && w.Tokens == 0 {
+		return cmp.Or(m.ContextTokens(ctx), DefaultTokens)
+	}
+	return cmp.Or(w.Tokens, DefaultTokens)
+}
+
 // budget is how many tokens, as estimated, a prompt may have; need is how many it
 // would have.
 func (w *Window) budget(ctx context.Context, need int) int {
-	window := w.Tokens
 	told := 0
 	if m, ok := w.Model.(Windowed); ok && need > smallPrompt {
 		told = m.ContextTokens(ctx)
 	}
-	window = cmp.Or(window, told, DefaultTokens)
+	window := cmp.Or(w.Tokens, told, DefaultTokens)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if told != 0 && told != w.told { // another model stands behind the name

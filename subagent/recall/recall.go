@@ -5,6 +5,7 @@
 package recall
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/recall"
+	"mneme/subagent/loop"
 	"mneme/subagent/provenance"
 )
 
@@ -59,7 +61,7 @@ type Hit struct {
 type Settings struct {
 	Tool   bool   // it has the tool
 	Auto   string // when its prompt gets a block: Question, Always or Off
-	Budget int    // tokens of a block, and of a result of the tool
+	Budget int    // tokens of a block, and of a result of the tool; 0 for as much as the Model's window allows
 }
 
 // Values of Settings.Auto.
@@ -77,6 +79,7 @@ const searchTime = 15 * time.Second
 type Asker struct {
 	Settings
 	Memory Memory       // nil for none, and then nothing is recalled
+	Model  loop.Model   // that reads it; one that is no loop.Windowed has a window of loop.DefaultTokens
 	Agent  memory.Agent // empty for the master
 	Emit   func(event.Payload) error
 }
@@ -87,16 +90,17 @@ func (a Asker) Block(ctx context.Context, given string) (string, error) {
 	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.MayNeed(given)) {
 		return "", nil
 	}
+	budget := budgetOf(ctx, a)
 	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := a.Memory.Recall(within, Query{
-		Agent: a.Agent, Text: given, Budget: a.Budget - frameTokens, Overhead: leastHeading, Automatic: true,
+		Agent: a.Agent, Text: given, Budget: budget - frameTokens, Overhead: leastHeading, Automatic: true,
 		Needed: a.Auto == Question,
 	})
 	if ctx.Err() != nil { // the run is over
 		return "", nil
 	}
-	text, shown := block(found.Hits, a.Budget)
+	text, shown := block(found.Hits, budget)
 	if found.Hits = shown; err == nil && len(shown) == 0 {
 		return "", nil
 	}
@@ -109,6 +113,25 @@ func tellSources(ctx context.Context, hits []Hit) {
 	for _, h := range hits {
 		provenance.From(ctx).Add(h.Origin, h.Text)
 	}
+}
+
+// What an agent is given if its Settings name no Budget: this many tokens, and of its model's context window at most this
+// part of one.
+const (
+	defaultBudget = 2_000
+	windowParts   = 20
+)
+
+// budgetOf is that of a block or of a result, in tokens.
+func budgetOf(ctx context.Context, a Asker) int {
+	if a.Budget > 0 {
+		return a.Budget
+	}
+	window := loop.DefaultTokens
+	if m, ok := a.Model.(loop.Windowed); ok {
+		window = cmp.Or(m.ContextTokens(ctx), window)
+	}
+	return max(min(defaultBudget, window/windowParts), 2*frameTokens)
 }
 
 // tell emits what a search gave.

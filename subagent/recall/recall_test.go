@@ -142,6 +142,38 @@ func TestABlockFitsItsBudget(t *testing.T) {
 	}
 }
 
+// windowed is a model that knows its context window.
+type windowed struct {
+	loop.Model
+	tokens int
+}
+
+func (w windowed) ContextTokens(context.Context) int { return w.tokens }
+
+func TestWithoutABudgetTheWindowAllowsIt(t *testing.T) {
+	for _, c := range []struct {
+		model loop.Model
+		set   int
+		want  int
+	}{
+		{windowed{tokens: 200_000}, 0, 2000},
+		{windowed{tokens: 40_000}, 0, 2000},
+		{windowed{tokens: 16_000}, 0, 800},
+		{windowed{}, 0, loop.DefaultTokens / 20},
+		{nil, 0, loop.DefaultTokens / 20},
+		{&loop.Window{Model: windowed{tokens: 16_000}}, 0, 800},
+		{&loop.Window{Model: windowed{tokens: 16_000}, Tokens: 20_000}, 0, 1000},
+		{windowed{tokens: 16_000}, 500, 500},
+	} {
+		m := &shelf{}
+		a, _ := asker(m, recall.Always)
+		a.Model, a.Budget = c.model, c.set
+		_, err := a.Tools()[0].Call(t.Context(), call(`{"query":"tea"}`))
+		require.NoError(t, err)
+		require.Equal(t, c.want, m.asked[0].Budget)
+	}
+}
+
 // What is newer on the same is called so, also beside a message of its exchange that is not.
 func TestWhatIsNewerIsCalledSo(t *testing.T) {
 	old, moved := said("r.1", "user", "I live in Hamburg.", 2, "r.1"), said("r.7", "user", "I moved to Vienna.", 1, "r.6", "r.7")

@@ -60,7 +60,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if err := json.Unmarshal([]byte(call.Function.Arguments), &args); err != nil {
 		return "", fmt.Errorf(`the arguments are not the JSON object {"query": "…"}: %w`, err)
 	}
-	q := Query{Agent: t.asker.Agent, Text: strings.TrimSpace(args.Query), Budget: t.asker.Budget, Overhead: toolHeading}
+	q := Query{Agent: t.asker.Agent, Text: strings.TrimSpace(args.Query), Overhead: toolHeading}
 	if q.Text == "" {
 		return "", errors.New("the query is empty: say what to look for")
 	}
@@ -71,6 +71,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if q.To, err = bound("to", args.To, 1); err != nil {
 		return "", err
 	}
+	q.Budget = budgetOf(ctx, t.asker)
 	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := t.asker.Memory.Recall(within, q)

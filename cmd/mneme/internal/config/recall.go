@@ -11,8 +11,8 @@ type Recall struct {
 	Tool bool `yaml:"tool" default:"true"` // they can look up what was said
 	// when a prompt gets what was said before: question, always or off
 	Auto string `yaml:"auto" default:"question" check:"oneof=question always off"`
-	// of that, and of one result of the tool
-	BudgetTokens int `yaml:"budget_tokens" default:"800" check:"range=100..8000"`
+	// of that, and of one result of the tool; 0: 2000, or a twentieth of the model's context window if that is less
+	BudgetTokens int `yaml:"budget_tokens" check:"omitempty,range=100..8000"`
 	// newest messages of each history that are searched by vectors, too; 0 for none
 	Vectors int `yaml:"vectors" check:"min=0"`
 }

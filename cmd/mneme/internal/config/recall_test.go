@@ -33,7 +33,7 @@ agents:
 func TestWrongRecall(t *testing.T) {
 	for text, want := range map[string]string{
 		"recall: {auto: sometimes}\n":              `mneme.yaml:1: recall.auto: "sometimes" is none of: question, always, off`,
-		"recall: {budget_tokens: 50}\n":            "mneme.yaml:1: recall.budget_tokens: must be from 100 to 8000, is 50",
+		"recall: {budget_tokens: 50}\n":            "mneme.yaml:1: recall.budget_tokens: must be from 100 to 8000, or 0 for the default, is 50",
 		"recall: {tool: perhaps}\n":                `mneme.yaml:1: recall.tool: true or false is needed, not "perhaps"`,
 		"agents: {master: {recall: {tool: x}}}\n":  `mneme.yaml:1: agents.master.recall.tool: true or false is needed, not "x"`,
 		"agents: {master: {recall: {auto: on}}}\n": `mneme.yaml:1: agents.master.recall.auto: "on" is none of: question, always, off`,
