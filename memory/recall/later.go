@@ -24,7 +24,7 @@ const (
 	// any case: of more the best are hardly told from the others, and looking at all takes long.
 	rareCount = 8
 	rareShare = 0.02
-	mostNames  = 1000
+	mostNames = 1000
 )
 
 // withLater marks of the candidates, which are sorted, those that are newer on what the best ones name, and moves them
