@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -27,23 +28,27 @@ func during(from, to time.Time) span { return span{from: from, to: to} }
 
 func (s span) has(t time.Time) bool { return !t.Before(s.from) && t.Before(s.to) }
 
+// shift is the span so many times later as it comes again.
+func (s span) shift(times int) span {
+	years, days := times, 0
+	if s.again == weekly {
+		years, days = 0, weekly*times
+	}
+	return span{s.from.AddDate(years, 0, days), s.to.AddDate(years, 0, days), s.again}
+}
+
 // earlier is the span in the year of a time, if that is a year before its own.
 func (s span) earlier(t time.Time) span {
-	years := min(t.In(s.from.Location()).Year()-s.from.Year(), 0)
 	if s.again != yearly {
-		years = 0
+		return s
 	}
-	return span{s.from.AddDate(years, 0, 0), s.to.AddDate(years, 0, 0), s.again}
+	return s.shift(min(t.In(s.from.Location()).Year()-s.from.Year(), 0))
 }
 
 // before is the span, or of one that comes again the latest that begins before a time.
 func (s span) before(t time.Time) span {
 	for s.again > 0 && !s.from.Before(t) && !t.IsZero() {
-		if s.again == weekly {
-			s.from, s.to = s.from.AddDate(0, 0, -weekly), s.to.AddDate(0, 0, -weekly)
-		} else {
-			s.from, s.to = s.from.AddDate(-1, 0, 0), s.to.AddDate(-1, 0, 0)
-		}
+		s = s.shift(-1)
 	}
 	return s
 }
@@ -78,53 +83,45 @@ n3: three few три; n4: four several четыре несколько; n5: five
 n9: nine девять; n10: ten десять; t: the; j: and to through и;
 P: in of next since during mid until till by from every before after between on at within в во за на с со до к по от после перед между`
 
-// kinds are those of words, and of the beginnings of words.
-var kinds, beginnings = func() (kinds, beginnings map[string]string) {
-	kinds, beginnings = map[string]string{}, map[string]string{}
+// kinds are those of words, and of the beginnings of words with an asterisk behind them.
+var kinds = func() map[string]string {
+	kinds := map[string]string{}
 	for entry := range strings.SplitSeq(vocabulary, ";") {
-		kind, forms, _ := strings.Cut(entry, ":")
+		kind, forms, _ := strings.Cut(strings.TrimSpace(entry), ":")
 		for form := range strings.FieldsSeq(forms) {
-			if start, is := strings.CutSuffix(form, "*"); is {
-				beginnings[start] = strings.TrimSpace(kind)
-			} else {
-				kinds[form] = strings.TrimSpace(kind)
-			}
+			kinds[form] = kind
 		}
 	}
-	return kinds, beginnings
+	return kinds
 }()
 
 var (
 	number = regexp.MustCompile(`^(\d{1,4})(st|nd|rd|th|-?го|-е|-ого)?$`)
-	// layouts are those of dates and of months in numbers.
+	// layouts are those of dates and, from dates on, of months in numbers.
 	layouts = strings.Fields("2006-1-2 2006/1/2 2.1.2006 2/1/2006 1/2/2006 2.1.06 2006-1 2006/1 1.2006 1/2006")
 )
+
+const dates = 6
 
 // kind is that of a word: of the vocabulary, a number (N), a year (Y), a date (X), or w for another word.
 func kind(w string) string {
 	if k, known := kinds[w]; known {
 		return k
 	}
-	for n := range w {
-		if k, known := beginnings[w[:n]]; known && len(w)-n <= 2*4 {
+	for n := len(w); n > 0 && len(w)-n <= 2*4; n-- {
+		if k, known := kinds[w[:n]+"*"]; known {
 			return k
 		}
 	}
-	if k, known := beginnings[w]; known {
-		return k
-	}
 	if m := number.FindStringSubmatch(w); m != nil {
-		switch n, _ := strconv.Atoi(m[1]); {
+		switch n := num(m[1]); {
 		case n >= 1970 && n <= 2100:
 			return fmt.Sprint("Y", n)
 		case n > 0 && n <= 1000:
 			return fmt.Sprint("N", n)
 		}
 	}
-	if len(w) > 5 && w[0] >= '0' && w[0] <= '9' && slices.ContainsFunc(layouts, func(layout string) bool {
-		_, err := time.Parse(layout, w)
-		return err == nil
-	}) {
+	if len(w) > 5 && w[0] <= '9' && !(clock{}).date(w).to.IsZero() {
 		return "X" + w
 	}
 	return "w"
@@ -140,15 +137,8 @@ var rules = []struct {
 	span  func(c clock, g []string) span
 }{
 	{rule(`X(\S+)`), func(c clock, g []string) span { return c.date(g[1]) }},
-	{rule(`(?:B\d )?(?:T(\d) (?:[Pt] )*)?(?:N(\d\d?) (?:P )?)?M(\d+)(?: N(\d\d?)\b)?(?: Y(\d+))?`), clock.month},
-	{rule(`(?:B\d )?()()m(\d+) N(\d\d?)\b(?: Y(\d+))?`), clock.month},
-	{rule(`()N(\d\d?) (?:P )?m(\d+)()(?: Y(\d+))?`), clock.month},
-	{rule(`()()m(\d+)() Y(\d+)`), clock.month},
-	{rule(`(?:B\d|P|T(\d)(?: [Pt])*)() m(\d+)(?: N(\d\d?)\b)?(?: Y(\d+))?`), clock.month},
-	{rule(`B(\d) [sS](\d+)`), func(c clock, g []string) span { return c.seasonBack(num(g[1]), num(g[2])) }},
-	{rule(`(?:T(\d) (?:[Pt] )*)?()S(\d+)()(?:(?: P)? Y(\d+))?`), clock.season},
-	{rule(`(?:T(\d) (?:[Pt] )*)?()s(\d+)()(?: P)? Y(\d+)`), clock.season},
-	{rule(`(?:T(\d) )?P(?: t)?() s(\d+)()(?: Y(\d+))?`), clock.season},
+	{named(`(?:N(\d\d?) (?:P )?)?([Mm])(\d+)(?: N(\d\d?)\b)?`), clock.month},
+	{named(`()([Ss])(\d+)()`), clock.month},
 	{rule(`Ud P R-1`), func(c clock, _ []string) span { return during(c.day(-2), c.day(-1)) }},
 	{rule(`R(-?\d)`), func(c clock, g []string) span { return during(c.day(num(g[1])), c.day(num(g[1])+1)) }},
 	{rule(`(?:B1|L) [Nn](\d+) U(.)`), func(c clock, g []string) span { return during(c.back(g[2], num(g[1])), c.day(1)) }},
@@ -172,6 +162,11 @@ var rules = []struct {
 
 func rule(kinds string) *regexp.Regexp { return regexp.MustCompile(`^ ` + kinds + `( |$)`) }
 
+// named is the rule of a month or a season.
+func named(name string) *regexp.Regexp {
+	return rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:[Pt] )*)?` + name + `(?:(?: P)? Y(\d+))?`)
+}
+
 func num(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n
@@ -188,57 +183,44 @@ func (c clock) day(days int) time.Time {
 
 func (c clock) date(w string) span {
 	for i, layout := range layouts {
-		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil {
-			if i < 6 {
-				return during(t, t.AddDate(0, 0, 1))
-			}
+		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil && i < dates {
+			return during(t, t.AddDate(0, 0, 1))
+		} else if err == nil {
 			return during(t, t.AddDate(0, 1, 0))
 		}
 	}
 	return span{}
 }
 
-// month is one of its third, day before its name, number, day behind and year, and season the same of three.
+// month is one, or a season, of what named finds: 0 for this and 1 for the last one, its third, the day before its name,
+// the kind of that, its first month, the day behind and the year. Without a year it is the latest that has begun; the
+// last one is over. A name that is another word, too, needs something beside it.
 func (c clock) month(g []string) span {
-	if day := num(g[2] + g[4]); day > 0 && day < 32 {
-		return c.yearly(num(g[5]), func(y int) span { return during(c.on(y, num(g[3]), day), c.on(y, num(g[3]), day+1)) })
+	if strings.Contains("ms", g[4]) && len(strings.Fields(g[0])) == 1 {
+		return span{}
 	}
-	return c.months(g, 1)
-}
-
-func (c clock) season(g []string) span { return c.months(g, 3) }
-
-func (c clock) months(g []string, n int) span {
-	return c.yearly(num(g[5]), func(year int) span {
-		from, to := c.on(year, num(g[3]), 1), c.on(year, num(g[3])+n, 1)
-		if third := num(g[1]); third > 0 {
-			part := to.Sub(from) / 3
-			from, to = from.Add(time.Duration(third-1)*part), from.Add(time.Duration(third)*part)
+	months, third, day, year := 1, num(g[2]), num(g[3]+g[6]), cmp.Or(num(g[7]), c.asked.Year())
+	if strings.Contains("Ss", g[4]) {
+		months = 3
+	}
+	for ; ; year-- {
+		s := during(c.on(year, num(g[5]), 1), c.on(year, num(g[5])+months, 1))
+		if day > 0 && day < 32 {
+			s = during(c.on(year, num(g[5]), day), c.on(year, num(g[5]), day+1))
+		} else if third > 0 {
+			part := s.to.Sub(s.from) / 3
+			s = during(s.from.Add(time.Duration(third-1)*part), s.from.Add(time.Duration(third)*part))
 		}
-		return during(from, to)
-	})
-}
-
-// yearly is a time of a year, of the latest in which it has begun if the year is 0.
-func (c clock) yearly(year int, in func(year int) span) span {
-	if year > 0 {
-		return in(year)
+		switch {
+		case g[7] != "":
+			return s
+		case s.from.After(c.asked) || g[1] == "1" && s.to.After(c.asked):
+			continue
+		case g[1] == "":
+			s.again = yearly
+		}
+		return s
 	}
-	s := in(c.asked.Year())
-	if s.from.After(c.asked) {
-		s = in(c.asked.Year() - 1)
-	}
-	s.again = yearly
-	return s
-}
-
-// seasonBack is "last summer", which is over, for 1 and "this summer" for 0.
-func (c clock) seasonBack(back, first int) span {
-	start := c.on(c.asked.Year(), first, 1)
-	for start.After(c.asked) || back == 1 && !start.AddDate(0, 3, 0).Before(c.asked) {
-		start = start.AddDate(-1, 0, 0)
-	}
-	return during(start, start.AddDate(0, 3, 0))
 }
 
 // begin is when the day, week, month or year began that is so many before the present.
@@ -309,10 +291,11 @@ var whats = words(`what what's что чем о`)
 
 // What stands before a time or between two: a range, what opens one, or the time behind or before another.
 var (
-	ranging = words(`and to until till through по до и`)
-	opening = words(`between from since с со между`)
-	behind  = words(`since after с со после`)
-	upTo    = words(`before until till by до перед`)
+	ranging   = words(`and to until till through по до и`)
+	opening   = words(`between from since с со между`)
+	sinceThen = words(`since с со`)
+	afterThat = words(`after после`)
+	upTo      = words(`before until till by до перед`)
 )
 
 // times are those that a text speaks of, as it was said at some time: dates, months, years, weekdays, and what lies a
@@ -339,42 +322,36 @@ func times(text string, asked time.Time) timed {
 			}
 			continue
 		}
-		lead := "" // the word before the time, or its first
-		if first := of[at]; first == "P" || first == "t" {
-			lead = all[at]
-		} else if at > 0 {
+		lead := all[at] // the word before the time, or its first
+		if of[at] != "P" && at > 0 {
 			lead = all[at-1]
 		}
-		parted := func(k string) bool { return !strings.Contains("Ptj", k) }
-		beside := len(out.spans) > 0 && !slices.ContainsFunc(of[end:at], parted)
 		last := len(out.spans) - 1
-		switch part, common := s, false; {
-		case beside && ranging[lead] && opening[opened]:
-			out.spans[last] = during(raw.before(s.to).from, s.to)
+		beside := last >= 0 && !slices.ContainsFunc(of[end:at], func(k string) bool { return !strings.Contains("Ptj", k) })
+		part, common := s, false
+		if beside && !ranging[lead] {
+			if part, common = s.within(raw); !common || raw.again > 0 && s.again == 0 {
+				part, common = raw.within(s)
+			}
+		}
+		before, open := raw, opened
+		raw, opened = s, lead
+		switch {
+		case beside && ranging[lead] && opening[open]:
+			out.spans[last] = during(before.before(s.to).from, s.to)
+		case common:
+			raw, out.spans[last] = part, part
+		case afterThat[lead]:
+			out.spans = append(out.spans, during(s.to, c.day(1)))
+		case sinceThen[lead]:
+			out.spans = append(out.spans, during(s.from, c.day(1)))
+		case upTo[lead]:
+			if beside && strings.ContainsAny(of[end-1][:1], "DE") { // "the Sunday before 11 May"
+				out.spans = out.spans[:last]
+			}
+			out.spans = append(out.spans, during(c.before(of[:at], s.from), s.from))
 		default:
-			if beside && !ranging[lead] {
-				if part, common = s.within(raw); !common || raw.again > 0 && s.again == 0 {
-					part, common = raw.within(s)
-				}
-			}
-			raw, opened = s, lead
-			switch {
-			case common:
-				raw, out.spans[last] = part, part
-			case behind[lead]:
-				from := s.from
-				if lead == "after" || lead == "после" {
-					from = s.to
-				}
-				out.spans = append(out.spans, during(from, c.day(1)))
-			case upTo[lead]:
-				if beside && strings.ContainsAny(of[end-1][:1], "DE") { // "the Sunday before 11 May"
-					out.spans = out.spans[:last]
-				}
-				out.spans = append(out.spans, during(c.before(of[:at], s.from), s.from))
-			default:
-				out.spans = append(out.spans, s)
-			}
+			out.spans = append(out.spans, s)
 		}
 		for i := range n {
 			out.loose[all[at+i]] = s.again == yearly || out.loose[all[at+i]]
