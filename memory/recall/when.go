@@ -56,12 +56,8 @@ func (s span) before(t time.Time) span {
 // within is the part of a span that lies in another one; false for none.
 func (s span) within(other span) (span, bool) {
 	s = s.before(other.to)
-	if s.from.Before(other.from) {
-		s.from = other.from
-	}
-	if s.to.After(other.to) {
-		s.to = other.to
-	}
+	s.from = slices.MaxFunc([]time.Time{s.from, other.from}, time.Time.Compare)
+	s.to = slices.MinFunc([]time.Time{s.to, other.to}, time.Time.Compare)
 	s.again = min(s.again, other.again)
 	return s, s.from.Before(s.to)
 }
@@ -131,41 +127,28 @@ func kind(w string) string {
 type clock struct{ asked time.Time }
 
 // rules are the ways in which times are told, by the kinds of their words, each behind a space. What they make of the
-// numbers and the units in it may be nothing. The first one that fits counts.
+// numbers and the units in it, the first of them as n, too, may be nothing. The first one that fits counts.
 var rules = []struct {
 	words *regexp.Regexp
-	span  func(c clock, g []string) span
+	span  func(c clock, n int, g []string) span
 }{
-	{rule(`X(\S+)`), func(c clock, g []string) span { return c.date(g[1]) }},
-	{named(`(?:N(\d\d?) (?:P )?)?([Mm])(\d+)(?: N(\d\d?)\b)?`), clock.month},
-	{named(`()([Ss])(\d+)()`), clock.month},
-	{rule(`Ud P R-1`), func(c clock, _ []string) span { return during(c.day(-2), c.day(-1)) }},
-	{rule(`R(-?\d)`), func(c clock, g []string) span { return during(c.day(num(g[1])), c.day(num(g[1])+1)) }},
-	{rule(`(?:B1|L) [Nn](\d+) U(.)`), func(c clock, g []string) span { return during(c.back(g[2], num(g[1])), c.day(1)) }},
-	{rule(`L U(.)`), func(c clock, g []string) span { return during(c.back(g[1], 1), c.day(1)) }},
-	{rule(`B(\d) U(.)`), func(c clock, g []string) span {
-		return during(c.begin(g[2], num(g[1])), c.begin(g[2], num(g[1])-1))
-	}},
-	{rule(`B(\d) E`), func(c clock, g []string) span {
-		saturday := c.begin("w", num(g[1])).AddDate(0, 0, 5)
-		return during(saturday, saturday.AddDate(0, 0, 2))
-	}},
-	{rule(`(?:[Nn](\d+) (?:P )?)?U(.) A(?: A)?`), func(c clock, g []string) span { return c.ago(max(num(g[1]), 1), g[2]) }},
-	{rule(`(?:B\d )?D(\d)`), func(c clock, g []string) span {
-		days := (int(c.asked.Weekday())-num(g[1])+6)%7 + 1 // the latest before the day of the question
-		return span{c.day(-days), c.day(-days + 1), weekly}
-	}},
-	{rule(`(?:P Y(\d+)|Y(\d+) Uy)`), func(c clock, g []string) span {
-		return during(c.on(num(g[1]+g[2]), 1, 1), c.on(num(g[1]+g[2])+1, 1, 1))
-	}},
+	{rule(`X(\S+)`), func(c clock, _ int, g []string) span { return c.date(g[1]) }},
+	{rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:[Pt] )*)?(?:N(\d\d?) (?:P )?)?([Mm])(\d+)(?: N(\d\d?)\b)?(?:(?: P)? Y(\d+))?`),
+		clock.month},
+	{rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:[Pt] )*)?()([Ss])(\d+)()(?:(?: P)? Y(\d+))?`), clock.month},
+	{rule(`Ud P R-1`), func(c clock, _ int, _ []string) span { return c.days(-2, -1) }},
+	{rule(`R(-?\d)`), func(c clock, n int, _ []string) span { return c.days(n, n+1) }},
+	{rule(`(?:B1|L) [Nn](\d+) U(.)`), func(c clock, n int, g []string) span { return during(c.back(g[2], n), c.day(1)) }},
+	{rule(`L() U(.)`), func(c clock, _ int, g []string) span { return during(c.back(g[2], 1), c.day(1)) }},
+	{rule(`B(\d) U(.)`), func(c clock, n int, g []string) span { return during(c.begin(g[2], n), c.begin(g[2], n-1)) }},
+	{rule(`B(\d) E`), func(c clock, n int, _ []string) span { return clock{c.begin("w", n)}.days(5, 7) }},
+	{rule(`(?:[Nn](\d+) (?:P )?)?U(.) A(?: A)?`), func(c clock, n int, g []string) span { return c.ago(max(n, 1), g[2]) }},
+	{rule(`(?:B\d )?D(\d)`), clock.weekday},
+	{rule(`P Y(\d+)`), clock.year},
+	{rule(`Y(\d+) Uy`), clock.year},
 }
 
 func rule(kinds string) *regexp.Regexp { return regexp.MustCompile(`^ ` + kinds + `( |$)`) }
-
-// named is the rule of a month or a season.
-func named(name string) *regexp.Regexp {
-	return rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:[Pt] )*)?` + name + `(?:(?: P)? Y(\d+))?`)
-}
 
 func num(digits string) int {
 	n, _ := strconv.Atoi(digits)
@@ -181,59 +164,58 @@ func (c clock) day(days int) time.Time {
 	return c.on(c.asked.Year(), int(c.asked.Month()), c.asked.Day()+days)
 }
 
+// days are those from so many after the day of the question up to another.
+func (c clock) days(from, to int) span { return during(c.day(from), c.day(to)) }
+
 func (c clock) date(w string) span {
 	for i, layout := range layouts {
-		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil && i < dates {
-			return during(t, t.AddDate(0, 0, 1))
-		} else if err == nil {
-			return during(t, t.AddDate(0, 1, 0))
+		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil {
+			months := i / dates // 1 from the first month on
+			return during(t, t.AddDate(0, months, 1-months))
 		}
 	}
 	return span{}
 }
 
-// month is one, or a season, of what named finds: 0 for this and 1 for the last one, its third, the day before its name,
-// the kind of that, its first month, the day behind and the year. Without a year it is the latest that has begun; the
-// last one is over. A name that is another word, too, needs something beside it.
-func (c clock) month(g []string) span {
+func (c clock) year(n int, _ []string) span { return during(c.on(n, 1, 1), c.on(n+1, 1, 1)) }
+
+// weekday is the latest one before the day of the question.
+func (c clock) weekday(n int, _ []string) span {
+	days := (int(c.asked.Weekday())-n+6)%7 + 1
+	return span{c.day(-days), c.day(-days + 1), weekly}
+}
+
+// month is one, or a season, of what its rules find: 0 for this and 1 for the last one, its third, the day before its
+// name, the kind of that, its first month, the day behind and the year. Without a year it is the latest that has begun;
+// the last one is over. A name that is another word, too, needs something beside it.
+func (c clock) month(_ int, g []string) span {
 	if strings.Contains("ms", g[4]) && len(strings.Fields(g[0])) == 1 {
 		return span{}
 	}
-	months, third, day, year := 1, num(g[2]), num(g[3]+g[6]), cmp.Or(num(g[7]), c.asked.Year())
-	if strings.Contains("Ss", g[4]) {
-		months = 3
+	months, third, day, again := 1+2*strings.Count("Ss", g[4]), num(g[2]), num(g[3]+g[6]), 0
+	if g[1]+g[7] == "" {
+		again = yearly
 	}
-	for ; ; year-- {
-		s := during(c.on(year, num(g[5]), 1), c.on(year, num(g[5])+months, 1))
+	for year := cmp.Or(num(g[7]), c.asked.Year()); ; year-- {
+		from, to := c.on(year, num(g[5]), 1), c.on(year, num(g[5])+months, 1)
 		if day > 0 && day < 32 {
-			s = during(c.on(year, num(g[5]), day), c.on(year, num(g[5]), day+1))
+			from, to = c.on(year, num(g[5]), day), c.on(year, num(g[5]), day+1)
 		} else if third > 0 {
-			part := s.to.Sub(s.from) / 3
-			s = during(s.from.Add(time.Duration(third-1)*part), s.from.Add(time.Duration(third)*part))
+			part := to.Sub(from) / 3
+			from, to = from.Add(time.Duration(third-1)*part), from.Add(time.Duration(third)*part)
 		}
-		switch {
-		case g[7] != "":
-			return s
-		case s.from.After(c.asked) || g[1] == "1" && s.to.After(c.asked):
-			continue
-		case g[1] == "":
-			s.again = yearly
+		if over := !to.After(c.asked); g[7] != "" || !from.After(c.asked) && (over || g[1] != "1") {
+			return span{from, to, again}
 		}
-		return s
 	}
 }
 
 // begin is when the day, week, month or year began that is so many before the present.
 func (c clock) begin(unit string, back int) time.Time {
-	switch unit {
-	case "w":
-		return c.day(-(int(c.asked.Weekday())+6)%7 - 7*back)
-	case "m":
-		return c.on(c.asked.Year(), int(c.asked.Month())-back, 1)
-	case "y":
-		return c.on(c.asked.Year()-back, 1, 1)
-	}
-	return c.day(-back)
+	year, month, _ := c.asked.Date()
+	present := map[string]time.Time{"d": c.day(0), "w": c.day(-(int(c.asked.Weekday()) + 6) % 7),
+		"m": c.on(year, int(month), 1), "y": c.on(year, 1, 1)}
+	return clock{present[unit]}.back(unit, back)
 }
 
 // back is the day so many units before the present one.
@@ -253,13 +235,14 @@ func (c clock) ago(n int, unit string) span {
 // units, the weekend or the weekday that they end with.
 func (c clock) before(of []string, t time.Time) time.Time {
 	m := ahead.FindStringSubmatch(strings.Join(of, " "))
-	switch {
-	case m == nil:
+	if m == nil {
 		return time.Time{}
-	case m[2] == "":
-		return t.AddDate(0, 0, -weekly)
 	}
-	return clock{t}.back(m[2], max(num(m[1]), 1)+1)
+	unit, n := m[2], max(num(m[1]), 1)+1
+	if unit == "" {
+		unit, n = "d", weekly
+	}
+	return clock{t}.back(unit, n)
 }
 
 var ahead = regexp.MustCompile(`(?:(?:[Nn](\d+) )?U(.)|E|D\d)(?: P)?$`)
@@ -370,7 +353,7 @@ func (c clock) read(of []string) (span, int) {
 	text := " " + strings.Join(of[:min(len(of), 8)], " ")
 	for _, r := range rules {
 		if g := r.words.FindStringSubmatch(text); g != nil {
-			if s := r.span(c, g); s.from.Before(s.to) {
+			if s := r.span(c, num(g[1]), g); s.from.Before(s.to) {
 				return s, len(strings.Fields(g[0]))
 			}
 		}
