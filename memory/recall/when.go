@@ -2,13 +2,11 @@ package recall
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // span is a time that a question speaks of: from its beginning up to its end. One that comes again, each year or each
@@ -18,10 +16,7 @@ type span struct {
 	again    int // days after which it comes again, about; 0 for never
 }
 
-const (
-	weekly = 7
-	yearly = 365
-)
+const weekly, yearly = 7, 365
 
 // during is a span of one time alone.
 func during(from, to time.Time) span { return span{from: from, to: to} }
@@ -30,10 +25,7 @@ func (s span) has(t time.Time) bool { return !t.Before(s.from) && t.Before(s.to)
 
 // shift is the span so many times later as it comes again.
 func (s span) shift(times int) span {
-	years, days := times, 0
-	if s.again == weekly {
-		years, days = 0, weekly*times
-	}
+	years, days := times*(s.again/yearly), times*(s.again%yearly)
 	return span{s.from.AddDate(years, 0, days), s.to.AddDate(years, 0, days), s.again}
 }
 
@@ -64,7 +56,8 @@ func (s span) within(other span) (span, bool) {
 
 // vocabulary are the kinds of the words that times are told in, English and Russian, each with its number. A form that ends
 // with an asterisk stands for those that are up to four letters longer. Kinds in lower case are other words, too, and
-// count beside a number, or behind a word that a time follows.
+// count beside a number, or behind a word that a time follows. Behind the kind of a word before a time stands what it
+// makes of that: ~ for a range, ( for what opens one, ≥, > and < for the time since, after and before.
 const vocabulary = `M1: january январ* янв; m1: jan; M2: february феврал* фев; m2: feb; m3: march mar; M3: март марта марту
 мартом марте; M4: april апрел* апр; m4: apr; m5: may; M5: май мая мае маю маем; M6: june июн*; m6: jun; M7: july июл*; m7: jul;
 M8: august август* авг; m8: aug; M9: september сентябр* сен сент; m9: sep sept; M10: october октябр* окт; m10: oct;
@@ -76,8 +69,8 @@ E: weekend выходные; B1: last previous past прошл* прошедш* 
 L: последн*; A: ago назад тому; R0: today tonight сегодня; R-1: yesterday вчера; R-2: позавчера;
 T1: early beginning start начале; T2: mid middle середине; T3: late end конце; n1: a an one один одну; n2: two couple два две пару;
 n3: three few три; n4: four several четыре несколько; n5: five пять; n6: six шесть; n7: seven семь; n8: eight восемь;
-n9: nine девять; n10: ten десять; t: the; j: and to through и;
-P: in of next since during mid until till by from every before after between on at within в во за на с со до к по от после перед между`
+n9: nine девять; n10: ten десять; t: the; j~: and to through и; P: in of next during mid every on at within в во за на к от;
+P(: between from между; P(≥: since с со; P>: after после; P<: before by перед; P~<: until till до; P~: по`
 
 // kinds are those of words, and of the beginnings of words with an asterisk behind them.
 var kinds = func() map[string]string {
@@ -92,7 +85,8 @@ var kinds = func() map[string]string {
 }()
 
 var (
-	number = regexp.MustCompile(`^(\d{1,4})(st|nd|rd|th|-?го|-е|-ого)?$`)
+	timeWord = regexp.MustCompile(`[\pL\pN](?:[\pL\pN./'-]*[\pL\pN])?`)
+	number   = regexp.MustCompile(`^(\d{1,4})(st|nd|rd|th|-?го|-е|-ого)?$`)
 	// layouts are those of dates and, from dates on, of months in numbers.
 	layouts = strings.Fields("2006-1-2 2006/1/2 2.1.2006 2/1/2006 1/2/2006 2.1.06 2006-1 2006/1 1.2006 1/2006")
 )
@@ -112,9 +106,9 @@ func kind(w string) string {
 	if m := number.FindStringSubmatch(w); m != nil {
 		switch n := num(m[1]); {
 		case n >= 1970 && n <= 2100:
-			return fmt.Sprint("Y", n)
+			return "Y" + m[1]
 		case n > 0 && n <= 1000:
-			return fmt.Sprint("N", n)
+			return "N" + m[1]
 		}
 	}
 	if len(w) > 5 && w[0] <= '9' && !(clock{}).date(w).to.IsZero() {
@@ -133,14 +127,15 @@ var rules = []struct {
 	span  func(c clock, n int, g []string) span
 }{
 	{rule(`X(\S+)`), func(c clock, _ int, g []string) span { return c.date(g[1]) }},
-	{rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:[Pt] )*)?(?:N(\d\d?) (?:P )?)?([Mm])(\d+)(?: N(\d\d?)\b)?(?:(?: P)? Y(\d+))?`),
+	{rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:P |t )*)?(?:N(\d\d?) (?:P )?)?([Mm])(\d+)(?: N(\d\d?)\b)?(?:(?: P)? Y(\d+))?`),
 		clock.month},
-	{rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:[Pt] )*)?()([Ss])(\d+)()(?:(?: P)? Y(\d+))?`), clock.month},
+	{rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:P |t )*)?()([Ss])(\d+)()(?:(?: P)? Y(\d+))?`), clock.month},
 	{rule(`Ud P R-1`), func(c clock, _ int, _ []string) span { return c.days(-2, -1) }},
 	{rule(`R(-?\d)`), func(c clock, n int, _ []string) span { return c.days(n, n+1) }},
-	{rule(`(?:B1|L) [Nn](\d+) U(.)`), func(c clock, n int, g []string) span { return during(c.back(g[2], n), c.day(1)) }},
-	{rule(`L() U(.)`), func(c clock, _ int, g []string) span { return during(c.back(g[2], 1), c.day(1)) }},
 	{rule(`B(\d) U(.)`), func(c clock, n int, g []string) span { return during(c.begin(g[2], n), c.begin(g[2], n-1)) }},
+	{rule(`(?:B1|L)(?: [Nn](\d+))? U(.)`), func(c clock, n int, g []string) span {
+		return during(c.back(g[2], max(n, 1)), c.day(1))
+	}},
 	{rule(`B(\d) E`), func(c clock, n int, _ []string) span { return clock{c.begin("w", n)}.days(5, 7) }},
 	{rule(`(?:[Nn](\d+) (?:P )?)?U(.) A(?: A)?`), func(c clock, n int, g []string) span { return c.ago(max(n, 1), g[2]) }},
 	{rule(`(?:B\d )?D(\d)`), clock.weekday},
@@ -148,20 +143,22 @@ var rules = []struct {
 	{rule(`Y(\d+) Uy`), clock.year},
 }
 
-func rule(kinds string) *regexp.Regexp { return regexp.MustCompile(`^ ` + kinds + `( |$)`) }
+func rule(kinds string) *regexp.Regexp {
+	return regexp.MustCompile(`^ ` + strings.ReplaceAll(kinds, "P", `P\S*`) + `( |$)`)
+}
 
 func num(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n
 }
 
-func (c clock) on(year, month, day int) time.Time {
-	return time.Date(year, time.Month(month), day, 0, 0, 0, 0, c.asked.Location())
+func (c clock) on(y, m, d int) time.Time {
+	return time.Date(y, time.Month(m), d, 0, 0, 0, 0, c.asked.Location())
 }
 
 // day is the beginning of a day so many days after the one of the question.
-func (c clock) day(days int) time.Time {
-	return c.on(c.asked.Year(), int(c.asked.Month()), c.asked.Day()+days)
+func (c clock) day(n int) time.Time {
+	return c.on(c.asked.Year(), int(c.asked.Month()), c.asked.Day()+n)
 }
 
 // days are those from so many after the day of the question up to another.
@@ -245,7 +242,7 @@ func (c clock) before(of []string, t time.Time) time.Time {
 	return clock{t}.back(unit, n)
 }
 
-var ahead = regexp.MustCompile(`(?:(?:[Nn](\d+) )?U(.)|E|D\d)(?: P)?$`)
+var ahead = regexp.MustCompile(`(?:(?:[Nn](\d+) )?U(.)|E|D\d)(?: P\S*)?$`)
 
 // timed are the times of a question.
 type timed struct {
@@ -272,30 +269,17 @@ func (t timed) alone() bool {
 
 var whats = words(`what what's что чем о`)
 
-// What stands before a time or between two: a range, what opens one, or the time behind or before another.
-var (
-	ranging   = words(`and to until till through по до и`)
-	opening   = words(`between from since с со между`)
-	sinceThen = words(`since с со`)
-	afterThat = words(`after после`)
-	upTo      = words(`before until till by до перед`)
-)
-
 // times are those that a text speaks of, as it was said at some time: dates, months, years, weekdays, and what lies a
 // while back. Of two beside each other, as in "November last year", the part is meant that they have in common;
 // "since", "before" and "from … to" make ranges.
 func times(text string, asked time.Time) timed {
 	out := timed{loose: map[string]bool{}}
-	text = oneSpelling.Replace(strings.ToLower(text))
-	all := strings.FieldsFunc(text, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !strings.ContainsRune("-./'", r)
-	})
+	all := timeWord.FindAllString(oneSpelling.Replace(strings.ToLower(text)), -1)
 	of := make([]string, len(all))
 	for i, w := range all {
-		all[i] = strings.Trim(w, "-./'")
-		of[i] = kind(all[i])
+		of[i] = kind(w)
 	}
-	c, end, opened := clock{asked}, 0, "" // end of the last time, and the word before it
+	c, end, opened := clock{asked}, 0, "" // end of the last time, and the kind of the word before it
 	var raw span
 	for at := 0; at < len(all); at++ {
 		s, n := c.read(of[at:])
@@ -305,14 +289,15 @@ func times(text string, asked time.Time) timed {
 			}
 			continue
 		}
-		lead := all[at] // the word before the time, or its first
-		if of[at] != "P" && at > 0 {
-			lead = all[at-1]
+		lead := of[at] // the kind of the word before the time, or of its first
+		if lead[0] != 'P' && at > 0 {
+			lead = of[at-1]
 		}
+		is := func(mark string) bool { return strings.Contains("Pj", lead[:1]) && strings.Contains(lead, mark) }
 		last := len(out.spans) - 1
-		beside := last >= 0 && !slices.ContainsFunc(of[end:at], func(k string) bool { return !strings.Contains("Ptj", k) })
+		beside := last >= 0 && !slices.ContainsFunc(of[end:at], func(k string) bool { return !strings.Contains("Ptj", k[:1]) })
 		part, common := s, false
-		if beside && !ranging[lead] {
+		if beside && !is("~") {
 			if part, common = s.within(raw); !common || raw.again > 0 && s.again == 0 {
 				part, common = raw.within(s)
 			}
@@ -320,15 +305,15 @@ func times(text string, asked time.Time) timed {
 		before, open := raw, opened
 		raw, opened = s, lead
 		switch {
-		case beside && ranging[lead] && opening[open]:
+		case beside && is("~") && strings.Contains(open, "P("):
 			out.spans[last] = during(before.before(s.to).from, s.to)
 		case common:
 			raw, out.spans[last] = part, part
-		case afterThat[lead]:
+		case is(">"):
 			out.spans = append(out.spans, during(s.to, c.day(1)))
-		case sinceThen[lead]:
+		case is("≥"):
 			out.spans = append(out.spans, during(s.from, c.day(1)))
-		case upTo[lead]:
+		case is("<"):
 			if beside && strings.ContainsAny(of[end-1][:1], "DE") { // "the Sunday before 11 May"
 				out.spans = out.spans[:last]
 			}
@@ -347,7 +332,7 @@ func times(text string, asked time.Time) timed {
 
 // read is the time that begins with the first of some words, by their kinds, and of how many words it is; 0 for none.
 func (c clock) read(of []string) (span, int) {
-	if strings.Contains("wtj", of[0]) { // most words begin no time
+	if strings.Contains("wtj", of[0][:1]) { // most words begin no time
 		return span{}, 0
 	}
 	text := " " + strings.Join(of[:min(len(of), 8)], " ")
