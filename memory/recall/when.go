@@ -86,12 +86,10 @@ var kinds = func() map[string]string {
 
 var (
 	timeWord = regexp.MustCompile(`[\pL\pN](?:[\pL\pN./'-]*[\pL\pN])?`)
-	number   = regexp.MustCompile(`^(\d{1,4})(st|nd|rd|th|-?го|-е|-ого)?$`)
-	// layouts are those of dates and, from dates on, of months in numbers.
+	number   = regexp.MustCompile(`^(?:(19[7-9]\d|20\d\d)|(\d{1,3}))(?:st|nd|rd|th|-?го|-е|-ого)?$`)
+	// layouts are those of six forms of dates, and then of months in numbers.
 	layouts = strings.Fields("2006-1-2 2006/1/2 2.1.2006 2/1/2006 1/2/2006 2.1.06 2006-1 2006/1 1.2006 1/2006")
 )
-
-const dates = 6
 
 // kind is that of a word: of the vocabulary, a number (N), a year (Y), a date (X), or w for another word.
 func kind(w string) string {
@@ -103,13 +101,10 @@ func kind(w string) string {
 			return k
 		}
 	}
-	if m := number.FindStringSubmatch(w); m != nil {
-		switch n := num(m[1]); {
-		case n >= 1970 && n <= 2100:
-			return "Y" + m[1]
-		case n > 0 && n <= 1000:
-			return "N" + m[1]
-		}
+	if m := number.FindStringSubmatch(w); m != nil && m[1] != "" {
+		return "Y" + m[1]
+	} else if m != nil {
+		return "N" + m[2]
 	}
 	if len(w) > 5 && w[0] <= '9' && !(clock{}).date(w).to.IsZero() {
 		return "X" + w
@@ -167,7 +162,7 @@ func (c clock) days(from, to int) span { return during(c.day(from), c.day(to)) }
 func (c clock) date(w string) span {
 	for i, layout := range layouts {
 		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil {
-			months := i / dates // 1 from the first month on
+			months := i / 6 // 1 from the first month on
 			return during(t, t.AddDate(0, months, 1-months))
 		}
 	}
@@ -235,11 +230,7 @@ func (c clock) before(of []string, t time.Time) time.Time {
 	if m == nil {
 		return time.Time{}
 	}
-	unit, n := m[2], max(num(m[1]), 1)+1
-	if unit == "" {
-		unit, n = "d", weekly
-	}
-	return clock{t}.back(unit, n)
+	return clock{t}.back(cmp.Or(m[2], "w"), max(num(m[1]), 1)+len(m[2])) // of a unit one more
 }
 
 var ahead = regexp.MustCompile(`(?:(?:[Nn](\d+) )?U(.)|E|D\d)(?: P\S*)?$`)
@@ -254,9 +245,6 @@ type timed struct {
 // alone says whether the time is all that a question names: beside it are words that every question has, and at most a
 // verb behind "what". Then it asks for what was said at that time, and for nothing else.
 func (t timed) alone() bool {
-	if len(t.spans) == 0 {
-		return false
-	}
 	left, what := 0, false
 	for i, w := range t.rest {
 		what = what || whats[w] && (i+1 == len(t.rest) || t.rest[i+1] != "about")
@@ -264,7 +252,7 @@ func (t timed) alone() bool {
 			left++
 		}
 	}
-	return left == 0 || left == 1 && what
+	return len(t.spans) > 0 && (left == 0 || left == 1 && what)
 }
 
 var whats = words(`what what's что чем о`)
