@@ -115,6 +115,9 @@ func kind(w string) string {
 // clock makes spans of what a question says, as it was asked at some time.
 type clock struct{ asked time.Time }
 
+// beforeName stands before a month or a season: what it is, and which third of it is meant.
+const beforeName = `(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:P |t )*)?`
+
 // rules are the ways in which times are told, by the kinds of their words, each behind a space. What they make of the
 // numbers and the units in it, the first of them as n, too, may be nothing. The first one that fits counts.
 var rules = []struct {
@@ -122,9 +125,8 @@ var rules = []struct {
 	span  func(c clock, n int, g []string) span
 }{
 	{rule(`X(\S+)`), func(c clock, _ int, g []string) span { return c.date(g[1]) }},
-	{rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:P |t )*)?(?:N(\d\d?) (?:P )?)?([Mm])(\d+)(?: N(\d\d?)\b)?(?:(?: P)? Y(\d+))?`),
-		clock.month},
-	{rule(`(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:P |t )*)?()([Ss])(\d+)()(?:(?: P)? Y(\d+))?`), clock.month},
+	{rule(beforeName + `(?:N(\d\d?) (?:P )?)?([Mm])(\d+)(?: N(\d\d?)\b)?(?:(?: P)? Y(\d+))?`), clock.month},
+	{rule(beforeName + `()([Ss])(\d+)()(?:(?: P)? Y(\d+))?`), clock.month},
 	{rule(`Ud P R-1`), func(c clock, _ int, _ []string) span { return c.days(-2, -1) }},
 	{rule(`R(-?\d)`), func(c clock, n int, _ []string) span { return c.days(n, n+1) }},
 	{rule(`B(\d) U(.)`), func(c clock, n int, g []string) span { return during(c.begin(g[2], n), c.begin(g[2], n-1)) }},
@@ -283,7 +285,8 @@ func times(text string, asked time.Time) timed {
 		}
 		is := func(mark string) bool { return strings.Contains("Pj", lead[:1]) && strings.Contains(lead, mark) }
 		last := len(out.spans) - 1
-		beside := last >= 0 && !slices.ContainsFunc(of[end:at], func(k string) bool { return !strings.Contains("Ptj", k[:1]) })
+		parts := func(k string) bool { return !strings.Contains("Ptj", k[:1]) }
+		beside := last >= 0 && !slices.ContainsFunc(of[end:at], parts)
 		part, common := s, false
 		if beside && !is("~") {
 			if part, common = s.within(raw); !common || raw.again > 0 && s.again == 0 {

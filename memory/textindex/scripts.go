@@ -149,7 +149,8 @@ func fragments(word string) (list []string) {
 const wordEnd = '_'
 
 // thaiQuestions are the question words of Thai.
-const thaiQuestions = `อะไร ใคร ที่ไหน ไหน เมื่อไร เมื่อใด เมื่อไหร่ อย่างไร ยังไง กี่ เท่าไร เท่าไหร่ เท่าใด ทำไม ใด บ้าง หรือไม่`
+const thaiQuestions = `อะไร ใคร ที่ไหน ไหน เมื่อไร เมื่อใด เมื่อไหร่ อย่างไร ยังไง กี่ เท่าไร เท่าไหร่ เท่าใด
+ทำไม ใด บ้าง หรือไม่`
 
 // plainLetters are those of letters that decompose into none.
 var plainLetters = map[rune]string{'ı': "i", 'ß': "ss", 'ø': "o", 'đ': "d", 'ł': "l", 'æ': "ae", 'œ': "oe", 'ς': "σ"}

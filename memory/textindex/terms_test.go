@@ -22,12 +22,14 @@ func TestTerms(t *testing.T) {
 		{"Greek by its fragments, too", "ποταμός ποτάμια",
 			"ποταμός __ποτ _ποτα _οταμ _ταμο _αμοσ _μοσ_ ποτάμια __ποτ _ποτα _οταμ _ταμι _αμια _μια_"},
 		{"accents, in an English text, too", "the café of Zoë", "café __caf _cafe _afe_ zoë __zoe _zoe_"},
-		{"a text that is not English", "Die Hauptstadt liegt nahe der Grenze", "die __die _die_ hauptstadt __hau _haup _aupt _upts _ptst _tsta _stad _tadt _adt_ liegt __lie _lieg _iegt _egt_ " +
-			"nahe __nah _nahe _ahe_ der __der _der_ grenz __gre _gren _renz _enze _nze_"},
+		{"a text that is not English", "Die Hauptstadt liegt nahe der Grenze",
+			"die __die _die_ hauptstadt __hau _haup _aupt _upts _ptst _tsta _stad _tadt _adt_ liegt __lie _lieg _iegt _egt_ " +
+				"nahe __nah _nahe _ahe_ der __der _der_ grenz __gre _gren _renz _enze _nze_"},
 		{"apostrophes that separate", "l'eau de l'île", "l eau __eau _eau_ de l île __ile _ile_"},
 		{"Turkish", "İstanbul'daki ışıklar", "istanbul __ist _ista _stan _tanb _anbu _nbul _bul_ daki __dak _daki _aki_ " +
 			"ışıklar __isi _isik _sikl _ikla _klar _lar_"},
-		{"Arabic without its article", "المدرسة والمدرسة", "المدرسة __مدر _مدرس _درسة _رسة_ والمدرسة __مدر _مدرس _درسة _رسة_"},
+		{"Arabic without its article", "المدرسة والمدرسة",
+			"المدرسة __مدر _مدرس _درسة _رسة_ والمدرسة __مدر _مدرس _درسة _رسة_"},
 		{"Chinese in characters and pairs", "東京都 2026年", "東 東京 京 京都 都 2026 年"},
 		{"Japanese", "東京のネコー", "東 東京 京 京の のネ ネコ コー"},
 		{"Korean without its particles", "서울에서", "서울 울에 에서"},
