@@ -1,13 +1,12 @@
 package recall
 
 import (
-	"fmt"
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // span is a time that a question speaks of: from its beginning up to its end. One that comes again, each year or each
@@ -17,33 +16,31 @@ type span struct {
 	again    int // days after which it comes again, about; 0 for never
 }
 
-const (
-	weekly = 7
-	yearly = 365
-)
+const weekly, yearly = 7, 365
 
 // during is a span of one time alone.
 func during(from, to time.Time) span { return span{from: from, to: to} }
 
 func (s span) has(t time.Time) bool { return !t.Before(s.from) && t.Before(s.to) }
 
+// shift is the span so many times later as it comes again.
+func (s span) shift(times int) span {
+	years, days := times*(s.again/yearly), times*(s.again%yearly)
+	return span{s.from.AddDate(years, 0, days), s.to.AddDate(years, 0, days), s.again}
+}
+
 // earlier is the span in the year of a time, if that is a year before its own.
 func (s span) earlier(t time.Time) span {
-	years := min(t.In(s.from.Location()).Year()-s.from.Year(), 0)
 	if s.again != yearly {
-		years = 0
+		return s
 	}
-	return span{s.from.AddDate(years, 0, 0), s.to.AddDate(years, 0, 0), s.again}
+	return s.shift(min(t.In(s.from.Location()).Year()-s.from.Year(), 0))
 }
 
 // before is the span, or of one that comes again the latest that begins before a time.
 func (s span) before(t time.Time) span {
 	for s.again > 0 && !s.from.Before(t) && !t.IsZero() {
-		if s.again == weekly {
-			s.from, s.to = s.from.AddDate(0, 0, -weekly), s.to.AddDate(0, 0, -weekly)
-		} else {
-			s.from, s.to = s.from.AddDate(-1, 0, 0), s.to.AddDate(-1, 0, 0)
-		}
+		s = s.shift(-1)
 	}
 	return s
 }
@@ -51,19 +48,16 @@ func (s span) before(t time.Time) span {
 // within is the part of a span that lies in another one; false for none.
 func (s span) within(other span) (span, bool) {
 	s = s.before(other.to)
-	if s.from.Before(other.from) {
-		s.from = other.from
-	}
-	if s.to.After(other.to) {
-		s.to = other.to
-	}
+	s.from = slices.MaxFunc([]time.Time{s.from, other.from}, time.Time.Compare)
+	s.to = slices.MinFunc([]time.Time{s.to, other.to}, time.Time.Compare)
 	s.again = min(s.again, other.again)
 	return s, s.from.Before(s.to)
 }
 
 // timeWords are the kinds of the words that times are told in, English and Russian, each with its number. A form that ends
 // with an asterisk stands for those that are up to four letters longer. Kinds in lower case are other words, too, and
-// count beside a number, or behind a word that a time follows.
+// count beside a number, or behind a word that a time follows. Behind the kind of a word before a time stands what it
+// makes of that: ~ for a range, ( for what opens one, ≥, > and < for the time since, after and before.
 var timeWords = vocabularyOf(`M1: january январ* янв; m1: jan; M2: february феврал* фев; m2: feb; m3: march mar; M3: март марта марту
 мартом марте; M4: april апрел* апр; m4: apr; m5: may; M5: май мая мае маю маем; M6: june июн*; m6: jun; M7: july июл*; m7: jul;
 M8: august август* авг; m8: aug; M9: september сентябр* сен сент; m9: sep sept; M10: october октябр* окт; m10: oct;
@@ -75,44 +69,41 @@ E: weekend выходные; B1: last previous past прошл* прошедш* 
 L: последн*; A: ago назад тому; R0: today tonight сегодня; R-1: yesterday вчера; R-2: позавчера;
 T1: early beginning start начале; T2: middle середине; T3: late end конце; n1: a an one один одну; n2: two couple два две пару;
 n3: three few три; n4: four several четыре несколько; n5: five пять; n6: six шесть; n7: seven семь; n8: eight восемь;
-n9: nine девять; n10: ten десять; t: the; j: and to through и;
-P: in of next since during mid until till by from every before after between on at within в во за на с со до к по от после перед между`)
+n9: nine девять; n10: ten десять; t: the; j~: and to through и; P: in of next during mid every on at within в во за на к от;
+P(: between from между; P(≥: since с со; P>: after после; P<: before by перед; P~<: until till до; P~: по`)
 
-// vocabulary is the kinds of words, and of those with some beginnings that are up to four letters longer.
-type vocabulary struct{ words, beginnings map[string]string }
+// vocabulary are the kinds of words, and of beginnings of words with an asterisk behind them.
+type vocabulary map[string]string
 
-// vocabularyOf reads a list of kinds with their words; a beginning ends with an asterisk.
+// vocabularyOf reads a list of kinds with their words. A word that is listed several times has all of its kinds.
 func vocabularyOf(list string) vocabulary {
-	v := vocabulary{map[string]string{}, map[string]string{}}
+	v := vocabulary{}
 	for entry := range strings.SplitSeq(list, ";") {
-		kind, forms, _ := strings.Cut(entry, ":")
+		kind, forms, _ := strings.Cut(strings.TrimSpace(entry), ":")
 		for form := range strings.FieldsSeq(forms) {
-			if start, is := strings.CutSuffix(form, "*"); is {
-				v.beginnings[start] += strings.TrimSpace(kind)
-			} else {
-				v.words[form] += strings.TrimSpace(kind)
-			}
+			v[form] += kind
 		}
 	}
 	return v
 }
 
-// kind is that of a word, several of one that is listed several times; empty for none.
+// kind is that of a word; empty for none.
 func (v vocabulary) kind(w string) string {
-	if k, known := v.words[w]; known {
+	if k, known := v[w]; known {
 		return k
 	}
-	for n := range w {
-		if k, known := v.beginnings[w[:n]]; known && len(w)-n <= 2*4 {
+	for n := len(w); n > 0 && len(w)-n <= 2*4; n-- {
+		if k, known := v[w[:n]+"*"]; known {
 			return k
 		}
 	}
-	return v.beginnings[w]
+	return ""
 }
 
 var (
-	number = regexp.MustCompile(`^(\d{1,4})(st|nd|rd|th|-?го|-е|-ого)?$`)
-	// layouts are those of dates and of months in numbers.
+	timeWord = regexp.MustCompile(`[\pL\pN](?:[\pL\pN./'-]*[\pL\pN])?`)
+	number   = regexp.MustCompile(`^(?:(19[7-9]\d|20\d\d)|(\d{1,3}))(?:st|nd|rd|th|-?го|-е|-ого)?$`)
+	// layouts are those of six forms of dates, and then of months in numbers.
 	layouts = strings.Fields("2006-1-2 2006/1/2 2.1.2006 2/1/2006 1/2/2006 2.1.06 2006-1 2006/1 1.2006 1/2006")
 )
 
@@ -121,18 +112,12 @@ func kind(w string) string {
 	if k := timeWords.kind(w); k != "" {
 		return k
 	}
-	if m := number.FindStringSubmatch(w); m != nil {
-		switch n, _ := strconv.Atoi(m[1]); {
-		case n >= 1970 && n <= 2100:
-			return fmt.Sprint("Y", n)
-		case n > 0 && n <= 1000:
-			return fmt.Sprint("N", n)
-		}
+	if m := number.FindStringSubmatch(w); m != nil && m[1] != "" {
+		return "Y" + m[1]
+	} else if m != nil {
+		return "N" + m[2]
 	}
-	if len(w) > 5 && w[0] >= '0' && w[0] <= '9' && slices.ContainsFunc(layouts, func(layout string) bool {
-		_, err := time.Parse(layout, w)
-		return err == nil
-	}) {
+	if len(w) > 5 && w[0] <= '9' && !(clock{}).date(w).to.IsZero() {
 		return "X" + w
 	}
 	return "w"
@@ -141,125 +126,101 @@ func kind(w string) string {
 // clock makes spans of what a question says, as it was asked at some time.
 type clock struct{ asked time.Time }
 
+// beforeName stands before a month or a season: what it is, and which third of it is meant.
+const beforeName = `(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:P |t )*)?`
+
 // rules are the ways in which times are told, by the kinds of their words, each behind a space. What they make of the
-// numbers and the units in it may be nothing. The first one that fits counts.
+// numbers and the units in it, the first of them as n, too, may be nothing. The first one that fits counts.
 var rules = []struct {
 	words *regexp.Regexp
-	span  func(c clock, g []string) span
+	span  func(c clock, n int, g []string) span
 }{
-	{rule(`X(\S+)`), func(c clock, g []string) span { return c.date(g[1]) }},
-	{rule(`(?:B\d )?(?:T(\d) (?:[Pt] )*)?(?:N(\d\d?) (?:P )?)?M(\d+)(?: N(\d\d?)\b)?(?: Y(\d+))?`), clock.month},
-	{rule(`(?:B\d )?()()m(\d+) N(\d\d?)\b(?: Y(\d+))?`), clock.month},
-	{rule(`()N(\d\d?) (?:P )?m(\d+)()(?: Y(\d+))?`), clock.month},
-	{rule(`()()m(\d+)() Y(\d+)`), clock.month},
-	{rule(`(?:B\d|P|T(\d)(?: [Pt])*)() m(\d+)(?: N(\d\d?)\b)?(?: Y(\d+))?`), clock.month},
-	{rule(`B(\d) [sS](\d+)`), func(c clock, g []string) span { return c.seasonBack(num(g[1]), num(g[2])) }},
-	{rule(`(?:T(\d) (?:[Pt] )*)?()S(\d+)()(?:(?: P)? Y(\d+))?`), clock.season},
-	{rule(`(?:T(\d) (?:[Pt] )*)?()s(\d+)()(?: P)? Y(\d+)`), clock.season},
-	{rule(`(?:T(\d) )?P(?: t)?() s(\d+)()(?: Y(\d+))?`), clock.season},
-	{rule(`Ud P R-1`), func(c clock, _ []string) span { return during(c.day(-2), c.day(-1)) }},
-	{rule(`R(-?\d)`), func(c clock, g []string) span { return during(c.day(num(g[1])), c.day(num(g[1])+1)) }},
-	{rule(`(?:B1|L) [Nn](\d+) U(.)`), func(c clock, g []string) span { return during(c.back(g[2], num(g[1])), c.day(1)) }},
-	{rule(`L U(.)`), func(c clock, g []string) span { return during(c.back(g[1], 1), c.day(1)) }},
-	{rule(`B(\d) U(.)`), func(c clock, g []string) span {
-		return during(c.begin(g[2], num(g[1])), c.begin(g[2], num(g[1])-1))
+	{rule(`X(\S+)`), func(c clock, _ int, g []string) span { return c.date(g[1]) }},
+	{rule(beforeName + `(?:N(\d\d?) (?:P )?)?([Mm])(\d+)(?: N(\d\d?)\b)?(?:(?: P)? Y(\d+))?`), clock.month},
+	{rule(beforeName + `()([Ss])(\d+)()(?:(?: P)? Y(\d+))?`), clock.month},
+	{rule(`Ud P R-1`), func(c clock, _ int, _ []string) span { return c.days(-2, -1) }},
+	{rule(`R(-?\d)`), func(c clock, n int, _ []string) span { return c.days(n, n+1) }},
+	{rule(`B(\d) U(.)`), func(c clock, n int, g []string) span { return during(c.begin(g[2], n), c.begin(g[2], n-1)) }},
+	{rule(`(?:B1|L)(?: [Nn](\d+))? U(.)`), func(c clock, n int, g []string) span {
+		return during(c.back(g[2], max(n, 1)), c.day(1))
 	}},
-	{rule(`B(\d) E`), func(c clock, g []string) span {
-		saturday := c.begin("w", num(g[1])).AddDate(0, 0, 5)
-		return during(saturday, saturday.AddDate(0, 0, 2))
-	}},
-	{rule(`(?:[Nn](\d+) (?:P )?)?U(.) A(?: A)?`), func(c clock, g []string) span { return c.ago(max(num(g[1]), 1), g[2]) }},
-	{rule(`(?:B\d )?D(\d)`), func(c clock, g []string) span {
-		days := (int(c.asked.Weekday())-num(g[1])+6)%7 + 1 // the latest before the day of the question
-		return span{c.day(-days), c.day(-days + 1), weekly}
-	}},
-	{rule(`(?:P Y(\d+)|Y(\d+) Uy)`), func(c clock, g []string) span {
-		return during(c.on(num(g[1]+g[2]), 1, 1), c.on(num(g[1]+g[2])+1, 1, 1))
-	}},
+	{rule(`B(\d) E`), func(c clock, n int, _ []string) span { return clock{c.begin("w", n)}.days(5, 7) }},
+	{rule(`(?:[Nn](\d+) (?:P )?)?U(.) A(?: A)?`), func(c clock, n int, g []string) span { return c.ago(max(n, 1), g[2]) }},
+	{rule(`(?:B\d )?D(\d)`), clock.weekday},
+	{rule(`P Y(\d+)`), clock.year},
+	{rule(`Y(\d+) Uy`), clock.year},
 }
 
-func rule(kinds string) *regexp.Regexp { return regexp.MustCompile(`^ ` + kinds + `( |$)`) }
+func rule(kinds string) *regexp.Regexp {
+	return regexp.MustCompile(`^ ` + strings.ReplaceAll(kinds, "P", `P\S*`) + `( |$)`)
+}
 
 func num(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n
 }
 
-func (c clock) on(year, month, day int) time.Time {
-	return time.Date(year, time.Month(month), day, 0, 0, 0, 0, c.asked.Location())
+func (c clock) on(y, m, d int) time.Time {
+	return time.Date(y, time.Month(m), d, 0, 0, 0, 0, c.asked.Location())
 }
 
 // day is the beginning of a day so many days after the one of the question.
-func (c clock) day(days int) time.Time {
-	return c.on(c.asked.Year(), int(c.asked.Month()), c.asked.Day()+days)
+func (c clock) day(n int) time.Time {
+	return c.on(c.asked.Year(), int(c.asked.Month()), c.asked.Day()+n)
 }
+
+// days are those from so many after the day of the question up to another.
+func (c clock) days(from, to int) span { return during(c.day(from), c.day(to)) }
 
 func (c clock) date(w string) span {
 	for i, layout := range layouts {
 		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil {
-			if i < 6 {
-				return during(t, t.AddDate(0, 0, 1))
-			}
-			return during(t, t.AddDate(0, 1, 0))
+			months := i / 6 // 1 from the first month on
+			return during(t, t.AddDate(0, months, 1-months))
 		}
 	}
 	return span{}
 }
 
-// month is one of its third, day before its name, number, day behind and year, and season the same of three.
-func (c clock) month(g []string) span {
-	if day := num(g[2] + g[4]); day > 0 && day < 32 {
-		return c.yearly(num(g[5]), func(y int) span { return during(c.on(y, num(g[3]), day), c.on(y, num(g[3]), day+1)) })
-	}
-	return c.months(g, 1)
+func (c clock) year(n int, _ []string) span { return during(c.on(n, 1, 1), c.on(n+1, 1, 1)) }
+
+// weekday is the latest one before the day of the question.
+func (c clock) weekday(n int, _ []string) span {
+	days := (int(c.asked.Weekday())-n+6)%7 + 1
+	return span{c.day(-days), c.day(-days + 1), weekly}
 }
 
-func (c clock) season(g []string) span { return c.months(g, 3) }
-
-func (c clock) months(g []string, n int) span {
-	return c.yearly(num(g[5]), func(year int) span {
-		from, to := c.on(year, num(g[3]), 1), c.on(year, num(g[3])+n, 1)
-		if third := num(g[1]); third > 0 {
+// month is one, or a season, of what its rules find: 0 for this and 1 for the last one, its third, the day before its
+// name, the kind of that, its first month, the day behind and the year. Without a year it is the latest that has begun;
+// the last one is over. A name that is another word, too, needs something beside it.
+func (c clock) month(_ int, g []string) span {
+	if strings.Contains("ms", g[4]) && len(strings.Fields(g[0])) == 1 {
+		return span{}
+	}
+	months, third, day, again := 1+2*strings.Count("Ss", g[4]), num(g[2]), num(g[3]+g[6]), 0
+	if g[1]+g[7] == "" {
+		again = yearly
+	}
+	for year := cmp.Or(num(g[7]), c.asked.Year()); ; year-- {
+		from, to := c.on(year, num(g[5]), 1), c.on(year, num(g[5])+months, 1)
+		if day > 0 && day < 32 {
+			from, to = c.on(year, num(g[5]), day), c.on(year, num(g[5]), day+1)
+		} else if third > 0 {
 			part := to.Sub(from) / 3
 			from, to = from.Add(time.Duration(third-1)*part), from.Add(time.Duration(third)*part)
 		}
-		return during(from, to)
-	})
-}
-
-// yearly is a time of a year, of the latest in which it has begun if the year is 0.
-func (c clock) yearly(year int, in func(year int) span) span {
-	if year > 0 {
-		return in(year)
+		if over := !to.After(c.asked); g[7] != "" || !from.After(c.asked) && (over || g[1] != "1") {
+			return span{from, to, again}
+		}
 	}
-	s := in(c.asked.Year())
-	if s.from.After(c.asked) {
-		s = in(c.asked.Year() - 1)
-	}
-	s.again = yearly
-	return s
-}
-
-// seasonBack is "last summer", which is over, for 1 and "this summer" for 0.
-func (c clock) seasonBack(back, first int) span {
-	start := c.on(c.asked.Year(), first, 1)
-	for start.After(c.asked) || back == 1 && !start.AddDate(0, 3, 0).Before(c.asked) {
-		start = start.AddDate(-1, 0, 0)
-	}
-	return during(start, start.AddDate(0, 3, 0))
 }
 
 // begin is when the day, week, month or year began that is so many before the present.
 func (c clock) begin(unit string, back int) time.Time {
-	switch unit {
-	case "w":
-		return c.day(-(int(c.asked.Weekday())+6)%7 - 7*back)
-	case "m":
-		return c.on(c.asked.Year(), int(c.asked.Month())-back, 1)
-	case "y":
-		return c.on(c.asked.Year()-back, 1, 1)
-	}
-	return c.day(-back)
+	year, month, _ := c.asked.Date()
+	present := map[string]time.Time{"d": c.day(0), "w": c.day(-(int(c.asked.Weekday()) + 6) % 7),
+		"m": c.on(year, int(month), 1), "y": c.on(year, 1, 1)}
+	return clock{present[unit]}.back(unit, back)
 }
 
 // back is the day so many units before the present one.
@@ -279,16 +240,13 @@ func (c clock) ago(n int, unit string) span {
 // units, the weekend or the weekday that they end with.
 func (c clock) before(of []string, t time.Time) time.Time {
 	m := ahead.FindStringSubmatch(strings.Join(of, " "))
-	switch {
-	case m == nil:
+	if m == nil {
 		return time.Time{}
-	case m[2] == "":
-		return t.AddDate(0, 0, -weekly)
 	}
-	return clock{t}.back(m[2], max(num(m[1]), 1)+1)
+	return clock{t}.back(cmp.Or(m[2], "w"), max(num(m[1]), 1)+len(m[2])) // of a unit one more
 }
 
-var ahead = regexp.MustCompile(`(?:(?:[Nn](\d+) )?U(.)|E|D\d)(?: P)?$`)
+var ahead = regexp.MustCompile(`(?:(?:[Nn](\d+) )?U(.)|E|D\d)(?: P\S*)?$`)
 
 // timed are the times of a question.
 type timed struct {
@@ -300,9 +258,6 @@ type timed struct {
 // alone says whether the time is all that a question names: beside it are words that every question has, and at most a
 // verb behind "what". Then it asks for what was said at that time, and for nothing else.
 func (t timed) alone() bool {
-	if len(t.spans) == 0 {
-		return false
-	}
 	left, what := 0, false
 	for i, w := range t.rest {
 		what = what || whats[w] && (i+1 == len(t.rest) || t.rest[i+1] != "about")
@@ -310,34 +265,22 @@ func (t timed) alone() bool {
 			left++
 		}
 	}
-	return left == 0 || left == 1 && what
+	return len(t.spans) > 0 && (left == 0 || left == 1 && what)
 }
 
 var whats = words(`what what's что чем о`)
-
-// What stands before a time or between two: a range, what opens one, or the time behind or before another.
-var (
-	ranging = words(`and to until till through по до и`)
-	opening = words(`between from since с со между`)
-	behind  = words(`since after с со после`)
-	upTo    = words(`before until till by до перед`)
-)
 
 // times are those that a text speaks of, as it was said at some time: dates, months, years, weekdays, and what lies a
 // while back. Of two beside each other, as in "November last year", the part is meant that they have in common;
 // "since", "before" and "from … to" make ranges.
 func times(text string, asked time.Time) timed {
 	out := timed{loose: map[string]bool{}}
-	text = oneSpelling.Replace(strings.ToLower(text))
-	all := strings.FieldsFunc(text, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !strings.ContainsRune("-./'", r)
-	})
+	all := timeWord.FindAllString(oneSpelling.Replace(strings.ToLower(text)), -1)
 	of := make([]string, len(all))
 	for i, w := range all {
-		all[i] = strings.Trim(w, "-./'")
-		of[i] = kind(all[i])
+		of[i] = kind(w)
 	}
-	c, end, opened := clock{asked}, 0, "" // end of the last time, and the word before it
+	c, end, opened := clock{asked}, 0, "" // end of the last time, and the kind of the word before it
 	var raw span
 	for at := 0; at < len(all); at++ {
 		s, n := c.read(of[at:])
@@ -347,42 +290,38 @@ func times(text string, asked time.Time) timed {
 			}
 			continue
 		}
-		lead := "" // the word before the time, or its first
-		if first := of[at]; first == "P" || first == "t" {
-			lead = all[at]
-		} else if at > 0 {
-			lead = all[at-1]
+		lead := of[at] // the kind of the word before the time, or of its first
+		if lead[0] != 'P' && at > 0 {
+			lead = of[at-1]
 		}
-		parted := func(k string) bool { return !strings.Contains("Ptj", k) }
-		beside := len(out.spans) > 0 && !slices.ContainsFunc(of[end:at], parted)
+		is := func(mark string) bool { return strings.Contains("Pj", lead[:1]) && strings.Contains(lead, mark) }
 		last := len(out.spans) - 1
-		switch part, common := s, false; {
-		case beside && ranging[lead] && opening[opened]:
-			out.spans[last] = during(raw.before(s.to).from, s.to)
+		parts := func(k string) bool { return !strings.Contains("Ptj", k[:1]) }
+		beside := last >= 0 && !slices.ContainsFunc(of[end:at], parts)
+		part, common := s, false
+		if beside && !is("~") {
+			if part, common = s.within(raw); !common || raw.again > 0 && s.again == 0 {
+				part, common = raw.within(s)
+			}
+		}
+		before, open := raw, opened
+		raw, opened = s, lead
+		switch {
+		case beside && is("~") && strings.Contains(open, "P("):
+			out.spans[last] = during(before.before(s.to).from, s.to)
+		case common:
+			raw, out.spans[last] = part, part
+		case is(">"):
+			out.spans = append(out.spans, during(s.to, c.day(1)))
+		case is("≥"):
+			out.spans = append(out.spans, during(s.from, c.day(1)))
+		case is("<"):
+			if beside && strings.ContainsAny(of[end-1][:1], "DE") { // "the Sunday before 11 May"
+				out.spans = out.spans[:last]
+			}
+			out.spans = append(out.spans, during(c.before(of[:at], s.from), s.from))
 		default:
-			if beside && !ranging[lead] {
-				if part, common = s.within(raw); !common || raw.again > 0 && s.again == 0 {
-					part, common = raw.within(s)
-				}
-			}
-			raw, opened = s, lead
-			switch {
-			case common:
-				raw, out.spans[last] = part, part
-			case behind[lead]:
-				from := s.from
-				if lead == "after" || lead == "после" {
-					from = s.to
-				}
-				out.spans = append(out.spans, during(from, c.day(1)))
-			case upTo[lead]:
-				if beside && strings.ContainsAny(of[end-1][:1], "DE") { // "the Sunday before 11 May"
-					out.spans = out.spans[:last]
-				}
-				out.spans = append(out.spans, during(c.before(of[:at], s.from), s.from))
-			default:
-				out.spans = append(out.spans, s)
-			}
+			out.spans = append(out.spans, s)
 		}
 		for i := range n {
 			out.loose[all[at+i]] = s.again == yearly || out.loose[all[at+i]]
@@ -395,13 +334,13 @@ func times(text string, asked time.Time) timed {
 
 // read is the time that begins with the first of some words, by their kinds, and of how many words it is; 0 for none.
 func (c clock) read(of []string) (span, int) {
-	if strings.Contains("wtj", of[0]) { // most words begin no time
+	if strings.Contains("wtj", of[0][:1]) { // most words begin no time
 		return span{}, 0
 	}
 	text := " " + strings.Join(of[:min(len(of), 8)], " ")
 	for _, r := range rules {
 		if g := r.words.FindStringSubmatch(text); g != nil {
-			if s := r.span(c, g); s.from.Before(s.to) {
+			if s := r.span(c, num(g[1]), g); s.from.Before(s.to) {
 				return s, len(strings.Fields(g[0]))
 			}
 		}

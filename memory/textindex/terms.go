@@ -18,8 +18,9 @@ const maxStemmed = 80
 
 // Terms are what of a text is compared, in lower case, composed, ё as е, without stopwords:
 //   - English and Russian words by their stems;
-//   - words of other alphabets as they are and, behind that, by their beginning, which stands for a stem: the first
-//     letters without their marks. In a text that is not English those of plain Latin letters have one, too;
+//   - words of other alphabets as they are and, behind that, by their fragments, which stand for a stem: each four
+//     letters that follow each other, without their marks. In a text that is not English those of plain Latin letters
+//     have them, too;
 //   - what is written without spaces, and Korean, whose particles stand at its words, as pairs of characters (see units).
 func Terms(text string) []string {
 	var a analyzer
@@ -38,13 +39,13 @@ const (
 // it found them for: texts repeat their words, and stemming costs more than
 // everything else.
 type analyzer struct {
-	words   map[uint64]int32 // by words' hashes: the numbers of their terms, or stopword
-	begins  map[uint64]int32 // by words' hashes: the numbers of their beginnings, or stopword
-	numbers map[string]int32 // of the terms
-	terms   []string         // by number
-	size    int              // of what is remembered, as maxKnown has it
-	places  []int32          // by number; all 0, for the builder of a segment
-	room    []string         // for the words of a text
+	words   map[uint64]int32   // by words' hashes: the numbers of their terms, or stopword
+	parts   map[uint64][]int32 // by words' hashes: the numbers of their fragments
+	numbers map[string]int32   // of the terms
+	terms   []string           // by number
+	size    int                // of what is remembered, as maxKnown has it
+	places  []int32            // by number; all 0, for the builder of a segment
+	room    []string           // for the words of a text
 }
 
 // wordSeed makes words' hashes, which stand for the words where those would cost a look
@@ -62,32 +63,58 @@ func (a *analyzer) forget() {
 	}
 }
 
-// number is that of what termOf gives for a word, which known remembers by its hash.
-func (a *analyzer) number(known *map[uint64]int32, word string, termOf func(word string) string) int32 {
+// number is that of a word's term, which is remembered by the word's hash, or stopword.
+func (a *analyzer) number(word string) int32 {
 	hash := maphash.String(wordSeed, word)
-	n, is := (*known)[hash]
-	if is {
+	n, known := a.words[hash]
+	if known {
 		return n
 	}
-	if *known == nil {
-		*known = map[uint64]int32{}
+	if a.words == nil {
+		a.words = map[uint64]int32{}
+	}
+	n = stopword
+	if term := stem(strings.Clone(word)); term != "" { // what is remembered must not keep the text alive
+		n = a.numberOf(term)
+	}
+	a.words[hash] = n
+	a.size += len(word) + perKnown
+	return n
+}
+
+// numberOf is that of a term.
+func (a *analyzer) numberOf(term string) int32 {
+	n, known := a.numbers[term]
+	if known {
+		return n
 	}
 	if a.numbers == nil {
 		a.numbers = map[string]int32{}
 	}
-	n = stopword
-	word = strings.Clone(word) // what is remembered must not keep the text alive
-	if term := termOf(word); term != "" {
-		if n, is = a.numbers[term]; !is {
-			n = int32(len(a.terms))
-			a.numbers[term] = n
-			a.terms = append(a.terms, term)
-			a.places = append(a.places, 0)
-		}
-	}
-	(*known)[hash] = n
-	a.size += len(word) + perKnown
+	n = int32(len(a.terms))
+	a.numbers[term] = n
+	a.terms = append(a.terms, term)
+	a.places = append(a.places, 0)
 	return n
+}
+
+// fragments are the numbers of those of a word.
+func (a *analyzer) fragments(word string) []int32 {
+	hash := maphash.String(wordSeed, word)
+	list, known := a.parts[hash]
+	if known {
+		return list
+	}
+	if a.parts == nil {
+		a.parts = map[uint64][]int32{}
+	}
+	for _, f := range fragments(word) {
+		list = append(list, a.numberOf(f))
+		a.size += perKnown
+	}
+	a.parts[hash] = list
+	a.size += perKnown
+	return list
 }
 
 // in are the numbers of a text's terms in its order, each with the word that it stands for.
@@ -101,18 +128,20 @@ func (a *analyzer) in(text string) iter.Seq2[int32, string] {
 		defer clear(list) // it must not keep the text alive
 		english := isEnglish(list)
 		for _, word := range list {
-			n := a.number(&a.words, word, stem)
+			n := a.number(word)
 			if n == stopword {
 				continue
 			}
 			if !yield(n, word) {
 				return
 			}
-			if !begins(word, english) {
+			if !fragmented(word, english) {
 				continue
 			}
-			if short := a.number(&a.begins, word, beginning); short != n && short != stopword && !yield(short, word) {
-				return
+			for _, f := range a.fragments(word) {
+				if !yield(f, word) {
+					return
+				}
 			}
 		}
 	}
@@ -128,7 +157,7 @@ func (a *analyzer) list(text string) []string {
 }
 
 // Words are the words of a text, folded so that spellings of one are equal: stopwords too, in the forms that
-// they have there.
+// they have there, but not those of Thai.
 func Words(text string) iter.Seq[string] { return words(text) }
 
 // words are the words of a text, folded so that spellings of one are equal.
@@ -143,8 +172,15 @@ func words(text string) iter.Seq[string] {
 	}
 }
 
-// oneSpelling folds letters that are written in either of two ways.
-var oneSpelling = strings.NewReplacer("ё", "е", "’", "'")
+// oneSpelling folds letters that are written in either of two ways, and takes out the stopwords of Thai, which are not
+// told from its other words by spaces.
+var oneSpelling = func() *strings.Replacer {
+	pairs := []string{"ё", "е", "’", "'"}
+	for word := range strings.FieldsSeq(norm.NFKC.String(thaiQuestions)) {
+		pairs = append(pairs, word, " ")
+	}
+	return strings.NewReplacer(pairs...)
+}()
 
 // separates says whether r is no part of a word. An apostrophe is one, for the
 // sake of "don't".
