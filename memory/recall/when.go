@@ -110,6 +110,9 @@ func (v vocabulary) kind(w string) string {
 	return v.beginnings[w]
 }
 
+// has says whether a word is of one of some kinds of a letter each.
+func (v vocabulary) has(w, kinds string) bool { return strings.ContainsAny(v.kind(w), kinds) }
+
 var (
 	number = regexp.MustCompile(`^(\d{1,4})(st|nd|rd|th|-?го|-е|-ого)?$`)
 	// layouts are those of dates and of months in numbers.
