@@ -42,7 +42,7 @@ const (
 	maxRecallBudget = 32_000 // tokens
 	maxRecallQuery  = 4 << 10
 	// automaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged
-	// questions, and for 1 in 8 ordinary turns with a question. The half does where a need is found, too.
+	// questions, and for 1 in 8 ordinary turns with a question. Half of it is enough for what also seems to need memory.
 	automaticFloor = 0.2
 	recallBytes    = 256 << 20 // of all indexes, when nothing is configured
 	fillAtOnce     = 16        // segments of an archive that are read in one go

@@ -62,18 +62,18 @@ f: please ok okay hey hi hello so and but well oh um also then now btw actually 
 // questions (?) and orders (!), a question mark (??) and a name that a history knows (n). They were fitted to testdata/talk
 // by logistic regression, but for longWeight; a chat that was left out came out alike.
 var weights = map[string]int{
-	"?o": 31, "!o": 12, "?p": 17, "b": 31, "d": 16, "m": 25, "n": 15, "y": -8, "a": -3, "g": -21, "k": -7, "s": -17,
-	"!": 12, "t": -7, "??": 7,
+	"?o": 31, "!o": 11, "?p": 17, "b": 31, "d": 16, "m": 25, "n": 14, "y": -8, "a": -4, "g": -20, "k": -7, "s": -16,
+	"!": 11, "t": -8, "??": 6,
 }
 
 const (
-	rareWeight    = 10 // of each rare word that the best message has, up to mostRare
+	rareWeight    = 11 // of each rare word that the best message has, up to mostRare
 	mostRare      = 3
 	unspeltWeight = 6   // where articles say nothing
 	fewWeight     = -12 // of a message of less than four words
 	repliesWeight = -8  // of one that begins with a sentence of small talk
-	longWeight    = -20 // of one of 40 words, and less down to 20: it tells itself what it needs
-	leastNeed     = 31
+	longWeight    = -20 // of one of 40 words or more, and less of it down to 20: it says itself what it needs
+	leastNeed     = 30
 	// spoken is how many words speak for memory: what has more of them has its clues and its rare words by chance.
 	spoken = 16
 )
