@@ -43,7 +43,9 @@ func TestBlocksInTalk(t *testing.T) {
 		for _, a := range talk.Asks {
 			var shown []string
 			if MayNeed(a.Text) {
-				shown = ids(Search([]*Index{ix}, Query{Text: a.Text, AskedAt: last.AddDate(0, 0, 1), Budget: 750, Floor: 0.1, Needed: true}))
+				shown = ids(Search([]*Index{ix}, Query{
+					Text: a.Text, AskedAt: last.AddDate(0, 0, 1), Budget: 750, Floor: 0.1, Needed: true,
+				}))
 			}
 			one := func(is bool) float64 { return map[bool]float64{true: 1}[is] }
 			if !a.Needs {
