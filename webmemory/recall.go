@@ -42,7 +42,7 @@ const (
 	maxRecallBudget = 32_000 // tokens
 	maxRecallQuery  = 4 << 10
 	// automaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged
-	// questions, and for 1 in 8 ordinary turns with a question.
+	// questions, and for 1 in 8 ordinary turns with a question. Half of it is enough for what also seems to need memory.
 	automaticFloor = 0.2
 	recallBytes    = 256 << 20 // of all indexes, when nothing is configured
 	fillAtOnce     = 16        // segments of an archive that are read in one go
@@ -114,10 +114,10 @@ func (s *searcher) postRecall(c *gin.Context, r *run) error {
 	}
 	shown := map[string]bool{}
 	if asked.Automatic {
-		shown = r.shownOf(own)
+		shown, q.Floor = r.shownOf(own), automaticFloor
 	}
-	if q.Needed = asked.Needed; asked.Automatic && !asked.Needed {
-		q.Floor = automaticFloor
+	if q.Needed = asked.Needed; q.Needed {
+		q.Floor = automaticFloor / 2
 	}
 	q.Seen = func(_ memory.Key, id string) bool {
 		run, _, ok := memory.SplitID(id)

@@ -11,9 +11,10 @@ import (
 	"mneme/memory/textindex"
 )
 
-// carried is what a message brings along to be worked on: code, quotations, addresses, what stands behind a colon.
+// carried is what a message brings along to be worked on: code, quotations, addresses, what stands behind a colon and asks
+// nothing.
 var carried = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]*`|(?m:^\\s*>.*$)|https?://\\S+|" +
-	`["“„«][^"“”«»\n]{16,}["“”»]|:\s.{15,}|:\s*\n.*`)
+	`["“„«][^"“”«»\n]{16,}["“”»]|(?m:: [^?？\n]{15,}$)|:\s*\n[^?？]*$`)
 
 var (
 	sentence     = regexp.MustCompile(`[^.!?？؟…;。\n]+[.!?？؟…;。]*`)
@@ -25,6 +26,8 @@ var (
 	// bids are the endings of Russian imperatives, past those of verbs that tell what was.
 	bids = regexp.MustCompile(`^[а-я]+(й|и|ь|йте|ите|ьте|йся|ись)$`)
 	past = regexp.MustCompile(`^([а-я]{2,}(л|ла|лся|лась|лись)|[а-я]+[^с]ли|[a-z]{3,}ed)$`)
+	// wish asks the reader to do something.
+	wish = regexp.MustCompile(`(^| )((can|could|would|will) you|мож(ешь|ете)|могл?[аи]? бы|kannst du|puedes)( |$)`)
 	// tells is how the first words of a statement go on: with its subject and verb.
 	tells = regexp.MustCompile(`^\S*'[^d]|^\S+ \S+'[^s]|^\S+ing( |$)| (i|я|is|are|was|were|has|have|had|will|can|would|could|should|ist|sind|war|hat)( |$)`)
 )
@@ -55,29 +58,30 @@ t: i i'm i've im it it's that's we he she they the my our this his her their the
 f: please ok okay hey hi hello so and but well oh um also then now btw actually sorry thanks lol haha hmm ugh ah yeah yes no
 пожалуйста ну а и но так привет ок слушай кстати еще спасибо извини тогда вот слушайте здравствуйте`)
 
-// weights are what speaks for memory in a sentence: its clues, those of the writer and of the past apart in questions (?) and
-// orders (!), a question mark (??) and a name that a history knows (n). They were fitted to testdata/talk by logistic
-// regression, and each chat that was left out came out alike.
-var weights = map[string]float64{
-	"?o": 3.2, "!o": 1.1, "?p": 1.8, "b": 2.9, "d": 1.7, "m": 2.4, "n": 1.5, "y": -.9, "a": -.5, "g": -1.8, "k": -.7, "s": -1.6,
-	"!": 1.4, "t": -.7, "??": .8,
+// weights are what speaks for memory in a sentence, in tenths: its clues, those of the writer and of the past apart in
+// questions (?) and orders (!), a question mark (??) and a name that a history knows (n). They were fitted to testdata/talk
+// by logistic regression, but for longWeight; a chat that was left out came out alike.
+var weights = map[string]int{
+	"?o": 31, "!o": 11, "?p": 17, "b": 31, "d": 16, "m": 25, "n": 14, "y": -8, "a": -4, "g": -20, "k": -7, "s": -16,
+	"!": 11, "t": -8, "??": 6,
 }
 
 const (
-	rareWeight    = 1.1 // of each rare word that the best message has, up to mostRare
+	rareWeight    = 11 // of each rare word that the best message has, up to mostRare
 	mostRare      = 3
-	unspeltWeight = 0.7  // where articles say nothing
-	fewWeight     = -1.3 // of a message of less than four words
-	leastNeed     = 3.4
-	// spoken is how many words ask for something: what has more of them has rare ones by chance.
-	spoken = 12
+	unspeltWeight = 6   // where articles say nothing
+	fewWeight     = -12 // of a message of less than four words
+	repliesWeight = -8  // of one that begins with a sentence of small talk
+	longWeight    = -30 // of one of 40 words or more, and less of it down to 20: it says itself what it needs
+	leastNeed     = 30
+	// spoken is how many words speak for memory: what has more of them has its clues and its rare words by chance.
+	spoken = 16
 )
 
 // MayNeed says whether the right reaction to a message may take something from a history, whatever that has: if not, no
 // search is worth its while.
 func MayNeed(text string) bool {
-	text = prose(ends(text))
-	score, _ := clueScore(text, func(string) bool { return true })
+	score, _ := clueScore(prose(ends(text)), func(string) bool { return true })
 	return score+rareWeight*mostRare >= leastNeed
 }
 
@@ -86,8 +90,11 @@ func MayNeed(text string) bool {
 func needed(indexes []*Index, text string) bool {
 	text = prose(text)
 	score, words := clueScore(text, func(name string) bool { return rare(indexes, name) > 0 })
-	return score+rareWeight*min(rare(indexes, subjectOf(text, nil))*min(1, spoken/float64(words)), mostRare) >= leastNeed
+	return score+rareWeight*min(rare(indexes, subjectOf(text, nil))*thin(words), mostRare) >= leastNeed
 }
+
+// thin is what a clue among so many words counts.
+func thin(words int) float64 { return min(1, spoken/float64(words)) }
 
 // prose is a text without what it carries.
 func prose(text string) string { return oneSpelling.Replace(carried.ReplaceAllString(text, "\n")) }
@@ -105,13 +112,22 @@ func clueScore(text string, known func(name string) bool) (score float64, words 
 		said, n := clueSum(s, known)
 		score, words = max(score, said), words+n
 	}
+	if len(sentences) > 1 && slices.ContainsFunc(wordsIn(sentences[0]), func(w string) bool { return clues.has(w, "s") }) {
+		score += repliesWeight
+	}
 	if unspelt.MatchString(text) {
 		score += unspeltWeight
 	}
 	if words < 4 {
 		score += fewWeight
 	}
-	return score, words
+	return score + longWeight*max(0, min(1, float64(words-20)/20)), words
+}
+
+func wordsIn(text string) []string {
+	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && r != '\'' && r != '-'
+	})
 }
 
 // rare is about how many words that are in one passage alone the best passage has of a text.
@@ -128,30 +144,28 @@ func rare(indexes []*Index, text string) (most float64) {
 
 // clueSum is what the clues of a sentence say for memory, and of how many words it is.
 func clueSum(said string, known func(name string) bool) (score float64, count int) {
-	w := strings.FieldsFunc(strings.ToLower(said), func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && r != '\'' && r != '-'
-	})
+	w := wordsIn(said)
 	count = len(w)
-	for len(w) > 1 && strings.Contains(clues.kind(w[0]), "f") {
+	for len(w) > 1 && clues.has(w[0], "f") {
 		w = w[1:]
 	}
 	if len(w) == 0 {
 		return math.Inf(-1), 0
 	}
-	first := clues.kind(w[0])
 	head := strings.Join(w[:min(len(w), 3)], " ")
 	marked := strings.ContainsAny(said, "?？؟")
-	was := slices.IndexFunc(w, func(word string) bool { return past.MatchString(word) || strings.Contains(clues.kind(word), "p") })
+	was := slices.IndexFunc(w, func(word string) bool { return past.MatchString(word) || clues.has(word, "p") })
 	form := "!"
 	switch {
-	case marked, strings.Contains(first, "q"), len(w) > 2 && prepositions[w[0]] && strings.Contains(clues.kind(w[1]), "q"):
+	case wish.MatchString(strings.Join(w, " ")):
+	case marked, clues.has(w[0], "q"), len(w) > 2 && prepositions[w[0]] && clues.has(w[1], "q"):
 		form = "?"
-	case was != 0 && bids.MatchString(w[0]) && !strings.Contains(first, "t"):
-	case len(w) < 3, was >= 0 && was < 4, strings.ContainsAny(first, "ts"), tells.MatchString(head),
+	case was != 0 && bids.MatchString(w[0]) && !clues.has(w[0], "t"):
+	case len(w) < 3, was >= 0 && was < 4, clues.has(w[0], "ts"), tells.MatchString(head),
 		strings.HasSuffix(strings.TrimSpace(said), "!"):
 		form = "t"
 	}
-	found := map[string]bool{form: true, "??": marked, form + "p": was >= 0, "k": strings.Contains(first, "k")}
+	found := map[string]bool{form: true, "??": marked, form + "p": was >= 0, "k": clues.has(w[0], "k")}
 	for i, word := range w {
 		for _, c := range strings.Split(clues.kind(word), "") {
 			switch c {
@@ -164,15 +178,16 @@ func clueSum(said string, known func(name string) bool) (score float64, count in
 			}
 		}
 	}
-	for _, m := range name.FindAllStringSubmatch(said, -1) {
+	for _, m := range name.FindAllStringSubmatch(said, 4) {
 		found["n"] = found["n"] || (m[3] != "" || !places[m[1]]) && known(m[2])
 	}
+	speaks, denies := 0, 0
 	for clue, is := range found {
 		if is {
-			score += weights[clue]
+			speaks, denies = speaks+max(weights[clue], 0), denies+min(weights[clue], 0)
 		}
 	}
-	return score, count
+	return float64(speaks)*thin(count) + float64(denies), count
 }
 
 // ends is a text, or the front and the back of one that is very long: what it asks stands there, before or behind what is

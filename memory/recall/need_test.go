@@ -10,7 +10,8 @@ import (
 
 // life is a history in which some people and things occur.
 func life() *Index {
-	return told("My sister Anna moved to Lisbon, her dog is called Rex.", "I spilled wine at the Crooked Spoon on Bank Street.",
+	return told("My sister Anna moved to Lisbon, her dog is called Rex.",
+		"I spilled wine at the Crooked Spoon on Bank Street.",
 		"My dentist is Novak, I see him on Mondays.", "We decided to use Postgres for the billing service.",
 		"Меня зовут Алия, я работаю медсестрой в Казани.", "Мама подарила мне камертон.")
 }
@@ -56,7 +57,8 @@ func TestWhatIsNeededStandsAroundPastedText(t *testing.T) {
 // A vector is near to something always, so it cannot make a need.
 func TestAVectorIsNoNeed(t *testing.T) {
 	ix := life()
-	q := Query{Text: "What is the capital of Portugal?", AskedAt: start.AddDate(0, 1, 0), Needed: true, Vector: []float32{1, 0}}
+	q := Query{Text: "What is the capital of Portugal?", AskedAt: start.AddDate(0, 1, 0), Needed: true}
+	q.Vector = []float32{1, 0}
 	require.Empty(t, Search([]*Index{ix}, q).Hits)
 	require.Empty(t, Search(nil, Query{Text: "Who is my dentist?", Needed: true}).Hits)
 }

@@ -100,6 +100,9 @@ func (v vocabulary) kind(w string) string {
 	return ""
 }
 
+// has says whether a word is of one of some kinds of a letter each.
+func (v vocabulary) has(w, kinds string) bool { return strings.ContainsAny(v.kind(w), kinds) }
+
 var (
 	timeWord = regexp.MustCompile(`[\pL\pN](?:[\pL\pN./'-]*[\pL\pN])?`)
 	number   = regexp.MustCompile(`^(?:(19[7-9]\d|20\d\d)|(\d{1,3}))(?:st|nd|rd|th|-?го|-е|-ого)?$`)

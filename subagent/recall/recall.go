@@ -1,5 +1,5 @@
 // Package recall gives an agent what was said in its chat beyond the messages that it is shown: a block in its prompt
-// when it is asked a question, and a tool with which it looks things up itself. The webmemory that holds the chat's
+// when what it is asked needs it, and a tool with which it looks things up itself. The webmemory that holds the chat's
 // memory searches, see Memory. It owns nothing beyond a run, never makes an answer wait longer than its bound, and
 // never puts what it found into a history.
 package recall
