@@ -1,7 +1,7 @@
 // Package provenance knows whose words the agents of a run were given, and with that where a value is from that they
 // write: taint tracking over texts, since models have none. A Ledger owns what it was told for as long as a run lasts,
-// over waits too. It judges by what stands there to the letter, up to case, punctuation and the form of numbers: what a
-// model computes or translates has no origin but the model.
+// over waits too. It judges by what stands there to the letter, up to case, punctuation, the endings of Russian words and
+// the form of numbers: what a model computes or translates has no origin but the model.
 package provenance
 
 import (
@@ -295,7 +295,9 @@ var (
 	// number matches digits with what parts them in amounts, dates and accounts, and a word that may multiply them.
 	number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
 	// amount parts thousands, or none, from their fraction and the word behind.
-	amount    = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
+	amount = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
+	// inflected are the stem and the ending of a Russian word.
+	inflected = regexp.MustCompile(`^(\p{Cyrillic}{2,}?)[аеёиоуыэюяйьмх]{1,3}$`)
 	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
 	escape    = regexp.MustCompile(`\\(?:[nrtbf"/\\]|u[0-9a-fA-F]{4})`)
 )
@@ -388,25 +390,16 @@ func visible(content string) string {
 	}, norm.NFKC.String(content))
 }
 
-// plain is a visible text in lower case, with one space around each word.
+// plain is a visible text in lower case, with one space around each word. Russian words are without their endings: a
+// user inflects the name that a call has as it is. A stemmer is no help with names, since it takes Елена for a verb.
 func plain(content string) string {
-	var b strings.Builder
-	b.WriteByte(' ')
-	spaced := true
-	for _, r := range visible(content) {
-		switch {
-		case unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r):
-			b.WriteRune(unicode.ToLower(r))
-			spaced = false
-		case !spaced:
-			b.WriteByte(' ')
-			spaced = true
-		}
+	words := strings.FieldsFunc(strings.ToLower(visible(content)), func(r rune) bool {
+		return !unicode.In(r, unicode.L, unicode.Nd, unicode.Mn)
+	})
+	for i, word := range words {
+		words[i] = inflected.ReplaceAllString(word, "$1")
 	}
-	if !spaced {
-		b.WriteByte(' ')
-	}
-	return b.String()
+	return " " + strings.Join(append(words, ""), " ")
 }
 
 // ledgerKey is that of a Ledger in a context.
