@@ -59,13 +59,6 @@ func (l *Ledger) Add(o memory.Origin, content string) {
 	l.add(o, content)
 }
 
-// AddMessages tells the ledger of a history.
-func (l *Ledger) AddMessages(messages []memory.Message, subagent bool) {
-	for _, m := range messages {
-		l.Add(m.Written(subagent), m.Content)
-	}
-}
-
 func (l *Ledger) add(o memory.Origin, content string) {
 	of := o.From == memory.FromUser
 	if p := (piece{o, content}); of || o.From.Foreign() {
