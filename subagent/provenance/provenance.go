@@ -5,7 +5,6 @@
 package provenance
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,6 +41,7 @@ type text struct {
 	piece
 	words    string          // in lower case, each between two spaces
 	squeezed string          // without anything but letters and digits
+	ends     map[int]bool    // where words begin and end in squeezed
 	numbers  map[string]bool // see amounts
 	fours    map[string]bool // four words that follow each other; nil until asked for
 }
@@ -112,15 +112,15 @@ func (l *Ledger) Of(content string) memory.Origin {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.given) == 0 { // before anything is done with what may be megabytes
+		return memory.Origin{From: memory.FromAgent}
+	}
 	return l.taken(content, append(tellingValues(content, 1), names(content)...))
 }
 
 // taken is the lowest origin that a text has four words in a row of, or one of some values. Callers hold mu.
 func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	lowest := memory.Origin{From: memory.FromAgent}
-	if len(l.given) == 0 {
-		return lowest
-	}
 	fours := inFours(strings.Fields(plain(content)))
 	for _, u := range l.user {
 		u.read()
@@ -232,15 +232,30 @@ func (t *text) has(v value) (how int) {
 		switch {
 		case t.numbers[a]:
 			return exact
-		case t.numbers[fmt.Sprintf("%se%d", digits, e-2)], (len(digits) > 1 || e > 0) && t.numbers[fmt.Sprintf("%se%d", digits, e+2)]:
+		case t.numbers[fmt.Sprintf("%se%d", digits, e-2)],
+			(len(digits) > 1 || e > 0) && t.numbers[fmt.Sprintf("%se%d", digits, e+2)]:
 			how = scaled
 		}
 	}
 	if v.squeezed != "" && (v.amounts == nil && strings.Contains(t.words, v.words) ||
-		len(v.squeezed) >= shortest && strings.Contains(t.squeezed, v.squeezed)) {
+		len(v.squeezed) >= shortest && t.spans(v.squeezed)) {
 		return exact
 	}
 	return how
+}
+
+// spans says whether letters and digits stand in a text across what parts them: of a user's words, whole ones, lest a
+// part of their account is a sum that they said.
+func (t *text) spans(squeezed string) bool {
+	for from := 0; ; from++ {
+		at := strings.Index(t.squeezed[from:], squeezed)
+		if at < 0 {
+			return false
+		}
+		if from += at; t.From != memory.FromUser || t.ends[from] && t.ends[from+len(squeezed)] {
+			return true
+		}
+	}
 }
 
 // read makes the forms of a text. Callers hold the ledger's mu.
@@ -251,7 +266,11 @@ func (t *text) read() *text {
 			content += " " + escape.ReplaceAllString(content, " ")
 		}
 		t.words = plain(content)
-		t.squeezed = strings.ReplaceAll(t.words, " ", "")
+		t.ends = map[int]bool{0: true}
+		for word := range strings.FieldsSeq(t.words) {
+			t.squeezed += word
+			t.ends[len(t.squeezed)] = true
+		}
 		t.numbers = map[string]bool{}
 		for _, n := range number.FindAllString(content, -1) {
 			for _, a := range amounts(n) {
@@ -353,17 +372,22 @@ func tellingValues(content string, least int) (values []string) {
 	return values
 }
 
-// names are words of a text with a large letter, but for those that begin a sentence of more words than a name has.
+// names are words of a text with a large letter, but for those that begin a sentence of more words than a name has; what
+// follows a title, as Dr., begins none.
 func names(content string) (all []string) {
 	words := strings.Fields(content)
 	for i, word := range words {
 		name := strings.TrimFunc(word, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-		first, _ := utf8.DecodeRuneInString(name)
-		if unicode.IsUpper(first) && (len(words) <= 3 || i > 0 && !strings.ContainsAny(words[i-1], ".!?:")) {
+		if isUpper(name) && (len(words) <= 3 || i > 0 && (!strings.ContainsAny(words[i-1], ".!?:") || isUpper(words[i-1]))) {
 			all = append(all, name)
 		}
 	}
 	return all
+}
+
+func isUpper(word string) bool {
+	first, _ := utf8.DecodeRuneInString(word)
+	return unicode.IsUpper(first)
 }
 
 // visible is a text in compatibility form, with the digits of all scripts as 0 to 9, without what is not seen.
@@ -407,12 +431,4 @@ func In(ctx context.Context, l *Ledger) context.Context {
 func From(ctx context.Context) *Ledger {
 	l, _ := ctx.Value(ledgerKey{}).(*Ledger)
 	return l
-}
-
-// Lower is the lower one of two origins, the first if they are alike.
-func Lower(a, b memory.Origin) memory.Origin {
-	if b.From.Below(cmp.Or(a.From, memory.FromUser)) || a.From == b.From && a.Source == "" {
-		return b
-	}
-	return a
 }
