@@ -125,7 +125,7 @@ func (a *Agent) begin(
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{},
 		held: map[string]event.Usage{}}
 	run.kit()
-	run.given(r.Context, false)
+	given(run, r.Context, false)
 	for _, n := range r.Notes.All() {
 		if n.State == memory.NoteActive { // which a person said, or said yes to
 			run.sources.Add(memory.Origin{From: memory.FromUser}, n.Text)
@@ -202,7 +202,7 @@ func (r *run) start() error {
 
 // given tells whose words the messages of a history are. Without a chat it is the client who says what was answered
 // before, and nothing tells what those answers rested on.
-func (r *run) given(history []memory.Message, subagent bool) {
+func given(r *run, history []memory.Message, subagent bool) {
 	for _, m := range history {
 		o := m.Written(subagent)
 		if r.req.Memory == nil && m.From == "" && m.Role == memory.RoleAssistant && o.From == memory.FromAgent {
@@ -397,7 +397,7 @@ func (r *run) task(d delegation) subagent.Task {
 		Images:       images,
 		History: func() []memory.Message {
 			history := r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
-			r.given(history, !direct)
+			given(r, history, !direct)
 			return history
 		},
 		Memory:  r.req.Memory,

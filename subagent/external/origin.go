@@ -52,7 +52,7 @@ func (t *tool) origins(arguments json.RawMessage) (all []event.ArgumentOrigin) {
 		switch v := v.(type) {
 		case map[string]any:
 			for _, key := range slices.Sorted(maps.Keys(v)) {
-				if name != "" || !t.declares(key) {
+				if name != "" || !declares(t.Parameters, key) {
 					add(name, key) // what a model may name freely is a value, too
 				}
 				walk(strings.TrimPrefix(name+"."+key, "."), v[key])
@@ -78,12 +78,12 @@ func (t *tool) origins(arguments json.RawMessage) (all []event.ArgumentOrigin) {
 	return all
 }
 
-// declares says whether the schema names an argument.
-func (t *tool) declares(name string) bool {
+// declares says whether a schema names an argument.
+func declares(parameters json.RawMessage, name string) bool {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
-	return json.Unmarshal(t.Parameters, &schema) == nil && schema.Properties[name] != nil
+	return json.Unmarshal(parameters, &schema) == nil && schema.Properties[name] != nil
 }
 
 // tainted says whether a call may be what the author of a document, or of what a tool returned, wants: a value of its
