@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
@@ -200,10 +201,16 @@ func TestAWaitForAValueOfADocumentOutlivesKill(t *testing.T) {
 	d.document("7", "paper.md", "# Invoice Falcon\n\nThe falcon is paid to "+evil+".")
 	wait := d.waitsFor("7", "What is there?", append(reads("falcon paid", "An account [1]."),
 		refunds(`{"iban":"`+evil+`"}`))...)
+	var again gjson.Result
+	listed := func() bool { // a moment after it waits, once it has given its chat's turn back
+		_, chat := d.request("GET", "/v1/chats/7", "", "")
+		again = gjson.Get(chat, "waiting")
+		return again.Exists()
+	}
+	require.Eventually(t, listed, time.Minute, 10*time.Millisecond)
 	s.kill("up")
 	s.start("up")
-	_, chat := d.request("GET", "/v1/chats/7", "", "")
-	again := gjson.Get(chat, "waiting")
+	require.Eventually(t, listed, time.Minute, 10*time.Millisecond)
 	require.JSONEq(t, wait.Raw, again.Get("waits.0").Raw)
 	require.Equal(t, "Invoice Falcon", again.Get("waits.0.origins.0.source").Str)
 	require.Empty(t, d.bank.calls())
