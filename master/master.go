@@ -125,7 +125,7 @@ func (a *Agent) begin(
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{},
 		held: map[string]event.Usage{}}
 	run.kit()
-	run.sources.AddMessages(r.Context, false)
+	given(run, r.Context, false)
 	for _, n := range r.Notes.All() {
 		if n.State == memory.NoteActive { // which a person said, or said yes to
 			run.sources.Add(memory.Origin{From: memory.FromUser}, n.Text)
@@ -198,6 +198,18 @@ func (r *run) start() error {
 		return err
 	}
 	return r.rec.emit(&event.MemoryReset{})
+}
+
+// given tells whose words the messages of a history are. Without a chat it is the client who says what was answered
+// before, and nothing tells what those answers rested on.
+func given(r *run, history []memory.Message, subagent bool) {
+	for _, m := range history {
+		o := m.Written(subagent)
+		if r.req.Memory == nil && m.From == "" && m.Role == memory.RoleAssistant && o.From == memory.FromAgent {
+			o = memory.Origin{From: memory.FromOutside, Source: "an earlier answer"}
+		}
+		r.sources.Add(o, m.Content)
+	}
 }
 
 // answer gets the text for the user: from the master's loop, or from the one
@@ -385,7 +397,7 @@ func (r *run) task(d delegation) subagent.Task {
 		Images:       images,
 		History: func() []memory.Message {
 			history := r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
-			r.sources.AddMessages(history, !direct)
+			given(r, history, !direct)
 			return history
 		},
 		Memory:  r.req.Memory,

@@ -52,12 +52,10 @@ func (t *tool) origins(arguments json.RawMessage) (all []event.ArgumentOrigin) {
 		switch v := v.(type) {
 		case map[string]any:
 			for _, key := range slices.Sorted(maps.Keys(v)) {
-				if name == "" {
-					walk(key, v[key])
-					continue
+				if name != "" || !declares(t.Parameters, key) {
+					add(name, key) // what a model may name freely is a value, too
 				}
-				add(name, key) // what a model may name freely is a value, too
-				walk(name+"."+key, v[key])
+				walk(strings.TrimPrefix(name+"."+key, "."), v[key])
 			}
 		case []any:
 			for _, one := range v {
@@ -79,6 +77,14 @@ func (t *tool) origins(arguments json.RawMessage) (all []event.ArgumentOrigin) {
 		all[i].Value, _ = envelope.Label(memory.Shorten(all[i].Value, maxValue))
 	}
 	return all
+}
+
+// declares says whether a schema names an argument.
+func declares(parameters json.RawMessage, name string) bool {
+	var schema struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	return json.Unmarshal(parameters, &schema) == nil && schema.Properties[name] != nil
 }
 
 // tainted says whether a call may be what the author of a document, or of what a tool returned, wants: a value of its

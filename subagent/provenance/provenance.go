@@ -1,11 +1,10 @@
 // Package provenance knows whose words the agents of a run were given, and with that where a value is from that they
 // write: taint tracking over texts, since models have none. A Ledger owns what it was told for as long as a run lasts,
-// over waits too. It judges by what stands there to the letter, up to case, punctuation and the form of numbers: what a
-// model computes or translates has no origin but the model.
+// over waits too. It judges by what stands there to the letter, up to case, punctuation, the endings of Russian words and
+// the form of numbers: what a model computes or translates has no origin but the model.
 package provenance
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -58,13 +57,6 @@ func (l *Ledger) Add(o memory.Origin, content string) {
 		o, content = memory.Origin{From: memory.FromOutside, Source: "a text that the user pasted"}, pasted
 	}
 	l.add(o, content)
-}
-
-// AddMessages tells the ledger of a history.
-func (l *Ledger) AddMessages(messages []memory.Message, subagent bool) {
-	for _, m := range messages {
-		l.Add(m.Written(subagent), m.Content)
-	}
 }
 
 func (l *Ledger) add(o memory.Origin, content string) {
@@ -120,15 +112,15 @@ func (l *Ledger) Of(content string) memory.Origin {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.given) == 0 { // before anything is done with what may be megabytes
+		return memory.Origin{From: memory.FromAgent}
+	}
 	return l.taken(content, append(tellingValues(content, 1), names(content)...))
 }
 
 // taken is the lowest origin that a text has four words in a row of, or one of some values. Callers hold mu.
 func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	lowest := memory.Origin{From: memory.FromAgent}
-	if len(l.given) == 0 {
-		return lowest
-	}
 	fours := inFours(strings.Fields(plain(content)))
 	for _, u := range l.user {
 		u.read()
@@ -245,7 +237,8 @@ func (t *text) has(v value) (how int) {
 		switch {
 		case t.numbers[a]:
 			return exact
-		case t.numbers[fmt.Sprintf("%se%d", digits, e-2)], (len(digits) > 1 || e > 0) && t.numbers[fmt.Sprintf("%se%d", digits, e+2)]:
+		case t.numbers[fmt.Sprintf("%se%d", digits, e-2)],
+			(len(digits) > 1 || e > 0) && t.numbers[fmt.Sprintf("%se%d", digits, e+2)]:
 			how = scaled
 		}
 	}
@@ -327,7 +320,9 @@ var (
 	// number matches digits with what parts them in amounts, dates and accounts, and a word that may multiply them.
 	number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
 	// amount parts thousands, or none, from their fraction and the word behind.
-	amount    = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
+	amount = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
+	// inflected are the stem and the ending of a Russian word.
+	inflected = regexp.MustCompile(`^(\p{Cyrillic}{2,}?)[аеёиоуыэюяйьмх]{1,3}$`)
 	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
 	escape    = regexp.MustCompile(`\\(?:[nrtbf"/\\]|u[0-9a-fA-F]{4})`)
 )
@@ -390,17 +385,22 @@ func tellingValues(content string, least int) (values []string) {
 	return values
 }
 
-// names are words of a text with a large letter, but for those that begin a sentence of more words than a name has.
+// names are words of a text with a large letter, but for those that begin a sentence of more words than a name has; what
+// follows a title, as Dr., begins none.
 func names(content string) (all []string) {
 	words := strings.Fields(content)
 	for i, word := range words {
 		name := strings.TrimFunc(word, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-		first, _ := utf8.DecodeRuneInString(name)
-		if unicode.IsUpper(first) && (len(words) <= 3 || i > 0 && !strings.ContainsAny(words[i-1], ".!?:")) {
+		if isUpper(name) && (len(words) <= 3 || i > 0 && (!strings.ContainsAny(words[i-1], ".!?:") || isUpper(words[i-1]))) {
 			all = append(all, name)
 		}
 	}
 	return all
+}
+
+func isUpper(word string) bool {
+	first, _ := utf8.DecodeRuneInString(word)
+	return unicode.IsUpper(first)
 }
 
 // visible is a text in compatibility form, with the digits of all scripts as 0 to 9, without what is not seen.
@@ -420,25 +420,16 @@ func visible(content string) string {
 	}, norm.NFKC.String(content))
 }
 
-// plain is a visible text in lower case, with one space around each word.
+// plain is a visible text in lower case, with one space around each word. Russian words are without their endings: a
+// user inflects the name that a call has as it is. A stemmer is no help with names, since it takes Елена for a verb.
 func plain(content string) string {
-	var b strings.Builder
-	b.WriteByte(' ')
-	spaced := true
-	for _, r := range visible(content) {
-		switch {
-		case unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r):
-			b.WriteRune(unicode.ToLower(r))
-			spaced = false
-		case !spaced:
-			b.WriteByte(' ')
-			spaced = true
-		}
+	words := strings.FieldsFunc(strings.ToLower(visible(content)), func(r rune) bool {
+		return !unicode.In(r, unicode.L, unicode.Nd, unicode.Mn)
+	})
+	for i, word := range words {
+		words[i] = inflected.ReplaceAllString(word, "$1")
 	}
-	if !spaced {
-		b.WriteByte(' ')
-	}
-	return b.String()
+	return " " + strings.Join(append(words, ""), " ")
 }
 
 // ledgerKey is that of a Ledger in a context.
@@ -453,12 +444,4 @@ func In(ctx context.Context, l *Ledger) context.Context {
 func From(ctx context.Context) *Ledger {
 	l, _ := ctx.Value(ledgerKey{}).(*Ledger)
 	return l
-}
-
-// Lower is the lower one of two origins, the first if they are alike.
-func Lower(a, b memory.Origin) memory.Origin {
-	if b.From.Below(cmp.Or(a.From, memory.FromUser)) || a.From == b.From && a.Source == "" {
-		return b
-	}
-	return a
 }

@@ -199,7 +199,7 @@ func (d *counter) resume(chat string, waiting gjson.Result, answer string) (int,
 	return status, gjson.Parse(body)
 }
 
-// moves are what models do, one after the other, whichever agent they are.
+// plays queues what models do, one after the other, whichever agent they are.
 func (d *counter) plays(moves ...upstreamtest.Answer) { d.vendor.Queue(moves...) }
 
 // uses is a call of a tool.
