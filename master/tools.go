@@ -22,7 +22,6 @@ func (r *run) kit() {
 	tools := external.Run{
 		ID: r.req.RunID, Chat: r.req.Chat, User: r.req.User, Calls: r.req.Calls,
 		Approved: func(tool string) bool { return slices.Contains(r.req.Approved, tool) },
-		Given:    &r.sources,
 		Told:     r.rec.last, Count: r.alike.next, Expiry: cmp.Or(r.agent.Expiry, external.DefaultExpiry), Now: r.agent.Now,
 		NoChat: r.req.Memory == nil,
 	}

@@ -73,7 +73,7 @@ const (
 	fewWeight     = -12 // of a message of less than four words
 	repliesWeight = -8  // of one that begins with a sentence of small talk
 	longWeight    = -30 // of one of 40 words or more, and less of it down to 20: it says itself what it needs
-	leastNeed     = 30
+	leastNeed     = 30.3
 	// spoken is how many words speak for memory: what has more of them has its clues and its rare words by chance.
 	spoken = 16
 )

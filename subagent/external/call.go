@@ -16,6 +16,7 @@ import (
 	"mneme/memory/event"
 	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
+	"mneme/subagent/provenance"
 )
 
 // What holds where nothing else is said.
@@ -75,7 +76,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		return "", err
 	}
 	w := waiting{Hash: t.hash, Arguments: arguments}
-	origins := t.origins(arguments)
+	origins := provenance.From(ctx).Arguments(t.Parameters, arguments)
 	if t.approved(origins) {
 		return t.claimed(ctx, w)
 	}
@@ -85,7 +86,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	w.Wait = rand.Text()
 	wait := t.wait(event.Approval)
 	wait.ID, wait.Arguments, wait.ToolCallID, wait.Origins = w.Wait, arguments, call.ID, origins
-	wait.Reason = fmt.Sprintf("%s wants to call %s, which needs a person's yes.%s", t.agent(), t.label(), notSaid(t, origins))
+	wait.Reason = fmt.Sprintf("%s wants to call %s, which needs a person's yes.%s", agentOf(t), t.label(), notSaid(t, origins))
 	if t.Policy == FirstInChat {
 		wait.Approves = t.Approval()
 	}
@@ -111,7 +112,7 @@ func (t *tool) approved(origins []event.ArgumentOrigin) bool {
 	case WhenTainted:
 		approved = !tainted(origins)
 	}
-	return approved && !slices.ContainsFunc(origins, t.unsaid)
+	return approved && !slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return unsaid(t, o) })
 }
 
 func (t *tool) count(arguments json.RawMessage) int {
@@ -121,7 +122,7 @@ func (t *tool) count(arguments json.RawMessage) int {
 	return t.holder.Count(t.holder.Agent, t.ID(), arguments)
 }
 
-func (t *tool) agent() string {
+func agentOf(t *tool) string {
 	if t.holder.Agent == "" {
 		return "The master"
 	}
@@ -433,4 +434,45 @@ func harmless(text string) string {
 	}
 	text, _ = envelope.Neutralise(text)
 	return text
+}
+
+// Origin implements loop.Sourced.
+func (t *tool) Origin(string) memory.Origin {
+	if t.Trusted {
+		return memory.Origin{From: memory.FromOwn, Source: t.ID()}
+	}
+	return memory.Origin{From: memory.FromOutside, Source: t.ID()}
+}
+
+// Origin implements loop.Sourced.
+func (t *clientTool) Origin(result string) memory.Origin { return t.of.Origin(result) }
+
+// toldValues is how many values a person is told the origins of in the sentence.
+const toldValues = 5
+
+// tainted says whether a call may be what the author of a document, or of what a tool returned, wants: a value of its
+// arguments is from there, and the user did not say it. A call without values is, if there is such an author.
+func tainted(origins []event.ArgumentOrigin) bool {
+	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.From.Foreign() })
+}
+
+// unsaid says whether the user has to have said a value, and did not.
+func unsaid(t *tool, o event.ArgumentOrigin) bool {
+	name, _, _ := strings.Cut(o.Argument, ".")
+	return slices.Contains(t.FromUser, name) && o.From != memory.FromUser
+}
+
+// notSaid is a sentence on the values that are not of the user or an agent, and on those that the user had to say and did
+// not; empty for none.
+func notSaid(t *tool, origins []event.ArgumentOrigin) string {
+	var list []string
+	for _, o := range origins {
+		if (o.From.Foreign() || unsaid(t, o)) && len(list) < toldValues {
+			list = append(list, strings.TrimLeft(fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o.Shown()), ": "))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return " Not from the user: " + strings.Join(list, "; ") + "."
 }

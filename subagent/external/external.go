@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"mneme/memory"
-	"mneme/subagent/provenance"
 )
 
 // Definition is a tool as its server, or its configuration, describes it. Only Parameters shape
@@ -174,8 +173,6 @@ type Run struct {
 	Calls Calls
 	// Approved says whether a tool, by its ID, was approved in this chat for good.
 	Approved func(tool string) bool
-	// Given knows whose words the run's agents were given; nil where that is not known.
-	Given *provenance.Ledger
 	// Told is the number of the run's last event.
 	Told func() int64
 	// Count gives the N of a Claim: 1 for the run's first call of a tool, by its ID, with these
