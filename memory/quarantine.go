@@ -10,8 +10,11 @@ import (
 // of sources, see Origin.
 type Quarantine []string
 
-// MaxQuarantine bounds the entries of one chat, and MaxQuarantined one entry, in bytes.
-const MaxQuarantine, MaxQuarantined = 1000, 256
+// MaxQuarantine bounds the entries of one chat.
+const MaxQuarantine = 1000
+
+// MaxQuarantined bounds an entry, in bytes.
+const MaxQuarantined = 256
 
 // Has says whether a message is in quarantine: by its id, or by its source, whichever page of a document or whichever
 // one of several that is.

@@ -52,7 +52,8 @@ func (w *world) influence(t *testing.T, chat, id string) (by []string) {
 // all of its source, is in no prompt until it is released.
 func TestInfluenceAndQuarantine(t *testing.T) {
 	t.Parallel()
-	m := &master.Agent{Model: shownModel{}, MaxSteps: 1, Recall: recall.Settings{Auto: recall.Always, Budget: 700}, Now: time.Now}
+	m := &master.Agent{Model: shownModel{}, MaxSteps: 1, Recall: recall.Settings{Auto: recall.Always, Budget: 700},
+		Now: time.Now}
 	few := func(c *webmemory.Config) { c.ContextWindow, c.MaxHistory = 4, 10 }
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		m.Run(ctx, r, func(e event.Event) error { emit(e.Head, e.Payload); return nil })

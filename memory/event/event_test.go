@@ -50,7 +50,8 @@ func TestEventsOnTheWire(t *testing.T) {
 			`,"tool_call_id":"1","name":"f","content":"12","from":"outside","source":"crm/f"}`},
 		{event.New(head, &event.RunWaiting{Waits: []event.Wait{{
 			ID: "w", Kind: event.Approval, ToolCallID: "1", Tool: "f", Arguments: json.RawMessage(`{"a":"x"}`), Reason: "why",
-			ExpiresAt: 2, Origins: []event.ArgumentOrigin{{"a", "x", memory.Origin{From: memory.FromDocument, Source: "d p. 3"}}},
+			ExpiresAt: 2,
+			Origins:   []event.ArgumentOrigin{{"a", "x", memory.Origin{From: memory.FromDocument, Source: "d p. 3"}}},
 		}}}), `{"role":"run_waiting",` + headJSON + `,"waits":[{"id":"w","kind":"approval","tool_call_id":"1","tool":"f",` +
 			`"arguments":{"a":"x"},"reason":"why","expires_at":2,` +
 			`"origins":[{"argument":"a","value":"x","from":"document","source":"d p. 3"}]}]}`},

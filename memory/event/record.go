@@ -16,9 +16,11 @@ type Record struct {
 	Backend string   `json:"backend,omitempty"` // of the gateway, which the model was called at
 }
 
-// MaxRecord bounds a Record, in bytes of JSON without Window and Given, since each answer in a history has one; MaxGiven
-// bounds Given.
-const MaxRecord, MaxGiven = 300, 64
+// MaxRecord bounds a Record, in bytes of JSON without Window and Given, since each answer in a history has one.
+const MaxRecord = 300
+
+// MaxGiven bounds Record.Given.
+const MaxGiven = 64
 
 // NewRecord is the record of a run that was given messages of what was said before. The model that wrote the answer is the master's, or that of the subagent that the
 // user talks to, which is called without the master. A name that would make the record too long is left out. Nil for

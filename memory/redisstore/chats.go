@@ -398,7 +398,8 @@ func firstOfUser(array []byte) json.RawMessage {
 }
 
 // Quarantine puts entries into a chat's quarantine, or releases them; full says that there is no room for them.
-func (s Chats) Quarantine(ctx context.Context, chat memory.Chat, release bool, entries ...string) (full bool, err error) {
+func (s Chats) Quarantine(ctx context.Context, chat memory.Chat, release bool, entries ...string) (full bool,
+	err error) {
 	change := "add"
 	if release {
 		change = "remove"

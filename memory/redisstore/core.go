@@ -241,8 +241,8 @@ func (s *core) scan(ctx context.Context, pattern string, f func(key string) erro
 
 // changeMembers adds members to a list of text in a field of a chat's meta, or takes them out ("add", "remove"), unless
 // a turn newer than this one has begun; full says that there is no room for more.
-func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, field, change string, members ...string) (
-	full bool, err error) {
+func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, field, change string,
+	members ...string) (full bool, err error) {
 	args := []any{turn, field, change}
 	for _, name := range members {
 		args = append(args, name)

@@ -16,8 +16,8 @@ package redisstore
 //	{<history key>}:notes             its notes: a JSON array of memory.Note
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
-//	                                  on the chat's also open, waits, approved, conversation, lost, told, notes, quarantine,
-//	                                  pending, a:<rewind>, begins, title, metadata,
+//	                                  on the chat's also open, waits, approved, conversation, lost, told, notes,
+//	                                  quarantine, pending, a:<rewind>, begins, title, metadata,
 //	                                  s:<name>, r:<run>, user, u:<user>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Turns.Take
 //	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see Rewinds

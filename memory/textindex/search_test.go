@@ -170,7 +170,8 @@ func TestTurnsOnOtherTopicsDoNotCount(t *testing.T) {
 	linked := append(slices.Clone(cars), memory.Message{Role: memory.RoleUser, Content: "How long do I steep green tea?"},
 		memory.Message{Role: memory.RoleUser, Content: "What does tea have to do with hot bread in the oven?"})
 	through := asked("Is forty minutes too long for bread?", nil, linked...)
-	require.Contains(t, through.FromHistory, "green", "a turn counts that only the turn after it has something in common with")
+	require.Contains(t, through.FromHistory, "green",
+		"a turn counts that only the turn after it has something in common with")
 	require.NotContains(t, through.FromHistory, "engine")
 
 	without := NewFilter(func(id string) bool { return id != "black" && id != "tea" })

@@ -86,7 +86,8 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	w.Wait = rand.Text()
 	wait := t.wait(event.Approval)
 	wait.ID, wait.Arguments, wait.ToolCallID, wait.Origins = w.Wait, arguments, call.ID, origins
-	wait.Reason = fmt.Sprintf("%s wants to call %s, which needs a person's yes.%s", agentOf(t), t.label(), notSaid(t, origins))
+	wait.Reason = fmt.Sprintf("%s wants to call %s, which needs a person's yes.%s", agentOf(t), t.label(),
+		notSaid(t, origins))
 	if t.Policy == FirstInChat {
 		wait.Approves = t.Approval()
 	}

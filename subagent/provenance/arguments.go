@@ -19,8 +19,8 @@ const (
 )
 
 // Arguments says where the values of a call's arguments are from, in the order of their names. Names that the call's
-// schema, parameters, does not declare are values, too. A call without values has the first foreign origin that there is,
-// since that it is made at all may be from there, and so have the values behind the last one that there is room for.
+// schema, parameters, does not declare are values, too. A call without values has the first foreign origin that there
+// is, since that it is made at all may be from there, and so have the values behind the last one that there is room for.
 func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.ArgumentOrigin) {
 	d := json.NewDecoder(bytes.NewReader(arguments))
 	d.UseNumber()

@@ -165,9 +165,11 @@ func TestNumbersAndDatesMustStandInACitedPassage(t *testing.T) {
 // lists, is none.
 func TestNumbersInWordsMustStandInACitedPassage(t *testing.T) {
 	given := numbered(
-		Passage{Text: "A cluster has 16384 hash slots, and 2,500,000 keys. Nine nodes hold 205 of them; the rule is of 2024."},
+		Passage{Text: "A cluster has 16384 hash slots, and 2,500,000 keys. " +
+			"Nine nodes hold 205 of them; the rule is of 2024."},
 		Passage{Text: "Sixteen thousand three hundred eighty-four slots belong to thirteen nodes and twenty-one clients."},
-		Passage{Text: "В кластере тринадцать узлов, двадцать один клиент и шестнадцать тысяч триста восемьдесят четыре слота, 10 000 рублей."},
+		Passage{Text: "В кластере тринадцать узлов, двадцать один клиент и " +
+			"шестнадцать тысяч триста восемьдесят четыре слота, 10 000 рублей."},
 		Passage{Text: "Der Cluster hat dreizehn Knoten und 16 Tausend Slots."})
 	for answer, unverified := range map[string][]string{
 		"There are sixteen thousand slots [1].":                                        {"sixteen thousand"},
@@ -204,7 +206,8 @@ func TestNumbersInWordsMustStandInACitedPassage(t *testing.T) {
 // An answer that denies the only figure of a sentence is wrong where the passage states it. What the user asked about
 // may be denied.
 func TestADeniedFigureMustBeDeniedInThePassage(t *testing.T) {
-	s := numbered(Passage{Text: "There are 16384 slots. A ticket costs 14 crowns, for children 7.\nIt does not cost nine crowns."},
+	s := numbered(
+		Passage{Text: "There are 16384 slots. A ticket costs 14 crowns, for children 7.\nIt does not cost nine crowns."},
 		Passage{Text: "В кластере 16384 слота. Рублей не 9."})
 	s.supports = []*support{{texts: []string{"Does it take 30 days?"}}}
 	for answer, unverified := range map[string][]string{

@@ -176,7 +176,8 @@ func TestWithoutABudgetTheWindowAllowsIt(t *testing.T) {
 
 // What is newer on the same is called so, also beside a message of its exchange that is not.
 func TestWhatIsNewerIsCalledSo(t *testing.T) {
-	old, moved := said("r.1", "user", "I live in Hamburg.", 2, "r.1"), said("r.7", "user", "I moved to Vienna.", 1, "r.6", "r.7")
+	old, moved := said("r.1", "user", "I live in Hamburg.", 2, "r.1"),
+		said("r.7", "user", "I moved to Vienna.", 1, "r.6", "r.7")
 	moved.Newer = true
 	a, _ := asker(&shelf{found: recall.Found{Hits: []recall.Hit{old, said("r.6", "user", "Hi!", 1, "r.6", "r.7"), moved}}},
 		recall.Always)

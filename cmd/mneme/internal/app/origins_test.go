@@ -159,7 +159,7 @@ func TestTheOriginOfAMessageGoesWithIt(t *testing.T) {
 	require.Equal(t, origin{"tool", "document", "Invoice Falcon"}, reader[2])
 	require.Equal(t, origin{"assistant", "document", "Invoice Falcon"}, reader[3])
 
-	_, got = d.post("7", "", "Thanks.") // which sends the first exchange into the archive
+	d.post("7", "", "Thanks.") // which sends the first exchange into the archive
 	_, history := d.request("GET", "/v1/chats/7/history?archive=true", "", "")
 	require.Equal(t, master, read(gjson.Get(history, "messages").Raw)[:4], history)
 	require.Len(t, read(redis("chat_history:7")), 4)
