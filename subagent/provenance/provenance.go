@@ -115,7 +115,24 @@ func (l *Ledger) Of(content string) memory.Origin {
 	if len(l.given) == 0 { // before anything is done with what may be megabytes
 		return memory.Origin{From: memory.FromAgent}
 	}
+	if len(content) > maxJudged {
+		return l.lowest()
+	}
 	return l.taken(content, append(tellingValues(content, 1), names(content)...))
+}
+
+// maxJudged is how many bytes of a text are looked for: a longer one counts as of the lowest origin that there is.
+const maxJudged = 64 << 10
+
+// lowest is the lowest origin that a text was given of; the agent for none. Callers hold mu.
+func (l *Ledger) lowest() memory.Origin {
+	o := memory.Origin{From: memory.FromAgent}
+	for _, t := range l.given {
+		if t.From.Below(o.From) {
+			o = t.Origin
+		}
+	}
+	return o
 }
 
 // taken is the lowest origin that a text has four words in a row of, or one of some values. Callers hold mu.
@@ -156,6 +173,9 @@ func (l *Ledger) Value(content string) memory.Origin {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(content) > maxJudged {
+		return l.lowest()
+	}
 	v := valueOf(content)
 	if l.said(v) {
 		return memory.Origin{From: memory.FromUser}

@@ -94,6 +94,17 @@ func TestTheOriginOfAnAnswer(t *testing.T) {
 	require.Equal(t, "crm/look", l.Of("The parcel leaves the house on Monday.").Source, "the lowest of both")
 }
 
+// What is too long to be looked for is taken for what is trusted least.
+func TestALongTextIsOfTheLowestOrigin(t *testing.T) {
+	var l Ledger
+	long := strings.Repeat("In other words. ", 10_000)
+	require.Equal(t, agent, l.Of(long))
+	require.Equal(t, agent, l.Value(long))
+	l.Add(invoice, "Account 12345678.")
+	require.Equal(t, invoice, l.Of(long))
+	require.Equal(t, invoice, l.Value(long))
+}
+
 // What a run goes on from in another process is all that its agents were given.
 func TestALedgerGoesOnElsewhere(t *testing.T) {
 	var l, other Ledger
