@@ -63,7 +63,7 @@ func (s *Service) tell(c *gin.Context, r *request, broken bool, took time.Durati
 		}
 	}
 	s.Count(c.FullPath(), c.Request.Method, status, took)
-	if r.told {
+	if r.told || s.Requests == RequestsOff || s.Requests == RequestsErrors && status < http.StatusBadRequest {
 		return
 	}
 	line := s.Log.WithLevel(level(c.FullPath(), status)).EmbedObject(r.Trail)

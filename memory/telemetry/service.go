@@ -22,6 +22,9 @@ type Service struct {
 	// everything: most of them are counted, not written. What is about one request or
 	// one run belongs into Log.
 	Often zerolog.Logger
+	// Requests says which requests have a line in Log: RequestsOff, RequestsErrors, or all for any other text. Set it
+	// before the first request.
+	Requests string
 
 	repeats  *repeats
 	requests *prometheus.CounterVec
@@ -32,6 +35,12 @@ type Service struct {
 	calls       *prometheus.CounterVec   // set by calling
 	callSeconds *prometheus.HistogramVec // set by calling
 }
+
+// Values of Service.Requests.
+const (
+	RequestsOff    = "off"
+	RequestsErrors = "errors" // those that are answered with a status of 400 or more
+)
 
 // Buckets are those of times between a moment and a run's longest, in seconds.
 var Buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}

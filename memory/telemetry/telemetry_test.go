@@ -188,6 +188,22 @@ func TestRequestsAreCountedAndLogged(t *testing.T) {
 	require.NotContains(t, metrics, "tg:1", "no path is a label")
 }
 
+// Requests that went well are most of them, and need no line; they are counted all the same.
+func TestWhichRequestsHaveALine(t *testing.T) {
+	for requests, want := range map[string]int{"": 2, telemetry.RequestsErrors: 1, telemetry.RequestsOff: 0} {
+		var log kept
+		s, h := service(t, &log)
+		s.Requests = requests
+		for _, path := range []string{"/v1/chats/1/runs/R1", "/nothing"} {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+		}
+		require.Len(t, lines(t, &log), want, requests)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		require.Contains(t, w.Body.String(), `route="/v1/chats/:chat/runs/:run",status="204"} 1`)
+	}
+}
+
 // A handler that panics is answered for before its answer has begun. Afterwards the
 // connection breaks, so that no client takes the part for the whole.
 func TestRecovery(t *testing.T) {

@@ -107,6 +107,7 @@ func easeGC() (restore func()) {
 func (a *app) begin(service string, cfg config.Config, o Options, addr string, keys bool) (
 	seen *telemetry.Service, gate *access.Gate, l net.Listener, err error) {
 	seen = telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
+	seen.Requests = cfg.Log.Requests
 	a.push("telemetry of "+service, seen.Close)
 	a.seen[service] = seen
 	if gate, err = a.gate(cfg, seen, keys); err == nil {

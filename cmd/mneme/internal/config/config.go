@@ -54,6 +54,8 @@ type Config struct {
 type Log struct {
 	Level  string `yaml:"level" default:"info" check:"oneof=debug info warn error"`
 	Format string `yaml:"format" default:"auto" check:"oneof=auto console json"`
+	// which requests have a line: none, those that fail, each one
+	Requests string `yaml:"requests" default:"errors" check:"oneof=off errors all"`
 	// the services' lines go there as well, as JSON; empty for nowhere else
 	File string `yaml:"file"`
 }
