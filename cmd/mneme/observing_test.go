@@ -138,6 +138,9 @@ func TestMetricsRulesWithPromtool(t *testing.T) {
 	if err != nil {
 		t.Skip("LEFT OUT: promtool is not installed (apt install prometheus)")
 	}
+	if testing.Short() {
+		t.Skip("promtool plays hours, minute by minute")
+	}
 	run := func(args ...string) {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Dir = rulesFolder
