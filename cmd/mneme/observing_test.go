@@ -83,8 +83,8 @@ var (
 	labelGroups = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
 )
 
-// A metric or a label that there is not is no error to Prometheus: the alert is silent, and the panel empty. The table of
-// metrics in docs/operation.md is compared with the code by TestTheTableOfMetrics.
+// A metric or a label that there is not is no error to Prometheus: the alert is silent, and the panel empty. The table
+// of metrics in docs/operation.md is compared with the code by TestTheTableOfMetrics.
 func TestMetricsOfTheRulesAndTheBoardAreDocumented(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/operation.md")
 	require.NoError(t, err)
