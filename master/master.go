@@ -436,44 +436,35 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 		return err
 	}
 	calls := r.models.All()
-	answer.Origin = subagent.Origin(ctx, answer.Content, answer.Citations)
 	window := ""
 	if len(r.req.Context) > 0 && r.talksTo() == "" {
 		window = r.req.Context[0].ID
 	}
 	record := event.NewRecord(r.spent, window, r.rec.recalled(), calls)
-	switch outcome {
-	case event.Completed:
-		answer.Run = record
-		err = r.rec.emit(&answer)
-	case event.Stopped:
-		err = nil
-		if shown := r.rec.text(); shown != "" {
-			partial := r.cited(event.Assistant{Content: shown, Partial: true, Run: record})
-			partial.Origin = subagent.Origin(ctx, shown, partial.Citations)
-			err = r.rec.emit(&partial)
+	say := func(a event.Assistant) error {
+		a.Run, a.Origin = record, subagent.Origin(ctx, a.Content, a.Citations)
+		return r.rec.emit(&a)
+	}
+	if outcome == event.Completed {
+		err = say(answer)
+	} else {
+		partial := event.Assistant{Content: r.rec.text(), Partial: true}
+		if cause != nil {
+			partial.Failure = cause.Code
 		}
-	default:
-		failed := *cause // which may be that of all runs that fail so
-		failed.Run = record
-		err = r.fail(ctx, &failed)
+		if err = nil; partial.Content != "" {
+			err = say(r.cited(partial))
+		}
+		if err == nil && cause != nil {
+			failed := *cause // which may be that of all runs that fail so
+			failed.Run = record
+			err = r.rec.emit(&failed)
+		}
 	}
 	if err != nil {
 		return err
 	}
 	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent, Calls: calls})
-}
-
-// fail tells an error, behind what was shown before it.
-func (r *run) fail(ctx context.Context, cause *event.Error) error {
-	if shown := r.rec.text(); shown != "" {
-		partial := r.cited(event.Assistant{Content: shown, Partial: true, Failure: cause.Code, Run: cause.Run})
-		partial.Origin = subagent.Origin(ctx, shown, partial.Citations)
-		if err := r.rec.emit(&partial); err != nil {
-			return err
-		}
-	}
-	return r.rec.emit(cause)
 }
 
 func (r *run) spend(u event.Usage) {

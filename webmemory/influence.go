@@ -59,17 +59,12 @@ func (s *historyRoutes) getInfluence(c *gin.Context) error {
 	return nil
 }
 
-// getQuarantine is GET …/quarantine.
+// getQuarantine is GET …/quarantine, and what the others answer.
 func (s *historyRoutes) getQuarantine(c *gin.Context) error {
 	chat, err := chatOf(c)
 	if err != nil {
 		return err
 	}
-	return s.answerQuarantine(c, chat)
-}
-
-// answerQuarantine answers with a chat's quarantine.
-func (s *historyRoutes) answerQuarantine(c *gin.Context, chat memory.Chat) error {
 	entries, err := s.store.Chats.Quarantined(c.Request.Context(), chat)
 	if err != nil {
 		return err
@@ -111,7 +106,7 @@ func (s *historyRoutes) postQuarantine(c *gin.Context) error {
 		return badRequest("the quarantine of a chat has %d entries at most: release some, or redact the messages.",
 			memory.MaxQuarantine)
 	}
-	return s.answerQuarantine(c, chat)
+	return s.getQuarantine(c)
 }
 
 // deleteQuarantine is DELETE …/quarantine?entry=: it is released.
@@ -127,5 +122,5 @@ func (s *historyRoutes) deleteQuarantine(c *gin.Context) error {
 	if _, err := s.store.Chats.Quarantine(c.Request.Context(), chat, true, entry); err != nil {
 		return err
 	}
-	return s.answerQuarantine(c, chat)
+	return s.getQuarantine(c)
 }

@@ -270,7 +270,7 @@ func newEntry(id string, raw json.RawMessage) *entry {
 	}
 	e.role, e.name, e.origin, e.ts, e.text = m.Role, m.Name, m.Origin, m.Timestamp, m.Content
 	if m.Role == memory.RoleTool && len(e.text) > maxToolResult {
-		e.text = strings.Clone(front(e.text, maxToolResult))
+		e.text = strings.Clone(memory.Shorten(e.text, maxToolResult))
 	}
 	if strings.TrimSpace(e.text) == "" {
 		e.text = ""
@@ -299,7 +299,7 @@ func passages(text string) []int32 {
 	var starts []int32
 	for from := 0; len(text)-from > passageLength*3/2; {
 		window := text[from : from+passageLength]
-		length := len(front(text[from:], passageLength))
+		length := len(memory.Shorten(text[from:], passageLength))
 		for _, end := range []string{"\n\n", "\n", ". ", " "} {
 			if at := strings.LastIndex(window, end); at > passageLength/2 {
 				length = at + len(end)
@@ -310,14 +310,6 @@ func passages(text string) []int32 {
 		starts = append(starts, int32(from))
 	}
 	return slices.Clip(starts)
-}
-
-// front is the front of a text, in whole characters.
-func front(text string, bytes int) string {
-	for bytes > 0 && !utf8.RuneStart(text[bytes]) {
-		bytes--
-	}
-	return text[:bytes]
 }
 
 // piece is where a passage stands in the text.

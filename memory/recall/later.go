@@ -42,7 +42,7 @@ func withLater(all []*candidate, q Query) []*candidate {
 			}
 			c.newer = true
 			n := q.Overhead + min(c.length, mostShown)
-			if at >= 0 && at < place || n > left || slices.ContainsFunc(moved, same) || q.Seen != nil && q.Seen(c.ix.key, c.id) {
+			if at >= 0 && at < place || n > left || slices.ContainsFunc(moved, same) || q.hides(c) {
 				continue
 			}
 			left -= n

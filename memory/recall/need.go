@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"mneme/memory"
 	"mneme/memory/textindex"
 )
 
@@ -201,7 +202,7 @@ func ends(text string) string {
 	for !utf8.RuneStart(text[back]) {
 		back++
 	}
-	return front(text, most) + "\n" + text[back:]
+	return memory.Shorten(text, most) + "\n" + text[back:]
 }
 
 // says tells whether a text has words to search by.

@@ -197,7 +197,7 @@ func fill(all []*candidate, q Query) []Hit {
 			text = c.around(PieceLength, mostShown)
 			n = q.Overhead + utf8.RuneCountInString(text)
 		}
-		if n > left || q.Seen != nil && q.Seen(c.ix.key, c.id) || q.Quarantine.Has(c.id, c.origin) {
+		if n > left || q.hides(c) {
 			continue
 		}
 		said := wordsOf(text)
@@ -210,6 +210,11 @@ func fill(all []*candidate, q Query) []Hit {
 			c.newer})
 	}
 	return hits
+}
+
+// hides says whether a message is not to be shown.
+func (q Query) hides(c *candidate) bool {
+	return q.Seen != nil && q.Seen(c.ix.key, c.id) || q.Quarantine.Has(c.id, c.origin)
 }
 
 // written is the origin of the message.

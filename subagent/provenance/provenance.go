@@ -19,6 +19,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"mneme/memory"
+	"mneme/subagent/envelope"
 )
 
 // Ledger holds what was given to the agents of one run. The zero value holds nothing; nil takes and knows nothing. Safe
@@ -149,7 +150,8 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	}
 	var values []value
 	for _, content := range telling {
-		if v := valueOf(content); !l.said(v) {
+		v := valueOf(content)
+		if o, found := l.find(v); found && o.From != memory.FromUser {
 			values = append(values, v)
 		}
 	}
@@ -168,7 +170,8 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 // Value is the origin of a value that an agent put into a call. One that the user said is the user's, and a long text is
 // from where Of says. A value to the letter counts before a hundred times or a hundredth of it.
 func (l *Ledger) Value(content string) memory.Origin {
-	if l == nil || plain(content) == " " {
+	v := valueOf(content)
+	if l == nil || v.squeezed == "" {
 		return memory.Origin{From: memory.FromAgent}
 	}
 	l.mu.Lock()
@@ -176,22 +179,24 @@ func (l *Ledger) Value(content string) memory.Origin {
 	if len(content) > maxJudged {
 		return l.lowest()
 	}
-	v := valueOf(content)
-	if l.said(v) {
-		return memory.Origin{From: memory.FromUser}
-	}
-	if read, _ := stand(v, l.given); read != nil {
-		return read.Origin
+	if o, found := l.find(v); found {
+		return o
 	}
 	return l.taken(content, tellingValues(content, 3))
 }
 
-// said says whether the user said a value, as exactly as any other text has it: their 20 is no 2000 of a document.
-// Callers hold mu.
-func (l *Ledger) said(v value) bool {
-	_, how := stand(v, l.user)
-	_, other := stand(v, l.given)
-	return how != absent && how >= other
+// find is the origin of a value that stands in a text: the user's if they said it as exactly as any other text has it,
+// since their 20 is no 2000 of a document. Callers hold mu.
+func (l *Ledger) find(v value) (o memory.Origin, found bool) {
+	said, how := stand(v, l.user)
+	read, other := stand(v, l.given)
+	switch {
+	case said != nil && how >= other:
+		return memory.Origin{From: memory.FromUser}, true
+	case read != nil:
+		return read.Origin, true
+	}
+	return o, false
 }
 
 // Foreign is the origin of the first text that agents were given which is neither the user's nor theirs; zero for none.
@@ -429,12 +434,8 @@ func visible(content string) string {
 		switch {
 		case unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
 			return -1
-		case r > unicode.MaxASCII && unicode.IsDigit(r): // they come in tens
-			zero := r
-			for unicode.IsDigit(zero - 1) {
-				zero--
-			}
-			return '0' + (r-zero)%10
+		case r > unicode.MaxASCII && unicode.IsDigit(r):
+			return rune('0' + envelope.Digit(r))
 		}
 		return r
 	}, norm.NFKC.String(content))
@@ -456,9 +457,7 @@ func plain(content string) string {
 type ledgerKey struct{}
 
 // In gives a context whose tools tell a ledger what they give.
-func In(ctx context.Context, l *Ledger) context.Context {
-	return context.WithValue(ctx, ledgerKey{}, l)
-}
+func In(ctx context.Context, l *Ledger) context.Context { return context.WithValue(ctx, ledgerKey{}, l) }
 
 // From is the ledger of a context; nil if it has none.
 func From(ctx context.Context) *Ledger {
