@@ -113,10 +113,7 @@ func (l *Ledger) Of(content string) memory.Origin {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.given) == 0 { // before anything is done with what may be megabytes
-		return memory.Origin{From: memory.FromAgent}
-	}
-	if len(content) > maxJudged {
+	if len(l.given) == 0 || len(content) > maxJudged { // before anything is done with what may be megabytes
 		return l.lowest()
 	}
 	return l.taken(content, append(tellingValues(content, 1), names(content)...))
@@ -192,7 +189,7 @@ func (l *Ledger) find(v value) (o memory.Origin, found bool) {
 	read, other := stand(v, l.given)
 	switch {
 	case said != nil && how >= other:
-		return memory.Origin{From: memory.FromUser}, true
+		return said.Origin, true
 	case read != nil:
 		return read.Origin, true
 	}
@@ -457,7 +454,9 @@ func plain(content string) string {
 type ledgerKey struct{}
 
 // In gives a context whose tools tell a ledger what they give.
-func In(ctx context.Context, l *Ledger) context.Context { return context.WithValue(ctx, ledgerKey{}, l) }
+func In(ctx context.Context, l *Ledger) context.Context {
+	return context.WithValue(ctx, ledgerKey{}, l)
+}
 
 // From is the ledger of a context; nil if it has none.
 func From(ctx context.Context) *Ledger {
