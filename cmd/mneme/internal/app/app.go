@@ -76,11 +76,8 @@ func plainNames(c *x509.Certificate) []string {
 // Page is the address of the page for people, as a browser on this machine finds it.
 func (a Addrs) Page() string { return a.URL(a.Webmemory) + "/" }
 
-// How long the parts of a stop may take.
-const (
-	drainTime    = 10 * time.Second
-	shutdownTime = 5 * time.Second
-)
+// shutdownTime is how long a stop waits for open connections, behind drain_timeout.
+const shutdownTime = 5 * time.Second
 
 // stack closes what was opened, last first.
 type stack struct {
@@ -114,6 +111,7 @@ type app struct {
 	fail  context.CancelCauseFunc
 	addrs Addrs
 
+	drain    time.Duration                 // how long a stop waits for what is under way
 	started  []func()                      // what the log says once all has started, behind the welcome
 	together bool                          // all services are in this process
 	sockets  bool                          // they reach each other over the network all the same
@@ -199,7 +197,7 @@ func (a *app) listen(cfg config.Config, seen *telemetry.Service, addr, key strin
 // serve serves h on l until the stack is unwound; drain runs before connections
 // are closed.
 func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http.Handler,
-	drain func(context.Context) error) {
+	drain func(context.Context) error) *http.Server {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: log.New(serverLog{seen.Log}, "", 0)}
 	leave := func(context.Context) error { return nil }
@@ -220,7 +218,7 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 		}
 	}()
 	a.push(what, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+		ctx, cancel := context.WithTimeout(context.Background(), a.drain)
 		drained := drain(ctx)
 		cancel()
 		ctx, cancel = context.WithTimeout(context.Background(), shutdownTime)
@@ -232,6 +230,7 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 		<-served
 		return errors.Join(drained, err)
 	})
+	return server
 }
 
 // url is how another service of this process reaches a listener, wherever it is

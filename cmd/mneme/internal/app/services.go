@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,7 +110,7 @@ func (a *app) begin(service string, cfg config.Config, o Options, addr string, k
 	seen = telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
 	seen.Requests = cfg.Log.Requests
 	a.push("telemetry of "+service, seen.Close)
-	a.seen[service] = seen
+	a.seen[service], a.drain = seen, cfg.DrainTimeout
 	if gate, err = a.gate(cfg, seen, keys); err == nil {
 		l, err = a.listen(cfg, seen, addr, service+".listen")
 	}
@@ -165,8 +166,10 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	}
 	a.push("gateway", server.Close)
 	a.started = append(a.started, server.LogBackends)
-	a.serve("proxy", seen, l, a.guarded(cfg, server.Handler(), refuseCall, seen), func(context.Context) error {
+	var open *http.Server
+	open = a.serve("proxy", seen, l, a.guarded(cfg, server.Handler(), refuseCall, seen), func(ctx context.Context) error {
 		server.Drain()
+		_ = open.Shutdown(ctx) // answers of models have the time that runs have; what is left is closed behind this
 		return nil
 	})
 	a.addrs.Proxy = l.Addr().String()
