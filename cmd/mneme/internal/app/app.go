@@ -111,7 +111,6 @@ type app struct {
 	fail  context.CancelCauseFunc
 	addrs Addrs
 
-	drain    time.Duration                 // how long a stop waits for what is under way
 	started  []func()                      // what the log says once all has started, behind the welcome
 	together bool                          // all services are in this process
 	sockets  bool                          // they reach each other over the network all the same
@@ -195,9 +194,9 @@ func (a *app) listen(cfg config.Config, seen *telemetry.Service, addr, key strin
 }
 
 // serve serves h on l until the stack is unwound; drain runs before connections
-// are closed.
-func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http.Handler,
-	drain func(context.Context) error) *http.Server {
+// are closed, for drainTime at most. shutdown takes no more of them and waits for those that are there.
+func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http.Handler, drainTime time.Duration,
+	drain func(context.Context) error) (shutdown func(context.Context) error) {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: log.New(serverLog{seen.Log}, "", 0)}
 	leave := func(context.Context) error { return nil }
@@ -218,7 +217,7 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 		}
 	}()
 	a.push(what, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), a.drain)
+		ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 		drained := drain(ctx)
 		cancel()
 		ctx, cancel = context.WithTimeout(context.Background(), shutdownTime)
@@ -230,7 +229,7 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 		<-served
 		return errors.Join(drained, err)
 	})
-	return server
+	return server.Shutdown
 }
 
 // url is how another service of this process reaches a listener, wherever it is

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,7 +109,7 @@ func (a *app) begin(service string, cfg config.Config, o Options, addr string, k
 	seen = telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
 	seen.Requests = cfg.Log.Requests
 	a.push("telemetry of "+service, seen.Close)
-	a.seen[service], a.drain = seen, cfg.DrainTimeout
+	a.seen[service] = seen
 	if gate, err = a.gate(cfg, seen, keys); err == nil {
 		l, err = a.listen(cfg, seen, addr, service+".listen")
 	}
@@ -166,10 +165,11 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	}
 	a.push("gateway", server.Close)
 	a.started = append(a.started, server.LogBackends)
-	var open *http.Server
-	open = a.serve("proxy", seen, l, a.guarded(cfg, server.Handler(), refuseCall, seen), func(ctx context.Context) error {
+	var shutdown func(context.Context) error
+	h := a.guarded(cfg, server.Handler(), refuseCall, seen)
+	shutdown = a.serve("proxy", seen, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
 		server.Drain()
-		_ = open.Shutdown(ctx) // answers of models have the time that runs have; what is left is closed behind this
+		_ = shutdown(ctx) // answers of models have the time that runs have; what is left is closed behind this
 		return nil
 	})
 	a.addrs.Proxy = l.Addr().String()
@@ -307,7 +307,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		},
 	}, agent, infos, seen.Log)
 	a.push("apiserver", server.Close)
-	a.serve("apiserver", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), server.Drain)
+	a.serve("apiserver", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), cfg.DrainTimeout, server.Drain)
 	a.addrs.Apiserver = l.Addr().String()
 	return a.url(l), nil
 }
@@ -389,7 +389,8 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	own.serve(server.Handler())
-	a.serve("webmemory", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
+	h := a.guarded(cfg, server.Handler(), refuseRequest, seen)
+	a.serve("webmemory", seen, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
 		server.Drain(ctx)
 		tools.Close()
 		closeCompletions()
