@@ -16,8 +16,8 @@ import (
 // maxKeysSeen bounds the keys in the metrics: those that were used last.
 const maxKeysSeen = 200
 
-// keyGauges are the metrics of a limit of a key: what it is, what is spent of it, what is held, when it resets. Names of
-// keys are a person's words and need not differ, so that the label is the id.
+// keyGauges are the metrics of a limit of a key: what it is, what is spent of it, what is held, when it resets. Names
+// of keys are a person's words and need not differ, so that the label is the id.
 var keyGauges = [4]*prometheus.Desc{
 	keyGauge("mneme_key_limit", "Limits of keys, in their unit, with money in USD."),
 	keyGauge("mneme_key_limit_spent", "What is spent of limits of keys."),
@@ -29,8 +29,8 @@ func keyGauge(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, []string{"key", "unit", "per"}, nil)
 }
 
-// keyUses are the metrics of how far limits of keys are used. They are read from Redis when they are asked for, and once
-// in access.Fresh at most, since whoever reaches the port may ask.
+// keyUses are the metrics of how far limits of keys are used. They are read from Redis when they are asked for, and
+// once in access.Fresh at most, since whoever reaches the port may ask.
 type keyUses struct {
 	keys    *access.Store // nil where nobody is asked for a key
 	limiter *limit.Limiter
