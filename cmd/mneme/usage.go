@@ -51,14 +51,14 @@ Examples:
 			*question["by"] = string(tally.ByChat)
 		}
 		if *question["by"] == "run" {
-			if !*asJSON || *question["chat"] == "" || c.Flags().Changed("since") || c.Flags().Changed("until") {
-				return wrong("--by run prints all runs of one chat as JSON: give --chat and --json, no --since and no --until")
+			if !*asJSON || slices.ContainsFunc([]string{"since", "until", "tenant"}, c.Flags().Changed) {
+				return wrong("--by run prints all runs of a chat as JSON: give --chat and --json, and none of --since, --until, --tenant")
 			}
 			chat, err := memory.ParseChat(*question["chat"])
 			if err != nil {
 				return usageError{err}
 			}
-			return con.printRuns(ctx, client, chat)
+			return printRuns(ctx, con.stdout, client, chat)
 		}
 		values := url.Values{}
 		for name, value := range question {
@@ -106,14 +106,14 @@ func (u usageRows) WriteText(out io.Writer) error {
 }
 
 // printRuns prints a line for each run of which there is a record in the histories of a chat, archives included.
-func (con *console) printRuns(ctx context.Context, client *webapi.Client, chat memory.Chat) error {
+func printRuns(ctx context.Context, to io.Writer, client *webapi.Client, chat memory.Chat) error {
 	var self webapi.Self
 	err := client.Call(ctx, http.MethodGet, webapi.SelfPath, &self)
 	var export bytes.Buffer
 	if err := cmp.Or(err, client.Export(ctx, chat, &export)); err != nil {
 		return err
 	}
-	out, started := json.NewEncoder(con.stdout), map[string]float64{}
+	out, started := json.NewEncoder(to), map[string]float64{}
 	for lines := json.NewDecoder(&export); lines.More() && err == nil; {
 		var line webapi.ExportLine
 		var m memory.Message
