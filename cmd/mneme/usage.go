@@ -52,7 +52,7 @@ Examples:
 		}
 		if *question["by"] == "run" {
 			if !*asJSON || slices.ContainsFunc([]string{"since", "until", "tenant"}, c.Flags().Changed) {
-				return wrong("--by run prints all runs of a chat as JSON: give --chat and --json, and none of --since, --until, --tenant")
+				return wrong("--by run prints all runs of a --chat as --json, without --since, --until and --tenant")
 			}
 			chat, err := memory.ParseChat(*question["chat"])
 			if err != nil {
