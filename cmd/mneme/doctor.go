@@ -82,6 +82,7 @@ Examples:
 			o.Addrs = []string{cmp.Or(cfg.Redis.EmbeddedListen, "127.0.0.1:0")} // where nothing answers
 		}
 		p, wrong := &patient{con, cfg, redis.NewUniversalClient(o), nil}, 0
+		defer p.client.Close()
 		for _, c := range checks {
 			within, cancel := context.WithTimeout(ctx, patience)
 			said, ok := c.ask(within, p)
