@@ -244,7 +244,7 @@ func versions(ctx context.Context, p *patient) (said string, ok bool) {
 		if is == nil {
 			return fmt.Sprintf("%s does not say its version (%v)", url, err), false
 		}
-		lines, all = append(lines, fmt.Sprintf("%s %s %s", url, is[2], is[1])), append(all, is[0])
+		lines, all = append(lines, strings.TrimSpace(url+" "+is[2]+" "+is[1])), append(all, is[0])
 	}
 	said = cmp.Or(strings.Join(lines, ", "), "none runs where the configuration names one")
 	return said, len(slices.Compact(all)) < 2

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
@@ -62,8 +63,8 @@ func TestDoctorOfAnInstallationThatIsWell(t *testing.T) {
 
 func TestDoctorSaysWhatIsWrongWithRedis(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-	redis := "MNEME_REDIS_URL=" + server.URL()
-	code, lines := examined(t, "{}\n", redis)
+	environ := "MNEME_REDIS_URL=" + server.URL()
+	code, lines := examined(t, "{}\n", environ)
 	require.Equal(t, 1, code)
 	require.Equal(t, `WRONG `+server.Addr+`: appendonly 0 (ok), save "" (ok): its restart loses memories: `+
 		"set appendonly yes, on a disk with room", lines["redis persistence"])
@@ -73,23 +74,35 @@ func TestDoctorSaysWhatIsWrongWithRedis(t *testing.T) {
 	client := server.Client()
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	require.NoError(t, client.ConfigSet(t.Context(), "save", "3600 1").Err())
-	code, lines = examined(t, "{}\n", redis)
+	code, lines = examined(t, "{}\n", environ)
 	require.Zero(t, code, "without a limit it throws nothing away, and snapshots are something: %v", lines)
 
 	// One that forbids CONFIG is not taken for one that keeps nothing.
 	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-config").Err())
-	code, lines = examined(t, "{}\n", redis)
+	code, lines = examined(t, "{}\n", environ)
 	require.Zero(t, code, lines)
 	require.Contains(t, lines["redis persistence"], "unknown: NOPERM")
 
 	server.Kill()
-	code, lines = examined(t, "auth: {mode: keys}\n", redis)
+	code, lines = examined(t, "auth: {mode: keys}\n", environ)
 	require.Equal(t, 1, code)
 	require.Contains(t, lines["redis"], "connection refused: start it")
 	for _, check := range []string{"redis version", "redis persistence", "redis eviction", "clock"} {
 		require.Equal(t, "ok not asked: Redis does not answer", lines[check], "it is told once")
 	}
 	require.Contains(t, lines["keys"], "ok not asked: ")
+}
+
+func TestDoctorNamesTheServerOfAClusterThatMayThrowAway(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	addrs := cluster.Addrs()
+	bad := redis.NewClient(&redis.Options{Addr: addrs[1]})
+	defer bad.Close()
+	require.NoError(t, bad.ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	require.NoError(t, bad.ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
+	_, lines := examined(t, "redis: {addrs: ['"+strings.Join(addrs, "', '")+"']}\n")
+	require.Equal(t, "ok 3 servers with keys", lines["redis"])
+	require.Contains(t, lines["redis eviction"], "WRONG "+addrs[1]+": maxmemory 104857600, maxmemory-policy volatile-lru")
 }
 
 // miniredis has a clock that can be set, and says a part of what a Redis says of itself.
