@@ -95,6 +95,9 @@ agents: {master: {tools: [{http: {name: order_state, description: How far an ord
 		call("PUT", chat+"/documents/a.md", `{"text": "A ferry ticket costs 14 crowns."}`)
 		call("POST", chat+"/messages", `{"message": "From another page."}`, "Origin", "http://elsewhere.example")
 	}
+	// What has been counted before the first scrape has not grown since.
+	require.Eventually(t, func() bool { return series(t, prometheus, "mneme_redis_resets_total") > 0 }, time.Minute,
+		100*time.Millisecond)
 	work()
 	down.Store(true)
 	require.Equal(t, http.StatusBadGateway, call("POST", chat+"/messages", `{"message": "Nothing comes."}`))
