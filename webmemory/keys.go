@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"mneme/access"
+	"mneme/access/limit"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
@@ -72,8 +73,16 @@ func (s *keyring) listKeys(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	others := func(k access.Key) bool { return !governs(c, k.Tenant) }
-	api.WriteJSON(c.Writer, http.StatusOK, webapi.KeyList{Keys: append([]access.Key{}, slices.DeleteFunc(all, others)...)})
+	all = slices.DeleteFunc(all, func(k access.Key) bool { return !governs(c, k.Tenant) })
+	uses, err := limit.Uses(c.Request.Context(), s.cfg.Limiter, all)
+	if err != nil {
+		return err
+	}
+	list := webapi.KeyList{Keys: make([]webapi.KeyEntry, len(all))}
+	for i, k := range all {
+		list.Keys[i] = webapi.KeyEntry{Key: k, Uses: uses[i]}
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, list)
 	return nil
 }
 

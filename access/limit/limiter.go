@@ -162,8 +162,8 @@ func (b bound) append(text []byte) []byte {
 		word("budget", string(b.budget.Of))
 		number(b.budget.N)
 		word(string(b.budget.Period))
-	case b.rate.Of == access.AtOnce:
-		word("atonce", string(b.rate.Of))
+	case b.rate.Per == 0:
+		word(string(b.rate.Of), string(b.rate.Of))
 		number(b.rate.N)
 		word("-")
 	default:

@@ -113,7 +113,9 @@ func TestWrongValuesAreWrongCommandLines(t *testing.T) {
 	at := " --url=" + refusing.URL
 	for _, line := range []string{
 		"memory search 1 x --from nonsense" + at, "memory note add 1 x" + at, "memory fork 1 2 --at x" + at,
-		"usage --by nonsense" + at, "keys create --name a --scopes nonsense" + at,
+		"usage --by nonsense" + at, "usage --by run --chat 1" + at, "usage --by run --json" + at,
+		"usage --by run --chat 1 --json --since 7d" + at,
+		"usage --by run --chat 1 --json --tenant a" + at, "keys create --name a --scopes nonsense" + at,
 		"keys create --name a --scopes chat --rate x" + at,
 		"tools call x {}" + at, "tools call x {" + at,
 		"memory tail 1 -n 0", "memory rm 1 a --scan", "memory note set 1 n", "memory rewind 1", "memory rewind 1 x --start",

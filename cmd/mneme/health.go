@@ -30,21 +30,29 @@ Examples:
 	}
 	timeout := c.Flags().Duration("timeout", 5*time.Second, "How long to wait for the answer")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return con.askHealth(c.Context(), append(args, con.own().Webmemory.Listen)[0], *timeout)
+		text, err := ask(c.Context(), con, append(args, con.own().Webmemory.Listen)[0], *timeout)
+		if err == nil {
+			fmt.Fprintln(con.stdout, text)
+		}
+		return err
 	}
 	return c
 }
 
-func (con *console) askHealth(ctx context.Context, service string, timeout time.Duration) error {
+// errNothing says that no program listens on an address.
+var errNothing = errors.New("nothing listens")
+
+// ask is what a service answers to a GET with 200, at most 64 KiB of it; other answers are errors.
+func ask(ctx context.Context, con *console, service string, timeout time.Duration) (string, error) {
 	if host, _, err := net.SplitHostPort(service); err == nil && !strings.Contains(host, "/") {
 		service = con.ownURL(service)
 	}
 	if err := checkURL(service, "a service", "http://127.0.0.1:8080"); err != nil {
-		return err
+		return "", err
 	}
 	u, err := url.Parse(service)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/readyz"
@@ -53,26 +61,25 @@ func (con *console) askHealth(ctx context.Context, service string, timeout time.
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	resp, err := (&http.Client{Transport: con.transport()}).Do(req)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nothing listens on %s", u.Host)
+		return "", fmt.Errorf("%w on %s", errNothing, u.Host)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s did not answer within %s", u.Host, timeout)
+		return "", fmt.Errorf("%s did not answer within %s", u.Host, timeout)
 	case err != nil:
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", u.Host, err)
+		return "", fmt.Errorf("reading the answer of %s: %w", u.Host, err)
 	}
 	text := strings.TrimSpace(term.Clean(string(body)))
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s is not ready: %s %s", u.Host, resp.Status, text)
+		return "", fmt.Errorf("%s is not ready: %s %s", u.Host, resp.Status, text)
 	}
-	fmt.Fprintln(con.stdout, text)
-	return nil
+	return text, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mneme/access"
+	"mneme/access/limit"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
@@ -115,11 +116,12 @@ func days(s string) (time.Duration, error) {
 func (con *console) keysLs() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Short: "List the keys, without their texts.",
-		Long: `USED is the minute of the last use.
+		Long: `USED is the minute of the last use. A key has a line for each of its limits: what is SPENT of it, what calls that run HELD beside that (or how many calls or runs go on), and when it RESETS: a budget begins anew, a rate is unused again if nothing more comes. Money is in USD.
 
 Examples:
   mneme keys ls
-  mneme keys ls --json | jq -r '.[].id'`,
+  mneme keys ls --json | jq -r '.[].id'
+  mneme keys ls --json | jq '.[] | {id, uses}'`,
 	}
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
@@ -129,24 +131,41 @@ Examples:
 }
 
 // keyList is to be shown.
-type keyList []access.Key
+type keyList []webapi.KeyEntry
 
 func (l keyList) WriteText(out io.Writer) error {
 	if len(l) == 0 {
 		_, err := fmt.Fprintln(out, "there are no keys; make one with mneme keys create")
 		return err
 	}
-	rows := [][]string{{"ID", "NAME", "TENANT", "SCOPES", "LIMITS", "USED", "STATE"}}
+	rows := [][]string{{"ID", "NAME", "TENANT", "SCOPES", "USED", "STATE", "LIMIT", "SPENT", "HELD", "RESETS"}}
 	for _, k := range l {
 		scopes := make([]string, len(k.Scopes))
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)
 		}
-		limits := strings.Trim(k.Rate.String()+" "+k.Budget.String(), " ")
-		rows = append(rows, []string{term.OneLine(k.ID, 32), term.OneLine(k.Name, 64), k.Tenant.String(),
-			term.OneLine(strings.Join(scopes, ","), 100), term.OneLine(limits, 100), minute(k.Used), keyState(k, time.Now())})
+		row := []string{term.OneLine(k.ID, 32), term.OneLine(k.Name, 64), k.Tenant.String(),
+			term.OneLine(strings.Join(scopes, ","), 100), minute(k.Used), keyState(k.Key, time.Now()), "-", "-", "-", "-"}
+		for i, u := range k.Uses {
+			if i > 0 { // a line for each limit, with the key on the first one alone
+				rows, row = append(rows, row), make([]string, len(row))
+			}
+			copy(row[6:], []string{term.OneLine(u.Limit, 100), amount(u, u.Spent), amount(u, u.Held), "-"})
+			if !u.Resets.IsZero() {
+				row[9] = minute(u.Resets)
+			}
+		}
+		rows = append(rows, row)
 	}
 	return writeColumns(out, rows)
+}
+
+// amount is one of a limit, money in USD.
+func amount(u limit.Use, n int64) string {
+	if u.Unit == access.USD {
+		return access.Dollars(n)
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 func minute(t time.Time) string {

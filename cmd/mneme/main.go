@@ -79,6 +79,7 @@ func (con *console) root() *cobra.Command {
 		con.restore(),
 		group("journal", "Mend what is on the disk.", con.journalSalvage()),
 		group("config", "Check the configuration, or show it.", con.configCheck(), con.configShow()),
+		doctor(con),
 		con.health(),
 		con.version(),
 		con.completion(),

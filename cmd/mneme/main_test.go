@@ -100,7 +100,7 @@ func TestHelpEverywhere(t *testing.T) {
 		"chat", "memory", "memory ls", "memory get", "memory tail", "memory note", "memory note ls",
 		"memory note add", "memory rm", "memory redact", "ingest", "backup",
 		"restore", "config",
-		"config check", "config show", "completion", "health", "version"} {
+		"config check", "config show", "completion", "doctor", "health", "version"} {
 		r := mneme(t, "", append(strings.Fields(line), "--help")...)
 		require.Zero(t, r.code, line)
 		require.Contains(t, r.stdout, strings.TrimSpace("Usage: mneme "+line), line)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -16,6 +19,8 @@ import (
 	"mneme/access"
 	"mneme/access/tally"
 	"mneme/cmd/mneme/internal/term"
+	"mneme/memory"
+	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 )
 
@@ -24,14 +29,17 @@ func (con *console) usage() *cobra.Command {
 		Use: "usage", Short: "Print what calls of models took and cost.",
 		Long: `The counters are of whole UTC days. UNPRICED counts the calls of models whose price is not known; they are not in USD.
 
+With --by run --json each line is a run of one chat, from what its memory keeps with the answer: run_id, tenant, chat, agent, started (Unix seconds), outcome, and in record its model, backend, tokens and cost. Runs that showed nothing before they were stopped, and what is erased, are in the counters alone.
+
 Examples:
   mneme usage --chat 12345
   mneme usage --by chat --since 7d
-  mneme usage --by model --tenant acme --json`,
+  mneme usage --by model --tenant acme --json
+  mneme usage --by run --chat 12345 --json | jq 'select(.started > now - 86400)'`,
 		Args: cobra.NoArgs,
 	}
 	question := map[string]*string{
-		"by":     c.Flags().String("by", "tenant", "`WHAT` a line stands for: key, tenant, user, chat, subagent, model or backend"),
+		"by":     c.Flags().String("by", "tenant", "`WHAT` a line stands for: key, tenant, user, chat, subagent, model or backend; or run"),
 		"since":  c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31"),
 		"until":  c.Flags().String("until", "0d", "The last `DAY`"),
 		"chat":   c.Flags().String("chat", "", "Only the `CHAT` with this id"),
@@ -41,6 +49,16 @@ Examples:
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		if *question["chat"] != "" && !c.Flags().Changed("by") {
 			*question["by"] = string(tally.ByChat)
+		}
+		if *question["by"] == "run" {
+			if !*asJSON || slices.ContainsFunc([]string{"since", "until", "tenant"}, c.Flags().Changed) {
+				return wrong("--by run prints all runs of a --chat as --json, without --since, --until and --tenant")
+			}
+			chat, err := memory.ParseChat(*question["chat"])
+			if err != nil {
+				return usageError{err}
+			}
+			return printRuns(ctx, con.stdout, client, chat)
 		}
 		values := url.Values{}
 		for name, value := range question {
@@ -83,6 +101,38 @@ func (u usageRows) WriteText(out io.Writer) error {
 	if len(names) == 0 && err == nil {
 		_, err = fmt.Fprintln(out, "No calls of models are counted by "+u.By+" in these days. --since looks further back, "+
 			"--tenant at another tenant.")
+	}
+	return err
+}
+
+// printRuns prints a line for each run of which there is a record in the histories of a chat, archives included.
+func printRuns(ctx context.Context, to io.Writer, client *webapi.Client, chat memory.Chat) error {
+	var self webapi.Self
+	err := client.Call(ctx, http.MethodGet, webapi.SelfPath, &self)
+	var export bytes.Buffer
+	if err := cmp.Or(err, client.Export(ctx, chat, &export)); err != nil {
+		return err
+	}
+	out, started := json.NewEncoder(to), map[string]float64{}
+	for lines := json.NewDecoder(&export); lines.More() && err == nil; {
+		var line webapi.ExportLine
+		var m memory.Message
+		if err := lines.Decode(&line); err != nil {
+			return err
+		}
+		_ = json.Unmarshal(line.Message, &m) // what is no message, or a foreign writer's, has no record
+		run, _, _ := memory.SplitID(m.ID)
+		started[run] = cmp.Or(started[run], m.Timestamp) // of the message that the run answers
+		outcome := event.Completed
+		if m.Failure != "" {
+			outcome = event.Failed
+		} else if m.Partial {
+			outcome = event.Stopped
+		}
+		if len(m.Run) > 0 {
+			err = out.Encode(map[string]any{"run_id": run, "tenant": self.Tenant, "chat": chat, "started": started[run],
+				"agent": cmp.Or(line.Subagent, webapi.Master), "outcome": outcome, "record": m.Run})
+		}
 	}
 	return err
 }

@@ -46,12 +46,19 @@ func (s Processes) Resign(ctx context.Context, id string) error {
 
 // List lists those that live, and drops the dead from the list.
 func (s Processes) List(ctx context.Context) ([]Process, error) {
+	living, dead, err := s.Look(ctx)
+	if len(dead) > 0 {
+		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next process that lists them tries again
+	}
+	return living, err
+}
+
+// Look lists those that live, and the ids of the dead, and changes nothing.
+func (s Processes) Look(ctx context.Context) (living []Process, dead []string, err error) {
 	values, err := s.redis.HGetAll(ctx, processesKey).Result()
 	if err != nil {
-		return nil, failure(err, "listing the processes")
+		return nil, nil, failure(err, "listing the processes")
 	}
-	var living []Process
-	var dead []string
 	for id, value := range values {
 		p := Process{ID: id}
 		if err := json.Unmarshal([]byte(value), &p); err != nil || !p.Lives() {
@@ -60,10 +67,7 @@ func (s Processes) List(ctx context.Context) ([]Process, error) {
 		}
 		living = append(living, p)
 	}
-	if len(dead) > 0 {
-		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next process that lists them tries again
-	}
-	return living, nil
+	return living, dead, nil
 }
 
 // Token makes the token of a turn that a process takes: it begins with the

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mneme/access"
+	"mneme/access/limit"
 	"mneme/memory"
 )
 
@@ -46,7 +47,13 @@ type MadeKey struct {
 
 // KeyList answers GET /v1/keys.
 type KeyList struct {
-	Keys []access.Key `json:"keys"` // the oldest first
+	Keys []KeyEntry `json:"keys"` // the oldest first
+}
+
+// KeyEntry is a key of a KeyList.
+type KeyEntry struct {
+	access.Key
+	Uses []limit.Use `json:"uses,omitempty"` // how far each of its limits is used: budgets, then rates
 }
 
 // CreateKey makes a key.
@@ -57,7 +64,7 @@ func (c *Client) CreateKey(ctx context.Context, k KeyRequest) (MadeKey, error) {
 }
 
 // Keys lists the keys.
-func (c *Client) Keys(ctx context.Context) ([]access.Key, error) {
+func (c *Client) Keys(ctx context.Context) ([]KeyEntry, error) {
 	var out KeyList
 	err := c.Call(ctx, http.MethodGet, KeysPath, &out)
 	return out.Keys, err

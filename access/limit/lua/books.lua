@@ -81,11 +81,11 @@ local function of(unit, tokens, micros)
 end
 
 -- limits are those that bind the call, for a loop: five words each, which are the holder, 1 to 3 for key, tenant and
--- user; budget, rate or atonce; the unit; the limit; the period, or the µs that a rate is per.
+-- user; budget, rate, atonce or runs; the unit; the limit; the period, or the µs that a rate is per.
 local function limits() return string.gmatch(ARGV[8], '(%d+) (%a+) (%a+) (%d+) (%S+) ') end
 
 local function fieldOf(holder, kind, unit)
-  if kind == 'atonce' then return ARGV[8 + tonumber(holder)] end
+  if kind == unit then return ARGV[8 + tonumber(holder)] end -- atonce and runs
   return ARGV[8 + tonumber(holder)] .. ':' .. unit
 end
 

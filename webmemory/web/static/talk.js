@@ -31,7 +31,7 @@ export function useTalk(chat, changed) {
   const live = useRef(null); // the run that is followed, as far as its events have come
   const leave = useRef(null); // ends the following
   const stopped = useRef(null); // the following whose run is to stop as soon as its id is known
-  const seen = useRef(""); // the chat's histories when they were looked at last; empty after they were read anew
+  const seen = useRef(""); // the chat's histories when they were looked at last; empty before that
   const total = useRef(); // messages in the history that is shown
   total.current = history.page?.total;
 
@@ -88,10 +88,12 @@ export function useTalk(chat, changed) {
     clearTimeout(frame);
     const over = live.current;
     if (over.run_id && over.outcome) known.current.set(over.run_id, over);
-    seen.current = "";
     setProblem(failed);
     if (over.outcome === "waiting") setRun(over);
     else {
+      // It is asked for before the history is read, so that what is written between the two is found by the next look.
+      seen.current = may("memory:read") ? JSON.stringify((await get(chatPath(chat)).catch(() => null))?.histories) : "";
+      if (leave.current !== mine) return;
       let unread = false; // the key may not read the history, so that the run is all that can be shown
       const read = history.load().catch((err) => {
         unread = Boolean(err.scope);

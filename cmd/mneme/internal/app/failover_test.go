@@ -39,6 +39,25 @@ func TestSentinelIsAdvisedToWaitForReplicas(t *testing.T) {
 	}
 }
 
+// Of a Redis that may throw histories away an operator is warned at the start, also where the host forbids CONFIG.
+func TestARedisThatEvictsIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for policy, told := range map[string]bool{"allkeys-lru": true, "noeviction": false} {
+		server := redistest.Start(t, "--maxmemory-policy", policy)
+		require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "default", "-config").Err())
+		cfg, err := config.Load("", []string{
+			"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_REDIS_URL=" + server.URL(),
+		})
+		require.NoError(t, err)
+		log := &logged{}
+		ctx, stop := context.WithCancel(context.Background())
+		err = app.Webmemory(ctx, cfg, app.Options{Log: zerolog.New(log), Ready: func(app.Addrs) { stop() }})
+		stop()
+		require.NoError(t, err)
+		require.Equal(t, told, strings.Contains(log.String(), "may evict histories"), log.String())
+	}
+}
+
 // A webmemory that listens on all addresses tells the others one at which it is
 // reached; a name that it is told to advertise is its own.
 func TestWhereOtherWebmemoriesReachThisOne(t *testing.T) {

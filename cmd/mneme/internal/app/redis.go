@@ -110,11 +110,16 @@ func RedisOptions(cfg config.Redis) (*redis.UniversalOptions, error) {
 func (a *app) warnOfEviction(client redis.UniversalClient, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(a.ctx, 3*time.Second)
 	defer cancel()
-	policy, err := client.ConfigGet(ctx, "maxmemory-policy").Result()
-	if err == nil && policy["maxmemory-policy"] != "noeviction" {
-		log.Warn().Str("maxmemory-policy", policy["maxmemory-policy"]).
+	info, err := client.InfoMap(ctx, "memory").Result()
+	if err == nil && Evicts(info) {
+		log.Warn().Str("maxmemory-policy", info["Memory"]["maxmemory_policy"]).
 			Msg("this Redis may evict histories when its memory is full; set maxmemory-policy noeviction")
 	}
+}
+
+// Evicts says by a server's INFO whether it throws keys away where it would else refuse writes.
+func Evicts(info map[string]map[string]string) bool {
+	return info["Memory"]["maxmemory_policy"] != "noeviction"
 }
 
 // adviseReplicas says what a failover of this Redis loses.

@@ -337,6 +337,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		Limiter:     a.limits(cfg, client, seen.Often),
 		EraseLimits: func(ctx context.Context, of memory.Tenant) error { return limit.Erase(ctx, client, of) },
 	}
+	seen.MustRegister(&keyUses{keys: a.keys, limiter: w.Limiter})
 	if err := cfg.RequireSecrets("approvals.webhook."); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package pagetest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,10 +19,14 @@ func TestTakingBack(t *testing.T) {
 	second.open("#/chats/back")
 	second.sees("stopped early")
 
+	m.hold()
 	p.click("button", regenerate)
-	p.seesNo("stopped early")
+	second.seesIn("[aria-busy=true]", "The first half comes at once, up to the")
+	m.release()
 	p.sees(slowly, "What was taken back can be put back")
 	p.idle()
+	second.sees(slowly)
+	second.idle()
 	require.Equal(t, []string{"Stop when it comes slowly", slowly}, last(s.told("back"), 2))
 	p.click("button", edit)
 	p.write(edit, "Quickly then")
@@ -31,7 +36,7 @@ func TestTakingBack(t *testing.T) {
 	require.Equal(t, []string{"Say one thing", "You said: Say one thing", "Quickly then", "You said: Quickly then"},
 		s.told("back"))
 	second.sees("You said: Quickly then")
-	second.seesNo(slowly)
+	second.until("the end of "+slowly, func() bool { return !strings.Contains(second.textOf(".talk"), slowly) })
 
 	p.open("#/memory/back/~aside")
 	p.excuse("status of 409")

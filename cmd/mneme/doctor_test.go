@@ -1,0 +1,203 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"mneme/access"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
+)
+
+// examined runs mneme doctor where no service runs, and gives its lines by their checks, and the rest of each line.
+func examined(t *testing.T, file string, environ ...string) (code int, lines map[string]string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("mneme.yaml", []byte(file), 0o600))
+	r := over(t, append([]string{"MNEME_WEBMEMORY_LISTEN=127.0.0.1:1", "MNEME_APISERVER_LISTEN=127.0.0.1:1",
+		"MNEME_PROXY_LISTEN=127.0.0.1:1", "MNEME_WEBMEMORY_APISERVER=http://127.0.0.1:1",
+		"MNEME_APISERVER_PROXY=http://127.0.0.1:1", "MNEME_REDIS_EMBEDDED_LISTEN="}, environ...), "", "doctor")
+	lines = map[string]string{}
+	for line := range strings.Lines(r.stdout) {
+		cells := regexp.MustCompile(`^(.+?) {2,}(ok|WRONG) +(.*)\n$`).FindStringSubmatch(line)
+		require.NotNil(t, cells, line)
+		lines[cells[1]] = cells[2] + " " + cells[3]
+	}
+	require.Len(t, lines, len(checks), r.stdout+r.stderr)
+	require.Equal(t, r.code == 0, !strings.Contains(r.stdout, "WRONG"), r.stdout)
+	require.Equal(t, r.code == 0, r.stderr == "", r.stderr)
+	return r.code, lines
+}
+
+func TestDoctorOfAnInstallationThatIsWell(t *testing.T) {
+	code, lines := examined(t, "{}\n")
+	require.Zero(t, code, lines)
+	for _, check := range []string{"redis", "redis version", "redis persistence", "redis eviction", "clock"} {
+		require.Equal(t, "ok embedded", lines[check])
+	}
+	require.Contains(t, lines["versions"], "none runs")
+
+	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "100mb")
+	vendor := httptest.NewServer(upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, APIKey: "right",
+		Models: []string{"gpt-4.1"}}))
+	defer vendor.Close()
+	code, lines = examined(t, "auth: {mode: keys}\nproxy: {backends: {gpt: {kind: openai, base_url: "+vendor.URL+
+		"/v1, api_key_env: KEY, model_map: {'*': gpt-4.1}}}}\n", "MNEME_REDIS_URL="+server.URL(), "KEY=right")
+	require.Zero(t, code, lines)
+	require.Equal(t, "ok 1 server with keys", lines["redis"])
+	require.Contains(t, lines["redis persistence"], "ok appendonly 1 (ok)")
+	require.Equal(t, "ok maxmemory 104857600, maxmemory-policy noeviction", lines["redis eviction"])
+	require.Contains(t, lines["config and vendors"], "among them gpt-4.1")
+}
+
+func TestDoctorSaysWhatIsWrongWithRedis(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	environ := "MNEME_REDIS_URL=" + server.URL()
+	code, lines := examined(t, "{}\n", environ)
+	require.Equal(t, 1, code)
+	require.Equal(t, `WRONG `+server.Addr+`: appendonly 0 (ok), save "" (ok): its restart loses memories: `+
+		"set appendonly yes, on a disk with room", lines["redis persistence"])
+	require.Contains(t, lines["redis eviction"], "maxmemory-policy allkeys-lru: it throws memories away")
+	require.Contains(t, lines["redis version"], "ok ")
+
+	client := server.Client()
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	require.NoError(t, client.ConfigSet(t.Context(), "save", "3600 1").Err())
+	code, lines = examined(t, "{}\n", environ)
+	require.Zero(t, code, "without a limit it throws nothing away, and snapshots are something: %v", lines)
+
+	// One that forbids CONFIG is not taken for one that keeps nothing.
+	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-config").Err())
+	code, lines = examined(t, "{}\n", environ)
+	require.Zero(t, code, lines)
+	require.Contains(t, lines["redis persistence"], "unknown: NOPERM")
+
+	server.Kill()
+	code, lines = examined(t, "auth: {mode: keys}\n", environ)
+	require.Equal(t, 1, code)
+	require.Contains(t, lines["redis"], "connection refused: start it")
+	for _, check := range []string{"redis version", "redis persistence", "redis eviction", "clock"} {
+		require.Equal(t, "ok not asked: Redis does not answer", lines[check], "it is told once")
+	}
+	require.Contains(t, lines["keys"], "ok not asked: ")
+}
+
+func TestDoctorNamesTheServerOfAClusterThatMayThrowAway(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	addrs := cluster.Addrs()
+	bad := redis.NewClient(&redis.Options{Addr: addrs[1]})
+	defer bad.Close()
+	require.NoError(t, bad.ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	require.NoError(t, bad.ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
+	_, lines := examined(t, "redis: {addrs: ['"+strings.Join(addrs, "', '")+"']}\n")
+	require.Equal(t, "ok 3 servers with keys", lines["redis"])
+	require.Contains(t, lines["redis eviction"], "WRONG "+addrs[1]+": maxmemory 104857600, maxmemory-policy volatile-lru")
+}
+
+// miniredis has a clock that can be set, and says a part of what a Redis says of itself.
+func TestDoctorComparesClocks(t *testing.T) {
+	server := miniredis.RunT(t)
+	for by, want := range map[time.Duration]string{0: "ok 0s", time.Hour: "WRONG " + server.Addr() + ": 1h0m0s",
+		-time.Hour: "WRONG " + server.Addr() + ": 1h0m"} {
+		server.SetTime(time.Now().Add(by))
+		_, lines := examined(t, "{}\n", "MNEME_REDIS_URL=redis://"+server.Addr())
+		require.Contains(t, lines["clock"], want)
+	}
+}
+
+func TestDoctorNamesADeadVendorAndWhatHasNoPrice(t *testing.T) {
+	code, lines := examined(t, "proxy: {backends: {gpt: {kind: openai, base_url: 'http://127.0.0.1:1/v1', auth: none, "+
+		"model_map: {'*': nameless}}, far: {kind: openai, base_url: 'https://vendor.invalid/v1', auth: none, model_map: "+
+		"{'*': nameless-2}}}, active: gpt}\n")
+	require.Equal(t, 1, code)
+	require.Contains(t, lines["config and vendors"], "http://127.0.0.1:1/v1 cannot be reached")
+	require.Contains(t, lines["config and vendors"], "https://vendor.invalid/v1 cannot be reached")
+	require.Contains(t, lines["prices"], "there is none of nameless-2 (backend far); write what it costs")
+	require.NotContains(t, lines["prices"], "backend gpt", "what runs on this machine costs nothing")
+}
+
+func TestDoctorNamesKeysWithoutLimits(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes")
+	store := access.NewStore(server.Client())
+	rate, err := access.ParseRates("60/m")
+	require.NoError(t, err)
+	made := func(k access.Key) string {
+		k.Name, k.Scopes = "n", []access.Scope{access.Chat}
+		_, k, err := store.Create(t.Context(), k)
+		require.NoError(t, err)
+		return k.ID
+	}
+	free := made(access.Key{})
+	made(access.Key{Limits: access.Limits{Rate: rate}})
+	_, err = store.Revoke(t.Context(), made(access.Key{}))
+	require.NoError(t, err)
+
+	environ := "MNEME_REDIS_URL=" + server.URL()
+	code, lines := examined(t, "auth: {mode: keys}\n", environ)
+	require.Equal(t, 1, code)
+	require.Contains(t, lines["keys"], "WRONG 1 of 3 without limits "+free+": ")
+	code, lines = examined(t, "auth: {mode: keys}\nlimits: {tenants: {default: {rate: 60/m}}}\n", environ)
+	require.Zero(t, code, lines)
+	code, lines = examined(t, "{}\n", environ)
+	require.Zero(t, code, "nobody is asked for a key: %v", lines)
+}
+
+func TestDoctorShowsVersionsSideBySide(t *testing.T) {
+	service := func(version string) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/metrics" && version != "" {
+				_, _ = w.Write([]byte("# HELP mneme_build_info 1; its labels say what runs.\n" +
+					`mneme_build_info{goversion="go1",revision="abc",version="` + version + "\"} 1\n"))
+			}
+		}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	older, newer, other := service("0.1.0"), service("0.2.0"), service("")
+	at := func(s *httptest.Server) string { return strings.TrimPrefix(s.URL, "http://") }
+
+	code, lines := examined(t, "{}\n", "MNEME_WEBMEMORY_LISTEN="+at(newer), "MNEME_PROXY_LISTEN="+at(older))
+	require.Equal(t, 1, code)
+	require.Contains(t, lines["versions"], newer.URL+" 0.2.0 abc, "+older.URL+" 0.1.0 abc: start again")
+	code, lines = examined(t, "{}\n", "MNEME_WEBMEMORY_LISTEN="+at(newer))
+	require.Zero(t, code, lines)
+	require.Equal(t, "ok "+newer.URL+" 0.2.0 abc", lines["versions"])
+	_, lines = examined(t, "{}\n", "MNEME_WEBMEMORY_LISTEN="+at(other))
+	require.Contains(t, lines["versions"], other.URL+" does not say its version")
+
+	// A process on the list should answer, and one that has not said for long that it lives need not.
+	server := redistest.Start(t, "--appendonly", "yes")
+	client := server.Client()
+	list := func(at time.Time) {
+		require.NoError(t, client.HSet(t.Context(), "mneme:processes", "p1",
+			fmt.Sprintf(`{"url":"http://127.0.0.1:1","at":%d}`, at.UnixMilli())).Err())
+	}
+	list(time.Now())
+	code, lines = examined(t, "{}\n", "MNEME_REDIS_URL="+server.URL())
+	require.Equal(t, 1, code)
+	require.Contains(t, lines["versions"], "http://127.0.0.1:1 does not say its version (nothing listens")
+	list(time.Unix(0, 0))
+	code, lines = examined(t, "{}\n", "MNEME_REDIS_URL="+server.URL())
+	require.Zero(t, code, lines)
+	require.EqualValues(t, 1, client.HLen(t.Context(), "mneme:processes").Val(), "a doctor changes nothing")
+}
+
+func TestDoctorNamesAFullDisk(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("no file system is known to be full here")
+	}
+	code, lines := examined(t, "data_dir: /proc/mneme\n") // it has no blocks at all
+	require.Equal(t, 1, code)
+	require.Contains(t, lines["disk"], "WRONG 0 MiB are free in /proc: ")
+}
