@@ -106,8 +106,8 @@ func Metrics(addr string) (map[string]float64, error) {
 	return values, err
 }
 
-// RedisServer is the program that Redis and Sentinel start: redis-server, or what REDIS_SERVER in the environment names,
-// such as valkey-server.
+// RedisServer is the program that Redis and Sentinel start: redis-server, or what REDIS_SERVER in the environment
+// names, such as valkey-server.
 func RedisServer() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
 
 // Redis is a redis-server with its files in dir, which keeps nothing unless args say otherwise.
