@@ -22,10 +22,10 @@ import (
 
 func (con *console) memoryImport() *cobra.Command {
 	c := &cobra.Command{
-		Use: "import [<chat>] [<file>]", Short: "Fill a chat that has no memory yet with an export, or take over what another service exported.",
-		Long: `Without <file> the export is read from the standard input. Either all of it is stored or nothing. Only the newest messages stay at hand (webmemory.max_history), the others go to the archives.
+		Use: "import <chat-or-file> [<file>]", Short: "Fill a chat that has no memory yet with an export, or take over what another service exported.",
+		Long: `Without --from the first argument is the chat, and without <file> the export is read from the standard input. Either all of it is stored or nothing. Only the newest messages stay at hand (webmemory.max_history), the others go to the archives.
 
-With --from there is no <chat>: <file> is the data export of ChatGPT or Claude, as the archive that was downloaded or as its conversations.json, or what mem0's get_all gave, as JSON. Each conversation becomes a chat with its title and times, such as chatgpt-<its id>; the memories of a user of mem0 become the chat mem0-<user>. A chat that has a memory already stays as it is, so after an interruption the same command goes on. A conversation that cannot be read is named and left out, and then the exit code is 1.
+With --from the one argument is a file: the data export of ChatGPT or Claude, as the archive that was downloaded or as its conversations.json, or what mem0's get_all gave, as JSON. Each conversation becomes a chat with its title and times, such as chatgpt-<its id>; the memories of a user of mem0 become the chat mem0-<user>. A chat that has a memory already stays as it is, so after an interruption the same command goes on. A conversation that cannot be read is named and left out, and then the exit code is 1.
 
 Examples:
   mneme memory import 777 12345.ndjson
@@ -39,14 +39,12 @@ Examples:
 		switch {
 		case *from == "" && *asJSON:
 			return wrong("--json goes with --from")
-		case *from == "" && len(args) == 0:
-			return wrong(`expected "<chat>", or --from for the export of another service`)
 		case *from == "":
 			return con.importChat(ctx, client, args)
 		case !slices.Contains(chatexport.Services, *from):
 			return wrong(`--from must be one of "%s" but got %q`, strings.Join(chatexport.Services, `","`), *from)
 		case len(args) != 1:
-			return wrong("--from takes one <file> and no <chat>: the chats are named after the export's conversations")
+			return wrong("--from takes one file and no chat: the chats are named after the export's conversations")
 		}
 		return con.takeOver(ctx, client, *from, args[0], *asJSON)
 	})

@@ -125,7 +125,7 @@ func (r *reader) stream(from io.Reader) error {
 	case err != nil:
 		return fmt.Errorf("it is neither a zip archive nor JSON (%w)", err)
 	case first == json.Delim('{'):
-		for first = nil; first == nil && d.More(); {
+		for first = nil; first == nil && d.More(); r.left = maxBetween {
 			key, err := d.Token()
 			if err == nil && key == "results" {
 				first, err = d.Token()
@@ -154,6 +154,7 @@ func (r *reader) stream(from io.Reader) error {
 	if _, err := d.Token(); err != nil {
 		return r.damaged(err)
 	}
+	r.left = r.total
 	if _, err := io.Copy(io.Discard, in); err != nil { // an archive's checksum is compared at its end
 		return r.damaged(err)
 	}
