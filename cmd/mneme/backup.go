@@ -47,7 +47,8 @@ func (con *console) save(ctx context.Context, cfg config.Config, file string, fo
 		tell, end := con.counting()
 		defer end()
 		var err error
-		saved, err = app.Backup(ctx, cfg, out, con.logger(cfg.Log), stored("saved", tell))
+		saved, err = app.Backup(ctx, cfg, out, con.logger(cfg.Log),
+			func(s backup.Summary) { tell("saved %d keys, %s", s.Keys, s) })
 		return err
 	}
 	var err error
@@ -108,7 +109,8 @@ func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name str
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	tell, end := con.counting()
-	done, kept, err := app.Restore(ctx, cfg, file, force, con.logger(cfg.Log), stored("restored", tell))
+	done, kept, err := app.Restore(ctx, cfg, file, force, con.logger(cfg.Log),
+		func(s backup.Summary) { tell("restored %d keys, %s", s.Keys, s) })
 	end()
 	if err != nil {
 		return err
@@ -118,11 +120,6 @@ func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name str
 		fmt.Fprintf(con.stderr, "what was there before is kept in %s\n", kept)
 	}
 	return nil
-}
-
-// stored tells how far a backup or a restore is.
-func stored(what string, tell func(string, ...any)) backup.Progress {
-	return func(s backup.Summary) { tell("%s %d keys, %s", what, s.Keys, s) }
 }
 
 // counting shows on a terminal how far a long command is, a few times a second.

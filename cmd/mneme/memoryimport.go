@@ -40,18 +40,18 @@ Examples:
 		case *from == "" && *asJSON:
 			return wrong("--json goes with --from")
 		case *from == "":
-			return con.importChat(ctx, client, args)
+			return importChat(ctx, con, client, args)
 		case !slices.Contains(chatexport.Services, *from):
 			return wrong(`--from must be one of "%s" but got %q`, strings.Join(chatexport.Services, `","`), *from)
 		case len(args) != 1:
 			return wrong("--from takes one file and no chat: the chats are named after the export's conversations")
 		}
-		return con.takeOver(ctx, client, *from, args[0], *asJSON)
+		return takeOver(ctx, con, client, *from, args[0], *asJSON)
 	})
 }
 
 // importChat fills a chat with an export of this service.
-func (con *console) importChat(ctx context.Context, client *webapi.Client, args []string) error {
+func importChat(ctx context.Context, con *console, client *webapi.Client, args []string) error {
 	chat, _, err := historyKey(args[:1])
 	if err != nil {
 		return err
@@ -85,23 +85,16 @@ type takenOver struct {
 }
 
 func (t takenOver) WriteText(out io.Writer) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "imported %s with %s\n", plural(t.Chats, "chat"), plural(t.Messages, "message"))
-	if t.Already > 0 {
-		fmt.Fprintf(&b, "were here already, and stay as they are: %s\n", plural(t.Already, "chat"))
-	}
-	if t.Empty > 0 {
-		fmt.Fprintf(&b, "without a message: %s\n", plural(t.Empty, "conversation"))
-	}
+	_, err := fmt.Fprintf(out, "imported %s with %s\nhere already, and left as they are: %d; without a message: %d\n",
+		plural(t.Chats, "chat"), plural(t.Messages, "message"), t.Already, t.Empty)
 	for _, why := range t.LeftOut {
-		fmt.Fprintf(&b, "left out: %s\n", term.OneLine(why, 400))
+		_, _ = fmt.Fprintf(out, "left out: %s\n", term.OneLine(why, 400))
 	}
-	_, err := out.Write(b.Bytes())
 	return err
 }
 
 // takeOver imports what another service exported.
-func (con *console) takeOver(ctx context.Context, client *webapi.Client, service, name string, asJSON bool) error {
+func takeOver(ctx context.Context, con *console, client *webapi.Client, service, name string, asJSON bool) error {
 	ctx, release := untilSignal(ctx)
 	defer release()
 	file, err := os.Open(name)
@@ -109,19 +102,17 @@ func (con *console) takeOver(ctx context.Context, client *webapi.Client, service
 		return err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no file: name the archive, or the JSON in it")
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
 	}
 	done := takenOver{LeftOut: []string{}}
-	if err == nil {
-		tell, end := con.counting()
-		err = chatexport.Read(file, info.Size(), service, func(chat chatexport.Chat, broken error) error {
-			tell("imported %d chats, %d were here already", done.Chats, done.Already)
-			return done.take(ctx, client, chat, broken)
-		})
-		end()
-	}
+	tell, end := con.counting()
+	err = chatexport.Read(file, size, service, func(chat chatexport.Chat, broken error) error {
+		tell("imported %d chats, %d were here already", done.Chats, done.Already)
+		return done.take(ctx, client, chat, broken)
+	})
+	end()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		err = errors.New("stopped; run the same command again to go on")
@@ -129,9 +120,6 @@ func (con *console) takeOver(ctx context.Context, client *webapi.Client, service
 		err = fmt.Errorf("%s: %w", name, err)
 	case len(done.LeftOut) > 0:
 		err = errors.New(plural(len(done.LeftOut), "conversation") + " could not be imported; the summary says why")
-	}
-	if err != nil && done.Chats+done.Already+done.Empty+len(done.LeftOut) == 0 {
-		return err
 	}
 	return errors.Join(con.show(done, nil, asJSON), err)
 }
@@ -148,28 +136,27 @@ func (t *takenOver) take(ctx context.Context, client *webapi.Client, c chatexpor
 		t.Empty++
 		return nil
 	}
-	chat, err := memory.Tenant{}.Chat(c.ID)
-	if err != nil {
-		return err
+	var lines bytes.Buffer
+	for _, m := range c.Messages {
+		fmt.Fprintf(&lines, "{\"message\":%s}\n", m.Encode())
 	}
-	in, err := client.Import(ctx, chat, c.Lines())
+	in, err := client.Import(ctx, c.Chat, &lines)
 	refused := new(api.Problem)
 	switch errors.As(err, &refused); {
 	case refused.Code == webapi.CodeChatNotEmpty:
 		t.Already++
 		return nil
 	case refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge:
-		t.LeftOut = append(t.LeftOut, fmt.Sprintf("the chat %s (%q): %v", c.ID, c.Title, err))
+		t.LeftOut = append(t.LeftOut, fmt.Sprintf("the chat %s (%q): %v", c.ID(), c.Title, err))
 		return nil
 	case err != nil:
 		return err
 	}
 	t.Chats, t.Messages = t.Chats+1, t.Messages+in.Messages
-	if c.Title == "" {
-		return nil
+	if c.Title != "" {
+		title := memory.Shorten(c.Title, webapi.MaxTitle)
+		// The next import leaves the chat as it is, so it gets its title even if somebody stops this one.
+		_, err = client.ChangeChat(context.WithoutCancel(ctx), c.Chat, webapi.ChatChange{Title: &title})
 	}
-	title := memory.Shorten(c.Title, webapi.MaxTitle)
-	// Once the chat is there, the next import leaves it as it is: it gets its title even if somebody stops this one.
-	_, err = client.ChangeChat(context.WithoutCancel(ctx), chat, webapi.ChatChange{Title: &title})
 	return err
 }

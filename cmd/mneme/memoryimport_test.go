@@ -54,7 +54,7 @@ func TestTakingOverFromOtherServices(t *testing.T) {
 	file("export.zip", b.String())
 	r := memory("import", "--from", "chatgpt", "export.zip")
 	require.Equal(t, 1, r.code)
-	require.Regexp(t, `^imported 2 chats with 4 messages\nwithout a message: 1 conversation\nleft out: entry 2 \("broken"\): .*\n$`, r.stdout)
+	require.Regexp(t, `^imported 2 chats with 4 messages\nhere already, and left as they are: 0; without a message: 1\nleft out: entry 2 \("broken"\): .*\n$`, r.stdout)
 	require.Contains(t, r.stderr, "1 conversation could not be imported; the summary says why")
 
 	r = memory("search", "chatgpt-c-1", "на что у меня аллергия?")
@@ -84,25 +84,25 @@ func TestTakingOverFromOtherServices(t *testing.T) {
 {"uuid":"2","sender":"assistant","text":"Enjoy it.","created_at":"2025-02-01T10:00:02Z"}]}]`)
 	r = memory("import", "--from", "claude", "claude.json")
 	require.Zero(t, r.code, r.stderr)
-	require.Equal(t, "imported 1 chat with 2 messages\n", r.stdout)
+	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 0; without a message: 0\n", r.stdout)
 	require.Contains(t, memory("search", "claude-q-1", "Where do I live, in Graz?").stdout, "2025-02-01 10:00:01  user")
 
 	file("mem0.json", `{"results":[{"id":"1","memory":"Is allergic to peanuts","user_id":"ann","created_at":"2024-05-01T00:00:00Z"},
 {"id":"2","memory":"Lives in Graz","user_id":"ann","created_at":"2024-05-01T00:00:00Z","updated_at":"2025-05-01T00:00:00Z"}]}`)
 	r = memory("import", "--from", "mem0", "mem0.json")
 	require.Zero(t, r.code, r.stderr)
-	require.Equal(t, "imported 1 chat with 2 messages\n", r.stdout)
+	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 0; without a message: 0\n", r.stdout)
 	require.Contains(t, memory("search", "mem0-ann", "peanuts").stdout, "2024-05-01 00:00:00  assistant")
 
 	r = memory("import", "--from", "chatgpt", "claude.json")
 	require.Equal(t, 1, r.code)
-	require.Empty(t, r.stdout)
+	require.Contains(t, r.stdout, "imported 0 chats")
 	require.Contains(t, r.stderr, "claude.json: this is what claude exports: use --from claude")
 	file("large.json", "["+conversation("large", "L", strings.Repeat("a", 2<<20), "b", 1)+","+
 		conversation("small", "S", "a", "b", 1)+"]")
 	r = memory("import", "--from", "chatgpt", "large.json")
 	require.Equal(t, 1, r.code)
-	require.Regexp(t, `imported 1 chat with 2 messages\nleft out: the chat chatgpt-large \("L"\): .*bytes`, r.stdout)
+	require.Regexp(t, `imported 1 chat with 2 messages\n.*\nleft out: the chat chatgpt-large \("L"\): .*bytes`, r.stdout)
 	require.Zero(t, s.stop())
 }
 
@@ -121,7 +121,7 @@ func TestTheFlagsOfImport(t *testing.T) {
 	require.Equal(t, 1, mneme(t, "", "memory", "import", "--from", "claude", "absent").code)
 	r := mneme(t, "", "memory", "import", "--from", "claude", ".")
 	require.Equal(t, 1, r.code)
-	require.Contains(t, r.stderr, "it is no file")
+	require.Contains(t, r.stderr, "is a directory")
 }
 
 // Stopped between two conversations, an import says so, and goes on with the same command; so it does after an error.
@@ -155,15 +155,15 @@ func TestAnImportGoesOnWhereItStopped(t *testing.T) {
 	args := []string{"memory", "import", "--from", "chatgpt", "export.json", "--url", server.URL}
 	var out, errs bytes.Buffer
 	require.Equal(t, 1, run(ctx, args, &console{stdin: strings.NewReader(""), stdout: &out, stderr: &errs}))
-	require.Equal(t, "imported 1 chat with 2 messages\n", out.String())
+	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 0; without a message: 0\n", out.String())
 	require.Contains(t, errs.String(), "stopped; run the same command again to go on")
 
 	r := mneme(t, "", args...)
 	require.Equal(t, 1, r.code)
-	require.Equal(t, "imported 1 chat with 2 messages\nwere here already, and stay as they are: 1 chat\n", r.stdout)
+	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 1; without a message: 0\n", r.stdout)
 	require.Contains(t, r.stderr, "Busy.")
 	r = mneme(t, "", args...)
 	require.Zero(t, r.code, r.stderr)
-	require.Equal(t, "imported 1 chat with 2 messages\nwere here already, and stay as they are: 2 chats\n", r.stdout)
+	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 2; without a message: 0\n", r.stdout)
 	require.Equal(t, 1, titled)
 }

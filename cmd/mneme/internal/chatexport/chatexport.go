@@ -25,11 +25,11 @@ import (
 	"mneme/memory"
 )
 
-// Chat is a conversation of an export.
+// Chat is a conversation of an export, and the chat that it becomes.
 type Chat struct {
-	ID       string // valid as a chat's: the service, and the conversation's own id
-	Title    string // as the service shows it; may be empty
-	Messages []memory.Message
+	memory.Chat        // named after the service and the conversation's own id
+	Title       string // as the service shows it; may be empty
+	Messages    []memory.Message
 }
 
 // Take is given the chats of an export, in its order. A conversation that cannot be read comes as an error that names
@@ -37,31 +37,25 @@ type Chat struct {
 type Take func(chat Chat, broken error) error
 
 // Services are those whose exports are read.
-var Services = []string{"chatgpt", "claude", "mem0"}
+var Services = []string{chatGPT, claude, mem0}
 
-// Bounds of what is read, in bytes, however small the archive that unfolds to it. A conversation is held in memory, and
-// so are all memories of mem0.
+const chatGPT, claude, mem0 = "chatgpt", "claude", "mem0"
+
+// Bounds of what is read, in bytes, however small the archive that unfolds to it.
 const (
-	maxConversation = 64 << 20
-	maxBetween      = 1 << 20 // what stands between two, which encoding/json reads again for each piece that arrives
-	maxExport       = 16 << 30
-	maxMemories     = 1 << 30
+	maxEntry  = 128 << 20 // a conversation, or a page of memories; it is held in memory
+	maxBefore = 1 << 20   // white space before it, which encoding/json reads again for each piece that arrives
+	maxExport = 16 << 30
 )
 
 // Read reads an export of a service from a file of a size. The error says what is wrong with the file as a whole, or is
 // that of take.
 func Read(file io.ReaderAt, size int64, service string, take Take) error {
 	r := &reader{service: service, take: take, total: maxExport, users: map[string][]memory.Message{}}
-	if service == "mem0" {
-		r.total = maxMemories
-	}
 	magic := make([]byte, 2)
 	_, _ = file.ReadAt(magic, 0)
-	if string(magic) != "PK" {
-		if err := r.stream(io.NewSectionReader(file, 0, size)); err != nil {
-			return err
-		}
-		return r.giveUsers()
+	if string(magic) != "PK" || service == mem0 { // which exports no archive, and whose memories are all held
+		return r.stream(io.NewSectionReader(file, 0, size))
 	}
 	archive, err := zip.NewReader(file, size)
 	if err != nil {
@@ -86,202 +80,105 @@ func Read(file io.ReaderAt, size int64, service string, take Take) error {
 			return fmt.Errorf("%s: %w", path.Base(part.Name), err)
 		}
 	}
-	return r.giveUsers()
+	return nil
 }
 
 // reader reads one export.
 type reader struct {
-	service string
-	take    Take
-	from    io.Reader
-	left    int64                       // bytes of from that the conversation at hand may still take
-	total   int64                       // bytes that the export may still take
-	seen    int                         // conversations or memories so far
-	users   map[string][]memory.Message // mem0's memories by their user: they come in any order
+	service     string
+	take        Take
+	from        io.Reader
+	left, total int64                       // bytes of from that the entry at hand, and the export, may still take
+	seen        int                         // entries so far
+	users       map[string][]memory.Message // mem0's memories by their user: they come in any order
 }
 
 // Read is the bounded reading of from.
 func (r *reader) Read(p []byte) (int, error) {
 	if r.left <= 0 || r.total <= 0 {
-		return 0, fmt.Errorf("it has more than %d MiB in one entry, or is too large for an export", maxConversation>>20)
+		return 0, fmt.Errorf("it has more than %d MiB in one entry, or is too large for an export", maxEntry>>20)
 	}
 	n, err := r.from.Read(p[:min(int64(len(p)), r.left)])
 	r.left, r.total = r.left-int64(n), r.total-int64(n)
 	return n, err
 }
 
-// stream reads one JSON text: an array of conversations, or an object whose member results is one.
+// stream reads the objects of an array of JSON, or those that stand behind one another.
 func (r *reader) stream(from io.Reader) error {
-	r.from, r.left = from, maxBetween
+	r.from, r.left = from, maxBefore
 	in := bufio.NewReader(r)
-	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" { // a byte order mark
-		_, _ = in.Discard(3)
-	}
-	d := json.NewDecoder(in)
-	first, err := d.Token()
+	head, err := in.Peek(64)
+	head = bytes.TrimSpace(head)
 	switch {
-	case errors.Is(err, io.EOF):
-		return errors.New("there is nothing in it")
-	case err != nil:
-		return fmt.Errorf("it is neither a zip archive nor JSON (%w)", err)
-	case first == json.Delim('{'):
-		for first = nil; first == nil && d.More(); r.left = maxBetween {
-			key, err := d.Token()
-			if err == nil && key == "results" {
-				first, err = d.Token()
-			} else if err == nil {
-				r.left = maxConversation
-				err = d.Decode(new(json.RawMessage)) // passed over
-			}
-			if err != nil {
-				return r.damaged(err)
-			}
-		}
+	case len(head) == 0:
+		return fmt.Errorf("there is nothing in it to read (%w)", cmp.Or(err, io.EOF))
+	case head[0] != '[' && head[0] != '{':
+		return errors.New("it is neither JSON nor the archive that was downloaded")
 	}
-	if first != json.Delim('[') {
-		return fmt.Errorf("it is JSON, but no export of %s: an array of conversations, or of memories, is due", r.service)
+	array := head[0] == '[' // head is gone with the next reading
+	d := json.NewDecoder(in)
+	if err = nil; array {
+		_, err = d.Token()
 	}
-	for r.left = maxBetween; d.More(); r.left = maxBetween {
-		r.left = maxConversation
+	for r.left = maxBefore; err == nil && d.More(); r.left = maxBefore {
+		r.left = maxEntry
 		var raw json.RawMessage
-		if err := d.Decode(&raw); err != nil {
-			return r.damaged(err)
+		if err = d.Decode(&raw); err == nil {
+			if stop := r.give(raw); stop != nil {
+				return stop
+			}
 		}
-		if err := r.give(raw); err != nil {
-			return err
-		}
 	}
-	if _, err := d.Token(); err != nil {
-		return r.damaged(err)
+	if err == nil && array {
+		_, err = d.Token()
 	}
-	r.left = r.total
-	if _, err := io.Copy(io.Discard, in); err != nil { // an archive's checksum is compared at its end
-		return r.damaged(err)
+	if err != nil {
+		return fmt.Errorf("it is damaged or cut short behind entry %d (%w)", r.seen, err)
 	}
-	return nil
+	return r.giveUsers()
 }
 
-func (r *reader) damaged(err error) error {
-	return fmt.Errorf("it is damaged or cut short behind entry %d (%w)", r.seen, err)
-}
-
-// present is a member of an object of which only its presence counts.
-type present bool
-
-func (p *present) UnmarshalJSON([]byte) error { *p = true; return nil }
-
-// give gives one element of the export on.
+// give gives one entry of the export on.
 func (r *reader) give(raw json.RawMessage) error {
-	var has struct {
-		ChatGPT present `json:"mapping"`
-		Claude  present `json:"chat_messages"`
-		Mem0    present `json:"memory"`
-		Results []json.RawMessage
-	}
-	if r.seen++; json.Unmarshal(raw, &has) != nil {
-		return r.broken("", errors.New("it is no object of JSON"))
-	}
-	if r.service == "mem0" && has.Results != nil { // a page of several
-		r.seen--
-		for _, one := range has.Results {
+	var e entry
+	err := json.Unmarshal(raw, &e)
+	if r.service == mem0 && e.Results != nil {
+		for _, one := range e.Results {
 			if err := r.give(one); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	shapes := map[string]present{"chatgpt": has.ChatGPT, "claude": has.Claude, "mem0": has.Mem0}
-	if !shapes[r.service] {
-		for other, is := range shapes {
-			if is {
+	r.seen++
+	is := map[string]bool{chatGPT: e.Mapping != nil, claude: e.Messages != nil, mem0: e.Memory != nil || e.Results != nil}
+	id, title := cmp.Or(e.ConversationID, e.ID, e.UUID), cmp.Or(e.Title, e.Name)
+	var list []memory.Message
+	switch {
+	case err != nil:
+		err = fmt.Errorf("it has not the shape of what %s exports (%w)", r.service, err)
+	case !is[r.service]:
+		for other, so := range is {
+			if so {
 				return fmt.Errorf("this is what %s exports: use --from %s", other, other)
 			}
 		}
-		return r.broken("", errors.New("it has not the shape of one"))
-	}
-	var chat Chat
-	var err error
-	switch r.service {
-	case "mem0":
-		if err = r.remember(raw); err != nil {
-			return r.broken("", err)
-		}
+		err = errors.New("it has not the shape of what " + r.service + " exports")
+	case r.service == mem0 && e.said().Role == "":
+		err = errors.New("it has no text")
+	case r.service == mem0:
+		user := cmp.Or(e.User, e.Agent, e.Run, "unnamed")
+		r.users[user] = append(r.users[user], e.said())
 		return nil
-	case "chatgpt":
-		chat, err = chatGPT(raw)
-	case "claude":
-		chat, err = claude(raw)
-	}
-	if err == nil {
-		chat.ID, err = chatID(r.service, chat.ID)
+	case id == "":
+		err = errors.New("it has no id")
+	default:
+		list, err = e.branch()
 	}
 	if err != nil {
-		return r.broken(chat.Title, err)
+		return r.take(Chat{}, fmt.Errorf("entry %d (%q): %w", r.seen, memory.Shorten(title, 60), err))
 	}
-	return r.take(chat, nil)
-}
-
-// broken gives on that the element read last cannot be.
-func (r *reader) broken(title string, err error) error {
-	if title != "" {
-		title = fmt.Sprintf(" (%q)", memory.Shorten(title, 60))
-	}
-	return r.take(Chat{}, fmt.Errorf("entry %d%s: %w", r.seen, title, err))
-}
-
-// chatID makes the id of a chat. Of one with characters that no id here has, it is a hash.
-func chatID(service, id string) (string, error) {
-	if id == "" {
-		return "", errors.New("it has no id")
-	}
-	name := service + "-" + id
-	if _, err := (memory.Tenant{}).Chat(name); err != nil {
-		name = fmt.Sprintf("%s-%x", service, sha256.Sum256([]byte(id)))
-	}
-	return name, nil
-}
-
-// said is a message of a role here; one of no role is left out.
-func said(role, service string, text []string, at float64) (m memory.Message) {
-	text = slices.DeleteFunc(text, func(part string) bool { return part == "" })
-	m.Role, m.Timestamp, m.Content = role, at, strings.TrimSpace(strings.Join(text, "\n\n"))
-	switch {
-	case role == memory.RoleUser && m.Content != "":
-		m.Origin = memory.Origin{From: memory.FromUser}
-	case role == memory.RoleAssistant && m.Content != "":
-		m.Origin = memory.Origin{From: memory.FromAgent, Source: service}
-	default:
-		m.Role = ""
-	}
-	return m
-}
-
-// node is a message in the tree of a conversation, in which edits and new answers are branches.
-type node struct {
-	parent string
-	memory.Message
-}
-
-// branch is what leads to a leaf: the messages that the user saw last. What has no time has that of the one before it,
-// the first one that of the conversation.
-func branch(nodes map[string]node, leaf string, at float64) (list []memory.Message, err error) {
-	for id := leaf; id != "" && !strings.HasPrefix(id, "00000000-0000-"); { // Claude's name for no message
-		n, there := nodes[id]
-		if !there {
-			return nil, fmt.Errorf("its message %.60q is missing, or stands behind itself", id)
-		}
-		delete(nodes, id)
-		if n.Role != "" {
-			list = append(list, n.Message)
-		}
-		id = n.parent
-	}
-	slices.Reverse(list)
-	for i := range list {
-		at = cmp.Or(list[i].Timestamp, at)
-		list[i].Timestamp = at
-	}
-	return list, nil
+	return r.take(Chat{chatOf(r.service, id), title, list}, nil)
 }
 
 // giveUsers gives on what mem0 remembers, a chat for each user.
@@ -289,22 +186,19 @@ func (r *reader) giveUsers() error {
 	for _, user := range slices.Sorted(maps.Keys(r.users)) {
 		list := r.users[user]
 		slices.SortStableFunc(list, func(a, b memory.Message) int { return cmp.Compare(a.Timestamp, b.Timestamp) })
-		id, err := chatID(r.service, user)
-		if err != nil {
-			return err
-		}
-		if err := r.take(Chat{ID: id, Title: "mem0: " + user, Messages: list}, nil); err != nil {
+		if err := r.take(Chat{chatOf(r.service, user), "mem0: " + user, list}, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Lines are a chat's messages as webmemory imports them.
-func (c Chat) Lines() io.Reader {
-	var b bytes.Buffer
-	for _, m := range c.Messages {
-		fmt.Fprintf(&b, "{\"message\":%s}\n", m.Encode())
+// chatOf is the chat that a conversation becomes. Of an id with characters that no id here has, a hash stands in its
+// name.
+func chatOf(service, id string) memory.Chat {
+	chat, err := memory.Tenant{}.Chat(service + "-" + id)
+	if err != nil {
+		return memory.MustChat(fmt.Sprintf("%s-%x", service, sha256.Sum256([]byte(id))))
 	}
-	return &b
+	return chat
 }
