@@ -52,14 +52,9 @@ const (
 // that of take.
 func Read(file io.ReaderAt, size int64, service string, take Take) error {
 	r := &reader{service: service, take: take, total: maxExport, users: map[string][]memory.Message{}}
-	magic := make([]byte, 2)
-	_, _ = file.ReadAt(magic, 0)
-	if string(magic) != "PK" || service == mem0 { // which exports no archive, and whose memories are all held
-		return r.stream(io.NewSectionReader(file, 0, size))
-	}
 	archive, err := zip.NewReader(file, size)
-	if err != nil {
-		return fmt.Errorf("the archive is damaged or cut short (%w): download it again", err)
+	if err != nil || service == mem0 { // which exports no archive, and whose memories are all held
+		return r.stream(io.NewSectionReader(file, 0, size))
 	}
 	// Other files of the archives are chat.html, user.json, users.json, projects.json and the like.
 	parts := slices.DeleteFunc(archive.File, func(f *zip.File) bool {
@@ -113,7 +108,7 @@ func (r *reader) stream(from io.Reader) error {
 	case len(head) == 0:
 		return fmt.Errorf("there is nothing in it to read (%w)", cmp.Or(err, io.EOF))
 	case head[0] != '[' && head[0] != '{':
-		return errors.New("it is neither JSON nor the archive that was downloaded")
+		return errors.New("it is neither JSON nor the whole archive that was downloaded")
 	}
 	array := head[0] == '[' // head is gone with the next reading
 	d := json.NewDecoder(in)
