@@ -27,6 +27,12 @@ func conversation(id, title, question, answer string, at int) string {
 		title, at, id, at, question, answer)
 }
 
+// oneChat is the summary of an import of a chat with two messages beside some that were there.
+func oneChat(already int) string {
+	return fmt.Sprintf("imported 1 chat with 2 messages\n"+
+		"here already, and left as they are: %d; without a message: 0\n", already)
+}
+
 // What was said to other services is found here, with its time; the same export again changes nothing.
 func TestTakingOverFromOtherServices(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -84,14 +90,14 @@ func TestTakingOverFromOtherServices(t *testing.T) {
 {"uuid":"2","sender":"assistant","text":"Enjoy it.","created_at":"2025-02-01T10:00:02Z"}]}]`)
 	r = memory("import", "--from", "claude", "claude.json")
 	require.Zero(t, r.code, r.stderr)
-	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 0; without a message: 0\n", r.stdout)
+	require.Equal(t, oneChat(0), r.stdout)
 	require.Contains(t, memory("search", "claude-q-1", "Where do I live, in Graz?").stdout, "2025-02-01 10:00:01  user")
 
 	file("mem0.json", `{"results":[{"id":"1","memory":"Is allergic to peanuts","user_id":"ann","created_at":"2024-05-01T00:00:00Z"},
 {"id":"2","memory":"Lives in Graz","user_id":"ann","created_at":"2024-05-01T00:00:00Z","updated_at":"2025-05-01T00:00:00Z"}]}`)
 	r = memory("import", "--from", "mem0", "mem0.json")
 	require.Zero(t, r.code, r.stderr)
-	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 0; without a message: 0\n", r.stdout)
+	require.Equal(t, oneChat(0), r.stdout)
 	require.Contains(t, memory("search", "mem0-ann", "peanuts").stdout, "2024-05-01 00:00:00  assistant")
 
 	r = memory("import", "--from", "chatgpt", "claude.json")
@@ -155,15 +161,15 @@ func TestAnImportGoesOnWhereItStopped(t *testing.T) {
 	args := []string{"memory", "import", "--from", "chatgpt", "export.json", "--url", server.URL}
 	var out, errs bytes.Buffer
 	require.Equal(t, 1, run(ctx, args, &console{stdin: strings.NewReader(""), stdout: &out, stderr: &errs}))
-	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 0; without a message: 0\n", out.String())
+	require.Equal(t, oneChat(0), out.String())
 	require.Contains(t, errs.String(), "stopped; run the same command again to go on")
 
 	r := mneme(t, "", args...)
 	require.Equal(t, 1, r.code)
-	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 1; without a message: 0\n", r.stdout)
+	require.Equal(t, oneChat(1), r.stdout)
 	require.Contains(t, r.stderr, "Busy.")
 	r = mneme(t, "", args...)
 	require.Zero(t, r.code, r.stderr)
-	require.Equal(t, "imported 1 chat with 2 messages\nhere already, and left as they are: 2; without a message: 0\n", r.stdout)
+	require.Equal(t, oneChat(2), r.stdout)
 	require.Equal(t, 1, titled)
 }

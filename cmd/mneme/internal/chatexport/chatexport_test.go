@@ -15,7 +15,8 @@ import (
 
 // read reads an export, and gives its chats, what was left out and the error of the whole.
 func read(service, export string) (chats []chatexport.Chat, broken []string, err error) {
-	err = chatexport.Read(strings.NewReader(export), int64(len(export)), service, func(c chatexport.Chat, why error) error {
+	file, size := strings.NewReader(export), int64(len(export))
+	err = chatexport.Read(file, size, service, func(c chatexport.Chat, why error) error {
 		if why != nil {
 			broken = append(broken, why.Error())
 			return nil
@@ -118,7 +119,9 @@ func TestClaude(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, broken)
 	require.Len(t, chats, 3)
-	require.Equal(t, []string{"claude-u-1", "claude-u-2", "claude-u-3"}, []string{chats[0].ID(), chats[1].ID(), chats[2].ID()})
+	for i, id := range []string{"claude-u-1", "claude-u-2", "claude-u-3"} {
+		require.Equal(t, id, chats[i].ID())
+	}
 	require.Equal(t, "1738404001.00 user user |one\n1738404002.00 assistant agent Claude|two\n", said(chats[0]))
 	require.Equal(t, `1740823200.25 user user |Was?
 1740823202.00 assistant agent Claude|Das.//Und das.
