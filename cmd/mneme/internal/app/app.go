@@ -161,7 +161,10 @@ func (a *app) client(seen *telemetry.Service, to string) *http.Client {
 
 // ourClient is client to another service of ours, which is told the internal secret and the caller's name.
 func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
-	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialTLSContext: a.dialTLS()}
+	// Of several replicas one that cannot be connected to is passed over within the time that a post has.
+	dialer := &net.Dialer{Timeout: 2 * time.Second}
+	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer.DialContext,
+		DialTLSContext: a.dialTLS()}
 	return a.clientOver(seen, to, a.gated.Carry(certificate.Explained{
 		Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}))
 }
