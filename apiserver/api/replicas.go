@@ -31,9 +31,9 @@ type behind struct{ last atomic.Pointer[[]string] }
 // resolveTime bounds a lookup of a name.
 const resolveTime = 2 * time.Second
 
-// hosts are those to ask, host:port, in this order, about a run if one is named: the addresses for which the name of the
-// base URL stands, those of IPv4 if there are any, since one process may have one of each. A connection is then one to
-// an address, so that none is used to a process that the name stands for no more.
+// hosts are those to ask, host:port, in this order, about a run if one is named: the addresses for which the name of
+// the base URL stands, those of IPv4 if there are any, since one process may have one of each. A connection is then one
+// to an address, so that none is used to a process that the name stands for no more.
 func hosts(ctx context.Context, c *Client, u *url.URL, run string) []string {
 	if _, err := netip.ParseAddr(u.Hostname()); err == nil || c.behind == nil || c.only != "" {
 		return []string{cmp.Or(c.only, u.Host)}

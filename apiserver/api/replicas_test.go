@@ -42,11 +42,12 @@ func (r *replica) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 		if r.draining {
-			api.WriteProblem(w, &api.Problem{Status: http.StatusServiceUnavailable, Code: api.Draining, Message: "Draining."})
+			api.WriteProblem(w, &api.Problem{Status: http.StatusServiceUnavailable, Code: api.Draining, Message: "No."})
 			return
 		}
 		r.runs[run.RunID] = true
-		api.WriteJSON(w, http.StatusAccepted, api.RunAccepted{Events: "http://" + req.Host + "/v1/runs/" + run.RunID + "/events"})
+		at := "http://" + req.Host + "/v1/runs/" + run.RunID + "/events"
+		api.WriteJSON(w, http.StatusAccepted, api.RunAccepted{Events: at})
 	case strings.HasPrefix(req.URL.Path, "/v1/chats/"):
 		api.WriteJSON(w, http.StatusOK, api.ChatErased{})
 	case !r.runs[id]:

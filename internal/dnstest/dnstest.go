@@ -73,7 +73,8 @@ func (s *server) Write(framed []byte) (int, error) {
 	}
 	answer = append(answer, query[headBytes:at+5]...)
 	for _, a := range addrs {
-		answer = append(answer, 0xc0, headBytes, 0, typeA, 0, 1, 0, 0, 0, 0, 0, 4) // the name of the question, no time to live
+		// The name is that of the question, and there is no time to live.
+		answer = append(answer, 0xc0, headBytes, 0, typeA, 0, 1, 0, 0, 0, 0, 0, 4)
 		answer = append(answer, a.AsSlice()...)
 	}
 	s.answers.Write(binary.BigEndian.AppendUint16(nil, uint16(len(answer))))

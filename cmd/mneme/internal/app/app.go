@@ -13,9 +13,11 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +39,9 @@ type Options struct {
 	Out   io.Writer // for people: where to go next
 	Log   zerolog.Logger
 	Ready func(Addrs) // called once everything listens; may be nil
+	// Reload has what the services take over while they run read anew by Load, with each signal; nil for never.
+	Reload <-chan os.Signal
+	Load   func() (config.Config, error)
 	// Transport reaches the vendors of models; nil is the network.
 	Transport http.RoundTripper
 }
@@ -114,6 +119,9 @@ type app struct {
 	fail  context.CancelCauseFunc
 	addrs Addrs
 
+	current  config.Config                 // what the services go by, as it was loaded
+	swaps    []swap                        // of each service, in the order of their start
+	failed   atomic.Bool                   // the last reload
 	started  []func()                      // what the log says once all has started, behind the welcome
 	together bool                          // all services are in this process
 	sockets  bool                          // they reach each other over the network all the same
@@ -130,8 +138,8 @@ type app struct {
 }
 
 // run builds with start, then serves until ctx ends or a part fails.
-func run(ctx context.Context, o Options, start func(*app) error) error {
-	a := &app{stack: stack{log: o.Log}, seen: map[string]*telemetry.Service{}}
+func run(ctx context.Context, cfg config.Config, o Options, start func(*app) error) error {
+	a := &app{stack: stack{log: o.Log}, current: cfg, seen: map[string]*telemetry.Service{}}
 	a.ctx, a.fail = context.WithCancelCause(ctx)
 	defer a.fail(nil)
 	defer a.unwind()
@@ -145,7 +153,13 @@ func run(ctx context.Context, o Options, start func(*app) error) error {
 	if o.Ready != nil {
 		o.Ready(a.addrs)
 	}
-	<-a.ctx.Done()
+	for a.ctx.Err() == nil {
+		select {
+		case <-o.Reload:
+			a.reload(o)
+		case <-a.ctx.Done():
+		}
+	}
 	if ctx.Err() != nil {
 		o.Log.Info().Msg("stopping")
 		return nil

@@ -21,8 +21,8 @@ import (
 	processes "mneme/internal/stack"
 )
 
-// Messages spread over the apiservers that a name stands for at that moment. When one of them is killed, none fails that
-// was posted after it; one that is added gets some.
+// Messages spread over the apiservers that a name stands for at that moment. When one of them is killed, none fails
+// that was posted after it; one that is added gets some.
 func TestMessagesSpreadOverApiservers(t *testing.T) {
 	t.Parallel()
 	const name = "apiservers.test"
@@ -61,8 +61,8 @@ func TestMessagesSpreadOverApiservers(t *testing.T) {
 	web := serve(t, app.Webmemory, redis, "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", named)
 	var chats atomic.Int64
 	say := func() (status int, body string) {
-		resp, err := http.Post(fmt.Sprintf("http://%s/v1/chats/c%d/messages", web.Webmemory, chats.Add(1)), "application/json",
-			strings.NewReader(`{"message":"Hello."}`))
+		url := fmt.Sprintf("http://%s/v1/chats/c%d/messages", web.Webmemory, chats.Add(1))
+		resp, err := http.Post(url, "application/json", strings.NewReader(`{"message":"Hello."}`))
 		if !assert.NoError(t, err) {
 			return 0, ""
 		}
