@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -47,23 +48,20 @@ func hosts(ctx context.Context, c *Client, u *url.URL, run string) []string {
 		addrs = *last
 	}
 	port := cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80")
-	var four, all []string
-	for _, addr := range addrs {
-		all = append(all, net.JoinHostPort(addr, port))
-		if ip, err := netip.ParseAddr(addr); err == nil && ip.Is4() {
-			four = append(four, net.JoinHostPort(addr, port))
-		}
-	}
+	four := slices.DeleteFunc(slices.Clone(addrs), func(addr string) bool { return strings.Contains(addr, ":") })
 	switch {
-	case len(all) == 0, len(four) == 1 && len(all) > 1: // as of localhost: connecting finds out which family it has
+	case len(addrs) == 0, len(four) == 1 && len(addrs) > 1: // as of localhost: connecting finds out which family it has
 		return []string{u.Host}
 	case len(four) > 0:
-		all = four
+		addrs = four
 	}
 	key := cmp.Or(run, rand.Text())
-	rank := func(host string) []byte { sum := sha256.Sum256([]byte(host + " " + key)); return sum[:] }
-	slices.SortFunc(all, func(a, b string) int { return bytes.Compare(rank(a), rank(b)) })
-	return all
+	rank := func(addr string) []byte { sum := sha256.Sum256([]byte(addr + " " + key)); return sum[:] }
+	addrs = slices.SortedFunc(slices.Values(addrs), func(a, b string) int { return bytes.Compare(rank(a), rank(b)) })
+	for i, addr := range addrs {
+		addrs[i] = net.JoinHostPort(addr, port)
+	}
+	return addrs
 }
 
 // each has something done at each process behind the name; the error is the first one.

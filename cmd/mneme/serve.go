@@ -113,7 +113,7 @@ func (con *console) serve(ctx context.Context, cfg config.Config, start start, c
 				release() // the signal says that the terminal was closed
 				return cfg, errors.New("the terminal is gone, so this ends")
 			}
-			fresh, err := cfg.Again(con.environ)
+			fresh, err := config.Again(cfg, con.environ)
 			if err == nil && check != nil {
 				err = check(fresh)
 			}

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -119,9 +118,7 @@ type app struct {
 	fail  context.CancelCauseFunc
 	addrs Addrs
 
-	current  config.Config                 // what the services go by, as it was loaded
-	swaps    []swap                        // of each service, in the order of their start
-	failed   atomic.Bool                   // the last reload
+	reloads  reloads
 	started  []func()                      // what the log says once all has started, behind the welcome
 	together bool                          // all services are in this process
 	sockets  bool                          // they reach each other over the network all the same
@@ -139,7 +136,7 @@ type app struct {
 
 // run builds with start, then serves until ctx ends or a part fails.
 func run(ctx context.Context, cfg config.Config, o Options, start func(*app) error) error {
-	a := &app{stack: stack{log: o.Log}, current: cfg, seen: map[string]*telemetry.Service{}}
+	a := &app{stack: stack{log: o.Log}, reloads: reloads{current: cfg}, seen: map[string]*telemetry.Service{}}
 	a.ctx, a.fail = context.WithCancelCause(ctx)
 	defer a.fail(nil)
 	defer a.unwind()
@@ -156,7 +153,7 @@ func run(ctx context.Context, cfg config.Config, o Options, start func(*app) err
 	for a.ctx.Err() == nil {
 		select {
 		case <-o.Reload:
-			a.reload(o)
+			a.reloads.reload(o)
 		case <-a.ctx.Done():
 		}
 	}

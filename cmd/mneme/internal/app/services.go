@@ -113,7 +113,7 @@ func (a *app) begin(service string, cfg config.Config, o Options, addr string, k
 	a.seen[service] = seen
 	seen.Gauge("mneme_config_reload_failed", "1 if the configuration was not taken over at the last SIGHUP, else 0.",
 		func() float64 {
-			if a.failed.Load() {
+			if a.reloads.failed.Load() {
 				return 1
 			}
 			return 0
@@ -146,7 +146,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	}
 	var prices atomic.Pointer[price.Table]
 	p.Prices = prices.Load
-	if err := a.live(cfg, func(next config.Config) (func(), error) {
+	if err := a.reloads.live(cfg, func(next config.Config) (func(), error) {
 		table, err := price.New(next.OwnPrices())
 		return func() { prices.Store(table) }, err
 	}); err != nil {
@@ -235,7 +235,7 @@ func copilotCLI(cfg config.Config, name string, b config.Backend) (copilot.Super
 // itself: an embedded store is another process's.
 func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, error) {
 	if cfg.Redis.Embedded() && !a.together {
-		return proxy.Shared{}, a.live(cfg, func(next config.Config) (func(), error) {
+		return proxy.Shared{}, a.reloads.live(cfg, func(next config.Config) (func(), error) {
 			if next.Limits.Any() {
 				return nil, errors.New("limits need a store that all gateways share: set redis.url, or remove limits")
 			}
@@ -271,7 +271,7 @@ func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolo
 			Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
 			AwayCalls: int64(cfg.Budgets.AwayCalls), Keep: cfg.Usage.Keep, Log: log,
 		})
-		_ = a.live(cfg, func(next config.Config) (func(), error) {
+		_ = a.reloads.live(cfg, func(next config.Config) (func(), error) {
 			to := limit.Bounds{
 				Tenants: next.Limits.ForTenants(), EachOther: next.Limits.ForEachOther(), Users: next.Limits.ForUsers(),
 			}
@@ -300,7 +300,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	var now liveAgents
-	if err := a.live(cfg, func(next config.Config) (func(), error) {
+	if err := a.reloads.live(cfg, func(next config.Config) (func(), error) {
 		if err := next.RequireSecrets("agents."); err != nil {
 			return nil, err
 		}
@@ -350,7 +350,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		return fmt.Errorf("webmemory.apiserver: %w", err)
 	}
 	var names atomic.Pointer[[]memory.Agent]
-	_ = a.live(cfg, func(next config.Config) (func(), error) {
+	_ = a.reloads.live(cfg, func(next config.Config) (func(), error) {
 		all := next.AgentNames()
 		return func() { names.Store(&all) }, nil
 	})

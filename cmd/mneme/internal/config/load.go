@@ -59,7 +59,7 @@ func loaded(path string, environ []string, alone bool) (Config, error) {
 }
 
 // Again reads what c was read from once more.
-func (c Config) Again(environ []string) (Config, error) {
+func Again(c Config, environ []string) (Config, error) {
 	return loaded(c.origin.file, environ, c.origin.alone)
 }
 
@@ -68,13 +68,13 @@ var adopted = []string{"agents.", "limits.", "prices."}
 
 // Adopt is c with the agents, limits and prices of another one, and the settings, by their paths, in which that differs
 // beside them. The error is about a setting of that other one which does not go with the rest of c.
-func (c Config) Adopt(other Config) (adopts Config, left []string, err error) {
+func Adopt(c, other Config) (adopts Config, left []string, err error) {
 	adopts = c
 	adopts.Agents, adopts.Limits, adopts.Prices, adopts.origin = other.Agents, other.Limits, other.Prices, other.origin
 	if err := adopts.validate(); err != nil {
 		return c, nil, fmt.Errorf("without a restart, which it needs: %w", err)
 	}
-	was, is := c.values(), other.values()
+	was, is := values(c), values(other)
 	all := maps.Clone(was)
 	maps.Copy(all, is)
 	for path := range sorted(all) {
@@ -87,7 +87,7 @@ func (c Config) Adopt(other Config) (adopts Config, left []string, err error) {
 }
 
 // values are those of all settings by their paths, without blocks and what has blocks in it.
-func (c Config) values() map[string]any {
+func values(c Config) map[string]any {
 	all := map[string]any{}
 	_ = c.each(func(s setting) error {
 		t := s.value.Type()

@@ -627,7 +627,7 @@ func TestAdopt(t *testing.T) {
 		"w: {kind: openai, base_url: 'http://127.0.0.1:2/v1', profile: {text_only: true}}}, active: v}\n" +
 		"agents: {master: {model: x}}\nlimits: {users: {rate: 1/h}}\n" +
 		"prices: {n: {input: 3, output: 4}}\nrun_timeout: 9m\n")
-	next, left, err := c.Adopt(other)
+	next, left, err := Adopt(c, other)
 	require.NoError(t, err)
 	require.Equal(t, []string{"http.allowed_hosts", "proxy.backends.v.model_map", "proxy.backends.w.kind",
 		"proxy.backends.w.profile", "run_timeout"}, slices.DeleteFunc(left, func(path string) bool {
@@ -640,15 +640,15 @@ func TestAdopt(t *testing.T) {
 	require.Contains(t, next.Prices, "n")
 	require.NotContains(t, next.Prices, "m")
 	require.Equal(t, c.RunTimeout, next.RunTimeout)
-	_, left, err = next.Adopt(other)
+	_, left, err = Adopt(next, other)
 	require.NoError(t, err)
 	require.Contains(t, left, "run_timeout", "it still needs one")
-	_, left, err = c.Adopt(read(base))
+	_, left, err = Adopt(c, read(base))
 	require.NoError(t, err)
 	require.Empty(t, left)
 
 	other = read(base + "mcp: {crm: {url: 'http://127.0.0.1:1'}}\nagents: {master: {tools: [{mcp: crm}]}}\n")
-	next, _, err = c.Adopt(other)
+	next, _, err = Adopt(c, other)
 	require.ErrorContains(t, err, "without a restart, which it needs: mneme.yaml:4: agents.master.tools")
 	require.Equal(t, c, next)
 }
