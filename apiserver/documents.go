@@ -61,21 +61,26 @@ var (
 
 // documents serves the collections of a library.
 type documents struct {
-	library *rag.Library              // nil for none
-	readers map[string][]memory.Agent // the subagents that search a collection
-	limit   int64                     // of a body or a line, in bytes
-	puts    *fair.Places
+	library   *rag.Library // nil for none
+	subagents func() []api.SubagentInfo
+	limit     int64 // of a body or a line, in bytes
+	puts      *fair.Places
 }
 
-func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
+func newDocuments(cfg Config, subagents func() []api.SubagentInfo) *documents {
+	return &documents{library: cfg.Documents, subagents: subagents, limit: cfg.MaxDocument,
+		puts: fair.New(putsAtOnce, putPatience)}
+}
+
+// readers are the subagents that search each collection.
+func (d *documents) readers() map[string][]memory.Agent {
 	readers := map[string][]memory.Agent{}
-	for _, s := range subagents {
+	for _, s := range d.subagents() {
 		for _, name := range s.Collections {
 			readers[name] = append(readers[name], s.Name)
 		}
 	}
-	return &documents{library: cfg.Documents, readers: readers, limit: cfg.MaxDocument,
-		puts: fair.New(putsAtOnce, putPatience)}
+	return readers
 }
 
 // ready says whether all collections can be searched at once.
@@ -237,8 +242,9 @@ func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) e
 	if err != nil {
 		return err
 	}
-	searched := append([]string{}, slices.Sorted(maps.Keys(d.readers))...)
-	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched,
+	readers := d.readers()
+	searched := append([]string{}, slices.Sorted(maps.Keys(readers))...)
+	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, readers[info.Name]...), searched,
 		d.library.Loader().Extensions()})
 	return nil
 }

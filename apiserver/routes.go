@@ -131,7 +131,7 @@ func (s *Server) admit(ctx context.Context, body api.RunRequest) (master.Request
 }
 
 func (s *Server) hasAgent(version string) bool {
-	for _, info := range s.subagents {
+	for _, info := range s.subagents() {
 		if string(info.Name) == version {
 			return true
 		}
@@ -329,7 +329,7 @@ func (s *Server) deleteConversation(c *gin.Context) error {
 }
 
 func (s *Server) getSubagents(c *gin.Context) error {
-	api.WriteJSON(c.Writer, http.StatusOK, api.SubagentList{Subagents: append([]api.SubagentInfo{}, s.subagents...)})
+	api.WriteJSON(c.Writer, http.StatusOK, api.SubagentList{Subagents: append([]api.SubagentInfo{}, s.subagents()...)})
 	return nil
 }
 

@@ -43,7 +43,7 @@ var (
 		Message: "As many runs as allowed are running, and none has ended in time; try again in a moment.",
 	}
 	errDraining = &api.Problem{
-		Status: http.StatusServiceUnavailable, Code: "draining", Retryable: true, RetryAfter: 5 * time.Second,
+		Status: http.StatusServiceUnavailable, Code: api.Draining, Retryable: true, RetryAfter: 5 * time.Second,
 		Message: "The server is shutting down and takes no new runs.",
 	}
 	// The caller has told its client by then that nothing was done.

@@ -35,7 +35,7 @@ type Agent interface {
 type Server struct {
 	cfg       Config
 	agent     Agent
-	subagents []api.SubagentInfo
+	subagents func() []api.SubagentInfo
 	log       zerolog.Logger
 	seen      *telemetry.Service
 	metrics   metrics
@@ -57,8 +57,12 @@ type Server struct {
 // runPatience is how long a run waits for a place: shorter than webmemory waits for the answer.
 const runPatience = 2 * time.Second
 
-// New makes a server and starts the goroutine that forgets finished runs.
-func New(cfg Config, agent Agent, subagents []api.SubagentInfo, log zerolog.Logger) *Server {
+// New makes a server and starts the goroutine that forgets finished runs. subagents are those of the moment; nil for
+// none.
+func New(cfg Config, agent Agent, subagents func() []api.SubagentInfo, log zerolog.Logger) *Server {
+	if subagents == nil {
+		subagents = func() []api.SubagentInfo { return nil }
+	}
 	s := &Server{cfg: cfg.withDefaults(), agent: agent, subagents: subagents, log: log, runs: map[string]*run{}}
 	s.places = fair.New(s.cfg.MaxRuns, runPatience)
 	s.life, s.end = context.WithCancelCause(context.Background())

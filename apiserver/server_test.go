@@ -94,7 +94,7 @@ func (l *logged) String() string {
 func start(t *testing.T, cfg apiserver.Config, a apiserver.Agent) service {
 	t.Helper()
 	log := &logged{}
-	s := apiserver.New(cfg, a, subagents, zerolog.New(log))
+	s := apiserver.New(cfg, a, func() []api.SubagentInfo { return subagents }, zerolog.New(log))
 	web := httptest.NewServer(s.Handler())
 	c, err := api.NewClient(web.URL, nil)
 	require.NoError(t, err)

@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver"
+	"mneme/apiserver/api"
 )
 
 // bubble is a Server on the test's time; requests go straight to its handler.
 func bubble(t *testing.T, cfg apiserver.Config, a apiserver.Agent,
 	f func(do func(method, path, body string) *httptest.ResponseRecorder)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := apiserver.New(cfg, a, subagents, zerolog.Nop())
+		s := apiserver.New(cfg, a, func() []api.SubagentInfo { return subagents }, zerolog.Nop())
 		defer func() { require.NoError(t, s.Close()) }()
 		f(func(method, path, body string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()

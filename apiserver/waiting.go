@@ -98,7 +98,7 @@ func (s *Server) checkTools(body api.RunRequest) error {
 	}
 	for _, t := range body.Tools {
 		taken := t.Name == note.ToolName || t.Name == recall.ToolName ||
-			slices.ContainsFunc(s.subagents, func(info api.SubagentInfo) bool { return string(info.Name) == t.Name })
+			slices.ContainsFunc(s.subagents(), func(info api.SubagentInfo) bool { return string(info.Name) == t.Name })
 		if taken {
 			return api.BadRequest(fmt.Errorf("the name %q of a tool is taken by a tool or a subagent of the master's: "+
 				"give it another one", t.Name))

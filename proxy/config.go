@@ -50,10 +50,10 @@ type Config struct {
 	TurnsWait         time.Duration // for Shared.Turns, at most, before a call and after it; 50 ms
 	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
-	Prices            *price.Table       // of models, by their vendors' names; nil: none is known
-	AnswerTokens      int64              // that bound an answer, where budgets hold and the request does not; 4096
-	AllowUnpriced     bool               // models without a price cost nothing in a budget in USD; else they are refused
-	Telemetry         *telemetry.Service // what the gateway counts in; nil for one of its own
+	Prices            func() *price.Table // of models, by their vendors' names, at the moment; nil: none is known
+	AnswerTokens      int64               // that bound an answer, where budgets hold and the request does not; 4096
+	AllowUnpriced     bool                // models without a price cost nothing in a budget in USD; else they are refused
+	Telemetry         *telemetry.Service  // what the gateway counts in; nil for one of its own
 
 	// Transport reaches the backends of kind anthropic and openai; nil: each has a
 	// pool of connections of its own.

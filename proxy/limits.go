@@ -75,7 +75,7 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 		return nil
 	}
 	got := cmp.Or(x.result.admitted, &admitted{limiter: s.limiter, who: who}) // what a backend before has reserved stays
-	got.price, got.priced = s.priceOf(x)
+	got.price, got.priced = priceOf(x)
 	tokens, money := s.limiter.Spends(who)
 	if money && !got.priced && !s.config.AllowUnpriced {
 		x.client.Header()[reasonHeader] = []string{string(reasonUnpriced)}
@@ -91,8 +91,8 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 }
 
 // priceOf is the price of the model to which a request goes; false if it is not known.
-func (s *Server) priceOf(x routed) (price.Price, bool) {
-	return s.config.Prices.At(x.backend.local, x.model)
+func priceOf(x routed) (price.Price, bool) {
+	return x.prices.At(x.backend.local, x.model)
 }
 
 // reserve has the limits admit what is about to be sent: the input as estimated, and the answer that it bounds. What is

@@ -38,7 +38,7 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 		Calls: 1, Input: t.Input + t.CacheRead + t.CacheCreation, Cached: t.CacheRead, Written: t.CacheCreation,
 		Output: t.Output, Reasoning: t.Reasoning, Estimated: one(estimated), Failed: one(outcome != outcomeOK),
 	}
-	p, priced := s.priceOf(a.routed)
+	p, priced := priceOf(a.routed)
 	if n.Unpriced = one(!priced); priced {
 		n.Micros = p.Cost(price.Tokens{Input: t.Input, CachedInput: t.CacheRead, CacheWrite: t.CacheCreation,
 			Output: t.Output})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/access/price"
 	"mneme/memory/telemetry"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/conversation"
@@ -100,7 +101,8 @@ type request struct {
 	teammate string // the name in /teammate/<name>, empty for none
 	in       received
 	client   *clientWriter
-	begins   string // the id of the conversation that begins with it, unless it goes on one
+	begins   string       // the id of the conversation that begins with it, unless it goes on one
+	prices   *price.Table // for all of the request
 	notes
 	result result
 }

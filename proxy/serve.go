@@ -38,7 +38,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 		endpoint: d, pipeline: scope, teammate: teammate,
 		in:     received{header: r.Header, query: r.URL.RawQuery, caller: caller(r)},
 		client: newClientWriter(w, s.limits.Client), begins: rand.Text(),
-		notes: notes{id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often},
+		prices: s.config.Prices(),
+		notes:  notes{id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often},
 	}
 	x.client.tell = x.tell
 	defer x.close()

@@ -16,6 +16,7 @@ import (
 
 	"mneme/access/fair"
 	"mneme/access/limit"
+	"mneme/access/price"
 	"mneme/memory/telemetry"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
@@ -58,6 +59,9 @@ type Server struct {
 func New(c Config, log zerolog.Logger) (*Server, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
+	}
+	if c.Prices == nil {
+		c.Prices = func() *price.Table { return nil }
 	}
 	s := &Server{
 		config: c, limits: c.Limits.withDefaults(), log: log, seen: c.Telemetry,

@@ -205,7 +205,7 @@ func (s *admission) check(p *webapi.MessageRequest) (images []memory.Image, err 
 // versions are the values that agent_version may have.
 func (s *admission) versions() []string {
 	all := []string{webapi.Master}
-	for _, a := range s.cfg.Agents {
+	for _, a := range s.cfg.Agents() {
 		all = append(all, string(a))
 	}
 	return all

@@ -309,7 +309,7 @@ func (s *chatList) getChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Chats.Histories(c.Request.Context(), chat, s.cfg.Agents...)
+	stored, err := s.store.Chats.Histories(c.Request.Context(), chat, s.cfg.Agents()...)
 	if err != nil {
 		return err
 	}

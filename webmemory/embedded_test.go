@@ -85,14 +85,14 @@ func newSmall(t testing.TB, dir string, a agent) *small {
 	require.NoError(t, err)
 	w := &world{}
 	w.look = client
-	w.runs = apiserver.New(apiserver.Config{EraseConversation: w.gateway.erase}, a, []api.SubagentInfo{
-		{Name: "analytic"}, {Name: "knowledge"},
+	w.runs = apiserver.New(apiserver.Config{EraseConversation: w.gateway.erase}, a, func() []api.SubagentInfo {
+		return []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
 	}, logger())
 	w.api = httptest.NewServer(w.runs.Handler())
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(t, err)
 	server := webmemory.New(webmemory.Config{
-		Agents: []memory.Agent{"analytic", "knowledge"}, SessionLogs: filepath.Join(dir, "logs"),
+		Agents: agentNames, SessionLogs: filepath.Join(dir, "logs"),
 	}, histories, cache.New(histories, 1<<20), appends, runs, zerolog.Nop())
 	door := httptest.NewServer(server.Handler())
 	w.url = door.URL

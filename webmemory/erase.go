@@ -131,7 +131,7 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.rewinder.dropRewound(ctx, w.chat); err != nil {
 		return out, err
 	}
-	named, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents...)
+	named, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents()...)
 	if err != nil {
 		return out, err
 	}

@@ -125,7 +125,7 @@ func (v view) overGaps() view {
 
 // copyInto adds what stays of a view of a chat, and the notes that are not from behind that.
 func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Chat, v view, l *boundary) error {
-	keys, err := s.store.Chats.Keys(ctx, source, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, source, s.cfg.Agents()...)
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func (w *world) begin(a agent) {
 	t := w.t
 	w.shutdown, w.logs, w.spools = map[string]func(){}, t.TempDir(), t.TempDir()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
-	w.runs = apiserver.New(apiserver.Config{StopGrace: 10 * time.Second, EraseConversation: w.gateway.erase}, a, infos,
+	w.runs = apiserver.New(apiserver.Config{StopGrace: 10 * time.Second, EraseConversation: w.gateway.erase}, a, func() []api.SubagentInfo { return infos },
 		logger())
 	w.putApiserver(w.runs.Handler())
 	w.api = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -206,7 +206,7 @@ func logger() zerolog.Logger { return zerolog.New(os.Stderr).Level(zerolog.Error
 // process is one more webmemory over the same Redis and apiserver.
 func (w *world) process(change ...func(*webmemory.Config)) string {
 	w.t.Helper()
-	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, SessionLogs: w.logs}
+	cfg := webmemory.Config{Agents: agentNames, SessionLogs: w.logs}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -37,7 +37,7 @@ func (s *histories) current(ctx context.Context, key memory.Key) (h *memory.Hist
 // currentAll are a chat's histories without a turn, and further ones.
 func (s *histories) currentAll(ctx context.Context, chat memory.Chat, further ...memory.Key) (
 	map[memory.Key]*memory.History, error) {
-	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (s *histories) remembered(ctx context.Context, key memory.Key,
 }
 
 func (s *histories) isEmpty(ctx context.Context, chat memory.Chat) error {
-	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents...)
+	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents()...)
 	if err == nil && len(stored) > 0 {
 		err = errNotEmpty
 	}
@@ -183,7 +183,7 @@ func (s *histories) unchangedSince(ctx context.Context, histories map[memory.Key
 // keysThere are a chat's own history and those of its subagents that Redis has.
 func (s *histories) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
-	named, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
+	named, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,8 @@ func (w *world) limitsRuns(tenant, user string) func(*webmemory.Config) {
 		require.NoError(w.t, err)
 		return limits
 	}
-	l := limit.New(w.redis.Client(), limit.Options{Users: parsed(user),
-		Tenants: map[string]access.Limits{"default": parsed(tenant)}})
+	l := limit.New(w.redis.Client(), limit.Options{Bounds: limit.Bounds{Users: parsed(user),
+		Tenants: map[string]access.Limits{"default": parsed(tenant)}}})
 	w.t.Cleanup(func() { require.NoError(w.t, l.Close()) })
 	return func(c *webmemory.Config) { c.Limiter = l }
 }

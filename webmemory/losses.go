@@ -88,7 +88,7 @@ func (d *driver) putLostBack(ctx context.Context) error {
 	if err := putOwnCallsBack(ctx, d); err != nil {
 		return err
 	}
-	return d.writer.load(ctx, d.runner.cfg.Agents)
+	return d.writer.load(ctx, d.writer.agents)
 }
 
 // fillLog writes the run's log anew if Redis came back without some of its events, but

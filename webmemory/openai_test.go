@@ -46,7 +46,7 @@ func (w *world) openaiProcess(change ...func(*openaiapi.Config)) (url string) {
 	return url
 }
 
-var agentNames = []memory.Agent{"analytic", "knowledge"}
+func agentNames() []memory.Agent { return []memory.Agent{"analytic", "knowledge"} }
 
 // openaiWorld is newWorld with a process that has it.
 func openaiWorld(t *testing.T, a agent, change ...func(*openaiapi.Config)) *world {

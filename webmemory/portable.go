@@ -43,7 +43,7 @@ func (s *portable) exportChat(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents...)
+	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents()...)
 	if err != nil {
 		return err
 	}

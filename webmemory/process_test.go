@@ -79,7 +79,7 @@ func beWebmemory(settings string) {
 	runs, err := api.NewClient(c.Apiserver, nil)
 	must(err)
 	store := redisstore.New(c.connect(), zerolog.Nop())
-	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: cmp.Or(c.Lease, shortLease),
+	cfg := webmemory.Config{Agents: agentNames, Lease: cmp.Or(c.Lease, shortLease),
 		Ends: c.Ends}
 	if c.Data != "" {
 		c.Spool, cfg.Ends, cfg.SessionLogs = filepath.Join(c.Data, "spool"), filepath.Join(c.Data, "ends"),

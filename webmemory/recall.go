@@ -66,7 +66,7 @@ func (s *searcher) getRecall(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *searcher) postRecall(c *gin.Context, r *run) error {
 	}
 	keys := []memory.Key{own}
 	if asked.Subagent == "" && !asked.Automatic {
-		if keys, err = s.store.Chats.Keys(c.Request.Context(), r.chat, s.cfg.Agents...); err != nil {
+		if keys, err = s.store.Chats.Keys(c.Request.Context(), r.chat, s.cfg.Agents()...); err != nil {
 			return err
 		}
 	}

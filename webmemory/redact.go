@@ -286,7 +286,7 @@ func (s *eraser) redactPending(ctx context.Context, w *writer, plan redactionPla
 // finishRedaction brings a redaction to its end that another process left pending. The turn that found it goes on in
 // another conversation.
 func (s *eraser) finishRedaction(ctx context.Context, w *writer, what erasures.Redaction) error {
-	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents()...)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run) error {
 	}
 	key := memory.ChatKey(r.chat)
 	if asked.Subagent != "" {
-		if !slices.Contains(s.cfg.Agents, asked.Subagent) {
+		if !slices.Contains(s.cfg.Agents(), asked.Subagent) {
 			return badRequest("There is no subagent %.80q.", string(asked.Subagent))
 		}
 		key = memory.SubagentKey(asked.Subagent, r.chat)

@@ -238,7 +238,7 @@ func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.Se
 		s.cache.Put(h)
 		maps.Copy(taken, ids)
 	}
-	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents()...)
 	if err != nil {
 		return err
 	}

@@ -207,7 +207,7 @@ func (s *rewinder) restoreRewinds(ctx context.Context) error {
 
 // rewindAgain takes back what runs said before a turn.
 func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[string]int64) error {
-	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents...)
+	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,10 @@ import (
 
 // Config says how the service behaves. Zero values mean the defaults.
 type Config struct {
-	Agents                []memory.Agent // the configured subagents
-	ContextWindow         int            // messages of a chat shown to the master; 10
-	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
-	MaxHistory            int            // messages kept per history; 0 keeps all
+	Agents                func() []memory.Agent // the configured subagents of the moment; nil: none
+	ContextWindow         int                   // messages of a chat shown to the master; 10
+	SubagentContextWindow int                   // messages of a subagent's history shown to it; 50
+	MaxHistory            int                   // messages kept per history; 0 keeps all
 	// bytes of a history above which no exchange begins; memory.MaxHistory less a message
 	FullAt      int
 	SessionLogs string         // folder of the session logs; "" writes none
@@ -96,6 +96,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Cuts == nil {
 		c.Cuts, _ = erasures.Open("")
+	}
+	if c.Agents == nil {
+		c.Agents = func() []memory.Agent { return nil }
 	}
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c

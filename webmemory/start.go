@@ -189,7 +189,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	if r.retryOf != "" && owes(chat, p.Message) {
 		req.RetryOf = r.retryOf
 	}
-	for _, a := range s.cfg.Agents {
+	for _, a := range w.agents {
 		h := w.history(memory.SubagentKey(a, r.chat))
 		req.SubagentContexts[a] = loss.Quarantine.Without(h.Window(s.cfg.SubagentContextWindow))
 		shown[h.Key()] = windowed{h, req.SubagentContexts[a]}
@@ -197,7 +197,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	}
 	s.sessions.write(r.chat, said...)
 	r.asked = []event.Payload{&event.RunStarted{
-		ChatID: r.chat, AgentVersion: p.AgentVersion, Subagents: s.cfg.Agents, Message: p.Message, RetryOf: req.RetryOf,
+		ChatID: r.chat, AgentVersion: p.AgentVersion, Subagents: w.agents, Message: p.Message, RetryOf: req.RetryOf,
 		Metadata: p.Metadata, Images: r.images,
 	}}
 	if req.MemoryReset = r.tells; r.tells {
@@ -267,7 +267,7 @@ func asking(err error) error {
 // list of notes is set aside.
 func (s *starter) notesShown(ctx context.Context, w *writer) (out api.RunNotes, err error) {
 	keys := []memory.Key{memory.ChatKey(w.chat)}
-	for _, a := range s.cfg.Agents {
+	for _, a := range w.agents {
 		keys = append(keys, memory.SubagentKey(a, w.chat))
 	}
 	found, err := s.store.Notes.Read(ctx, keys...)

@@ -108,7 +108,7 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 	if err != nil {
 		return err
 	}
-	stored, err := x.store.Chats.Histories(ctx, chat, x.cfg.Agents...)
+	stored, err := x.store.Chats.Histories(ctx, chat, x.cfg.Agents()...)
 	if err != nil || cards[0].Gone && len(stored) == 0 {
 		return err
 	}

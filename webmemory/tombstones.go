@@ -322,7 +322,7 @@ func (s *tombstones) eraseForgotten(ctx context.Context, chat memory.Chat) error
 		return err
 	}
 	names := []string{erasures.Chat(chat), memory.ChatKey(chat).String()}
-	for _, a := range s.cfg.Agents {
+	for _, a := range s.cfg.Agents() {
 		names = append(names, memory.SubagentKey(a, chat).String())
 	}
 	for _, name := range names {

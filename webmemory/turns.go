@@ -166,6 +166,7 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 	}
 	w := &writer{
 		lease: l, store: s.store, cache: s.cache, spool: s.spool, histories: map[memory.Key]*memory.History{},
+		agents:   s.cfg.Agents(),
 		redacted: func(spool.Entry) bool { return false },
 		rewound:  func(string, int64) bool { return false },
 	}
@@ -185,12 +186,12 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		err = s.redactor.redactCopies(chat)
 	}
 	if err == nil {
-		err = w.prepare(ctx, s.cfg.Agents)
+		err = w.prepare(ctx, w.agents)
 	}
 	if err == nil && w.Pending != "" {
 		if err = s.finishPending(ctx, w, at); err == nil {
 			w.histories = map[memory.Key]*memory.History{}
-			err = w.load(ctx, s.cfg.Agents)
+			err = w.load(ctx, w.agents)
 		}
 	}
 	again := false

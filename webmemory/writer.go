@@ -27,6 +27,8 @@ type writer struct {
 	cache *cache.Cache
 	spool *spool.Spool
 
+	agents []memory.Agent // the subagents that there are, for all of the turn
+
 	// redacted says whether the text of a spool's entry was redacted.
 	redacted func(spool.Entry) bool
 	// rewound says whether a run of a turn was taken back since.

@@ -52,25 +52,31 @@ const (
 // ErrAway is the error of a call that could not be judged, since Redis does not answer.
 var ErrAway = errors.New("the limits cannot be read, since Redis does not answer")
 
-// Options are what a Limiter goes by. A zero value means its default.
-type Options struct {
+// Bounds are the limits that are no key's.
+type Bounds struct {
 	Tenants   map[string]access.Limits // by their names
 	EachOther access.Limits            // of each tenant that Tenants does not name, but for the default one
 	Users     access.Limits            // of each user of any tenant
-	Lease     time.Duration            // after which a call counts as dead; 10 min
-	Unclosed  Unclosed                 // ChargeEstimate
-	Away      Away                     // Refuse
-	AwayCalls int64                    // with Allow: how many calls a process lets pass in one outage; 100
-	Patience  time.Duration            // for Redis's answer; 2 s
-	RunLease  time.Duration            // after which a run of a process that died does not count; 30 s
-	Keep      time.Duration            // for which counters are kept; tally.Keep
+}
+
+// Options are what a Limiter goes by. A zero value means its default.
+type Options struct {
+	Bounds
+	Lease     time.Duration // after which a call counts as dead; 10 min
+	Unclosed  Unclosed      // ChargeEstimate
+	Away      Away          // Refuse
+	AwayCalls int64         // with Allow: how many calls a process lets pass in one outage; 100
+	Patience  time.Duration // for Redis's answer; 2 s
+	RunLease  time.Duration // after which a run of a process that died does not count; 30 s
+	Keep      time.Duration // for which counters are kept; tally.Keep
 	Log       zerolog.Logger
 }
 
 // Limiter admits calls, and keeps the books of what they took. It is safe for concurrent use.
 type Limiter struct {
-	redis   redis.UniversalClient // nil: nothing is limited, and what calls took is known in this process alone
-	options Options
+	redis   redis.UniversalClient  // nil: nothing is limited, and what calls took is known in this process alone
+	options Options                // without Bounds, which are in bounds
+	bounds  atomic.Pointer[Bounds] // see Bind
 
 	Usage    *tally.Book  // what calls took
 	Restored atomic.Int64 // calls that Redis had lost and took again
@@ -95,6 +101,7 @@ func New(client redis.UniversalClient, o Options) *Limiter {
 	l := &Limiter{redis: client, options: o, Usage: tally.New(client, o.Keep), running: running{all: map[*Run]bool{}},
 		charges: charges{log: o.Log, keep: o.Keep, wake: make(chan struct{}, 1), newest: map[memory.Tenant]charge{}},
 		closing: make(chan struct{}), done: make(chan struct{})}
+	Bind(l, o.Bounds)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if client == nil {
 		close(l.done)
@@ -103,6 +110,9 @@ func New(client redis.UniversalClient, o Options) *Limiter {
 	}
 	return l
 }
+
+// Bind has other bounds hold for what is asked from here on. What was admitted before counts in their rates and budgets.
+func Bind(l *Limiter, to Bounds) { l.bounds.Store(&to) }
 
 // Amount is what a call may take.
 type Amount struct {
@@ -178,8 +188,9 @@ func (b bound) append(text []byte) []byte {
 type enclosing []holder
 
 func (l *Limiter) enclosing(p access.Principal) enclosing {
-	all := enclosing{{"key", p.Key, p.Limits}, {"tenant", p.Tenant.String(), l.ofTenant(p.Tenant)},
-		{"user", p.User, l.options.Users}}
+	bounds := l.bounds.Load()
+	all := enclosing{{"key", p.Key, p.Limits}, {"tenant", p.Tenant.String(), bounds.ofTenant(p.Tenant)},
+		{"user", p.User, bounds.Users}}
 	for i := range all {
 		if all[i].name == "" {
 			all[i].limits = access.Limits{}
@@ -231,15 +242,16 @@ func (all enclosing) append(words []any) []any {
 
 // Limited says whether anything bounds the calls of p. If not, Redis is asked nothing for them.
 func (l *Limiter) Limited(p access.Principal) bool {
-	return l.redis != nil && (p.Key != "" && ofCalls(p.Limits) || ofCalls(l.ofTenant(p.Tenant)) ||
-		p.User != "" && ofCalls(l.options.Users))
+	bounds := l.bounds.Load()
+	return l.redis != nil && (p.Key != "" && ofCalls(p.Limits) || ofCalls(bounds.ofTenant(p.Tenant)) ||
+		p.User != "" && ofCalls(bounds.Users))
 }
 
 // ofTenant are the limits of a tenant.
-func (l *Limiter) ofTenant(t memory.Tenant) access.Limits {
-	limits, named := l.options.Tenants[t.String()]
+func (b *Bounds) ofTenant(t memory.Tenant) access.Limits {
+	limits, named := b.Tenants[t.String()]
 	if !named && t != (memory.Tenant{}) {
-		return l.options.EachOther
+		return b.EachOther
 	}
 	return limits
 }

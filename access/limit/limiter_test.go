@@ -185,9 +185,9 @@ func TestACallReservesMore(t *testing.T) {
 
 func TestARefusedCallConsumesNothing(t *testing.T) {
 	stores(t, func(t *testing.T, client redis.UniversalClient) {
-		l := open(t, client, limit.Options{
+		l := open(t, client, limit.Options{Bounds: limit.Bounds{
 			Tenants: map[string]access.Limits{"acme": limits(t, "", "10tokens/total")}, Users: limits(t, "2/d", ""),
-		})
+		}})
 		p := principal(t, "3/d,5atonce", "1000tokens/total")
 		for i := range 20 { // the tenant's budget refuses, so that neither the key nor the user pays
 			_, err := l.Reserve(t.Context(), p, fmt.Sprint("x", i), tokens(11))
@@ -264,7 +264,8 @@ func TestWhoHasNoLimitsAsksNothing(t *testing.T) {
 		return nil, errors.New("away")
 	}})
 	t.Cleanup(func() { _ = client.Close() })
-	l := open(t, client, limit.Options{Tenants: map[string]access.Limits{"other": limits(t, "1/m", "")}})
+	l := open(t, client, limit.Options{Bounds: limit.Bounds{
+		Tenants: map[string]access.Limits{"other": limits(t, "1/m", "")}}})
 	for _, p := range []access.Principal{access.Anyone, principal(t, "", ""), {Limits: limits(t, "1/m", "")}} {
 		r, err := l.Reserve(t.Context(), p, "a", tokens(1))
 		require.NoError(t, err)
@@ -469,8 +470,8 @@ func TestCloseWritesWhatWaits(t *testing.T) {
 
 // A tenant without limits of its own has those of each; the default one has none.
 func TestTenantsThatAreNotNamed(t *testing.T) {
-	l := open(t, redistest.Start(t).Client(), limit.Options{EachOther: limits(t, "1/h", ""),
-		Tenants: map[string]access.Limits{"big": limits(t, "2/h", "")}})
+	l := open(t, redistest.Start(t).Client(), limit.Options{Bounds: limit.Bounds{EachOther: limits(t, "1/h", ""),
+		Tenants: map[string]access.Limits{"big": limits(t, "2/h", "")}}})
 	for name, may := range map[string]int{"acme": 1, "other": 1, "big": 2} {
 		of, err := memory.ParseTenant(name)
 		require.NoError(t, err)

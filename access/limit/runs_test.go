@@ -19,9 +19,9 @@ import (
 
 func TestRunsAtOnce(t *testing.T) {
 	stores(t, func(t *testing.T, client redis.UniversalClient) {
-		l := open(t, client, limit.Options{
+		l := open(t, client, limit.Options{Bounds: limit.Bounds{
 			Tenants: map[string]access.Limits{"acme": limits(t, "3runs", "")}, Users: limits(t, "1runs", ""),
-		})
+		}})
 		p := principal(t, "1000/m,2runs", "")
 		alone, keyless := p, p
 		alone.User, keyless.User, keyless.Key = "", "", ""

@@ -31,11 +31,13 @@ const (
 	maxAnswer = 4 << 20
 )
 
-// Client talks to one apiserver. Safe for concurrent use.
+// Client talks to one apiserver, or to all those behind a name. Safe for concurrent use.
 type Client struct {
-	base  string
-	http  *http.Client
-	token string // bearer; empty for none
+	base   string
+	behind *behind // nil if the base stands for one process, whatever it looks like
+	only   string  // host:port of one of those behind the name; empty for all
+	http   *http.Client
+	token  string // bearer; empty for none
 	// tenant is the owner of the data that a call is about.
 	tenant memory.Tenant
 	// Idle is how long an event stream may be silent before it counts as cut; it
@@ -54,7 +56,7 @@ func NewClient(base string, h *http.Client) (*Client, error) {
 	if h == nil {
 		h = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
 	}
-	return &Client{base: strings.TrimRight(base, "/"), http: h, Idle: 45 * time.Second}, nil
+	return &Client{base: strings.TrimRight(base, "/"), behind: &behind{}, http: h, Idle: 45 * time.Second}, nil
 }
 
 // At is the client of the process that an events URL names: a run can be stopped
@@ -69,7 +71,10 @@ func (c *Client) At(events string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	at.Idle = c.Idle
+	at.Idle, at.behind = c.Idle, nil
+	if at.base == c.base {
+		at.behind = c.behind
+	}
 	return at, nil
 }
 
@@ -88,31 +93,38 @@ func (c *Client) PostRun(ctx context.Context, r RunRequest) (RunAccepted, error)
 		return RunAccepted{}, fmt.Errorf("encoding run %s: %w", r.RunID, err)
 	}
 	var accepted RunAccepted
-	err = c.of(r.ChatID.Tenant()).call(ctx, http.MethodPost, "/v1/runs", bytes.NewReader(body), &accepted)
+	its := c.of(r.ChatID.Tenant())
+	err = its.callWithin(ctx, callTimeout, r.RunID, http.MethodPost, "/v1/runs", bytes.NewReader(body), &accepted)
 	return accepted, err
 }
 
 // Stop ends a run as its user's wish. A run that is over stays as it is.
 func (c *Client) Stop(ctx context.Context, run string) error {
-	return c.call(ctx, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/stop", nil, nil)
+	return c.callWithin(ctx, callTimeout, run, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/stop", nil, nil)
 }
 
 // Done says that the run's events are stored and need not be kept.
 func (c *Client) Done(ctx context.Context, run string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/runs/"+url.PathEscape(run), nil, nil)
+	return c.callWithin(ctx, callTimeout, run, http.MethodDelete, "/v1/runs/"+url.PathEscape(run), nil, nil)
 }
 
 // DeleteChat stops the chat's runs and drops their events; after it nothing of
 // the chat is left there. It says whether the chat had documents.
 func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) (documents bool, err error) {
-	var erased ChatErased
-	err = c.of(chat.Tenant()).call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID()), nil, &erased)
-	return erased.Documents, err
+	err = each(ctx, c.of(chat.Tenant()), func(at *Client) error {
+		var erased ChatErased
+		err := at.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID()), nil, &erased)
+		documents = documents || erased.Documents
+		return err
+	})
+	return documents, err
 }
 
 // DeleteRuns stops the chat's runs and drops their events; its documents stay.
 func (c *Client) DeleteRuns(ctx context.Context, chat memory.Chat) error {
-	return c.of(chat.Tenant()).call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID())+"/runs", nil, nil)
+	return each(ctx, c.of(chat.Tenant()), func(at *Client) error {
+		return at.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID())+"/runs", nil, nil)
+	})
 }
 
 // EraseConversation has the gateway forget what was said to models in a chat of a tenant;
@@ -139,10 +151,11 @@ func (c *Client) of(tenant memory.Tenant) *Client {
 }
 
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader, into any) error {
-	return c.callWithin(ctx, callTimeout, method, path, body, into)
+	return c.callWithin(ctx, callTimeout, "", method, path, body, into)
 }
 
-func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, path string, body io.Reader,
+// callWithin does a request, about a run if one is named.
+func (c *Client) callWithin(ctx context.Context, limit time.Duration, run, method, path string, body io.Reader,
 	into any) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -153,20 +166,22 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	if run != "" {
+		// A run's id is its idempotency key. Without a value net/http sends no such header, but repeats the request over
+		// another connection if one that was idle breaks off without an answer, as that to a process that was killed.
+		req.Header["Idempotency-Key"] = nil
+	}
 	if c.tenant != (memory.Tenant{}) {
 		req.Header.Set(TenantHeader, c.tenant.String())
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := do(c, req, run)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		return ReadProblem(resp)
-	}
 	if into == nil || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}

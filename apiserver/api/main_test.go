@@ -12,10 +12,14 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/apiserver/api"
+	"mneme/internal/dnstest"
 	"mneme/memory/event"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	dnstest.Use()
+	goleak.VerifyTestMain(m)
+}
 
 const runID = "r1"
 

@@ -73,6 +73,9 @@ func NoMethod(r *http.Request, answer http.Header) *Problem {
 // RunConflict is the code of the refusal of a run with an id that another request's has.
 const RunConflict = "run_conflict"
 
+// Draining is the code of the refusal of a run by an apiserver that is being stopped.
+const Draining = "draining"
+
 // ErrBodyTimeout says that the body came too slowly.
 var ErrBodyTimeout = &Problem{
 	Status: http.StatusRequestTimeout, Code: "body_timeout", Retryable: true,

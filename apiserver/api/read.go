@@ -9,6 +9,7 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"path"
 	"strconv"
 	"time"
 
@@ -106,17 +107,14 @@ func (c *Client) open(ctx context.Context, url string, after int64, silent func(
 	if after > 0 {
 		req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
 	}
-	resp, err := c.http.Do(req)
+	resp, err := do(c, req, path.Base(path.Dir(req.URL.Path))) // …/v1/runs/RUN/events
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return nil, err
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode == http.StatusNoContent:
 		return nil, resp.Body.Close()
-	case resp.StatusCode != http.StatusOK:
-		defer resp.Body.Close()
-		return nil, ReadProblem(resp)
 	case kind != "text/event-stream":
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("%s answered with %q instead of an event stream", url, kind)

@@ -46,14 +46,11 @@ func (c *Client) TenantDocuments(ctx context.Context, of memory.Tenant, take fun
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := do(c, req, "")
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return 0, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		return 0, ReadProblem(resp)
-	}
 	lines, count := bufio.NewScanner(resp.Body), 0
 	lines.Buffer(nil, maxDocumentLine)
 	for lines.Scan() {

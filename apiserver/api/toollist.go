@@ -90,7 +90,7 @@ func (c *Client) CallTool(ctx context.Context, call ToolCall) (ToolCalled, error
 	var called ToolCalled
 	body, err := json.Marshal(call)
 	if err == nil {
-		err = c.callWithin(ctx, toolTimeout, http.MethodPost, "/v1/tools/call", bytes.NewReader(body), &called)
+		err = c.callWithin(ctx, toolTimeout, "", http.MethodPost, "/v1/tools/call", bytes.NewReader(body), &called)
 	}
 	return called, err
 }

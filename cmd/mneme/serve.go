@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -102,7 +103,22 @@ func (con *console) serve(ctx context.Context, cfg config.Config, start start, c
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	o := app.Options{Out: con.stdout, Log: con.logger(cfg.Log, also...)}
+	attached := term.IsTerminal(con.stdin)
+	hangups := make(chan os.Signal, 1) // those that come together are one
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	o := app.Options{Out: con.stdout, Log: con.logger(cfg.Log, also...), Reload: hangups,
+		Load: func() (config.Config, error) {
+			if attached && !term.IsTerminal(con.stdin) {
+				release() // the signal says that the terminal was closed
+				return cfg, errors.New("the terminal is gone, so this ends")
+			}
+			fresh, err := config.Again(cfg, con.environ)
+			if err == nil && check != nil {
+				err = check(fresh)
+			}
+			return fresh, err
+		}}
 	if check != nil {
 		var looking sync.WaitGroup
 		defer looking.Wait()

@@ -36,7 +36,8 @@ func priced(t *testing.T, kind, named string, prices *price.Table, lines ...stri
 		return new(net.Dialer).DialContext(ctx, network, vendor.Listener.Addr().String())
 	}}
 	t.Cleanup(far.CloseIdleConnections)
-	server, err := proxy.New(proxy.Config{Active: "v", Prices: prices, Backends: map[string]proxy.BackendConfig{
+	table := func() *price.Table { return prices }
+	server, err := proxy.New(proxy.Config{Active: "v", Prices: table, Backends: map[string]proxy.BackendConfig{
 		"v": {Kind: kind, BaseURL: "http://vendor.example", ModelMap: map[string]string{"*": named}},
 	}, Transport: far}, zerolog.Nop())
 	require.NoError(t, err)

@@ -23,8 +23,8 @@ import (
 
 // Config says what a Handler serves.
 type Config struct {
-	Memory *webapi.Client // of the webmemory whose agents answer
-	Agents []memory.Agent // subagents, each of them a model beside the master
+	Memory *webapi.Client        // of the webmemory whose agents answer
+	Agents func() []memory.Agent // subagents of the moment, each of them a model beside the master
 	Log    zerolog.Logger
 	Settings
 	// Heartbeat is how long a stream is silent before it gets a comment; 0: 15 s.
@@ -137,7 +137,7 @@ const masterModel = "mneme"
 
 func (h *Handler) models() []model {
 	ids := []string{masterModel}
-	for _, a := range h.Agents {
+	for _, a := range h.Agents() {
 		ids = append(ids, masterModel+"/"+string(a))
 	}
 	all := make([]model, len(ids))
@@ -171,7 +171,7 @@ func (h *Handler) agentOf(name string) (string, error) {
 		return "", invalid("model", "model is missing: GET /v1/models lists the models.")
 	case name == masterModel:
 		return webapi.Master, nil
-	case ok && slices.Contains(h.Agents, memory.Agent(agent)):
+	case ok && slices.Contains(h.Agents(), memory.Agent(agent)):
 		return agent, nil
 	}
 	return "", noModel(name)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -31,13 +32,41 @@ type agents struct {
 	master  master.Agent
 	readers map[memory.Agent]rag.SessionOptions // what those with config.ToolDocuments may search
 	library *rag.Library                        // nil for no documents
-	log     zerolog.Logger
+	infos   []api.SubagentInfo
+	*toolbox
+	log zerolog.Logger
+}
+
+// liveAgents are those of the moment. A run keeps those with which it began.
+type liveAgents struct{ atomic.Pointer[agents] }
+
+// Run implements apiserver.Agent.
+func (l *liveAgents) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
+	l.Load().Run(ctx, r, publish)
+}
+
+// List implements apiserver.Tools.
+func (l *liveAgents) List(ctx context.Context) api.ToolList { return l.Load().List(ctx) }
+
+// Call implements apiserver.Tools.
+func (l *liveAgents) Call(ctx context.Context, call api.ToolCall) (api.ToolCalled, error) {
+	return l.Load().Call(ctx, call)
+}
+
+// Accept implements apiserver.Tools.
+func (l *liveAgents) Accept(ctx context.Context, server string) error {
+	return l.Load().Accept(ctx, server)
 }
 
 // newAgents makes the agents. All their model calls go to the proxy: the master's by its
 // main routes, a subagent's by /teammate/<name>.
-func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, box *toolbox, log zerolog.Logger) (
-	*agents, []api.SubagentInfo, error) {
+func newAgents(
+	cfg config.Config, gateway *http.Client, library *rag.Library, of toolbox, log zerolog.Logger,
+) (*agents, error) {
+	box, err := of.filled(cfg)
+	if err != nil {
+		return nil, err
+	}
 	model := func(path string, c openaimodel.Config, tokens int) loop.Model {
 		c.BaseURL, c.HTTP = cfg.Apiserver.Proxy+path, gateway
 		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c)}
@@ -51,7 +80,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, bo
 			Notes:  cfg.NotesOf(m.Notes),
 			Expiry: cfg.Approvals.Expiry,
 		},
-		readers: map[memory.Agent]rag.SessionOptions{}, library: library, log: log,
+		readers: map[memory.Agent]rag.SessionOptions{}, library: library, toolbox: box, log: log,
 	}
 	for _, s := range cfg.Agents.Subagents {
 		name, system := memory.Agent(s.Name), s.System
@@ -74,7 +103,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, bo
 			return model("/teammate/"+m.Name, openaimodel.Config{Model: m.Model}, 0)
 		})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, s := range p.Subagents() {
 			all.master.Subagents = append(all.master.Subagents, s)
@@ -89,12 +118,11 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, bo
 		inside = append(inside, string(s.Name))
 	}
 	all.master.External = mastersTools(m.Tools, box.give("", m.Tools, inside...))
-	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
-		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls,
+		all.infos = append(all.infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls,
 			Collections: all.readers[s.Name].Collections})
 	}
-	return all, infos, nil
+	return all, nil
 }
 
 // scope is what a subagent may search in every run.

@@ -13,6 +13,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,9 @@ type Options struct {
 	Out   io.Writer // for people: where to go next
 	Log   zerolog.Logger
 	Ready func(Addrs) // called once everything listens; may be nil
+	// Reload has what the services take over while they run read anew by Load, with each signal; nil for never.
+	Reload <-chan os.Signal
+	Load   func() (config.Config, error)
 	// Transport reaches the vendors of models; nil is the network.
 	Transport http.RoundTripper
 }
@@ -111,6 +115,7 @@ type app struct {
 	fail  context.CancelCauseFunc
 	addrs Addrs
 
+	reloads  reloads
 	started  []func()                      // what the log says once all has started, behind the welcome
 	together bool                          // all services are in this process
 	sockets  bool                          // they reach each other over the network all the same
@@ -127,8 +132,8 @@ type app struct {
 }
 
 // run builds with start, then serves until ctx ends or a part fails.
-func run(ctx context.Context, o Options, start func(*app) error) error {
-	a := &app{stack: stack{log: o.Log}, seen: map[string]*telemetry.Service{}}
+func run(ctx context.Context, cfg config.Config, o Options, start func(*app) error) error {
+	a := &app{stack: stack{log: o.Log}, reloads: reloads{current: cfg}, seen: map[string]*telemetry.Service{}}
 	a.ctx, a.fail = context.WithCancelCause(ctx)
 	defer a.fail(nil)
 	defer a.unwind()
@@ -142,7 +147,13 @@ func run(ctx context.Context, o Options, start func(*app) error) error {
 	if o.Ready != nil {
 		o.Ready(a.addrs)
 	}
-	<-a.ctx.Done()
+	for a.ctx.Err() == nil {
+		select {
+		case <-o.Reload:
+			a.reloads.reload(o)
+		case <-a.ctx.Done():
+		}
+	}
 	if ctx.Err() != nil {
 		o.Log.Info().Msg("stopping")
 		return nil
@@ -158,7 +169,10 @@ func (a *app) client(seen *telemetry.Service, to string) *http.Client {
 
 // ourClient is client to another service of ours, which is told the internal secret and the caller's name.
 func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
-	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialTLSContext: a.dialTLS()}
+	// Of several replicas one that cannot be connected to is passed over within the time that a post has.
+	dialer := &net.Dialer{Timeout: 2 * time.Second}
+	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer.DialContext,
+		DialTLSContext: a.dialTLS()}
 	return a.clientOver(seen, to, a.gated.Carry(certificate.Explained{
 		Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}))
 }

@@ -10,7 +10,7 @@ import (
 // UpSeen is Up that hands out what the services count in, once all of them run.
 func UpSeen(seen chan<- map[string]*telemetry.Service) func(context.Context, config.Config, Options) error {
 	return func(ctx context.Context, cfg config.Config, o Options) error {
-		return run(ctx, o, func(a *app) error {
+		return run(ctx, cfg, o, func(a *app) error {
 			err := a.startAll(cfg, o)
 			seen <- a.seen
 			return err
@@ -21,7 +21,7 @@ func UpSeen(seen chan<- map[string]*telemetry.Service) func(context.Context, con
 // UpOverSockets is Up with services that reach each other over the network, as processes
 // apart do.
 func UpOverSockets(ctx context.Context, cfg config.Config, o Options) error {
-	return run(ctx, o, func(a *app) error {
+	return run(ctx, cfg, o, func(a *app) error {
 		a.sockets = true
 		return a.startAll(cfg, o)
 	})

@@ -4,19 +4,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/memory"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
 )
 
 // completions is OpenAI's endpoint of a webmemory, which itself answers the requests.
-func completions(cfg config.Config, memory *webapi.Client, seen *telemetry.Service) *openaiapi.Handler {
+func completions(
+	cfg config.Config, agents func() []memory.Agent, memory *webapi.Client, seen *telemetry.Service,
+) *openaiapi.Handler {
 	answered := seen.Make().NewCounterVec(prometheus.CounterOpts{
 		Name: "mneme_openai_completions_total",
 		Help: "Chat completions that have begun, by what is remembered of them: chat, none, or mismatch.",
 	}, []string{"memory"})
 	return openaiapi.New(openaiapi.Config{
-		Memory: memory, Agents: cfg.AgentNames(), Log: seen.Log, Settings: cfg.OpenAI.Settings(),
+		Memory: memory, Agents: agents, Log: seen.Log, Settings: cfg.OpenAI.Settings(),
 		Answered: func(memory string) { answered.WithLabelValues(memory).Inc() },
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/dnstest"
 	"mneme/internal/freeport"
 	"mneme/internal/redistest"
 	processes "mneme/internal/stack"
@@ -56,6 +57,7 @@ func TestMain(m *testing.M) {
 			os.Unsetenv(name)
 		}
 	}
+	dnstest.Use()
 	code := m.Run()
 	if built != "" {
 		os.RemoveAll(built)

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"mneme"
@@ -44,7 +45,7 @@ import (
 
 // Up runs all three services in this process.
 func Up(ctx context.Context, cfg config.Config, o Options) error {
-	return run(ctx, o, func(a *app) error { return a.startAll(cfg, o) })
+	return run(ctx, cfg, o, func(a *app) error { return a.startAll(cfg, o) })
 }
 
 func (a *app) startAll(cfg config.Config, o Options) error {
@@ -68,12 +69,12 @@ func (a *app) startAll(cfg config.Config, o Options) error {
 
 // Webmemory runs the public service alone.
 func Webmemory(ctx context.Context, cfg config.Config, o Options) error {
-	return run(ctx, o, func(a *app) error { return a.startWebmemory(cfg, o) })
+	return run(ctx, cfg, o, func(a *app) error { return a.startWebmemory(cfg, o) })
 }
 
 // Apiserver runs the service of the agents alone.
 func Apiserver(ctx context.Context, cfg config.Config, o Options) error {
-	return run(ctx, o, func(a *app) error {
+	return run(ctx, cfg, o, func(a *app) error {
 		_, err := a.startApiserver(cfg, o)
 		return err
 	})
@@ -82,7 +83,7 @@ func Apiserver(ctx context.Context, cfg config.Config, o Options) error {
 // Proxy runs the gateway alone.
 func Proxy(ctx context.Context, cfg config.Config, o Options) error {
 	defer easeGC()()
-	return run(ctx, o, func(a *app) error {
+	return run(ctx, cfg, o, func(a *app) error {
 		_, err := a.startProxy(cfg, o)
 		return err
 	})
@@ -110,6 +111,13 @@ func (a *app) begin(service string, cfg config.Config, o Options, addr string, k
 	seen.Requests = cfg.Log.Requests
 	a.push("telemetry of "+service, seen.Close)
 	a.seen[service] = seen
+	seen.Gauge("mneme_config_reload_failed", "1 if the configuration was not taken over at the last SIGHUP, else 0.",
+		func() float64 {
+			if a.reloads.failed.Load() {
+				return 1
+			}
+			return 0
+		})
 	if gate, err = a.gate(cfg, seen, keys); err == nil {
 		l, err = a.listen(cfg, seen, addr, service+".listen")
 	}
@@ -136,7 +144,12 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
 		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls},
 	}
-	if p.Prices, err = price.New(cfg.OwnPrices()); err != nil {
+	var prices atomic.Pointer[price.Table]
+	p.Prices = prices.Load
+	if err := a.reloads.live(cfg, func(next config.Config) (func(), error) {
+		table, err := price.New(next.OwnPrices())
+		return func() { prices.Store(table) }, err
+	}); err != nil {
 		return "", err
 	}
 	for name, b := range cfg.Proxy.Backends {
@@ -225,10 +238,12 @@ func copilotCLI(cfg config.Config, name string, b config.Backend) (copilot.Super
 // itself: an embedded store is another process's.
 func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, error) {
 	if cfg.Redis.Embedded() && !a.together {
-		if cfg.Limits.Any() {
-			return proxy.Shared{}, errors.New("limits need a store that all gateways share: set redis.url, or remove limits")
-		}
-		return proxy.Shared{}, nil
+		return proxy.Shared{}, a.reloads.live(cfg, func(next config.Config) (func(), error) {
+			if next.Limits.Any() {
+				return nil, errors.New("limits need a store that all gateways share: set redis.url, or remove limits")
+			}
+			return func() {}, nil
+		})
 	}
 	client, err := a.openRedis(cfg, seen.Often)
 	if err != nil {
@@ -255,10 +270,15 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolog.Logger) *limit.Limiter {
 	if a.limiter == nil {
 		a.limiter = limit.New(client, limit.Options{
-			Tenants: cfg.Limits.ForTenants(), EachOther: cfg.Limits.ForEachOther(), Users: cfg.Limits.ForUsers(),
 			Lease:    cfg.Budgets.Lease,
 			Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
 			AwayCalls: int64(cfg.Budgets.AwayCalls), Keep: cfg.Usage.Keep, Log: log,
+		})
+		_ = a.reloads.live(cfg, func(next config.Config) (func(), error) {
+			to := limit.Bounds{
+				Tenants: next.Limits.ForTenants(), EachOther: next.Limits.ForEachOther(), Users: next.Limits.ForUsers(),
+			}
+			return func() { limit.Bind(a.limiter, to) }, nil
 		})
 		a.push("limits", a.limiter.Close) // after the services, which charge what they still answer
 	}
@@ -271,7 +291,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	gateway := a.ourClient(seen, "proxy")
-	if err := cfg.RequireSecrets("mcp.", "agents.", "retrieval.rerank."); err != nil {
+	if err := cfg.RequireSecrets("mcp.", "retrieval.rerank."); err != nil {
 		return "", err
 	}
 	library, err := a.library(cfg, gateway, seen)
@@ -282,8 +302,15 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	agent, infos, err := newAgents(cfg, gateway, library, box, seen.Log)
-	if err != nil {
+	var now liveAgents
+	if err := a.reloads.live(cfg, func(next config.Config) (func(), error) {
+		if err := next.RequireSecrets("agents."); err != nil {
+			return nil, err
+		}
+		next.Apiserver.Proxy = cfg.Apiserver.Proxy // that of this process, if it is in it
+		all, err := newAgents(next, gateway, library, box, seen.Log)
+		return func() { now.Store(all) }, err
+	}); err != nil {
 		return "", err
 	}
 	var embed func(ctx context.Context, texts []string) ([][]float32, error)
@@ -295,7 +322,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	server := apiserver.New(apiserver.Config{
 		Embed: embed, Gate: gate,
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
-		Telemetry: seen, Memory: a.ourClient(seen, "webmemory"), Tools: box,
+		Telemetry: seen, Memory: a.ourClient(seen, "webmemory"), Tools: &now,
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
@@ -305,7 +332,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		KeepConversation: func(ctx context.Context, id string, until time.Time) error {
 			return openaimodel.KeepConversation(ctx, gateway, cfg.Apiserver.Proxy, id, until)
 		},
-	}, agent, infos, seen.Log)
+	}, &now, func() []api.SubagentInfo { return now.Load().infos }, seen.Log)
 	a.push("apiserver", server.Close)
 	a.serve("apiserver", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), cfg.DrainTimeout, server.Drain)
 	a.addrs.Apiserver = l.Addr().String()
@@ -325,12 +352,18 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("webmemory.apiserver: %w", err)
 	}
+	var names atomic.Pointer[[]memory.Agent]
+	_ = a.reloads.live(cfg, func(next config.Config) (func(), error) {
+		all := next.AgentNames()
+		return func() { names.Store(&all) }, nil
+	})
+	agents := func() []memory.Agent { return *names.Load() }
 	w := webmemory.Config{
 		ContextWindow: cfg.Webmemory.ContextWindow, SubagentContextWindow: cfg.Webmemory.SubagentContextWindow,
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
-		Agents: cfg.AgentNames(), Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
+		Agents: agents, Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
 		VectorWeight: cfg.Retrieval.VectorWeight,
 		Gate:         gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client),
 		DialTLS:     a.dialTLS(),
@@ -384,7 +417,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	w.MCP = tools
 	closeCompletions := func() {}
 	if cfg.OpenAI.Enabled {
-		c := completions(cfg, own.Client, seen)
+		c := completions(cfg, agents, own.Client, seen)
 		w.OpenAI, closeCompletions = c, c.Close
 	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/certificate"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/memory/telemetry"
@@ -51,12 +52,15 @@ func (a *app) scheme() string {
 	return "http"
 }
 
-// dialTLS is how other services of ours are reached by https; nil for as any server.
+// dialTLS is how other services of ours are reached by https; without a certificate of our own, as any server.
 func (a *app) dialTLS() func(ctx context.Context, network, addr string) (net.Conn, error) {
-	if a.pair == nil {
-		return nil
+	trust := certificate.Trust{}
+	if a.pair != nil {
+		trust = a.pair.Trust()
 	}
-	return a.pair.Trust().Dial
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return trust.DialAs(ctx, network, addr, api.ServerName(ctx))
+	}
 }
 
 // serverLog takes what http.Server has to say. Handshakes that fail are most often those of scanners and probes.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,22 +30,16 @@ import (
 type toolbox struct {
 	catalogue
 	calls       map[*config.ToolEntry]*httptool.Call
-	definitions external.Definitions
+	definitions *external.Definitions
+	client      *http.Client             // of REST calls
 	timeouts    map[string]time.Duration // of calls, by server
 	log         zerolog.Logger
 }
 
-// tools opens the toolbox. Servers are reached in the background: one that is away keeps no
-// service from starting.
-func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error) {
-	box := &toolbox{
-		catalogue: catalogue{builtIn: map[memory.Agent][]string{}, sources: map[memory.Agent][]external.Source{},
-			most: cfg.MaxTools},
-		calls: map[*config.ToolEntry]*httptool.Call{}, timeouts: map[string]time.Duration{},
-		log: seen.Log,
-	}
-	client := httptool.NewClient()
-	a.push("connections of REST calls", func() error { client.CloseIdleConnections(); return nil })
+// filled is a toolbox of the same servers, with the REST calls of the agents of a configuration.
+func (b toolbox) filled(cfg config.Config) (*toolbox, error) {
+	b.builtIn, b.sources = map[memory.Agent][]string{}, map[memory.Agent][]external.Source{}
+	b.calls = map[*config.ToolEntry]*httptool.Call{}
 	entries := slices.Clone(cfg.Agents.Master.Tools)
 	for _, s := range cfg.Agents.Subagents {
 		entries = append(entries, s.Tools...)
@@ -53,12 +48,23 @@ func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error
 		if t.HTTP == nil {
 			continue
 		}
-		call, err := t.HTTP.Call(client)
+		call, err := t.HTTP.Call(b.client)
 		if err != nil {
 			return nil, fmt.Errorf("the tool %s: %w", t.HTTP.Name, err)
 		}
-		box.calls[t] = call
+		b.calls[t] = call
 	}
+	return &b, nil
+}
+
+// tools opens the toolbox. Servers are reached in the background: one that is away keeps no
+// service from starting.
+func (a *app) tools(cfg config.Config, seen *telemetry.Service) (toolbox, error) {
+	box := toolbox{
+		catalogue: catalogue{most: cfg.MaxTools}, definitions: &external.Definitions{}, client: httptool.NewClient(),
+		timeouts: map[string]time.Duration{}, log: seen.Log,
+	}
+	a.push("connections of REST calls", func() error { box.client.CloseIdleConnections(); return nil })
 	if len(cfg.MCP) == 0 {
 		return box, nil
 	}
@@ -66,7 +72,7 @@ func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error
 	for name, s := range cfg.MCP {
 		dir, err := filepath.Abs(filepath.Join(cfg.DataDir, "mcp", name))
 		if err != nil {
-			return nil, err
+			return box, err
 		}
 		box.timeouts[name] = s.Timeout
 		servers[name] = mcp.ServerConfig{
@@ -80,7 +86,7 @@ func (a *app) tools(cfg config.Config, seen *telemetry.Service) (*toolbox, error
 	} else {
 		redis, err := a.openRedis(cfg, seen.Often)
 		if err != nil {
-			return nil, err
+			return box, err
 		}
 		kept = pins{a.store(redis, seen.Log)}
 	}
@@ -113,7 +119,7 @@ func (b *toolbox) give(
 	return func(run external.Run) []loop.Tool {
 		b.await(entries)
 		return external.Holder{
-			Run: run, Agent: agent, Sources: b.sources[agent], Reserved: inside, Max: b.most, Definitions: &b.definitions,
+			Run: run, Agent: agent, Sources: b.sources[agent], Reserved: inside, Max: b.most, Definitions: b.definitions,
 			Log: b.log,
 		}.Tools()
 	}

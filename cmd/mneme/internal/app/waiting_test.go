@@ -87,7 +87,7 @@ func (p *till) process(t *testing.T, gateway string) *api.Client {
 	}
 	s := apiserver.New(apiserver.Config{KeepConversation: func(ctx context.Context, id string, until time.Time) error {
 		return openaimodel.KeepConversation(ctx, nil, gateway, id, until)
-	}}, m, infos, zerolog.Nop())
+	}}, m, func() []api.SubagentInfo { return infos }, zerolog.Nop())
 	web := httptest.NewServer(s.Handler())
 	c, err := api.NewClient(web.URL, nil)
 	require.NoError(t, err)

@@ -343,3 +343,18 @@ func TestOldTLSIsRefused(t *testing.T) {
 	require.Equal(t, "h2", c.ConnectionState().NegotiatedProtocol)
 	require.NoError(t, c.Close())
 }
+
+// A connection to an address may be one to a server of a name, which it then has to prove, as to any client.
+func TestAServerOfANameAtAnAddress(t *testing.T) {
+	dir := t.TempDir()
+	known.Issue(t, month, month/2, "mneme.example.com").Write(t, dir)
+	_, addr, _ := serve(t, dir)
+	anybody := certificate.Trust{}
+	c, err := anybody.DialAs(t.Context(), "tcp", addr, "mneme.example.com")
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	for _, name := range []string{"", "other.example.com"} {
+		_, err = anybody.DialAs(t.Context(), "tcp", addr, name)
+		require.Error(t, err, name)
+	}
+}

@@ -22,6 +22,8 @@ import (
 //   - the very certificate that is configured here, and thus its key, whatever its names and its time; or
 //   - one that can be verified as usual, for the host of the URL or for a name of the configured one: so
 //     that a renewal may reach machines one after the other.
+//
+// Without a configured certificate, as of the zero value, it is as any server.
 type Trust struct{ own func() []*x509.Certificate }
 
 // Trust is that of a service, which also knows the certificate before the last renewal: others may have it still.
@@ -57,10 +59,16 @@ const handshakes = 10 * time.Second
 
 // Dial connects to a server and verifies that it is one of ours; for http.Transport.DialTLSContext.
 func (t Trust) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	return t.DialAs(ctx, network, addr, "")
+}
+
+// DialAs is Dial to an address of a server that has this name; empty: that of the address.
+func (t Trust) DialAs(ctx context.Context, network, addr, name string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
+	host = cmp.Or(name, host)
 	ctx, cancel := context.WithTimeout(ctx, handshakes)
 	defer cancel()
 	d := tls.Dialer{Config: &tls.Config{
@@ -74,7 +82,11 @@ func (t Trust) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 
 func (t Trust) verify(host string, chain []*x509.Certificate) error {
 	names := []string{host}
-	for _, leaf := range t.own() {
+	var own []*x509.Certificate
+	if t.own != nil {
+		own = t.own()
+	}
+	for _, leaf := range own {
 		if leaf.Equal(chain[0]) {
 			return nil
 		}

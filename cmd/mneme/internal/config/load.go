@@ -3,7 +3,9 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -54,6 +56,47 @@ func loaded(path string, environ []string, alone bool) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// Again reads what c was read from once more.
+func Again(c Config, environ []string) (Config, error) {
+	return loaded(c.origin.file, environ, c.origin.alone)
+}
+
+// adopted are the blocks that services take over while they run.
+var adopted = []string{"agents.", "limits.", "prices."}
+
+// Adopt is c with the agents, limits and prices of another one, and the settings, by their paths, in which that differs
+// beside them. The error is about a setting of that other one which does not go with the rest of c.
+func Adopt(c, other Config) (adopts Config, left []string, err error) {
+	adopts = c
+	adopts.Agents, adopts.Limits, adopts.Prices, adopts.origin = other.Agents, other.Limits, other.Prices, other.origin
+	if err := adopts.validate(); err != nil {
+		return c, nil, fmt.Errorf("without a restart, which it needs: %w", err)
+	}
+	was, is := values(c), values(other)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for path := range sorted(all) {
+		inside := func(block string) bool { return strings.HasPrefix(path, block) }
+		if !slices.ContainsFunc(adopted, inside) && !reflect.DeepEqual(was[path], is[path]) {
+			left = append(left, path)
+		}
+	}
+	return adopts, left, nil
+}
+
+// values are those of all settings by their paths, without blocks and what has blocks in it.
+func values(c Config) map[string]any {
+	all := map[string]any{}
+	_ = c.each(func(s setting) error {
+		t := s.value.Type()
+		if s.tag != "" && !isBlock(t) && !(hasElements(t) && isBlock(t.Elem())) {
+			all[s.path] = s.value.Interface()
+		}
+		return nil
+	})
+	return all
 }
 
 // File is the file that was read; empty for none.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -607,4 +608,47 @@ func TestTuningOfSubagents(t *testing.T) {
 		_, err := load(t, "agents:\n  subagents:\n    - {name: analytic, "+text+"}\n")
 		require.EqualError(t, err, want)
 	}
+}
+
+// Of another configuration agents, limits and prices are taken, and each other setting that differs is named once.
+func TestAdopt(t *testing.T) {
+	t.Chdir(t.TempDir())
+	read := func(text string) Config {
+		require.NoError(t, os.WriteFile(DefaultFile, []byte(text), 0o600))
+		c, err := Load("", []string{"KEY=secret"})
+		require.NoError(t, err)
+		return c
+	}
+	base := "http: {allowed_hosts: [a.example]}\n" +
+		"proxy: {backends: {v: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model_map: {a: b}}}, active: v}\n"
+	c := read(base + "prices: {m: {input: 1, output: 2}}\n")
+	other := read("http: {allowed_hosts: [a.example, b.example]}\nproxy: {backends: {" +
+		"v: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model_map: {a: c}}, " +
+		"w: {kind: openai, base_url: 'http://127.0.0.1:2/v1', profile: {text_only: true}}}, active: v}\n" +
+		"agents: {master: {model: x}}\nlimits: {users: {rate: 1/h}}\n" +
+		"prices: {n: {input: 3, output: 4}}\nrun_timeout: 9m\n")
+	next, left, err := Adopt(c, other)
+	require.NoError(t, err)
+	require.Equal(t, []string{"http.allowed_hosts", "proxy.backends.v.model_map", "proxy.backends.w.kind",
+		"proxy.backends.w.profile", "run_timeout"}, slices.DeleteFunc(left, func(path string) bool {
+		// Beside the others of the new backend.
+		return strings.HasPrefix(path, "proxy.backends.w.") && !strings.HasSuffix(path, ".kind") &&
+			!strings.HasSuffix(path, ".profile")
+	}))
+	require.Equal(t, "x", next.Agents.Master.Model)
+	require.Equal(t, "1/h", next.Limits.Users.Rate)
+	require.Contains(t, next.Prices, "n")
+	require.NotContains(t, next.Prices, "m")
+	require.Equal(t, c.RunTimeout, next.RunTimeout)
+	_, left, err = Adopt(next, other)
+	require.NoError(t, err)
+	require.Contains(t, left, "run_timeout", "it still needs one")
+	_, left, err = Adopt(c, read(base))
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	other = read(base + "mcp: {crm: {url: 'http://127.0.0.1:1'}}\nagents: {master: {tools: [{mcp: crm}]}}\n")
+	next, _, err = Adopt(c, other)
+	require.ErrorContains(t, err, "without a restart, which it needs: mneme.yaml:4: agents.master.tools")
+	require.Equal(t, c, next)
 }
