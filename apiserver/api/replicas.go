@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -64,18 +65,27 @@ func hosts(ctx context.Context, c *Client, u *url.URL, run string) []string {
 	return addrs
 }
 
-// each has something done at each process behind the name; the error is the first one.
+// each has something done at each process behind the name; the error is the first one. Where nothing listens there is
+// none, unless nothing listens anywhere.
 func each(ctx context.Context, c *Client, do func(*Client) error) (first error) {
 	u, err := url.Parse(c.base)
 	if err != nil {
 		return fmt.Errorf("the apiserver's address: %w", err)
 	}
+	var refused error
+	there := false
 	for _, host := range hosts(ctx, c, u, "") {
 		one := *c
 		one.only = host
-		if err := do(&one); first == nil {
-			first = err
+		switch err := do(&one); {
+		case errors.Is(err, syscall.ECONNREFUSED):
+			refused = err
+		default:
+			there, first = true, cmp.Or(first, err)
 		}
+	}
+	if !there {
+		return refused
 	}
 	return first
 }
