@@ -47,7 +47,7 @@ func (s *runner) driver(r *run, w *writer, events string) *driver {
 	r.turn.Store(w.Number)
 	w.run, w.logged = r.id, r.logged
 	return &driver{
-		runner: s, run: r, writer: w, runs: at, events: events, fold: event.NewHistories(r.chat, w),
+		runner: s, run: r, writer: w, runs: at, events: events, fold: event.NewHistories(r.chat, sinkOf(s.cfg.Traces, r, w)),
 		log: r.trail.Logger(s.log),
 	}
 }

@@ -23,6 +23,7 @@ type Config struct {
 	RunTimeout  time.Duration `yaml:"run_timeout" default:"10m" check:"positive"`
 	SessionLogs bool          `yaml:"session_logs" default:"true"`
 	Log         Log           `yaml:"log"`
+	Otel        Otel          `yaml:"otel"`
 	HTTP        HTTP          `yaml:"http"`
 	TLS         TLS           `yaml:"tls"`
 	Auth        Auth          `yaml:"auth"`
@@ -58,6 +59,12 @@ type Log struct {
 	Requests string `yaml:"requests" default:"errors" check:"oneof=off errors all"`
 	// the services' lines go there as well, as JSON; empty for nowhere else
 	File string `yaml:"file"`
+}
+
+// Otel is about traces. Where they are sent the standard variables say, see package tracing.
+type Otel struct {
+	// they have messages, answers, and arguments and results of tools, too
+	Content bool `yaml:"content"`
 }
 
 // HTTP is what all three services take: which names and web pages beside the safe
