@@ -10,17 +10,13 @@ package tracing
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"net/url"
-	"os"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -41,21 +37,14 @@ const closeTime = 5 * time.Second
 // Open begins to export if the environment names a collector; nil if it does not. content says that spans have what was
 // written, too. failed is told what goes wrong later on, maybe often.
 func Open(version string, content bool, failed func(error)) (*Exporter, error) {
-	name := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-	if os.Getenv(name) == "" {
-		name = "OTEL_EXPORTER_OTLP_ENDPOINT"
-	}
-	to := os.Getenv(name)
-	if to == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
-		return nil, nil
-	}
-	if u, err := url.Parse(to); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%s is no URL such as http://127.0.0.1:4318: set it to the collector's, or to nothing", name)
+	to, err := newClient()
+	if to == nil {
+		return nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
-	exporter, err := otlptracehttp.New(context.Background())
+	exporter, err := otlptrace.New(context.Background(), to)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	return &Exporter{version, content, sdk.NewBatchSpanProcessor(exporter)}, nil
 }
