@@ -25,29 +25,30 @@ type spans struct {
 // agentSpan is an agent at work.
 type agentSpan struct {
 	*tracing.Span
-	trail telemetry.Trail
-	tools []*toolSpan
+	trail  telemetry.Trail
+	tools  []*toolSpan // that have not ended
+	failed string      // of the call whose result comes next; "" for none
 }
 
-// toolSpan is a call of a tool that has not ended. Its span is nil before it has begun.
+// toolSpan is a call of a tool. Its span is nil before it has begun.
 type toolSpan struct {
-	call   memory.ToolCall // of the master's, which no event names, with the tool's name alone
-	span   *tracing.Span
-	failed string
+	call memory.ToolCall // of the master's, which no event names, without its id
+	span *tracing.Span
 }
+
+// failures are the errors of calls, by the status of their last progress.
+var failures = map[string]string{"failed": tracing.ToolFailed}
 
 // newSpans begins the span of a run here, and gives the trail of what it does.
 func newSpans(tracer *tracing.Tracer, trail telemetry.Trail, r master.Request) (*spans, telemetry.Trail) {
 	if tracer == nil {
 		return nil, trail
 	}
-	s := &spans{tracer: tracer, user: r.User, agents: map[string]*agentSpan{}}
-	span, trail := tracer.Start(trail, tracing.Begin{Of: tracing.Agent, About: master.Version, User: r.User})
-	if r.Resume == nil {
-		span.Asked(r.Message)
-	}
-	s.trail, s.agents[""] = trail, &agentSpan{Span: span, trail: trail}
-	return s, trail
+	s := &spans{tracer: tracer, trail: trail, user: r.User, agents: map[string]*agentSpan{}}
+	own := s.of(event.Event{Head: event.Head{Subagent: master.Version}})
+	own.Asked(r.Message)
+	s.trail = own.trail
+	return s, own.trail
 }
 
 // of is the agent of an event. One that goes on after the run waited begins a span with its first event.
@@ -62,7 +63,7 @@ func (s *spans) of(e event.Event) *agentSpan {
 	return a
 }
 
-// see makes of an event what there is to make.
+// see makes of an event what there is to make. Events of progress name no call: those of one tool begin in their order.
 func (s *spans) see(e event.Event) {
 	if s == nil {
 		return
@@ -76,23 +77,25 @@ func (s *spans) see(e event.Event) {
 			a.tools = append(a.tools, &toolSpan{call: c})
 		}
 	case *event.ToolProgress:
-		s.progress(s.of(e), p.Tool, p.Status)
-	case *event.MasterTool:
-		a := s.of(e)
-		at := a.tool(p.Tool, true)
-		if p.Status == "running" && at == nil {
-			a.tools = append(a.tools, &toolSpan{call: memory.ToolCall{Function: memory.FunctionCall{Name: p.Tool,
-				Arguments: p.Detail}}})
-		}
-		s.progress(a, p.Tool, p.Status)
-		if p.Status != "running" && at != nil {
-			a.over(at, "")
+		if a := s.of(e); p.Status == "running" {
+			s.begin(a, func(t *toolSpan) bool { return t.call.Function.Name == p.Tool && t.span == nil })
+		} else {
+			a.failed = failures[p.Status]
 		}
 	case *event.ToolResult:
 		a := s.of(e)
-		at := slices.IndexFunc(a.tools, func(t *toolSpan) bool { return t.call.ID == p.ToolCallID })
-		if at >= 0 {
-			a.over(a.tools[at], p.Content)
+		a.over(func(t *toolSpan) bool { return t.call.ID == p.ToolCallID }, p.Content)
+	case *event.MasterTool:
+		a := s.of(e)
+		same := func(t *toolSpan) bool { return t.call.Function.Name == p.Tool }
+		switch known := slices.ContainsFunc(a.tools, same); {
+		case p.Status != "running":
+			a.failed = failures[p.Status]
+			a.over(same, p.Detail)
+		case !known:
+			a.tools = append(a.tools, &toolSpan{call: memory.ToolCall{
+				Function: memory.FunctionCall{Name: p.Tool, Arguments: p.Detail}}})
+			s.begin(a, same)
 		}
 	case *event.Completion:
 		a := s.of(e)
@@ -108,51 +111,38 @@ func (s *spans) see(e event.Event) {
 	}
 }
 
-// tool is the first call of a tool that has begun, or not; nil for none.
-func (a *agentSpan) tool(name string, begun bool) *toolSpan {
-	for _, t := range a.tools {
-		if t.call.Function.Name == name && (t.span != nil) == begun {
-			return t
-		}
+// begin begins the span of an agent's first such call.
+func (s *spans) begin(a *agentSpan, such func(*toolSpan) bool) {
+	at := slices.IndexFunc(a.tools, such)
+	if at < 0 {
+		return
 	}
-	return nil
+	call := a.tools[at].call
+	of, about := tracing.Tool, call.Function.Name
+	if about == rag.SearchTool {
+		of, about = tracing.Retrieval, tracing.Documents
+	}
+	span, _ := s.tracer.Start(a.trail, tracing.Begin{Of: of, About: about})
+	if call.ID != "" {
+		span.Set(tracing.ToolCall.String(call.ID))
+	}
+	span.Arguments(call.Function.Arguments)
+	a.tools[at].span = span
 }
 
-// progress begins a call's span, and notes that it has failed. Events of progress name no call: those of one tool begin
-// and end in their order.
-func (s *spans) progress(a *agentSpan, name, status string) {
-	switch t := a.tool(name, false); {
-	case status == "running" && t != nil:
-		of, about := tracing.Tool, name
-		if name == rag.SearchTool {
-			of, about = tracing.Retrieval, tracing.Documents
-		}
-		t.span, _ = s.tracer.Start(a.trail, tracing.Begin{Of: of, About: about})
-		if t.call.ID != "" {
-			t.span.Set(tracing.ToolCall.String(t.call.ID))
-		}
-		t.span.Arguments(t.call.Function.Arguments)
-	case status == "failed":
-		if t := a.tool(name, true); t != nil {
-			t.failed = tracing.ToolFailed
-		}
+// over ends an agent's first such call.
+func (a *agentSpan) over(such func(*toolSpan) bool, result string) {
+	if at := slices.IndexFunc(a.tools, such); at >= 0 {
+		a.tools[at].span.Result(result)
+		a.tools[at].span.End(a.failed)
+		a.tools = slices.Delete(a.tools, at, at+1)
 	}
 }
 
-// over ends a call.
-func (a *agentSpan) over(t *toolSpan, result string) {
-	t.span.Result(result)
-	t.span.End(t.failed)
-	a.tools = slices.DeleteFunc(a.tools, func(other *toolSpan) bool { return other == t })
-}
-
-// end ends an agent's span, and those of calls that have not ended themselves.
+// end ends an agent's span, and those of its calls that have none.
 func (a *agentSpan) end(outcome, failure string) {
 	for _, t := range a.tools {
-		if t.span != nil {
-			t.span.Set(tracing.Outcome.String(outcome))
-		}
-		t.span.End(t.failed)
+		t.span.End(failure)
 	}
 	a.Set(tracing.Outcome.String(outcome))
 	a.End(failure)
@@ -160,14 +150,9 @@ func (a *agentSpan) end(outcome, failure string) {
 
 // end ends what is left when the run has ended here.
 func (s *spans) end(outcome string) {
-	if s == nil {
-		return
-	}
-	for call, a := range s.agents {
-		failed := ""
-		if call == "" {
-			failed = s.failed
+	if s != nil {
+		for _, a := range s.agents {
+			a.end(outcome, s.failed)
 		}
-		a.end(outcome, failed)
 	}
 }

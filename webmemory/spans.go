@@ -47,12 +47,12 @@ func endMemory(span *tracing.Span, records int, err error) {
 	if span == nil {
 		return
 	}
-	span.Set(tracing.MemoryRecords.Int(records))
+	failed := ""
 	if err != nil {
-		span.End(problemOf(err).Code)
-		return
+		failed = problemOf(err).Code
 	}
-	span.End("")
+	span.Set(tracing.MemoryRecords.Int(records))
+	span.End(failed)
 }
 
 // tracedSink is a run's writer with a span for each message that it appends.

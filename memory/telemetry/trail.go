@@ -36,20 +36,11 @@ func New() Trail { return Trail{Trace: random(16), flags: "00"} }
 // as the standard wants it: no request is refused for that.
 func Take(h http.Header) Trail {
 	if values := h[Header]; len(values) == 1 {
-		if t := Read(values[0]); t.Trace != "" {
-			return t
+		if trace, parent, flags, ok := parse(values[0]); ok {
+			return Trail{Trace: trace, parent: parent, flags: flags}
 		}
 	}
 	return New()
-}
-
-// Read is the trail that a traceparent begins; empty for a text that is none.
-func Read(traceparent string) Trail {
-	trace, parent, flags, ok := parse(traceparent)
-	if !ok {
-		return Trail{}
-	}
-	return Trail{Trace: trace, parent: parent, flags: flags}
 }
 
 // parse reads version-trace-parent-flags. Versions after 00 may have more behind.
@@ -76,26 +67,23 @@ func random(bytes int) string {
 }
 
 // Parent is the traceparent for one request that is made on this trail.
-func (t Trail) Parent() string {
-	span := t.span
-	if span == "" {
-		span = random(8)
+func (t Trail) Parent() string { return t.below(cmp.Or(t.span, random(8))) }
+
+func (t Trail) below(span string) string { return "00-" + t.Trace + "-" + span + "-" + t.flags }
+
+// Above is the traceparent of the span below which the trail's next one stands; empty for none. remote says that it came
+// with a request, rather than being of this service.
+func (t Trail) Above() (traceparent string, remote bool) {
+	if span := cmp.Or(t.span, t.parent); span != "" {
+		traceparent = t.below(span)
 	}
-	return "00-" + t.Trace + "-" + span + "-" + t.flags
+	return traceparent, t.span == ""
 }
 
-// Above is the span below which the trail's next one stands, in 16 hexadecimal digits, empty for none; whether it is
-// recorded; and whether it came with a request, rather than being of this service.
-func (t Trail) Above() (span string, sampled, remote bool) {
-	return cmp.Or(t.span, t.parent), len(t.flags) == 2 && strings.ContainsAny(t.flags[1:], "13579bdf"), t.span == ""
-}
-
-// Under is the trail of what a span of this service does: requests name it as their parent.
-func (t Trail) Under(span string, sampled bool) Trail {
-	t.span, t.flags = span, "00"
-	if sampled {
-		t.flags = "01"
-	}
+// Under is the trail of what a span of this service does, whose ids and flags are given in hexadecimal digits: requests
+// name it as their parent.
+func (t Trail) Under(trace, span, flags string) Trail {
+	t.Trace, t.span, t.flags = trace, span, flags
 	return t
 }
 

@@ -8,8 +8,8 @@
 package tracing
 
 import (
-	"cmp"
 	"context"
+	"encoding/binary"
 	"math/rand/v2"
 	"time"
 
@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -80,11 +81,10 @@ type Tracer struct {
 // Begin is how a span begins.
 type Begin struct {
 	Of    Operation
-	About string    // the name of the agent, tool, model or memory
-	At    time.Time // zero for now
-	User  string    // "" for none
-	Call  string    // of the delegation that it is; "" for another span
-	After string    // traceparent of what it goes on from; "" for none
+	About string // the name of the agent, tool, model or memory
+	User  string // "" for none
+	Call  string // of the delegation that it is; "" for another span
+	After string // traceparent of what it goes on from; "" for none
 }
 
 // Start begins a span below a trail's, and gives the trail of what it does. A trail that comes from nowhere begins a
@@ -93,44 +93,25 @@ func (t *Tracer) Start(trail telemetry.Trail, b Begin) (*Span, telemetry.Trail) 
 	if t == nil {
 		return nil, trail
 	}
-	if trail.Trace == "" { // of what no request has caused
-		fresh := telemetry.New()
-		fresh.Run, fresh.Chat = trail.Run, trail.Chat
-		trail = fresh
-	}
-	ctx := trail.In(context.Background())
-	above, sampled, remote := trail.Above()
-	if above != "" {
-		ctx = trace.ContextWithSpanContext(ctx, spanContext(trail.Trace, above, sampled, remote))
-	}
+	above, remote := trail.Above()
+	ctx := trace.ContextWithSpanContext(trail.In(context.Background()), named(above).WithRemote(remote))
 	if b.Call != "" {
-		own, _, _ := trail.Delegated(b.Call).Above()
-		ctx = context.WithValue(ctx, chosen{}, own)
+		own, _ := trail.Delegated(b.Call).Above()
+		ctx = context.WithValue(ctx, chosen{}, named(own).SpanID())
 	}
-	with := []attribute.KeyValue{operation.String(b.Of.name), b.Of.of.String(b.About), observed.String(b.Of.observation),
-		inferred.String(b.Of.inference)}
-	for _, a := range []attribute.KeyValue{run.String(trail.Run), conversation.String(trail.Chat),
-		session.String(trail.Chat), user.String(b.User)} {
-		if a.Value.AsString() != "" {
-			with = append(with, a)
-		}
+	options := []trace.SpanStartOption{trace.WithSpanKind(b.Of.kind), trace.WithAttributes(common(trail, b)...)}
+	if before := named(b.After); before.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
 	}
-	options := []trace.SpanStartOption{trace.WithSpanKind(b.Of.kind), trace.WithAttributes(with...),
-		trace.WithTimestamp(cmp.Or(b.At, time.Now()))}
-	if came := telemetry.Read(b.After); came.Trace != "" {
-		above, sampled, _ := came.Above()
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: spanContext(came.Trace, above, sampled, true)}))
-	}
-	_, span := t.tracer.Start(ctx, b.Of.names(b.About), options...)
+	_, span := t.tracer.Start(ctx, b.Of.span(b.About), options...)
 	c := span.SpanContext()
-	return &Span{span, t.content}, trail.Under(c.SpanID().String(), c.IsSampled())
+	return &Span{span, t.content}, trail.Under(c.TraceID().String(), c.SpanID().String(), c.TraceFlags().String())
 }
 
-func spanContext(in, id string, sampled, remote bool) trace.SpanContext {
-	traceID, _ := trace.TraceIDFromHex(in) // a trail's are valid
-	spanID, _ := trace.SpanIDFromHex(id)
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, Remote: remote,
-		TraceFlags: trace.TraceFlags(0).WithSampled(sampled)})
+// named is what a traceparent names; no valid one for "".
+func named(traceparent string) trace.SpanContext {
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(),
+		propagation.MapCarrier{"traceparent": traceparent}))
 }
 
 // ids gives a trace that begins the id of its trail, which stands in the logs, and a delegation's span the one that its
@@ -139,20 +120,18 @@ type ids struct{}
 
 type chosen struct{} // key of the id of the span that is begun
 
-func (i ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	in, _ := trace.TraceIDFromHex(telemetry.From(ctx).Trace)
+func (i ids) NewIDs(ctx context.Context) (in trace.TraceID, of trace.SpanID) {
+	in, err := trace.TraceIDFromHex(telemetry.From(ctx).Trace)
+	if err != nil { // of what no request has caused
+		in, _ = trace.TraceIDFromHex(telemetry.New().Trace)
+	}
 	return in, i.NewSpanID(ctx, in)
 }
 
 func (ids) NewSpanID(ctx context.Context, _ trace.TraceID) (id trace.SpanID) {
-	if text, ok := ctx.Value(chosen{}).(string); ok {
-		id, _ = trace.SpanIDFromHex(text)
-	}
+	id, _ = ctx.Value(chosen{}).(trace.SpanID)
 	for !id.IsValid() {
-		random := rand.Uint64()
-		for i := range id {
-			id[i] = byte(random >> (8 * i))
-		}
+		binary.NativeEndian.PutUint64(id[:], rand.Uint64())
 	}
 	return id
 }
@@ -172,29 +151,6 @@ func (s *Span) Set(attributes ...attribute.KeyValue) {
 
 // Called notes what a call of a model took.
 func (s *Span) Called(c Call) { s.Set(c.attributes()...) }
-
-// Asked notes what a user, or another agent, wrote, if that is sent at all.
-func (s *Span) Asked(text string) { s.say(inputValue, text, inputMessages, "user") }
-
-// Said notes what an agent answered, if that is sent at all.
-func (s *Span) Said(text string) { s.say(outputValue, text, outputMessages, "assistant") }
-
-// Arguments notes those of a tool's call, if they are sent at all.
-func (s *Span) Arguments(json string) { s.say(inputValue, json, toolArguments, "") }
-
-// Result notes what a tool's call gave, if that is sent at all.
-func (s *Span) Result(text string) { s.say(outputValue, text, toolResult, "") }
-
-func (s *Span) say(plain attribute.Key, text string, named attribute.Key, role string) {
-	if s == nil || !s.content || text == "" {
-		return
-	}
-	value := text
-	if role != "" {
-		value = message(role, text)
-	}
-	s.span.SetAttributes(plain.String(text), named.String(value))
-}
 
 // End ends the span; failure is the code of what went wrong, "" for nothing.
 func (s *Span) End(failure string) {
