@@ -43,7 +43,7 @@ func newCollector(t *testing.T) *collector {
 	t.Cleanup(server.Close)
 	c.url = server.URL
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50") // ms
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000") // ms: what comes is sent by the end alone
 	return c
 }
 
