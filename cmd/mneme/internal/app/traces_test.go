@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -250,6 +251,40 @@ func TestAFailedRunIsSeenInItsTrace(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"chat master": "key_refused", "invoke_agent master": "model_unauthorized",
 		"invoke_workflow mneme": "run_failed"}, failed)
+}
+
+// A run that waited goes on in a trace of its own, which is linked to the one that waited.
+func TestAWaitIsALink(t *testing.T) {
+	c := newCollector(t)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	post := func(path, body string, want int) gjson.Result {
+		status, answer := u.request(http.MethodPost, path, "application/json", body)
+		require.Equal(t, want, status, answer)
+		return gjson.Parse(answer)
+	}
+	waiting := post("/v1/chats/9/messages", `{"message":"use light {\"room\":\"hall\"}","tools":[{"name":"light",`+
+		`"parameters":{"type":"object","properties":{"room":{"type":"string"}}}}]}`, http.StatusAccepted)
+	post("/v1/chats/9/runs/"+waiting.Get("run_id").Str+"/resume", `{"answers":[{"id":"`+waiting.Get("waits.0.id").Str+
+		`","decision":"approve","result":{"state":"it shines"}}]}`, http.StatusOK)
+	u.stop()
+	var roots []sentSpan
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, span := range c.spans {
+		require.Equal(t, waiting.Get("run_id").Str, span.with["mneme.run.id"], span.Name)
+		if span.Name == "invoke_workflow mneme" {
+			roots = append(roots, span)
+		}
+	}
+	require.Len(t, roots, 2)
+	slices.SortFunc(roots, func(a, b sentSpan) int { return int(a.StartTimeUnixNano) - int(b.StartTimeUnixNano) })
+	require.Equal(t, "waiting", roots[0].with["mneme.outcome"])
+	require.Equal(t, "completed", roots[1].with["mneme.outcome"])
+	require.NotEqual(t, roots[0].TraceId, roots[1].TraceId)
+	require.Empty(t, roots[1].ParentSpanId)
+	require.Len(t, roots[1].Links, 1)
+	require.Equal(t, roots[0].TraceId, roots[1].Links[0].TraceId)
+	require.Equal(t, roots[0].SpanId, roots[1].Links[0].SpanId)
 }
 
 // A collector that hangs, refuses or is away costs a run nothing, and an end only bounded time.
