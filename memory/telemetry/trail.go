@@ -32,11 +32,18 @@ type Trail struct {
 // New is the trail of what no request has caused, with a trace id of its own.
 func New() Trail { return Trail{Trace: random(16), flags: "00"} }
 
+// Spanless says in a request of a service to itself that its traceparent names no span: the trace begins with it, if
+// one is made. What comes from a client with it is read so, too.
+const Spanless = "Mneme-Spanless"
+
 // Take is the trail that a request's header begins. What is no traceparent is as none,
 // as the standard wants it: no request is refused for that.
 func Take(h http.Header) Trail {
 	if values := h[Header]; len(values) == 1 {
 		if trace, parent, flags, ok := parse(values[0]); ok {
+			if len(h[Spanless]) > 0 {
+				parent = ""
+			}
 			return Trail{Trace: trace, parent: parent, flags: flags}
 		}
 	}

@@ -253,6 +253,30 @@ func TestAFailedRunIsSeenInItsTrace(t *testing.T) {
 		"invoke_workflow mneme": "run_failed"}, failed)
 }
 
+// Chat completions are asked of the service by itself, and are a trace all the same.
+func TestChatCompletionsAreATrace(t *testing.T) {
+	const trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	c := newCollector(t)
+	s := startSeen(t)
+	const body = `{"model":"mneme","messages":[{"role":"user","content":"How much is 17 * 23?"}]}`
+	status, _, answer := s.post("/c/5/v1/chat/completions", body)
+	require.Equal(t, http.StatusOK, status, answer)
+	status, _, answer = s.post("/c/6/v1/chat/completions", body, "traceparent", "00-"+trace+"-"+parent+"-01")
+	require.Equal(t, http.StatusOK, status, answer)
+	s.stop()
+	c.mu.Lock()
+	roots := 0
+	for _, span := range c.spans {
+		if len(span.ParentSpanId) == 0 {
+			require.Equal(t, "invoke_workflow mneme", span.Name)
+			roots++
+		}
+	}
+	c.mu.Unlock()
+	require.Equal(t, 1, roots)
+	require.Equal(t, "webmemory: invoke_workflow mneme", tree(c.of(trace), parent)[0])
+}
+
 // A run that waited goes on in a trace of its own, which is linked to the one that waited.
 func TestAWaitIsALink(t *testing.T) {
 	c := newCollector(t)
