@@ -62,14 +62,6 @@ type tracedSink struct {
 	run    *run
 }
 
-// sinkOf is where the fold of a run's events appends.
-func sinkOf(t *tracing.Tracer, r *run, w *writer) event.Sink {
-	if t == nil {
-		return w
-	}
-	return tracedSink{w, t, r}
-}
-
 // Append implements event.Sink.
 func (s tracedSink) Append(key memory.Key, seq int64, m memory.Message) error {
 	if s.placed { // it is told again what is stored
