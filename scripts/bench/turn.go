@@ -52,7 +52,7 @@ Examples:
   go build -o /tmp/mneme ./cmd/mneme && go run ./scripts/bench turn --mneme /tmp/mneme --turns 500
   go run ./scripts/bench turn --openai
   go run ./scripts/bench turn --limits
-  go run ./scripts/bench turn --traces --rounds 15
+  go run ./scripts/bench turn --traces --turns 20 --rounds 81
   go run ./scripts/bench turn --growth
   go run ./scripts/bench turn --long 100000
   go run ./scripts/bench turn --live 2000`,
