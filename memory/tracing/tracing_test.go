@@ -99,7 +99,9 @@ func TestWhereAndHowItIsSent(t *testing.T) {
 
 // The sampler is the environment's, and what it leaves out is left out below, too.
 func TestASamplerLeavesTracesOut(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("something was sent") }))
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("something was sent")
+	}))
 	defer server.Close()
 	quiet(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)

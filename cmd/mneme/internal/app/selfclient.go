@@ -27,7 +27,8 @@ func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, err
 	if gate != nil {
 		inside = access.Carrier{Base: inside, Secret: gate.Secret, AsCaller: true}
 	}
-	c.Client, err = webapi.NewOver("http://"+selfHost, &http.Client{Transport: seen.Transport("webmemory", spanless{inside})})
+	c.Client, err = webapi.NewOver("http://"+selfHost,
+		&http.Client{Transport: seen.Transport("webmemory", spanless{inside})})
 	return c, err
 }
 

@@ -53,7 +53,8 @@ func (c *collector) take(w http.ResponseWriter, r *http.Request) {
 		c.t.Error("the collector refuses: " + why)
 		http.Error(w, why, http.StatusBadRequest)
 	}
-	if r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+	if r.Method != http.MethodPost || r.URL.Path != "/v1/traces" ||
+		r.Header.Get("Content-Type") != "application/x-protobuf" {
 		refuse(r.Method + " " + r.URL.Path + " " + r.Header.Get("Content-Type"))
 		return
 	}
