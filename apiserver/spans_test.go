@@ -83,7 +83,9 @@ func traced(t *testing.T, say func(at func(call string, p event.Payload))) (span
 // publishing is an Agent that publishes by itself.
 type publishing func(publish func(event.Event) error)
 
-func (p publishing) Run(_ context.Context, _ master.Request, publish func(event.Event) error) { p(publish) }
+func (p publishing) Run(_ context.Context, _ master.Request, publish func(event.Event) error) {
+	p(publish)
+}
 
 func chatOf(t *testing.T, id string) memory.Chat {
 	t.Helper()
@@ -101,7 +103,7 @@ func calls(names ...string) *event.AssistantWithTools {
 	return p
 }
 
-// Two delegations at the same time, calls of one tool at the same time, one that fails, one that says how far it is, one
+// Two delegations at once, calls of one tool at once, one of which fails, a call
 // that never begins, a search of documents, a tool of the master's, a subagent's step that is no call of a tool.
 func TestSpansOfARunsEvents(t *testing.T) {
 	progress := func(tool, status string) *event.ToolProgress { return &event.ToolProgress{Tool: tool, Status: status} }
