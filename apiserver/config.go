@@ -10,6 +10,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 	"mneme/subagent/rag"
 )
 
@@ -55,6 +56,7 @@ type Config struct {
 	MaxDocument int64        // of an uploaded document, in bytes; 50 MiB
 
 	Telemetry *telemetry.Service // what the server counts in; nil for one of its own
+	Traces    *tracing.Tracer    // makes spans of runs' events; nil makes none
 
 	Log  api.Limits // of one run's events
 	Pace api.Pace   // of event streams

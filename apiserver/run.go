@@ -145,7 +145,8 @@ func (s *Server) refuse(p *api.Problem) error {
 // then the run counts as finished, and may be dropped.
 func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 	log := r.trail.Logger(s.log)
-	ctx, release := context.WithTimeout(r.trail.In(ctx), s.cfg.RunTimeout)
+	spans, trail := newSpans(s.cfg.Traces, r.trail, req)
+	ctx, release := context.WithTimeout(trail.In(ctx), s.cfg.RunTimeout)
 	cause := event.Error{Code: event.Internal, Message: "The run ended without a result; the server's log says why.",
 		Retryable: true}
 	defer func() {
@@ -157,6 +158,7 @@ func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 		if !r.log.Waiting() && r.log.End(cause, time.Now()) {
 			log.Error().Msg("a run came back without its end")
 		}
+		spans.end(r.outcome())
 		log.Info().Str("outcome", r.outcome()).Int64("events", r.log.Last()).
 			Dur("took", time.Since(r.started)).Msg("run finished")
 		s.finish(r)
@@ -166,6 +168,7 @@ func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 		if waiting, ok := e.Payload.(*event.RunWaiting); ok {
 			s.keepConversation(ctx, req.Conversation, waiting.Waits)
 		}
+		spans.see(e)
 		return r.log.Append(e)
 	})
 }

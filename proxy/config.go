@@ -18,6 +18,7 @@ import (
 	"mneme/access/limit"
 	"mneme/access/price"
 	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 	"mneme/proxy/copilot"
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/ledger"
@@ -64,7 +65,8 @@ type Config struct {
 	// Secrets are what else no answer may show, beside the backends' keys: anything
 	// configured that is a credential.
 	Secrets []string
-	Gate    *access.Gate // lets requests in; nil asks for no keys
+	Gate    *access.Gate    // lets requests in; nil asks for no keys
+	Traces  *tracing.Tracer // makes a span of each call of a model; nil makes none
 }
 
 // Shared is what a gateway has in common with its replicas, and with itself after

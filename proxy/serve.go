@@ -18,6 +18,7 @@ import (
 	"mneme/access"
 	"mneme/access/jsonbound"
 	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
@@ -43,9 +44,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	}
 	x.client.tell = x.tell
 	defer x.close()
+	var span *tracing.Span
 	err := s.receive(r, x)
 	if err == nil {
 		began = time.Now() // until here it was the client
+		span = beginSpan(r.Context(), s, x)
 		err = p(r.Context(), x)
 	}
 	outcome := s.conclude(r.Context(), x, err)
@@ -59,7 +62,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 			Msg("the backend's answer is empty")
 	}
 	s.metrics.observe(x, outcome, took)
-	x.tellCost(s.meter(r.Context(), x, outcome))
+	counts := s.meter(r.Context(), x, outcome)
+	x.tellCost(counts)
+	endSpan(span, x, outcome, counts)
 
 	level := zerolog.InfoLevel
 	if err != nil {

@@ -165,6 +165,7 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 	ctx := c.Request.Context()
 	telemetry.Concerns(ctx, r.chat.String(), r.id)
 	r.trail = telemetry.From(ctx)
+	ctx = beginSpan(ctx, s.cfg.Traces, r, req.Message, req.User, "")
 	c.Header(webapi.RunID, r.id)
 	stream = stream || acceptsSSE(c.Request)
 	c.Request.Header.Del("Prefer") // a client that does not wait gets nothing

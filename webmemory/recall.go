@@ -20,6 +20,8 @@ import (
 	"mneme/memory"
 	"mneme/memory/recall"
 	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 )
 
 // This file is about finding what was said in a chat, however long ago. Each history that is
@@ -183,12 +185,14 @@ func readTime(text string) (time.Time, error) {
 }
 
 // recall searches histories of one chat, given in the order of their names.
-func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (recall.Result, error) {
+func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (found recall.Result, err error) {
+	span, _ := s.cfg.Traces.Start(telemetry.From(ctx), tracing.Begin{Of: tracing.SearchMemory, About: tracing.History})
+	span.Asked(q.Text)
+	defer func() { endMemory(span, len(found.Hits), err) }()
 	if s.cfg.RecallVectors > 0 {
 		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.cfg.VectorWeight
 	}
 	if len(keys) > 0 {
-		var err error
 		if q.Quarantine, err = s.store.Chats.Quarantined(ctx, keys[0].Chat()); err != nil {
 			return recall.Result{}, err
 		}

@@ -11,6 +11,8 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/telling"
 )
@@ -70,11 +72,14 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run) error {
 		}
 		return addNote(all, &n)
 	}
+	span, _ := s.cfg.Traces.Start(telemetry.From(ctx), tracing.Begin{Of: tracing.CreateMemory, About: tracing.Notes})
+	span.Asked(text)
 	if asked.OfUser {
 		err = s.rememberOfUser(ctx, r, turn, &n, change)
 	} else {
 		err = s.store.Notes.Change(ctx, turn, key, change)
 	}
+	endMemory(span, 1, err)
 	if err == nil {
 		api.WriteJSON(c.Writer, http.StatusCreated, n)
 	}

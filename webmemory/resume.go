@@ -373,6 +373,7 @@ func (s *resumer) reopened(ctx context.Context, w *writer, state *redisstore.Wai
 	r.identify(state.Open)
 	r.trail = telemetry.From(ctx)
 	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
+	beginSpan(ctx, s.cfg.Traces, r, "", r.user.ID(), state.Open.Trace)
 	close(r.posted)
 	return s.runner.driver(r, w, "")
 }
@@ -420,7 +421,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 		s.registry.enlist(r) // its agents may ask before the apiserver has answered
 		s.registry.mu.Unlock()
 	}
-	asking, cancel := context.WithTimeout(ctx, storeTimeout)
+	asking, cancel := context.WithTimeout(r.trail.In(ctx), storeTimeout)
 	defer cancel()
 	accepted, err := s.runs.PostRun(asking, req)
 	if err != nil {

@@ -46,8 +46,12 @@ func (s *runner) driver(r *run, w *writer, events string) *driver {
 	r.mu.Unlock()
 	r.turn.Store(w.Number)
 	w.run, w.logged = r.id, r.logged
+	var sink event.Sink = w
+	if s.cfg.Traces != nil {
+		sink = tracedSink{w, s.cfg.Traces, r}
+	}
 	return &driver{
-		runner: s, run: r, writer: w, runs: at, events: events, fold: event.NewHistories(r.chat, w),
+		runner: s, run: r, writer: w, runs: at, events: events, fold: event.NewHistories(r.chat, sink),
 		log: r.trail.Logger(s.log),
 	}
 }

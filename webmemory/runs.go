@@ -23,6 +23,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 	webapi "mneme/webmemory/api"
 )
 
@@ -51,6 +52,7 @@ type run struct {
 	log  *api.Log // its events, each stored before it is here
 
 	trail telemetry.Trail // of the post that began it, or of its own
+	span  *tracing.Span   // that trail stands for; nil for none. Set before turn
 	began time.Time
 
 	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
@@ -137,6 +139,7 @@ func (r *run) end() {
 	r.token, r.shown = "", nil
 	r.mu.Unlock()
 	r.counted.Leave()
+	endSpan(r)
 	close(r.done)
 }
 

@@ -25,6 +25,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 )
 
 // Config says how the service behaves. Zero values mean the defaults.
@@ -75,6 +76,7 @@ type Config struct {
 	Limiter *limit.Limiter // of runs at once; nil lets all in
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
+	Traces    *tracing.Tracer    // makes spans of runs and of what they do to the memory; nil makes none
 }
 
 func (c Config) withDefaults() Config {

@@ -24,11 +24,13 @@ var floors = map[string][]string{
 	"memory/event":        {"memory"},
 	"memory/secrets":      {},
 	"memory/telemetry":    {},
+	"memory/tracing":      {"=memory/telemetry"},
 	"memory/redisscript":  {},
 	"memory/processgroup": {},
 	"memory/textindex":    {"=memory"},
 	"memory/recall":       {"=memory", "memory/textindex", "memory/recall"},
-	"proxy":               {"proxy", "access", "=memory/secrets", "=memory/telemetry", "=memory/redisscript"},
+	"proxy": {"proxy", "access", "=memory/secrets", "=memory/telemetry", "=memory/tracing",
+		"=memory/redisscript"},
 	"proxy/lazyregexp":    {},
 	"proxy/wire":          {"=memory/secrets"},
 	"proxy/chatwire":      {"proxy/wire"},
@@ -95,6 +97,7 @@ var homes = map[string][]string{
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
 	"github.com/go-analyze/charts":      {"scripts/bench"},
 	"github.com/spf13/cobra":            {"cmd/mneme", "scripts"},
+	"go.opentelemetry.io":               {"memory/tracing"},
 	"github.com/google/jsonschema-go":   {"subagent", "apiserver/api", "webmemory/mcpserver"},
 }
 

@@ -3,9 +3,14 @@ package main
 import (
 	"crypto/sha256"
 	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 )
@@ -18,6 +23,7 @@ type turnCmd struct {
 	Growth        bool
 	OpenAI        bool
 	Limits        bool
+	Traces        bool
 	Long          int // messages; 0 for none
 	Files         uint64
 }
@@ -33,6 +39,8 @@ With --openai the two that are compared are chat completions, whose client sends
 
 With --limits the two that are compared are the three services with a key, a tenant and a user that have rates and budgets each, and the same services that ask nobody, over one Redis. Target: at most 1.1 times the CPU.
 
+With --traces the two that are compared are the three services that send traces to a collector, and the same services without one, over one Redis. Target: at most 1.10 times the CPU, by the upper bound of the ratios' median (95 %).
+
 With --growth one chat of the three services grows to --age turns, with windows of four messages. Blocks of ten of its last turns are measured in turns with the turns 5 to 14 of new chats. The same again with another three services over the same Redis, which answer every other turn.
 
 With --long N one chat has N messages that were imported. Blocks of ten turns in it are measured in turns with blocks of chats of ten messages, with recall off and with recall for every turn, where nothing is found; and searches of it, from the first on, which has no index.
@@ -44,6 +52,7 @@ Examples:
   go build -o /tmp/mneme ./cmd/mneme && go run ./scripts/bench turn --mneme /tmp/mneme --turns 500
   go run ./scripts/bench turn --openai
   go run ./scripts/bench turn --limits
+  go run ./scripts/bench turn --traces --turns 20 --rounds 81
   go run ./scripts/bench turn --growth
   go run ./scripts/bench turn --long 100000
   go run ./scripts/bench turn --live 2000`,
@@ -57,6 +66,7 @@ Examples:
 	f.IntVar(&c.Age, "age", 1000, "Turns of an old chat")
 	f.BoolVar(&c.OpenAI, "openai", false, "Instead: chat completions beside mneme's own streams")
 	f.BoolVar(&c.Limits, "limits", false, "Instead: turns with a key, rates and budgets beside turns without")
+	f.BoolVar(&c.Traces, "traces", false, "Instead: turns that are traced beside turns that are not")
 	f.BoolVar(&c.Growth, "growth", false, "Instead: turns of a chat that has --age of them beside those of young ones")
 	f.IntVar(&c.Long, "long", 0, "Instead: turns and searches of a chat of `N` messages beside chats of ten")
 	f.IntVar(&c.Live, "live", 0, "Instead: `N` answers open at once, in mneme up and in the three services")
@@ -75,6 +85,8 @@ func (c *turnCmd) run() error {
 	switch {
 	case c.Limits:
 		c.limits(l, v)
+	case c.Traces:
+		c.traces(l, v)
 	case c.Growth:
 		c.growth(l, v)
 	case c.Long > 0:
@@ -105,6 +117,28 @@ func chain(l *lab, v *vendor) *way {
 	}
 	w.urls = []string{"http://" + to + "/CHAT"}
 	return w
+}
+
+// traces compares turns that are traced with turns that are not, in one run. A collector takes each span at once.
+func (c *turnCmd) traces(l *lab, v *vendor) {
+	s, sent := l.Services(v, true), new(atomic.Int64)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		sent.Add(n)
+	}))
+	defer collector.Close()
+	off := wayOf("off", s)
+	must(0, os.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL))
+	on := wayOf("on", l.Replica(s, v, true))
+	c.compare(on.warm(), off.warm())
+	pairs := make([]float64, len(on.cpu))
+	for i := range pairs {
+		pairs[i] = on.cpu[i] / off.cpu[i]
+	}
+	// The order statistic that the median exceeds in one of twenty cases, by the normal approximation of the binomial.
+	n := float64(len(pairs))
+	fmt.Printf("  upper bound of the median %.3f ×; %.0f bytes of spans a turn\n",
+		quantile(pairs, (math.Ceil(n/2+1.645*math.Sqrt(n)/2)-1)/n), float64(sent.Load())/float64(on.asked))
 }
 
 // age lets one chat of each way grow and draws what its turns took, by fifteenths.

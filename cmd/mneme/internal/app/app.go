@@ -31,6 +31,7 @@ import (
 	"mneme/memory/embedded"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 )
 
 // Options are what a service needs beside its configuration.
@@ -121,6 +122,7 @@ type app struct {
 	sockets  bool                          // they reach each other over the network all the same
 	hosts    inprocess.Hosts               // those that they reach without it
 	seen     map[string]*telemetry.Service // what runs in this process, by its name
+	traces   *tracing.Exporter             // of all of it; nil where no collector is named
 	redis    redis.UniversalClient         // once it is open
 	gated    *access.Gate                  // once a service has opened it; nil where no key is asked for
 	keys     *access.Store                 // those that gated takes; nil for none

@@ -27,8 +27,22 @@ func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, err
 	if gate != nil {
 		inside = access.Carrier{Base: inside, Secret: gate.Secret, AsCaller: true}
 	}
-	c.Client, err = webapi.NewOver("http://"+selfHost, &http.Client{Transport: seen.Transport("webmemory", inside)})
+	c.Client, err = webapi.NewOver("http://"+selfHost,
+		&http.Client{Transport: seen.Transport("webmemory", spanless{inside})})
 	return c, err
+}
+
+// spanless has the span of what is asked stand below the caller's, or begin the trace: the request between has none.
+type spanless struct{ http.RoundTripper }
+
+func (s spanless) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch above, _ := telemetry.From(r.Context()).Above(); { // the header is telemetry's copy where there is a trail
+	case above != "":
+		r.Header[telemetry.Header] = []string{above}
+	case r.Header.Get(telemetry.Header) != "":
+		r.Header[telemetry.Spanless] = []string{"1"}
+	}
+	return s.RoundTripper.RoundTrip(r)
 }
 
 // serve sets the handler that answers; before that no request is made.

@@ -30,6 +30,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 	"mneme/proxy"
 	"mneme/proxy/copilot"
 	proxystore "mneme/proxy/redisstore"
@@ -110,6 +111,16 @@ func (a *app) begin(service string, cfg config.Config, o Options, addr string, k
 	seen = telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
 	seen.Requests = cfg.Log.Requests
 	a.push("telemetry of "+service, seen.Close)
+	if len(a.seen) == 0 { // closed behind all services
+		if a.traces, err = tracing.Open(mneme.Version(), cfg.Otel.Content, func(err error) {
+			seen.Often.Warn().Err(err).Msg("traces could not be sent")
+		}); err != nil {
+			return nil, nil, nil, err
+		}
+		if a.traces != nil {
+			a.push("traces", a.traces.Close)
+		}
+	}
 	a.seen[service] = seen
 	seen.Gauge("mneme_config_reload_failed", "1 if the configuration was not taken over at the last SIGHUP, else 0.",
 		func() float64 {
@@ -139,7 +150,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
 		TurnsWait: cfg.Proxy.StateMachine.Wait,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared,
-		SelfURL:   cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())),
+		SelfURL: cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())), Traces: a.traces.Tracer("proxy"),
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
 		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls},
@@ -320,7 +331,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		}
 	}
 	server := apiserver.New(apiserver.Config{
-		Embed: embed, Gate: gate,
+		Embed: embed, Gate: gate, Traces: a.traces.Tracer("apiserver"),
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
 		Telemetry: seen, Memory: a.ourClient(seen, "webmemory"), Tools: &now,
 		EraseConversation: func(ctx context.Context, id string) error {
@@ -363,7 +374,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
-		Agents: agents, Telemetry: seen, RecallVectors: cfg.Recall.Vectors,
+		Agents: agents, Telemetry: seen, Traces: a.traces.Tracer("webmemory"), RecallVectors: cfg.Recall.Vectors,
 		VectorWeight: cfg.Retrieval.VectorWeight,
 		Gate:         gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client),
 		DialTLS:     a.dialTLS(),

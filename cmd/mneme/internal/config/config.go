@@ -25,6 +25,7 @@ type Config struct {
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"10s" check:"positive"`
 	SessionLogs  bool          `yaml:"session_logs" default:"true"`
 	Log          Log           `yaml:"log"`
+	Otel         Otel          `yaml:"otel"`
 	HTTP         HTTP          `yaml:"http"`
 	TLS          TLS           `yaml:"tls"`
 	Auth         Auth          `yaml:"auth"`
@@ -60,6 +61,12 @@ type Log struct {
 	Requests string `yaml:"requests" default:"errors" check:"oneof=off errors all"`
 	// the services' lines go there as well, as JSON; empty for nowhere else
 	File string `yaml:"file"`
+}
+
+// Otel is about traces. Where they are sent the standard variables say, see package tracing.
+type Otel struct {
+	// they have messages, answers, and arguments and results of tools, too
+	Content bool `yaml:"content"`
 }
 
 // HTTP is what all three services take: which names and web pages beside the safe

@@ -1,0 +1,77 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/tracing"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about spans: one of each run, and those of what is done to the memory. Those of agents and models stand
+// below it, and are the apiserver's and the gateway's.
+
+// beginSpan begins a run's span, and gives the context of what is asked for it. after is the traceparent of the run
+// until it waited; "" for one that begins.
+func beginSpan(ctx context.Context, t *tracing.Tracer, r *run, asked, user, after string) context.Context {
+	if t == nil {
+		return ctx
+	}
+	r.span, r.trail = t.Start(r.trail, tracing.Begin{Of: tracing.Workflow, About: tracing.Mneme, User: user, After: after})
+	r.span.Asked(asked)
+	return r.trail.In(ctx)
+}
+
+// endSpan ends a run's span. That of a post whose run is another process's is not sent.
+func endSpan(r *run) {
+	if r.span == nil || r.log.Last() == 0 && r.refused == nil {
+		return
+	}
+	outcome, failed := cmp.Or(r.log.Outcome(), "left"), ""
+	switch {
+	case r.refused != nil:
+		outcome, failed = event.Failed, problemOf(r.refused).Code
+	case r.log.Waiting():
+		outcome = webapi.OutcomeWaiting
+	case outcome == event.Failed:
+		failed = "run_failed"
+	}
+	r.span.Set(tracing.Outcome.String(outcome))
+	r.span.End(failed)
+}
+
+// endMemory ends a span of what was done to the memory.
+func endMemory(span *tracing.Span, records int, err error) {
+	if span == nil {
+		return
+	}
+	failed := ""
+	if err != nil {
+		failed = problemOf(err).Code
+	}
+	span.Set(tracing.MemoryRecords.Int(records))
+	span.End(failed)
+}
+
+// tracedSink is a run's writer with a span for each message that it appends.
+type tracedSink struct {
+	*writer
+	tracer *tracing.Tracer
+	run    *run
+}
+
+// Append implements event.Sink.
+func (s tracedSink) Append(key memory.Key, seq int64, m memory.Message) error {
+	if s.placed { // it is told again what is stored
+		return nil
+	}
+	span, _ := s.tracer.Start(s.run.trail, tracing.Begin{Of: tracing.CreateMemory, About: tracing.History})
+	if key.Agent() == "" && m.Role == memory.RoleAssistant {
+		s.run.span.Said(m.Content)
+	}
+	err := s.writer.Append(key, seq, m)
+	endMemory(span, 1, err)
+	return err
+}
