@@ -65,6 +65,7 @@ type Config struct {
 	// configured that is a credential.
 	Secrets []string
 	Gate    *access.Gate // lets requests in; nil asks for no keys
+	Memory  AgentMemory  // of agents that are not ours; without a URL none is kept
 }
 
 // Shared is what a gateway has in common with its replicas, and with itself after

@@ -49,6 +49,9 @@ func Up(ctx context.Context, cfg config.Config, o Options) error {
 
 func (a *app) startAll(cfg config.Config, o Options) error {
 	a.together = true
+	if cfg.Proxy.Memory.URL == "" {
+		cfg.Proxy.Memory.URL = a.addrs.URL(cfg.Webmemory.Listen)
+	}
 	proxyURL, err := a.startProxy(cfg, o)
 	if err != nil {
 		return err
@@ -135,6 +138,8 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
 		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls},
+		Memory: proxy.AgentMemory{URL: strings.TrimRight(cfg.Proxy.Memory.URL, "/"), Keys: cfg.Proxy.Memory.Keys,
+			Transport: a.asCaller(seen, "webmemory")},
 	}
 	if p.Prices, err = price.New(cfg.OwnPrices()); err != nil {
 		return "", err
