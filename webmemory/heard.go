@@ -146,7 +146,7 @@ func (s *heardRoutes) postRecalled(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	q, err := recallQuery(asked.Query, "", "", "")
+	q, err := recallQuery(memory.Shorten(asked.Query, maxRecallQuery), "", "", "")
 	if err != nil {
 		return err
 	}
