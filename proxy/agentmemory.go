@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -44,26 +45,44 @@ const (
 	recallWithin = 150 * time.Millisecond // else the call goes on without
 	recordWithin = 2 * time.Second        // while the end of the answer's body waits
 	recallTokens = 500
-	turnsKept    = 1000 // in which what was recalled stays the same from call to call
+	turnsKept    = 8192 // of which what was recalled is kept
+	keptFor      = time.Hour
 )
 
-// agentMemory records and recalls. What was recalled for a turn is kept while it goes on, so that all calls of its loop of
-// tools begin with the same bytes, which vendors cache.
+// agentMemory records and recalls. What was recalled for a turn is kept for a while and put back into its place in the
+// session's later calls, which begin with the same bytes then: vendors cache prompts by their beginnings.
 type agentMemory struct {
 	AgentMemory
 
 	mu       sync.Mutex
-	recalled map[string]string // guarded by mu; by chat and turn
+	recalled map[turnKey]recalled // guarded by mu
+}
+
+// turnKey tells turns apart.
+type turnKey struct {
+	tenant, chat, session, turn string
+}
+
+// recalled is what was recalled for a turn, empty for nothing, and when.
+type recalled struct {
+	text   string
+	at     time.Time
+	erased string // the chat's last erasure then
 }
 
 // agentTurn is the turn of an agent to which a call belongs.
 type agentTurn struct {
-	chat     string // its id, in the caller's tenant
-	session  string
-	turn     string
+	turnKey
 	subagent string // empty for the agent that the user talks to
 	said     string
 	began    time.Time
+	before   []placed // the session's turns, the newest last
+}
+
+// placed is a turn in a request.
+type placed struct {
+	at   int // index of the message with which it begins
+	turn string
 }
 
 // rememberedIn is the id of the chat in which the memory of a call is, empty for none. Of a run of mneme's own webmemory
@@ -94,27 +113,41 @@ func rememberedIn(ctx context.Context, s *Server, x *request) (chat string, err 
 	return of.ID(), nil
 }
 
-// recollect finds out what turn of an agent a request belongs to, and puts what was said before beside it.
-func recollect(ctx context.Context, s *Server, a asked) (asked, error) {
-	chat, err := rememberedIn(ctx, s, a.request)
+// recollect finds out what turn of an agent a request belongs to, and puts what was said before into its messages of the
+// user: what was recalled for the newest one, and in earlier ones what was recalled then.
+func recollect(ctx context.Context, s *Server, x said) (said, error) {
+	chat, err := rememberedIn(ctx, s, x.request)
 	if err != nil || chat == "" {
-		return a, err
+		return x, err
 	}
-	t := turnOf(a, chat)
+	t := turnOf(x, turnKey{tenant: access.From(ctx).Tenant.String(), chat: chat})
 	if t == nil {
-		return a, nil
+		return x, nil
 	}
-	a.result.turn = t
-	text, err := s.agents.recall(ctx, t)
-	if err != nil {
-		a.log().Warn().Err(err).Str("chat", t.chat).Msg("the call goes on without what its agent remembers")
+	x.result.turn = t
+	if err := s.agents.recall(ctx, t); err != nil {
+		x.log().Warn().Err(err).Str("chat", t.chat).Msg("the call goes on without what its agent remembers")
 	}
-	if text != "" {
-		part := append([]byte(`{"type":"text","text":`), wire.Quote(text)...)
-		a.ephemeral.parts = append(a.ephemeral.parts, jsontext.Value(append(part, '}')))
-		a.ephemeral.whole, a.ephemeral.without = nil, nil // whoever puts the parts back has a request without this one
+	x.outline, err = x.outline.PutParts(s.agents.parts(t))
+	return x, err
+}
+
+// parts are what was recalled for the turns of a session, by the messages with which they begin.
+func (m *agentMemory) parts(t *agentTurn) map[int][]jsontext.Value {
+	parts, key := map[int][]jsontext.Value{}, t.turnKey
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.recalled[t.turnKey]
+	for _, p := range t.before {
+		key.turn = p.turn
+		was := m.recalled[key]
+		if was.text == "" || was.erased != now.erased || t.began.Sub(was.at) > keptFor {
+			continue
+		}
+		part := append([]byte(`{"type":"text","text":`), wire.Quote(was.text)...)
+		parts[p.at] = []jsontext.Value{append(part, '}')}
 	}
-	return a, nil
+	return parts
 }
 
 // sideWork are agents that make calls beside the talk with their user, such as for a title: those have no tools.
@@ -124,20 +157,26 @@ var sideWork = regexp.MustCompile(`^(claude-cli|codex|opencode|copilot|GithubCop
 var sessionHeaders = []string{"X-Claude-Code-Session-Id", "Session_id", "Session-Id", threadHeader}
 
 // turnOf is the turn of a request; nil where a user says nothing in it.
-func turnOf(a asked, chat string) *agentTurn {
-	o := a.outline
-	if sideWork.MatchString(a.in.header.Get("User-Agent")) && len(o.Elements(o.Members.Get("tools"))) == 0 {
+func turnOf(x said, key turnKey) *agentTurn {
+	o := x.outline
+	if sideWork.MatchString(x.in.header.Get("User-Agent")) && len(o.Elements(o.Members.Get("tools"))) == 0 {
 		return nil
 	}
-	t := &agentTurn{chat: chat, began: time.Now()}
-	first, sum, users := "", sha256.New(), 0
+	t := &agentTurn{turnKey: key, began: time.Now()}
+	agent := cmp.Or(x.in.header.Get("X-Claude-Code-Agent-Id"), x.in.header.Get("X-Openai-Subagent"))
+	if agent != "" {
+		t.subagent = "subagent"
+	}
+	first, sum := "", sha256.New()
+	_, _ = io.WriteString(sum, agent+"\x00")
 	for i := range o.Messages {
 		if o.Messages[i].Role != wire.RoleUser {
 			continue
 		}
 		if said := ownWords(o, &o.Messages[i]); said != "" {
-			t.said, first, users = said, cmp.Or(first, said), users+1
+			t.said, first = said, cmp.Or(first, said)
 			_, _ = io.WriteString(sum, said+"\x00")
+			t.before = append(t.before, placed{i, shortID(sum.Sum(nil))})
 		}
 	}
 	if t.said == "" {
@@ -145,18 +184,13 @@ func turnOf(a asked, chat string) *agentTurn {
 	}
 	session := first
 	for _, name := range sessionHeaders {
-		if value := a.in.header.Get(name); value != "" {
+		if value := x.in.header.Get(name); value != "" {
 			session = value
 			break
 		}
 	}
-	agent := cmp.Or(a.in.header.Get("X-Claude-Code-Agent-Id"), a.in.header.Get("X-Openai-Subagent"))
-	if agent != "" {
-		t.subagent = "subagent"
-	}
-	_, _ = fmt.Fprint(sum, agent, users)
 	of := sha256.Sum256([]byte(session))
-	t.session, t.turn = shortID(of[:]), shortID(sum.Sum(nil))
+	t.session, t.turn = shortID(of[:]), t.before[len(t.before)-1].turn
 	return t
 }
 
@@ -201,29 +235,33 @@ func behindTag(text string) (rest string, tagged bool) {
 	return rest, tagged
 }
 
-// recall is what was said before to the point, as a text for the model; empty for nothing.
-func (m *agentMemory) recall(ctx context.Context, t *agentTurn) (string, error) {
-	key := access.From(ctx).Tenant.String() + "/" + t.chat + " " + t.session + " " + t.turn
+// recall looks up what was said before to the point of a turn's beginning. Later calls of the turn have the same; also of
+// a failure, since the beginning of the turn is in the vendor's cache.
+func (m *agentMemory) recall(ctx context.Context, t *agentTurn) error {
 	m.mu.Lock()
-	text, known := m.recalled[key]
+	_, known := m.recalled[t.turnKey]
 	m.mu.Unlock()
 	if known {
-		return text, nil
+		return nil
 	}
+	found := recalled{at: t.began}
 	ctx, cancel := context.WithTimeout(ctx, recallWithin)
 	defer cancel()
 	raw, err := m.call(ctx, t.chat, "recalled", map[string]any{"session": t.session, "subagent": t.subagent,
 		"query": t.said, "budget": recallTokens})
 	if err == nil {
-		text = recollection(raw)
+		found.text, found.erased = recollection(raw), gjson.GetBytes(raw, "erased").Raw
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.recalled) >= turnsKept {
+		maps.DeleteFunc(m.recalled, func(_ turnKey, r recalled) bool { return t.began.Sub(r.at) > keptFor })
+	}
+	if len(m.recalled) >= turnsKept {
 		clear(m.recalled)
 	}
-	m.recalled[key] = text // also of a failure: a later call of the turn has its beginning in the vendor's cache
-	return text, err
+	m.recalled[t.turnKey] = found
+	return err
 }
 
 // ownTags are those of the envelope below, which no text of a memory may have.

@@ -61,11 +61,11 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	if err != nil {
 		return said{}, err
 	}
-	if a, err = recollect(ctx, s, a); err != nil {
-		return said{}, err
-	}
 	x, err := s.reconcile(ctx, a)
 	if err != nil {
+		return x, err
+	}
+	if x, err = recollect(ctx, s, x); err != nil {
 		return x, err
 	}
 	if x, err = x.withEphemeral(); err != nil {

@@ -67,7 +67,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
 	}
 	if c.Memory.URL != "" {
-		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[string]string{}}
+		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[turnKey]recalled{}}
 	}
 	if s.seen == nil {
 		s.seen = telemetry.Open("", log)

@@ -43,6 +43,12 @@ type askedTurn struct {
 	Budget   int          `json:"budget"` // tokens
 }
 
+// recalledTurn answers it.
+type recalledTurn struct {
+	api.Recalled
+	Erased int64 `json:"erased"` // the turn of the last erasure: what was recalled before it is gone
+}
+
 // heardID is the run under which a turn is recorded, of its session and itself.
 func heardID(parts ...string) (id string, err error) {
 	for _, part := range parts {
@@ -152,5 +158,13 @@ func (s *heardRoutes) postRecalled(c *gin.Context) error {
 	}
 	q.Budget, q.OldestFirst, q.Needed, q.Floor = min(max(asked.Budget, 1), maxRecallBudget), true, true, automaticFloor/2
 	q.Seen = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
-	return s.searcher.answerRecall(c, q, key)
+	var out recalledTurn
+	if out.Erased, err = s.store.Erasures.Erased(c.Request.Context(), key); err != nil {
+		return err
+	}
+	if out.Recalled, err = s.searcher.found(c.Request.Context(), q, key); err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
 }

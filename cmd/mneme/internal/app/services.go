@@ -50,7 +50,7 @@ func Up(ctx context.Context, cfg config.Config, o Options) error {
 func (a *app) startAll(cfg config.Config, o Options) error {
 	a.together = true
 	if cfg.Proxy.Memory.URL == "" {
-		cfg.Proxy.Memory.URL = a.addrs.URL(cfg.Webmemory.Listen)
+		cfg.Proxy.Memory.URL = "http://" + selfHost
 	}
 	proxyURL, err := a.startProxy(cfg, o)
 	if err != nil {
@@ -392,6 +392,10 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	own.serve(server.Handler())
+	if a.together { // for the gateway, which has begun before it
+		stop := a.hosts.Serve(selfHost, server.Handler())
+		a.push("webmemory for the gateway", func() error { return stop(context.Background()) })
+	}
 	a.serve("webmemory", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
 		server.Drain(ctx)
 		tools.Close()
