@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/access"
+	"mneme/internal/freeport"
 	"mneme/internal/upstreamtest"
 )
 
@@ -22,6 +24,7 @@ type coder struct {
 	url      string // of the gateway
 	header   http.Header
 	messages []any
+	toolless bool // it sends no tools, as for a title
 }
 
 func newCoder(t *testing.T, gateway, session string, header ...string) *coder {
@@ -47,12 +50,16 @@ func (c *coder) call() (int, string) {
 	}
 	blocks[len(blocks)-1] = marked
 	messages[len(messages)-1] = map[string]any{"role": last["role"], "content": blocks}
-	body, err := json.Marshal(map[string]any{"model": "claude-opus-4-8", "max_tokens": 8000, "messages": messages,
+	request := map[string]any{"model": "claude-opus-4-8", "max_tokens": 8000, "messages": messages,
 		"system": []any{map[string]any{"type": "text", "text": strings.Repeat("You are a careful agent for code. ", 600),
 			"cache_control": map[string]any{"type": "ephemeral"}}},
 		"thinking": map[string]any{"type": "adaptive"},
 		"tools": []any{map[string]any{"name": "Bash", "description": "Runs a command.", "input_schema": map[string]any{
-			"type": "object", "properties": map[string]any{"command": map[string]any{"type": "string"}}}}}})
+			"type": "object", "properties": map[string]any{"command": map[string]any{"type": "string"}}}}}}
+	if c.toolless {
+		delete(request, "tools")
+	}
+	body, err := json.Marshal(request)
 	require.NoError(c.t, err)
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.url, strings.NewReader(string(body)))
 	require.NoError(c.t, err)
@@ -179,6 +186,120 @@ func TestAnAgentsMemoryLeavesThePromptCache(t *testing.T) {
 	t.Logf("share of the prompts that was read from the cache: %.3f without, %.3f with", without, with)
 	require.Greater(t, without, 0.5)
 	require.InDelta(t, without, with, 0.02)
+}
+
+// The turns of subagents are theirs, calls for a title are nobody's turns, and what an agent of mneme's own says is not
+// recorded a second time.
+func TestWhatOfAnAgentIsNoTurnOfItsUsers(t *testing.T) {
+	t.Parallel()
+	l := &library{}
+	s := start(t, l.environ(t)...)
+	newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop", "X-Claude-Code-Agent-Id", "a5de52bc").say("Look for the tests.")
+	title := newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop")
+	title.toolless = true
+	title.say("Give a title to: Look for the tests.")
+	newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop", "X-AG-Run-Id", "run1").say("A run of ours.")
+	require.Equal(t, int64(0), gjson.Get(historyOf(s, "agent:laptop"), "total").Int())
+	status, body := s.request(http.MethodGet, "/v1/chats/agent:laptop/subagents/subagent/history", "", "")
+	require.Equal(t, http.StatusOK, status, body)
+	require.Equal(t, `["Look for the tests.","Done."]`, gjson.Get(body, "messages.#.content").Raw)
+	require.Equal(t, "agent", gjson.Get(body, "messages.0.from").Str, "a subagent's user is the agent")
+}
+
+// With keys a memory is its tenant's, takes the scopes that a chat takes, and is each key's own where the gateway is set
+// so; wrong headers are told.
+func TestAnAgentsMemoryIsItsTenants(t *testing.T) {
+	t.Parallel()
+	l := &library{}
+	s := withTenantsAnd(t, append(l.environ(t), "MNEME_PROXY_MEMORY_KEYS=true"), "acme", "beta")
+	of := func(tenant string, header ...string) *coder {
+		return newCoder(t, s.addrs.Proxy, tenant, append(header, "X-Api-Key", s.keys[tenant])...)
+	}
+	of("acme", "X-AG-Memory", "laptop").say("Our licence is the Mozilla licence.")
+	require.Equal(t, "I cannot know.", of("beta", "X-AG-Memory", "laptop").say("What licence do we use?"))
+	of("acme").say("Our licence is the Mozilla licence.")
+	status, body := ask(t, "GET", s.url("/v1/chats/agent:"+s.ids["acme"]+"/history"), s.keys["acme"], "")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, int64(2), gjson.Get(body, "total").Int(), body)
+
+	models, _, err := access.NewStore(s.client).Create(t.Context(), access.Key{Name: "models",
+		Scopes: []access.Scope{access.Models}})
+	require.NoError(t, err)
+	alone := newCoder(t, s.addrs.Proxy, "models", "X-Api-Key", models)
+	require.Equal(t, "Done.", alone.say("Hello."), "a key without the scopes is served without a memory")
+	for header, want := range map[string]int{"laptop": http.StatusForbidden} {
+		refused := newCoder(t, s.addrs.Proxy, "refused", "X-AG-Memory", header, "X-Api-Key", models)
+		refused.messages = []any{map[string]any{"role": "user", "content": []any{text("Hello.")}}}
+		status, body := refused.call()
+		require.Equal(t, want, status, body)
+		require.Contains(t, body, "chat and memory:read")
+	}
+	wrong := of("acme", "X-AG-Memory", "no chat / at all")
+	wrong.messages = []any{map[string]any{"role": "user", "content": []any{text("Hello.")}}}
+	status, body = wrong.call()
+	require.Equal(t, http.StatusBadRequest, status, body)
+	require.Contains(t, body, "X-AG-Memory must be the name of a chat")
+}
+
+// A webmemory that is away, or that takes a request and never answers, keeps no call from its answer, and what an erasure
+// took away meanwhile does not come back by a turn that had begun before.
+func TestAnAgentsMemoryFails(t *testing.T) {
+	t.Parallel()
+	l := &library{}
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that its client leaves
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	for _, url := range []string{silent.URL, "http://" + freeport.Addr(t)} {
+		s := start(t, append(l.environ(t), "MNEME_PROXY_MEMORY_URL="+url)...)
+		require.Equal(t, "Done.", newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop").say("Hello."))
+		require.Contains(t, s.log.String(), "the call goes on without what its agent remembers")
+		require.Contains(t, s.log.String(), "a turn of an agent is not remembered")
+	}
+	var s *up
+	l.hold = func() {
+		l.hold = nil
+		status, body := s.request(http.MethodDelete, "/v1/chats/agent:laptop", "", "")
+		require.Equal(t, http.StatusOK, status, body)
+	}
+	s = start(t, l.environ(t)...)
+	c := newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop")
+	c.say("Our licence is the Mozilla licence.")
+	require.Equal(t, int64(0), gjson.Get(historyOf(s, "agent:laptop"), "total").Int())
+	c.say("And hello.")
+	require.Equal(t, int64(2), gjson.Get(historyOf(s, "agent:laptop"), "total").Int())
+}
+
+// Each door of the gateway has it, whatever dialect the vendor speaks.
+func TestAnAgentsMemoryAtEachDoor(t *testing.T) {
+	t.Parallel()
+	l := &library{}
+	s := start(t, l.environ(t)...)
+	say := func(path, body string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.addrs.Proxy+path, strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header = http.Header{"Content-Type": {"application/json"}, "X-Ag-Memory": {"laptop"}}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, resp.StatusCode, string(raw))
+		return string(raw)
+	}
+	const question = "What licence do we use, as I said?"
+	say("/v1/chat/completions", `{"model": "m", "messages": [{"role": "user", "content": "Our licence is the Mozilla licence."}]}`)
+	for path, body := range map[string]string{
+		"/v1/chat/completions": `{"model": "m", "messages": [{"role": "user", "content": "` + question + `"}]}`,
+		"/v1/responses":        `{"model": "m", "input": "` + question + `"}`,
+		"/v1/messages":         `{"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "` + question + `"}]}`,
+	} {
+		require.Contains(t, say(path, body), "The Mozilla licence.", path)
+		stream := say(path, strings.Replace(body, "{", `{"stream": true, `, 1))
+		require.Contains(t, strings.ReplaceAll(stream, `","`, ""), "Mozilla", path)
+	}
+	require.Equal(t, "Our licence is the Mozilla licence.", gjson.Get(historyOf(s, "agent:laptop"), "messages.0.content").Str)
 }
 
 func historyOf(s *up, chat string) string {

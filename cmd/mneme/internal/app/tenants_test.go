@@ -69,10 +69,16 @@ type tenanted struct {
 
 func withTenants(t *testing.T, names ...string) *tenanted {
 	t.Helper()
+	return withTenantsAnd(t, nil, names...)
+}
+
+// withTenantsAnd is withTenants with settings.
+func withTenantsAnd(t *testing.T, environ []string, names ...string) *tenanted {
+	t.Helper()
 	server := redistest.Start(t)
 	s := &tenanted{keys: map[string]string{}, ids: map[string]string{}}
 	s.redis = server.URL()
-	s.up = s.replica(t)
+	s.up = s.replica(t, environ...)
 	s.client = redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = s.client.Close() })
 	for _, name := range names {
@@ -91,10 +97,10 @@ func withTenants(t *testing.T, names ...string) *tenanted {
 
 const replicasSecret = "0123456789abcdef0123456789abcdef0123456789abcdef"
 
-func (s *tenanted) replica(t *testing.T) *up {
+func (s *tenanted) replica(t *testing.T, environ ...string) *up {
 	t.Helper()
-	return start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+s.redis, "MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_INTERNAL_SECRET="+replicasSecret)
+	return start(t, append(environ, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+s.redis, "MNEME_DATA_DIR="+t.TempDir(),
+		"MNEME_INTERNAL_SECRET="+replicasSecret)...)
 }
 
 // join has another replica answer, in turns with the first.
