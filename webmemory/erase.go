@@ -206,10 +206,11 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	return out, err
 }
 
-// finishErasure does the whole of an erasure once more, of which each step may have been done. The turn that found it
-// goes on in another conversation.
-func (s *eraser) finishErasure(ctx context.Context, w *writer, what wanted) error {
-	if _, err := s.eraseUnder(ctx, w, what); err != nil || what.history != nil {
+// finishErasure does the whole of an erasure once more, of which each step may have been done. A turn that found it and
+// goes on does so in another conversation. One that takes something away itself gets none: were its process killed before
+// it did, the id would stand in the tombstone of a chat that is gone and that no list names.
+func (s *eraser) finishErasure(ctx context.Context, w *writer, what wanted, goesOn bool) error {
+	if _, err := s.eraseUnder(ctx, w, what); err != nil || what.history != nil || !goesOn {
 		return err
 	}
 	return s.scrubbedLater(ctx, w)

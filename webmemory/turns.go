@@ -188,7 +188,7 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		err = w.prepare(ctx, s.cfg.Agents)
 	}
 	if err == nil && w.Pending != "" {
-		if err = s.finishPending(ctx, w); err == nil {
+		if err = s.finishPending(ctx, w, at); err == nil {
 			w.histories = map[memory.Key]*memory.History{}
 			err = w.load(ctx, s.cfg.Agents)
 		}
@@ -211,13 +211,13 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 
 // finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a redaction, a
 // rewind or its restoring is done to its end, an import is undone.
-func (s *leaser) finishPending(ctx context.Context, w *writer) error {
+func (s *leaser) finishPending(ctx context.Context, w *writer, at place) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
 	defer cancel()
 	s.log.Warn().Str("chat", w.chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
 	s.metrics.faults.WithLabelValues(halfChange).Inc()
-	if of, erasing := strings.CutPrefix(w.Pending, pendingErase); erasing {
-		return s.eraser.finishErasure(ctx, w, wantedOf(of))
+	if of, erase := strings.CutPrefix(w.Pending, pendingErase); erase {
+		return s.eraser.finishErasure(ctx, w, wantedOf(of), at != erasing)
 	}
 	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.chat {
 		return s.eraser.finishRedaction(ctx, w, what)

@@ -44,10 +44,11 @@ func (con *console) save(ctx context.Context, cfg config.Config, file string, fo
 	defer release()
 	var saved backup.Summary
 	write := func(out io.Writer) error {
-		tell, end := con.counting("saved")
+		tell, end := con.counting()
 		defer end()
 		var err error
-		saved, err = app.Backup(ctx, cfg, out, con.logger(cfg.Log), tell)
+		saved, err = app.Backup(ctx, cfg, out, con.logger(cfg.Log),
+			func(s backup.Summary) { tell("saved %d keys, %s", s.Keys, s) })
 		return err
 	}
 	var err error
@@ -107,8 +108,9 @@ func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name str
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	tell, end := con.counting("restored")
-	done, kept, err := app.Restore(ctx, cfg, file, force, con.logger(cfg.Log), tell)
+	tell, end := con.counting()
+	done, kept, err := app.Restore(ctx, cfg, file, force, con.logger(cfg.Log),
+		func(s backup.Summary) { tell("restored %d keys, %s", s.Keys, s) })
 	end()
 	if err != nil {
 		return err
@@ -120,17 +122,17 @@ func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name str
 	return nil
 }
 
-// counting shows on a terminal how far a backup or a restore is, a few times a second.
-func (con *console) counting(what string) (tell backup.Progress, end func()) {
+// counting shows on a terminal how far a long command is, a few times a second.
+func (con *console) counting() (tell func(format string, args ...any), end func()) {
 	if !term.IsTerminal(con.stderr) {
-		return func(backup.Summary) {}, func() {}
+		return func(string, ...any) {}, func() {}
 	}
 	const clear = "\r\x1b[K" // what the line has
 	next := time.Now()
-	return func(s backup.Summary) {
+	return func(format string, args ...any) {
 		if now := time.Now(); !now.Before(next) {
 			next = now.Add(200 * time.Millisecond)
-			fmt.Fprintf(con.stderr, "%s%s %d keys, %s", clear, what, s.Keys, s)
+			fmt.Fprintf(con.stderr, clear+format, args...)
 		}
 	}, func() { fmt.Fprint(con.stderr, clear) }
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -317,36 +316,6 @@ Examples:
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
 		out := bufio.NewWriter(con.stdout)
 		return errors.Join(client.Export(ctx, chat, out), out.Flush())
-	})
-}
-
-func (con *console) memoryImport() *cobra.Command {
-	c := &cobra.Command{
-		Use: "import <chat> [<file>]", Short: "Fill a chat that has no memory yet with an export.",
-		Long: `Without <file> the export is read from the standard input. Either all of it is stored or nothing. Only the newest messages stay at hand (webmemory.max_history), the others go to the archives.
-
-Examples:
-  mneme memory import 777 12345.ndjson
-  mneme memory export 12345 | mneme memory import 12345 --url http://other:8080`,
-	}
-	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
-		from := con.stdin
-		if len(args) == 2 {
-			f, err := os.Open(args[1])
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			from = f
-		}
-		done, err := client.Import(ctx, chat, from)
-		if err == nil {
-			fmt.Fprintf(con.stdout, "imported %d messages of %d histories\n", done.Messages, done.Histories)
-			if done.Notes > 0 {
-				fmt.Fprintf(con.stdout, "%d notes wait for a yes: mneme memory note ls %s\n", done.Notes, chat)
-			}
-		}
-		return err
 	})
 }
 

@@ -1,4 +1,5 @@
-// Package redistest starts real redis-server processes for tests.
+// Package redistest starts real redis-server processes for tests; REDIS_SERVER=valkey-server in the environment has them
+// use that in its place.
 package redistest
 
 import (
@@ -34,11 +35,11 @@ func Start(t testing.TB, args ...string) *Server {
 // start starts a process on a port that stays its own until the end of the test.
 func start(t testing.TB, process func(dir, addr string) (*stack.Process, error)) *Server {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
+	if _, err := exec.LookPath(stack.RedisServer()); err != nil {
 		if os.Getenv("SKIP_WITHOUT_REDIS") != "" {
-			t.Skip("redis-server is not installed")
+			t.Skip(stack.RedisServer() + " is not installed")
 		}
-		t.Fatal("redis-server is not installed; ./scripts/test installs it")
+		t.Fatal(stack.RedisServer() + " is not installed; ./scripts/test installs it")
 	}
 	s := &Server{Addr: freeport.Addr(t), t: t}
 	var err error

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -105,6 +106,10 @@ func Metrics(addr string) (map[string]float64, error) {
 	return values, err
 }
 
+// RedisServer is the program that Redis and Sentinel start: redis-server, or what REDIS_SERVER in the environment
+// names, such as valkey-server.
+func RedisServer() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
+
 // Redis is a redis-server with its files in dir, which keeps nothing unless args say otherwise.
 func Redis(dir, addr string, args ...string) *Process {
 	_, port, _ := net.SplitHostPort(addr)
@@ -125,7 +130,7 @@ func Sentinel(dir, addr, name, master string, agree int, silent time.Duration) (
 }
 
 func redisServer(dir, addr string, args ...string) *Process {
-	p := &Process{Name: "redis-server", Args: append([]string{"redis-server"}, args...), Dir: dir,
+	p := &Process{Name: RedisServer(), Args: append([]string{RedisServer()}, args...), Dir: dir,
 		Log: filepath.Join(dir, "log")}
 	p.Ready = func() error {
 		conn, err := net.Dial("tcp", addr)

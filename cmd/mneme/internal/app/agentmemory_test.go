@@ -271,6 +271,29 @@ func TestAnAgentsMemoryFails(t *testing.T) {
 	require.Equal(t, int64(2), gjson.Get(historyOf(s, "agent:laptop"), "total").Int())
 }
 
+// Another gateway knows nothing of what was recalled in a session, and the session goes on there.
+func TestAnAgentsMemoryAtAnotherGateway(t *testing.T) {
+	t.Parallel()
+	l := &library{}
+	environ := l.environ(t)
+	s := withTenantsAnd(t, environ, "acme")
+	header := []string{"X-AG-Memory", "laptop", "X-Api-Key", s.keys["acme"]}
+	newCoder(t, s.addrs.Proxy, "before", header...).say("Our licence is the Mozilla licence, and we run the tests twice.")
+	c := newCoder(t, s.addrs.Proxy, "now", header...)
+	require.Equal(t, "The Mozilla licence.", c.say("What licence do we use?"))
+	c.say("Please run the tests as we run them.")
+	other := s.replica(t, environ...)
+	c.url = "http://" + other.addrs.Proxy + "/v1/messages"
+	c.say("And run them again, the tests.")
+	require.Equal(t, "The Mozilla licence.", c.say("What licence do we use, once more?"))
+	status, body := ask(t, "GET", s.url("/v1/chats/agent:laptop/history"), s.keys["acme"], "")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, int64(10), gjson.Get(body, "total").Int(), body)
+	for _, r := range l.vendor.Requests() {
+		require.Zero(t, r.Lost, "thinking of the latest turn came back")
+	}
+}
+
 // Each door of the gateway has it, whatever dialect the vendor speaks.
 func TestAnAgentsMemoryAtEachDoor(t *testing.T) {
 	t.Parallel()

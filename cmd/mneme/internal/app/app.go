@@ -76,11 +76,8 @@ func plainNames(c *x509.Certificate) []string {
 // Page is the address of the page for people, as a browser on this machine finds it.
 func (a Addrs) Page() string { return a.URL(a.Webmemory) + "/" }
 
-// How long the parts of a stop may take.
-const (
-	drainTime    = 10 * time.Second
-	shutdownTime = 5 * time.Second
-)
+// shutdownTime is how long a stop waits for open connections, behind drain_timeout.
+const shutdownTime = 5 * time.Second
 
 // stack closes what was opened, last first.
 type stack struct {
@@ -207,9 +204,9 @@ func (a *app) listen(cfg config.Config, seen *telemetry.Service, addr, key strin
 }
 
 // serve serves h on l until the stack is unwound; drain runs before connections
-// are closed.
-func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http.Handler,
-	drain func(context.Context) error) {
+// are closed, for drainTime at most. shutdown takes no more of them and waits for those that are there.
+func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http.Handler, drainTime time.Duration,
+	drain func(context.Context) error) (shutdown func(context.Context) error) {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: log.New(serverLog{seen.Log}, "", 0)}
 	leave := func(context.Context) error { return nil }
@@ -242,6 +239,7 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 		<-served
 		return errors.Join(drained, err)
 	})
+	return server.Shutdown
 }
 
 // url is how another service of this process reaches a listener, wherever it is

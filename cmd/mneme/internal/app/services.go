@@ -170,8 +170,11 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	}
 	a.push("gateway", server.Close)
 	a.started = append(a.started, server.LogBackends)
-	a.serve("proxy", seen, l, a.guarded(cfg, server.Handler(), refuseCall, seen), func(context.Context) error {
+	var shutdown func(context.Context) error
+	h := a.guarded(cfg, server.Handler(), refuseCall, seen)
+	shutdown = a.serve("proxy", seen, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
 		server.Drain()
+		_ = shutdown(ctx) // answers of models have the time that runs have; what is left is closed behind this
 		return nil
 	})
 	a.addrs.Proxy = l.Addr().String()
@@ -309,7 +312,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		},
 	}, agent, infos, seen.Log)
 	a.push("apiserver", server.Close)
-	a.serve("apiserver", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), server.Drain)
+	a.serve("apiserver", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), cfg.DrainTimeout, server.Drain)
 	a.addrs.Apiserver = l.Addr().String()
 	return a.url(l), nil
 }
@@ -396,7 +399,8 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		stop := a.hosts.Serve(selfHost, server.Handler())
 		a.push("webmemory for the gateway", func() error { return stop(context.Background()) })
 	}
-	a.serve("webmemory", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
+	h := a.guarded(cfg, server.Handler(), refuseRequest, seen)
+	a.serve("webmemory", seen, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
 		server.Drain(ctx)
 		tools.Close()
 		closeCompletions()

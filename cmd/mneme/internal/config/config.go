@@ -20,21 +20,23 @@ import (
 type Config struct {
 	DataDir string `yaml:"data_dir" default:"./data" check:"required"`
 	// a run that takes longer fails
-	RunTimeout  time.Duration `yaml:"run_timeout" default:"10m" check:"positive"`
-	SessionLogs bool          `yaml:"session_logs" default:"true"`
-	Log         Log           `yaml:"log"`
-	HTTP        HTTP          `yaml:"http"`
-	TLS         TLS           `yaml:"tls"`
-	Auth        Auth          `yaml:"auth"`
-	Redis       Redis         `yaml:"redis"`
-	Webmemory   Webmemory     `yaml:"webmemory"`
-	Apiserver   Apiserver     `yaml:"apiserver"`
-	Proxy       Proxy         `yaml:"proxy"`
-	Retrieval   Retrieval     `yaml:"retrieval"`
-	Recall      Recall        `yaml:"recall"`
-	Notes       Notes         `yaml:"notes"`
-	Agents      Agents        `yaml:"agents"`
-	Panel       Panel         `yaml:"panel"`
+	RunTimeout time.Duration `yaml:"run_timeout" default:"10m" check:"positive"`
+	// a stop waits so long for running answers
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"10s" check:"positive"`
+	SessionLogs  bool          `yaml:"session_logs" default:"true"`
+	Log          Log           `yaml:"log"`
+	HTTP         HTTP          `yaml:"http"`
+	TLS          TLS           `yaml:"tls"`
+	Auth         Auth          `yaml:"auth"`
+	Redis        Redis         `yaml:"redis"`
+	Webmemory    Webmemory     `yaml:"webmemory"`
+	Apiserver    Apiserver     `yaml:"apiserver"`
+	Proxy        Proxy         `yaml:"proxy"`
+	Retrieval    Retrieval     `yaml:"retrieval"`
+	Recall       Recall        `yaml:"recall"`
+	Notes        Notes         `yaml:"notes"`
+	Agents       Agents        `yaml:"agents"`
+	Panel        Panel         `yaml:"panel"`
 	// servers of the Model Context Protocol, by name
 	MCP map[string]MCPServer `yaml:"mcp" check:"keys=server"`
 	// REST calls and tools of servers that one agent is shown

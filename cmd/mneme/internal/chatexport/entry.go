@@ -1,0 +1,164 @@
+package chatexport
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mneme/memory"
+)
+
+// entry is a conversation of ChatGPT's export or of Claude's, or a memory of mem0, or a page of these.
+type entry struct {
+	// ChatGPT's, with times in Unix seconds.
+	Title          string
+	ID             string
+	ConversationID string  `json:"conversation_id"`
+	CreateTime     float64 `json:"create_time"`
+	CurrentNode    string  `json:"current_node"`
+	Mapping        map[string]struct {
+		Parent  string
+		Message gptMessage // of nothing where it is null, as at the root
+	}
+	// Claude's.
+	Name     string
+	UUID     string
+	Leaf     string `json:"current_leaf_message_uuid"`
+	Messages []struct {
+		UUID    string
+		Parent  string `json:"parent_message_uuid"` // in newer exports
+		Sender  string
+		Text    string
+		Content []struct{ Type, Text string }
+		Created time.Time `json:"created_at"`
+	} `json:"chat_messages"`
+	// Mem0's.
+	Memory  *string
+	Updated time.Time `json:"updated_at"`
+	User    string    `json:"user_id"`
+	Agent   string    `json:"agent_id"`
+	Run     string    `json:"run_id"`
+	Results []json.RawMessage
+
+	Created time.Time `json:"created_at"` // Claude's and mem0's
+}
+
+type gptMessage struct {
+	Author     struct{ Role string }
+	CreateTime float64 `json:"create_time"`
+	Recipient  string  // a tool's name, if it is a call
+	Channel    string
+	Content    struct {
+		Type  string `json:"content_type"`
+		Parts []json.RawMessage
+	}
+	Metadata struct {
+		Hidden bool `json:"is_visually_hidden_from_conversation"`
+	}
+}
+
+// said is what the service shows of a message: no system prompts, thoughts, calls of tools and their results. A voice
+// chat is its transcription.
+func (m gptMessage) said() memory.Message {
+	shown := m.Content.Type == "text" || m.Content.Type == "multimodal_text"
+	if !shown || m.Metadata.Hidden || m.Channel == "analysis" || cmp.Or(m.Recipient, "all") != "all" {
+		return memory.Message{}
+	}
+	var text []string
+	for _, raw := range m.Content.Parts {
+		var part struct {
+			Text  string
+			Image string `json:"asset_pointer"`
+			Type  string `json:"content_type"`
+		}
+		if json.Unmarshal(raw, &part.Text) != nil {
+			_ = json.Unmarshal(raw, &part) // what is neither text nor an object says nothing
+		}
+		if part.Type == "image_asset_pointer" {
+			part.Text = "[image: " + part.Image + "]"
+		}
+		text = append(text, part.Text)
+	}
+	return said(m.Author.Role, "ChatGPT", text, m.CreateTime)
+}
+
+// said is a message of a role here; one of no role is left out.
+func said(role, service string, text []string, at float64) (m memory.Message) {
+	text = slices.DeleteFunc(text, func(part string) bool { return part == "" })
+	m.Timestamp, m.Content = at, strings.TrimSpace(strings.Join(text, "\n\n"))
+	switch {
+	case m.Content == "":
+	case role == memory.RoleUser || role == "human":
+		m.Role, m.Origin = memory.RoleUser, memory.Origin{From: memory.FromUser}
+	case role == memory.RoleAssistant:
+		m.Role, m.Origin = role, memory.Origin{From: memory.FromAgent, Source: service}
+	}
+	return m
+}
+
+// said is a memory of mem0: a model's words, as old as these, since an update writes them anew.
+func (e entry) said() memory.Message {
+	return said(memory.RoleAssistant, mem0, []string{*e.Memory}, cmp.Or(unix(e.Updated), unix(e.Created)))
+}
+
+// branch is what leads to the leaf of a conversation: the messages that the user saw last, and not those that an edit
+// or a new answer replaced. What has no time has that of the one before it, the first one that of the conversation.
+func (e entry) branch() (list []memory.Message, err error) {
+	type node struct {
+		parent string
+		memory.Message
+	}
+	nodes, last := map[string]node{}, ""
+	for id, n := range e.Mapping {
+		nodes[id] = node{n.Parent, n.Message.said()}
+	}
+	for i, m := range e.Messages {
+		text := []string{m.Text} // with a placeholder for each part that is no text
+		if len(m.Content) > 0 {
+			text = nil
+		}
+		for _, part := range m.Content {
+			if part.Type == "text" {
+				text = append(text, part.Text)
+			}
+		}
+		id := cmp.Or(m.UUID, strconv.Itoa(i))
+		nodes[id] = node{cmp.Or(m.Parent, last), said(m.Sender, "Claude", text, unix(m.Created))}
+		last = id
+	}
+	last = cmp.Or(e.CurrentNode, e.Leaf, last)
+	if last == "" && len(nodes) > 0 {
+		return nil, errors.New("it does not say which of its messages is the last one (current_node)")
+	}
+	for id := last; id != "" && !strings.HasPrefix(id, "00000000-0000-"); { // Claude's name for no message
+		n, there := nodes[id]
+		if !there {
+			return nil, fmt.Errorf("its message %.60q is missing, or stands behind itself", id)
+		}
+		delete(nodes, id)
+		if n.Role != "" {
+			list = append(list, n.Message)
+		}
+		id = n.parent
+	}
+	slices.Reverse(list)
+	at := cmp.Or(e.CreateTime, unix(e.Created))
+	for i := range list {
+		at = cmp.Or(list[i].Timestamp, at)
+		list[i].Timestamp = at
+	}
+	return list, nil
+}
+
+// unix is a time in Unix seconds; 0 for none.
+func unix(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMicro()) / 1e6
+}
