@@ -26,8 +26,8 @@ import (
 )
 
 // This file is about the memory of agents that are not mneme's, such as Claude Code or codex: what their users say and
-// what they answer is recorded by webmemory in a chat, and what was said there before goes with the newest message of the
-// user, as an ephemeral part.
+// what they answer is recorded by webmemory in a chat, and what was said there before stands in front of the message of
+// the user to which it is to the point.
 
 // memoryHeader names the chat, "agent:" and the value, in which a client's turns are recorded and recalled.
 const memoryHeader = "X-Ag-Memory"
@@ -45,6 +45,8 @@ const (
 	recallWithin = 150 * time.Millisecond // else the call goes on without
 	recordWithin = 2 * time.Second        // while the end of the answer's body waits
 	recallTokens = 500
+	mostText     = 1 << 20 // bytes that are recorded of one message
+	mostQuery    = 4 << 10 // and that are searched by
 	turnsKept    = 8192 // of which what was recalled is kept
 	keptFor      = time.Hour
 )
@@ -248,12 +250,15 @@ func (m *agentMemory) recall(ctx context.Context, t *agentTurn) error {
 	ctx, cancel := context.WithTimeout(ctx, recallWithin)
 	defer cancel()
 	raw, err := m.call(ctx, t.chat, "recalled", map[string]any{"session": t.session, "subagent": t.subagent,
-		"query": t.said, "budget": recallTokens})
+		"query": clip(t.said, mostQuery), "budget": recallTokens})
 	if err == nil {
 		found.text, found.erased = recollection(raw), gjson.GetBytes(raw, "erased").Raw
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if _, known = m.recalled[t.turnKey]; known { // two calls of one turn at once
+		return err
+	}
 	if len(m.recalled) >= turnsKept {
 		maps.DeleteFunc(m.recalled, func(_ turnKey, r recalled) bool { return t.began.Sub(r.at) > keptFor })
 	}
@@ -302,10 +307,15 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
 	_, err := m.call(ctx, t.chat, "heard", map[string]any{"session": t.session, "turn": t.turn,
-		"subagent": t.subagent, "began": t.began.UnixMilli(), "said": t.said, "answered": answered})
+		"subagent": t.subagent, "began": t.began.UnixMilli(), "said": clip(t.said, mostText), "answered": clip(answered, mostText)})
 	if err != nil {
 		x.log().Warn().Err(err).Str("chat", t.chat).Msg("a turn of an agent is not remembered")
 	}
+}
+
+// clip is the beginning of a text, in whole characters.
+func clip(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
 // answerText are the texts of an answer, of blocks or of a message of chat completions.

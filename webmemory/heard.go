@@ -49,6 +49,9 @@ type recalledTurn struct {
 	Erased int64 `json:"erased"` // the turn of the last erasure: what was recalled before it is gone
 }
 
+// maxHeard bounds the body of POST …/heard: two messages, whatever JSON makes of their characters.
+const maxHeard = 2*6*memory.MaxMessage + 4096
+
 // heardID is the run under which a turn is recorded, of its session and itself.
 func heardID(parts ...string) (id string, err error) {
 	for _, part := range parts {
@@ -75,7 +78,7 @@ func heardKey(c *gin.Context, subagent memory.Agent) (memory.Key, error) {
 // postHeard is POST /internal/v1/chats/{chat}/heard.
 func (s *heardRoutes) postHeard(c *gin.Context) error {
 	var t heardTurn
-	if err := api.DecodeBody(c.Writer, c.Request, 3*memory.MaxMessage, &t); err != nil {
+	if err := api.DecodeBody(c.Writer, c.Request, maxHeard, &t); err != nil {
 		return err
 	}
 	key, err := heardKey(c, t.Subagent)
@@ -86,18 +89,18 @@ func (s *heardRoutes) postHeard(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(t.Said) == "" {
-		return badRequest("said is empty.")
+	if strings.TrimSpace(t.Said) == "" || len(t.Said) > memory.MaxMessage || len(t.Answered) > memory.MaxMessage {
+		return badRequest("said is empty, or a text has more than %d bytes.", memory.MaxMessage)
 	}
 	now := float64(time.Now().UnixMilli()) / 1000
-	said := memory.Message{Role: memory.RoleUser, Content: memory.Shorten(t.Said, memory.MaxMessage), Timestamp: min(now, float64(t.Began)/1000),
+	said := memory.Message{Role: memory.RoleUser, Content: t.Said, Timestamp: min(now, float64(t.Began)/1000),
 		Origin: memory.Origin{From: memory.FromUser}, ID: memory.MessageID(run, 1)}
 	if t.Subagent != "" {
 		said.From = memory.FromAgent
 	}
 	all := []memory.Message{said}
 	if t.Answered != "" {
-		all = append(all, memory.Message{Role: memory.RoleAssistant, Content: memory.Shorten(t.Answered, memory.MaxMessage), Timestamp: now,
+		all = append(all, memory.Message{Role: memory.RoleAssistant, Content: t.Answered, Timestamp: now,
 			Origin: memory.Origin{From: memory.FromAgent}, ID: memory.MessageID(run, 2)})
 	}
 	err = s.leaser.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
