@@ -47,7 +47,7 @@ const (
 	recallTokens = 500
 	mostText     = 1 << 20 // bytes that are recorded of one message
 	mostQuery    = 4 << 10 // and that are searched by
-	turnsKept    = 8192 // of which what was recalled is kept
+	turnsKept    = 8192    // of which what was recalled is kept
 	keptFor      = time.Hour
 )
 
