@@ -67,6 +67,7 @@ type Config struct {
 	Secrets []string
 	Gate    *access.Gate    // lets requests in; nil asks for no keys
 	Traces  *tracing.Tracer // makes a span of each call of a model; nil makes none
+	Memory  AgentMemory     // of agents that are not ours; without a URL none is kept
 }
 
 // Shared is what a gateway has in common with its replicas, and with itself after

@@ -66,6 +66,9 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	if err != nil {
 		return x, err
 	}
+	if x, err = recollect(ctx, s, x); err != nil {
+		return x, err
+	}
 	if x, err = x.withEphemeral(); err != nil {
 		return x, err
 	}
@@ -148,13 +151,14 @@ type result struct {
 	reason  reason                      // why the backend refused; empty if it did not
 	fail    func(f wire.Failure) []byte // how a stream that was begun ends by an error; nil: by the dialect's event
 
-	answer   int64     // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
-	admitted *admitted // nil where nothing bounds the call
-	leave    func()    // its place among the calls at once; nil if it has none
-	others   bool      // another backend can be asked if this one fails
-	until    time.Time // by then all backends together have answered, or failed; zero for a route of one
-	attempts int       // requests that the backend was sent, those that were repeated for a failure too
-	sent     []sent    // what the attempts sent
+	answer   int64      // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
+	admitted *admitted  // nil where nothing bounds the call
+	leave    func()     // its place among the calls at once; nil if it has none
+	others   bool       // another backend can be asked if this one fails
+	until    time.Time  // by then all backends together have answered, or failed; zero for a route of one
+	turn     *agentTurn // that is recorded; nil for none
+	attempts int        // requests that the backend was sent, those that were repeated for a failure too
+	sent     []sent     // what the attempts sent
 }
 
 // waited is the time that was the backend's.

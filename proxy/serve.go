@@ -56,6 +56,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	if x.result.heard != nil && (outcome == outcomeCut || outcome == outcomeCanceled) {
 		x.result.heard.cut(context.WithoutCancel(r.Context()))
 	}
+	if outcome == outcomeOK {
+		record(r.Context(), s.agents, x)
+	}
 	if outcome == outcomeOK && x.result.heard != nil && x.result.heard.empty {
 		s.metrics.answeredNothing(x.result.attempt)
 		x.log().Warn().Str("backend", x.result.backend.name).Str("model", x.result.model).

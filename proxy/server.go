@@ -48,6 +48,7 @@ type Server struct {
 
 	ledger  *ledger.Ledger
 	limiter *limit.Limiter
+	agents  *agentMemory // nil: none is kept
 	places  *fair.Places // of calls of models at once
 
 	handler http.Handler
@@ -68,6 +69,9 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		backends: map[string]*backend{}, keyed: map[string]*backend{}, routed: map[string]*route{},
 		teammates: map[string]*route{}, limiter: c.Shared.Limiter,
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
+	}
+	if c.Memory.URL != "" {
+		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[turnKey]recalled{}}
 	}
 	if s.seen == nil {
 		s.seen = telemetry.Open("", log)

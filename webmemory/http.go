@@ -56,6 +56,7 @@ type routes struct {
 	historyRoutes *historyRoutes
 	chatList      *chatList
 	auditor       *auditor
+	heardRoutes   *heardRoutes
 }
 
 // Bounds of a request's body, in bytes.

@@ -136,9 +136,18 @@ var errNotHeld = &api.Problem{
 
 // answerRecall searches histories of one chat, and answers with what was found.
 func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
-	found, err := s.recall(c.Request.Context(), q, keys...)
+	out, err := s.found(c.Request.Context(), q, keys...)
+	if err == nil {
+		api.WriteJSON(c.Writer, http.StatusOK, out)
+	}
+	return err
+}
+
+// found is what a search gives, as its asker gets it.
+func (s *searcher) found(ctx context.Context, q recall.Query, keys ...memory.Key) (api.Recalled, error) {
+	found, err := s.recall(ctx, q, keys...)
 	if err != nil {
-		return err
+		return api.Recalled{}, err
 	}
 	out := api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial}
 	for _, h := range found.Hits {
@@ -147,8 +156,7 @@ func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.K
 			Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer,
 		})
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return out, nil
 }
 
 // recallQuery reads what is looked for, and when; the times are empty for none.

@@ -100,6 +100,10 @@ func (s *routes) acts() []act {
 		{"GET " + internalPath + "/chats/:chat/calls/:run", access.Internal, "", s.ends.get},
 		{"POST " + internalPath + "/erasures", access.Internal, "", s.tombstones.postErasure},
 		{"POST " + internalPath + "/rewinds", access.Internal, "", s.rewinder.postRewound},
+
+		// For the gateway, which asks with the rights of the key that a call of a model came with.
+		{"POST " + internalPath + "/chats/:chat/heard", access.Chat, "", s.heardRoutes.postHeard},
+		{"POST " + internalPath + "/chats/:chat/recalled", read, "", s.heardRoutes.postRecalled},
 	}
 	for _, of := range []string{chat, subagent} {
 		all = append(all, []act{

@@ -202,6 +202,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		historyRoutes: &historyRoutes{c, s.registry, histories},
 		chatList:      chats,
 		auditor:       &auditor{c},
+		heardRoutes:   &heardRoutes{c, s.leaser, searcher},
 	}
 	s.handler = table.all()
 	c.workers.Go(s.janitor)

@@ -70,19 +70,31 @@ func (o *Outline) says(b BlockOutline) bool {
 
 // PutEphemeral is the request with content parts at the front of its newest user message.
 func (o *Outline) PutEphemeral(parts []jsontext.Value) (*Outline, error) {
-	at, results := o.NewestUser()
+	at, _ := o.NewestUser()
 	if at < 0 || len(parts) == 0 {
 		return o, nil
 	}
-	m := &o.Messages[at]
+	return o.PutParts(map[int][]jsontext.Value{at: parts})
+}
+
+// PutParts is the request with content parts at the front of messages, by their index, behind results of tools. A
+// message of nothing but results stays as it is.
+func (o *Outline) PutParts(at map[int][]jsontext.Value) (*Outline, error) {
 	var e Edits
-	front := append(bytes.Join(asBytes(parts), []byte(",")), ',')
-	switch content := o.Of(m.Content); {
-	case results < len(m.Blocks):
-		first := m.Blocks[results].Start
-		e.Replace(Span{Start: first, End: first}, front)
-	case content.Kind() == '"':
-		e.Replace(m.Content, slices.Concat([]byte("["), front, []byte(`{"type":"text","text":`), content, []byte("}]")))
+	for i := range o.Messages {
+		m, parts := &o.Messages[i], at[i]
+		if len(parts) == 0 {
+			continue
+		}
+		results := slices.IndexFunc(m.Blocks, func(b BlockOutline) bool { return b.Type != ToolResultBlock })
+		front := append(bytes.Join(asBytes(parts), []byte(",")), ',')
+		switch content := o.Of(m.Content); {
+		case results >= 0:
+			first := m.Blocks[results].Start
+			e.Replace(Span{Start: first, End: first}, front)
+		case content.Kind() == '"':
+			e.Replace(m.Content, slices.Concat([]byte("["), front, []byte(`{"type":"text","text":`), content, []byte("}]")))
+		}
 	}
 	return o.WithBody(e.Apply(o.Body))
 }

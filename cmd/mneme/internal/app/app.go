@@ -179,6 +179,16 @@ func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
 		Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}))
 }
 
+// asCaller is the transport to another service of ours that is to do what the caller itself may, and no more.
+func (a *app) asCaller(seen *telemetry.Service, to string) http.RoundTripper {
+	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialTLSContext: a.dialTLS()}
+	var base http.RoundTripper = certificate.Explained{Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}
+	if a.gated != nil {
+		base = access.Carrier{Base: base, Secret: a.gated.Secret, AsCaller: true}
+	}
+	return a.clientOver(seen, to, base).Transport
+}
+
 func (a *app) clientOver(seen *telemetry.Service, to string, base http.RoundTripper) *http.Client {
 	c := &http.Client{Transport: seen.Transport(to, base)}
 	a.push("connections to "+to, func() error { c.CloseIdleConnections(); return nil })

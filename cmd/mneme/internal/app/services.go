@@ -51,6 +51,9 @@ func Up(ctx context.Context, cfg config.Config, o Options) error {
 
 func (a *app) startAll(cfg config.Config, o Options) error {
 	a.together = true
+	if cfg.Proxy.Memory.URL == "" {
+		cfg.Proxy.Memory.URL = "http://" + selfHost
+	}
 	proxyURL, err := a.startProxy(cfg, o)
 	if err != nil {
 		return err
@@ -154,6 +157,8 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
 		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls},
+		Memory: proxy.AgentMemory{URL: strings.TrimRight(cfg.Proxy.Memory.URL, "/"), Keys: cfg.Proxy.Memory.Keys,
+			Transport: a.asCaller(seen, "webmemory")},
 	}
 	var prices atomic.Pointer[price.Table]
 	p.Prices = prices.Load
@@ -434,6 +439,10 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	own.serve(server.Handler())
+	if a.together { // for the gateway, which has begun before it
+		stop := a.hosts.Serve(selfHost, server.Handler())
+		a.push("webmemory for the gateway", func() error { return stop(context.Background()) })
+	}
 	h := a.guarded(cfg, server.Handler(), refuseRequest, seen)
 	a.serve("webmemory", seen, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
 		server.Drain(ctx)

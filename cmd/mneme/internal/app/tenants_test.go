@@ -69,10 +69,16 @@ type tenanted struct {
 
 func withTenants(t *testing.T, names ...string) *tenanted {
 	t.Helper()
+	return withTenantsAnd(t, nil, names...)
+}
+
+// withTenantsAnd is withTenants with settings.
+func withTenantsAnd(t *testing.T, environ []string, names ...string) *tenanted {
+	t.Helper()
 	server := redistest.Start(t)
 	s := &tenanted{keys: map[string]string{}, ids: map[string]string{}}
 	s.redis = server.URL()
-	s.up = s.replica(t)
+	s.up = s.replica(t, environ...)
 	s.client = redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = s.client.Close() })
 	for _, name := range names {
@@ -91,10 +97,10 @@ func withTenants(t *testing.T, names ...string) *tenanted {
 
 const replicasSecret = "0123456789abcdef0123456789abcdef0123456789abcdef"
 
-func (s *tenanted) replica(t *testing.T) *up {
+func (s *tenanted) replica(t *testing.T, environ ...string) *up {
 	t.Helper()
-	return start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+s.redis, "MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_INTERNAL_SECRET="+replicasSecret)
+	return start(t, append(environ, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+s.redis, "MNEME_DATA_DIR="+t.TempDir(),
+		"MNEME_INTERNAL_SECRET="+replicasSecret)...)
 }
 
 // join has another replica answer, in turns with the first.
@@ -240,7 +246,10 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 		"POST /v1/chats/acme%2F{waitschat}/runs/{waiting}/resume " + yes,
 		"POST /v1/chats/{waitschat}/runs/{waiting}/stop", "POST /v1/chats/x/runs/{waiting}/stop",
 		"GET /internal/v1/chats/{chat}/runs/{run}", `POST /internal/v1/runs/{run}/recall {"query":"locker"}`,
-		`POST /internal/v1/runs/{run}/notes {"text":"x"}`, `POST /internal/v1/erasures {"chat":"acme/{chat}"}`,
+		`POST /internal/v1/runs/{run}/notes {"text":"x"}`,
+		`POST /internal/v1/chats/{chat}/recalled {"session":"s","query":"What is my locker?","budget":99}`,
+		`POST /internal/v1/chats/acme%2F{chat}/recalled {"session":"s","query":"What is my locker?","budget":99}`,
+		`POST /internal/v1/erasures {"chat":"acme/{chat}"}`,
 		`MCP recall {"chat":"{chat}","query":"locker"}`, `MCP recall {"chat":"acme/{chat}","query":"locker"}`,
 		`MCP search_documents {"collection":"{docs}","query":"ferry"}`, "GW GET /v1/responses/{response}",
 		"GW GET /v1/responses/{response}/input_items", "GW POST /v1/responses/{response}/cancel",
@@ -252,6 +261,7 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 			`"metadata":{"conversation_id":"{conversation}"}}`,
 		"GW GET /teammate/analytic/v1/responses/{response}",
 		// What writes, which makes things of its own where it succeeds.
+		`POST /internal/v1/chats/{chat}/heard {"session":"s","turn":"t","began":9999999999999,"said":"hi"}`,
 		"DELETE /v1/chats/{chat}/messages/{message}", "DELETE /v1/chats/{chat}/subagents/analytic/messages/{message}",
 		"DELETE /v1/chats/{chat}/notes/{note}", `PATCH /v1/chats/{chat}/notes/{note} {"text":"x"}`,
 		"DELETE /v1/chats/acme%2F{chat}", "DELETE /v1/chats/{chat}", "DELETE /v1/chats/{chat}/history",

@@ -179,6 +179,16 @@ type Proxy struct {
 	Advertise string `yaml:"advertise" check:"omitempty,url"`
 	// server-side conversations
 	StateMachine StateMachine `yaml:"state_machine"`
+	// of agents that are not mneme's
+	Memory AgentMemory `yaml:"memory"`
+}
+
+// AgentMemory is what the gateway has webmemory remember of agents that are not mneme's.
+type AgentMemory struct {
+	// base URL of webmemory; empty: no memory, in mneme up its own
+	URL string `yaml:"url" check:"omitempty,url"`
+	// also of keys whose requests have no X-AG-Memory
+	Keys bool `yaml:"keys"`
 }
 
 // Route is backends of which one answers: the first, or when that fails the next one.

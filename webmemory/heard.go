@@ -1,0 +1,173 @@
+package webmemory
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+)
+
+// This file is about agents that are not mneme's, such as Claude Code: the gateway, which hears what they and their
+// models say, has a turn of theirs recorded in a chat, and asks what was said there before. It comes with the rights of
+// the caller's key.
+
+// heardRoutes record what the gateway heard, and recall for it.
+type heardRoutes struct {
+	*core
+	leaser   *leaser
+	searcher *searcher
+}
+
+// heardTurn is the body of POST …/heard: what a user said to an agent, and, once it is over, what that answered.
+type heardTurn struct {
+	// Session and Turn tell the turn from all others: 1 to 32 letters and digits each. What was recorded of a turn is not
+	// recorded again.
+	Session  string       `json:"session"`
+	Turn     string       `json:"turn"`
+	Subagent memory.Agent `json:"subagent,omitempty"` // whose turn it is: its user is the agent; empty for the user's own
+	Began    int64        `json:"began"`              // Unix milliseconds; what was erased since stays so
+	Said     string       `json:"said"`
+	Answered string       `json:"answered,omitempty"` // empty while the turn goes on
+}
+
+// askedTurn is the body of POST …/recalled.
+type askedTurn struct {
+	Session  string       `json:"session"` // of which nothing is recalled: the agent has it before it
+	Subagent memory.Agent `json:"subagent,omitempty"`
+	Query    string       `json:"query"`
+	Budget   int          `json:"budget"` // tokens
+}
+
+// recalledTurn answers it.
+type recalledTurn struct {
+	api.Recalled
+	Erased int64 `json:"erased"` // the turn of the last erasure: what was recalled before it is gone
+}
+
+// maxHeard bounds the body of POST …/heard: two messages, whatever JSON makes of their characters.
+const maxHeard = 2*6*memory.MaxMessage + 4096
+
+// heardID is the run under which a turn is recorded, of its session and itself.
+func heardID(parts ...string) (id string, err error) {
+	for _, part := range parts {
+		ok := part != "" && len(part) <= 32 && !strings.ContainsFunc(part, func(r rune) bool {
+			return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+		})
+		if !ok {
+			return "", badRequest("session and turn are 1 to 32 letters and digits.")
+		}
+	}
+	return strings.Join(parts, "-"), nil
+}
+
+// heardKey is the history of a turn.
+func heardKey(c *gin.Context, subagent memory.Agent) (memory.Key, error) {
+	chat, err := chatOf(c)
+	if err != nil || subagent == "" {
+		return memory.ChatKey(chat), err
+	}
+	agent, err := memory.ParseAgent(string(subagent))
+	return memory.SubagentKey(agent, chat), err
+}
+
+// postHeard is POST /internal/v1/chats/{chat}/heard.
+func (s *heardRoutes) postHeard(c *gin.Context) error {
+	var t heardTurn
+	if err := api.DecodeBody(c.Writer, c.Request, maxHeard, &t); err != nil {
+		return err
+	}
+	key, err := heardKey(c, t.Subagent)
+	if err != nil {
+		return err
+	}
+	run, err := heardID(t.Session, t.Turn)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(t.Said) == "" || len(t.Said) > memory.MaxMessage || len(t.Answered) > memory.MaxMessage {
+		return badRequest("said is empty, or a text has more than %d bytes.", memory.MaxMessage)
+	}
+	now := float64(time.Now().UnixMilli()) / 1000
+	said := memory.Message{Role: memory.RoleUser, Content: t.Said, Timestamp: min(now, float64(t.Began)/1000),
+		Origin: memory.Origin{From: memory.FromUser}, ID: memory.MessageID(run, 1)}
+	if t.Subagent != "" {
+		said.From = memory.FromAgent
+	}
+	all := []memory.Message{said}
+	if t.Answered != "" {
+		all = append(all, memory.Message{Role: memory.RoleAssistant, Content: t.Answered, Timestamp: now,
+			Origin: memory.Origin{From: memory.FromAgent}, ID: memory.MessageID(run, 2)})
+	}
+	err = s.leaser.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
+		if w.ErasedIn() >= t.Began {
+			return nil
+		}
+		if err := s.writeHeard(w, key, all); err != nil {
+			return err
+		}
+		return s.store.Chats.ListNew(ctx, key.Chat())
+	})
+	if err == nil {
+		c.Status(http.StatusNoContent)
+	}
+	return err
+}
+
+// heardBehind is how many messages behind the end are looked through for one that was recorded before.
+const heardBehind = 100
+
+// writeHeard adds to a history those messages that it has not yet.
+func (s *heardRoutes) writeHeard(w *writer, key memory.Key, all []memory.Message) error {
+	h, known := w.history(key), map[string]bool{}
+	for i := h.Len() - 1; i >= 0 && i >= h.Len()-heardBehind; i-- {
+		if m, err := memory.Decode(h.Raw(i)); err == nil && len(m) > 0 {
+			known[m[0].ID] = true
+		}
+	}
+	for i, m := range all {
+		if known[m.ID] {
+			continue
+		}
+		run, _, _ := memory.SplitID(m.ID)
+		if err := w.append(key, memory.Mark{Run: run, Seq: int64(i) + 1, Turn: w.Number}, m.Encode()); err != nil {
+			return err
+		}
+	}
+	return w.trim(s.cfg.MaxHistory)
+}
+
+// postRecalled is POST /internal/v1/chats/{chat}/recalled.
+func (s *heardRoutes) postRecalled(c *gin.Context) error {
+	var asked askedTurn
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
+		return err
+	}
+	key, err := heardKey(c, asked.Subagent)
+	if err != nil {
+		return err
+	}
+	session, err := heardID(asked.Session)
+	if err != nil {
+		return err
+	}
+	q, err := recallQuery(memory.Shorten(asked.Query, maxRecallQuery), "", "", "")
+	if err != nil {
+		return err
+	}
+	q.Budget, q.OldestFirst, q.Needed, q.Floor = min(max(asked.Budget, 1), maxRecallBudget), true, true, automaticFloor/2
+	q.Seen = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
+	var out recalledTurn
+	if out.Erased, err = s.store.Erasures.Erased(c.Request.Context(), key); err != nil {
+		return err
+	}
+	if out.Recalled, err = s.searcher.found(c.Request.Context(), q, key); err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
