@@ -35,7 +35,8 @@ const memoryHeader = "X-Ag-Memory"
 // AgentMemory is where agents' memory is kept.
 type AgentMemory struct {
 	URL string // of webmemory
-	// Keys has the turns of a key that may talk in chats recorded without the header, in the chat "agent:" and the key's id.
+	// Keys has the turns of a key that may talk in chats recorded without the header, in the chat "agent:" and the key's
+	// id.
 	Keys      bool
 	Transport http.RoundTripper // tells webmemory for which principal a request is
 }
@@ -307,7 +308,8 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
 	_, err := m.call(ctx, t.chat, "heard", map[string]any{"session": t.session, "turn": t.turn,
-		"subagent": t.subagent, "began": t.began.UnixMilli(), "said": clip(t.said, mostText), "answered": clip(answered, mostText)})
+		"subagent": t.subagent, "began": t.began.UnixMilli(), "said": clip(t.said, mostText),
+		"answered": clip(answered, mostText)})
 	if err != nil {
 		x.log().Warn().Err(err).Str("chat", t.chat).Msg("a turn of an agent is not remembered")
 	}

@@ -72,7 +72,8 @@ func limitedBy(t *testing.T, o limit.Options, configure func(*proxy.Config)) *li
 	limiter := limit.New(l.redis, o)
 	prices, err := price.New(map[string]price.Price{"m": {Input: 1_000_000, Output: 2_000_000}})
 	require.NoError(t, err)
-	c := proxy.Config{Shared: proxy.Shared{Limiter: limiter}, Prices: func() *price.Table { return prices }, AnswerTokens: 100}
+	c := proxy.Config{Shared: proxy.Shared{Limiter: limiter}, Prices: func() *price.Table { return prices },
+		AnswerTokens: 100}
 	configure(&c)
 	s, err := proxy.New(c, zerolog.Nop())
 	require.NoError(t, err)

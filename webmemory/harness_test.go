@@ -144,8 +144,8 @@ func (w *world) begin(a agent) {
 	t := w.t
 	w.shutdown, w.logs, w.spools = map[string]func(){}, t.TempDir(), t.TempDir()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
-	w.runs = apiserver.New(apiserver.Config{StopGrace: 10 * time.Second, EraseConversation: w.gateway.erase}, a, func() []api.SubagentInfo { return infos },
-		logger())
+	w.runs = apiserver.New(apiserver.Config{StopGrace: 10 * time.Second, EraseConversation: w.gateway.erase}, a,
+		func() []api.SubagentInfo { return infos }, logger())
 	w.putApiserver(w.runs.Handler())
 	w.api = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		(*w.apiHandler.Load()).ServeHTTP(rw, r)

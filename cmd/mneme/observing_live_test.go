@@ -54,7 +54,9 @@ func TestEachPanelShowsAFault(t *testing.T) {
 			return &a
 		}}))
 	t.Cleanup(vendor.Close)
-	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `"sent"`) }))
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `"sent"`)
+	}))
 	t.Cleanup(shop.Close)
 	file := filepath.Join(t.TempDir(), "mneme.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`
@@ -107,7 +109,9 @@ agents: {master: {tools: [{http: {name: order_state, description: How far an ord
 	require.NoError(t, redis.Run())
 
 	// Without tls there is no certificate.
-	missing := slices.DeleteFunc(queriesOfTheBoard(t), func(q query) bool { return strings.Contains(q.text, "certificate") })
+	missing := slices.DeleteFunc(queriesOfTheBoard(t), func(q query) bool {
+		return strings.Contains(q.text, "certificate")
+	})
 	shows := func(q query) bool {
 		return series(t, prometheus, strings.ReplaceAll(q.text, "$__rate_interval", "1m")) > 0
 	}
@@ -120,8 +124,9 @@ agents: {master: {tools: [{http: {name: order_state, description: How far an ord
 		})
 	}
 	require.Empty(t, missing)
-	require.Eventually(t, func() bool { return series(t, prometheus, "sum(increase(mneme_redis_resets_total[24h])) > 0") > 0 },
-		time.Minute, 100*time.Millisecond, "that Redis came back empty is told")
+	require.Eventually(t, func() bool {
+		return series(t, prometheus, "sum(increase(mneme_redis_resets_total[24h])) > 0") > 0
+	}, time.Minute, 100*time.Millisecond, "that Redis came back empty is told")
 }
 
 // startPrometheus has a Prometheus with the rules scrape targets each second, and gives its address.

@@ -17,8 +17,8 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// coder plays an agent that is not mneme's, as Claude Code speaks: it has tools, marks for the prompt cache, a header for
-// its session, and sends all of its transcript each time.
+// coder plays an agent that is not mneme's, as Claude Code speaks: it has tools, marks for the prompt cache, a header
+// for its session, and sends all of its transcript each time.
 type coder struct {
 	t        *testing.T
 	url      string // of the gateway
@@ -103,7 +103,7 @@ type library struct {
 }
 
 func (l *library) environ(t *testing.T) []string {
-	l.vendor = upstreamtest.New(upstreamtest.Config{PromptCache: true, Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
+	answer := func(r *upstreamtest.Request) *upstreamtest.Answer {
 		if l.hold != nil {
 			l.hold()
 		}
@@ -118,7 +118,8 @@ func (l *library) environ(t *testing.T) []string {
 			}
 		}
 		return &a
-	}})
+	}
+	l.vendor = upstreamtest.New(upstreamtest.Config{PromptCache: true, Answer: answer})
 	server := httptest.NewServer(l.vendor)
 	t.Cleanup(func() {
 		server.Close()
@@ -139,7 +140,8 @@ func TestAnAgentOfAnotherMakerRemembers(t *testing.T) {
 	first.say("Our licence is the Mozilla licence, and never another one.")
 	first.say("Please run it.")
 	history := historyOf(s, "agent:laptop")
-	require.Equal(t, `["Our licence is the Mozilla licence, and never another one.","The Mozilla licence.","Please run it.","Done."]`,
+	require.Equal(t,
+		`["Our licence is the Mozilla licence, and never another one.","The Mozilla licence.","Please run it.","Done."]`,
 		gjson.Get(history, "messages.#.content").Raw)
 	require.Equal(t, `["user","agent","user","agent"]`, gjson.Get(history, "messages.#.from").Raw)
 	require.Equal(t, "I cannot know.", newCoder(t, gateway, "two").say("What licence do we use?"), "without the header")
@@ -154,7 +156,8 @@ func TestAnAgentOfAnotherMakerRemembers(t *testing.T) {
 	require.NotContains(t, history, "system-reminder")
 	status, body := s.request(http.MethodDelete, "/v1/chats/agent:laptop", "", "")
 	require.Equal(t, http.StatusOK, status, body)
-	require.Equal(t, "I cannot know.", newCoder(t, gateway, "five", "X-AG-Memory", "laptop").say("What licence do we use?"))
+	fifth := newCoder(t, gateway, "five", "X-AG-Memory", "laptop")
+	require.Equal(t, "I cannot know.", fifth.say("What licence do we use?"))
 }
 
 // A vendor reads as much of the prompts from its cache as without a memory, within .02, though each turn has another
@@ -171,7 +174,8 @@ func TestAnAgentsMemoryLeavesThePromptCache(t *testing.T) {
 		told.say("What were the rules?")
 		now := newCoder(t, s.addrs.Proxy, "now", header...)
 		for i := range 6 {
-			now.say(fmt.Sprintf("Please run the deployment of module %d by our rule. %s", i, strings.Repeat("Mind the gap. ", 100)))
+			now.say(fmt.Sprintf("Please run the deployment of module %d by our rule. %s", i,
+				strings.Repeat("Mind the gap. ", 100)))
 		}
 		read, all := 0, 0
 		for _, r := range l.vendor.Requests() {
@@ -194,7 +198,8 @@ func TestWhatOfAnAgentIsNoTurnOfItsUsers(t *testing.T) {
 	t.Parallel()
 	l := &library{}
 	s := start(t, l.environ(t)...)
-	newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop", "X-Claude-Code-Agent-Id", "a5de52bc").say("Look for the tests.")
+	newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop",
+		"X-Claude-Code-Agent-Id", "a5de52bc").say("Look for the tests.")
 	title := newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop")
 	title.toolless = true
 	title.say("Give a title to: Look for the tests.")
@@ -206,8 +211,8 @@ func TestWhatOfAnAgentIsNoTurnOfItsUsers(t *testing.T) {
 	require.Equal(t, "agent", gjson.Get(body, "messages.0.from").Str, "a subagent's user is the agent")
 }
 
-// With keys a memory is its tenant's, takes the scopes that a chat takes, and is each key's own where the gateway is set
-// so; wrong headers are told.
+// With keys a memory is its tenant's, takes the scopes that a chat takes, and is each key's own where the gateway is
+// set so; wrong headers are told.
 func TestAnAgentsMemoryIsItsTenants(t *testing.T) {
 	t.Parallel()
 	l := &library{}
@@ -241,8 +246,8 @@ func TestAnAgentsMemoryIsItsTenants(t *testing.T) {
 	require.Contains(t, body, "X-AG-Memory must be the name of a chat")
 }
 
-// A webmemory that is away, or that takes a request and never answers, keeps no call from its answer, and what an erasure
-// took away meanwhile does not come back by a turn that had begun before.
+// A webmemory that is away, or that takes a request and never answers, keeps no call from its answer, and what an
+// erasure took away meanwhile does not come back by a turn that had begun before.
 func TestAnAgentsMemoryFails(t *testing.T) {
 	t.Parallel()
 	l := &library{}
@@ -300,7 +305,8 @@ func TestAnAgentsMemoryAtEachDoor(t *testing.T) {
 	l := &library{}
 	s := start(t, l.environ(t)...)
 	say := func(path, body string) string {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.addrs.Proxy+path, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.addrs.Proxy+path,
+			strings.NewReader(body))
 		require.NoError(t, err)
 		req.Header = http.Header{"Content-Type": {"application/json"}, "X-Ag-Memory": {"laptop"}}
 		resp, err := http.DefaultClient.Do(req)
@@ -312,17 +318,20 @@ func TestAnAgentsMemoryAtEachDoor(t *testing.T) {
 		return string(raw)
 	}
 	const question = "What licence do we use, as I said?"
-	say("/v1/chat/completions", `{"model": "m", "messages": [{"role": "user", "content": "Our licence is the Mozilla licence."}]}`)
+	say("/v1/chat/completions", `{"model": "m", "messages": [{"role": "user",
+		"content": "Our licence is the Mozilla licence."}]}`)
 	for path, body := range map[string]string{
 		"/v1/chat/completions": `{"model": "m", "messages": [{"role": "user", "content": "` + question + `"}]}`,
 		"/v1/responses":        `{"model": "m", "input": "` + question + `"}`,
-		"/v1/messages":         `{"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "` + question + `"}]}`,
+		"/v1/messages": `{"model": "m", "max_tokens": 100,
+			"messages": [{"role": "user", "content": "` + question + `"}]}`,
 	} {
 		require.Contains(t, say(path, body), "The Mozilla licence.", path)
 		stream := say(path, strings.Replace(body, "{", `{"stream": true, `, 1))
 		require.Contains(t, strings.ReplaceAll(stream, `","`, ""), "Mozilla", path)
 	}
-	require.Equal(t, "Our licence is the Mozilla licence.", gjson.Get(historyOf(s, "agent:laptop"), "messages.0.content").Str)
+	require.Equal(t, "Our licence is the Mozilla licence.",
+		gjson.Get(historyOf(s, "agent:laptop"), "messages.0.content").Str)
 }
 
 func historyOf(s *up, chat string) string {
