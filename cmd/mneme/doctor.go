@@ -126,9 +126,9 @@ func reach(ctx context.Context, p *installation) (said string, ok bool) {
 }
 
 // ofEach makes a check of one of a single server; the first of which something is wrong is told.
-func ofEach(look func(s redisServer) (said string, ok bool)) func(context.Context, *installation) (said string, ok bool) {
-	return func(_ context.Context, p *installation) (said string, ok bool) {
-		said, ok = "not asked: Redis does not answer", true
+func ofEach(look func(s redisServer) (said string, ok bool)) func(context.Context, *installation) (string, bool) {
+	return func(_ context.Context, p *installation) (string, bool) {
+		said, ok := "not asked: Redis does not answer", true
 		if p.cfg.Redis.Embedded() {
 			said = "embedded"
 		}

@@ -180,7 +180,7 @@ func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
 }
 
 // asCaller is the transport to another service of ours that is to do what the caller itself may, and no more.
-func (a *app) asCaller(seen *telemetry.Service, to string) http.RoundTripper {
+func asCaller(a *app, seen *telemetry.Service, to string) http.RoundTripper {
 	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialTLSContext: a.dialTLS()}
 	var base http.RoundTripper = certificate.Explained{Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}
 	if a.gated != nil {
