@@ -77,7 +77,12 @@ func each(ctx context.Context, c *Client, do func(*Client) error) (first error) 
 	for _, host := range hosts(ctx, c, u, "") {
 		one := *c
 		one.only = host
-		switch err := do(&one); {
+		err := do(&one)
+		var slow net.Error
+		if errors.Is(err, ErrUnreachable) && !(errors.As(err, &slow) && slow.Timeout()) {
+			err = do(&one) // a connection that was idle ends with its process; a new one says whether there is another
+		}
+		switch {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			refused = err
 		default:

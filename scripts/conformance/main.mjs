@@ -20,6 +20,7 @@ import * as langgraph from './scenarios/langgraph.mjs'
 import * as listed from './scenarios/listed.mjs'
 import * as mcp from './scenarios/mcp.mjs'
 import * as mcpclient from './scenarios/mcpclient.mjs'
+import * as memory from './scenarios/memory.mjs'
 import * as messages from './scenarios/messages.mjs'
 import * as opencode from './scenarios/opencode.mjs'
 import * as responses from './scenarios/responses.mjs'
@@ -40,7 +41,7 @@ const { values: flags } = parseArgs({
     short: { type: 'boolean' }, list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, routes, opencode, copilot, streams, mcp, mcpclient, endpoint, generated, langgraph]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, routes, opencode, copilot, streams, mcp, mcpclient, endpoint, generated, langgraph, memory]
 const row = (s) => s.name.split(':')[0]
 const scenarios = sets
   .flatMap((m) => m.scenarios)

@@ -10,7 +10,7 @@ const commandText = 'the command says thyme'
 
 /** A scratch folder with a home, a file and a command named "sample", as the fake vendor fills in what a tool requires. */
 export class Session {
-  constructor(t, { conversation, experimental } = {}) {
+  constructor(t, { conversation, experimental, memory } = {}) {
     this.t = t
     const [home, bin, work] = ['home', 'bin', 'work'].map((name) => join(t.dir, name))
     for (const dir of [home, bin, work]) mkdirSync(dir, { recursive: true })
@@ -24,6 +24,7 @@ export class Session {
       // Nothing but the gateway is to be reached: nobody listens on the discard port.
       HTTPS_PROXY: 'http://127.0.0.1:9', NO_PROXY: '127.0.0.1',
       ...(conversation && { ANTHROPIC_CUSTOM_HEADERS: `X-AG-Conversation-Id: ${conversation}` }),
+      ...(memory && { ANTHROPIC_CUSTOM_HEADERS: `X-AG-Memory: ${memory}` }),
       ...(!experimental && { CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS: '1' }),
     }
   }

@@ -151,7 +151,7 @@ async function rateLimits(t) {
 
 /** codex in a folder of its own. The conversation is named by the header that it sends of itself. */
 export class Codex {
-  constructor(t) {
+  constructor(t, { memory } = {}) {
     Object.assign(this, { t, work: join(t.dir, 'work') })
     const home = join(t.dir, 'home')
     for (const dir of [join(home, '.codex'), this.work]) mkdirSync(dir, { recursive: true })
@@ -167,6 +167,7 @@ name = "mneme"
 base_url = "${t.url}/v1"
 env_key = "MNEME_KEY"
 wire_api = "responses"
+${memory ? `http_headers = { "X-AG-Memory" = "${memory}" }` : ''}
 `)
     // Nothing but the gateway is to be reached: nobody listens on the discard port.
     this.env = {
