@@ -38,13 +38,13 @@ type AgentMemory struct {
 	// Keys has the turns of a key that may talk in chats recorded without the header, in the chat "agent:" and the key's
 	// id.
 	Keys      bool
+	Wait      time.Duration     // for what is recalled, at most; else the call goes on without
 	Transport http.RoundTripper // tells webmemory for which principal a request is
 }
 
 // Bounds of a turn's memory.
 const (
-	recallWithin = 150 * time.Millisecond // else the call goes on without
-	recordWithin = 2 * time.Second        // while the end of the answer's body waits
+	recordWithin = 2 * time.Second // or Wait, if that is longer, while the end of the answer's body waits
 	recallTokens = 500
 	mostText     = 1 << 20 // bytes that are recorded of one message
 	mostQuery    = 4 << 10 // and that are searched by
@@ -248,7 +248,7 @@ func (m *agentMemory) recall(ctx context.Context, t *agentTurn) error {
 		return nil
 	}
 	found := recalled{at: t.began}
-	ctx, cancel := context.WithTimeout(ctx, recallWithin)
+	ctx, cancel := context.WithTimeout(ctx, m.Wait)
 	defer cancel()
 	raw, err := m.call(ctx, t.chat, "recalled", map[string]any{"session": t.session, "subagent": t.subagent,
 		"query": clip(t.said, mostQuery), "budget": recallTokens})
@@ -305,7 +305,7 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 	if heard, ok := x.result.heard.observer.Answer(); ok && !heard.Cut && len(heard.Tools) == 0 {
 		answered = answerText(heard.Content)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(recordWithin, m.Wait))
 	defer cancel()
 	_, err := m.call(ctx, t.chat, "heard", map[string]any{"session": t.session, "turn": t.turn,
 		"subagent": t.subagent, "began": t.began.UnixMilli(), "said": clip(t.said, mostText),

@@ -126,7 +126,8 @@ func (l *library) environ(t *testing.T) []string {
 		require.Empty(t, l.vendor.Rejections())
 	})
 	return []string{"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" + server.URL, "MNEME_DATA_DIR=" + t.TempDir()}
+		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" + server.URL, "MNEME_DATA_DIR=" + t.TempDir(),
+		"MNEME_PROXY_MEMORY_WAIT=1m"} // on a busy machine, too
 }
 
 // What a user told an agent in one session it knows in the next one, with nothing changed but a header; its tool loops
@@ -257,7 +258,7 @@ func TestAnAgentsMemoryFails(t *testing.T) {
 	}))
 	t.Cleanup(silent.Close)
 	for _, url := range []string{silent.URL, "http://" + freeport.Addr(t)} {
-		s := start(t, append(l.environ(t), "MNEME_PROXY_MEMORY_URL="+url)...)
+		s := start(t, append(l.environ(t), "MNEME_PROXY_MEMORY_URL="+url, "MNEME_PROXY_MEMORY_WAIT=50ms")...)
 		require.Equal(t, "Done.", newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop").say("Hello."))
 		require.Contains(t, s.log.String(), "the call goes on without what its agent remembers")
 		require.Contains(t, s.log.String(), "a turn of an agent is not remembered")

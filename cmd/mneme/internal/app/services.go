@@ -158,7 +158,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
 		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls},
 		Memory: proxy.AgentMemory{URL: strings.TrimRight(cfg.Proxy.Memory.URL, "/"), Keys: cfg.Proxy.Memory.Keys,
-			Transport: asCaller(a, seen, "webmemory")},
+			Wait: cfg.Proxy.Memory.Wait, Transport: asCaller(a, seen, "webmemory")},
 	}
 	var prices atomic.Pointer[price.Table]
 	p.Prices = prices.Load

@@ -189,6 +189,8 @@ type AgentMemory struct {
 	URL string `yaml:"url" check:"omitempty,url"`
 	// also of keys whose requests have no X-AG-Memory
 	Keys bool `yaml:"keys"`
+	// of a call for what is recalled
+	Wait time.Duration `yaml:"wait" default:"150ms" check:"positive"`
 }
 
 // Route is backends of which one answers: the first, or when that fails the next one.
