@@ -100,6 +100,9 @@ func (c *coder) say(said string) string {
 type library struct {
 	vendor *upstreamtest.Server
 	hold   func() // called for each request, before it is answered; may be nil
+
+	unbound bool // its signatures are not bound to what stands before them
+	refuses int  // as often it may
 }
 
 func (l *library) environ(t *testing.T) []string {
@@ -119,11 +122,12 @@ func (l *library) environ(t *testing.T) []string {
 		}
 		return &a
 	}
-	l.vendor = upstreamtest.New(upstreamtest.Config{PromptCache: true, Answer: answer})
+	l.vendor = upstreamtest.New(upstreamtest.Config{PromptCache: true, Answer: answer,
+		Thinking: upstreamtest.ThinkingRules{PrefixCheck: !l.unbound}})
 	server := httptest.NewServer(l.vendor)
 	t.Cleanup(func() {
 		server.Close()
-		require.Empty(t, l.vendor.Rejections())
+		require.Len(t, l.vendor.Rejections(), l.refuses)
 	})
 	return []string{"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
 		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" + server.URL, "MNEME_DATA_DIR=" + t.TempDir(),
@@ -155,8 +159,14 @@ func TestAnAgentOfAnotherMakerRemembers(t *testing.T) {
 	require.Equal(t, int64(8), gjson.Get(history, "total").Int())
 	require.NotContains(t, history, "recalled", "what was recalled is not recorded again")
 	require.NotContains(t, history, "system-reminder")
+	open := newCoder(t, gateway, "open", "X-AG-Memory", "laptop")
+	require.Equal(t, "The Mozilla licence.", open.say("What licence do we use?"))
+	newest := func() string { all := l.vendor.Requests(); return string(all[len(all)-1].Body) }
+	require.Contains(t, newest(), "<recalled nonce=")
 	status, body := s.request(http.MethodDelete, "/v1/chats/agent:laptop", "", "")
 	require.Equal(t, http.StatusOK, status, body)
+	open.say("Hello again.")
+	require.NotContains(t, newest(), "<recalled nonce=", "an erasure reaches a session that is open")
 	fifth := newCoder(t, gateway, "five", "X-AG-Memory", "laptop")
 	require.Equal(t, "I cannot know.", fifth.say("What licence do we use?"))
 }
@@ -277,10 +287,16 @@ func TestAnAgentsMemoryFails(t *testing.T) {
 	require.Equal(t, int64(2), gjson.Get(historyOf(s, "agent:laptop"), "total").Int())
 }
 
-// Another gateway knows nothing of what was recalled in a session, and the session goes on there.
+// Another gateway knows nothing of what was recalled in a session, and the session goes on there. A vendor that binds
+// signatures to what stands before them refuses one call of it, which the gateway makes again.
 func TestAnAgentsMemoryAtAnotherGateway(t *testing.T) {
 	t.Parallel()
-	l := &library{}
+	for name, l := range map[string]*library{"unbound": {unbound: true}, "bound": {refuses: 1}} {
+		t.Run(name, func(t *testing.T) { atAnotherGateway(t, l) })
+	}
+}
+
+func atAnotherGateway(t *testing.T, l *library) {
 	environ := l.environ(t)
 	s := withTenantsAnd(t, environ, "acme")
 	header := []string{"X-AG-Memory", "laptop", "X-Api-Key", s.keys["acme"]}

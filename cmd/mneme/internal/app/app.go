@@ -171,22 +171,24 @@ func (a *app) client(seen *telemetry.Service, to string) *http.Client {
 
 // ourClient is client to another service of ours, which is told the internal secret and the caller's name.
 func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
-	// Of several replicas one that cannot be connected to is passed over within the time that a post has.
-	dialer := &net.Dialer{Timeout: 2 * time.Second}
-	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer.DialContext,
-		DialTLSContext: a.dialTLS()}
-	return a.clientOver(seen, to, a.gated.Carry(certificate.Explained{
-		Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}))
+	return a.clientOver(seen, to, a.gated.Carry(between(a)))
 }
 
 // asCaller is the transport to another service of ours that is to do what the caller itself may, and no more.
 func asCaller(a *app, seen *telemetry.Service, to string) http.RoundTripper {
-	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialTLSContext: a.dialTLS()}
-	var base http.RoundTripper = certificate.Explained{Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}
+	base := between(a)
 	if a.gated != nil {
 		base = access.Carrier{Base: base, Secret: a.gated.Secret, AsCaller: true}
 	}
 	return a.clientOver(seen, to, base).Transport
+}
+
+// between is the way from one service of ours to another: inside this process where that has both.
+func between(a *app) http.RoundTripper {
+	// Of several replicas one that cannot be connected to is passed over within the time that a post has.
+	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
+		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DialTLSContext: a.dialTLS()}
+	return certificate.Explained{Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}
 }
 
 func (a *app) clientOver(seen *telemetry.Service, to string, base http.RoundTripper) *http.Client {
