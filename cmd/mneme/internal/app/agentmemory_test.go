@@ -138,7 +138,7 @@ func (l *library) environ(t *testing.T) []string {
 // keep their thinking, and only what was said and answered is recorded, once.
 func TestAnAgentOfAnotherMakerRemembers(t *testing.T) {
 	t.Parallel()
-	l := &library{}
+	l := &library{refuses: 1} // thinking that was given in sight of what is erased in the end
 	s := start(t, l.environ(t)...)
 	gateway := s.addrs.Proxy
 	first := newCoder(t, gateway, "one", "X-AG-Memory", "laptop")
