@@ -56,9 +56,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	if x.result.heard != nil && (outcome == outcomeCut || outcome == outcomeCanceled) {
 		x.result.heard.cut(context.WithoutCancel(r.Context()))
 	}
-	if outcome == outcomeOK {
-		record(r.Context(), s.agents, x)
-	}
 	if outcome == outcomeOK && x.result.heard != nil && x.result.heard.empty {
 		s.metrics.answeredNothing(x.result.attempt)
 		x.log().Warn().Str("backend", x.result.backend.name).Str("model", x.result.model).
@@ -87,6 +84,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	}
 	line.Str("door", d.name).Str("pipeline", scope).Str("teammate", teammate).Str("model", x.in.model()).
 		Int("status", x.client.status).Dur("took_ms", took).Str("outcome", outcome).Msg("model call")
+	if outcome == outcomeOK { // the last, since it may wait
+		record(r.Context(), s.agents, x)
+	}
 }
 
 // answered reports whether a backend has answered.
