@@ -390,7 +390,9 @@ func TestAnErasedUserStaysErased(t *testing.T) {
 	w.userNote(t, 201, "POST", "ann/notes", `{"text":"Since then."}`)
 	require.Eventually(t, func() bool { return len(w.notesOfUser(t, "ann")) == 1 }, 20*time.Second, 20*time.Millisecond)
 	require.Equal(t, []string{"active: Since then."}, states(w.notesOfUser(t, "ann")))
-	require.Equal(t, int64(1), w.look.ZCard(t.Context(), "mneme:erasures").Val())
+	eventually(t, "it is told to the others, which comes after the notes are gone", func() bool {
+		return w.look.ZCard(t.Context(), "mneme:erasures").Val() == 1
+	})
 }
 
 // A process that is killed while it erases a user's chats leaves the rest to the process that is asked next.
