@@ -127,7 +127,10 @@ func (s *routes) acts() []act {
 			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
 		}...)
 	}
-	return all
+	return append(all,
+		act{"POST " + chat + "/ui", access.Chat, "", served(s.cfg.OpenAI)},
+		act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.cfg.OpenAI)},
+	)
 }
 
 // served is the handler of a route that answers for itself; nil for none.
@@ -206,6 +209,10 @@ func (s *routes) refuse(c *gin.Context, err error) {
 	}
 	if path := c.FullPath(); strings.HasSuffix(path, "/v1/chat/completions") || strings.Contains(path, "/v1/models") {
 		openaiapi.Refuse(c.Writer, p)
+		return
+	}
+	if strings.HasPrefix(c.FullPath(), "/v1/chats/:chat/ui") {
+		openaiapi.RefuseUI(c.Writer, p)
 		return
 	}
 	s.fail(c, p)
