@@ -28,11 +28,15 @@ type desk struct {
 	*tenanted
 	called              atomic.Int64
 	admin, reader, chat string
+	paying              func() // what comes before money is paid back; nil for nothing
 }
 
 func withDesk(t *testing.T) *desk {
 	d := &desk{}
 	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d.paying != nil {
+			d.paying()
+		}
 		d.called.Add(1)
 		body, _ := io.ReadAll(r.Body)
 		_, _ = fmt.Fprintf(w, `{"paid":%s}`, body)
