@@ -387,7 +387,7 @@ func TestUIApprovals(t *testing.T) {
 			want := []string{"start", "start-step", "tool-output-available", "tool-output-available", "data-subagent", "text-start",
 				"text-delta", "text-end", "finish-step", "finish"}
 			if !approved {
-				want = append([]string{"start", "tool-output-denied", "tool-output-denied"}, want[1:]...)
+				want = slices.Concat([]string{"start", "tool-output-denied", "tool-output-denied", "start-step"}, want[4:])
 			}
 			require.Equal(t, want, kinds(parts))
 			require.Equal(t, run, gjson.GetBytes(got.body[len("data: "):], "messageId").Str, "it is the same message")

@@ -226,6 +226,7 @@ func (a *uiAnswer) goOn(answers []event.WaitAnswer) {
 		case !shown || !a.shows[id]:
 		case w.Decision == event.Deny:
 			a.part("tool-output-denied", part{"toolCallId": id})
+			delete(a.shows, id) // what the model is told of it is no output
 		default:
 			a.settles = append(a.settles, id)
 		}
