@@ -87,6 +87,12 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
 		Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
 		ImagesBefore: c.earlierImages()}
+	return h.post(ctx, c, a, t, body, key)
+}
+
+// post posts a message to a chat, at the place that a transcript says; one without messages says none.
+func (h *Handler) post(ctx context.Context, c *call, a *answer, t transcript, body webapi.MessageRequest,
+	key string) events {
 	return func(yield func(event.Event, error) bool) {
 		chat, forked := *c.chat, false
 		for reads := 1; ; reads++ {
@@ -115,7 +121,7 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			a.memory, a.chat = MemoryChat, &chat
 			body.After, body.IfLast = d.After, d.Last
 			if d.Marked && t.From != "" {
-				pairs[api.TranscriptMember] = t.From
+				body.Metadata[api.TranscriptMember] = t.From
 			}
 			since := false
 			a.client().Post(ctx, chat, body, key)(func(e event.Event, err error) bool {
@@ -147,6 +153,9 @@ var errMismatch = &failure{Param: "messages", Problem: api.Problem{
 
 // decide reads of a chat's history as much as a transcript needs, from its end.
 func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, known []message, err error) {
+	if len(t.Users) == 0 {
+		return decision{Outcome: post}, nil, nil
+	}
 	size := min(max(2*len(t.Users)+8, leastPage), largePage)
 	for from, limit := -size, size; ; {
 		var page webapi.HistoryPage

@@ -6,10 +6,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,14 +25,10 @@ import (
 //
 // The chat is that of the path, and its history is webmemory's: of the messages that useChat holds only the new one
 // counts. A new message follows all there is; one that is regenerated or edited is found by its id, whatever has become
-// of the words, and takes its own place.
+// of the words, and takes its own place. Nothing else of a page's is believed: two of them may show one chat.
 
-// States of a part that is a call of a tool, as far as they are read.
-const (
-	partResponded = "approval-responded"
-	partOutput    = "output-available"
-	partError     = "output-error"
-)
+// regenerates is the trigger of an answer once more; any other is that of a message, new or edited, or of answers.
+const regenerates = "regenerate-message"
 
 // uiRequest is the body of DefaultChatTransport. Beside its members an application may send some of a message's.
 type uiRequest struct {
@@ -76,9 +71,6 @@ type uiPart struct {
 // RefuseUI answers a request of useChat that does not come to the Handler: by the sentence alone, which useChat shows
 // as the error's message.
 func RefuseUI(w http.ResponseWriter, p *api.Problem) {
-	if p.Retryable {
-		p.RetryAfter = max(p.RetryAfter, 2*time.Second)
-	}
 	p.SetHeader(w.Header())
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set(CodeHeader, p.Code)
@@ -104,18 +96,14 @@ func (h *Handler) postUI(w http.ResponseWriter, r *http.Request) {
 			return nil, err
 		}
 		at := len(body.Messages) - 1
-		if body.Trigger == "regenerate-message" {
-			for at >= 0 && body.Messages[at].Role != memory.RoleUser {
-				at--
+		for i, m := range body.Messages {
+			if body.Trigger != regenerates && m.ID != "" && m.ID == body.MessageID {
+				at = i
 			}
-		} else if i := slices.IndexFunc(body.Messages, func(m uiMessage) bool { return m.ID == body.MessageID }); i >= 0 {
-			at = i
 		}
 		switch {
-		case body.Trigger != "submit-message" && body.Trigger != "regenerate-message":
-			return nil, invalid("trigger", "trigger is submit-message or regenerate-message, not %.40q.", body.Trigger)
 		case at >= 0 && body.Messages[at].Role == memory.RoleUser:
-			return h.uiSaid(ctx, &body, at, a)
+			return a.said(ctx, &body, at)
 		case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
 			return a.answered(ctx, body.Messages[at])
 		}
@@ -138,11 +126,10 @@ func (h *Handler) resumeUI(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// uiSaid is a message of the user, at a place of those that useChat holds.
-func (h *Handler) uiSaid(ctx context.Context, body *uiRequest, at int, a *uiAnswer) (events, error) {
-	said := body.Messages[at]
-	orders := []string{body.Instructions}
-	for _, m := range body.Messages[:at+1] {
+// said is a message of the user, at a place of those that useChat holds.
+func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, error) {
+	id := body.Messages[at].ID
+	for i, m := range body.Messages[:at+1] {
 		c := chatMessage{Role: m.Role}
 		for _, p := range m.Parts {
 			switch {
@@ -150,126 +137,59 @@ func (h *Handler) uiSaid(ctx context.Context, body *uiRequest, at int, a *uiAnsw
 				c.Content.Text = strings.TrimSpace(c.Content.Text + "\n" + p.Text)
 			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
 				c.Content.Images = append(c.Content.Images, p.URL)
-			case p.Type == "file" && m.ID == said.ID:
+			case p.Type == "file" && i == at:
 				return nil, &api.Problem{Status: http.StatusBadRequest, Code: "part_not_supported", Message: fmt.Sprintf(
 					"A message takes text and images, and no file of the type %.40q.", p.MediaType)}
 			}
 		}
-		if m.Role == "system" {
-			orders = append(orders, c.Content.Text)
-			continue
-		}
 		a.call.said = append(a.call.said, c)
 	}
 	post := webapi.MessageRequest{Message: a.call.last().Content.Text, AgentVersion: body.AgentVersion, Stream: true,
-		OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: strings.TrimSpace(strings.Join(orders, "\n\n")),
+		OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: body.Instructions,
 		Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
-	key, replaces := rand.Text(), body.Trigger == "regenerate-message" || body.MessageID != ""
-	if said.ID != "" {
-		post.Metadata = map[string]string{api.MessageIDMember: said.ID}
-		if body.MessageID == "" || body.Trigger == "regenerate-message" { // the same words under the same id are the same post
-			key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(said.ID)))
-		}
+	key, t := rand.Text(), transcript{}
+	if id != "" {
+		post.Metadata = map[string]string{api.MessageIDMember: id}
 	}
-	return func(yield func(event.Event, error) bool) {
-		for reads := 1; ; reads++ {
-			if replaces && said.ID != "" {
-				after, last, err := h.placeOf(ctx, *a.chat, said.ID)
-				if err != nil {
-					yield(event.Event{}, err)
-					return
-				}
-				if post.After, post.IfLast = after, last; after != nil {
-					key = rand.Text()
-				}
-			}
-			since := false
-			a.client().Post(ctx, *a.chat, post, key)(func(e event.Event, err error) bool {
-				var p *api.Problem
-				if since = errors.As(err, &p) && p.Code == webapi.CodeMessagesSince && reads < maxReads; since {
-					return false
-				}
-				return yield(e, err)
-			})
-			if !since {
-				return
-			}
-		}
-	}, nil
-}
-
-// placeOf gives what stands before the user's message that a client calls by an id, or the chat itself, as After of a
-// post, and the chat's last message, as its IfLast; nil if there is no such message.
-func (h *Handler) placeOf(ctx context.Context, chat memory.Chat, id string) (after, last *string, err error) {
-	var known []message
-	for from, limit := -leastPage, leastPage; ; {
-		page, err := h.Memory.PageOf(goingOn(ctx), memory.ChatKey(chat),
-			webapi.PageQuery{Offset: from, Limit: limit, Archive: true})
-		if err != nil {
-			return nil, nil, err
-		}
-		var older []message
-		for _, raw := range page.Messages {
-			older = append(older, messageOf(raw))
-		}
-		known = slices.Concat(older, known)
-		for i, m := range slices.Backward(known) {
-			switch {
-			case !m.User || m.ClientID != id && m.ID != id:
-			case i > 0:
-				return &known[i-1].ID, &known[len(known)-1].ID, nil
-			case page.Offset == 0:
-				return new(string), &known[len(known)-1].ID, nil
-			}
-		}
-		if page.Offset == 0 {
-			return nil, nil, nil
-		}
-		from = max(page.Offset-largePage, 0)
-		limit = page.Offset - from
+	switch {
+	case body.MessageID != "" || body.Trigger == regenerates:
+		t = transcript{Users: []string{post.Message}, ClientID: id, There: true}
+	case id != "": // the same message again
+		key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
 	}
+	return a.h.post(ctx, a.call, a.answer, t, post, key), nil
 }
 
 // answered goes on with a run that waits, by the answers in the last step of the message that asked for them.
 func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (events, error) {
 	var answers []event.WaitAnswer
 	for _, p := range m.Parts {
-		if p.Type == "step-start" {
+		switch p.Type {
+		case "step-start":
 			answers = nil
+		case "data-subagent":
+			a.delegations[p.ID] = &delegation{}
+			_ = json.Unmarshal(p.Data, a.delegations[p.ID]) // what it does not say is left out from here on
 		}
-		if p.Type == "data-subagent" {
-			d := delegation{}
-			_ = json.Unmarshal(p.Data, &d) // what it does not say is left out of the part from here on
-			a.delegations[p.ID] = &d
-		}
-		if p.ToolCallID == "" {
-			continue
-		}
-		a.shows[p.ToolCallID] = true
-		of := p.ToolCallID
-		if p.State == partResponded {
+		a.shows[p.ToolCallID] = p.ToolCallID != ""
+		of, w := p.ToolCallID, event.WaitAnswer{Decision: event.Approve, Result: p.Output,
+			Reason: cmp.Or(p.ErrorText, p.Approval.Reason)}
+		responded := p.State == "approval-responded"
+		if responded {
 			of = p.Approval.ID
 		}
+		if responded && !p.Approval.Approved || p.State == "output-error" {
+			w.Decision = event.Deny
+		}
 		run, wait, ok := splitCallID(of)
-		if !ok {
+		if !ok || !responded && p.State != "output-available" && p.State != "output-error" {
 			continue
 		}
-		w := event.WaitAnswer{ID: wait, Decision: event.Approve}
-		switch {
-		case p.State == partResponded && !p.Approval.Approved:
-			w.Decision, w.Reason = event.Deny, p.Approval.Reason
-		case p.State == partResponded:
-		case p.State == partOutput:
-			w.Result = p.Output
-		case p.State == partError:
-			w.Decision, w.Reason = event.Deny, p.ErrorText
-		default:
-			continue
-		}
-		if p.State == partResponded {
+		if responded {
 			a.asked[wait] = p.ToolCallID
 		}
-		a.run, answers = run, append(answers, w)
+		a.run, w.ID = run, wait
+		answers = append(answers, w)
 	}
 	if len(answers) == 0 {
 		return nil, invalid("messages", "The last message is the assistant's, and has no answer to what a run waits for.")
@@ -290,6 +210,7 @@ func (h *Handler) uiStream(w http.ResponseWriter, r *http.Request,
 	var all events
 	var err error
 	if a.chat, err = h.chatOf(r, ""); err == nil {
+		a.call.chat = a.chat
 		all, err = begin(ctx, a)
 	}
 	switch {
@@ -305,9 +226,6 @@ func (h *Handler) uiStream(w http.ResponseWriter, r *http.Request,
 	a.quiet = time.AfterFunc(h.Hold, a.ping)
 	a.mu.Unlock()
 	for e, err := range all {
-		if h.life.Err() != nil {
-			err = errShutdown
-		}
 		if err != nil {
 			a.fail(err)
 			return
@@ -315,4 +233,230 @@ func (h *Handler) uiStream(w http.ResponseWriter, r *http.Request,
 		a.show(e)
 	}
 	a.end()
+}
+
+// part is a part of the stream. Parts have the members that each of the AI SDK's versions 5, 6 and 7 takes: the older
+// ones refuse a part with another one.
+type part map[string]any
+
+// uiAnswer is an answer as a UI message stream.
+type uiAnswer struct {
+	*answer
+	texts       int    // parts of text so far
+	text        string // id of the one that is open; empty for none
+	delegations map[string]*delegation
+	shows       map[string]bool   // parts of tools that the client has
+	asked       map[string]string // the part of a tool, by the wait for a person that it shows
+}
+
+// delegation is what a data-subagent part says, which each later one of the same id replaces.
+type delegation struct {
+	Name  string `json:"name"`
+	Task  string `json:"task"`
+	State string `json:"state"` // "running", or the status of an event.Completion
+	Text  string `json:"text"`  // the end of what it does, then its answer
+}
+
+// part sends a part of the stream.
+func (a *uiAnswer) part(kind string, p part) {
+	all := part{"type": kind}
+	maps.Copy(all, p)
+	a.write(line(all))
+}
+
+// show gives an event to the client.
+func (a *uiAnswer) show(e event.Event) {
+	if a.first == 0 {
+		a.run, a.first = e.RunID, e.Seq
+		a.mu.Lock()
+		a.w.Header().Set(webapi.RunID, a.run) // without effect where a ping has sent the head
+		a.head()
+		a.mu.Unlock()
+		a.part("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
+	}
+	a.collected.Add(e)
+	switch p := e.Payload.(type) {
+	case *event.RunStarted:
+		a.part("start-step", nil)
+	case *event.Recalled:
+		a.part("data-memory", part{"id": fmt.Sprint("memory-", e.Seq), "data": part{
+			"agent": cmp.Or(string(e.Subagent), webapi.Master), "messages": p.Messages, "failed": p.Failed}})
+	case *event.AssistantDelta:
+		a.say(p.Text)
+	case *event.Assistant:
+		switch rest, begun := strings.CutPrefix(p.Content, a.piece.String()); {
+		case a.raw.String() == p.Content:
+		case begun:
+			a.say(rest)
+		default:
+			a.hush()
+			a.say(p.Content)
+		}
+		a.hush()
+		a.sources(p.Citations)
+	case *event.MasterTool:
+		a.hush()
+		a.part("data-tool", part{"id": p.Tool, "data": p})
+	case *event.Delegation:
+		a.hush()
+		a.delegate(e, p.Task, "running", "")
+	case *event.SubagentDelta:
+		a.delegate(e, "", "", p.Text)
+	case *event.ToolProgress:
+		a.delegate(e, "", "", "\n"+p.Tool+", "+p.Status+": "+p.Detail+"\n")
+	case *event.AssistantWithTools:
+		for _, c := range p.ToolCalls {
+			a.tool(partOf(e.CallID, c.ID), c.Function.Name, json.RawMessage(c.Function.Arguments),
+				part{"providerExecuted": true})
+		}
+	case *event.ToolResult:
+		a.settle(partOf(e.CallID, p.ToolCallID), p.Content)
+	case *event.Completion:
+		a.delegate(e, "", p.Status, p.Response)
+	case *event.RunWaiting:
+		a.wait(p.Waits)
+	case *event.RunResumed:
+		a.goOn(p.Answers)
+	}
+}
+
+// say shows a piece of the answer.
+func (a *uiAnswer) say(text string) {
+	if text == "" {
+		return
+	}
+	if a.text == "" {
+		a.texts++
+		a.text = fmt.Sprint("text-", a.texts)
+		a.part("text-start", part{"id": a.text})
+	}
+	a.raw.WriteString(text)
+	a.piece.WriteString(text)
+	a.part("text-delta", part{"id": a.text, "delta": text})
+}
+
+// hush ends a part of text. What is said behind it is another one.
+func (a *uiAnswer) hush() {
+	if a.piece.Reset(); a.text != "" {
+		a.part("text-end", part{"id": a.text})
+		a.text = ""
+	}
+}
+
+// sources are the citations of the answer, with all that is known of each beside.
+func (a *uiAnswer) sources(all []event.Citation) {
+	for _, c := range all {
+		p := part{"sourceId": fmt.Sprint(c.N), "title": c.Place(), "providerMetadata": part{"mneme": c}}
+		if strings.HasPrefix(c.Source, "https://") || strings.HasPrefix(c.Source, "http://") {
+			p["url"] = c.Source
+			a.part("source-url", p)
+			continue
+		}
+		p["mediaType"], p["filename"] = "text/plain", cmp.Or(c.Source, c.DocID)
+		a.part("source-document", p)
+	}
+}
+
+// delegate shows what changes of a delegation. Of what a subagent does it is the end, since each part has all of it;
+// of its answer it is all.
+func (a *uiAnswer) delegate(e event.Event, task, state, text string) {
+	d := cmp.Or(a.delegations[e.CallID], &delegation{})
+	a.delegations[e.CallID] = d
+	d.Name, d.Task, d.State = string(e.Subagent), cmp.Or(task, d.Task), cmp.Or(state, d.State)
+	if d.Text += text; state != "" {
+		d.Text = text
+	} else if len(d.Text) > maxLine {
+		d.Text = strings.ToValidUTF8(d.Text[len(d.Text)-maxLine:], "")
+	}
+	a.part("data-subagent", part{"id": e.CallID, "data": d})
+}
+
+// partOf names the part of a tool's call: models use the same ids in several delegations.
+func partOf(delegation, call string) string { return strings.TrimPrefix(delegation+"/"+call, "/") }
+
+// tool shows a call of a tool, with more about it. One that is not ours is for the page to run.
+func (a *uiAnswer) tool(id, name string, input json.RawMessage, more part) {
+	a.hush()
+	more["toolCallId"], more["toolName"], more["input"], more["dynamic"] = id, name, input, true
+	if !json.Valid(input) {
+		more["input"] = string(input)
+	}
+	a.shows[id] = true
+	a.part("tool-input-available", more)
+}
+
+// settle shows the output of a tool. The SDK takes an output without its call for a broken stream.
+func (a *uiAnswer) settle(id string, output any) {
+	if a.shows[id] {
+		a.part("tool-output-available", part{"toolCallId": id, "output": output, "dynamic": true, "providerExecuted": true})
+	}
+}
+
+// wait shows what a run waits for: approvals, and calls whose output the page gives, by the id of the call.
+func (a *uiAnswer) wait(waits []event.Wait) {
+	for _, w := range waits {
+		more, given := part{"providerMetadata": part{"mneme": w}}, callID(a.run, w.ID)
+		a.asked[w.ID] = given
+		if w.Kind == event.Approval {
+			a.asked[w.ID], more["providerExecuted"] = partOf(w.CallID, w.ToolCallID), true
+		}
+		a.tool(a.asked[w.ID], w.Tool, w.Arguments, more)
+		if w.Kind == event.Approval {
+			a.part("tool-approval-request", part{"approvalId": given, "toolCallId": a.asked[w.ID]})
+		}
+	}
+	a.part("finish-step", nil)
+}
+
+// goOn shows how waits were answered. What follows is a step of its own: pages send the answers of the last one.
+func (a *uiAnswer) goOn(answers []event.WaitAnswer) {
+	for _, w := range answers {
+		id := a.asked[w.ID]
+		switch {
+		case !a.shows[id]:
+		case w.Decision == event.Deny:
+			a.part("tool-output-denied", part{"toolCallId": id})
+			delete(a.shows, id) // what the model is told of it is no output
+		case !strings.Contains(id, "/"): // no event has the output of what is not a subagent's
+			a.settle(id, w.Decision)
+		}
+	}
+	a.part("start-step", nil)
+}
+
+// end completes the answer.
+func (a *uiAnswer) end() {
+	if err := a.collected.Err(); err != nil {
+		a.fail(err)
+		return
+	}
+	a.hush()
+	finish := "tool-calls"
+	if a.collected.Outcome != webapi.OutcomeWaiting { // that ends the step itself
+		finish = finishStop
+		a.part("finish-step", nil)
+	}
+	if a.collected.Outcome == event.Stopped {
+		finish = "other"
+		a.part("abort", nil)
+	}
+	used := a.collected.Usage
+	usage := part{"inputTokens": used.InputTokens, "outputTokens": used.OutputTokens,
+		"totalTokens": used.InputTokens + used.OutputTokens, "cachedInputTokens": used.CachedTokens,
+		"reasoningTokens": used.ReasoningTokens, "costMicroUSD": used.CostMicroUSD}
+	a.part("finish", part{"finishReason": finish, "messageMetadata": part{"usage": usage, "outcome": a.collected.Outcome}})
+	a.write([]byte("[DONE]"))
+}
+
+// fail ends the answer with an error: as a status, or inside of a stream that has begun.
+func (a *uiAnswer) fail(err error) {
+	a.close() // no ping comes before the status, or behind the error
+	f := failureOf(err)
+	if a.out == nil {
+		RefuseUI(a.w, &f.Problem)
+		return
+	}
+	a.hush()
+	a.part("error", part{"errorText": secrets.Keyless(f.Message)})
+	a.write([]byte("[DONE]"))
 }
