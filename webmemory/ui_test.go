@@ -198,6 +198,25 @@ func TestUIParts(t *testing.T) {
 	require.Equal(t, []string{"user: What does it cost?", "assistant: It <b>costs</b> 14 [1][2]."}, w.stored("chat_history:c"))
 }
 
+// Of a subagent that the page asks past the master the text comes as it is written.
+func TestUISubagent(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		of := event.Head{Subagent: "analytic", CallID: "c"}
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		emit(of, &event.Delegation{Task: r.Message, Calls: event.Serial})
+		emit(of, &event.SubagentDelta{Text: "It is "})
+		emit(of, &event.SubagentDelta{Text: "14."})
+		emit(of, &event.Completion{Response: "It is 14.", Status: event.Completed})
+		emit(event.Head{}, &event.Assistant{Content: "It is 14."})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	})
+	parts := uiParts(t, w.ui(strings.Replace(uiSays(submits, "", "u=hi"), "{", `{"agent_version":"analytic",`, 1)).body)
+	require.Equal(t, "It is 14.", uiText(parts))
+	require.Equal(t, []string{"start", "start-step", "data-subagent", "data-subagent", "text-start", "text-delta",
+		"data-subagent", "text-delta", "data-subagent", "text-end", "finish-step", "finish"}, kinds(parts))
+}
+
 // A message sent again is the same message; one that is regenerated or edited takes its own place, whatever has become
 // of the client's other messages.
 func TestUISubmitsAndReplaces(t *testing.T) {

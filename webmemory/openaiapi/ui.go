@@ -153,7 +153,7 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 	}
 	switch {
 	case body.MessageID != "" || body.Trigger == regenerates:
-		t = transcript{Users: []string{post.Message}, ClientID: id, There: true}
+		t = transcript{Users: []string{normal(post.Message)}, ClientID: id, There: true}
 	case id != "": // the same message again
 		key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
 	}
@@ -277,6 +277,7 @@ func (a *uiAnswer) show(e event.Event) {
 	a.collected.Add(e)
 	switch p := e.Payload.(type) {
 	case *event.RunStarted:
+		a.call.agent = p.AgentVersion
 		a.part("start-step", nil)
 	case *event.Recalled:
 		a.part("data-memory", part{"id": fmt.Sprint("memory-", e.Seq), "data": part{
@@ -301,7 +302,9 @@ func (a *uiAnswer) show(e event.Event) {
 		a.hush()
 		a.delegate(e, p.Task, "running", "")
 	case *event.SubagentDelta:
-		a.delegate(e, "", "", p.Text)
+		if a.delegate(e, "", "", p.Text); string(e.Subagent) == a.call.agent { // whom the user talks to
+			a.say(p.Text)
+		}
 	case *event.ToolProgress:
 		a.delegate(e, "", "", "\n"+p.Tool+", "+p.Status+": "+p.Detail+"\n")
 	case *event.AssistantWithTools:
