@@ -137,7 +137,8 @@ func (w *world) ui(body string, header ...string) answer {
 // and behind them, and citations.
 func usesTools(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 	of := event.Head{Subagent: "knowledge", CallID: "c"}
-	emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, Metadata: r.Metadata})
+	emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+		Metadata: r.Metadata})
 	emit(event.Head{}, &event.Recalled{Messages: []event.RecalledMessage{{ID: "m", TS: 1, Score: 2}}})
 	emit(event.Head{}, &event.AssistantDelta{Text: "I look it up."})
 	emit(event.Head{}, &event.MasterTool{Tool: "recall", Status: "running", Detail: "{}"})
@@ -195,7 +196,8 @@ func TestUIParts(t *testing.T) {
 		`{"finishReason":"stop","messageMetadata":{"outcome":"completed","usage":{"cachedInputTokens":60,"costMicroUSD":null,"inputTokens":100,` +
 			`"outputTokens":20,"reasoningTokens":5,"totalTokens":120}},"type":"finish"}`,
 	}, uiParts(t, got.body))
-	require.Equal(t, []string{"user: What does it cost?", "assistant: It <b>costs</b> 14 [1][2]."}, w.stored("chat_history:c"))
+	require.Equal(t, []string{"user: What does it cost?", "assistant: It <b>costs</b> 14 [1][2]."},
+		w.stored("chat_history:c"))
 }
 
 // Of a subagent that the page asks past the master the text comes as it is written.
@@ -289,8 +291,8 @@ func TestUIResumes(t *testing.T) {
 	require.NoError(t, err)
 	parts := uiParts(t, whole)
 	require.Equal(t, startPart, parts[0])
-	require.Equal(t, []string{"start", "start-step", "data-subagent", "data-subagent", "text-start", "text-delta", "text-end",
-		"finish-step", "finish"}, kinds(parts))
+	require.Equal(t, []string{"start", "start-step", "data-subagent", "data-subagent", "text-start", "text-delta",
+		"text-end", "finish-step", "finish"}, kinds(parts))
 	require.Equal(t, "answer to hi", uiText(parts))
 	eventually(t, "the run is over", func() bool { return w.do("GET", stream, nil).status == 204 })
 	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:c"))
@@ -403,14 +405,15 @@ func TestUIApprovals(t *testing.T) {
 			got = w.do("POST", chat, uiBody(submits, run, user, answers))
 			require.Equal(t, 200, got.status, string(got.body))
 			parts = uiParts(t, got.body, "c/t-w1", "c/t-w2")
-			want := []string{"start", "start-step", "tool-output-available", "tool-output-available", "data-subagent", "text-start",
-				"text-delta", "text-end", "finish-step", "finish"}
+			want := []string{"start", "start-step", "tool-output-available", "tool-output-available", "data-subagent",
+				"text-start", "text-delta", "text-end", "finish-step", "finish"}
 			if !approved {
 				want = slices.Concat([]string{"start", "tool-output-denied", "tool-output-denied", "start-step"}, want[4:])
 			}
 			require.Equal(t, want, kinds(parts))
 			require.Equal(t, run, gjson.GetBytes(got.body[len("data: "):], "messageId").Str, "it is the same message")
-			require.Equal(t, map[bool]string{true: "decided: approve approve", false: "decided: deny deny"}[approved], uiText(parts))
+			require.Equal(t, map[bool]string{true: "decided: approve approve", false: "decided: deny deny"}[approved],
+				uiText(parts))
 			for _, p := range parts {
 				if gjson.Get(p, "type").Str == "data-subagent" {
 					require.Equal(t, "task", gjson.Get(p, "data.task").Str, "what the page knows of it stays")
@@ -431,7 +434,8 @@ func TestUIClientTools(t *testing.T) {
 	w.suspends(clientCalls)
 	var body map[string]any
 	require.NoError(t, json.Unmarshal([]byte(uiSays(submits, "", "u=light please")), &body))
-	body["tools"] = []any{map[string]any{"name": "light", "description": "Lights.", "parameters": map[string]any{"type": "object"}}}
+	body["tools"] = []any{map[string]any{"name": "light", "description": "Lights.",
+		"parameters": map[string]any{"type": "object"}}}
 	got := w.do("POST", "/v1/chats/c/ui", body)
 	require.Equal(t, 200, got.status, string(got.body))
 	parts, run := uiParts(t, got.body), got.header.Get(webapi.RunID)
@@ -450,7 +454,8 @@ func TestUIClientTools(t *testing.T) {
 func TestUIErrors(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
-		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, Metadata: r.Metadata})
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+			Metadata: r.Metadata})
 		emit(event.Head{}, &event.AssistantDelta{Text: "I"})
 		emit(event.Head{}, event.Fail("budget_exceeded", "The budget is spent.", 0))
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
@@ -515,7 +520,8 @@ func TestUIMessage(t *testing.T) {
 	got := w.ui(strings.Replace(uiBody(submits, "", uiMessage("system", "s", text("Be brief.")),
 		uiMessage("user", "u0", text("a"), map[string]any{"type": "file", "mediaType": "application/pdf", "url": "data:,"}),
 		uiMessage("assistant", "a0", text("b"), map[string]any{"type": "data-x", "id": "x", "data": []int{1}}),
-		uiMessage("user", "u", text("What"), text("is this?"), map[string]any{"type": "file", "mediaType": "image/gif", "url": dot})),
+		uiMessage("user", "u", text("What"), text("is this?"),
+			map[string]any{"type": "file", "mediaType": "image/gif", "url": dot})),
 		"{", `{"agent_version":"analytic","instructions":"Be kind.",`, 1))
 	require.Equal(t, 200, got.status, string(got.body))
 	r := <-seen
