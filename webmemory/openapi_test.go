@@ -257,6 +257,7 @@ func (w *world) fullProcess() (url string) {
 	var tools atomic.Pointer[mcpserver.Handler]
 	var completions atomic.Pointer[openaiapi.Handler]
 	url = w.process(func(c *webmemory.Config) {
+		everywhere(c)
 		c.MCP = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tools.Load().ServeHTTP(rw, r) })
 		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { completions.Load().ServeHTTP(rw, r) })
 	})
@@ -447,6 +448,8 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(404, "DELETE", at+"/none", nil)
 	does(200, "DELETE", "/v1/users/ann?chats=true", nil)
 	does(400, "DELETE", "/v1/users/ann?chats=x", nil)
+	does(400, "GET", "/v1/users/ann/recall?query=", nil)
+	does(200, "GET", "/v1/users/ann/recall?query=lighthouse", nil)
 
 	does(200, "POST", "/v1/oneshot", message{"Hi."})
 	does(400, "POST", "/v1/oneshot", `{}`)

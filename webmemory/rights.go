@@ -71,6 +71,7 @@ func (s *routes) acts() []act {
 		{"GET " + chat + "/set-aside", read, "", s.rewindRoutes.getSetAside},
 		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore", s.rewindRoutes.postRestore},
 		{"DELETE /v1/users/:user", write, "user.erase", s.eraseRoutes.deleteUser},
+		{"GET /v1/users/:user/recall", read, "", s.searcher.getUserRecall},
 
 		{"GET " + webapi.UsagePath, read, "", s.auditor.readUsage},
 		{"GET " + webapi.AuditPath, access.Admin, "", s.auditor.getAudit},

@@ -361,6 +361,8 @@ func operations() []operation {
 			ok{200: memory.Note{}}, says{404: "unknown_note"}},
 		operation{"DELETE " + notes + "/{id}", "Removes a note of a user", "", nil, ok{204: nil},
 			says{404: "unknown_note"}},
+		operation{"GET /v1/users/{user}/recall", "Finds what was said in the chats that are a user's alone",
+			"query budget from to asked_at", nil, ok{200: webapi.Recalled{}}, says{403: "recall_everywhere_off"}},
 		operation{"DELETE /v1/users/{user}", "Erases the notes of a user, and chats that are the user's alone", "chats", nil,
 			ok{200: webapi.ErasedUser{}}, says{503: "gateway_unavailable apiserver_unavailable"}},
 	)

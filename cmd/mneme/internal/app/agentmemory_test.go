@@ -231,7 +231,7 @@ func TestACompactionIsNoTurnOfTheUsers(t *testing.T) {
 	agent.say("Look for the tests.")
 	agent.say("Your task is to create a detailed summary of the conversation so far, paying close attention to requests.")
 	agent.messages = nil
-	agent.say("This session is being continued from a previous conversation that ran out of context. The user asked for tests.")
+	agent.say("This session is being continued from a previous conversation that ran out of context. It was about tests.")
 	agent.messages = agent.messages[:1]
 	agent.say("Now run them.")
 	require.Equal(t, `["Look for the tests.","Done.","Now run them.","Done."]`,
