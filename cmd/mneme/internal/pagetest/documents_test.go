@@ -194,7 +194,7 @@ func TestAFileByTheButton(t *testing.T) {
 
 	p.excuse("422")
 	p.choose(map[string]string{"picture.bin": "\x00\x01\x02\x03"})
-	p.seesIn(".files", "picture.bin", "not legible")
+	p.seesIn(".files", "picture.bin", "The file is binary, not text.")
 	require.Empty(t, p.barriers())
 	p.click("button", "Close")
 	p.seesNo("picture.bin")
