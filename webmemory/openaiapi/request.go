@@ -156,7 +156,11 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 	if c.chat, err = h.chatOf(r, named); err != nil {
 		return nil, err
 	}
-	return c, c.readFiles()
+	err = c.readFiles()
+	for _, m := range c.Messages {
+		clear(m.Content.Files) // they may be large, and the call is there as long as its run
+	}
+	return c, err
 }
 
 // sort tells the client's orders from what was said.

@@ -88,10 +88,12 @@ func TestEmbeddingsAtWebmemory(t *testing.T) {
 	}
 	status, got := ask(t, "POST", s.url("/c/a%20b/v1/embeddings"), models, body)
 	require.Equal(t, http.StatusBadRequest, status, got)
+	odd := keyed{"POST", s.url("/v1/embeddings"), models, body, []string{"X-Session-Id", "a b"}}.do(t)
+	require.Equal(t, http.StatusOK, odd.status, "a chat is nothing to them")
 	reads := s.key("acme", access.MemoryRead)
 	require.Eventually(t, func() bool { // records are written behind the call
 		_, rows := ask(t, "GET", s.url("/v1/usage?by=key"), reads, "")
-		return gjson.Get(rows, "rows.#").Int() == 1 && gjson.Get(rows, "rows.0.calls").Int() == 4
+		return gjson.Get(rows, "rows.#").Int() == 1 && gjson.Get(rows, "rows.0.calls").Int() == 5
 	}, 20*time.Second, 100*time.Millisecond)
 
 	// What the vendor refuses with comes as from the gateway.
