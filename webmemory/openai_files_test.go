@@ -22,7 +22,8 @@ import (
 )
 
 // filesWorld is openaiWorld with documents, which are in a Redis of their own.
-func filesWorld(t *testing.T, change ...func(*openaiapi.Config)) (w *world, runs *apiserver.Server, documents *redistest.Server) {
+func filesWorld(t *testing.T, change ...func(*openaiapi.Config)) (w *world, runs *apiserver.Server,
+	documents *redistest.Server) {
 	w, documents = newWorld(t, nil), redistest.Start(t)
 	library := rag.NewLibrary(docstore.New(documents.Client(), 0), rag.Options{Log: zerolog.Nop()})
 	runs = apiserver.New(apiserver.Config{Documents: library}, answers("hello"), nil, logger())

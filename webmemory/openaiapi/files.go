@@ -118,22 +118,12 @@ func typeOf(kind string) string {
 	}
 }
 
-// give makes the files of a message documents of the chat, and returns when each can be found there. A document's id
-// has the hash of its bytes, so that a file that is sent again, or twice at once, is the same document, and another
-// file of the same name is another one.
+// give makes the files of a message documents of the chat, and returns when each can be found there.
 func (h *Handler) give(ctx context.Context, chat memory.Chat, files []upload) error {
 	ctx, cancel := context.WithTimeout(ctx, fileTime)
 	defer cancel()
 	for _, f := range files {
-		sum := sha256.Sum256(f.bytes)
-		path := fmt.Sprintf("%s/documents/%x/%s?%s", webapi.ChatPath(chat), sum[:8], url.PathEscape(f.name),
-			url.Values{"source": {f.name}}.Encode())
-		resp, err := h.Memory.Send(ctx, http.MethodPut, path, http.Header{"Content-Type": {f.contentType}},
-			bytes.NewReader(f.bytes))
-		if err == nil {
-			err = outcome207(resp)
-		}
-		if err != nil {
+		if err := h.put(ctx, chat, f); err != nil {
 			told := *failureOf(err)
 			told.Param = f.param
 			return &told
@@ -142,13 +132,22 @@ func (h *Handler) give(ctx context.Context, chat memory.Chat, files []upload) er
 	return nil
 }
 
-// outcome207 is why a document of a file of many was refused; nil if none was.
-func outcome207(resp *http.Response) error {
+// put makes a file a document, or many. The id has the hash of the bytes, so that a file that is sent again, or twice
+// at once, is the same document, and another file of the same name is another one.
+func (h *Handler) put(ctx context.Context, chat memory.Chat, f upload) error {
+	sum := sha256.Sum256(f.bytes)
+	path := fmt.Sprintf("%s/documents/%x/%s?%s", webapi.ChatPath(chat), sum[:8], url.PathEscape(f.name),
+		url.Values{"source": {f.name}}.Encode())
+	header := http.Header{"Content-Type": {f.contentType}}
+	resp, err := h.Memory.Send(ctx, http.MethodPut, path, header, bytes.NewReader(f.bytes))
+	if err != nil {
+		return err
+	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusMultiStatus {
 		return nil
 	}
-	for lines := json.NewDecoder(resp.Body); ; {
+	for lines := json.NewDecoder(resp.Body); ; { // a result for each document of the file, of which some were refused
 		var line struct{ ID, Code, Reason string }
 		if err := lines.Decode(&line); err != nil {
 			return err
