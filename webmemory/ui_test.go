@@ -3,6 +3,7 @@ package webmemory_test
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -479,7 +480,7 @@ func TestUIErrors(t *testing.T) {
 		"another agent":  {strings.Replace(user(text("hi")), "{", `{"agent_version":"nobody",`, 1), 400, "unknown_agent", "nobody"},
 		"another type":   {strings.Replace(user(text("hi")), "{", `{"user":7,`, 1), 400, "bad_request", "user"},
 		"twice":          {strings.Replace(user(text("hi")), "{", `{"trigger":"x",`, 1), 400, "bad_request", "trigger"},
-		"a PDF":          {user(`{"type":"file","mediaType":"application/pdf","url":"data:,"}`), 400, "part_not_supported", "application/pdf"},
+		"a PDF":          {user(`{"type":"file","mediaType":"application/pdf","url":"data:,"}`), 400, "bad_request", "base64"},
 		"a bad image":    {user(text("hi") + `,{"type":"file","mediaType":"image/png","url":"blob:x"}`), 400, "bad_request", "image"},
 		"too long":       {user(text(strings.Repeat("x", memory.MaxMessage+1))), 413, "too_large", "bytes"},
 		"another run": {`{"trigger":"submit-message","messages":[{"role":"assistant","parts":[{"type":"dynamic-tool","state":` +
@@ -504,6 +505,22 @@ func TestUIErrors(t *testing.T) {
 	require.Equal(t, `{"errorText":"The budget is spent.","type":"error"}`, parts[5])
 	w.url = w.openaiProcess(func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Millisecond, time.Millisecond })
 	require.Equal(t, parts, uiParts(t, w.ui(strings.Replace(user(text("ho")), `"u"`, `"v"`, 1)).body))
+}
+
+// A file becomes a document of the chat, once however often its message is sent.
+func TestUIFiles(t *testing.T) {
+	t.Parallel()
+	w, _, _ := filesWorld(t)
+	file := map[string]any{"type": "file", "mediaType": "text/markdown", "filename": "anchor.md",
+		"url": "data:text/markdown;base64," + base64.StdEncoding.EncodeToString([]byte("It weighs 77 pounds."))}
+	user := uiMessage("user", "u", map[string]any{"type": "text", "text": "How heavy?"}, file)
+	for _, body := range []string{uiBody(submits, "", user), uiBody(submits, "", user), uiBody(regeneratesUI, "", user)} {
+		got := w.ui(body)
+		require.Equal(t, 200, got.status, string(got.body))
+		uiParts(t, got.body)
+		require.Equal(t, []string{"user: How heavy?\n\n[file: anchor.md]", "assistant: hello"}, w.stored("chat_history:c"))
+		require.Len(t, w.documentsOf("c"), 1)
+	}
 }
 
 // Images come along, and so do the page's orders and the agent that it chooses; files that the model was shown before

@@ -56,6 +56,7 @@ type uiPart struct {
 	Text       string          `json:"text"`
 	MediaType  string          `json:"mediaType"`
 	URL        string          `json:"url"`
+	Filename   string          `json:"filename"`
 	Data       json.RawMessage `json:"data"`
 	ToolCallID string          `json:"toolCallId"`
 	State      string          `json:"state"`
@@ -137,20 +138,22 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 				c.Content.Text = strings.TrimSpace(c.Content.Text + "\n" + p.Text)
 			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
 				c.Content.Images = append(c.Content.Images, p.URL)
-			case p.Type == "file" && i == at:
-				return nil, &api.Problem{Status: http.StatusBadRequest, Code: "part_not_supported", Message: fmt.Sprintf(
-					"A message takes text and images, and no file of the type %.40q.", p.MediaType)}
+			case p.Type == "file" && i == at: // that of an older message is a document already
+				c.Content.Files = append(c.Content.Files, filePart{Name: p.Filename, Data: p.URL})
 			}
 		}
+		c.Content.Text = withFiles(c.Content.Text, c.Content.Files)
 		a.call.said = append(a.call.said, c)
 	}
+	if err := a.call.readFiles(); err != nil {
+		return nil, err
+	}
+	clear(a.call.last().Content.Files) // they may be large, and the call is there as long as its run
 	post := webapi.MessageRequest{Message: a.call.last().Content.Text, AgentVersion: body.AgentVersion, Stream: true,
 		OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: body.Instructions,
 		Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
+	post.Metadata = map[string]string{api.MessageIDMember: id}
 	key, t := rand.Text(), transcript{}
-	if id != "" {
-		post.Metadata = map[string]string{api.MessageIDMember: id}
-	}
 	switch {
 	case body.MessageID != "" || body.Trigger == regenerates:
 		t = transcript{Users: []string{normal(post.Message)}, ClientID: id, There: true}
@@ -177,6 +180,7 @@ func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (events, error) {
 		responded := p.State == "approval-responded"
 		if responded {
 			of = p.Approval.ID
+			a.asked[of] = p.ToolCallID
 		}
 		if responded && !p.Approval.Approved || p.State == "output-error" {
 			w.Decision = event.Deny
@@ -184,9 +188,6 @@ func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (events, error) {
 		run, wait, ok := splitCallID(of)
 		if !ok || !responded && p.State != "output-available" && p.State != "output-error" {
 			continue
-		}
-		if responded {
-			a.asked[wait] = p.ToolCallID
 		}
 		a.run, w.ID = run, wait
 		answers = append(answers, w)
@@ -246,7 +247,7 @@ type uiAnswer struct {
 	text        string // id of the one that is open; empty for none
 	delegations map[string]*delegation
 	shows       map[string]bool   // parts of tools that the client has
-	asked       map[string]string // the part of a tool, by the wait for a person that it shows
+	asked       map[string]string // the part of a tool, by the callID of the wait that it shows
 }
 
 // delegation is what a data-subagent part says, which each later one of the same id replaces.
@@ -286,7 +287,7 @@ func (a *uiAnswer) show(e event.Event) {
 		a.say(p.Text)
 	case *event.Assistant:
 		switch rest, begun := strings.CutPrefix(p.Content, a.piece.String()); {
-		case a.raw.String() == p.Content:
+		case a.raw.String() == p.Content, begun && rest == "":
 		case begun:
 			a.say(rest)
 		default:
@@ -325,9 +326,6 @@ func (a *uiAnswer) show(e event.Event) {
 
 // say shows a piece of the answer.
 func (a *uiAnswer) say(text string) {
-	if text == "" {
-		return
-	}
 	if a.text == "" {
 		a.texts++
 		a.text = fmt.Sprint("text-", a.texts)
@@ -399,13 +397,13 @@ func (a *uiAnswer) settle(id string, output any) {
 func (a *uiAnswer) wait(waits []event.Wait) {
 	for _, w := range waits {
 		more, given := part{"providerMetadata": part{"mneme": w}}, callID(a.run, w.ID)
-		a.asked[w.ID] = given
+		a.asked[given] = given
 		if w.Kind == event.Approval {
-			a.asked[w.ID], more["providerExecuted"] = partOf(w.CallID, w.ToolCallID), true
+			a.asked[given], more["providerExecuted"] = partOf(w.CallID, w.ToolCallID), true
 		}
-		a.tool(a.asked[w.ID], w.Tool, w.Arguments, more)
+		a.tool(a.asked[given], w.Tool, w.Arguments, more)
 		if w.Kind == event.Approval {
-			a.part("tool-approval-request", part{"approvalId": given, "toolCallId": a.asked[w.ID]})
+			a.part("tool-approval-request", part{"approvalId": given, "toolCallId": a.asked[given]})
 		}
 	}
 	a.part("finish-step", nil)
@@ -414,7 +412,7 @@ func (a *uiAnswer) wait(waits []event.Wait) {
 // goOn shows how waits were answered. What follows is a step of its own: pages send the answers of the last one.
 func (a *uiAnswer) goOn(answers []event.WaitAnswer) {
 	for _, w := range answers {
-		id := a.asked[w.ID]
+		id := a.asked[callID(a.run, w.ID)]
 		switch {
 		case !a.shows[id]:
 		case w.Decision == event.Deny:
