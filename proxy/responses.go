@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"strings"
 
@@ -96,10 +97,10 @@ func (l *listener) hearWhole(ctx context.Context, body []byte) {
 	_ = l.answer.said(body)
 }
 
-// beginsResponse reports whether an event says that an answer will come, and nothing of it.
+// beginsResponse reports whether an event of Responses or Interactions says that an answer will come, and nothing of it.
 func beginsResponse(data []byte) bool {
-	switch wire.EventType(data) {
-	case "response.created", "response.in_progress", "response.queued":
+	switch cmp.Or(wire.EventType(data), gjson.GetBytes(data, "event_type").Str) {
+	case "interaction.created", "interaction.status_update", "response.created", "response.in_progress", "response.queued":
 		return true
 	}
 	return false

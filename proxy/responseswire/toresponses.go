@@ -61,7 +61,7 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 	if out.Text, out.Reasoning, err = config(in); err != nil {
 		return out, in, nil, err
 	}
-	if ignored, err = messagesParameters.Judge(in.Other); err != nil {
+	if ignored, err = chatwire.MessagesParameters.Judge(in.Other); err != nil {
 		return out, in, nil, err
 	}
 	if len(in.StopSequences) > 0 {
@@ -270,7 +270,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 	}
 	thoughts := 0
 	for _, b := range blocks {
-		if _, ok := unseal(b.Signature); ok {
+		if _, ok := wire.Unseal(b.Signature); ok {
 			thoughts++
 		}
 	}
@@ -284,7 +284,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 				is = kept.Is
 			}
 		}
-		if v, ok := unseal(b.Signature + b.Text); ok {
+		if v, ok := wire.Unseal(b.Signature + b.Text); ok {
 			out = append(out, v)
 			continue
 		}

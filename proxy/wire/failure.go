@@ -139,6 +139,12 @@ var statuses = func() map[string]int {
 		"exceeded_current_quota_error": 429, "engine_overloaded_error": 429, "internal_server_error": 500,
 		"internal_error": 500, "service_unavailable": 503, "service_unavailable_error": 503, "unavailable": 503,
 		"server_is_overloaded": 503, "slow_down": 503, "timeout": 504, "model_not_found": 404, "model_not_found_error": 404,
+
+		// Of Google's Interactions, https://ai.google.dev/gemini-api/docs/api-errors: what was blocked is the request's.
+		"invalid_request": 400, "parameter_unknown": 400, "failed_precondition": 400, "out_of_range": 400,
+		"missing_thought_signature": 400, "authentication": 401, "payment_required": 402, "aborted": 409,
+		"quota_exceeded": 429, "too_many_requests": 429, "gateway_timeout": 504, "safety": 400, "recitation": 400,
+		"language": 400, "prohibited_content": 400, "spii": 400, "blocklist": 400, "content_blocked": 400,
 	}
 	for _, status := range []int{400, 401, 403, 404, 413, 429, 500, 529, 504} {
 		for _, name := range []string{classes[status].messages, classes[status].code} {

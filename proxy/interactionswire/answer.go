@@ -1,0 +1,284 @@
+package interactionswire
+
+import (
+	"cmp"
+	"crypto/rand"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/wire"
+)
+
+// MessagesAnswer translates one answer of a backend of Interactions into the messages dialect. Event or Body take what the
+// backend sent, in whichever form it came, and End finishes.
+//
+// Steps become blocks, which come one after another: the first that is open streams, others wait for its end.
+type MessagesAnswer struct {
+	out wire.AnswerWriter
+
+	started bool
+	done    bool
+	steps   map[int]*growing
+	waiting []*growing // in their order; the first is the one that streams
+
+	called bool
+	usage  wire.Usage
+	stop   wire.NullString
+}
+
+// growing is a step that grows.
+type growing struct {
+	step   // as it began
+	raw    gjson.Result
+	unsent string // text, summary or arguments that came
+	spoke  bool   // some came
+	begun  bool   // its block was begun
+	over   bool
+	pieces []content // of the summary
+}
+
+// NewMessagesAnswer begins an answer.
+func NewMessagesAnswer() *MessagesAnswer { return &MessagesAnswer{steps: map[int]*growing{}} }
+
+// To has to take each event of the answer.
+func (a *MessagesAnswer) To(to func(*wire.Event)) { a.out.To = to }
+
+// Complete reports whether the vendor has finished the answer, so that End can follow.
+func (a *MessagesAnswer) Complete() bool { return a.stop != "" }
+
+// Event takes the data of one server-sent event. An error is returned as a wire.Failure.
+func (a *MessagesAnswer) Event(data []byte) error {
+	if len(data) == 0 || string(data) == "[DONE]" || a.done {
+		return nil
+	}
+	var e event
+	if err := wire.Unmarshal(data, &e); err != nil {
+		return err
+	}
+	switch e.Type {
+	case "error":
+		return failure(e.Error)
+	case "interaction.status_update": // what it tells comes with the last event
+	case "interaction.created":
+		a.start(e.Interaction)
+	case "step.start":
+		a.start(nil)
+		return a.begin(e.Index, e.Step)
+	case "step.delta":
+		return a.grow(e.Index, e.Delta)
+	case "step.stop":
+		if g := a.steps[e.Index]; g != nil {
+			g.over = true
+		}
+		return a.send()
+	default: // interaction.completed; some versions name other ends by their status
+		if e.Interaction != nil {
+			a.start(e.Interaction)
+			return a.end(e.Interaction)
+		}
+	}
+	return nil
+}
+
+// Body takes an answer that came as one JSON body.
+func (a *MessagesAnswer) Body(body []byte) error {
+	var i interaction
+	if err := wire.Unmarshal(body, &i); err != nil {
+		return err
+	}
+	a.start(&i)
+	for at, s := range i.Steps {
+		if err := a.begin(at, s); err != nil {
+			return err
+		}
+	}
+	return a.end(&i)
+}
+
+// End finishes the answer. It fails with chatwire.ErrCut if the backend did not finish it.
+func (a *MessagesAnswer) End() error {
+	if a.stop == "" {
+		return chatwire.ErrCut
+	}
+	a.done = true
+	a.out.End(a.stop, a.usage)
+	return nil
+}
+
+// failure reads an error of an interaction.
+func failure(e jsontext.Value) error {
+	if e.Kind() != '{' {
+		e = jsontext.Value("{}")
+	}
+	return wire.ReadFailure(0, slices.Concat([]byte(`{"error":`), e, []byte("}")))
+}
+
+func (a *MessagesAnswer) start(i *interaction) {
+	if a.started {
+		return
+	}
+	if a.started = true; i == nil {
+		i = new(interaction)
+	}
+	a.out.Start(cmp.Or(i.ID, "v1_"+rand.Text()), i.Model)
+}
+
+// begin takes a step, whole or as its first event has it.
+func (a *MessagesAnswer) begin(index int, raw jsontext.Value) error {
+	g := &growing{raw: gjson.ParseBytes(raw)}
+	if err := wire.Unmarshal(raw, &g.step); err != nil {
+		return err
+	}
+	if len(g.Error) > 0 && g.Error.Kind() != 'n' {
+		return failure(g.Error)
+	}
+	switch g.Type {
+	case outputStep:
+		g.unsent = joined(g.Content, "")
+	case thoughtStep:
+		g.unsent = joined(g.Summary, "")
+	case callStep:
+		a.called = true
+	default: // what a tool of the vendor's did stands in what is said next
+		return nil
+	}
+	a.steps[index] = g
+	a.waiting = append(a.waiting, g)
+	return a.send()
+}
+
+// grow adds to a step.
+func (a *MessagesAnswer) grow(index int, d delta) error {
+	g := a.steps[index]
+	if g == nil || g.over {
+		return nil
+	}
+	switch d.Type {
+	case "text":
+		g.unsent += d.Text
+	case "thought_summary":
+		if d.Content != nil {
+			g.unsent += d.Content.Text
+			g.pieces = append(g.pieces, *d.Content)
+		}
+	case "thought_signature":
+		g.Signature = d.Signature
+	case "arguments_delta":
+		g.unsent += gjson.ParseBytes(d.Arguments).Str
+	}
+	return a.send()
+}
+
+// send sends what there is of the steps that are next.
+func (a *MessagesAnswer) send() error {
+	for len(a.waiting) > 0 {
+		g := a.waiting[0]
+		if g.Type == callStep && !g.begun {
+			a.out.CloseBlock()
+			a.out.OpenCall(g.ID, g.Name)
+		}
+		if g.begun = true; g.Type == callStep && g.over && !g.spoke && strings.TrimSpace(g.unsent) == "" {
+			g.unsent = cmp.Or(string(g.Arguments), "{}")
+		}
+		if more := g.unsent; more != "" {
+			g.unsent, g.spoke = "", true
+			switch g.Type {
+			case callStep:
+				a.out.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: more})
+			case thoughtStep:
+				a.out.Thinking(more)
+			default:
+				a.out.Text(more)
+			}
+		}
+		if !g.over {
+			return nil
+		}
+		if g.Type == callStep {
+			a.out.CloseBlock()
+		}
+		if g.Type != outputStep {
+			v, err := g.kept()
+			if err != nil {
+				return err
+			}
+			a.out.Signature(wire.Seal(v))
+		}
+		a.out.CloseBlock()
+		a.waiting = a.waiting[1:]
+	}
+	return nil
+}
+
+// kept is what has to come back of a step: of a thought all of it, of a call what its block does not have.
+func (g *growing) kept() ([]byte, error) {
+	if g.Type == thoughtStep && len(g.pieces) == 0 && g.Signature == g.raw.Get("signature").Str {
+		return []byte(g.raw.Raw), nil
+	}
+	out := []byte(`{"type":"` + g.Type + `"`)
+	member := func(name string, value []byte) { out = slices.Concat(out, []byte(`,"`+name+`":`), value) }
+	g.raw.ForEach(func(name, value gjson.Result) bool {
+		if !slices.Contains([]string{"type", "signature", "summary", "id", "name", "arguments"}, name.Str) {
+			member(name.Str, []byte(value.Raw))
+		}
+		return true
+	})
+	if g.Signature != "" || g.raw.Get("signature").Exists() {
+		member("signature", wire.Quote(g.Signature))
+	}
+	if g.Type == thoughtStep && len(g.Summary)+len(g.pieces) > 0 {
+		v, err := wire.Marshal(merged(g.Summary, g.pieces))
+		if err != nil {
+			return nil, err
+		}
+		member("summary", v)
+	}
+	return append(out, '}'), nil
+}
+
+// merged are contents of which texts that follow each other are one.
+func merged(lists ...[]content) (out []content) {
+	for _, c := range slices.Concat(lists...) {
+		if n := len(out) - 1; n >= 0 && c.Type == textContent && out[n].Type == textContent {
+			out[n].Text += c.Text
+			continue
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// end takes the interaction as it is in the end. That calls were made says more than the status, which is completed for
+// them in a stream.
+func (a *MessagesAnswer) end(i *interaction) error {
+	switch i.Status {
+	case statusFailed, statusCancelled:
+		if len(i.Errors) == 0 {
+			return wire.Failure{Status: 502, Message: "the interaction " + i.Status + " without saying why"}
+		}
+		return failure(i.Errors[0])
+	case statusCompleted, statusAction, statusIncomplete, statusSpent:
+	default:
+		return chatwire.ErrCut
+	}
+	for _, g := range a.waiting {
+		g.over = true
+	}
+	if err := a.send(); err != nil {
+		return err
+	}
+	a.usage, _ = wire.ReadUsage(wire.Interactions, i.Usage)
+	switch {
+	case i.Status == statusIncomplete, i.Status == statusSpent:
+		a.stop = wire.StopMaxTokens
+	case a.called:
+		a.stop = wire.StopToolUse
+	default:
+		a.stop = wire.StopEndTurn
+	}
+	return nil
+}
