@@ -1,0 +1,212 @@
+package upstreamtest
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// The rules of Google's Interactions, in the schema of steps that is the only one since June 2026. What has no address in
+// rules.go is read from the types of the vendor's own SDK, googleapis/js-genai@6e9b35c (2.18.0, 2026-08-21),
+// src/gaos/models/interactions: create-model-interaction.ts, generation-config.ts, function.ts, text-response-format.ts and
+// the steps and contents; all was read on 2026-11-27.
+
+// Types of steps that rules speak of; a call is one of callItem.
+const (
+	userStep    = "user_input"
+	outputStep  = "model_output"
+	thoughtStep = "thought"
+	resultStep  = "function_result"
+)
+
+// stepShapes are the members that steps must have and may have.
+var stepShapes = map[string][2][]string{
+	userStep: {{"content"}}, outputStep: {{"content"}}, thoughtStep: {{"signature"}, {"summary"}},
+	// The signature of a call is not in the types, and in the vendor's answers.
+	callItem:   {{"id", "name", "arguments"}, {"signature"}},
+	resultStep: {{"call_id", "result"}, {"name", "is_error"}},
+}
+
+// contentMembers are those of contents, by type.
+var contentMembers = map[string][]string{
+	"text": {"text", "annotations"}, "image": {"data", "mime_type", "resolution", "uri"},
+	"document": {"data", "mime_type", "uri"}, "audio": {"data", "mime_type", "uri"}, "video": {"data", "mime_type", "uri"},
+}
+
+// invalidArgument is all that the vendor says of much that is wrong.
+const invalidArgument = "Request contains an invalid argument."
+
+func invalidRequest(message string) error { return refused("invalid_request", "", message) }
+
+func unknownMember(name string) error {
+	return refused("parameter_unknown", "", "Unknown parameter: "+name)
+}
+
+// stepContentRows are about a content; the way to it stands before them.
+var stepContentRows = []row{
+	{"", func(s *spot) bool { return contentMembers[s.kind()] != nil }, invalidRequest("Unknown content type at {at}: {type}")},
+	{"", func(s *spot) bool { return s.finds(s.unknown(append(contentMembers[s.kind()], "type")...)) },
+		unknownMember("{at}.{found}")},
+	{":text", isText("text"), invalidRequest("{at}.text is required")},
+	{":image|document", func(s *spot) bool {
+		return s.str("uri") != "" || s.str("data") != "" && s.str("mime_type") != ""
+	}, invalidRequest("{at} needs data with a mime_type, or a uri")},
+}
+
+var (
+	interactionRows = rowsOf([]row{
+		{"", knows("background", "environment", "generation_config", "input", "labels", "model", "previous_interaction_id",
+			"response_format", "safety_settings", "service_tier", "store", "stream", "system_instruction", "tools",
+			"webhook_config"), unknownMember("{found}")},
+		{"", either(lacks("system_instruction"), isText("system_instruction")), invalidRequest("system_instruction is a text")},
+		{"generation_config", knows("max_output_tokens", "seed", "stop_sequences", "thinking_level", "thinking_summaries",
+			"tool_choice"), unknownMember("{at}.{found}")},
+		{"generation_config", isOne("thinking_level", "", "low", "medium", "high"),
+			invalidRequest("Thinking level {thinking_level} is not supported for this model.")},
+		{"generation_config", isOne("thinking_summaries", "", "auto", "none"), invalidRequest(invalidArgument)},
+		{"generation_config", either(isObjectAt("tool_choice"), isOne("tool_choice", "", "auto", "any", "none", "validated")),
+			invalidRequest(invalidArgument)},
+		{"generation_config.tool_choice.allowed_tools", isFullOfTexts("tools"), invalidRequest(invalidArgument)},
+		{"response_format", knows("type", "mime_type", "schema"), unknownMember("{at}.{found}")},
+		{"response_format", either(lacks("schema"), isOne("mime_type", "application/json")), invalidRequest(invalidArgument)},
+		{"response_format", func(s *spot) bool { s.format = s.members["schema"]; return true }, nil},
+		{"tools[]", isOne("type", "function"), invalidRequest("Unknown tool type at {at}: {type}")},
+		{"tools[]", knows("type", "name", "description", "parameters"), unknownMember("{at}.{found}")},
+		{"tools[]", has("name"), invalidRequest("{at}.name is required")},
+	})
+	stateRows = rowsOf([]row{
+		{"", either(isTrue("store"), lacks("previous_interaction_id")),
+			invalidRequest("previous_interaction_id cannot be used with store set to false.")},
+		{"", either(isTrue("store"), lacks("background")), invalidRequest("background cannot be used with store set to false.")},
+	})
+	stepRows = rowsOf([]row{
+		{"input[]", func(s *spot) bool { return stepShapes[s.kind()][0] != nil }, invalidRequest("Unknown step type at {at}: {type}")},
+		{"input[]", func(s *spot) bool {
+			shape := stepShapes[s.kind()]
+			return s.finds(s.unknown(append(slices.Concat(shape[0], shape[1]), "type")...))
+		}, unknownMember("{at}.{found}")},
+		{"input[]", func(s *spot) bool {
+			i := slices.IndexFunc(stepShapes[s.kind()][0], func(name string) bool { return !s.has(name) })
+			return i < 0 || s.finds(stepShapes[s.kind()][0][i])
+		}, invalidRequest("{at}.{found} is required")},
+		{"input[]:function_call", isObjectAt("arguments"), invalidRequest("{at}.arguments is an object")},
+		{"input[]:user_input|model_output", isFull("content"), invalidRequest("{at}.content is empty")},
+		{"input[]:function_result", either(isText("result"), isList("result"), isObjectAt("result")), invalidRequest(invalidArgument)},
+		{"input[]:function_result.result[]", isOne("type", "text", "image"), invalidRequest("Unknown content type at {at}: {type}")},
+	}, under("input[]:user_input|model_output.content[]", stepContentRows), under("input[]:function_result.result[]", stepContentRows))
+)
+
+func isTrue(name string) test {
+	return func(s *spot) bool { return !s.has(name) || string(s.members[name]) == "true" }
+}
+
+func isFullOfTexts(name string) test {
+	return func(s *spot) bool {
+		v := s.members[name]
+		return v.Kind() == '[' && len(v) > len(`[""]`) && strings.HasPrefix(string(v), `["`)
+	}
+}
+
+// readSteps reads the input, and what was said and given last.
+func readSteps(x *exchange) (err error) {
+	x.Thinking = true
+	if s, ok := x.body.text("input"); ok && s != "" {
+		x.User = s
+		return nil
+	}
+	var ok bool
+	if x.items, ok = x.body.list("input"); !ok || len(x.items) == 0 {
+		return invalidRequest("input is required")
+	}
+	for i, it := range x.items {
+		switch it.kind() {
+		case userStep:
+			x.User, x.Results, x.loop, x.thought = strings.Join(texts(it), "\n"), nil, i+1, false
+		case thoughtStep:
+			x.thought = true
+		case resultStep:
+			result := it.str("result")
+			if list, ok := it.list("result"); ok {
+				result = strings.Join(blockTexts(list), "\n")
+			}
+			x.Results = append(x.Results, result)
+		}
+	}
+	return nil
+}
+
+// resultsPair wants a call before every result, the result of every call before the user speaks, and names that agree.
+func resultsPair(x *exchange) error {
+	open, names := []string{}, map[string]string{}
+	for _, it := range append(slices.Clone(x.items), members{"type": quoted(userStep)}) {
+		switch kind, id := it.kind(), it.str("call_id"); {
+		case kind == callItem:
+			if id = it.str("id"); names[id] != "" {
+				return invalidRequest("Duplicate function call id " + id)
+			}
+			names[id] = it.str("name")
+			open = append(open, id)
+		case kind == resultStep && !slices.Contains(open, id):
+			return invalidRequest("No function call found for function result with call_id " + id)
+		case kind == resultStep && names[id] != it.str("name"):
+			return invalidRequest("The name of the function result with call_id " + id + " is not that of its call.")
+		case kind == resultStep:
+			open = slices.DeleteFunc(open, func(o string) bool { return o == id })
+		case kind == userStep && len(open) > 0:
+			return invalidRequest("No function result found for function call " + open[0])
+		}
+	}
+	return nil
+}
+
+// thoughtsAreOwn verifies the signatures: each is of this vendor, for a thought with this summary.
+func thoughtsAreOwn(x *exchange) error {
+	x.known = make([]string, len(x.items))
+	newest := ""
+	for i, it := range x.items {
+		signature := it.str("signature")
+		switch it.kind() {
+		case thoughtStep:
+			list, _ := it.list("summary")
+			id, ok := x.server.signer.decrypt(thoughtStep+strings.Join(blockTexts(list), ""), signature)
+			if !ok {
+				return invalidRequest(invalidArgument)
+			}
+			x.known[i], newest = id, signature
+		case callItem:
+			if it.has("signature") && signature != newest {
+				return invalidRequest(invalidArgument)
+			}
+		}
+	}
+	return nil
+}
+
+// callsAreSigned wants a thought before the first call of each step since the user spoke last.
+func callsAreSigned(x *exchange) error {
+	thought := false
+	for i, it := range x.items[x.loop:] {
+		switch it.kind() {
+		case thoughtStep:
+			thought = true
+		case resultStep:
+			thought = false
+		case callItem:
+			if !thought {
+				return invalidRequest("Function call is missing a thought_signature in functionCall parts. This is required for tools to " +
+					"work correctly, and missing thought_signature may lead to degraded model performance. Additional data, " +
+					"function call `default_api:" + it.str("name") + "`, position " + string(rune('1'+i%9)) + ".")
+			}
+		}
+	}
+	return nil
+}
+
+// googleCodes are what errors are called, by status.
+var googleCodes = map[int]string{
+	http.StatusBadRequest: "invalid_request", http.StatusUnauthorized: "authentication",
+	http.StatusForbidden: "permission_denied", http.StatusNotFound: "not_found",
+	http.StatusTooManyRequests: "rate_limit_exceeded", http.StatusInternalServerError: "api_error",
+	http.StatusServiceUnavailable: "service_unavailable", http.StatusGatewayTimeout: "gateway_timeout",
+	statusOverloaded: "service_unavailable",
+}
