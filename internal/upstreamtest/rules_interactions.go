@@ -1,15 +1,14 @@
 package upstreamtest
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 )
 
-// The rules of Google's Interactions, in the schema of steps that is the only one since June 2026. What has no address in
-// rules.go is read from the types of the vendor's own SDK, googleapis/js-genai@6e9b35c (2.18.0, 2026-08-21),
-// src/gaos/models/interactions: create-model-interaction.ts, generation-config.ts, function.ts, text-response-format.ts and
-// the steps and contents; all was read on 2026-11-27.
+// The rules of Google's Interactions, in the schema of steps that is the only one since June 2026, read on 2026-11-27.
+// The types are those of the vendor's own SDK, googleapis/js-genai@6e9b35c (2.18.0, 2026-08-21), in
+// src/gaos/models/interactions: create-model-interaction.ts, generation-config.ts, function.ts,
+// text-response-format.ts, the steps and contents.
 
 // Types of steps that rules speak of; a call is one of callItem.
 const (
@@ -44,7 +43,8 @@ func unknownMember(name string) error {
 
 // stepContentRows are about a content; the way to it stands before them.
 var stepContentRows = []row{
-	{"", func(s *spot) bool { return contentMembers[s.kind()] != nil }, invalidRequest("Unknown content type at {at}: {type}")},
+	{"", func(s *spot) bool { return contentMembers[s.kind()] != nil },
+		invalidRequest("Unknown content type at {at}: {type}")},
 	{"", func(s *spot) bool { return s.finds(s.unknown(append(contentMembers[s.kind()], "type")...)) },
 		unknownMember("{at}.{found}")},
 	{":text", isText("text"), invalidRequest("{at}.text is required")},
@@ -58,7 +58,7 @@ var (
 		{"", knows("background", "environment", "generation_config", "input", "labels", "model", "previous_interaction_id",
 			"response_format", "safety_settings", "service_tier", "store", "stream", "system_instruction", "tools",
 			"webhook_config"), unknownMember("{found}")},
-		{"", either(lacks("system_instruction"), isText("system_instruction")), invalidRequest("system_instruction is a text")},
+		{"", either(lacks("system_instruction"), isText("system_instruction")), invalidRequest(invalidArgument)},
 		{"generation_config", knows("max_output_tokens", "seed", "stop_sequences", "thinking_level", "thinking_summaries",
 			"tool_choice"), unknownMember("{at}.{found}")},
 		{"generation_config", isOne("thinking_level", "", "low", "medium", "high"),
@@ -66,7 +66,6 @@ var (
 		{"generation_config", isOne("thinking_summaries", "", "auto", "none"), invalidRequest(invalidArgument)},
 		{"generation_config", either(isObjectAt("tool_choice"), isOne("tool_choice", "", "auto", "any", "none", "validated")),
 			invalidRequest(invalidArgument)},
-		{"generation_config.tool_choice.allowed_tools", isFullOfTexts("tools"), invalidRequest(invalidArgument)},
 		{"response_format", knows("type", "mime_type", "schema"), unknownMember("{at}.{found}")},
 		{"response_format", either(lacks("schema"), isOne("mime_type", "application/json")), invalidRequest(invalidArgument)},
 		{"response_format", func(s *spot) bool { s.format = s.members["schema"]; return true }, nil},
@@ -75,12 +74,13 @@ var (
 		{"tools[]", has("name"), invalidRequest("{at}.name is required")},
 	})
 	stateRows = rowsOf([]row{
-		{"", either(isTrue("store"), lacks("previous_interaction_id")),
-			invalidRequest("previous_interaction_id cannot be used with store set to false.")},
-		{"", either(isTrue("store"), lacks("background")), invalidRequest("background cannot be used with store set to false.")},
+		{"", func(s *spot) bool {
+			return string(s.members["store"]) != "false" || !s.has("previous_interaction_id") && !s.has("background")
+		}, invalidRequest("previous_interaction_id and background cannot be used with store set to false.")},
 	})
 	stepRows = rowsOf([]row{
-		{"input[]", func(s *spot) bool { return stepShapes[s.kind()][0] != nil }, invalidRequest("Unknown step type at {at}: {type}")},
+		{"input[]", func(s *spot) bool { return stepShapes[s.kind()][0] != nil },
+			invalidRequest("Unknown step type at {at}: {type}")},
 		{"input[]", func(s *spot) bool {
 			shape := stepShapes[s.kind()]
 			return s.finds(s.unknown(append(slices.Concat(shape[0], shape[1]), "type")...))
@@ -91,21 +91,12 @@ var (
 		}, invalidRequest("{at}.{found} is required")},
 		{"input[]:function_call", isObjectAt("arguments"), invalidRequest("{at}.arguments is an object")},
 		{"input[]:user_input|model_output", isFull("content"), invalidRequest("{at}.content is empty")},
-		{"input[]:function_result", either(isText("result"), isList("result"), isObjectAt("result")), invalidRequest(invalidArgument)},
-		{"input[]:function_result.result[]", isOne("type", "text", "image"), invalidRequest("Unknown content type at {at}: {type}")},
-	}, under("input[]:user_input|model_output.content[]", stepContentRows), under("input[]:function_result.result[]", stepContentRows))
+		{"input[]:function_result", either(isText("result"), isList("result"), isObjectAt("result")),
+			invalidRequest(invalidArgument)},
+		{"input[]:function_result.result[]", isOne("type", "text", "image"), invalidRequest(invalidArgument)},
+	}, under("input[]:user_input|model_output.content[]", stepContentRows),
+		under("input[]:function_result.result[]", stepContentRows))
 )
-
-func isTrue(name string) test {
-	return func(s *spot) bool { return !s.has(name) || string(s.members[name]) == "true" }
-}
-
-func isFullOfTexts(name string) test {
-	return func(s *spot) bool {
-		v := s.members[name]
-		return v.Kind() == '[' && len(v) > len(`[""]`) && strings.HasPrefix(string(v), `["`)
-	}
-}
 
 // readSteps reads the input, and what was said and given last.
 func readSteps(x *exchange) (err error) {
@@ -185,7 +176,7 @@ func thoughtsAreOwn(x *exchange) error {
 // callsAreSigned wants a thought before the first call of each step since the user spoke last.
 func callsAreSigned(x *exchange) error {
 	thought := false
-	for i, it := range x.items[x.loop:] {
+	for _, it := range x.items[x.loop:] {
 		switch it.kind() {
 		case thoughtStep:
 			thought = true
@@ -193,9 +184,8 @@ func callsAreSigned(x *exchange) error {
 			thought = false
 		case callItem:
 			if !thought {
-				return invalidRequest("Function call is missing a thought_signature in functionCall parts. This is required for tools to " +
-					"work correctly, and missing thought_signature may lead to degraded model performance. Additional data, " +
-					"function call `default_api:" + it.str("name") + "`, position " + string(rune('1'+i%9)) + ".")
+				return invalidRequest("Function call is missing a thought_signature in functionCall parts. Additional data, " +
+					"function call `default_api:" + it.str("name") + "`")
 			}
 		}
 	}
@@ -204,9 +194,6 @@ func callsAreSigned(x *exchange) error {
 
 // googleCodes are what errors are called, by status.
 var googleCodes = map[int]string{
-	http.StatusBadRequest: "invalid_request", http.StatusUnauthorized: "authentication",
-	http.StatusForbidden: "permission_denied", http.StatusNotFound: "not_found",
-	http.StatusTooManyRequests: "rate_limit_exceeded", http.StatusInternalServerError: "api_error",
-	http.StatusServiceUnavailable: "service_unavailable", http.StatusGatewayTimeout: "gateway_timeout",
-	statusOverloaded: "service_unavailable",
+	400: "invalid_request", 401: "authentication", 403: "permission_denied", 404: "not_found", 429: "rate_limit_exceeded",
+	500: "api_error", 503: "service_unavailable", 504: "gateway_timeout", statusOverloaded: "service_unavailable",
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// sealSteps signs the thoughts of an answer, which begins with one in any case, and remembers it. The first call behind a
-// thought has its signature, too.
+// sealSteps signs the thoughts of an answer, which begins with one in any case, and remembers it. The first call
+// behind a thought has its signature, too.
 func (x *exchange) sealSteps(blocks []issued) []issued {
 	if len(blocks) == 0 || blocks[0].Type != thinkingBlock {
 		blocks = slices.Insert(blocks, 0, issued{Block: Think("")})
@@ -44,11 +44,8 @@ func (b issued) step(whole bool) object {
 		}
 		return o
 	case b.Type == useBlock:
-		input := "{}"
-		if whole {
-			input = b.Input
-		}
-		o := obj("type", callItem, "id", b.ID, "name", b.Name, "arguments", []byte(input))
+		o := obj("type", callItem, "id", b.ID, "name", b.Name, "arguments", []byte(map[bool]string{true: b.Input,
+			false: "{}"}[whole]))
 		if b.signature != "" {
 			o = o.with("signature", b.signature)
 		}
@@ -78,14 +75,14 @@ func (v rendering) interaction(stream bool) object {
 	for _, b := range v.blocks {
 		steps = append(steps, b.step(true))
 	}
-	switch o = o.with("steps", array(steps)); v.stop {
-	case stopFailed:
-		return o.with("errors", array([]object{obj("code", "api_error", "message", faultText(500))}))
-	case "content_filter":
-		return o.with("errors", array([]object{obj("code", "safety", "message", "The answer was blocked.")}))
+	if o = o.with("steps", array(steps)); badEnds[v.stop] != "" {
+		return o.with("errors", array([]object{obj("code", badEnds[v.stop], "message", "The model gave no answer.")}))
 	}
 	return o
 }
+
+// badEnds are the codes of the errors by which an interaction fails.
+var badEnds = map[string]string{stopFailed: "api_error", "content_filter": "safety"}
 
 // interactionFrames is the answer as events.
 func (v rendering) interactionFrames() (frames [][]byte) {
@@ -113,11 +110,8 @@ func (v rendering) interactionFrames() (frames [][]byte) {
 		}
 		add("step.stop", "index", i)
 	}
-	switch v.stop {
-	case stopFailed:
-		return append(frames, googleFailure(500, "", faultText(500)))
-	case "content_filter":
-		return append(frames, googleFailure(400, "safety", "The answer was blocked."))
+	if code := badEnds[v.stop]; code != "" {
+		return append(frames, googleFailure(0, code, "The model gave no answer."))
 	}
 	add("interaction.completed", "interaction", v.interaction(true))
 	return append(frames, frame("done", []byte("[DONE]"), false))

@@ -13,8 +13,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// MessagesAnswer translates one answer of a backend of Interactions into the messages dialect. Event or Body take what the
-// backend sent, in whichever form it came, and End finishes.
+// MessagesAnswer translates one answer of a backend of Interactions into the messages dialect. Event or Body take what
+// the backend sent, in whichever form it came, and End finishes.
 //
 // Steps become blocks, which come one after another: the first that is open streams, others wait for its end.
 type MessagesAnswer struct {
@@ -69,12 +69,12 @@ func (a *MessagesAnswer) Event(data []byte) error {
 		a.start(nil)
 		return a.begin(e.Index, e.Step)
 	case "step.delta":
-		return a.grow(e.Index, e.Delta)
+		a.grow(e.Index, e.Delta)
 	case "step.stop":
 		if g := a.steps[e.Index]; g != nil {
 			g.over = true
+			a.send()
 		}
-		return a.send()
 	default: // interaction.completed; some versions name other ends by their status
 		if e.Interaction != nil {
 			a.start(e.Interaction)
@@ -148,14 +148,15 @@ func (a *MessagesAnswer) begin(index int, raw jsontext.Value) error {
 	}
 	a.steps[index] = g
 	a.waiting = append(a.waiting, g)
-	return a.send()
+	a.send()
+	return nil
 }
 
 // grow adds to a step.
-func (a *MessagesAnswer) grow(index int, d delta) error {
+func (a *MessagesAnswer) grow(index int, d delta) {
 	g := a.steps[index]
 	if g == nil || g.over {
-		return nil
+		return
 	}
 	switch d.Type {
 	case "text":
@@ -170,11 +171,11 @@ func (a *MessagesAnswer) grow(index int, d delta) error {
 	case "arguments_delta":
 		g.unsent += gjson.ParseBytes(d.Arguments).Str
 	}
-	return a.send()
+	a.send()
 }
 
 // send sends what there is of the steps that are next.
-func (a *MessagesAnswer) send() error {
+func (a *MessagesAnswer) send() {
 	for len(a.waiting) > 0 {
 		g := a.waiting[0]
 		if g.Type == callStep && !g.begun {
@@ -196,28 +197,23 @@ func (a *MessagesAnswer) send() error {
 			}
 		}
 		if !g.over {
-			return nil
+			return
 		}
 		if g.Type == callStep {
 			a.out.CloseBlock()
 		}
 		if g.Type != outputStep {
-			v, err := g.kept()
-			if err != nil {
-				return err
-			}
-			a.out.Signature(wire.Seal(v))
+			a.out.Signature(wire.Seal(g.kept()))
 		}
 		a.out.CloseBlock()
 		a.waiting = a.waiting[1:]
 	}
-	return nil
 }
 
 // kept is what has to come back of a step: of a thought all of it, of a call what its block does not have.
-func (g *growing) kept() ([]byte, error) {
+func (g *growing) kept() []byte {
 	if g.Type == thoughtStep && len(g.pieces) == 0 && g.Signature == g.raw.Get("signature").Str {
-		return []byte(g.raw.Raw), nil
+		return []byte(g.raw.Raw)
 	}
 	out := []byte(`{"type":"` + g.Type + `"`)
 	member := func(name string, value []byte) { out = slices.Concat(out, []byte(`,"`+name+`":`), value) }
@@ -231,19 +227,16 @@ func (g *growing) kept() ([]byte, error) {
 		member("signature", wire.Quote(g.Signature))
 	}
 	if g.Type == thoughtStep && len(g.Summary)+len(g.pieces) > 0 {
-		v, err := wire.Marshal(merged(g.Summary, g.pieces))
-		if err != nil {
-			return nil, err
-		}
+		v, _ := wire.Marshal(merged(slices.Concat(g.Summary, g.pieces))) // it was read before
 		member("summary", v)
 	}
-	return append(out, '}'), nil
+	return append(out, '}')
 }
 
 // merged are contents of which texts that follow each other are one.
-func merged(lists ...[]content) (out []content) {
-	for _, c := range slices.Concat(lists...) {
-		if n := len(out) - 1; n >= 0 && c.Type == textContent && out[n].Type == textContent {
+func merged(list []content) (out []content) {
+	for _, c := range list {
+		if n := len(out) - 1; n >= 0 && c.Type == wire.TextBlock && out[n].Type == wire.TextBlock {
 			out[n].Text += c.Text
 			continue
 		}
@@ -256,29 +249,24 @@ func merged(lists ...[]content) (out []content) {
 // them in a stream.
 func (a *MessagesAnswer) end(i *interaction) error {
 	switch i.Status {
-	case statusFailed, statusCancelled:
+	case "failed", "cancelled":
 		if len(i.Errors) == 0 {
 			return wire.Failure{Status: 502, Message: "the interaction " + i.Status + " without saying why"}
 		}
 		return failure(i.Errors[0])
-	case statusCompleted, statusAction, statusIncomplete, statusSpent:
+	case "completed", "requires_action":
+		if a.stop = wire.StopEndTurn; a.called {
+			a.stop = wire.StopToolUse
+		}
+	case "incomplete", "budget_exceeded":
+		a.stop = wire.StopMaxTokens
 	default:
 		return chatwire.ErrCut
 	}
 	for _, g := range a.waiting {
 		g.over = true
 	}
-	if err := a.send(); err != nil {
-		return err
-	}
+	a.send()
 	a.usage, _ = wire.ReadUsage(wire.Interactions, i.Usage)
-	switch {
-	case i.Status == statusIncomplete, i.Status == statusSpent:
-		a.stop = wire.StopMaxTokens
-	case a.called:
-		a.stop = wire.StopToolUse
-	default:
-		a.stop = wire.StopEndTurn
-	}
 	return nil
 }

@@ -1,9 +1,10 @@
 // Package interactionswire translates between the messages dialect of package wire and Google's Interactions (POST
-// /v1beta/interactions), which is spoken with backends only: requests by InteractionsRequest, answers by MessagesAnswer,
-// with one state machine for streams and for JSON.
+// /v1beta/interactions), which is spoken with backends only: requests by InteractionsRequest, answers by
+// MessagesAnswer, with one state machine for streams and for JSON.
 //
-// It owns the state of one answer at a time, and no goroutine. Nothing is stored at the vendor, and no interaction goes on
-// from another one: each request has the whole conversation. docs/dialects.md says what becomes of each member of a request.
+// It owns the state of one answer at a time, and no goroutine. Nothing is stored at the vendor, and no interaction goes
+// on from another one: each request has the whole conversation. docs/dialects.md says what becomes of each member of a
+// request.
 package interactionswire
 
 import (
@@ -22,10 +23,10 @@ import (
 //	https://ai.google.dev/gemini-api/docs/interactions/thinking              signatures without a state at the vendor
 //	https://ai.google.dev/gemini-api/docs/api-errors                         codes of errors
 //
-// What the vendor thinks is a step of its own, with an encrypted signature, and has to come back exactly as it was. So its
-// bytes are sealed in the signature of a thinking block (wire.Seal), whose text is the summary. What a call has beyond id,
-// name and arguments is sealed in a thinking block without a text behind it, be it nothing: by that the calls of this vendor
-// are known from others'. Both are thinking, so that the ledger gives them back to this vendor alone.
+// What the vendor thinks is a step of its own, with an encrypted signature, and has to come back exactly as it was. So
+// its bytes are sealed in the signature of a thinking block (wire.Seal), whose text is the summary. What a call has
+// beyond id, name and arguments is sealed in a thinking block without a text behind it, be it nothing: by that the
+// calls of this vendor are known from others'. Both are thinking, so that the ledger gives them back to this vendor alone.
 
 // request is a request for an interaction.
 type request struct {
@@ -34,7 +35,7 @@ type request struct {
 	Input  []jsontext.Value  `json:"input"`
 	Tools  []tool            `json:"tools,omitempty"`
 	Config *generationConfig `json:"generation_config,omitzero"`
-	Format *format           `json:"response_format,omitzero"`
+	Format jsontext.Value    `json:"response_format,omitzero"`
 	Store  bool              `json:"store"`
 	Stream bool              `json:"stream,omitzero"`
 }
@@ -53,13 +54,6 @@ type tool struct {
 	Name        string         `json:"name"`
 	Description string         `json:"description,omitzero"`
 	Parameters  jsontext.Value `json:"parameters,omitzero"`
-}
-
-// format is the form that the answer is to have.
-type format struct {
-	Type   string         `json:"type"`
-	Mime   string         `json:"mime_type"`
-	Schema jsontext.Value `json:"schema"`
 }
 
 // Types of steps that translation maps.
@@ -90,13 +84,7 @@ type step struct {
 	Error jsontext.Value `json:"error,omitzero"` // of an output that failed
 }
 
-// Types of contents.
-const (
-	textContent     = "text"
-	imageContent    = "image"
-	documentContent = "document"
-)
-
+// content is a text, an image or a document, by the types that blocks have.
 type content struct {
 	Type string `json:"type"`
 	Text string `json:"text,omitzero"`
@@ -104,16 +92,6 @@ type content struct {
 	Mime string `json:"mime_type,omitzero"`
 	URI  string `json:"uri,omitzero"`
 }
-
-// Values of an interaction's status.
-const (
-	statusCompleted  = "completed"
-	statusAction     = "requires_action" // calls wait for their results
-	statusIncomplete = "incomplete"
-	statusSpent      = "budget_exceeded"
-	statusFailed     = "failed"
-	statusCancelled  = "cancelled"
-)
 
 // interaction is an answer, as far as translation needs it.
 type interaction struct {

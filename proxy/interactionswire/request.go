@@ -11,9 +11,9 @@ import (
 	"mneme/proxy/wire"
 )
 
-// InteractionsRequest translates a request of the messages dialect. What MessagesAnswer has kept of steps comes back as it
-// was. A call of another vendor's has no signature of this one, which refuses such a call since the user spoke last: there
-// it is told in words, with what it gave. Errors are wire.Failures of status 400, and those of wire.Unmarshal.
+// InteractionsRequest translates a request of the messages dialect. What MessagesAnswer has kept of steps comes back as
+// it was. A call of another vendor's has no signature of this one, which refuses such a call since the user spoke last:
+// there it is told in words, with what it gave. Errors are wire.Failures of status 400, and those of wire.Unmarshal.
 func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	var in wire.Request
 	if err := wire.Unmarshal(body, &in); err != nil {
@@ -61,7 +61,7 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 func said(b wire.Block) bool { return b.Type != wire.ToolResultBlock }
 
 // config translates how the model is to answer, and takes what it reads out of the members that have no counterpart.
-func config(in wire.Request) (*generationConfig, *format, error) {
+func config(in wire.Request) (*generationConfig, jsontext.Value, error) {
 	asked := gjson.ParseBytes(in.Other["output_config"])
 	c := generationConfig{MaxTokens: in.MaxTokens, Stop: in.StopSequences, Level: asked.Get("effort").Str}
 	if in.Thinking != nil && in.Thinking.Type != "disabled" {
@@ -91,7 +91,7 @@ func config(in wire.Request) (*generationConfig, *format, error) {
 	if form.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
 		return nil, nil, refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
 	}
-	return &c, &format{textContent, "application/json", jsontext.Value(schema.Raw)}, nil
+	return &c, jsontext.Value(`{"type":"text","mime_type":"application/json","schema":` + schema.Raw + "}"), nil
 }
 
 // steps translates messages.
@@ -102,16 +102,16 @@ type steps struct {
 	told   map[string]string // what the calls were that are told in words, by their ids
 }
 
-func (s *steps) add(added step) error {
-	v, err := wire.Marshal(added)
+func (s *steps) add(added step) {
+	v, _ := wire.Marshal(added) // what is raw in it was read before
 	s.out = append(s.out, v)
-	return err
 }
 
 func (s *steps) message(i int, m wire.Message) error {
 	switch m.Role {
 	case wire.RoleSystem: // there is no such step
-		return s.add(step{Type: userStep, Content: []content{{Type: textContent, Text: plain(m.Content)}}})
+		s.add(step{Type: userStep, Content: []content{{Type: wire.TextBlock, Text: plain(m.Content)}}})
+		return nil
 	case wire.RoleUser:
 		return s.user(m.Content)
 	case wire.RoleAssistant:
@@ -139,47 +139,38 @@ func (s *steps) user(blocks wire.Content) error {
 			switch {
 			case err != nil:
 				return err
-			case c.Type == documentContent:
+			case c.Type == wire.DocumentBlock:
 				others = append(others, c)
 				continue
 			}
-			parts, text = append(parts, c), text && c.Type == textContent
+			parts, text = append(parts, c), text && c.Type == wire.TextBlock
 		}
 		if words, ok := s.told[b.ToolUseID]; ok {
-			if told = append(told, content{Type: textContent, Text: words}); b.IsError {
+			if told = append(told, content{Type: wire.TextBlock, Text: words}); b.IsError {
 				told[len(told)-1].Text += " (error)"
 			}
 			told = append(told, parts...)
 			continue
 		}
 		r := step{Type: resultStep, CallID: b.ToolUseID, Name: s.names[b.ToolUseID], IsError: b.IsError}
-		var err error
-		if r.Result, err = wire.Marshal(parts); text {
+		if r.Result, _ = wire.Marshal(parts); text {
 			r.Result = wire.Quote(joined(parts, "\n"))
 		}
-		if err != nil {
-			return err
-		}
-		if err := s.add(r); err != nil {
-			return err
-		}
+		s.add(r)
 	}
 	if all := append(told, others...); len(all) > 0 {
-		return s.add(step{Type: userStep, Content: all})
+		s.add(step{Type: userStep, Content: all})
 	}
 	return nil
 }
 
-// assistant gives thoughts back as they came; those of other vendors are left out. Since: the user spoke before it last.
+// assistant gives thoughts back as they came; others are left out. Since: the user spoke last before it.
 func (s *steps) assistant(blocks wire.Content, since bool) error {
 	for i, b := range blocks {
 		switch b.Type {
 		case wire.TextBlock:
-			if b.Text == "" {
-				continue
-			}
-			if err := s.add(step{Type: outputStep, Content: []content{{Type: textContent, Text: b.Text}}}); err != nil {
-				return err
+			if b.Text != "" {
+				s.add(step{Type: outputStep, Content: []content{{Type: wire.TextBlock, Text: b.Text}}})
 			}
 		case wire.ToolUseBlock:
 			if err := s.call(b, kept(blocks[i+1:], callStep), since); err != nil {
@@ -222,9 +213,7 @@ func (s *steps) call(b wire.Block, is jsontext.Value, since bool) error {
 		return nil
 	}
 	s.names[b.ID] = b.Name
-	if err := s.add(step{Type: callStep, ID: b.ID, Name: b.Name, Arguments: arguments}); err != nil {
-		return err
-	}
+	s.add(step{Type: callStep, ID: b.ID, Name: b.Name, Arguments: arguments})
 	last := &s.out[len(s.out)-1]
 	gjson.ParseBytes(is).ForEach(func(name, value gjson.Result) bool {
 		if name.Str != "type" {
@@ -242,17 +231,17 @@ func contentOf(b wire.Block) (content, error) {
 	}
 	switch kind {
 	case wire.TextBlock:
-		return content{Type: textContent, Text: b.Text}, nil
+		return content{Type: wire.TextBlock, Text: b.Text}, nil
 	case wire.DocumentBlock + "/text":
-		return content{Type: textContent, Text: b.Source.Data}, nil
+		return content{Type: wire.TextBlock, Text: b.Source.Data}, nil
 	case wire.ImageBlock + "/base64":
-		return content{Type: imageContent, Data: b.Source.Data, Mime: b.Source.MediaType}, nil
+		return content{Type: wire.ImageBlock, Data: b.Source.Data, Mime: b.Source.MediaType}, nil
 	case wire.ImageBlock + "/url":
-		return content{Type: imageContent, URI: b.Source.URL}, nil
+		return content{Type: wire.ImageBlock, URI: b.Source.URL}, nil
 	case wire.DocumentBlock + "/base64":
-		return content{Type: documentContent, Data: b.Source.Data, Mime: b.Source.MediaType}, nil
+		return content{Type: wire.DocumentBlock, Data: b.Source.Data, Mime: b.Source.MediaType}, nil
 	case wire.DocumentBlock + "/url":
-		return content{Type: documentContent, URI: b.Source.URL, Mime: "application/pdf"}, nil
+		return content{Type: wire.DocumentBlock, URI: b.Source.URL, Mime: "application/pdf"}, nil
 	}
 	return content{}, refuse("a block of type %q cannot be sent to this backend, only text, images, documents and tool "+
 		"results", b.Type)
