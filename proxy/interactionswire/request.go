@@ -62,8 +62,8 @@ func said(b wire.Block) bool { return b.Type != wire.ToolResultBlock }
 
 // config translates how the model is to answer, and takes what it reads out of the members that have no counterpart.
 func config(in wire.Request) (*generationConfig, jsontext.Value, error) {
-	asked := gjson.ParseBytes(in.Other["output_config"])
-	c := generationConfig{MaxTokens: in.MaxTokens, Stop: in.StopSequences, Level: asked.Get("effort").Str}
+	c := generationConfig{MaxTokens: in.MaxTokens, Stop: in.StopSequences,
+		Level: gjson.GetBytes(in.Other["output_config"], "effort").Str}
 	if in.Thinking != nil && in.Thinking.Type != "disabled" {
 		c.Summaries = "auto"
 	}
@@ -78,20 +78,11 @@ func config(in wire.Request) (*generationConfig, jsontext.Value, error) {
 			return nil, nil, refuse("tool_choice.type %q is none of auto, any, tool, none", kind)
 		}
 	}
-	form, name := asked.Get("format"), "output_config.format"
-	if !form.IsObject() {
-		form, name = gjson.ParseBytes(in.Other["output_format"]), "output_format"
+	schema, err := chatwire.SchemaOf(in.Other, "effort")
+	if schema == nil {
+		return &c, nil, err
 	}
-	delete(in.Other, "output_config")
-	if !form.IsObject() {
-		return &c, nil, nil
-	}
-	delete(in.Other, "output_format")
-	schema := form.Get("schema")
-	if form.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
-		return nil, nil, refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
-	}
-	return &c, jsontext.Value(`{"type":"text","mime_type":"application/json","schema":` + schema.Raw + "}"), nil
+	return &c, slices.Concat([]byte(`{"type":"text","mime_type":"application/json","schema":`), schema, []byte("}")), nil
 }
 
 // steps translates messages.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/memory/secrets"
 )
@@ -94,6 +95,9 @@ const maxMessage = 2 << 10
 // ReadFailure parses a vendor's error body in either dialect. A body that it does not understand is
 // shown as text.
 func ReadFailure(status int, body []byte) Failure {
+	if list := gjson.ParseBytes(body); list.IsArray() { // Google's front has an error in a list
+		body = []byte(cmp.Or(list.Get("0").Raw, string(body)))
+	}
 	f := Failure{Status: status}
 	number := 0 // that stands for a code
 	var shape struct {
