@@ -87,6 +87,7 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		a.close()
 		return nil, err
 	}
+	a.whole = failedInteraction(a.whole)
 	if a.failed = a.status >= 400 || thinking.IsError(a.whole); !a.failed {
 		a.whole = hide.answer(a.whole)
 		return a, nil

@@ -194,8 +194,8 @@ func TestInteractionsThatEndBadly(t *testing.T) {
 		status int
 		reason string
 	}{
-		"failed":  {upstreamtest.Answer{Blocks: []upstreamtest.Block{upstreamtest.Say("Hm.")}, StopReason: "failed"}, 500, ""},
-		"blocked": {upstreamtest.Answer{Blocks: []upstreamtest.Block{upstreamtest.Say("Hm.")}, StopReason: "content_filter"}, 400, ""},
+		"failed":  {upstreamtest.Answer{Blocks: []upstreamtest.Block{upstreamtest.Say("Hm.")}, StopReason: "failed"}, 500, "vendor_failed"},
+		"blocked": {upstreamtest.Answer{Blocks: []upstreamtest.Block{upstreamtest.Say("Hm.")}, StopReason: "content_filter"}, 400, "content_refused"},
 		"cut":     {upstreamtest.Reply(upstreamtest.Say("Hello, this is long enough.")).CutAfter(8, false), 0, ""},
 		"clean cut": {upstreamtest.Answer{Blocks: []upstreamtest.Block{upstreamtest.Say("Hello, this is long enough.")},
 			Cut: &upstreamtest.Cut{After: 8, Clean: true}}, 0, ""},
@@ -212,10 +212,13 @@ func TestInteractionsThatEndBadly(t *testing.T) {
 			require.Contains(t, got.body, "event: error", got.body)
 			require.NotContains(t, got.body, "message_stop")
 			if c.status > 0 {
-				v.Queue(c.answer)
+				for range 4 { // what fails is asked for again
+					v.Queue(c.answer)
+				}
 				got = g.send(t.Context(), "/v1/messages", nil, []byte(body+`}`))
 				require.Equal(t, c.status, got.status, got.body)
 				require.Equal(t, "error", gjson.Get(got.body, "type").Str)
+				require.Equal(t, c.reason, got.header.Get("X-AG-Error"))
 			}
 		})
 	}

@@ -37,6 +37,15 @@ func failedResponse(data []byte) []byte {
 	return data
 }
 
+// failedInteraction is the error of an interaction that failed, in the shape of an error that comes with a status; body
+// itself if it is something else.
+func failedInteraction(body []byte) []byte {
+	if !bytes.Contains(body, []byte(`"errors"`)) || gjson.GetBytes(body, "status").Str != "failed" {
+		return body
+	}
+	return []byte(`{"error":` + cmp.Or(gjson.GetBytes(body, "errors.0").Raw, `"the interaction failed"`) + `}`)
+}
+
 // said takes a response that is whole.
 func (a *answer) said(response []byte) error {
 	if err := a.vendor.Body(response); err != nil {

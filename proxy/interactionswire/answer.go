@@ -59,14 +59,13 @@ func (a *MessagesAnswer) Event(data []byte) error {
 	if err := wire.Unmarshal(data, &e); err != nil {
 		return err
 	}
-	switch e.Type {
-	case "error":
+	if e.Type == "error" {
 		return failure(e.Error)
-	case "interaction.status_update": // what it tells comes with the last event
+	}
+	a.start(e.Interaction)
+	switch e.Type {
 	case "interaction.created":
-		a.start(e.Interaction)
 	case "step.start":
-		a.start(nil)
 		return a.begin(e.Index, e.Step)
 	case "step.delta":
 		a.grow(e.Index, e.Delta)
@@ -75,9 +74,8 @@ func (a *MessagesAnswer) Event(data []byte) error {
 			g.over = true
 			a.send()
 		}
-	default: // interaction.completed; some versions name other ends by their status
+	default: // interaction.completed; some versions name other ends by their status. Updates of the status have none
 		if e.Interaction != nil {
-			a.start(e.Interaction)
 			return a.end(e.Interaction)
 		}
 	}
@@ -250,10 +248,7 @@ func merged(list []content) (out []content) {
 func (a *MessagesAnswer) end(i *interaction) error {
 	switch i.Status {
 	case "failed", "cancelled":
-		if len(i.Errors) == 0 {
-			return wire.Failure{Status: 502, Message: "the interaction " + i.Status + " without saying why"}
-		}
-		return failure(i.Errors[0])
+		return wire.Failure{Status: 502, Message: "the interaction ended as " + i.Status}
 	case "completed", "requires_action":
 		if a.stop = wire.StopEndTurn; a.called {
 			a.stop = wire.StopToolUse

@@ -100,7 +100,6 @@ type interaction struct {
 	Status string           `json:"status"`
 	Steps  []jsontext.Value `json:"steps"`
 	Usage  jsontext.Value   `json:"usage"`
-	Errors []jsontext.Value `json:"errors"`
 }
 
 // event is one event of a streamed answer; Type says which fields count.
