@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
+	"mneme/proxy/wire"
 )
 
 // google is Google with its Interactions.
@@ -249,4 +251,52 @@ func TestInteractionsCarryTheRequest(t *testing.T) {
 		"tools":[{"type":"function","name":"look","parameters":`+lookSchema+`}]}`, string(v.Last().Body))
 	require.Positive(t, gjson.Get(got.body, "usage.completion_tokens_details.reasoning_tokens").Int(), got.body)
 	require.Equal(t, 1, w.log.count(`"temperature"`), "the log says what was ignored")
+}
+
+// Fault: an error before the answer is none with a status; it is not tried again, or a caller's key is not presented.
+func TestErrorsBeforeAnInteraction(t *testing.T) {
+	w := newWorld(t, google.with("google", func(c *upstreamtest.Config) { c.APIKey = "caller" }).told(
+		func(b *proxy.BackendConfig) { b.Auth = "passthrough" }))
+	w.checked = true
+	v := w.vendors["google"]
+	g := w.gateway()
+	body := []byte(`{"model":"gemini-3.8-flash","max_tokens":100,"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+	v.Fail(upstreamtest.ErrorFirst(wire.Interactions, 503, "The model is overloaded."))
+	got := g.send(t.Context(), "/v1/messages", http.Header{"X-Api-Key": {"caller"}}, body)
+	require.Equal(t, 200, got.status, got.body)
+	require.Contains(t, got.body, "message_stop")
+	require.Len(t, v.Requests(), 2)
+	require.Equal(t, "caller", v.Last().Header.Get("X-Goog-Api-Key"))
+	require.Empty(t, v.Last().Header.Get("Authorization"))
+
+	got = g.send(t.Context(), "/v1/messages", http.Header{"Authorization": {"Bearer another"}}, body)
+	require.Equal(t, 401, got.status, got.body)
+	require.Equal(t, "key_refused", got.header.Get("X-AG-Error"))
+
+	v.Fail(upstreamtest.Canned(403, `[{"error":{"code":403,"message":"Not for you.","status":"PERMISSION_DENIED"}}]`))
+	got = g.send(t.Context(), "/v1/chat/completions", http.Header{"X-Api-Key": {"caller"}}, body)
+	require.Equal(t, 403, got.status, got.body)
+	require.Equal(t, "Not for you.", gjson.Get(got.body, "error.message").Str, got.body)
+}
+
+// Fault: a route leaves a vendor that failed and loses what it thought, or what was thought elsewhere goes to it.
+func TestARouteOverInteractions(t *testing.T) {
+	w := newWorld(t, google, claude.told(budgeted))
+	w.config.Active = "main"
+	w.config.Routes = map[string]proxy.RouteConfig{"main": {Use: []string{"google", "claude"}}}
+	for name, v := range w.vendors {
+		for range 3 {
+			v.Queue(upstreamtest.Reply(upstreamtest.Think("thought of "+name), upstreamtest.Use("look", `{"q":"a"}`)))
+		}
+	}
+	c := talker(w.gateway(), "claude-opus-4-8", "chat", true)
+	begins(c)
+	oneStep(t, c)
+	w.vendors["google"].Fail(upstreamtest.Canned(500, `{"error":{"code":"api_error","message":"Sorry."}}`),
+		upstreamtest.Canned(500, `{"error":{"code":"api_error","message":"Sorry."}}`))
+	oneStep(t, c)
+	require.NotContains(t, string(w.vendors["claude"].Last().Body), "thought of google")
+	oneStep(t, c)
+	require.Len(t, w.vendors["claude"].Requests(), 2, "a tool loop stays where it went")
+	w.conforms(0)
 }

@@ -47,7 +47,7 @@ func (x *exchange) issue(a *Answer) []issued {
 	}
 	if x.Endpoint == EndpointInteractions {
 		x.stop = a.stopReason()
-		return x.sealSteps(out)
+		return sealSteps(x, out)
 	}
 	if vendor == Anthropic {
 		x.seal(out)

@@ -7,7 +7,7 @@ import (
 
 // sealSteps signs the thoughts of an answer, which begins with one in any case, and remembers it. The first call
 // behind a thought has its signature, too.
-func (x *exchange) sealSteps(blocks []issued) []issued {
+func sealSteps(x *exchange, blocks []issued) []issued {
 	if len(blocks) == 0 || blocks[0].Type != thinkingBlock {
 		blocks = slices.Insert(blocks, 0, issued{Block: Think("")})
 	}

@@ -277,12 +277,8 @@ func (c *Client) header(call wire.Call) http.Header {
 		h.Set("Anthropic-Version", anthropicVersion)
 	}
 	switch {
-	case call.Dialect == wire.Interactions && c.auth != AuthNone:
-		key := cmp.Or(c.key, h.Get("X-Goog-Api-Key"), h.Get("X-Api-Key"), strings.TrimPrefix(h.Get("Authorization"), "Bearer "))
-		for _, name := range credentials {
-			delete(h, name)
-		}
-		h.Set("X-Goog-Api-Key", key)
+	case c.auth == AuthKey && call.Dialect == wire.Interactions:
+		h.Set("X-Goog-Api-Key", c.key)
 	case c.auth == AuthKey && call.Dialect == wire.Messages:
 		h.Set("X-Api-Key", c.key)
 	case c.auth == AuthKey:
