@@ -300,3 +300,11 @@ func TestARouteOverInteractions(t *testing.T) {
 	require.Len(t, w.vendors["claude"].Requests(), 2, "a tool loop stays where it went")
 	w.conforms(0)
 }
+
+// Google lists its models in a form of its own.
+func TestTheModelsOfABackendOfInteractions(t *testing.T) {
+	v := vendor(t, says("application/json", `{"models":[{"name":"models/gemini-3.8-flash","version":"3"}],"nextPageToken":"x"}`))
+	url, _ := gateway(t, to(v, proxy.KindInteractions))
+	got := call(t, http.MethodGet, url+"/v1/models", "").body
+	require.Equal(t, "gemini-3.8-flash", gjson.Get(got, "data.0.id").Str, got)
+}
