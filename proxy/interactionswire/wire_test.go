@@ -101,7 +101,9 @@ func TestRefusedRequests(t *testing.T) {
 	} {
 		_, err := interactionswire.InteractionsRequest([]byte(body))
 		require.ErrorContains(t, err, want, body)
-		require.Equal(t, 400, err.(wire.Failure).Status)
+		var f wire.Failure
+		require.ErrorAs(t, err, &f)
+		require.Equal(t, 400, f.Status)
 	}
 }
 

@@ -129,8 +129,8 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			case r.URL.Path == "/v1beta/models/gemini-3.1-pro":
 				_, _ = io.WriteString(w, `{"name":"models/gemini-3.1-pro"}`)
 			}
-		}), "proxy: {backends: {g: {kind: interactions, base_url: URL/v1beta, api_key_env: KEY, model_map: {'*': gemini-3.8-flash, " +
-			"master: gemini-3.1-pro}}}}\n", "ok: it lists 1 models, among them gemini-3.1-pro, gemini-3.8-flash"},
+		}), "proxy: {backends: {g: {kind: interactions, base_url: URL/v1beta, api_key_env: KEY, " +
+			"model_map: {'*': gemini-3.8-flash, master: gemini-3.1-pro}}}}\n", "ok: it lists 1 models, among them gemini-3.1-pro, gemini-3.8-flash"},
 		"the callers' keys": {openai(), strings.Replace(file, "api_key_env: KEY", "auth: passthrough", 1),
 			"not checked: it takes its callers' keys and has none of its own"},
 		"offline": {openai(), "", "ok: the offline model, inside this process"},
