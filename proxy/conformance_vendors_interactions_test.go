@@ -99,7 +99,7 @@ func mannersOf(c agent) *manners {
 // Fault: what the model thought is lost inside a tool loop, or comes back otherwise than it was; parallel calls come back
 // in another order, or without their results.
 func TestConformanceThoughtsComeBack(t *testing.T) {
-	for _, kind := range []string{"messages", "chat", "responses"} {
+	for _, kind := range []string{"messages", "chat", "responses", "chat, unnamed"} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, stream=%t", kind, stream), func(t *testing.T) {
 				w := newWorld(t, google)
@@ -110,7 +110,11 @@ func TestConformanceThoughtsComeBack(t *testing.T) {
 					upstreamtest.Reply(upstreamtest.Think("deep thought two"), upstreamtest.Use("look", `{"q":"c"}`)),
 					upstreamtest.Reply(upstreamtest.Think("deep thought three"), upstreamtest.Say("Done.")),
 				)
+				kind, unnamed := strings.CutSuffix(kind, ", unnamed")
 				c := talker(w.gateway(), "gemini-3.8-flash", kind, stream)
+				if unnamed {
+					mannersOf(c).header.Del("X-AG-Conversation-Id")
+				}
 				require.Equal(t, "Done.", c.say("Go"))
 				require.Len(t, v.Requests(), 3)
 				require.Len(t, signed(v.Last().Body), 2, string(v.Last().Body))

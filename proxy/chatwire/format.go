@@ -33,7 +33,7 @@ func SchemaOf(members map[string]jsontext.Value, known ...string) (jsontext.Valu
 		name, asked = "output_format", gjson.ParseBytes(members["output_format"])
 	}
 	known = slices.DeleteFunc(append(known, "format"), func(name string) bool { return !config.Get(name).Exists() })
-	if len(config.Map()) == len(known) && len(known) > 0 {
+	if len(config.Map()) == len(known) {
 		delete(members, "output_config")
 	}
 	if !asked.IsObject() {
