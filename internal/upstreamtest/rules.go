@@ -151,17 +151,14 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 	wire.Interactions: {
 		Google: {
 			modelRule.from("https://ai.google.dev/gemini-api/docs/api-errors"),
-			{"members", "those, and values, that the schema of the vendor's SDK does not have: `temperature`, `top_p`, " +
-				"`outputs`, `response_mime_type`", interactionRows, "https://ai.google.dev/gemini-api/docs/api-errors " +
-				"https://github.com/googleapis/js-genai/tree/6e9b35c45e21f0d37179a24d29dca01ebed698e6/src/gaos/models/interactions"},
+			{"members", "those, and values, that the vendor's SDK does not have: sampling, `response_mime_type`",
+				interactionRows, "https://ai.google.dev/gemini-api/docs/api-errors " + googleTypes},
 			{"state", "what goes on from an interaction, or in the background, while nothing is stored", stateRows,
 				"https://ai.google.dev/gemini-api/docs/interactions belief"},
 			{"input", "none", checked(readSteps), belief},
-			{"steps", "types, members and contents that there are not", stepRows,
-				"https://github.com/googleapis/js-genai/tree/6e9b35c45e21f0d37179a24d29dca01ebed698e6/src/gaos/models/interactions"},
+			{"steps", "types, members and contents that there are not", stepRows, googleTypes},
 			{"calls and results", "one without the other, an id twice, another name than the call's", checked(resultsPair),
-				"https://github.com/googleapis/js-genai/blob/6e9b35c45e21f0d37179a24d29dca01ebed698e6/src/gaos/models/" +
-					"interactions/function-result-step.ts belief"},
+				googleTypes + " belief"},
 			{"signatures", "a thought without its own, or with another summary", checked(thoughtsAreOwn),
 				"googleapis/js-genai#1735 https://ai.google.dev/gemini-api/docs/interactions/thinking"},
 			{"signed calls", "a step's first call since the user spoke without a thought before it", checked(callsAreSigned),

@@ -32,6 +32,10 @@ var contentMembers = map[string][]string{
 	"document": {"data", "mime_type", "uri"}, "audio": {"data", "mime_type", "uri"}, "video": {"data", "mime_type", "uri"},
 }
 
+// googleTypes are the types of the vendor's own SDK.
+const googleTypes = "https://github.com/googleapis/js-genai/tree/6e9b35c45e21f0d37179a24d29dca01ebed698e6/src/gaos/" +
+	"models/interactions"
+
 // invalidArgument is all that the vendor says of much that is wrong.
 const invalidArgument = "Request contains an invalid argument."
 
@@ -58,7 +62,6 @@ var (
 		{"", knows("background", "environment", "generation_config", "input", "labels", "model", "previous_interaction_id",
 			"response_format", "safety_settings", "service_tier", "store", "stream", "system_instruction", "tools",
 			"webhook_config"), unknownMember("{found}")},
-		{"", either(lacks("system_instruction"), isText("system_instruction")), invalidRequest(invalidArgument)},
 		{"generation_config", knows("max_output_tokens", "seed", "stop_sequences", "thinking_level", "thinking_summaries",
 			"tool_choice"), unknownMember("{at}.{found}")},
 		{"generation_config", isOne("thinking_level", "", "low", "medium", "high"),
@@ -99,14 +102,10 @@ var (
 )
 
 // readSteps reads the input, and what was said and given last.
-func readSteps(x *exchange) (err error) {
+func readSteps(x *exchange) error {
 	x.Thinking = true
-	if s, ok := x.body.text("input"); ok && s != "" {
-		x.User = s
-		return nil
-	}
-	var ok bool
-	if x.items, ok = x.body.list("input"); !ok || len(x.items) == 0 {
+	x.User = x.body.str("input")
+	if x.items, _ = x.body.list("input"); x.User == "" && len(x.items) == 0 {
 		return invalidRequest("input is required")
 	}
 	for i, it := range x.items {
@@ -116,11 +115,8 @@ func readSteps(x *exchange) (err error) {
 		case thoughtStep:
 			x.thought = true
 		case resultStep:
-			result := it.str("result")
-			if list, ok := it.list("result"); ok {
-				result = strings.Join(blockTexts(list), "\n")
-			}
-			x.Results = append(x.Results, result)
+			list, _ := it.list("result")
+			x.Results = append(x.Results, it.str("result")+strings.Join(blockTexts(list), "\n"))
 		}
 	}
 	return nil
