@@ -134,7 +134,7 @@ func (b builder) responses(o operation) fields {
 		strings.Contains(o.route, "/v1/embeddings") {
 		refusal = ChatProblem{}
 	}
-	if tag(strings.Fields(o.route)[1]) == "ui" { // a sentence, its code in a header; what is refused before has it as others
+	if tag(strings.Fields(o.route)[1]) == "ui" { // a sentence, its code in a header; others before it
 		refusal = media{"text/plain": text{}, "application/json": Problem{}}
 	}
 	for status, body := range o.answers {

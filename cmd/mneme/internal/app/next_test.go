@@ -38,6 +38,7 @@ func nextExample(t *testing.T, source string, environ ...string) (url string) {
 	}
 	dir := filepath.Join(modules, "test") // beside what it imports: its bundler follows no link out of there
 	require.NoError(t, os.RemoveAll(dir))
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	require.NoError(t, os.CopyFS(dir, os.DirFS(source)))
 	build := exec.Command(node, next, "build")
 	build.Dir, build.Env = dir, append(processes.Environ(), "NEXT_TELEMETRY_DISABLED=1")
