@@ -58,13 +58,14 @@ var everywhere = func() loop.Spec {
 
 // Spec presents the tool.
 func (t *tool) Spec() loop.Spec {
-	if t.wide() {
+	if wide(t.asker) {
 		return everywhere
 	}
 	return spec
 }
 
-func (t *tool) wide() bool { return t.asker.Everywhere && t.asker.Agent == "" }
+// wide says whether an agent can search all chats of the user.
+func wide(a Asker) bool { return a.Everywhere && a.Agent == "" }
 
 // Call searches.
 func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
@@ -79,7 +80,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		return "", fmt.Errorf(`the arguments are not the JSON object {"query": "…"}: %w`, err)
 	}
 	q := Query{Agent: t.asker.Agent, Text: strings.TrimSpace(args.Query), Overhead: toolHeading,
-		Everywhere: args.Everywhere && t.wide()}
+		Everywhere: args.Everywhere && wide(t.asker)}
 	if q.Text == "" {
 		return "", errors.New("the query is empty: say what to look for")
 	}
