@@ -123,6 +123,9 @@ func (s *routes) acts() []act {
 	for _, of := range []string{"", "/c/:chat"} {
 		all = append(all, []act{
 			{"POST " + of + "/v1/chat/completions", access.Chat, "", served(s.cfg.OpenAI)},
+			{"POST " + of + "/v1/responses", access.Chat, "", served(s.cfg.OpenAI)},
+			{"GET " + of + "/v1/responses/:response", read, "", served(s.cfg.OpenAI)},
+			{"DELETE " + of + "/v1/responses/:response", write, "", served(s.cfg.OpenAI)}, // the redaction is in the log
 			{"GET " + of + "/v1/models", access.Chat, "", served(s.cfg.OpenAI)},
 			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
 		}...)
@@ -204,7 +207,8 @@ func (s *routes) refuse(c *gin.Context, err error) {
 	if no := new(access.Refusal); errors.As(err, &no) && no.Challenge != "" {
 		c.Header("WWW-Authenticate", no.Challenge)
 	}
-	if path := c.FullPath(); strings.HasSuffix(path, "/v1/chat/completions") || strings.Contains(path, "/v1/models") {
+	if path := c.FullPath(); strings.HasSuffix(path, "/v1/chat/completions") || strings.Contains(path, "/v1/models") ||
+		strings.Contains(path, "/v1/responses") {
 		openaiapi.Refuse(c.Writer, p)
 		return
 	}
