@@ -97,7 +97,7 @@ func TestResponsesWholeAndStreamed(t *testing.T) {
 		}
 		return text
 	}
-	require.Equal(t, plain(r), plain(last.Get("response")))
+	require.Equal(t, strings.TrimSpace(plain(r)), plain(last.Get("response")))
 	var texts string
 	kinds := map[string]int{}
 	for _, e := range events {
@@ -522,13 +522,24 @@ func TestResponsesClientLeaves(t *testing.T) {
 	var page webapi.HistoryPage
 	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/c/history", nil).body, &page))
 	require.True(t, gjson.GetBytes(page.Messages[1], "partial").Bool())
+	run, _, _ := strings.Cut(gjson.GetBytes(page.Messages[1], "id").Str, ".")
+	got := w.do("GET", "/v1/responses/resp_"+run+".1_c", nil)
+	require.Equal(t, "incomplete stopped", gjson.GetBytes(got.body, "status").Str+" "+
+		gjson.GetBytes(got.body, "incomplete_details.reason").Str, string(got.body))
 }
 
 // A response can be had again as its chat remembers it, by its own chat's path alone, until it is deleted: then its words
 // are nowhere.
 func TestResponsesGetAndDelete(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, ferry)
+	w := openaiWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		ferry(ctx, r, func(h event.Head, p event.Payload) {
+			if said, ok := p.(*event.Assistant); ok {
+				said.Run = &event.Record{Usage: event.Usage{InputTokens: 100, OutputTokens: 20}}
+			}
+			emit(h, p)
+		})
+	})
 	a, _, _ := w.responds("/c/c", `"input":"What does the heron cost?"`)
 	b, _, _ := w.responds("/c/c", `"input":"And back?"`)
 	for _, base := range []string{"", "/c/c"} {

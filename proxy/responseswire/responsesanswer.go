@@ -149,6 +149,8 @@ func ending(stop string) (status, reason string) {
 		return statusIncomplete, reasonLength
 	case wire.StopRefusal:
 		return statusIncomplete, reasonFilter
+	case wire.StopStopped:
+		return statusIncomplete, stop
 	}
 	return statusCompleted, ""
 }

@@ -76,9 +76,17 @@ func (r *response) cite(citations []event.Citation) (frames []byte) {
 	return frames
 }
 
+// stopOf says why an answer ends, of which there is a part or all.
+func stopOf(partial bool) string {
+	if partial {
+		return wire.StopStopped
+	}
+	return wire.StopEndTurn
+}
+
 // endResponse completes an answer.
 func endResponse(a *answer) {
-	r, stop := a.response, wire.StopEndTurn
+	r, stop := a.response, stopOf(a.collected.Partial)
 	sends(a, r.cite(a.collected.Citations))
 	for _, c := range a.calls {
 		stop = wire.StopToolUse
@@ -149,7 +157,7 @@ func (h *Handler) getResponse(w http.ResponseWriter, r *http.Request) {
 	out.from.Start("", masterModel)
 	out.take(delta{Content: &m.Content})
 	out.cite(citations)
-	out.from.End(wire.StopEndTurn, usageOf(record.Usage, event.Usage{}))
+	out.from.End(wire.NullString(stopOf(m.Partial)), usageOf(record.Usage, event.Usage{}))
 	data, _ := out.made.End(nil) // it has begun and ended
 	api.WriteJSON(w, http.StatusOK, json.RawMessage(data))
 }

@@ -130,7 +130,8 @@ func (b builder) operation(o operation, method, path string) fields {
 // responses are an operation's answers, and its refusals with their codes.
 func (b builder) responses(o operation) fields {
 	out, refusal := fields{}, any(Problem{})
-	if strings.Contains(o.route, "/v1/chat/completions") || strings.Contains(o.route, "/v1/models/") {
+	if strings.Contains(o.route, "/v1/chat/completions") || strings.Contains(o.route, "/v1/models/") ||
+		strings.Contains(o.route, "/v1/responses") {
 		refusal = ChatProblem{}
 	}
 	for status, body := range o.answers {
@@ -212,7 +213,8 @@ func (b builder) media(of any, request bool) fields {
 	schema := b.of(reflect.TypeOf(of))
 	if request { // a member that is not known is refused
 		name := strings.TrimPrefix(schema.Ref, componentsPath)
-		if name != "Document" && name != "SearchRequest" && name != "ChatCompletionRequest" {
+		if name != "Document" && name != "SearchRequest" && name != "ChatCompletionRequest" &&
+			name != "ResponseRequest" {
 			b.made[name].AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 		}
 	}
@@ -279,7 +281,8 @@ func tag(path string) string {
 	switch {
 	case strings.Contains(path, "/documents"), strings.HasPrefix(path, "/v1/collections"):
 		return "documents"
-	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"):
+	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"),
+		strings.Contains(path, "/v1/responses"):
 		return "openai"
 	case strings.HasPrefix(path, "/v1/oneshot"):
 		return "messages"
