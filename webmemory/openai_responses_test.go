@@ -253,6 +253,13 @@ func TestResponsesPreviousIsAPlace(t *testing.T) {
 		again := w.respond("", after(from, "k"), "Idempotency-Key", "k-"+from)
 		require.Equal(t, string(first.body), string(again.body))
 	}
+	keyed := []string{"Idempotency-Key", "n"}
+	for _, members := range []string{`"input":"n"`, `"input":[{"role":"user","content":"l"},{"role":"assistant","content":"m"},{"role":"user","content":"n"}]`} {
+		first := w.respond("", members, keyed...)
+		require.Equal(t, string(first.body), string(w.respond("", members, keyed...).body))
+		require.Equal(t, 200, first.status, string(first.body))
+		keyed[1] = "n2"
+	}
 	n, _, _ := w.responds("", `"input":"n"`)
 	first := w.respond("", after(n, "m"), "Idempotency-Key", "km")
 	require.Equal(t, string(first.body), string(w.respond("", after(n, "m"), "Idempotency-Key", "km").body))

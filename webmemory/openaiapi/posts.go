@@ -105,7 +105,7 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			case d.Outcome == mismatch && c.missing != nil:
 				err = c.missing
 			case d.Outcome == mismatch && t.Run != "":
-				chat, t.New, d = *newChat(), true, decision{}
+				chat, t.New, d = *newChat(r), true, decision{}
 			}
 			if err == nil && t.New {
 				err = h.begin(ctx, chat, c.said[:len(c.said)-1])
@@ -265,11 +265,15 @@ func (h *Handler) forkAs(ctx context.Context, chat memory.Chat, id, last string)
 		return as, err
 	}
 	_, err = h.Memory.Fork(goingOn(ctx), chat, webapi.ForkRequest{As: as, At: last})
-	var p *api.Problem
-	if errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
-		err = nil // it was made before
+	return as, unlessMade(err)
+}
+
+// unlessMade is why a chat was not filled, unless that was done before.
+func unlessMade(err error) error {
+	if p := new(api.Problem); errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
+		return nil
 	}
-	return as, err
+	return err
 }
 
 // oneShot is a request without a chat.

@@ -6,12 +6,14 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
+	"mneme/access"
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -82,7 +84,7 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 			"them.")
 	}
 	if err = h.understand(r, c, t.Conversation); err == nil && !c.bare {
-		err = c.goOn(t, newest, refers)
+		err = c.goOn(r, t, newest, refers)
 	}
 	return c, inResponses(err)
 }
@@ -146,7 +148,7 @@ func noItem(id string) error {
 
 // goOn finds the place of a request. A previous response has to be of the chat that is named, or of a fork of it. In a
 // chat that is named otherwise a transcript is matched by its words.
-func (c *call) goOn(t responseswire.Translated, newest, refers string) error {
+func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers string) error {
 	said := c.last().Role == memory.RoleUser
 	if refers != "" {
 		c.missing = noItem(refers)
@@ -163,7 +165,7 @@ func (c *call) goOn(t responseswire.Translated, newest, refers string) error {
 	case ok && chat != nil && t.Store:
 		c.chat, c.run = chat, run
 	case said && t.Store:
-		c.chat, c.begins = newChat(), true
+		c.chat, c.begins = newChat(r), true
 	}
 	return nil
 }
@@ -173,8 +175,14 @@ func within(chat, named *memory.Chat) bool {
 	return named == nil || chat != nil && (*chat == *named || strings.HasPrefix(chat.ID(), forkPrefix(*named)))
 }
 
-func newChat() *memory.Chat {
-	chat, _ := memory.Tenant{}.Chat(rand.Text()) // letters and digits
+// newChat is one for what names none. The same request with its key gets it again; a key of 128 bits is nobody's to guess.
+func newChat(r *http.Request) *memory.Chat {
+	name := rand.Text()
+	if key := r.Header.Get(webapi.IdempotencyKey); key != "" {
+		sum := sha256.Sum256([]byte(access.From(r.Context()).Key + "\x00" + key))
+		name = base32.StdEncoding.EncodeToString(sum[:])[:len(name)]
+	}
+	chat, _ := memory.Tenant{}.Chat("responses:" + name) // letters and digits
 	return &chat
 }
 
@@ -220,7 +228,7 @@ func (h *Handler) begin(ctx context.Context, chat memory.Chat, before []chatMess
 		return nil
 	}
 	_, err := h.Memory.Import(goingOn(ctx), chat, &lines)
-	return err
+	return unlessMade(err)
 }
 
 // branch makes the chat in which a message follows an answer that others have followed before: it has what was said up
