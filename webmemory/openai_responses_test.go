@@ -73,7 +73,8 @@ func TestResponsesWholeAndStreamed(t *testing.T) {
 	r := gjson.ParseBytes(whole.body)
 	require.Equal(t, "resp_"+whole.header.Get(webapi.RunID)+".1_c", r.Get("id").Str)
 	require.Equal(t, "completed response mneme Be brief. b true", strings.Join([]string{r.Get("status").Str,
-		r.Get("object").Str, r.Get("model").Str, r.Get("instructions").Str, r.Get("metadata.a").Str, r.Get("store").Raw}, " "))
+		r.Get("object").Str, r.Get("model").Str, r.Get("instructions").Str, r.Get("metadata.a").Str,
+		r.Get("store").Raw}, " "))
 	require.JSONEq(t, `["message","reasoning","message"]`, r.Get("output.#.type").Raw)
 	require.Equal(t, "I look it up.", r.Get("output.0.content.0.text").Str)
 	require.Equal(t, "knowledge is asked: What does a ferry cost?\nknowledge, documents: {\"query\":\"ferry\"}\n",

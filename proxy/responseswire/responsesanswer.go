@@ -225,11 +225,7 @@ func (a *ResponsesAnswer) Annotate(dst []byte, note jsontext.Value) []byte {
 
 // whole is the only part with its text.
 func (o *openItem) whole(text string) string {
-	behind := o.behind
-	if o.notes != nil {
-		behind = strings.Replace(behind, "[]", "["+strings.Join(o.notes, ",")+"]", 1)
-	}
-	return o.before + text + behind
+	return o.before + text + strings.Replace(o.behind, "[]", "["+strings.Join(o.notes, ",")+"]", 1)
 }
 
 // grow adds a piece to the open item, or to a new one if that has another shape.

@@ -568,8 +568,7 @@ func (a *answer) fail(err error) {
 	case !begun:
 		refuse(a.w, err)
 	case a.response != nil:
-		put(a, a.response.made.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}),
-			(*sse.Writer).Frames)
+		shows(a, a.response.made.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))
 	default:
 		a.write(line(f.body()))
 	}

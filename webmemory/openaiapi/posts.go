@@ -222,7 +222,8 @@ func messageOf(raw json.RawMessage) message {
 		return message{} // a role is missing: it is nobody's
 	}
 	run, _, _ := memory.SplitID(stored.ID)
-	m := message{ID: stored.ID, Run: strings.TrimSuffix(run, memory.ClosingSuffix), User: stored.Role == memory.RoleUser, Failed: stored.Failure != ""}
+	m := message{ID: stored.ID, Run: strings.TrimSuffix(run, memory.ClosingSuffix),
+		User: stored.Role == memory.RoleUser, Failed: stored.Failure != ""}
 	if !m.User {
 		return m
 	}
@@ -306,8 +307,8 @@ func (a *answer) client() *webapi.Client {
 // Responses to the chat.
 func callID(a *answer, wait string) string {
 	id := "call_" + a.run + "_" + wait
-	if a.call.asked != nil && a.chat != nil {
-		id += "_" + a.chat.ID()
+	if a.call.asked != nil {
+		id += ofChat(a.chat)
 	}
 	return id
 }

@@ -3,7 +3,6 @@ package openaiapi
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -28,11 +27,11 @@ type response struct {
 
 func newResponse(a *answer) *response {
 	asked := *a.call.asked
-	asked.ID, asked.Model, asked.Stored = responseID(a.run, a.first, a.chat), a.call.Model, a.chat != nil
+	asked.ID, asked.Model, asked.Stored = responseID(a), a.call.Model, a.chat != nil
 	r := &response{made: responseswire.NewResponsesAnswer(asked, time.Now)}
 	r.from.To = func(e *wire.Event) {
 		frames, _ := r.made.Event(nil, e)
-		sends(a, frames)
+		shows(a, frames)
 	}
 	if !a.call.Stream {
 		r.from.Start("", asked.Model)
@@ -54,8 +53,8 @@ func (r *response) take(d delta) {
 	}
 }
 
-// sends gives events to a client, if there are any.
-func sends(a *answer, frames []byte) {
+// shows gives events to a client, if there are any.
+func shows(a *answer, frames []byte) {
 	if len(frames) > 0 {
 		put(a, frames, (*sse.Writer).Frames)
 	}
@@ -77,7 +76,7 @@ func (r *response) cite(citations []event.Citation) (frames []byte) {
 }
 
 // stopOf says why an answer ends, of which there is a part or all.
-func stopOf(partial bool) string {
+func stopOf(partial bool) wire.NullString {
 	if partial {
 		return wire.StopStopped
 	}
@@ -87,94 +86,82 @@ func stopOf(partial bool) string {
 // endResponse completes an answer.
 func endResponse(a *answer) {
 	r, stop := a.response, stopOf(a.collected.Partial)
-	sends(a, r.cite(a.collected.Citations))
+	shows(a, r.cite(a.collected.Citations))
 	for _, c := range a.calls {
 		stop = wire.StopToolUse
 		r.from.CloseBlock()
 		r.from.OpenCall(c.ID, c.Function.Name)
 		r.from.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: c.Function.Arguments})
 	}
-	r.from.End(wire.NullString(stop), usageOf(a.collected.Usage, a.before))
+	r.from.End(stop, usageOf(a.collected.Usage, a.before))
 	data, err := r.made.End(nil)
 	switch {
 	case err != nil:
 		a.fail(err)
 	case a.call.Stream:
-		sends(a, data)
+		shows(a, data)
 	default:
 		api.WriteJSON(a.w, http.StatusOK, json.RawMessage(data))
 	}
 }
 
-// exchange finds what a chat's history has of the response that a path names: the user's message first.
-func exchange(h *Handler, r *http.Request) (chat memory.Chat, found []memory.Message, err error) {
+// answered finds the answer of the response that a path names, in its chat's history.
+func answered(h *Handler, r *http.Request) (chat memory.Chat, m memory.Message, err error) {
 	id := r.PathValue("response")
 	named, err := h.chatOf(r, "", "")
 	if err != nil {
-		return chat, nil, err
+		return chat, m, err
 	}
 	run, of, ok := splitID(id)
 	if ok && of != nil && strings.HasPrefix(id, "resp_") && within(of, named) {
 		chat = *of
 		err = backwards(r.Context(), h, chat, leastPage, func(page []json.RawMessage, _ bool) bool {
-			var its []memory.Message
 			for _, raw := range page {
-				var m memory.Message
-				if json.Unmarshal(raw, &m) == nil && messageOf(raw).Run == run && m.Content != memory.RedactedText {
-					its = append(its, m)
+				if messageOf(raw).Run == run {
+					_ = json.Unmarshal(raw, &m) // which messageOf has read
 				}
 			}
-			found = append(its, found...)
-			return len(found) > 0 && found[0].Role == memory.RoleUser
+			return m.ID != ""
 		})
 	}
-	if err == nil && len(found) == 0 {
-		err = &failure{Problem: api.Problem{Status: http.StatusNotFound, Code: "response_not_found",
-			Message: fmt.Sprintf("Response with id '%.200s' not found.", id)}}
+	if err == nil && (m.Role != memory.RoleAssistant || m.Failure != "" || m.Content == memory.RedactedText) {
+		err = notFound(http.StatusNotFound, "", "response_not_found",
+			"Response with id '%.200s' not found: there is no answer of this id.", id)
 	}
-	return chat, found, err
+	return chat, m, err
 }
 
 // getResponse is GET /v1/responses/{id}: the answer as the chat remembers it, once it does.
 func (h *Handler) getResponse(w http.ResponseWriter, r *http.Request) {
-	_, found, err := exchange(h, r)
+	_, m, err := answered(h, r)
 	if err != nil {
 		refuse(w, err)
-		return
-	}
-	m := found[len(found)-1]
-	if m.Role != memory.RoleAssistant || m.Failure != "" || r.URL.Query().Get("stream") == "true" {
-		refuse(w, &failure{Problem: api.Problem{Status: http.StatusNotFound, Code: "response_not_found",
-			Message: "The response has no answer that can be had again: it goes on, or failed, or is asked for as a stream."}})
 		return
 	}
 	var record event.Record
 	var citations []event.Citation
 	_ = errors.Join(json.Unmarshal(m.Run, &record), json.Unmarshal(m.Citations, &citations)) // older answers have neither
+	then := func() time.Time { return time.Unix(int64(m.Timestamp), 0) }
 	asked := responseswire.Asked{ID: r.PathValue("response"), Stored: true}
-	out := &response{made: responseswire.NewResponsesAnswer(asked, func() time.Time { return time.Unix(int64(m.Timestamp), 0) })}
+	out := &response{made: responseswire.NewResponsesAnswer(asked, then)}
 	out.from.To = func(e *wire.Event) { _, _ = out.made.Event(nil, e) }
 	out.from.Start("", masterModel)
 	out.take(delta{Content: &m.Content})
 	out.cite(citations)
-	out.from.End(wire.NullString(stopOf(m.Partial)), usageOf(record.Usage, event.Usage{}))
+	out.from.End(stopOf(m.Partial), usageOf(record.Usage, event.Usage{}))
 	data, _ := out.made.End(nil) // it has begun and ended
 	api.WriteJSON(w, http.StatusOK, json.RawMessage(data))
 }
 
 // deleteResponse is DELETE /v1/responses/{id}: the chat forgets what was said and answered, as by a redaction.
 func (h *Handler) deleteResponse(w http.ResponseWriter, r *http.Request) {
-	chat, found, err := exchange(h, r)
+	chat, m, err := answered(h, r)
 	if err == nil {
-		_, err = h.Memory.Redact(r.Context(), memory.ChatKey(chat), found[0].ID, true, false)
+		_, err = h.Memory.Redact(r.Context(), memory.ChatKey(chat), m.ID, true, false)
 	}
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	api.WriteJSON(w, http.StatusOK, struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Deleted bool   `json:"deleted"`
-	}{r.PathValue("response"), "response", true})
+	api.WriteJSON(w, http.StatusOK, map[string]any{"id": r.PathValue("response"), "object": "response", "deleted": true})
 }

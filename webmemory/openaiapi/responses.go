@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/access"
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
@@ -34,28 +36,13 @@ type place struct {
 	missing error
 }
 
-// read understands a request of Responses.
+// readResponse understands a request of Responses.
 func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, error) {
 	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
 	if err != nil {
 		return nil, err
 	}
-	var also struct { // what a chat completion has elsewhere, or not at all
-		Input    json.RawMessage `json:"input"`
-		Metadata json.RawMessage `json:"metadata"`
-		User     string          `json:"user"`
-		Safety   string          `json:"safety_identifier"`
-		Text     struct {
-			Format json.RawMessage `json:"format"`
-		} `json:"text"`
-	}
-	if err := json.Unmarshal(raw, &also); err != nil {
-		return nil, invalid("", "The body is no request of Responses: %v.", err)
-	}
-	if err := api.CheckMembers(raw, &also); err != nil {
-		return nil, err
-	}
-	body, newest, refers, err := withoutReferences(raw, also.Input)
+	body, newest, refers, err := withoutReferences(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -71,17 +58,21 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 	if err := json.Unmarshal(chat.Body, &c.request); err != nil {
 		return nil, err
 	}
-	c.Metadata, c.User, c.ResponseFormat = also.Metadata, cmp.Or(also.User, also.Safety), chatForm(also.Text.Format)
-	if t.Conversation != "" {
-		t.Asked.Echo = append([]byte(`{"conversation":{"id":`+string(wire.Quote(t.Conversation))+`},`), t.Asked.Echo[1:]...)
+	// What a chat completion has elsewhere, or translation leaves out.
+	also := gjson.GetManyBytes(raw, "metadata", "user", "safety_identifier", "text.format", "text.format.type")
+	c.Metadata, c.User, c.ResponseFormat = json.RawMessage(also[0].Raw), cmp.Or(also[1].Str, also[2].Str), nil
+	if also[4].Exists() {
+		c.ResponseFormat = fmt.Appendf(nil, `{"type":%s,"json_schema":%s}`, also[4].Raw, also[3].Raw)
 	}
 	switch {
 	case t.Background:
 		return nil, invalid("background", "background is not served: send the request without it, and read the chat's "+
 			"history if the client leaves.")
-	case t.Previous != "" && t.Conversation != "":
+	case t.Conversation != "" && t.Previous != "":
 		return nil, invalid("previous_response_id", "previous_response_id and conversation exclude each other: send one of "+
 			"them.")
+	case t.Conversation != "":
+		t.Asked.Echo = fmt.Appendf(nil, `{"conversation":{"id":%s},%s`, wire.Quote(t.Conversation), t.Asked.Echo[1:])
 	}
 	if err = h.understand(r, c, t.Conversation); err == nil && !c.bare {
 		err = c.goOn(r, t, newest, refers)
@@ -89,61 +80,39 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 	return c, inResponses(err)
 }
 
-// chatForm is text.format as the response_format of a chat completion.
-func chatForm(format json.RawMessage) json.RawMessage {
-	var f struct {
-		Type json.RawMessage `json:"type"`
-	}
-	if json.Unmarshal(format, &f) != nil || len(f.Type) == 0 {
-		return nil // translation has taken it, so it is none
-	}
-	return fmt.Appendf(nil, `{"type":%s,"json_schema":%s}`, f.Type, format)
-}
-
 // withoutReferences has an answer without words where the input refers to an item of ours: what that says is in the
 // chat. newest is the last id of ours in it, and refers the last reference; both are empty for none.
-func withoutReferences(raw, input json.RawMessage) (body []byte, newest, refers string, err error) {
-	var items []json.RawMessage
-	if json.Unmarshal(input, &items) != nil {
-		return raw, "", "", nil // a text, or what translation refuses
+func withoutReferences(raw []byte) (body []byte, newest, refers string, err error) {
+	o, err := wire.ReadOutline(raw)
+	if err != nil {
+		return nil, "", "", invalid("", "The body is no request of Responses: %v.", err)
 	}
-	for i, one := range items {
-		var item struct {
-			Type   string `json:"type"`
-			ID     string `json:"id"`
-			CallID string `json:"call_id"`
-		}
-		if json.Unmarshal(one, &item) != nil {
-			continue
-		}
-		known := false
-		for _, id := range []string{item.ID, item.CallID} {
-			if _, _, ours := splitID(id); ours {
-				newest, known = id, true
+	var e wire.Edits
+	for _, at := range o.Elements(o.Members.Get("input")) {
+		item, known := gjson.ParseBytes(o.Of(at)), false
+		for _, name := range []string{"id", "call_id"} {
+			if _, _, ours := splitID(item.Get(name).Str); ours {
+				newest, known = item.Get(name).Str, true
 			}
 		}
-		if item.Type != "item_reference" {
+		if item.Get("type").Str != "item_reference" {
 			continue
 		}
-		if refers = item.ID; !known {
-			return nil, "", "", noItem(item.ID)
+		if refers = item.Get("id").Str; !known {
+			return nil, "", "", noItem(refers)
 		}
-		items[i] = json.RawMessage(`{"role":"assistant","content":"…"}`)
+		e.Replace(at, []byte(`{"role":"assistant","content":"…"}`))
 	}
-	if refers == "" {
-		return raw, newest, "", nil
-	}
-	var members map[string]json.RawMessage
-	if err = json.Unmarshal(raw, &members); err == nil {
-		members["input"] = line(items)
-		body, err = json.Marshal(members)
-	}
-	return body, newest, refers, err
+	return e.Apply(raw), newest, refers, nil
 }
 
 func noItem(id string) error {
-	return &failure{Param: "input", Problem: api.Problem{Status: http.StatusNotFound, Code: "item_not_found",
-		Message: fmt.Sprintf("Item with id '%.100s' not found: send the item itself.", id)}}
+	return notFound(http.StatusNotFound, "input", "item_not_found", "Item with id '%.200s' not found: send the item itself.",
+		id)
+}
+
+func notFound(status int, param, code, format, id string) error {
+	return &failure{Param: param, Problem: api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, id)}}
 }
 
 // goOn finds the place of a request. A previous response has to be of the chat that is named, or of a fork of it. In a
@@ -155,8 +124,8 @@ func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers 
 	}
 	switch run, chat, ok := splitID(cmp.Or(t.Previous, newest)); {
 	case t.Previous != "":
-		c.missing = &failure{Param: "previous_response_id", Problem: api.Problem{Status: http.StatusBadRequest,
-			Code: "previous_response_not_found", Message: fmt.Sprintf("Previous response with id '%.200s' not found.", t.Previous)}}
+		c.missing = notFound(http.StatusBadRequest, "previous_response_id", "previous_response_not_found",
+			"Previous response with id '%.200s' not found.", t.Previous)
 		if !ok || chat == nil && said || !within(chat, c.chat) {
 			return c.missing
 		}
@@ -175,7 +144,7 @@ func within(chat, named *memory.Chat) bool {
 	return named == nil || chat != nil && (*chat == *named || strings.HasPrefix(chat.ID(), forkPrefix(*named)))
 }
 
-// newChat is one for what names none. The same request with its key gets it again; a key of 128 bits is nobody's to guess.
+// newChat is one for a request that names none; the same request with its Idempotency-Key gets it again.
 func newChat(r *http.Request) *memory.Chat {
 	name := rand.Text()
 	if key := r.Header.Get(webapi.IdempotencyKey); key != "" {
@@ -188,22 +157,25 @@ func newChat(r *http.Request) *memory.Chat {
 
 // responseID is the id of an answer: it leads back to the run, to the event that it begins with, and to the chat. The
 // ids of its items are made of it; see splitID.
-func responseID(run string, first int64, chat *memory.Chat) string {
-	id := "resp_" + memory.MessageID(run, first) + "_"
-	if chat != nil {
-		id += chat.ID()
+func responseID(a *answer) string { return "resp_" + memory.MessageID(a.run, a.first) + ofChat(a.chat) }
+
+// ofChat is how ids end that lead back to a chat.
+func ofChat(chat *memory.Chat) string {
+	if chat == nil {
+		return ""
 	}
-	return id
+	return "_" + chat.ID()
 }
 
 // splitID gives the run and the chat of an id of a response (resp_RUN.N_CHAT), of an item (msg_RUN.N_CHAT_I) or of a
 // call (call_RUN_WAIT_CHAT) that was given here; the chat is nil for none.
 func splitID(id string) (run string, chat *memory.Chat, ok bool) {
-	kind, rest, _ := strings.Cut(id, "_")
-	run, rest, ok = strings.Cut(rest, "_")
+	kind, rest, ok := strings.Cut(id, "_")
+	run, rest, _ = strings.Cut(rest, "_")
 	switch kind {
 	case "resp":
 	case "call":
+		ok = rest != "" // a vendor's have no second part
 		_, rest, _ = strings.Cut(rest, "_")
 	default:
 		rest = rest[:max(strings.LastIndexByte(rest, '_'), 0)]
@@ -238,18 +210,13 @@ func (h *Handler) branch(ctx context.Context, chat memory.Chat, at, key string) 
 	return h.forkAs(ctx, chat, fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]), at)
 }
 
-// inResponses is an error about a member of a request for a chat completion, by the member's name in Responses.
+// namesInResponses are those of a chat completion's members in Responses.
+var namesInResponses = strings.NewReplacer("messages", "input", "response_format", "text.format")
+
+// inResponses is an error about a member of a request, by the member's name in Responses.
 func inResponses(err error) error {
-	var f *failure
-	if !errors.As(err, &f) {
-		return err
+	if f := new(failure); errors.As(err, &f) {
+		return &failure{Problem: f.Problem, Param: namesInResponses.Replace(f.Param)}
 	}
-	named := *f
-	switch {
-	case strings.HasPrefix(f.Param, "messages"):
-		named.Param = "input"
-	case f.Param == "response_format":
-		named.Param = "text.format"
-	}
-	return &named
+	return err
 }
