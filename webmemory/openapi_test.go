@@ -264,8 +264,16 @@ func (w *world) fullProcess() (url string) {
 	memory, err := webapi.New(url)
 	require.NoError(w.t, err)
 	tools.Store(mcpserver.Config{Memory: memory, Version: "1", Log: zerolog.Nop()}.HTTP())
+	gateway := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "away") {
+			panic(http.ErrAbortHandler)
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(rw, `{"object":"list","path":"`+r.URL.Path+`"}`)
+	}))
+	w.t.Cleanup(gateway.Close)
 	completions.Store(openaiapi.New(openaiapi.Config{Memory: memory, Agents: agentNames, Log: zerolog.Nop(),
-		Settings: openaiapi.Defaults()}))
+		Settings: openaiapi.Defaults(), Gateway: gateway.URL}))
 	w.t.Cleanup(tools.Load().Close)
 	w.t.Cleanup(memory.Close)
 	return url
@@ -432,6 +440,9 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(200, "POST", base+"/v1/chat/completions", completes+`}`)
 		does(200, "POST", base+"/v1/chat/completions", completes+`,"stream":true}`)
 		does(404, "POST", base+"/v1/chat/completions", `{"model":"gpt","messages":[{"role":"user","content":"Hi."}]}`)
+		does(400, "POST", base+"/v1/chat/completions", asks(question, `{"type":"file","file":{"file_id":"file-1"}}`))
+		require.Contains(t, string(does(200, "POST", base+"/v1/embeddings", `{"input":"x"}`).body), `"/v1/embeddings"`)
+		does(503, "POST", base+"/v1/embeddings", `{"input":"away"}`)
 		does(200, "GET", base+"/v1/models", nil)
 		does(200, "GET", base+"/v1/models/mneme/analytic", nil)
 		does(404, "GET", base+"/v1/models/gpt", nil)

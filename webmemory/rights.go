@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -124,6 +125,7 @@ func (s *routes) acts() []act {
 	for _, of := range []string{"", "/c/:chat"} {
 		all = append(all, []act{
 			{"POST " + of + "/v1/chat/completions", access.Chat, "", served(s.cfg.OpenAI)},
+			{"POST " + of + "/v1/embeddings", access.Models, "", served(s.cfg.OpenAI)},
 			{"GET " + of + "/v1/models", access.Chat, "", served(s.cfg.OpenAI)},
 			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
 		}...)
@@ -205,7 +207,10 @@ func (s *routes) refuse(c *gin.Context, err error) {
 	if no := new(access.Refusal); errors.As(err, &no) && no.Challenge != "" {
 		c.Header("WWW-Authenticate", no.Challenge)
 	}
-	if path := c.FullPath(); strings.HasSuffix(path, "/v1/chat/completions") || strings.Contains(path, "/v1/models") {
+	path := c.FullPath()
+	if slices.ContainsFunc([]string{"/v1/chat/completions", "/v1/embeddings", "/v1/models"}, func(of string) bool {
+		return strings.Contains(path, of)
+	}) {
 		openaiapi.Refuse(c.Writer, p)
 		return
 	}

@@ -26,6 +26,10 @@ type Config struct {
 	Memory *webapi.Client        // of the webmemory whose agents answer
 	Agents func() []memory.Agent // subagents of the moment, each of them a model beside the master
 	Log    zerolog.Logger
+	// Gateway is the base URL of the gateway, which serves embeddings, and ToGateway the way there as the caller of a
+	// request.
+	Gateway   string
+	ToGateway http.RoundTripper
 	Settings
 	// Heartbeat is how long a stream is silent before it gets a comment; 0: 15 s.
 	Heartbeat time.Duration
@@ -115,6 +119,7 @@ func New(c Config) *Handler {
 	h.life, h.end = context.WithCancel(context.Background())
 	for _, base := range []string{"", "/c/{chat}"} {
 		h.routes.HandleFunc("POST "+base+"/v1/chat/completions", h.complete)
+		h.routes.HandleFunc("POST "+base+"/v1/embeddings", h.embed)
 		h.routes.HandleFunc("GET "+base+"/v1/models", h.listModels)
 		h.routes.HandleFunc("GET "+base+"/v1/models/{model...}", h.getModel)
 	}

@@ -130,7 +130,8 @@ func (b builder) operation(o operation, method, path string) fields {
 // responses are an operation's answers, and its refusals with their codes.
 func (b builder) responses(o operation) fields {
 	out, refusal := fields{}, any(Problem{})
-	if strings.Contains(o.route, "/v1/chat/completions") || strings.Contains(o.route, "/v1/models/") {
+	if strings.Contains(o.route, "/v1/chat/completions") || strings.Contains(o.route, "/v1/models/") ||
+		strings.Contains(o.route, "/v1/embeddings") {
 		refusal = ChatProblem{}
 	}
 	for status, body := range o.answers {
@@ -279,7 +280,8 @@ func tag(path string) string {
 	switch {
 	case strings.Contains(path, "/documents"), strings.HasPrefix(path, "/v1/collections"):
 		return "documents"
-	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"):
+	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"),
+		strings.HasSuffix(path, "/v1/embeddings"):
 		return "openai"
 	case strings.HasPrefix(path, "/v1/oneshot"):
 		return "messages"

@@ -434,7 +434,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	w.MCP = tools
 	closeCompletions := func() {}
 	if cfg.OpenAI.Enabled {
-		c := completions(cfg, agents, own.Client, seen)
+		c := completions(cfg, agents, own.Client, asCaller(a, seen, "proxy"), seen)
 		w.OpenAI, closeCompletions = c, c.Close
 	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)

@@ -433,6 +433,8 @@ var operations = [][2]string{
 	{"POST /v1/chat/completions", `{"model":"mneme","messages":[{"role":"user","content":"What is my locker number?"}],` +
 		`"metadata":{"chat_id":"{chat}"}}`},
 	{"POST /c/{chat}/v1/chat/completions", `{"model":"mneme","messages":[{"role":"user","content":"My dog is Rex."}]}`},
+	{"POST /c/{chat}/v1/chat/completions", withFile("What does the ferry cost?", "ferry.txt", "The ferry costs 4711 crowns.")},
+	{"POST /v1/embeddings", `{"model":"m","input":"Hi {n}"}`}, {"POST /c/{chat}/v1/embeddings", `{"model":"m","input":"Hi"}`},
 	{"GET /c/{chat}/v1/models", ""}, {"GET /c/{chat}/v1/models/mneme", ""}, {"GET /v1/models", ""},
 	{"GET /v1/models/mneme", ""},
 	{"POST /v1/oneshot", `{"message":"use light {\"n\":{n}}","tools":[{"name":"light","description":"Lights.",` +
