@@ -80,6 +80,7 @@ type agentTurn struct {
 	said     string
 	began    time.Time
 	before   []placed // the session's turns, the newest last
+	aside    bool     // the agent asks for something of its own, such as a summary: the answer is not for its user
 }
 
 // placed is a turn in a request.
@@ -176,7 +177,8 @@ func turnOf(x said, key turnKey) *agentTurn {
 		if o.Messages[i].Role != wire.RoleUser {
 			continue
 		}
-		if said := ownWords(o, &o.Messages[i]); said != "" {
+		said, agents := ownWords(o, &o.Messages[i])
+		if t.aside = agents && said == ""; said != "" {
 			t.said, first = said, cmp.Or(first, said)
 			_, _ = io.WriteString(sum, said+"\x00")
 			t.before = append(t.before, placed{i, shortID(sum.Sum(nil))})
@@ -199,8 +201,15 @@ func turnOf(x said, key turnKey) *agentTurn {
 
 func shortID(sum []byte) string { return base32.StdEncoding.EncodeToString(sum[:10]) }
 
-// ownWords are the texts of a message but for what agents add between tags, such as <system-reminder>.
-func ownWords(o *wire.Outline, m *wire.MessageOutline) string {
+// compaction is how the texts begin by which Claude Code 2.1 and codex 0.169 have a transcript summarized, and go on from
+// the summary, in the role of the user.
+var compaction = regexp.MustCompile(`^(Your task is to create a detailed summary of |` +
+	`This session is being continued from a previous conversation|You are performing a CONTEXT CHECKPOINT COMPACTION|` +
+	`Another language model started to solve this problem and produced a summary)`)
+
+// ownWords are the texts of a message but for those of compaction and what agents add between tags, such as
+// <system-reminder>; agents says that there is one of compaction.
+func ownWords(o *wire.Outline, m *wire.MessageOutline) (words string, agents bool) {
 	var said []string
 	add := func(text string) {
 		for {
@@ -211,7 +220,9 @@ func ownWords(o *wire.Outline, m *wire.MessageOutline) string {
 			}
 			break
 		}
-		if text != "" {
+		if compaction.MatchString(text) {
+			agents = true
+		} else if text != "" {
 			said = append(said, text)
 		}
 	}
@@ -223,7 +234,7 @@ func ownWords(o *wire.Outline, m *wire.MessageOutline) string {
 			add(text)
 		}
 	}
-	return strings.Join(said, "\n\n")
+	return strings.Join(said, "\n\n"), agents
 }
 
 var openTag = regexp.MustCompile(`^<([a-z][a-z0-9_-]*)>`)
@@ -298,7 +309,7 @@ func recollection(raw []byte) string {
 // order.
 func record(ctx context.Context, m *agentMemory, x *request) {
 	t := x.result.turn
-	if t == nil || x.result.heard == nil || x.result.heard.observer == nil {
+	if t == nil || t.aside || x.result.heard == nil || x.result.heard.observer == nil {
 		return
 	}
 	answered := ""

@@ -130,7 +130,7 @@ func TestResponsesRefuse(t *testing.T) {
 		"an odd role":     {members: `"input":[{"role":"x","content":"a"}]`, status: 400, says: "role"},
 		"a sound":         {members: `"input":[{"role":"user","content":[{"type":"input_audio"}]}]`, status: 400, says: "input_audio"},
 		"a kept file":     {members: `"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]`, status: 400, says: "file_id"},
-		"a PDF":           {members: `"input":[{"role":"user","content":[{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}]}]`, status: 400, code: "part_not_supported", param: "input"},
+		"a PDF":           {members: `"input":[{"role":"user","content":[{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}]}],"store":false`, status: 400, code: "part_not_supported", param: "input[0].content[0]"},
 		"background":      {members: `"input":"x","background":true`, status: 400, param: "background", says: "background"},
 		"both places":     {members: `"input":"x","conversation":"c","previous_response_id":"resp_x"`, status: 400, param: "previous_response_id"},
 		"no chat":         {members: `"input":"x","conversation":"a b"`, status: 400, says: "conversation names no chat"},

@@ -208,7 +208,7 @@ func TestOpenAIRefuses(t *testing.T) {
 		"the answer's part": {body: transcriptOf("a", "b"), status: 400, param: "messages", says: "one of the user"},
 		"a sound": {body: messages(`{"role":"user","content":[{"type":"text","text":"What is it?"},` +
 			`{"type":"input_audio","input_audio":{"data":"AA"}}]}`), status: 400, code: "part_not_supported",
-			param: "messages", says: "The model mneme takes text and images, and no part of the type \"input_audio\""},
+			param: "messages", says: "The model mneme takes text, images and files, and no part of the type \"input_audio\""},
 		"a chat that is none": {body: with(`"user":"u"`), header: []string{"X-Conversation-Id", "no chat"}, status: 400,
 			says: "X-Conversation-Id names no chat"},
 		"a chat that is none, in metadata": {body: with(`"metadata":{"chat_id":"a b"}`), status: 400, says: "metadata.chat_id"},

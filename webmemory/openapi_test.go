@@ -258,14 +258,23 @@ func (w *world) fullProcess() (url string) {
 	var tools atomic.Pointer[mcpserver.Handler]
 	var completions atomic.Pointer[openaiapi.Handler]
 	url = w.process(func(c *webmemory.Config) {
+		everywhere(c)
 		c.MCP = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tools.Load().ServeHTTP(rw, r) })
 		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { completions.Load().ServeHTTP(rw, r) })
 	})
 	memory, err := webapi.New(url)
 	require.NoError(w.t, err)
 	tools.Store(mcpserver.Config{Memory: memory, Version: "1", Log: zerolog.Nop()}.HTTP())
+	gateway := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "away") {
+			panic(http.ErrAbortHandler)
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(rw, `{"object":"list","path":"`+r.URL.Path+`"}`)
+	}))
+	w.t.Cleanup(gateway.Close)
 	completions.Store(openaiapi.New(openaiapi.Config{Memory: memory, Agents: agentNames, Log: zerolog.Nop(),
-		Settings: openaiapi.Defaults()}))
+		Settings: openaiapi.Defaults(), Gateway: gateway.URL}))
 	w.t.Cleanup(tools.Load().Close)
 	w.t.Cleanup(memory.Close)
 	return url
@@ -441,6 +450,9 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(200, "DELETE", base+"/v1/responses/"+response, nil)
 		does(404, "GET", base+"/v1/responses/resp_x", nil)
 		does(404, "DELETE", base+"/v1/responses/resp_x", nil)
+		does(400, "POST", base+"/v1/chat/completions", asks(question, `{"type":"file","file":{"file_id":"file-1"}}`))
+		require.Contains(t, string(does(200, "POST", base+"/v1/embeddings", `{"input":"x"}`).body), `"/v1/embeddings"`)
+		does(503, "POST", base+"/v1/embeddings", `{"input":"away"}`)
 		does(200, "GET", base+"/v1/models", nil)
 		does(200, "GET", base+"/v1/models/mneme/analytic", nil)
 		does(404, "GET", base+"/v1/models/gpt", nil)
@@ -457,6 +469,8 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(404, "DELETE", at+"/none", nil)
 	does(200, "DELETE", "/v1/users/ann?chats=true", nil)
 	does(400, "DELETE", "/v1/users/ann?chats=x", nil)
+	does(400, "GET", "/v1/users/ann/recall?query=", nil)
+	does(200, "GET", "/v1/users/ann/recall?query=lighthouse", nil)
 
 	does(200, "POST", "/v1/oneshot", message{"Hi."})
 	does(400, "POST", "/v1/oneshot", `{}`)

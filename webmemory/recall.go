@@ -57,14 +57,8 @@ func (s *searcher) getRecall(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	q, err := recallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"))
+	q, err := queryOf(c)
 	if err != nil {
-		return err
-	}
-	if len(q.Text) > maxRecallQuery {
-		return badRequest("query has %d bytes, at most %d are taken.", len(q.Text), maxRecallQuery)
-	}
-	if q.Budget, err = number(c, "budget", recallBudget, 1, maxRecallBudget); err != nil {
 		return err
 	}
 	ctx := c.Request.Context()
@@ -80,6 +74,18 @@ func (s *searcher) getRecall(c *gin.Context) error {
 		keys = []memory.Key{memory.SubagentKey(agent, chat)}
 	}
 	return s.answerRecall(c, q, keys...)
+}
+
+// queryOf is what a request looks for, and how much of it.
+func queryOf(c *gin.Context) (q recall.Query, err error) {
+	q, err = recallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"))
+	if err == nil && len(q.Text) > maxRecallQuery {
+		err = badRequest("query has %d bytes, at most %d are taken.", len(q.Text), maxRecallQuery)
+	}
+	if err == nil {
+		q.Budget, err = number(c, "budget", recallBudget, 1, maxRecallBudget)
+	}
+	return q, err
 }
 
 // postRecall is what the agents of a run ask, see api.RecallRequest. Messages of the run
@@ -125,6 +131,16 @@ func (s *searcher) postRecall(c *gin.Context, r *run) error {
 		run, _, ok := memory.SplitID(id)
 		return shown[id] || ok && run == r.id
 	}
+	if asked.Everywhere && !r.user.IsZero() {
+		// Into a chat of several users nothing comes from those of one.
+		alone, _, err := s.store.Users.PostedAlone(c.Request.Context(), r.user, r.chat)
+		if err != nil {
+			return err
+		}
+		if alone {
+			return answerUser(c, s, q, r.user)
+		}
+	}
 	return s.answerRecall(c, q, keys...)
 }
 
@@ -151,12 +167,14 @@ func (s *searcher) found(ctx context.Context, q recall.Query, keys ...memory.Key
 	}
 	out := api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial}
 	for _, h := range found.Hits {
-		out.Hits = append(out.Hits, api.RecallHit{
-			ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score, Text: h.Text,
-			Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer,
-		})
+		out.Hits = append(out.Hits, hitOf(h))
 	}
 	return out, nil
+}
+
+func hitOf(h recall.Hit) api.RecallHit {
+	return api.RecallHit{ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score,
+		Text: h.Text, Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer}
 }
 
 // recallQuery reads what is looked for, and when; the times are empty for none.
@@ -192,7 +210,7 @@ func readTime(text string) (time.Time, error) {
 	return at, err
 }
 
-// recall searches histories of one chat, given in the order of their names.
+// recall searches histories, given in the order of their names; without a Quarantine, of one chat under its own.
 func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (found recall.Result, err error) {
 	span, _ := s.cfg.Traces.Start(telemetry.From(ctx), tracing.Begin{Of: tracing.SearchMemory, About: tracing.History})
 	span.Asked(q.Text)
@@ -200,7 +218,7 @@ func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Ke
 	if s.cfg.RecallVectors > 0 {
 		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.cfg.VectorWeight
 	}
-	if len(keys) > 0 {
+	if len(keys) > 0 && q.Quarantine == nil {
 		if q.Quarantine, err = s.store.Chats.Quarantined(ctx, keys[0].Chat()); err != nil {
 			return recall.Result{}, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -71,6 +72,7 @@ func (s *routes) acts() []act {
 		{"GET " + chat + "/set-aside", read, "", s.rewindRoutes.getSetAside},
 		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore", s.rewindRoutes.postRestore},
 		{"DELETE /v1/users/:user", write, "user.erase", s.eraseRoutes.deleteUser},
+		{"GET /v1/users/:user/recall", read, "", s.searcher.getUserRecall},
 
 		{"GET " + webapi.UsagePath, read, "", s.auditor.readUsage},
 		{"GET " + webapi.AuditPath, access.Admin, "", s.auditor.getAudit},
@@ -126,6 +128,7 @@ func (s *routes) acts() []act {
 			{"POST " + of + "/v1/responses", access.Chat, "", served(s.cfg.OpenAI)},
 			{"GET " + of + "/v1/responses/:response", read, "", served(s.cfg.OpenAI)},
 			{"DELETE " + of + "/v1/responses/:response", write, "", served(s.cfg.OpenAI)}, // the redaction is in the log
+			{"POST " + of + "/v1/embeddings", access.Models, "", served(s.cfg.OpenAI)},
 			{"GET " + of + "/v1/models", access.Chat, "", served(s.cfg.OpenAI)},
 			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
 		}...)
@@ -207,8 +210,10 @@ func (s *routes) refuse(c *gin.Context, err error) {
 	if no := new(access.Refusal); errors.As(err, &no) && no.Challenge != "" {
 		c.Header("WWW-Authenticate", no.Challenge)
 	}
-	if path := c.FullPath(); strings.HasSuffix(path, "/v1/chat/completions") || strings.Contains(path, "/v1/models") ||
-		strings.Contains(path, "/v1/responses") {
+	path := c.FullPath()
+	if slices.ContainsFunc([]string{"/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/responses"}, func(of string) bool {
+		return strings.Contains(path, of)
+	}) {
 		openaiapi.Refuse(c.Writer, p)
 		return
 	}

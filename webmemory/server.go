@@ -50,11 +50,13 @@ type Config struct {
 	RecallVectors int
 	// VectorWeight is the part of vectors in a search, against that of the words; 0 for recall's default.
 	VectorWeight float64
-	RecallBytes  int64         // of memory for indexes of what was said, those used least lately leave first; 256 MiB
-	KeepRuns     time.Duration // how long a finished run is held in memory; 15 min
-	KeepBytes    int           // of memory for finished runs, those that ended first leave first; 64 MiB
-	ResumeWait   time.Duration // for events that a client has seen in another process; 10 s
-	Patience     time.Duration // with an apiserver that cannot be reached, before its run is closed; 15 s
+	// RecallEverywhere is how many of a user's chats, those used last, are searched together; 0 for no such search.
+	RecallEverywhere int
+	RecallBytes      int64         // of memory for indexes of what was said, those used least lately leave first; 256 MiB
+	KeepRuns         time.Duration // how long a finished run is held in memory; 15 min
+	KeepBytes        int           // of memory for finished runs, those that ended first leave first; 64 MiB
+	ResumeWait       time.Duration // for events that a client has seen in another process; 10 s
+	Patience         time.Duration // with an apiserver that cannot be reached, before its run is closed; 15 s
 	// GrantWait is for how long after Redis lost data no call of a tool is granted, and no run that waits goes on, while
 	// a process cannot be asked that is not known to be dead; a minute.
 	GrantWait time.Duration

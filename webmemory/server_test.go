@@ -94,7 +94,7 @@ func TestBadInput(t *testing.T) {
 		"messages, /v1 twice": {"POST", "/v1/v1/messages/count_tokens", nil, 404, "unknown_route",
 			"the gateway serves it"},
 		"responses":      {"POST", "/v1/responses", nil, 404, "unknown_route", "port 8082"},
-		"embeddings":     {"POST", "/embeddings", nil, 404, "unknown_route", "here are POST /v1/chat/completions"},
+		"embeddings":     {"POST", "/embeddings", nil, 404, "unknown_route", "end its base URL in /v1"},
 		"a wrong method": {"PUT", "/v1/chats/1/messages", message{"hi"}, 405, "method_not_allowed", "only POST"},
 		"a bad subagent name": {"GET", "/v1/chats/1/subagents/UPPER/history", nil, 400, "bad_request",
 			"A subagent's name is"},

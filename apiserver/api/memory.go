@@ -34,6 +34,9 @@ type RecallRequest struct {
 	// alone, for what its window does not show, the oldest first.
 	Automatic bool `json:"automatic,omitempty"`
 	Needed    bool `json:"needed,omitempty"` // finds something only for a query that seems to need it
+	// Everywhere searches what was said in all chats in which the run's user was alone, and not the memories of
+	// subagents. Of a run without a user, and in a chat of several, it is as if it were left out.
+	Everywhere bool `json:"everywhere,omitempty"`
 }
 
 // Recalled is what a search of a chat's memory found.
@@ -50,10 +53,11 @@ type RecallHit struct {
 	TS       float64      `json:"ts"` // Unix seconds
 	Role     string       `json:"role"`
 	Name     string       `json:"name,omitempty"`
-	Subagent memory.Agent `json:"subagent"` // whose memory it is; empty for the chat's own
-	Score    float64      `json:"score"`    // more is better; only hits of one answer compare
-	Text     string       `json:"text"`     // a literal piece of the message
-	Messages []string     `json:"messages"` // ids of the exchange that it is of
+	Chat     string       `json:"chat,omitempty"` // in which it was said; empty for the one that was asked about
+	Subagent memory.Agent `json:"subagent"`       // whose memory it is; empty for the chat's own
+	Score    float64      `json:"score"`          // more is better; only hits of one answer compare
+	Text     string       `json:"text"`           // a literal piece of the message
+	Messages []string     `json:"messages"`       // ids of the exchange that it is of
 	memory.Origin
 	// Newer says that it was said later than one of the best hits and has a rare name in common with it.
 	Newer bool `json:"newer,omitempty"`

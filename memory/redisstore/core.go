@@ -257,6 +257,11 @@ func (s *core) members(ctx context.Context, chat memory.Chat, field string) (all
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
+	return membersOf(text), nil
+}
+
+// membersOf reads a set that is in a field.
+func membersOf(text string) (all []string) {
 	_ = json.Unmarshal([]byte(text), &all)
-	return all, nil
+	return all
 }

@@ -161,6 +161,41 @@ func (s Users) PostedBy(ctx context.Context, u memory.User, count int) (chats []
 	return chats, int(number.Val()), nil
 }
 
+// Own gives, of the count chats that a user posted in last, those that were posted under the user alone, and the
+// entries of their quarantines.
+func (s Users) Own(ctx context.Context, u memory.User, count int) (chats []memory.Chat, hidden memory.Quarantine,
+	err error) {
+	ids, err := s.redis.ZRevRangeByScore(ctx, userChatsKey(u),
+		&redis.ZRangeBy{Min: "(0", Max: "+inf", Count: int64(count)}).Result()
+	if err != nil {
+		return nil, nil, failure(err, "listing the chats of the user %s", u)
+	}
+	var posted []memory.Chat
+	for _, id := range ids {
+		if chat, err := u.Tenant().Chat(id); err == nil { // else it is another program's member
+			posted = append(posted, chat)
+		}
+	}
+	metas := make([]*redis.SliceCmd, len(posted))
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, chat := range posted {
+			metas[i] = p.HMGet(ctx, chatMeta(chat), "user", quarantined)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, failure(err, "looking who posted in the chats of the user %s", u)
+	}
+	for i, chat := range posted {
+		if meta := metas[i].Val(); meta[0] == u.ID() {
+			chats = append(chats, chat)
+			entries, _ := meta[1].(string)
+			hidden = append(hidden, membersOf(entries)...)
+		}
+	}
+	return chats, hidden, nil
+}
+
 // PostedAlone says whether all of a chat was posted under a user, and whether there is anything of it.
 func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat) (alone, there bool, err error) {
 	var of *redis.StringCmd

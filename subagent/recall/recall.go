@@ -34,7 +34,9 @@ type Query struct {
 	// Automatic is a search that no agent asked for: in the asker's own memory alone, for
 	// what it is not shown anyway, the oldest first.
 	Automatic bool
-	Needed    bool // finds something only for a text that seems to need it
+	// Everywhere is a search of what the run's user was alone with in all chats.
+	Everywhere bool
+	Needed     bool // finds something only for a text that seems to need it
 }
 
 // Found is what a search gave.
@@ -49,6 +51,7 @@ type Hit struct {
 	TS    float64 // Unix seconds
 	Role  string
 	Name  string
+	Chat  string       // in which it was said, of a search Everywhere
 	Agent memory.Agent // the owner of the memory; empty for the chat's own
 	memory.Origin
 	Score    float64  // more is better
@@ -59,9 +62,11 @@ type Hit struct {
 
 // Settings are those of one agent. The zero value recalls nothing.
 type Settings struct {
-	Tool   bool   // it has the tool
-	Auto   string // when its prompt gets a block: Question, Always or Off
-	Budget int    // tokens of a block, and of a result of the tool; 0 for as much as the Model's window allows
+	Tool bool // it has the tool
+	// Everywhere: the master's tool can search all chats in which the user was alone.
+	Everywhere bool
+	Auto       string // when its prompt gets a block: Question, Always or Off
+	Budget     int    // tokens of a block, and of a result of the tool; 0 for as much as the Model's window allows
 }
 
 // Values of Settings.Auto.

@@ -47,8 +47,24 @@ var spec = loop.Spec{
 	Parallel: true,
 }
 
+// everywhere is spec for a tool that can search all chats of the run's user.
+var everywhere = func() loop.Spec {
+	wide := spec
+	wide.Parameters = json.RawMessage(strings.Replace(string(spec.Parameters), `},"required"`, `,"everywhere":{"type":`+
+		`"boolean","description":"Also in this user's other chats: only for what was not said in this one. Optional."}`+
+		`},"required"`, 1))
+	return wide
+}()
+
 // Spec presents the tool.
-func (*tool) Spec() loop.Spec { return spec }
+func (t *tool) Spec() loop.Spec {
+	if t.wide() {
+		return everywhere
+	}
+	return spec
+}
+
+func (t *tool) wide() bool { return t.asker.Everywhere && t.asker.Agent == "" }
 
 // Call searches.
 func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
@@ -56,11 +72,14 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		Query string `json:"query"`
 		From  string `json:"from"`
 		To    string `json:"to"`
+
+		Everywhere bool `json:"everywhere"`
 	}
 	if err := json.Unmarshal([]byte(call.Function.Arguments), &args); err != nil {
 		return "", fmt.Errorf(`the arguments are not the JSON object {"query": "…"}: %w`, err)
 	}
-	q := Query{Agent: t.asker.Agent, Text: strings.TrimSpace(args.Query), Overhead: toolHeading}
+	q := Query{Agent: t.asker.Agent, Text: strings.TrimSpace(args.Query), Overhead: toolHeading,
+		Everywhere: args.Everywhere && t.wide()}
 	if q.Text == "" {
 		return "", errors.New("the query is empty: say what to look for")
 	}
@@ -92,7 +111,11 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		return "Nothing was found: try other words, or leave from and to out." + later, nil
 	}
 	tellSources(ctx, found.Hits)
-	result := write(toolIntro, found.Hits, false) + later
+	intro := toolIntro
+	if q.Everywhere {
+		intro = everywhereIntro
+	}
+	result := write(intro, found.Hits, false) + later
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.kept[result] = kept(found.Hits)

@@ -1,6 +1,7 @@
 package openaiapi
 
 import (
+	"cmp"
 	"slices"
 
 	"mneme/apiserver/api"
@@ -52,9 +53,10 @@ func (c *call) earlierImages() []string {
 	return found
 }
 
-// sight is what a message of the user is known by: its text, or the images of one that has no other.
+// sight is what a message of the user is known by: its text, without the lines of its files, which clients may leave
+// out of what they send again; of one that is no more than files, those lines; or the images of one that has no text.
 func sight(text string, images []memory.Image) string {
-	if text = normal(text); text != "" || len(images) == 0 {
+	if text = cmp.Or(normal(fileLine.ReplaceAllString(text, "")), normal(text)); text != "" || len(images) == 0 {
 		return text
 	}
 	all := ""

@@ -115,11 +115,11 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 				return
 			}
 			if d.Outcome == mismatch && !forked {
-				switch h.OnMismatch {
-				case Conflict:
+				switch {
+				case h.OnMismatch == Conflict, h.OnMismatch == Transcript && len(c.uploads) > 0: // files are a chat's
 					yield(event.Event{}, errMismatch)
 					return
-				case Fork:
+				case h.OnMismatch == Fork:
 					if chat, err = h.fork(ctx, chat, t, known); err != nil {
 						yield(event.Event{}, err)
 						return
@@ -131,6 +131,11 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 				h.oneShot(ctx, c, a)(yield)
 				return
 			}
+			if err := h.give(ctx, chat, c.uploads); err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+			c.uploads = nil
 			a.memory, a.chat = MemoryChat, &chat
 			body.After, body.IfLast = d.After, d.Last
 			if d.Marked && t.From != "" {

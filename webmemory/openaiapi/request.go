@@ -43,13 +43,15 @@ type chatMessage struct {
 	Content    content           `json:"content"`
 	ToolCalls  []memory.ToolCall `json:"tool_calls"`
 	ToolCallID string            `json:"tool_call_id"`
+	at         int               // its place in the request
 }
 
-// content is a message's text, of all of its parts, its images, and the type of the first part that
-// is neither.
+// content is a message's text, of all of its parts, its images, its files, of which the text has a line each, and the
+// type of the first part that is none of these.
 type content struct {
 	Text   string
 	Images []string
+	Files  []filePart
 	Other  string
 }
 
@@ -64,12 +66,15 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 		Refusal string `json:"refusal"`
 		// An address, alone or as the member url of an object.
 		ImageURL json.RawMessage `json:"image_url"`
+		// Of chat completions; Responses have its members beside the type.
+		File *filePart `json:"file"`
+		filePart
 	}
 	if err := json.Unmarshal(raw, &parts); err != nil {
 		return fmt.Errorf("content is a string or a list of parts")
 	}
 	var texts []string
-	for _, p := range parts {
+	for i, p := range parts {
 		switch p.Type {
 		case "text", "input_text", "output_text", "refusal":
 			texts = append(texts, cmp.Or(p.Text, p.Refusal))
@@ -81,11 +86,15 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 				_ = json.Unmarshal(p.ImageURL, &at) // one without an address is refused as such
 			}
 			c.Images = append(c.Images, at.URL)
+		case "file", "input_file":
+			f := *cmp.Or(p.File, &p.filePart)
+			f.at = i
+			c.Files = append(c.Files, f)
 		default:
 			c.Other = cmp.Or(c.Other, p.Type, "unknown")
 		}
 	}
-	c.Text = strings.Join(texts, "\n")
+	c.Text = withFiles(strings.Join(texts, "\n"), c.Files)
 	return nil
 }
 
@@ -109,6 +118,7 @@ type call struct {
 	metadata     map[string]string // of the request, without what names the chat
 	chat         *memory.Chat      // nil for none
 	bare         bool              // a task of the client's own
+	uploads      []upload          // the files of the newest message, which are not documents of the chat yet
 
 	asked *responseswire.Asked // how the answer is to be one of Responses; nil for a chat completion
 	place                      // of a request of Responses
@@ -127,7 +137,10 @@ func read(h *Handler, w http.ResponseWriter, r *http.Request) (*call, error) {
 	if err := api.CheckMembers(raw, &c.request); err != nil {
 		return nil, err
 	}
-	return c, h.understand(r, c, "")
+	if err := h.understand(r, c, ""); err != nil {
+		return nil, err
+	}
+	return c, c.readFiles()
 }
 
 // understand finds out what a request says, in the chat of a conversation if that is not empty.
@@ -169,6 +182,7 @@ func (c *call) sort() error {
 				orders = append(orders, text)
 			}
 		case memory.RoleUser, memory.RoleAssistant, memory.RoleTool:
+			m.at = i
 			c.said = append(c.said, m)
 		default:
 			return invalid(fmt.Sprintf("messages[%d].role", i),
@@ -181,7 +195,7 @@ func (c *call) sort() error {
 		return invalid("messages", "The last message must be one of the user, or the result of a tool.")
 	case last.Role == memory.RoleUser && last.Content.Other != "":
 		return &failure{Param: "messages", Problem: api.Problem{Status: http.StatusBadRequest, Code: "part_not_supported",
-			Message: fmt.Sprintf("The model %s takes text and images, and no part of the type %.40q.", c.Model,
+			Message: fmt.Sprintf("The model %s takes text, images and files, and no part of the type %.40q.", c.Model,
 				last.Content.Other)}}
 	}
 	c.splitDocuments()

@@ -77,6 +77,9 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 	if err = h.understand(r, c, t.Conversation); err == nil && !c.bare {
 		err = c.goOn(r, t, newest, refers)
 	}
+	if err == nil {
+		err = c.readFiles()
+	}
 	return c, inResponses(err)
 }
 

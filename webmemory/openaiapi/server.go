@@ -26,6 +26,10 @@ type Config struct {
 	Memory *webapi.Client        // of the webmemory whose agents answer
 	Agents func() []memory.Agent // subagents of the moment, each of them a model beside the master
 	Log    zerolog.Logger
+	// Gateway is the base URL of the gateway, which serves embeddings, and ToGateway the way there as the caller of a
+	// request.
+	Gateway   string
+	ToGateway http.RoundTripper
 	Settings
 	// Heartbeat is how long a stream is silent before it gets a comment; 0: 15 s.
 	Heartbeat time.Duration
@@ -118,6 +122,7 @@ func New(c Config) *Handler {
 		h.routes.HandleFunc("POST "+base+"/v1/responses", h.answers(readResponse))
 		h.routes.HandleFunc("GET "+base+"/v1/responses/{response}", h.getResponse)
 		h.routes.HandleFunc("DELETE "+base+"/v1/responses/{response}", h.deleteResponse)
+		h.routes.HandleFunc("POST "+base+"/v1/embeddings", h.embed)
 		h.routes.HandleFunc("GET "+base+"/v1/models", h.listModels)
 		h.routes.HandleFunc("GET "+base+"/v1/models/{model...}", h.getModel)
 	}

@@ -131,7 +131,7 @@ func (b builder) operation(o operation, method, path string) fields {
 func (b builder) responses(o operation) fields {
 	out, refusal := fields{}, any(Problem{})
 	if strings.Contains(o.route, "/v1/chat/completions") || strings.Contains(o.route, "/v1/models/") ||
-		strings.Contains(o.route, "/v1/responses") {
+		strings.Contains(o.route, "/v1/responses") || strings.Contains(o.route, "/v1/embeddings") {
 		refusal = ChatProblem{}
 	}
 	for status, body := range o.answers {
@@ -282,7 +282,7 @@ func tag(path string) string {
 	case strings.Contains(path, "/documents"), strings.HasPrefix(path, "/v1/collections"):
 		return "documents"
 	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"),
-		strings.Contains(path, "/v1/responses"):
+		strings.Contains(path, "/v1/responses"), strings.HasSuffix(path, "/v1/embeddings"):
 		return "openai"
 	case strings.HasPrefix(path, "/v1/oneshot"):
 		return "messages"

@@ -8,8 +8,8 @@ import { lines, signal, stop, until } from '../processes.mjs'
 import { up } from '../stack.mjs'
 import { ChatTalk, MessagesTalk, anthropic, openai, textOf, useTheTool } from '../talk.mjs'
 
-const program = fileURLToPath(new URL(`../node_modules/@github/copilot-${process.platform}-${process.arch}/copilot`, import.meta.url))
-const lacks = () => (existsSync(program) ? '' : 'the Copilot CLI has no program for this machine')
+export const program = fileURLToPath(new URL(`../node_modules/@github/copilot-${process.platform}-${process.arch}/copilot`, import.meta.url))
+export const lacks = () => (existsSync(program) ? '' : 'the Copilot CLI has no program for this machine')
 
 // What answers the CLI's own model calls.
 export const vendors = { behind: ['-vendor', 'chat', '-name', 'behind'] }

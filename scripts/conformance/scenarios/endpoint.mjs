@@ -340,6 +340,45 @@ async function aiPlaces(context) {
   await h.end()
 }
 
+/** A file beside a message becomes a document of the chat, once, whatever the transcript sends again. */
+async function files(context) {
+  const h = await House.open(context)
+  const { completions } = bare(h).chat
+  const file = { filename: 'anchor.md', file_data: `data:text/markdown;base64,${Buffer.from('# Anchor\n\nIt weighs 77 pounds.').toString('base64')}` }
+  const messages = [{ role: 'user', content: [{ type: 'file', file }, { type: 'text', text: words(1) }] }]
+  for (const stream of [false, true]) {
+    if (stream) messages.push({ role: 'user', content: words(2) })
+    const body = { model: 'mneme', messages }
+    const { message } = stream ? (await completions.stream(body).finalChatCompletion()).choices[0] : (await completions.create(body)).choices[0]
+    assert.equal(message.content, `Answer ${stream ? 2 : 1}.`)
+    messages.push(message)
+  }
+  const { documents } = await h.get('/v1/chats/1/documents')
+  assert.deepEqual(documents.map((d) => d.title), ['Anchor'])
+  assert.deepEqual(await h.remembers(), turns(1, 2))
+  const { messages: [first] } = await h.get('/v1/chats/1/history')
+  assert.ok(first.content.endsWith('\n\n[file: anchor.md]'), first.content)
+  const broken = { filename: 'a.pdf', file_data: 'data:application/pdf;base64,JVBERi0xLjQ=' }
+  await assert.rejects(completions.create({ model: 'mneme', messages: [{ role: 'user', content: [{ type: 'file', file: broken }] }] }), OpenAI.UnprocessableEntityError)
+  assert.equal((await h.remembers()).length, 4)
+  await h.end()
+}
+
+/** Embeddings at webmemory are the gateway's, in each of the forms in which the SDK asks for them. */
+async function embeddings(context) {
+  const { stack } = context
+  const places = { kind: 'openai', vendor: 'generic', base_url: `${stack.vendorURLs.generic}/v1` }
+  const h = await House.open(context, 'generic', { proxy: { active: 'one', embeddings_backend: 'one', backends: { one: places } } })
+  for (const path of ['', '/c/1']) {
+    const { embeddings } = bare(h, path)
+    const { data: [one, two, three] } = await embeddings.create({ model: 'embed', input: ['red apples', 'red apples', 'blue sky'] })
+    assert.deepEqual(one.embedding, two.embedding)
+    assert.notDeepEqual(one.embedding, three.embedding)
+    await assert.rejects(embeddings.create({ model: 'embed', input: 7 }), OpenAI.BadRequestError)
+  }
+  await h.end()
+}
+
 export const scenarios = [
   ...Object.entries(keeps).flatMap(([name, keep]) => [true, false].map((stream) => (
     { name: `webmemory, openai sdk, responses: ${name}${stream ? ', streamed' : ''}`, run: (t) => kept(t, stream, keep()) }))),
@@ -354,4 +393,6 @@ export const scenarios = [
   { name: 'webmemory, openai sdk: aborted', run: aborted },
   { name: 'webmemory, openai sdk: tasks of a chat page', run: tasks },
   { name: 'webmemory, openai sdk: without a chat', run: withoutChat },
+  { name: 'webmemory, openai sdk: files', run: files },
+  { name: 'webmemory, openai sdk: embeddings', refused: 2, run: embeddings },
 ]

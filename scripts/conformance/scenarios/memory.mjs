@@ -1,16 +1,39 @@
-// Memory for agents at the gateway: what Claude Code or codex was told in one session it knows in the next one, and in
-// the other agent, by one header; without the header it does not.
+// Memory for agents at the gateway: what an agent was told in one session it knows in the next one, and another agent
+// knows it, by one header; without the header it does not.
 import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { stop } from '../processes.mjs'
+import { run, stop } from '../processes.mjs'
 import { up } from '../stack.mjs'
 import { Session } from './claude.mjs'
+import { lacks as lacksCopilot, program as copilot } from './copilot.mjs'
+import { lacks as lacksOpencode, Opencode } from './opencode.mjs'
 import { Codex } from './responses.mjs'
 
 const told = 'My locker at the station has the number 12.'
 const asked = 'What number has my locker at the station?'
-const agents = { 'Claude Code': Session, codex: Codex }
+
+/** The GitHub Copilot CLI with a provider of its user's own, one prompt a session. */
+class Copilot {
+  constructor(t, { memory } = {}) {
+    this.work = join(t.dir, 'work')
+    mkdirSync(this.work, { recursive: true })
+    this.env = {
+      HOME: t.dir, COPILOT_HOME: join(t.dir, 'copilot'), PATH: process.env.PATH, TERM: 'dumb', LANG: 'C.UTF-8',
+      COPILOT_OFFLINE: 'true', COPILOT_PROVIDER_BASE_URL: `${t.url}/v1`, COPILOT_PROVIDER_API_KEY: 'none', COPILOT_MODEL: 'gpt-5',
+      ...(memory && { COPILOT_PROVIDER_HEADERS: `X-AG-Memory: ${memory}` }),
+    }
+  }
+
+  async say(words) {
+    const { code, stdout, stderr } = await run(copilot, ['-p', words, '--silent', '--allow-all-tools'], { cwd: this.work, env: this.env })
+    assert.equal(code, 0, stderr || stdout)
+    return { text: stdout }
+  }
+}
+
+const agents = { 'Claude Code': Session, codex: Codex, opencode: Opencode, 'Copilot CLI': Copilot }
+const lacks = { opencode: lacksOpencode, 'Copilot CLI': lacksCopilot }
 
 /** The text of an agent's answer. */
 const text = ({ result, text }) => result ?? text
@@ -31,6 +54,8 @@ async function remembers(t, first, second) {
   await stop(mneme)
 }
 
-export const scenarios = Object.keys(agents).flatMap((one) => Object.keys(agents).map((other) => ({
-  name: `memory: ${one} is told, ${other} is asked`, run: (t) => remembers(t, agents[one], agents[other]),
+// Each agent is told once and asked once at least, by itself and by the one that is next.
+export const scenarios = Object.keys(agents).flatMap((one, i, all) => [one, all[(i + 1) % all.length]].map((other) => ({
+  name: `memory: ${one} is told, ${other} is asked`, lacks: () => lacks[one]?.() || lacks[other]?.() || '',
+  run: (t) => remembers(t, agents[one], agents[other]),
 })))

@@ -24,17 +24,17 @@ const providers = (t, headers) => {
 }
 
 const program = fileURLToPath(new URL('../node_modules/opencode-linux-x64-baseline/bin/opencode', import.meta.url))
-const lacks = () => (existsSync(program) ? '' : 'opencode has no program for this machine')
+export const lacks = () => (existsSync(program) ? '' : 'opencode has no program for this machine')
 
-class Session {
-  constructor(t, { model, conversation }) {
+export class Opencode {
+  constructor(t, { model = 'chat/gpt-5', conversation, memory } = {}) {
     Object.assign(this, { t, model, work: join(t.dir, 'work') })
     const home = join(t.dir, 'home')
     for (const dir of [home, this.work]) mkdirSync(dir, { recursive: true })
     writeFileSync(join(this.work, 'sample'), `${fileText}\n`)
     const config = {
       $schema: 'https://opencode.ai/config.json', autoupdate: false, share: 'disabled', permission: 'allow',
-      model, small_model: model, provider: providers(t, named(conversation)),
+      model, small_model: model, provider: providers(t, { ...named(conversation), ...(memory && { 'X-AG-Memory': memory }) }),
     }
     writeFileSync(join(t.dir, 'opencode.json'), JSON.stringify(config))
     this.env = {
@@ -67,7 +67,7 @@ class Session {
 }
 
 async function loops(t, options) {
-  const session = new Session(t, options)
+  const session = new Opencode(t, options)
   for (const n of [1, 2]) {
     const { events, text } = await session.say(session.rounds(`turn ${n}`))
     assert.equal(text, `Done: turn ${n}`)
@@ -77,7 +77,7 @@ async function loops(t, options) {
 
 /** There and back again: between the steps, and in the last ones by the tool that the model calls. */
 async function switched(t, options, [a, b]) {
-  const session = new Session(t, options)
+  const session = new Opencode(t, options)
   for (const [n, backend] of [a, b, a].entries()) {
     await t.use(backend)
     assert.equal((await session.say(session.rounds(`step ${n}`))).text, `Done: step ${n}`)

@@ -352,7 +352,7 @@ func TestNetworkPolicies(t *testing.T) {
 		}
 		slices.Sort(allowed)
 		require.Equal(t, []string{"apiserver to gateway", "apiserver to webmemory", "webmemory to apiserver",
-			"webmemory to webmemory"}, allowed)
+			"webmemory to gateway", "webmemory to webmemory"}, allowed)
 		for name, p := range policies {
 			open := slices.ContainsFunc(p.Spec.Ingress, func(i network.NetworkPolicyIngressRule) bool { return len(i.From) == 0 })
 			require.Equal(t, set == "sentinel" && name == "chat-mneme-webmemory", open, "%s is open to everybody", name)

@@ -150,7 +150,7 @@ export function Chat({ chat, changed }) {
     <${Announcer} run=${run} last=${page?.messages.at(-1)} known=${talk.known} />
     <${Files} files=${files} />
     ${may("chat") ? html`<${Composer} who=${who} draft=${draft} setDraft=${setDraft} working=${talk.working}
-      ready=${Boolean(page) || blind} say=${say} stop=${talk.stop} give=${give}
+      ready=${(Boolean(page) || blind) && !files.sending} say=${say} stop=${talk.stop} give=${give}
       images=${images} />` :
       html`<div class="composer-place"><${NoScope} scope="chat" /></div>`}
     ${over ? html`<div class="drop-note"><${Icon} name="upload" />${t("chat.drop")}</div>` : null}
@@ -405,7 +405,8 @@ function useFiles(chat) {
     }
     reload();
   };
-  return { sent, kept: value?.documents ?? [],
+  return { sent, sending: sent.some((f) => f.sending), // a message that follows is to be answered from them
+    kept: value?.documents ?? [],
     problem: problem?.code === "documents_off" || problem?.scope ? null : problem,
     add: (list) => [...list].forEach(sendFile),
     remove: (id) => del(path("chats", chat, "documents", id)).then(reload, reload),

@@ -222,6 +222,22 @@ func TestWhatOfAnAgentIsNoTurnOfItsUsers(t *testing.T) {
 	require.Equal(t, "agent", gjson.Get(body, "messages.0.from").Str, "a subagent's user is the agent")
 }
 
+// What an agent has its transcript summarized by, and the summary from which it goes on, are not words of its user.
+func TestACompactionIsNoTurnOfTheUsers(t *testing.T) {
+	t.Parallel()
+	l := &library{}
+	s := start(t, l.environ(t)...)
+	agent := newCoder(t, s.addrs.Proxy, "one", "X-AG-Memory", "laptop")
+	agent.say("Look for the tests.")
+	agent.say("Your task is to create a detailed summary of the conversation so far, paying close attention to requests.")
+	agent.messages = nil
+	agent.say("This session is being continued from a previous conversation that ran out of context. It was about tests.")
+	agent.messages = agent.messages[:1]
+	agent.say("Now run them.")
+	require.Equal(t, `["Look for the tests.","Done.","Now run them.","Done."]`,
+		gjson.Get(historyOf(s, "agent:laptop"), "messages.#.content").Raw)
+}
+
 // With keys a memory is its tenant's, takes the scopes that a chat takes, and is each key's own where the gateway is
 // set so; wrong headers are told.
 func TestAnAgentsMemoryIsItsTenants(t *testing.T) {

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"net/http"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"mneme/cmd/mneme/internal/config"
@@ -10,9 +12,10 @@ import (
 	"mneme/webmemory/openaiapi"
 )
 
-// completions is OpenAI's endpoint of a webmemory, which itself answers the requests.
+// completions is OpenAI's endpoint of a webmemory, which itself answers the requests, but for embeddings.
 func completions(
-	cfg config.Config, agents func() []memory.Agent, memory *webapi.Client, seen *telemetry.Service,
+	cfg config.Config, agents func() []memory.Agent, memory *webapi.Client, toGateway http.RoundTripper,
+	seen *telemetry.Service,
 ) *openaiapi.Handler {
 	answered := seen.Make().NewCounterVec(prometheus.CounterOpts{
 		Name: "mneme_openai_completions_total",
@@ -20,6 +23,7 @@ func completions(
 	}, []string{"memory"})
 	return openaiapi.New(openaiapi.Config{
 		Memory: memory, Agents: agents, Log: seen.Log, Settings: cfg.OpenAI.Settings(),
+		Gateway: cfg.Apiserver.Proxy, ToGateway: toGateway,
 		Answered: func(memory string) { answered.WithLabelValues(memory).Inc() },
 	})
 }

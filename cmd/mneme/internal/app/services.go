@@ -380,8 +380,9 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: agents, Telemetry: seen, Traces: a.traces.Tracer("webmemory"), RecallVectors: cfg.Recall.Vectors,
-		VectorWeight: cfg.Retrieval.VectorWeight,
-		Gate:         gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client),
+		RecallEverywhere: cfg.Recall.Everywhere,
+		VectorWeight:     cfg.Retrieval.VectorWeight,
+		Gate:             gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client),
 		DialTLS:     a.dialTLS(),
 		Limiter:     a.limits(cfg, client, seen.Often),
 		EraseLimits: func(ctx context.Context, of memory.Tenant) error { return limit.Erase(ctx, client, of) },
@@ -433,7 +434,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	w.MCP = tools
 	closeCompletions := func() {}
 	if cfg.OpenAI.Enabled {
-		c := completions(cfg, agents, own.Client, seen)
+		c := completions(cfg, agents, own.Client, asCaller(a, seen, "proxy"), seen)
 		w.OpenAI, closeCompletions = c, c.Close
 	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)

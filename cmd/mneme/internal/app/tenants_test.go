@@ -100,7 +100,7 @@ const replicasSecret = "0123456789abcdef0123456789abcdef0123456789abcdef"
 func (s *tenanted) replica(t *testing.T, environ ...string) *up {
 	t.Helper()
 	return start(t, append(environ, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+s.redis, "MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_INTERNAL_SECRET="+replicasSecret)...)
+		"MNEME_RECALL_EVERYWHERE=100", "MNEME_INTERNAL_SECRET="+replicasSecret)...)
 }
 
 // join has another replica answer, in turns with the first.
@@ -222,7 +222,8 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 		"GET /v1/chats/x/subagents/analytic:acme%2F{chat}/history", "GET /v1/chats/{chat}/notes",
 		"GET /v1/chats/{chat}/subagents/analytic/notes", "GET /v1/chats/{chat}/export",
 		"GET /v1/chats/acme%2F{chat}/export", "GET /v1/chats/{chat}/recall?q=locker",
-		"GET /v1/chats/{chat}/recall?query=locker", "GET /v1/chats/{chat}/set-aside", "GET /v1/chats/x/set-aside",
+		"GET /v1/chats/{chat}/recall?query=locker", "GET /v1/users/ann/recall?query=locker",
+		"GET /v1/users/acme%2Fann/recall?query=locker", "GET /v1/chats/{chat}/set-aside", "GET /v1/chats/x/set-aside",
 		"GET /v1/chats/{chat}/runs/{run}/events", "GET /v1/chats/{chat}/runs/{run}/trace",
 		"GET /v1/chats/x/runs/{run}/events", "GET /v1/chats/x/runs/{run}/trace",
 		"GET /v1/chats/acme%2F{chat}/runs/{run}/events", "GET /v1/chats/acme/runs/{chat}:{run}/events",
@@ -455,6 +456,8 @@ var operations = [][2]string{
 		`"tools":[{"type":"function","name":"light","description":"Lights.","parameters":{"type":"object"}}]}`},
 	{"GET /v1/responses/{answered}", ""}, {"GET /c/{chat}/v1/responses/{answered}", ""},
 	{"DELETE /v1/responses/{answered}", ""}, {"DELETE /c/{chat}/v1/responses/{answered}", ""},
+	{"POST /c/{chat}/v1/chat/completions", withFile("What does the ferry cost?", "ferry.txt", "The ferry costs 4711 crowns.")},
+	{"POST /v1/embeddings", `{"model":"m","input":"Hi {n}"}`}, {"POST /c/{chat}/v1/embeddings", `{"model":"m","input":"Hi"}`},
 	{"GET /c/{chat}/v1/models", ""}, {"GET /c/{chat}/v1/models/mneme", ""}, {"GET /v1/models", ""},
 	{"GET /v1/models/mneme", ""},
 	{"POST /v1/oneshot", `{"message":"use light {\"n\":{n}}","tools":[{"name":"light","description":"Lights.",` +
@@ -486,7 +489,7 @@ var operations = [][2]string{
 	{"DELETE /v1/chats/{chat}/subagents/analytic/notes/{note}", ""},
 	{"GET /v1/users/ann/notes", ""}, {"POST /v1/users/ann/notes", `{"text":"Lives in {n}."}`},
 	{"PATCH /v1/users/ann/notes/{note}", `{"text":"Lives."}`}, {"DELETE /v1/users/ann/notes/{note}", ""},
-	{"DELETE /v1/users/ann?chats=true", ""},
+	{"GET /v1/users/ann/recall?query=locker", ""}, {"DELETE /v1/users/ann?chats=true", ""},
 	{"GET /v1/collections", ""}, {"PUT /v1/collections/docs", ""}, {"GET /v1/collections/docs", ""},
 	{"DELETE /v1/collections/docs", ""}, {"GET /v1/collections/docs/documents", ""},
 	{"PUT /v1/collections/docs/documents/{doc}", "The ferry costs {n} crowns."},

@@ -15,6 +15,8 @@ type Recall struct {
 	BudgetTokens int `yaml:"budget_tokens" check:"omitempty,range=100..8000"`
 	// newest messages of each history that are searched by vectors, too; 0 for none
 	Vectors int `yaml:"vectors" check:"min=0"`
+	// of a user's chats, those used last, that the tool may search together where the user was alone; 0 for its own only
+	Everywhere int `yaml:"everywhere" check:"range=0..1000"`
 }
 
 // RecallOverride is what of Recall is otherwise for one agent.
@@ -28,6 +30,7 @@ type RecallOverride struct {
 func (c Config) RecallOf(o RecallOverride) recall.Settings {
 	s := recall.Settings{
 		Tool: c.Recall.Tool, Auto: cmp.Or(o.Auto, c.Recall.Auto), Budget: cmp.Or(o.BudgetTokens, c.Recall.BudgetTokens),
+		Everywhere: c.Recall.Everywhere > 0,
 	}
 	if o.Tool != nil {
 		s.Tool = *o.Tool

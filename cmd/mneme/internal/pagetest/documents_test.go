@@ -168,3 +168,35 @@ func TestDroppedFiles(t *testing.T) {
 	p.drop("Drop to add to docs", map[string]string{"a.md": "Seals swim.", "b.md": "Terns fly."})
 	p.sees("2 of 2 done", "a.md", "b.md")
 }
+
+// A file is given to a chat by the button, too. Until it can be found a message waits to be sent; one that cannot be
+// read says why, and is put aside.
+func TestAFileByTheButton(t *testing.T) {
+	_, s, p := visit(t)
+	p.open("#/chats/button")
+	p.has("button", "Give a file to this chat")
+	evaluate[bool](p, `(ask => {
+		const held = new Promise((go) => { window.go = go; });
+		window.fetch = async (...of) => (of[1]?.method === "PUT" && await held, ask(...of));
+		return true;
+	})(window.fetch)`)
+	p.choose(map[string]string{"ferry.md": "A ferry ticket costs 14 crowns."})
+	p.seesIn(".files", "ferry.md", "sending")
+	require.Empty(t, p.barriers())
+	p.write(field, "What does the ferry cost?")
+	p.press("\r")
+	require.True(t, evaluate[bool](p, `document.querySelector("[aria-label='Send (Enter)']").disabled`))
+	evaluate[bool](p, "go(), true")
+	p.seesIn(".files", "1 passage")
+	p.press("\r")
+	p.sees("A ferry ticket costs 14 crowns", "1 source")
+	require.Equal(t, []string{"What does the ferry cost?"}, s.told("button")[:1])
+
+	p.excuse("422")
+	p.choose(map[string]string{"picture.bin": "\x00\x01\x02\x03"})
+	p.seesIn(".files", "picture.bin", "The file is binary, not text.")
+	require.Empty(t, p.barriers())
+	p.click("button", "Close")
+	p.seesNo("picture.bin")
+	p.idle()
+}

@@ -1,0 +1,123 @@
+package webmemory_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+func everywhere(c *webmemory.Config) { c.RecallEverywhere = 3 }
+
+// recallOfUser searches the chats of a user, and gives what was found by the chats.
+func (w *world) recallOfUser(t *testing.T, user, query string) map[string]string {
+	t.Helper()
+	status, body := w.ask(t, "GET", "/v1/users/"+user+"/recall?"+url.Values{"query": {query}}.Encode(), "")
+	require.Equal(t, 200, status, body)
+	var out webapi.Recalled
+	require.NoError(t, json.Unmarshal([]byte(body), &out))
+	found := map[string]string{}
+	for _, h := range out.Hits {
+		if h.Role == "user" {
+			found[h.Chat] = h.Text
+		}
+	}
+	return found
+}
+
+// What a user said is found over the chats in which the user was alone, of those used last, and nothing that another
+// user can have said or read. What was redacted, put into quarantine or erased is not found.
+func TestAUsersChatsAreSearchedTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hello"), everywhere)
+	say := func(chat, user, text string) {
+		t.Helper()
+		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", posted{text, user}).status)
+	}
+	const key = "The spare key lies under the "
+	say("oldest", "ann", key+"ashtray.")
+	say("home", "ann", key+"flowerpot.")
+	say("work", "ann", key+"keyboard.")
+	say("shared", "bob", key+"doormat.")
+	say("shared", "ann", "Thanks for the spare key!")
+	say("bobs", "bob", key+"beehive.")
+	const where = "Where does the spare key lie?"
+	require.Equal(t, map[string]string{"home": key + "flowerpot.", "work": key + "keyboard."},
+		w.recallOfUser(t, "ann", where))
+	require.Equal(t, map[string]string{"bobs": key + "beehive."}, w.recallOfUser(t, "bob", where))
+	require.Empty(t, w.recallOfUser(t, "carl", where))
+	require.Equal(t, map[string]string{"bobs": key + "beehive."}, w.recallOfUser(t, "bob", where), "a second time")
+
+	// Of another process, which has no index of any of them yet.
+	url := w.url
+	w.url = w.process(everywhere)
+	require.Len(t, w.recallOfUser(t, "ann", where), 2)
+	say("work", "bob", "Is anybody here?")
+	require.Equal(t, map[string]string{"home": key + "flowerpot."}, w.recallOfUser(t, "ann", where), "bob came into work")
+	w.url = url
+	require.Equal(t, map[string]string{"home": key + "flowerpot."}, w.recallOfUser(t, "ann", where))
+
+	status, body := w.ask(t, "POST", "/v1/chats/home/quarantine", `{"entries":["`+w.ids(t, "home")[0]+`"]}`)
+	require.Equal(t, 200, status, body)
+	require.Empty(t, w.recallOfUser(t, "ann", where))
+	say("new", "ann", key+"barrel.")
+	require.Equal(t, map[string]string{"new": key + "barrel."}, w.recallOfUser(t, "ann", where))
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/new/messages/"+w.ids(t, "new")[0], nil).status)
+	require.Empty(t, w.recallOfUser(t, "ann", where))
+	say("last", "ann", key+"anchor.")
+	require.Len(t, w.recallOfUser(t, "ann", where), 1)
+	require.Equal(t, 200, w.do("DELETE", "/v1/users/ann?chats=true", nil).status)
+	require.Empty(t, w.recallOfUser(t, "ann", where))
+}
+
+// It is off by default, and wrong requests are told so.
+func TestASearchOfAUsersChatsIsAskedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hello"))
+	status, body := w.ask(t, "GET", "/v1/users/ann/recall?query=key", "")
+	require.Equal(t, 403, status)
+	require.Contains(t, body, "recall_everywhere_off")
+	for _, query := range []string{"", "?query=", "?query=key&budget=0", "?query=key&from=never"} {
+		status, _ = w.ask(t, "GET", "/v1/users/ann/recall"+query, "")
+		require.Equal(t, 400, status, query)
+	}
+}
+
+// An agent of a run finds what the run's user said in other chats, but not in a chat that has several users, nor
+// without a user.
+func TestAnAgentSearchesAUsersChats(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, user, others, found string }{
+		{"alone", "ann", "ann", "before"}, {"with another user", "ann", "bob", ""}, {"without a user", "", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHolding(t, everywhere)
+			post := func(chat, user, text string) {
+				h.user = user
+				h.say(t, chat, text)
+				h.release <- struct{}{}
+				h.stream.until("run_finished")
+			}
+			post("before", "ann", "My spare key lies under the flowerpot.")
+			post("here", c.others, "Good morning!")
+			h.user = c.user
+			h.say(t, "here", "Where is it?")
+			found, err := h.run.Memory.Recall(t.Context(), http.DefaultClient,
+				api.RecallRequest{Query: "spare key", Everywhere: true})
+			require.NoError(t, err)
+			chat := ""
+			for _, hit := range found.Hits {
+				chat = hit.Chat
+			}
+			require.Equal(t, c.found, chat, "%+v", found.Hits)
+			close(h.release)
+		})
+	}
+}
