@@ -42,7 +42,7 @@ func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) 
 		return h.results(ctx, c, a)
 	}
 	if c.bare || c.chat == nil {
-		if !c.bare {
+		if !c.bare && c.asked == nil { // Responses say so by store
 			h.noChat.Do(func() {
 				h.Log.Warn().Str("headers", strings.Join(h.ChatHeaders, ", ")).Msg("a request for a chat completion names no " +
 					"chat, so nothing of it is remembered; send one of these headers, metadata.chat_id, or use the base URL " +
