@@ -144,6 +144,8 @@ func TestResponsesRefuse(t *testing.T) {
 			status: 400, code: "previous_response_not_found"},
 		"an item of somebody's": {members: `"input":[{"type":"item_reference","id":"msg_68c1"},{"role":"user","content":"x"}]`,
 			status: 404, code: "item_not_found", param: "input"},
+		"an item that nobody kept": {members: `"input":[{"type":"item_reference","id":"msg_` + strings.Repeat("A", 26) +
+			`.1_0"},{"role":"user","content":"x"}]`, status: 404, code: "item_not_found"},
 		"an item of no chat": {members: `"input":[{"type":"item_reference","id":"msg_` + strings.Repeat("A", 26) +
 			`.1_c_0"},{"role":"user","content":"x"}]`, status: 404, code: "item_not_found", param: "input"},
 	} {
@@ -356,6 +358,10 @@ func TestResponsesTranscripts(t *testing.T) {
 		require.Equal(t, "a b x", w.saidIn(fork), way)
 		require.Equal(t, "a b c", w.saidIn(chat))
 		require.Equal(t, fork, say("y"), "the newest answer says which chat it is")
+		if way == "references" { // nobody else has their words
+			got := w.respond("", `"store":false,"input":[`+strings.Join(append(input, `{"role":"user","content":"q"}`), ",")+"]")
+			require.Equal(t, fork, got.header.Get("Mneme-Chat-Id"), string(got.body))
+		}
 
 		require.Equal(t, 200, w.do("DELETE", "/v1/chats/"+fork, nil).status)
 		got := w.respond("", `"input":[`+strings.Join(append(input, `{"role":"user","content":"z"}`), ",")+"]")
@@ -447,8 +453,15 @@ func TestResponsesClientTools(t *testing.T) {
 			})
 		}
 	}
+	// A client that never comes back hinders nothing, and its results are late.
+	id, _, r := w.responds("", lightTool+`,"input":"turn it on"`)
+	_, text, _ := w.responds("", `"input":"never mind","previous_response_id":"`+id+`"`)
+	require.Equal(t, "plainly never mind", text)
+	late := w.respond("", `"input":[{"type":"function_call_output","call_id":"`+r.Get("output.1.call_id").Str+
+		`","output":"x"},{"type":"function_call_output","call_id":"`+r.Get("output.2.call_id").Str+`","output":"x"}]`)
+	require.Equal(t, "not_waiting", late.told(t).Code, string(late.body))
 	// Somebody else's call is no run here.
-	_, _, r := w.responds("", lightTool+`,"input":"turn it on"`)
+	_, _, r = w.responds("", lightTool+`,"input":"turn it on"`)
 	call := r.Get("output.1.call_id").Str
 	foreign := strings.Replace(call, call[5:31], strings.Repeat("A", 26), 1)
 	got := w.respond("", `"input":[{"type":"function_call_output","call_id":"`+foreign+`","output":"x"}]`)

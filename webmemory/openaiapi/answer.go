@@ -140,6 +140,7 @@ type answer struct {
 	run       string        // once it is known
 	first     int64         // number of the first event that it is of
 	created   int64         // Unix seconds; 0 before the first event
+	newest    int64         // Unix seconds of the newest event
 	held      bool          // nothing is shown yet, since a failure is to be told by the status
 	untold    []event.Event // while it is held
 	collected *webapi.Collected
@@ -354,6 +355,7 @@ func line(v any) []byte {
 
 // add takes in the run's next event.
 func (a *answer) add(e event.Event) {
+	a.newest = int64(e.TS)
 	if a.created == 0 {
 		a.begin(e)
 	}

@@ -28,7 +28,8 @@ type response struct {
 func newResponse(a *answer) *response {
 	asked := *a.call.asked
 	asked.ID, asked.Model, asked.Stored = responseID(a), a.call.Model, a.chat != nil
-	r := &response{made: responseswire.NewResponsesAnswer(asked, time.Now)}
+	// By the run's own times an answer that is asked for once more is the same.
+	r := &response{made: responseswire.NewResponsesAnswer(asked, func() time.Time { return time.Unix(a.newest, 0) })}
 	r.from.To = func(e *wire.Event) {
 		frames, _ := r.made.Event(nil, e)
 		shows(a, frames)

@@ -94,8 +94,8 @@ func withoutReferences(raw []byte) (body []byte, newest, refers string, err erro
 	for _, at := range o.Elements(o.Members.Get("input")) {
 		item, known := gjson.ParseBytes(o.Of(at)), false
 		for _, name := range []string{"id", "call_id"} {
-			if _, _, ours := splitID(item.Get(name).Str); ours {
-				newest, known = item.Get(name).Str, true
+			if _, chat, ours := splitID(item.Get(name).Str); ours {
+				newest, known = item.Get(name).Str, chat != nil
 			}
 		}
 		if item.Get("type").Str != "item_reference" {
@@ -134,7 +134,7 @@ func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers 
 		}
 		c.chat, c.run = chat, run
 	case c.chat != nil:
-	case ok && chat != nil && t.Store:
+	case ok && chat != nil && (t.Store || refers != ""):
 		c.chat, c.run = chat, run
 	case said && t.Store:
 		c.chat, c.begins = newChat(r), true
