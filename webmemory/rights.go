@@ -211,9 +211,8 @@ func (s *routes) refuse(c *gin.Context, err error) {
 		c.Header("WWW-Authenticate", no.Challenge)
 	}
 	path := c.FullPath()
-	if slices.ContainsFunc([]string{"/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/responses"}, func(of string) bool {
-		return strings.Contains(path, of)
-	}) {
+	openAI := []string{"/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/responses"}
+	if slices.ContainsFunc(openAI, func(of string) bool { return strings.Contains(path, of) }) {
 		openaiapi.Refuse(c.Writer, p)
 		return
 	}

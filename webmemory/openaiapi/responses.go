@@ -110,8 +110,8 @@ func withoutReferences(raw []byte) (body []byte, newest, refers string, err erro
 }
 
 func noItem(id string) error {
-	return notFound(http.StatusNotFound, "input", "item_not_found", "Item with id '%.200s' not found: send the item itself.",
-		id)
+	return notFound(http.StatusNotFound, "input", "item_not_found",
+		"Item with id '%.200s' not found: send the item itself.", id)
 }
 
 func notFound(status int, param, code, format, id string) error {
