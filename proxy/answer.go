@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"mneme/proxy/responseswire"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
@@ -29,7 +28,16 @@ type answer struct {
 	body   io.Closer
 	hide   hider // of what it must not show
 
-	vendor *responseswire.MessagesAnswer // makes messages of an answer of Responses; nil for any other
+	vendor spoken // makes messages of an answer of a dialect that is held as messages; nil for any other
+}
+
+// spoken translates an answer into the messages dialect: Event or Body take what the vendor sent, and End finishes.
+type spoken interface {
+	To(to func(*wire.Event))
+	Event(data []byte) error
+	Body(body []byte) error
+	Complete() bool
+	End() error
 }
 
 // fault is what an error says is wrong with a request; zero for an answer that is none.
@@ -79,6 +87,7 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		a.close()
 		return nil, err
 	}
+	a.whole = failedInteraction(a.whole)
 	if a.failed = a.status >= 400 || thinking.IsError(a.whole); !a.failed {
 		a.whole = hide.answer(a.whole)
 		return a, nil
@@ -131,7 +140,7 @@ func (a *answer) close() {
 // early reads the data of an event at the beginning of a stream: an error's status,
 // or 0, and whether the model's answer has not begun with it.
 func early(d wire.Dialect, data []byte) (status int, more bool) {
-	if d == wire.Responses {
+	if d == wire.Responses || d == wire.Interactions {
 		if beginsResponse(data) {
 			return 0, true
 		}
@@ -146,7 +155,7 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 			status = http.StatusBadRequest
 		}
 		return status, false
-	case d == wire.Responses:
+	case d == wire.Responses, d == wire.Interactions:
 		return 0, false
 	case d == wire.Messages:
 		kind := wire.EventType(data)

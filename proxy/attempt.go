@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 
 	"mneme/proxy/sanitize"
@@ -188,6 +189,9 @@ func (a *attempt) cure() *cure {
 	if a.refusesImages(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)) {
 		return nil
 	}
+	if a.backend.speaks == wire.Interactions && a.answer.doubtsThoughts() {
+		return a.strip() // what is left of its calls is told in words
+	}
 	switch a.answer.class {
 	case thinking.ClassStrip:
 		return a.strip()
@@ -204,6 +208,14 @@ func (a *attempt) cure() *cure {
 		return a.plainSchemas()
 	}
 	return a.leaveOut()
+}
+
+// doubtsThoughts reports whether an error of Interactions may be about thoughts. Of a signature that it cannot read the
+// vendor says no more than that something is wrong (https://github.com/googleapis/js-genai/issues/1735).
+func (a *answer) doubtsThoughts() bool {
+	f := wire.ReadFailure(a.errorStatus(), a.whole)
+	return a.class != thinking.ClassOther || f.Code == "missing_thought_signature" ||
+		f.Status == http.StatusBadRequest && f.Message == "Request contains an invalid argument."
 }
 
 // strip is the cure for thinking that is invalid: the request goes without.

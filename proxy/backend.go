@@ -30,7 +30,7 @@ type backend struct {
 	guessed bool   // by its kind alone
 	config  BackendConfig
 	dialect wire.Dialect // in which requests and answers are held
-	speaks  wire.Dialect // with the vendor: dialect, but for Responses, which are held as messages
+	speaks  wire.Dialect // with the vendor: dialect, but for Responses and Interactions, which are held as messages
 	models  modelMap
 	close   func()
 	alone   func() bool   // it failed too often and is left alone
@@ -62,8 +62,11 @@ func (b *backend) configured(model string) sanitize.Profile {
 	p := sanitize.For(vendor, model)
 	// What only a guess adds could be refused.
 	p.MarksCache = p.MarksCache && (!b.guessed || named != "")
-	if b.speaks == wire.Responses {
+	switch b.speaks {
+	case wire.Responses:
 		p = p.OfResponses()
+	case wire.Interactions:
+		p = p.OfInteractions()
 	}
 	return b.config.Profile.Apply(p)
 }

@@ -33,8 +33,11 @@ const (
 	KindAnthropic = "anthropic" // the messages dialect; base_url without /v1
 	KindOpenAI    = "openai"    // chat completions; base_url with /v1
 	KindResponses = "responses" // OpenAI's Responses; base_url with /v1
-	KindOffline   = "offline"   // the extractive model inside this process
-	KindCopilot   = "copilot"   // sessions of the GitHub Copilot CLI
+	// KindInteractions is Google's; base_url with /v1beta.
+	KindInteractions = "interactions"
+
+	KindOffline = "offline" // the extractive model inside this process
+	KindCopilot = "copilot" // sessions of the GitHub Copilot CLI
 )
 
 // Config is the gateway's configuration. Its secrets are values already.
@@ -209,7 +212,7 @@ func (b BackendConfig) faults() []string {
 		add("addr, command and provider_backend are for kind copilot only")
 	}
 	if b.PassRun && !b.remote() {
-		add("pass_run is for the kinds anthropic, openai and responses only")
+		add("pass_run is for the kinds anthropic, openai, responses and interactions only")
 	}
 	switch b.Kind {
 	case KindCopilot:
@@ -218,7 +221,7 @@ func (b BackendConfig) faults() []string {
 		if b.BaseURL != "" {
 			add("base_url must be left out: an offline backend is inside this process")
 		}
-	case KindAnthropic, KindOpenAI, KindResponses:
+	case KindAnthropic, KindOpenAI, KindResponses, KindInteractions:
 		switch {
 		case b.BaseURL == "":
 			add("base_url is missing")
@@ -226,7 +229,7 @@ func (b BackendConfig) faults() []string {
 			add("base_url must not end in /v1 for kind anthropic, the gateway adds it")
 		}
 	default:
-		add("kind must be anthropic, openai, responses, copilot or offline, not %q", b.Kind)
+		add("kind must be anthropic, openai, responses, interactions, copilot or offline, not %q", b.Kind)
 	}
 	switch b.Auth {
 	case "", upstream.AuthPassthrough, upstream.AuthNone:
@@ -287,9 +290,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	case KindOpenAI:
 		out.dialect = wire.Chat
 	}
-	if out.speaks = out.dialect; b.Kind == KindResponses {
-		out.speaks = wire.Responses
-	}
+	out.speaks = cmp.Or(spokenBy[b.Kind], out.dialect)
 	c.Judge = ofRequest
 	c.Early = func(data []byte) (int, bool) { return early(out.speaks, data) }
 	client, err := upstream.New(c)
@@ -305,8 +306,11 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 
 // remote reports whether the backend is a vendor's server.
 func (b BackendConfig) remote() bool {
-	return b.Kind == KindAnthropic || b.Kind == KindOpenAI || b.Kind == KindResponses
+	return b.Kind == KindAnthropic || b.Kind == KindOpenAI || spokenBy[b.Kind] != ""
 }
+
+// spokenBy are the dialects that are spoken with the backends of a kind and held as messages.
+var spokenBy = map[string]wire.Dialect{KindResponses: wire.Responses, KindInteractions: wire.Interactions}
 
 // vendor is the vendor that sets a backend's rules, and why that is thought. Guessed:
 // only its kind says it, so that a model's name says more.

@@ -127,7 +127,7 @@ var chatMangles = map[string]func([]chatMessage) []chatMessage{
 	},
 }
 
-// pairs plays conversations of one client in one way, on vendors of three dialects that are switched between.
+// pairs plays conversations of one client in one way, on vendors of four dialects that are switched between.
 type pairs struct {
 	*testing.T
 	r      *rand.Rand
@@ -145,7 +145,7 @@ type pairs struct {
 }
 
 // vendorsOfPairs are one of each dialect.
-var vendorsOfPairs = []backendCase{claude, gpt, deepSeekChat}
+var vendorsOfPairs = []backendCase{claude, gpt, deepSeekChat, google}
 
 func (p *pairs) start(redis *redistest.Server) {
 	var cases []backendCase
@@ -266,7 +266,7 @@ func (p *pairs) judge(given map[string]int) {
 	p.lost[p.active] += min(accepted.Lost, given[p.active])
 }
 
-// Fault: a client of some dialect replays what it got as it likes, while vendors of three dialects are switched between
+// Fault: a client of some dialect replays what it got as it likes, while vendors of four dialects are switched between
 // in the middle of tool loops, and the conversation dies. 10,000 conversations from one seed, which MNEME_SEED changes;
 // with the race detector one of each kind.
 func TestConformanceMangledPairs(t *testing.T) {

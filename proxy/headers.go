@@ -82,6 +82,8 @@ func translatedHeader(in http.Header, to wire.Dialect) http.Header {
 	case token == "":
 	case to == wire.Messages:
 		h.Set("X-Api-Key", token)
+	case to == wire.Interactions:
+		h.Set("X-Goog-Api-Key", token)
 	default:
 		h.Set("Authorization", "Bearer "+token)
 	}

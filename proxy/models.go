@@ -154,7 +154,9 @@ func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, fr
 
 // namesListed reads a list of models, which looks the same in both dialects.
 func namesListed(body []byte) (names []string) {
-	for _, id := range gjson.GetBytes(body, "data.#.id").Array() {
+	// At Interactions Google has a list of its own form.
+	google := gjson.GetBytes(body, "models.#.name").Array()
+	for _, id := range append(gjson.GetBytes(body, "data.#.id").Array(), google...) {
 		// Gemini's own names have a prefix that calls do not need.
 		name := strings.Clone(strings.TrimPrefix(id.String(), "models/"))
 		strange := func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }

@@ -244,6 +244,7 @@ type endpoint struct {
 var (
 	messagesPath = map[wire.Dialect]string{
 		wire.Messages: "/v1/messages", wire.Chat: "/chat/completions", wire.Responses: "/responses",
+		wire.Interactions: "/interactions",
 	}
 
 	messagesEndpoint = endpoint{"messages", wire.Messages, false, messagesPath}

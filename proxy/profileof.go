@@ -2,16 +2,13 @@ package proxy
 
 import (
 	"mneme/proxy/sanitize"
-	"mneme/proxy/wire"
 )
 
 // ProfileOf is what a backend takes of a request for a model, by the vendor's name for it, before anything was learnt
 // from its answers. Why is a clause that says how its vendor was found.
 func (b BackendConfig) ProfileOf(model string) (p sanitize.Profile, why string) {
 	at := &backend{config: b, known: new(knowledge)}
-	if b.Kind == KindResponses {
-		at.speaks = wire.Responses
-	}
+	at.speaks = spokenBy[b.Kind]
 	at.vendor, why, at.guessed = b.vendor()
 	var x said
 	x.backend, x.known = at, at.of(model)

@@ -69,7 +69,8 @@ var wordings = []struct {
 		regexp.MustCompile(`content[_ ](filter|policy|management|moderation)|responsible ?ai ?policy|safety ` +
 			`system|prohibited[_ ]content|` +
 			`data_?inspection|considered high risk|inappropriate content|sensitive ` +
-			`(content|words)|moderation_(blocked|error)|usage policy`)},
+			`(content|words)|moderation_(blocked|error)|usage policy|content_blocked|request blocked due to|` +
+			`^ (safety|recitation|language|spii|blocklist) `)},
 	{reasonModel,
 		regexp.MustCompile(`model_?not_?(found|exists?)|model_not_found_error|(unknown|invalid|no such) ` +
 			`model\b|not_found_error model:|` +

@@ -205,7 +205,7 @@ type translatedAnswer struct {
 	to       translator
 	chat     *chatwire.MessagesAnswer // of a chat backend; else nil
 	format   *chatwire.Format
-	unsealed responseswire.Unsealed
+	unsealed wire.Unsealed
 
 	formed, open []wire.Event // buffers
 	out          []byte       // what the client gets

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"strings"
 
@@ -34,6 +35,15 @@ func failedResponse(data []byte) []byte {
 		return []byte(`{"error":` + string(data) + `}`)
 	}
 	return data
+}
+
+// failedInteraction is the error of an interaction that failed, in the shape of an error that comes with a status; body
+// itself if it is something else.
+func failedInteraction(body []byte) []byte {
+	if !bytes.Contains(body, []byte(`"errors"`)) || gjson.GetBytes(body, "status").Str != "failed" {
+		return body
+	}
+	return []byte(`{"error":` + cmp.Or(gjson.GetBytes(body, "errors.0").Raw, `"the interaction failed"`) + `}`)
 }
 
 // said takes a response that is whole.
@@ -96,10 +106,10 @@ func (l *listener) hearWhole(ctx context.Context, body []byte) {
 	_ = l.answer.said(body)
 }
 
-// beginsResponse reports whether an event says that an answer will come, and nothing of it.
+// beginsResponse reports whether an event of Responses or Interactions says that an answer will come, and nothing of it.
 func beginsResponse(data []byte) bool {
-	switch wire.EventType(data) {
-	case "response.created", "response.in_progress", "response.queued":
+	switch cmp.Or(wire.EventType(data), gjson.GetBytes(data, "event_type").Str) {
+	case "interaction.created", "interaction.status_update", "response.created", "response.in_progress", "response.queued":
 		return true
 	}
 	return false

@@ -290,7 +290,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 		`proxy.teammates.knowledge names "gone"`,
 		`proxy.embeddings_backend names "a", which is not of kind openai`,
 		`proxy.backends.a.base_url is missing`,
-		`proxy.backends.b.kind must be anthropic, openai, responses, copilot or offline, not "copilott"`,
+		`proxy.backends.b.kind must be anthropic, openai, responses, interactions, copilot or offline, not "copilott"`,
 		`proxy.backends.b.auth must be key, passthrough or none`,
 		`proxy.backends.c.base_url must not end in /v1`,
 		`proxy.backends.c.vendor "acme" is not known`,

@@ -11,6 +11,7 @@ import (
 
 	"mneme/access"
 	"mneme/proxy/chatwire"
+	"mneme/proxy/interactionswire"
 	"mneme/proxy/responseswire"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/upstream"
@@ -52,13 +53,18 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	if again && !call.Once && ctx.Err() == nil {
 		_, err = a.call(ctx, call)
 	}
-	if err == nil && a.backend.speaks == wire.Responses {
-		a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.Asked{}).Keep(a.native != nil)
-		if a.answer.refused() {
-			a.answer.whole = failedResponse(a.answer.whole)
-		}
+	if err != nil || a.backend.speaks == a.backend.dialect {
+		return err
 	}
-	return err
+	if a.backend.speaks == wire.Interactions {
+		a.answer.vendor = interactionswire.NewMessagesAnswer()
+		return nil
+	}
+	a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.Asked{}).Keep(a.native != nil)
+	if a.answer.refused() {
+		a.answer.whole = failedResponse(a.answer.whole)
+	}
+	return nil
 }
 
 // call sends a call and reads the beginning of the answer, or all of one that is no stream; again: such a one broke
@@ -87,8 +93,13 @@ const include = "include"
 
 // spoken is the request in the dialect that the vendor speaks.
 func (a *attempt) spoken() ([]byte, error) {
-	if a.backend.speaks != wire.Responses {
+	switch a.backend.speaks {
+	case a.backend.dialect:
 		return a.doc.Body, nil
+	case wire.Interactions:
+		t, err := interactionswire.InteractionsRequest(a.doc.Body)
+		a.logIgnored(t)
+		return t.Body, err
 	}
 	body, err := a.asResponses()
 	if err != nil {
@@ -126,10 +137,7 @@ func (a *attempt) spoken() ([]byte, error) {
 func (a *attempt) asResponses() ([]byte, error) {
 	if a.native == nil {
 		t, err := responseswire.ResponsesRequest(a.doc.Body, chatwire.Options{})
-		if len(t.Ignored) > 0 {
-			a.log().Info().Strs("parameters", t.Ignored).Str("backend",
-				a.backend.name).Msg("parameters ignored: the backend has none like them")
-		}
+		a.logIgnored(t)
 		return t.Body, err
 	}
 	return a.native.Request(a.doc.Body)

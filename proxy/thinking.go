@@ -46,8 +46,8 @@ func (x said) replays() ledger.Request {
 		Scope: x.scope, New: x.minted, Dialect: x.backend.dialect, Outline: x.outline,
 		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.known.profile.Vendor, Model: x.model},
 	}
-	if x.backend.speaks == wire.Responses {
-		r.Target.Vendor += "/responses" // its items are of no use to what else the vendor speaks
+	if x.backend.speaks != x.backend.dialect {
+		r.Target.Vendor += "/" + string(x.backend.speaks) // its items are of no use to what else the vendor speaks
 	}
 	if x.continued != nil {
 		r.Known, r.Read = x.continued.Known, x.continued.Read

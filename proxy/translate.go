@@ -26,10 +26,7 @@ func (x named) translate() (a asked, err error) {
 		return a, err
 	}
 	a.shown.IncludeUsage, a.shown.AnswerTool = t.IncludeUsage, t.AnswerTool
-	if len(t.Ignored) > 0 {
-		x.log().Info().Strs("parameters", t.Ignored).Str("backend",
-			x.backend.name).Msg("parameters ignored: the backend has none like them")
-	}
+	x.logIgnored(t)
 	if a.ephemeral, err = x.ephemeral.translated(x); err != nil {
 		return a, err
 	}
@@ -37,6 +34,13 @@ func (x named) translate() (a asked, err error) {
 		a.native.Made = a.outline.WithModel(a.model).Body
 	}
 	return a, err
+}
+
+func (x routed) logIgnored(t chatwire.Translated) {
+	if len(t.Ignored) > 0 {
+		x.log().Info().Strs("parameters", t.Ignored).Str("backend",
+			x.backend.name).Msg("parameters ignored: the backend has none like them")
+	}
 }
 
 // translation is the request in the backend's dialect. One of Responses to a chat backend passes through messages.
@@ -148,8 +152,8 @@ func (x routed) options() chatwire.Options {
 	bound := x.backend.config.Thinking.BudgetTokens
 	o := chatwire.Options{
 		Through: x.endpoint.dialect == wire.Responses && x.backend.dialect == wire.Chat ||
-			x.backend.speaks == wire.Responses,
-		Efforts:  x.backend.speaks == wire.Responses,
+			x.backend.speaks != x.backend.dialect,
+		Efforts:  x.backend.speaks != x.backend.dialect,
 		Bounded:  x.result.answer > 0,
 		Adaptive: x.known.profile.Thinking.Adapts(), Schemas: x.known.profile.Schemas,
 		Files: x.known.profile.Vendor == openAI,

@@ -133,7 +133,10 @@ func (s *routes) acts() []act {
 			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
 		}...)
 	}
-	return all
+	return append(all,
+		act{"POST " + chat + "/ui", access.Chat, "", served(s.cfg.OpenAI)},
+		act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.cfg.OpenAI)},
+	)
 }
 
 // served is the handler of a route that answers for itself; nil for none.
@@ -214,6 +217,10 @@ func (s *routes) refuse(c *gin.Context, err error) {
 	openAI := []string{"/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/responses"}
 	if slices.ContainsFunc(openAI, func(of string) bool { return strings.Contains(path, of) }) {
 		openaiapi.Refuse(c.Writer, p)
+		return
+	}
+	if strings.HasPrefix(c.FullPath(), "/v1/chats/:chat/ui") {
+		openaiapi.RefuseUI(c.Writer, p)
 		return
 	}
 	s.fail(c, p)

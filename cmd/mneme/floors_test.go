@@ -44,6 +44,8 @@ var floors = map[string][]string{
 	"proxy/usage":         {"proxy/wire", "=access/tally"},
 	"proxy/redisstore":    {"=memory/redisscript", "=memory", "proxy/wire", "proxy/ledger", "proxy/copilot/chat"},
 
+	"proxy/interactionswire": {"proxy/wire", "=proxy/chatwire"},
+
 	"proxy/copilot":         {"proxy/copilot/jsonrpc", "=memory/processgroup"},
 	"proxy/copilot/jsonrpc": {},
 	"proxy/copilot/chat":    {"proxy/wire", "=proxy/copilot"},

@@ -28,6 +28,8 @@ const (
 	// OpenAI serves Responses, by Config.Responses, and chat completions like Chat with
 	// ChatRules.OpenAI.
 	OpenAI Vendor = "openai"
+	// Google serves Interactions, signs what its models think and is always asked with the whole conversation.
+	Google Vendor = "google"
 )
 
 // Config says which vendor a Server is. The zero value is Anthropic with its

@@ -1,8 +1,8 @@
 // Package upstreamtest is what tests run against in place of a vendor: a strict
 // fake that refuses what the real one refuses, in its words.
 //
-// A Server is an http.Handler and one of six vendors: Anthropic, Kimi, DeepSeek,
-// GLM, OpenAI or, for all others that speak it, Chat completions. It applies the vendor's
+// A Server is an http.Handler and one of seven vendors: Anthropic, Kimi, DeepSeek,
+// GLM, OpenAI, Google or, for all others that speak it, Chat completions. It applies the vendor's
 // rules in the vendor's order, signs thinking and verifies what comes back, answers what the
 // test has queued or something of its own, whole or streamed, and keeps what it saw and what
 // it thought of it. Package fakevendor beneath is the same as a program, for trials by hand.
@@ -37,6 +37,13 @@
 // unit behind it, and an item that still has its id its reasoning item somewhere before it, the first one
 // right before it. Request.Kept and Request.Lost count the reasoning of the current tool loop,
 // Request.LostCompactions names compactions that were left out: the real vendor would go on without a word.
+//
+// # Interactions
+//
+// The signature of a thought holds an id and a MAC under the backend's name over the thought's summary, so it is verified
+// without memory. Each answer begins with a thought, and the first call behind one has its signature, too. A call since the
+// user spoke last needs a thought before it in its step; the strings that Google documents in place of a signature are
+// for another API and are refused.
 //
 // # Prompt cache
 //

@@ -146,6 +146,8 @@ func (r refusal) bodyIn(d wire.Dialect) []byte {
 	case d == wire.Messages:
 		return obj("type", "error", "error", obj("type", errorType(r.status), "message", r.message),
 			"request_id", "req_01"+randomText(22))
+	case d == wire.Interactions:
+		return googleError(r.status, r.code, r.message)
 	}
 	return obj("error", r.detailIn(d))
 }
@@ -171,6 +173,8 @@ func errorFrame(d wire.Dialect, status int, message string) []byte {
 	case wire.Responses:
 		v := rendering{exchange: &exchange{config: &Config{}, Request: &Request{}, responseID: itemID("resp")}}
 		return v.failed(0, r)
+	case wire.Interactions:
+		return googleFailure(status, "", message)
 	}
 	return frame("", r.bodyIn(d), false)
 }

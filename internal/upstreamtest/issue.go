@@ -3,6 +3,7 @@ package upstreamtest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -44,6 +45,10 @@ func (x *exchange) issue(a *Answer) []issued {
 		x.sealItems(out, a.Cut == nil && x.stop != stopFailed)
 		return out
 	}
+	if x.Endpoint == EndpointInteractions {
+		x.stop = a.stopReason()
+		return sealSteps(x, out)
+	}
 	if vendor == Anthropic {
 		x.seal(out)
 		return out
@@ -66,6 +71,8 @@ func (x *exchange) callID(name string, n int) string {
 			return fmt.Sprintf("functions.%s:%d", name, n)
 		}
 		return fmt.Sprintf("tool_%d", n)
+	case Google:
+		return strings.ToLower(randomText(8))
 	case DeepSeek:
 		return fmt.Sprintf("call_%02d_%s", n, randomText(24))
 	case Chat, OpenAI:

@@ -140,7 +140,7 @@ func promptText(part members) string {
 
 // presentedKey is the key by which a caller is known.
 func presentedKey(h http.Header) string {
-	return cmp.Or(h.Get("X-Api-Key"), strings.TrimPrefix(h.Get("Authorization"), "Bearer "))
+	return cmp.Or(h.Get("X-Api-Key"), h.Get("X-Goog-Api-Key"), strings.TrimPrefix(h.Get("Authorization"), "Bearer "))
 }
 
 // input is what an answer tells of its prompt: the tokens that the cache has not read or written, and those that it

@@ -15,17 +15,18 @@ type Endpoint string
 
 // The endpoints.
 const (
-	EndpointMessages   Endpoint = "messages"     // POST /v1/messages
-	EndpointCount      Endpoint = "count_tokens" // POST /v1/messages/count_tokens
-	EndpointChat       Endpoint = "chat"         // POST /v1/chat/completions
-	EndpointResponses  Endpoint = "responses"    // POST /v1/responses
-	EndpointModels     Endpoint = "models"       // GET /v1/models
-	EndpointEmbeddings Endpoint = "embeddings"   // POST /v1/embeddings
+	EndpointMessages     Endpoint = "messages"     // POST /v1/messages
+	EndpointCount        Endpoint = "count_tokens" // POST /v1/messages/count_tokens
+	EndpointChat         Endpoint = "chat"         // POST /v1/chat/completions
+	EndpointResponses    Endpoint = "responses"    // POST /v1/responses
+	EndpointInteractions Endpoint = "interactions" // POST /v1beta/interactions
+	EndpointModels       Endpoint = "models"       // GET /v1/models
+	EndpointEmbeddings   Endpoint = "embeddings"   // POST /v1/embeddings
 )
 
 // model says whether a model answers behind d.
 func (d Endpoint) model() bool {
-	return d == EndpointMessages || d == EndpointChat || d == EndpointResponses
+	return d == EndpointMessages || d == EndpointChat || d == EndpointResponses || d == EndpointInteractions
 }
 
 // dialect is how d speaks.
@@ -35,6 +36,8 @@ func (d Endpoint) dialect() wire.Dialect {
 		return wire.Messages
 	case EndpointResponses:
 		return wire.Responses
+	case EndpointInteractions:
+		return wire.Interactions
 	}
 	return wire.Chat
 }
@@ -130,8 +133,11 @@ func (x *exchange) effort() string {
 
 // readTools notes what may or must be called.
 func (x *exchange) readTools() {
-	choice := x.at("tool_choice")
-	switch cmp.Or(choice.kind(), x.body.str("tool_choice")) {
+	choice, word := x.at("tool_choice"), x.body.str("tool_choice")
+	if config := x.at("generation_config"); config != nil {
+		word = cmp.Or(config.in("tool_choice").in("allowed_tools").str("mode"), config.str("tool_choice"))
+	}
+	switch cmp.Or(choice.kind(), word) {
 	case "none":
 		return
 	case "any", "required":
@@ -162,6 +168,8 @@ func (x *exchange) offer(list []members, namespace string) {
 		switch kind := t.kind(); {
 		case x.Endpoint != EndpointResponses && isFunction:
 			x.Tools = append(x.Tools, Tool{Name: f.str("name"), Schema: f["parameters"]})
+		case x.Endpoint == EndpointInteractions:
+			x.Tools = append(x.Tools, Tool{Name: t.str("name"), Schema: t["parameters"]})
 		case x.Endpoint != EndpointResponses:
 			x.Tools = append(x.Tools, Tool{Name: t.str("name"), Schema: t["input_schema"]})
 		case kind == "namespace":

@@ -148,6 +148,24 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			lossesRule,
 		},
 	},
+	wire.Interactions: {
+		Google: {
+			modelRule.from("https://ai.google.dev/gemini-api/docs/api-errors"),
+			{"members", "those, and values, that the vendor's SDK does not have: sampling, `response_mime_type`",
+				interactionRows, "https://ai.google.dev/gemini-api/docs/api-errors " + googleTypes},
+			{"state", "what goes on from an interaction, or in the background, while nothing is stored", stateRows,
+				"https://ai.google.dev/gemini-api/docs/interactions belief"},
+			{"input", "none", checked(readSteps), belief},
+			{"steps", "types, members and contents that there are not", stepRows, googleTypes},
+			{"calls and results", "one without the other, an id twice, another name than the call's", checked(resultsPair),
+				googleTypes + " belief"},
+			{"signatures", "a thought without its own, or with another summary", checked(thoughtsAreOwn),
+				"googleapis/js-genai#1735 https://ai.google.dev/gemini-api/docs/interactions/thinking"},
+			{"signed calls", "a step's first call since the user spoke without a thought before it", checked(callsAreSigned),
+				"https://ai.google.dev/gemini-api/docs/thought-signatures googleapis/js-genai#1735"},
+			lossesRule,
+		},
+	},
 }
 
 // otherRules are what a Server refuses before any of these, or at other endpoints.

@@ -118,12 +118,13 @@ var endpoints = map[string]Endpoint{
 	"POST /messages/count_tokens": EndpointCount,
 	"POST /chat/completions":      EndpointChat,
 	"POST /responses":             EndpointResponses,
+	"POST /interactions":          EndpointInteractions,
 	"GET /models":                 EndpointModels,
 	"POST /embeddings":            EndpointEmbeddings,
 }
 
 // prefixes are what vendors' base URLs have before /v1, or in place of it.
-var prefixes = []string{"/anthropic", "/api/anthropic", "/api/paas/v4", "/api", "/openai", "/v1beta/openai"}
+var prefixes = []string{"/anthropic", "/api/anthropic", "/api/paas/v4", "/api", "/openai", "/v1beta/openai", "/v1beta"}
 
 // endpoint finds what a request is for; ok is false if the vendor has no such endpoint.
 func (s *Server) endpoint(r *http.Request) (d Endpoint, ok bool) {

@@ -61,8 +61,8 @@ func table(t *testing.T) string {
 			whose[l] = append(whose[l], who)
 		}
 	}
-	for _, d := range []wire.Dialect{wire.Messages, wire.Chat, wire.Responses} {
-		for _, v := range []Vendor{Anthropic, Kimi, DeepSeek, GLM, Chat, OpenAI} {
+	for _, d := range []wire.Dialect{wire.Messages, wire.Chat, wire.Responses, wire.Interactions} {
+		for _, v := range []Vendor{Anthropic, Kimi, DeepSeek, GLM, Chat, OpenAI, Google} {
 			add(fmt.Sprint(v, "/", d), vendorRules[d][v])
 		}
 	}

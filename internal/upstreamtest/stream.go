@@ -128,6 +128,8 @@ func (v rendering) whole() []byte {
 	case EndpointResponses:
 		status, _ := statusOf(v.stop)
 		return v.response(status, stopped)
+	case EndpointInteractions:
+		return v.interaction(false)
 	}
 	return v.chat()
 }
@@ -138,6 +140,8 @@ func (v rendering) frames() [][]byte {
 		return v.messageFrames()
 	case EndpointResponses:
 		return v.responseFrames()
+	case EndpointInteractions:
+		return v.interactionFrames()
 	}
 	return v.chatFrames()
 }

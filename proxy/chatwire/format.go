@@ -23,28 +23,39 @@ type responseFormat struct {
 	} `json:"json_schema,omitzero"`
 }
 
-// chatFormat is the form that a messages client wants the answer to have; nil for none. What it reads is taken
-// out of the members that have no counterpart. A schema that leaves nothing open is held to strictly, as such a
-// client's own vendor does with any.
-func chatFormat(members map[string]jsontext.Value) (*responseFormat, error) {
+// SchemaOf is the schema that a messages client wants the answer to keep; nil for none. What it reads is taken out of
+// the members that have no counterpart, and output_config if it has nothing but the named members. The error is a
+// wire.Failure with status 400.
+func SchemaOf(members map[string]jsontext.Value, known ...string) (jsontext.Value, error) {
 	config := gjson.ParseBytes(members["output_config"])
 	name, asked := "output_config.format", config.Get("format")
 	if !asked.IsObject() {
 		name, asked = "output_format", gjson.ParseBytes(members["output_format"])
 	}
+	known = slices.DeleteFunc(append(known, "format"), func(name string) bool { return !config.Get(name).Exists() })
+	if len(config.Map()) == len(known) {
+		delete(members, "output_config")
+	}
 	if !asked.IsObject() {
 		return nil, nil
 	}
+	delete(members, "output_format")
 	schema := asked.Get("schema")
 	if asked.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
 		return nil, refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
 	}
-	delete(members, "output_format")
-	if len(config.Map()) == 1 && config.Get("format").Exists() {
-		delete(members, "output_config")
+	return jsontext.Value(schema.Raw), nil
+}
+
+// chatFormat is the form that a messages client wants the answer to have; nil for none. A schema that leaves nothing
+// open is held to strictly, as such a client's own vendor does with any.
+func chatFormat(members map[string]jsontext.Value) (*responseFormat, error) {
+	schema, err := SchemaOf(members)
+	if schema == nil {
+		return nil, err
 	}
 	f := &responseFormat{Type: "json_schema"}
-	f.JSONSchema.Name, f.JSONSchema.Schema = wire.AnswerTool, jsontext.Value(schema.Raw)
+	f.JSONSchema.Name, f.JSONSchema.Schema = wire.AnswerTool, schema
 	f.JSONSchema.Strict = Strict(f.JSONSchema.Schema)
 	return f, nil
 }

@@ -45,8 +45,8 @@ var chatParameters = Parameters{
 	"verbosity":         {},
 }
 
-// messagesParameters is the table for messages requests to a chat backend.
-var messagesParameters = Parameters{
+// MessagesParameters is the table for messages requests to a backend of another dialect.
+var MessagesParameters = Parameters{
 	"container":   {Refused: "this model has no containers"},
 	"mcp_servers": {Refused: "this model cannot call MCP servers", Unless: []string{"[]"}},
 

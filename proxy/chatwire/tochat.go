@@ -21,7 +21,7 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	if err != nil {
 		return Translated{}, err
 	}
-	ignored, err := messagesParameters.Judge(in.Other)
+	ignored, err := MessagesParameters.Judge(in.Other)
 	if err != nil {
 		return Translated{}, err
 	}

@@ -32,7 +32,7 @@ package responseswire
 //     they belong to; those of another gateway's answers can be read by their vendor alone.
 //   - MessagesAnswer shows the text of a reasoning item, its summary first of all, as thinking with an empty signature.
 //     With Keep the signature seals the item itself, byte for byte, and a thinking block without a text at the end of the
-//     turn seals what the items behind it say beyond their blocks. That is the gateway's: Unsealed takes it out of what
+//     turn seals what the items behind it say beyond their blocks. That is the gateway's: wire.Unsealed takes it out of what
 //     a client gets.
 //   - ResponsesRequest gives back what is sealed, and leaves other thinking out.
 //

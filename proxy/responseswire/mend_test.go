@@ -81,7 +81,7 @@ func TestWhatAnAnswerKeepsComesBack(t *testing.T) {
 
 	events, err := wire.ReadEvents([]byte(said))
 	require.NoError(t, err)
-	var u responseswire.Unsealed
+	var u wire.Unsealed
 	var all wire.Assembler
 	for _, e := range events {
 		for _, e := range u.Event(nil, e) {

@@ -66,11 +66,8 @@ func NewMessagesAnswer(a chatwire.Asked) *MessagesAnswer {
 	return &MessagesAnswer{asked: a, whole: map[int]bool{}}
 }
 
-// To has to take each event of the answer. It returns a.
-func (a *MessagesAnswer) To(to func(*wire.Event)) *MessagesAnswer {
-	a.out.To = to
-	return a
-}
+// To has to take each event of the answer.
+func (a *MessagesAnswer) To(to func(*wire.Event)) { a.out.To = to }
 
 // Keep has the answer keep what the items say beyond their blocks, for ResponsesRequest: of reasoning all of it, in
 // the signature of its block. With native, for a client that gets the vendor's answer itself, items that have no
@@ -275,7 +272,7 @@ func (a *MessagesAnswer) rest(it item) {
 	case block == "":
 		if a.native && it.raw != "" {
 			a.out.CloseBlock()
-			a.out.Text(seal([]byte(it.raw)))
+			a.out.Text(wire.Seal([]byte(it.raw)))
 			a.out.CloseBlock()
 		}
 		return
@@ -298,7 +295,7 @@ func (a *MessagesAnswer) rest(it item) {
 	}
 	at := a.out.Blocks()
 	if block == wire.ThinkingBlock && a.keeps && it.raw != "" {
-		a.out.Signature(seal([]byte(it.raw)))
+		a.out.Signature(wire.Seal([]byte(it.raw)))
 		a.tail.Thoughts++
 	}
 	a.close()

@@ -49,17 +49,6 @@ var vendorItems = map[string]string{
 	"item_reference": "no stored response has it; send the item itself",
 }
 
-// messagesParameters is the table of docs/dialects.md for messages requests to a backend of this dialect.
-var messagesParameters = chatwire.Parameters{
-	"container":   {Refused: "this model has no containers"},
-	"mcp_servers": {Refused: "this model cannot call MCP servers", Unless: []string{"[]"}},
-
-	"context_management": {},
-	"output_config":      {},
-	"service_tier":       {},
-	"top_k":              {},
-}
-
 // refuse is a 400 with a message for the author of the request.
 func refuse(format string, args ...any) error {
 	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}

@@ -1,35 +1,13 @@
 package responseswire
 
 import (
-	"bytes"
-	"encoding/base64"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
-
-// sealed begins what holds the bytes of items in a request or an answer of the messages dialect: the signature of a
-// thinking block, or a text in place of an item that only its vendor understands. No client gets to see it.
-const sealed = "rsp1_"
-
-func seal(v []byte) string {
-	size := len(sealed) + base64.RawStdEncoding.EncodedLen(len(v))
-	return string(base64.RawStdEncoding.AppendEncode(append(make([]byte, 0, size), sealed...), v))
-}
-
-// unseal is the JSON that s holds; ok is false for a text or a signature of another kind.
-func unseal(s string) (v jsontext.Value, ok bool) {
-	coded, ok := strings.CutPrefix(s, sealed)
-	if !ok {
-		return nil, false
-	}
-	v, err := base64.RawStdEncoding.DecodeString(coded)
-	return v, err == nil && gjson.ValidBytes(v)
-}
 
 // tail is what the last block of an answered turn holds, a thinking block without a text: what the items behind the
 // reasoning say beyond their blocks. It is thinking, so that it goes and comes back with the reasoning.
@@ -83,7 +61,7 @@ func (t *tail) signature(blocks int) string {
 	if err != nil { // what is in it was JSON before
 		return ""
 	}
-	return seal(v)
+	return wire.Seal(v)
 }
 
 // readTail is the tail that a block holds; ok is false for any other block.
@@ -91,38 +69,6 @@ func readTail(b wire.Block) (t tail, ok bool) {
 	if b.Type != wire.ThinkingBlock || b.Thinking != "" {
 		return t, false
 	}
-	v, ok := unseal(b.Signature)
+	v, ok := wire.Unseal(b.Signature)
 	return t, ok && gjson.GetBytes(v, "type").Str == "" && wire.Unmarshal(v, &t) == nil
-}
-
-// Unsealed takes what only the gateway reads out of an answer that MessagesAnswer made, for its client: signatures
-// that seal items, and blocks that have nothing else. The zero value is ready for use.
-type Unsealed struct {
-	held []wire.Event // the beginning of a thinking block that has shown nothing yet
-	gone int          // blocks that were left out
-}
-
-// Event appends to dst what the client gets of an event.
-func (u *Unsealed) Event(dst []wire.Event, e wire.Event) []wire.Event {
-	e.Moved(-u.gone)
-	switch e.Type {
-	case wire.BlockStart:
-		if e.Block.Type == wire.ThinkingBlock {
-			u.held = append(u.held[:0], e)
-			return dst
-		}
-	case wire.BlockDelta:
-		if e.Delta.Type == wire.SignatureDelta && bytes.HasPrefix(e.Delta.Inner(), []byte(sealed)) {
-			return dst
-		}
-	case wire.BlockStop:
-		if len(u.held) > 0 {
-			u.held = u.held[:0]
-			u.gone++
-			return dst
-		}
-	}
-	dst = append(dst, u.held...)
-	u.held = u.held[:0]
-	return append(dst, e)
 }

@@ -312,7 +312,7 @@ func (b *toolbox) keep(out []wire.Message, it item, role string, blocks wire.Con
 	}
 	if b.tail.Blocks++; blocks[0].Type == wire.ThinkingBlock {
 		b.tail.Thoughts++
-	} else if _, own := unseal(blocks[0].Text); !own {
+	} else if _, own := wire.Unseal(blocks[0].Text); !own {
 		b.tail.add(b.tail.Blocks-1, it.raw)
 	}
 	return out
@@ -382,9 +382,9 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 		switch {
 		case b.native && kind == reasoningItem:
 			return wire.RoleAssistant, wire.Content{{Type: wire.ThinkingBlock, Thinking: it.thought(""),
-				Signature: seal([]byte(it.raw))}}, nil
+				Signature: wire.Seal([]byte(it.raw))}}, nil
 		case b.native:
-			return wire.RoleAssistant, wire.Content{{Type: wire.TextBlock, Text: seal([]byte(it.raw))}}, nil
+			return wire.RoleAssistant, wire.Content{{Type: wire.TextBlock, Text: wire.Seal([]byte(it.raw))}}, nil
 		}
 		why, known := vendorItems[kind]
 		if known && why == "" {
@@ -420,7 +420,7 @@ func (b *toolbox) userBlocks(c content) (wire.Content, error) {
 		}
 		if err != nil && b.native {
 			v, _ := wire.Marshal(p)
-			block, err = wire.Block{Type: wire.TextBlock, Text: seal(v)}, nil
+			block, err = wire.Block{Type: wire.TextBlock, Text: wire.Seal(v)}, nil
 		}
 		if err != nil {
 			return nil, err

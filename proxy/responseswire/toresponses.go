@@ -61,7 +61,7 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 	if out.Text, out.Reasoning, err = config(in); err != nil {
 		return out, in, nil, err
 	}
-	if ignored, err = messagesParameters.Judge(in.Other); err != nil {
+	if ignored, err = chatwire.MessagesParameters.Judge(in.Other); err != nil {
 		return out, in, nil, err
 	}
 	if len(in.StopSequences) > 0 {
@@ -105,21 +105,8 @@ func asBytes(values []jsontext.Value) [][]byte {
 // have no counterpart. A summary of its thoughts is asked for if the client turned thinking on. The effort is the last
 // hop's, which knows what the model takes.
 func config(in wire.Request) (*textConfig, *reasoning, error) {
-	asked := gjson.ParseBytes(in.Other["output_config"])
-	form, name := asked.Get("format"), "output_config.format"
-	if !form.IsObject() {
-		form, name = gjson.ParseBytes(in.Other["output_format"]), "output_format"
-	}
-	r := reasoning{Effort: asked.Get("effort").Str}
-	known := 0
-	for _, m := range []string{"format", "effort"} {
-		if asked.Get(m).Exists() {
-			known++
-		}
-	}
-	if len(asked.Map()) == known {
-		delete(in.Other, "output_config")
-	}
+	r := reasoning{Effort: gjson.GetBytes(in.Other["output_config"], "effort").Str}
+	schema, err := chatwire.SchemaOf(in.Other, "effort")
 	if in.Thinking != nil && in.Thinking.Type != "disabled" {
 		r.Summary = "auto"
 	}
@@ -127,16 +114,11 @@ func config(in wire.Request) (*textConfig, *reasoning, error) {
 	if r == (reasoning{}) {
 		how = nil
 	}
-	if !form.IsObject() {
-		return nil, how, nil
+	if schema == nil {
+		return nil, how, err
 	}
-	delete(in.Other, "output_format")
-	schema := form.Get("schema")
-	if form.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
-		return nil, nil, refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
-	}
-	return &textConfig{Format: &format{Type: "json_schema", Name: wire.AnswerTool, Schema: jsontext.Value(schema.Raw),
-		Strict: new(chatwire.Strict(jsontext.Value(schema.Raw)))}}, how, nil
+	return &textConfig{Format: &format{Type: "json_schema", Name: wire.AnswerTool, Schema: schema,
+		Strict: new(chatwire.Strict(schema))}}, how, nil
 }
 
 // items translates messages.
@@ -270,7 +252,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 	}
 	thoughts := 0
 	for _, b := range blocks {
-		if _, ok := unseal(b.Signature); ok {
+		if _, ok := wire.Unseal(b.Signature); ok {
 			thoughts++
 		}
 	}
@@ -284,7 +266,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 				is = kept.Is
 			}
 		}
-		if v, ok := unseal(b.Signature + b.Text); ok {
+		if v, ok := wire.Unseal(b.Signature + b.Text); ok {
 			out = append(out, v)
 			continue
 		}

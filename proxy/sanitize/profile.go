@@ -178,6 +178,19 @@ const (
 	Rejected Support = "rejected"
 )
 
+// OfInteractions is the profile of a model of Google's that speaks Interactions, for requests that are held in the messages
+// dialect. Thoughts go back as they came. A level of thinking is all there is, and it cannot be turned off; low, medium and
+// high are taken by all current models (https://ai.google.dev/gemini-api/docs/interactions/thinking). The schemas of
+// tools are JSON Schema.
+func (p Profile) OfInteractions() Profile {
+	thinks := p.Thinking.Efforts == nil || len(p.Thinking.Efforts) > 0
+	p = p.OfResponses()
+	if p.Replay.Reasoning, p.ToolSchemas = Optional, ""; thinks {
+		p.Thinking.Efforts = []string{"low", "medium", "high"}
+	}
+	return p
+}
+
 // OfResponses is the profile of a model of a vendor that speaks Responses, for requests that are held in the messages
 // dialect: reasoning goes back as it came, or not at all; Always is for vendors that want it back, be it empty.
 func (p Profile) OfResponses() Profile {

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/sanitize"
+	"mneme/proxy/wire"
 )
 
 // The table of Claude's generations, whatever a platform puts around the name.
@@ -266,4 +268,27 @@ func words(of reflect.Type) (keys []string) {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// Of Interactions a level is all that says how hard to think, and none says not at all.
+func TestProfilesOfInteractions(t *testing.T) {
+	for model, want := range map[string][]string{
+		"gemini-3.8-flash": {"low", "medium", "high"}, "gemini-2.5-flash": {"low", "medium", "high"}, "gemini-2.0-flash": {},
+	} {
+		p := sanitize.For("gemini", model).OfInteractions()
+		require.Equal(t, want, p.Thinking.Efforts, model)
+		require.Equal(t, sanitize.Optional, p.Replay.Reasoning)
+		require.True(t, p.Replay.Signed && p.Schemas && p.ToolSchemas == "")
+	}
+	for asked, want := range map[string]string{
+		`,"thinking":{"type":"disabled"}`: "low", `,"output_config":{"effort":"max"}`: "high",
+		`,"thinking":{"type":"enabled","budget_tokens":5000}`: "medium", ``: "",
+	} {
+		o, err := wire.ReadOutline([]byte(`{"model":"gemini-3.8-flash","max_tokens":9000` + asked +
+			`,"messages":[{"role":"user","content":"hi"}]}`))
+		require.NoError(t, err)
+		out := sanitize.Sanitize(sanitize.Input{Outline: o, Dialect: wire.Messages,
+			Profile: sanitize.For("gemini", "gemini-3.8-flash").OfInteractions()})
+		require.Equal(t, want, gjson.GetBytes(out.Body, "output_config.effort").Str, "%s: %s", asked, out.Body)
+	}
 }

@@ -277,6 +277,8 @@ func (c *Client) header(call wire.Call) http.Header {
 		h.Set("Anthropic-Version", anthropicVersion)
 	}
 	switch {
+	case c.auth == AuthKey && call.Dialect == wire.Interactions:
+		h.Set("X-Goog-Api-Key", c.key)
 	case c.auth == AuthKey && call.Dialect == wire.Messages:
 		h.Set("X-Api-Key", c.key)
 	case c.auth == AuthKey:

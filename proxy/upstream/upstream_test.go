@@ -40,12 +40,14 @@ func TestSendJoinsPathsAndSetsOneCredential(t *testing.T) {
 		auth        upstream.Auth
 		dialect     wire.Dialect
 		bearer, key string
+		google      string
 		version     string
 	}{
-		"key, messages": {upstream.AuthKey, wire.Messages, "", "own", "2023-06-01"},
-		"key, chat":     {upstream.AuthKey, wire.Chat, "Bearer own", "", ""},
-		"none":          {upstream.AuthNone, wire.Messages, "", "", "2023-06-01"},
-		"passthrough":   {upstream.AuthPassthrough, wire.Chat, "Bearer caller", "caller", ""},
+		"key, messages":     {upstream.AuthKey, wire.Messages, "", "own", "", "2023-06-01"},
+		"key, chat":         {upstream.AuthKey, wire.Chat, "Bearer own", "", "", ""},
+		"key, interactions": {upstream.AuthKey, wire.Interactions, "", "", "own", ""},
+		"none":              {upstream.AuthNone, wire.Messages, "", "", "", "2023-06-01"},
+		"passthrough":       {upstream.AuthPassthrough, wire.Chat, "Bearer caller", "caller", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := vendor(t, upstream.Config{Auth: c.auth, Key: "own"}, func(w http.ResponseWriter, r *http.Request) {
@@ -54,6 +56,7 @@ func TestSendJoinsPathsAndSetsOneCredential(t *testing.T) {
 				assert.Equal(t, `{"a":1}`, string(body))
 				assert.Equal(t, c.bearer, r.Header.Get("Authorization"))
 				assert.Equal(t, c.key, r.Header.Get("X-Api-Key"))
+				assert.Equal(t, c.google, r.Header.Get("X-Goog-Api-Key"))
 				assert.Equal(t, c.version, r.Header.Get("Anthropic-Version"))
 				assert.Equal(t, "b", r.Header.Get("Anthropic-Beta"))
 				assert.Empty(t, r.Header.Get("Accept-Encoding"))

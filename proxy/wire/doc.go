@@ -37,6 +37,8 @@ const (
 	Chat     Dialect = "chat"     // POST /v1/chat/completions
 	// Responses is POST /v1/responses. What a backend of it is asked and answers is held as messages.
 	Responses Dialect = "responses"
+	// Interactions is Google's POST /v1beta/interactions, for which the same holds.
+	Interactions Dialect = "interactions"
 )
 
 // Call is a request that is ready to be sent to a backend.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/memory/secrets"
 )
@@ -94,6 +95,9 @@ const maxMessage = 2 << 10
 // ReadFailure parses a vendor's error body in either dialect. A body that it does not understand is
 // shown as text.
 func ReadFailure(status int, body []byte) Failure {
+	if list := gjson.ParseBytes(body); list.IsArray() { // Google's front has an error in a list
+		body = []byte(cmp.Or(list.Get("0").Raw, string(body)))
+	}
 	f := Failure{Status: status}
 	number := 0 // that stands for a code
 	var shape struct {
@@ -139,6 +143,12 @@ var statuses = func() map[string]int {
 		"exceeded_current_quota_error": 429, "engine_overloaded_error": 429, "internal_server_error": 500,
 		"internal_error": 500, "service_unavailable": 503, "service_unavailable_error": 503, "unavailable": 503,
 		"server_is_overloaded": 503, "slow_down": 503, "timeout": 504, "model_not_found": 404, "model_not_found_error": 404,
+
+		// Of Google's Interactions, https://ai.google.dev/gemini-api/docs/api-errors: what was blocked is the request's.
+		"invalid_request": 400, "parameter_unknown": 400, "failed_precondition": 400, "out_of_range": 400,
+		"missing_thought_signature": 400, "authentication": 401, "payment_required": 402, "aborted": 409,
+		"quota_exceeded": 429, "too_many_requests": 429, "gateway_timeout": 504, "safety": 400, "recitation": 400,
+		"language": 400, "prohibited_content": 400, "spii": 400, "blocklist": 400, "content_blocked": 400,
 	}
 	for _, status := range []int{400, 401, 403, 404, 413, 429, 500, 529, 504} {
 		for _, name := range []string{classes[status].messages, classes[status].code} {

@@ -80,11 +80,13 @@ func ReadUsage(d Dialect, raw []byte) (c Usage, ok bool) {
 		return Usage{of("input_tokens"), of("output_tokens"), of("cache_creation_input_tokens"),
 			of("cache_read_input_tokens"), OutputDetails{of("output_tokens_details.thinking_tokens")}}, true
 	}
-	prompt, said := of("prompt_tokens", "input_tokens"), of("completion_tokens", "output_tokens")
+	prompt, said := of("prompt_tokens", "input_tokens", "total_input_tokens"), of("completion_tokens", "output_tokens",
+		"total_output_tokens")
 	c.CacheRead = min(prompt, of("prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens",
-		"input_tokens_details.cached_tokens"))
+		"input_tokens_details.cached_tokens", "total_cached_tokens"))
 	c.InputTokens, c.OutputTokens = prompt-c.CacheRead, max(said, of("total_tokens")-prompt)
-	thinking := of("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
+	thinking := of("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens",
+		"total_thought_tokens")
 	c.OutputDetails.ThinkingTokens = min(cmp.Or(thinking, c.OutputTokens-said), c.OutputTokens)
 	return c, prompt+said > 0
 }

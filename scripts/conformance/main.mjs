@@ -28,6 +28,7 @@ import * as routes from './scenarios/routes.mjs'
 import * as streams from './scenarios/streams.mjs'
 import * as structured from './scenarios/structured.mjs'
 import * as switches from './scenarios/switches.mjs'
+import * as ui from './scenarios/ui.mjs'
 import * as usage from './scenarios/usage.mjs'
 import * as vendors from './scenarios/vendors.mjs'
 
@@ -41,7 +42,7 @@ const { values: flags } = parseArgs({
     short: { type: 'boolean' }, list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, routes, opencode, copilot, streams, mcp, mcpclient, endpoint, generated, langgraph, memory]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, routes, opencode, copilot, streams, mcp, mcpclient, endpoint, ui, generated, langgraph, memory]
 const row = (s) => s.name.split(':')[0]
 const scenarios = sets
   .flatMap((m) => m.scenarios)

@@ -53,12 +53,12 @@ type transcript struct {
 	Unanswered []bool
 	// What the client calls the last one and what it follows; empty if it does not say.
 	ClientID, Parent string
+	// There: the last one is in the chat, as far as the client knows, and answered once more or changed.
+	There bool
 	// Root: the client says that the last one follows nothing.
 	Root bool
 	// Run is the one whose answer the last one follows, and nothing else counts; empty if the client does not say.
 	Run string
-	// New: nothing was said before, so that there is nothing to compare.
-	New bool
 	// From names the client; empty where a chat may be that of several conversations of the client's.
 	From string
 }
@@ -89,8 +89,12 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 		}
 	}
 	if t.ClientID != "" {
-		if at := v.find(func(m message) bool { return m.ClientID == t.ClientID }); at >= 0 {
+		at := v.find(func(m message) bool { return m.ClientID == t.ClientID || t.There && m.ID == t.ClientID })
+		switch {
+		case at >= 0:
 			return v.replace(d, again, at)
+		case t.There && !whole:
+			return d, false
 		}
 	}
 	if t.Root && len(t.Users) == 1 {

@@ -2,6 +2,7 @@ package openaiapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -70,8 +71,11 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	if t.Parent == noParent {
 		t.Parent = ""
 	}
-	if c.run != "" || c.begins {
-		t = transcript{Users: t.Users[len(t.Users)-1:], Run: c.run, New: c.begins}
+	switch {
+	case c.run != "":
+		t = transcript{Users: t.Users[len(t.Users)-1:], Run: c.run}
+	case c.fresh != nil && c.chat == c.fresh:
+		t = transcript{}
 	}
 	answerID, _ := firstOf(r, h.AnswerHeaders)
 	pairs := map[string]string{}
@@ -83,16 +87,20 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			pairs[name] = value
 		}
 	}
-	key := r.Header.Get(webapi.IdempotencyKey)
-	keyed := key != ""
-	if !keyed {
-		key = rand.Text()
-	}
 	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
 		Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
 		ImagesBefore: c.earlierImages()}
+	return h.post(ctx, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
+}
+
+// post posts a message to a chat, at the place that a transcript says; one without messages says none. Without a key it
+// has one of its own.
+func (h *Handler) post(ctx context.Context, c *call, a *answer, t transcript, body webapi.MessageRequest,
+	key string) events {
 	return func(yield func(event.Event, error) bool) {
 		chat, forked := *c.chat, false
+		begins, keyed := c.fresh != nil && c.chat == c.fresh, key != ""
+		key = cmp.Or(key, rand.Text())
 		for reads := 1; ; reads++ {
 			d, known, err := h.decide(ctx, chat, t)
 			switch {
@@ -105,9 +113,9 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			case d.Outcome == mismatch && c.missing != nil:
 				err = c.missing
 			case d.Outcome == mismatch && t.Run != "":
-				chat, t.New, d = *newChat(r), true, decision{}
+				chat, begins, d = *c.fresh, true, decision{}
 			}
-			if err == nil && t.New {
+			if err == nil && begins {
 				err = h.begin(ctx, chat, c.said[:len(c.said)-1])
 			}
 			if err != nil {
@@ -139,7 +147,7 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			a.memory, a.chat = MemoryChat, &chat
 			body.After, body.IfLast = d.After, d.Last
 			if d.Marked && t.From != "" {
-				pairs[api.TranscriptMember] = t.From
+				body.Metadata[api.TranscriptMember] = t.From
 			}
 			since := false
 			a.client().Post(ctx, chat, body, key)(func(e event.Event, err error) bool {
@@ -171,7 +179,7 @@ var errMismatch = &failure{Param: "messages", Problem: api.Problem{
 
 // decide reads of a chat's history as much as a transcript needs, from its end.
 func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, known []message, err error) {
-	if t.New {
+	if len(t.Users) == 0 {
 		return decision{Outcome: post}, nil, nil
 	}
 	size := min(max(2*len(t.Users)+8, leastPage), largePage)

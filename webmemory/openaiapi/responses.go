@@ -30,9 +30,9 @@ import (
 
 // place is where in a chat a request of Responses goes on.
 type place struct {
-	run    string // whose answer the message follows; empty for none
-	begins bool   // with a chat of its own, since nothing names one
-	// missing answers a request whose place is not there; nil: it has all that was said, and begins a chat.
+	run   string       // whose answer the message follows; empty for none
+	fresh *memory.Chat // that begins where nothing names one, or where the place is not there
+	// missing answers a request whose place is not there; nil: it has all that was said, and begins its own chat.
 	missing error
 }
 
@@ -122,6 +122,7 @@ func notFound(status int, param, code, format, id string) error {
 // chat that is named otherwise a transcript is matched by its words.
 func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers string) error {
 	said := c.last().Role == memory.RoleUser
+	c.fresh = newChat(r)
 	if refers != "" {
 		c.missing = noItem(refers)
 	}
@@ -137,7 +138,7 @@ func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers 
 	case ok && chat != nil && (t.Store || refers != ""):
 		c.chat, c.run = chat, run
 	case said && t.Store:
-		c.chat, c.begins = newChat(r), true
+		c.chat = c.fresh
 	}
 	return nil
 }

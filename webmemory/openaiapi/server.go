@@ -126,6 +126,8 @@ func New(c Config) *Handler {
 		h.routes.HandleFunc("GET "+base+"/v1/models", h.listModels)
 		h.routes.HandleFunc("GET "+base+"/v1/models/{model...}", h.getModel)
 	}
+	h.routes.HandleFunc("POST /v1/chats/{chat}/ui", h.postUI)
+	h.routes.HandleFunc("GET /v1/chats/{chat}/ui/{id}/stream", h.resumeUI)
 	return h
 }
 

@@ -134,6 +134,9 @@ func (b builder) responses(o operation) fields {
 		strings.Contains(o.route, "/v1/responses") || strings.Contains(o.route, "/v1/embeddings") {
 		refusal = ChatProblem{}
 	}
+	if tag(strings.Fields(o.route)[1]) == "ui" { // a sentence, its code in a header; others before it
+		refusal = media{"text/plain": text{}, "application/json": Problem{}}
+	}
 	for status, body := range o.answers {
 		answer := fields{"description": says{200: "OK", 201: "Made", 202: "Accepted", 204: "Nothing to say",
 			207: "Some were refused", 503: "Not ready"}[status]}
@@ -192,6 +195,9 @@ func (b builder) media(of any, request bool) fields {
 	case chunks:
 		return fields{"schema": fields{"type": "string", "description": "frames of `data:` a ChatChunk in one line of JSON, " +
 			"and at the end `[DONE]`"}, "x-item-schema": b.of(reflect.TypeFor[ChatChunk]())}
+	case parts:
+		return fields{"schema": fields{"type": "string", "description": "frames of `data:` a part of the AI SDK's UI message " +
+			"stream in one line of JSON, and at the end `[DONE]`"}}
 	case oneOf: // told apart by their outcomes, each of which is the only one of its type
 		out, mapping := &jsonschema.Schema{}, fields{}
 		for _, one := range of {
@@ -214,7 +220,7 @@ func (b builder) media(of any, request bool) fields {
 	if request { // a member that is not known is refused
 		name := strings.TrimPrefix(schema.Ref, componentsPath)
 		if name != "Document" && name != "SearchRequest" && name != "ChatCompletionRequest" &&
-			name != "ResponseRequest" {
+			name != "ResponseRequest" && name != "UIRequest" {
 			b.made[name].AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 		}
 	}
@@ -284,6 +290,8 @@ func tag(path string) string {
 	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"),
 		strings.Contains(path, "/v1/responses"), strings.HasSuffix(path, "/v1/embeddings"):
 		return "openai"
+	case strings.HasSuffix(path, "/ui"), strings.Contains(path, "/ui/"):
+		return "ui"
 	case strings.HasPrefix(path, "/v1/oneshot"):
 		return "messages"
 	case strings.HasSuffix(path, "/messages"), strings.Contains(path, "/runs/"), path == "/chat", path == "/v1/approvals":

@@ -31,6 +31,7 @@ type (
 	events struct{}       // a stream of events
 	lines  []any          // values of the types of which each line of JSON is one
 	chunks struct{}       // a stream of parts of a chat completion
+	parts  struct{}       // a UI message stream
 	text   struct{}
 	binary struct{}
 	object struct{} // any JSON object
@@ -261,6 +262,28 @@ type (
 	}
 )
 
+// What useChat of the AI SDK sends, in short.
+type (
+	// UIRequest is read as far as it stands here; other members are ignored. docs/clients.md says more.
+	UIRequest struct {
+		Messages  []UIMessage `json:"messages"` // the last one is new, or has the answers
+		Trigger   string      `json:"trigger"`
+		MessageID string      `json:"messageId,omitempty"` // of the message that is edited, regenerated, or has the answers
+
+		AgentVersion string              `json:"agent_version,omitempty"`
+		OnBusy       string              `json:"on_busy,omitempty"`
+		User         string              `json:"user,omitempty"`
+		Tools        []webapi.ClientTool `json:"tools,omitempty"`
+		Instructions string              `json:"instructions,omitempty"`
+	}
+	// UIMessage is a message of the page's.
+	UIMessage struct {
+		ID    string            `json:"id"`
+		Role  string            `json:"role"`
+		Parts []json.RawMessage `json:"parts"`
+	}
+)
+
 // aliases are the names of types in the document where that of the Go type says too little.
 var aliases = map[reflect.Type]string{
 	reflect.TypeFor[docstore.Info]():       "CollectionInfo",
@@ -301,6 +324,17 @@ func operations() []operation {
 		{"GET /v1/chats/{chat}/runs/{run}/events", "Streams the events of a run behind the last one that was seen",
 			"Last-Event-ID last_event_id", nil, ok{200: media{"text/event-stream": events{}}, 204: nil},
 			says{400: "bad_last_event_id", 404: "unknown_run", 410: "events_gone"}},
+		{"POST /v1/chats/{chat}/ui", "Answers useChat of the AI SDK: a message, one anew, or answers to what a run waits for", "",
+			UIRequest{}, ok{200: media{"text/event-stream": parts{}}},
+			says{400: "unknown_agent image_not_supported bad_id", 404: "unknown_run unknown_wait",
+				409: "waits_open answered not_waiting messages_since " + postRefused, 410: "wait_expired", 413: "too_large",
+				415: "unsupported", 422: "idempotency_key_reused empty damaged encrypted encoding timeout",
+				429: "too_many_messages " + limits, 502: "outcome_unknown bad_wait webmemory_unavailable",
+				503: "apiserver_unavailable too_many_chats too_many_runs draining documents_unavailable documents_off",
+				507: "history_full"}},
+		{"GET /v1/chats/{chat}/ui/{id}/stream", "Streams the run of a chat that goes on or waits, as useChat resumes it",
+			"", nil, ok{200: media{"text/event-stream": parts{}}, 204: nil},
+			says{404: "unknown_run", 410: "events_gone", 502: "webmemory_unavailable"}},
 		{"POST /v1/chats/{chat}/runs/{run}/stop", "Stops a run", "", nil,
 			ok{200: webapi.StopStatus{}, 202: webapi.StopStatus{}}, says{404: "unknown_run", 503: "apiserver_unavailable"}},
 		{"POST /v1/chats/{chat}/runs/{run}/resume", "Answers all that a run waits for", answerParams,
@@ -513,6 +547,8 @@ var common = says{
 // enums are the values of members, by the type's name.
 var enums = map[string][]any{
 	"MessageRequest.on_busy": {webapi.Queue, webapi.Reject, webapi.Interrupt},
+	"UIRequest.trigger":      {"submit-message", "regenerate-message"},
+	"UIRequest.on_busy":      {webapi.Queue, webapi.Reject, webapi.Interrupt},
 	"Result.outcome":         {event.Completed, event.Stopped},
 	"Started.outcome":        {webapi.OutcomeStarted},
 	"Waiting.outcome":        {webapi.OutcomeWaiting},

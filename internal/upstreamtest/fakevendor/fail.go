@@ -22,7 +22,7 @@ type failing struct {
 }
 
 var dialects = map[string]wire.Dialect{"messages": wire.Messages, "chat": wire.Chat,
-	"responses": wire.Responses}
+	"responses": wire.Responses, "interactions": wire.Interactions}
 
 func (f failing) fault() upstreamtest.Fault {
 	switch d, ok := dialects[f.First]; {

@@ -58,6 +58,7 @@ type options struct {
 var vendors = map[string]upstreamtest.Vendor{
 	"anthropic": upstreamtest.Anthropic, "kimi": upstreamtest.Kimi, "deepseek": upstreamtest.DeepSeek,
 	"glm": upstreamtest.GLM, "chat": upstreamtest.Chat, "openai": upstreamtest.OpenAI,
+	"google": upstreamtest.Google,
 }
 
 var generations = map[string]upstreamtest.Generation{

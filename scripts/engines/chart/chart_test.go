@@ -351,7 +351,8 @@ func TestNetworkPolicies(t *testing.T) {
 			}
 		}
 		slices.Sort(allowed)
-		require.Equal(t, []string{"apiserver to gateway", "apiserver to webmemory", "webmemory to apiserver",
+		require.Equal(t, []string{"apiserver to gateway", "apiserver to webmemory", "gateway to webmemory",
+			"webmemory to apiserver",
 			"webmemory to gateway", "webmemory to webmemory"}, allowed)
 		for name, p := range policies {
 			open := slices.ContainsFunc(p.Spec.Ingress, func(i network.NetworkPolicyIngressRule) bool { return len(i.From) == 0 })

@@ -28,11 +28,15 @@ type desk struct {
 	*tenanted
 	called              atomic.Int64
 	admin, reader, chat string
+	paying              func() // what comes before money is paid back; nil for nothing
 }
 
 func withDesk(t *testing.T) *desk {
 	d := &desk{}
 	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d.paying != nil {
+			d.paying()
+		}
 		d.called.Add(1)
 		body, _ := io.ReadAll(r.Body)
 		_, _ = fmt.Fprintf(w, `{"paid":%s}`, body)
@@ -121,7 +125,7 @@ func (d *desk) audited(target string) (actions []string) {
 }
 
 // What an answer takes follows from what the run waits for, whatever the answer has: its decision, arguments and result
-// in all their combinations, by each kind of wait, with a chat and without one, and by OpenAI's endpoint.
+// in all their combinations, by each kind of wait, with a chat and without one, by OpenAI's endpoint and by useChat's.
 func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
 	d := withDesk(t)
 	keys := map[string]string{"chat": d.chat, "chat,approve": d.key("acme", access.Chat, access.Approve),
@@ -156,6 +160,18 @@ func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
 			path = "/c/" + chat + "/v1/chat/completions"
 			body = fmt.Sprintf(`{"model":"mneme","messages":[{"role":"user","content":"x"},{"role":"tool","tool_call_id":%q,`+
 				`"content":%q}]}`, "call_"+w.run+"_"+w.wait, a.result)
+		}
+		if place == "ui" {
+			path = "/v1/chats/" + chat + "/ui"
+			state := `"state":"output-available","output":` + a.result
+			if kind == event.Approval {
+				state = fmt.Sprintf(`"state":"approval-responded","approval":{"id":"call_%s_%s","approved":%v}`, w.run, w.wait,
+					a.decision == event.Approve)
+			} else if a.decision == event.Deny {
+				state = `"state":"output-error","errorText":"no"`
+			}
+			body = fmt.Sprintf(`{"trigger":"submit-message","messages":[{"id":%q,"role":"assistant","parts":[{"type":"dynamic-tool",`+
+				`"toolCallId":"call_%s_%s",%s}]}]}`, w.run, w.run, w.wait, state)
 		}
 		want, fits := takes[kind][a]
 		status, action := http.StatusOK, []string(nil)
@@ -213,6 +229,12 @@ func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
 		}
 		for scopes := range keys {
 			try(kind, "openai", answer{event.Approve, "", `{"seat":"7a"}`}, scopes)
+			yes := answer{event.Approve, "", `{"seat":"7a"}`}
+			if kind == event.Approval {
+				yes.result = ""
+			}
+			try(kind, "ui", yes, scopes)
+			try(kind, "ui", answer{event.Deny, "", ""}, scopes)
 		}
 		try(kind, "chat", answer{event.Deny, "", ""}, "memory:read")
 	}

@@ -245,6 +245,11 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 			`"result":{"x":1}}]}`,
 		"POST /v1/chats/{waitschat}/runs/{waiting}/resume " + yes, "POST /v1/chats/x/runs/{waiting}/resume " + yes,
 		"POST /v1/chats/acme%2F{waitschat}/runs/{waiting}/resume " + yes,
+		"GET /v1/chats/{waitschat}/ui/x/stream", "GET /v1/chats/acme%2F{waitschat}/ui/x/stream",
+		`POST /v1/chats/{waitschat}/ui {"trigger":"submit-message","messages":[{"role":"assistant","parts":[` +
+			`{"state":"output-available","toolCallId":"call_{waiting}_{wait}","output":{"x":1}}]}]}`,
+		`POST /v1/chats/acme%2F{waitschat}/ui {"trigger":"submit-message","messages":[{"role":"assistant","parts":[` +
+			`{"state":"output-available","toolCallId":"call_{waiting}_{wait}","output":{"x":1}}]}]}`,
 		"POST /v1/chats/{waitschat}/runs/{waiting}/stop", "POST /v1/chats/x/runs/{waiting}/stop",
 		"GET /internal/v1/chats/{chat}/runs/{run}", `POST /internal/v1/runs/{run}/recall {"query":"locker"}`,
 		`POST /internal/v1/runs/{run}/notes {"text":"x"}`,
@@ -278,6 +283,8 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 		`POST /v1/chats/{chat}/messages {"message":"hi","after":"{message}"}`,
 		`POST /v1/chats/{chat}/messages {"message":"hi","if_last":"{message}"}`,
 		`POST /v1/chats/{chat}/messages {"message":"What is my locker number?"}`,
+		`POST /v1/chats/{chat}/ui {"trigger":"submit-message","messageId":"{message}","messages":[{"id":"{message}",` +
+			`"role":"user","parts":[{"type":"text","text":"What is my locker number?"}]}]}`,
 		`POST /v1/chat/completions {"model":"mneme","messages":[{"role":"user",` +
 			`"content":"What is my locker number?"}],"metadata":{"chat_id":"{chat}"}}`,
 		`POST /v1/chat/completions {"model":"mneme","messages":[{"role":"user","content":"x"}],` +
@@ -456,6 +463,13 @@ var operations = [][2]string{
 		`"tools":[{"type":"function","name":"light","description":"Lights.","parameters":{"type":"object"}}]}`},
 	{"GET /v1/responses/{answered}", ""}, {"GET /c/{chat}/v1/responses/{answered}", ""},
 	{"DELETE /v1/responses/{answered}", ""}, {"DELETE /c/{chat}/v1/responses/{answered}", ""},
+	{"POST /v1/chats/{chat}/ui", `{"trigger":"submit-message","messages":[{"id":"u{n}","role":"user",` +
+		`"parts":[{"type":"text","text":"My bike is {n} years old."}]}]}`},
+	{"POST /v1/chats/{chat}/ui", `{"trigger":"regenerate-message","messages":[{"id":"u{n}","role":"user",` +
+		`"parts":[{"type":"text","text":"My bike is {n} years old."}]}]}`},
+	{"POST /v1/chats/{chat}/ui", `{"trigger":"submit-message","messages":[{"id":"{run}","role":"assistant",` +
+		`"parts":[{"type":"dynamic-tool","state":"output-available","toolCallId":"call_{run}_{wait}","output":{n}}]}]}`},
+	{"GET /v1/chats/{chat}/ui/{n}/stream", ""},
 	{"POST /c/{chat}/v1/chat/completions", withFile("What does the ferry cost?", "ferry.txt", "The ferry costs 4711 crowns.")},
 	{"POST /v1/embeddings", `{"model":"m","input":"Hi {n}"}`}, {"POST /c/{chat}/v1/embeddings", `{"model":"m","input":"Hi"}`},
 	{"GET /c/{chat}/v1/models", ""}, {"GET /c/{chat}/v1/models/mneme", ""}, {"GET /v1/models", ""},

@@ -14,10 +14,11 @@ type apiPaths map[string][]string
 // vendorAPIs are the vendors of which we know them. Of any other host only the host
 // itself can say whether a base_url is right, see package models.
 var vendorAPIs = map[string]apiPaths{
-	"api.openai.com":                    {KindOpenAI: {"/v1"}, KindResponses: {"/v1"}},
-	"api.anthropic.com":                 {KindAnthropic: {""}, KindOpenAI: {"/v1"}},
-	"generativelanguage.googleapis.com": {KindOpenAI: {"/v1beta/openai", "/v1/openai"}},
-	"openrouter.ai":                     {KindOpenAI: {"/api/v1"}, KindAnthropic: {"/api"}, KindResponses: {"/api/v1"}},
+	"api.openai.com":    {KindOpenAI: {"/v1"}, KindResponses: {"/v1"}},
+	"api.anthropic.com": {KindAnthropic: {""}, KindOpenAI: {"/v1"}},
+	"generativelanguage.googleapis.com": {KindOpenAI: {"/v1beta/openai", "/v1/openai"},
+		KindInteractions: {"/v1beta", "/v1"}},
+	"openrouter.ai": {KindOpenAI: {"/api/v1"}, KindAnthropic: {"/api"}, KindResponses: {"/api/v1"}},
 	"api.deepseek.com": {
 		KindOpenAI: {"", "/v1", "/beta"}, KindAnthropic: {"/anthropic"}, KindResponses: {"", "/v1"},
 	},
@@ -37,7 +38,7 @@ var vendorAPIs = map[string]apiPaths{
 }
 
 // endpoints are the ends of addresses that people copy from a vendor's examples.
-var endpoints = []string{"/chat/completions", "/completions", "/messages", "/responses", "/embeddings", "/models"}
+var endpoints = []string{"/chat/completions", "/completions", "/messages", "/responses", "/interactions", "/embeddings", "/models"}
 
 // checkBaseURL refuses what cannot be the address of an API of this kind.
 func (b Backend) checkBaseURL(key string) error {
@@ -81,11 +82,14 @@ func (b Backend) check(key string, c Config) error {
 			"a backend of kind %s has none: %s; remove it, or change kind", b.Kind, why)
 	}
 	const rules = "the rules are those of provider_backend"
-	callers := []string{KindAnthropic, KindOpenAI, KindResponses}
+	callers := []string{KindAnthropic, KindOpenAI, KindResponses, KindInteractions}
 	others := append(callers, KindOffline)
 	example := "https://api.anthropic.com"
 	if b.Kind != KindAnthropic {
 		example = "https://api.openai.com/v1"
+	}
+	if b.Kind == KindInteractions {
+		example = "https://generativelanguage.googleapis.com/v1beta"
 	}
 	err := cmp.Or(
 		none(b.PassRun, "pass_run", "it calls nobody's server", KindOffline, KindCopilot),
@@ -100,7 +104,8 @@ func (b Backend) check(key string, c Config) error {
 		none(b.Thinking != Thinking{}, "thinking",
 			"what the model thinks does not come out of the CLI; set it for provider_backend", KindCopilot),
 		none(b.Thinking != Thinking{}, "thinking", "there the request's reasoning_effort decides", KindOpenAI),
-		none(b.Thinking.BudgetTokens != 0, "thinking.budget_tokens", "there the request's effort decides", KindResponses),
+		none(b.Thinking.BudgetTokens != 0, "thinking.budget_tokens", "there the request's effort decides", KindResponses,
+			KindInteractions),
 		none(b.Addr != "", "addr", "it is for a Copilot CLI", others...),
 		none(len(b.Command) > 0, "command", "it is for a Copilot CLI", others...),
 		none(b.ProviderBackend != "", "provider_backend", "it is for a Copilot CLI", others...),

@@ -22,6 +22,15 @@ func TestWrongBackends(t *testing.T) {
 			`mneme.yaml:1: proxy.backends.g.base_url: the API of kind openai of this vendor is at ` +
 				`https://generativelanguage.googleapis.com/v1beta/openai; write that`,
 		},
+		"gemini's address of its OpenAI half": {
+			"proxy: {backends: {g: {kind: interactions, base_url: 'https://generativelanguage.googleapis.com/v1beta/openai'}}}\n",
+			`mneme.yaml:1: proxy.backends.g.base_url: the API of kind interactions of this vendor is at ` +
+				`https://generativelanguage.googleapis.com/v1beta; write that`,
+		},
+		"the address of an interaction": {
+			"proxy: {backends: {g: {kind: interactions, base_url: 'https://x/v1beta/interactions'}}}\n",
+			`mneme.yaml:1: proxy.backends.g.base_url: that is the address of one endpoint; write https://x/v1beta`,
+		},
 		"the other kind's address": {
 			"proxy: {backends: {k: {kind: openai, base_url: 'https://api.moonshot.ai/anthropic'}}}\n",
 			`mneme.yaml:1: proxy.backends.k.base_url: the API of kind openai of this vendor is at ` +

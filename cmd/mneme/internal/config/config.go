@@ -219,11 +219,13 @@ const (
 	KindResponses = "responses"
 	KindOffline   = "offline"
 	KindCopilot   = "copilot"
+
+	KindInteractions = "interactions"
 )
 
 // Backend is one vendor or model server behind the proxy.
 type Backend struct {
-	Kind string `yaml:"kind" check:"oneof=anthropic openai responses copilot offline"`
+	Kind string `yaml:"kind" check:"oneof=anthropic openai responses interactions copilot offline"`
 	// picks the profile of rules; empty: it is found out
 	Vendor string `yaml:"vendor"`
 	// anthropic: without /v1, openai: with it

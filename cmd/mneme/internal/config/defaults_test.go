@@ -66,8 +66,8 @@ func TestTagsSayWhatThePackagesTake(t *testing.T) {
 		"openai.progress":          fmt.Sprintf("oneof=%s %s", openaiapi.Reasoning, openaiapi.None),
 		"openai.on_disconnect":     fmt.Sprintf("oneof=%s %s", openaiapi.Stop, openaiapi.Continue),
 		"openai.on_mismatch":       fmt.Sprintf("oneof=%s %s %s", openaiapi.Transcript, openaiapi.Conflict, openaiapi.Fork),
-		"proxy.backends.*.kind": "oneof=" + strings.Join([]string{KindAnthropic, KindOpenAI, KindResponses, KindCopilot,
-			KindOffline}, " "),
+		"proxy.backends.*.kind": "oneof=" + strings.Join([]string{KindAnthropic, KindOpenAI, KindResponses,
+			KindInteractions, KindCopilot, KindOffline}, " "),
 	} {
 		require.Equal(t, want, checks[path], path)
 	}

@@ -208,11 +208,11 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"backend without a kind": {
 			"proxy:\n  backends:\n    kimi: {base_url: https://x}\n",
-			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is one of: anthropic, openai, responses, copilot, offline`,
+			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is one of: anthropic, openai, responses, interactions, copilot, offline`,
 		},
 		"backend of unknown kind": {
 			"proxy:\n  backends:\n    kimi: {kind: gemini}\n",
-			`mneme.yaml:3: proxy.backends.kimi.kind: "gemini" is none of: anthropic, openai, responses, copilot, offline`,
+			`mneme.yaml:3: proxy.backends.kimi.kind: "gemini" is none of: anthropic, openai, responses, interactions, copilot, offline`,
 		},
 		"backend without an address": {
 			backend,
@@ -518,7 +518,7 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x": "no key of proxy.backends.NAME has this name; it must end in one of KIND, " +
 			"VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, MODELS, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, " +
 			"PASS_RUN, ADDR, COMMAND, PROVIDER_BACKEND",
-		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini": `"gemini" is none of: anthropic, openai, responses, copilot, offline`,
+		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini": `"gemini" is none of: anthropic, openai, responses, interactions, copilot, offline`,
 		"MNEME_PANEL_MEMBERS_GPT_MODEL=x": `panel.members has no "gpt"; add it in the file, variables only ` +
 			`change those that exist`,
 		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x": "no key of panel.members.NAME has this name; it must end in one of NAME, " +

@@ -120,6 +120,17 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"anthropic without the key": {upstreamtest.New(upstreamtest.Config{APIKey: "right"}),
 			"proxy: {backends: {c: {kind: anthropic, base_url: URL, api_key_env: BAD}}}\n",
 			"mneme.yaml:1: proxy.backends.c.api_key_env: HOST refuses the key in BAD (401); put a valid one there"},
+		"interactions": {http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Header.Get("X-Goog-Api-Key") != "right":
+				w.WriteHeader(http.StatusForbidden)
+			case r.URL.Path == "/v1beta/models":
+				_, _ = io.WriteString(w, `{"models":[{"name":"models/gemini-3.8-flash"}],"nextPageToken":"x"}`)
+			case r.URL.Path == "/v1beta/models/gemini-3.1-pro":
+				_, _ = io.WriteString(w, `{"name":"models/gemini-3.1-pro"}`)
+			}
+		}), "proxy: {backends: {g: {kind: interactions, base_url: URL/v1beta, api_key_env: KEY, " +
+			"model_map: {'*': gemini-3.8-flash, master: gemini-3.1-pro}}}}\n", "ok: it lists 1 models, among them gemini-3.1-pro, gemini-3.8-flash"},
 		"the callers' keys": {openai(), strings.Replace(file, "api_key_env: KEY", "auth: passthrough", 1),
 			"not checked: it takes its callers' keys and has none of its own"},
 		"offline": {openai(), "", "ok: the offline model, inside this process"},

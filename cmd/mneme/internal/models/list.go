@@ -47,7 +47,7 @@ var client = &http.Client{
 
 // API is where and how models are asked for.
 type API struct {
-	Kind    string // config.KindOpenAI, config.KindResponses or config.KindAnthropic
+	Kind    string // config.KindOpenAI, config.KindResponses, config.KindInteractions or config.KindAnthropic
 	BaseURL string // as in a backend's base_url
 	Key     string // empty for none
 }
@@ -70,15 +70,26 @@ func (a API) header() http.Header {
 	case a.Key == "":
 	case a.Kind == config.KindAnthropic:
 		h.Set("X-Api-Key", a.Key)
+	case a.Kind == config.KindInteractions:
+		h.Set("X-Goog-Api-Key", a.Key)
 	default:
 		h.Set("Authorization", "Bearer "+a.Key)
 	}
 	return h
 }
 
+// members are the names of what is read of a list: Google's own differs.
+func (a API) members() (list, id string) {
+	if a.Kind == config.KindInteractions {
+		return "models", "name"
+	}
+	return "data", "id"
+}
+
 // has asks for one model by name: vendors know more names than they list.
 func (a API) has(ctx context.Context, model string) bool {
-	id, err := ask(ctx, a.at("/"+url.PathEscape(model)), a.header(), nil, "id")
+	_, member := a.members()
+	id, err := ask(ctx, a.at("/"+url.PathEscape(model)), a.header(), nil, member)
 	return err == nil && id.Str != ""
 }
 
@@ -88,11 +99,12 @@ func (a API) list(ctx context.Context) (ids []string, err error) {
 	if a.Kind == config.KindAnthropic {
 		rest = "?limit=1000"
 	}
-	data, err := ask(ctx, a.at(rest), a.header(), nil, "data")
+	member, id := a.members()
+	data, err := ask(ctx, a.at(rest), a.header(), nil, member)
 	for _, m := range data.Array() {
 		// Gemini's own names have a prefix that calls do not need.
-		if id := strings.TrimPrefix(m.Get("id").Str, "models/"); usable(id) {
-			ids = append(ids, id)
+		if name := strings.TrimPrefix(m.Get(id).Str, "models/"); usable(name) {
+			ids = append(ids, name)
 		}
 	}
 	return ids, err

@@ -1,0 +1,258 @@
+package interactionswire
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/wire"
+)
+
+// InteractionsRequest translates a request of the messages dialect. What MessagesAnswer has kept of steps comes back as
+// it was. A call of another vendor's has no signature of this one, which refuses such a call since the user spoke last:
+// there it is told in words, with what it gave. Errors are wire.Failures of status 400, and those of wire.Unmarshal.
+func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
+	var in wire.Request
+	if err := wire.Unmarshal(body, &in); err != nil {
+		return t, err
+	}
+	out := request{Model: in.Model, Stream: in.Stream, System: plain(in.System)}
+	if out.Config, out.Format, err = config(in); err != nil {
+		return t, err
+	}
+	if t.Ignored, err = chatwire.MessagesParameters.Judge(in.Other); err != nil {
+		return t, err
+	}
+	for name, v := range map[string]jsontext.Value{"temperature": in.Temperature, "top_p": in.TopP} {
+		if len(v) > 0 {
+			t.Ignored = append(t.Ignored, name)
+		}
+	}
+	slices.Sort(t.Ignored)
+	for i, o := range in.Tools {
+		if o.Type != "" && o.Type != "custom" {
+			return t, refuse("tools[%d]: %q is run by its vendor, and this backend is another one", i, o.Type)
+		}
+		out.Tools = append(out.Tools, tool{"function", o.Name, o.Description, o.InputSchema})
+	}
+	s := steps{names: map[string]string{}, told: map[string]string{}}
+	for i, m := range in.Messages {
+		if m.Role == wire.RoleUser && slices.ContainsFunc(m.Content, said) {
+			s.spoken = i
+		}
+	}
+	for i, m := range in.Messages {
+		if err := s.message(i, m); err != nil {
+			return t, refuse("messages[%d]: %v", i, err)
+		}
+	}
+	if out.Input = s.out; len(out.Input) == 0 {
+		return t, refuse("messages must hold at least one message with content")
+	}
+	t.IncludeUsage = true
+	t.Body, err = wire.Marshal(out)
+	return t, err
+}
+
+// said reports whether a block of a message of the user's is no result of a tool.
+func said(b wire.Block) bool { return b.Type != wire.ToolResultBlock }
+
+// config translates how the model is to answer, and takes what it reads out of the members that have no counterpart.
+func config(in wire.Request) (*generationConfig, jsontext.Value, error) {
+	c := generationConfig{MaxTokens: in.MaxTokens, Stop: in.StopSequences,
+		Level: gjson.GetBytes(in.Other["output_config"], "effort").Str}
+	if in.Thinking != nil && in.Thinking.Type != "disabled" {
+		c.Summaries = "auto"
+	}
+	if len(in.Tools) > 0 && in.ToolChoice != nil {
+		switch kind := in.ToolChoice.Type; kind {
+		case "auto", "any", "none":
+			c.ToolChoice = wire.Quote(kind)
+		case "tool":
+			c.ToolChoice = slices.Concat([]byte(`{"allowed_tools":{"mode":"any","tools":[`), wire.Quote(in.ToolChoice.Name),
+				[]byte("]}}"))
+		default:
+			return nil, nil, refuse("tool_choice.type %q is none of auto, any, tool, none", kind)
+		}
+	}
+	schema, err := chatwire.SchemaOf(in.Other, "effort")
+	if schema == nil {
+		return &c, nil, err
+	}
+	return &c, slices.Concat([]byte(`{"type":"text","mime_type":"application/json","schema":`), schema, []byte("}")), nil
+}
+
+// steps translates messages.
+type steps struct {
+	out    []jsontext.Value
+	spoken int               // the message in which the user spoke last
+	names  map[string]string // of called tools, by the ids of the calls
+	told   map[string]string // what the calls were that are told in words, by their ids
+}
+
+func (s *steps) add(added step) {
+	v, _ := wire.Marshal(added) // what is raw in it was read before
+	s.out = append(s.out, v)
+}
+
+func (s *steps) message(i int, m wire.Message) error {
+	switch m.Role {
+	case wire.RoleSystem: // there is no such step
+		s.add(step{Type: userStep, Content: []content{{Type: wire.TextBlock, Text: plain(m.Content)}}})
+		return nil
+	case wire.RoleUser:
+		return s.user(m.Content)
+	case wire.RoleAssistant:
+		return s.assistant(m.Content, i > s.spoken)
+	}
+	return refuse("its role %q is none of user, assistant, system", m.Role)
+}
+
+// user puts results first, directly behind the calls. A result has texts and images; what else is in it follows.
+func (s *steps) user(blocks wire.Content) error {
+	var told, others []content
+	for _, b := range blocks {
+		if said(b) {
+			c, err := contentOf(b)
+			if err != nil {
+				return err
+			}
+			others = append(others, c)
+			continue
+		}
+		var parts []content
+		text := true
+		for _, inner := range b.Content {
+			c, err := contentOf(inner)
+			switch {
+			case err != nil:
+				return err
+			case c.Type == wire.DocumentBlock:
+				others = append(others, c)
+				continue
+			}
+			parts, text = append(parts, c), text && c.Type == wire.TextBlock
+		}
+		if words, ok := s.told[b.ToolUseID]; ok {
+			if told = append(told, content{Type: wire.TextBlock, Text: words}); b.IsError {
+				told[len(told)-1].Text += " (error)"
+			}
+			told = append(told, parts...)
+			continue
+		}
+		r := step{Type: resultStep, CallID: b.ToolUseID, Name: s.names[b.ToolUseID], IsError: b.IsError}
+		if r.Result, _ = wire.Marshal(parts); text {
+			r.Result = wire.Quote(joined(parts, "\n"))
+		}
+		s.add(r)
+	}
+	if all := append(told, others...); len(all) > 0 {
+		s.add(step{Type: userStep, Content: all})
+	}
+	return nil
+}
+
+// assistant gives thoughts back as they came; others are left out. Since: the user spoke last before it.
+func (s *steps) assistant(blocks wire.Content, since bool) error {
+	for i, b := range blocks {
+		switch b.Type {
+		case wire.TextBlock:
+			if b.Text != "" {
+				s.add(step{Type: outputStep, Content: []content{{Type: wire.TextBlock, Text: b.Text}}})
+			}
+		case wire.ToolUseBlock:
+			if err := s.call(b, kept(blocks[i+1:], callStep), since); err != nil {
+				return err
+			}
+		case wire.ThinkingBlock, wire.RedactedBlock:
+			if v := kept(blocks[i:], thoughtStep); v != nil {
+				s.out = append(s.out, v)
+			}
+		default:
+			return refuse("a block of type %q cannot be sent to this backend, only text and tool uses", b.Type)
+		}
+	}
+	return nil
+}
+
+// kept is what the first of blocks seals of a step of a type; nil for nothing.
+func kept(blocks wire.Content, kind string) jsontext.Value {
+	if len(blocks) == 0 || blocks[0].Type != wire.ThinkingBlock {
+		return nil
+	}
+	v, ok := wire.Unseal(blocks[0].Signature)
+	if !ok || gjson.GetBytes(v, "type").Str != kind {
+		return nil
+	}
+	return v
+}
+
+// call translates a call; is has the members of one of this vendor's that its block does not have.
+func (s *steps) call(b wire.Block, is jsontext.Value, since bool) error {
+	arguments := b.Input.Clone()
+	if len(arguments) == 0 {
+		arguments = jsontext.Value("{}")
+	}
+	if err := arguments.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
+		return refuse("the input of tool use %q cannot be read: %v", b.ID, err)
+	}
+	if is == nil && since {
+		s.told[b.ID] = "The tool " + b.Name + " was called with " + string(arguments) + " and gave:"
+		return nil
+	}
+	s.names[b.ID] = b.Name
+	s.add(step{Type: callStep, ID: b.ID, Name: b.Name, Arguments: arguments})
+	last := &s.out[len(s.out)-1]
+	gjson.ParseBytes(is).ForEach(func(name, value gjson.Result) bool {
+		if name.Str != "type" {
+			*last = slices.Concat((*last)[:len(*last)-1], []byte(","+name.Raw+":"+value.Raw+"}"))
+		}
+		return true
+	})
+	return nil
+}
+
+func contentOf(b wire.Block) (content, error) {
+	kind := b.Type
+	if b.Source != nil {
+		kind += "/" + b.Source.Type
+	}
+	switch kind {
+	case wire.TextBlock:
+		return content{Type: wire.TextBlock, Text: b.Text}, nil
+	case wire.DocumentBlock + "/text":
+		return content{Type: wire.TextBlock, Text: b.Source.Data}, nil
+	case wire.ImageBlock + "/base64":
+		return content{Type: wire.ImageBlock, Data: b.Source.Data, Mime: b.Source.MediaType}, nil
+	case wire.ImageBlock + "/url":
+		return content{Type: wire.ImageBlock, URI: b.Source.URL}, nil
+	case wire.DocumentBlock + "/base64":
+		return content{Type: wire.DocumentBlock, Data: b.Source.Data, Mime: b.Source.MediaType}, nil
+	case wire.DocumentBlock + "/url":
+		return content{Type: wire.DocumentBlock, URI: b.Source.URL, Mime: "application/pdf"}, nil
+	}
+	return content{}, refuse("a block of type %q cannot be sent to this backend, only text, images, documents and tool "+
+		"results", b.Type)
+}
+
+// plain joins the texts of blocks.
+func plain(blocks wire.Content) string {
+	var texts []content
+	for _, b := range blocks {
+		texts = append(texts, content{Text: b.Text})
+	}
+	return joined(texts, "\n\n")
+}
+
+func joined(parts []content, between string) string {
+	var words []string
+	for _, p := range parts {
+		if p.Text != "" {
+			words = append(words, p.Text)
+		}
+	}
+	return strings.Join(words, between)
+}

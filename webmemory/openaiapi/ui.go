@@ -1,0 +1,463 @@
+package openaiapi
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"mneme/access/jsonbound"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/secrets"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about what useChat of the AI SDK asks for: a message to a chat, an answer once more, answers to what a
+// run waits for, or the stream of a run under way.
+//
+// The chat is that of the path, and its history is webmemory's: of the messages that useChat holds only the new one
+// counts. A new message follows all there is; one that is regenerated or edited is found by its id, whatever has become
+// of the words, and takes its own place. Nothing else of a page's is believed: two of them may show one chat.
+
+// regenerates is the trigger of an answer once more; any other is that of a message, new or edited, or of answers.
+const regenerates = "regenerate-message"
+
+// uiRequest is the body of DefaultChatTransport. Beside its members an application may send some of a message's.
+type uiRequest struct {
+	Messages  []uiMessage `json:"messages"`
+	Trigger   string      `json:"trigger"`
+	MessageID string      `json:"messageId"` // of the message that is edited, regenerated, or has the answers
+
+	AgentVersion string              `json:"agent_version"`
+	OnBusy       string              `json:"on_busy"`
+	User         string              `json:"user"`
+	Tools        []webapi.ClientTool `json:"tools"`
+	Instructions string              `json:"instructions"`
+}
+
+type uiMessage struct {
+	ID    string   `json:"id"`
+	Role  string   `json:"role"`
+	Parts []uiPart `json:"parts"`
+}
+
+// uiPart is a part of a message, as far as it is read.
+type uiPart struct {
+	Type       string          `json:"type"`
+	ID         string          `json:"id"`
+	Text       string          `json:"text"`
+	MediaType  string          `json:"mediaType"`
+	URL        string          `json:"url"`
+	Filename   string          `json:"filename"`
+	Data       json.RawMessage `json:"data"`
+	ToolCallID string          `json:"toolCallId"`
+	State      string          `json:"state"`
+	Output     json.RawMessage `json:"output"`
+	ErrorText  string          `json:"errorText"`
+	Approval   struct {
+		ID       string `json:"id"`
+		Approved bool   `json:"approved"`
+		Reason   string `json:"reason"`
+	} `json:"approval"`
+}
+
+// RefuseUI answers a request of useChat that does not come to the Handler: by the sentence alone, which useChat shows
+// as the error's message.
+func RefuseUI(w http.ResponseWriter, p *api.Problem) {
+	p.SetHeader(w.Header())
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set(CodeHeader, p.Code)
+	w.WriteHeader(cmp.Or(p.Status, http.StatusInternalServerError))
+	_, _ = w.Write([]byte(secrets.Keyless(p.Message))) // a client that has left needs none
+}
+
+// CodeHeader has the code of an error that is told by its sentence alone.
+const CodeHeader = "Mneme-Error-Code"
+
+// postUI is POST /v1/chats/{chat}/ui.
+func (h *Handler) postUI(w http.ResponseWriter, r *http.Request) {
+	h.uiStream(w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
+		raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
+		if err != nil {
+			return nil, err
+		}
+		var body uiRequest
+		if err := json.Unmarshal(raw, &body); err != nil {
+			return nil, invalid("", "The body is none of useChat's: %v.", err)
+		}
+		if err := api.CheckMembers(raw, &body); err != nil {
+			return nil, err
+		}
+		at := len(body.Messages) - 1
+		for i, m := range body.Messages {
+			if body.Trigger != regenerates && m.ID != "" && m.ID == body.MessageID {
+				at = i
+			}
+		}
+		switch {
+		case at >= 0 && body.Messages[at].Role == memory.RoleUser:
+			return a.said(ctx, &body, at)
+		case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
+			return a.answered(ctx, body.Messages[at])
+		}
+		return nil, invalid("messages", "messages has to end with one of the user, or with answers to what a run waits for.")
+	})
+}
+
+// resumeUI is GET /v1/chats/{chat}/ui/{id}/stream: the run under way, or the one that waits, from its first event.
+func (h *Handler) resumeUI(w http.ResponseWriter, r *http.Request) {
+	h.uiStream(w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
+		info, err := h.Memory.Chat(goingOn(ctx), *a.chat)
+		if info.Run == "" && info.Waiting != nil {
+			info.Run = info.Waiting.RunID
+		}
+		if err != nil || info.Run == "" {
+			return nil, err
+		}
+		a.run = info.Run
+		return a.client().Follow(ctx, *a.chat, info.Run), nil
+	})
+}
+
+// said is a message of the user, at a place of those that useChat holds.
+func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, error) {
+	id := body.Messages[at].ID
+	for i, m := range body.Messages[:at+1] {
+		c := chatMessage{Role: m.Role}
+		for _, p := range m.Parts {
+			switch {
+			case p.Type == "text":
+				c.Content.Text = strings.TrimSpace(c.Content.Text + "\n" + p.Text)
+			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
+				c.Content.Images = append(c.Content.Images, p.URL)
+			case p.Type == "file" && i == at: // that of an older message is a document already
+				c.Content.Files = append(c.Content.Files, filePart{Name: p.Filename, Data: p.URL})
+			}
+		}
+		c.Content.Text = withFiles(c.Content.Text, c.Content.Files)
+		a.call.said = append(a.call.said, c)
+	}
+	if err := a.call.readFiles(); err != nil {
+		return nil, err
+	}
+	clear(a.call.last().Content.Files) // they may be large, and the call is there as long as its run
+	post := webapi.MessageRequest{Message: a.call.last().Content.Text, AgentVersion: body.AgentVersion, Stream: true,
+		OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: body.Instructions,
+		Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
+	post.Metadata = map[string]string{api.MessageIDMember: id}
+	key, t := rand.Text(), transcript{}
+	switch {
+	case body.MessageID != "" || body.Trigger == regenerates:
+		t = transcript{Users: []string{normal(post.Message)}, ClientID: id, There: true}
+	case id != "": // the same message again
+		key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
+	}
+	return a.h.post(ctx, a.call, a.answer, t, post, key), nil
+}
+
+// answered goes on with a run that waits, by the answers in the last step of the message that asked for them.
+func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (events, error) {
+	var answers []event.WaitAnswer
+	for _, p := range m.Parts {
+		switch p.Type {
+		case "step-start":
+			answers = nil
+		case "data-subagent":
+			a.delegations[p.ID] = &delegation{}
+			_ = json.Unmarshal(p.Data, a.delegations[p.ID]) // what it does not say is left out from here on
+		}
+		a.shows[p.ToolCallID] = p.ToolCallID != ""
+		of, w := p.ToolCallID, event.WaitAnswer{Decision: event.Approve, Result: p.Output,
+			Reason: cmp.Or(p.ErrorText, p.Approval.Reason)}
+		responded := p.State == "approval-responded"
+		if responded {
+			of = p.Approval.ID
+			a.asked[of] = p.ToolCallID
+		}
+		if responded && !p.Approval.Approved || p.State == "output-error" {
+			w.Decision = event.Deny
+		}
+		run, wait, ok := splitCallID(of)
+		if !ok || !responded && p.State != "output-available" && p.State != "output-error" {
+			continue
+		}
+		a.run, w.ID = run, wait
+		answers = append(answers, w)
+	}
+	if len(answers) == 0 {
+		return nil, invalid("messages", "The last message is the assistant's, and has no answer to what a run waits for.")
+	}
+	return resumed(a.answer, answers, a.client().Resume(ctx, *a.chat, a.run, 0, answers...)), nil
+}
+
+// uiStream answers with the events of a run as a UI message stream; without any, that there is nothing to resume. That
+// its client leaves does not stop the run: it comes back for the rest.
+func (h *Handler) uiStream(w http.ResponseWriter, r *http.Request,
+	begin func(context.Context, *uiAnswer) (events, error)) {
+	ctx, end := context.WithCancelCause(r.Context())
+	defer end(nil)
+	defer context.AfterFunc(h.life, func() { end(errShutdown) })()
+	a := &uiAnswer{answer: &answer{h: h, w: w, call: &call{}, collected: webapi.NewCollected("")},
+		delegations: map[string]*delegation{}, shows: map[string]bool{}, asked: map[string]string{}}
+	defer a.close()
+	var all events
+	var err error
+	if a.chat, err = h.chatOf(r, "", ""); err == nil {
+		a.call.chat = a.chat
+		all, err = begin(ctx, a)
+	}
+	switch {
+	case err != nil:
+		a.fail(err)
+		return
+	case all == nil:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	w.Header().Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
+	a.mu.Lock()
+	a.quiet = time.AfterFunc(h.Hold, a.ping)
+	a.mu.Unlock()
+	for e, err := range all {
+		if err != nil {
+			a.fail(err)
+			return
+		}
+		a.show(e)
+	}
+	a.end()
+}
+
+// part is a part of the stream. Parts have the members that each of the AI SDK's versions 5, 6 and 7 takes: the older
+// ones refuse a part with another one.
+type part map[string]any
+
+// uiAnswer is an answer as a UI message stream.
+type uiAnswer struct {
+	*answer
+	texts       int    // parts of text so far
+	text        string // id of the one that is open; empty for none
+	delegations map[string]*delegation
+	shows       map[string]bool   // parts of tools that the client has
+	asked       map[string]string // the part of a tool, by the callID of the wait that it shows
+}
+
+// delegation is what a data-subagent part says, which each later one of the same id replaces.
+type delegation struct {
+	Name  string `json:"name"`
+	Task  string `json:"task"`
+	State string `json:"state"` // "running", or the status of an event.Completion
+	Text  string `json:"text"`  // the end of what it does, then its answer
+}
+
+// part sends a part of the stream.
+func (a *uiAnswer) part(kind string, p part) {
+	all := part{"type": kind}
+	maps.Copy(all, p)
+	a.write(line(all))
+}
+
+// show gives an event to the client.
+func (a *uiAnswer) show(e event.Event) {
+	if a.first == 0 {
+		a.run, a.first = e.RunID, e.Seq
+		a.mu.Lock()
+		a.w.Header().Set(webapi.RunID, a.run) // without effect where a ping has sent the head
+		a.head()
+		a.mu.Unlock()
+		a.part("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
+	}
+	a.collected.Add(e)
+	switch p := e.Payload.(type) {
+	case *event.RunStarted:
+		a.call.agent = p.AgentVersion
+		a.part("start-step", nil)
+	case *event.Recalled:
+		a.part("data-memory", part{"id": fmt.Sprint("memory-", e.Seq), "data": part{
+			"agent": cmp.Or(string(e.Subagent), webapi.Master), "messages": p.Messages, "failed": p.Failed}})
+	case *event.AssistantDelta:
+		a.say(p.Text)
+	case *event.Assistant:
+		switch rest, begun := strings.CutPrefix(p.Content, a.piece.String()); {
+		case a.raw.String() == p.Content, begun && rest == "":
+		case begun:
+			a.say(rest)
+		default:
+			a.hush()
+			a.say(p.Content)
+		}
+		a.hush()
+		a.sources(p.Citations)
+	case *event.MasterTool:
+		a.hush()
+		a.part("data-tool", part{"id": p.Tool, "data": p})
+	case *event.Delegation:
+		a.hush()
+		a.delegate(e, p.Task, "running", "")
+	case *event.SubagentDelta:
+		if a.delegate(e, "", "", p.Text); string(e.Subagent) == a.call.agent { // whom the user talks to
+			a.say(p.Text)
+		}
+	case *event.ToolProgress:
+		a.delegate(e, "", "", "\n"+p.Tool+", "+p.Status+": "+p.Detail+"\n")
+	case *event.AssistantWithTools:
+		for _, c := range p.ToolCalls {
+			a.tool(partOf(e.CallID, c.ID), c.Function.Name, json.RawMessage(c.Function.Arguments),
+				part{"providerExecuted": true})
+		}
+	case *event.ToolResult:
+		a.settle(partOf(e.CallID, p.ToolCallID), p.Content)
+	case *event.Completion:
+		a.delegate(e, "", p.Status, p.Response)
+	case *event.RunWaiting:
+		a.wait(p.Waits)
+	case *event.RunResumed:
+		a.goOn(p.Answers)
+	}
+}
+
+// say shows a piece of the answer.
+func (a *uiAnswer) say(text string) {
+	if a.text == "" {
+		a.texts++
+		a.text = fmt.Sprint("text-", a.texts)
+		a.part("text-start", part{"id": a.text})
+	}
+	a.raw.WriteString(text)
+	a.piece.WriteString(text)
+	a.part("text-delta", part{"id": a.text, "delta": text})
+}
+
+// hush ends a part of text. What is said behind it is another one.
+func (a *uiAnswer) hush() {
+	if a.piece.Reset(); a.text != "" {
+		a.part("text-end", part{"id": a.text})
+		a.text = ""
+	}
+}
+
+// sources are the citations of the answer, with all that is known of each beside.
+func (a *uiAnswer) sources(all []event.Citation) {
+	for _, c := range all {
+		p := part{"sourceId": fmt.Sprint(c.N), "title": c.Place(), "providerMetadata": part{"mneme": c}}
+		if strings.HasPrefix(c.Source, "https://") || strings.HasPrefix(c.Source, "http://") {
+			p["url"] = c.Source
+			a.part("source-url", p)
+			continue
+		}
+		p["mediaType"], p["filename"] = "text/plain", cmp.Or(c.Source, c.DocID)
+		a.part("source-document", p)
+	}
+}
+
+// delegate shows what changes of a delegation. Of what a subagent does it is the end, since each part has all of it;
+// of its answer it is all.
+func (a *uiAnswer) delegate(e event.Event, task, state, text string) {
+	d := cmp.Or(a.delegations[e.CallID], &delegation{})
+	a.delegations[e.CallID] = d
+	d.Name, d.Task, d.State = string(e.Subagent), cmp.Or(task, d.Task), cmp.Or(state, d.State)
+	if d.Text += text; state != "" {
+		d.Text = text
+	} else if len(d.Text) > maxLine {
+		d.Text = strings.ToValidUTF8(d.Text[len(d.Text)-maxLine:], "")
+	}
+	a.part("data-subagent", part{"id": e.CallID, "data": d})
+}
+
+// partOf names the part of a tool's call: models use the same ids in several delegations.
+func partOf(delegation, call string) string { return strings.TrimPrefix(delegation+"/"+call, "/") }
+
+// tool shows a call of a tool, with more about it. One that is not ours is for the page to run.
+func (a *uiAnswer) tool(id, name string, input json.RawMessage, more part) {
+	a.hush()
+	more["toolCallId"], more["toolName"], more["input"], more["dynamic"] = id, name, input, true
+	if !json.Valid(input) {
+		more["input"] = string(input)
+	}
+	a.shows[id] = true
+	a.part("tool-input-available", more)
+}
+
+// settle shows the output of a tool. The SDK takes an output without its call for a broken stream.
+func (a *uiAnswer) settle(id string, output any) {
+	if a.shows[id] {
+		a.part("tool-output-available", part{"toolCallId": id, "output": output, "dynamic": true, "providerExecuted": true})
+	}
+}
+
+// wait shows what a run waits for: approvals, and calls whose output the page gives, by the id of the call.
+func (a *uiAnswer) wait(waits []event.Wait) {
+	for _, w := range waits {
+		more, given := part{"providerMetadata": part{"mneme": w}}, callID(a.answer, w.ID)
+		a.asked[given] = given
+		if w.Kind == event.Approval {
+			a.asked[given], more["providerExecuted"] = partOf(w.CallID, w.ToolCallID), true
+		}
+		a.tool(a.asked[given], w.Tool, w.Arguments, more)
+		if w.Kind == event.Approval {
+			a.part("tool-approval-request", part{"approvalId": given, "toolCallId": a.asked[given]})
+		}
+	}
+	a.part("finish-step", nil)
+}
+
+// goOn shows how waits were answered. What follows is a step of its own: pages send the answers of the last one.
+func (a *uiAnswer) goOn(answers []event.WaitAnswer) {
+	for _, w := range answers {
+		id := a.asked[callID(a.answer, w.ID)]
+		switch {
+		case !a.shows[id]:
+		case w.Decision == event.Deny:
+			a.part("tool-output-denied", part{"toolCallId": id})
+			delete(a.shows, id) // what the model is told of it is no output
+		case !strings.Contains(id, "/"): // no event has the output of what is not a subagent's
+			a.settle(id, w.Decision)
+		}
+	}
+	a.part("start-step", nil)
+}
+
+// end completes the answer.
+func (a *uiAnswer) end() {
+	if err := a.collected.Err(); err != nil {
+		a.fail(err)
+		return
+	}
+	a.hush()
+	finish := "tool-calls"
+	if a.collected.Outcome != webapi.OutcomeWaiting { // that ends the step itself
+		finish = finishStop
+		a.part("finish-step", nil)
+	}
+	if a.collected.Outcome == event.Stopped {
+		finish = "other"
+		a.part("abort", nil)
+	}
+	used := a.collected.Usage
+	usage := part{"inputTokens": used.InputTokens, "outputTokens": used.OutputTokens,
+		"totalTokens": used.InputTokens + used.OutputTokens, "cachedInputTokens": used.CachedTokens,
+		"reasoningTokens": used.ReasoningTokens, "costMicroUSD": used.CostMicroUSD}
+	a.part("finish", part{"finishReason": finish, "messageMetadata": part{"usage": usage, "outcome": a.collected.Outcome}})
+	a.write([]byte("[DONE]"))
+}
+
+// fail ends the answer with an error: as a status, or inside of a stream that has begun.
+func (a *uiAnswer) fail(err error) {
+	a.close() // no ping comes before the status, or behind the error
+	f := failureOf(err)
+	if a.out == nil {
+		RefuseUI(a.w, &f.Problem)
+		return
+	}
+	a.hush()
+	a.part("error", part{"errorText": secrets.Keyless(f.Message)})
+	a.write([]byte("[DONE]"))
+}
