@@ -38,8 +38,8 @@ const (
 	finishTools = "tool_calls"
 )
 
-// usageOf is what the calls of models took since a moment of their run: clients add up what answers say, so what the run
-// used before its last wait is that of the answer before.
+// usageOf is what the calls of models took since a moment of their run: clients add up what answers say, so what the
+// run used before its last wait is that of the answer before.
 func usageOf(all, before event.Usage) (out wire.Usage) {
 	out.CacheRead = max(0, all.CachedTokens-before.CachedTokens)
 	out.InputTokens = max(0, all.InputTokens-before.InputTokens-out.CacheRead)

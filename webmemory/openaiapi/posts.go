@@ -115,7 +115,7 @@ func (h *Handler) post(ctx context.Context, c *call, a *answer, t transcript, bo
 			case d.Outcome == mismatch && t.Run != "":
 				chat, begins, d = *c.fresh, true, decision{}
 			}
-			if err == nil && begins {
+			if err == nil && begins && len(c.said) > 1 {
 				err = h.begin(ctx, chat, c.said[:len(c.said)-1])
 			}
 			if err != nil {

@@ -193,16 +193,14 @@ func splitID(id string) (run string, chat *memory.Chat, ok bool) {
 	return run, chat, ok && api.ValidRunID(run) && (chat != nil || rest == "")
 }
 
-// begin fills a chat that begins with what was said before a request's message.
+// begin fills a chat with what was said before a request's message.
 func (h *Handler) begin(ctx context.Context, chat memory.Chat, before []chatMessage) error {
 	var lines bytes.Buffer
 	for _, m := range contextOf(before) {
 		lines.Write(append(line(webapi.ExportLine{Message: m}), '\n'))
 	}
 	count := len(before)
-	if lines.Write(line(webapi.ExportLine{Messages: &count})); count == 0 {
-		return nil
-	}
+	lines.Write(line(webapi.ExportLine{Messages: &count}))
 	_, err := h.Memory.Import(goingOn(ctx), chat, &lines)
 	return unlessMade(err)
 }
