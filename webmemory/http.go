@@ -117,16 +117,16 @@ func cure(path string) string {
 	for strings.HasPrefix(rest, "/v1/") {
 		rest = rest[len("/v1"):]
 	}
+	served := []string{"/chat/completions", "/models", "/responses", "/embeddings"}
 	switch {
+	case !strings.Contains(path, "/v1/") &&
+		slices.ContainsFunc(served, func(end string) bool { return strings.HasSuffix(path, end) }):
+		return "the client does not add /v1 by itself, so end its base URL in /v1"
 	case slices.Contains([]string{"/messages", "/messages/count_tokens", "/responses"}, rest):
 		return "the gateway serves it, at an address of its own (proxy.listen, port 8082 where nothing else is " +
-			"configured); here is POST /v1/chat/completions"
+			"configured); here are POST /v1/chat/completions and /v1/responses"
 	case strings.Contains(path, "/v1/v1/"):
 		return "the client adds /v1 by itself, so leave it out of its base URL"
-	case strings.Contains(path, "/v1/"):
-	case strings.HasSuffix(path, "/chat/completions"), strings.HasSuffix(path, "/models"),
-		strings.HasSuffix(path, "/embeddings"):
-		return "the client does not add /v1 by itself, so end its base URL in /v1"
 	}
 	return "docs/api.md lists them"
 }

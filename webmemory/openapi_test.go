@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/access"
 	"mneme/access/accesstest"
@@ -442,6 +443,15 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(200, "POST", base+"/v1/chat/completions", completes+`}`)
 		does(200, "POST", base+"/v1/chat/completions", completes+`,"stream":true}`)
 		does(404, "POST", base+"/v1/chat/completions", `{"model":"gpt","messages":[{"role":"user","content":"Hi."}]}`)
+		response := gjson.GetBytes(does(200, "POST", base+"/v1/responses", `{"model":"mneme","input":"Hi."}`).body, "id").Str
+		does(200, "POST", base+"/v1/responses", `{"model":"mneme","stream":true,"input":[{"role":"user","content":"Hi."}],`+
+			`"previous_response_id":"`+response+`"}`)
+		does(400, "POST", base+"/v1/responses", `{"model":"mneme","input":"Hi.","previous_response_id":"resp_x"}`)
+		does(404, "POST", base+"/v1/responses", `{"model":"gpt","input":"Hi."}`)
+		does(200, "GET", base+"/v1/responses/"+response, nil)
+		does(200, "DELETE", base+"/v1/responses/"+response, nil)
+		does(404, "GET", base+"/v1/responses/resp_x", nil)
+		does(404, "DELETE", base+"/v1/responses/resp_x", nil)
 		does(400, "POST", base+"/v1/chat/completions", asks(question, `{"type":"file","file":{"file_id":"file-1"}}`))
 		require.Contains(t, string(does(200, "POST", base+"/v1/embeddings", `{"input":"x"}`).body), `"/v1/embeddings"`)
 		does(503, "POST", base+"/v1/embeddings", `{"input":"away"}`)

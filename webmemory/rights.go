@@ -125,6 +125,9 @@ func (s *routes) acts() []act {
 	for _, of := range []string{"", "/c/:chat"} {
 		all = append(all, []act{
 			{"POST " + of + "/v1/chat/completions", access.Chat, "", served(s.cfg.OpenAI)},
+			{"POST " + of + "/v1/responses", access.Chat, "", served(s.cfg.OpenAI)},
+			{"GET " + of + "/v1/responses/:response", read, "", served(s.cfg.OpenAI)},
+			{"DELETE " + of + "/v1/responses/:response", write, "", served(s.cfg.OpenAI)}, // the redaction is in the log
 			{"POST " + of + "/v1/embeddings", access.Models, "", served(s.cfg.OpenAI)},
 			{"GET " + of + "/v1/models", access.Chat, "", served(s.cfg.OpenAI)},
 			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
@@ -211,9 +214,8 @@ func (s *routes) refuse(c *gin.Context, err error) {
 		c.Header("WWW-Authenticate", no.Challenge)
 	}
 	path := c.FullPath()
-	if slices.ContainsFunc([]string{"/v1/chat/completions", "/v1/embeddings", "/v1/models"}, func(of string) bool {
-		return strings.Contains(path, of)
-	}) {
+	openAI := []string{"/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/responses"}
+	if slices.ContainsFunc(openAI, func(of string) bool { return strings.Contains(path, of) }) {
 		openaiapi.Refuse(c.Writer, p)
 		return
 	}

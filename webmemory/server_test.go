@@ -89,6 +89,7 @@ func TestBadInput(t *testing.T) {
 			"leave it out of its base URL"},
 		"no /v1":            {"POST", "/chat/completions", nil, 404, "unknown_route", "end its base URL in /v1"},
 		"no /v1, of a chat": {"GET", "/c/7/models", nil, 404, "unknown_route", "end its base URL in /v1"},
+		"responses, no /v1": {"POST", "/responses", nil, 404, "unknown_route", "end its base URL in /v1"},
 		"messages":          {"POST", "/v1/messages", nil, 404, "unknown_route", "the gateway serves it"},
 		"messages, /v1 twice": {"POST", "/v1/v1/messages/count_tokens", nil, 404, "unknown_route",
 			"the gateway serves it"},

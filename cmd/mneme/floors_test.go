@@ -58,7 +58,7 @@ var floors = map[string][]string{
 	"webmemory/api":         {"access", "=memory", "memory/event", "apiserver/api"},
 	"webmemory/openapi":     {},
 	"webmemory/mcpserver":   {"=access/jsonbound", "=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
-	"webmemory/openaiapi":   {"=access", "=access/jsonbound", "=memory", "memory/event", "memory/secrets", "apiserver/api", "webmemory/api"},
+	"webmemory/openaiapi":   {"=access", "=access/jsonbound", "=memory", "memory/event", "memory/secrets", "=proxy/wire", "=proxy/chatwire", "=proxy/responseswire", "apiserver/api", "webmemory/api"},
 	"webmemory/web":         {},
 	"deploy/examples":       {"=access", "=memory", "memory/event", "=apiserver/api", "webmemory/api"},
 	"cmd":                   {"memory", "access", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},

@@ -51,6 +51,7 @@ type openItem struct {
 	call    string // members of a call that do not change; empty for another item
 	initial string // input that came with the start of the block
 	text    []byte
+	notes   []string // annotations, as JSON
 }
 
 // shape is how items grow that are made of one kind of block. The events of their only part and of its text have
@@ -148,6 +149,8 @@ func ending(stop string) (status, reason string) {
 		return statusIncomplete, reasonLength
 	case wire.StopRefusal:
 		return statusIncomplete, reasonFilter
+	case wire.StopStopped:
+		return statusIncomplete, stop
 	}
 	return statusCompleted, ""
 }
@@ -207,6 +210,22 @@ func (a *ResponsesAnswer) start(dst []byte, model string) []byte {
 	head := a.response(statusRunning, "", "null")
 	dst = a.event(dst, "response.created", `,"response":`, head)
 	return a.event(dst, "response.in_progress", `,"response":`, head)
+}
+
+// Annotate adds an annotation, a JSON object, to the text that grows; without one it changes nothing.
+func (a *ResponsesAnswer) Annotate(dst []byte, note jsontext.Value) []byte {
+	o := a.open
+	if o == nil || o.shape != textShape {
+		return dst
+	}
+	o.notes = append(o.notes, string(note))
+	return a.event(dst, "response.output_text.annotation.added", o.place, `,"annotation_index":`,
+		strconv.Itoa(len(o.notes)-1), `,"annotation":`, string(note))
+}
+
+// whole is the only part with its text.
+func (o *openItem) whole(text string) string {
+	return o.before + text + strings.Replace(o.behind, "[]", "["+strings.Join(o.notes, ",")+"]", 1)
 }
 
 // grow adds a piece to the open item, or to a new one if that has another shape.
@@ -274,7 +293,7 @@ func (a *ResponsesAnswer) close(dst []byte, status string) []byte {
 		text := string(o.text)
 		dst = a.event(dst, o.shape.text+".done", o.place, `,"`, o.member, `":"`, text, `"`, o.more)
 		if o.part != "" {
-			dst = a.event(dst, o.part+".done", o.place, `,"part":`, o.before, text, o.behind)
+			dst = a.event(dst, o.part+".done", o.place, `,"part":`, o.whole(text))
 		}
 		dst = a.event(dst, "response.output_item.done", `,"output_index":`, strconv.Itoa(a.items), `,"item":`, whole)
 	}
@@ -304,7 +323,7 @@ func (o *openItem) json(status string, whole bool) string {
 	text, part := "", ""
 	if whole {
 		if text = string(o.text); o.part != "" {
-			part = o.before + text + o.behind
+			part = o.whole(text)
 		}
 	}
 	head := `{"id":` + o.id + `,"type":"`

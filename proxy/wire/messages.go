@@ -46,6 +46,7 @@ const (
 	StopToolUse   = "tool_use"
 	StopRefusal   = "refusal"
 	StopWindow    = "model_context_window_exceeded"
+	StopStopped   = "stopped" // by somebody, which no vendor says
 )
 
 // Request is a request of the messages dialect, as far as translation needs it.

@@ -91,7 +91,7 @@ class AIChatTalk extends AITalk {
   }
 }
 
-/** By default it would name earlier items by their ids alone, which wants a server that keeps them. */
+/** It names earlier items by their ids alone. */
 class AIResponsesTalk extends AITalk {
   get settings() {
     const openai = this.thinks && { reasoningEffort: 'medium', reasoningSummary: 'auto' }
@@ -211,3 +211,6 @@ export const frameworks = {
 
 /** Those that take an address of chat completions, with the package that is made for others than OpenAI. */
 export const compatible = { 'ai sdk, compatible': AICompatibleTalk, 'langchain, chat': LangChatTalk, 'agents sdk': AgentsTalk }
+
+/** Those that speak Responses by default, and LangChain, which is told to. */
+export const responding = { 'ai sdk, responses': AIResponsesTalk, 'langchain, responses': LangResponsesTalk, 'agents sdk, responses': AgentsResponsesTalk }

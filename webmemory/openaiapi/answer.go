@@ -16,11 +16,12 @@ import (
 	"mneme/apiserver/api/sse"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/proxy/wire"
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about how a run's events become a chat completion: one object, or a stream of
-// chunks.
+// This file is about how a run's events become an answer: a chat completion, which is one object or a stream of chunks,
+// or what responses.go makes of it.
 
 const (
 	// writeTime is how long a client may take for a piece of a stream.
@@ -37,27 +38,22 @@ const (
 	finishTools = "tool_calls"
 )
 
-type usage struct {
-	PromptTokens        int64 `json:"prompt_tokens"`
-	CompletionTokens    int64 `json:"completion_tokens"`
-	TotalTokens         int64 `json:"total_tokens"`
-	PromptTokensDetails struct {
-		CachedTokens int64 `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-	CompletionTokensDetails struct {
-		ReasoningTokens int64 `json:"reasoning_tokens"`
-	} `json:"completion_tokens_details"`
+// usageOf is what the calls of models took since a moment of their run: clients add up what answers say, so what the
+// run used before its last wait is that of the answer before.
+func usageOf(all, before event.Usage) (out wire.Usage) {
+	out.CacheRead = max(0, all.CachedTokens-before.CachedTokens)
+	out.InputTokens = max(0, all.InputTokens-before.InputTokens-out.CacheRead)
+	out.OutputTokens = max(0, all.OutputTokens-before.OutputTokens)
+	out.OutputDetails.ThinkingTokens = max(0, all.ReasoningTokens-before.ReasoningTokens)
+	return out
 }
 
-// usage is that of the calls of models behind this answer alone: clients add up what answers say, so what the run used
-// before its last wait is that of the answer before.
-func (a *answer) usage() (out usage) {
-	all, before := a.collected.Usage, a.before
-	out.PromptTokens = max(0, all.InputTokens-before.InputTokens)
-	out.CompletionTokens = max(0, all.OutputTokens-before.OutputTokens)
-	out.TotalTokens = out.PromptTokens + out.CompletionTokens
-	out.PromptTokensDetails.CachedTokens = max(0, all.CachedTokens-before.CachedTokens)
-	out.CompletionTokensDetails.ReasoningTokens = max(0, all.ReasoningTokens-before.ReasoningTokens)
+// chatUsage is the usage of an answer with all of its members.
+func chatUsage(a *answer) *wire.ChatUsage {
+	of := usageOf(a.collected.Usage, a.before)
+	out := of.Chat()
+	out.PromptDetails = &wire.PromptDetails{CachedTokens: of.CacheRead}
+	out.CompletionDetails = &wire.CompletionDetails{ReasoningTokens: of.OutputDetails.ThinkingTokens}
 	return out
 }
 
@@ -97,7 +93,7 @@ type chunk struct {
 	Created int64         `json:"created"`
 	Model   string        `json:"model"`
 	Choices []chunkChoice `json:"choices"`
-	Usage   any           `json:"usage,omitempty"` // a *usage, nil where it comes in the last chunk
+	Usage   any           `json:"usage,omitempty"` // a *wire.ChatUsage, nil where it comes in the last chunk
 }
 
 type chunkChoice struct {
@@ -109,12 +105,12 @@ type chunkChoice struct {
 
 // completion is a whole answer.
 type completion struct {
-	ID      string        `json:"id"`
-	Object  string        `json:"object"`
-	Created int64         `json:"created"`
-	Model   string        `json:"model"`
-	Choices []wholeChoice `json:"choices"`
-	Usage   usage         `json:"usage"`
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created"`
+	Model   string          `json:"model"`
+	Choices []wholeChoice   `json:"choices"`
+	Usage   *wire.ChatUsage `json:"usage"`
 }
 
 type wholeChoice struct {
@@ -133,7 +129,7 @@ type wholeMessage struct {
 	Annotations []annotation `json:"annotations"`
 }
 
-// answer is a completion while it is made.
+// answer is a completion or a response while it is made.
 type answer struct {
 	h      *Handler
 	w      http.ResponseWriter
@@ -144,6 +140,7 @@ type answer struct {
 	run       string        // once it is known
 	first     int64         // number of the first event that it is of
 	created   int64         // Unix seconds; 0 before the first event
+	newest    int64         // Unix seconds of the newest event
 	held      bool          // nothing is shown yet, since a failure is to be told by the status
 	untold    []event.Event // while it is held
 	collected *webapi.Collected
@@ -154,6 +151,7 @@ type answer struct {
 	progress  strings.Builder // lines
 	finish    string
 	calls     []toolCall
+	response  *response // nil for a chat completion
 
 	mu     sync.Mutex  // of who writes to out
 	out    *sse.Writer // guarded by mu; nil before the head, and for a whole answer
@@ -161,9 +159,16 @@ type answer struct {
 	unsent bool        // guarded by mu: something was written since the last flush
 }
 
-// complete is POST /v1/chat/completions.
-func (h *Handler) complete(w http.ResponseWriter, r *http.Request) {
-	c, err := h.read(w, r)
+// reader understands a request of one dialect.
+type reader func(h *Handler, w http.ResponseWriter, r *http.Request) (*call, error)
+
+// answers is POST /v1/chat/completions and POST /v1/responses.
+func (h *Handler) answers(read reader) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { h.answer(w, r, read) }
+}
+
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, read reader) {
+	c, err := read(h, w, r)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -222,6 +227,9 @@ func (a *answer) begin(e event.Event) {
 	if a.h.Answered != nil {
 		a.h.Answered(a.memory)
 	}
+	if a.call.asked != nil {
+		a.response = newResponse(a)
+	}
 	if !a.call.Stream {
 		return
 	}
@@ -278,10 +286,13 @@ func (a *answer) close() {
 }
 
 // write writes data of a stream, which is sent with the next flush.
-func (a *answer) write(data []byte) {
+func (a *answer) write(data []byte) { put(a, data, (*sse.Writer).Data) }
+
+// put is write, by one way of a Writer.
+func put(a *answer, data []byte, by func(*sse.Writer, []byte) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_ = a.out.Data(data) // a client that has left ends the request
+	_ = by(a.out, data) // a client that has left ends the request
 	a.unsent = true
 }
 
@@ -301,6 +312,10 @@ func (a *answer) flush() {
 
 // send sends a chunk of a stream; finish is empty but for the last one.
 func (a *answer) send(d delta, finish string) {
+	if a.response != nil {
+		a.response.take(d)
+		return
+	}
 	if !a.call.Stream {
 		return
 	}
@@ -315,7 +330,7 @@ func (a *answer) send(d delta, finish string) {
 func (a *answer) encode(c chunk) []byte {
 	c.ID, c.Object, c.Created, c.Model = a.id(), "chat.completion.chunk", a.created, a.call.Model
 	if c.Usage == nil && a.call.StreamOptions.IncludeUsage {
-		c.Usage = (*usage)(nil)
+		c.Usage = (*wire.ChatUsage)(nil)
 	}
 	return line(c)
 }
@@ -340,6 +355,7 @@ func line(v any) []byte {
 
 // add takes in the run's next event.
 func (a *answer) add(e event.Event) {
+	a.newest = int64(e.TS)
 	if a.created == 0 {
 		a.begin(e)
 	}
@@ -359,7 +375,9 @@ func (a *answer) add(e event.Event) {
 func (a *answer) show(e event.Event) {
 	switch p := e.Payload.(type) {
 	case *event.AssistantDelta:
-		a.say(p.Text)
+		if a.response == nil || len(a.call.wishes.ResponseFormat) == 0 { // clients read each text as the JSON
+			a.say(p.Text)
+		}
 	case *event.Assistant:
 		a.complement(p.Content)
 	case *event.Delegation:
@@ -448,7 +466,7 @@ func (a *answer) wait(waits []event.Wait) {
 			people = append(people, w)
 			continue
 		}
-		a.calls = append(a.calls, toolCall{ToolCall: memory.ToolCall{ID: callID(a.run, w.ID), Type: "function",
+		a.calls = append(a.calls, toolCall{ToolCall: memory.ToolCall{ID: callID(a, w.ID), Type: "function",
 			Function: memory.FunctionCall{Name: w.Tool, Arguments: string(w.Arguments)}}})
 	}
 	if len(people) == 0 {
@@ -476,9 +494,9 @@ func (a *answer) waitText(people []event.Wait) string {
 }
 
 // annotations are the citations of a text.
-func (a *answer) annotations(text string) []annotation {
+func annotations(citations []event.Citation, text string) []annotation {
 	all := []annotation{}
-	for _, c := range a.collected.Citations {
+	for _, c := range citations {
 		n := annotation{Type: "url_citation", Citation: c}
 		n.URLCitation.Title, n.URLCitation.URL = cmp.Or(c.Title, c.Source, c.DocID), cmp.Or(c.Source, c.DocID)
 		marker := fmt.Sprintf("[%d]", c.N)
@@ -494,10 +512,14 @@ func (a *answer) annotations(text string) []annotation {
 // end completes the answer.
 func (a *answer) end() {
 	finish := cmp.Or(a.finish, finishStop)
-	if a.call.Stream {
-		if a.held {
-			a.open()
-		}
+	if a.held {
+		a.open()
+	}
+	switch {
+	case a.response != nil:
+		endResponse(a)
+		return
+	case a.call.Stream:
 		a.endStream(finish)
 		return
 	}
@@ -506,12 +528,12 @@ func (a *answer) end() {
 		content = a.shown.String()
 	}
 	m := wholeMessage{Role: memory.RoleAssistant, Content: &content, Reasoning: a.progress.String(), ToolCalls: a.calls,
-		Annotations: a.annotations(content)}
+		Annotations: annotations(a.collected.Citations, content)}
 	if content == "" && len(a.calls) > 0 {
 		m.Content = nil
 	}
 	api.WriteJSON(a.w, http.StatusOK, completion{ID: a.id(), Object: "chat.completion", Created: a.created,
-		Model: a.call.Model, Choices: []wholeChoice{{Message: m, FinishReason: finish}}, Usage: a.usage()})
+		Model: a.call.Model, Choices: []wholeChoice{{Message: m, FinishReason: finish}}, Usage: chatUsage(a)})
 }
 
 func (a *answer) endStream(finish string) {
@@ -523,12 +545,11 @@ func (a *answer) endStream(finish string) {
 	}
 	last := delta{}
 	if len(a.collected.Citations) > 0 {
-		last.Annotations = a.annotations(a.shown.String())
+		last.Annotations = annotations(a.collected.Citations, a.shown.String())
 	}
 	a.send(last, finish)
 	if a.call.StreamOptions.IncludeUsage {
-		used := a.usage()
-		a.write(a.encode(chunk{Choices: []chunkChoice{}, Usage: &used}))
+		a.write(a.encode(chunk{Choices: []chunkChoice{}, Usage: chatUsage(a)}))
 	}
 	a.write([]byte("[DONE]"))
 }
@@ -542,9 +563,15 @@ func (a *answer) fail(err error) {
 	}
 	begun := a.out != nil
 	a.mu.Unlock()
-	if !begun {
-		refuse(a.w, err)
-		return
+	if a.call.asked != nil {
+		err = inResponses(err)
 	}
-	a.write(line(failureOf(err).body()))
+	switch f := failureOf(err); {
+	case !begun:
+		refuse(a.w, err)
+	case a.response != nil:
+		shows(a, a.response.made.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))
+	default:
+		a.write(line(f.body()))
+	}
 }

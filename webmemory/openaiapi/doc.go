@@ -1,7 +1,7 @@
-// Package openaiapi serves OpenAI's chat completions over a webmemory, so that programs that speak them have agents
-// with a lasting memory: POST /v1/chat/completions, GET /v1/models and /v1/models/{id}, and the same below
-// /c/{chat}/v1. It is a client of webmemory's public routes, so that a message is admitted, bounded and refused as
-// the same message over them.
+// Package openaiapi serves OpenAI's chat completions and Responses over a webmemory, so that programs that speak them
+// have agents with a lasting memory: POST /v1/chat/completions and /v1/responses, GET /v1/models and what is stored of
+// responses, and the same below /c/{chat}/v1. It is a client of webmemory's public routes, so that a message is
+// admitted, bounded and refused as the same message over them; Responses are translated as the gateway does.
 //
 // It owns nothing: of a chat webmemory has the history, and a transcript only tells which message is new. It never
 // takes anything back by another way than After of a post, which sets it aside as a rewind does, and only together
@@ -10,7 +10,8 @@ package openaiapi
 
 // # Which chat
 //
-// The path, a header or metadata.chat_id name it; nothing else is looked at. Without a chat the
+// The path, a header, conversation or metadata.chat_id name it, or an id of Responses, see goOn; nothing else is looked
+// at. Without a chat the
 // messages that were sent are all that is known, and nothing is kept. Of a chat webmemory has the
 // history: the transcript that a client sends along only tells which message is new, and what it
 // follows.

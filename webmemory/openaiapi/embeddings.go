@@ -22,7 +22,7 @@ var errGatewayAway = &api.Problem{
 // embed is POST /v1/embeddings: it passes the request to the gateway, as its caller, and the answer back. What it
 // takes, costs and is refused with is the gateway's.
 func (h *Handler) embed(w http.ResponseWriter, r *http.Request) {
-	if _, err := h.chatOf(r, ""); err != nil && r.PathValue("chat") != "" {
+	if _, err := h.chatOf(r, "", ""); err != nil && r.PathValue("chat") != "" {
 		refuse(w, err)
 		return
 	}

@@ -77,6 +77,11 @@ type upload struct {
 // readFiles reads the files of the user's newest message. Those of older ones are documents already, unless somebody
 // has removed them.
 func (c *call) readFiles() error {
+	defer func() {
+		for _, m := range c.Messages {
+			clear(m.Content.Files) // they may be large, and the call is there as long as its run
+		}
+	}()
 	last := c.last()
 	if last.Role != memory.RoleUser || c.bare {
 		return nil

@@ -15,6 +15,7 @@ import (
 // message is a message of a chat's history, as far as matching needs it.
 type message struct {
 	ID     string
+	Run    string // that made it, "" for none
 	User   bool
 	Text   string // of the user, as normal gives it
 	Failed bool   // it stands for an answer that there is none of
@@ -32,6 +33,7 @@ const (
 	post     outcome = "post"     // the message follows all there is
 	again    outcome = "again"    // it is there, and to be answered once more
 	edit     outcome = "edit"     // it takes the place of another one
+	branch   outcome = "branch"   // it goes on in a fork of the chat, which begins with what stands before After
 	mismatch outcome = "mismatch" // the transcript is of another history
 )
 
@@ -55,6 +57,8 @@ type transcript struct {
 	There bool
 	// Root: the client says that the last one follows nothing.
 	Root bool
+	// Run is the one whose answer the last one follows, and nothing else counts; empty if the client does not say.
+	Run string
 	// From names the client; empty where a chat may be that of several conversations of the client's.
 	From string
 }
@@ -70,6 +74,9 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 	}
 	if d.Last = new(string); len(known) > 0 {
 		d.Last = &known[len(known)-1].ID
+	}
+	if t.Run != "" {
+		return v.behind(d)
 	}
 	d.Marked = len(t.Users) > 1
 	if t.Parent != "" {
@@ -130,6 +137,25 @@ func (v view) follow(d decision, at int) decision {
 	}
 	d.Outcome, d.After = edit, &v.known[v.users[at+1]-1].ID
 	return d
+}
+
+// behind is a message behind the answer of a run. What others have said there stays, but for the same message that
+// failed.
+func (v view) behind(d decision) (decision, bool) {
+	at, newest := v.find(func(m message) bool { return m.Run == v.t.Run }), len(v.users)-1
+	switch {
+	case at < 0 && !v.whole:
+		return d, false
+	case at < 0, v.redacted(at):
+		d.Outcome = mismatch
+		return d, true
+	}
+	d = v.follow(d, at)
+	failed := at+1 == newest && v.is(newest) && v.users[newest]+1 < len(v.known) && v.unanswered()
+	if d.Outcome == edit && !failed {
+		d.Outcome = branch
+	}
+	return d, true
 }
 
 // replace is a message in the place of another one.

@@ -2,6 +2,7 @@ package openaiapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -42,7 +43,7 @@ func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) 
 		return h.results(ctx, c, a)
 	}
 	if c.bare || c.chat == nil {
-		if !c.bare {
+		if !c.bare && c.asked == nil { // Responses say so by store
 			h.noChat.Do(func() {
 				h.Log.Warn().Str("headers", strings.Join(h.ChatHeaders, ", ")).Msg("a request for a chat completion names no " +
 					"chat, so nothing of it is remembered; send one of these headers, metadata.chat_id, or use the base URL " +
@@ -70,6 +71,12 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	if t.Parent == noParent {
 		t.Parent = ""
 	}
+	switch {
+	case c.run != "":
+		t = transcript{Users: t.Users[len(t.Users)-1:], Run: c.run}
+	case c.fresh != nil && c.chat == c.fresh:
+		t = transcript{}
+	}
 	answerID, _ := firstOf(r, h.AnswerHeaders)
 	pairs := map[string]string{}
 	for name, value := range c.metadata {
@@ -80,23 +87,37 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 			pairs[name] = value
 		}
 	}
-	key := r.Header.Get(webapi.IdempotencyKey)
-	if key == "" {
-		key = rand.Text()
-	}
 	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
 		Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
 		ImagesBefore: c.earlierImages()}
-	return h.post(ctx, c, a, t, body, key)
+	return h.post(ctx, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
 }
 
-// post posts a message to a chat, at the place that a transcript says; one without messages says none.
+// post posts a message to a chat, at the place that a transcript says; one without messages says none. Without a key it
+// has one of its own.
 func (h *Handler) post(ctx context.Context, c *call, a *answer, t transcript, body webapi.MessageRequest,
 	key string) events {
 	return func(yield func(event.Event, error) bool) {
 		chat, forked := *c.chat, false
+		begins, keyed := c.fresh != nil && c.chat == c.fresh, key != ""
+		key = cmp.Or(key, rand.Text())
 		for reads := 1; ; reads++ {
 			d, known, err := h.decide(ctx, chat, t)
+			switch {
+			case err != nil:
+			case d.Outcome == branch && keyed && reads == 1: // the message may be there, under its key
+				d.After, d.Last = nil, d.After
+			case d.Outcome == branch:
+				chat, err = h.branch(ctx, chat, *d.After, key)
+				d = decision{}
+			case d.Outcome == mismatch && c.missing != nil:
+				err = c.missing
+			case d.Outcome == mismatch && t.Run != "":
+				chat, begins, d = *c.fresh, true, decision{}
+			}
+			if err == nil && begins && len(c.said) > 1 {
+				err = h.begin(ctx, chat, c.said[:len(c.said)-1])
+			}
 			if err != nil {
 				yield(event.Event{}, err)
 				return
@@ -162,23 +183,31 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 		return decision{Outcome: post}, nil, nil
 	}
 	size := min(max(2*len(t.Users)+8, leastPage), largePage)
-	for from, limit := -size, size; ; {
-		var page webapi.HistoryPage
-		err := h.Memory.Call(goingOn(ctx), http.MethodGet, historyPath(chat, from, limit), &page)
-		if err != nil && len(t.Users) == 1 && t.Parent == "" && t.ClientID == "" {
-			return decision{Outcome: post}, nil, nil // a message is taken where a history cannot be read
-		}
-		if err != nil {
-			return d, nil, err
-		}
+	err = backwards(goingOn(ctx), h, chat, size, func(page []json.RawMessage, whole bool) (enough bool) {
 		var older []message
-		for _, raw := range page.Messages {
+		for _, raw := range page {
 			older = append(older, messageOf(raw))
 		}
 		known = slices.Concat(older, known)
-		d, enough := match(t, known, page.Offset == 0)
-		if enough {
-			return d, known, nil
+		d, enough = match(t, known, whole)
+		return enough
+	})
+	if err != nil && len(t.Users) == 1 && t.Parent == "" && t.ClientID == "" && t.Run == "" {
+		return decision{Outcome: post}, nil, nil // a message is taken where a history cannot be read
+	}
+	return d, known, err
+}
+
+// backwards reads a chat's history from its end, the newest so many messages first, until they are enough, or whole.
+func backwards(ctx context.Context, h *Handler, chat memory.Chat, size int,
+	take func(page []json.RawMessage, whole bool) (enough bool)) error {
+	for from, limit := -size, size; ; {
+		var page webapi.HistoryPage
+		if err := h.Memory.Call(ctx, http.MethodGet, historyPath(chat, from, limit), &page); err != nil {
+			return err
+		}
+		if take(page.Messages, page.Offset == 0) || page.Offset == 0 {
+			return nil
 		}
 		from = max(page.Offset-largePage, 0)
 		limit = page.Offset - from
@@ -205,7 +234,9 @@ func messageOf(raw json.RawMessage) message {
 	if json.Unmarshal(raw, &stored) != nil {
 		return message{} // a role is missing: it is nobody's
 	}
-	m := message{ID: stored.ID, User: stored.Role == memory.RoleUser, Failed: stored.Failure != ""}
+	run, _, _ := memory.SplitID(stored.ID)
+	m := message{ID: stored.ID, Run: strings.TrimSuffix(run, memory.ClosingSuffix),
+		User: stored.Role == memory.RoleUser, Failed: stored.Failure != ""}
 	if !m.User {
 		return m
 	}
@@ -234,16 +265,29 @@ func (h *Handler) fork(ctx context.Context, chat memory.Chat, t transcript, know
 		last = ""
 	}
 	sum := sha256.Sum256([]byte(strings.Join(t.Users[:same+1], "\n")))
-	as, err := memory.Tenant{}.Chat(fmt.Sprintf("%.100s.fork-%x", chat, sum[:8]))
+	return h.forkAs(ctx, chat, fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]), last)
+}
+
+// forkPrefix is how the ids of a chat's forks begin.
+func forkPrefix(chat memory.Chat) string { return fmt.Sprintf("%.100s.fork-", chat) }
+
+// forkAs makes a chat that begins with what another one remembers up to a message, "" for nothing, unless it was made
+// before.
+func (h *Handler) forkAs(ctx context.Context, chat memory.Chat, id, last string) (memory.Chat, error) {
+	as, err := memory.Tenant{}.Chat(id)
 	if err != nil || last == "" {
 		return as, err
 	}
 	_, err = h.Memory.Fork(goingOn(ctx), chat, webapi.ForkRequest{As: as, At: last})
-	var p *api.Problem
-	if errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
-		err = nil // it was made before
+	return as, unlessMade(err)
+}
+
+// unlessMade is why a chat was not filled, unless that was done before.
+func unlessMade(err error) error {
+	if p := new(api.Problem); errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
+		return nil
 	}
-	return as, err
+	return err
 }
 
 // oneShot is a request without a chat.
@@ -272,13 +316,20 @@ func (a *answer) client() *webapi.Client {
 	return &c
 }
 
-// callID is the id by which a client knows a call of its tool: it leads back to the run and to the
-// wait.
-func callID(run, wait string) string { return "call_" + run + "_" + wait }
+// callID is the id by which a client knows a call of its tool: it leads back to the run and to the wait, and in
+// Responses to the chat.
+func callID(a *answer, wait string) string {
+	id := "call_" + a.run + "_" + wait
+	if a.call.asked != nil {
+		id += ofChat(a.chat)
+	}
+	return id
+}
 
 func splitCallID(id string) (run, wait string, ok bool) {
 	if id, ok = strings.CutPrefix(id, "call_"); ok {
 		run, wait, ok = strings.Cut(id, "_")
+		wait, _, _ = strings.Cut(wait, "_") // behind it stands the chat, in Responses
 	}
 	return run, wait, ok && api.ValidRunID(run) && wait != ""
 }
@@ -322,19 +373,23 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 		return failed(invalid("messages", "A tool_call_id at the end is none that was given here."))
 	case c.chat != nil:
 		a.memory, a.chat, a.run = MemoryChat, c.chat, of
-		return resumed(answers, a.client().Resume(ctx, *c.chat, of, 0, answers...))
+		return resumed(a, answers, a.client().Resume(ctx, *c.chat, of, 0, answers...))
 	}
+	a.run = of
 	return func(yield func(event.Event, error) bool) {
 		again := false
 		goesOn := a.client().ResumeOneShot(ctx, of, answers...)
-		resumed(answers, goesOn)(func(e event.Event, err error) bool {
+		resumed(a, answers, goesOn)(func(e event.Event, err error) bool {
 			var p *api.Problem
 			if again = errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone); again {
 				return false
 			}
 			return yield(e, err)
 		})
-		if again { // it is not kept any more, and the client has all that was said
+		switch {
+		case again && c.missing != nil:
+			yield(event.Event{}, c.missing)
+		case again: // it is not kept any more, and the client has all that was said
 			h.oneShot(ctx, c, a)(yield)
 		}
 	}
@@ -342,12 +397,12 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 
 // resumed is what follows some answers. A client that gives them once more may be shown the
 // run from its first event on.
-func resumed(answers []event.WaitAnswer, all events) events {
+func resumed(a *answer, answers []event.WaitAnswer, all events) events {
 	return func(yield func(event.Event, error) bool) {
 		skips := false
 		for e, err := range all {
 			if err != nil {
-				yield(e, resultsError(answers, err))
+				yield(e, resultsError(a, answers, err))
 				return
 			}
 			switch p := e.Payload.(type) {
@@ -364,7 +419,7 @@ func resumed(answers []event.WaitAnswer, all events) events {
 }
 
 // resultsError says which results are missing where the run waits for more of them.
-func resultsError(answers []event.WaitAnswer, err error) error {
+func resultsError(a *answer, answers []event.WaitAnswer, err error) error {
 	var p *api.Problem
 	if !errors.As(err, &p) || p.Code != webapi.CodeWaitsOpen {
 		return err
@@ -372,7 +427,7 @@ func resultsError(answers []event.WaitAnswer, err error) error {
 	var missing []string
 	for _, w := range p.Waits {
 		if !slices.ContainsFunc(answers, func(a event.WaitAnswer) bool { return a.ID == w.ID }) {
-			missing = append(missing, callID(p.RunID, w.ID))
+			missing = append(missing, callID(a, w.ID))
 		}
 	}
 	return invalid("messages", "The results of all tool calls are sent together; there is none for %s.",

@@ -12,6 +12,7 @@ import (
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/proxy/responseswire"
 	webapi "mneme/webmemory/api"
 )
 
@@ -118,10 +119,13 @@ type call struct {
 	chat         *memory.Chat      // nil for none
 	bare         bool              // a task of the client's own
 	uploads      []upload          // the files of the newest message, which are not documents of the chat yet
+
+	asked *responseswire.Asked // how the answer is to be one of Responses; nil for a chat completion
+	place                      // of a request of Responses
 }
 
 // read understands a request.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
+func read(h *Handler, w http.ResponseWriter, r *http.Request) (*call, error) {
 	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
 	if err != nil {
 		return nil, err
@@ -133,34 +137,36 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 	if err := api.CheckMembers(raw, &c.request); err != nil {
 		return nil, err
 	}
-	if c.agent, err = h.agentOf(c.Model); err != nil {
+	if err := h.understand(r, c, ""); err != nil {
 		return nil, err
+	}
+	return c, c.readFiles()
+}
+
+// understand finds out what a request says, in the chat of a conversation if that is not empty.
+func (h *Handler) understand(r *http.Request, c *call, conversation string) (err error) {
+	if c.agent, err = h.agentOf(c.Model); err != nil {
+		return err
 	}
 	if c.N != nil && *c.N != 1 {
-		return nil, invalid("n", "One answer is given to a request: n must be 1, not %v.", *c.N)
+		return invalid("n", "One answer is given to a request: n must be 1, not %v.", *c.N)
 	}
 	if err := c.sort(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.readTools(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.readFormat(); err != nil {
-		return nil, err
+		return err
 	}
 	named, err := c.readMetadata()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.bare = h.isTask(r, c)
-	if c.chat, err = h.chatOf(r, named); err != nil {
-		return nil, err
-	}
-	err = c.readFiles()
-	for _, m := range c.Messages {
-		clear(m.Content.Files) // they may be large, and the call is there as long as its run
-	}
-	return c, err
+	c.chat, err = h.chatOf(r, conversation, named)
+	return err
 }
 
 // sort tells the client's orders from what was said.

@@ -118,7 +118,10 @@ func New(c Config) *Handler {
 	h := &Handler{Config: c, routes: http.NewServeMux(), created: time.Now().Unix()}
 	h.life, h.end = context.WithCancel(context.Background())
 	for _, base := range []string{"", "/c/{chat}"} {
-		h.routes.HandleFunc("POST "+base+"/v1/chat/completions", h.complete)
+		h.routes.HandleFunc("POST "+base+"/v1/chat/completions", h.answers(read))
+		h.routes.HandleFunc("POST "+base+"/v1/responses", h.answers(readResponse))
+		h.routes.HandleFunc("GET "+base+"/v1/responses/{response}", h.getResponse)
+		h.routes.HandleFunc("DELETE "+base+"/v1/responses/{response}", h.deleteResponse)
 		h.routes.HandleFunc("POST "+base+"/v1/embeddings", h.embed)
 		h.routes.HandleFunc("GET "+base+"/v1/models", h.listModels)
 		h.routes.HandleFunc("GET "+base+"/v1/models/{model...}", h.getModel)
@@ -201,13 +204,16 @@ func firstOf(r *http.Request, names []string) (value, name string) {
 }
 
 // chatOf is the chat that a request names; nil for none.
-func (h *Handler) chatOf(r *http.Request, inMetadata string) (*memory.Chat, error) {
+func (h *Handler) chatOf(r *http.Request, conversation, inMetadata string) (*memory.Chat, error) {
 	id, place := r.PathValue("chat"), "The path"
 	if id == "" {
 		id, place = firstOf(r, h.ChatHeaders)
 		if strings.EqualFold(place, openWebUIChat) && strings.HasPrefix(id, temporaryChat) {
 			return nil, nil
 		}
+	}
+	if id == "" {
+		id, place = conversation, "conversation"
 	}
 	if id == "" {
 		id, place = inMetadata, "metadata.chat_id"

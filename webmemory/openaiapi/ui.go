@@ -195,7 +195,7 @@ func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (events, error) {
 	if len(answers) == 0 {
 		return nil, invalid("messages", "The last message is the assistant's, and has no answer to what a run waits for.")
 	}
-	return resumed(answers, a.client().Resume(ctx, *a.chat, a.run, 0, answers...)), nil
+	return resumed(a.answer, answers, a.client().Resume(ctx, *a.chat, a.run, 0, answers...)), nil
 }
 
 // uiStream answers with the events of a run as a UI message stream; without any, that there is nothing to resume. That
@@ -210,7 +210,7 @@ func (h *Handler) uiStream(w http.ResponseWriter, r *http.Request,
 	defer a.close()
 	var all events
 	var err error
-	if a.chat, err = h.chatOf(r, ""); err == nil {
+	if a.chat, err = h.chatOf(r, "", ""); err == nil {
 		a.call.chat = a.chat
 		all, err = begin(ctx, a)
 	}
@@ -396,7 +396,7 @@ func (a *uiAnswer) settle(id string, output any) {
 // wait shows what a run waits for: approvals, and calls whose output the page gives, by the id of the call.
 func (a *uiAnswer) wait(waits []event.Wait) {
 	for _, w := range waits {
-		more, given := part{"providerMetadata": part{"mneme": w}}, callID(a.run, w.ID)
+		more, given := part{"providerMetadata": part{"mneme": w}}, callID(a.answer, w.ID)
 		a.asked[given] = given
 		if w.Kind == event.Approval {
 			a.asked[given], more["providerExecuted"] = partOf(w.CallID, w.ToolCallID), true
@@ -412,7 +412,7 @@ func (a *uiAnswer) wait(waits []event.Wait) {
 // goOn shows how waits were answered. What follows is a step of its own: pages send the answers of the last one.
 func (a *uiAnswer) goOn(answers []event.WaitAnswer) {
 	for _, w := range answers {
-		id := a.asked[callID(a.run, w.ID)]
+		id := a.asked[callID(a.answer, w.ID)]
 		switch {
 		case !a.shows[id]:
 		case w.Decision == event.Deny:

@@ -131,7 +131,7 @@ func (b builder) operation(o operation, method, path string) fields {
 func (b builder) responses(o operation) fields {
 	out, refusal := fields{}, any(Problem{})
 	if strings.Contains(o.route, "/v1/chat/completions") || strings.Contains(o.route, "/v1/models/") ||
-		strings.Contains(o.route, "/v1/embeddings") {
+		strings.Contains(o.route, "/v1/responses") || strings.Contains(o.route, "/v1/embeddings") {
 		refusal = ChatProblem{}
 	}
 	if tag(strings.Fields(o.route)[1]) == "ui" { // a sentence, its code in a header; others before it
@@ -220,7 +220,7 @@ func (b builder) media(of any, request bool) fields {
 	if request { // a member that is not known is refused
 		name := strings.TrimPrefix(schema.Ref, componentsPath)
 		if name != "Document" && name != "SearchRequest" && name != "ChatCompletionRequest" &&
-			name != "UIRequest" {
+			name != "ResponseRequest" && name != "UIRequest" {
 			b.made[name].AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 		}
 	}
@@ -288,7 +288,7 @@ func tag(path string) string {
 	case strings.Contains(path, "/documents"), strings.HasPrefix(path, "/v1/collections"):
 		return "documents"
 	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"),
-		strings.HasSuffix(path, "/v1/embeddings"):
+		strings.Contains(path, "/v1/responses"), strings.HasSuffix(path, "/v1/embeddings"):
 		return "openai"
 	case strings.HasSuffix(path, "/ui"), strings.Contains(path, "/ui/"):
 		return "ui"

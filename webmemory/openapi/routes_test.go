@@ -206,6 +206,36 @@ type (
 		ToolCalls   []ChatToolCall   `json:"tool_calls,omitempty"`
 		Annotations []ChatAnnotation `json:"annotations,omitempty"`
 	}
+	// ResponseRequest is read as far as it stands here; other members are ignored or refused. docs/openai.md says more.
+	ResponseRequest struct {
+		Model        string          `json:"model"` // `mneme`, or `mneme/` and the name of a subagent
+		Input        json.RawMessage `json:"input"` // a text, or a list of items
+		Instructions string          `json:"instructions,omitempty"`
+		Stream       bool            `json:"stream,omitempty"`
+		// Store: without a chat, false keeps nothing. Left out, the response begins a chat.
+		Store        bool            `json:"store,omitempty"`
+		Conversation json.RawMessage `json:"conversation,omitempty"` // the chat: its id, or an object with it
+		// Previous is the response that the input follows.
+		Previous   string            `json:"previous_response_id,omitempty"`
+		Metadata   map[string]string `json:"metadata,omitempty"` // as of a ChatCompletionRequest
+		Tools      []ResponseTool    `json:"tools,omitempty"`
+		ToolChoice json.RawMessage   `json:"tool_choice,omitempty"` // `auto`, `none`, `required`, or a tool of the client's
+		Text       json.RawMessage   `json:"text,omitempty"`        // its member format is the form of the answer
+		User       string            `json:"user,omitempty"`
+	}
+	// ResponseTool is a tool of the client's own.
+	ResponseTool struct {
+		Type        string          `json:"type"`
+		Name        string          `json:"name,omitempty"`
+		Description string          `json:"description,omitempty"`
+		Parameters  json.RawMessage `json:"parameters,omitempty"`
+	}
+	// DeletedResponse is a response of which the chat has no words any more.
+	DeletedResponse struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Deleted bool   `json:"deleted"`
+	}
 	// ModelList are the agents.
 	ModelList struct {
 		Object string  `json:"object"`
@@ -439,6 +469,19 @@ func operations() []operation {
 					422: "idempotency_key_reused empty damaged encrypted encoding timeout",
 					429: "too_many_messages " + limits, 502: "model_failed webmemory_unavailable", 503: "apiserver_unavailable " +
 						"too_many_chats too_many_runs draining documents_unavailable documents_off", 507: "history_full"}},
+			operation{"POST " + base + "/v1/responses", "Answers as OpenAI's Responses do" + whose,
+				"Mneme-Chat-Id Idempotency-Key", ResponseRequest{},
+				ok{200: media{"application/json": object{}, "text/event-stream": text{}}},
+				says{400: "image_not_supported part_not_supported bad_id previous_response_not_found",
+					404: "model_not_found item_not_found",
+					409: "transcript_mismatch messages_since not_waiting " + postRefused, 413: "too_large", 415: "unsupported",
+					422: "idempotency_key_reused empty damaged encrypted encoding timeout",
+					429: "too_many_messages " + limits, 502: "model_failed webmemory_unavailable", 503: "apiserver_unavailable " +
+						"too_many_chats too_many_runs draining documents_unavailable documents_off", 507: "history_full"}},
+			operation{"GET " + base + "/v1/responses/{response}", "Gives a response as its chat remembers it" + whose,
+				"Mneme-Chat-Id", nil, ok{200: object{}}, says{404: "response_not_found"}},
+			operation{"DELETE " + base + "/v1/responses/{response}", "Redacts what a response was asked and answered" + whose,
+				"Mneme-Chat-Id", nil, ok{200: DeletedResponse{}}, says{404: "response_not_found"}},
 			operation{"POST " + base + "/v1/embeddings", "Answers as OpenAI's embeddings do" + whose + ", by the gateway", "",
 				object{}, ok{200: object{}}, says{413: "too_large", 503: "gateway_unavailable"}},
 			operation{"GET " + base + "/v1/models", "Lists the agents as models", "", nil, ok{200: ModelList{}}, nil},
@@ -527,13 +570,16 @@ var enums = map[string][]any{
 
 // objects are members that are any JSON object.
 var objects = []string{"Wishes.response_format", "ChatCompletionRequest.response_format", "ChatFunction.parameters",
-	"TenantExport.metadata"}
+	"ResponseRequest.text", "ResponseTool.parameters", "TenantExport.metadata"}
 
 // eithers are members of one of several types. Not as a list of types: generators of clients want oneOf.
 var eithers = map[string][]string{
 	"MessageRequest.chat_id":            {"string", "integer"},
 	"ForkRequest.as":                    {"string", "integer"},
 	"ChatCompletionRequest.tool_choice": {"string", "object"},
+	"ResponseRequest.input":             {"string", "array"},
+	"ResponseRequest.conversation":      {"string", "object"},
+	"ResponseRequest.tool_choice":       {"string", "object"},
 }
 
 // open are the routes that want no key.
@@ -573,6 +619,7 @@ var params = map[string]param{
 	"{name}":        {"string", "the subagent: 1 to 64 characters of `a-z 0-9 _ -`", nil},
 	"{collection}":  {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
 	"{model}":       {"string", "`mneme`, or `mneme/` and the name of a subagent, unescaped", nil},
+	"{response}":    {"string", "the response's id", nil},
 	"Mneme-Chat-Id": {"string", "the chat; `openai.chat_headers` are other names of it", nil},
 	"order":         {"string", "the chats that were used last first, with titles: all, or those that are pinned", []any{"used", "pinned"}},
 	"q":             {"string", "a part of the title or of the id", nil},

@@ -1,6 +1,7 @@
 package sse
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"strconv"
@@ -46,6 +47,12 @@ func (w *Writer) Event(id int64, name string, data []byte) error {
 // Data writes an event that has nothing but its data, one line.
 func (w *Writer) Data(data []byte) error {
 	w.frame = append(append(w.frame[:0], "data: "...), data...)
+	return w.write()
+}
+
+// Frames writes events that are whole, each with the empty line behind it.
+func (w *Writer) Frames(data []byte) error {
+	w.frame = append(w.frame[:0], bytes.TrimSuffix(data, []byte("\n\n"))...)
 	return w.write()
 }
 

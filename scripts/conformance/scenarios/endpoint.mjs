@@ -1,8 +1,14 @@
-// webmemory's chat completions: clients that send their whole transcript get a chat whose memory webmemory owns.
+// webmemory's chat completions and Responses: clients that send their whole transcript, or say where in it they stand, get
+// a chat whose memory webmemory owns.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import OpenAI from 'openai'
-import { compatible } from '../clients.mjs'
+import { zodTextFormat } from 'openai/helpers/zod'
+import { Agent, OpenAIProvider, Runner, tool as agentsTool } from '@openai/agents'
+import { createOpenAI } from '@ai-sdk/openai'
+import { generateText } from 'ai'
+import { z } from 'zod'
+import { compatible, responding } from '../clients.mjs'
 import { stop, until } from '../processes.mjs'
 import { up } from '../stack.mjs'
 import { call, forecast, say, script } from '../talk.mjs'
@@ -68,7 +74,7 @@ class SDKTalk {
   }
 }
 
-const clients = { 'openai sdk': SDKTalk, ...compatible }
+const clients = { 'openai sdk': SDKTalk, ...compatible, ...responding }
 const words = (n) => script(`Turn ${n}.`, [say(`Answer ${n}.`)])
 const turns = (...numbers) => numbers.flatMap((n) => [`user: Turn ${n}.`, `assistant: Answer ${n}.`])
 
@@ -184,6 +190,156 @@ async function withoutChat(context) {
   await h.end()
 }
 
+const weather = { type: 'function', name: 'weather', strict: true, parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'], additionalProperties: false } }
+const twice = script('Both.', [call('weather', { city: 'Rome' })], [call('weather', { city: 'Oslo' })], [say('Sunny.')])
+const chatOf = (response) => response.headers.get('mneme-chat-id')
+
+/** What the chats hold, one line each, the oldest first. */
+async function chats(h) {
+  const ids = (await h.get('/v1/chats')).chats.map((c) => c.chat_id)
+  const all = await Promise.all(ids.map(async (id) => (await h.remembers(id)).filter((m) => m.startsWith('user: ')).map((m) => m.slice(6)).join(' ')))
+  return all.toSorted()
+}
+
+/** A turn of the openai package by Responses. next says what the next request has beside its new items. */
+async function respond(client, stream, content, next) {
+  const cities = []
+  let input = [{ role: 'user', content }]
+  for (;;) {
+    const body = { model: 'mneme', tools: [weather], ...next(input) }
+    const answer = stream ? await client.responses.stream(body).finalResponse() : await client.responses.create(body)
+    next.answered(answer)
+    const calls = answer.output.filter((o) => o.type === 'function_call')
+    if (!calls.length) return { answer, cities }
+    input = calls.map((c) => {
+      const { city } = JSON.parse(c.arguments)
+      cities.push(city)
+      return { type: 'function_call_output', call_id: c.call_id, output: forecast(city) }
+    })
+  }
+}
+
+/** Ways in which callers of the openai package keep a conversation. */
+const keeps = {
+  'previous_response_id': () => {
+    let last
+    return Object.assign((input) => ({ input, previous_response_id: last }), { answered: (a) => { last = a.id } })
+  },
+  'conversation': () => Object.assign((input) => ({ input, conversation: 'mine' }), { answered: () => {} }),
+  'all items': () => {
+    const items = []
+    return Object.assign((input) => ({ input: items.concat(input), ...(items.push(...input) && {}) }), { answered: (a) => items.push(...a.output) })
+  },
+}
+
+async function kept(context, stream, next) {
+  const h = await House.open(context)
+  const client = bare(h, '')
+  for (const n of [1, 2]) {
+    const { answer, cities } = await respond(client, stream, twice, next)
+    assert.equal(answer.output_text, 'Sunny.')
+    assert.deepEqual(cities, ['Rome', 'Oslo'])
+    assert.ok(answer.usage.input_tokens > 0 && answer.usage.total_tokens > 0)
+    assert.equal((await respond(client, stream, words(n), next)).answer.output_text, `Answer ${n}.`)
+  }
+  assert.deepEqual(await chats(h), ['Both. Turn 1. Both. Turn 2.'])
+  await h.end()
+}
+
+/** A text and a stream of it; an older answer is gone on from in a chat of its own; a stored response is had again and deleted. */
+async function places(context) {
+  const h = await House.open(context)
+  const { responses } = bare(h, '')
+  const { data: first, response } = await responses.create({ model: 'mneme', input: words(1), instructions: 'Be brief.' }).withResponse()
+  assert.equal(first.output_text, 'Answer 1.')
+  let streamed = ''
+  let last
+  for await (const e of await responses.create({ model: 'mneme', input: words(2), previous_response_id: first.id, stream: true })) {
+    if (e.type === 'response.output_text.delta') streamed += e.delta
+    last = e
+  }
+  assert.equal(streamed, 'Answer 2.')
+  assert.equal(last.type, 'response.completed')
+  const { data: other, response: at } = await responses.create({ model: 'mneme', input: words(3), previous_response_id: first.id }).withResponse()
+  assert.notEqual(chatOf(at), chatOf(response))
+  assert.deepEqual(await chats(h), ['Turn 1. Turn 2.', 'Turn 1. Turn 3.'])
+  assert.equal((await responses.retrieve(other.id)).output_text, 'Answer 3.')
+  await responses.delete(other.id)
+  await assert.rejects(responses.retrieve(other.id), OpenAI.NotFoundError)
+  await assert.rejects(responses.create({ model: 'mneme', input: 'Hi.', previous_response_id: 'resp_none' }), (e) => e instanceof OpenAI.BadRequestError && e.code === 'previous_response_not_found')
+  await responses.create({ model: 'mneme', input: words(4), store: false })
+  assert.equal((await chats(h)).length, 2)
+  await h.end()
+}
+
+/** An answer of a schema, read by the package. */
+async function parsed(context) {
+  const h = await House.open(context)
+  const format = zodTextFormat(z.object({ city: z.string() }), 'place')
+  const input = script('Where?', [say('{"city":"Rome"}')])
+  const { responses } = bare(h, '')
+  assert.deepEqual((await responses.parse({ model: 'mneme', input, text: { format } })).output_parsed, { city: 'Rome' })
+  assert.deepEqual((await responses.stream({ model: 'mneme', input, text: { format } }).finalResponse()).output_parsed, { city: 'Rome' })
+  await h.end()
+}
+
+async function abortedResponse(context) {
+  const h = await House.open(context, 'slow')
+  const stream = await bare(h).responses.create({ model: 'mneme', stream: true, input: script('Long.', [say(slowAnswer)]) })
+  for await (const e of stream) if (e.type === 'response.output_text.delta') break
+  stream.controller.abort()
+  await until(h.mneme, 'the end of the run', async () => !(await h.get('/v1/chats/1')).run && (await h.remembers()).length === 2)
+  assert.equal((await h.get('/v1/chats/1/history')).messages[1].partial, true)
+  await h.end()
+}
+
+/** A framework that names no chat goes on with the one that its first message began. */
+async function unnamed(context, Talk) {
+  const h = await House.open(context)
+  for (const stream of [true, false]) {
+    const talk = new Talk({ url: h.url, key: 'none' }, { name: 'mneme', thinks: false, stream })
+    await through(talk, 1)
+    assert.equal((await talk.turn(twice)).text, 'Sunny.')
+    assert.deepEqual(talk.cities, ['Rome', 'Oslo'])
+    await through(talk, 2)
+  }
+  assert.deepEqual(await chats(h), Array(2).fill('Turn 1. Both. Turn 2.'))
+  await h.end()
+}
+
+/** The Agents SDK by the id of its last response, and by a conversation's. */
+async function agents(context) {
+  const h = await House.open(context)
+  const cities = []
+  const execute = ({ city }) => (cities.push(city), forecast(city))
+  const agent = new Agent({ name: 'one', model: 'mneme', tools: [agentsTool({ name: 'weather', description: 'The weather.', parameters: z.object({ city: z.string() }), execute })] })
+  const runner = new Runner({ modelProvider: new OpenAIProvider({ openAIClient: bare(h, '') }) })
+  let previousResponseId
+  for (const said of [words(1), twice, words(2)]) {
+    const result = await runner.run(agent, said, { previousResponseId })
+    previousResponseId = result.lastResponseId
+  }
+  for (const said of [words(3), twice, words(4)]) await runner.run(agent, said, { conversationId: 'mine' })
+  assert.deepEqual(cities, ['Rome', 'Oslo', 'Rome', 'Oslo'])
+  assert.deepEqual(await chats(h), ['Turn 1. Both. Turn 2.', 'Turn 3. Both. Turn 4.'])
+  await h.end()
+}
+
+/** The AI SDK by the id of its last response, and by a conversation's. */
+async function aiPlaces(context) {
+  const h = await House.open(context)
+  const model = createOpenAI({ baseURL: `${h.url}/v1`, apiKey: 'none' })('mneme')
+  let previousResponseId
+  for (const n of [1, 2]) {
+    const { text, providerMetadata } = await generateText({ model, prompt: words(n), ...(previousResponseId && { providerOptions: { openai: { previousResponseId } } }) })
+    assert.equal(text, `Answer ${n}.`)
+    previousResponseId = providerMetadata.openai.responseId
+  }
+  for (const n of [3, 4]) await generateText({ model, prompt: words(n), providerOptions: { openai: { conversation: 'mine' } } })
+  assert.deepEqual(await chats(h), ['Turn 1. Turn 2.', 'Turn 3. Turn 4.'])
+  await h.end()
+}
+
 /** A file beside a message becomes a document of the chat, once, whatever the transcript sends again. */
 async function files(context) {
   const h = await House.open(context)
@@ -224,6 +380,14 @@ async function embeddings(context) {
 }
 
 export const scenarios = [
+  ...Object.entries(keeps).flatMap(([name, keep]) => [true, false].map((stream) => (
+    { name: `webmemory, openai sdk, responses: ${name}${stream ? ', streamed' : ''}`, run: (t) => kept(t, stream, keep()) }))),
+  { name: 'webmemory, openai sdk, responses: places', run: places },
+  { name: 'webmemory, openai sdk, responses: an answer of a schema', run: parsed },
+  { name: 'webmemory, openai sdk, responses: aborted', run: abortedResponse },
+  ...Object.entries(responding).map(([client, Talk]) => ({ name: `webmemory, ${client}: no chat named`, run: (t) => unnamed(t, Talk) })),
+  { name: 'webmemory, agents sdk, responses: previousResponseId and conversationId', run: agents },
+  { name: 'webmemory, ai sdk, responses: previousResponseId and conversation', run: aiPlaces },
   ...Object.entries(clients).flatMap(([client, Talk]) => Object.entries(stories).map(([name, story]) => (
     { name: `webmemory, ${client}: ${name}`, run: (t) => tell(t, Talk, story) }))),
   { name: 'webmemory, openai sdk: aborted', run: aborted },

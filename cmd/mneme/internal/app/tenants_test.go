@@ -265,7 +265,8 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 		`GW POST /v1/responses {"model":"m","input":"hi","conversation":"{conversation}"}`,
 		`GW POST /v1/messages {"model":"m","max_tokens":99,"messages":[{"role":"user","content":"hi"}],` +
 			`"metadata":{"conversation_id":"{conversation}"}}`,
-		"GW GET /teammate/analytic/v1/responses/{response}",
+		"GW GET /teammate/analytic/v1/responses/{response}", "GET /v1/responses/resp_{run}.1_{chat}",
+		"GET /c/{chat}/v1/responses/resp_{run}.1_{chat}", "GET /v1/responses/resp_{run}.1_acme%2F{chat}",
 		// What writes, which makes things of its own where it succeeds.
 		`POST /internal/v1/chats/{chat}/heard {"session":"s","turn":"t","began":9999999999999,"said":"hi"}`,
 		"DELETE /v1/chats/{chat}/messages/{message}", "DELETE /v1/chats/{chat}/subagents/analytic/messages/{message}",
@@ -291,6 +292,20 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 		`POST /c/{waitschat}/v1/chat/completions {"model":"mneme","messages":[{"role":"user",` +
 			`"content":"What is my locker number?"}]}`,
 		`POST /c/acme%2F{chat}/v1/chat/completions {"model":"mneme","messages":[{"role":"user","content":"x"}]}`,
+		`POST /v1/responses {"model":"mneme","input":"What is my locker number?","previous_response_id":` +
+			`"resp_{run}.1_{chat}"}`,
+		`POST /v1/responses {"model":"mneme","input":"x","previous_response_id":"resp_{run}.1_acme/{chat}"}`,
+		`POST /v1/responses {"model":"mneme","input":[{"type":"item_reference","id":"msg_{run}.1_{chat}_0"},` +
+			`{"role":"user","content":"What is my locker number?"}]}`,
+		`POST /v1/responses {"model":"mneme","input":[{"role":"user","content":"Hi."},{"role":"assistant",` +
+			`"type":"message","id":"msg_{run}.1_{chat}_0","content":"Hi."},{"role":"user","content":"My locker number?"}]}`,
+		`POST /v1/responses {"model":"mneme","input":[{"type":"function_call_output","output":"x",` +
+			`"call_id":"call_{waiting}_{wait}_{waitschat}"}]}`,
+		`POST /v1/responses {"model":"mneme","input":[{"type":"function_call_output","output":"x",` +
+			`"call_id":"call_{oneshot}_{oneshotwait}"}],"store":false}`,
+		`POST /v1/responses {"model":"mneme","input":"What is my locker number?","conversation":"{chat}"}`,
+		`POST /v1/responses {"model":"mneme","input":"x","conversation":"acme/{chat}"}`,
+		"DELETE /v1/responses/resp_{run}.1_{chat}", "DELETE /c/{chat}/v1/responses/resp_{run}.1_{chat}",
 		`MCP ask {"chat":"acme/{chat}","message":"What is my locker number?"}`,
 	}
 	s.join() // where nothing of acme is in memory yet
@@ -360,7 +375,7 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 		`{"answers":[{"id":"` + owned["oneshotwait"] + `","decision":"approve","result":{"x":1}}]}`, nil}.do(t).status)
 }
 
-var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?|(resp|msg|rs|conv)_\w+` +
+var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?(\.fork-[0-9a-f]{16})*|(\.fork-[0-9a-f]{16})+|(resp|msg|rs|conv)_\w+` +
 	`|chatcmpl-\w+|\bn[a-z2-7]{11}\b|toolu_\w+|"\d{13,}"|` +
 	`"next_cursor":"[^"]*"|"(ts|timestamp|created|created_at|started|seconds|expires_at|last_used|used|completed_at|until|updated|bytes|ended|score)"` +
 	`:[-\d.eE+]+|: retry.*|"\d{4}-\d\d-\d\dT[^"]*"`)
@@ -384,6 +399,7 @@ var kinds = map[string]*regexp.Regexp{
 	"note":     regexp.MustCompile(`"id":"(n[a-z2-7]{11})"`),
 	"aside":    regexp.MustCompile(`"id":"(\d{13,})"`),
 	"response": regexp.MustCompile(`"id":"(resp_\w+)"`),
+	"answered": regexp.MustCompile(`"id":"(resp_\w+\.\d+_[^"]+)"`),
 }
 
 // visitor is a tenant at a service, and what it was told there: the newest ids of each kind, and the last export.
@@ -440,6 +456,13 @@ var operations = [][2]string{
 	{"POST /v1/chat/completions", `{"model":"mneme","messages":[{"role":"user","content":"What is my locker number?"}],` +
 		`"metadata":{"chat_id":"{chat}"}}`},
 	{"POST /c/{chat}/v1/chat/completions", `{"model":"mneme","messages":[{"role":"user","content":"My dog is Rex."}]}`},
+	{"POST /v1/responses", `{"model":"mneme","input":"My tram is line {n}."}`},
+	{"POST /c/{chat}/v1/responses", `{"model":"mneme","input":"What is my locker number?"}`},
+	{"POST /v1/responses", `{"model":"mneme","input":"My dog is Bo.","previous_response_id":"{answered}"}`},
+	{"POST /v1/responses", `{"model":"mneme","input":"use light {\"n\":{n}}","previous_response_id":"{answered}",` +
+		`"tools":[{"type":"function","name":"light","description":"Lights.","parameters":{"type":"object"}}]}`},
+	{"GET /v1/responses/{answered}", ""}, {"GET /c/{chat}/v1/responses/{answered}", ""},
+	{"DELETE /v1/responses/{answered}", ""}, {"DELETE /c/{chat}/v1/responses/{answered}", ""},
 	{"POST /v1/chats/{chat}/ui", `{"trigger":"submit-message","messages":[{"id":"u{n}","role":"user",` +
 		`"parts":[{"type":"text","text":"My bike is {n} years old."}]}]}`},
 	{"POST /v1/chats/{chat}/ui", `{"trigger":"regenerate-message","messages":[{"id":"u{n}","role":"user",` +

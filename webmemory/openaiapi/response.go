@@ -1,0 +1,168 @@
+package openaiapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/proxy/responseswire"
+	"mneme/proxy/wire"
+)
+
+// This file is about answers of Responses: a run's words become events of the gateway's inner dialect, of which its
+// translation makes what the client gets; and about responses that are in a chat's history.
+
+// response is an answer of Responses while it is made.
+type response struct {
+	made *responseswire.ResponsesAnswer
+	from wire.AnswerWriter
+	text strings.Builder // of the item that grows, if it is a message
+}
+
+func newResponse(a *answer) *response {
+	asked := *a.call.asked
+	asked.ID, asked.Model, asked.Stored = responseID(a), a.call.Model, a.chat != nil
+	// By the run's own times an answer that is asked for once more is the same.
+	r := &response{made: responseswire.NewResponsesAnswer(asked, func() time.Time { return time.Unix(a.newest, 0) })}
+	r.from.To = func(e *wire.Event) {
+		frames, _ := r.made.Event(nil, e)
+		shows(a, frames)
+	}
+	if !a.call.Stream {
+		r.from.Start("", asked.Model)
+	}
+	return r
+}
+
+// take takes what a chunk would add to the message.
+func (r *response) take(d delta) {
+	switch {
+	case d.Role != "":
+		r.from.Start("", "")
+	case d.Reasoning != "":
+		r.text.Reset()
+		r.from.Thinking(d.Reasoning)
+	case d.Content != nil:
+		r.text.WriteString(*d.Content)
+		r.from.Text(*d.Content)
+	}
+}
+
+// shows gives events to a client, if there are any.
+func shows(a *answer, frames []byte) {
+	if len(frames) > 0 {
+		put(a, frames, (*sse.Writer).Frames)
+	}
+}
+
+// flatAnnotation is an annotation as Responses have it.
+type flatAnnotation struct {
+	Type string `json:"type"`
+	urlCitation
+	Citation event.Citation `json:"citation"`
+}
+
+// cite has the message that grows cite its documents.
+func (r *response) cite(citations []event.Citation) (frames []byte) {
+	for _, n := range annotations(citations, r.text.String()) {
+		frames = r.made.Annotate(frames, line(flatAnnotation{n.Type, n.URLCitation, n.Citation}))
+	}
+	return frames
+}
+
+// stopOf says why an answer ends, of which there is a part or all.
+func stopOf(partial bool) wire.NullString {
+	if partial {
+		return wire.StopStopped
+	}
+	return wire.StopEndTurn
+}
+
+// endResponse completes an answer.
+func endResponse(a *answer) {
+	r, stop := a.response, stopOf(a.collected.Partial)
+	shows(a, r.cite(a.collected.Citations))
+	for _, c := range a.calls {
+		stop = wire.StopToolUse
+		r.from.CloseBlock()
+		r.from.OpenCall(c.ID, c.Function.Name)
+		r.from.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: c.Function.Arguments})
+	}
+	r.from.End(stop, usageOf(a.collected.Usage, a.before))
+	data, err := r.made.End(nil)
+	switch {
+	case err != nil:
+		a.fail(err)
+	case a.call.Stream:
+		shows(a, data)
+	default:
+		api.WriteJSON(a.w, http.StatusOK, json.RawMessage(data))
+	}
+}
+
+// answered finds the answer of the response that a path names, in its chat's history.
+func answered(h *Handler, r *http.Request) (chat memory.Chat, m memory.Message, err error) {
+	id := r.PathValue("response")
+	named, err := h.chatOf(r, "", "")
+	if err != nil {
+		return chat, m, err
+	}
+	run, of, ok := splitID(id)
+	if ok && of != nil && strings.HasPrefix(id, "resp_") && within(of, named) {
+		chat = *of
+		err = backwards(r.Context(), h, chat, leastPage, func(page []json.RawMessage, _ bool) bool {
+			for _, raw := range page {
+				if messageOf(raw).Run == run {
+					_ = json.Unmarshal(raw, &m) // which messageOf has read
+				}
+			}
+			return m.ID != ""
+		})
+	}
+	if err == nil && (m.Role != memory.RoleAssistant || m.Failure != "" || m.Content == memory.RedactedText) {
+		err = notFound(http.StatusNotFound, "", "response_not_found",
+			"Response with id '%.200s' not found: there is no answer of this id.", id)
+	}
+	return chat, m, err
+}
+
+// getResponse is GET /v1/responses/{id}: the answer as the chat remembers it, once it does.
+func (h *Handler) getResponse(w http.ResponseWriter, r *http.Request) {
+	_, m, err := answered(h, r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	var record event.Record
+	var citations []event.Citation
+	_ = errors.Join(json.Unmarshal(m.Run, &record), json.Unmarshal(m.Citations, &citations)) // older answers have neither
+	then := func() time.Time { return time.Unix(int64(m.Timestamp), 0) }
+	asked := responseswire.Asked{ID: r.PathValue("response"), Stored: true}
+	out := &response{made: responseswire.NewResponsesAnswer(asked, then)}
+	out.from.To = func(e *wire.Event) { _, _ = out.made.Event(nil, e) }
+	out.from.Start("", masterModel)
+	out.take(delta{Content: &m.Content})
+	out.cite(citations)
+	out.from.End(stopOf(m.Partial), usageOf(record.Usage, event.Usage{}))
+	data, _ := out.made.End(nil) // it has begun and ended
+	api.WriteJSON(w, http.StatusOK, json.RawMessage(data))
+}
+
+// deleteResponse is DELETE /v1/responses/{id}: the chat forgets what was said and answered, as by a redaction.
+func (h *Handler) deleteResponse(w http.ResponseWriter, r *http.Request) {
+	chat, m, err := answered(h, r)
+	if err == nil {
+		_, err = h.Memory.Redact(r.Context(), memory.ChatKey(chat), m.ID, true, false)
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, map[string]any{"id": r.PathValue("response"), "object": "response", "deleted": true})
+}
