@@ -164,10 +164,10 @@ type reader func(h *Handler, w http.ResponseWriter, r *http.Request) (*call, err
 
 // answers is POST /v1/chat/completions and POST /v1/responses.
 func (h *Handler) answers(read reader) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) { h.answer(w, r, read) }
+	return func(w http.ResponseWriter, r *http.Request) { answerTo(h, w, r, read) }
 }
 
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request, read reader) {
+func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 	c, err := read(h, w, r)
 	if err != nil {
 		refuse(w, err)

@@ -123,12 +123,12 @@ func typeOf(kind string) string {
 	}
 }
 
-// give makes the files of a message documents of the chat, and returns when each can be found there.
-func (h *Handler) give(ctx context.Context, chat memory.Chat, files []upload) error {
+// giveFiles makes the files of a message documents of the chat, and returns when each can be found there.
+func giveFiles(ctx context.Context, h *Handler, chat memory.Chat, files []upload) error {
 	ctx, cancel := context.WithTimeout(ctx, fileTime)
 	defer cancel()
 	for _, f := range files {
-		if err := h.put(ctx, chat, f); err != nil {
+		if err := putFile(ctx, h, chat, f); err != nil {
 			told := *failureOf(err)
 			told.Param = f.param
 			return &told
@@ -137,9 +137,9 @@ func (h *Handler) give(ctx context.Context, chat memory.Chat, files []upload) er
 	return nil
 }
 
-// put makes a file a document, or many. The id has the hash of the bytes, so that a file that is sent again, or twice
+// putFile makes a file a document, or many. The id has the hash of the bytes, so that a file that is sent again, or twice
 // at once, is the same document, and another file of the same name is another one.
-func (h *Handler) put(ctx context.Context, chat memory.Chat, f upload) error {
+func putFile(ctx context.Context, h *Handler, chat memory.Chat, f upload) error {
 	sum := sha256.Sum256(f.bytes)
 	path := fmt.Sprintf("%s/documents/%x/%s?%s", webapi.ChatPath(chat), sum[:8], url.PathEscape(f.name),
 		url.Values{"source": {f.name}}.Encode())

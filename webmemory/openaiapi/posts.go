@@ -90,12 +90,12 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
 		Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
 		ImagesBefore: c.earlierImages()}
-	return h.post(ctx, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
+	return postAt(ctx, h, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
 }
 
-// post posts a message to a chat, at the place that a transcript says; one without messages says none. Without a key it
+// postAt posts a message to a chat, at the place that a transcript says; one without messages says none. Without a key it
 // has one of its own.
-func (h *Handler) post(ctx context.Context, c *call, a *answer, t transcript, body webapi.MessageRequest,
+func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, body webapi.MessageRequest,
 	key string) events {
 	return func(yield func(event.Event, error) bool) {
 		chat, forked := *c.chat, false
@@ -108,7 +108,7 @@ func (h *Handler) post(ctx context.Context, c *call, a *answer, t transcript, bo
 			case d.Outcome == branch && keyed && reads == 1: // the message may be there, under its key
 				d.After, d.Last = nil, d.After
 			case d.Outcome == branch:
-				chat, err = h.branch(ctx, chat, *d.After, key)
+				chat, err = branchOf(ctx, h, chat, *d.After, key)
 				d = decision{}
 			case d.Outcome == mismatch && c.missing != nil:
 				err = c.missing
@@ -116,7 +116,7 @@ func (h *Handler) post(ctx context.Context, c *call, a *answer, t transcript, bo
 				chat, begins, d = *c.fresh, true, decision{}
 			}
 			if err == nil && begins && len(c.said) > 1 {
-				err = h.begin(ctx, chat, c.said[:len(c.said)-1])
+				err = begin(ctx, h, chat, c.said[:len(c.said)-1])
 			}
 			if err != nil {
 				yield(event.Event{}, err)
@@ -139,7 +139,7 @@ func (h *Handler) post(ctx context.Context, c *call, a *answer, t transcript, bo
 				h.oneShot(ctx, c, a)(yield)
 				return
 			}
-			if err := h.give(ctx, chat, c.uploads); err != nil {
+			if err := giveFiles(ctx, h, chat, c.uploads); err != nil {
 				yield(event.Event{}, err)
 				return
 			}
@@ -265,7 +265,7 @@ func (h *Handler) fork(ctx context.Context, chat memory.Chat, t transcript, know
 		last = ""
 	}
 	sum := sha256.Sum256([]byte(strings.Join(t.Users[:same+1], "\n")))
-	return h.forkAs(ctx, chat, fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]), last)
+	return forkAs(ctx, h, chat, fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]), last)
 }
 
 // forkPrefix is how the ids of a chat's forks begin.
@@ -273,7 +273,7 @@ func forkPrefix(chat memory.Chat) string { return fmt.Sprintf("%.100s.fork-", ch
 
 // forkAs makes a chat that begins with what another one remembers up to a message, "" for nothing, unless it was made
 // before.
-func (h *Handler) forkAs(ctx context.Context, chat memory.Chat, id, last string) (memory.Chat, error) {
+func forkAs(ctx context.Context, h *Handler, chat memory.Chat, id, last string) (memory.Chat, error) {
 	as, err := memory.Tenant{}.Chat(id)
 	if err != nil || last == "" {
 		return as, err

@@ -194,7 +194,7 @@ func splitID(id string) (run string, chat *memory.Chat, ok bool) {
 }
 
 // begin fills a chat with what was said before a request's message.
-func (h *Handler) begin(ctx context.Context, chat memory.Chat, before []chatMessage) error {
+func begin(ctx context.Context, h *Handler, chat memory.Chat, before []chatMessage) error {
 	var lines bytes.Buffer
 	for _, m := range contextOf(before) {
 		lines.Write(append(line(webapi.ExportLine{Message: m}), '\n'))
@@ -205,11 +205,11 @@ func (h *Handler) begin(ctx context.Context, chat memory.Chat, before []chatMess
 	return unlessMade(err)
 }
 
-// branch makes the chat in which a message follows an answer that others have followed before: it has what was said up
+// branchOf makes the chat in which a message follows an answer that others have followed before: it has what was said up
 // to that. The same message with its key finds it again.
-func (h *Handler) branch(ctx context.Context, chat memory.Chat, at, key string) (memory.Chat, error) {
+func branchOf(ctx context.Context, h *Handler, chat memory.Chat, at, key string) (memory.Chat, error) {
 	sum := sha256.Sum256([]byte(at + "\n" + key))
-	return h.forkAs(ctx, chat, fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]), at)
+	return forkAs(ctx, h, chat, fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]), at)
 }
 
 // namesInResponses are those of a chat completion's members in Responses.

@@ -84,7 +84,7 @@ const CodeHeader = "Mneme-Error-Code"
 
 // postUI is POST /v1/chats/{chat}/ui.
 func (h *Handler) postUI(w http.ResponseWriter, r *http.Request) {
-	h.uiStream(w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
+	uiStream(h, w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
 		raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
 		if err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func (h *Handler) postUI(w http.ResponseWriter, r *http.Request) {
 
 // resumeUI is GET /v1/chats/{chat}/ui/{id}/stream: the run under way, or the one that waits, from its first event.
 func (h *Handler) resumeUI(w http.ResponseWriter, r *http.Request) {
-	h.uiStream(w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
+	uiStream(h, w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
 		info, err := h.Memory.Chat(goingOn(ctx), *a.chat)
 		if info.Run == "" && info.Waiting != nil {
 			info.Run = info.Waiting.RunID
@@ -160,7 +160,7 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 	case id != "": // the same message again
 		key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
 	}
-	return a.h.post(ctx, a.call, a.answer, t, post, key), nil
+	return postAt(ctx, a.h, a.call, a.answer, t, post, key), nil
 }
 
 // answered goes on with a run that waits, by the answers in the last step of the message that asked for them.
@@ -200,7 +200,7 @@ func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (events, error) {
 
 // uiStream answers with the events of a run as a UI message stream; without any, that there is nothing to resume. That
 // its client leaves does not stop the run: it comes back for the rest.
-func (h *Handler) uiStream(w http.ResponseWriter, r *http.Request,
+func uiStream(h *Handler, w http.ResponseWriter, r *http.Request,
 	begin func(context.Context, *uiAnswer) (events, error)) {
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)
