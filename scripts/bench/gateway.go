@@ -290,30 +290,21 @@ func (w between) post(path, conversation, body string) (answer []byte) {
 // grow makes one conversation and prints what the last ten turns up to each length took.
 func (w between) grow(lengths []int) {
 	const last = 10
+	var messages []string
 	var before time.Duration
-	sent := 0
-	w.converse(fmt.Sprintf("long-%d", time.Now().UnixNano()), slices.Max(lengths), func(turn int) {
+	sent, name := 0, fmt.Sprintf("long-%d", time.Now().UnixNano())
+	for turn := 1; turn <= slices.Max(lengths); turn++ {
 		if slices.Contains(lengths, turn+last-1) || before == 0 {
 			before, sent = cmp.Or(cpuOf(w.pids...), 1), 0
 		}
-	}, func(turn, size int) {
-		if sent += size; slices.Contains(lengths, turn) {
-			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(cpuOf(w.pids...)-before)/float64(sent)*1000)
-		}
-	})
-}
-
-// converse makes a conversation of so many turns; before and after are called around each, with the bytes that were sent.
-func (w between) converse(name string, turns int, before func(turn int), after func(turn, sent int)) {
-	var messages []string
-	for turn := 1; turn <= turns; turn++ {
-		before(turn)
 		messages = append(messages,
 			fmt.Sprintf(`{"role":"user","content":"Question %d: which month sold the most, and why?"}`, turn))
 		body := "{" + messagesHead + `"messages":[` + strings.Join(messages, ",") + "]}"
 		var said struct{ Content json.RawMessage }
 		must(0, json.Unmarshal(w.post("/v1/messages", name, body), &said))
 		messages = append(messages, `{"role":"assistant","content":`+string(said.Content)+`}`)
-		after(turn, len(body))
+		if sent += len(body); slices.Contains(lengths, turn) {
+			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(cpuOf(w.pids...)-before)/float64(sent)*1000)
+		}
 	}
 }

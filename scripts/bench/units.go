@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,16 +30,16 @@ func unitsCmd() *cobra.Command {
 	b := &cobra.Command{
 		Use: "units", Short: "What a chat, a run, a key, a user, a passage … are in Redis: commands, CPU, bytes",
 		Long: `Each row is made by three services of their own, over an empty Redis, with a vendor that answers at once. ` +
-			`Commands are the difference of INFO commandstats, with those that scripts call, CPU that of redis-server; what ` +
-			`the services do without requests is taken off. Bytes are the difference of used_memory to the empty Redis, ` +
+			`Commands are the difference of INFO commandstats, with those that scripts call, CPU that of redis-server, with ` +
+			`appendonly yes; what the services do without requests is taken off. Bytes are the difference of used_memory to the empty Redis, ` +
 			`once the services have stopped and SCRIPT FLUSH: all that is there at once, what is left when keys ` +
 			`that end within 25 hours are gone, and when all that end are. The lines below a row are its kinds of keys: how ` +
-			`many there are for each unit, their MEMORY USAGE, and the longest time until they end. A passage is also ` +
+			`many there are for each unit, their MEMORY USAGE, and the longest time until they end. The run of 20 s is silent for 10, then says 20 words a second. A passage is also ` +
 			`measured in the apiserver that read the documents, and in one that starts with them (RSS).`,
 		Run: func(*cobra.Command, []string) {
 			l := newLab(mneme)
 			defer l.Stop()
-			fmt.Printf("%-36s %9s %8s %9s %9s %9s\n", "", "commands", "CPU ms", "B at once", "B 25 h", "B for ever")
+			fmt.Printf("%-36s %9s %9s %9s %9s %9s %9s\n", "", "commands", "CPU ms", "AOF B", "B at once", "B 25 h", "B for ever")
 			for _, u := range units(l) {
 				if strings.Contains(u.name, only) {
 					u.measure(newLab(l.Mneme)) // in a folder that no other process has written in
@@ -72,20 +73,12 @@ func units(l *lab) []unit {
 	const hi = `{"message":"hi"}`
 	keys := "auth: {mode: keys, keys_file: " + l.File("units.yaml", fmt.Sprintf("keys:\n- {id: bench, scopes: [admin], "+
 		"hash: %x}\n", sha256.Sum256([]byte(limitedKey)))) + "}\n"
-	keyed := func(turns int) func(services, int) int {
-		return func(s services, i int) int {
-			var made struct{ Key string }
-			must(0, json.Unmarshal(ask(s, http.MethodPost, "/v1/keys", limitedKey, `{"name":"k","scopes":["chat"]}`), &made))
-			for range turns {
-				ask(s, http.MethodPost, fmt.Sprintf("/v1/chats/bench-%d/messages", i), made.Key, hi)
-			}
-			return 1
-		}
-	}
 	conversation := func(turns int) func(services, int) int {
 		return func(s services, i int) int {
-			between{name: "bench", addr: s.Addrs[0]}.converse(fmt.Sprint("bench-", i), turns, func(int) {},
-				func(int, int) {})
+			for turn := range turns {
+				between{addr: s.Addrs[0]}.post("/v1/messages", fmt.Sprint("bench-", i), fmt.Sprintf(
+					`{%s"messages":[{"role":"user","content":"Question %d: which month sold the most?"}]}`, messagesHead, turn))
+			}
 			return 1
 		}
 	}
@@ -96,17 +89,22 @@ func units(l *lab) []unit {
 		{"chat of 4 turns that delegate", 100, "", chat(4, `{"message":"DELEGATE"}`)},
 		{"chat of 1 run that waits", 200, "", chat(1, `{"message":"WAIT","tools":[{"name":"open_door","description":"Opens.",`+
 			`"parameters":{"type":"object"}}]}`)},
+		{"chat of 1 run of 20 s", 200, "", chat(1, `{"message":"SLOWLY"}`)},
 		{"chat of 1 turn, of its own user", 400, "", chat(1, `{"message":"hi","user":"user-NUMBER"}`)},
 		{"chat of 1 turn, erased", 400, "", func(s services, i int) int {
 			chat(1, hi)(s, i)
 			ask(s, http.MethodDelete, fmt.Sprintf("/v1/chats/bench-%d", i), "", "")
 			return 1
 		}},
-		{"key without a call", 400, keys, keyed(0)},
-		{"key, chat of 1 turn", 400, keys, keyed(1)},
+		{"key, and its chat of 1 turn", 400, keys, func(s services, i int) int {
+			var made struct{ Key string }
+			must(0, json.Unmarshal(ask(s, http.MethodPost, "/v1/keys", limitedKey, `{"name":"k","scopes":["chat"]}`), &made))
+			ask(s, http.MethodPost, fmt.Sprintf("/v1/chats/bench-%d/messages", i), made.Key, hi)
+			return 1
+		}},
 		{"conversation at the gateway, 1 call", 400, "", conversation(1)},
 		{"conversation at the gateway, 10", 60, "", conversation(10)},
-		{"passage", 60, "", passages},
+		{"passage", 400, "", passages},
 	}
 }
 
@@ -136,13 +134,16 @@ func ask(s services, method, path, key, body string) []byte {
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
+	if strings.Contains(body, slowly) {
+		r.Header.Set("Prefer", "respond-async")
+	}
 	resp := must(http.DefaultClient.Do(r))
 	defer resp.Body.Close()
-	if answer := must(io.ReadAll(resp.Body)); resp.StatusCode < 300 {
-		return answer
-	} else {
+	answer := must(io.ReadAll(resp.Body))
+	if resp.StatusCode >= 300 {
 		panic(fmt.Errorf("%s %s: %s %.300s", method, path, resp.Status, answer))
 	}
+	return answer
 }
 
 // unitsVendor answers "hi" at once, delegates where it is told to, and calls a tool of the client's.
@@ -155,6 +156,16 @@ func unitsVendor() *vendor {
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		switch {
+		case bytes.Contains(body, []byte(slowly)): // says nothing for 10 s, then 20 words a second
+			w.Header().Set("Content-Type", "text/event-stream")
+			time.Sleep(10 * time.Second)
+			for i := range 200 {
+				_, _ = w.Write(v.chat[2][min(i, 1)])
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(50 * time.Millisecond)
+			}
+			_, _ = w.Write(bytes.Join(v.chat[2][2:], nil))
+			return
 		case bytes.Contains(body, []byte("WAIT")):
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write(bytes.Join(calls, nil))
@@ -173,39 +184,49 @@ func (u unit) measure(l *lab) {
 	defer l.Stop()
 	client := l.Redis()
 	client.ConfigSet(bg, "latency-tracking", "no") // takes memory with the first call of each command
+	must(0, client.ConfigSet(bg, "auto-aof-rewrite-percentage", "0").Err())
+	must(0, client.ConfigSet(bg, "appendonly", "yes").Err())
 	empty, mark := used(client), l.Mark()
 	l.Settings, l.Backend = u.settings, ""
 	if strings.HasPrefix(u.name, "conversation") {
 		l.Backend = vendors["messages"]
 	}
 	s := l.Replica(services{Redis: client}, v, true)
-	made := u.do(s, u.calls) // compiles the scripts, opens the connections
-	time.Sleep(time.Second)
-	counted := func(d time.Duration, do func()) (commands, cpu, seconds float64) {
-		began, c, p := time.Now(), commandsOf(client), infoOf(client)[0]
-		do()
-		time.Sleep(d) // what comes behind the answers
-		return commandsOf(client) - c, infoOf(client)[0] - p, time.Since(began).Seconds()
+	behind := time.Second // what comes behind the answers
+	if strings.HasSuffix(u.name, " of 20 s") {
+		behind = 25 * time.Second
 	}
-	quiet, idle, rest := counted(3*time.Second, func() {})
+	made := u.do(s, u.calls) // compiles the scripts, opens the connections
+	time.Sleep(behind)
+	counted := func(d time.Duration, do func()) (figures [3]float64, seconds float64) { // commands, CPU ms, bytes of the AOF
+		began, before := time.Now(), work(client)
+		do()
+		time.Sleep(d)
+		for i, now := range work(client) {
+			figures[i] = now - before[i]
+		}
+		return figures, time.Since(began).Seconds()
+	}
+	idle, rest := counted(3*time.Second, func() {})
 	before, first := holding(s.Addrs[1]), made
-	commands, cpu, seconds := counted(time.Second, func() {
+	took, seconds := counted(behind, func() {
 		var all sync.WaitGroup
-		var mu sync.Mutex
+		var added atomic.Int64
 		for worker := range 4 {
 			all.Go(func() {
 				for i := worker; i < u.calls; i += 4 {
-					n := u.do(s, i)
-					mu.Lock()
-					made += n
-					mu.Unlock()
+					added.Add(int64(u.do(s, i)))
 				}
 			})
 		}
 		all.Wait()
+		made += int(added.Load())
 	})
 	n := float64(made - first)
-	fmt.Printf("%-36s %9.1f %8.3f", u.name, (commands-quiet*seconds/rest)/n, (cpu-idle*seconds/rest)/n)
+	fmt.Printf("%-36s", u.name)
+	for i, figure := range took {
+		fmt.Printf(" %9.*f", []int{1, 3, 0}[i], (figure-idle[i]*seconds/rest)/n)
+	}
 	if u.name == "passage" {
 		started := l.Replica(s, v, true)
 		defer fmt.Printf("    apiserver's RSS: %.0f B a passage where %d were put, %.0f B in one that started with them\n",
@@ -247,20 +268,27 @@ func kindsOf(client *redis.Client) map[string][3]float64 {
 	return kinds
 }
 
+func number(client *redis.Client, section, name string) float64 {
+	return must(strconv.ParseFloat(must(client.InfoMap(bg, section).Result())[strings.ToUpper(section[:1])+section[1:]][name], 64))
+}
+
 // used is used_memory once tables have been resized.
 func used(client *redis.Client) float64 {
 	time.Sleep(2 * time.Second)
-	return must(strconv.ParseFloat(must(client.InfoMap(bg, "memory").Result())["Memory"]["used_memory"], 64))
+	return number(client, "memory", "used_memory")
 }
 
-// commandsOf are all commands since the start, but those by which processes stay in touch.
-func commandsOf(client *redis.Client) (sum float64) {
+// work is what Redis has done since its start: commands but those by which processes stay in touch, CPU in ms, and
+// bytes of the append-only file.
+func work(client *redis.Client) (sums [3]float64) {
 	for name, figures := range must(client.InfoMap(bg, "commandstats").Result())["Commandstats"] {
-		kind, _, _ := strings.Cut(strings.TrimPrefix(name, "cmdstat_"), "|")
-		if calls, _, ok := strings.Cut(strings.TrimPrefix(figures, "calls="), ","); ok &&
-			!slices.Contains([]string{"info", "ping", "hello", "client"}, kind) {
-			sum += must(strconv.ParseFloat(calls, 64))
+		if kind, _, _ := strings.Cut(strings.TrimPrefix(name, "cmdstat_"), "|"); slices.Contains([]string{"info", "ping",
+			"hello", "client"}, kind) {
+			continue
 		}
+		calls, _, _ := strings.Cut(strings.TrimPrefix(figures, "calls="), ",")
+		sums[0] += must(strconv.ParseFloat(calls, 64))
 	}
-	return sum
+	sums[1], sums[2] = infoOf(client)[0], number(client, "persistence", "aof_current_size")
+	return sums
 }
