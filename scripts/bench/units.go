@@ -34,7 +34,8 @@ func unitsCmd() *cobra.Command {
 			`appendonly yes; what the services do without requests is taken off. Bytes are the difference of used_memory to the empty Redis, ` +
 			`once the services have stopped and SCRIPT FLUSH: all that is there at once, what is left when keys ` +
 			`that end within 25 hours are gone, and when all that end are. The lines below a row are its kinds of keys: how ` +
-			`many there are for each unit, their MEMORY USAGE, and the longest time until they end. The run of 20 s is silent for 10, then says 20 words a second. A passage is also ` +
+			`many there are for each unit, their MEMORY USAGE, and the longest time until they end. The run of 20 s is silent for 10, then says 20 words a second. A conversation is a client's at the gateway, ` +
+			`which sends its newest question alone. A passage is also ` +
 			`measured in the apiserver that read the documents, and in one that starts with them (RSS).`,
 		Run: func(*cobra.Command, []string) {
 			l := newLab(mneme)
@@ -102,8 +103,8 @@ func units(l *lab) []unit {
 			ask(s, http.MethodPost, fmt.Sprintf("/v1/chats/bench-%d/messages", i), made.Key, hi)
 			return 1
 		}},
-		{"conversation at the gateway, 1 call", 400, "", conversation(1)},
-		{"conversation at the gateway, 10", 60, "", conversation(10)},
+		{"conversation of 1 call", 400, "", conversation(1)},
+		{"conversation of 10 calls", 60, "", conversation(10)},
 		{"passage", 400, "", passages},
 	}
 }
@@ -155,9 +156,9 @@ func unitsVendor() *vendor {
 	v.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
+		w.Header().Set("Content-Type", "text/event-stream") // the other answers set their own
 		switch {
 		case bytes.Contains(body, []byte(slowly)): // says nothing for 10 s, then 20 words a second
-			w.Header().Set("Content-Type", "text/event-stream")
 			time.Sleep(10 * time.Second)
 			for i := range 200 {
 				_, _ = w.Write(v.chat[2][min(i, 1)])
@@ -167,7 +168,6 @@ func unitsVendor() *vendor {
 			_, _ = w.Write(bytes.Join(v.chat[2][2:], nil))
 			return
 		case bytes.Contains(body, []byte("WAIT")):
-			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write(bytes.Join(calls, nil))
 			return
 		case !bytes.Contains(body, []byte("DELEGATE")) && !bytes.Contains(body, []byte(`"model":"back"`)):
@@ -196,7 +196,7 @@ func (u unit) measure(l *lab) {
 	if strings.HasSuffix(u.name, " of 20 s") {
 		behind = 25 * time.Second
 	}
-	made := u.do(s, u.calls) // compiles the scripts, opens the connections
+	first := float64(u.do(s, u.calls)) // compiles the scripts, opens the connections
 	time.Sleep(behind)
 	counted := func(d time.Duration, do func()) (figures [3]float64, seconds float64) { // commands, CPU ms, bytes of the AOF
 		began, before := time.Now(), work(client)
@@ -208,10 +208,10 @@ func (u unit) measure(l *lab) {
 		return figures, time.Since(began).Seconds()
 	}
 	idle, rest := counted(3*time.Second, func() {})
-	before, first := holding(s.Addrs[1]), made
+	before := holding(s.Addrs[1])
+	var added atomic.Int64
 	took, seconds := counted(behind, func() {
 		var all sync.WaitGroup
-		var added atomic.Int64
 		for worker := range 4 {
 			all.Go(func() {
 				for i := worker; i < u.calls; i += 4 {
@@ -220,17 +220,17 @@ func (u unit) measure(l *lab) {
 			})
 		}
 		all.Wait()
-		made += int(added.Load())
 	})
-	n := float64(made - first)
+	n := float64(added.Load())
+	made := first + n
 	fmt.Printf("%-36s", u.name)
 	for i, figure := range took {
 		fmt.Printf(" %9.*f", []int{1, 3, 0}[i], (figure-idle[i]*seconds/rest)/n)
 	}
 	if u.name == "passage" {
 		started := l.Replica(s, v, true)
-		defer fmt.Printf("    apiserver's RSS: %.0f B a passage where %d were put, %.0f B in one that started with them\n",
-			1e3*(holding(s.Addrs[1])[0]-before[0])/n, made, 1e3*(holding(started.Addrs[1])[0]-before[0])/float64(made))
+		defer fmt.Printf("    apiserver's RSS: %.0f B a passage where %.0f were put, %.0f B in one that started with them\n",
+			1e3*(holding(s.Addrs[1])[0]-before[0])/n, made, 1e3*(holding(started.Addrs[1])[0]-before[0])/made)
 	}
 	l.StopTo(mark)
 	must(0, client.Do(bg, "SCRIPT", "FLUSH", "SYNC").Err())
@@ -241,12 +241,12 @@ func (u unit) measure(l *lab) {
 				client.Del(bg, key)
 			}
 		}
-		fmt.Printf(" %9.0f", (used(client)-empty)/float64(made))
+		fmt.Printf(" %9.0f", (used(client)-empty)/made)
 	}
 	fmt.Println()
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		k := kinds[name]
-		fmt.Printf("    %-36s %8.3f keys %8.0f B %7.1f h\n", name, k[0]/float64(made), k[1]/float64(made), k[2])
+		fmt.Printf("    %-36s %8.3f keys %8.0f B %7.1f h\n", name, k[0]/made, k[1]/made, k[2])
 	}
 }
 
