@@ -29,14 +29,7 @@ func unitsCmd() *cobra.Command {
 	var mneme, only string
 	b := &cobra.Command{
 		Use: "units", Short: "What a chat, a run, a key, a user, a passage … are in Redis: commands, CPU, bytes",
-		Long: `Each row is made by three services of their own, over an empty Redis, with a vendor that answers at once. ` +
-			`Commands are the difference of INFO commandstats, with those that scripts call, CPU that of redis-server, with ` +
-			`appendonly yes; what the services do without requests is taken off. Bytes are the difference of used_memory to the empty Redis, ` +
-			`once the services have stopped and SCRIPT FLUSH: all that is there at once, what is left when keys ` +
-			`that end within 25 hours are gone, and when all that end are. The lines below a row are its kinds of keys: how ` +
-			`many there are for each unit, their MEMORY USAGE, and the longest time until they end. The run of 20 s is silent for 10, then says 20 words a second. A conversation is a client's at the gateway, ` +
-			`which sends its newest question alone. A passage is also ` +
-			`measured in the apiserver that read the documents, and in one that starts with them (RSS).`,
+		Long: `Each row is made by three services of their own, over an empty Redis, with a vendor that answers at once. Commands are the difference of INFO commandstats, with those that scripts call, CPU that of redis-server, with appendonly yes; what the services do without requests is taken off. Bytes are the difference of used_memory to the empty Redis, once the services have stopped and SCRIPT FLUSH: all that is there at once, what is left when keys that end within 25 hours are gone, and when all that end are. The lines below a row are its kinds of keys: how many there are for each unit, their MEMORY USAGE, and the longest time until they end. The run of 20 s is silent for 10, then says 20 words a second. A conversation is a client's at the gateway, which sends its newest question alone. A passage is also measured in the apiserver that read the documents, and in one that starts with them (RSS).`,
 		Run: func(*cobra.Command, []string) {
 			l := newLab(mneme)
 			defer l.Stop()
