@@ -191,7 +191,7 @@ func (u unit) measure(l *lab) {
 	}
 	first := float64(u.do(s, u.calls)) // compiles the scripts, opens the connections
 	time.Sleep(behind)
-	counted := func(d time.Duration, do func()) (figures [3]float64, seconds float64) { // commands, CPU ms, bytes of the AOF
+	counted := func(d time.Duration, do func()) (figures [3]float64, seconds float64) {
 		began, before := time.Now(), work(client)
 		do()
 		time.Sleep(d)
@@ -261,14 +261,15 @@ func kindsOf(client *redis.Client) map[string][3]float64 {
 	return kinds
 }
 
+// number is one of INFO.
 func number(client *redis.Client, section, name string) float64 {
-	return must(strconv.ParseFloat(must(client.InfoMap(bg, section).Result())[strings.ToUpper(section[:1])+section[1:]][name], 64))
+	return must(strconv.ParseFloat(must(client.InfoMap(bg, strings.ToLower(section)).Result())[section][name], 64))
 }
 
 // used is used_memory once tables have been resized.
 func used(client *redis.Client) float64 {
 	time.Sleep(2 * time.Second)
-	return number(client, "memory", "used_memory")
+	return number(client, "Memory", "used_memory")
 }
 
 // work is what Redis has done since its start: commands but those by which processes stay in touch, CPU in ms, and
@@ -282,6 +283,6 @@ func work(client *redis.Client) (sums [3]float64) {
 		calls, _, _ := strings.Cut(strings.TrimPrefix(figures, "calls="), ",")
 		sums[0] += must(strconv.ParseFloat(calls, 64))
 	}
-	sums[1], sums[2] = infoOf(client)[0], number(client, "persistence", "aof_current_size")
+	sums[1], sums[2] = infoOf(client)[0], number(client, "Persistence", "aof_current_size")
 	return sums
 }
