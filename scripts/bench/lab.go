@@ -20,6 +20,7 @@ type lab struct {
 	Dir      string
 	Mneme    string // the program
 	Settings string // lines that the configurations of services have, too
+	Backend  string // of the gateway, if it is not one of chat completions
 	Runs     int    // apiserver.max_runs; 0 for more than any benchmark has
 	stops    []func()
 }

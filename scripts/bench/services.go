@@ -28,8 +28,10 @@ const config = `run_timeout: 30m
 redis: {embedded_listen: "", url: "REDIS"}
 webmemory: {max_chats: 100000, SETTINGS}
 apiserver: {max_runs: RUNS}
-proxy: {backends: {vendor: {kind: openai, base_url: "http://VENDOR/v1", model_map: {master: front, "*": back}}}}
+proxy: {backends: {vendor: BACKEND}}
 `
+
+const frontAndBack = `{kind: openai, base_url: "http://VENDOR/v1", model_map: {master: front, "*": back}}`
 
 // Services starts them over a Redis of their own, apart or as mneme up; settings are further ones
 // of webmemory.
@@ -44,8 +46,9 @@ func (l *lab) Replica(of services, v *vendor, apart bool, settings ...string) se
 	if of.Redis != nil {
 		store = "redis://" + of.Redis.Options().Addr
 	}
+	text := strings.Replace(config, "BACKEND", cmp.Or(l.Backend, frontAndBack), 1)
 	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("REDIS", store, "VENDOR", v.Listener.Addr().String(),
-		"RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)), "SETTINGS", strings.Join(settings, ", ")).Replace(config)+l.Settings)
+		"RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)), "SETTINGS", strings.Join(settings, ", ")).Replace(text)+l.Settings)
 	s := services{URL: "http://" + at.Webmemory + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"}}
 	if apart {
 		s.Names = []string{"proxy", "apiserver", "webmemory"}
