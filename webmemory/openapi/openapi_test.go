@@ -337,6 +337,8 @@ func TestTheDocumentIsValid(t *testing.T) {
 				walk(one)
 			}
 		case fields:
+			_, bare := v["items"].(bool)
+			require.False(t, bare, "%v: items are any JSON, as a bare true", v)
 			members, _ := v["properties"].(fields)
 			for name, member := range members {
 				require.IsType(t, fields{}, member, "%s is any JSON without a word about it, as a bare true", name)

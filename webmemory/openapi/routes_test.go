@@ -278,9 +278,9 @@ type (
 	}
 	// UIMessage is a message of the page's.
 	UIMessage struct {
-		ID    string            `json:"id"`
-		Role  string            `json:"role"`
-		Parts []json.RawMessage `json:"parts"`
+		ID    string           `json:"id"`
+		Role  string           `json:"role"`
+		Parts []map[string]any `json:"parts"`
 	}
 )
 
