@@ -69,19 +69,25 @@ type Passage struct {
 	Text    string  `json:"text"`
 }
 
-// Forward passes requests on to the apiserver and its answers back, both as
+// Forward is Pass to the apiserver.
+func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err error),
+	broken func(error)) (http.Handler, error) {
+	return Pass(c.base, c.http.Transport, failed, broken)
+}
+
+// Pass passes requests on to the service at base and its answers back, both as
 // streams. failed answers when it cannot be reached. An answer that breaks off after
 // its head was sent is told to broken, and then the handler panics with
 // http.ErrAbortHandler, for net/http to break the client's connection.
-func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err error),
+func Pass(base string, transport http.RoundTripper, failed func(w http.ResponseWriter, r *http.Request, err error),
 	broken func(error)) (http.Handler, error) {
-	to, err := url.Parse(c.base)
+	to, err := url.Parse(base)
 	if err != nil {
-		return nil, fmt.Errorf("the apiserver's address: %w", err)
+		return nil, fmt.Errorf("the address of a service: %w", err)
 	}
 	return &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		Transport:     c.http.Transport,
+		Transport:     transport,
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			failed(w, r, fmt.Errorf("%w: %w", ErrUnreachable, err))

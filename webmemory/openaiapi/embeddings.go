@@ -2,12 +2,8 @@ package openaiapi
 
 import (
 	"bytes"
-	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"time"
 
 	"mneme/access/jsonbound"
@@ -31,20 +27,14 @@ func (h *Handler) embed(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	to, err := url.Parse(h.Gateway)
+	away := func(w http.ResponseWriter, _ *http.Request, _ error) { refuse(w, errGatewayAway) }
+	to, err := api.Pass(h.Gateway, h.ToGateway, away, func(error) {})
 	if err != nil {
-		refuse(w, fmt.Errorf("the gateway's address: %w", err))
+		refuse(w, err)
 		return
 	}
+	r = r.Clone(r.Context())
+	r.URL.Path, r.URL.RawPath = "/v1/embeddings", "" // without the chat, which it is nothing to
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
-	(&httputil.ReverseProxy{
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Path, p.Out.URL.RawPath = "/v1/embeddings", "" // without the chat, which it is nothing to
-			p.SetURL(to)
-		},
-		Transport:     h.ToGateway,
-		FlushInterval: -1,
-		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { refuse(w, errGatewayAway) },
-		ErrorLog:      log.New(io.Discard, "", 0), // an answer that breaks off breaks the client's, too
-	}).ServeHTTP(w, r)
+	to.ServeHTTP(w, r)
 }

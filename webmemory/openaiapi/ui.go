@@ -152,7 +152,9 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 	post := webapi.MessageRequest{Message: a.call.last().Content.Text, AgentVersion: body.AgentVersion, Stream: true,
 		OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: body.Instructions,
 		Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
-	post.Metadata = map[string]string{api.MessageIDMember: id}
+	if id != "" {
+		post.Metadata = map[string]string{api.MessageIDMember: id}
+	}
 	key, t := rand.Text(), transcript{}
 	switch {
 	case body.MessageID != "" || body.Trigger == regenerates:
