@@ -267,7 +267,7 @@ func (c *checker) history(h *stored) {
 }
 
 // aTag finds the chats' tags in texts.
-var aTag = regexp.MustCompile(`(?:^| )(c\d{3}n)`)
+var aTag = regexp.MustCompile(`(?:^| )(c\d{3,}n)`)
 
 // report enters a finding about a history, and about message i of it unless i is
 // negative, if Redis' losses do not excuse it.
@@ -380,9 +380,7 @@ func (c *checker) vanished(list []vanished) {
 // strangers looks for keys that should not be there.
 func (c *checker) strangers(s *soak, known map[memory.Key]bool) error {
 	ctx := context.Background()
-	keys := s.redis.Scan(ctx, 0, "*", 1000).Iterator()
-	for keys.Next(ctx) {
-		name := keys.Val()
+	return s.scan(ctx, "*", func(name string) error {
 		if key, ok := memory.ParseKey(name); ok && !known[key] {
 			c.violate(violation{kind: invalid, what: "a history that nobody wrote: " + name})
 		}
@@ -391,6 +389,6 @@ func (c *checker) strangers(s *soak, known map[memory.Key]bool) error {
 			c.violate(violation{kind: torn, what: fmt.Sprintf("a history was set aside as damaged: %s: …%s", name,
 				tail(value, 300))})
 		}
-	}
-	return keys.Err()
+		return nil
+	})
 }

@@ -107,12 +107,15 @@ func (w *writer) bounded(do func(context.Context) attempt) attempt {
 	default:
 		wait = patience
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(context.Background(), wait+5*w.slow)
 	defer cancel()
 	return do(ctx)
 }
 
-func (w *writer) anyWeb() *service { return w.webs()[w.rng.IntN(2)] }
+func (w *writer) anyWeb() *service {
+	webs := w.webs()
+	return webs[w.rng.IntN(len(webs))]
+}
 
 func (w *writer) rest(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(most)))) }
 
@@ -139,12 +142,12 @@ func (w *writer) talk(p *post, see func(event.Event) bool, back bool) attempt {
 func (w *writer) atOnce(posts ...*post) {
 	var all sync.WaitGroup
 	for i, p := range posts {
-		web := w.webs()[i%2]
+		web := w.webs()[i%len(w.webs())]
 		if posts[0] != posts[1] {
 			web = w.anyWeb()
 		}
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), patience+5*w.slow)
 			defer cancel()
 			w.stream(ctx, p, web, nil)
 		})

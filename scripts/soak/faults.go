@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,7 +65,7 @@ func (c *chaos) strike(ctx context.Context) {
 	down, long := time.Duration(c.rng.IntN(2000))*time.Millisecond, c.rng.IntN(6) == 0
 	paused := lease + time.Duration(500+c.rng.IntN(5000))*time.Millisecond
 	for _, v := range c.pick(n) {
-		down, web := down, v.client != nil && v.name != apiName && v.name != proxyName
+		down, web := down, slices.Contains(c.webs(), v)
 		if dice >= 88 && (web || c.rng.IntN(3) == 0) && c.paused.CompareAndSwap(false, true) {
 			c.going.Go(func() {
 				c.pause(ctx, v, paused)
@@ -103,7 +104,10 @@ func (c *chaos) startAgain(v *service) {
 // pick takes up to n services that are up for a fault, webmemory more often than the others.
 func (c *chaos) pick(n int) (picked []*service) {
 	bag := []string{proxyName, apiName, apiName, webA, webA, webA, webB, webB, webB}
-	if c.fault == faultKills { // else Redis has its own trouble
+	switch {
+	case c.fleet != nil:
+		bag = slices.Concat(c.order, c.of("webmemory"))
+	case c.fault == faultKills: // else Redis has its own trouble
 		bag = append(bag, redisName, redisName)
 	}
 	c.rng.Shuffle(len(bag), func(i, j int) { bag[i], bag[j] = bag[j], bag[i] })

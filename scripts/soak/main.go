@@ -4,6 +4,7 @@
 //
 //	go run ./scripts/soak memory --duration 10m --chats 50 --writers 16 --seed 7
 //	go run ./scripts/soak memory --fault failover --duration 10m   # Redis loses data, too
+//	go run ./scripts/soak fleet --duration 10m                     # 15 processes, 2,000 answers at once
 //	go run ./scripts/soak recall --rounds 1000                     # written to one process, found by another
 //	go run ./scripts/soak approvals --rounds 200                   # two approvals, killed at every event
 //	go run ./scripts/soak approvals --fault oldaof --rounds 60     # and Redis loses data there
@@ -34,7 +35,7 @@ import (
 	"mneme/memory"
 )
 
-const usage = `Usage: go run ./scripts/soak memory|recall|approvals|early|pass [flags]
+const usage = `Usage: go run ./scripts/soak memory|fleet|recall|approvals|early|pass [flags]
 
 memory: two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
 (every write synced) serve writers while processes are killed, paused and ended at
@@ -45,6 +46,11 @@ be gone which Redis lost and no living process held, and it is counted apart. It
 everything by FLUSHALL (flushall) or by a start on an empty disk (empty), the last seconds
 by a start from an older file (oldaof) or by a Sentinel failover to a replica that lags
 (failover).
+
+fleet: as memory, by three webmemories, four apiservers and two gateways, of which the last two kinds
+stand behind one name each, over a Redis Cluster of three masters and three replicas (redis.wait_replicas 1). A
+node that is paused or ended for longer than five seconds loses its slots to its replica. Models are
+slow, so that there are as many open answers as writers.
 
 recall: two webmemories as above. In each round one is told something, and right behind the
 answer's last byte the other is asked for it; in every tenth one of them is killed in
@@ -82,6 +88,7 @@ type options struct {
 
 	// Of memory. Coming to rest and the checks come on top of the duration.
 	duration, losses, edits, erase time.Duration
+	slow                           time.Duration // each answer of a model in a fleet
 	chats, writers, wait           int
 	level                          string
 
@@ -124,6 +131,17 @@ var modes = map[string]mode{
 	}, func(ctx context.Context, t *trial) (bool, error) {
 		return newSoak(t).run(ctx)
 	}},
+	"fleet": {losses[:1], fleetOrder, func(f *flag.FlagSet, o *options) {
+		f.DurationVar(&o.duration, "duration", 10*time.Minute, "how long to write")
+		f.IntVar(&o.chats, "chats", 4000, "chats to write to")
+		f.IntVar(&o.writers, "writers", 2000, "concurrent writers")
+		f.DurationVar(&o.slow, "slow", 15*time.Second, "how long each answer of a model takes")
+		f.DurationVar(&o.every, "faults-every", 10*time.Second, "mean time between two kills, ends or pauses; 0 for none")
+		f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
+		f.StringVar(&o.level, "log-level", "warn", "of the processes' logs")
+	}, func(ctx context.Context, t *trial) (bool, error) {
+		return newSoak(t).run(ctx)
+	}},
 	"recall":    {losses[:1], twoWebs, rounds(1000, "how often something is said and asked for"), recalling},
 	"early":     {losses[:1], twoWebs, rounds(500, "kills"), killEarly},
 	"approvals": {losses, []string{redisName, proxyName, apiA, apiB, webA, webB}, rounds(200, "runs"), approve},
@@ -160,7 +178,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		f.Usage()
 		return o, flag.ErrHelp
 	default:
-		return o, errors.New("say what to do: memory, recall, approvals, early or pass; each has --help")
+		return o, errors.New("say what to do: memory, fleet, recall, approvals, early or pass; each has --help")
 	}
 	o.fault, o.level = m.faults[0], "info"
 	m.flags(f, &o)
@@ -182,7 +200,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		o.seed = uint64(time.Now().UnixMicro())
 	}
 	f.VisitAll(func(g *flag.Flag) {
-		value, optional := g.Value.String(), o.mode == "memory" && g.Name == "faults-every"
+		value, optional := g.Value.String(), slices.Contains([]string{"memory", "fleet"}, o.mode) && g.Name == "faults-every"
 		optional = optional || slices.Contains([]string{"edits-every", "erase-every", "wait-replicas"}, g.Name)
 		if strings.HasPrefix(value, "-") || (value == "0" || value == "0s") && !optional {
 			err = fmt.Errorf("--%s is %s: it must be positive", g.Name, value)
@@ -336,7 +354,7 @@ func (t *trial) report(totals ...string) (clean bool) {
 type soak struct {
 	*ledger
 	chats   []*chat
-	redis   *redis.Client
+	redis   redis.UniversalClient
 	outages []outage // written while faults are done, read afterwards
 	reads   reader
 	meters  meters
@@ -366,6 +384,9 @@ func (s *soak) run(ctx context.Context) (clean bool, err error) {
 	}
 	unwatch()
 	watched.Wait()
+	if s.fleet != nil {
+		s.models.slow.Store(0)
+	}
 	s.lastPosts()
 	check := &checker{ledger: s.ledger, fates: s.fates()}
 	if err := check.everything(s); err != nil {

@@ -28,7 +28,7 @@ const (
 	apiName      = "apiserver"
 	webA         = "webmemory-a"
 	webB         = "webmemory-b"
-	apiA, apiB   = "apiserver-a", "apiserver-b" // of approvals, each of the webmemory of its letter
+	apiA, apiB   = "apiserver-a", "apiserver-b" // of approvals, each of the webmemory of its letter; of a fleet, behind one name
 )
 
 // masterName is what the sentinel calls its master.
@@ -40,6 +40,7 @@ type testbed struct {
 	order    []string            // to start in
 	disks    map[string][]string // data folders, each with the processes that use it
 	webAddr  string              // of webmemory-a, or of the one in mneme up
+	*fleet                       // nil for none
 }
 
 // service is one process over all its lives.
@@ -81,7 +82,7 @@ func (v *service) life(from, to time.Time) *span {
 }
 
 func (v *service) isRedis() bool {
-	return v.name == redisName || v.name == replicaName || v.name == sentinelName
+	return strings.HasPrefix(v.name, redisName) || v.name == sentinelName
 }
 
 // start begins a life unless one goes on. It is for the goroutine that holds fault.
@@ -137,6 +138,12 @@ func newStack(o options) (*testbed, error) {
 	if o.losesData() {
 		environ = append(environ, "MNEME_RUN_TIMEOUT="+runTimeout.String())
 	}
+	if o.mode == "fleet" {
+		var failed error
+		s.fleet, failed = newFleet(o, s, at)
+		err = errors.Join(err, failed)
+		environ = append(environ, s.fleet.environ...)
+	}
 	for _, name := range s.order {
 		v, dir := &service{name: name, addr: at[name]}, filepath.Join(o.dir, name)
 		err = errors.Join(err, os.MkdirAll(dir, 0o700))
@@ -149,7 +156,10 @@ func newStack(o options) (*testbed, error) {
 		case v.isRedis():
 			v.Process = stack.Redis(dir, v.addr, "--appendonly", "yes", "--appendfsync", "always",
 				"--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0")
-			if name == replicaName {
+			switch {
+			case s.fleet != nil:
+				v.Args = append(v.Args, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
+			case name == replicaName:
 				v.follow(at[redisName])
 			}
 		default:
@@ -160,6 +170,9 @@ func newStack(o options) (*testbed, error) {
 			data := filepath.Join(o.dir, disk+"-data")
 			s.disks[data] = append(s.disks[data], name)
 			where := stack.Addrs{Webmemory: v.addr, Apiserver: at[apiName], Proxy: at[proxyName]}
+			if s.fleet != nil {
+				where = stack.Addrs{Webmemory: v.addr, Apiserver: v.addr, Proxy: v.addr} // environ says what is reached
+			}
 			if agents := at[apiName+"-"+side]; agents != "" {
 				where.Apiserver = agents
 			}
@@ -189,8 +202,21 @@ func (v *service) follow(master string) {
 	v.Args = append(slices.Clip(v.Args), "--replicaof", host+" "+port)
 }
 
-// redisClient is a client of the one Redis, or of whichever is the master.
-func (s *testbed) redisClient() *redis.Client {
+// of are the names of the processes of a kind, in order.
+func (s *testbed) of(kind string) (names []string) {
+	for _, name := range s.order {
+		if base, _, _ := strings.Cut(name, "-"); base == kind {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// redisClient is a client of the one Redis, of whichever is the master, or of the Cluster.
+func (s *testbed) redisClient() redis.UniversalClient {
+	if s.fleet != nil {
+		return s.cluster
+	}
 	if sentinel := s.services[sentinelName]; sentinel != nil {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: masterName, SentinelAddrs: []string{sentinel.addr}, ContextTimeoutEnabled: true, MaxRetries: -1,
@@ -207,16 +233,19 @@ func redisOptions(addr string) *redis.Options {
 	}
 }
 
-// other is the webmemory that web is not.
+// other is a webmemory that web is not, the next one.
 func (s *testbed) other(web *service) *service {
-	if web.name == webA {
-		return s.services[webB]
-	}
-	return s.services[webA]
+	webs := s.webs()
+	return webs[(slices.Index(webs, web)+1)%len(webs)]
 }
 
-// webs are the two webmemory processes.
-func (s *testbed) webs() []*service { return []*service{s.services[webA], s.services[webB]} }
+// webs are the webmemory processes.
+func (s *testbed) webs() (webs []*service) {
+	for _, name := range s.of("webmemory") {
+		webs = append(webs, s.services[name])
+	}
+	return webs
+}
 
 // startAll starts what is down, in order, and waits for all. Only the first time is redis
 // the master: one of the two that comes back follows the other.
@@ -229,8 +258,13 @@ func (s *testbed) startAll() error {
 		if err := v.Await(time.Minute); err != nil {
 			return err
 		}
+		if s.fleet != nil && name == fleetNodes[len(fleetNodes)-1] {
+			if err := s.form(); err != nil {
+				return err
+			}
+		}
 	}
-	if replica := s.services[replicaName]; replica != nil && !slices.Contains(s.services[redisName].Args, "--replicaof") {
+	if replica := s.services[replicaName]; s.fleet == nil && replica != nil && !slices.Contains(s.services[redisName].Args, "--replicaof") {
 		s.services[redisName].follow(replica.addr)
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisstore"
 )
 
 // editNowAndThen edits histories of chats in which nothing goes on, until ctx ends.
@@ -156,7 +157,7 @@ type goneWord struct {
 }
 
 // aWord is what text calls CODE.
-var aWord = regexp.MustCompile(`c\d{3}n\d{5}k\d{3}`)
+var aWord = regexp.MustCompile(`c\d{3,}n\d{5}k\d{3}`)
 
 // erased enters the words of the runs that an erasure of a chat took, and looks
 // where they might still be.
@@ -219,15 +220,13 @@ func (w *words) scan(chat string, strict bool) error {
 	defer cancel()
 	before := w.reads.losses.Load()
 	due := func(goneWord) bool { return strict || before%2 == 0 && before == w.reads.losses.Load() }
-	keys := w.redis.Scan(ctx, 0, "*"+chat+"*", 1000).Iterator()
-	for keys.Next(ctx) {
-		key := keys.Val()
+	return w.soak.scan(ctx, "*"+chat+"*", func(key string) error {
 		kind, err := w.redis.Type(ctx, key).Result()
 		if err != nil {
 			return err
 		}
 		if kind == "none" {
-			continue // it ended meanwhile
+			return nil // it ended meanwhile
 		}
 		how := reading[kind]
 		if how == nil {
@@ -238,8 +237,21 @@ func (w *words) scan(chat string, strict bool) error {
 			return err
 		}
 		w.find(fmt.Append(nil, value), key+" in Redis", due)
+		return nil
+	})
+}
+
+// scan calls do for every key that matches, on every node.
+func (s *soak) scan(ctx context.Context, pattern string, do func(key string) error) error {
+	nodes, err := redisstore.Masters(ctx, s.redis)
+	for _, node := range nodes {
+		keys := node.Scan(ctx, 0, pattern, 1000).Iterator()
+		for err == nil && keys.Next(ctx) {
+			err = do(keys.Val())
+		}
+		err = errors.Join(err, keys.Err())
 	}
-	return keys.Err()
+	return err
 }
 
 func (w *words) find(raw []byte, where string, due func(goneWord) bool) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,7 +135,7 @@ type meters struct {
 
 // scrape reads the counters of a webmemory process; nil if it does not answer.
 func (m *meters) scrape(v *service) map[string]float64 {
-	if v.name != webA && v.name != webB {
+	if !strings.HasPrefix(v.name, "webmemory-") {
 		return nil
 	}
 	now := time.Now()
@@ -176,8 +177,10 @@ func (s *soak) watch(ctx context.Context) *sync.WaitGroup {
 	}
 	all.Go(func() {
 		for sleep(ctx, 10*time.Second) {
+			open := int(s.redis.ZCard(ctx, "turns:open").Val())
+			s.count("answers open at once, at most", max(0, open-s.counted("answers open at once, at most")))
 			s.mu.Lock()
-			line := fmt.Sprintf("runs %d, faults %d, found %d", len(s.runs), len(s.faults), len(s.violations))
+			line := fmt.Sprintf("open %d, runs %d, faults %d, found %d", open, len(s.runs), len(s.faults), len(s.violations))
 			for _, name := range []string{"posts", "accepted", "refused", "no response", "events", "erasures"} {
 				line += fmt.Sprintf(", %s %d", name, s.counts[name])
 			}
@@ -198,8 +201,13 @@ func (s *soak) settle() error {
 	for began := time.Now(); ; time.Sleep(200 * time.Millisecond) {
 		open, err := s.redis.ZRange(context.Background(), "turns:open", 0, -1).Result()
 		waiting := -1.0
-		if a, b := s.meters.scrape(s.services[webA]), s.meters.scrape(s.services[webB]); a != nil && b != nil {
-			waiting = a["mneme_spool_bytes"] + b["mneme_spool_bytes"]
+		for _, web := range s.webs() {
+			values := s.meters.scrape(web)
+			if values == nil {
+				waiting = -1
+				break
+			}
+			waiting = max(waiting, 0) + values["mneme_spool_bytes"]
 		}
 		if err == nil && len(open) == 0 && waiting == 0 {
 			s.say("at rest after %v: no open run, spools empty", time.Since(began).Round(100*time.Millisecond))
