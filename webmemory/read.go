@@ -207,7 +207,11 @@ func (s *streams) stillLogged(ctx context.Context, r *run) error {
 	}
 	if line == nil && r.log.Last() == 0 { // it may not have begun yet
 		record, err := s.store.Runs.Record(ctx, r.chat, r.id)
-		if err == nil && record == nil { // it was withdrawn: its process died before anything was shown
+		named := err == nil && record != nil
+		if named && !record.Over() { // a record that is no chat's open run is of one that began nowhere, see recordOf
+			named, err = isNamed(ctx, s.store, r.chat, r.id)
+		}
+		if err == nil && !named { // its process died, or was refused, before anything was shown
 			err = errMayRun
 		}
 		return err

@@ -3,6 +3,7 @@ package webmemory_test
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/redisstore"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -635,6 +637,22 @@ func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 		return w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k2").status == 200
 	}, time.Minute, 10*time.Millisecond, "the chat goes on")
 	require.Equal(t, []string{"user: hi", "assistant: ok"}, w.stored("chat_history:1"))
+}
+
+// A run has a record, and no open run names it: its post was refused while Redis was away, so that the record could not
+// be taken back. Readers of its events are not left waiting for as long as a run may take.
+func TestEventsOfARunThatNeverBeganEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("ok"), func(c *webmemory.Config) { c.Lease = 600 * time.Millisecond })
+	run := rand.Text()
+	_, err := redisstore.New(w.connect(), logger()).Runs.Begin(t.Context(), memory.MustChat("1"), run, "body")
+	require.NoError(t, err)
+	events := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil)
+	role, data, ok := events.next()
+	require.True(t, ok)
+	require.Equal(t, "error", role)
+	require.Contains(t, string(data), "outcome_unknown")
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status, "the chat goes on")
 }
 
 func TestErasureStopsWhatRuns(t *testing.T) {
