@@ -183,12 +183,20 @@ func (w *writer) repeat(ch *chat) {
 
 // lastPosts says something in each chat once everything is at rest, and is answered.
 func (s *soak) lastPosts() {
-	w := &writer{s, s.random(6)}
-	for _, ch := range s.chats {
-		if p := w.insist(ch, 6); p != nil {
-			s.violate(violation{kind: unsettled, chat: ch, post: p, what: "everything is at rest, yet posts are not answered"})
-		}
+	const atOnce = 8
+	var all sync.WaitGroup
+	for n := range atOnce {
+		w := &writer{s, s.random(uint64(10 + n))}
+		all.Go(func() {
+			for i := n; i < len(s.chats); i += atOnce {
+				if p := w.insist(s.chats[i], 6); p != nil {
+					s.violate(violation{kind: unsettled, chat: s.chats[i], post: p,
+						what: "everything is at rest, yet posts are not answered"})
+				}
+			}
+		})
 	}
+	all.Wait()
 }
 
 // insist posts until one is answered to its end; it gives the last one if none was.
