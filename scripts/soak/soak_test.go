@@ -333,7 +333,7 @@ func TestCountersOutliveProcesses(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                   "memory, recall, approvals, early or pass",
+		"":                                   "memory, fleet, recall, approvals, early or pass",
 		"recall --rounds 3":                  "",
 		"recall --rounds 0":                  "must be positive",
 		"memory":                             "",
