@@ -31,6 +31,10 @@ type Chats struct {
 // score is when that was.
 const filledMember = "*filled"
 
+// shardsMember stands beside it: its score is the negative number of shards that the list was last filled for, if there
+// ever was another one than 1.
+const shardsMember = "*shards"
+
 // pinMark begins the member that stands in the list of chats for a pin, before the id of the pinned chat. It is no
 // chat's id, and its score, pinScore, is below those of the chats.
 const pinMark, pinScore = "*pin:", -1
@@ -239,13 +243,23 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	return places, nil
 }
 
-// Listed says whether all chats are in the list that another process, or none, has brought there.
+// Listed says whether all chats are in the list, in its shards, that another process, or none, has brought there. A
+// number of shards that is another one than before is noted.
 func (s Chats) Listed(ctx context.Context) (bool, error) {
-	at, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, memory.Tenant{}), filledMember).Result()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
+	list := memory.ListKey(memory.KindChats, memory.Tenant{})
+	marks, err := s.redis.ZMScore(ctx, list, filledMember, shardsMember).Result()
+	if err == nil && max(1, -marks[1]) != float64(max(1, s.ListShards)) {
+		_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.ZRem(ctx, list, filledMember)
+			p.ZAdd(ctx, list, redis.Z{Score: -float64(max(1, s.ListShards)), Member: shardsMember})
+			return nil
+		})
+		return false, failure(err, "noting how many shards the list of chats has")
 	}
-	return s.now().UnixMilli()-int64(at) > filledFor.Milliseconds(), failure(err, "looking at the list of chats")
+	if err != nil || marks[0] == 0 {
+		return false, failure(err, "looking at the list of chats")
+	}
+	return s.now().UnixMilli()-int64(marks[0]) > filledFor.Milliseconds(), nil
 }
 
 // AllListed notes that all chats are in the list.

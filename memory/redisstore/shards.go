@@ -145,9 +145,9 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 			id, pin := strings.CutPrefix(p.Member, pinMark)
 			from.from = p
 			switch {
-			case pin != pins && p.Used < 0: // the chats end here
+			case !pins && p.Used < 0: // the chats end here
 				from.all = true
-			case pin != pins:
+			case pins && !pin:
 			case p.Member != filledMember && s.listKey(from.kind, t, id) != from.key:
 				strays = append(strays, stray{from, p, s.listKey(from.kind, t, id)})
 			default:
@@ -156,6 +156,29 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 		}
 	}
 	return gathered(ctx, s, strays)
+}
+
+// gatherAtOnce is of how many keys Gather reads, and how many entries of each, in one round trip.
+const gatherAtOnce, gatherEach = 50, 200
+
+// Gather brings all entries of the lists of chats where they belong, the pins first: only there does a chat show them.
+func Gather(ctx context.Context, s *Store) error {
+	if s.ListShards <= 1 {
+		return nil
+	}
+	names, err := s.redis.ZRange(ctx, string(memory.KindTenants), 0, -1).Result()
+	for _, name := range append(names, memory.Tenant{}.String()) {
+		of, bad := memory.ParseTenant(name)
+		for _, after := range []Place{Pins, {}} {
+			for some := range slices.Chunk(s.shardsOf(of, after, gatherEach, memory.KindChats), gatherAtOnce) {
+				for err == nil && bad == nil && len(some) > 0 {
+					err = readShards(ctx, s.core, of, after == Pins, some)
+					some = slices.DeleteFunc(some, func(from *shard) bool { from.places = nil; return from.all })
+				}
+			}
+		}
+	}
+	return failure(err, "bringing the lists into their shards")
 }
 
 // stray is an entry that lies in another key than it belongs into.

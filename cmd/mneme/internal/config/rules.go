@@ -93,6 +93,8 @@ func (r Redis) check(_ string, c Config) error {
 			"Sentinel needs redis.addrs, the addresses of the sentinels"),
 		when(r.WaitReplicas > 0 && r.Embedded(), "redis.wait_replicas",
 			"the embedded store has no replicas; remove it, or set redis.url or redis.addrs"),
+		when(r.ListShards > 1 && r.Embedded(), "redis.list_shards",
+			"the embedded store is no Cluster; remove it, or set redis.url or redis.addrs"),
 		when(r.PasswordEnv.Name != "" && r.Embedded(), "redis.password_env",
 			"the embedded store has no password; set redis.url or redis.addrs"),
 		when(r.PasswordEnv.Name != "" && r.PasswordEnv.Value == "", "redis.password_env", "%s",
