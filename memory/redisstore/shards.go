@@ -63,6 +63,7 @@ type shard struct {
 	from   Place   // behind which it goes on
 	look   int     // how many it is asked for next
 	all    bool    // there are no more
+	exact  bool    // it is asked by the script
 }
 
 // shardsOf are the keys of some lists of a tenant, of which each is asked for so many places behind one.
@@ -85,6 +86,7 @@ func (p Place) before(q Place) int {
 func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count int, kinds ...memory.Kind) ([]Place,
 	error) {
 	shards := s.shardsOf(t, after, count, kinds...)
+	shards[0].exact = len(shards) == 1
 	if len(shards) > 1 {
 		for _, from := range shards {
 			from.look = count/len(shards) + 2
@@ -126,22 +128,17 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 // readShards reads on in shards, in one round trip, and brings what belongs into other keys there. pins: what is pinned
 // is read, and nothing else is.
 func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards []*shard) error {
-	calls := make([]redisscript.Call, len(shards))
-	for i, from := range shards {
-		calls[i] = redisscript.Call{Script: chatsScript, Keys: []string{from.key},
-			Args: []any{from.from.Used, from.from.Member, from.look}}
+	found, err := lookIn(ctx, s, shards)
+	if err != nil {
+		return err
 	}
 	var strays []stray
-	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
-		from := shards[i]
-		r, err := read(cmd)
-		if err != nil {
-			return err
+	for i, from := range shards {
+		if found[i] == nil { // it is asked again
+			continue
 		}
-		from.all = len(r)/2 < from.look
-		for at := 1; at+1 < len(r); at += 2 {
-			used, _ := strconv.ParseFloat(r[at+1], 64) // a score
-			p := Place{int64(used), r[at]}
+		from.all = len(found[i]) < from.look
+		for _, p := range found[i] {
 			id, pin := strings.CutPrefix(p.Member, pinMark)
 			from.from = p
 			switch {
@@ -156,6 +153,57 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 		}
 	}
 	return gathered(ctx, s, strays)
+}
+
+// lookIn are the next places of each shard. Nil is for one in which some have the time of the place behind which it
+// goes on: it is to be asked by the script from then on, which tells them apart. To ask each of many by it would take
+// Redis several times as long.
+func lookIn(ctx context.Context, s *core, shards []*shard) ([][]Place, error) {
+	found, plain := make([][]Place, len(shards)), make([]*redis.ZSliceCmd, len(shards))
+	var calls []redisscript.Call
+	var called []int
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, from := range shards {
+			most := "+inf"
+			if from.from.Member != "" {
+				most = strconv.FormatInt(from.from.Used, 10)
+			}
+			if from.exact {
+				called, calls = append(called, i), append(calls, redisscript.Call{Script: chatsScript,
+					Keys: []string{from.key}, Args: []any{from.from.Used, from.from.Member, from.look}})
+				continue
+			}
+			plain[i] = p.ZRevRangeByScoreWithScores(ctx, from.key, &redis.ZRangeBy{Max: most, Min: "-inf", Count: int64(from.look)})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, from := range shards {
+		if from.exact {
+			continue
+		}
+		found[i] = []Place{}
+		for _, z := range plain[i].Val() {
+			found[i] = append(found[i], Place{int64(z.Score), z.Member.(string)})
+		}
+		if len(found[i]) > 0 && from.from.Member != "" && from.from.before(found[i][0]) >= 0 {
+			from.exact, found[i] = true, nil
+		}
+	}
+	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
+		r, err := read(cmd)
+		if err != nil {
+			return nil, err
+		}
+		found[called[i]] = []Place{}
+		for at := 1; at+1 < len(r); at += 2 {
+			used, _ := strconv.ParseFloat(r[at+1], 64) // a score
+			found[called[i]] = append(found[called[i]], Place{int64(used), r[at]})
+		}
+	}
+	return found, nil
 }
 
 // gatherAtOnce is of how many keys Gather reads, and how many entries of each, in one round trip.

@@ -140,7 +140,7 @@ func fillChats(client *redis.ClusterClient, dumps map[string]string, count int) 
 		must(client.Pipelined(bg, func(p redis.Pipeliner) error {
 			for i, chat := range ids[at:min(at+500, count)] {
 				for key, dump := range dumps {
-					p.Restore(bg, strings.Replace(key, "CHAT", chat.ID(), 1), 0, dump)
+					p.RestoreReplace(bg, strings.Replace(key, "CHAT", chat.ID(), 1), 0, dump)
 				}
 				meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(chat)}.String()
 				p.HSet(bg, meta, "turn", began+int64(at+i))
