@@ -2,7 +2,6 @@ package memory
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -80,12 +79,19 @@ func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
 // sharded are those of listed that may be spread over several keys.
 var sharded = []Kind{KindChats}
 
-// MaxShards is how many shards a list may have: as many as a Cluster has slots.
-const MaxShards = 16384
-
 // ShardKey is the key of one shard of a tenant's list, from 1 on. 0 is ListKey.
 func ShardKey(kind Kind, of Tenant, shard int) string {
 	return RedisKey{Kind: kind, Run: of.name, Shard: shard}.String()
+}
+
+// ShardKeys are those of the shards 1 to n of a tenant's list.
+func ShardKeys(kind Kind, of Tenant, n int) []string {
+	list := ListKey(kind, of)
+	keys, before := make([]string, n), slotBefore(list)
+	for i := range keys {
+		keys[i] = list + "#" + shardEnd(before, i+1)
+	}
+	return keys
 }
 
 // types are those that the values have in Redis.
@@ -140,8 +146,7 @@ func (k RedisKey) String() string {
 		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run, Shard: k.Shard}.String() + "}:damaged:" + k.Aside
 	}
 	if k.Shard > 0 {
-		k.Kind += Kind("#" + strconv.Itoa(k.Shard))
-		return strings.TrimSuffix(string(k.Kind)+":"+k.Run, ":")
+		return shardKey(RedisKey{Kind: k.Kind, Run: k.Run}.String(), k.Shard)
 	}
 	switch {
 	case k.Kind == KindHistory && k.Key.agent == "":
@@ -212,14 +217,11 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 			return RedisKey{Kind: kind, Run: name}, name != ""
 		}
 	}
-	for _, kind := range sharded {
-		if rest, of := strings.CutPrefix(s, string(kind)+"#"); of {
-			number, name, named := strings.Cut(rest, ":")
-			shard, bad := strconv.Atoi(number)
-			tenant, err := ParseTenant(name)
-			return RedisKey{Kind: kind, Run: name, Shard: shard}, bad == nil && shard > 0 && shard <= MaxShards &&
-				number == strconv.Itoa(shard) && err == nil && named == (tenant != Tenant{})
-		}
+	if strings.Contains(s, "#") {
+		list, shard, made := parseShardKey(s)
+		key, ok = parseRedisKey(list)
+		key.Shard = shard
+		return key, ok && made && slices.Contains(sharded, key.Kind)
 	}
 	for _, kind := range listed {
 		if name, of := strings.CutPrefix(s, string(kind)+":"); of {

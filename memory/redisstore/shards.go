@@ -22,11 +22,10 @@ import (
 
 // listKeys are all keys of a tenant's list.
 func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
-	keys := []string{memory.ListKey(kind, t)}
-	for n := 1; n <= s.ListShards && s.ListShards > 1; n++ {
-		keys = append(keys, memory.ShardKey(kind, t, n))
+	if s.ListShards <= 1 {
+		return []string{memory.ListKey(kind, t)}
 	}
-	return keys
+	return append(memory.ShardKeys(kind, t, s.ListShards), memory.ListKey(kind, t))
 }
 
 // listKey is the key of a tenant's list that the entry of a chat belongs into, and its pin: that of the shard by the
@@ -96,19 +95,17 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 		if err := readShards(ctx, s, t, after == Pins, deeper); err != nil {
 			return nil, err
 		}
-		var page []Place
+		var all []Place
 		for _, from := range shards {
-			page = append(page, from.places...)
+			all = append(all, from.places...)
 		}
-		slices.SortFunc(page, Place.before)
-		if seen := map[string]bool{}; len(shards) > 1 { // one that moved meanwhile is found twice
-			page = slices.DeleteFunc(page, func(p Place) bool {
-				twice := seen[p.Member]
-				seen[p.Member] = true
-				return twice
-			})
+		slices.SortFunc(all, Place.before)
+		page, seen := all[:0], map[string]bool{}
+		for _, p := range all {
+			if len(page) < count && !seen[p.Member] { // one that moved meanwhile is found twice
+				page, seen[p.Member] = append(page, p), true
+			}
 		}
-		page = page[:min(count, len(page))]
 		deeper = nil
 		for _, from := range shards {
 			if !from.all && (len(page) < count || from.from.before(page[count-1]) < 0) {
@@ -141,13 +138,13 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 		for _, p := range found[i] {
 			id, pin := strings.CutPrefix(p.Member, pinMark)
 			from.from = p
-			switch {
-			case !pins && p.Used < 0: // the chats end here
+			if !pins && p.Used < 0 { // the chats end here
 				from.all = true
-			case pins && !pin:
-			case p.Member != filledMember && s.listKey(from.kind, t, id) != from.key:
-				strays = append(strays, stray{from, p, s.listKey(from.kind, t, id)})
-			default:
+			} else if pins && !pin {
+				continue
+			} else if into := s.listKey(from.kind, t, id); into != from.key && p.Member != filledMember {
+				strays = append(strays, stray{from, p, into})
+			} else {
 				from.places = append(from.places, p)
 			}
 		}

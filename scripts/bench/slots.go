@@ -47,10 +47,7 @@ func slotsCmd() *cobra.Command {
 				for some := range slices.Chunk(ids, 500) {
 					must(0, store.Chats.List(bg, some...))
 				}
-				keys := []string{memory.ListKey(memory.KindChats, memory.Tenant{})}
-				for shard := 1; shard <= n && n > 1; shard++ {
-					keys = append(keys, memory.ShardKey(memory.KindChats, memory.Tenant{}, shard))
-				}
+				keys := append(memory.ShardKeys(memory.KindChats, memory.Tenant{}, n), string(memory.KindChats))
 				sums := slices.Clone(plain)
 				sizes := sums.add(client, keys)
 				sums.print(fmt.Sprintf("with their list in %d", n), sizes)
