@@ -88,7 +88,7 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 	shards[0].exact = len(shards) == 1
 	if len(shards) > 1 {
 		for _, from := range shards {
-			from.look = count/len(shards) + 2
+			from.look = count/len(shards) + 1
 		}
 	}
 	for deeper := shards; ; {

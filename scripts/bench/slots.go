@@ -130,17 +130,24 @@ func template(l *lab) map[string]string {
 func fillChats(client *redis.ClusterClient, dumps map[string]string, count int) (ids []memory.Chat, began int64) {
 	random := rand.New(rand.NewPCG(1, 2))
 	began = time.Now().UnixMilli() - int64(count)
+	turn := began
 	for range count {
 		ids = append(ids, memory.MustChat(fmt.Sprintf("chat-%016x", random.Uint64())))
 	}
-	for at := 0; at < count; at += 500 {
+	for some := range slices.Chunk(ids, 500) {
 		must(client.Pipelined(bg, func(p redis.Pipeliner) error {
-			for i, chat := range ids[at:min(at+500, count)] {
+			for _, chat := range some {
 				for key, dump := range dumps {
 					p.RestoreReplace(bg, strings.Replace(key, "CHAT", chat.ID(), 1), 0, dump)
 				}
+			}
+			return nil
+		}))
+		must(client.Pipelined(bg, func(p redis.Pipeliner) error { // behind all of them: one may be sent again
+			for _, chat := range some {
 				meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(chat)}.String()
-				p.HSet(bg, meta, "turn", began+int64(at+i))
+				p.HSet(bg, meta, "turn", turn)
+				turn++
 			}
 			return nil
 		}))
