@@ -77,7 +77,10 @@ func (s *core) shardsOf(t memory.Tenant, after Place, look int, kinds ...memory.
 
 // before is the order of a list: the latest first, of the same time the last member in the order of bytes.
 func (p Place) before(q Place) int {
-	return cmp.Or(cmp.Compare(q.Used, p.Used), strings.Compare(q.Member, p.Member))
+	if p.Used != q.Used {
+		return cmp.Compare(q.Used, p.Used)
+	}
+	return strings.Compare(q.Member, p.Member)
 }
 
 // merged are up to count places of some lists of a tenant behind one, as if they were one list, each member once. Each
