@@ -20,12 +20,14 @@ import (
 // which is all there is of a list in one shard, or in that of another number of shards, under which another process
 // works, or worked. What reads a list reads all of its keys, and brings such entries where they belong.
 
-// listKeys are all keys of a tenant's list.
+// listKeys are all keys of a tenant's list. That without a number comes first: what is brought from it into its shard
+// while they are read, is in one of them.
 func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
-	if s.ListShards <= 1 {
-		return []string{memory.ListKey(kind, t)}
+	keys := []string{memory.ListKey(kind, t)}
+	if s.ListShards > 1 {
+		keys = append(keys, memory.ShardKeys(kind, t, s.ListShards)...)
 	}
-	return append(memory.ShardKeys(kind, t, s.ListShards), memory.ListKey(kind, t))
+	return keys
 }
 
 // listKey is the key of a tenant's list that the entry of a chat belongs into, and its pin: that of the shard by the
@@ -141,13 +143,13 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 		for _, p := range found[i] {
 			id, pin := strings.CutPrefix(p.Member, pinMark)
 			from.from = p
-			if !pins && p.Used < 0 { // the chats end here
+			switch into := s.listKey(from.kind, t, id); {
+			case !pins && p.Used < 0: // the chats end here
 				from.all = true
-			} else if pins && !pin {
-				continue
-			} else if into := s.listKey(from.kind, t, id); into != from.key && p.Member != filledMember {
+			case pins && !pin:
+			case into != from.key && p.Member != filledMember:
 				strays = append(strays, stray{from, p, into})
-			} else {
+			default:
 				from.places = append(from.places, p)
 			}
 		}
@@ -164,16 +166,17 @@ func lookIn(ctx context.Context, s *core, shards []*shard) ([][]Place, error) {
 	var called []int
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, from := range shards {
-			most := "+inf"
+			most := any("+inf")
 			if from.from.Member != "" {
-				most = strconv.FormatInt(from.from.Used, 10)
+				most = from.from.Used
 			}
 			if from.exact {
 				called, calls = append(called, i), append(calls, redisscript.Call{Script: chatsScript,
 					Keys: []string{from.key}, Args: []any{from.from.Used, from.from.Member, from.look}})
 				continue
 			}
-			plain[i] = p.ZRevRangeByScoreWithScores(ctx, from.key, &redis.ZRangeBy{Max: most, Min: "-inf", Count: int64(from.look)})
+			plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true, Start: "-inf",
+				Stop: most, Count: int64(from.look)})
 		}
 		return nil
 	})
@@ -236,8 +239,8 @@ type stray struct {
 	into  string
 }
 
-// gathered brings entries into the keys that they belong into; what is there with the same use, or a later one, stays,
-// and is read there. The order: a process that dies between leaves an entry twice, and never none.
+// gathered brings entries into the keys that they belong into. One that is there with a later use stays as it is, and is
+// no place here. The order: a process that dies between leaves an entry twice, and never none.
 func gathered(ctx context.Context, s *core, strays []stray) error {
 	if len(strays) == 0 {
 		return nil
@@ -254,11 +257,12 @@ func gathered(ctx context.Context, s *core, strays []stray) error {
 		return nil
 	})
 	for i, e := range strays {
-		if err := before[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
+		switch err := before[i].Err(); {
+		case err != nil && !errors.Is(err, redis.Nil):
 			return err
-		} else if added[i].Err() != nil {
+		case added[i].Err() != nil:
 			return added[i].Err()
-		} else if err != nil || int64(before[i].Val()) < e.place.Used {
+		case err != nil || int64(before[i].Val()) <= e.place.Used:
 			e.shard.places = append(e.shard.places, e.place)
 		}
 	}

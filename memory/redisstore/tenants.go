@@ -25,6 +25,9 @@ type TenantUse struct {
 	Erasing bool      // its erasure has begun and is not over
 }
 
+// countedAtOnce is after how many keys List goes on with a further round trip.
+const countedAtOnce = 10_000
+
 // List gives the tenants of which keys were used or that are being erased, and those of more, in no certain order.
 func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, error) {
 	var used, erasing *redis.ZSliceCmd
@@ -46,38 +49,46 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	for _, of := range more {
 		entry(of)
 	}
-	of := func(z redis.Z) (memory.Tenant, bool) {
+	named := func(z redis.Z) (memory.Tenant, bool) {
 		name, _ := z.Member.(string)
 		t, err := memory.ParseTenant(name)
 		return t, err == nil && name != ""
 	}
 	for _, z := range used.Val() {
-		if t, ok := of(z); ok {
+		if t, ok := named(z); ok {
 			entry(t).Used = time.Unix(int64(z.Score), 0).UTC()
 		}
 	}
 	for _, z := range erasing.Val() {
-		if t, ok := of(z); ok {
+		if t, ok := named(z); ok {
 			entry(t).Erasing = true
 		}
 	}
-	counts := map[memory.Tenant][]*redis.IntCmd{}
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for t := range all {
-			for _, key := range s.listKeys(memory.KindChats, t) {
-				counts[t] = append(counts[t], p.ZCount(ctx, key, "0", "+inf")) // without the pins
+	pipe, of := s.redis.Pipeline(), []*TenantUse{}
+	count := func() error {
+		counts, err := pipe.Exec(ctx)
+		for i, n := range counts {
+			of[i].Chats += int(n.(*redis.IntCmd).Val())
+		}
+		of = nil
+		return failure(err, "counting the chats of tenants")
+	}
+	for t, u := range all {
+		for _, key := range s.listKeys(memory.KindChats, t) {
+			of = append(of, u)
+			pipe.ZCount(ctx, key, "0", "+inf") // without the pins
+		}
+		if len(of) > countedAtOnce {
+			if err := count(); err != nil {
+				return nil, err
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, failure(err, "counting the chats of tenants")
+	}
+	if err := count(); err != nil {
+		return nil, err
 	}
 	list := make([]TenantUse, 0, len(all))
 	for t, u := range all {
-		for _, count := range counts[t] {
-			u.Chats += int(count.Val())
-		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
 			filled, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, t), filledMember).Result()
 			if err == nil && filled > 0 {

@@ -79,9 +79,9 @@ func slotsCmd() *cobra.Command {
 // cluster starts the masters, and waits until they agree.
 func (l *lab) cluster() *redis.ClusterClient {
 	var addrs []string
+	var nodes []*redis.Client
 	for i := range masters {
-		addr := freeAddr()
-		dir := filepath.Join(l.Dir, fmt.Sprint("node", i))
+		addr, dir := freeAddr(), filepath.Join(l.Dir, fmt.Sprint("node", i))
 		must(0, os.Mkdir(dir, 0o700))
 		l.run(stack.Redis(dir, addr, "--cluster-enabled", "yes"))
 		node := redis.NewClient(&redis.Options{Addr: addr})
@@ -92,20 +92,18 @@ func (l *lab) cluster() *redis.ClusterClient {
 			host, port, _ := net.SplitHostPort(other)
 			must(0, node.ClusterMeet(bg, host, port).Err())
 		}
-		addrs = append(addrs, addr)
+		addrs, nodes = append(addrs, addr), append(nodes, node)
 	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: time.Minute})
-	for until := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		state := client.ClusterInfo(bg).Val()
-		if strings.Contains(state, "cluster_state:ok") && strings.Contains(state, fmt.Sprintf("known_nodes:%d", masters)) {
-			break
+	until := time.Now().Add(time.Minute)
+	for agreed := 0; agreed < masters; time.Sleep(100 * time.Millisecond) {
+		state := nodes[agreed].ClusterInfo(bg).Val()
+		if strings.Contains(state, "cluster_state:ok") && strings.Contains(state, fmt.Sprintf("cluster_size:%d", masters)) {
+			agreed++
 		} else if time.Now().After(until) {
 			panic(errors.New("the nodes do not agree: " + state))
 		}
 	}
-	time.Sleep(3 * time.Second) // the others, too
-	client.ReloadState(bg)
-	return client
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: time.Minute})
 }
 
 // template is what stays of a chat of one turn: DUMPs by the key, in which CHAT stands for the id.
