@@ -175,8 +175,8 @@ func lookIn(ctx context.Context, s *core, shards []*shard) ([][]Place, error) {
 					Keys: []string{from.key}, Args: []any{from.from.Used, from.from.Member, from.look}})
 				continue
 			}
-			plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true, Start: "-inf",
-				Stop: most, Count: int64(from.look)})
+			plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true, Start: most,
+				Stop: "-inf", Count: int64(from.look)})
 		}
 		return nil
 	})
