@@ -76,8 +76,8 @@ var listed = []Kind{KindWaits, KindChats, KindAudit, KindUsers, KindOneShots}
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
 func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
 
-// sharded are those of listed that may be spread over several keys.
-var sharded = []Kind{KindChats}
+// Sharded are those of which the key of a tenant may be spread over several.
+var Sharded = []Kind{KindChats}
 
 // ShardKey is the key of one shard of a tenant's list, from 1 on. 0 is ListKey.
 func ShardKey(kind Kind, of Tenant, shard int) string {
@@ -221,7 +221,7 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		list, shard, made := parseShardKey(s)
 		key, ok = parseRedisKey(list)
 		key.Shard = shard
-		return key, ok && made && slices.Contains(sharded, key.Kind)
+		return key, ok && made && slices.Contains(Sharded, key.Kind)
 	}
 	for _, kind := range listed {
 		if name, of := strings.CutPrefix(s, string(kind)+":"); of {

@@ -53,24 +53,14 @@ var ends = sync.OnceValue(func() []string {
 	return all
 })
 
-// crcTable are the checksums of single bytes.
-var crcTable = sync.OnceValue(func() (table [256]uint16) {
-	for i := range table {
-		crc := uint16(i) << 8
-		for range 8 {
-			crc = crc<<1 ^ crc>>15*0x1021
-		}
-		table[i] = crc
-	}
-	return table
-})
-
 // crc16 goes on with the checksum of a text by which Redis Cluster finds the slot of a key: CRC16 (XMODEM), as its
 // specification says.
 func crc16(crc uint16, text string) uint16 {
-	table := crcTable()
 	for i := range len(text) {
-		crc = crc<<8 ^ table[byte(crc>>8)^text[i]]
+		crc ^= uint16(text[i]) << 8
+		for range 8 {
+			crc = crc<<1 ^ crc>>15*0x1021
+		}
 	}
 	return crc
 }

@@ -417,7 +417,7 @@ func TestListsInMoreShards(t *testing.T) {
 		w.do("POST", "/v1/chats/"+want[i]+"/messages", message{"hello"})
 	}
 	require.Equal(t, 200, w.do("PATCH", "/v1/chats/chat-03", map[string]any{"pinned": true}).status)
-	w.shards = 500
+	w.shards = 512
 	after := w.process()
 	for _, by := range []string{before, after, before} {
 		w.url = by

@@ -2,11 +2,11 @@ package redisstore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -30,10 +30,6 @@ type Chats struct {
 // filledMember stands in the list of chats when all that were there before it are in it. It is no chat's id; its
 // score is when that was.
 const filledMember = "*filled"
-
-// shardsMember stands beside it: its score is the negative number of shards that the list was last filled for, if there
-// ever was another one than 1.
-const shardsMember = "*shards"
 
 // pinMark begins the member that stands in the list of chats for a pin, before the id of the pinned chat. It is no
 // chat's id, and its score, pinScore, is below those of the chats.
@@ -167,16 +163,12 @@ func (s Chats) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
 		return nil
 	}
-	for _, key := range s.listedIn(memory.KindChats, of, p.Member) {
-		_, err := s.call(ctx, staleScript, []string{key}, p.Member, p.Used)
-		if err == nil {
-			err = s.redis.ZRem(ctx, key, pinMark+p.Member).Err()
-		}
-		if err != nil {
-			return failure(err, "taking chat %s off the list", p.Member)
-		}
+	list := s.listKey(memory.KindChats, of, p.Member)
+	_, err := s.call(ctx, staleScript, []string{list}, p.Member, p.Used)
+	if err == nil {
+		err = s.redis.ZRem(ctx, list, pinMark+p.Member).Err()
 	}
-	return nil
+	return failure(err, "taking chat %s off the list", p.Member)
 }
 
 // List brings chats into the list that are not in it, and sees that each has a title. The turn of a chat, which is
@@ -215,57 +207,47 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	members, scores := map[string][]string{}, map[string]*redis.FloatSliceCmd{}
-	for _, id := range ids {
-		for _, key := range s.listedIn(memory.KindChats, of, id) {
-			members[key] = append(members[key], id)
-		}
-	}
+	scores := make([]*redis.FloatCmd, len(ids))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for key, ids := range members {
-			scores[key] = p.ZMScore(ctx, key, ids...)
+		for i, id := range ids {
+			scores[i] = p.ZScore(ctx, s.listKey(memory.KindChats, of, id), id)
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, failure(err, "looking when chats were used")
-	}
-	used := map[string]int64{}
-	for key, scores := range scores {
-		for i, id := range members[key] {
-			used[id] = max(used[id], int64(scores.Val()[i]))
-		}
 	}
 	places := make([]Place, len(ids))
 	for i, id := range ids {
-		places[i] = Place{used[id], id}
+		places[i] = Place{int64(scores[i].Val()), id}
 	}
 	return places, nil
 }
 
-// Listed says whether all chats are in the list, in its shards, that another process, or none, has brought there. A
-// number of shards that is another one than before is noted.
+// filledMark is what notes in the list of the default tenant that all chats are in it, in so many shards. In more than
+// one its score is negative, so that it counts as no chat.
+func (s Chats) filledMark() (list string, mark redis.Z) {
+	mark = redis.Z{Score: s.deadline(0), Member: filledMember}
+	if s.ListShards > 1 {
+		mark = redis.Z{Score: -mark.Score, Member: fmt.Sprintf("%s#%d", filledMember, s.ListShards)}
+	}
+	return memory.ListKey(memory.KindChats, memory.Tenant{}), mark
+}
+
+// Listed says whether all chats are in the list that another process, or none, has brought there.
 func (s Chats) Listed(ctx context.Context) (bool, error) {
-	list := memory.ListKey(memory.KindChats, memory.Tenant{})
-	marks, err := s.redis.ZMScore(ctx, list, filledMember, shardsMember).Result()
-	if err == nil && max(1, -marks[1]) != float64(max(1, s.ListShards)) {
-		_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			p.ZRem(ctx, list, filledMember)
-			p.ZAdd(ctx, list, redis.Z{Score: -float64(max(1, s.ListShards)), Member: shardsMember})
-			return nil
-		})
-		return false, failure(err, "noting how many shards the list of chats has")
+	list, mark := s.filledMark()
+	at, err := s.redis.ZScore(ctx, list, mark.Member.(string)).Result()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
 	}
-	if err != nil || marks[0] == 0 {
-		return false, failure(err, "looking at the list of chats")
-	}
-	return s.now().UnixMilli()-int64(marks[0]) > filledFor.Milliseconds(), nil
+	return math.Abs(mark.Score)-math.Abs(at) > float64(filledFor.Milliseconds()), failure(err, "looking at the list of chats")
 }
 
 // AllListed notes that all chats are in the list.
 func (s Chats) AllListed(ctx context.Context) error {
-	err := s.redis.ZAddNX(ctx, memory.ListKey(memory.KindChats, memory.Tenant{}), redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
-	return failure(err, "noting that the chats are listed")
+	list, mark := s.filledMark()
+	return failure(s.redis.ZAddNX(ctx, list, mark).Err(), "noting that the chats are listed")
 }
 
 // ChangeCard sets a chat's title and metadata, "" for none, and whether it is pinned; nil leaves it. false: there is no
@@ -279,15 +261,13 @@ func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata
 		fields = append(fields, "metadata", *metadata)
 	}
 	r, err := s.call(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
-	pin := pinMark + chat.ID()
+	list, pin := s.chatsKey(chat), pinMark+chat.ID()
 	switch there := err == nil && r.Word() == "ok"; {
 	case !there || pinned == nil:
 	case *pinned:
-		err = s.redis.ZAdd(ctx, s.chatsKey(chat), redis.Z{Score: pinScore, Member: pin}).Err()
+		err = s.redis.ZAdd(ctx, list, redis.Z{Score: pinScore, Member: pin}).Err()
 	default:
-		for _, list := range s.listedIn(memory.KindChats, chat.Tenant(), chat.ID()) {
-			err = cmp.Or(err, s.redis.ZRem(ctx, list, pin).Err())
-		}
+		err = s.redis.ZRem(ctx, list, pin).Err()
 	}
 	return r.Word() == "ok", failure(err, "describing chat %s", chat)
 }

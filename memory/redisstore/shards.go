@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
-	"mneme/memory/redisscript"
 )
 
 // This file is about the lists of a tenant that are spread over several keys, so that none of them is large in its slot
@@ -24,7 +24,7 @@ import (
 // while they are read, is in one of them.
 func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
 	keys := []string{memory.ListKey(kind, t)}
-	if s.ListShards > 1 {
+	if s.ListShards > 1 && slices.Contains(memory.Sharded, kind) {
 		keys = append(keys, memory.ShardKeys(kind, t, s.ListShards)...)
 	}
 	return keys
@@ -47,13 +47,11 @@ func (s *core) listedIn(kind memory.Kind, t memory.Tenant, id string) []string {
 }
 
 // unlist takes a chat off a list, with its pin.
-func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id string) error {
+func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id string) (err error) {
 	for _, key := range s.listedIn(kind, t, id) {
-		if err := s.redis.ZRem(ctx, key, id, pinMark+id).Err(); err != nil {
-			return err
-		}
+		err = errors.Join(err, s.redis.ZRem(ctx, key, id, pinMark+id).Err())
 	}
-	return nil
+	return err
 }
 
 // shard is a key of a list of which some is read.
@@ -69,6 +67,9 @@ type shard struct {
 
 // shardsOf are the keys of some lists of a tenant, of which each is asked for so many places behind one.
 func (s *core) shardsOf(t memory.Tenant, after Place, look int, kinds ...memory.Kind) (all []*shard) {
+	if after.Member == "" { // the beginning
+		after.Used = math.MaxInt64
+	}
 	for _, kind := range kinds {
 		for _, key := range s.listKeys(kind, t) {
 			all = append(all, &shard{kind: kind, key: key, from: after, look: look})
@@ -89,12 +90,9 @@ func (p Place) before(q Place) int {
 // key is asked for few of them first, and those for more of which all that was read is in the page.
 func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count int, kinds ...memory.Kind) ([]Place,
 	error) {
-	shards := s.shardsOf(t, after, count, kinds...)
-	shards[0].exact = len(shards) == 1
-	if len(shards) > 1 {
-		for _, from := range shards {
-			from.look = count/len(shards) + 1
-		}
+	shards := s.shardsOf(t, after, 0, kinds...)
+	for _, from := range shards {
+		from.look, from.exact = min(count, count/len(shards)+1), len(shards) == 1
 	}
 	for deeper := shards; ; {
 		if err := readShards(ctx, s, t, after == Pins, deeper); err != nil {
@@ -130,17 +128,33 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 // readShards reads on in shards, in one round trip, and brings what belongs into other keys there. pins: what is pinned
 // is read, and nothing else is.
 func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards []*shard) error {
-	found, err := lookIn(ctx, s, shards)
-	if err != nil {
-		return err
-	}
+	plain := make([]*redis.ZSliceCmd, len(shards))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, from := range shards {
+			if !from.exact {
+				plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true,
+					Start: from.from.Used, Stop: "-inf", Count: int64(from.look)})
+			}
+		}
+		return nil
+	})
 	var strays []stray
 	for i, from := range shards {
-		if found[i] == nil { // it is asked again
-			continue
+		var found []Place
+		if plain[i] != nil {
+			for _, z := range plain[i].Val() {
+				member, _ := z.Member.(string)
+				found = append(found, Place{int64(z.Score), member})
+			}
+			// Some have the time of the place behind which it goes on, and only the script can tell them apart by rank. To ask
+			// each shard by it would take Redis several times as long.
+			from.exact = len(found) > 0 && from.from.before(found[0]) >= 0
 		}
-		from.all = len(found[i]) < from.look
-		for _, p := range found[i] {
+		if from.exact && err == nil {
+			found, err = lookExactly(ctx, s, from)
+		}
+		from.all = len(found) < from.look
+		for _, p := range found {
 			id, pin := strings.CutPrefix(p.Member, pinMark)
 			from.from = p
 			switch into := s.listKey(from.kind, t, id); {
@@ -154,59 +168,20 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 			}
 		}
 	}
+	if err != nil {
+		return err
+	}
 	return gathered(ctx, s, strays)
 }
 
-// lookIn are the next places of each shard. Nil is for one in which some have the time of the place behind which it
-// goes on: it is to be asked by the script from then on, which tells them apart. To ask each of many by it would take
-// Redis several times as long.
-func lookIn(ctx context.Context, s *core, shards []*shard) ([][]Place, error) {
-	found, plain := make([][]Place, len(shards)), make([]*redis.ZSliceCmd, len(shards))
-	var calls []redisscript.Call
-	var called []int
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, from := range shards {
-			most := any("+inf")
-			if from.from.Member != "" {
-				most = from.from.Used
-			}
-			if from.exact {
-				called, calls = append(called, i), append(calls, redisscript.Call{Script: chatsScript,
-					Keys: []string{from.key}, Args: []any{from.from.Used, from.from.Member, from.look}})
-				continue
-			}
-			plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true, Start: most,
-				Stop: "-inf", Count: int64(from.look)})
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+// lookExactly is what lies behind a place in a shard, whatever has the same time.
+func lookExactly(ctx context.Context, s *core, from *shard) (found []Place, err error) {
+	r, err := s.call(ctx, chatsScript, []string{from.key}, from.from.Used, from.from.Member, from.look)
+	for i := 1; i+1 < len(r); i += 2 {
+		used, _ := strconv.ParseFloat(r[i+1], 64) // a score
+		found = append(found, Place{int64(used), r[i]})
 	}
-	for i, from := range shards {
-		if from.exact {
-			continue
-		}
-		found[i] = []Place{}
-		for _, z := range plain[i].Val() {
-			found[i] = append(found[i], Place{int64(z.Score), z.Member.(string)})
-		}
-		if len(found[i]) > 0 && from.from.Member != "" && from.from.before(found[i][0]) >= 0 {
-			from.exact, found[i] = true, nil
-		}
-	}
-	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
-		r, err := read(cmd)
-		if err != nil {
-			return nil, err
-		}
-		found[called[i]] = []Place{}
-		for at := 1; at+1 < len(r); at += 2 {
-			used, _ := strconv.ParseFloat(r[at+1], 64) // a score
-			found[called[i]] = append(found[called[i]], Place{int64(used), r[at]})
-		}
-	}
-	return found, nil
+	return found, err
 }
 
 // gatherAtOnce is of how many keys Gather reads, and how many entries of each, in one round trip.
@@ -242,34 +217,25 @@ type stray struct {
 // gathered brings entries into the keys that they belong into. One that is there with a later use stays as it is, and is
 // no place here. The order: a process that dies between leaves an entry twice, and never none.
 func gathered(ctx context.Context, s *core, strays []stray) error {
-	if len(strays) == 0 {
-		return nil
-	}
-	before, added := make([]*redis.FloatCmd, len(strays)), make([]*redis.IntCmd, len(strays))
-	calls := make([]redisscript.Call, len(strays))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	there := make([]*redis.FloatCmd, len(strays))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, e := range strays {
-			before[i] = p.ZScore(ctx, e.into, e.place.Member)
-			added[i] = p.ZAddGT(ctx, e.into, redis.Z{Score: float64(e.place.Used), Member: e.place.Member})
-			calls[i] = redisscript.Call{Script: staleScript, Keys: []string{e.shard.key},
-				Args: []any{e.place.Member, e.place.Used}}
+			p.ZAddGT(ctx, e.into, redis.Z{Score: float64(e.place.Used), Member: e.place.Member})
+			there[i] = p.ZScore(ctx, e.into, e.place.Member)
 		}
 		return nil
 	})
-	for i, e := range strays {
-		switch err := before[i].Err(); {
-		case err != nil && !errors.Is(err, redis.Nil):
-			return err
-		case added[i].Err() != nil:
-			return added[i].Err()
-		case err != nil || int64(before[i].Val()) <= e.place.Used:
-			e.shard.places = append(e.shard.places, e.place)
-		}
+	if err != nil && !errors.Is(err, redis.Nil) { // of one that was erased meanwhile
+		return err
 	}
-	for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {
-		if cmd.Err() != nil {
-			return cmd.Err()
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, e := range strays {
+			p.ZRem(ctx, e.shard.key, e.place.Member)
+			if int64(there[i].Val()) <= e.place.Used {
+				e.shard.places = append(e.shard.places, e.place)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
+	return err
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,9 +23,6 @@ type TenantUse struct {
 	Used    time.Time // the minute in which one of its keys was last used, zero for none
 	Erasing bool      // its erasure has begun and is not over
 }
-
-// countedAtOnce is after how many keys List goes on with a further round trip.
-const countedAtOnce = 10_000
 
 // List gives the tenants of which keys were used or that are being erased, and those of more, in no certain order.
 func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, error) {
@@ -49,46 +45,26 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	for _, of := range more {
 		entry(of)
 	}
-	named := func(z redis.Z) (memory.Tenant, bool) {
+	of := func(z redis.Z) (memory.Tenant, bool) {
 		name, _ := z.Member.(string)
 		t, err := memory.ParseTenant(name)
 		return t, err == nil && name != ""
 	}
 	for _, z := range used.Val() {
-		if t, ok := named(z); ok {
+		if t, ok := of(z); ok {
 			entry(t).Used = time.Unix(int64(z.Score), 0).UTC()
 		}
 	}
 	for _, z := range erasing.Val() {
-		if t, ok := named(z); ok {
+		if t, ok := of(z); ok {
 			entry(t).Erasing = true
 		}
 	}
-	pipe, of := s.redis.Pipeline(), []*TenantUse{}
-	count := func() error {
-		counts, err := pipe.Exec(ctx)
-		for i, n := range counts {
-			of[i].Chats += int(n.(*redis.IntCmd).Val())
-		}
-		of = nil
-		return failure(err, "counting the chats of tenants")
-	}
-	for t, u := range all {
-		for _, key := range s.listKeys(memory.KindChats, t) {
-			of = append(of, u)
-			pipe.ZCount(ctx, key, "0", "+inf") // without the pins
-		}
-		if len(of) > countedAtOnce {
-			if err := count(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err := count(); err != nil {
-		return nil, err
-	}
 	list := make([]TenantUse, 0, len(all))
 	for t, u := range all {
+		if u.Chats, err = counted(ctx, s.core, "0", s.listKeys(memory.KindChats, t)...); err != nil { // without the pins
+			return nil, failure(err, "counting the chats of tenants")
+		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
 			filled, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, t), filledMember).Result()
 			if err == nil && filled > 0 {
@@ -106,20 +82,22 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
 	keys := append(s.listKeys(memory.KindChats, of), memory.ListKey(memory.KindUsers, of),
 		memory.ListKey(memory.KindOneShots, of))
+	all, err := counted(ctx, s.core, "-inf", keys...)
+	return all, failure(err, "counting what the tenant %s has", of)
+}
+
+// counted is how many members with a score from least on some sorted sets have together.
+func counted(ctx context.Context, s *core, least string, keys ...string) (all int, err error) {
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
-			p.ZCard(ctx, key)
+			p.ZCount(ctx, key, least, "+inf")
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, failure(err, "counting what the tenant %s has", of)
-	}
-	all := 0
 	for _, cmd := range cmds {
 		all += int(cmd.(*redis.IntCmd).Val())
 	}
-	return all, nil
+	return all, err
 }
 
 // BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
@@ -128,45 +106,18 @@ func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool
 	return n > 0, failure(err, "beginning to erase the tenant %s", of)
 }
 
-// OldestChats gives up to count chats of a tenant's list, those first that were not used for longest, and how many are
-// in it.
-func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int,
-	err error) {
-	lists := s.shardsOf(of, Place{}, 0, memory.KindChats)
-	fronts, sizes := make([]*redis.ZSliceCmd, len(lists)), make([]*redis.IntCmd, len(lists))
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, list := range lists {
-			fronts[i] = p.ZRangeWithScores(ctx, list.key, 0, int64((count-1)/len(lists)))
-			sizes[i] = p.ZCard(ctx, list.key)
-		}
-		return nil
-	})
-	var strays []stray
-	var oldest []Place
-	for i, list := range lists {
-		all += int(sizes[i].Val())
-		for _, z := range fronts[i].Val() {
-			id := z.Member.(string)
-			p := Place{int64(z.Score), id}
-			if _, chat := p.Chat(of); chat {
-				oldest = append(oldest, p)
-				if into := s.listKey(memory.KindChats, of, id); into != list.key {
-					strays = append(strays, stray{list, p, into})
-				}
-			} else if err == nil { // a pin, or another program's member
-				err = s.redis.ZRem(ctx, list.key, id).Err()
-				all--
-			}
+// SomeChats gives up to count chats of a tenant's list, and how many are in it.
+func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int, err error) {
+	places, err := merged(ctx, s.core, of, Place{}, count, memory.KindChats)
+	for _, p := range places {
+		if chat, ok := p.Chat(of); ok {
+			chats = append(chats, chat)
+		} else if err == nil { // another program's member
+			err = s.unlist(ctx, memory.KindChats, of, p.Member)
 		}
 	}
 	if err == nil {
-		err = gathered(ctx, s.core, strays)
-	}
-	slices.SortFunc(oldest, func(p, q Place) int { return q.before(p) })
-	for _, p := range oldest[:min(count, len(oldest))] {
-		if chat, ok := p.Chat(of); ok && !slices.Contains(chats, chat) {
-			chats = append(chats, chat)
-		}
+		all, err = counted(ctx, s.core, "0", s.listKeys(memory.KindChats, of)...)
 	}
 	return chats, all, failure(err, "listing the chats of the tenant %s", of)
 }
@@ -212,18 +163,10 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
-	keys := s.listKeys(memory.KindChats, of)
-	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindUsers, memory.KindOneShots} {
-		keys = append(keys, memory.ListKey(kind, of))
-	}
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, key := range keys { // one by one, since they lie in several slots of a Cluster
-			p.Unlink(ctx, key)
+	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindUsers, memory.KindOneShots} {
+		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, of), nil); err != nil {
+			return failure(err, "removing the lists of the tenant %s", of)
 		}
-		return nil
-	})
-	if err != nil {
-		return failure(err, "removing the lists of the tenant %s", of)
 	}
 	for _, list := range []memory.Kind{memory.KindTenants, memory.KindErasing} {
 		if err := s.redis.ZRem(ctx, string(list), of.String()).Err(); err != nil {
