@@ -37,20 +37,21 @@ func slotsCmd() *cobra.Command {
 		Run: func(*cobra.Command, []string) {
 			l := newLab(mneme)
 			defer l.Stop()
-			client := l.cluster()
+			client, nodes := l.cluster()
 			ids, began := fillChats(client, template(l), chats)
-			plain := weigh(client)
-			plain.print("chats alone", nil)
+			plain := weigh(nodes, "*")
+			plain.print("chats alone", nodes)
 			store, alone := redisstore.New(client, zerolog.Nop()), [3]float64{}
 			for i, n := range shards {
 				store.ListShards = n
 				for some := range slices.Chunk(ids, 500) {
 					must(0, store.Chats.List(bg, some...))
 				}
-				keys := append(memory.ShardKeys(memory.KindChats, memory.Tenant{}, n), string(memory.KindChats))
-				sums := slices.Clone(plain)
-				sizes := sums.add(client, keys)
-				sums.print(fmt.Sprintf("with their list in %d", n), sizes)
+				sums := weigh(nodes, "mneme:chats*")
+				for slot := range sums {
+					sums[slot] += plain[slot]
+				}
+				sums.print(fmt.Sprintf("with their list in %d", n), nodes)
 				for at, name := range []string{"first", "middle", "last"} {
 					after := redisstore.Place{Used: began + int64([]int{chats, chats / 2, pageOf}[at]), Member: "~"}
 					took := pageTime(store, after)
@@ -59,13 +60,8 @@ func slotsCmd() *cobra.Command {
 					}
 					fmt.Printf("    %-6s page of %d %8.2f ms, %6.1f times that of %d\n", name, pageOf, took, took/alone[at], shards[0])
 				}
-				for some := range slices.Chunk(keys, 500) {
-					must(client.Pipelined(bg, func(p redis.Pipeliner) error {
-						for _, key := range some {
-							p.Unlink(bg, key)
-						}
-						return nil
-					}))
+				for _, key := range append(memory.ShardKeys(memory.KindChats, memory.Tenant{}, n), string(memory.KindChats)) {
+					must(0, client.Unlink(bg, key).Err())
 				}
 			}
 		},
@@ -77,15 +73,13 @@ func slotsCmd() *cobra.Command {
 }
 
 // cluster starts the masters, and waits until they agree.
-func (l *lab) cluster() *redis.ClusterClient {
+func (l *lab) cluster() (client *redis.ClusterClient, nodes []*redis.Client) {
 	var addrs []string
-	var nodes []*redis.Client
 	for i := range masters {
 		addr, dir := freeAddr(), filepath.Join(l.Dir, fmt.Sprint("node", i))
 		must(0, os.Mkdir(dir, 0o700))
 		l.run(stack.Redis(dir, addr, "--cluster-enabled", "yes"))
-		node := redis.NewClient(&redis.Options{Addr: addr})
-		defer node.Close()
+		node := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute})
 		must(0, node.Do(bg, "cluster", "set-config-epoch", i+1).Err())
 		must(0, node.ClusterAddSlotsRange(bg, slots*i/masters, slots*(i+1)/masters-1).Err())
 		for _, other := range addrs {
@@ -103,7 +97,7 @@ func (l *lab) cluster() *redis.ClusterClient {
 			panic(errors.New("the nodes do not agree: " + state))
 		}
 	}
-	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: time.Minute})
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: time.Minute}), nodes
 }
 
 // template is what stays of a chat of one turn: DUMPs by the key, in which CHAT stands for the id.
@@ -154,76 +148,51 @@ func fillChats(client *redis.ClusterClient, dumps map[string]string, count int) 
 }
 
 // bySlot are bytes.
-type bySlot []float64
+type bySlot [slots]float64
 
-// weigh sums all keys.
-func weigh(client *redis.ClusterClient) bySlot {
-	sums := make(bySlot, slots)
-	for _, node := range must(redisstore.Masters(bg, client)) {
+// weigh sums the keys that match.
+func weigh(nodes []*redis.Client, pattern string) (sums bySlot) {
+	for _, node := range nodes {
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {
 			var keys []string
-			keys, cursor, _ = node.Scan(bg, cursor, "*", 1000).Result()
-			sums.add(client, keys)
+			keys, cursor, _ = node.Scan(bg, cursor, pattern, 1000).Result()
+			cmds := must(node.Pipelined(bg, func(p redis.Pipeliner) error {
+				for _, key := range keys {
+					p.ClusterKeySlot(bg, key)
+					p.MemoryUsage(bg, key, 0)
+				}
+				return nil
+			}))
+			for i := 0; i < len(cmds); i += 2 {
+				sums[cmds[i].(*redis.IntCmd).Val()] += float64(cmds[i+1].(*redis.IntCmd).Val())
+			}
 		}
 	}
 	return sums
 }
 
-// add adds keys, and says how many bytes each has.
-func (sums bySlot) add(client *redis.ClusterClient, keys []string) map[string]float64 {
-	sizes := map[string]float64{}
-	for some := range slices.Chunk(keys, 1000) {
-		cmds, _ := client.Pipelined(bg, func(p redis.Pipeliner) error {
-			for _, key := range some {
-				p.MemoryUsage(bg, key, 0)
-			}
-			return nil
-		})
-		for i, cmd := range cmds {
-			sizes[some[i]] = float64(cmd.(*redis.IntCmd).Val()) // 0 for a shard that has nothing
-			sums[slotOf(some[i])] += sizes[some[i]]
-		}
-	}
-	return sizes
-}
-
-// print says of each node what its slots have, and of the fullest one which lists.
-func (sums bySlot) print(what string, lists map[string]float64) {
-	fmt.Printf("%s\n", what)
-	for i := range masters {
-		own := sums[slots*i/masters : slots*(i+1)/masters]
-		all := 0.0
+// print says of each node what its slots have, and what is in the fullest one.
+func (sums *bySlot) print(what string, nodes []*redis.Client) {
+	fmt.Println(what)
+	for i, node := range nodes {
+		first, all := slots*i/masters, 0.0
+		own := sums[first : slots*(i+1)/masters]
 		for _, n := range own {
 			all += n
 		}
 		mean, most := all/float64(len(own)), slices.Max(own)
-		fullest := slots*i/masters + slices.Index(own, most)
-		fmt.Printf("    node %d: mean %9.0f B a slot, slot %5d has %11.0f B, %8.2f times the mean", i+1, mean, fullest, most, most/mean)
-		for key, size := range lists {
-			if slotOf(key) == fullest && size > 0 {
-				fmt.Printf("; %s %.0f B", key, size)
+		fullest := first + slices.Index(own, most)
+		fmt.Printf("    node %d: mean %9.0f B a slot, slot %5d has %11.0f B, %8.2f times the mean:", i+1, mean, fullest, most, most/mean)
+		chats := 0
+		for _, key := range must(node.ClusterGetKeysInSlot(bg, fullest, 10_000).Result()) {
+			if strings.HasPrefix(key, "chat_history:") {
+				chats++
+			} else if strings.HasPrefix(key, string(memory.KindChats)) {
+				fmt.Printf(" %s %d B,", key, must(node.MemoryUsage(bg, key, 0).Result()))
 			}
 		}
-		fmt.Println()
+		fmt.Printf(" %d chats\n", chats)
 	}
-}
-
-// slotOf is the slot of a key: CRC16 (XMODEM) of its hash tag, as the specification of Redis Cluster says.
-func slotOf(key string) int {
-	if _, rest, tagged := strings.Cut(key, "{"); tagged {
-		if tag, _, ends := strings.Cut(rest, "}"); ends && tag != "" {
-			key = tag
-		}
-	}
-	var crc uint16
-	for _, c := range []byte(key) {
-		crc ^= uint16(c) << 8
-		for range 8 {
-			high := crc >> 15
-			crc = crc<<1 ^ high*0x1021
-		}
-	}
-	return int(crc) % slots
 }
 
 // pageTime is how long a page takes, in ms: the median.
