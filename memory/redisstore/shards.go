@@ -133,7 +133,7 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 		for i, from := range shards {
 			if !from.exact {
 				plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true,
-					Start: from.from.Used, Stop: "-inf", Count: int64(from.look)})
+					Start: from.from.Used, Stop: "-inf", Count: int64(from.look) + 1}) // with the place itself
 			}
 		}
 		return nil
@@ -144,7 +144,9 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 		if plain[i] != nil {
 			for _, z := range plain[i].Val() {
 				member, _ := z.Member.(string)
-				found = append(found, Place{int64(z.Score), member})
+				if p := (Place{int64(z.Score), member}); p != from.from && len(found) < from.look {
+					found = append(found, p)
+				}
 			}
 			// Some have the time of the place behind which it goes on, and only the script can tell them apart by rank. To ask
 			// each shard by it would take Redis several times as long.
