@@ -41,14 +41,9 @@ func (s *core) listKey(kind memory.Kind, t memory.Tenant, id string) string {
 	return memory.ShardKey(kind, t, 1+int(hash.Sum32()%uint32(s.ListShards)))
 }
 
-// listedIn are the keys of which an entry is taken out: its own, and the one without a number.
-func (s *core) listedIn(kind memory.Kind, t memory.Tenant, id string) []string {
-	return slices.Compact([]string{s.listKey(kind, t, id), memory.ListKey(kind, t)})
-}
-
-// unlist takes a chat off a list, with its pin.
+// unlist takes a chat off a list, with its pin: out of its own key, and out of the one without a number.
 func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id string) (err error) {
-	for _, key := range s.listedIn(kind, t, id) {
+	for _, key := range slices.Compact([]string{s.listKey(kind, t, id), memory.ListKey(kind, t)}) {
 		err = errors.Join(err, s.redis.ZRem(ctx, key, id, pinMark+id).Err())
 	}
 	return err
