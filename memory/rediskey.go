@@ -74,7 +74,25 @@ var numbered = []Kind{KindTools, KindKey, KindOneShot, KindOneShotCalls}
 var listed = []Kind{KindWaits, KindChats, KindAudit, KindUsers, KindOneShots}
 
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
-func ListKey(kind Kind, of Tenant) string { return RedisKey{Kind: kind, Run: of.name}.String() }
+func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
+
+// Sharded are those of which the key of a tenant may be spread over several.
+var Sharded = []Kind{KindChats}
+
+// ShardKey is the key of one shard of a tenant's list, from 1 on. 0 is ListKey.
+func ShardKey(kind Kind, of Tenant, shard int) string {
+	return RedisKey{Kind: kind, Run: of.name, Shard: shard}.String()
+}
+
+// ShardKeys are those of the shards 1 to n of a tenant's list.
+func ShardKeys(kind Kind, of Tenant, n int) []string {
+	list := ListKey(kind, of)
+	keys, before := make([]string, n), slotBefore(list)
+	for i := range keys {
+		keys[i] = list + "#" + shardEnd(before, i+1)
+	}
+	return keys
+}
 
 // types are those that the values have in Redis.
 var types = map[Kind]string{
@@ -108,6 +126,8 @@ type RedisKey struct {
 	// rewind; of pins, the server; of a key, its id; of a list, the tenant, "" for the default one; of what is a
 	// user's, the user behind the tenant.
 	Run string
+	// Shard is that of a list, 0 for a list in one key.
+	Shard int
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
 	Aside string
@@ -123,7 +143,10 @@ func (k RedisKey) String() string {
 		if k.besideHistory() {
 			k.Kind = KindHistory // it stays in that history's slot
 		}
-		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run}.String() + "}:damaged:" + k.Aside
+		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run, Shard: k.Shard}.String() + "}:damaged:" + k.Aside
+	}
+	if k.Shard > 0 {
+		return shardKey(RedisKey{Kind: k.Kind, Run: k.Run}.String(), k.Shard)
 	}
 	switch {
 	case k.Kind == KindHistory && k.Key.agent == "":
@@ -193,6 +216,12 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
 			return RedisKey{Kind: kind, Run: name}, name != ""
 		}
+	}
+	if strings.Contains(s, "#") {
+		list, shard, made := parseShardKey(s)
+		key, ok = parseRedisKey(list)
+		key.Shard = shard
+		return key, ok && made && slices.Contains(Sharded, key.Kind)
 	}
 	for _, kind := range listed {
 		if name, of := strings.CutPrefix(s, string(kind)+":"); of {

@@ -105,6 +105,7 @@ type world struct {
 	spools       string
 	spoolOptions spool.Options
 	copies       int // on replicas that there have to be of what a process begun from here on keeps
+	shards       int // of lists, of the processes that start next
 
 	shutdown map[string]func()               // ends the process at a URL as SIGTERM does
 	guard    func(http.Handler) http.Handler // what stands before a process's handler; nil for nothing
@@ -214,7 +215,7 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	require.NoError(w.t, err)
 	client := w.connect()
 	store := redisstore.New(client, zerolog.Nop())
-	store.WaitReplicas = w.copies
+	store.WaitReplicas, store.ListShards = w.copies, w.shards
 	spools := w.spools
 	if cfg.Ends != "" { // a disk of its own
 		spools = filepath.Join(filepath.Dir(cfg.Ends), "spool")

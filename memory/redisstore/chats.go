@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -78,20 +79,8 @@ func ParsePlace(cursor string) (p Place, err error) {
 // ByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
 // that are pinned, in no order and without the times of their use, which Used has.
 func (s Chats) ByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
-	r, err := s.call(ctx, chatsScript, []string{chatsKey(of)}, after.Used, after.Member, count)
-	if err != nil {
-		return nil, failure(err, "listing the chats")
-	}
-	places := make([]Place, 0, len(r)/2)
-	for i := 1; i+1 < len(r); i += 2 {
-		used, _ := strconv.ParseFloat(r[i+1], 64) // a score
-		member, pin := strings.CutPrefix(r[i], pinMark)
-		if pin && after != Pins {
-			break // the chats end here
-		}
-		places = append(places, Place{int64(used), member})
-	}
-	return places, nil
+	places, err := merged(ctx, s.core, of, after, count, memory.KindChats)
+	return places, failure(err, "listing the chats")
 }
 
 // Card is what a list of chats says of one.
@@ -119,7 +108,7 @@ func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) 
 			metas[i] = p.HMGet(ctx, metaKey(key), "title", "begins", "metadata", "open", "waits", "count", "len")
 			archives[i] = p.HGet(ctx, archiveKey(key), "messages")
 			sizes[i] = p.StrLen(ctx, key.String())
-			pins[i] = p.ZScore(ctx, chatsKey(chat.Tenant()), pinMark+chat.ID())
+			pins[i] = p.ZScore(ctx, s.chatsKey(chat), pinMark+chat.ID())
 		}
 		return nil
 	})
@@ -174,9 +163,10 @@ func (s Chats) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
 		return nil
 	}
-	_, err := s.call(ctx, staleScript, []string{chatsKey(of)}, p.Member, p.Used)
+	list := s.listKey(memory.KindChats, of, p.Member)
+	_, err := s.call(ctx, staleScript, []string{list}, p.Member, p.Used)
 	if err == nil {
-		err = s.redis.ZRem(ctx, chatsKey(of), pinMark+p.Member).Err()
+		err = s.redis.ZRem(ctx, list, pinMark+p.Member).Err()
 	}
 	return failure(err, "taking chat %s off the list", p.Member)
 }
@@ -191,20 +181,24 @@ func (s Chats) List(ctx context.Context, chats ...memory.Chat) error {
 		}
 		return nil
 	})
-	members := map[memory.Tenant][]redis.Z{}
+	members := map[string][]redis.Z{}
 	for i, chat := range chats {
 		if err := turns[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return failure(err, "listing chat %s", chat)
 		}
-		of := chat.Tenant()
-		members[of] = append(members[of], redis.Z{Score: float64(integer(turns[i].Val())), Member: chat.ID()})
+		list := s.chatsKey(chat)
+		members[list] = append(members[list], redis.Z{Score: float64(integer(turns[i].Val())), Member: chat.ID()})
 	}
-	for of, members := range members {
-		if err := s.redis.ZAddNX(ctx, chatsKey(of), members...).Err(); err != nil {
-			return failure(err, "listing chats")
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for list, members := range members {
+			p.ZAddNX(ctx, list, members...)
 		}
+		return nil
+	})
+	if err != nil {
+		return failure(err, "listing chats")
 	}
-	_, err := s.Cards(ctx, chats...)
+	_, err = s.Cards(ctx, chats...)
 	return err
 }
 
@@ -213,27 +207,48 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	scores, err := s.redis.ZMScore(ctx, chatsKey(of), ids...).Result()
-	places := make([]Place, len(scores))
-	for i, score := range scores {
-		places[i] = Place{int64(score), ids[i]}
+	scores := make([]*redis.FloatCmd, len(ids))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			scores[i] = p.ZScore(ctx, s.listKey(memory.KindChats, of, id), id)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, failure(err, "looking when chats were used")
 	}
-	return places, failure(err, "looking when chats were used")
+	places := make([]Place, len(ids))
+	for i, id := range ids {
+		places[i] = Place{int64(scores[i].Val()), id}
+	}
+	return places, nil
+}
+
+// filledMark is what notes in the list of the default tenant that all chats are in it, in so many shards. In more than
+// one its score is negative, so that it counts as no chat.
+func (s Chats) filledMark() (list string, mark redis.Z) {
+	mark = redis.Z{Score: s.deadline(0), Member: filledMember}
+	if s.ListShards > 1 {
+		mark = redis.Z{Score: -mark.Score, Member: fmt.Sprintf("%s#%d", filledMember, s.ListShards)}
+	}
+	return memory.ListKey(memory.KindChats, memory.Tenant{}), mark
 }
 
 // Listed says whether all chats are in the list that another process, or none, has brought there.
 func (s Chats) Listed(ctx context.Context) (bool, error) {
-	at, err := s.redis.ZScore(ctx, chatsKey(memory.Tenant{}), filledMember).Result()
+	list, mark := s.filledMark()
+	at, err := s.redis.ZScore(ctx, list, mark.Member.(string)).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
-	return s.now().UnixMilli()-int64(at) > filledFor.Milliseconds(), failure(err, "looking at the list of chats")
+	ago := math.Abs(mark.Score) - math.Abs(at)
+	return ago > float64(filledFor.Milliseconds()), failure(err, "looking at the list of chats")
 }
 
 // AllListed notes that all chats are in the list.
 func (s Chats) AllListed(ctx context.Context) error {
-	err := s.redis.ZAddNX(ctx, chatsKey(memory.Tenant{}), redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
-	return failure(err, "noting that the chats are listed")
+	list, mark := s.filledMark()
+	return failure(s.redis.ZAddNX(ctx, list, mark).Err(), "noting that the chats are listed")
 }
 
 // ChangeCard sets a chat's title and metadata, "" for none, and whether it is pinned; nil leaves it. false: there is no
@@ -247,7 +262,7 @@ func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata
 		fields = append(fields, "metadata", *metadata)
 	}
 	r, err := s.call(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
-	list, pin := chatsKey(chat.Tenant()), pinMark+chat.ID()
+	list, pin := s.chatsKey(chat), pinMark+chat.ID()
 	switch there := err == nil && r.Word() == "ok"; {
 	case !there || pinned == nil:
 	case *pinned:
@@ -319,7 +334,7 @@ func (s Chats) seenOf(ctx context.Context, chat memory.Chat) (begins string, see
 
 // ListNew brings a chat into the list that was filled in another way than by runs.
 func (s Chats) ListNew(ctx context.Context, chat memory.Chat) error {
-	err := s.redis.ZAdd(ctx, chatsKey(chat.Tenant()), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
+	err := s.redis.ZAdd(ctx, s.chatsKey(chat), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
 	if err == nil {
 		_, err = s.Cards(ctx, chat)
 	}

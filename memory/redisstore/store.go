@@ -33,6 +33,7 @@ package redisstore
 //	                                  what tells other processes that the run has a log
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
+//	mneme:chats#<number>              the same in shards, see listKey; *filled#<shards> is in the key without a number
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
 //	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants; mneme:oneshots:<tenant> as well
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
@@ -442,7 +443,7 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 		err = s.erase(ctx, turn, memory.ChatKey(chat), false)
 	}
 	if err == nil {
-		err = s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID(), pinMark+chat.ID()).Err()
+		err = s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
 	}
 	return failure(err, "erasing %s", memory.ChatKey(chat))
 }

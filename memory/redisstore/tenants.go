@@ -60,21 +60,13 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 			entry(t).Erasing = true
 		}
 	}
-	counts := map[memory.Tenant]*redis.IntCmd{}
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for t := range all {
-			counts[t] = p.ZCount(ctx, chatsKey(t), "0", "+inf") // without the pins
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, failure(err, "counting the chats of tenants")
-	}
 	list := make([]TenantUse, 0, len(all))
 	for t, u := range all {
-		u.Chats = int(counts[t].Val())
+		if u.Chats, err = counted(ctx, s.core, "0", s.listKeys(memory.KindChats, t)...); err != nil { // without the pins
+			return nil, failure(err, "counting the chats of tenants")
+		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
-			filled, err := s.redis.ZScore(ctx, chatsKey(t), filledMember).Result()
+			filled, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, t), filledMember).Result()
 			if err == nil && filled > 0 {
 				u.Chats--
 			} else if err != nil && !errors.Is(err, redis.Nil) {
@@ -88,17 +80,24 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 
 // Holds says how much of a tenant there is that lists name: chats, users and runs without a chat.
 func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
-	var counts [3]*redis.IntCmd
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, kind := range []memory.Kind{memory.KindChats, memory.KindUsers, memory.KindOneShots} {
-			counts[i] = p.ZCard(ctx, memory.ListKey(kind, of))
+	keys := append(s.listKeys(memory.KindChats, of), memory.ListKey(memory.KindUsers, of),
+		memory.ListKey(memory.KindOneShots, of))
+	all, err := counted(ctx, s.core, "-inf", keys...)
+	return all, failure(err, "counting what the tenant %s has", of)
+}
+
+// counted is how many members with a score from least on some sorted sets have together.
+func counted(ctx context.Context, s *core, least string, keys ...string) (all int, err error) {
+	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range keys {
+			p.ZCount(ctx, key, least, "+inf")
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, failure(err, "counting what the tenant %s has", of)
+	for _, cmd := range cmds {
+		all += int(cmd.(*redis.IntCmd).Val())
 	}
-	return int(counts[0].Val() + counts[1].Val() + counts[2].Val()), nil
+	return all, err
 }
 
 // BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
@@ -107,25 +106,25 @@ func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool
 	return n > 0, failure(err, "beginning to erase the tenant %s", of)
 }
 
-// OldestChats gives up to count chats of a tenant's list, those first that were not used for longest, and how many are
-// in it.
-func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int,
-	err error) {
-	ids, all, err := s.front(ctx, chatsKey(of), count)
-	for _, id := range ids {
-		if chat, bad := of.Chat(id); bad == nil {
+// SomeChats gives up to count chats of a tenant's list, and how many are in it.
+func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int, err error) {
+	places, err := merged(ctx, s.core, of, Place{}, count, memory.KindChats)
+	for _, p := range places {
+		if chat, ok := p.Chat(of); ok {
 			chats = append(chats, chat)
-		} else if err == nil { // a pin, or another program's member
-			err = s.redis.ZRem(ctx, chatsKey(of), id).Err()
-			all--
+		} else if err == nil { // another program's member
+			err = s.unlist(ctx, memory.KindChats, of, p.Member)
 		}
+	}
+	if err == nil {
+		all, err = counted(ctx, s.core, "0", s.listKeys(memory.KindChats, of)...)
 	}
 	return chats, all, failure(err, "listing the chats of the tenant %s", of)
 }
 
 // ForgetChat takes a chat off its tenant's list.
 func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
-	err := s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID(), pinMark+chat.ID()).Err()
+	err := s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
 	return failure(err, "taking chat %s off the list", chat)
 }
 
@@ -165,7 +164,7 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
 	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindUsers, memory.KindOneShots} {
-		if err := s.redis.Unlink(ctx, memory.ListKey(kind, of)).Err(); err != nil {
+		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, of), nil); err != nil {
 			return failure(err, "removing the lists of the tenant %s", of)
 		}
 	}
