@@ -38,8 +38,8 @@ type core struct {
 	WaitReplicas int
 
 	// ListShards is over how many keys a list is spread that grows with the number of chats, 0 and 1 for a single one. It
-	// is a power of two: of two processes with different numbers only one takes an entry for the other's shard to be in a
-	// wrong one. Set it before the first call.
+	// is a power of two, so that of two processes with different numbers only the one with more shards moves what the
+	// other one wrote, and never both of them one entry. Set it before the first call.
 	ListShards int
 
 	// RunLife is how long a run may take, and ResumeLife how long its events can be
