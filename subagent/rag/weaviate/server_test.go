@@ -1,0 +1,91 @@
+package weaviate_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// real are the nodes of a cluster of the program that WEAVIATE_SERVER names, which scripts/test --engines builds.
+type real struct {
+	urls []string
+	kill []func()
+}
+
+// startReal starts a cluster of n nodes, each in a process of its own.
+func startReal(t *testing.T, n int) *real {
+	t.Helper()
+	program := os.Getenv("WEAVIATE_SERVER")
+	if program == "" {
+		t.Skip("WEAVIATE_SERVER is not set: ./scripts/test --engines builds a Weaviate and runs this test over it")
+	}
+	r := &real{}
+	join, first := "", 0
+	for i := range n {
+		ports := freePorts(t, 7)
+		if i == 0 {
+			first = ports[1]
+		}
+		join += fmt.Sprintf(",n%d:%d", i, ports[3])
+		home := t.TempDir()
+		said, err := os.Create(filepath.Join(home, "log"))
+		require.NoError(t, err)
+		c := exec.Command(program, "--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--scheme", "http")
+		c.Stdout, c.Stderr = said, said
+		env := map[string]any{"PERSISTENCE_DATA_PATH": filepath.Join(home, "data"), "AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": true,
+			"DEFAULT_VECTORIZER_MODULE": "none", "CLUSTER_HOSTNAME": fmt.Sprintf("n%d", i), "CLUSTER_ADVERTISE_ADDR": "127.0.0.1",
+			"CLUSTER_GOSSIP_BIND_PORT": ports[1], "CLUSTER_DATA_BIND_PORT": ports[2], "RAFT_PORT": ports[3],
+			"RAFT_INTERNAL_RPC_PORT": ports[4], "GRPC_PORT": ports[5], "PROMETHEUS_MONITORING_PORT": ports[6],
+			"RAFT_BOOTSTRAP_EXPECT": n, "DISABLE_TELEMETRY": true, "AUTOSCHEMA_ENABLED": false, "GOMAXPROCS": 2,
+			"RAFT_BOOTSTRAP_TIMEOUT": 180, "PROFILING_PORT": 0, "GO_PROFILING_DISABLE": true}
+		if i > 0 {
+			env["CLUSTER_JOIN"] = fmt.Sprintf("127.0.0.1:%d", first)
+		}
+		c.Env = append(slices.Clone(os.Environ()), "RAFT_JOIN=n0")
+		for name, value := range env {
+			c.Env = append(c.Env, fmt.Sprintf("%s=%v", name, value))
+		}
+		require.NoError(t, c.Start())
+		stop := func() { _ = c.Process.Kill(); _ = c.Wait() }
+		r.kill = append(r.kill, stop)
+		t.Cleanup(func() {
+			stop()
+			if t.Failed() {
+				b, _ := os.ReadFile(said.Name())
+				t.Logf("node %d said at the end:\n%s", i, b[max(0, len(b)-4000):])
+			}
+		})
+		r.urls = append(r.urls, fmt.Sprintf("http://127.0.0.1:%d", ports[0]))
+	}
+	for _, u := range r.urls {
+		require.Eventually(t, func() bool {
+			answer, err := http.Get(u + "/v1/.well-known/ready")
+			if err != nil {
+				return false
+			}
+			answer.Body.Close()
+			return answer.StatusCode == http.StatusOK
+		}, 3*time.Minute, 100*time.Millisecond, "a node is not ready")
+	}
+	return r
+}
+
+func freePorts(t *testing.T, n int) (ports []int) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
