@@ -32,7 +32,14 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	f := newFake(t)
-	w := &world{redis: redistest.Start(t), urls: []string{f.url}, fake: f}
+	w := worldOver(t, []string{f.url})
+	w.fake = f
+	return w
+}
+
+func worldOver(t *testing.T, urls []string) *world {
+	t.Helper()
+	w := &world{redis: redistest.Start(t), urls: urls}
 	w.store = docstore.New(w.redis.Client(), 0)
 	return w
 }
@@ -40,12 +47,7 @@ func newWorld(t *testing.T) *world {
 // eachEngine runs a test over the fake and, where there is one, over a real server.
 func eachEngine(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Run("fake", func(t *testing.T) { test(t, newWorld(t)) })
-	t.Run("real", func(t *testing.T) {
-		urls := startReal(t, 1).urls
-		w := &world{redis: redistest.Start(t), urls: urls}
-		w.store = docstore.New(w.redis.Client(), 0)
-		test(t, w)
-	})
+	t.Run("real", func(t *testing.T) { test(t, worldOver(t, startReal(t, 1).urls)) })
 }
 
 func (w *world) engine() *weaviate.Engine {

@@ -19,6 +19,7 @@ import (
 type real struct {
 	urls []string
 	kill []func()
+	pids []int
 }
 
 // startReal starts a cluster of n nodes, each in a process of its own.
@@ -56,7 +57,7 @@ func startReal(t *testing.T, n int) *real {
 		}
 		require.NoError(t, c.Start())
 		stop := func() { _ = c.Process.Kill(); _ = c.Wait() }
-		r.kill = append(r.kill, stop)
+		r.kill, r.pids = append(r.kill, stop), append(r.pids, c.Process.Pid)
 		t.Cleanup(func() {
 			stop()
 			if t.Failed() {
