@@ -404,3 +404,24 @@ func TestNodesThatFail(t *testing.T) {
 	fed(t, w, c)
 	require.Equal(t, []string{"The ferry."}, find(t, l, c, "ferry"))
 }
+
+// A class that mneme did not make, or in which searches leave out passages, is not used: the index of the process is.
+func TestAClassThatIsNotOurs(t *testing.T) {
+	for name, class := range map[string]map[string]any{
+		"made by a batch": {"class": "Mneme"},
+		"BlockMax WAND":   {"description": "mneme x", "invertedIndexConfig": map[string]any{"usingBlockMaxWAND": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.fake.class = class
+			_, err := w.engine().Identity(t.Context())
+			require.ErrorContains(t, err, "class Mneme")
+			l := w.process(t, true)
+			c := named(t, memory.Tenant{}, "docs")
+			create(t, l, c)
+			put(t, l, c, "ferry", "The ferry.")
+			require.Equal(t, []string{"The ferry."}, find(t, l, c, "ferry"))
+			require.Zero(t, w.fake.objects())
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,13 +31,14 @@ func startReal(t *testing.T, n int) *real {
 		t.Skip("WEAVIATE_SERVER is not set: ./scripts/test --engines builds a Weaviate and runs this test over it")
 	}
 	r := &real{}
-	join, first := "", 0
+	var ports [][]int
+	var join []string
 	for i := range n {
-		ports := freePorts(t, 7)
-		if i == 0 {
-			first = ports[1]
-		}
-		join += fmt.Sprintf(",n%d:%d", i, ports[3])
+		ports = append(ports, freePorts(t, 7))
+		join = append(join, fmt.Sprintf("n%d:%d", i, ports[i][3]))
+	}
+	gossip := ports[0][1]
+	for i, ports := range ports {
 		home := t.TempDir()
 		said, err := os.Create(filepath.Join(home, "log"))
 		require.NoError(t, err)
@@ -46,12 +48,12 @@ func startReal(t *testing.T, n int) *real {
 			"DEFAULT_VECTORIZER_MODULE": "none", "CLUSTER_HOSTNAME": fmt.Sprintf("n%d", i), "CLUSTER_ADVERTISE_ADDR": "127.0.0.1",
 			"CLUSTER_GOSSIP_BIND_PORT": ports[1], "CLUSTER_DATA_BIND_PORT": ports[2], "RAFT_PORT": ports[3],
 			"RAFT_INTERNAL_RPC_PORT": ports[4], "GRPC_PORT": ports[5], "PROMETHEUS_MONITORING_PORT": ports[6],
-			"RAFT_BOOTSTRAP_EXPECT": n, "DISABLE_TELEMETRY": true, "AUTOSCHEMA_ENABLED": false, "GOMAXPROCS": 2,
+			"RAFT_BOOTSTRAP_EXPECT": n, "DISABLE_TELEMETRY": true, "AUTOSCHEMA_ENABLED": false, "USE_INVERTED_SEARCHABLE": false, "GOMAXPROCS": 2,
 			"RAFT_BOOTSTRAP_TIMEOUT": 180, "PROFILING_PORT": 0, "GO_PROFILING_DISABLE": true}
 		if i > 0 {
-			env["CLUSTER_JOIN"] = fmt.Sprintf("127.0.0.1:%d", first)
+			env["CLUSTER_JOIN"] = fmt.Sprintf("127.0.0.1:%d", gossip)
 		}
-		c.Env = append(slices.Clone(os.Environ()), "RAFT_JOIN=n0")
+		c.Env = append(slices.Clone(os.Environ()), "RAFT_JOIN="+strings.Join(join, ","))
 		for name, value := range env {
 			c.Env = append(c.Env, fmt.Sprintf("%s=%v", name, value))
 		}
@@ -65,6 +67,15 @@ func startReal(t *testing.T, n int) *real {
 				t.Logf("node %d said at the end:\n%s", i, b[max(0, len(b)-4000):])
 			}
 		})
+		if i == 0 { // the others join it, and end if nothing listens there
+			require.Eventually(t, func() bool {
+				to, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", gossip))
+				if err == nil {
+					to.Close()
+				}
+				return err == nil
+			}, time.Minute, 50*time.Millisecond)
+		}
 		r.urls = append(r.urls, fmt.Sprintf("http://127.0.0.1:%d", ports[0]))
 	}
 	for _, u := range r.urls {
@@ -80,13 +91,29 @@ func startReal(t *testing.T, n int) *real {
 	return r
 }
 
+// freePorts are n that follow each other: a node takes the port behind that of another's gossip for its data.
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
-	for range n {
+	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		first := l.Addr().(*net.TCPAddr).Port
+		listeners := []net.Listener{l}
+		for p := first + 1; p < first+n; p++ {
+			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p)); err == nil {
+				listeners = append(listeners, l)
+			}
+		}
+		for _, l := range listeners {
+			l.Close()
+		}
+		if len(listeners) == n {
+			for p := first; p < first+n; p++ {
+				ports = append(ports, p)
+			}
+			return ports
+		}
 	}
-	return ports
+	require.Fail(t, "there are no free ports beside each other")
+	return nil
 }

@@ -87,18 +87,28 @@ func New(c Config) *Engine {
 // Identity is a random text in the description of the class, which is made if it is not there.
 func (e *Engine) Identity(ctx context.Context) (string, error) {
 	path := "/v1/schema/" + e.c.Class
-	var class struct{ Description string }
+	var class struct {
+		Description         string
+		InvertedIndexConfig struct{ UsingBlockMaxWAND bool }
+	}
 	err := e.call(ctx, askTime, http.MethodGet, path, nil, &class)
 	if errors.Is(err, errMissing) {
 		// Of two processes that make it at once one is refused, and both read what the other made.
 		_ = e.call(ctx, feedTime, http.MethodPost, "/v1/schema", e.class(), nil)
 		err = e.call(ctx, askTime, http.MethodGet, path, nil, &class)
 	}
-	if err == nil && !strings.HasPrefix(class.Description, made) {
-		err = fmt.Errorf("%w: mneme did not make its class %s: delete that, or name another class", rag.ErrEngineAway,
+	switch {
+	case err != nil:
+		return "", err
+	case !strings.HasPrefix(class.Description, made):
+		return "", fmt.Errorf("%w: mneme did not make its class %s: delete that, or name another class", rag.ErrEngineAway,
 			e.c.Class)
+	case class.InvertedIndexConfig.UsingBlockMaxWAND:
+		// Before github.com/weaviate/weaviate/pull/11780 it leaves out the best of what was put in the last minute.
+		return "", fmt.Errorf("%w: it would leave out passages: set USE_INVERTED_SEARCHABLE=false on its nodes and delete "+
+			"the class %s", rag.ErrEngineAway, e.c.Class)
 	}
-	return class.Description, err
+	return class.Description, nil
 }
 
 // made begins the description of a class of ours. A batch for a class that is not there may have Weaviate make one
