@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func (w *world) engine() *weaviate.Engine {
 // process is a Library with the engine, or with its own index alone.
 func (w *world) process(t *testing.T, outside bool) *rag.Library {
 	t.Helper()
-	o := rag.Options{Log: zerolog.Nop(), Patience: 30 * time.Second, CatchUp: 30 * time.Second}
+	o := rag.Options{Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Patience: 30 * time.Second, CatchUp: 30 * time.Second}
 	if outside {
 		o.Searcher = w.engine()
 	}
@@ -103,10 +104,13 @@ func find(t *testing.T, l *rag.Library, c docstore.Collection, query string) []s
 // fed waits until searches of a collection go to the engine.
 func fed(t *testing.T, w *world, c docstore.Collection) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		_, text, err := w.store.Fed(t.Context(), c)
-		return err == nil && text != "" && !strings.Contains(text, `"filling":true`)
-	}, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return isFed(t, w, c) }, time.Minute, 5*time.Millisecond)
+}
+
+func isFed(t *testing.T, w *world, c docstore.Collection) bool {
+	t.Helper()
+	_, text, err := w.store.Fed(t.Context(), c)
+	return err == nil && text != "" && !strings.Contains(text, `"filling":true`)
 }
 
 func TestDocumentsAreFoundByAnEngine(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -112,9 +113,13 @@ func (set judged) ndcg(t *testing.T, l *rag.Library, c docstore.Collection) floa
 }
 
 // asGood asserts that an engine is as good as the index in the process on a judged set, and prints both.
-func asGood(t *testing.T, w *world, name, folder string, after ...func()) {
+func asGood(t *testing.T, w *world, name, folder string, after ...func(l *rag.Library, c docstore.Collection)) {
 	t.Helper()
 	set := readJudged(t, folder)
+	require.Eventually(t, func() bool { // nodes that say that they are ready may lack each other
+		_, err := w.engine().Identity(t.Context())
+		return err == nil
+	}, 2*time.Minute, 100*time.Millisecond)
 	inside, outside := w.process(t, false), w.process(t, true)
 	c := named(t, memory.Tenant{}, strings.ToLower(name))
 	create(t, inside, c)
@@ -125,11 +130,13 @@ func asGood(t *testing.T, w *world, name, folder string, after ...func()) {
 			require.NoError(t, o.Err)
 		}
 	}
-	_, err := outside.Search(t.Context(), rag.Request{Collections: []docstore.Collection{c}, Query: "begins the feeding"})
-	require.NoError(t, err)
-	fed(t, w, c)
+	require.Eventually(t, func() bool { // a search begins what is to be fed; a node may lack the class for a moment
+		_, err := outside.Search(t.Context(), rag.Request{Collections: []docstore.Collection{c}, Query: "begins the feeding"})
+		require.NoError(t, err)
+		return isFed(t, w, c)
+	}, 10*time.Minute, 100*time.Millisecond)
 	for _, change := range after {
-		change()
+		change(outside, c)
 	}
 	a, b := set.ndcg(t, inside, c), set.ndcg(t, outside, c)
 	t.Logf("%s: nDCG@10 by the index %.4f, by the engine %.4f", name, a, b)
@@ -155,7 +162,15 @@ func TestAnEngineIsAsGoodAsTheIndexOutsideData(t *testing.T) {
 func TestThreeNodes(t *testing.T) {
 	cluster := startReal(t, 3)
 	w := worldOver(t, cluster.urls)
-	asGood(t, w, "kitchen", kitchen, cluster.kill[0])
+	asGood(t, w, "kitchen", kitchen, func(l *rag.Library, c docstore.Collection) {
+		cluster.kill[0]() // the leader, which is asked first
+		began := time.Now()
+		require.Eventually(t, func() bool {
+			_, err := l.Search(t.Context(), rag.Request{Collections: []docstore.Collection{c}, Query: "beans"})
+			return err == nil
+		}, 2*time.Minute, 10*time.Millisecond)
+		t.Logf("the others elected a leader and answered after %s", time.Since(began).Round(100*time.Millisecond))
+	})
 	l := w.process(t, true)
 	c := named(t, memory.Tenant{}, "docs")
 	create(t, l, c)
