@@ -94,15 +94,15 @@ func shardOf(c docstore.Collection) string { return shardsOf(c.Tenant()) + sumOf
 
 func (h contentHash) short() string { return hex.EncodeToString(h[:8]) + "-" }
 
-// engine is the Searcher that serves a collection; nil for a chat's.
-func (l *Library) engine(c docstore.Collection) Searcher {
+// engineOf is the Searcher that serves a collection; nil for a chat's.
+func engineOf(l *Library, c docstore.Collection) Searcher {
 	if !c.Chat().IsZero() {
 		return nil
 	}
 	return l.o.Searcher
 }
 
-func (r *replica) engine() Searcher { return r.library.engine(r.collection) }
+func (r *replica) engine() Searcher { return engineOf(r.library, r.collection) }
 
 // outside is the engine's part in a search, current as of this call or marked as degraded. It is false while the engine
 // has not been fed all of the collection: until then this process's own copy is searched.
@@ -114,7 +114,7 @@ func (r *replica) outside(ctx context.Context) (leg, bool, error) {
 	defer cancel()
 	degraded := true
 	for again := false; ; again = true {
-		last, text, err := r.library.store.Fed(bounded, r.collection)
+		last, text, err := docstore.Fed(bounded, r.library.store, r.collection)
 		f := parseFed(text)
 		switch {
 		case errors.Is(err, docstore.ErrNoCollection), err != nil && r.known.Load() != nil:
@@ -158,7 +158,7 @@ func (r *replica) isFed(ctx context.Context) bool {
 	if r.engine() == nil {
 		return false
 	}
-	_, text, err := r.library.store.Fed(ctx, r.collection)
+	_, text, err := docstore.Fed(ctx, r.library.store, r.collection)
 	return err == nil && parseFed(text).searched() != ""
 }
 
@@ -171,7 +171,7 @@ func (r *replica) feed(ctx context.Context) error {
 	store, engine := r.library.store, r.engine()
 	identity, err := engine.Identity(ctx)
 	for err == nil {
-		last, text, failed := store.Fed(ctx, r.collection)
+		last, text, failed := docstore.Fed(ctx, store, r.collection)
 		f := parseFed(text)
 		if failed != nil || f.Engine == identity && !f.Filling && f.Mark == last.Text() {
 			return failed
@@ -185,7 +185,7 @@ func (r *replica) feed(ctx context.Context) error {
 			r.unfed(ctx, text)
 		} else if err == nil {
 			noted, _ := json.Marshal(next) // strings encode
-			_, err = store.Feed(ctx, r.collection, text, string(noted))
+			_, err = docstore.Feed(ctx, store, r.collection, text, string(noted))
 		}
 	}
 	if ctx.Err() == nil && !errors.Is(err, docstore.ErrNoCollection) {
@@ -197,7 +197,7 @@ func (r *replica) feed(ctx context.Context) error {
 
 // unfed has a collection fed from the beginning, if what is noted is still this.
 func (r *replica) unfed(ctx context.Context, state string) {
-	_, _ = r.library.store.Feed(ctx, r.collection, state, "") // the next feeding or search finds the same
+	_, _ = docstore.Feed(ctx, r.library.store, r.collection, state, "") // the next feeding or search finds the same
 }
 
 // step is one step of feed: a new shard, a page of all documents, or a page of the log.
@@ -368,17 +368,17 @@ func (p *Passage) complete(d docstore.Document) {
 }
 
 // dropShards removes the shards whose names begin so and are not noted.
-func (l *Library) dropShards(ctx context.Context, shards []string, begins string, noted map[string]bool) error {
+func dropShards(ctx context.Context, engine Searcher, shards []string, begins string, noted map[string]bool) error {
 	shards = slices.DeleteFunc(shards, func(s string) bool { return !strings.HasPrefix(s, begins) || noted[s] })
 	if len(shards) == 0 {
 		return nil
 	}
-	return l.o.Searcher.Drop(ctx, shards...)
+	return engine.Drop(ctx, shards...)
 }
 
 // tendOutside feeds a tenant's collections what killed processes left, gives up the copies of those that are fed, and
 // removes shards that no collection notes. The shards are listed first, so that none is among them that is noted later.
-func (l *Library) tendOutside(ctx context.Context, tenant memory.Tenant) error {
+func tendOutside(ctx context.Context, l *Library, tenant memory.Tenant) error {
 	shards, err := l.o.Searcher.Shards(ctx)
 	if err != nil {
 		return err
@@ -386,7 +386,7 @@ func (l *Library) tendOutside(ctx context.Context, tenant memory.Tenant) error {
 	all, err := l.listed(ctx, tenant)
 	noted := map[string]bool{}
 	for _, r := range all {
-		_, text, failed := l.store.Fed(ctx, r.collection)
+		_, text, failed := docstore.Fed(ctx, l.store, r.collection)
 		if failed != nil && !errors.Is(failed, docstore.ErrNoCollection) {
 			return failed
 		}
@@ -400,5 +400,5 @@ func (l *Library) tendOutside(ctx context.Context, tenant memory.Tenant) error {
 	if err != nil {
 		return err
 	}
-	return l.dropShards(ctx, shards, shardsOf(tenant), noted)
+	return dropShards(ctx, l.o.Searcher, shards, shardsOf(tenant), noted)
 }

@@ -292,10 +292,10 @@ func (l *Library) Drop(ctx context.Context, c docstore.Collection) (bool, error)
 		return dropped, err
 	}
 	l.forget(c)
-	if engine := l.engine(c); engine != nil { // also of one that is not there: its dropping may have failed here before
+	if engine := engineOf(l, c); engine != nil { // also of one that is not there: its dropping may have failed here before
 		shards, err := engine.Shards(ctx)
 		if err == nil {
-			err = l.dropShards(ctx, shards, shardOf(c), nil)
+			err = dropShards(ctx, engine, shards, shardOf(c), nil)
 		}
 		return dropped, err
 	}
@@ -362,7 +362,7 @@ func (l *Library) Follow(ctx context.Context, tenant memory.Tenant) {
 			if now.Sub(looked) >= followNew && l.Ready() {
 				looked = now
 				if l.o.Searcher != nil {
-					if err := l.tendOutside(ctx, tenant); err != nil && ctx.Err() == nil {
+					if err := tendOutside(ctx, l, tenant); err != nil && ctx.Err() == nil {
 						l.o.Log.Warn().Err(err).Msg("the search engine cannot be fed now")
 					}
 				}

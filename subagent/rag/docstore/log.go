@@ -77,7 +77,7 @@ func (s *Store) Lasts(ctx context.Context, collections ...Collection) ([]Mark, e
 }
 
 // Fed is what Feed noted of a collection, "" for nothing, with the present end of its log.
-func (s *Store) Fed(ctx context.Context, c Collection) (last Mark, fed string, err error) {
+func Fed(ctx context.Context, s *Store, c Collection) (last Mark, fed string, err error) {
 	values, err := s.redis.HMGet(ctx, c.metaKey(), "version", "mark", "fed").Result()
 	if err != nil {
 		return Mark{}, "", fmt.Errorf("reading the log of %s: %w", c, unavailable(err))
@@ -94,7 +94,7 @@ func (s *Store) Fed(ctx context.Context, c Collection) (last Mark, fed string, e
 
 // Feed notes in a collection how far an index elsewhere was fed, in place of what was noted before (compare and set). It
 // is false if that is something else by now.
-func (s *Store) Feed(ctx context.Context, c Collection, before, now string) (bool, error) {
+func Feed(ctx context.Context, s *Store, c Collection, before, now string) (bool, error) {
 	r, err := s.run(ctx, fedScript, c, before, now)
 	if err != nil {
 		return false, fmt.Errorf("noting how far %s was fed: %w", c, err)

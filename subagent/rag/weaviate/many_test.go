@@ -64,7 +64,7 @@ func TestManyPassages(t *testing.T) {
 	_, _ = feeder.Search(short, rag.Request{Collections: []docstore.Collection{c}, Query: "begins the feeding"})
 	cancel()
 	for said := time.Now(); ; time.Sleep(time.Second) {
-		_, text, err := store.Fed(t.Context(), c)
+		_, text, err := docstore.Fed(t.Context(), store, c)
 		require.NoError(t, err)
 		if text != "" && !strings.Contains(text, `"filling":true`) {
 			break

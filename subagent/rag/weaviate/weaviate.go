@@ -28,6 +28,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/memory/textindex"
 	"mneme/subagent/rag"
 )
@@ -87,28 +89,25 @@ func New(c Config) *Engine {
 // Identity is a random text in the description of the class, which is made if it is not there.
 func (e *Engine) Identity(ctx context.Context) (string, error) {
 	path := "/v1/schema/" + e.c.Class
-	var class struct {
-		Description         string
-		InvertedIndexConfig struct{ UsingBlockMaxWAND bool }
-	}
-	err := e.call(ctx, askTime, http.MethodGet, path, nil, &class)
+	class, err := e.call(ctx, askTime, http.MethodGet, path, nil)
 	if errors.Is(err, errMissing) {
 		// Of two processes that make it at once one is refused, and both read what the other made.
-		_ = e.call(ctx, feedTime, http.MethodPost, "/v1/schema", e.class(), nil)
-		err = e.call(ctx, askTime, http.MethodGet, path, nil, &class)
+		_, _ = e.call(ctx, feedTime, http.MethodPost, "/v1/schema", e.class())
+		class, err = e.call(ctx, askTime, http.MethodGet, path, nil)
 	}
+	identity := class.Get("description").String()
 	switch {
 	case err != nil:
 		return "", err
-	case !strings.HasPrefix(class.Description, made):
+	case !strings.HasPrefix(identity, made):
 		return "", fmt.Errorf("%w: mneme did not make its class %s: delete that, or name another class", rag.ErrEngineAway,
 			e.c.Class)
-	case class.InvertedIndexConfig.UsingBlockMaxWAND:
+	case class.Get("invertedIndexConfig.usingBlockMaxWAND").Bool():
 		// Before github.com/weaviate/weaviate/pull/11780 it leaves out the best of what was put in the last minute.
 		return "", fmt.Errorf("%w: it would leave out passages: set USE_INVERTED_SEARCHABLE=false on its nodes and delete "+
 			"the class %s", rag.ErrEngineAway, e.c.Class)
 	}
-	return class.Description, nil
+	return identity, nil
 }
 
 // made begins the description of a class of ours. A batch for a class that is not there may have Weaviate make one
@@ -117,31 +116,21 @@ const made = "mneme "
 
 type object = map[string]any
 
-func (e *Engine) class() object {
-	property := func(name, kind, tokens string, filter, search bool) object {
-		p := object{"name": name, "dataType": []string{kind}, "indexFilterable": filter}
-		if tokens != "" {
-			p["tokenization"], p["indexSearchable"] = tokens, search
-		}
-		return p
-	}
-	return object{
-		"class": e.c.Class, "description": made + strings.ToLower(rand.Text()), "vectorizer": "none",
-		"vectorIndexConfig": object{"skip": true}, "multiTenancyConfig": object{"enabled": true},
-		"replicationConfig": object{"factor": e.c.Replicas, "asyncEnabled": e.c.Replicas > 1},
-		"invertedIndexConfig": object{"bm25": object{"k1": textindex.K1, "b": textindex.B},
-			"stopwords": object{"preset": "none"}},
-		"properties": []object{
-			property("key", "text", "field", true, false), // a hash of document, whose blanks a filter would trim
-			property("document", "text", "field", false, false),
-			property("version", "int", "", true, false),
-			property("hash", "text", "field", false, false),
-			property("passage", "int", "", false, false),
-			property("sum", "text", "field", false, false),
-			property("terms", "text", "whitespace", false, true),
-			property("length", "int", "", true, false), // of terms; its mean is read from the index
-		},
-	}
+// class is what is kept of a passage. key, a hash of document, is for filters, which would trim blanks; the mean of
+// length, the number of terms, is read from its index.
+func (e *Engine) class() json.RawMessage {
+	return fmt.Appendf(nil, `{"class": %q, "description": %q, "vectorizer": "none", "vectorIndexConfig": {"skip": true},
+		"multiTenancyConfig": {"enabled": true}, "replicationConfig": {"factor": %d, "asyncEnabled": %t},
+		"invertedIndexConfig": {"bm25": {"k1": %g, "b": %g}, "stopwords": {"preset": "none"}}, "properties": [
+		{"name": "key", "dataType": ["text"], "tokenization": "field", "indexFilterable": true, "indexSearchable": false},
+		{"name": "document", "dataType": ["text"], "indexFilterable": false, "indexSearchable": false},
+		{"name": "version", "dataType": ["int"], "indexFilterable": true},
+		{"name": "hash", "dataType": ["text"], "indexFilterable": false, "indexSearchable": false},
+		{"name": "passage", "dataType": ["int"], "indexFilterable": false},
+		{"name": "sum", "dataType": ["text"], "indexFilterable": false, "indexSearchable": false},
+		{"name": "terms", "dataType": ["text"], "tokenization": "whitespace", "indexFilterable": false, "indexSearchable": true},
+		{"name": "length", "dataType": ["int"], "indexFilterable": true}]}`, e.c.Class, made+strings.ToLower(rand.Text()),
+		e.c.Replicas, e.c.Replicas > 1, textindex.K1, textindex.B)
 }
 
 // key stands for a document in filters.
@@ -152,25 +141,26 @@ func key(document string) string {
 
 // Make makes a shard, unless there is one.
 func (e *Engine) Make(ctx context.Context, shard string) error {
-	return e.call(ctx, feedTime, http.MethodPost, e.shards(), []object{{"name": shard}}, nil)
+	_, err := e.call(ctx, feedTime, http.MethodPost, e.shards(), []object{{"name": shard}})
+	return err
 }
 
 func (e *Engine) shards() string { return "/v1/schema/" + e.c.Class + "/tenants" }
 
 // Shards are the names of all shards.
 func (e *Engine) Shards(ctx context.Context) ([]string, error) {
-	var list []struct{ Name string }
-	err := e.call(ctx, feedTime, http.MethodGet, e.shards(), nil, &list)
-	names := make([]string, len(list))
-	for i, t := range list {
-		names[i] = t.Name
+	list, err := e.call(ctx, feedTime, http.MethodGet, e.shards(), nil)
+	var names []string
+	for _, name := range list.Get("#.name").Array() {
+		names = append(names, name.String())
 	}
 	return names, err
 }
 
 // Drop removes shards with all that is in them.
 func (e *Engine) Drop(ctx context.Context, shards ...string) error {
-	return e.call(ctx, feedTime, http.MethodDelete, e.shards(), shards, nil)
+	_, err := e.call(ctx, feedTime, http.MethodDelete, e.shards(), shards)
+	return err
 }
 
 // Put puts entries. Their ids are made of what they are, so that putting one again changes nothing.
@@ -183,19 +173,14 @@ func (e *Engine) Put(ctx context.Context, shard string, entries []rag.Entry) err
 				"key": key(n.Document), "document": n.Document, "version": n.Version, "hash": n.Hash, "passage": n.Passage,
 				"sum": n.Sum, "terms": strings.Join(n.Terms, " "), "length": len(n.Terms)}}
 		}
-		var taken []struct {
-			Result struct {
-				Status string
-				Errors struct{ Error []struct{ Message string } }
-			}
+		taken, err := e.call(ctx, feedTime, http.MethodPost, "/v1/batch/objects", object{"objects": objects})
+		results := taken.Get("#.result").Array()
+		if err == nil && len(results) != len(batch) {
+			err = fmt.Errorf("%w: it answered for %d of %d passages", rag.ErrEngineAway, len(results), len(batch))
 		}
-		err := e.call(ctx, feedTime, http.MethodPost, "/v1/batch/objects", object{"objects": objects}, &taken)
-		if err == nil && len(taken) != len(batch) {
-			err = fmt.Errorf("%w: it answered for %d of %d passages", rag.ErrEngineAway, len(taken), len(batch))
-		}
-		for _, t := range taken {
-			if err == nil && t.Result.Status != "SUCCESS" {
-				err = e.failure(fmt.Sprint(t.Result.Errors.Error))
+		for _, result := range results {
+			if err == nil && result.Get("status").String() != "SUCCESS" {
+				err = failure(result.Get("errors").Raw)
 			}
 		}
 		if err != nil {
@@ -216,28 +201,18 @@ func (e *Engine) Delete(ctx context.Context, shard string, gone []rag.Gone) erro
 		}
 		what := object{"match": object{"class": e.c.Class, "where": object{"operator": "Or", "operands": any}}}
 		for more := true; more; { // one call deletes a limited number
-			var done struct {
-				Results struct{ Matches, Limit, Failed int }
+			done, err := e.call(ctx, feedTime, http.MethodDelete, "/v1/batch/objects?tenant="+url.QueryEscape(shard), what)
+			if failed := done.Get("results.failed").Int(); err == nil && failed > 0 {
+				err = fmt.Errorf("%w: it could not delete %d passages", rag.ErrEngineAway, failed)
 			}
-			if err := e.call(ctx, feedTime, http.MethodDelete, "/v1/batch/objects?tenant="+url.QueryEscape(shard), what,
-				&done); err != nil {
+			if err != nil {
 				return err
 			}
-			if done.Results.Failed > 0 {
-				return fmt.Errorf("%w: it could not delete %d passages", rag.ErrEngineAway, done.Results.Failed)
-			}
-			more = done.Results.Limit > 0 && done.Results.Matches >= done.Results.Limit
+			limit := done.Get("results.limit").Int()
+			more = limit > 0 && done.Get("results.matches").Int() >= limit
 		}
 	}
 	return nil
-}
-
-// hit is an object as an answer shows it.
-type hit struct {
-	Document, Hash, Sum, Terms string
-	Version                    int64
-	Passage                    int
-	Additional                 struct{ Score string } `json:"_additional"`
 }
 
 // Search asks for the passages of each query and, in the same request, for the frequencies of their terms.
@@ -264,42 +239,34 @@ func (e *Engine) Search(ctx context.Context, shard string, queries [][]string, l
 	if st.Passages < 0 {
 		whole += fmt.Sprintf(" Aggregate{%s(tenant:%q){meta{count} length{mean}}}", e.c.Class, shard)
 	}
-	var answer struct {
-		Data struct {
-			Get       map[string][]hit
-			Aggregate map[string][]struct {
-				Meta   struct{ Count int }
-				Length struct{ Mean float64 }
-			}
-		}
-		Errors []struct{ Message string }
+	answer, err := e.call(ctx, askTime, http.MethodPost, "/v1/graphql", object{"query": whole + "}"})
+	if err == nil && (answer.Get("errors.0").Exists() || !answer.Get("data.Get").IsObject()) {
+		err = failure(answer.Get("errors").Raw)
 	}
-	if err := e.call(ctx, askTime, http.MethodPost, "/v1/graphql", object{"query": whole + "}"}, &answer); err != nil {
+	if err != nil {
 		return rag.Found{}, err
-	}
-	if len(answer.Errors) > 0 {
-		return rag.Found{}, e.failure(answer.Errors[0].Message)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.kept) > keptTerms {
 		clear(e.kept)
 	}
-	for _, all := range answer.Data.Aggregate[e.c.Class] {
-		st.Passages, st.Length = all.Meta.Count, all.Length.Mean
+	if all := answer.Get("data.Aggregate." + e.c.Class + ".0"); all.Exists() {
+		st.Passages, st.Length = int(all.Get("meta.count").Int()), all.Get("length.mean").Float()
 		e.kept[shard] = measured{st.Passages, st.Length, time.Now()}
 	}
 	for i, term := range missing {
-		st.Frequency[term] = frequency(answer.Data.Get["t"+strconv.Itoa(i)], term, st)
+		st.Frequency[term] = frequency(answer.Get("data.Get.t"+strconv.Itoa(i)+".0"), term, st)
 		e.kept[shard+" "+term] = measured{count: st.Frequency[term], at: time.Now()}
 	}
 	found := rag.Found{Statistics: st}
 	for i := range queries {
-		list := answer.Data.Get["q"+strconv.Itoa(i)]
+		list := answer.Get("data.Get.q" + strconv.Itoa(i)).Array()
 		found.More = found.More || len(list) >= limit
 		for _, h := range list {
-			found.Entries = append(found.Entries, rag.Entry{Document: h.Document, Version: h.Version, Hash: h.Hash,
-				Passage: h.Passage, Sum: h.Sum, Terms: strings.Fields(h.Terms)})
+			found.Entries = append(found.Entries, rag.Entry{Document: h.Get("document").String(), Version: h.Get("version").Int(),
+				Hash: h.Get("hash").String(), Passage: int(h.Get("passage").Int()), Sum: h.Get("sum").String(),
+				Terms: strings.Fields(h.Get("terms").String())})
 		}
 	}
 	return found, nil
@@ -329,19 +296,18 @@ func (e *Engine) known(shard string, queries [][]string) (st textindex.Statistic
 // frequency is how many passages have a term, read off the score of the best passage for it alone. That is the term's
 // idf times what its number of times in a passage of this length makes of it, and the idf is a function of the frequency
 // (see textindex). Counting by a filter takes 40 µs for each passage that has the term: seconds for common terms.
-func frequency(best []hit, term string, st textindex.Statistics) int {
-	if len(best) == 0 || st.Length <= 0 {
+func frequency(best gjson.Result, term string, st textindex.Statistics) int {
+	if !best.Exists() || st.Length <= 0 {
 		return 0
 	}
 	times, length := 0.0, 0.0
-	for t := range strings.FieldsSeq(best[0].Terms) {
+	for t := range strings.FieldsSeq(best.Get("terms").String()) {
 		length++
 		if t == term {
 			times++
 		}
 	}
-	score, _ := strconv.ParseFloat(best[0].Additional.Score, 64)
-	idf := score * (times + textindex.K1*(1-textindex.B+textindex.B*length/st.Length)) / times
+	idf := best.Get("_additional.score").Float() * (times + textindex.K1*(1-textindex.B+textindex.B*length/st.Length)) / times
 	count := math.Round(float64(st.Passages+1)/math.Exp(idf) - 0.5)
 	if !(count >= 1) { // also NaN
 		return 1
@@ -353,7 +319,7 @@ func frequency(best []hit, term string, st textindex.Statistics) int {
 var errMissing = errors.New("it is not there")
 
 // failure is what an answer's message means. A class or tenant that is not there is a shard that has to be filled again.
-func (e *Engine) failure(message string) error {
+func failure(message string) error {
 	if strings.Contains(message, "tenant not found") || strings.Contains(message, "Cannot query field") {
 		return fmt.Errorf("%w: %.300s", rag.ErrNoShard, message)
 	}
@@ -364,31 +330,32 @@ func (e *Engine) failure(message string) error {
 const maxAnswer = 256 << 20
 
 // call makes a request of the first node that answers it, from that on which did last.
-func (e *Engine) call(ctx context.Context, limit time.Duration, method, path string, body, to any) error {
+func (e *Engine) call(ctx context.Context, limit time.Duration, method, path string, body any) (said gjson.Result,
+	err error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return said, err
 	}
 	first := e.node.Load()
 	for i := range int64(len(e.c.URLs)) {
 		var again bool
-		again, err = e.ask(ctx, limit, e.c.URLs[(first+i)%int64(len(e.c.URLs))], method, path, encoded, to)
+		said, again, err = e.ask(ctx, limit, e.c.URLs[(first+i)%int64(len(e.c.URLs))], method, path, encoded)
 		if !again || ctx.Err() != nil {
 			break
 		}
 		e.node.Store((first + i + 1) % int64(len(e.c.URLs)))
 	}
-	return err
+	return said, err
 }
 
 // ask makes a request of one node; again says whether another may answer it.
-func (e *Engine) ask(ctx context.Context, limit time.Duration, node, method, path string, body []byte, to any) (again bool,
-	err error) {
+func (e *Engine) ask(ctx context.Context, limit time.Duration, node, method, path string, body []byte) (
+	parsed gjson.Result, again bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r, err := http.NewRequestWithContext(bounded, method, strings.TrimRight(node, "/")+path, bytes.NewReader(body))
 	if err != nil {
-		return false, err
+		return parsed, false, err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	if e.c.Key != "" {
@@ -396,25 +363,22 @@ func (e *Engine) ask(ctx context.Context, limit time.Duration, node, method, pat
 	}
 	answer, err := e.c.HTTP.Do(r)
 	if err != nil {
-		return true, fmt.Errorf("%w: %w", rag.ErrEngineAway, err)
+		return parsed, true, fmt.Errorf("%w: %w", rag.ErrEngineAway, err)
 	}
 	defer answer.Body.Close()
 	said, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	switch {
 	case err != nil:
-		return true, fmt.Errorf("%w: %w", rag.ErrEngineAway, err)
+		return parsed, true, fmt.Errorf("%w: %w", rag.ErrEngineAway, err)
 	case answer.StatusCode == http.StatusNotFound:
-		return false, fmt.Errorf("%w: %w", rag.ErrEngineAway, errMissing)
+		return parsed, false, fmt.Errorf("%w: %w", rag.ErrEngineAway, errMissing)
 	case answer.StatusCode >= http.StatusBadRequest && bytes.Contains(said, []byte("tenant not found")):
-		return false, e.failure(string(said))
+		return parsed, false, failure(string(said))
 	case answer.StatusCode >= http.StatusBadRequest:
-		return answer.StatusCode >= http.StatusInternalServerError,
+		return parsed, answer.StatusCode >= http.StatusInternalServerError,
 			fmt.Errorf("%w: it answers %s: %.300s", rag.ErrEngineAway, answer.Status, said)
-	case to == nil:
-		return false, nil
+	case len(said) > 0 && !gjson.ValidBytes(said):
+		return parsed, true, fmt.Errorf("%w: it does not answer JSON", rag.ErrEngineAway)
 	}
-	if err := json.Unmarshal(said, to); err != nil {
-		return true, fmt.Errorf("%w: it does not answer JSON: %w", rag.ErrEngineAway, err)
-	}
-	return false, nil
+	return gjson.ParseBytes(said), false, nil
 }
