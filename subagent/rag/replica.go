@@ -357,13 +357,18 @@ func (r *replica) prepared(ctx context.Context, k *known, ids []string) (prepare
 	return k.prepare(documents), nil
 }
 
-// wrote waits until the copy has a change that this process made, so that it is known here even if the store cannot be
-// reached afterwards. A copy that is far behind comes to it later: until then, searches ask the store.
+// wrote waits until the copy, or the engine if there is no copy, has a change that this process made, so that it is known
+// here even if the store cannot be reached afterwards. What is far behind comes to it later: until then, searches ask the
+// store.
 func (r *replica) wrote(ctx context.Context, last docstore.Mark) {
+	if r.known.Load() != nil {
+		if r.engine() != nil {
+			r.feeding.begin(r.library, r.feed)
+		}
+		_, _ = r.caughtUp(ctx, last, r.library.o.Patience) // the store has it, whatever becomes of the copy
+		return
+	}
 	bounded, cancel := context.WithTimeout(ctx, r.library.o.Patience)
 	defer cancel()
-	r.fedUp(bounded)
-	if r.known.Load() != nil {
-		_, _ = r.caughtUp(ctx, last, r.library.o.Patience) // the store has it, whatever becomes of the copy
-	}
+	_ = r.fedUp(bounded) // what it lacks is tried again
 }
