@@ -58,7 +58,8 @@ func (w *world) engine() *weaviate.Engine {
 // process is a Library with the engine, or with its own index alone.
 func (w *world) process(t *testing.T, outside bool) *rag.Library {
 	t.Helper()
-	o := rag.Options{Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Patience: 30 * time.Second, CatchUp: 30 * time.Second}
+	o := rag.Options{Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Patience: 30 * time.Second,
+		CatchUp: 30 * time.Second}
 	if outside {
 		o.Searcher = w.engine()
 	}
@@ -220,7 +221,7 @@ func TestAFilterAndManyPassages(t *testing.T) {
 		_, err := l.PutAll(t.Context(), c, inputs...)
 		require.NoError(t, err)
 		fed(t, w, c)
-		long := "# Book\n\n" + strings.Repeat("The tower stands in the middle of the town and is very old indeed, they say. ", 2000)
+		long := "# Book\n\n" + strings.Repeat("The tower stands in the middle of the town and is very old, they say. ", 2000)
 		put(t, l, c, "book", long)
 		put(t, l, c, "book", long+"And new.")
 		b := "b"

@@ -44,7 +44,8 @@ func startReal(t *testing.T, n int) *real {
 		require.NoError(t, err)
 		c := exec.Command(program, "--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--scheme", "http")
 		c.Stdout, c.Stderr = said, said
-		env := map[string]any{"PERSISTENCE_DATA_PATH": filepath.Join(home, "data"), "AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": true,
+		env := map[string]any{"PERSISTENCE_DATA_PATH": filepath.Join(home, "data"),
+			"AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": true,
 			"DEFAULT_VECTORIZER_MODULE": "none", "CLUSTER_IN_LOCALHOST": true, "CLUSTER_HOSTNAME": fmt.Sprintf("n%d", i), "CLUSTER_ADVERTISE_ADDR": "127.0.0.1",
 			"CLUSTER_GOSSIP_BIND_PORT": ports[1], "CLUSTER_DATA_BIND_PORT": ports[2], "RAFT_PORT": ports[3],
 			"RAFT_INTERNAL_RPC_PORT": ports[4], "GRPC_PORT": ports[5], "PROMETHEUS_MONITORING_PORT": ports[6],

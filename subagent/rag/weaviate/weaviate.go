@@ -128,7 +128,8 @@ func (e *Engine) class() json.RawMessage {
 		{"name": "hash", "dataType": ["text"], "indexFilterable": false, "indexSearchable": false},
 		{"name": "passage", "dataType": ["int"], "indexFilterable": false},
 		{"name": "sum", "dataType": ["text"], "indexFilterable": false, "indexSearchable": false},
-		{"name": "terms", "dataType": ["text"], "tokenization": "whitespace", "indexFilterable": false, "indexSearchable": true},
+		{"name": "terms", "dataType": ["text"], "tokenization": "whitespace", "indexFilterable": false,
+			"indexSearchable": true},
 		{"name": "length", "dataType": ["int"], "indexFilterable": true}]}`, e.c.Class, made+strings.ToLower(rand.Text()),
 		e.c.Replicas, e.c.Replicas > 1, textindex.K1, textindex.B)
 }
@@ -264,8 +265,8 @@ func (e *Engine) Search(ctx context.Context, shard string, queries [][]string, l
 		list := answer.Get("data.Get.q" + strconv.Itoa(i)).Array()
 		found.More = found.More || len(list) >= limit
 		for _, h := range list {
-			found.Entries = append(found.Entries, rag.Entry{Document: h.Get("document").String(), Version: h.Get("version").Int(),
-				Hash: h.Get("hash").String(), Passage: int(h.Get("passage").Int()), Sum: h.Get("sum").String(),
+			found.Entries = append(found.Entries, rag.Entry{Document: h.Get("document").String(),
+				Version: h.Get("version").Int(), Hash: h.Get("hash").String(), Passage: int(h.Get("passage").Int()), Sum: h.Get("sum").String(),
 				Terms: strings.Fields(h.Get("terms").String())})
 		}
 	}
@@ -307,7 +308,8 @@ func frequency(best gjson.Result, term string, st textindex.Statistics) int {
 			times++
 		}
 	}
-	idf := best.Get("_additional.score").Float() * (times + textindex.K1*(1-textindex.B+textindex.B*length/st.Length)) / times
+	discount := textindex.K1 * (1 - textindex.B + textindex.B*length/st.Length)
+	idf := best.Get("_additional.score").Float() * (times + discount) / times
 	count := math.Round(float64(st.Passages+1)/math.Exp(idf) - 0.5)
 	if !(count >= 1) { // also NaN
 		return 1

@@ -156,8 +156,8 @@ func TestTheSearchEngine(t *testing.T) {
 			"nodes (1)",
 		`engine: {replicas: -1}`: "retrieval.engine.replicas: must be 0 or more, is -1",
 	} {
-		_, err := load(t, "proxy: {embeddings_backend: b, backends: {b: {kind: openai, base_url: 'http://c/v1', models: [m]}}}\n"+
-			"retrieval: {"+wrong+"}")
+		_, err := load(t, "proxy: {embeddings_backend: b, backends: {b: {kind: openai, base_url: 'http://c/v1', "+
+			"models: [m]}}}\nretrieval: {"+wrong+"}")
 		require.ErrorContains(t, err, want, wrong)
 	}
 }
