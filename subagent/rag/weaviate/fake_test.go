@@ -210,8 +210,9 @@ func (f *fake) remove(body []byte, all map[string]stored) any {
 }
 
 var (
-	wholeQuery = regexp.MustCompile(`^\{Get\{(.*?)\}(?: Aggregate\{Mneme\(tenant:"([^"]*)"\)\{meta\{count\} length\{mean\}\}\})?\}$`)
-	oneQuery   = regexp.MustCompile(`^(\w+):Mneme\(tenant:"([^"]*)",limit:(\d+),bm25:\{query:("(?:[^"\\]|\\.)*"),` +
+	wholeQuery = regexp.MustCompile(`^\{Get\{(.*?)\}` +
+		`(?: Aggregate\{Mneme\(tenant:"([^"]*)"\)\{meta\{count\} length\{mean\}\}\})?\}$`)
+	oneQuery = regexp.MustCompile(`^(\w+):Mneme\(tenant:"([^"]*)",limit:(\d+),bm25:\{query:("(?:[^"\\]|\\.)*"),` +
 		`properties:\["terms"\]\}\)\{([\w {}]*)\} `)
 )
 

@@ -46,10 +46,12 @@ func startReal(t *testing.T, n int) *real {
 		c.Stdout, c.Stderr = said, said
 		env := map[string]any{"PERSISTENCE_DATA_PATH": filepath.Join(home, "data"),
 			"AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": true,
-			"DEFAULT_VECTORIZER_MODULE": "none", "CLUSTER_IN_LOCALHOST": true, "CLUSTER_HOSTNAME": fmt.Sprintf("n%d", i), "CLUSTER_ADVERTISE_ADDR": "127.0.0.1",
+			"DEFAULT_VECTORIZER_MODULE":               "none", "CLUSTER_IN_LOCALHOST": true, "CLUSTER_HOSTNAME": fmt.Sprintf("n%d", i),
+			"CLUSTER_ADVERTISE_ADDR":   "127.0.0.1",
 			"CLUSTER_GOSSIP_BIND_PORT": ports[1], "CLUSTER_DATA_BIND_PORT": ports[2], "RAFT_PORT": ports[3],
 			"RAFT_INTERNAL_RPC_PORT": ports[4], "GRPC_PORT": ports[5], "PROMETHEUS_MONITORING_PORT": ports[6],
-			"RAFT_BOOTSTRAP_EXPECT": n, "DISABLE_TELEMETRY": true, "AUTOSCHEMA_ENABLED": false, "USE_INVERTED_SEARCHABLE": false, "GOMAXPROCS": 2,
+			"RAFT_BOOTSTRAP_EXPECT": n, "DISABLE_TELEMETRY": true, "AUTOSCHEMA_ENABLED": false, "USE_INVERTED_SEARCHABLE": false,
+			"GOMAXPROCS":             2,
 			"RAFT_BOOTSTRAP_TIMEOUT": 180, "PROFILING_PORT": 0, "GO_PROFILING_DISABLE": true}
 		if i > 0 {
 			env["CLUSTER_JOIN"] = fmt.Sprintf("127.0.0.1:%d", gossip)

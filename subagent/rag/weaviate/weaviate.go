@@ -266,7 +266,8 @@ func (e *Engine) Search(ctx context.Context, shard string, queries [][]string, l
 		found.More = found.More || len(list) >= limit
 		for _, h := range list {
 			found.Entries = append(found.Entries, rag.Entry{Document: h.Get("document").String(),
-				Version: h.Get("version").Int(), Hash: h.Get("hash").String(), Passage: int(h.Get("passage").Int()), Sum: h.Get("sum").String(),
+				Version: h.Get("version").Int(), Hash: h.Get("hash").String(), Passage: int(h.Get("passage").Int()),
+				Sum:   h.Get("sum").String(),
 				Terms: strings.Fields(h.Get("terms").String())})
 		}
 	}
