@@ -32,11 +32,18 @@ func (b *builder) add(d Document) {
 	var heading []int32
 	section := ""
 	for i, p := range d.Passages {
-		if i == 0 || p.Section != section {
-			section = p.Section
-			heading = b.heading(heading[:0], d.Title, section)
+		if p.Terms != nil {
+			b.words = b.words[:0]
+			for _, term := range p.Terms {
+				b.words = append(b.words, b.place(b.analyzer.given(term)))
+			}
+		} else {
+			if i == 0 || p.Section != section {
+				section = p.Section
+				heading = b.heading(heading[:0], d.Title, section)
+			}
+			b.words = b.read(append(b.words[:0], heading...), p.Text)
 		}
-		b.words = b.read(append(b.words[:0], heading...), p.Text)
 		b.count(int32(len(s.lengths)))
 		s.passage(uint32(len(b.words)), b.hash(d.Title, p), unit(p.Vector))
 	}
@@ -57,15 +64,40 @@ func (b *builder) heading(places []int32, title, section string) []int32 {
 // read appends the places of a text's terms.
 func (b *builder) read(places []int32, text string) []int32 {
 	for n := range b.analyzer.in(text) {
-		place := &b.analyzer.places[n]
-		if *place == 0 {
-			b.used = append(b.used, n)
-			b.lists = append(b.lists, list{})
-			*place = int32(len(b.used))
-		}
-		places = append(places, *place)
+		places = append(places, b.place(n))
 	}
 	return places
+}
+
+// place is that of a term's number, which has a list from then on.
+func (b *builder) place(n int32) int32 {
+	place := &b.analyzer.places[n]
+	if *place == 0 {
+		b.used = append(b.used, n)
+		b.lists = append(b.lists, list{})
+		*place = int32(len(b.used))
+	}
+	return *place
+}
+
+// PassageTerms are the terms of each passage of a document, headings among them, each as often as it counts: what an
+// index elsewhere keeps. Their order says nothing.
+func PassageTerms(d Document) [][]string {
+	a := anAnalyzer()
+	b := builder{analyzer: a}
+	b.add(d)
+	terms := make([][]string, len(d.Passages))
+	for place, l := range b.lists {
+		decoded := postings(binary.AppendUvarint(nil, uint64(l.count)))
+		for _, at := range append(decoded, l.bytes...).decode(nil) {
+			for range at.times {
+				terms[at.passage] = append(terms[at.passage], a.terms[b.used[place]])
+			}
+		}
+	}
+	b.finish()
+	analyzers.Put(a)
+	return terms
 }
 
 // count adds the terms at hand to their lists.

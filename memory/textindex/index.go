@@ -36,6 +36,9 @@ type Passage struct {
 	// Vector is the passage as an embedding model places it, for Nearest; nil if
 	// there is none. Its length is that of the model, its norm does not matter.
 	Vector []float32
+	// Terms, if they are not nil, are those of PassageTerms, which are not looked for in the headings and Text again. Text
+	// then only tells passages of equal texts.
+	Terms []string
 }
 
 // Hit is a passage that matches a query.

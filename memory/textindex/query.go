@@ -107,6 +107,26 @@ func (a *analyzer) query(question string, past []earlier) []term {
 	return terms[:min(len(terms), maxTerms)]
 }
 
+// Asked are the different terms of a question, and those of each turn before it that may count, the weightiest first.
+func Asked(q Query) [][]string {
+	a := anAnalyzer()
+	defer analyzers.Put(a)
+	asked := [][]string{textsOf(a.query(q.Text, nil))}
+	for _, t := range earlierOf(q.History) {
+		terms := a.query(t.text, nil)
+		asked = append(asked, textsOf(terms[:min(len(terms), maxTurnTerms)]))
+	}
+	return asked
+}
+
+func textsOf(terms []term) []string {
+	list := make([]string, len(terms))
+	for i, t := range terms {
+		list[i] = t.text
+	}
+	return list
+}
+
 // Which earlier turns count: a chat goes from topic to topic, and the words of one that is over lead a question astray
 // that stands by itself. Two texts are on one topic if some passage answers both: the passage's share of the best score
 // that the one reaches, times its share of the best that the other reaches, is at least a bound. The more terms a question

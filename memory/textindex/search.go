@@ -10,8 +10,8 @@ import (
 // The parameters of BM25: how soon repetitions of a term stop to count, and how
 // much a long text is discounted.
 const (
-	k1 = 1.2
-	b  = 0.75
+	K1 = 1.2
+	B  = 0.75
 )
 
 // Snapshot is a Collection as it was at one time; it does not change.
@@ -25,6 +25,22 @@ type Snapshot struct {
 	documents int
 	version   uint64
 	weak      float64 // strength
+	whole     *Statistics
+}
+
+// Statistics are those of a collection of which a Snapshot has some passages only.
+type Statistics struct {
+	Passages  int
+	Length    float64        // of a passage on average, in terms
+	Frequency map[string]int // by term, how many passages have it; terms that are not in it count for nothing
+}
+
+// Within is the Snapshot with the statistics of the collection that its passages are candidates of.
+func (s *Snapshot) Within(whole Statistics) *Snapshot {
+	part := *s
+	part.whole, part.live = &whole, max(whole.Passages, s.live)
+	part.length = int(max(whole.Length, 1) * float64(part.live))
+	return &part
 }
 
 func newSnapshot(shared *shared, parts []part, documents int, version uint64) *Snapshot {
@@ -194,12 +210,18 @@ func (r *scoring) strength() float64 {
 // add adds what a term scores to the passages that have it.
 func (r *scoring) add(t term) {
 	lists, frequency := r.lists(t.text)
+	if r.whole != nil {
+		of, asked := r.whole.Frequency[t.text]
+		if frequency = max(frequency, of); !asked {
+			lists, frequency, t.weight = nil, 0, 0
+		}
+	}
 	r.known = append(r.known, frequency > 0)
 	idf := r.idf(frequency)
 	r.most += t.weight * idf
 	r.gain = max(r.gain, t.weight*idf)
 	average := float64(r.length) / float64(max(r.live, 1))
-	most, highest := t.weight*idf*(k1+1), r.highest
+	most, highest := t.weight*idf*(K1+1), r.highest
 	for i, list := range lists {
 		if list == nil {
 			continue
@@ -211,7 +233,7 @@ func (r *scoring) add(t term) {
 				continue
 			}
 			times := float64(at.times)
-			discount := k1*(1-b) + k1*b/average*float64(lengths[at.passage])
+			discount := K1*(1-B) + K1*B/average*float64(lengths[at.passage])
 			score := scores[at.passage]
 			if score == 0 {
 				r.found = append(r.found, int32(r.bases[i])+at.passage)

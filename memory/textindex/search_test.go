@@ -287,3 +287,43 @@ func numbered(i int) Document {
 		{Text: fmt.Sprintf("Keeper number %d sleeps.", i)},
 	}}
 }
+
+// An index of some passages, by their terms alone and within the statistics of the whole, scores as the whole does.
+func TestCandidatesScoreAsInTheWhole(t *testing.T) {
+	whole, part := NewUnjudged(), NewUnjudged()
+	var all []Document
+	for i, text := range []string{"The ferry leaves at noon.", "A ferry, a bridge and a ferry.", "Мосты и паромы", "桥と橋",
+		"Nothing of that."} {
+		all = append(all, Document{ID: string(rune('a' + i)), Title: "On the harbour",
+			Passages: []Passage{{Section: "Times", Text: text}, {Text: "harbour, again"}}})
+	}
+	whole.Put(all...)
+	st := Statistics{Frequency: map[string]int{}}
+	for _, d := range all {
+		for _, terms := range PassageTerms(d) {
+			st.Passages++
+			st.Length += float64(len(terms))
+		}
+	}
+	st.Length /= float64(st.Passages)
+	for _, d := range all[:3] {
+		for i, terms := range PassageTerms(d) {
+			d.Passages[i] = Passage{Text: d.Passages[i].Text, Terms: terms}
+		}
+		d.Title = "is not looked at"
+		part.Put(d)
+	}
+	for _, text := range []string{"ferry bridge", "мост", "noon harbour", "ferry unknown"} {
+		q := Query{Text: text, Limit: 3, Duplicates: true}
+		for _, terms := range Asked(q) {
+			for _, term := range terms {
+				st.Frequency[term] = Frequency(whole.Snapshot(), term)
+			}
+		}
+		want, got := whole.Search(q), part.Snapshot().Within(st).Search(q)
+		require.NotEmpty(t, want.Hits)
+		require.InDelta(t, want.Strength, got.Strength, 1e-9, text)
+		require.Equal(t, want.Hits[0].Document, got.Hits[0].Document, text)
+		require.InDelta(t, want.Hits[0].Score, got.Hits[0].Score, 1e-9, text)
+	}
+}

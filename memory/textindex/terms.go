@@ -98,6 +98,15 @@ func (a *analyzer) numberOf(term string) int32 {
 	return n
 }
 
+// given is the number of a term that was found before, elsewhere.
+func (a *analyzer) given(term string) int32 {
+	if n, known := a.numbers[term]; known {
+		return n
+	}
+	a.size += len(term) + perKnown
+	return a.numberOf(strings.Clone(term)) // what is remembered must not keep an answer alive
+}
+
 // fragments are the numbers of those of a word.
 func (a *analyzer) fragments(word string) []int32 {
 	hash := maphash.String(wordSeed, word)

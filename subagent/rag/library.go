@@ -62,7 +62,10 @@ type Options struct {
 	VectorWeight float64
 	Fusion       Fusion
 	Rerank       RerankOptions
-	Log          zerolog.Logger
+	// Searcher is a search engine that finds the candidates in collections by name, once it was fed all of one; nil for
+	// none. There are no vectors with it: the Embedder is not asked.
+	Searcher Searcher
+	Log      zerolog.Logger
 }
 
 // DefaultVectorWeight is the share of vectors in a fusion: half.
@@ -99,6 +102,9 @@ func (o Options) orDefault() Options {
 	}
 	if !(o.VectorWeight > 0 && o.VectorWeight < 1) { // also NaN
 		o.VectorWeight = DefaultVectorWeight
+	}
+	if o.Searcher != nil {
+		o.Embedder = nil
 	}
 	o.Rerank = o.Rerank.orDefault()
 	return o
@@ -194,6 +200,9 @@ func (l *Library) load(ctx context.Context, tenant memory.Tenant) error {
 		return err
 	}
 	for _, r := range all {
+		if r.isFed(ctx) {
+			continue
+		}
 		err = r.first(ctx)
 		switch {
 		case errors.Is(err, docstore.ErrUnavailable), ctx.Err() != nil:
@@ -279,10 +288,18 @@ func (l *Library) Create(ctx context.Context, c docstore.Collection) (bool, erro
 // documents drop the collection of docstore.OfChat.
 func (l *Library) Drop(ctx context.Context, c docstore.Collection) (bool, error) {
 	dropped, err := l.store.Drop(ctx, c)
-	if err == nil {
-		l.forget(c)
+	if err != nil {
+		return dropped, err
 	}
-	return dropped, err
+	l.forget(c)
+	if engine := engineOf(l, c); engine != nil { // also of one that is not there: its dropping may have failed here before
+		shards, err := engine.Shards(ctx)
+		if err == nil {
+			err = dropShards(ctx, engine, shards, shardOf(c), nil)
+		}
+		return dropped, err
+	}
+	return dropped, nil
 }
 
 // Info describes a collection.
@@ -344,9 +361,14 @@ func (l *Library) Follow(ctx context.Context, tenant memory.Tenant) {
 		case now := <-tick.C:
 			if now.Sub(looked) >= followNew && l.Ready() {
 				looked = now
+				if l.o.Searcher != nil {
+					if err := tendOutside(ctx, l, tenant); err != nil && ctx.Err() == nil {
+						l.o.Log.Warn().Err(err).Msg("the search engine cannot be fed now")
+					}
+				}
 				all, _ := l.listed(ctx, tenant) // round reports the error
 				for _, r := range all {
-					if r.known.Load() == nil { // made by others
+					if r.known.Load() == nil && !r.isFed(ctx) { // made by others
 						r.catchUp()
 					}
 				}

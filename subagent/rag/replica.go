@@ -28,13 +28,17 @@ type replica struct {
 	used       int64                 // guarded by the library's mu
 	lag        lag
 	saved      saved // belongs to the follower's goroutine
-
-	mu      sync.Mutex
-	running *catchUp // nil while no goroutine catches up; guarded by mu
+	flight           // of catching up
+	feeding    flight
 }
 
-// catchUp is one attempt to apply missing changes. Attempts are single flight: callers share the
-// one that runs.
+// flight is work of which there is one attempt at a time (single flight): callers share the one that runs.
+type flight struct {
+	mu      sync.Mutex
+	running *catchUp // nil while no goroutine works; guarded by mu
+}
+
+// catchUp is one attempt to apply missing changes.
 type catchUp struct {
 	done chan struct{} // closed after err is set
 	err  error
@@ -57,6 +61,9 @@ func (r *replica) unlock() { <-r.gate }
 // degraded, with a proof if the store can still check the hits. The mark in the store is asked for first. If it is the
 // copy's, nothing is missing; if the store is away, the copy is all there is; otherwise the search joins the catch-up.
 func (r *replica) leg(ctx context.Context) (leg, error) {
+	if g, fed, err := r.outside(ctx); fed || err != nil {
+		return g, err
+	}
 	if r.known.Load() == nil {
 		if err := r.first(ctx); err != nil {
 			return leg{}, err
@@ -128,21 +135,28 @@ func (r *replica) behind(k *known) leg {
 	return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}
 }
 
-// catchUp starts to apply missing changes unless that is under way. The work belongs to the library
-// and goes on when the caller leaves.
-func (r *replica) catchUp() (run *catchUp, begun bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.running != nil {
-		return r.running, false
+// catchUp starts to apply missing changes unless that is under way.
+func (r *replica) catchUp() (run *catchUp, begun bool) { return r.begin(r.library, r.apply) }
+
+// begin starts an attempt unless one is under way. The work belongs to the library and goes on when the caller leaves.
+func (f *flight) begin(l *Library, work func(ctx context.Context) error) (run *catchUp, begun bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.running != nil {
+		return f.running, false
 	}
 	run = &catchUp{done: make(chan struct{})}
-	r.running = run
-	begun = r.library.goes(func(ctx context.Context) {
-		r.end(run, r.apply(ctx))
+	f.running = run
+	begun = l.goes(func(ctx context.Context) {
+		err := work(ctx)
+		f.mu.Lock()
+		f.running = nil
+		f.mu.Unlock()
+		run.err = err
+		close(run.done)
 	})
 	if !begun {
-		r.running = nil
+		f.running = nil
 		run.err = errStopped
 		close(run.done)
 	}
@@ -150,15 +164,6 @@ func (r *replica) catchUp() (run *catchUp, begun bool) {
 }
 
 var errStopped = fmt.Errorf("%w: this process stops", docstore.ErrUnavailable)
-
-// end publishes the result of an attempt.
-func (r *replica) end(run *catchUp, err error) {
-	r.mu.Lock()
-	r.running = nil
-	r.mu.Unlock()
-	run.err = err
-	close(run.done)
-}
 
 // attempts bounds the comparisons during which the log was cut or the collection made anew.
 const attempts = 5
@@ -201,14 +206,7 @@ func (r *replica) apply(ctx context.Context) error {
 				err = r.advance(ctx, k, last, k.ids(), r.all(ctx))
 			}
 		case err == nil && len(changes) > 0:
-			var ids []string
-			for _, c := range changes {
-				if c.ID != "" {
-					ids = append(ids, c.ID)
-				}
-			}
-			slices.Sort(ids)
-			ids = slices.Compact(ids)
+			ids := changed(changes)
 			err = r.advance(ctx, k, changes[len(changes)-1].Mark, ids, r.some(ctx, ids))
 		}
 		switch {
@@ -226,6 +224,17 @@ func (r *replica) apply(ctx context.Context) error {
 	}
 	return fmt.Errorf("reading collection %s: %w: its log was cut under every attempt", r.collection,
 		docstore.ErrUnavailable)
+}
+
+// changed are the ids of the documents that changes name.
+func changed(changes []docstore.Change) (ids []string) {
+	for _, c := range changes {
+		if c.ID != "" {
+			ids = append(ids, c.ID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // drop forgets a collection that the store no longer has.
@@ -348,10 +357,18 @@ func (r *replica) prepared(ctx context.Context, k *known, ids []string) (prepare
 	return k.prepare(documents), nil
 }
 
-// wrote waits until the copy has a change that this process made, so that it is known here even if the store cannot be
-// reached afterwards. A copy that is far behind comes to it later: until then, searches ask the store.
+// wrote waits until the copy, or the engine if there is no copy, has a change that this process made, so that it is known
+// here even if the store cannot be reached afterwards. What is far behind comes to it later: until then, searches ask the
+// store.
 func (r *replica) wrote(ctx context.Context, last docstore.Mark) {
 	if r.known.Load() != nil {
+		if r.engine() != nil {
+			r.feeding.begin(r.library, r.feed)
+		}
 		_, _ = r.caughtUp(ctx, last, r.library.o.Patience) // the store has it, whatever becomes of the copy
+		return
 	}
+	bounded, cancel := context.WithTimeout(ctx, r.library.o.Patience)
+	defer cancel()
+	_ = r.fedUp(bounded) // what it lacks is tried again
 }

@@ -100,16 +100,16 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 		return Result{}, err
 	}
 	for i := range legs {
-		legs[i].filter = legs[i].known.filter(r.Where)
+		legs[i].narrow(r.Where)
 	}
-	return l.over(ctx, legs, r), nil
+	return l.over(ctx, legs, r)
 }
 
 // over searches collections that are up to date or marked as degraded. The order of its steps matters: the query is
 // embedded first, since every leg needs the vector; which vectors are missing is asked before the search, since they
 // may come while it runs; only then are the texts read, for the few passages that are left, and reranked, since a
 // reranker reads texts.
-func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
+func (l *Library) over(ctx context.Context, legs []leg, r Request) (Result, error) {
 	k := cmp.Or(r.K, DefaultK)
 	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: l.o.Fusion.Fuse}
 	if l.o.Rerank.Reranker != nil {
@@ -119,6 +119,14 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	waiting := false
 	for _, g := range legs {
 		waiting = waiting || q.vector != nil && g.known.waiting(l.space.Load())
+	}
+	for _, g := range legs {
+		if g.outside == nil {
+			continue
+		}
+		if err := g.outside.gather(ctx, q); err != nil {
+			return Result{}, err
+		}
 	}
 	best := q.find(ctx, legs)
 	if best.Status != textindex.StatusOK && len(r.History) > 0 {
@@ -136,7 +144,7 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	best.Collection, best.Query = strings.Join(names, ","), r.Query
 	l.fill(ctx, legs, &best)
 	l.rerank(ctx, &best, r.History, k)
-	return best
+	return best, nil
 }
 
 func (r Request) check() error {
@@ -159,7 +167,37 @@ type leg struct {
 	known      *known
 	filter     *textindex.Filter // nil for all documents
 	degraded   bool
-	proof      *proof // of the hits, if what is known is behind the store; nil if not
+	proof      *proof   // of the hits, if what is known is behind the store; nil if not
+	outside    *outside // what a search engine finds, in place of what is known; nil without one
+}
+
+// narrow leaves the documents that a search may find.
+func (g *leg) narrow(w Where) {
+	if g.outside != nil {
+		g.outside.where = w
+		return
+	}
+	g.filter = g.known.filter(w)
+}
+
+// snapshot is what is searched here.
+func (g leg) snapshot() *textindex.Snapshot {
+	if g.outside != nil {
+		return g.outside.snapshot
+	}
+	return g.known.index.Snapshot()
+}
+
+// passage is the passage of a hit, without its text; false if its document was replaced since the search.
+func (g leg) passage(hit textindex.Hit) (Passage, bool) {
+	if g.outside != nil {
+		return g.outside.candidates[hit.Document], true
+	}
+	h := g.known.get(hit.Document)
+	if h == nil {
+		return Passage{}, false
+	}
+	return h.passage(hit.Passage), true
 }
 
 // legs brings the collections up to date, at the same time. One that is not there
@@ -279,7 +317,7 @@ func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passa
 	words := textindex.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter,
 		Limit: wanted}
 	for {
-		snapshot := g.known.index.Snapshot()
+		snapshot := g.snapshot()
 		var result textindex.Result
 		var hits []textindex.Fused
 		if q.vector == nil {
@@ -304,11 +342,10 @@ func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passa
 // passages are the passages of hits; whole is false if a document among them was replaced since the search.
 func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages []Passage, whole bool) {
 	for _, hit := range hits {
-		h := g.known.get(hit.Document)
-		if h == nil {
+		p, there := g.passage(hit.Hit)
+		if !there {
 			return nil, false
 		}
-		p := h.passage(hit.Passage)
 		p.Score, p.BM25Rank = math.Round(hit.Score*1000)/1000, hit.Ranks[0]
 		p.strength = hit.Score
 		if len(hit.Ranks) > 1 {
@@ -410,6 +447,10 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 		for i := range r.Passages {
 			p := &r.Passages[i]
 			if p.held == nil || p.Collection != g.collection.String() {
+				continue
+			}
+			if g.outside != nil {
+				p.complete(documents[p.DocID])
 				continue
 			}
 			at, text := p.held.Passages[p.ordinal], documents[p.DocID].Text

@@ -100,9 +100,9 @@ func (t *Session) search(ctx context.Context, query string, history []memory.Mes
 		return Result{}, err
 	}
 	for i, g := range legs {
-		legs[i].filter = g.known.filter(t.where[g.collection])
+		legs[i].narrow(t.where[g.collection])
 	}
-	return t.library.over(ctx, legs, r), nil
+	return t.library.over(ctx, legs, r)
 }
 
 // hand numbers the passages of a result and puts them into envelopes.

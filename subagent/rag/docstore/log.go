@@ -76,6 +76,32 @@ func (s *Store) Lasts(ctx context.Context, collections ...Collection) ([]Mark, e
 	return marks, nil
 }
 
+// Fed is what Feed noted of a collection, "" for nothing, with the present end of its log.
+func Fed(ctx context.Context, s *Store, c Collection) (last Mark, fed string, err error) {
+	values, err := s.redis.HMGet(ctx, c.metaKey(), "version", "mark", "fed").Result()
+	if err != nil {
+		return Mark{}, "", fmt.Errorf("reading the log of %s: %w", c, unavailable(err))
+	}
+	version, there := values[0].(string)
+	if !there {
+		return Mark{}, "", fmt.Errorf("collection %s: %w", c, ErrNoCollection)
+	}
+	last.Version = number(version)
+	last.text, _ = values[1].(string)
+	fed, _ = values[2].(string)
+	return last, fed, nil
+}
+
+// Feed notes in a collection how far an index elsewhere was fed, in place of what was noted before (compare and set). It
+// is false if that is something else by now.
+func Feed(ctx context.Context, s *Store, c Collection, before, now string) (bool, error) {
+	r, err := s.run(ctx, fedScript, c, before, now)
+	if err != nil {
+		return false, fmt.Errorf("noting how far %s was fed: %w", c, err)
+	}
+	return r.Word() == "ok", nil
+}
+
 // Tail gives at most count changes behind a mark, oldest first, in one round trip;
 // none if the mark is the end. ErrGap if the log does not have the mark.
 func (s *Store) Tail(ctx context.Context, c Collection, from Mark, count int) ([]Change, error) {

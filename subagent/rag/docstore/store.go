@@ -394,6 +394,7 @@ var (
 	putScript     = redisscript.New(lua, "put")
 	deleteScript  = redisscript.New(lua, "delete")
 	dropScript    = redisscript.New(lua, "drop")
+	fedScript     = redisscript.New(lua, "fed")
 	listScript    = redisscript.New(lua, "list")
 	vectorsScript = redisscript.New(lua, "vectors")
 )

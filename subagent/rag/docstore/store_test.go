@@ -29,6 +29,7 @@ var suite = map[string]func(t *testing.T, client redis.UniversalClient){
 	"collections are apart":                      collectionsAreApart,
 	"the log tells every change":                 theLogTells,
 	"of two writers of one document one is last": twoWriters,
+	"how far an index was fed is noted once":     notesOnce,
 }
 
 func run(t *testing.T, client redis.UniversalClient, clear func() error) {
@@ -500,4 +501,39 @@ func TestTheLargestDocument(t *testing.T) {
 	var refusal *docstore.Error
 	require.True(t, errors.As(s.Put(ctx, named(t, "docs"), escaped)[0].Err, &refusal))
 	require.Equal(t, docstore.TooLarge, refusal.Code)
+}
+
+// What is noted of an index elsewhere takes the place of what the writer read only, goes with the collection, and makes
+// none.
+func notesOnce(t *testing.T, client redis.UniversalClient) {
+	s := docstore.New(client, 0)
+	c := created(t, s, "docs")
+	put(t, s, c, doc("a", "text"))
+	last, fed, err := docstore.Fed(ctx, s, c)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), last.Version)
+	require.Empty(t, fed)
+	for _, step := range []struct {
+		before, now string
+		noted       bool
+		then        string
+	}{{"x", "1", false, ""}, {"", "1", true, "1"}, {"", "2", false, "1"}, {"1", "2", true, "2"}, {"2", "", true, ""}} {
+		noted, err := docstore.Feed(ctx, s, c, step.before, step.now)
+		require.NoError(t, err)
+		require.Equal(t, step.noted, noted)
+		at, fed, err := docstore.Fed(ctx, s, c)
+		require.NoError(t, err)
+		require.Equal(t, step.then, fed)
+		require.Equal(t, last, at, "it is no change of the collection")
+	}
+	_, err = s.Drop(ctx, c)
+	require.NoError(t, err)
+	_, err = docstore.Feed(ctx, s, c, "", "3")
+	require.ErrorIs(t, err, docstore.ErrNoCollection)
+	_, _, err = docstore.Fed(ctx, s, c)
+	require.ErrorIs(t, err, docstore.ErrNoCollection)
+	created(t, s, "docs")
+	_, fed, err = docstore.Fed(ctx, s, c)
+	require.NoError(t, err)
+	require.Empty(t, fed)
 }

@@ -19,6 +19,7 @@ import (
 	"mneme/subagent/rag/loader"
 	"mneme/subagent/rag/loader/pdfium"
 	"mneme/subagent/rag/rerank"
+	"mneme/subagent/rag/weaviate"
 )
 
 // maxLog is how many changes of a collection the embedded store keeps, which has
@@ -51,6 +52,10 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 		Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
 	if e := embedder(cfg, gateway); e != nil {
 		o.Embedder = e
+	}
+	if e := cfg.Retrieval.Engine; len(e.URLs) > 0 {
+		o.Searcher = weaviate.New(weaviate.Config{URLs: e.URLs, Key: e.APIKeyEnv.Reveal(), Class: e.Class,
+			Replicas: e.Replicas, HTTP: a.client(seen, "engine")})
 	}
 	library := rag.NewLibrary(docstore.New(client, changes), o)
 	ctx, cancel := context.WithCancel(a.ctx)

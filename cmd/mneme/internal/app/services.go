@@ -307,7 +307,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	gateway := a.ourClient(seen, "proxy")
-	if err := cfg.RequireSecrets("mcp.", "retrieval.rerank."); err != nil {
+	if err := cfg.RequireSecrets("mcp.", "retrieval."); err != nil {
 		return "", err
 	}
 	library, err := a.library(cfg, gateway, seen)

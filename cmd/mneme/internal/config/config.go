@@ -295,6 +295,7 @@ type Retrieval struct {
 	// what vectors weigh in a fusion, of 1
 	VectorWeight float64 `yaml:"vector_weight" default:"0.5"`
 	Rerank       Rerank  `yaml:"rerank"`
+	Engine       Engine  `yaml:"engine"`
 	// Extractors read the files of an extension, such as .pdf, in place of what is built in.
 	Extractors map[string]Extractor `yaml:"extractors" check:"prefix=.,keys=extension"`
 }

@@ -52,3 +52,11 @@ type Rerank struct {
 	Timeout   time.Duration `yaml:"timeout" default:"2s" check:"positive"` // of one search
 	APIKeyEnv Variable      `yaml:"api_key_env"`                           // names the variable that holds the key
 }
+
+// Engine is a cluster of Weaviate that finds candidates in collections, in place of an index in each apiserver.
+type Engine struct {
+	URLs      []string `yaml:"urls" check:"dive,url"`  // of its nodes; empty: the index in the process
+	Class     string   `yaml:"class" default:"Mneme"`  // what another installation in the same cluster does not use
+	Replicas  int      `yaml:"replicas" check:"min=0"` // nodes that have each collection, when the class is made; 0: all
+	APIKeyEnv Variable `yaml:"api_key_env"`            // names the variable that holds the key
+}

@@ -138,3 +138,26 @@ func TestTheReranker(t *testing.T) {
 		require.EqualError(t, err, "mneme.yaml:1: "+want)
 	}
 }
+
+func TestTheSearchEngine(t *testing.T) {
+	c, err := load(t, `retrieval: {engine: {urls: ["http://a:8080", "http://b:8080"], api_key_env: ENGINE_KEY}}`,
+		"ENGINE_KEY=hush\n")
+	require.NoError(t, err)
+	require.Equal(t, Engine{URLs: []string{"http://a:8080", "http://b:8080"}, Class: "Mneme",
+		APIKeyEnv: Variable{"ENGINE_KEY", "hush\n"}}, c.Retrieval.Engine)
+	require.Equal(t, []string{"hush"}, c.Secrets())
+	for wrong, want := range map[string]string{
+		`engine: {urls: ["http://a"]}, embeddings: {model: m}`: "retrieval.engine.urls: a search engine finds by words " +
+			"alone, and retrieval.embeddings.model is set; remove one of them",
+		`engine: {urls: ["a:8080"]}`: `retrieval.engine.urls[0]: an http:// or https:// URL is needed, not "a:8080"`,
+		`engine: {class: docs}`: "retrieval.engine.class: a name of a capital letter and up to 63 letters and digits is " +
+			`needed, not "docs"`,
+		`engine: {urls: ["http://a"], replicas: 2}`: "retrieval.engine.replicas: 2 are more than retrieval.engine.urls names " +
+			"nodes (1)",
+		`engine: {replicas: -1}`: "retrieval.engine.replicas: must be 0 or more, is -1",
+	} {
+		_, err := load(t, "proxy: {embeddings_backend: b, backends: {b: {kind: openai, base_url: 'http://c/v1', "+
+			"models: [m]}}}\nretrieval: {"+wrong+"}")
+		require.ErrorContains(t, err, want, wrong)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -228,6 +229,9 @@ func (p Proxy) has(key, backend string) error {
 // listed are the names in a map, for a sentence.
 func listed[V any](m map[string]V) string { return strings.Join(slices.Sorted(maps.Keys(m)), ", ") }
 
+// className is what a class of Weaviate may be called.
+var className = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
+
 func (r Retrieval) check(string, Config) error {
 	e := r.Embeddings
 	return cmp.Or(
@@ -240,6 +244,12 @@ func (r Retrieval) check(string, Config) error {
 			"than 1, is %v; to search by words alone leave retrieval.embeddings.model empty", r.VectorWeight),
 		when(r.Rerank.URL == "" && r.Rerank.Model != "", "retrieval.rerank.model",
 			"there is no endpoint that could have it; set retrieval.rerank.url"),
+		when(len(r.Engine.URLs) > 0 && e.Model != "", "retrieval.engine.urls", "a search engine finds by words alone, and "+
+			"retrieval.embeddings.model is set; remove one of them"),
+		when(!className.MatchString(r.Engine.Class), "retrieval.engine.class",
+			"a name of a capital letter and up to 63 letters and digits is needed, not %.80q", r.Engine.Class),
+		when(r.Engine.Replicas > len(r.Engine.URLs) && len(r.Engine.URLs) > 0, "retrieval.engine.replicas",
+			"%d are more than retrieval.engine.urls names nodes (%d)", r.Engine.Replicas, len(r.Engine.URLs)),
 	)
 }
 

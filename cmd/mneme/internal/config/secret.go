@@ -119,6 +119,7 @@ func (c Config) variables(visit func(path string, v Variable) error) error {
 func (c Config) RequireSecrets(begins ...string) error {
 	unused := map[string]bool{
 		"retrieval.rerank.api_key_env": c.Retrieval.Rerank.URL == "",
+		"retrieval.engine.api_key_env": len(c.Retrieval.Engine.URLs) == 0,
 		"approvals.webhook.secret_env": c.Approvals.Webhook.URL == "",
 	}
 	return c.origin.locate(c.variables(func(path string, v Variable) error {
