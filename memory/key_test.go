@@ -179,6 +179,9 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:waiting:acme":                           {Kind: memory.KindWaits, Run: "acme"},
 		"mneme:audit":                                  {Kind: memory.KindAudit},
 		"mneme:chats:acme":                             {Kind: memory.KindChats, Run: "acme"},
+		"mneme:chats#17":                               {Kind: memory.KindChats, Shard: 17},
+		"mneme:chats#16384:acme":                       {Kind: memory.KindChats, Run: "acme", Shard: 16384},
+		"{mneme:chats#17:acme}:damaged:1":              {Kind: memory.KindChats, Run: "acme", Shard: 17, Aside: "1"},
 		"mneme:users:acme":                             {Kind: memory.KindUsers, Run: "acme"},
 		"mneme:oneshots:acme":                          {Kind: memory.KindOneShots, Run: "acme"},
 		"mneme:tenants":                                {Kind: memory.KindTenants},
@@ -209,7 +212,9 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 	})
 	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1")), Aside: "2"}
 	require.Equal(t, "{chat_history:1}:damaged:2", meta.String(), "what lies beside a history stays in its slot")
-	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "mneme:chats:", "mneme:chats:A", "mneme:chats:default", "user_notes", "user_notes:", "user_notes:A/b",
+	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "mneme:chats:", "mneme:chats:A", "mneme:chats:default",
+		"mneme:chats#", "mneme:chats#0", "mneme:chats#01", "mneme:chats#+1", "mneme:chats#16385", "mneme:chats#1:", "mneme:chats#1:A",
+		"mneme:chats#1:default", "mneme:chats#1#1", "mneme:users#1", "mneme:waiting#1:acme", "user_notes", "user_notes:", "user_notes:A/b",
 		"user_notes:default/b", "mneme:user-chats", "mneme:user-chats:a b",
 		"events", "events:",
 		"events:1", "run:a b:R", "{chat_history:1}", "{chat_history:1}:", "{chat_history:1}:other",

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -77,7 +78,18 @@ var numbered = []Kind{KindTools, KindKey, KindOneShot, KindOneShotCalls}
 var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindUsers, KindOneShots}
 
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
-func ListKey(kind Kind, of Tenant) string { return RedisKey{Kind: kind, Run: of.name}.String() }
+func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
+
+// sharded are those of listed that may be spread over several keys.
+var sharded = []Kind{KindChats}
+
+// MaxShards is how many shards a list may have: as many as a Cluster has slots.
+const MaxShards = 16384
+
+// ShardKey is the key of one shard of a tenant's list, from 1 on. 0 is ListKey.
+func ShardKey(kind Kind, of Tenant, shard int) string {
+	return RedisKey{Kind: kind, Run: of.name, Shard: shard}.String()
+}
 
 // types are those that the values have in Redis.
 var types = map[Kind]string{
@@ -111,6 +123,8 @@ type RedisKey struct {
 	// rewind; of pins, the server; of a key, its id; of a list, the tenant, "" for the default one; of what is a
 	// user's, the user behind the tenant.
 	Run string
+	// Shard is that of a list, 0 for a list in one key.
+	Shard int
 	// Aside is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
 	Aside string
@@ -126,7 +140,11 @@ func (k RedisKey) String() string {
 		if k.besideHistory() {
 			k.Kind = KindHistory // it stays in that history's slot
 		}
-		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run}.String() + "}:damaged:" + k.Aside
+		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run, Shard: k.Shard}.String() + "}:damaged:" + k.Aside
+	}
+	if k.Shard > 0 {
+		k.Kind += Kind("#" + strconv.Itoa(k.Shard))
+		return strings.TrimSuffix(string(k.Kind)+":"+k.Run, ":")
 	}
 	switch {
 	case k.Kind == KindHistory && k.Key.agent == "":
@@ -195,6 +213,15 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 	for _, kind := range numbered {
 		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
 			return RedisKey{Kind: kind, Run: name}, name != ""
+		}
+	}
+	for _, kind := range sharded {
+		if rest, of := strings.CutPrefix(s, string(kind)+"#"); of {
+			number, name, named := strings.Cut(rest, ":")
+			shard, bad := strconv.Atoi(number)
+			tenant, err := ParseTenant(name)
+			return RedisKey{Kind: kind, Run: name, Shard: shard}, bad == nil && shard > 0 && shard <= MaxShards &&
+				number == strconv.Itoa(shard) && err == nil && named == (tenant != Tenant{})
 		}
 	}
 	for _, kind := range listed {

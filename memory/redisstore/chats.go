@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,20 +79,8 @@ func ParsePlace(cursor string) (p Place, err error) {
 // ByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
 // that are pinned, in no order and without the times of their use, which Used has.
 func (s Chats) ByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
-	r, err := s.call(ctx, chatsScript, []string{chatsKey(of)}, after.Used, after.Member, count)
-	if err != nil {
-		return nil, failure(err, "listing the chats")
-	}
-	places := make([]Place, 0, len(r)/2)
-	for i := 1; i+1 < len(r); i += 2 {
-		used, _ := strconv.ParseFloat(r[i+1], 64) // a score
-		member, pin := strings.CutPrefix(r[i], pinMark)
-		if pin && after != Pins {
-			break // the chats end here
-		}
-		places = append(places, Place{int64(used), member})
-	}
-	return places, nil
+	places, err := merged(ctx, s.core, of, after, count, memory.KindChats)
+	return places, failure(err, "listing the chats")
 }
 
 // Card is what a list of chats says of one.
@@ -119,7 +108,7 @@ func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) 
 			metas[i] = p.HMGet(ctx, metaKey(key), "title", "begins", "metadata", "open", "waits", "count", "len")
 			archives[i] = p.HGet(ctx, archiveKey(key), "messages")
 			sizes[i] = p.StrLen(ctx, key.String())
-			pins[i] = p.ZScore(ctx, chatsKey(chat.Tenant()), pinMark+chat.ID())
+			pins[i] = p.ZScore(ctx, s.chatsKey(chat), pinMark+chat.ID())
 		}
 		return nil
 	})
@@ -174,11 +163,16 @@ func (s Chats) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
 		return nil
 	}
-	_, err := s.call(ctx, staleScript, []string{chatsKey(of)}, p.Member, p.Used)
-	if err == nil {
-		err = s.redis.ZRem(ctx, chatsKey(of), pinMark+p.Member).Err()
+	for _, key := range s.listedIn(memory.KindChats, of, p.Member) {
+		_, err := s.call(ctx, staleScript, []string{key}, p.Member, p.Used)
+		if err == nil {
+			err = s.redis.ZRem(ctx, key, pinMark+p.Member).Err()
+		}
+		if err != nil {
+			return failure(err, "taking chat %s off the list", p.Member)
+		}
 	}
-	return failure(err, "taking chat %s off the list", p.Member)
+	return nil
 }
 
 // List brings chats into the list that are not in it, and sees that each has a title. The turn of a chat, which is
@@ -191,20 +185,24 @@ func (s Chats) List(ctx context.Context, chats ...memory.Chat) error {
 		}
 		return nil
 	})
-	members := map[memory.Tenant][]redis.Z{}
+	members := map[string][]redis.Z{}
 	for i, chat := range chats {
 		if err := turns[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return failure(err, "listing chat %s", chat)
 		}
-		of := chat.Tenant()
-		members[of] = append(members[of], redis.Z{Score: float64(integer(turns[i].Val())), Member: chat.ID()})
+		list := s.chatsKey(chat)
+		members[list] = append(members[list], redis.Z{Score: float64(integer(turns[i].Val())), Member: chat.ID()})
 	}
-	for of, members := range members {
-		if err := s.redis.ZAddNX(ctx, chatsKey(of), members...).Err(); err != nil {
-			return failure(err, "listing chats")
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for list, members := range members {
+			p.ZAddNX(ctx, list, members...)
 		}
+		return nil
+	})
+	if err != nil {
+		return failure(err, "listing chats")
 	}
-	_, err := s.Cards(ctx, chats...)
+	_, err = s.Cards(ctx, chats...)
 	return err
 }
 
@@ -213,17 +211,37 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	scores, err := s.redis.ZMScore(ctx, chatsKey(of), ids...).Result()
-	places := make([]Place, len(scores))
-	for i, score := range scores {
-		places[i] = Place{int64(score), ids[i]}
+	members, scores := map[string][]string{}, map[string]*redis.FloatSliceCmd{}
+	for _, id := range ids {
+		for _, key := range s.listedIn(memory.KindChats, of, id) {
+			members[key] = append(members[key], id)
+		}
 	}
-	return places, failure(err, "looking when chats were used")
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for key, ids := range members {
+			scores[key] = p.ZMScore(ctx, key, ids...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, failure(err, "looking when chats were used")
+	}
+	used := map[string]int64{}
+	for key, scores := range scores {
+		for i, id := range members[key] {
+			used[id] = max(used[id], int64(scores.Val()[i]))
+		}
+	}
+	places := make([]Place, len(ids))
+	for i, id := range ids {
+		places[i] = Place{used[id], id}
+	}
+	return places, nil
 }
 
 // Listed says whether all chats are in the list that another process, or none, has brought there.
 func (s Chats) Listed(ctx context.Context) (bool, error) {
-	at, err := s.redis.ZScore(ctx, chatsKey(memory.Tenant{}), filledMember).Result()
+	at, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, memory.Tenant{}), filledMember).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
@@ -232,7 +250,7 @@ func (s Chats) Listed(ctx context.Context) (bool, error) {
 
 // AllListed notes that all chats are in the list.
 func (s Chats) AllListed(ctx context.Context) error {
-	err := s.redis.ZAddNX(ctx, chatsKey(memory.Tenant{}), redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
+	err := s.redis.ZAddNX(ctx, memory.ListKey(memory.KindChats, memory.Tenant{}), redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
 	return failure(err, "noting that the chats are listed")
 }
 
@@ -247,13 +265,15 @@ func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata
 		fields = append(fields, "metadata", *metadata)
 	}
 	r, err := s.call(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
-	list, pin := chatsKey(chat.Tenant()), pinMark+chat.ID()
+	pin := pinMark + chat.ID()
 	switch there := err == nil && r.Word() == "ok"; {
 	case !there || pinned == nil:
 	case *pinned:
-		err = s.redis.ZAdd(ctx, list, redis.Z{Score: pinScore, Member: pin}).Err()
+		err = s.redis.ZAdd(ctx, s.chatsKey(chat), redis.Z{Score: pinScore, Member: pin}).Err()
 	default:
-		err = s.redis.ZRem(ctx, list, pin).Err()
+		for _, list := range s.listedIn(memory.KindChats, chat.Tenant(), chat.ID()) {
+			err = cmp.Or(err, s.redis.ZRem(ctx, list, pin).Err())
+		}
 	}
 	return r.Word() == "ok", failure(err, "describing chat %s", chat)
 }
@@ -319,7 +339,7 @@ func (s Chats) seenOf(ctx context.Context, chat memory.Chat) (begins string, see
 
 // ListNew brings a chat into the list that was filled in another way than by runs.
 func (s Chats) ListNew(ctx context.Context, chat memory.Chat) error {
-	err := s.redis.ZAdd(ctx, chatsKey(chat.Tenant()), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
+	err := s.redis.ZAdd(ctx, s.chatsKey(chat), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
 	if err == nil {
 		_, err = s.Cards(ctx, chat)
 	}

@@ -37,6 +37,10 @@ type core struct {
 	// this many replicas have it, for replicaWait at most; set it before the first call.
 	WaitReplicas int
 
+	// ListShards is over how many keys a list is spread that grows with the number of chats, 0 and 1 for a single one;
+	// set it before the first call.
+	ListShards int
+
 	// RunLife is how long a run may take, and ResumeLife how long its events can be
 	// read once it is over; what is kept of runs lives accordingly. Set them before
 	// the first call.

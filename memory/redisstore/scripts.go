@@ -156,8 +156,8 @@ const (
 	erasuresKey  = string(memory.KindErasures)  // names as in package erasures, scored by the turn
 )
 
-// chatsKey lists a tenant's chats, scored by the Unix ms of the last run, see [Chats.ByUse].
-func chatsKey(t memory.Tenant) string { return memory.ListKey(memory.KindChats, t) }
+// chatsKey lists chats of a tenant, this one among them, scored by the Unix ms of the last run, see [Chats.ByUse].
+func (s *core) chatsKey(c memory.Chat) string { return s.listKey(memory.KindChats, c.Tenant(), c.ID()) }
 
 // waitsKey lists those of which a run waits, scored by the Unix ms at which the first wait expires.
 func waitsKey(t memory.Tenant) string { return memory.ListKey(memory.KindWaits, t) }

@@ -446,7 +446,7 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 		err = s.erase(ctx, turn, memory.ChatKey(chat), false)
 	}
 	if err == nil {
-		err = s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID(), pinMark+chat.ID()).Err()
+		err = s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
 	}
 	return failure(err, "erasing %s", memory.ChatKey(chat))
 }

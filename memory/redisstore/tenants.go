@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -60,10 +61,12 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 			entry(t).Erasing = true
 		}
 	}
-	counts := map[memory.Tenant]*redis.IntCmd{}
+	counts := map[memory.Tenant][]*redis.IntCmd{}
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for t := range all {
-			counts[t] = p.ZCount(ctx, chatsKey(t), "0", "+inf") // without the pins
+			for _, key := range s.listKeys(memory.KindChats, t) {
+				counts[t] = append(counts[t], p.ZCount(ctx, key, "0", "+inf")) // without the pins
+			}
 		}
 		return nil
 	})
@@ -72,9 +75,11 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	}
 	list := make([]TenantUse, 0, len(all))
 	for t, u := range all {
-		u.Chats = int(counts[t].Val())
+		for _, count := range counts[t] {
+			u.Chats += int(count.Val())
+		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
-			filled, err := s.redis.ZScore(ctx, chatsKey(t), filledMember).Result()
+			filled, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, t), filledMember).Result()
 			if err == nil && filled > 0 {
 				u.Chats--
 			} else if err != nil && !errors.Is(err, redis.Nil) {
@@ -88,17 +93,22 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 
 // Holds says how much of a tenant there is that lists name: chats, users and runs without a chat.
 func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
-	var counts [3]*redis.IntCmd
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, kind := range []memory.Kind{memory.KindChats, memory.KindUsers, memory.KindOneShots} {
-			counts[i] = p.ZCard(ctx, memory.ListKey(kind, of))
+	keys := append(s.listKeys(memory.KindChats, of), memory.ListKey(memory.KindUsers, of),
+		memory.ListKey(memory.KindOneShots, of))
+	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range keys {
+			p.ZCard(ctx, key)
 		}
 		return nil
 	})
 	if err != nil {
 		return 0, failure(err, "counting what the tenant %s has", of)
 	}
-	return int(counts[0].Val() + counts[1].Val() + counts[2].Val()), nil
+	all := 0
+	for _, cmd := range cmds {
+		all += int(cmd.(*redis.IntCmd).Val())
+	}
+	return all, nil
 }
 
 // BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
@@ -111,13 +121,40 @@ func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool
 // in it.
 func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int,
 	err error) {
-	ids, all, err := s.front(ctx, chatsKey(of), count)
-	for _, id := range ids {
-		if chat, bad := of.Chat(id); bad == nil {
+	lists := s.shardsOf(of, Place{}, 0, memory.KindChats)
+	fronts, sizes := make([]*redis.ZSliceCmd, len(lists)), make([]*redis.IntCmd, len(lists))
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, list := range lists {
+			fronts[i] = p.ZRangeWithScores(ctx, list.key, 0, int64((count-1)/len(lists)))
+			sizes[i] = p.ZCard(ctx, list.key)
+		}
+		return nil
+	})
+	var strays []stray
+	var oldest []Place
+	for i, list := range lists {
+		all += int(sizes[i].Val())
+		for _, z := range fronts[i].Val() {
+			id := z.Member.(string)
+			p := Place{int64(z.Score), id}
+			if _, chat := p.Chat(of); chat {
+				oldest = append(oldest, p)
+				if into := s.listKey(memory.KindChats, of, id); into != list.key {
+					strays = append(strays, stray{list, p, into})
+				}
+			} else if err == nil { // a pin, or another program's member
+				err = s.redis.ZRem(ctx, list.key, id).Err()
+				all--
+			}
+		}
+	}
+	if err == nil {
+		err = gathered(ctx, s.core, strays)
+	}
+	slices.SortFunc(oldest, func(p, q Place) int { return q.before(p) })
+	for _, p := range oldest[:min(count, len(oldest))] {
+		if chat, ok := p.Chat(of); ok && !slices.Contains(chats, chat) {
 			chats = append(chats, chat)
-		} else if err == nil { // a pin, or another program's member
-			err = s.redis.ZRem(ctx, chatsKey(of), id).Err()
-			all--
 		}
 	}
 	return chats, all, failure(err, "listing the chats of the tenant %s", of)
@@ -125,7 +162,7 @@ func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (
 
 // ForgetChat takes a chat off its tenant's list.
 func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
-	err := s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID(), pinMark+chat.ID()).Err()
+	err := s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
 	return failure(err, "taking chat %s off the list", chat)
 }
 
@@ -164,10 +201,18 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
-	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindUsers, memory.KindOneShots} {
-		if err := s.redis.Unlink(ctx, memory.ListKey(kind, of)).Err(); err != nil {
-			return failure(err, "removing the lists of the tenant %s", of)
+	keys := s.listKeys(memory.KindChats, of)
+	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindUsers, memory.KindOneShots} {
+		keys = append(keys, memory.ListKey(kind, of))
+	}
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range keys { // one by one, since they lie in several slots of a Cluster
+			p.Unlink(ctx, key)
 		}
+		return nil
+	})
+	if err != nil {
+		return failure(err, "removing the lists of the tenant %s", of)
 	}
 	for _, list := range []memory.Kind{memory.KindTenants, memory.KindErasing} {
 		if err := s.redis.ZRem(ctx, string(list), of.String()).Err(); err != nil {

@@ -244,7 +244,7 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 	}
 	// The set first: a chat that is in it without an open run is only looked at once too often.
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
-	used := redis.NewIntCmd(ctx, "zadd", chatsKey(chat.Tenant()), s.deadline(0), chat.ID())
+	used := redis.NewIntCmd(ctx, "zadd", s.chatsKey(chat), s.deadline(0), chat.ID())
 	who, lists, notes := s.users.openedBy(ctx, chat, run)
 	begins := ""
 	if run.Begins != "" {

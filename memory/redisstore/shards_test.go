@@ -1,0 +1,176 @@
+package redisstore_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"mneme/internal/redistest"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+)
+
+// sharded is a store whose lists have so many shards.
+func sharded(client redis.UniversalClient, shards int) *redisstore.Store {
+	s := redisstore.New(client, zerolog.Nop())
+	s.ListShards = shards
+	return s
+}
+
+// listed are the members that all keys of the lists of chats have, each with its score; of one that is in several keys,
+// the test ends.
+func listed(t require.TestingT, client redis.UniversalClient, keys ...string) map[string]float64 {
+	all := map[string]float64{}
+	for _, key := range keys {
+		for _, z := range client.ZRangeWithScores(ctx, key, 0, -1).Val() {
+			require.NotContains(t, all, z.Member, key)
+			all[z.Member.(string)] = z.Score
+		}
+	}
+	return all
+}
+
+// pages reads a whole list, and does something between pages.
+func pages(t require.TestingT, s *redisstore.Store, after redisstore.Place, size int, between func(at redisstore.Place),
+) (all []redisstore.Place) {
+	for {
+		page, err := s.Chats.ByUse(ctx, memory.Tenant{}, after, size)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page), size)
+		all = append(all, page...)
+		if len(page) < size {
+			return all
+		}
+		after = page[size-1]
+		between(after)
+	}
+}
+
+// A list in many shards is read as the one list that it is: in the order of use, each chat once, whatever leaves it
+// between two pages, in whichever of the keys an entry lies, and in however many.
+func TestShardsAreReadAsOneList(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client()
+	rapid.Check(t, func(t *rapid.T) {
+		require.NoError(t, client.FlushAll(ctx).Err())
+		shards := rapid.SampledFrom([]int{1, 3, 64}).Draw(t, "shards")
+		s := sharded(client, shards)
+		keys := []string{"mneme:chats"}
+		for n := 1; n <= shards && shards > 1; n++ {
+			keys = append(keys, fmt.Sprintf("mneme:chats#%d", n))
+		}
+		want, pins := map[string]int64{}, map[string]int64{}
+		for i := range rapid.IntRange(0, 60).Draw(t, "chats") {
+			id := fmt.Sprintf("c%d", i)
+			for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "copies") {
+				used := rapid.Int64Range(0, 6).Draw(t, "used")
+				want[id] = max(want[id], used)
+				key := rapid.SampledFrom(keys).Draw(t, "key")
+				require.NoError(t, client.ZAddGT(ctx, key, redis.Z{Score: float64(used), Member: id}).Err())
+			}
+			if rapid.IntRange(0, 4).Draw(t, "pinned") == 0 {
+				pins[id] = -1
+				key := rapid.SampledFrom(keys).Draw(t, "key")
+				require.NoError(t, client.ZAdd(ctx, key, redis.Z{Score: -1, Member: "*pin:" + id}).Err())
+			}
+		}
+		order := func(of map[string]int64) (all []redisstore.Place) {
+			for id, used := range of {
+				all = append(all, redisstore.Place{Used: used, Member: id})
+			}
+			slices.SortFunc(all, func(a, b redisstore.Place) int {
+				return cmp.Or(cmp.Compare(b.Used, a.Used), strings.Compare(b.Member, a.Member))
+			})
+			return all
+		}
+		expect := order(want)
+		got := pages(t, s, redisstore.Place{}, rapid.IntRange(1, 20).Draw(t, "size"), func(at redisstore.Place) {
+			gone := rapid.SampledFrom(append(slices.Sorted(maps.Keys(want)), at.Member)).Draw(t, "gone")
+			for _, key := range keys {
+				require.NoError(t, client.ZRem(ctx, key, gone).Err())
+			}
+			if place := (redisstore.Place{Used: want[gone], Member: gone}); slices.Index(expect, place) > slices.Index(expect, at) {
+				expect = slices.DeleteFunc(expect, func(p redisstore.Place) bool { return p == place })
+			}
+			delete(want, gone)
+			if len(want) == 0 {
+				want[""] = 0
+			}
+		})
+		require.Equal(t, expect, got)
+		if delete(want, ""); len(pins) > 0 {
+			require.Equal(t, order(pins), pages(t, s, redisstore.Pins, 100, nil))
+		}
+		// What was read lies where it belongs, once.
+		once := listed(t, client, keys...)
+		require.Len(t, once, len(want)+len(pins))
+	})
+}
+
+// A number of shards that is raised loses no chat and no pin, and neither do two processes with different numbers.
+func TestShardsThatBecomeMore(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client()
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	use := func(s *redisstore.Store, id string) memory.Chat {
+		chat, err := acme.Chat(id)
+		require.NoError(t, err)
+		_, err = s.Turns.Take(ctx, chat, "token", "conversation", time.Minute)
+		require.NoError(t, err)
+		_, err = s.Turns.Open(ctx, chat, "token", time.Minute, redisstore.OpenRun{Run: "r", Begins: "hello"})
+		require.NoError(t, err)
+		require.NoError(t, s.Turns.Release(ctx, chat, "token"))
+		return chat
+	}
+	for _, shards := range []int{1, 64, 1, 500, 500} {
+		s := sharded(client, shards)
+		for i := range 20 {
+			chat := use(s, fmt.Sprintf("%d-%d", shards, i))
+			yes := true
+			there, err := s.Chats.ChangeCard(ctx, chat, nil, nil, &yes)
+			require.NoError(t, err)
+			require.True(t, there)
+		}
+	}
+	use(sharded(client, 1), "64-3") // a process of before the last restart
+	s := sharded(client, 500)
+	places, err := s.Chats.ByUse(ctx, acme, redisstore.Place{}, 100)
+	require.NoError(t, err)
+	require.Len(t, places, 60)
+	require.Equal(t, "64-3", places[0].Member)
+	pins, err := s.Chats.ByUse(ctx, acme, redisstore.Pins, 100)
+	require.NoError(t, err)
+	require.Len(t, pins, 60)
+	require.Zero(t, client.Exists(ctx, "mneme:chats:acme").Val(), "all was brought into the shards")
+	used, err := s.Chats.Used(ctx, acme, "64-3", "none")
+	require.NoError(t, err)
+	require.Equal(t, []redisstore.Place{places[0], {Member: "none"}}, used)
+
+	// The erasure of the tenant leaves nothing in any shard, nor in the key of a process with another number.
+	use(sharded(client, 1), "late")
+	use(sharded(client, 64), "64-5")
+	for left := 1; left > 0; {
+		var chats []memory.Chat
+		chats, left, err = s.Tenants.OldestChats(ctx, acme, 7)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(chats), 7)
+		for _, chat := range chats {
+			require.NoError(t, s.EraseChat(ctx, time.Now().UnixMilli()+1000, chat, memory.ChatKey(chat)))
+			require.NoError(t, s.Tenants.ForgetChat(ctx, chat))
+		}
+	}
+	holds, err := s.Tenants.Holds(ctx, acme)
+	require.NoError(t, err)
+	require.Zero(t, holds)
+	require.Empty(t, client.Keys(ctx, "mneme:chats*").Val())
+}
