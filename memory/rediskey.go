@@ -81,7 +81,7 @@ var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindUsers, KindOn
 func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
 
 // sharded are those of listed that may be spread over several keys.
-var sharded = []Kind{KindChats}
+var sharded = []Kind{KindChats, KindCold}
 
 // MaxShards is how many shards a list may have: as many as a Cluster has slots.
 const MaxShards = 16384

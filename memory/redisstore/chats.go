@@ -49,6 +49,7 @@ const goneAfter = time.Minute
 type Place struct {
 	Used   int64  // Unix ms of the chat's last run, 0 if that is not known
 	Member string // the chat's id
+	Asleep bool   // it is in the cold store
 }
 
 // Chat is the chat that has the place in a tenant's list; ok is false where it is none.
@@ -79,7 +80,11 @@ func ParsePlace(cursor string) (p Place, err error) {
 // ByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
 // that are pinned, in no order and without the times of their use, which Used has.
 func (s Chats) ByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
-	places, err := merged(ctx, s.core, of, after, count, memory.KindChats)
+	kinds := []memory.Kind{memory.KindChats, memory.KindCold}
+	if s.Wake == nil {
+		kinds = kinds[:1]
+	}
+	places, err := merged(ctx, s.core, of, after, count, kinds...)
 	return places, failure(err, "listing the chats")
 }
 
@@ -211,30 +216,38 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	members, scores := map[string][]string{}, map[string]*redis.FloatSliceCmd{}
-	for _, id := range ids {
-		for _, key := range s.listedIn(memory.KindChats, of, id) {
-			members[key] = append(members[key], id)
+	type list struct {
+		kind memory.Kind
+		key  string
+	}
+	members, scores := map[list][]string{}, map[list]*redis.FloatSliceCmd{}
+	for _, kind := range []memory.Kind{memory.KindChats, memory.KindCold} {
+		for _, id := range ids {
+			for _, key := range s.listedIn(kind, of, id) {
+				members[list{kind, key}] = append(members[list{kind, key}], id)
+			}
 		}
 	}
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for key, ids := range members {
-			scores[key] = p.ZMScore(ctx, key, ids...)
+		for in, ids := range members {
+			scores[in] = p.ZMScore(ctx, in.key, ids...)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, failure(err, "looking when chats were used")
 	}
-	used := map[string]int64{}
-	for key, scores := range scores {
-		for i, id := range members[key] {
-			used[id] = max(used[id], int64(scores.Val()[i]))
+	used, awake := map[string]int64{}, map[string]bool{}
+	for in, scores := range scores {
+		for i, score := range scores.Val() {
+			id := members[in][i]
+			used[id] = max(used[id], int64(score))
+			awake[id] = awake[id] || in.kind == memory.KindChats && score > 0
 		}
 	}
 	places := make([]Place, len(ids))
 	for i, id := range ids {
-		places[i] = Place{used[id], id}
+		places[i] = Place{Used: used[id], Member: id, Asleep: used[id] > 0 && !awake[id]}
 	}
 	return places, nil
 }

@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // as Redis has it, to tell values apart
 	"encoding/hex"
+	"errors"
 	"iter"
 	"maps"
 	"math/rand/v2"
@@ -22,14 +24,12 @@ import (
 // how far that is: the turn in which the sweeper last looked at it, with a minus from the moment on in which keys of it
 // may be gone. The turn fences each step, since a lease may have run out. The object is the truth of a chat that is in
 // the list: what Redis has beside it was written by another program, or is left of a step that was not finished.
+//
+// In the default tenant's list stands filledMember when all objects of the cold store are in the lists.
 type Cold struct {
 	*core
-	chats Chats
+	histories *Store
 }
-
-// listedMember stands in the default tenant's list when all objects of the cold store are in the lists. It is no chat's
-// id.
-const listedMember = "*listed"
 
 // Sleep is what Redis says of where a chat is.
 type Sleep struct {
@@ -42,26 +42,33 @@ type Sleep struct {
 
 // Look says where chats are, in one round trip.
 func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
-	scores, metas := make([]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
+	scores, metas := make([][]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
 	var listed *redis.FloatCmd
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-		listed = p.ZScore(ctx, coldKey(memory.Tenant{}), listedMember)
+	cmds, _ := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		listed = p.ZScore(ctx, coldList, filledMember)
 		for i, chat := range chats {
-			scores[i] = p.ZScore(ctx, coldKey(chat.Tenant()), chat.ID())
+			for _, key := range s.listedIn(memory.KindCold, chat.Tenant(), chat.ID()) {
+				scores[i] = append(scores[i], p.ZScore(ctx, key, chat.ID()))
+			}
 			metas[i] = p.HMGet(ctx, chatMeta(chat), "turn", "cold")
 		}
 		return nil
 	})
-	all := make([]Sleep, len(chats))
-	for i, chat := range chats {
-		for _, cmd := range []redis.Cmder{listed, scores[i], metas[i]} {
-			if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // as go-redis gives it
-				return nil, failure(err, "looking whether chat %s sleeps", chat)
-			}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, failure(err, "looking whether chats sleep")
 		}
+	}
+	all := make([]Sleep, len(chats))
+	for i := range chats {
 		turn, _ := metas[i].Val()[0].(string)
 		note, _ := metas[i].Val()[1].(string)
-		all[i] = Sleep{scores[i].Err() == nil, int64(scores[i].Val()), listed.Err() == nil, integer(turn), integer(note)}
+		all[i] = Sleep{Listed: listed.Val() > 0, Turn: integer(turn), Note: integer(note)}
+		for _, score := range scores[i] {
+			if score.Err() == nil {
+				all[i].Asleep, all[i].Used = true, int64(score.Val())
+			}
+		}
 	}
 	return all, nil
 }
@@ -69,31 +76,38 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 // Idle gives up to count chats of a tenant that were not used since a time, any of them: so processes that sweep at
 // once get others, and those that may not leave hold up none.
 func (s Cold) Idle(ctx context.Context, of memory.Tenant, since time.Time, count int64) (places []Place, err error) {
-	before := strconv.FormatInt(since.UnixMilli(), 10)
-	n, err := s.redis.ZCount(ctx, chatsKey(of), "(0", before).Result()
-	if err != nil || n == 0 {
-		return nil, failure(err, "looking for idle chats")
+	before, keys := strconv.FormatInt(since.UnixMilli(), 10), s.listKeys(memory.KindChats, of)
+	for _, i := range rand.Perm(len(keys)) {
+		n, err := s.redis.ZCount(ctx, keys[i], "(0", before).Result()
+		var page []redis.Z
+		if err == nil && n > 0 {
+			page, err = s.redis.ZRangeByScoreWithScores(ctx, keys[i], &redis.ZRangeBy{Min: "(0", Max: before,
+				Offset: rand.Int64N(max(n-count, 0) + 1), Count: count}).Result()
+		}
+		if err != nil {
+			return nil, failure(err, "looking for idle chats")
+		}
+		for _, z := range page {
+			places = append(places, Place{Used: int64(z.Score), Member: z.Member.(string)})
+		}
+		if int64(len(places)) >= count {
+			break
+		}
 	}
-	page, err := s.redis.ZRangeByScoreWithScores(ctx, chatsKey(of), &redis.ZRangeBy{Min: "(0", Max: before,
-		Offset: rand.Int64N(max(n-count, 0) + 1), Count: count}).Result()
-	for _, z := range page {
-		id, _ := z.Member.(string)
-		places = append(places, Place{int64(z.Score), id})
-	}
-	return places, failure(err, "looking for idle chats")
+	return places, nil
 }
 
 // Snapshot reads all keys of a chat that go into its object, those of subagents first, of each history its own and the
 // meta last. fit is false for what can not be brought back as it is: keys of other types, or with an end.
 func (s Cold) Snapshot(ctx context.Context, chat memory.Chat, agents ...memory.Agent) (keys []cold.Key, fit bool,
 	err error) {
-	histories, err := s.chats.Keys(ctx, chat, agents...)
+	histories, err := s.histories.Chats.Keys(ctx, chat, agents...)
 	if err != nil {
 		return nil, false, err
 	}
 	var names []string
 	for _, key := range slices.Backward(histories) {
-		aside, err := s.chats.archives.histories.setAsideOf(ctx, key)
+		aside, err := s.histories.setAsideOf(ctx, key)
 		if err != nil {
 			return nil, false, failure(err, "reading chat %s", chat)
 		}
@@ -257,55 +271,86 @@ func (s Cold) restore(ctx context.Context, turn int64, key memory.Key, name, val
 // Holds says whether a lease is held under a token.
 func (s Cold) Holds(ctx context.Context, chat memory.Chat, token string) (bool, error) {
 	holder, err := s.redis.Get(ctx, leaseKey(chat)).Result()
-	if err == redis.Nil { //nolint:errorlint // as go-redis gives it
+	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
 	return holder == token, failure(err, "looking who holds the turn of chat %s", chat)
 }
 
-// FallAsleep lists chats as sleeping that were used last at a time, unless they are listed with another one.
-func (s Cold) FallAsleep(ctx context.Context, used int64, chats ...memory.Chat) error {
-	for _, chat := range chats {
-		err := s.redis.ZAddNX(ctx, coldKey(chat.Tenant()), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
-		if err != nil {
-			return failure(err, "listing chat %s as sleeping", chat)
-		}
-	}
-	return nil
+// list brings a chat into a list of its tenant's, unless it is there.
+func (s Cold) list(ctx context.Context, kind memory.Kind, chat memory.Chat, used int64) error {
+	key := s.listKey(kind, chat.Tenant(), chat.ID())
+	return s.redis.ZAddNX(ctx, key, redis.Z{Score: float64(used), Member: chat.ID()}).Err()
 }
 
-// Unlist takes a chat off the list of those that are awake, once all of it is gone from Redis. Should the lease have run
-// out, it stays: it may have been woken.
-func (s Cold) Unlist(ctx context.Context, chat memory.Chat, token string, used int64) error {
-	err := s.redis.ZRem(ctx, chatsKey(chat.Tenant()), chat.ID()).Err()
+// unlist takes a chat off a list of its tenant's, and leaves its pin.
+func (s Cold) unlist(ctx context.Context, kind memory.Kind, chat memory.Chat) (err error) {
+	for _, key := range s.listedIn(kind, chat.Tenant(), chat.ID()) {
+		err = cmp.Or(err, s.redis.ZRem(ctx, key, chat.ID()).Err())
+	}
+	return err
+}
+
+// FallAsleep lists chats as sleeping, by the Unix ms in which each was used last, unless they are listed so.
+func (s Cold) FallAsleep(ctx context.Context, used map[memory.Chat]int64) error {
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for chat, at := range used {
+			p.ZAddNX(ctx, s.listKey(memory.KindCold, chat.Tenant(), chat.ID()), redis.Z{Score: float64(at), Member: chat.ID()})
+		}
+		return nil
+	})
+	return failure(err, "listing chats as sleeping")
+}
+
+// Left takes a chat off the list of those that are awake, once all of it is gone from Redis. Should the lease have run
+// out it stays there, since it may have been woken.
+func (s Cold) Left(ctx context.Context, chat memory.Chat, token string, used int64) error {
+	err := s.unlist(ctx, memory.KindChats, chat)
 	held := false
 	if err == nil {
 		held, err = s.Holds(ctx, chat, token)
 	}
 	if err == nil && !held {
-		err = s.redis.ZAddNX(ctx, chatsKey(chat.Tenant()), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
+		err = s.list(ctx, memory.KindChats, chat, used)
 	}
 	return failure(err, "taking chat %s off the list", chat)
 }
 
-// WakeUp takes a chat off the list of those that sleep, and has it in that of those that are awake before, if it is to be
-// there.
-func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, there bool) error {
-	var err error
+// WakeUp takes a chat off the list of those that sleep. Before that it is in that of those that are awake, unless
+// nothing of it is there.
+func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, there bool) (err error) {
 	if there {
-		err = s.redis.ZAddNX(ctx, chatsKey(chat.Tenant()), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
+		err = s.list(ctx, memory.KindChats, chat, used)
 	}
 	if err == nil {
-		err = s.redis.ZRem(ctx, coldKey(chat.Tenant()), chat.ID()).Err()
+		err = s.unlist(ctx, memory.KindCold, chat)
 	}
 	return failure(err, "listing chat %s as awake", chat)
 }
 
-// AllListed notes that all objects of the cold store are in the lists.
-func (s Cold) AllListed(ctx context.Context) error {
-	err := s.redis.ZAdd(ctx, coldKey(memory.Tenant{}), redis.Z{Score: s.deadline(0), Member: listedMember}).Err()
+// BeginListing notes that the objects of the cold store are being listed, under a mark that AllListed takes.
+func (s Cold) BeginListing(ctx context.Context) (mark int64, err error) {
+	mark = -1 - rand.Int64N(1<<50)
+	err = s.redis.ZAdd(ctx, coldList, redis.Z{Score: float64(mark), Member: filledMember}).Err()
+	return mark, failure(err, "noting that the sleeping chats are being listed")
+}
+
+// AllListed notes that all objects of the cold store are in the lists, unless Redis lost the mark since that began: with
+// it, it may have lost some of them.
+func (s Cold) AllListed(ctx context.Context, mark int64) error {
+	r, err := s.call(ctx, staleScript, []string{coldList}, filledMember, mark)
+	if err == nil && r.Word() == "gone" {
+		err = s.redis.ZAdd(ctx, coldList, redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
+	}
 	return failure(err, "noting that the sleeping chats are listed")
 }
 
-// coldKey lists the chats of a tenant that sleep, scored by the Unix ms of the last run.
-func coldKey(t memory.Tenant) string { return memory.ListKey(memory.KindCold, t) }
+// InUse says whether chats sleep in a cold store, or did: whoever does not know where that is must not take them for
+// empty ones.
+func (s Cold) InUse(ctx context.Context) (bool, error) {
+	n, err := s.redis.Exists(ctx, coldList).Result()
+	return n > 0, failure(err, "looking for sleeping chats")
+}
+
+// coldList is the default tenant's list, in which stands what is said of all.
+var coldList = memory.ListKey(memory.KindCold, memory.Tenant{})

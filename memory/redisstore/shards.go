@@ -98,7 +98,7 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 		for _, from := range shards {
 			page = append(page, from.places...)
 		}
-		slices.SortFunc(page, Place.before)
+		slices.SortStableFunc(page, Place.before)
 		if seen := map[string]bool{}; len(shards) > 1 { // one that moved meanwhile is found twice
 			page = slices.DeleteFunc(page, func(p Place) bool {
 				twice := seen[p.Member]
@@ -141,7 +141,7 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 		from.all = len(r)/2 < from.look
 		for at := 1; at+1 < len(r); at += 2 {
 			used, _ := strconv.ParseFloat(r[at+1], 64) // a score
-			p := Place{int64(used), r[at]}
+			p := Place{Used: int64(used), Member: r[at], Asleep: from.kind == memory.KindCold}
 			id, pin := strings.CutPrefix(p.Member, pinMark)
 			from.from = p
 			switch {

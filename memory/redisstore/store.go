@@ -33,7 +33,7 @@ package redisstore
 //	                                  what tells other processes that the run has a log
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
-//	mneme:cold                        sorted set: chats that sleep, by their last run; *listed when all are in it
+//	mneme:cold                        sorted set: chats that sleep, by their last run; *filled when all are in it
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
 //	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants; mneme:oneshots:<tenant> as well
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
@@ -136,7 +136,7 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	s.Runs = Runs{c, s.Waits}
 	s.OneShots = OneShots{c}
 	s.Chats = Chats{c, s.Archives}
-	s.Cold = Cold{c, s.Chats}
+	s.Cold = Cold{c, s}
 	s.Tenants = Tenants{c}
 	s.Processes = Processes{c}
 	s.Tools = Tools{c}

@@ -64,7 +64,7 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	counts := map[memory.Tenant][]*redis.IntCmd{}
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for t := range all {
-			for _, key := range s.listKeys(memory.KindChats, t) {
+			for _, key := range append(s.listKeys(memory.KindChats, t), s.listKeys(memory.KindCold, t)...) {
 				counts[t] = append(counts[t], p.ZCount(ctx, key, "0", "+inf")) // without the pins
 			}
 		}
@@ -79,11 +79,13 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 			u.Chats += int(count.Val())
 		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
-			filled, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, t), filledMember).Result()
-			if err == nil && filled > 0 {
-				u.Chats--
-			} else if err != nil && !errors.Is(err, redis.Nil) {
-				return nil, failure(err, "counting the chats of tenants")
+			for _, kind := range []memory.Kind{memory.KindChats, memory.KindCold} {
+				filled, err := s.redis.ZScore(ctx, memory.ListKey(kind, t), filledMember).Result()
+				if err == nil && filled > 0 {
+					u.Chats--
+				} else if err != nil && !errors.Is(err, redis.Nil) {
+					return nil, failure(err, "counting the chats of tenants")
+				}
 			}
 		}
 		list = append(list, *u)
@@ -93,8 +95,8 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 
 // Holds says how much of a tenant there is that lists name: chats, users and runs without a chat.
 func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
-	keys := append(s.listKeys(memory.KindChats, of), memory.ListKey(memory.KindUsers, of),
-		memory.ListKey(memory.KindOneShots, of))
+	keys := append(s.listKeys(memory.KindChats, of), s.listKeys(memory.KindCold, of)...)
+	keys = append(keys, memory.ListKey(memory.KindUsers, of), memory.ListKey(memory.KindOneShots, of))
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
 			p.ZCard(ctx, key)
@@ -121,7 +123,7 @@ func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool
 // in it.
 func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int,
 	err error) {
-	lists := s.shardsOf(of, Place{}, 0, memory.KindChats)
+	lists := s.shardsOf(of, Place{}, 0, memory.KindChats, memory.KindCold)
 	fronts, sizes := make([]*redis.ZSliceCmd, len(lists)), make([]*redis.IntCmd, len(lists))
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, list := range lists {
@@ -136,10 +138,10 @@ func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (
 		all += int(sizes[i].Val())
 		for _, z := range fronts[i].Val() {
 			id := z.Member.(string)
-			p := Place{int64(z.Score), id}
+			p := Place{Used: int64(z.Score), Member: id}
 			if _, chat := p.Chat(of); chat {
 				oldest = append(oldest, p)
-				if into := s.listKey(memory.KindChats, of, id); into != list.key {
+				if into := s.listKey(list.kind, of, id); into != list.key {
 					strays = append(strays, stray{list, p, into})
 				}
 			} else if err == nil { // a pin, or another program's member
@@ -163,6 +165,9 @@ func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (
 // ForgetChat takes a chat off its tenant's list.
 func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
 	err := s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
+	if err == nil {
+		err = s.unlist(ctx, memory.KindCold, chat.Tenant(), chat.ID())
+	}
 	return failure(err, "taking chat %s off the list", chat)
 }
 
@@ -201,7 +206,7 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
-	keys := s.listKeys(memory.KindChats, of)
+	keys := append(s.listKeys(memory.KindChats, of), s.listKeys(memory.KindCold, of)...)
 	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindUsers, memory.KindOneShots} {
 		keys = append(keys, memory.ListKey(kind, of))
 	}
