@@ -81,6 +81,30 @@ func (s *coldTier) wake(ctx context.Context, chats ...memory.Chat) error {
 	return atOnce(len(chats), func(i int) error { return s.wakeOne(ctx, chats[i], found[i]) })
 }
 
+// slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and before
+// that had the lease. It is awake then, and the lease is to be taken once more, with all that the chat has.
+func (s *coldTier) slept(ctx context.Context, chat memory.Chat, taken redisstore.Turn) (bool, error) {
+	if s.cfg.Cold.Store == nil {
+		return false, nil
+	}
+	found, err := s.store.Cold.Look(ctx, chat)
+	if err != nil || !found[0].Asleep {
+		return false, err
+	}
+	if found[0].Note == 0 { // it has one in its object
+		err = s.store.Turns.DropConversation(ctx, chat)
+	}
+	o, unread := cold.Take(ctx, s.cfg.Cold.Store, chat)
+	switch {
+	case err != nil:
+	case unread != nil && !errors.Is(unread, cold.ErrNone):
+		err = s.failed(unread, chat)
+	default:
+		err = s.thaw(ctx, o, chat, taken, found[0].Used)
+	}
+	return err == nil, err
+}
+
 // atOnce calls do for each of some numbers, for a few at a time.
 func atOnce(n int, do func(int) error) error {
 	failed, some := make([]error, n), make(chan struct{}, coldAtOnce)
@@ -101,7 +125,7 @@ func atOnce(n int, do func(int) error) error {
 func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.Sleep) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
-	for at.Asleep || !at.Listed && at.Turn == 0 {
+	for at.Asleep || !at.Listed && at.Turn == 0 && s.cfg.Cold.After > 0 {
 		o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
 		if errors.Is(err, cold.ErrNone) && !at.Asleep {
 			return nil
@@ -221,7 +245,7 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, alw
 	at := found[0]
 	if at.Asleep || at.Note != 0 {
 		names = append(names, cold.Name(cold.Chats, chat))
-	} else if at.Listed && !always {
+	} else if at.Listed && !always || s.cfg.Cold.After == 0 {
 		return nil, nil
 	}
 	if err := cold.Forget(ctx, s.cfg.Cold.Store, chat, turn); err != nil {

@@ -293,3 +293,20 @@ func Forgotten(ctx context.Context, s Store, chat memory.Chat) (int64, error) {
 	}
 	return mark.Turn, err
 }
+
+// Absent is the Store of a service that has none, and finds that chats sleep in one.
+type Absent struct{}
+
+var errAbsent = errors.New("no cold store is configured: set cold.store")
+
+// Put implements Store.
+func (Absent) Put(context.Context, string, []byte) error { return errAbsent }
+
+// Get implements Store.
+func (Absent) Get(context.Context, string) ([]byte, error) { return nil, errAbsent }
+
+// Delete implements Store.
+func (Absent) Delete(context.Context, string) error { return errAbsent }
+
+// List implements Store.
+func (Absent) List(context.Context, string, func(string, time.Time) error) error { return errAbsent }
