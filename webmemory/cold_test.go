@@ -262,14 +262,18 @@ func TestAChatSurvivesADeathAtEveryStepOfItsSleep(t *testing.T) {
 		reached := hook.dead.Load()
 		w.shutdown[dies]()
 		lives := w.process(sleepy(s, wakeful), shortened, func(c *webmemory.Config) { c.Lease = 300 * time.Millisecond })
-		if at%2 == 0 {
+		read := func() {
+			w.on(lives, func() {
+				got := w.do("GET", "/v1/chats/1/history", nil)
+				require.Equal(t, 200, got.status, string(got.body))
+			})
+		}
+		if read(); at%2 == 0 {
+			require.Equal(t, before, w.bytesOf("1"), "step %d", at)
 			w.restful("1")
 			w.asleep("1")
+			read()
 		}
-		w.on(lives, func() {
-			got := w.do("GET", "/v1/chats/1/history", nil)
-			require.Equal(t, 200, got.status, string(got.body))
-		})
 		require.Equal(t, before, w.bytesOf("1"), "step %d", at)
 		require.NoError(t, w.look.ZScore(ctx, "mneme:chats", "1").Err())
 		w.shutdown[lives]()
