@@ -529,6 +529,113 @@ func TestTwoProcessesWakeTheSameChats(t *testing.T) {
 	}
 }
 
+// Processes that are killed while chats fall asleep, wake and are erased lose nothing that was acknowledged, and leave
+// nothing of what was erased.
+func TestProcessesAreKilledWhileChatsSleep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	ctx, s := context.Background(), newColdStore(t)
+	w := newWorld(t, answers("hello"), shortened)
+	settings := w.settings()
+	settings.Cold = string(s.Store.(cold.Folder))
+	lives, _ := w.start(settings)
+	said := map[string][]string{}
+	post := func(url, chat, text string) {
+		w.on(url, func() {
+			resp, err := http.DefaultClient.Do(w.request("POST", "/v1/chats/"+chat+"/messages", message{text}))
+			if err != nil {
+				return // its process was killed
+			}
+			resp.Body.Close()
+			require.NotEqual(t, 500, resp.StatusCode)
+			if resp.StatusCode == 200 {
+				said[chat] = append(said[chat], text)
+			}
+		})
+	}
+	for round := range 15 {
+		dies, process := w.start(settings)
+		for i := range 3 {
+			chat := fmt.Sprint("c", i)
+			post(dies, chat, fmt.Sprintf("m%d.%d.a", i, round))
+			post(lives, chat, fmt.Sprintf("m%d.%d.b", i, round))
+		}
+		time.Sleep(time.Duration(100*round) * time.Millisecond) // another moment of its sweeps each time
+		process.Kill()
+	}
+	w.shutdown[w.url]()
+	w.url = w.process(sleepy(s, wakeful), shortened)
+	for chat, texts := range said {
+		require.Greater(t, len(texts), 20)
+		got := w.do("GET", "/v1/chats/"+chat+"/export", nil)
+		require.Equal(t, 200, got.status, string(got.body))
+		for _, text := range texts {
+			require.Equal(t, 1, strings.Count(string(got.body), `"content":"`+text+`"`), text)
+		}
+	}
+	for chat := range said {
+		dies, process := w.start(settings)
+		erased := make(chan struct{})
+		go func() {
+			defer close(erased)
+			req, _ := http.NewRequest("DELETE", dies+"/v1/chats/"+chat, nil)
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				resp.Body.Close()
+			}
+		}()
+		time.Sleep(5 * time.Millisecond) // some moment of it
+		process.Kill()
+		<-erased
+		got := w.do("DELETE", "/v1/chats/"+chat, nil)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.Empty(t, w.keysOf(chat))
+		require.ErrorIs(t, w.look.ZScore(ctx, "mneme:cold", chat).Err(), redis.Nil)
+		require.NotContains(t, s.names(t, cold.Chats), cold.Name(cold.Chats, memory.MustChat(chat)))
+	}
+}
+
+// What looks into several chats wakes those that sleep: a search in all of a user's, the user's erasure, and a fork.
+func TestWhatReadsOtherChatsWakesThem(t *testing.T) {
+	t.Parallel()
+	ctx, s := context.Background(), newColdStore(t)
+	w := newWorld(t, answers("hello"), sleepy(s, wakeful), func(c *webmemory.Config) { c.RecallEverywhere = 10 })
+	say := func(chat string) {
+		got := w.do("POST", "/v1/chats/"+chat+"/messages", `{"message":"the parrot of `+chat+`","user":"ann"}`,
+			"Content-Type", "application/json")
+		require.Equal(t, 200, got.status, string(got.body))
+	}
+	for _, chat := range []string{"c1", "c2"} {
+		say(chat)
+	}
+	sleep := func() {
+		for _, chat := range []string{"c1", "c2"} {
+			w.restful(chat)
+			w.asleep(chat)
+		}
+	}
+	sleep()
+	got := w.do("GET", "/v1/users/ann/recall?query=parrot", nil)
+	require.Equal(t, 200, got.status, string(got.body))
+	require.Contains(t, string(got.body), `"chat":"c1"`)
+	require.Contains(t, string(got.body), `"chat":"c2"`)
+	sleep()
+	got = w.do("POST", "/v1/chats/c1/fork", `{"as":"c2"}`, "Content-Type", "application/json")
+	require.Equal(t, 409, got.status, "c2 only sleeps: %s", got.body)
+	require.Equal(t, 200, w.do("PATCH", "/v1/chats/c2", `{"pinned":true}`, "Content-Type", "application/json").status)
+	sleep()
+	pinned := string(w.do("GET", "/v1/chats?order=pinned", nil).body)
+	require.Contains(t, pinned, `"asleep":true`)
+	require.Contains(t, pinned, `"the parrot of c2"`)
+	got = w.do("DELETE", "/v1/users/ann?chats=true", nil)
+	require.Equal(t, 200, got.status, string(got.body))
+	require.Contains(t, string(got.body), `"c1"`)
+	require.Contains(t, string(got.body), `"c2"`)
+	require.Empty(t, s.names(t, cold.Chats))
+	require.Zero(t, w.look.ZCount(ctx, "mneme:cold", "(0", "+inf").Val()-1, "all but that they are listed")
+}
+
 // A sleeping chat takes at most 150 bytes of Redis.
 func TestASleepingChatIsSmall(t *testing.T) {
 	t.Parallel()
