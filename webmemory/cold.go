@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/errgroup"
 
 	"mneme/memory"
 	"mneme/memory/cold"
-	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 )
 
@@ -35,8 +35,9 @@ type Cold struct {
 // out of the store first, as a mark there says from then on.
 type coldTier struct {
 	*core
-	watch  *storeWatch
-	listed time.Time // used by the janitor alone: when the objects were listed last
+	watch    *storeWatch
+	sweeping sync.Mutex // one sweep at a time
+	listed   time.Time  // guarded by sweeping: when the objects were listed last
 }
 
 // Bounds of one sweep, and how many chats are woken or read at once.
@@ -78,7 +79,12 @@ func (s *coldTier) wake(ctx context.Context, chats ...memory.Chat) error {
 		}
 		return err
 	}
-	return atOnce(len(chats), func(i int) error { return s.wakeOne(ctx, chats[i], found[i]) })
+	var waking errgroup.Group
+	waking.SetLimit(coldAtOnce)
+	for i, chat := range chats {
+		waking.Go(func() error { return s.wakeOne(ctx, chat, found[i]) })
+	}
+	return waking.Wait()
 }
 
 // slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and before
@@ -91,33 +97,8 @@ func (s *coldTier) slept(ctx context.Context, chat memory.Chat, taken redisstore
 	if err != nil || !found[0].Asleep {
 		return false, err
 	}
-	if found[0].Note == 0 { // it has one in its object
-		err = s.store.Turns.DropConversation(ctx, chat)
-	}
-	o, unread := cold.Take(ctx, s.cfg.Cold.Store, chat)
-	switch {
-	case err != nil:
-	case unread != nil && !errors.Is(unread, cold.ErrNone):
-		err = s.failed(unread, chat)
-	default:
-		err = s.thaw(ctx, o, chat, taken, found[0].Used)
-	}
+	err = s.thaw(ctx, chat, taken, found[0])
 	return err == nil, err
-}
-
-// atOnce calls do for each of some numbers, for a few at a time.
-func atOnce(n int, do func(int) error) error {
-	failed, some := make([]error, n), make(chan struct{}, coldAtOnce)
-	var working sync.WaitGroup
-	for i := range n {
-		some <- struct{}{}
-		working.Go(func() {
-			failed[i] = do(i)
-			<-some
-		})
-	}
-	working.Wait()
-	return errors.Join(failed...)
 }
 
 // wakeOne wakes a chat that was found to sleep, or of which nothing is known. While another process holds the chat's
@@ -126,19 +107,21 @@ func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
 	for at.Asleep || !at.Listed && at.Turn == 0 && s.cfg.Cold.After > 0 {
-		o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
-		if errors.Is(err, cold.ErrNone) && !at.Asleep {
-			return nil
+		if !at.Asleep { // most such chats are new, and a lease would leave something of each
+			_, err := s.cfg.Cold.Store.Get(ctx, cold.Name(cold.Chats, chat))
+			if errors.Is(err, cold.ErrNone) {
+				return nil
+			}
+			if err != nil {
+				return s.failed(err, chat)
+			}
 		}
-		if err != nil && !errors.Is(err, cold.ErrNone) {
-			return s.failed(err, chat)
-		}
-		err = s.under(ctx, chat, conversationOf(o), func(turn redisstore.Turn, _ string) error {
+		err := s.under(ctx, chat, func(turn redisstore.Turn, _ string) error {
 			now, err := s.store.Cold.Look(ctx, chat)
 			if err != nil || at.Asleep && !now[0].Asleep {
 				return err
 			}
-			return s.thaw(ctx, o, chat, turn, at.Used)
+			return s.thaw(ctx, chat, turn, at)
 		})
 		held := new(redisstore.HeldError)
 		switch {
@@ -160,12 +143,11 @@ func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.
 
 // under does something under a chat's lease, which nothing is written into the chat's histories for. The error is a
 // HeldError if another process has it.
-func (s *coldTier) under(ctx context.Context, chat memory.Chat, conversation string,
-	do func(redisstore.Turn, string) error) error {
-	token := s.token()
-	turn, err := s.store.Turns.Take(ctx, chat, token, conversation, s.cfg.Lease)
+func (s *coldTier) under(ctx context.Context, chat memory.Chat, do func(redisstore.Turn, string) error) error {
+	token, turns := s.token(), s.store.Turns
+	turn, err := turns.Take(ctx, chat, token, rand.Text(), s.cfg.Lease)
 	if held := new(redisstore.HeldError); errors.As(err, &held) && s.isDead(held.Token) {
-		err = errors.Join(err, s.store.Turns.Leave(ctx, chat, held.Token), s.store.Turns.Yield(ctx, chat, held.Token))
+		err = errors.Join(err, turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token))
 	}
 	if err != nil {
 		return err
@@ -173,34 +155,28 @@ func (s *coldTier) under(ctx context.Context, chat memory.Chat, conversation str
 	err = do(turn, token)
 	over, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	if left := s.store.Turns.Leave(over, chat, token); left != nil {
+	if left := turns.Leave(over, chat, token); left != nil {
 		s.log.Warn().Err(left).Msg(notGivenBack)
 	}
 	return err
 }
 
-// conversationOf is the gateway's conversation of a chat that sleeps; another one if it had none.
-func conversationOf(o cold.Object) string {
-	for _, k := range o.Keys {
-		if key, _ := memory.ParseRedisKey(k.Name); key.Kind == memory.KindMeta && key.Key.Agent() == "" &&
-			k.Hash["conversation"] != "" {
-			return k.Hash["conversation"]
-		}
-	}
-	return rand.Text()
-}
-
-// thaw brings a chat back under its lease that was used last at a time. An object from before something of the chat was
-// taken away goes, and brings nothing back. That there is none must follow from that, too.
-func (s *coldTier) thaw(ctx context.Context, o cold.Object, chat memory.Chat, turn redisstore.Turn, used int64) error {
+// thaw brings a chat back under its lease. An object from before something of the chat was taken away goes, and brings
+// nothing back. That there is none must follow from that, too.
+func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.Turn, at redisstore.Sleep) error {
 	store := s.cfg.Cold.Store
+	o, err := cold.Take(ctx, store, chat)
+	none := errors.Is(err, cold.ErrNone)
+	if err != nil && !none {
+		return s.failed(err, chat)
+	}
 	forgotten, err := cold.Forgotten(ctx, store, chat)
 	if err != nil {
 		return s.failed(err, chat)
 	}
 	forgotten = max(forgotten, turn.ErasedIn(), s.follower.file.Of(memory.ChatKey(chat)))
 	switch {
-	case o.Turn == 0 && forgotten <= used:
+	case none && forgotten <= at.Used:
 		return s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
 	case o.Turn <= forgotten:
 		if err := store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
@@ -213,10 +189,8 @@ func (s *coldTier) thaw(ctx context.Context, o cold.Object, chat memory.Chat, tu
 		err = s.store.Cold.Note(ctx, chat, turn.Number, o.Turn)
 	}
 	if err == nil {
-		err = s.store.Cold.WakeUp(ctx, chat, o.Used, true)
-	}
-	if err == nil {
 		s.metrics.cold.WithLabelValues(thawed).Inc()
+		err = s.store.Cold.WakeUp(ctx, chat, o.Used, true)
 	}
 	return err
 }
@@ -262,9 +236,10 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, alw
 
 // sweep lists the objects of the store if that is due, and has some idle chats fall asleep.
 func (s *coldTier) sweep() {
-	if s.cfg.Cold.Store == nil || s.cfg.Cold.After == 0 {
+	if s.cfg.Cold.After == 0 || !s.sweeping.TryLock() {
 		return
 	}
+	defer s.sweeping.Unlock()
 	if err := s.list(s.life); err != nil && s.life.Err() == nil {
 		s.seen.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
 	}
@@ -295,18 +270,19 @@ func (s *coldTier) sweepOf(ctx context.Context, of memory.Tenant) error {
 	if err != nil {
 		return err
 	}
-	return atOnce(len(chats), func(i int) error {
-		err := s.step(ctx, chats[i], used[i], found[i])
-		if held := new(redisstore.HeldError); err == nil || ctx.Err() != nil || errors.As(err, &held) ||
-			errors.Is(err, memory.ErrMoved) {
+	var stepping errgroup.Group
+	stepping.SetLimit(coldAtOnce)
+	for i, chat := range chats {
+		stepping.Go(func() error {
+			err := s.step(ctx, chat, used[i], found[i])
+			held := new(redisstore.HeldError)
+			if err != nil && ctx.Err() == nil && !errors.As(err, &held) && !errors.Is(err, memory.ErrMoved) {
+				_ = s.failed(err, chat) // the others go on
+			}
 			return nil
-		}
-		if errors.Is(err, memory.ErrUnavailable) {
-			return err
-		}
-		_ = s.failed(err, chats[i])
-		return nil
-	})
+		})
+	}
+	return stepping.Wait()
 }
 
 // step has an idle chat take the next step to sleep.
@@ -320,8 +296,7 @@ func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, at re
 	case at.Asleep && now-at.Note < s.cfg.Cold.Settle.Milliseconds():
 		return nil
 	}
-	changed := false
-	err := s.under(ctx, chat, rand.Text(), func(turn redisstore.Turn, token string) (err error) {
+	return s.under(ctx, chat, func(turn redisstore.Turn, token string) (err error) {
 		found, err := s.store.Cold.Look(ctx, chat)
 		busy := turn.Open != nil || turn.Waits != nil || turn.Pending != ""
 		if err != nil || busy || found[0].Asleep != at.Asleep || found[0].Note != at.Note {
@@ -330,13 +305,8 @@ func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, at re
 		if !at.Asleep {
 			return s.putAway(ctx, chat, used, turn.Number, token)
 		}
-		changed, err = s.leave(ctx, chat, used, turn.Number, token, at.Note == 0)
-		return err
+		return s.leave(ctx, chat, used, turn.Number, token, at.Note == 0)
 	})
-	if err == nil && changed {
-		return s.wake(ctx, chat)
-	}
-	return err
 }
 
 // putAway is the first round: the chat becomes an object, and stays in Redis.
@@ -357,8 +327,8 @@ func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int
 		return err
 	}
 	card := cold.Card{Title: cards[0].Title, Messages: cards[0].Messages, Bytes: cards[0].Bytes, Metadata: cards[0].Metadata}
-	o := cold.Object{Chat: chat, Used: used, Turn: turn, Frozen: time.Now().UnixMilli(), Card: card, Keys: keys}
-	data, err := o.Encode()
+	data, err := cold.Object{Chat: chat.ID(), Tenant: chat.Tenant(), Used: used, Turn: turn,
+		Frozen: time.Now().UnixMilli(), Card: card, Keys: keys}.Encode()
 	if err != nil {
 		return err
 	}
@@ -376,40 +346,35 @@ func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int
 		}
 		return errors.Join(err, unknown)
 	}
-	return s.store.Cold.FallAsleep(ctx, map[memory.Chat]int64{chat: used})
+	return s.store.Cold.FallAsleep(ctx, chat, used)
 }
 
 // leave is the second round: what is still as the object has it goes. left says that all is gone but the entry in the
-// list. changed: something is as in no object, and the chat is to be woken.
-func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64, token string, left bool) (
-	changed bool, err error) {
-	var keys []cold.Key
+// list.
+func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64, token string, left bool) error {
+	tier, keys := s.store.Cold, []cold.Key(nil)
 	if !left {
-		if err := s.store.Cold.Note(ctx, chat, turn, turn); err != nil {
-			return false, err
+		if err := tier.Note(ctx, chat, turn, turn); err != nil {
+			return err
 		}
 		o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
 		none := errors.Is(err, cold.ErrNone) || errors.Is(err, memory.ErrDamaged)
 		if err != nil && !none {
-			return false, err
+			return err
 		}
 		fit := false
-		if keys, fit, err = s.store.Cold.Snapshot(ctx, chat, s.cfg.Agents()...); err != nil {
-			return false, err
+		if keys, fit, err = tier.Snapshot(ctx, chat, s.cfg.Agents()...); err != nil {
+			return err
 		}
 		if none || !fit || !redisstore.SameKeys(chat, keys, o.Keys) {
-			return false, s.store.Cold.WakeUp(ctx, chat, used, true) // it begins again another time
+			return tier.WakeUp(ctx, chat, used, true) // it begins again another time
 		}
-		if err := s.store.Cold.Note(ctx, chat, turn, -turn); err != nil {
-			return false, err
+		if err := tier.Note(ctx, chat, turn, -turn); err != nil {
+			return err
 		}
 	}
-	gone, err := s.store.Cold.Remove(ctx, chat, turn, keys)
-	if err != nil || !gone {
-		return !gone && err == nil, err
-	}
-	if err := s.store.Cold.Left(ctx, chat, token, used); err != nil {
-		return false, err
+	if err := tier.Remove(ctx, chat, turn, keys); err != nil {
+		return err
 	}
 	for _, h := range s.cache.All() {
 		if h.Key().Chat() == chat {
@@ -417,11 +382,11 @@ func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64
 		}
 	}
 	s.metrics.cold.WithLabelValues(frozen).Inc()
-	return false, nil
+	return tier.Left(ctx, chat, token, used)
 }
 
 // list brings all objects of the store into the lists of those that sleep, when Redis does not say that they are, or
-// may have lost some since. Marks that no process needs any more go.
+// may have lost some since.
 func (s *coldTier) list(ctx context.Context) error {
 	lost := s.watch.losses.newest()
 	found, err := s.store.Cold.Look(ctx, memory.AnyChat)
@@ -433,44 +398,17 @@ func (s *coldTier) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	some := map[memory.Chat]int64{}
-	flush := func() error {
-		var chats []memory.Chat
-		for chat := range some {
-			chats = append(chats, chat)
-		}
-		found, err := s.store.Cold.Look(ctx, chats...)
-		for i, chat := range chats {
-			if err == nil && found[i].Note != 0 { // it is awake, or falls asleep
-				delete(some, chat)
-			}
-		}
-		if err == nil {
-			err = s.store.Cold.FallAsleep(ctx, some)
-		}
-		clear(some)
-		return err
-	}
 	err = s.cfg.Cold.Store.List(ctx, cold.Chats, func(name string, changed time.Time) error {
-		if chat, ok := cold.ChatOf(cold.Chats, name); ok {
-			some[chat] = changed.Add(-s.cfg.Cold.After).UnixMilli()
-		}
-		if len(some) < 1000 {
+		chat, ok := cold.ChatOf(cold.Chats, name)
+		if !ok {
 			return nil
 		}
-		return flush()
+		found, err := s.store.Cold.Look(ctx, chat)
+		if err != nil || found[0].Note != 0 { // it is awake, or falls asleep
+			return err
+		}
+		return s.store.Cold.FallAsleep(ctx, chat, changed.Add(-s.cfg.Cold.After).UnixMilli())
 	})
-	if err == nil {
-		err = flush()
-	}
-	if err == nil {
-		err = s.cfg.Cold.Store.List(ctx, cold.Erased, func(name string, changed time.Time) error {
-			if time.Since(changed) < erasures.Life {
-				return nil
-			}
-			return s.cfg.Cold.Store.Delete(ctx, name)
-		})
-	}
 	if err == nil {
 		err = s.store.Cold.AllListed(ctx, mark)
 	}
@@ -480,38 +418,21 @@ func (s *coldTier) list(ctx context.Context) error {
 	return err
 }
 
-// hot are those copies whose chats do not sleep: what Redis does not have of the others is not lost.
-func (s *coldTier) hot(ctx context.Context, copies []*memory.History) []*memory.History {
-	if s.cfg.Cold.Store == nil {
-		return copies
-	}
-	chats := make([]memory.Chat, len(copies))
-	for i, h := range copies {
-		chats[i] = h.Key().Chat()
-	}
-	found, err := s.store.Cold.Look(ctx, chats...)
-	if err != nil {
-		return copies
-	}
-	var hot []*memory.History
-	for i, h := range copies {
-		if !found[i].Asleep {
-			hot = append(hot, h)
-		}
-	}
-	return hot
-}
-
 // cards are what objects say of chats that sleep; an object that cannot be read says nothing.
 func (s *coldTier) cards(ctx context.Context, chats []memory.Chat) []cold.Card {
 	cards := make([]cold.Card, len(chats))
-	_ = atOnce(len(chats), func(i int) error {
-		o, err := cold.Take(ctx, s.cfg.Cold.Store, chats[i])
-		if err != nil && ctx.Err() == nil {
-			_ = s.failed(err, chats[i])
-		}
-		cards[i] = o.Card
-		return nil
-	})
+	var reading errgroup.Group
+	reading.SetLimit(coldAtOnce)
+	for i, chat := range chats {
+		reading.Go(func() error {
+			o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
+			if err != nil && ctx.Err() == nil {
+				_ = s.failed(err, chat)
+			}
+			cards[i] = o.Card
+			return nil
+		})
+	}
+	_ = reading.Wait() // it says nothing
 	return cards
 }

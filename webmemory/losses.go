@@ -165,10 +165,9 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 		working.Go(func() {
 			for batch := range batches {
 				ctx, stop := context.WithTimeout(ctx, 6*storeTimeout)
-				looked.Add(int64(len(batch)))
-				batch = s.tier.hot(ctx, batch)
 				current, err := s.store.WriteBack(ctx, batch...)
 				stop()
+				looked.Add(int64(len(batch)))
 				if err != nil {
 					cancel(err)
 					continue

@@ -230,7 +230,7 @@ func (s *Server) janitor() {
 	tick := time.NewTicker(max(s.cfg.KeepRuns/10, time.Second))
 	defer tick.Stop()
 	for {
-		s.tier.sweep()
+		s.workers.Go(s.tier.sweep) // which waits for the store
 		select {
 		case <-s.life.Done():
 			return

@@ -11,7 +11,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
+	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -48,62 +48,38 @@ const (
 	Erased = "erased/"
 )
 
-// maxPart bounds a part of a name, in bytes: file systems have 255, of which a draft takes some.
-const maxPart = 200
-
 // suffix ends all names.
 const suffix = ".json.gz"
 
-// Name is that of a chat's object in a folder. It says the tenant and the chat, and is the same on file systems that
-// tell no capitals from small letters: what is neither a small letter, a digit nor one of . _ - is written as = and two
-// hexadecimal digits. A long id goes over several parts, of which each but the last ends in =.
+// ids writes ids as file systems can have them that tell no capitals from small letters.
+var ids = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// Name is that of a chat's object in a folder, of its tenant and its id, which is in base32, in small letters.
 func Name(folder string, chat memory.Chat) string {
-	var escaped strings.Builder
-	for _, c := range []byte(chat.ID()) {
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("._-", c) >= 0 {
-			escaped.WriteByte(c)
-		} else {
-			fmt.Fprintf(&escaped, "=%02x", c)
-		}
-	}
-	id, parts := escaped.String(), ""
-	for ; len(id) > maxPart; id = id[maxPart:] {
-		parts += id[:maxPart] + "=/"
-	}
-	return folder + chat.Tenant().String() + "/" + parts + id + suffix
+	return folder + chat.Tenant().String() + "/" + strings.ToLower(ids.EncodeToString([]byte(chat.ID()))) + suffix
 }
 
 // ChatOf reads what Name makes; ok is false for the name of anything else.
 func ChatOf(folder, name string) (chat memory.Chat, ok bool) {
-	tenant, escaped, _ := strings.Cut(strings.TrimPrefix(name, folder), "/")
-	escaped = strings.ReplaceAll(strings.TrimSuffix(escaped, suffix), "=/", "")
-	var id []byte
-	for i := 0; i < len(escaped); i++ {
-		if escaped[i] != '=' {
-			id = append(id, escaped[i])
-			continue
-		}
-		c, err := strconv.ParseUint(escaped[min(i+1, len(escaped)):min(i+3, len(escaped))], 16, 8)
-		if err != nil {
-			return chat, false
-		}
-		id, i = append(id, byte(c)), i+2
-	}
-	of, err := memory.ParseTenant(tenant)
-	if err == nil {
-		chat, err = of.Chat(string(id))
-	}
-	return chat, err == nil && Name(folder, chat) == name
+	tenant, id, _ := strings.Cut(strings.TrimPrefix(name, folder), "/")
+	raw, err := ids.DecodeString(strings.ToUpper(strings.TrimSuffix(id, suffix)))
+	of, bad := memory.ParseTenant(tenant)
+	chat, worse := of.Chat(string(raw))
+	return chat, err == nil && bad == nil && worse == nil && Name(folder, chat) == name
 }
 
 // Object is a chat as it sleeps.
 type Object struct {
-	Chat   memory.Chat
-	Used   int64 // Unix ms of the last run
-	Turn   int64 // under which it was read: what was taken away later is not in a chat that this object would bring back
-	Frozen int64 // Unix ms
-	Card   Card
-	Keys   []Key
+	Format int           `json:"format"`
+	Chat   string        `json:"chat"`
+	Tenant memory.Tenant `json:"tenant"`
+	Used   int64         `json:"used"` // Unix ms of the last run
+	// Turn under which it was read: what was taken away later is not to come back by this object.
+	Turn   int64  `json:"turn"`
+	Frozen int64  `json:"frozen"` // Unix ms
+	Card   Card   `json:"card"`
+	Keys   []Key  `json:"keys"`
+	SHA256 string `json:"sha256"` // of the keys, as JSON
 }
 
 // Card is what the list of chats says of one.
@@ -116,107 +92,52 @@ type Card struct {
 
 // Key is one key of Redis: a string, or else a hash.
 type Key struct {
-	Name   string
-	String string
-	Hash   map[string]string
+	Name   string          `json:"key"`
+	String Text            `json:"string,omitempty"`
+	Hash   map[string]Text `json:"hash,omitempty"`
 }
 
-// keyJSON is a Key in an object. What is not UTF-8 is in base64, as JSON has no other bytes.
-type keyJSON struct {
-	Key    string            `json:"key"`
-	String string            `json:"string,omitempty"`
-	Hash   map[string]string `json:"hash,omitempty"`
-	Base64 bool              `json:"base64,omitempty"` // of String, and of the fields and values of Hash
-}
+// Text is a value of Redis: in JSON a string, or, if it is not UTF-8, {"base64": "…"}.
+type Text string
 
 // MarshalJSON implements json.Marshaler.
-func (k Key) MarshalJSON() ([]byte, error) {
-	out := keyJSON{Key: k.Name, String: k.String, Hash: k.Hash, Base64: !utf8.ValidString(k.String)}
-	for field, value := range k.Hash {
-		out.Base64 = out.Base64 || !utf8.ValidString(field+value)
+func (t Text) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(t)) {
+		return json.Marshal(string(t))
 	}
-	if out.Base64 {
-		_ = out.recode(func(s string) (string, error) { return base64.StdEncoding.EncodeToString([]byte(s)), nil })
-	}
-	return json.Marshal(out)
+	return json.Marshal(map[string][]byte{"base64": []byte(t)})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (k *Key) UnmarshalJSON(text []byte) error {
-	var in keyJSON
-	err := json.Unmarshal(text, &in)
-	if err == nil && in.Base64 {
-		err = in.recode(func(s string) (string, error) {
-			raw, err := base64.StdEncoding.DecodeString(s)
-			return string(raw), err
-		})
+func (t *Text) UnmarshalJSON(text []byte) error {
+	if json.Unmarshal(text, (*string)(t)) == nil {
+		return nil
 	}
-	*k = Key{in.Key, in.String, in.Hash}
+	var odd struct{ Base64 []byte }
+	err := json.Unmarshal(text, &odd)
+	*t = Text(odd.Base64)
 	return err
 }
 
-// recode changes all values, and the hash is another one then.
-func (k *keyJSON) recode(code func(string) (string, error)) (err error) {
-	k.String, err = code(k.String)
-	var hash map[string]string
-	for field, value := range k.Hash {
-		field, bad := code(field)
-		value, worse := code(value)
-		if err = errors.Join(err, bad, worse); hash == nil {
-			hash = map[string]string{}
-		}
-		hash[field] = value
-	}
-	k.Hash = hash
-	return err
-}
-
-// format is the number of the form that Encode writes.
+// format is the number of the form of an object.
 const format = 1
 
-// form is the JSON of an object.
-type form struct {
-	Format int             `json:"format"`
-	Chat   string          `json:"chat"`
-	Tenant memory.Tenant   `json:"tenant"`
-	Used   int64           `json:"used"`
-	Turn   int64           `json:"turn"`
-	Frozen int64           `json:"frozen"`
-	Card   Card            `json:"card"`
-	Keys   json.RawMessage `json:"keys"`
-	SHA256 string          `json:"sha256"` // of the bytes of keys
-}
-
-// Encode is the object's data.
+// Encode is the object's data, with its format and its sum.
 func (o Object) Encode() ([]byte, error) {
-	keys, err := json.Marshal(o.Keys)
+	o.Format, o.SHA256 = format, o.sum()
+	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(form{format, o.Chat.ID(), o.Chat.Tenant(), o.Used, o.Turn, o.Frozen, o.Card, keys, sum(keys)})
-	if err != nil {
-		return nil, err
-	}
-	return zipped(text)
-}
-
-func zipped(text []byte) ([]byte, error) {
 	var data bytes.Buffer
 	zip := gzip.NewWriter(&data)
-	_, err := zip.Write(text)
+	_, err = zip.Write(text)
 	err = errors.Join(err, zip.Close()) // which writes the rest
 	return data.Bytes(), err
 }
 
-func unzipped(data []byte) ([]byte, error) {
-	zip, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(zip)
-}
-
-func sum(keys []byte) string {
+func (o Object) sum() string {
+	keys, _ := json.Marshal(o.Keys) // texts, which cannot fail
 	s := sha256.Sum256(keys)
 	return hex.EncodeToString(s[:])
 }
@@ -224,21 +145,20 @@ func sum(keys []byte) string {
 // Decode reads the data of a chat's object. The error is a memory.DamagedError that has the object's name: the data is
 // not whole, not of this form, or of another chat.
 func Decode(chat memory.Chat, data []byte) (o Object, err error) {
-	var f form
-	text, err := unzipped(data)
+	zip, err := gzip.NewReader(bytes.NewReader(data))
+	var text []byte
 	if err == nil {
-		err = json.Unmarshal(text, &f)
+		text, err = io.ReadAll(zip)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &o)
 	}
 	switch {
 	case err != nil:
-	case f.Format != format:
-		err = fmt.Errorf("its format is %d and not %d, as that of another version", f.Format, format)
-	case f.SHA256 != sum(f.Keys):
-		err = errors.New("its keys do not have its sum")
-	case f.Chat != chat.ID() || f.Tenant != chat.Tenant():
-		err = errors.New("it is another chat's")
-	default:
-		err = json.Unmarshal(f.Keys, &o.Keys)
+	case o.Format != format:
+		err = fmt.Errorf("its format is %d and not %d, as that of another version", o.Format, format)
+	case o.SHA256 != o.sum() || o.Chat != chat.ID() || o.Tenant != chat.Tenant():
+		err = errors.New("its keys do not have its sum, or it is another chat's")
 	}
 	for _, k := range o.Keys {
 		if of, known := memory.ParseRedisKey(k.Name); err == nil && (!known || of.Key.Chat() != chat) {
@@ -248,7 +168,6 @@ func Decode(chat memory.Chat, data []byte) (o Object, err error) {
 	if err != nil {
 		return Object{}, &memory.DamagedError{Key: Name(Chats, chat), Cause: err}
 	}
-	o.Chat, o.Used, o.Turn, o.Frozen, o.Card = chat, f.Used, f.Turn, f.Frozen, f.Card
 	return o, nil
 }
 
@@ -264,10 +183,7 @@ func Take(ctx context.Context, s Store, chat memory.Chat) (Object, error) {
 // Forget deletes the object of a chat, of which something was taken away in a turn. First a mark says so: an object that
 // was read from Redis before that turn, and is written by a process that was paused, brings nothing back.
 func Forget(ctx context.Context, s Store, chat memory.Chat, turn int64) error {
-	mark, err := zipped(fmt.Appendf(nil, `{"turn":%d}`, turn))
-	if err == nil {
-		err = s.Put(ctx, Name(Erased, chat), mark)
-	}
+	err := s.Put(ctx, Name(Erased, chat), strconv.AppendInt(nil, turn, 10))
 	if err == nil {
 		err = s.Delete(ctx, Name(Chats, chat))
 	}
@@ -276,37 +192,24 @@ func Forget(ctx context.Context, s Store, chat memory.Chat, turn int64) error {
 
 // Forgotten is the turn of the last Forget of a chat, 0 for none.
 func Forgotten(ctx context.Context, s Store, chat memory.Chat) (int64, error) {
-	var mark struct{ Turn int64 }
-	data, err := s.Get(ctx, Name(Erased, chat))
+	mark, err := s.Get(ctx, Name(Erased, chat))
 	if errors.Is(err, ErrNone) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	text, err := unzipped(data)
-	if err == nil {
-		err = json.Unmarshal(text, &mark)
-	}
+	turn, err := strconv.ParseInt(string(mark), 10, 64)
 	if err != nil {
 		err = &memory.DamagedError{Key: Name(Erased, chat), Cause: err}
 	}
-	return mark.Turn, err
+	return turn, err
 }
 
 // Absent is the Store of a service that has none, and finds that chats sleep in one.
-type Absent struct{}
+type Absent struct{ Store }
 
-var errAbsent = errors.New("no cold store is configured: set cold.store")
-
-// Put implements Store.
-func (Absent) Put(context.Context, string, []byte) error { return errAbsent }
-
-// Get implements Store.
-func (Absent) Get(context.Context, string) ([]byte, error) { return nil, errAbsent }
-
-// Delete implements Store.
-func (Absent) Delete(context.Context, string) error { return errAbsent }
-
-// List implements Store.
-func (Absent) List(context.Context, string, func(string, time.Time) error) error { return errAbsent }
+// Get implements Store. No other method is asked of it.
+func (Absent) Get(context.Context, string) ([]byte, error) {
+	return nil, errors.New("no cold store is configured: set cold.store")
+}

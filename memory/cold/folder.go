@@ -19,10 +19,11 @@ const draft = ".draft"
 // Put writes a draft, and has it on the disk before it takes the object's name; then its folder is, too.
 func (d Folder) Put(_ context.Context, name string, data []byte) error {
 	path := d.path(name)
-	if err := d.makeFolder(filepath.Dir(path)); err != nil {
-		return err
+	err := d.makeFolder(filepath.Dir(path))
+	if err == nil {
+		err = removeDrafts(path) // of a process that was killed
 	}
-	if err := removeDrafts(path); err != nil { // of a process that was killed
+	if err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+draft)
@@ -53,47 +54,37 @@ func (d Folder) Get(_ context.Context, name string) ([]byte, error) {
 
 // Delete implements Store.
 func (d Folder) Delete(_ context.Context, name string) error {
-	if _, err := os.Stat(string(d)); err != nil {
+	path := d.path(name)
+	_, err := os.Stat(string(d))
+	if err != nil {
 		return err
 	}
-	path := d.path(name)
-	err := removeDrafts(path)
-	if err == nil {
+	if err = removeDrafts(path); err == nil {
 		err = os.Remove(path)
 	}
-	if err == nil {
-		err = syncFolder(filepath.Dir(path))
-	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+		return nil
 	}
-	return err
+	return errors.Join(err, syncFolder(filepath.Dir(path)))
 }
 
 // List implements Store.
-func (d Folder) List(ctx context.Context, folder string, each func(string, time.Time) error) error {
+func (d Folder) List(_ context.Context, folder string, each func(string, time.Time) error) error {
 	if _, err := os.Stat(string(d)); err != nil {
 		return err
 	}
 	return filepath.WalkDir(d.path(folder), func(path string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && (entry.IsDir() || !strings.HasSuffix(path, suffix)) {
-			return ctx.Err()
+		if err == nil && !entry.IsDir() && strings.HasSuffix(path, suffix) {
+			var info fs.FileInfo
+			if info, err = entry.Info(); err == nil {
+				name := strings.TrimPrefix(path, filepath.Clean(string(d))+string(filepath.Separator))
+				return each(filepath.ToSlash(name), info.ModTime())
+			}
 		}
-		if err != nil {
-			return err
+		if errors.Is(err, fs.ErrNotExist) { // deleted meanwhile, or nothing was ever put there
+			err = nil
 		}
-		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(string(d), path)
-		if err != nil {
-			return err
-		}
-		return each(filepath.ToSlash(name), info.ModTime())
+		return err
 	})
 }
 

@@ -3,8 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"crypto/sha1" //nolint:gosec // as Redis has it, to tell values apart
-	"encoding/hex"
 	"errors"
 	"iter"
 	"maps"
@@ -129,9 +127,16 @@ func (s Cold) Snapshot(ctx context.Context, chat memory.Chat, agents ...memory.A
 		case ends[i].Val() >= 0 || kind != "string" && kind != "hash":
 			return nil, false, nil
 		case kind == "string":
-			k.String, err = s.redis.Get(ctx, k.Name).Result()
+			var value string
+			value, err = s.redis.Get(ctx, k.Name).Result()
+			k.String = cold.Text(value)
 		default:
-			k.Hash, err = s.redis.HGetAll(ctx, k.Name).Result()
+			var fields map[string]string
+			fields, err = s.redis.HGetAll(ctx, k.Name).Result()
+			k.Hash = make(map[string]cold.Text, len(fields))
+			for field, value := range fields {
+				k.Hash[field] = cold.Text(value)
+			}
 		}
 		keys = append(keys, k)
 	}
@@ -158,56 +163,35 @@ func (s Cold) Note(ctx context.Context, chat memory.Chat, turn, note int64) erro
 	return failure(err, "noting that chat %s falls asleep", chat)
 }
 
-// Remove deletes the keys of a snapshot under a turn, history by history, the chat's meta last. gone is false if another
-// program has written one of them since: then some may be gone, and the chat is to be woken.
-func (s Cold) Remove(ctx context.Context, chat memory.Chat, turn int64, keys []cold.Key) (gone bool, err error) {
+// Remove deletes the keys of a snapshot under a turn, history by history, the chat's meta last.
+func (s Cold) Remove(ctx context.Context, chat memory.Chat, turn int64, keys []cold.Key) error {
 	for key, keys := range byHistory(chat, keys) {
-		names, sums := []string{metaKey(key), key.String()}, []any{turn, "", sha1Of("")}
+		names := historyKeys(key)
+		slices.Reverse(names)
 		for _, k := range keys {
-			switch {
-			case k.Name == key.String():
-				sums[2] = sha1Of(k.String)
-			case k.Hash != nil:
-				names, sums = append(names, k.Name), append(sums, "")
-			default:
-				names, sums = append(names, k.Name), append(sums, sha1Of(k.String))
-			}
+			names = append(names, k.Name)
 		}
-		r, err := s.call(ctx, freezeScript, names, sums...)
-		if err != nil || r.Word() != "ok" {
-			return false, failure(err, "having chat %s leave Redis", chat)
+		if _, err := s.call(ctx, freezeScript, names, turn); err != nil {
+			return failure(err, "having chat %s leave Redis", chat)
 		}
 	}
-	return true, nil
-}
-
-func sha1Of(text string) string {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // as Redis has it, to tell values apart
-	return hex.EncodeToString(sum[:])
+	return nil
 }
 
 // byHistory are the keys of a snapshot by their history, the chat's own last also if it has none.
 func byHistory(chat memory.Chat, keys []cold.Key) iter.Seq2[memory.Key, []cold.Key] {
+	own, of := memory.ChatKey(chat), map[memory.Key][]cold.Key{}
+	for _, k := range keys {
+		key, _ := memory.ParseRedisKey(k.Name)
+		of[key.Key] = append(of[key.Key], k)
+	}
 	return func(yield func(memory.Key, []cold.Key) bool) {
-		of := func(k cold.Key) memory.Key {
-			key, _ := memory.ParseRedisKey(k.Name)
-			return key.Key
-		}
-		own := memory.ChatKey(chat)
-		var last []cold.Key
-		for len(keys) > 0 {
-			key, n := of(keys[0]), 1
-			for n < len(keys) && of(keys[n]) == key {
-				n++
-			}
-			if key == own {
-				last = append(last, keys[:n]...)
-			} else if !yield(key, keys[:n]) {
+		for key, keys := range of {
+			if key != own && !yield(key, keys) {
 				return
 			}
-			keys = keys[n:]
 		}
-		yield(own, last)
+		yield(own, of[own])
 	}
 }
 
@@ -219,51 +203,44 @@ const thawBytes = 1 << 20
 // when its totals are there, which come last.
 func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, keys []cold.Key) error {
 	for key, keys := range byHistory(chat, keys) {
-		var history string
-		var meta map[string]string
+		history, meta := cold.Key{Name: key.String()}, cold.Key{Name: metaKey(key)}
 		for _, k := range keys {
 			var err error
-			switch k.Name {
-			case key.String():
-				history = k.String
-			case metaKey(key):
-				meta = k.Hash
+			switch whole := false; {
+			case k.Name == history.Name:
+				history = k
+			case k.Name == meta.Name:
+				meta = k
 			default:
-				whole := false
 				if k.Hash != nil {
 					whole, err = s.redis.HExists(ctx, k.Name, "messages").Result()
 				}
 				if err == nil && !whole {
-					err = s.restore(ctx, turn, key, k.Name, k.String, k.Name, k.Hash)
+					err = s.restore(ctx, turn, key, k, k)
 				}
 			}
 			if err != nil {
 				return failure(err, "waking chat %s", chat)
 			}
 		}
-		if err := s.restore(ctx, turn, key, key.String(), history, metaKey(key), meta); err != nil {
+		if err := s.restore(ctx, turn, key, history, meta); err != nil {
 			return failure(err, "waking chat %s", chat)
 		}
 	}
 	return nil
 }
 
-// restore writes a string and fields of a hash that are not there.
-func (s Cold) restore(ctx context.Context, turn int64, key memory.Key, name, value, of string,
-	hash map[string]string) error {
-	fields := slices.Sorted(maps.Keys(hash)) // of an archive, numbers come before the totals
+// restore writes the string of one key of a history and the fields of another one that are not there.
+func (s Cold) restore(ctx context.Context, turn int64, of memory.Key, text, hash cold.Key) error {
+	fields := slices.Sorted(maps.Keys(hash.Hash)) // of an archive, numbers come before the totals
 	for first := true; first || len(fields) > 0; first = false {
-		args, size := []any{turn, value}, 0
-		for len(fields) > 0 && size < thawBytes {
-			if fields[0] != "turn" || of != metaKey(key) {
-				args, size = append(args, fields[0], hash[fields[0]]), size+len(hash[fields[0]])
-			}
-			fields = fields[1:]
+		args, size := []any{turn, string(text.String)}, 0
+		for ; len(fields) > 0 && size < thawBytes; fields = fields[1:] {
+			args, size = append(args, fields[0], string(hash.Hash[fields[0]])), size+len(hash.Hash[fields[0]])
 		}
-		if _, err := s.call(ctx, thawScript, []string{metaKey(key), name, of}, args...); err != nil {
+		if _, err := s.call(ctx, thawScript, []string{metaKey(of), text.Name, hash.Name}, args...); err != nil {
 			return err
 		}
-		value = ""
 	}
 	return nil
 }
@@ -291,15 +268,9 @@ func (s Cold) unlist(ctx context.Context, kind memory.Kind, chat memory.Chat) (e
 	return err
 }
 
-// FallAsleep lists chats as sleeping, by the Unix ms in which each was used last, unless they are listed so.
-func (s Cold) FallAsleep(ctx context.Context, used map[memory.Chat]int64) error {
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for chat, at := range used {
-			p.ZAddNX(ctx, s.listKey(memory.KindCold, chat.Tenant(), chat.ID()), redis.Z{Score: float64(at), Member: chat.ID()})
-		}
-		return nil
-	})
-	return failure(err, "listing chats as sleeping")
+// FallAsleep lists a chat as sleeping that was used last at a time, unless it is listed so.
+func (s Cold) FallAsleep(ctx context.Context, chat memory.Chat, used int64) error {
+	return failure(s.list(ctx, memory.KindCold, chat, used), "listing chat %s as sleeping", chat)
 }
 
 // Left takes a chat off the list of those that are awake, once all of it is gone from Redis. Should the lease have run
@@ -346,10 +317,10 @@ func (s Cold) AllListed(ctx context.Context, mark int64) error {
 }
 
 // InUse says whether chats sleep in a cold store, or did: whoever does not know where that is must not take them for
-// empty ones.
-func (s Cold) InUse(ctx context.Context) (bool, error) {
+// empty ones. It is true also if Redis does not say.
+func (s Cold) InUse(ctx context.Context) bool {
 	n, err := s.redis.Exists(ctx, coldList).Result()
-	return n > 0, failure(err, "looking for sleeping chats")
+	return n > 0 || err != nil
 }
 
 // coldList is the default tenant's list, in which stands what is said of all.

@@ -1,18 +1,13 @@
 -- Has a history leave Redis whose chat is in the cold store, or notes in the chat's meta how far that is. Only while the
 -- sweeper's turn is the newest: a thaw has raised it on all that it brought back.
 -- KEYS  meta, keys that go with it (none: only the note is made)
--- ARGV  turn, the note, SHA-1 of the value of each key that is a string ("" for another one)
+-- ARGV  turn, the note
 if number(redis.call('HGET', KEYS[1], 'turn')) > tonumber(ARGV[1]) then
   return {'moved'}
 end
 if #KEYS == 1 then
   redis.call('HSET', KEYS[1], 'cold', ARGV[2])
-  return {'ok'}
+else
+  redis.call('UNLINK', unpack(KEYS))
 end
-for i = 2, #KEYS do -- another program may have written since the values were compared
-  if ARGV[i + 1] ~= '' and redis.sha1hex(redis.call('GET', KEYS[i]) or '') ~= ARGV[i + 1] then
-    return {'changed'}
-  end
-end
-redis.call('UNLINK', unpack(KEYS))
 return {'ok'}

@@ -20,14 +20,11 @@ func openCold(ctx context.Context, cfg config.Config, store *redisstore.Store, l
 	bucket, prefix, remote := c.Bucket()
 	switch {
 	case c.Store == "":
-		used, err := store.Cold.InUse(ctx)
-		if err == nil && !used {
+		if !store.Cold.InUse(ctx) {
 			return webmemory.Cold{}, nil
 		}
-		if err == nil {
-			log.Error().Msg("chats sleep in a cold store and none is configured: set cold.store to where it is; until then " +
-				"requests for these chats are refused")
-		}
+		log.Error().Msg("chats sleep in a cold store, or Redis does not say that none do, and none is configured: set " +
+			"cold.store to where it is; until then requests for such chats are refused")
 		return webmemory.Cold{Store: cold.Absent{}}, nil
 	case remote:
 		if err := cfg.RequireSecrets("cold."); err != nil {

@@ -252,7 +252,7 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"a bucket without a key": {
 			"cold:\n  store: s3://bucket\n",
-			`cold.access_key_env: a bucket needs a key: name the variables that hold it in cold.access_key_env and ` +
+			`mneme.yaml:1: cold.access_key_env: a bucket needs a key: name the variables that hold it in cold.access_key_env and ` +
 				`cold.secret_key_env`,
 		},
 		"two system prompts": {
