@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
 )
 
@@ -179,9 +181,9 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:waiting:acme":                           {Kind: memory.KindWaits, Run: "acme"},
 		"mneme:audit":                                  {Kind: memory.KindAudit},
 		"mneme:chats:acme":                             {Kind: memory.KindChats, Run: "acme"},
-		"mneme:chats#17":                               {Kind: memory.KindChats, Shard: 17},
-		"mneme:chats#16384:acme":                       {Kind: memory.KindChats, Run: "acme", Shard: 16384},
-		"{mneme:chats#17:acme}:damaged:1":              {Kind: memory.KindChats, Run: "acme", Shard: 17, Aside: "1"},
+		"mneme:chats#019988":                           {Kind: memory.KindChats, Shard: 17},
+		"mneme:chats:acme#004387":                      {Kind: memory.KindChats, Run: "acme", Shard: 16384},
+		"{mneme:chats:acme#004387}:damaged:1":          {Kind: memory.KindChats, Run: "acme", Shard: 16384, Aside: "1"},
 		"mneme:users:acme":                             {Kind: memory.KindUsers, Run: "acme"},
 		"mneme:oneshots:acme":                          {Kind: memory.KindOneShots, Run: "acme"},
 		"mneme:tenants":                                {Kind: memory.KindTenants},
@@ -213,8 +215,8 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1")), Aside: "2"}
 	require.Equal(t, "{chat_history:1}:damaged:2", meta.String(), "what lies beside a history stays in its slot")
 	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "mneme:chats:", "mneme:chats:A", "mneme:chats:default",
-		"mneme:chats#", "mneme:chats#0", "mneme:chats#01", "mneme:chats#+1", "mneme:chats#16385", "mneme:chats#1:", "mneme:chats#1:A",
-		"mneme:chats#1:default", "mneme:chats#1#1", "mneme:users#1", "mneme:waiting#1:acme", "user_notes", "user_notes:", "user_notes:A/b",
+		"mneme:chats#", "mneme:chats#0", "mneme:chats#999999", "mneme:chats#+19988", "mneme:chats:#019988", "mneme:chats:A#019988",
+		"mneme:chats#019988:acme", "mneme:chats#019988#000524", "mneme:waiting#011000", "mneme:chats:default#000524", "user_notes", "user_notes:", "user_notes:A/b",
 		"user_notes:default/b", "mneme:user-chats", "mneme:user-chats:a b",
 		"events", "events:",
 		"events:1", "run:a b:R", "{chat_history:1}", "{chat_history:1}:", "{chat_history:1}:other",
@@ -224,6 +226,40 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 		require.False(t, ok, foreign)
 		require.Zero(t, key)
 	}
+}
+
+// The shards of a list are in as many slots, and evenly: half of them in each half, and so on; that is what Redis says
+// of their keys, too.
+func TestShardsLieEvenlyOverTheSlots(t *testing.T) {
+	t.Parallel()
+	client := redistest.StartCluster(t).Nodes[0].Client()
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	for _, of := range []memory.Tenant{{}, acme} {
+		for _, shards := range []int{2, 64, 4096} {
+			parts := map[int64]int{}
+			cmds, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for shard := range shards {
+					p.ClusterKeySlot(t.Context(), memory.ShardKey(memory.KindChats, of, shard+1))
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			for _, cmd := range cmds {
+				parts[cmd.(*redis.IntCmd).Val()*int64(shards)/memory.MaxShards]++
+			}
+			require.Len(t, parts, shards)
+		}
+	}
+	keys := map[string]bool{}
+	for shard := range memory.MaxShards {
+		key := memory.ShardKey(memory.KindChats, acme, shard+1)
+		back, ok := memory.ParseRedisKey(key)
+		require.True(t, ok)
+		require.Equal(t, memory.RedisKey{Kind: memory.KindChats, Run: "acme", Shard: shard + 1}, back)
+		keys[key] = true
+	}
+	require.Len(t, keys, memory.MaxShards)
 }
 
 // The keys are made in one place. The sources are read, so that the test sees them change.

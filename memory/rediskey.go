@@ -2,7 +2,6 @@ package memory
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -40,7 +39,8 @@ const (
 	KindWaits Kind = "mneme:waiting" // chats of which a run waits for an answer, by the first expiry
 	KindChats Kind = "mneme:chats"   // chats, by their last run
 	// Chats that sleep in the cold store, by their last run. The entry is all that Redis has of one: a hash for each bucket
-	// of chats would say nothing that the chat's object does not.
+	// of chats would say nothing that the chat's object does not. In shards an entry could be missed by a process with another number
+	// of them, and the chat be taken for an empty one.
 	KindCold  Kind = "mneme:cold"
 	KindAudit Kind = "mneme:audit" // the audit log: acts that can hurt others, and their actors
 
@@ -80,15 +80,22 @@ var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindUsers, KindOn
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
 func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
 
-// sharded are those of listed that may be spread over several keys.
-var sharded = []Kind{KindChats, KindCold}
-
-// MaxShards is how many shards a list may have: as many as a Cluster has slots.
-const MaxShards = 16384
+// Sharded are those of which the key of a tenant may be spread over several.
+var Sharded = []Kind{KindChats}
 
 // ShardKey is the key of one shard of a tenant's list, from 1 on. 0 is ListKey.
 func ShardKey(kind Kind, of Tenant, shard int) string {
 	return RedisKey{Kind: kind, Run: of.name, Shard: shard}.String()
+}
+
+// ShardKeys are those of the shards 1 to n of a tenant's list.
+func ShardKeys(kind Kind, of Tenant, n int) []string {
+	list := ListKey(kind, of)
+	keys, before := make([]string, n), slotBefore(list)
+	for i := range keys {
+		keys[i] = list + "#" + shardEnd(before, i+1)
+	}
+	return keys
 }
 
 // types are those that the values have in Redis.
@@ -143,8 +150,7 @@ func (k RedisKey) String() string {
 		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run, Shard: k.Shard}.String() + "}:damaged:" + k.Aside
 	}
 	if k.Shard > 0 {
-		k.Kind += Kind("#" + strconv.Itoa(k.Shard))
-		return strings.TrimSuffix(string(k.Kind)+":"+k.Run, ":")
+		return shardKey(RedisKey{Kind: k.Kind, Run: k.Run}.String(), k.Shard)
 	}
 	switch {
 	case k.Kind == KindHistory && k.Key.agent == "":
@@ -215,14 +221,11 @@ func parseRedisKey(s string) (key RedisKey, ok bool) {
 			return RedisKey{Kind: kind, Run: name}, name != ""
 		}
 	}
-	for _, kind := range sharded {
-		if rest, of := strings.CutPrefix(s, string(kind)+"#"); of {
-			number, name, named := strings.Cut(rest, ":")
-			shard, bad := strconv.Atoi(number)
-			tenant, err := ParseTenant(name)
-			return RedisKey{Kind: kind, Run: name, Shard: shard}, bad == nil && shard > 0 && shard <= MaxShards &&
-				number == strconv.Itoa(shard) && err == nil && named == (tenant != Tenant{})
-		}
+	if strings.Contains(s, "#") {
+		list, shard, made := parseShardKey(s)
+		key, ok = parseRedisKey(list)
+		key.Shard = shard
+		return key, ok && made && slices.Contains(Sharded, key.Kind)
 	}
 	for _, kind := range listed {
 		if name, of := strings.CutPrefix(s, string(kind)+":"); of {

@@ -296,6 +296,9 @@ func (s *chatList) tryListAll() error {
 		return err
 	}
 	began, count := time.Now(), 0
+	if err := redisstore.Gather(s.life, s.store); err != nil {
+		return err
+	}
 	for cursor, more := "", true; more; more = cursor != "" {
 		var chats []memory.Chat
 		if chats, cursor, err = s.store.Chats.All(s.life, cursor, lookAtOnce); err == nil {

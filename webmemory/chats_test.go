@@ -406,6 +406,47 @@ func TestChatsOfTheVersionBefore(t *testing.T) {
 	require.Equal(t, []string{"chat-08"}, idsOf(w.listed(t, "WORDS OF CHAT-08", 10)))
 }
 
+// A process with more shards lists every chat and pin of the one before it, which still works on, and erases from all keys.
+func TestListsInMoreShards(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hello"))
+	before := w.url
+	var want []string
+	for i := range 12 {
+		want = append(want, fmt.Sprintf("chat-%02d", i))
+		w.do("POST", "/v1/chats/"+want[i]+"/messages", message{"hello"})
+	}
+	require.Equal(t, 200, w.do("PATCH", "/v1/chats/chat-03", map[string]any{"pinned": true}).status)
+	w.shards = 512
+	after := w.process()
+	for _, by := range []string{before, after, before} {
+		w.url = by
+		want = append(want, fmt.Sprintf("chat-%02d", len(want)))
+		w.do("POST", "/v1/chats/"+want[len(want)-1]+"/messages", message{"hello"})
+	}
+	w.url = after
+	slices.Reverse(want)
+	require.Equal(t, want, idsOf(w.listed(t, "", 4)))
+	eventually(t, "the lists are gathered", func() bool {
+		return w.look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil && w.look.ZCard(t.Context(), "mneme:chats").Val() == 2
+	})
+	require.Equal(t, want, idsOf(w.listed(t, "", 4)))
+	for _, e := range w.listed(t, "", 100) {
+		require.Equal(t, e.ChatID.ID() == "chat-03", e.Pinned)
+		require.NotZero(t, e.Used)
+	}
+	var pinned webapi.ChatList
+	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats?order=pinned", nil).body, &pinned))
+	require.Equal(t, []string{"chat-03"}, idsOf(pinned.Chats))
+	require.NotZero(t, pinned.Chats[0].Used)
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/chat-03", nil).status)
+	for _, key := range w.look.Keys(t.Context(), "mneme:chats*").Val() {
+		for _, member := range w.look.ZRange(t.Context(), key, 0, -1).Val() {
+			require.NotContains(t, member, "chat-03")
+		}
+	}
+}
+
 // A search looks at so many chats and no more, and its cursor goes on; places of the same time are in it each once.
 func TestSearchingManyChats(t *testing.T) {
 	t.Parallel()

@@ -106,6 +106,7 @@ type world struct {
 	spoolOptions spool.Options
 	hook         redis.Hook // of the client of a process begun from here on; nil for none
 	copies       int        // on replicas that there have to be of what a process begun from here on keeps
+	shards       int        // of lists, of the processes that start next
 
 	shutdown map[string]func()               // ends the process at a URL as SIGTERM does
 	guard    func(http.Handler) http.Handler // what stands before a process's handler; nil for nothing
@@ -218,7 +219,7 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 		client.AddHook(w.hook)
 	}
 	store := redisstore.New(client, zerolog.Nop())
-	store.WaitReplicas = w.copies
+	store.WaitReplicas, store.ListShards = w.copies, w.shards
 	spools := w.spools
 	if cfg.Ends != "" { // a disk of its own
 		spools = filepath.Join(filepath.Dir(cfg.Ends), "spool")

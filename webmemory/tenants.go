@@ -262,7 +262,7 @@ func (e *tenantErasure) done() int {
 
 // chats erases some chats as DELETE /v1/chats/{chat} does.
 func (e *tenantErasure) chats(ctx context.Context) error {
-	page, all, err := e.store.Tenants.OldestChats(ctx, e.of, maxTenantChats)
+	page, all, err := e.store.Tenants.SomeChats(ctx, e.of, maxTenantChats)
 	if err != nil {
 		return err
 	}

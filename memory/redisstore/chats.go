@@ -2,11 +2,11 @@ package redisstore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -168,16 +168,12 @@ func (s Chats) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
 		return nil
 	}
-	for _, key := range s.listedIn(memory.KindChats, of, p.Member) {
-		_, err := s.call(ctx, staleScript, []string{key}, p.Member, p.Used)
-		if err == nil {
-			err = s.redis.ZRem(ctx, key, pinMark+p.Member).Err()
-		}
-		if err != nil {
-			return failure(err, "taking chat %s off the list", p.Member)
-		}
+	list := s.listKey(memory.KindChats, of, p.Member)
+	_, err := s.call(ctx, staleScript, []string{list}, p.Member, p.Used)
+	if err == nil {
+		err = s.redis.ZRem(ctx, list, pinMark+p.Member).Err()
 	}
-	return nil
+	return failure(err, "taking chat %s off the list", p.Member)
 }
 
 // List brings chats into the list that are not in it, and sees that each has a title. The turn of a chat, which is
@@ -216,55 +212,49 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	type list struct {
-		kind memory.Kind
-		key  string
-	}
-	members, scores := map[list][]string{}, map[list]*redis.FloatSliceCmd{}
-	for _, kind := range []memory.Kind{memory.KindChats, memory.KindCold} {
-		for _, id := range ids {
-			for _, key := range s.listedIn(kind, of, id) {
-				members[list{kind, key}] = append(members[list{kind, key}], id)
-			}
-		}
-	}
+	scores, asleep := make([]*redis.FloatCmd, len(ids)), make([]*redis.FloatCmd, len(ids))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for in, ids := range members {
-			scores[in] = p.ZMScore(ctx, in.key, ids...)
+		for i, id := range ids {
+			scores[i] = p.ZScore(ctx, s.listKey(memory.KindChats, of, id), id)
+			asleep[i] = p.ZScore(ctx, coldKey(of), id)
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, failure(err, "looking when chats were used")
-	}
-	used, awake := map[string]int64{}, map[string]bool{}
-	for in, scores := range scores {
-		for i, score := range scores.Val() {
-			id := members[in][i]
-			used[id] = max(used[id], int64(score))
-			awake[id] = awake[id] || in.kind == memory.KindChats && score > 0
-		}
 	}
 	places := make([]Place, len(ids))
 	for i, id := range ids {
-		places[i] = Place{Used: used[id], Member: id, Asleep: used[id] > 0 && !awake[id]}
+		places[i] = Place{Used: int64(max(scores[i].Val(), asleep[i].Val())), Member: id,
+			Asleep: scores[i].Err() != nil && asleep[i].Err() == nil}
 	}
 	return places, nil
 }
 
+// filledMark is what notes in the list of the default tenant that all chats are in it, in so many shards. In more than
+// one its score is negative, so that it counts as no chat.
+func (s Chats) filledMark() (list string, mark redis.Z) {
+	mark = redis.Z{Score: s.deadline(0), Member: filledMember}
+	if s.ListShards > 1 {
+		mark = redis.Z{Score: -mark.Score, Member: fmt.Sprintf("%s#%d", filledMember, s.ListShards)}
+	}
+	return memory.ListKey(memory.KindChats, memory.Tenant{}), mark
+}
+
 // Listed says whether all chats are in the list that another process, or none, has brought there.
 func (s Chats) Listed(ctx context.Context) (bool, error) {
-	at, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, memory.Tenant{}), filledMember).Result()
+	list, mark := s.filledMark()
+	at, err := s.redis.ZScore(ctx, list, mark.Member.(string)).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
-	return s.now().UnixMilli()-int64(at) > filledFor.Milliseconds(), failure(err, "looking at the list of chats")
+	return math.Abs(mark.Score)-math.Abs(at) > float64(filledFor.Milliseconds()), failure(err, "looking at the list of chats")
 }
 
 // AllListed notes that all chats are in the list.
 func (s Chats) AllListed(ctx context.Context) error {
-	err := s.redis.ZAddNX(ctx, memory.ListKey(memory.KindChats, memory.Tenant{}), redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
-	return failure(err, "noting that the chats are listed")
+	list, mark := s.filledMark()
+	return failure(s.redis.ZAddNX(ctx, list, mark).Err(), "noting that the chats are listed")
 }
 
 // ChangeCard sets a chat's title and metadata, "" for none, and whether it is pinned; nil leaves it. false: there is no
@@ -278,15 +268,13 @@ func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata
 		fields = append(fields, "metadata", *metadata)
 	}
 	r, err := s.call(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
-	pin := pinMark + chat.ID()
+	list, pin := s.chatsKey(chat), pinMark+chat.ID()
 	switch there := err == nil && r.Word() == "ok"; {
 	case !there || pinned == nil:
 	case *pinned:
-		err = s.redis.ZAdd(ctx, s.chatsKey(chat), redis.Z{Score: pinScore, Member: pin}).Err()
+		err = s.redis.ZAdd(ctx, list, redis.Z{Score: pinScore, Member: pin}).Err()
 	default:
-		for _, list := range s.listedIn(memory.KindChats, chat.Tenant(), chat.ID()) {
-			err = cmp.Or(err, s.redis.ZRem(ctx, list, pin).Err())
-		}
+		err = s.redis.ZRem(ctx, list, pin).Err()
 	}
 	return r.Word() == "ok", failure(err, "describing chat %s", chat)
 }

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -40,14 +39,12 @@ type Sleep struct {
 
 // Look says where chats are, in one round trip.
 func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
-	scores, metas := make([][]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
+	scores, metas := make([]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
 	var listed *redis.FloatCmd
 	cmds, _ := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		listed = p.ZScore(ctx, coldList, filledMember)
 		for i, chat := range chats {
-			for _, key := range s.listedIn(memory.KindCold, chat.Tenant(), chat.ID()) {
-				scores[i] = append(scores[i], p.ZScore(ctx, key, chat.ID()))
-			}
+			scores[i] = p.ZScore(ctx, coldKey(chat.Tenant()), chat.ID())
 			metas[i] = p.HMGet(ctx, chatMeta(chat), "turn", "cold")
 		}
 		return nil
@@ -61,12 +58,8 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	for i := range chats {
 		turn, _ := metas[i].Val()[0].(string)
 		note, _ := metas[i].Val()[1].(string)
-		all[i] = Sleep{Listed: listed.Val() > 0, Turn: integer(turn), Note: integer(note)}
-		for _, score := range scores[i] {
-			if score.Err() == nil {
-				all[i].Asleep, all[i].Used = true, int64(score.Val())
-			}
-		}
+		all[i] = Sleep{Asleep: scores[i].Err() == nil, Used: int64(scores[i].Val()), Listed: listed.Val() > 0,
+			Turn: integer(turn), Note: integer(note)}
 	}
 	return all, nil
 }
@@ -254,35 +247,29 @@ func (s Cold) Holds(ctx context.Context, chat memory.Chat, token string) (bool, 
 	return holder == token, failure(err, "looking who holds the turn of chat %s", chat)
 }
 
-// list brings a chat into a list of its tenant's, unless it is there.
-func (s Cold) list(ctx context.Context, kind memory.Kind, chat memory.Chat, used int64) error {
-	key := s.listKey(kind, chat.Tenant(), chat.ID())
-	return s.redis.ZAddNX(ctx, key, redis.Z{Score: float64(used), Member: chat.ID()}).Err()
-}
-
-// unlist takes a chat off a list of its tenant's, and leaves its pin.
-func (s Cold) unlist(ctx context.Context, kind memory.Kind, chat memory.Chat) (err error) {
-	for _, key := range s.listedIn(kind, chat.Tenant(), chat.ID()) {
-		err = cmp.Or(err, s.redis.ZRem(ctx, key, chat.ID()).Err())
-	}
-	return err
-}
-
 // FallAsleep lists a chat as sleeping that was used last at a time, unless it is listed so.
 func (s Cold) FallAsleep(ctx context.Context, chat memory.Chat, used int64) error {
-	return failure(s.list(ctx, memory.KindCold, chat, used), "listing chat %s as sleeping", chat)
+	err := s.redis.ZAddNX(ctx, coldKey(chat.Tenant()), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
+	return failure(err, "listing chat %s as sleeping", chat)
 }
 
-// Left takes a chat off the list of those that are awake, once all of it is gone from Redis. Should the lease have run
-// out it stays there, since it may have been woken.
-func (s Cold) Left(ctx context.Context, chat memory.Chat, token string, used int64) error {
-	err := s.unlist(ctx, memory.KindChats, chat)
+// list brings a chat into the list of those that are awake, unless it is there.
+func (s Cold) list(ctx context.Context, chat memory.Chat, used int64) error {
+	return s.redis.ZAddNX(ctx, s.chatsKey(chat), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
+}
+
+// Left takes a chat off the list of those that are awake, once all of it is gone from Redis; its pin stays. Should the
+// lease have run out it is listed again, since it may have been woken.
+func (s Cold) Left(ctx context.Context, chat memory.Chat, token string, used int64) (err error) {
+	for _, key := range s.listedIn(memory.KindChats, chat.Tenant(), chat.ID()) {
+		err = errors.Join(err, s.redis.ZRem(ctx, key, chat.ID()).Err())
+	}
 	held := false
 	if err == nil {
 		held, err = s.Holds(ctx, chat, token)
 	}
 	if err == nil && !held {
-		err = s.list(ctx, memory.KindChats, chat, used)
+		err = s.list(ctx, chat, used)
 	}
 	return failure(err, "taking chat %s off the list", chat)
 }
@@ -291,10 +278,10 @@ func (s Cold) Left(ctx context.Context, chat memory.Chat, token string, used int
 // nothing of it is there.
 func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, there bool) (err error) {
 	if there {
-		err = s.list(ctx, memory.KindChats, chat, used)
+		err = s.list(ctx, chat, used)
 	}
 	if err == nil {
-		err = s.unlist(ctx, memory.KindCold, chat)
+		err = s.redis.ZRem(ctx, coldKey(chat.Tenant()), chat.ID()).Err()
 	}
 	return failure(err, "listing chat %s as awake", chat)
 }
@@ -323,5 +310,8 @@ func (s Cold) InUse(ctx context.Context) bool {
 	return n > 0 || err != nil
 }
 
-// coldList is the default tenant's list, in which stands what is said of all.
-var coldList = memory.ListKey(memory.KindCold, memory.Tenant{})
+// coldKey lists the chats of a tenant that sleep, scored by the Unix ms of the last run. In coldList, the default
+// tenant's, stands what is said of all.
+func coldKey(of memory.Tenant) string { return memory.ListKey(memory.KindCold, of) }
+
+var coldList = coldKey(memory.Tenant{})

@@ -37,8 +37,9 @@ type core struct {
 	// this many replicas have it, for replicaWait at most; set it before the first call.
 	WaitReplicas int
 
-	// ListShards is over how many keys a list is spread that grows with the number of chats, 0 and 1 for a single one;
-	// set it before the first call.
+	// ListShards is over how many keys a list is spread that grows with the number of chats, 0 and 1 for a single one. It
+	// is a power of two: of two processes with different numbers only one takes an entry for the other's shard to be in a
+	// wrong one. Set it before the first call.
 	ListShards int
 
 	// RunLife is how long a run may take, and ResumeLife how long its events can be

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
-	"mneme/memory/redisscript"
 )
 
 // This file is about the lists of a tenant that are spread over several keys, so that none of them is large in its slot
@@ -20,11 +20,12 @@ import (
 // which is all there is of a list in one shard, or in that of another number of shards, under which another process
 // works, or worked. What reads a list reads all of its keys, and brings such entries where they belong.
 
-// listKeys are all keys of a tenant's list.
+// listKeys are all keys of a tenant's list. That without a number comes first: what is brought from it into its shard
+// while they are read, is in one of them.
 func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
 	keys := []string{memory.ListKey(kind, t)}
-	for n := 1; n <= s.ListShards && s.ListShards > 1; n++ {
-		keys = append(keys, memory.ShardKey(kind, t, n))
+	if s.ListShards > 1 && slices.Contains(memory.Sharded, kind) {
+		keys = append(keys, memory.ShardKeys(kind, t, s.ListShards)...)
 	}
 	return keys
 }
@@ -46,13 +47,11 @@ func (s *core) listedIn(kind memory.Kind, t memory.Tenant, id string) []string {
 }
 
 // unlist takes a chat off a list, with its pin.
-func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id string) error {
+func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id string) (err error) {
 	for _, key := range s.listedIn(kind, t, id) {
-		if err := s.redis.ZRem(ctx, key, id, pinMark+id).Err(); err != nil {
-			return err
-		}
+		err = errors.Join(err, s.redis.ZRem(ctx, key, id, pinMark+id).Err())
 	}
-	return nil
+	return err
 }
 
 // shard is a key of a list of which some is read.
@@ -63,10 +62,14 @@ type shard struct {
 	from   Place   // behind which it goes on
 	look   int     // how many it is asked for next
 	all    bool    // there are no more
+	exact  bool    // it is asked by the script
 }
 
 // shardsOf are the keys of some lists of a tenant, of which each is asked for so many places behind one.
 func (s *core) shardsOf(t memory.Tenant, after Place, look int, kinds ...memory.Kind) (all []*shard) {
+	if after.Member == "" { // the beginning
+		after.Used = math.MaxInt64
+	}
 	for _, kind := range kinds {
 		for _, key := range s.listKeys(kind, t) {
 			all = append(all, &shard{kind: kind, key: key, from: after, look: look})
@@ -77,36 +80,38 @@ func (s *core) shardsOf(t memory.Tenant, after Place, look int, kinds ...memory.
 
 // before is the order of a list: the latest first, of the same time the last member in the order of bytes.
 func (p Place) before(q Place) int {
-	return cmp.Or(cmp.Compare(q.Used, p.Used), strings.Compare(q.Member, p.Member))
+	if p.Used != q.Used {
+		return cmp.Compare(q.Used, p.Used)
+	}
+	return strings.Compare(q.Member, p.Member)
 }
 
 // merged are up to count places of some lists of a tenant behind one, as if they were one list, each member once. Each
 // key is asked for few of them first, and those for more of which all that was read is in the page.
 func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count int, kinds ...memory.Kind) ([]Place,
 	error) {
-	shards := s.shardsOf(t, after, count, kinds...)
-	if len(shards) > 1 {
-		for _, from := range shards {
-			from.look = count/len(shards) + 2
-		}
+	shards := s.shardsOf(t, after, 0, kinds...)
+	for _, from := range shards {
+		from.look, from.exact = min(count, count/len(shards)+1), len(shards) == 1
 	}
 	for deeper := shards; ; {
 		if err := readShards(ctx, s, t, after == Pins, deeper); err != nil {
 			return nil, err
 		}
-		var page []Place
+		var all []Place
 		for _, from := range shards {
-			page = append(page, from.places...)
+			for _, p := range from.places {
+				p.Asleep = from.kind == memory.KindCold
+				all = append(all, p)
+			}
 		}
-		slices.SortStableFunc(page, Place.before)
-		if seen := map[string]bool{}; len(shards) > 1 { // one that moved meanwhile is found twice
-			page = slices.DeleteFunc(page, func(p Place) bool {
-				twice := seen[p.Member]
-				seen[p.Member] = true
-				return twice
-			})
+		slices.SortStableFunc(all, Place.before)
+		page, seen := all[:0], map[string]bool{}
+		for _, p := range all {
+			if len(page) < count && !seen[p.Member] { // one that moved meanwhile is found twice
+				page, seen[p.Member] = append(page, p), true
+			}
 		}
-		page = page[:min(count, len(page))]
 		deeper = nil
 		for _, from := range shards {
 			if !from.all && (len(page) < count || from.from.before(page[count-1]) < 0) {
@@ -126,36 +131,85 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 // readShards reads on in shards, in one round trip, and brings what belongs into other keys there. pins: what is pinned
 // is read, and nothing else is.
 func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards []*shard) error {
-	calls := make([]redisscript.Call, len(shards))
-	for i, from := range shards {
-		calls[i] = redisscript.Call{Script: chatsScript, Keys: []string{from.key},
-			Args: []any{from.from.Used, from.from.Member, from.look}}
-	}
-	var strays []stray
-	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
-		from := shards[i]
-		r, err := read(cmd)
-		if err != nil {
-			return err
+	plain := make([]*redis.ZSliceCmd, len(shards))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, from := range shards {
+			if !from.exact {
+				plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true,
+					Start: from.from.Used, Stop: "-inf", Count: int64(from.look) + 1}) // with the place itself
+			}
 		}
-		from.all = len(r)/2 < from.look
-		for at := 1; at+1 < len(r); at += 2 {
-			used, _ := strconv.ParseFloat(r[at+1], 64) // a score
-			p := Place{Used: int64(used), Member: r[at], Asleep: from.kind == memory.KindCold}
+		return nil
+	})
+	var strays []stray
+	for i, from := range shards {
+		var found []Place
+		if plain[i] != nil {
+			for _, z := range plain[i].Val() {
+				member, _ := z.Member.(string)
+				if p := (Place{Used: int64(z.Score), Member: member}); p != from.from && len(found) < from.look {
+					found = append(found, p)
+				}
+			}
+			// Some have the time of the place behind which it goes on, and only the script can tell them apart by rank. To ask
+			// each shard by it would take Redis several times as long.
+			from.exact = len(found) > 0 && from.from.before(found[0]) >= 0
+		}
+		if from.exact && err == nil {
+			found, err = lookExactly(ctx, s, from)
+		}
+		from.all = len(found) < from.look
+		for _, p := range found {
 			id, pin := strings.CutPrefix(p.Member, pinMark)
 			from.from = p
-			switch {
-			case pin != pins && p.Used < 0: // the chats end here
+			switch into := s.listKey(from.kind, t, id); {
+			case !pins && p.Used < 0: // the chats end here
 				from.all = true
-			case pin != pins:
-			case p.Member != filledMember && s.listKey(from.kind, t, id) != from.key:
-				strays = append(strays, stray{from, p, s.listKey(from.kind, t, id)})
+			case pins && !pin:
+			case into != from.key && p.Member != filledMember:
+				strays = append(strays, stray{from, p, into})
 			default:
 				from.places = append(from.places, p)
 			}
 		}
 	}
+	if err != nil {
+		return err
+	}
 	return gathered(ctx, s, strays)
+}
+
+// lookExactly is what lies behind a place in a shard, whatever has the same time.
+func lookExactly(ctx context.Context, s *core, from *shard) (found []Place, err error) {
+	r, err := s.call(ctx, chatsScript, []string{from.key}, from.from.Used, from.from.Member, from.look)
+	for i := 1; i+1 < len(r); i += 2 {
+		used, _ := strconv.ParseFloat(r[i+1], 64) // a score
+		found = append(found, Place{Used: int64(used), Member: r[i]})
+	}
+	return found, err
+}
+
+// gatherAtOnce is of how many keys Gather reads, and how many entries of each, in one round trip.
+const gatherAtOnce, gatherEach = 50, 200
+
+// Gather brings all entries of the lists of chats where they belong, the pins first: only there does a chat show them.
+func Gather(ctx context.Context, s *Store) error {
+	if s.ListShards <= 1 {
+		return nil
+	}
+	names, err := s.redis.ZRange(ctx, string(memory.KindTenants), 0, -1).Result()
+	for _, name := range append(names, memory.Tenant{}.String()) {
+		of, bad := memory.ParseTenant(name)
+		for _, after := range []Place{Pins, {}} {
+			for some := range slices.Chunk(s.shardsOf(of, after, gatherEach, memory.KindChats), gatherAtOnce) {
+				for err == nil && bad == nil && len(some) > 0 {
+					err = readShards(ctx, s.core, of, after == Pins, some)
+					some = slices.DeleteFunc(some, func(from *shard) bool { from.places = nil; return from.all })
+				}
+			}
+		}
+	}
+	return failure(err, "bringing the lists into their shards")
 }
 
 // stray is an entry that lies in another key than it belongs into.
@@ -165,36 +219,28 @@ type stray struct {
 	into  string
 }
 
-// gathered brings entries into the keys that they belong into; what is there with the same use, or a later one, stays,
-// and is read there. The order: a process that dies between leaves an entry twice, and never none.
+// gathered brings entries into the keys that they belong into. One that is there with a later use stays as it is, and is
+// no place here. The order: a process that dies between leaves an entry twice, and never none.
 func gathered(ctx context.Context, s *core, strays []stray) error {
-	if len(strays) == 0 {
-		return nil
-	}
-	before, added := make([]*redis.FloatCmd, len(strays)), make([]*redis.IntCmd, len(strays))
-	calls := make([]redisscript.Call, len(strays))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	there := make([]*redis.FloatCmd, len(strays))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, e := range strays {
-			before[i] = p.ZScore(ctx, e.into, e.place.Member)
-			added[i] = p.ZAddGT(ctx, e.into, redis.Z{Score: float64(e.place.Used), Member: e.place.Member})
-			calls[i] = redisscript.Call{Script: staleScript, Keys: []string{e.shard.key},
-				Args: []any{e.place.Member, e.place.Used}}
+			p.ZAddGT(ctx, e.into, redis.Z{Score: float64(e.place.Used), Member: e.place.Member})
+			there[i] = p.ZScore(ctx, e.into, e.place.Member)
 		}
 		return nil
 	})
-	for i, e := range strays {
-		if err := before[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		} else if added[i].Err() != nil {
-			return added[i].Err()
-		} else if err != nil || int64(before[i].Val()) < e.place.Used {
-			e.shard.places = append(e.shard.places, e.place)
-		}
+	if err != nil && !errors.Is(err, redis.Nil) { // of one that was erased meanwhile
+		return err
 	}
-	for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {
-		if cmd.Err() != nil {
-			return cmd.Err()
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, e := range strays {
+			p.ZRem(ctx, e.shard.key, e.place.Member)
+			if int64(there[i].Val()) <= e.place.Used {
+				e.shard.places = append(e.shard.places, e.place)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
+	return err
 }

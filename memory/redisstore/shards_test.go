@@ -66,7 +66,7 @@ func TestShardsAreReadAsOneList(t *testing.T) {
 		s := sharded(client, shards)
 		keys := []string{"mneme:chats"}
 		for n := 1; n <= shards && shards > 1; n++ {
-			keys = append(keys, fmt.Sprintf("mneme:chats#%d", n))
+			keys = append(keys, memory.ShardKey(memory.KindChats, memory.Tenant{}, n))
 		}
 		want, pins := map[string]int64{}, map[string]int64{}
 		for i := range rapid.IntRange(0, 60).Draw(t, "chats") {
@@ -119,7 +119,22 @@ func TestShardsAreReadAsOneList(t *testing.T) {
 // A number of shards that is raised loses no chat and no pin, and neither do two processes with different numbers.
 func TestShardsThatBecomeMore(t *testing.T) {
 	t.Parallel()
-	client := redistest.Start(t).Client()
+	t.Run("one Redis", func(t *testing.T) { testShardsThatBecomeMore(t, redistest.Start(t).Client()) })
+	t.Run("a Cluster", func(t *testing.T) { testShardsThatBecomeMore(t, redistest.StartCluster(t).Client()) })
+}
+
+// lists are the keys of all lists of chats.
+func lists(t *testing.T, client redis.UniversalClient) (keys []string) {
+	t.Helper()
+	masters, err := redisstore.Masters(ctx, client)
+	require.NoError(t, err)
+	for _, node := range masters {
+		keys = append(keys, node.Keys(ctx, "mneme:chats*").Val()...)
+	}
+	return keys
+}
+
+func testShardsThatBecomeMore(t *testing.T, client redis.UniversalClient) {
 	acme, err := memory.ParseTenant("acme")
 	require.NoError(t, err)
 	use := func(s *redisstore.Store, id string) memory.Chat {
@@ -132,7 +147,7 @@ func TestShardsThatBecomeMore(t *testing.T) {
 		require.NoError(t, s.Turns.Release(ctx, chat, "token"))
 		return chat
 	}
-	for _, shards := range []int{1, 64, 1, 500, 500} {
+	for _, shards := range []int{1, 64, 1, 512, 512} {
 		s := sharded(client, shards)
 		for i := range 20 {
 			chat := use(s, fmt.Sprintf("%d-%d", shards, i))
@@ -143,7 +158,7 @@ func TestShardsThatBecomeMore(t *testing.T) {
 		}
 	}
 	use(sharded(client, 1), "64-3") // a process of before the last restart
-	s := sharded(client, 500)
+	s := sharded(client, 512)
 	places, err := s.Chats.ByUse(ctx, acme, redisstore.Place{}, 100)
 	require.NoError(t, err)
 	require.Len(t, places, 60)
@@ -152,6 +167,24 @@ func TestShardsThatBecomeMore(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, pins, 60)
 	require.Zero(t, client.Exists(ctx, "mneme:chats:acme").Val(), "all was brought into the shards")
+	require.Len(t, listed(t, client, lists(t, client)...), 120)
+	tenants, err := s.Tenants.List(ctx, acme)
+	require.NoError(t, err)
+	require.Equal(t, []redisstore.TenantUse{{Tenant: acme, Chats: 60}}, tenants)
+	no := false
+	there, err := s.Chats.ChangeCard(ctx, memory.MustChat("none"), nil, nil, &no)
+	require.NoError(t, err)
+	require.False(t, there)
+	chat, err := acme.Chat("1-1")
+	require.NoError(t, err)
+	_, err = s.Chats.ChangeCard(ctx, chat, nil, nil, &no)
+	require.NoError(t, err)
+	other, err := acme.Chat("1-2")
+	require.NoError(t, err)
+	cards, err := s.Chats.Cards(ctx, chat, other)
+	require.NoError(t, err)
+	require.False(t, cards[0].Pinned)
+	require.True(t, cards[1].Pinned)
 	used, err := s.Chats.Used(ctx, acme, "64-3", "none")
 	require.NoError(t, err)
 	require.Equal(t, []redisstore.Place{places[0], {Member: "none"}}, used)
@@ -161,7 +194,7 @@ func TestShardsThatBecomeMore(t *testing.T) {
 	use(sharded(client, 64), "64-5")
 	for left := 1; left > 0; {
 		var chats []memory.Chat
-		chats, left, err = s.Tenants.OldestChats(ctx, acme, 7)
+		chats, left, err = s.Tenants.SomeChats(ctx, acme, 7)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(chats), 7)
 		for _, chat := range chats {
@@ -172,5 +205,60 @@ func TestShardsThatBecomeMore(t *testing.T) {
 	holds, err := s.Tenants.Holds(ctx, acme)
 	require.NoError(t, err)
 	require.Zero(t, holds)
-	require.Empty(t, client.Keys(ctx, "mneme:chats*").Val())
+	require.Empty(t, lists(t, client))
+}
+
+// The start of a process with another number of shards brings the lists of all tenants into them, and is not over
+// before that: a process that comes next does it again if it was not.
+func TestListsAreGathered(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client()
+	before, s := sharded(client, 1), sharded(client, 64)
+	done := func(s *redisstore.Store) bool {
+		done, err := s.Chats.Listed(ctx)
+		require.NoError(t, err)
+		return done
+	}
+	require.False(t, done(before))
+	require.NoError(t, before.Chats.AllListed(ctx))
+	require.False(t, done(before), "others may still write none")
+	redisstore.Later(before, 25*time.Hour)
+	redisstore.Later(s, 50*time.Hour)
+	require.True(t, done(before))
+
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	other := memory.ShardKey(memory.KindChats, acme, 7)
+	require.NoError(t, client.ZAdd(ctx, string(memory.KindTenants), redis.Z{Score: 1, Member: "acme"}).Err())
+	for i := range 1000 {
+		for _, list := range []string{"mneme:chats", "mneme:chats:acme", other} {
+			require.NoError(t, client.ZAdd(ctx, list, redis.Z{Score: float64(i), Member: fmt.Sprintf("c%d", i)},
+				redis.Z{Score: -1, Member: fmt.Sprintf("*pin:c%d", i)}).Err())
+		}
+	}
+	for range 2 {
+		require.False(t, done(s))
+	}
+	require.NoError(t, redisstore.Gather(ctx, s))
+	var own, theirs []string
+	for _, key := range lists(t, client) {
+		require.NotEqual(t, "mneme:chats:acme", key)
+		if strings.Contains(key, ":acme") {
+			theirs = append(theirs, key)
+		} else if key != "mneme:chats" {
+			own = append(own, key)
+		}
+	}
+	require.Len(t, own, 64)
+	require.Len(t, listed(t, client, own...), 2000)
+	require.Len(t, listed(t, client, theirs...), 2000)
+	require.Equal(t, []string{"*filled"}, client.ZRange(ctx, "mneme:chats", 0, -1).Val())
+	require.NoError(t, s.Chats.AllListed(ctx))
+	require.Len(t, pages(t, s, redisstore.Pins, 2000, nil), 1000)
+	require.Len(t, pages(t, s, redisstore.Place{}, 2000, nil), 1001, "the mark that it is filled is in it")
+	redisstore.Later(s, 25*time.Hour)
+	require.True(t, done(s))
+	more := sharded(client, 128)
+	redisstore.Later(more, 100*time.Hour)
+	require.False(t, done(more), "another number begins anew")
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,26 +60,14 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 			entry(t).Erasing = true
 		}
 	}
-	counts := map[memory.Tenant][]*redis.IntCmd{}
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for t := range all {
-			for _, key := range append(s.listKeys(memory.KindChats, t), s.listKeys(memory.KindCold, t)...) {
-				counts[t] = append(counts[t], p.ZCount(ctx, key, "0", "+inf")) // without the pins
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, failure(err, "counting the chats of tenants")
-	}
 	list := make([]TenantUse, 0, len(all))
 	for t, u := range all {
-		for _, count := range counts[t] {
-			u.Chats += int(count.Val())
+		if u.Chats, err = counted(ctx, s.core, "0", s.chatLists(t)...); err != nil { // without the pins
+			return nil, failure(err, "counting the chats of tenants")
 		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
-			for _, kind := range []memory.Kind{memory.KindChats, memory.KindCold} {
-				filled, err := s.redis.ZScore(ctx, memory.ListKey(kind, t), filledMember).Result()
+			for _, list := range []string{memory.ListKey(memory.KindChats, t), coldList} {
+				filled, err := s.redis.ZScore(ctx, list, filledMember).Result()
 				if err == nil && filled > 0 {
 					u.Chats--
 				} else if err != nil && !errors.Is(err, redis.Nil) {
@@ -93,24 +80,31 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	return list, nil
 }
 
+// chatLists are the keys of a tenant's lists of chats, those that are awake and those that sleep.
+func (s *core) chatLists(of memory.Tenant) []string {
+	return append(s.listKeys(memory.KindChats, of), coldKey(of))
+}
+
 // Holds says how much of a tenant there is that lists name: chats, users and runs without a chat.
 func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
-	keys := append(s.listKeys(memory.KindChats, of), s.listKeys(memory.KindCold, of)...)
-	keys = append(keys, memory.ListKey(memory.KindUsers, of), memory.ListKey(memory.KindOneShots, of))
+	keys := append(s.chatLists(of), memory.ListKey(memory.KindUsers, of),
+		memory.ListKey(memory.KindOneShots, of))
+	all, err := counted(ctx, s.core, "-inf", keys...)
+	return all, failure(err, "counting what the tenant %s has", of)
+}
+
+// counted is how many members with a score from least on some sorted sets have together.
+func counted(ctx context.Context, s *core, least string, keys ...string) (all int, err error) {
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
-			p.ZCard(ctx, key)
+			p.ZCount(ctx, key, least, "+inf")
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, failure(err, "counting what the tenant %s has", of)
-	}
-	all := 0
 	for _, cmd := range cmds {
 		all += int(cmd.(*redis.IntCmd).Val())
 	}
-	return all, nil
+	return all, err
 }
 
 // BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
@@ -119,45 +113,18 @@ func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool
 	return n > 0, failure(err, "beginning to erase the tenant %s", of)
 }
 
-// OldestChats gives up to count chats of a tenant's list, those first that were not used for longest, and how many are
-// in it.
-func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int,
-	err error) {
-	lists := s.shardsOf(of, Place{}, 0, memory.KindChats, memory.KindCold)
-	fronts, sizes := make([]*redis.ZSliceCmd, len(lists)), make([]*redis.IntCmd, len(lists))
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, list := range lists {
-			fronts[i] = p.ZRangeWithScores(ctx, list.key, 0, int64((count-1)/len(lists)))
-			sizes[i] = p.ZCard(ctx, list.key)
-		}
-		return nil
-	})
-	var strays []stray
-	var oldest []Place
-	for i, list := range lists {
-		all += int(sizes[i].Val())
-		for _, z := range fronts[i].Val() {
-			id := z.Member.(string)
-			p := Place{Used: int64(z.Score), Member: id}
-			if _, chat := p.Chat(of); chat {
-				oldest = append(oldest, p)
-				if into := s.listKey(list.kind, of, id); into != list.key {
-					strays = append(strays, stray{list, p, into})
-				}
-			} else if err == nil { // a pin, or another program's member
-				err = s.redis.ZRem(ctx, list.key, id).Err()
-				all--
-			}
+// SomeChats gives up to count chats of a tenant's list, and how many are in it.
+func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int, err error) {
+	places, err := merged(ctx, s.core, of, Place{}, count, memory.KindChats, memory.KindCold)
+	for _, p := range places {
+		if chat, ok := p.Chat(of); ok {
+			chats = append(chats, chat)
+		} else if err == nil { // another program's member
+			err = s.unlist(ctx, memory.KindChats, of, p.Member)
 		}
 	}
 	if err == nil {
-		err = gathered(ctx, s.core, strays)
-	}
-	slices.SortFunc(oldest, func(p, q Place) int { return q.before(p) })
-	for _, p := range oldest[:min(count, len(oldest))] {
-		if chat, ok := p.Chat(of); ok && !slices.Contains(chats, chat) {
-			chats = append(chats, chat)
-		}
+		all, err = counted(ctx, s.core, "0", s.chatLists(of)...)
 	}
 	return chats, all, failure(err, "listing the chats of the tenant %s", of)
 }
@@ -166,7 +133,7 @@ func (s Tenants) OldestChats(ctx context.Context, of memory.Tenant, count int) (
 func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
 	err := s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
 	if err == nil {
-		err = s.unlist(ctx, memory.KindCold, chat.Tenant(), chat.ID())
+		err = s.redis.ZRem(ctx, coldKey(chat.Tenant()), chat.ID()).Err()
 	}
 	return failure(err, "taking chat %s off the list", chat)
 }
@@ -206,18 +173,10 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
-	keys := append(s.listKeys(memory.KindChats, of), s.listKeys(memory.KindCold, of)...)
-	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindUsers, memory.KindOneShots} {
-		keys = append(keys, memory.ListKey(kind, of))
-	}
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, key := range keys { // one by one, since they lie in several slots of a Cluster
-			p.Unlink(ctx, key)
+	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers, memory.KindOneShots} {
+		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, of), nil); err != nil {
+			return failure(err, "removing the lists of the tenant %s", of)
 		}
-		return nil
-	})
-	if err != nil {
-		return failure(err, "removing the lists of the tenant %s", of)
 	}
 	for _, list := range []memory.Kind{memory.KindTenants, memory.KindErasing} {
 		if err := s.redis.ZRem(ctx, string(list), of.String()).Err(); err != nil {

@@ -31,7 +31,7 @@ func main() {
 	hops.Flags().StringVar(&hop.To, "to", "", "Whom it calls")
 	hops.Flags().IntVar(&hop.Calls, "calls", 0, "So many calls of one request; 0 passes it on")
 	root.AddCommand(new(turnCmd).command(), new(memoryCmd).command(), new(gatewayCmd).command(),
-		unitsCmd(), flooding(), retrieval(), hops)
+		unitsCmd(), slotsCmd(), flooding(), retrieval(), hops)
 	defer func() { // what must panics with; the processes have been stopped on the way
 		if failed := recover(); failed != nil {
 			fmt.Fprintln(os.Stderr, "bench:", failed)

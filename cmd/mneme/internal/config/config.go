@@ -116,6 +116,8 @@ type Redis struct {
 	PasswordEnv    Variable `yaml:"password_env"` // names the variable that holds the password
 	// replicas that must have an append before it counts
 	WaitReplicas int `yaml:"wait_replicas" check:"min=0"`
+	// keys over which a tenant's list of chats is spread, the same in all processes
+	ListShards int `yaml:"list_shards" default:"1" check:"range=1..16384"`
 }
 
 // Embedded says whether the store inside the process is used.

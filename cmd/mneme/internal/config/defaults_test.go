@@ -9,6 +9,7 @@ import (
 
 	"mneme/access/limit"
 	"mneme/access/tally"
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/subagent/external"
 	"mneme/subagent/openaimodel"
@@ -59,6 +60,7 @@ func TestTagsSayWhatThePackagesTake(t *testing.T) {
 		"retrieval.fusion":         fmt.Sprintf("oneof=%s %s", rag.WeightedSum, rag.ReciprocalRanks),
 		"retrieval.rerank.top":     fmt.Sprintf("range=2..%d", rag.MaxK),
 		"recall.auto":              fmt.Sprintf("oneof=%s %s %s", recall.Question, recall.Always, recall.Off),
+		"redis.list_shards":        fmt.Sprintf("range=1..%d", memory.MaxShards),
 		"usage.keep":               fmt.Sprintf("range=24h..%dh", int(tally.MostKeep.Hours())),
 		"budgets.when_away":        fmt.Sprintf("oneof=%s %s", limit.Refuse, limit.Allow),
 		"budgets.unclosed":         fmt.Sprintf("oneof=%s %s", limit.ChargeEstimate, limit.Release),

@@ -237,6 +237,15 @@ func TestWrongFiles(t *testing.T) {
 			"redis:\n  wait_replicas: 1\n",
 			`mneme.yaml:2: redis.wait_replicas: the embedded store has no replicas; remove it, or set redis.url or redis.addrs`,
 		},
+		"shards of the embedded store": {
+			"redis:\n  list_shards: 64\n",
+			`mneme.yaml:2: redis.list_shards: the embedded store is no Cluster; remove it, or set redis.url or redis.addrs`,
+		},
+		"shards of no power of two": {
+			"redis:\n  url: redis://x\n  list_shards: 1000\n",
+			`mneme.yaml:3: redis.list_shards: must be a power of two, such as 1024, so that a list that gets more shards ` +
+				`keeps those that it has`,
+		},
 		"a cold store of another kind": {
 			"cold:\n  store: gs://bucket\n",
 			`mneme.yaml:2: cold.store: s3://bucket or s3://bucket/prefix is needed, or a folder; where the server is says ` +

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"maps"
+	"math/bits"
 	"net"
 	"net/url"
 	"reflect"
@@ -93,6 +94,10 @@ func (r Redis) check(_ string, c Config) error {
 			"Sentinel needs redis.addrs, the addresses of the sentinels"),
 		when(r.WaitReplicas > 0 && r.Embedded(), "redis.wait_replicas",
 			"the embedded store has no replicas; remove it, or set redis.url or redis.addrs"),
+		when(bits.OnesCount(uint(r.ListShards)) != 1, "redis.list_shards",
+			"must be a power of two, such as 1024, so that a list that gets more shards keeps those that it has"),
+		when(r.ListShards > 1 && r.Embedded(), "redis.list_shards",
+			"the embedded store is no Cluster; remove it, or set redis.url or redis.addrs"),
 		when(r.PasswordEnv.Name != "" && r.Embedded(), "redis.password_env",
 			"the embedded store has no password; set redis.url or redis.addrs"),
 		when(r.PasswordEnv.Name != "" && r.PasswordEnv.Value == "", "redis.password_env", "%s",
