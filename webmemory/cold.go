@@ -207,8 +207,8 @@ func (s *coldTier) failed(err error, chat memory.Chat) error {
 }
 
 // forget takes out of the store what it has of a chat, before something of that chat is taken away in a turn, and gives
-// the object's name if there was one. A chat that has none is not asked for unless always.
-func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, always bool) (names []string, err error) {
+// the object's name if there was one. Of a chat that never slept, as its meta and the list say, nothing is asked.
+func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64) (names []string, err error) {
 	if s.cfg.Cold.Store == nil {
 		return nil, nil
 	}
@@ -219,7 +219,7 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, alw
 	at := found[0]
 	if at.Asleep || at.Note != 0 {
 		names = append(names, cold.Name(cold.Chats, chat))
-	} else if at.Listed && !always || s.cfg.Cold.After == 0 {
+	} else if at.Listed || s.cfg.Cold.After == 0 {
 		return nil, nil
 	}
 	if err := cold.Forget(ctx, s.cfg.Cold.Store, chat, turn); err != nil {
