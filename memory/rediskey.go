@@ -38,9 +38,9 @@ const (
 const (
 	KindWaits Kind = "mneme:waiting" // chats of which a run waits for an answer, by the first expiry
 	KindChats Kind = "mneme:chats"   // chats, by their last run
-	// Chats that sleep in the cold store, by their last run. The entry is all that Redis has of one: a hash for each bucket
-	// of chats would say nothing that the chat's object does not. In shards an entry could be missed by a process with another number
-	// of them, and the chat be taken for an empty one.
+	// Chats that sleep in the cold store, by their last run. The entry is all that Redis has of one: a hash for each
+	// bucket of chats would say nothing that the chat's object does not. In shards an entry could be missed by a process
+	// with another number of them, and the chat be taken for an empty one.
 	KindCold  Kind = "mneme:cold"
 	KindAudit Kind = "mneme:audit" // the audit log: acts that can hurt others, and their actors
 

@@ -30,9 +30,9 @@ type Cold struct {
 }
 
 // coldTier has chats fall asleep, and wakes them. Each step is made under the chat's lease, and fenced by its turn. The
-// order is always: the object, the list of those that sleep, the keys of Redis, the list of those that are awake; a kill
-// in between leaves the chat in both lists, and whole in one place or the other. What is taken away of a chat is taken
-// out of the store first, as a mark there says from then on.
+// order is always: the object, the list of those that sleep, the keys of Redis, the list of those that are awake; a
+// kill in between leaves the chat in both lists, and whole in one place or the other. What is taken away of a chat
+// is taken out of the store first, as a mark there says from then on.
 type coldTier struct {
 	*core
 	watch    *storeWatch
@@ -87,8 +87,8 @@ func (s *coldTier) wake(ctx context.Context, chats ...memory.Chat) error {
 	return waking.Wait()
 }
 
-// slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and before
-// that had the lease. It is awake then, and the lease is to be taken once more, with all that the chat has.
+// slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and
+// before that had the lease. It is awake then, and the lease is to be taken once more, with all that the chat has.
 func (s *coldTier) slept(ctx context.Context, chat memory.Chat, taken redisstore.Turn) (bool, error) {
 	if s.cfg.Cold.Store == nil {
 		return false, nil
@@ -326,7 +326,8 @@ func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int
 	if err != nil {
 		return err
 	}
-	card := cold.Card{Title: cards[0].Title, Messages: cards[0].Messages, Bytes: cards[0].Bytes, Metadata: cards[0].Metadata}
+	of := cards[0]
+	card := cold.Card{Title: of.Title, Messages: of.Messages, Bytes: of.Bytes, Metadata: of.Metadata}
 	data, err := cold.Object{Chat: chat.ID(), Tenant: chat.Tenant(), Used: used, Turn: turn,
 		Frozen: time.Now().UnixMilli(), Card: card, Keys: keys}.Encode()
 	if err != nil {

@@ -358,7 +358,8 @@ func TestAnErasureReachesTheColdStore(t *testing.T) {
 	require.Contains(t, got.problem(t).Message, "cold store")
 	require.NoError(t, w.look.ZScore(ctx, "mneme:cold", "1").Err(), "nothing is changed")
 	require.Equal(t, 503, w.do("GET", "/v1/chats/1/history", nil).status)
-	require.Equal(t, 503, w.do("POST", "/chat", `{"chat_id":"1","message":"hi"}`, "Content-Type", "application/json").status)
+	got = w.do("POST", "/chat", `{"chat_id":"1","message":"hi"}`, "Content-Type", "application/json")
+	require.Equal(t, 503, got.status, string(got.body))
 	s.away.Store(false)
 
 	// It is open until the object is gone.

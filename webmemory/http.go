@@ -170,8 +170,8 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, errAsleep):
 		said = "The chat sleeps in the cold store, which cannot be asked right now. Please try again later."
 	case code == webapi.CodeHistoryDamaged && errors.As(err, &named) && strings.HasSuffix(named.Key, ".json.gz"):
-		said = fmt.Sprintf("The object %s of the cold store is missing or damaged. Bring it back from a backup, or erase the "+
-			"chat.", named.Key)
+		said = fmt.Sprintf("The object %s of the cold store is missing or damaged. Bring it back from a backup, or erase "+
+			"the chat.", named.Key)
 	case code == webapi.CodeHistoryDamaged && errors.As(err, &named):
 		said = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
 			"goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)

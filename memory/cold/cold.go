@@ -2,8 +2,8 @@
 // that speaks the S3 API. An object is gzip of JSON, which zcat and jq read, since it outlives versions of Redis and of
 // this service; a DUMP of Redis would not.
 //
-// It owns what lies below the configured folder or prefix, and no goroutine. It knows nothing of leases: its caller sees
-// that one process at a time writes the object of a chat.
+// It owns what lies below the configured folder or prefix, and no goroutine. It knows nothing of leases: its caller
+// sees that one process at a time writes the object of a chat.
 package cold
 
 import (
@@ -180,8 +180,8 @@ func Take(ctx context.Context, s Store, chat memory.Chat) (Object, error) {
 	return Decode(chat, data)
 }
 
-// Forget deletes the object of a chat, of which something was taken away in a turn. First a mark says so: an object that
-// was read from Redis before that turn, and is written by a process that was paused, brings nothing back.
+// Forget deletes the object of a chat, of which something was taken away in a turn. First a mark says so: an object
+// that was read from Redis before that turn, and is written by a process that was paused, brings nothing back.
 func Forget(ctx context.Context, s Store, chat memory.Chat, turn int64) error {
 	err := s.Put(ctx, Name(Erased, chat), strconv.AppendInt(nil, turn, 10))
 	if err == nil {

@@ -77,7 +77,8 @@ func (s s3) Delete(ctx context.Context, name string) error {
 func (s s3) List(ctx context.Context, folder string, each func(string, time.Time) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // or the goroutine behind the channel goes on
-	for o := range s.client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + folder, Recursive: true}) {
+	below := minio.ListObjectsOptions{Prefix: s.prefix + folder, Recursive: true}
+	for o := range s.client.ListObjects(ctx, s.bucket, below) {
 		if o.Err != nil {
 			return s.failed(o.Err, folder)
 		}

@@ -137,7 +137,8 @@ func TestAnObjectIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
 	chat := memory.MustChat("A1")
 	odd := "\x00\xff<&>\u2028 \ud7ff é"
-	o := cold.Object{Chat: chat.ID(), Used: 1, Turn: 2, Frozen: 3, Card: cold.Card{Title: "t", Messages: 4, Metadata: `{"a":1}`},
+	o := cold.Object{Chat: chat.ID(), Used: 1, Turn: 2, Frozen: 3,
+		Card: cold.Card{Title: "t", Messages: 4, Metadata: `{"a":1}`},
 		Keys: []cold.Key{
 			{Name: "chat_history:A1", String: cold.Text(odd)},
 			{Name: "subagent:analytic:A1", String: "[]<&>\u2028"},

@@ -293,8 +293,8 @@ func (s Cold) BeginListing(ctx context.Context) (mark int64, err error) {
 	return mark, failure(err, "noting that the sleeping chats are being listed")
 }
 
-// AllListed notes that all objects of the cold store are in the lists, unless Redis lost the mark since that began: with
-// it, it may have lost some of them.
+// AllListed notes that all objects of the cold store are in the lists, unless Redis lost the mark since that began:
+// with it, it may have lost some of them.
 func (s Cold) AllListed(ctx context.Context, mark int64) error {
 	r, err := s.call(ctx, staleScript, []string{coldList}, filledMember, mark)
 	if err == nil && r.Word() == "gone" {

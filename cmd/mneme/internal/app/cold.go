@@ -15,7 +15,8 @@ import (
 
 // openCold is where idle chats go. If no store is configured and there are chats that sleep in one, they must not be
 // taken for empty ones: requests for them are refused.
-func openCold(ctx context.Context, cfg config.Config, store *redisstore.Store, log zerolog.Logger) (webmemory.Cold, error) {
+func openCold(ctx context.Context, cfg config.Config, store *redisstore.Store, log zerolog.Logger) (webmemory.Cold,
+	error) {
 	c := cfg.Cold
 	bucket, prefix, remote := c.Bucket()
 	switch {
