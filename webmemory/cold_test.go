@@ -15,8 +15,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access"
+	"mneme/access/audit"
+	"mneme/access/tally"
 	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/memory/cold"
@@ -457,6 +461,65 @@ func TestWhatIsTakenAwayLeavesTheColdStore(t *testing.T) {
 		require.Equal(t, 200, got.status, string(got.body))
 		require.Empty(t, s.names(t, cold.Chats), chat)
 	}
+}
+
+func TestChatsOfTheEmbeddedStoreSleep(t *testing.T) {
+	t.Parallel()
+	s := newColdStore(t)
+	w := newSmall(t, t.TempDir(), answers("hello"), sleepy(s, wakeful), shortened)
+	w.rich("1")
+	before := w.bytesOf("1")
+	w.restful("1")
+	w.asleep("1")
+	require.Equal(t, 200, w.do("GET", "/v1/chats/1/history", nil).status)
+	require.Equal(t, before, w.bytesOf("1"))
+}
+
+// A tenant's sleeping chats are in its export, and go when it is erased.
+func TestChatsOfATenantSleep(t *testing.T) {
+	t.Parallel()
+	ctx, s := context.Background(), newColdStore(t)
+	w := newWorld(t, answers("hello"))
+	w.putApiserver(forTenants(w.runs.Handler()))
+	store := access.NewStore(w.look)
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(t, err)
+	text, _, err := store.Create(ctx, access.Key{Name: "bot", Tenant: acme, Scopes: access.Scopes})
+	require.NoError(t, err)
+	operator, _, err := store.Create(ctx, access.Key{Name: "operator", Scopes: []access.Scope{access.Admin}})
+	require.NoError(t, err)
+	w.url = w.process(sleepy(s, wakeful), func(c *webmemory.Config) {
+		keys := access.NewAuthenticator(nil, store, zerolog.Nop())
+		t.Cleanup(func() { _ = keys.Close() })
+		c.Gate, c.Keys = &access.Gate{Keys: keys, Secret: strings.Repeat("s", 32)}, store
+		c.Usage, c.Audit = tally.New(w.look, time.Hour), audit.New(w.look)
+	})
+	for _, chat := range []string{"t1", "t2"} {
+		got := w.do("POST", "/v1/chats/"+chat+"/messages", message{"rosebud " + chat}, "Authorization", "Bearer "+text)
+		require.Equal(t, 200, got.status, string(got.body))
+	}
+	require.NoError(t, w.look.ZAdd(ctx, "mneme:tenants", redis.Z{Score: 1, Member: "acme"}).Err()) // its key was used
+	sleep := func(chat string) {
+		long := float64(time.Now().Add(-2 * wakeful).UnixMilli())
+		require.NoError(t, w.look.HSet(ctx, "{chat_history:acme/"+chat+"}:meta", "turn", int64(long)).Err())
+		require.NoError(t, w.look.ZAddXX(ctx, "mneme:chats:acme", redis.Z{Score: long, Member: chat}).Err())
+		eventually(t, "the chat sleeps", func() bool {
+			return w.look.ZScore(ctx, "mneme:cold:acme", chat).Err() == nil && len(w.keysOf("acme/"+chat)) == 0
+		})
+	}
+	sleep("t1")
+	got := w.do("GET", "/v1/tenants/acme/export", nil, "Authorization", "Bearer "+operator)
+	require.Equal(t, 200, got.status)
+	require.Contains(t, string(got.body), "rosebud t1")
+	require.Contains(t, string(got.body), "rosebud t2")
+	sleep("t2")
+	for erased := (struct{ Done bool }{}); !erased.Done; {
+		got := w.do("DELETE", "/v1/tenants/acme", nil, "Authorization", "Bearer "+operator)
+		require.Equal(t, 200, got.status, "%s", got.body)
+		require.NoError(t, json.Unmarshal(got.body, &erased))
+	}
+	require.Empty(t, s.names(t, cold.Chats))
+	require.Zero(t, w.look.Exists(ctx, "mneme:cold:acme").Val())
 }
 
 // Redis that lost everything is told by a list of the objects which chats sleep; until then each is found by its name.
