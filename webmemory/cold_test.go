@@ -237,6 +237,24 @@ func TestAForeignWriteToASleepingChatIsAdopted(t *testing.T) {
 	require.NotEmpty(t, w.stored("subagent:analytic:1"))
 }
 
+// So is one to a chat of which a killed sweeper has left nothing but the place in the list.
+func TestAForeignWriteToAChatThatFallsAsleepStays(t *testing.T) {
+	t.Parallel()
+	ctx, s := context.Background(), newColdStore(t)
+	w := newWorld(t, answers("hello"), sleepy(s, wakeful))
+	w.rich("1")
+	w.restful("1")
+	w.asleep("1")
+	by := `[{"role":"user","content":"by hand"}]`
+	require.NoError(t, w.look.Set(ctx, "chat_history:1", by, 0).Err())
+	require.NoError(t, w.look.ZAdd(ctx, "mneme:chats", redis.Z{Score: 1, Member: "1"}).Err())
+	eventually(t, "it is awake", func() bool {
+		return errors.Is(w.look.ZScore(ctx, "mneme:cold", "1").Err(), redis.Nil)
+	})
+	require.Equal(t, by, w.look.Get(ctx, "chat_history:1").Val())
+	require.NotEmpty(t, w.stored("subagent:analytic:1"))
+}
+
 // Whatever step a process dies at, on the way out and back, nothing of the chat is lost, and nothing is left.
 func TestAChatSurvivesADeathAtEveryStepOfItsSleep(t *testing.T) {
 	if testing.Short() {
@@ -698,6 +716,35 @@ func TestWhatReadsOtherChatsWakesThem(t *testing.T) {
 	require.Contains(t, string(got.body), `"c2"`)
 	require.Empty(t, s.names(t, cold.Chats))
 	require.Zero(t, w.look.ZCount(ctx, "mneme:cold", "(0", "+inf").Val()-1, "all but that they are listed")
+}
+
+// The list of chats may be in shards; that of the sleeping ones is in one key, where every process finds them.
+func TestChatsOfAListInShardsSleep(t *testing.T) {
+	t.Parallel()
+	ctx, s := context.Background(), newColdStore(t)
+	w := newWorld(t, answers("hello"))
+	w.shards = 4
+	w.url = w.process(sleepy(s, wakeful))
+	long := time.Now().Add(-2 * wakeful).UnixMilli()
+	for _, chat := range []string{"c1", "c2", "c3"} {
+		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"}).status)
+		require.NoError(t, w.look.HSet(ctx, "{chat_history:"+chat+"}:meta", "turn", long).Err())
+		lists, err := w.look.Keys(ctx, "mneme:chats*").Result()
+		require.NoError(t, err)
+		for _, list := range lists {
+			require.NoError(t, w.look.ZAddXX(ctx, list, redis.Z{Score: float64(long), Member: chat}).Err())
+		}
+		eventually(t, "it sleeps", func() bool {
+			return w.look.ZScore(ctx, "mneme:cold", chat).Err() == nil && len(w.keysOf(chat)) == 0
+		})
+	}
+	require.Equal(t, 3, strings.Count(string(w.do("GET", "/v1/chats?order=used", nil).body), `"asleep":true`))
+	lists, err := w.look.Keys(ctx, "mneme:cold*").Result()
+	require.NoError(t, err)
+	require.Equal(t, []string{"mneme:cold"}, lists)
+	for _, chat := range []string{"c1", "c2", "c3"} {
+		require.Contains(t, string(w.do("GET", "/v1/chats/"+chat+"/history", nil).body), `"hi"`)
+	}
 }
 
 // A sleeping chat takes at most 150 bytes of Redis.

@@ -248,7 +248,8 @@ func (s Chats) Listed(ctx context.Context) (bool, error) {
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
-	return math.Abs(mark.Score)-math.Abs(at) > float64(filledFor.Milliseconds()), failure(err, "looking at the list of chats")
+	ago := math.Abs(mark.Score) - math.Abs(at)
+	return ago > float64(filledFor.Milliseconds()), failure(err, "looking at the list of chats")
 }
 
 // AllListed notes that all chats are in the list.

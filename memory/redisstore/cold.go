@@ -156,15 +156,17 @@ func (s Cold) Note(ctx context.Context, chat memory.Chat, turn, note int64) erro
 	return failure(err, "noting that chat %s falls asleep", chat)
 }
 
-// Remove deletes the keys of a snapshot under a turn, history by history, the chat's meta last.
+// Remove deletes the keys of a snapshot under a turn, history by history, the chat's meta last. ErrMoved: the chat has a
+// newer turn, or another program has written a history since; some may be gone.
 func (s Cold) Remove(ctx context.Context, chat memory.Chat, turn int64, keys []cold.Key) error {
 	for key, keys := range byHistory(chat, keys) {
-		names := historyKeys(key)
-		slices.Reverse(names)
+		names, size := []string{metaKey(key), key.String()}, 0
 		for _, k := range keys {
-			names = append(names, k.Name)
+			if names = append(names, k.Name); k.Name == key.String() {
+				size = len(k.String)
+			}
 		}
-		if _, err := s.call(ctx, freezeScript, names, turn); err != nil {
+		if _, err := s.call(ctx, freezeScript, names, turn, "", size); err != nil {
 			return failure(err, "having chat %s leave Redis", chat)
 		}
 	}
@@ -261,7 +263,7 @@ func (s Cold) list(ctx context.Context, chat memory.Chat, used int64) error {
 // Left takes a chat off the list of those that are awake, once all of it is gone from Redis; its pin stays. Should the
 // lease have run out it is listed again, since it may have been woken.
 func (s Cold) Left(ctx context.Context, chat memory.Chat, token string, used int64) (err error) {
-	for _, key := range s.listedIn(memory.KindChats, chat.Tenant(), chat.ID()) {
+	for _, key := range slices.Compact([]string{s.chatsKey(chat), memory.ListKey(memory.KindChats, chat.Tenant())}) {
 		err = errors.Join(err, s.redis.ZRem(ctx, key, chat.ID()).Err())
 	}
 	held := false

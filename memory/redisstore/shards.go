@@ -33,7 +33,7 @@ func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
 // listKey is the key of a tenant's list that the entry of a chat belongs into, and its pin: that of the shard by the
 // FNV-1a hash of the id.
 func (s *core) listKey(kind memory.Kind, t memory.Tenant, id string) string {
-	if s.ListShards <= 1 {
+	if s.ListShards <= 1 || !slices.Contains(memory.Sharded, kind) {
 		return memory.ListKey(kind, t)
 	}
 	hash := fnv.New32a()
@@ -41,14 +41,9 @@ func (s *core) listKey(kind memory.Kind, t memory.Tenant, id string) string {
 	return memory.ShardKey(kind, t, 1+int(hash.Sum32()%uint32(s.ListShards)))
 }
 
-// listedIn are the keys of which an entry is taken out: its own, and the one without a number.
-func (s *core) listedIn(kind memory.Kind, t memory.Tenant, id string) []string {
-	return slices.Compact([]string{s.listKey(kind, t, id), memory.ListKey(kind, t)})
-}
-
-// unlist takes a chat off a list, with its pin.
+// unlist takes a chat off a list, with its pin: out of its own key, and out of the one without a number.
 func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id string) (err error) {
-	for _, key := range s.listedIn(kind, t, id) {
+	for _, key := range slices.Compact([]string{s.listKey(kind, t, id), memory.ListKey(kind, t)}) {
 		err = errors.Join(err, s.redis.ZRem(ctx, key, id, pinMark+id).Err())
 	}
 	return err

@@ -98,7 +98,8 @@ func TestShardsAreReadAsOneList(t *testing.T) {
 			for _, key := range keys {
 				require.NoError(t, client.ZRem(ctx, key, gone).Err())
 			}
-			if place := (redisstore.Place{Used: want[gone], Member: gone}); slices.Index(expect, place) > slices.Index(expect, at) {
+			place := redisstore.Place{Used: want[gone], Member: gone}
+			if slices.Index(expect, place) > slices.Index(expect, at) {
 				expect = slices.DeleteFunc(expect, func(p redisstore.Place) bool { return p == place })
 			}
 			delete(want, gone)

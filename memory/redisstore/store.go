@@ -33,6 +33,7 @@ package redisstore
 //	                                  what tells other processes that the run has a log
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
+//	mneme:chats#<number>              the same in shards, see listKey; *filled#<shards> is in the key without a number
 //	mneme:cold                        sorted set: chats that sleep, by their last run; *filled when all are in it
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
 //	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants; mneme:oneshots:<tenant> as well

@@ -29,6 +29,7 @@ const pageOf, rounds = 50, 21
 // slotsCmd measures how evenly chats and their lists lie in a Cluster.
 func slotsCmd() *cobra.Command {
 	var mneme string
+	var args []string
 	var chats int
 	var shards []int
 	b := &cobra.Command{
@@ -37,7 +38,7 @@ func slotsCmd() *cobra.Command {
 		Run: func(*cobra.Command, []string) {
 			l := newLab(mneme)
 			defer l.Stop()
-			client, nodes := l.cluster()
+			client, nodes := l.cluster(args)
 			ids, began := fillChats(client, template(l), chats)
 			plain := weigh(nodes, "*")
 			plain.print("chats alone", nodes)
@@ -67,18 +68,19 @@ func slotsCmd() *cobra.Command {
 		},
 	}
 	b.Flags().StringVar(&mneme, "mneme", "", "A built mneme, a `FILE`; without it one is built from ./cmd/mneme")
+	b.Flags().StringSliceVar(&args, "redis", nil, "Arguments of redis-server, such as --zset-max-listpack-entries,512")
 	b.Flags().IntVar(&chats, "chats", 100_000, "How many")
 	b.Flags().IntSliceVar(&shards, "shards", []int{1, 4096}, "Numbers of shards (redis.list_shards)")
 	return b
 }
 
 // cluster starts the masters, and waits until they agree.
-func (l *lab) cluster() (client *redis.ClusterClient, nodes []*redis.Client) {
+func (l *lab) cluster(args []string) (client *redis.ClusterClient, nodes []*redis.Client) {
 	var addrs []string
 	for i := range masters {
 		addr, dir := freeAddr(), filepath.Join(l.Dir, fmt.Sprint("node", i))
 		must(0, os.Mkdir(dir, 0o700))
-		l.run(stack.Redis(dir, addr, "--cluster-enabled", "yes"))
+		l.run(stack.Redis(dir, addr, append(args, "--cluster-enabled", "yes")...))
 		node := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute})
 		must(0, node.Do(bg, "cluster", "set-config-epoch", i+1).Err())
 		must(0, node.ClusterAddSlotsRange(bg, slots*i/masters, slots*(i+1)/masters-1).Err())
@@ -182,7 +184,8 @@ func (sums *bySlot) print(what string, nodes []*redis.Client) {
 		}
 		mean, most := all/float64(len(own)), slices.Max(own)
 		fullest := first + slices.Index(own, most)
-		fmt.Printf("    node %d: mean %9.0f B a slot, slot %5d has %11.0f B, %8.2f times the mean:", i+1, mean, fullest, most, most/mean)
+		fmt.Printf("    node %d: mean %9.0f B a slot, slot %5d has %11.0f B, %8.2f times the mean:", i+1, mean, fullest, most,
+			most/mean)
 		chats := 0
 		for _, key := range must(node.ClusterGetKeysInSlot(bg, fullest, 10_000).Result()) {
 			if strings.HasPrefix(key, "chat_history:") {
