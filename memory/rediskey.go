@@ -38,7 +38,11 @@ const (
 const (
 	KindWaits Kind = "mneme:waiting" // chats of which a run waits for an answer, by the first expiry
 	KindChats Kind = "mneme:chats"   // chats, by their last run
-	KindAudit Kind = "mneme:audit"   // the audit log: acts that can hurt others, and their actors
+	// Chats that sleep in the cold store, by their last run. The entry is all that Redis has of one: a hash for each
+	// bucket of chats would say nothing that the chat's object does not. In shards an entry could be missed by a process
+	// with another number of them, and the chat be taken for an empty one.
+	KindCold  Kind = "mneme:cold"
+	KindAudit Kind = "mneme:audit" // the audit log: acts that can hurt others, and their actors
 
 	// The default tenant, which is never erased as a whole, has none of these.
 	KindUsers    Kind = "mneme:users"    // users that have notes or chats, by when that was last noted
@@ -71,7 +75,7 @@ var ofUsers = []Kind{KindUserNotes, KindUserChats}
 var numbered = []Kind{KindTools, KindKey, KindOneShot, KindOneShotCalls}
 
 // listed are the kinds of which there is one key for each tenant; its name is in RedisKey.Run.
-var listed = []Kind{KindWaits, KindChats, KindAudit, KindUsers, KindOneShots}
+var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindUsers, KindOneShots}
 
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
 func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
@@ -100,7 +104,7 @@ var types = map[Kind]string{
 	KindLease: "string", KindFirst: "string", KindEvents: "stream", KindRecord: "hash",
 	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
 	KindRewound: "hash", KindWaiting: "hash", KindCalls: "hash", KindWaits: "zset",
-	KindChats:     "zset",
+	KindChats: "zset", KindCold: "zset",
 	KindAudit:     "stream",
 	KindProcesses: "hash",
 	KindTools:     "hash", KindOneShot: "string", KindOneShotCalls: "hash",

@@ -117,6 +117,9 @@ func (s *admission) chatPosted(c *gin.Context) (*admitted, error) {
 		return nil, badRequest("chat_id is missing: it is a string or an integer.")
 	}
 	chat, err := tenantOf(c).Chat(p.ChatID.ID())
+	if err == nil {
+		err = s.tier.wake(c.Request.Context(), chat)
+	}
 	if err != nil {
 		return nil, err
 	}

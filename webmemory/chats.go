@@ -51,7 +51,7 @@ func (s *chatList) listChats(c *gin.Context) error {
 		}
 		api.WriteJSON(c.Writer, http.StatusOK, out)
 		return nil
-	case order == byUse, of != memory.Tenant{}: // whose chats are all in the list
+	case order == byUse, of != memory.Tenant{}, s.cfg.Cold.Store != nil: // whose chats are all in the list
 		out, err := s.chatsByUse(ctx, of, strings.ToLower(memory.Plain(q)), limit, cursor)
 		if err != nil {
 			return err
@@ -166,6 +166,17 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 	if err != nil {
 		return nil, err
 	}
+	var asleep []int
+	var sleeping []memory.Chat
+	for i, chat := range chats {
+		if places[of[i]].Asleep {
+			asleep, sleeping = append(asleep, i), append(sleeping, chat)
+		}
+	}
+	for i, card := range s.tier.cards(ctx, sleeping) {
+		cards[asleep[i]] = redisstore.Card{Title: card.Title, Messages: card.Messages, Metadata: card.Metadata,
+			Pinned: cards[asleep[i]].Pinned}
+	}
 	for i, card := range cards {
 		if card.Gone {
 			if err := s.store.Chats.Unlist(ctx, tenant, places[of[i]]); err != nil {
@@ -181,6 +192,7 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 			card.Messages = loaded[0].Len()
 		}
 		out[of[i]] = webapi.ChatEntry{ChatID: chats[i], ChatCard: cardOf(card, places[of[i]].Used)}
+		out[of[i]].ChatCard.Asleep = places[of[i]].Asleep
 	}
 	return out, nil
 }

@@ -37,6 +37,7 @@ type core struct {
 	searches      *fair.Places // and imports, which cost as much
 	follower      follower
 	conversations conversations
+	tier          *coldTier
 
 	life    context.Context // of runs and of the janitor
 	workers sync.WaitGroup  // one per run, and the janitor and the health check

@@ -68,7 +68,7 @@ type small struct {
 	close func()
 }
 
-func newSmall(t testing.TB, dir string, a agent) *small {
+func newSmall(t testing.TB, dir string, a agent, change ...func(*webmemory.Config)) *small {
 	t.Helper()
 	store, err := embedded.Open(context.Background(), embedded.Options{
 		Dir: filepath.Join(dir, "redis"), Log: zerolog.Nop(),
@@ -91,9 +91,11 @@ func newSmall(t testing.TB, dir string, a agent) *small {
 	w.api = httptest.NewServer(w.runs.Handler())
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(t, err)
-	server := webmemory.New(webmemory.Config{
-		Agents: agentNames, SessionLogs: filepath.Join(dir, "logs"),
-	}, histories, cache.New(histories, 1<<20), appends, runs, zerolog.Nop())
+	cfg := webmemory.Config{Agents: agentNames, SessionLogs: filepath.Join(dir, "logs")}
+	for _, c := range change {
+		c(&cfg)
+	}
+	server := webmemory.New(cfg, histories, cache.New(histories, 1<<20), appends, runs, zerolog.Nop())
 	door := httptest.NewServer(server.Handler())
 	w.url = door.URL
 	ended := false

@@ -128,6 +128,11 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingErase+what.String(), "", s.cfg.Lease); err != nil {
 		return out, err
 	}
+	asleep, err := s.tier.forget(ctx, w.chat, w.Number)
+	if err != nil {
+		return out, err
+	}
+	out.Erased = append(out.Erased, asleep...)
 	if err := s.rewinder.dropRewound(ctx, w.chat); err != nil {
 		return out, err
 	}

@@ -101,6 +101,9 @@ func (s *portable) quarantineLike(ctx context.Context, as, source memory.Chat) e
 
 // forkable refuses what cannot be forked before a turn is waited for.
 func (s *portable) forkable(ctx context.Context, source, as memory.Chat, at string, known heads) error {
+	if err := s.tier.wake(ctx, as); err != nil {
+		return err
+	}
 	if err := s.histories.isEmpty(ctx, as); err != nil {
 		return err
 	}

@@ -104,8 +104,9 @@ type world struct {
 	sentinel     *redistest.Sentinel // in the place of redis, if it is there
 	spools       string
 	spoolOptions spool.Options
-	copies       int // on replicas that there have to be of what a process begun from here on keeps
-	shards       int // of lists, of the processes that start next
+	hook         redis.Hook // of the client of a process begun from here on; nil for none
+	copies       int        // on replicas that there have to be of what a process begun from here on keeps
+	shards       int        // of lists, of the processes that start next
 
 	shutdown map[string]func()               // ends the process at a URL as SIGTERM does
 	guard    func(http.Handler) http.Handler // what stands before a process's handler; nil for nothing
@@ -214,6 +215,9 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(w.t, err)
 	client := w.connect()
+	if w.hook != nil {
+		client.AddHook(w.hook)
+	}
 	store := redisstore.New(client, zerolog.Nop())
 	store.WaitReplicas, store.ListShards = w.copies, w.shards
 	spools := w.spools

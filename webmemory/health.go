@@ -150,6 +150,7 @@ type metrics struct {
 	claims    *prometheus.CounterVec
 	webhook   *prometheus.CounterVec
 	unaudited prometheus.Counter
+	cold      *prometheus.CounterVec
 	resets    prometheus.Counter
 	changes   prometheus.Counter
 	retold    prometheus.Counter
@@ -163,6 +164,13 @@ const (
 	halfChange  = "half_change"
 	lostRun     = "lost_run"
 	unsureGrant = "unsure_grant"
+)
+
+// What Metrics.cold counts, by its label.
+const (
+	frozen     = "frozen"
+	thawed     = "thawed"
+	coldFailed = "failed"
 )
 
 func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *metrics {
@@ -197,6 +205,10 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 		webhook: made.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_approvals_webhook_total", Help: "Runs that wait, by whether approvals.webhook was told of them.",
 		}, []string{"outcome"}),
+		cold: made.NewCounterVec(prometheus.CounterOpts{
+			Name: "mneme_cold_chats_total",
+			Help: "Chats that left Redis for the cold store (frozen), came back (thawed), or could not (failed), each time.",
+		}, []string{"outcome"}),
 		unaudited: count("mneme_audit_failures_total", "Entries of the audit log that were not kept."),
 		takeovers: count("mneme_takeovers_total", "Runs that another process left and this one finished."),
 		resets:    count("mneme_redis_resets_total", "Times that Redis was found to have lost its data."),
@@ -215,6 +227,9 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 	}, []string{"fault"})
 	for _, fault := range []string{deadPost, halfChange, lostRun, unsureGrant} {
 		m.faults.WithLabelValues(fault)
+	}
+	for _, outcome := range []string{frozen, thawed, coldFailed} {
+		m.cold.WithLabelValues(outcome)
 	}
 	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, webapi.OutcomeWaiting, "left"} {
 		m.runs.WithLabelValues(outcome)

@@ -70,7 +70,11 @@ func (s *routes) all() http.Handler {
 	r, acts := s.seen.Edge(s.fail, s.letIn, s.audit), s.acts()
 	s.rights, s.entries = byName(acts)
 	for _, a := range acts {
-		switch method, path, _ := strings.Cut(a.does, " "); {
+		method, path, _ := strings.Cut(a.does, " ")
+		if a.answer != nil && s.cfg.Cold.Store != nil && readsChat(path) {
+			a.answer = s.tier.awake(a.answer)
+		}
+		switch {
 		case a.answer == nil:
 		case method == "ANY":
 			r.Any(path, r.Answered(a.answer))
@@ -79,6 +83,13 @@ func (s *routes) all() http.Handler {
 		}
 	}
 	return r
+}
+
+// readsChat says whether a route needs the chat of its path in Redis. What answers as OpenAI does asks other routes for
+// it; documents are the apiserver's; and what processes ask each other they know by themselves.
+func readsChat(path string) bool {
+	return strings.HasPrefix(path, "/v1/chats/:chat") && !strings.Contains(path, "/:chat/documents") &&
+		!strings.Contains(path, "/:chat/ui") || strings.HasSuffix(path, "/heard") || strings.HasSuffix(path, "/recalled")
 }
 
 // getPage answers with a file of the page.
@@ -156,6 +167,11 @@ func problemOf(err error) *api.Problem {
 	switch {
 	case code == webapi.CodeBadRequest:
 		said = sentence(err)
+	case errors.Is(err, errAsleep):
+		said = "The chat sleeps in the cold store, which cannot be asked right now. Please try again later."
+	case code == webapi.CodeHistoryDamaged && errors.As(err, &named) && strings.HasSuffix(named.Key, ".json.gz"):
+		said = fmt.Sprintf("The object %s of the cold store is missing or damaged. Bring it back from a backup, or erase "+
+			"the chat.", named.Key)
 	case code == webapi.CodeHistoryDamaged && errors.As(err, &named):
 		said = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
 			"goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
@@ -185,6 +201,7 @@ var failures = []failure{
 	{memory.ErrDamaged, webapi.CodeHistoryDamaged},
 	{memory.ErrReadOnly, webapi.CodeMemoryUnavailable},
 	{memory.ErrUnavailable, webapi.CodeMemoryUnavailable},
+	{errAsleep, webapi.CodeMemoryUnavailable},
 	{spool.ErrFull, webapi.CodeMemoryUnavailable},
 	{journal.ErrFailed, webapi.CodeMemoryUnavailable},
 	{errShutdown, webapi.CodeShuttingDown},

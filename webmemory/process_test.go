@@ -29,6 +29,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
+	"mneme/memory/cold"
 	"mneme/memory/erasures"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
@@ -51,6 +52,7 @@ type childSettings struct {
 	Data                                  string   // folder for all that a process keeps; the others are in it then
 	Sentinels                             []string // in the place of Redis
 	Lease                                 time.Duration
+	Cold                                  string // folder in which chats sleep that nobody uses, "" for none
 }
 
 // connect is a client that gives up soon.
@@ -81,6 +83,10 @@ func beWebmemory(settings string) {
 	store := redisstore.New(c.connect(), zerolog.Nop())
 	cfg := webmemory.Config{Agents: agentNames, Lease: cmp.Or(c.Lease, shortLease),
 		Ends: c.Ends}
+	if c.Cold != "" {
+		sleepy(cold.Folder(c.Cold), 10*time.Millisecond)(&cfg)
+		cfg.MaxHistory = 4
+	}
 	if c.Data != "" {
 		c.Spool, cfg.Ends, cfg.SessionLogs = filepath.Join(c.Data, "spool"), filepath.Join(c.Data, "ends"),
 			filepath.Join(c.Data, "logs")

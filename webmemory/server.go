@@ -77,6 +77,8 @@ type Config struct {
 
 	Limiter *limit.Limiter // of runs at once; nil lets all in
 
+	Cold Cold // where idle chats go
+
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 	Traces    *tracing.Tracer    // makes spans of runs and of what they do to the memory; nil makes none
 }
@@ -95,6 +97,7 @@ func (c Config) withDefaults() Config {
 	c.ResumeWait = cmp.Or(c.ResumeWait, 10*time.Second)
 	c.Patience = cmp.Or(c.Patience, 15*time.Second)
 	c.GrantWait = cmp.Or(c.GrantWait, time.Minute)
+	c.Cold.Settle = cmp.Or(c.Cold.Settle, time.Minute)
 	if c.Erasures == nil {
 		c.Erasures, _ = erasures.Open("") // without a file nothing can fail
 	}
@@ -159,6 +162,9 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 
 	// From the bottom up: each room calls those above it here alone.
 	watch := &storeWatch{core: c, losses: losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)}}
+	if c.tier = (&coldTier{core: c, watch: watch}); cfg.Cold.Store != nil {
+		store.Wake = c.tier.wake
+	}
 	s.registry = &registry{core: c, live: map[string]*run{}, oneShots: map[string]*run{}}
 	s.peers = &peers{core: c, storeWatch: watch, between: newOthersClient(c.seen, cfg.Gate, cfg.DialTLS)}
 	s.webhooks = &webhooks{c, newWebhookClient()}
@@ -219,11 +225,12 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 // Handler serves the public routes.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// janitor forgets finished runs.
+// janitor forgets finished runs, and has idle chats fall asleep.
 func (s *Server) janitor() {
 	tick := time.NewTicker(max(s.cfg.KeepRuns/10, time.Second))
 	defer tick.Stop()
 	for {
+		s.workers.Go(s.tier.sweep) // which waits for the store
 		select {
 		case <-s.life.Done():
 			return

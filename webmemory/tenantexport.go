@@ -104,6 +104,9 @@ func (x *tenantExport) chats(ctx context.Context) error {
 
 // chat exports what is said of a chat, and then what its own export gives.
 func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) error {
+	if err := x.tier.wake(ctx, chat); err != nil {
+		return err
+	}
 	cards, err := x.store.Chats.Cards(ctx, chat)
 	if err != nil {
 		return err

@@ -272,10 +272,13 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 		if e.late() || ctx.Err() != nil {
 			break
 		}
-		_, err := takeAwayUnscrubbed(e.tenancy.leaser, chat, 2*storeTimeout+redisstore.Beat,
-			func(ctx context.Context, w *writer) (webapi.Erased, error) {
-				return e.eraser.eraseUnder(ctx, w, wanted{counted: true})
-			})
+		err := e.tier.wake(ctx, chat)
+		if err == nil || errors.Is(err, memory.ErrDamaged) {
+			_, err = takeAwayUnscrubbed(e.tenancy.leaser, chat, 2*storeTimeout+redisstore.Beat,
+				func(ctx context.Context, w *writer) (webapi.Erased, error) {
+					return e.eraser.eraseUnder(ctx, w, wanted{counted: true})
+				})
+		}
 		if err == nil {
 			err = e.store.Tenants.ForgetChat(ctx, chat)
 		}

@@ -316,6 +316,15 @@ func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 			}
 			return nil, errors.Join(errErased, err)
 		}
+		if err == nil && taken.Conversation == conversation { // nothing of the chat may have been there
+			slept, failed := s.tier.slept(ctx, chat, taken)
+			if failed != nil && !(at == erasing && errors.Is(failed, memory.ErrDamaged)) {
+				return nil, errors.Join(failed, s.store.Turns.Leave(ctx, chat, token))
+			}
+			if slept {
+				continue
+			}
+		}
 		if err == nil && s.conversations.erased(chat, taken) {
 			if err := s.eraseOffered(ctx, chat, taken); err != nil {
 				return nil, errors.Join(err, s.store.Turns.Leave(ctx, chat, token))

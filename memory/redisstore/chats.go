@@ -49,6 +49,7 @@ const goneAfter = time.Minute
 type Place struct {
 	Used   int64  // Unix ms of the chat's last run, 0 if that is not known
 	Member string // the chat's id
+	Asleep bool   // it is in the cold store
 }
 
 // Chat is the chat that has the place in a tenant's list; ok is false where it is none.
@@ -79,7 +80,11 @@ func ParsePlace(cursor string) (p Place, err error) {
 // ByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
 // that are pinned, in no order and without the times of their use, which Used has.
 func (s Chats) ByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
-	places, err := merged(ctx, s.core, of, after, count, memory.KindChats)
+	kinds := []memory.Kind{memory.KindChats, memory.KindCold}
+	if s.Wake == nil {
+		kinds = kinds[:1]
+	}
+	places, err := merged(ctx, s.core, of, after, count, kinds...)
 	return places, failure(err, "listing the chats")
 }
 
@@ -207,10 +212,11 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	scores := make([]*redis.FloatCmd, len(ids))
+	scores, asleep := make([]*redis.FloatCmd, len(ids)), make([]*redis.FloatCmd, len(ids))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
 			scores[i] = p.ZScore(ctx, s.listKey(memory.KindChats, of, id), id)
+			asleep[i] = p.ZScore(ctx, coldKey(of), id)
 		}
 		return nil
 	})
@@ -219,7 +225,8 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	}
 	places := make([]Place, len(ids))
 	for i, id := range ids {
-		places[i] = Place{int64(scores[i].Val()), id}
+		places[i] = Place{Used: int64(max(scores[i].Val(), asleep[i].Val())), Member: id,
+			Asleep: scores[i].Err() != nil && asleep[i].Err() == nil}
 	}
 	return places, nil
 }

@@ -63,6 +63,10 @@ type core struct {
 	// bring back what was taken away. Set it before the first call.
 	OnCut func(key memory.Key, turn int64)
 
+	// Wake, if it is set, brings back those of some chats that sleep in the cold store, before they are looked at. Set it
+	// before the first call.
+	Wake func(ctx context.Context, chats ...memory.Chat) error
+
 	// Counts of what went other than expected.
 	Counts Counts
 }
@@ -163,6 +167,13 @@ func (s *core) deadline(ttl time.Duration) float64 { return float64(s.now().Add(
 
 // timestamp is the Unix ms of now, under which values are set aside.
 func (s *core) timestamp() string { return strconv.FormatInt(s.now().UnixMilli(), 10) }
+
+func (s *core) wake(ctx context.Context, chats ...memory.Chat) error {
+	if s.Wake == nil {
+		return nil
+	}
+	return s.Wake(ctx, chats...)
+}
 
 func (s *core) onCut(key memory.Key, turn int64) {
 	if s.OnCut != nil {

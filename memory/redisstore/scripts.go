@@ -59,6 +59,8 @@ var (
 	chatsScript      = redisscript.New(lua, "chats")
 	beginsScript     = redisscript.New(lua, "common", "begins")
 	cardScript       = redisscript.New(lua, "card")
+	freezeScript     = redisscript.New(lua, "common", "freeze")
+	thawScript       = redisscript.New(lua, "common", "thaw")
 )
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it

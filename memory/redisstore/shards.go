@@ -33,7 +33,7 @@ func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
 // listKey is the key of a tenant's list that the entry of a chat belongs into, and its pin: that of the shard by the
 // FNV-1a hash of the id.
 func (s *core) listKey(kind memory.Kind, t memory.Tenant, id string) string {
-	if s.ListShards <= 1 {
+	if s.ListShards <= 1 || !slices.Contains(memory.Sharded, kind) {
 		return memory.ListKey(kind, t)
 	}
 	hash := fnv.New32a()
@@ -95,9 +95,12 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 		}
 		var all []Place
 		for _, from := range shards {
-			all = append(all, from.places...)
+			for _, p := range from.places {
+				p.Asleep = from.kind == memory.KindCold
+				all = append(all, p)
+			}
 		}
-		slices.SortFunc(all, Place.before)
+		slices.SortStableFunc(all, Place.before)
 		page, seen := all[:0], map[string]bool{}
 		for _, p := range all {
 			if len(page) < count && !seen[p.Member] { // one that moved meanwhile is found twice
@@ -139,7 +142,7 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 		if plain[i] != nil {
 			for _, z := range plain[i].Val() {
 				member, _ := z.Member.(string)
-				if p := (Place{int64(z.Score), member}); p != from.from && len(found) < from.look {
+				if p := (Place{Used: int64(z.Score), Member: member}); p != from.from && len(found) < from.look {
 					found = append(found, p)
 				}
 			}
@@ -176,7 +179,7 @@ func lookExactly(ctx context.Context, s *core, from *shard) (found []Place, err 
 	r, err := s.call(ctx, chatsScript, []string{from.key}, from.from.Used, from.from.Member, from.look)
 	for i := 1; i+1 < len(r); i += 2 {
 		used, _ := strconv.ParseFloat(r[i+1], 64) // a score
-		found = append(found, Place{int64(used), r[i]})
+		found = append(found, Place{Used: int64(used), Member: r[i]})
 	}
 	return found, err
 }

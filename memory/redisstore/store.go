@@ -17,7 +17,7 @@ package redisstore
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, waits, approved, conversation, lost, told, notes,
-//	                                  quarantine, pending, a:<rewind>, begins, title, metadata,
+//	                                  quarantine, pending, a:<rewind>, begins, title, metadata, cold,
 //	                                  s:<name>, r:<run>, user, u:<user>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Turns.Take
 //	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see Rewinds
@@ -34,6 +34,7 @@ package redisstore
 //	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
 //	mneme:chats#<number>              the same in shards, see listKey; *filled#<shards> is in the key without a number
+//	mneme:cold                        sorted set: chats that sleep, by their last run; *filled when all are in it
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
 //	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants; mneme:oneshots:<tenant> as well
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
@@ -56,6 +57,7 @@ package redisstore
 //	Notes       the notes of histories
 //	Users       the notes of users, and the chats that each posted in
 //	Chats       the list of chats, their titles, and which histories there are
+//	Cold        chats that sleep in the cold store
 //	Tenants     which there are, and the lists of what each has
 //	Processes   the processes that live
 //	Tools       the pinned definitions of tools
@@ -107,6 +109,7 @@ type Store struct {
 	Notes      Notes
 	Users      Users
 	Chats      Chats
+	Cold       Cold
 	Tenants    Tenants
 	Processes  Processes
 	Tools      Tools
@@ -134,6 +137,7 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	s.Runs = Runs{c, s.Waits}
 	s.OneShots = OneShots{c}
 	s.Chats = Chats{c, s.Archives}
+	s.Cold = Cold{c, s}
 	s.Tenants = Tenants{c}
 	s.Processes = Processes{c}
 	s.Tools = Tools{c}

@@ -62,15 +62,17 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	}
 	list := make([]TenantUse, 0, len(all))
 	for t, u := range all {
-		if u.Chats, err = counted(ctx, s.core, "0", s.listKeys(memory.KindChats, t)...); err != nil { // without the pins
+		if u.Chats, err = counted(ctx, s.core, "0", s.chatLists(t)...); err != nil { // without the pins
 			return nil, failure(err, "counting the chats of tenants")
 		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
-			filled, err := s.redis.ZScore(ctx, memory.ListKey(memory.KindChats, t), filledMember).Result()
-			if err == nil && filled > 0 {
-				u.Chats--
-			} else if err != nil && !errors.Is(err, redis.Nil) {
-				return nil, failure(err, "counting the chats of tenants")
+			for _, list := range []string{memory.ListKey(memory.KindChats, t), coldList} {
+				filled, err := s.redis.ZScore(ctx, list, filledMember).Result()
+				if err == nil && filled > 0 {
+					u.Chats--
+				} else if err != nil && !errors.Is(err, redis.Nil) {
+					return nil, failure(err, "counting the chats of tenants")
+				}
 			}
 		}
 		list = append(list, *u)
@@ -78,9 +80,14 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	return list, nil
 }
 
+// chatLists are the keys of a tenant's lists of chats, those that are awake and those that sleep.
+func (s *core) chatLists(of memory.Tenant) []string {
+	return append(s.listKeys(memory.KindChats, of), coldKey(of))
+}
+
 // Holds says how much of a tenant there is that lists name: chats, users and runs without a chat.
 func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
-	keys := append(s.listKeys(memory.KindChats, of), memory.ListKey(memory.KindUsers, of),
+	keys := append(s.chatLists(of), memory.ListKey(memory.KindUsers, of),
 		memory.ListKey(memory.KindOneShots, of))
 	all, err := counted(ctx, s.core, "-inf", keys...)
 	return all, failure(err, "counting what the tenant %s has", of)
@@ -108,7 +115,7 @@ func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool
 
 // SomeChats gives up to count chats of a tenant's list, and how many are in it.
 func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int, err error) {
-	places, err := merged(ctx, s.core, of, Place{}, count, memory.KindChats)
+	places, err := merged(ctx, s.core, of, Place{}, count, memory.KindChats, memory.KindCold)
 	for _, p := range places {
 		if chat, ok := p.Chat(of); ok {
 			chats = append(chats, chat)
@@ -117,7 +124,7 @@ func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (ch
 		}
 	}
 	if err == nil {
-		all, err = counted(ctx, s.core, "0", s.listKeys(memory.KindChats, of)...)
+		all, err = counted(ctx, s.core, "0", s.chatLists(of)...)
 	}
 	return chats, all, failure(err, "listing the chats of the tenant %s", of)
 }
@@ -125,6 +132,9 @@ func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (ch
 // ForgetChat takes a chat off its tenant's list.
 func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
 	err := s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
+	if err == nil {
+		err = s.redis.ZRem(ctx, coldKey(chat.Tenant()), chat.ID()).Err()
+	}
 	return failure(err, "taking chat %s off the list", chat)
 }
 
@@ -163,7 +173,7 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
-	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindUsers, memory.KindOneShots} {
+	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers, memory.KindOneShots} {
 		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, of), nil); err != nil {
 			return failure(err, "removing the lists of the tenant %s", of)
 		}

@@ -149,7 +149,9 @@ func (s Users) PostedBy(ctx context.Context, u memory.User, count int) (chats []
 		id, _ := z.Member.(string)
 		of := Posted{place: Place{Used: int64(z.Score), Member: id}}
 		if of.Chat, err = u.Tenant().Chat(id); err == nil {
-			of.Alone, of.There, err = s.PostedAlone(ctx, u, of.Chat)
+			if err = s.wake(ctx, of.Chat); err == nil {
+				of.Alone, of.There, err = s.PostedAlone(ctx, u, of.Chat)
+			}
 		} else if err = s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err == nil { // another program's member
 			continue
 		}
@@ -175,6 +177,9 @@ func (s Users) Own(ctx context.Context, u memory.User, count int) (chats []memor
 		if chat, err := u.Tenant().Chat(id); err == nil { // else it is another program's member
 			posted = append(posted, chat)
 		}
+	}
+	if err := s.wake(ctx, posted...); err != nil {
+		return nil, nil, err
 	}
 	metas := make([]*redis.SliceCmd, len(posted))
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {

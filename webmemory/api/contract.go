@@ -202,6 +202,7 @@ type ChatCard struct {
 	Messages int               `json:"messages"`        // of its own history, with those in its archive
 	State    string            `json:"state,omitempty"` // ChatBusy, ChatWaiting or empty
 	Pinned   bool              `json:"pinned,omitempty"`
+	Asleep   bool              `json:"asleep,omitempty"` // it is in the cold store; the next request for it wakes it
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 

@@ -437,6 +437,9 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		c := completions(cfg, agents, own.Client, asCaller(a, seen, "proxy"), seen)
 		w.OpenAI, closeCompletions = c, c.Close
 	}
+	if w.Cold, err = openCold(a.ctx, cfg, store, seen.Log); err != nil {
+		return err
+	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	own.serve(server.Handler())

@@ -30,6 +30,7 @@ type Config struct {
 	TLS          TLS           `yaml:"tls"`
 	Auth         Auth          `yaml:"auth"`
 	Redis        Redis         `yaml:"redis"`
+	Cold         Cold          `yaml:"cold"`
 	Webmemory    Webmemory     `yaml:"webmemory"`
 	Apiserver    Apiserver     `yaml:"apiserver"`
 	Proxy        Proxy         `yaml:"proxy"`

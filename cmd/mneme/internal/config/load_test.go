@@ -246,6 +246,24 @@ func TestWrongFiles(t *testing.T) {
 			`mneme.yaml:3: redis.list_shards: must be a power of two, such as 1024, so that a list that gets more shards ` +
 				`keeps those that it has`,
 		},
+		"a cold store of another kind": {
+			"cold:\n  store: gs://bucket\n",
+			`mneme.yaml:2: cold.store: s3://bucket or s3://bucket/prefix is needed, or a folder; where the server is says ` +
+				`cold.endpoint`,
+		},
+		"chats that fall asleep at once": {
+			"cold:\n  after: 5m\n",
+			`mneme.yaml:2: cold.after: chats fall asleep after an hour or more, not 5m0s`,
+		},
+		"a server of the folder": {
+			"cold:\n  store: ./cold\n  endpoint: http://minio:9000\n",
+			`mneme.yaml:3: cold.endpoint: it goes with cold.store: s3://bucket/prefix`,
+		},
+		"a bucket without a key": {
+			"cold:\n  store: s3://bucket\n",
+			`mneme.yaml:1: cold.access_key_env: a bucket needs a key: name the variables that hold it in cold.access_key_env and ` +
+				`cold.secret_key_env`,
+		},
 		"two system prompts": {
 			"agents:\n  master:\n    system: a\n    system_replace: b\n",
 			`mneme.yaml:4: agents.master.system_replace: agents.master.system is set too, which adds to the built-in prompt; ` +

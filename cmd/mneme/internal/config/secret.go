@@ -121,6 +121,8 @@ func (c Config) RequireSecrets(begins ...string) error {
 		"retrieval.rerank.api_key_env": c.Retrieval.Rerank.URL == "",
 		"retrieval.engine.api_key_env": len(c.Retrieval.Engine.URLs) == 0,
 		"approvals.webhook.secret_env": c.Approvals.Webhook.URL == "",
+		"cold.access_key_env":          c.Cold.Store == "",
+		"cold.secret_key_env":          c.Cold.Store == "",
 	}
 	return c.origin.locate(c.variables(func(path string, v Variable) error {
 		needed := slices.ContainsFunc(begins, func(root string) bool { return strings.HasPrefix(path, root) })

@@ -1,0 +1,319 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+	"mneme/memory/cold"
+)
+
+// Cold is about chats that sleep in the cold store: a list of them for each tenant, and how the keys of one leave Redis
+// and come back. A chat leaves under its lease in two rounds, between which it is in both lists; its meta says in cold
+// how far that is: the turn in which the sweeper last looked at it, with a minus from the moment on in which keys of it
+// may be gone. The turn fences each step, since a lease may have run out. The object is the truth of a chat that is in
+// the list: what Redis has beside it was written by another program, or is left of a step that was not finished.
+//
+// In the default tenant's list stands filledMember when all objects of the cold store are in the lists.
+type Cold struct {
+	*core
+	histories *Store
+}
+
+// Sleep is what Redis says of where a chat is.
+type Sleep struct {
+	Asleep bool  // it is in the list of those that sleep
+	Used   int64 // and was used last, Unix ms
+	Listed bool  // all that sleep are in the list
+	Turn   int64 // the newest one in Redis, 0 if it has nothing of the chat
+	Note   int64 // the field cold of its meta, 0 for none
+}
+
+// Look says where chats are, in one round trip.
+func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
+	scores, metas := make([]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
+	var listed *redis.FloatCmd
+	cmds, _ := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		listed = p.ZScore(ctx, coldList, filledMember)
+		for i, chat := range chats {
+			scores[i] = p.ZScore(ctx, coldKey(chat.Tenant()), chat.ID())
+			metas[i] = p.HMGet(ctx, chatMeta(chat), "turn", "cold")
+		}
+		return nil
+	})
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, failure(err, "looking whether chats sleep")
+		}
+	}
+	all := make([]Sleep, len(chats))
+	for i := range chats {
+		turn, _ := metas[i].Val()[0].(string)
+		note, _ := metas[i].Val()[1].(string)
+		all[i] = Sleep{Asleep: scores[i].Err() == nil, Used: int64(scores[i].Val()), Listed: listed.Val() > 0,
+			Turn: integer(turn), Note: integer(note)}
+	}
+	return all, nil
+}
+
+// Idle gives up to count chats of a tenant that were not used since a time, any of them: so processes that sweep at
+// once get others, and those that may not leave hold up none.
+func (s Cold) Idle(ctx context.Context, of memory.Tenant, since time.Time, count int64) (places []Place, err error) {
+	before, keys := strconv.FormatInt(since.UnixMilli(), 10), s.listKeys(memory.KindChats, of)
+	for _, i := range rand.Perm(len(keys)) {
+		n, err := s.redis.ZCount(ctx, keys[i], "(0", before).Result()
+		var page []redis.Z
+		if err == nil && n > 0 {
+			page, err = s.redis.ZRangeByScoreWithScores(ctx, keys[i], &redis.ZRangeBy{Min: "(0", Max: before,
+				Offset: rand.Int64N(max(n-count, 0) + 1), Count: count}).Result()
+		}
+		if err != nil {
+			return nil, failure(err, "looking for idle chats")
+		}
+		for _, z := range page {
+			places = append(places, Place{Used: int64(z.Score), Member: z.Member.(string)})
+		}
+		if int64(len(places)) >= count {
+			break
+		}
+	}
+	return places, nil
+}
+
+// Snapshot reads all keys of a chat that go into its object, those of subagents first, of each history its own and the
+// meta last. fit is false for what can not be brought back as it is: keys of other types, or with an end.
+func (s Cold) Snapshot(ctx context.Context, chat memory.Chat, agents ...memory.Agent) (keys []cold.Key, fit bool,
+	err error) {
+	histories, err := s.histories.Chats.Keys(ctx, chat, agents...)
+	if err != nil {
+		return nil, false, err
+	}
+	var names []string
+	for _, key := range slices.Backward(histories) {
+		aside, err := s.histories.setAsideOf(ctx, key)
+		if err != nil {
+			return nil, false, failure(err, "reading chat %s", chat)
+		}
+		names = append(append(names, archiveKey(key), notesKey(key)), aside...)
+		names = append(names, historyKeys(key)...)
+	}
+	types, ends := make([]*redis.StatusCmd, len(names)), make([]*redis.DurationCmd, len(names))
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			types[i], ends[i] = p.Type(ctx, name), p.PTTL(ctx, name)
+		}
+		return nil
+	})
+	for i := 0; i < len(names) && err == nil; i++ {
+		k := cold.Key{Name: names[i]}
+		switch kind := types[i].Val(); {
+		case kind == "none":
+			continue
+		case ends[i].Val() >= 0 || kind != "string" && kind != "hash":
+			return nil, false, nil
+		case kind == "string":
+			var value string
+			value, err = s.redis.Get(ctx, k.Name).Result()
+			k.String = cold.Text(value)
+		default:
+			var fields map[string]string
+			fields, err = s.redis.HGetAll(ctx, k.Name).Result()
+			k.Hash = make(map[string]cold.Text, len(fields))
+			for field, value := range fields {
+				k.Hash[field] = cold.Text(value)
+			}
+		}
+		keys = append(keys, k)
+	}
+	return keys, err == nil && len(keys) > 1, failure(err, "reading chat %s", chat)
+}
+
+// SameKeys says whether two snapshots of a chat are the same but for what the sweeper itself changes in its meta.
+func SameKeys(chat memory.Chat, a, b []cold.Key) bool {
+	return slices.EqualFunc(a, b, func(a, b cold.Key) bool {
+		if a.Name == b.Name && a.Name == chatMeta(chat) {
+			a.Hash, b.Hash = maps.Clone(a.Hash), maps.Clone(b.Hash)
+			for _, field := range []string{"turn", "cold"} {
+				delete(a.Hash, field)
+				delete(b.Hash, field)
+			}
+		}
+		return a.Name == b.Name && a.String == b.String && maps.Equal(a.Hash, b.Hash)
+	})
+}
+
+// Note sets what a chat's meta says in cold, under a turn.
+func (s Cold) Note(ctx context.Context, chat memory.Chat, turn, note int64) error {
+	_, err := s.call(ctx, freezeScript, []string{chatMeta(chat)}, turn, note)
+	return failure(err, "noting that chat %s falls asleep", chat)
+}
+
+// Remove deletes the keys of a snapshot under a turn, history by history, the chat's meta last. ErrMoved: the chat has a
+// newer turn, or another program has written a history since; some may be gone.
+func (s Cold) Remove(ctx context.Context, chat memory.Chat, turn int64, keys []cold.Key) error {
+	for key, keys := range byHistory(chat, keys) {
+		names, size := []string{metaKey(key), key.String()}, 0
+		for _, k := range keys {
+			if names = append(names, k.Name); k.Name == key.String() {
+				size = len(k.String)
+			}
+		}
+		if _, err := s.call(ctx, freezeScript, names, turn, "", size); err != nil {
+			return failure(err, "having chat %s leave Redis", chat)
+		}
+	}
+	return nil
+}
+
+// byHistory are the keys of a snapshot by their history, the chat's own last also if it has none.
+func byHistory(chat memory.Chat, keys []cold.Key) iter.Seq2[memory.Key, []cold.Key] {
+	own, of := memory.ChatKey(chat), map[memory.Key][]cold.Key{}
+	for _, k := range keys {
+		key, _ := memory.ParseRedisKey(k.Name)
+		of[key.Key] = append(of[key.Key], k)
+	}
+	return func(yield func(memory.Key, []cold.Key) bool) {
+		for key, keys := range of {
+			if key != own && !yield(key, keys) {
+				return
+			}
+		}
+		yield(own, of[own])
+	}
+}
+
+// thawBytes is about how much of a hash one script is given.
+const thawBytes = 1 << 20
+
+// Restore brings back what Redis lacks of a snapshot, under the chat's turn: of each history what lies beside it first,
+// then in one step the history and its meta, the chat's own last. What is there stays as it is. An archive is whole
+// when its totals are there, which come last.
+func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, keys []cold.Key) error {
+	for key, keys := range byHistory(chat, keys) {
+		history, meta := cold.Key{Name: key.String()}, cold.Key{Name: metaKey(key)}
+		for _, k := range keys {
+			var err error
+			switch whole := false; {
+			case k.Name == history.Name:
+				history = k
+			case k.Name == meta.Name:
+				meta = k
+			default:
+				if k.Hash != nil {
+					whole, err = s.redis.HExists(ctx, k.Name, "messages").Result()
+				}
+				if err == nil && !whole {
+					err = s.restore(ctx, turn, key, k, k)
+				}
+			}
+			if err != nil {
+				return failure(err, "waking chat %s", chat)
+			}
+		}
+		if err := s.restore(ctx, turn, key, history, meta); err != nil {
+			return failure(err, "waking chat %s", chat)
+		}
+	}
+	return nil
+}
+
+// restore writes the string of one key of a history and the fields of another one that are not there.
+func (s Cold) restore(ctx context.Context, turn int64, of memory.Key, text, hash cold.Key) error {
+	fields := slices.Sorted(maps.Keys(hash.Hash)) // of an archive, numbers come before the totals
+	for first := true; first || len(fields) > 0; first = false {
+		args, size := []any{turn, string(text.String)}, 0
+		for ; len(fields) > 0 && size < thawBytes; fields = fields[1:] {
+			args, size = append(args, fields[0], string(hash.Hash[fields[0]])), size+len(hash.Hash[fields[0]])
+		}
+		if _, err := s.call(ctx, thawScript, []string{metaKey(of), text.Name, hash.Name}, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Holds says whether a lease is held under a token.
+func (s Cold) Holds(ctx context.Context, chat memory.Chat, token string) (bool, error) {
+	holder, err := s.redis.Get(ctx, leaseKey(chat)).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return holder == token, failure(err, "looking who holds the turn of chat %s", chat)
+}
+
+// FallAsleep lists a chat as sleeping that was used last at a time, unless it is listed so.
+func (s Cold) FallAsleep(ctx context.Context, chat memory.Chat, used int64) error {
+	err := s.redis.ZAddNX(ctx, coldKey(chat.Tenant()), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
+	return failure(err, "listing chat %s as sleeping", chat)
+}
+
+// list brings a chat into the list of those that are awake, unless it is there.
+func (s Cold) list(ctx context.Context, chat memory.Chat, used int64) error {
+	return s.redis.ZAddNX(ctx, s.chatsKey(chat), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
+}
+
+// Left takes a chat off the list of those that are awake, once all of it is gone from Redis; its pin stays. Should the
+// lease have run out it is listed again, since it may have been woken.
+func (s Cold) Left(ctx context.Context, chat memory.Chat, token string, used int64) (err error) {
+	for _, key := range slices.Compact([]string{s.chatsKey(chat), memory.ListKey(memory.KindChats, chat.Tenant())}) {
+		err = errors.Join(err, s.redis.ZRem(ctx, key, chat.ID()).Err())
+	}
+	held := false
+	if err == nil {
+		held, err = s.Holds(ctx, chat, token)
+	}
+	if err == nil && !held {
+		err = s.list(ctx, chat, used)
+	}
+	return failure(err, "taking chat %s off the list", chat)
+}
+
+// WakeUp takes a chat off the list of those that sleep. Before that it is in that of those that are awake, unless
+// nothing of it is there.
+func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, there bool) (err error) {
+	if there {
+		err = s.list(ctx, chat, used)
+	}
+	if err == nil {
+		err = s.redis.ZRem(ctx, coldKey(chat.Tenant()), chat.ID()).Err()
+	}
+	return failure(err, "listing chat %s as awake", chat)
+}
+
+// BeginListing notes that the objects of the cold store are being listed, under a mark that AllListed takes.
+func (s Cold) BeginListing(ctx context.Context) (mark int64, err error) {
+	mark = -1 - rand.Int64N(1<<50)
+	err = s.redis.ZAdd(ctx, coldList, redis.Z{Score: float64(mark), Member: filledMember}).Err()
+	return mark, failure(err, "noting that the sleeping chats are being listed")
+}
+
+// AllListed notes that all objects of the cold store are in the lists, unless Redis lost the mark since that began:
+// with it, it may have lost some of them.
+func (s Cold) AllListed(ctx context.Context, mark int64) error {
+	r, err := s.call(ctx, staleScript, []string{coldList}, filledMember, mark)
+	if err == nil && r.Word() == "gone" {
+		err = s.redis.ZAdd(ctx, coldList, redis.Z{Score: s.deadline(0), Member: filledMember}).Err()
+	}
+	return failure(err, "noting that the sleeping chats are listed")
+}
+
+// InUse says whether chats sleep in a cold store, or did: whoever does not know where that is must not take them for
+// empty ones. It is true also if Redis does not say.
+func (s Cold) InUse(ctx context.Context) bool {
+	n, err := s.redis.Exists(ctx, coldList).Result()
+	return n > 0 || err != nil
+}
+
+// coldKey lists the chats of a tenant that sleep, scored by the Unix ms of the last run. In coldList, the default
+// tenant's, stands what is said of all.
+func coldKey(of memory.Tenant) string { return memory.ListKey(memory.KindCold, of) }
+
+var coldList = coldKey(memory.Tenant{})

@@ -1,0 +1,439 @@
+package webmemory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/errgroup"
+
+	"mneme/memory"
+	"mneme/memory/cold"
+	"mneme/memory/redisstore"
+)
+
+// This file is about chats that are idle for long: each leaves Redis as one object of the cold store, and comes back
+// with the next request for it.
+
+// Cold says where chats sleep.
+type Cold struct {
+	Store cold.Store    // nil for none
+	After time.Duration // since their last run; 0: none falls asleep
+	// Settle is the time between the two rounds in which a chat leaves Redis; a minute. Requests that began to read before
+	// the first one have ended then.
+	Settle time.Duration
+}
+
+// coldTier has chats fall asleep, and wakes them. Each step is made under the chat's lease, and fenced by its turn. The
+// order is always: the object, the list of those that sleep, the keys of Redis, the list of those that are awake; a
+// kill in between leaves the chat in both lists, and whole in one place or the other. What is taken away of a chat
+// is taken out of the store first, as a mark there says from then on.
+type coldTier struct {
+	*core
+	watch    *storeWatch
+	sweeping sync.Mutex // one sweep at a time
+	listed   time.Time  // guarded by sweeping: when the objects were listed last
+}
+
+// Bounds of one sweep, and how many chats are woken or read at once.
+const (
+	sweepCount  = 256 // chats of each tenant
+	sweepTime   = 30 * time.Second
+	coldAtOnce  = 8
+	freshlyUsed = 24 * time.Hour // a chat that was only read falls asleep again so much later
+)
+
+// errAsleep says that the cold store could not be asked for what it has of a chat.
+var errAsleep = errors.New("the cold store cannot be asked")
+
+// awake is a handler of a route that has the chat of its path in Redis. A chat of which the object is damaged can be
+// erased.
+func (s *coldTier) awake(answer func(*gin.Context) error) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		if chat, err := chatOf(c); err == nil {
+			err = s.wake(c.Request.Context(), chat)
+			if erases := c.Request.Method == "DELETE" && c.FullPath() == "/v1/chats/:chat"; err != nil &&
+				!(erases && errors.Is(err, memory.ErrDamaged)) {
+				return err
+			}
+		}
+		return answer(c)
+	}
+}
+
+// wake brings back those of some chats that sleep.
+func (s *coldTier) wake(ctx context.Context, chats ...memory.Chat) error {
+	if s.cfg.Cold.Store == nil || len(chats) == 0 {
+		return nil
+	}
+	found, err := s.store.Cold.Look(ctx, chats...)
+	if err != nil {
+		// While Redis is away, what is cached is shown.
+		if !slices.ContainsFunc(chats, func(c memory.Chat) bool { return s.cache.Peek(memory.ChatKey(c)) == nil }) {
+			err = nil
+		}
+		return err
+	}
+	var waking errgroup.Group
+	waking.SetLimit(coldAtOnce)
+	for i, chat := range chats {
+		waking.Go(func() error { return s.wakeOne(ctx, chat, found[i]) })
+	}
+	return waking.Wait()
+}
+
+// slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and
+// before that had the lease. It is awake then, and the lease is to be taken once more, with all that the chat has.
+func (s *coldTier) slept(ctx context.Context, chat memory.Chat, taken redisstore.Turn) (bool, error) {
+	if s.cfg.Cold.Store == nil {
+		return false, nil
+	}
+	found, err := s.store.Cold.Look(ctx, chat)
+	if err != nil || !found[0].Asleep {
+		return false, err
+	}
+	err = s.thaw(ctx, chat, taken, found[0])
+	return err == nil, err
+}
+
+// wakeOne wakes a chat that was found to sleep, or of which nothing is known. While another process holds the chat's
+// lease, as to wake it or to have it fall asleep, it waits.
+func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.Sleep) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+	defer cancel()
+	for at.Asleep || !at.Listed && at.Turn == 0 && s.cfg.Cold.After > 0 {
+		if !at.Asleep { // most such chats are new, and a lease would leave something of each
+			_, err := s.cfg.Cold.Store.Get(ctx, cold.Name(cold.Chats, chat))
+			if errors.Is(err, cold.ErrNone) {
+				return nil
+			}
+			if err != nil {
+				return s.failed(err, chat)
+			}
+		}
+		err := s.under(ctx, chat, func(turn redisstore.Turn, _ string) error {
+			now, err := s.store.Cold.Look(ctx, chat)
+			if err != nil || at.Asleep && !now[0].Asleep {
+				return err
+			}
+			return s.thaw(ctx, chat, turn, at)
+		})
+		held := new(redisstore.HeldError)
+		switch {
+		case errors.As(err, &held):
+			if pause(ctx, jitter(min(held.Left, 100*time.Millisecond))) != nil {
+				return fmt.Errorf("%w: %w", errQueueSlow, err)
+			}
+		case !errors.Is(err, memory.ErrMoved):
+			return err
+		}
+		found, err := s.store.Cold.Look(ctx, chat)
+		if err != nil {
+			return err
+		}
+		at = found[0]
+	}
+	return nil
+}
+
+// under does something under a chat's lease, which nothing is written into the chat's histories for. The error is a
+// HeldError if another process has it.
+func (s *coldTier) under(ctx context.Context, chat memory.Chat, do func(redisstore.Turn, string) error) error {
+	token, turns := s.token(), s.store.Turns
+	turn, err := turns.Take(ctx, chat, token, rand.Text(), s.cfg.Lease)
+	if held := new(redisstore.HeldError); errors.As(err, &held) && s.isDead(held.Token) {
+		err = errors.Join(err, turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token))
+	}
+	if err != nil {
+		return err
+	}
+	err = do(turn, token)
+	over, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	if left := turns.Leave(over, chat, token); left != nil {
+		s.log.Warn().Err(left).Msg(notGivenBack)
+	}
+	return err
+}
+
+// thaw brings a chat back under its lease. An object from before something of the chat was taken away goes, and brings
+// nothing back. That there is none must follow from that, too.
+func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.Turn, at redisstore.Sleep) error {
+	store := s.cfg.Cold.Store
+	o, err := cold.Take(ctx, store, chat)
+	none := errors.Is(err, cold.ErrNone)
+	if err != nil && !none {
+		return s.failed(err, chat)
+	}
+	forgotten, err := cold.Forgotten(ctx, store, chat)
+	if err != nil {
+		return s.failed(err, chat)
+	}
+	forgotten = max(forgotten, turn.ErasedIn(), s.follower.file.Of(memory.ChatKey(chat)))
+	switch {
+	case none && forgotten <= at.Used:
+		return s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
+	case o.Turn <= forgotten:
+		if err := store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
+			return s.failed(err, chat)
+		}
+		return s.store.Cold.WakeUp(ctx, chat, 0, false)
+	}
+	err = s.store.Cold.Restore(ctx, chat, turn.Number, o.Keys)
+	if err == nil {
+		err = s.store.Cold.Note(ctx, chat, turn.Number, o.Turn)
+	}
+	if err == nil {
+		s.metrics.cold.WithLabelValues(thawed).Inc()
+		err = s.store.Cold.WakeUp(ctx, chat, o.Used, true)
+	}
+	return err
+}
+
+// failed counts and logs that something of a chat could not be done. What does not come from Redis, and says of no
+// object that it is damaged, is errAsleep.
+func (s *coldTier) failed(err error, chat memory.Chat) error {
+	s.metrics.cold.WithLabelValues(coldFailed).Inc()
+	s.seen.Often.Error().Err(err).Str("chat", chat.String()).Msg("a chat does not go into the cold store, or out of it")
+	if errors.Is(err, memory.ErrDamaged) || errors.Is(err, memory.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errAsleep, err)
+}
+
+// forget takes out of the store what it has of a chat, before something of that chat is taken away in a turn, and gives
+// the object's name if there was one. Of a chat that never slept, as its meta and the list say, nothing is asked.
+func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64) (names []string, err error) {
+	if s.cfg.Cold.Store == nil {
+		return nil, nil
+	}
+	found, err := s.store.Cold.Look(ctx, chat)
+	if err != nil {
+		return nil, err
+	}
+	at := found[0]
+	if at.Asleep || at.Note != 0 {
+		names = append(names, cold.Name(cold.Chats, chat))
+	} else if at.Listed || s.cfg.Cold.After == 0 {
+		return nil, nil
+	}
+	if err := cold.Forget(ctx, s.cfg.Cold.Store, chat, turn); err != nil {
+		return nil, s.failed(err, chat)
+	}
+	if at.Note != 0 {
+		err = s.store.Cold.Note(ctx, chat, turn, 0)
+	}
+	if err == nil && at.Asleep {
+		err = s.store.Cold.WakeUp(ctx, chat, 0, false)
+	}
+	return names, err
+}
+
+// sweep lists the objects of the store if that is due, and has some idle chats fall asleep.
+func (s *coldTier) sweep() {
+	if s.cfg.Cold.After == 0 || !s.sweeping.TryLock() {
+		return
+	}
+	defer s.sweeping.Unlock()
+	if err := s.list(s.life); err != nil && s.life.Err() == nil {
+		s.seen.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
+	}
+	ctx, cancel := context.WithTimeout(s.life, sweepTime)
+	defer cancel()
+	tenants, err := s.store.Tenants.List(ctx, memory.Tenant{})
+	for i := 0; i < len(tenants) && err == nil; i++ {
+		err = s.sweepOf(ctx, tenants[i].Tenant)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.seen.Often.Warn().Err(err).Msg("idle chats do not fall asleep right now")
+	}
+}
+
+func (s *coldTier) sweepOf(ctx context.Context, of memory.Tenant) error {
+	places, err := s.store.Cold.Idle(ctx, of, time.Now().Add(-s.cfg.Cold.After), sweepCount)
+	var chats []memory.Chat
+	var used []int64
+	for _, p := range places {
+		if chat, ok := p.Chat(of); ok {
+			chats, used = append(chats, chat), append(used, p.Used)
+		}
+	}
+	if err != nil || len(chats) == 0 {
+		return err
+	}
+	found, err := s.store.Cold.Look(ctx, chats...)
+	if err != nil {
+		return err
+	}
+	var stepping errgroup.Group
+	stepping.SetLimit(coldAtOnce)
+	for i, chat := range chats {
+		stepping.Go(func() error {
+			err := s.step(ctx, chat, used[i], found[i])
+			held := new(redisstore.HeldError)
+			if err != nil && ctx.Err() == nil && !errors.As(err, &held) && !errors.Is(err, memory.ErrMoved) {
+				_ = s.failed(err, chat) // the others go on
+			}
+			return nil
+		})
+	}
+	return stepping.Wait()
+}
+
+// step has an idle chat take the next step to sleep.
+func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, at redisstore.Sleep) error {
+	now := time.Now().UnixMilli()
+	switch {
+	case !at.Asleep && at.Turn != at.Note && now-at.Turn < min(s.cfg.Cold.After, freshlyUsed).Milliseconds():
+		return nil // another hand than the sweeper's has held its lease
+	case at.Asleep && at.Turn != 0 && at.Note <= 0: // a sweeper was killed, or Redis has lost a part
+		return s.wakeOne(ctx, chat, at)
+	case at.Asleep && now-at.Note < s.cfg.Cold.Settle.Milliseconds():
+		return nil
+	}
+	return s.under(ctx, chat, func(turn redisstore.Turn, token string) (err error) {
+		found, err := s.store.Cold.Look(ctx, chat)
+		busy := turn.Open != nil || turn.Waits != nil || turn.Pending != ""
+		if err != nil || busy || found[0].Asleep != at.Asleep || found[0].Note != at.Note {
+			return err
+		}
+		if !at.Asleep {
+			return s.putAway(ctx, chat, used, turn.Number, token)
+		}
+		return s.leave(ctx, chat, used, turn.Number, token, at.Note == 0)
+	})
+}
+
+// putAway is the first round: the chat becomes an object, and stays in Redis.
+func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int64, token string) error {
+	aside, err := s.store.Rewinds.List(ctx, chat)
+	if err != nil || len(aside) > 0 {
+		return err
+	}
+	if err := s.store.Cold.Note(ctx, chat, turn, turn); err != nil {
+		return err
+	}
+	keys, fit, err := s.store.Cold.Snapshot(ctx, chat, s.cfg.Agents()...)
+	if err != nil || !fit {
+		return err
+	}
+	cards, err := s.store.Chats.Cards(ctx, chat)
+	if err != nil {
+		return err
+	}
+	of := cards[0]
+	card := cold.Card{Title: of.Title, Messages: of.Messages, Bytes: of.Bytes, Metadata: of.Metadata}
+	data, err := cold.Object{Chat: chat.ID(), Tenant: chat.Tenant(), Used: used, Turn: turn,
+		Frozen: time.Now().UnixMilli(), Card: card, Keys: keys}.Encode()
+	if err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, s.cfg.Lease)
+	err = s.cfg.Cold.Store.Put(within, cold.Name(cold.Chats, chat), data)
+	cancel()
+	if err != nil {
+		return err
+	}
+	if held, err := s.store.Cold.Holds(ctx, chat, token); err != nil || !held {
+		// This process was paused, and something may have been taken away meanwhile.
+		forgotten, unknown := cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
+		if unknown == nil && forgotten > turn {
+			unknown = s.cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat))
+		}
+		return errors.Join(err, unknown)
+	}
+	return s.store.Cold.FallAsleep(ctx, chat, used)
+}
+
+// leave is the second round: what is still as the object has it goes. left says that all is gone but the entry in the
+// list.
+func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64, token string, left bool) error {
+	tier, keys := s.store.Cold, []cold.Key(nil)
+	if !left {
+		if err := tier.Note(ctx, chat, turn, turn); err != nil {
+			return err
+		}
+		o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
+		none := errors.Is(err, cold.ErrNone) || errors.Is(err, memory.ErrDamaged)
+		if err != nil && !none {
+			return err
+		}
+		fit := false
+		if keys, fit, err = tier.Snapshot(ctx, chat, s.cfg.Agents()...); err != nil {
+			return err
+		}
+		if none || !fit || !redisstore.SameKeys(chat, keys, o.Keys) {
+			return tier.WakeUp(ctx, chat, used, true) // it begins again another time
+		}
+		if err := tier.Note(ctx, chat, turn, -turn); err != nil {
+			return err
+		}
+	}
+	if err := tier.Remove(ctx, chat, turn, keys); err != nil {
+		return err
+	}
+	for _, h := range s.cache.All() {
+		if h.Key().Chat() == chat {
+			s.cache.Forget(h.Key())
+		}
+	}
+	s.metrics.cold.WithLabelValues(frozen).Inc()
+	return tier.Left(ctx, chat, token, used)
+}
+
+// list brings all objects of the store into the lists of those that sleep, when Redis does not say that they are, or
+// may have lost some since.
+func (s *coldTier) list(ctx context.Context) error {
+	lost := s.watch.losses.newest()
+	found, err := s.store.Cold.Look(ctx, memory.AnyChat)
+	if err != nil || found[0].Listed && !lost.After(s.listed) {
+		return err
+	}
+	began := time.Now()
+	mark, err := s.store.Cold.BeginListing(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.cfg.Cold.Store.List(ctx, cold.Chats, func(name string, changed time.Time) error {
+		chat, ok := cold.ChatOf(cold.Chats, name)
+		if !ok {
+			return nil
+		}
+		found, err := s.store.Cold.Look(ctx, chat)
+		if err != nil || found[0].Note != 0 { // it is awake, or falls asleep
+			return err
+		}
+		return s.store.Cold.FallAsleep(ctx, chat, changed.Add(-s.cfg.Cold.After).UnixMilli())
+	})
+	if err == nil {
+		err = s.store.Cold.AllListed(ctx, mark)
+	}
+	if err == nil {
+		s.listed = began
+	}
+	return err
+}
+
+// cards are what objects say of chats that sleep; an object that cannot be read says nothing.
+func (s *coldTier) cards(ctx context.Context, chats []memory.Chat) []cold.Card {
+	cards := make([]cold.Card, len(chats))
+	var reading errgroup.Group
+	reading.SetLimit(coldAtOnce)
+	for i, chat := range chats {
+		reading.Go(func() error {
+			o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
+			if err != nil && ctx.Err() == nil {
+				_ = s.failed(err, chat)
+			}
+			cards[i] = o.Card
+			return nil
+		})
+	}
+	_ = reading.Wait() // it says nothing
+	return cards
+}
