@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"mneme/memory"
 	"mneme/memory/erasures"
@@ -72,14 +76,21 @@ func (s *takeover) lookOnce(died bool) error {
 	for _, q := range s.spool.Queues() {
 		chats = append(chats, q.Key.Chat())
 	}
-	seen := map[memory.Chat]bool{}
+	slices.SortFunc(chats, func(a, b memory.Chat) int { return strings.Compare(a.String(), b.String()) })
+	chats = slices.Compact(chats)
+	// In another order than other processes that look now: each finds chats that none has taken yet.
+	rand.Shuffle(len(chats), func(i, j int) { chats[i], chats[j] = chats[j], chats[i] })
+	var looking errgroup.Group
+	looking.SetLimit(writeBackers)
 	for _, chat := range chats {
-		if !seen[chat] && s.life.Err() == nil {
-			seen[chat] = true
-			s.lookAt(chat)
-		}
+		looking.Go(func() error {
+			if s.life.Err() == nil {
+				s.lookAt(chat)
+			}
+			return nil
+		})
 	}
-	return nil
+	return looking.Wait()
 }
 
 // lookAt takes a chat's lease if no process has it; taking it drains the spool.

@@ -322,10 +322,13 @@ func (s Turns) Leave(ctx context.Context, chat memory.Chat, token string) error 
 	return failure(err, "leaving the turn of chat %s", chat)
 }
 
+// maxAbandoned bounds how many chats Abandoned gives at once: a process that dies may have had thousands.
+const maxAbandoned = 1000
+
 // Abandoned lists chats with an open run of which no process renews the lease.
 func (s Turns) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 	members, err := s.redis.ZRangeByScore(ctx, openChats, &redis.ZRangeBy{
-		Min: "-inf", Max: strconv.FormatInt(s.now().UnixMilli(), 10), Count: 100,
+		Min: "-inf", Max: strconv.FormatInt(s.now().UnixMilli(), 10), Count: maxAbandoned,
 	}).Result()
 	if err != nil {
 		return nil, failure(err, "looking for abandoned runs")

@@ -306,7 +306,7 @@ func (s *soak) hear(ctx context.Context, a *attempt, p *post, web *service, see 
 		f, err := frames.Next()
 		if err != nil {
 			a.note = fmt.Sprintf("broken after %v: %v", time.Since(a.at).Round(time.Millisecond), err)
-			if age := time.Since(began); age > hung && errors.Is(err, context.DeadlineExceeded) {
+			if age := time.Since(began); s.fault != faultKills && age > hung && errors.Is(err, context.DeadlineExceeded) {
 				s.violate(violation{kind: hang, chat: p.chat, run: a.run, seq: a.last, post: p,
 					what: fmt.Sprintf("%s has sent no end for %v; runs end after %v", web.name, age.Round(time.Second), runTimeout)})
 			}
