@@ -173,7 +173,8 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
-	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers, memory.KindOneShots} {
+	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers,
+		memory.KindOneShots} {
 		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, of), nil); err != nil {
 			return failure(err, "removing the lists of the tenant %s", of)
 		}

@@ -38,8 +38,9 @@ func newFleet(o options, s *testbed, at map[string]string) (*fleet, error) {
 	apis, err := (&name{of: s.at(apiName, at)}).listen()
 	gateways, failed := f.models.listen()
 	f.cluster = redis.NewClusterClient(&redis.ClusterOptions{Addrs: f.addrs, ContextTimeoutEnabled: true})
-	f.environ = []string{"MNEME_REDIS_URL=", "MNEME_REDIS_ADDRS=" + strings.Join(f.addrs, ","), "MNEME_REDIS_WAIT_REPLICAS=1",
-		"MNEME_APISERVER_MAX_RUNS=10000", "MNEME_WEBMEMORY_APISERVER=http://" + apis, "MNEME_APISERVER_PROXY=http://" + gateways}
+	f.environ = []string{"MNEME_REDIS_URL=", "MNEME_REDIS_ADDRS=" + strings.Join(f.addrs, ","),
+		"MNEME_REDIS_WAIT_REPLICAS=1", "MNEME_APISERVER_MAX_RUNS=10000", "MNEME_WEBMEMORY_APISERVER=http://" + apis,
+		"MNEME_APISERVER_PROXY=http://" + gateways}
 	return f, errors.Join(err, failed)
 }
 

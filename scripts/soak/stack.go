@@ -28,7 +28,7 @@ const (
 	apiName      = "apiserver"
 	webA         = "webmemory-a"
 	webB         = "webmemory-b"
-	apiA, apiB   = "apiserver-a", "apiserver-b" // of approvals, each of the webmemory of its letter; of a fleet, behind one name
+	apiA, apiB   = "apiserver-a", "apiserver-b" // of approvals, each of the webmemory of its letter; or of a fleet
 )
 
 // masterName is what the sentinel calls its master.
@@ -264,7 +264,10 @@ func (s *testbed) startAll() error {
 			}
 		}
 	}
-	if replica := s.services[replicaName]; s.fleet == nil && replica != nil && !slices.Contains(s.services[redisName].Args, "--replicaof") {
+	if s.fleet != nil {
+		return nil
+	}
+	if replica := s.services[replicaName]; replica != nil && !slices.Contains(s.services[redisName].Args, "--replicaof") {
 		s.services[redisName].follow(replica.addr)
 	}
 	return nil
