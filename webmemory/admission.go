@@ -454,6 +454,9 @@ func sameBody(record *redisstore.Record, again *run) error {
 // 503 would say that nothing ran, but it has, and goes on in another process.
 func begun(err error) error {
 	p := *problemOf(err)
+	if p.Status == http.StatusNotFound { // no apiserver has the run any more, and this process may not close it
+		return fmt.Errorf("%w: %w", errMayRun, err)
+	}
 	if p.Status == http.StatusConflict || p.Status == http.StatusServiceUnavailable {
 		p.Status = http.StatusBadGateway
 		p.Message = "The run was left by this process and goes on elsewhere; read the chat's history, or repeat the " +
