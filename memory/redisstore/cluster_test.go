@@ -156,6 +156,7 @@ func TestCluster(t *testing.T) {
 		"histories on all nodes in one load":      clusterLoad,
 		"turns":                                   clusterTurns,
 		"runs and their logs":                     clusterRuns,
+		"an erasure that some nodes did not take": clusterErasesAgain,
 		"lists see all nodes, pages lose nothing": clusterLists,
 		"an erased chat leaves only tombstones":   clusterErase,
 		"trim":                                    clusterTrim,
@@ -253,6 +254,37 @@ func clusterRuns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 		events, err := s.Runs.Events(ctx, memory.MustChat("12345"), fmt.Sprint("run", i), 0, 10)
 		require.NoError(t, err)
 		require.Empty(t, events)
+	}
+}
+
+// What leads to the logs of runs is erased behind them, whichever nodes take a part of it: an erasure that failed finds
+// all of them when it is done again.
+func clusterErasesAgain(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
+	chat := memory.MustChat("12345")
+	runs := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	for _, run := range runs {
+		_, err := s.Runs.Begin(ctx, chat, run, "body")
+		require.NoError(t, err)
+		_, err = s.Runs.Log(ctx, chat, run, true, redisstore.Logged{Seq: 1, Line: []byte("{}")})
+		require.NoError(t, err)
+	}
+	holder, err := cluster.Client().MasterForKey(ctx, "{chat_history:12345}:meta")
+	require.NoError(t, err)
+	writable := func(replicas string) {
+		for _, n := range cluster.Nodes {
+			if n.Addr != holder.Options().Addr {
+				require.NoError(t, n.Client().ConfigSet(ctx, "min-replicas-to-write", replicas).Err())
+			}
+		}
+	}
+	writable("1") // which none has
+	require.Error(t, s.Runs.Erase(ctx, chat))
+	writable("0")
+	require.NoError(t, s.Runs.Erase(ctx, chat))
+	for _, run := range runs {
+		events, err := s.Runs.Events(ctx, chat, run, 0, 10)
+		require.NoError(t, err)
+		require.Empty(t, events, run)
 	}
 }
 

@@ -207,17 +207,18 @@ func (s *core) keptLife(keyed bool) time.Duration {
 	return s.ResumeLife
 }
 
-// forget deletes keys, and then the fields of the chat's meta by which they are found.
+// forget deletes keys, and when all of them are gone the fields of the chat's meta by which they are found: in a Cluster
+// the meta may lie on a node that answers while another one, which has a key, does not.
 func (s *core) forget(ctx context.Context, chat memory.Chat, names, fields []string) error {
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, name := range names { // one by one, since they lie in several slots of a Cluster
 			p.Del(ctx, name)
 		}
-		if len(fields) > 0 {
-			p.HDel(ctx, chatMeta(chat), fields...)
-		}
 		return nil
 	})
+	if err == nil && len(fields) > 0 {
+		err = s.redis.HDel(ctx, chatMeta(chat), fields...).Err()
+	}
 	return err
 }
 
