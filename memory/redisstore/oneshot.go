@@ -116,10 +116,12 @@ func (s OneShots) Erase(ctx context.Context, of memory.Tenant, count int) (gone,
 			for _, run := range runs {
 				p.Unlink(ctx, oneShotKey(of, run))
 				p.Unlink(ctx, oneShotCallsKey(of, run))
-				p.ZRem(ctx, list, run)
 			}
 			return nil
 		})
+		if err == nil { // the list last, which leads to them, see core.forget
+			err = s.redis.ZRem(ctx, list, runs).Err()
+		}
 	}
 	return len(runs), all - len(runs), failure(err, "erasing the one-shots of the tenant %s", of)
 }

@@ -163,11 +163,10 @@ func (s Tenants) Users(ctx context.Context, of memory.Tenant, after, count int) 
 // ForgetUser takes a user off the tenant's list once the notes are erased, with the list of the chats that the user
 // posted in.
 func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Unlink(ctx, userChatsKey(u))
-		p.ZRem(ctx, memory.ListKey(memory.KindUsers, u.Tenant()), u.ID())
-		return nil
-	})
+	err := s.redis.Unlink(ctx, userChatsKey(u)).Err()
+	if err == nil { // the list last, which leads to it, see core.forget
+		err = s.redis.ZRem(ctx, memory.ListKey(memory.KindUsers, u.Tenant()), u.ID()).Err()
+	}
 	return failure(err, "forgetting the user %s", u)
 }
 
