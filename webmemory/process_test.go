@@ -52,7 +52,7 @@ type childSettings struct {
 	Data                                  string   // folder for all that a process keeps; the others are in it then
 	Sentinels                             []string // in the place of Redis
 	Lease                                 time.Duration
-	Cold                                  string // folder in which chats sleep that nobody uses, "" for none
+	Cold                                  string // folder in which idle chats sleep, "" for none
 }
 
 // connect is a client that gives up soon.

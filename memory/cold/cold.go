@@ -29,7 +29,7 @@ import (
 // servers as the store promises, before it answered. An error that is not ErrNone says that the store cannot be asked.
 // Safe for concurrent use.
 type Store interface {
-	// Put writes an object in the place of one of its name: whoever reads sees the old one or the new one, whole.
+	// Put writes an object in the place of one of its name: a reader sees the old one or the new one, whole.
 	Put(ctx context.Context, name string, data []byte) error
 	// Get is an object. ErrNone: there is none of the name.
 	Get(ctx context.Context, name string) ([]byte, error)

@@ -305,8 +305,8 @@ func (s Cold) AllListed(ctx context.Context, mark int64) error {
 	return failure(err, "noting that the sleeping chats are listed")
 }
 
-// InUse says whether chats sleep in a cold store, or did: whoever does not know where that is must not take them for
-// empty ones. It is true also if Redis does not say.
+// InUse says whether chats sleep in a cold store, or did: a process without one must not take them for empty chats. It is
+// true also if Redis does not say.
 func (s Cold) InUse(ctx context.Context) bool {
 	n, err := s.redis.Exists(ctx, coldList).Result()
 	return n > 0 || err != nil
