@@ -48,15 +48,19 @@ const (
 	Erased = "erased/"
 )
 
-// suffix ends all names.
-const suffix = ".json.gz"
+// suffix ends the names of chats' objects, markSuffix those of marks, which are a number each.
+const suffix, markSuffix = ".json.gz", ".turn"
 
 // ids writes ids as file systems can have them that tell no capitals from small letters.
 var ids = base32.StdEncoding.WithPadding(base32.NoPadding)
 
 // Name is that of a chat's object in a folder, of its tenant and its id, which is in base32, in small letters.
 func Name(folder string, chat memory.Chat) string {
-	return folder + chat.Tenant().String() + "/" + strings.ToLower(ids.EncodeToString([]byte(chat.ID()))) + suffix
+	ends := suffix
+	if folder == Erased {
+		ends = markSuffix
+	}
+	return folder + chat.Tenant().String() + "/" + strings.ToLower(ids.EncodeToString([]byte(chat.ID()))) + ends
 }
 
 // ChatOf reads what Name makes; ok is false for the name of anything else.
