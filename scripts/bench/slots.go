@@ -156,8 +156,8 @@ type bySlot [slots]float64
 func weigh(nodes []*redis.Client, pattern string) (sums bySlot) {
 	for _, node := range nodes {
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {
-			var keys []string
-			keys, cursor, _ = node.Scan(bg, cursor, pattern, 1000).Result()
+			keys, next, err := node.Scan(bg, cursor, pattern, 1000).Result()
+			cursor = must(next, err)
 			cmds := must(node.Pipelined(bg, func(p redis.Pipeliner) error {
 				for _, key := range keys {
 					p.ClusterKeySlot(bg, key)
