@@ -30,6 +30,12 @@ func SplitID(id string) (run string, seq int64, ok bool) {
 	return id[:at], seq, err == nil
 }
 
+// RunOf is the run that made a message, or in whose place it was closed; "" for none.
+func RunOf(id string) string {
+	run, _, _ := SplitID(id)
+	return strings.TrimSuffix(run, ClosingSuffix)
+}
+
 func decimal(c byte) bool { return c >= '0' && c <= '9' }
 
 // computedRun tells "x" and 16 hex digits, with which computed ids begin.

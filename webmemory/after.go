@@ -94,12 +94,12 @@ func (s *starter) newestAlone(ctx context.Context, v view, l *boundary) (bool, e
 // onlyEnded says whether nothing stands behind a message but what its run left when it was ended for a post:
 // the run closed, or, of a post that interrupts, one that was cut short.
 func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts bool) bool {
-	at, run := slices.Index(ids, id), runOf(id)
+	at, run := slices.Index(ids, id), memory.RunOf(id)
 	if at < 0 || run == "" {
 		return false
 	}
 	for i, raw := range own.Raw(at + 1) {
-		if runOf(ids[at+1+i]) != run {
+		if memory.RunOf(ids[at+1+i]) != run {
 			return false
 		}
 		var m memory.Message

@@ -47,7 +47,7 @@ func (s *histories) locate(ctx context.Context, chat memory.Chat, v view, to str
 				l.newest, l.asked = n, h.Timestamp
 			}
 			times = append(times, h.Timestamp)
-			if run := runOf(h.ID); run != "" {
+			if run := memory.RunOf(h.ID); run != "" {
 				of := l.runs[run]
 				if of == nil {
 					of = &spoken{first: n}
@@ -90,7 +90,7 @@ func (s *histories) locateBeside(ctx context.Context, v view, to string, l *boun
 			}
 			h := one.heads[found]
 			l.ts = h.Timestamp
-			if of := l.runs[runOf(to)]; of != nil {
+			if of := l.runs[memory.RunOf(to)]; of != nil {
 				l.at = of.last
 				return nil
 			}
@@ -111,7 +111,7 @@ func (l *boundary) goes(own bool, n int, h head, before bool) bool {
 	if l.start {
 		return true
 	}
-	of := l.runs[runOf(h.ID)]
+	of := l.runs[memory.RunOf(h.ID)]
 	switch {
 	case of != nil && of.questions == 1: // a run
 		return of.asked > l.at

@@ -208,7 +208,7 @@ func (s *historyRoutes) viewRuns(ctx context.Context, key memory.Key, messages [
 	map[string]*webapi.RunView, error) {
 	var runs []string
 	for _, id := range memory.IDs(messages) {
-		if run := runOf(id); isRunID(run) && !slices.Contains(runs, run) {
+		if run := memory.RunOf(id); isRunID(run) && !slices.Contains(runs, run) {
 			runs = append(runs, run)
 		}
 	}
@@ -247,7 +247,7 @@ type told map[string][]webapi.Remembered
 // take adds the messages of a history that it does not have yet. What is no message is passed over.
 func (t told) take(of memory.Agent, raw []json.RawMessage) {
 	for i, id := range memory.IDs(raw) {
-		run := runOf(id)
+		run := memory.RunOf(id)
 		known, asked := t[run]
 		if !asked || slices.ContainsFunc(known, func(m webapi.Remembered) bool { return m.ID == id && m.Subagent == of }) {
 			continue

@@ -45,12 +45,12 @@ func (s *historyRoutes) getInfluence(c *gin.Context) error {
 		switch {
 		case slices.Contains(record.Given, id):
 			by = webapi.InfluenceRecall
-		case said && (runOf(id) == runOf(at) || known && from <= place):
+		case said && (memory.RunOf(id) == memory.RunOf(at) || known && from <= place):
 			by = webapi.InfluenceWindow
 		default:
 			continue
 		}
-		out.Answers = append(out.Answers, webapi.Influenced{ID: at, RunID: runOf(at), TS: m.Timestamp, By: by})
+		out.Answers = append(out.Answers, webapi.Influenced{ID: at, RunID: memory.RunOf(at), TS: m.Timestamp, By: by})
 	}
 	if n == 0 {
 		return errUnknownChat

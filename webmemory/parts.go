@@ -53,12 +53,6 @@ func headsOf(raw []json.RawMessage) []head {
 	return all
 }
 
-// runOf is the run that made a message, "" for none.
-func runOf(id string) string {
-	run, _, _ := memory.SplitID(id)
-	return strings.TrimSuffix(run, memory.ClosingSuffix)
-}
-
 // heads are those of the messages of segments. A segment is named by its sum, so that what was read of one holds as
 // long as it is listed.
 type heads map[redisstore.Segment][]head

@@ -272,6 +272,45 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 	require.Contains(t, string(w.do("GET", "/metrics", nil).body), fmt.Sprintf("mneme_takeovers_total %d", scriptEvents))
 }
 
+// A process dies with a message in its spool that Redis has taken after all. The one that takes over a run of the chat
+// meets it while a subagent of that run has an open task: the task is not the late message's, and is not closed for it.
+func TestAMessageThatComesLateClosesNoTaskOfAnotherRun(t *testing.T) {
+	t.Parallel()
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	chat, key := memory.MustChat("1"), memory.SubagentKey("analytic", memory.MustChat("1"))
+	urls, data, processes := w.disks(2)
+	w.shutdown[w.url]() // so that no other takes over
+	s.let(chat, scriptEvents)
+	var open *transcript
+	w.on(urls[0], func() {
+		require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"first"}).status)
+		s.let(chat, 2)
+		open = w.open("POST", "/v1/chats/1/messages", message{"second"})
+		open.until("subagent_delegation")
+	})
+	eventually(t, "the task is stored", func() bool { return len(w.stored(key.String())) == 5 })
+	processes[1].Kill()
+	left, err := spool.Open(filepath.Join(data[1], "spool"), spool.Options{}, logger())
+	require.NoError(t, err)
+	var raw []json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(w.look.Get(t.Context(), key.String()).Val()), &raw))
+	run, seq, _ := memory.SplitID(memory.IDs(raw)[3])
+	require.NoError(t, left.Add(spool.Entry{Queue: spool.History(key), Bytes: raw[3],
+		Mark: memory.Mark{Run: run, Seq: seq, Turn: time.Now().UnixMilli() - 1}}))
+	require.NoError(t, left.Close())
+	processes[0].Kill()
+	url, _ := w.start(processes[1].settings)
+	s.let(chat, scriptEvents)
+	w.on(url, func() {
+		again := w.open("GET", "/v1/chats/1/runs/"+open.resp.Header.Get("Mneme-Run-Id")+"/events", nil)
+		again.until("run_finished")
+	})
+	_, first := whole("first")
+	_, second := whole("second")
+	require.Equal(t, append(first, second...), w.stored(key.String()))
+}
+
 func or(s, otherwise string) string {
 	if s == "" {
 		return otherwise

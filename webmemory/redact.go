@@ -147,9 +147,9 @@ func (s *redactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 		return plan, err
 	}
 	plan.what = erasures.Redaction{Chat: chat, Key: key, IDs: ids}
-	if run, _, ok := memory.SplitID(id); !exchange {
+	if run := memory.RunOf(id); !exchange {
 		plan.what.IDs = []string{id}
-	} else if run = strings.TrimSuffix(run, memory.ClosingSuffix); ok && isRunID(run) {
+	} else if isRunID(run) {
 		plan.what = erasures.Redaction{Chat: chat, Run: run}
 	} else if len(ids) > maxRedacted {
 		return plan, &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,

@@ -170,7 +170,7 @@ func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned,
 		}
 		of.Messages, last, size = of.Messages+1, h.ID, size+len(raw)
 		piece.Messages = append(piece.Messages, raw)
-		if run := runOf(h.ID); run != "" && (h.Timestamp == 0 || h.Timestamp > oldest) {
+		if run := memory.RunOf(h.ID); run != "" && (h.Timestamp == 0 || h.Timestamp > oldest) {
 			runs[run] = true
 		}
 		return nil
@@ -246,7 +246,7 @@ func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.Se
 		return err
 	}
 	void := func(n memory.Note) bool {
-		return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, runOf(n.Message))
+		return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, memory.RunOf(n.Message))
 	}
 	if err := s.takeBackBeside(ctx, w.Number, w.chat, keys, void, a.Runs); err != nil {
 		return err

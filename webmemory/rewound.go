@@ -226,14 +226,14 @@ func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 	for _, h := range loaded {
 		_, err := s.store.Rewinds.TakeBack(ctx, 0, cut, h, s.cfg.MaxHistory, func(id string, raw json.RawMessage) bool {
 			of, _ := headOf(raw)
-			return runs[runOf(id)] > 0 && of.Timestamp*1000 < float64(runs[runOf(id)])
+			return runs[memory.RunOf(id)] > 0 && of.Timestamp*1000 < float64(runs[memory.RunOf(id)])
 		}, heads(nil).without(noID), heads(nil).within(noID))
 		if err != nil {
 			return err
 		}
 	}
 	err = s.takeBackBeside(ctx, redisstore.NoTurn, chat, keys, func(n memory.Note) bool {
-		return runs[runOf(n.Message)] > 0 && n.TS*1000 < float64(runs[runOf(n.Message)])
+		return runs[memory.RunOf(n.Message)] > 0 && n.TS*1000 < float64(runs[memory.RunOf(n.Message)])
 	}, slices.Collect(maps.Keys(runs)))
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -204,9 +203,8 @@ func (w *writer) runs() (runs []string) {
 			var m struct {
 				ID string `json:"id"`
 			}
-			if json.Unmarshal(raw, &m) == nil && m.ID != "" {
-				run, _, _ := strings.Cut(m.ID, ".")
-				runs = append(runs, strings.TrimSuffix(run, memory.ClosingSuffix))
+			if json.Unmarshal(raw, &m) == nil && memory.RunOf(m.ID) != "" {
+				runs = append(runs, memory.RunOf(m.ID))
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"mneme/memory"
 	"mneme/memory/event"
@@ -104,7 +103,7 @@ func wentOn(w *writer, head endHead) bool {
 	for key, h := range w.histories {
 		for i, id := range h.IDs() {
 			run, seq, _ := memory.SplitID(id)
-			if strings.TrimSuffix(run, memory.ClosingSuffix) == head.Run && (seq > head.Waiting.Seq || run != head.Run) {
+			if memory.RunOf(id) == head.Run && (seq > head.Waiting.Seq || run != head.Run) {
 				return true
 			}
 			if of, _ := headOf(h.Raw(i)[0]); of.Role == memory.RoleUser && key.Agent() == "" {

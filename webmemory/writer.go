@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mneme/memory"
@@ -332,18 +333,20 @@ func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 }
 
 // closeLate closes a delegation that came late out of a spool, of a run that is over and
-// did not know of it at its end.
+// did not know of it at its end. A task of another run stays open: what came late was known
+// already, and that run goes on.
 func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
-	over := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != last.Mark.Run)
+	run := strings.TrimSuffix(last.Mark.Run, memory.ClosingSuffix)
+	over := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != run)
 	h := w.history(last.Key)
 	if !over || last.Key.Agent() == "" || h.Len() == 0 {
 		return nil
 	}
 	message, err := memory.Decode(h.Raw(h.Len() - 1))
-	if err != nil || message[0].Role != memory.RoleUser {
+	if err != nil || message[0].Role != memory.RoleUser || memory.RunOf(message[0].ID) != run {
 		return err
 	}
-	return w.closeWith(ctx, h, message[0], last.Mark.Run, last.Mark.Seq)
+	return w.closeWith(ctx, h, message[0], run, last.Mark.Seq)
 }
 
 // closeWith ends a history behind its last message, which event seq of a run made that is lost.

@@ -102,8 +102,7 @@ func (r Redaction) Has(key memory.Key, id string) bool {
 	if r.Run == "" {
 		return key == r.Key && slices.Contains(r.IDs, id)
 	}
-	run, _, ok := memory.SplitID(id)
-	return ok && strings.TrimSuffix(run, memory.ClosingSuffix) == r.Run
+	return memory.RunOf(id) == r.Run
 }
 
 // RedactionOf parses a name that Name made; ok is false for a name of another kind.

@@ -359,8 +359,7 @@ func (c *checker) vanished(list []vanished) {
 		}
 		at := when(m[0].Timestamp)
 		_, _, touched := x.chat.edited(x.key, string(x.raw))
-		name, _, _ := memory.SplitID(m[0].ID)
-		name = strings.TrimSuffix(name, memory.ClosingSuffix)
+		name := memory.RunOf(m[0].ID)
 		why := ""
 		switch {
 		case x.chat.stateOf(x.key, at) != kept:

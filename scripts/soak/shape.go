@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
@@ -22,12 +21,11 @@ type block struct {
 func (c *checker) blocks(h *stored) (out []block) {
 	unseen := map[string]*run{}
 	for i, m := range h.messages {
-		name, _, ok := memory.SplitID(m.ID)
-		if !ok {
+		name := memory.RunOf(m.ID)
+		if name == "" {
 			c.report(h, i, violation{kind: invalid, what: "has no id of a run"})
 			continue
 		}
-		name = strings.TrimSuffix(name, memory.ClosingSuffix)
 		r := cmp.Or(c.runs[name], unseen[name])
 		if r == nil {
 			r = &run{id: name}
