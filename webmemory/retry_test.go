@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -254,6 +255,25 @@ func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
 		return w.do("POST", "/v1/chats/1/messages", message{"lost"}, "Idempotency-Key", "k").status == 200
 	})
 	require.Equal(t, append(want, "assistant: answer"), w.stored("chat_history:1"))
+}
+
+// While Redis is away for longer than the lease, the apiserver loses a run: it has run, and another process may close it,
+// so a post that waits for it is not told that there is no such thing.
+func TestAPostWhoseRunIsLostWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	s.let(memory.MustChat("1"), 2)
+	answered := make(chan answer, 1)
+	go func() { answered <- w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k") }()
+	eventually(t, "the run has begun", func() bool { return len(w.stored("subagent:analytic:1")) == 1 })
+	w.redis.Kill()
+	time.Sleep(2 * shortLease)
+	w.loseApiserver()
+	got := <-answered
+	require.Equal(t, http.StatusBadGateway, got.status, string(got.body))
+	require.Equal(t, "outcome_unknown", got.problem(t).Code)
+	require.NoError(t, w.redis.Run())
 }
 
 // A request of a run carries histories as lists, also empty ones.
