@@ -238,12 +238,23 @@ func (s *Server) getEvents(c *gin.Context) error {
 	return nil
 }
 
+// stopTime is how long the answer to a stop waits for the run to end, or to wait for an answer all the same.
+const stopTime = time.Second
+
 func (s *Server) stopRun(c *gin.Context) error {
 	r, err := s.named(c)
 	if err != nil {
 		return err
 	}
 	r.cancel(subagent.ErrStopped)
+	select {
+	case <-r.ended:
+	case <-time.After(stopTime):
+	case <-c.Request.Context().Done():
+	}
+	if r.log.Waiting() {
+		return api.ErrWaits
+	}
 	c.Status(http.StatusNoContent)
 	return nil
 }

@@ -193,7 +193,7 @@ func TestARunThatWaitsHasEndedHere(t *testing.T) {
 	s := start(t, apiserver.Config{MaxRuns: 1}, waits())
 	events := s.post(t, lights("r1", "one")).Events
 	lines, last := s.stored(t, events)
-	require.NoError(t, s.Stop(t.Context(), "r1"))
+	require.ErrorIs(t, s.Stop(t.Context(), "r1"), api.ErrWaits)
 	require.Equal(t, events, s.post(t, lights("r1", "one")).Events, "a late copy of its request starts nothing")
 	other := s.post(t, lights("r2", "one")).Events
 	s.stored(t, other)

@@ -2,6 +2,7 @@ package webmemory
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -21,42 +22,49 @@ func (s *resumer) stopRun(c *gin.Context) error {
 		return err
 	}
 	id := c.Param("run")
-	if r != nil && r.over(0) {
-		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
-		return nil
-	}
-	open, err := s.store.Turns.OpenRun(c.Request.Context(), chat)
-	switch {
-	case r != nil:
-		err = s.stop(c.Request.Context(), r)
-	case err == nil && open != nil && open.Run == id:
-		err = s.leaser.stopOpen(c.Request.Context(), open)
-	case err == nil && s.waitsFor(c.Request.Context(), chat, id):
-		if err := s.denyNow(c.Request.Context(), chat, id, stoppedRun); err != nil {
-			return err
-		}
-		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
-		return nil
-	case err == nil:
-		record, failed := s.store.Runs.Record(c.Request.Context(), chat, id)
-		if failed != nil {
-			return failed
-		}
-		if record == nil {
-			return errUnknownRun
-		}
-		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
-		return nil
-	}
+	status, err := s.stop(c.Request.Context(), chat, id, r)
 	if err != nil {
-		return asking(err)
+		return err
 	}
-	api.WriteJSON(c.Writer, http.StatusAccepted, webapi.StopStatus{RunID: id, Status: webapi.Stopping})
+	code := http.StatusOK
+	if status == webapi.Stopping {
+		code = http.StatusAccepted
+	}
+	api.WriteJSON(c.Writer, code, webapi.StopStatus{RunID: id, Status: status})
 	return nil
 }
 
-// stop asks the apiserver to end a run; its last events come as ever.
-func (s *resumer) stop(ctx context.Context, r *run) error {
+// stop stops a chat's run, which is r if this process has it.
+func (s *resumer) stop(ctx context.Context, chat memory.Chat, id string, r *run) (status string, err error) {
+	if r != nil && r.over(0) && !r.log.Waiting() {
+		return webapi.Over, nil
+	}
+	open, err := s.store.Turns.OpenRun(ctx, chat)
+	switch {
+	case r != nil && !r.over(0):
+		err = s.stopHere(ctx, r)
+	case err == nil && open != nil && open.Run == id:
+		err = s.leaser.stopOpen(ctx, open)
+	case err == nil && s.waitsFor(ctx, chat, id):
+		return webapi.Over, s.denyNow(ctx, chat, id, stoppedRun)
+	case err == nil:
+		record, err := s.store.Runs.Record(ctx, chat, id)
+		if err == nil && record == nil {
+			err = errUnknownRun
+		}
+		return webapi.Over, err
+	}
+	if errors.Is(err, api.ErrWaits) { // it is about to be suspended
+		return webapi.Over, s.denyNow(ctx, chat, id, stoppedRun)
+	}
+	if err != nil {
+		return "", asking(err)
+	}
+	return webapi.Stopping, nil
+}
+
+// stopHere asks the apiserver to end a run; its last events come as ever.
+func (s *resumer) stopHere(ctx context.Context, r *run) error {
 	r.mu.Lock()
 	at := r.at
 	r.mu.Unlock()
@@ -66,11 +74,11 @@ func (s *resumer) stop(ctx context.Context, r *run) error {
 	return at.Stop(ctx, r.id)
 }
 
-// denyNow ends a run that waits, and waits until that is done. What does not wait any more is fine.
+// denyNow ends a run that waits, or is about to, and waits until that is done. What does not wait any more is fine.
 func (s *resumer) denyNow(ctx context.Context, chat memory.Chat, id string, why *denial) error {
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
-	for s.waitsFor(ctx, chat, id) {
+	for again := true; again; again = s.waitsFor(ctx, chat, id) {
 		w, err := s.leaser.takeTurn(ctx, waiting, chat, "", behind)
 		if err != nil {
 			return err

@@ -80,7 +80,8 @@ func (s *suspending) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	case len(path) > 2 && path[1] == "runs":
 		s.mu.Lock()
 		run := s.runs[path[2]]
-		if strings.HasSuffix(r.URL.Path, "/stop") {
+		stop := strings.HasSuffix(r.URL.Path, "/stop")
+		if stop {
 			s.stops++
 		}
 		s.mu.Unlock()
@@ -93,6 +94,8 @@ func (s *suspending) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			default:
 			}
 			api.ServeEvents(rw, r, run.log, api.Pace{})
+		case stop && run.log.Waiting():
+			api.WriteProblem(rw, api.ErrWaits)
 		case r.Method == "POST":
 			run.cancel()
 			rw.WriteHeader(204)
@@ -584,6 +587,30 @@ func TestAWaitIsClosed(t *testing.T) {
 			require.Equal(t, 200, w.do("POST", "/v1/chats/"+id+"/messages", message{"plain"}).status)
 		})
 	}
+}
+
+// A run is stopped as soon as its client knows that it waits, through this replica or another: it may not be suspended
+// yet, and does not wait after the stop all the same.
+func TestAStopOfARunThatIsAboutToWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.suspends(asksFor(one))
+	other := w.process()
+	for i := range 40 {
+		path := fmt.Sprintf("/v1/chats/%d/", i)
+		got := w.do("POST", path+"messages", message{"refund me"})
+		require.Equal(t, 202, got.status, string(got.body))
+		stop := func() { got = w.do("POST", path+"runs/"+got.header.Get("Mneme-Run-Id")+"/stop", nil) }
+		if i%2 == 0 {
+			stop()
+		} else {
+			w.on(other, stop)
+		}
+		require.Less(t, got.status, 300, string(got.body))
+	}
+	eventually(t, "none waits", func() bool {
+		return strings.Contains(string(w.do("GET", "/v1/approvals", nil).body), `"approvals":[]`)
+	})
 }
 
 // What Redis loses of a run that waits is lost, with a sentence; the chat stays usable.

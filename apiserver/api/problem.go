@@ -38,6 +38,8 @@ type Problem struct {
 var (
 	// ErrUnknownRun: no run has this id here, or it was forgotten long ago.
 	ErrUnknownRun = &Problem{Status: http.StatusNotFound, Code: "unknown_run", Message: "There is no run with this id."}
+	// ErrWaits: a run could not be stopped, since it waits for an answer; the events before are complete.
+	ErrWaits = &Problem{Status: http.StatusConflict, Code: "run_waits", Message: "The run waits for an answer."}
 	// ErrGone: the events asked for are no longer kept.
 	ErrGone = &Problem{Status: http.StatusGone, Code: "events_gone",
 		Message: "The events of this run are gone: read the chat's history instead."}
