@@ -91,6 +91,7 @@ var homes = map[string][]string{
 	"github.com/r3labs/sse":             {"apiserver/api/sse"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},
 	"github.com/alicebob/miniredis":     {"memory/embedded"},
+	"github.com/minio":                  {"memory/cold/s3"},
 	"github.com/sourcegraph/jsonrpc2":   {"internal/copilottest"},
 	"github.com/tetratelabs/wazero":     {"subagent/rag/loader/pdfium"},
 	"github.com/xuri/excelize":          {"subagent/rag/loader"},
