@@ -85,12 +85,13 @@ var floors = map[string][]string{
 
 // homes are the only folders that may import a third party.
 var homes = map[string][]string{
-	"github.com/redis/go-redis": {"memory/redisscript", "memory/redisstore", "internal/redistest", "access",
-		"proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
+	"github.com/redis/go-redis": {"memory/redisscript", "memory/redisstore", "internal/redistest", "internal/stack",
+		"access", "proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
 	"github.com/r3labs/sse":             {"apiserver/api/sse"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},
 	"github.com/alicebob/miniredis":     {"memory/embedded"},
+	"github.com/minio":                  {"memory/cold/s3"},
 	"github.com/sourcegraph/jsonrpc2":   {"internal/copilottest"},
 	"github.com/tetratelabs/wazero":     {"subagent/rag/loader/pdfium"},
 	"github.com/xuri/excelize":          {"subagent/rag/loader"},

@@ -1,6 +1,6 @@
 // Package stack starts what a mneme consists of as processes: its services, redis-server and what else may stand
-// beside them. Tests, measurements and soaks start them by it, end them, and start them again. It owns no port and no
-// folder, and needs Linux: the kernel kills what it started when the process that uses it ends.
+// beside them. Tests, measurements and soaks start them by it, end them, and start them again. It owns no folder, and no
+// port but those of balancers, and needs Linux: the kernel kills what it started when the process that uses it ends.
 package stack
 
 import (

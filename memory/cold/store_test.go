@@ -19,6 +19,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/cold"
+	"mneme/memory/cold/s3"
 )
 
 // stores are those that the contract is tested over.
@@ -27,12 +28,12 @@ func stores(t *testing.T) map[string]cold.Store {
 	require.NoError(t, fake.CreateBucket("chats"))
 	server := httptest.NewServer(gofakes3.New(fake).Server())
 	t.Cleanup(server.Close)
-	inProcess, err := cold.OpenS3(cold.S3Config{Endpoint: server.URL, Bucket: "chats", Prefix: "/mneme/", AccessKey: "a",
+	inProcess, err := s3.Open(s3.Config{Endpoint: server.URL, Bucket: "chats", Prefix: "/mneme/", AccessKey: "a",
 		SecretKey: "b"})
 	require.NoError(t, err)
 	all := map[string]cold.Store{"folder": cold.Folder(t.TempDir()), "gofakes3": inProcess}
 	if endpoint := os.Getenv("MNEME_TEST_S3"); endpoint != "" { // a real server, of scripts/engines/minio
-		all["server"], err = cold.OpenS3(cold.S3Config{Endpoint: endpoint, Bucket: os.Getenv("MNEME_TEST_S3_BUCKET"),
+		all["server"], err = s3.Open(s3.Config{Endpoint: endpoint, Bucket: os.Getenv("MNEME_TEST_S3_BUCKET"),
 			Prefix: t.Name(), AccessKey: os.Getenv("MNEME_TEST_S3_ACCESS_KEY"),
 			SecretKey: os.Getenv("MNEME_TEST_S3_SECRET_KEY")})
 		require.NoError(t, err)

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,32 +73,19 @@ func slotsCmd() *cobra.Command {
 	return b
 }
 
-// cluster starts the masters, and waits until they agree.
+// cluster starts the masters, and forms a Cluster of them.
 func (l *lab) cluster(args []string) (client *redis.ClusterClient, nodes []*redis.Client) {
-	var addrs []string
 	for i := range masters {
 		addr, dir := freeAddr(), filepath.Join(l.Dir, fmt.Sprint("node", i))
 		must(0, os.Mkdir(dir, 0o700))
 		l.run(stack.Redis(dir, addr, append(args, "--cluster-enabled", "yes")...))
-		node := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute})
-		must(0, node.Do(bg, "cluster", "set-config-epoch", i+1).Err())
-		must(0, node.ClusterAddSlotsRange(bg, slots*i/masters, slots*(i+1)/masters-1).Err())
-		for _, other := range addrs {
-			host, port, _ := net.SplitHostPort(other)
-			must(0, node.ClusterMeet(bg, host, port).Err())
-		}
-		addrs, nodes = append(addrs, addr), append(nodes, node)
+		nodes = append(nodes, redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute}))
 	}
-	until := time.Now().Add(time.Minute)
-	for agreed := 0; agreed < masters; time.Sleep(100 * time.Millisecond) {
-		state := nodes[agreed].ClusterInfo(bg).Val()
-		if strings.Contains(state, "cluster_state:ok") && strings.Contains(state, fmt.Sprintf("cluster_size:%d", masters)) {
-			agreed++
-		} else if time.Now().After(until) {
-			panic(errors.New("the nodes do not agree: " + state))
-		}
-	}
-	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: time.Minute}), nodes
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
+	must(0, stack.FormCluster(ctx, masters, nodes...))
+	one := []string{nodes[0].Options().Addr} // which knows the others
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: one, ReadTimeout: time.Minute}), nodes
 }
 
 // template is what stays of a chat of one turn: DUMPs by the key, in which CHAT stands for the id.

@@ -385,7 +385,7 @@ func (s *soak) run(ctx context.Context) (clean bool, err error) {
 	unwatch()
 	watched.Wait()
 	if s.fleet != nil {
-		s.models.slow.Store(0)
+		s.models.Slow.Store(0)
 	}
 	s.lastPosts()
 	check := &checker{ledger: s.ledger, fates: s.fates()}

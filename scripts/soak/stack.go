@@ -140,8 +140,9 @@ func newStack(o options) (*testbed, error) {
 	}
 	if o.mode == "fleet" {
 		var failed error
-		s.fleet, failed = newFleet(o, s, at)
-		err = errors.Join(err, failed)
+		if s.fleet, failed = newFleet(o, s, at); failed != nil {
+			return nil, failed
+		}
 		environ = append(environ, s.fleet.environ...)
 	}
 	for _, name := range s.order {

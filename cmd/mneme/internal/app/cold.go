@@ -9,6 +9,7 @@ import (
 
 	"mneme/cmd/mneme/internal/config"
 	"mneme/memory/cold"
+	"mneme/memory/cold/s3"
 	"mneme/memory/redisstore"
 	"mneme/webmemory"
 )
@@ -31,7 +32,7 @@ func openCold(ctx context.Context, cfg config.Config, store *redisstore.Store, l
 		if err := cfg.RequireSecrets("cold."); err != nil {
 			return webmemory.Cold{}, err
 		}
-		s, err := cold.OpenS3(cold.S3Config{Endpoint: c.Endpoint, Region: c.Region, Bucket: bucket, Prefix: prefix,
+		s, err := s3.Open(s3.Config{Endpoint: c.Endpoint, Region: c.Region, Bucket: bucket, Prefix: prefix,
 			AccessKey: c.AccessKeyEnv.Reveal(), SecretKey: c.SecretKeyEnv.Reveal()})
 		if err != nil {
 			return webmemory.Cold{}, fmt.Errorf("cold.store: %w", err)
@@ -39,8 +40,7 @@ func openCold(ctx context.Context, cfg config.Config, store *redisstore.Store, l
 		return webmemory.Cold{Store: s, After: c.After}, nil
 	}
 	if at, err := os.Stat(c.Store); err != nil || !at.IsDir() {
-		return webmemory.Cold{}, fmt.Errorf("cold.store: there is no folder %s; make it, or mount the disk that it is on",
-			c.Store)
+		return webmemory.Cold{}, fmt.Errorf("cold.store: there is no folder %s; make it, or mount its disk", c.Store)
 	}
 	return webmemory.Cold{Store: cold.Folder(c.Store), After: c.After}, nil
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -18,6 +16,7 @@ import (
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/redistest"
+	processes "mneme/internal/stack"
 	"mneme/internal/upstreamtest"
 	"mneme/memory/event"
 )
@@ -46,40 +45,13 @@ func serve(t *testing.T, service func(context.Context, config.Config, app.Option
 	return addrs
 }
 
-// oneName is one address that stands for several, each new connection for any of
-// them, as a name of Docker's or Kubernetes' DNS does. Each gets one of the first.
+// oneName is one address that stands for several, as a Service of Kubernetes does.
 func oneName(t *testing.T, addrs ...string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	name, err := processes.Balance(addrs...)
 	require.NoError(t, err)
-	var pipes sync.WaitGroup
-	pipes.Go(func() {
-		rng := rand.New(rand.NewPCG(1, 2))
-		for n := 0; ; n++ {
-			to := addrs[rng.IntN(len(addrs))]
-			if n < len(addrs) {
-				to = addrs[n]
-			}
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				in.Close()
-				continue
-			}
-			for _, p := range [][2]net.Conn{{in, out}, {out, in}} {
-				pipes.Go(func() {
-					_, _ = io.Copy(p[0], p[1])
-					p[0].Close()
-					p[1].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() { l.Close(); pipes.Wait() })
-	return l.Addr().String()
+	t.Cleanup(func() { _ = name.Close() })
+	return name.Addr().String()
 }
 
 // Two webmemories and two apiservers, each pair behind one name, as `docker compose up

@@ -1,4 +1,6 @@
-package cold
+// Package s3 is a cold.Store in a bucket of a server that speaks the S3 API. It is apart from package cold, so that what
+// only reads and writes objects does not link a client of S3.
+package s3
 
 import (
 	"bytes"
@@ -11,10 +13,12 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"mneme/memory/cold"
 )
 
-// S3Config says where a bucket is, and who asks.
-type S3Config struct {
+// Config says where a bucket is, and who asks.
+type Config struct {
 	Endpoint  string // its scheme, host and port; "" for Amazon's
 	Region    string // "" has it found out
 	Bucket    string
@@ -23,15 +27,15 @@ type S3Config struct {
 	SecretKey string
 }
 
-// s3 is a Store in a bucket.
-type s3 struct {
+// store is a cold.Store in a bucket.
+type store struct {
 	client         *minio.Client
 	bucket, prefix string
 }
 
-// OpenS3 is a Store in a bucket that speaks the S3 API. It asks nothing yet: a store that is away does not keep the
-// service from its start. Errors are about the configuration.
-func OpenS3(c S3Config) (Store, error) {
+// Open is the store in a bucket. It asks nothing yet: a server that is away does not keep the service from its start.
+// Errors are about the configuration.
+func Open(c Config) (cold.Store, error) {
 	if c.Endpoint == "" {
 		c.Endpoint = "https://s3.amazonaws.com"
 	}
@@ -46,19 +50,19 @@ func OpenS3(c S3Config) (Store, error) {
 	if c.Prefix = strings.Trim(c.Prefix, "/"); c.Prefix != "" {
 		c.Prefix += "/"
 	}
-	return s3{client, c.Bucket, c.Prefix}, err
+	return store{client, c.Bucket, c.Prefix}, err
 }
 
-// Put implements Store.
-func (s s3) Put(ctx context.Context, name string, data []byte) error {
+// Put implements cold.Store.
+func (s store) Put(ctx context.Context, name string, data []byte) error {
 	_, err := s.client.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(data), int64(len(data)),
 		// In one request: of several parts a killed process would leave some.
 		minio.PutObjectOptions{ContentType: "application/gzip", SendContentMd5: true, DisableMultipart: true})
 	return s.failed(err, name)
 }
 
-// Get implements Store.
-func (s s3) Get(ctx context.Context, name string) ([]byte, error) {
+// Get implements cold.Store.
+func (s store) Get(ctx context.Context, name string) ([]byte, error) {
 	object, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
 		return nil, s.failed(err, name)
@@ -68,13 +72,13 @@ func (s s3) Get(ctx context.Context, name string) ([]byte, error) {
 	return data, s.failed(err, name)
 }
 
-// Delete implements Store.
-func (s s3) Delete(ctx context.Context, name string) error {
+// Delete implements cold.Store.
+func (s store) Delete(ctx context.Context, name string) error {
 	return s.failed(s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}), name)
 }
 
-// List implements Store.
-func (s s3) List(ctx context.Context, folder string, each func(string, time.Time) error) error {
+// List implements cold.Store.
+func (s store) List(ctx context.Context, folder string, each func(string, time.Time) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // or the goroutine behind the channel goes on
 	below := minio.ListObjectsOptions{Prefix: s.prefix + folder, Recursive: true}
@@ -90,12 +94,12 @@ func (s s3) List(ctx context.Context, folder string, each func(string, time.Time
 }
 
 // failed is an error of the client's, with what it is about.
-func (s s3) failed(err error, name string) error {
+func (s store) failed(err error, name string) error {
 	switch {
 	case err == nil:
 		return nil
 	case minio.ToErrorResponse(err).Code == minio.NoSuchKey:
-		return ErrNone
+		return cold.ErrNone
 	}
 	return fmt.Errorf("the object %s%s of the bucket %s: %w", s.prefix, name, s.bucket, err)
 }
