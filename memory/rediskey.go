@@ -81,7 +81,7 @@ var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindUsers, KindOn
 func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
 
 // Sharded are those of which the key of a tenant may be spread over several.
-var Sharded = []Kind{KindChats}
+var Sharded = []Kind{KindChats, KindCold}
 
 // ShardKey is the key of one shard of a tenant's list, from 1 on. 0 is ListKey.
 func ShardKey(kind Kind, of Tenant, shard int) string {

@@ -212,11 +212,13 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	scores, asleep := make([]*redis.FloatCmd, len(ids)), make([]*redis.FloatCmd, len(ids))
+	awake, asleep := make([]*redis.FloatCmd, len(ids)), make([][]*redis.FloatCmd, len(ids))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
-			scores[i] = p.ZScore(ctx, s.listKey(memory.KindChats, of, id), id)
-			asleep[i] = p.ZScore(ctx, coldKey(of), id)
+			awake[i] = p.ZScore(ctx, s.listKey(memory.KindChats, of, id), id)
+			if chat, ok := (Place{Member: id}).Chat(of); ok {
+				asleep[i] = coldScores(ctx, s.core, p, chat)
+			}
 		}
 		return nil
 	})
@@ -225,8 +227,8 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 	}
 	places := make([]Place, len(ids))
 	for i, id := range ids {
-		places[i] = Place{Used: int64(max(scores[i].Val(), asleep[i].Val())), Member: id,
-			Asleep: scores[i].Err() != nil && asleep[i].Err() == nil}
+		used, sleeps := latest(asleep[i])
+		places[i] = Place{Used: max(int64(awake[i].Val()), used), Member: id, Asleep: sleeps && awake[i].Err() != nil}
 	}
 	return places, nil
 }

@@ -39,12 +39,12 @@ type Sleep struct {
 
 // Look says where chats are, in one round trip.
 func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
-	scores, metas := make([]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
+	scores, metas := make([][]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
 	var listed *redis.FloatCmd
 	cmds, _ := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		listed = p.ZScore(ctx, coldList, filledMember)
 		for i, chat := range chats {
-			scores[i] = p.ZScore(ctx, coldKey(chat.Tenant()), chat.ID())
+			scores[i] = coldScores(ctx, s.core, p, chat)
 			metas[i] = p.HMGet(ctx, chatMeta(chat), "turn", "cold")
 		}
 		return nil
@@ -58,10 +58,28 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	for i := range chats {
 		turn, _ := metas[i].Val()[0].(string)
 		note, _ := metas[i].Val()[1].(string)
-		all[i] = Sleep{Asleep: scores[i].Err() == nil, Used: int64(scores[i].Val()), Listed: listed.Val() > 0,
-			Turn: integer(turn), Note: integer(note)}
+		used, asleep := latest(scores[i])
+		all[i] = Sleep{Asleep: asleep, Used: used, Listed: listed.Val() > 0, Turn: integer(turn), Note: integer(note)}
 	}
 	return all, nil
+}
+
+// coldScores asks for a chat in all keys in which it may be listed as sleeping.
+func coldScores(ctx context.Context, s *core, p redis.Pipeliner, chat memory.Chat) (scores []*redis.FloatCmd) {
+	for _, key := range coldKeys(s, chat) {
+		scores = append(scores, p.ZScore(ctx, key, chat.ID()))
+	}
+	return scores
+}
+
+// latest is the greatest of the scores that are there.
+func latest(scores []*redis.FloatCmd) (at int64, there bool) {
+	for _, score := range scores {
+		if score.Err() == nil {
+			at, there = max(at, int64(score.Val())), true
+		}
+	}
+	return at, there
 }
 
 // Idle gives up to count chats of a tenant that were not used since a time, any of them: so processes that sweep at
@@ -251,7 +269,7 @@ func (s Cold) Holds(ctx context.Context, chat memory.Chat, token string) (bool, 
 
 // FallAsleep lists a chat as sleeping that was used last at a time, unless it is listed so.
 func (s Cold) FallAsleep(ctx context.Context, chat memory.Chat, used int64) error {
-	err := s.redis.ZAddNX(ctx, coldKey(chat.Tenant()), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
+	err := s.redis.ZAddNX(ctx, coldKeys(s.core, chat)[0], redis.Z{Score: float64(used), Member: chat.ID()}).Err()
 	return failure(err, "listing chat %s as sleeping", chat)
 }
 
@@ -283,9 +301,20 @@ func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, there bo
 		err = s.list(ctx, chat, used)
 	}
 	if err == nil {
-		err = s.redis.ZRem(ctx, coldKey(chat.Tenant()), chat.ID()).Err()
+		err = unlistCold(ctx, s.core, chat)
 	}
 	return failure(err, "listing chat %s as awake", chat)
+}
+
+// unlistCold takes a chat off the list of those that sleep.
+func unlistCold(ctx context.Context, s *core, chat memory.Chat) error {
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range coldKeys(s, chat) {
+			p.ZRem(ctx, key, chat.ID())
+		}
+		return nil
+	})
+	return err
 }
 
 // BeginListing notes that the objects of the cold store are being listed, under a mark that AllListed takes.
@@ -312,8 +341,18 @@ func (s Cold) InUse(ctx context.Context) bool {
 	return n > 0 || err != nil
 }
 
-// coldKey lists the chats of a tenant that sleep, scored by the Unix ms of the last run. In coldList, the default
-// tenant's, stands what is said of all.
-func coldKey(of memory.Tenant) string { return memory.ListKey(memory.KindCold, of) }
+// coldKeys are where a chat that sleeps may be listed, scored by the Unix ms of the last run: first its shard, then those
+// that it has by another number of them, since processes of both may be there while the number is raised. A chat that is
+// overlooked would be taken for an empty one, so all are asked before it is, and no entry is moved between them.
+func coldKeys(s *core, chat memory.Chat) []string {
+	keys := []string{s.listKey(memory.KindCold, chat.Tenant(), chat.ID())}
+	for shards := 1; shards <= memory.MaxShards; shards *= 2 {
+		if key := keyOf(memory.KindCold, chat.Tenant(), chat.ID(), shards); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
 
-var coldList = coldKey(memory.Tenant{})
+// coldList is where stands what is said of all that sleep.
+var coldList = memory.ListKey(memory.KindCold, memory.Tenant{})

@@ -33,12 +33,17 @@ func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
 // listKey is the key of a tenant's list that the entry of a chat belongs into, and its pin: that of the shard by the
 // FNV-1a hash of the id.
 func (s *core) listKey(kind memory.Kind, t memory.Tenant, id string) string {
-	if s.ListShards <= 1 || !slices.Contains(memory.Sharded, kind) {
+	return keyOf(kind, t, id, s.ListShards)
+}
+
+// keyOf is listKey with a number of shards.
+func keyOf(kind memory.Kind, t memory.Tenant, id string, shards int) string {
+	if shards <= 1 || !slices.Contains(memory.Sharded, kind) {
 		return memory.ListKey(kind, t)
 	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(id)) // never fails
-	return memory.ShardKey(kind, t, 1+int(hash.Sum32()%uint32(s.ListShards)))
+	return memory.ShardKey(kind, t, 1+int(hash.Sum32()%uint32(shards)))
 }
 
 // unlist takes a chat off a list, with its pin: out of its own key, and out of the one without a number.
@@ -161,7 +166,7 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 			case !pins && p.Used < 0: // the chats end here
 				from.all = true
 			case pins && !pin:
-			case into != from.key && p.Member != filledMember:
+			case into != from.key && p.Member != filledMember && from.kind != memory.KindCold: // see coldKeys
 				strays = append(strays, stray{from, p, into})
 			default:
 				from.places = append(from.places, p)

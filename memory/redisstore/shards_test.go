@@ -124,6 +124,43 @@ func TestShardsThatBecomeMore(t *testing.T) {
 	t.Run("a Cluster", func(t *testing.T) { testShardsThatBecomeMore(t, redistest.StartCluster(t).Client()) })
 }
 
+// A chat that sleeps is found by processes with any number of shards, and is in no list once one of them woke it.
+func TestChatsThatSleepInShards(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]redis.UniversalClient{"one Redis": redistest.Start(t).Client(),
+		"a Cluster": redistest.StartCluster(t).Client()} {
+		t.Run(name, func(t *testing.T) {
+			var stores []*redisstore.Store
+			for _, shards := range []int{1, 2, 64, memory.MaxShards} {
+				stores = append(stores, sharded(client, shards))
+			}
+			for i, s := range stores {
+				chat := memory.MustChat(fmt.Sprint("c", i))
+				require.NoError(t, s.Cold.FallAsleep(ctx, chat, int64(100+i)))
+				for _, other := range stores {
+					found, err := other.Cold.Look(ctx, chat, memory.MustChat("awake"))
+					require.NoError(t, err)
+					require.True(t, found[0].Asleep)
+					require.Equal(t, int64(100+i), found[0].Used)
+					require.False(t, found[1].Asleep)
+					used, err := other.Chats.Used(ctx, memory.Tenant{}, chat.ID())
+					require.NoError(t, err)
+					require.Equal(t, []redisstore.Place{{Used: int64(100 + i), Member: chat.ID(), Asleep: true}}, used)
+				}
+				listed, _, err := s.Tenants.SomeChats(ctx, memory.Tenant{}, 10)
+				require.NoError(t, err)
+				require.Equal(t, []memory.Chat{chat}, listed)
+				require.NoError(t, stores[(i+1)%len(stores)].Cold.WakeUp(ctx, chat, 0, false))
+				for _, other := range stores {
+					found, err := other.Cold.Look(ctx, chat)
+					require.NoError(t, err)
+					require.False(t, found[0].Asleep)
+				}
+			}
+		})
+	}
+}
+
 // lists are the keys of all lists of chats.
 func lists(t *testing.T, client redis.UniversalClient) (keys []string) {
 	t.Helper()

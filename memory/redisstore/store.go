@@ -35,6 +35,7 @@ package redisstore
 //	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
 //	mneme:chats#<number>              the same in shards, see listKey; *filled#<shards> is in the key without a number
 //	mneme:cold                        sorted set: chats that sleep, by their last run; *filled when all are in it
+//	mneme:cold#<number>               the same in shards, see coldKeys
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
 //	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants; mneme:oneshots:<tenant> as well
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased

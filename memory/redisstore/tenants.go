@@ -82,7 +82,7 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 
 // chatLists are the keys of a tenant's lists of chats, those that are awake and those that sleep.
 func (s *core) chatLists(of memory.Tenant) []string {
-	return append(s.listKeys(memory.KindChats, of), coldKey(of))
+	return append(s.listKeys(memory.KindChats, of), s.listKeys(memory.KindCold, of)...)
 }
 
 // Holds says how much of a tenant there is that lists name: chats, users and runs without a chat.
@@ -133,7 +133,7 @@ func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (ch
 func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
 	err := s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
 	if err == nil {
-		err = s.redis.ZRem(ctx, coldKey(chat.Tenant()), chat.ID()).Err()
+		err = unlistCold(ctx, s.core, chat)
 	}
 	return failure(err, "taking chat %s off the list", chat)
 }
