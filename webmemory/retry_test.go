@@ -257,8 +257,8 @@ func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
 	require.Equal(t, append(want, "assistant: answer"), w.stored("chat_history:1"))
 }
 
-// While Redis is away for longer than the lease, the apiserver loses a run: it has run, and another process may close it,
-// so a post that waits for it is not told that there is no such thing.
+// While Redis is away for longer than the lease, the apiserver loses a run. It has run, and another process may close
+// it, so a post that waits for it is not told that there is no such thing.
 func TestAPostWhoseRunIsLostWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	s := newScript()

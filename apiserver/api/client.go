@@ -98,7 +98,7 @@ func (c *Client) PostRun(ctx context.Context, r RunRequest) (RunAccepted, error)
 	return accepted, err
 }
 
-// Stop ends a run as its user's wish. A run that is over stays as it is; one that waits for an answer by then does, too,
+// Stop ends a run as its user's wish. A run that is over stays as it is; so does one that waits for an answer by then,
 // and the error is ErrWaits.
 func (c *Client) Stop(ctx context.Context, run string) error {
 	return c.callWithin(ctx, callTimeout, run, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/stop", nil, nil)

@@ -234,7 +234,8 @@ func messageOf(raw json.RawMessage) message {
 	if json.Unmarshal(raw, &stored) != nil {
 		return message{} // a role is missing: it is nobody's
 	}
-	m := message{ID: stored.ID, Run: memory.RunOf(stored.ID), User: stored.Role == memory.RoleUser, Failed: stored.Failure != ""}
+	m := message{ID: stored.ID, Run: memory.RunOf(stored.ID), User: stored.Role == memory.RoleUser,
+		Failed: stored.Failure != ""}
 	if !m.User {
 		return m
 	}
