@@ -234,9 +234,8 @@ func messageOf(raw json.RawMessage) message {
 	if json.Unmarshal(raw, &stored) != nil {
 		return message{} // a role is missing: it is nobody's
 	}
-	m := message{ID: stored.ID, Run: memory.RunOf(stored.ID), User: stored.Role == memory.RoleUser,
-		Failed: stored.Failure != ""}
-	if !m.User {
+	m := message{ID: stored.ID, Run: memory.RunOf(stored.ID), Failed: stored.Failure != ""}
+	if m.User = stored.Role == memory.RoleUser; !m.User {
 		return m
 	}
 	m.Text = sight(memory.WithoutImages(stored.Content, stored.Images), stored.Images)
