@@ -80,8 +80,8 @@ func TestAnUnknownNameIsIgnored(t *testing.T) {
 			g.later(time.Second)
 			require.Equal(t, "glm", name(t, g))
 		}
-		require.Equal(t, 1, strings.Count(g.log.String(), "\n"), "one line for each: %.300s", g.log.String())
-		require.Contains(t, g.log.String(), "proxy:active")
+		// A slow Redis adds lines of its own, so only the lines about the value count.
+		require.Equal(t, 1, strings.Count(g.log.String(), "proxy:active"), "one line for each: %.300s", g.log.String())
 		require.Less(t, g.log.Len(), 1000)
 	}
 	require.NoError(t, g.Use(t.Context(), "kimi"))
