@@ -33,7 +33,7 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built = dir
-	return processes.Build(dir, "-race")
+	return processes.Build(dir, buildFlags...)
 })
 
 // program is the path of mneme as users run it.

@@ -4,6 +4,9 @@ package app_test
 
 import "testing"
 
+// buildFlags give the services that run as processes the race detector, too.
+var buildFlags = []string{"-race"}
+
 // With more of them the detector and the processes keep each other from the processors.
 func TestABudgetHoldsOverGateways(t *testing.T) {
 	if testing.Short() {

@@ -17,6 +17,9 @@ import (
 	"mneme/memory"
 )
 
+// buildFlags are the flags with which the services that run as processes are built.
+var buildFlags []string
+
 // A message has as many bytes of images as are taken, each as large as is taken.
 func TestTheLargestImagesAreSeen(t *testing.T) {
 	t.Parallel()
