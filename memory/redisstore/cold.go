@@ -51,7 +51,7 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	})
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, failure(err, "looking whether chats sleep")
+			return nil, failure(err, "looking up the chats")
 		}
 	}
 	all := make([]Sleep, len(chats))
@@ -334,11 +334,11 @@ func (s Cold) AllListed(ctx context.Context, mark int64) error {
 	return failure(err, "noting that the sleeping chats are listed")
 }
 
-// InUse says whether chats sleep in a cold store, or did: a process without one must not take them for empty chats. It is
-// true also if Redis does not say.
-func (s Cold) InUse(ctx context.Context) bool {
+// InUse reports whether chats sleep in a cold store, or did. A process without a cold store must not treat them as
+// empty chats.
+func (s Cold) InUse(ctx context.Context) (bool, error) {
 	n, err := s.redis.Exists(ctx, coldList).Result()
-	return n > 0 || err != nil
+	return n > 0, failure(err, "looking for a list of sleeping chats")
 }
 
 // coldKeys are where a chat that sleeps may be listed, scored by the Unix ms of the last run: first its shard, then those

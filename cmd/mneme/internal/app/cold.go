@@ -14,19 +14,24 @@ import (
 	"mneme/webmemory"
 )
 
-// openCold is where idle chats go. If no store is configured and there are chats that sleep in one, they must not be
-// taken for empty ones: requests for them are refused.
-func openCold(ctx context.Context, cfg config.Config, store *redisstore.Store, log zerolog.Logger) (webmemory.Cold,
-	error) {
+// openCold opens cold.store. Without cold.store, requests for sleeping chats are refused, because these chats would
+// look empty. If Redis does not answer, each later request checks whether its chat sleeps.
+func (a *app) openCold(cfg config.Config, store *redisstore.Store, log zerolog.Logger) (webmemory.Cold, error) {
 	c := cfg.Cold
 	bucket, prefix, remote := c.Bucket()
 	switch {
 	case c.Store == "":
-		if !store.Cold.InUse(ctx) {
+		used := false
+		unknown := a.untilKnown(func(ctx context.Context) (err error) {
+			if used, err = store.Cold.InUse(ctx); used {
+				log.Error().Msg("This Redis lists chats in a cold store, but cold.store is not set. Requests for these chats " +
+					"are refused. Set cold.store to the folder or bucket of that store.")
+			}
+			return err
+		})
+		if unknown == nil && !used {
 			return webmemory.Cold{}, nil
 		}
-		log.Error().Msg("chats sleep in a cold store, or Redis does not say that none do, and none is configured: set " +
-			"cold.store to where it is; until then requests for such chats are refused")
 		return webmemory.Cold{Store: cold.Absent{}}, nil
 	case remote:
 		if err := cfg.RequireSecrets("cold."); err != nil {

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,9 +21,8 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// openRedis connects to the configured Redis, or opens the embedded store; for the
-// services of one process once. A Redis that does not answer is no reason not to start: the service says that it
-// is not ready until it does.
+// openRedis connects to the configured Redis, or opens the embedded store. The services of one process share it. A
+// service starts without an answer from Redis and is not ready until Redis answers.
 func (a *app) openRedis(cfg config.Config, log zerolog.Logger) (redis.UniversalClient, error) {
 	if a.redis != nil {
 		return a.redis, nil
@@ -35,7 +36,7 @@ func (a *app) openRedis(cfg config.Config, log zerolog.Logger) (redis.UniversalC
 	a.push("redis client", client.Close)
 	a.redis = client
 	if !cfg.Redis.Embedded() {
-		a.warnOfEviction(client, log)
+		a.checkRedis(client, strings.Join(o.Addrs, ", "), cfg.Redis, log)
 	}
 	return client, nil
 }
@@ -106,15 +107,66 @@ func RedisOptions(cfg config.Redis) (*redis.UniversalOptions, error) {
 	return o, nil
 }
 
-// warnOfEviction looks once whether Redis may throw histories away.
-func (a *app) warnOfEviction(client redis.UniversalClient, log zerolog.Logger) {
-	ctx, cancel := context.WithTimeout(a.ctx, 3*time.Second)
-	defer cancel()
-	info, err := client.InfoMap(ctx, "memory").Result()
-	if err == nil && Evicts(info) {
-		log.Warn().Str("maxmemory-policy", info["Memory"]["maxmemory_policy"]).
-			Msg("this Redis may evict histories when its memory is full; set maxmemory-policy noeviction")
+// checkRedis logs that Redis cannot be used. Once Redis answers, it logs whether Redis may evict histories.
+func (a *app) checkRedis(client redis.UniversalClient, addr string, cfg config.Redis, log zerolog.Logger) {
+	err := a.untilKnown(func(ctx context.Context) error {
+		if err := client.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		info, err := client.InfoMap(ctx, "memory").Result()
+		switch {
+		case err != nil && !errors.As(err, new(redis.Error)):
+			return err
+		case err != nil: // an ACL may forbid INFO
+			log.Warn().Err(err).Msg("This Redis does not tell its maxmemory-policy. Make sure that it is noeviction.")
+		case Evicts(info):
+			log.Warn().Str("maxmemory-policy", info["Memory"]["maxmemory_policy"]).
+				Msg("this Redis may evict histories when its memory is full; set maxmemory-policy noeviction")
+		}
+		return nil
+	})
+	if err == nil || a.ctx.Err() != nil {
+		return
 	}
+	state, setting := "is unreachable", "redis.url (MNEME_REDIS_URL)"
+	if errors.As(err, new(redis.Error)) {
+		state = "refuses commands"
+	}
+	if cfg.URL == "" {
+		setting = "redis.addrs and redis.password_env"
+	}
+	log.Error().Err(err).Msgf("Redis at %s %s. webmemory answers messages with a 503 until it works. Check %s.",
+		addr, state, setting)
+}
+
+// untilKnown calls check and returns its error. After an error it repeats check in the background until check succeeds.
+func (a *app) untilKnown(check func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(a.ctx)
+	once := func() error {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		return check(ctx)
+	}
+	err := once()
+	if err == nil {
+		cancel()
+		return nil
+	}
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		for tick := time.Tick(2 * time.Second); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick:
+				if once() == nil {
+					return
+				}
+			}
+		}
+	})
+	a.push("checks of Redis", func() error { cancel(); checking.Wait(); return nil })
+	return err
 }
 
 // Evicts says by a server's INFO whether it throws keys away where it would else refuse writes.

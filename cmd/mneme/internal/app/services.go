@@ -437,7 +437,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		c := completions(cfg, agents, own.Client, asCaller(a, seen, "proxy"), seen)
 		w.OpenAI, closeCompletions = c, c.Close
 	}
-	if w.Cold, err = openCold(a.ctx, cfg, store, seen.Log); err != nil {
+	if w.Cold, err = a.openCold(cfg, store, seen.Log); err != nil {
 		return err
 	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
