@@ -21,6 +21,7 @@ const asProgram = "MNEME_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
+		os.Unsetenv(asProgram) // which is no setting of mneme
 		main()
 	}
 	os.Exit(m.Run())
@@ -163,6 +164,26 @@ func TestChatAtATerminal(t *testing.T) {
 	p.types(strings.Repeat(up, 3) + "!\r")
 	p.answered("You said: see one\r\ntwo\txok!\r\n")
 	p.types(ctrlD)
+	p.leaves()
+}
+
+// On a terminal, Enter accepts the model that mneme up offers.
+func TestEnterAcceptsTheOfferedModel(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, value := range map[string]string{
+		"OPENAI_API_KEY": "right", "OPENAI_BASE_URL": vendor(t, "gpt-4.1"), "MNEME_DATA_DIR": t.TempDir(),
+		"MNEME_WEBMEMORY_LISTEN": "127.0.0.1:0", "MNEME_APISERVER_LISTEN": "127.0.0.1:0",
+		"MNEME_PROXY_LISTEN": "127.0.0.1:0", "MNEME_REDIS_EMBEDDED_LISTEN": "127.0.0.1:0",
+	} {
+		t.Setenv(name, value)
+	}
+	p := sitDown(t, t.TempDir(), "up")
+	p.sees("OPENAI_API_KEY found: use it with gpt-4.1? [Y/n] ")
+	p.types("\r")
+	p.sees("Wrote mneme.yaml: gpt-4.1 answers, of backend openai.")
+	p.sees("Model: gpt-4.1, of backend openai.")
+	p.sees("claude mcp add")
+	p.types(ctrlC)
 	p.leaves()
 }
 

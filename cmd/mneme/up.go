@@ -200,8 +200,8 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 	return s.named(ctx, found, name)
 }
 
-// mention says what could be used, to an operator that cannot be asked. No vendor is
-// asked for anything: the key's owner has not agreed to its use.
+// mention prints how to use the first candidate. It sends no request to a vendor, because the key's owner has not
+// agreed to its use.
 func (s search) mention(ctx context.Context, found []models.Candidate) {
 	for _, c := range found {
 		if c.Local() {
@@ -212,13 +212,13 @@ func (s search) mention(ctx context.Context, found []models.Candidate) {
 				continue
 			}
 		}
-		fmt.Fprintf(s.out, "%s found: `mneme up --model auto` uses it and writes %s; until then the offline model answers.\n",
-			sentence(c.Found), config.DefaultFile)
+		fmt.Fprintf(s.out, "%s found. To use it, run `%s up --model auto`, which writes %s. The offline model answers "+
+			"until then.\n", sentence(c.Found), app.Command(), config.DefaultFile)
 		return
 	}
 }
 
-// propose asks the person once, about the first candidate that works.
+// propose asks once whether to use the first candidate that works.
 func (s search) propose(ctx context.Context, found []models.Candidate) (models.Choice, error) {
 	for _, c := range found {
 		choice, err := c.Choose(ctx, "")
@@ -229,7 +229,7 @@ func (s search) propose(ctx context.Context, found []models.Candidate) (models.C
 		if choice.Model == "" {
 			return s.which(choice)
 		}
-		fmt.Fprintf(s.out, "%s found: use it with %s? [y/N] ", sentence(c.Found), term.OneLine(choice.Model, 100))
+		fmt.Fprintf(s.out, "%s found: use it with %s? [Y/n] ", sentence(c.Found), term.OneLine(choice.Model, 100))
 		if s.yes() {
 			return choice, nil
 		}
@@ -322,14 +322,14 @@ func some(names []string) string {
 	return text
 }
 
-// yes reads an answer; anything but yes is no.
+// yes reports whether the answer is y, yes or an empty line. Input that ends without an answer is a no.
 func (s search) yes() bool {
 	line, err := s.in.ReadString('\n')
 	if err != nil {
 		fmt.Fprintln(s.out)
 	}
 	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
+	return answer == "y" || answer == "yes" || answer == "" && err == nil
 }
 
 // sentence begins with a capital letter.

@@ -86,23 +86,28 @@ func TestUpLooksForAModel(t *testing.T) {
 	}{
 		"yes": {
 			at(good), key, "", true, "y\n",
-			"OPENAI_API_KEY found: use it with gpt-4.1? [y/N] Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "",
+			"OPENAI_API_KEY found: use it with gpt-4.1? [Y/n] Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "",
+			"gpt-4.1",
+		},
+		"enter": {
+			at(good), key, "", true, "\n",
+			"OPENAI_API_KEY found: use it with gpt-4.1? [Y/n] Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "",
 			"gpt-4.1",
 		},
 		"no": {
-			at(good), key, "", true, "\n",
-			"OPENAI_API_KEY found: use it with gpt-4.1? [y/N] The offline model answers; --offline starts without this " +
+			at(good), key, "", true, "n\n",
+			"OPENAI_API_KEY found: use it with gpt-4.1? [Y/n] The offline model answers; --offline starts without this " +
 				"question.\n", "", "",
 		},
 		"no answer": {
 			at(good), key, "", true, "",
-			"OPENAI_API_KEY found: use it with gpt-4.1? [y/N] \nThe offline model answers; --offline starts without this " +
+			"OPENAI_API_KEY found: use it with gpt-4.1? [Y/n] \nThe offline model answers; --offline starts without this " +
 				"question.\n", "", "",
 		},
 		"nobody": {
 			at(good), key, "", false, "",
-			"OPENAI_API_KEY found: `mneme up --model auto` uses it and writes mneme.yaml; until then the offline model " +
-				"answers.\n", "", "",
+			"OPENAI_API_KEY found. To use it, run `mneme up --model auto`, which writes mneme.yaml. The offline model " +
+				"answers until then.\n", "", "",
 		},
 		"nothing": {at(good), nil, "", true, "", "", "", ""},
 		"auto": {
@@ -141,11 +146,11 @@ func TestUpLooksForAModel(t *testing.T) {
 		},
 		"a wrong key, then a server": {at(good, local), []string{"OPENAI_API_KEY=hush"}, "", true, "yes\n",
 			"OPENAI_API_KEY found, but OPENAI_API_KEY is refused by HOST; check the key.\nA model server at LOCAL found: use " +
-				"it with qwen3:8b? [y/N] Wrote mneme.yaml: qwen3:8b answers, of backend ollama.\n", "", "qwen3:8b"},
+				"it with qwen3:8b? [Y/n] Wrote mneme.yaml: qwen3:8b answers, of backend ollama.\n", "", "qwen3:8b"},
 		"a server that nobody is asked about": {
 			at(good, local), nil, "", false, "",
-			"A model server at LOCAL found: `mneme up --model auto` uses it and writes mneme.yaml; until then the offline " +
-				"model answers.\n", "", "",
+			"A model server at LOCAL found. To use it, run `mneme up --model auto`, which writes mneme.yaml. The offline " +
+				"model answers until then.\n", "", "",
 		},
 		"a named server": {at(good), nil, local.URL + "/v1", false, "",
 			"Wrote mneme.yaml: qwen3:8b answers, of backend local.\n", "", "qwen3:8b"},
@@ -308,11 +313,20 @@ func (s *started) ask(message string) string {
 	return answer.Content
 }
 
-// From nothing but a key to an answer of a real model, and the second start as the first.
+// Without a terminal, a start prints how to use the key that it found. --model auto then gives answers of a real model,
+// in later starts too.
 func TestUpWithAKeyAndNoFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	places, key := at(vendor(t, "gpt-4.1")), []string{"OPENAI_API_KEY=right"}
-	s := startUp(t, places, key, "up", "--model", "auto")
+	s := startUp(t, places, key, "up")
+	require.Equal(t, "OPENAI_API_KEY found. To use it, run `mneme up --model auto`, which writes mneme.yaml. "+
+		"The offline model answers until then.", s.read[0])
+	require.NotContains(t, s.ask("Hello"), "From a real model.")
+	require.Zero(t, s.stop())
+	require.Contains(t, <-*s.err, `"model call"`, "a start without problems logs nothing")
+	require.NoFileExists(t, config.DefaultFile)
+
+	s = startUp(t, places, key, "up", "--model", "auto")
 	require.Equal(t, "Wrote mneme.yaml: gpt-4.1 answers, of backend openai.", s.read[0])
 	require.Zero(t, s.early, "the page's address comes before the log")
 	require.Equal(t, "From a real model.", s.ask("Hello"))

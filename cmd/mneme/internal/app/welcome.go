@@ -14,31 +14,32 @@ import (
 	"mneme/proxy"
 )
 
-// cached is where a program that go run has built and started lies: in a folder of its own for what it has just built, or
-// in the build cache, where entries are named by hashes.
+// cached matches the path of a program that go run started: in a folder of its own for a new build, or in the build
+// cache, which names entries by hashes.
 var cached = regexp.MustCompile(`/go-build\d+/b\d+/exe/|/[0-9a-f]{2}/[0-9a-f]{64}-d/`)
 
-// command is how a person calls this program, which lies at a path.
-func command(path string) string {
+// Command returns how to call this program in a shell.
+func Command() string {
+	path, _ := os.Executable() // an unknown path counts as an installed program
 	if cached.MatchString(filepath.ToSlash(path)) {
 		return "go run ./cmd/mneme"
 	}
 	return "mneme"
 }
 
-// welcome tells a person what runs and what to try. A store is fresh if this start has made it.
+// welcome prints what runs and what to try. fresh reports whether this start made the embedded store.
 func welcome(out io.Writer, cfg config.Config, at Addrs, fresh bool) {
 	if out == nil {
 		return
 	}
+	mneme, web := Command(), at.URL(at.Webmemory)
 	fmt.Fprintf(out, "mneme is up: %s shows it in a browser.\n", at.Page())
 	fmt.Fprintf(out, "Services: webmemory %s, apiserver %s, proxy %s\n", at.URL(at.Webmemory), at.URL(at.Apiserver),
 		at.URL(at.Proxy))
 	first := cfg.Proxy.First(cfg.Proxy.Active)
 	if b := cfg.Proxy.Backends[first]; b.Kind == config.KindOffline {
-		fmt.Fprintln(out,
-			"Model: offline, a small extractive one for trying things out; a real one: `mneme up --model auto`, or a "+
-				"mneme.yaml (docs/configuration.md).")
+		fmt.Fprintf(out, "Model: offline, for trying things out. For a real one, export an API key or start Ollama, "+
+			"then run `%s up --model auto`, or write a mneme.yaml (docs/configuration.md).\n", mneme)
 	} else {
 		of := ""
 		if route, ok := cfg.Proxy.Routes[cfg.Proxy.Active]; ok {
@@ -58,13 +59,11 @@ func welcome(out io.Writer, cfg config.Config, at Addrs, fresh bool) {
 			fmt.Fprintf(out, "There is no memory in %s yet: a new one begins here.\n", dir)
 		}
 		fmt.Fprintf(out,
-			"Memory: embedded, in %s, for this one process; kill -9 loses nothing, a power cut up to a second. For more, set "+
-				"redis.url.\n", cfg.DataDir)
+			"Memory: an embedded store in %s, for this process only. kill -9 loses nothing, a power cut up to a second. To "+
+				"share the memory between processes, set redis.url.\n", cfg.DataDir)
 	case cfg.Redis.URL != "":
 		redisAt = " -u " + redacted(cfg.Redis.URL)
 	}
-	path, _ := os.Executable() // of a path that is not known, it is installed
-	mneme, web := command(path), at.URL(at.Webmemory)
 	first, curl, claude := "", "", ""
 	if cfg.Auth.Mode == config.AuthKeys {
 		first = fmt.Sprintf("  export MNEME_KEY=$(%s keys create --name me --scopes admin%s)    "+
@@ -77,8 +76,8 @@ Try:
 %s  curl -N %s/v1/chats/12345/messages%s -H 'Accept: text/event-stream' -d '{"message":"Tell the analytic subagent that my name is Aliya, then ask it what my name is"}'
   redis-cli%s GET subagent:analytic:12345
   %s chat --chat 12345%s
-  %s ingest docs --collection docs%s    (then ask: What happens when Redis is away?)
-  claude mcp add --transport http mneme %s/mcp%s    (an agent of your own that uses the same memory)
+  %s ingest FOLDER --collection docs%s    (then ask about these documents)
+  claude mcp add --transport http mneme %s/mcp%s    (gives Claude Code this memory)
 `, first, web, curl, redisAt, mneme, chatURL(web), mneme, chatURL(web), web, claude)
 }
 

@@ -44,7 +44,7 @@ func TestWhatAStartPrintsCanBeTyped(t *testing.T) {
 	}
 	first := started("bin")
 	require.Contains(t, first, "\n  mneme chat --chat 12345 ")
-	require.Contains(t, first, "\n  mneme ingest docs ")
+	require.Contains(t, first, "\n  mneme ingest FOLDER ")
 	require.NotContains(t, first, "go run")
 	require.Contains(t, first, "There is no memory in "+data+" yet: a new one begins here.\n")
 	for _, at := range []string{"go-build123/b001/exe", "cache/9a/9a" + strings.Repeat("0f", 31) + "-d"} {
