@@ -116,13 +116,12 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// LogBackends says in the log which vendor's rules each backend keeps, and how that was found out, and in which order
-// the choices of each route are asked.
+// LogBackends logs each backend's vendor profile, with the reason for it, and the order of each route's choices.
 func (s *Server) LogBackends() {
 	for _, name := range slices.Sorted(maps.Keys(s.backends)) {
 		b := s.backends[name]
-		s.log.Info().Str("backend", name).Str("kind", b.config.Kind).Str("profile", b.vendor).Str("why", b.why).
-			Msg("a backend keeps the rules of its vendor")
+		s.log.Debug().Str("backend", name).Str("kind", b.config.Kind).Str("profile", b.vendor).Str("why", b.why).
+			Msg("the backend follows the rules of this vendor profile")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.config.Routes)) {
 		s.log.Info().Str("route", name).Strs("choices", s.routed[name].names()).Msg("a route asks its choices in this order")

@@ -294,9 +294,9 @@ func (t *trouble) note(err error, log zerolog.Logger, what string) {
 	switch {
 	case errors.Is(err, context.Canceled): // by this process
 	case err != nil && !t.Swap(true):
-		log.Warn().Err(err).Msgf("the ledger's Redis cannot be reached to %s; memory goes on until it is back", what)
+		log.Warn().Err(err).Msgf("Redis cannot be reached to %s; this process uses its own memory until Redis returns", what)
 	case err == nil && t.Load() && t.Swap(false):
-		log.Info().Msgf("the ledger's Redis is back to %s", what)
+		log.Info().Msgf("Redis can be reached again to %s", what)
 	}
 }
 
