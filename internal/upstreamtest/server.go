@@ -149,13 +149,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/messages") || r.Header.Get("Anthropic-Version") != "" {
 			dialect = wire.Messages
 		}
-		s.refuse(w, dialect, refusal{status: http.StatusNotFound, message: "Not found: " + r.Method + " " + r.URL.Path})
+		s.refuse(w, dialect, refusal{status: http.StatusNotFound, message: "Not found: " + r.Method + " " + r.URL.Path},
+			unrecorded)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		s.refuse(w, d.dialect(), refusal{status: http.StatusRequestEntityTooLarge,
-			message: "Request exceeds the maximum size"})
+			message: "Request exceeds the maximum size"}, unrecorded)
 		return
 	}
 	x := &exchange{
@@ -165,11 +166,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serve(w, r, x)
 }
 
-// serve answers a request that came to an endpoint.
+// serve answers a request that came to an endpoint. It settles the verdict before it writes the answer: a test may look
+// for the verdict as soon as its client has the first byte.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 	settle := s.record(x.Request)
 	if err := x.hold(keyRule); err != nil {
-		settle(s.refuse(w, x.Endpoint.dialect(), err))
+		s.refuse(w, x.Endpoint.dialect(), err, settle)
 		return
 	}
 	if f := s.fault(x); f != nil {
@@ -178,11 +180,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 		return
 	}
 	if err := x.judge(); err != nil {
-		if x.refuseInStream(w, err) {
-			settle(http.StatusOK, err.Error())
-			return
+		if !x.refuseInStream(w, err, settle) {
+			s.refuse(w, x.Endpoint.dialect(), err, settle)
 		}
-		settle(s.refuse(w, x.Endpoint.dialect(), err))
 		return
 	}
 	var body []byte
@@ -205,8 +205,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 	s.writeJSON(w, body)
 }
 
-// record keeps what is known of a request and gives the function that keeps the
-// verdict on it.
+// unrecorded drops the verdict on a request that Requests does not list.
+func unrecorded(int, string) {}
+
+// record stores a request and returns the function that stores the verdict on it.
 func (s *Server) record(r *Request) (settle func(status int, rejection string)) {
 	kept := *r
 	if r.Endpoint.model() || r.Endpoint == EndpointCount {
@@ -296,11 +298,10 @@ func (x *exchange) judge() (err error) {
 	return x.hold(rules...)
 }
 
-// refuse answers with an error and says what it was.
-func (s *Server) refuse(w http.ResponseWriter, d wire.Dialect, err error) (status int, rejection string) {
+// refuse settles a request as refused and answers with err.
+func (s *Server) refuse(w http.ResponseWriter, d wire.Dialect, err error, settle func(int, string)) {
 	var r refusal
-	ok := errors.As(err, &r)
-	if !ok {
+	if !errors.As(err, &r) {
 		r = refusal{status: http.StatusBadRequest, message: err.Error()}
 	}
 	if s.config.Thinking.Bedrock && r.status == http.StatusBadRequest {
@@ -310,10 +311,10 @@ func (s *Server) refuse(w http.ResponseWriter, d wire.Dialect, err error) (statu
 	if s.config.Wrap != nil {
 		status, body = s.config.Wrap(status, body)
 	}
+	settle(status, r.message)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that left gets nothing
-	return status, r.message
 }
 
 // inBedrocksWords is what that platform makes of the model's own errors.

@@ -193,6 +193,51 @@ func TestRecordIsBounded(t *testing.T) {
 	require.Equal(t, 400, v.Last().Status)
 }
 
+// firstWrite calls before ahead of the first byte of an answer.
+type firstWrite struct {
+	*httptest.ResponseRecorder
+	before func()
+}
+
+func (w firstWrite) Write(b []byte) (int, error) {
+	if w.Body.Len() == 0 {
+		w.before()
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// A client that has read a part of an answer finds the verdict on its request.
+func TestVerdictsAreRecordedBeforeAnswers(t *testing.T) {
+	forged := `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAAAA"}`
+	refused := response("", said, forged, said)
+	inStream := upstreamtest.ResponsesRules{InStream: true}
+	for name, c := range map[string]struct {
+		config   upstreamtest.Config
+		body     string
+		status   int
+		rejected bool
+	}{
+		"accepted": {body: response("", said), status: 200},
+		"refused":  {body: refused, status: 400, rejected: true},
+		"refused in a stream": {upstreamtest.Config{Responses: inStream},
+			response(`"stream":true,`, said, forged, said), 200, true},
+		"wrong key": {upstreamtest.Config{APIKey: "sk-1"}, response("", said), 401, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, writes := openAI(c.config), 0
+			r := httptest.NewRequest(http.MethodPost, "/v1/responses", strings.NewReader(c.body))
+			w := firstWrite{httptest.NewRecorder(), func() {
+				writes++
+				require.Equal(t, c.status, v.Last().Status)
+				require.Equal(t, c.rejected, v.Last().Rejection != "", v.Last().Rejection)
+			}}
+			v.ServeHTTP(w, r)
+			require.Equal(t, c.status, w.Code, w.Body)
+			require.Equal(t, 1, writes)
+		})
+	}
+}
+
 func TestConcurrentRequests(t *testing.T) {
 	observed := 0
 	v := upstreamtest.New(upstreamtest.Config{Remember: 10, Observe: func(upstreamtest.Request) { observed++ }})

@@ -273,12 +273,14 @@ func (v rendering) responseFrames() (frames [][]byte) {
 	return frames
 }
 
-// refuseInStream refuses a request by events of a stream where the vendor does that, and says whether it did.
-func (x *exchange) refuseInStream(w http.ResponseWriter, err error) bool {
+// refuseInStream settles a request as refused and answers with err as events of a stream, if the vendor refuses so. It
+// reports whether it did.
+func (x *exchange) refuseInStream(w http.ResponseWriter, err error, settle func(int, string)) bool {
 	var r refusal
 	if !errors.As(err, &r) || !r.inStream || !x.Stream {
 		return false
 	}
+	settle(http.StatusOK, r.message)
 	x.responseID = itemID("resp")
 	v := rendering{exchange: x}
 	frames := v.responseFrames()
