@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -15,9 +17,11 @@ import (
 	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
+	"mneme/proxy/ledger"
+	"mneme/proxy/redisstore"
 )
 
-// aloneBeside are configurations in which the backend claude is asked alone: without routes, beside a route, and as a
+// aloneBeside are configurations in which only the backend claude is asked: without routes, beside a route, and as a
 // route of one.
 var aloneBeside = []func(*proxy.Config){
 	func(*proxy.Config) {},
@@ -29,20 +33,31 @@ var aloneBeside = []func(*proxy.Config){
 	},
 }
 
-// Routes cost those nothing who ask a backend alone: the vendor gets the same bytes, and Redis the same commands.
+// requestTurns sends to Redis only the commands that requests cause. A gateway also asks for erasures each second.
+type requestTurns struct{ ledger.Remote }
+
+func (r requestTurns) Load(ctx context.Context, q ledger.Query) (ledger.Loaded, error) {
+	if !q.ErasedSince.IsZero() {
+		return ledger.Loaded{}, nil
+	}
+	return r.Remote.Load(ctx, q)
+}
+
+// Routes are free for requests to a single backend: the vendor gets the same bytes, and Redis the same commands.
 func TestABackendAloneCostsTheSameBesideARoute(t *testing.T) {
+	t.Parallel()
 	random := regexp.MustCompile(`"signature":"[^"]*"|(toolu|call)_[A-Za-z0-9]+`)
 	command := regexp.MustCompile(`cmdstat_(\w+):calls=\d+`)
 	play := func(change func(*proxy.Config)) (sent, commands []string) {
 		w := newWorld(t, claude, kimi)
 		change(&w.config)
-		redis := redistest.Start(t)
-		w.shares(redis)
+		redis := redistest.Start(t).Client()
+		require.NoError(t, redis.ConfigResetStat(t.Context()).Err()) // the start of a server polls it
+		w.config.Shared.Turns = requestTurns{redisstore.NewTurns(redis, redisstore.TurnLimits{})}
+		w.config.TurnsWait = time.Minute // an answer ends after Redis has its turn
 		for _, kind := range []string{"messages", "chat", "responses"} {
-			w.turns.saved.Store(0)
 			c, m := w.gateway().anyClient(kind, "claude-opus-4-8")
 			m.within("talk-" + kind)
-			m.alternate = []*front{m.gateway} // so that Redis has each turn before the next call
 			for range 2 {
 				toolTurn(w.vendors["claude"], "it")
 				require.Equal(t, "it is done.", c.say("And then?"))
@@ -51,7 +66,7 @@ func TestABackendAloneCostsTheSameBesideARoute(t *testing.T) {
 		for _, r := range w.vendors["claude"].Requests() {
 			sent = append(sent, random.ReplaceAllString(string(r.Body), "$1"))
 		}
-		stats, err := redis.Client().Info(t.Context(), "commandstats").Result()
+		stats, err := redis.Info(t.Context(), "commandstats").Result()
 		require.NoError(t, err)
 		for _, m := range command.FindAllStringSubmatch(stats, -1) {
 			if !slices.Contains([]string{"hello", "client", "info"}, m[1]) { // of connections
@@ -113,6 +128,7 @@ func TestABackendAloneAllocatesTheSameBesideARoute(t *testing.T) {
 
 // An answer that is no stream and breaks off has given its client nothing yet: it is asked for once more.
 func TestAWholeAnswerThatBreaksOffIsAskedForOnceMore(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []backendCase{claude, kimiChat, gpt} {
 		t.Run(backend.name, func(t *testing.T) {
 			w := newWorld(t, backend)

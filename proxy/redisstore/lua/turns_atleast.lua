@@ -1,6 +1,4 @@
--- atleast lets a key live at least so long, in ms: the meta of a conversation as long as the longest of its scopes.
+-- atleast extends the TTL of a key to at least ttl ms. It always sends the same commands.
 local function atleast(key, ttl)
-  if redis.call('PTTL', key) < tonumber(ttl) then
-    redis.call('PEXPIRE', key, ttl)
-  end
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ttl)))
 end
