@@ -355,7 +355,7 @@ func TestNobodyStaysBehindAKey(t *testing.T) {
 	for _, name := range []string{"revoked", "rotated", "expired", "good"} {
 		k := bot
 		if name == "expired" {
-			k.Expires = time.Now().Add(3 * time.Second)
+			k.Expires = time.Now().Add(5 * time.Second)
 		}
 		text, made, err := store.Create(t.Context(), k)
 		require.NoError(t, err)

@@ -643,7 +643,7 @@ func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 // be taken back. Readers of its events are not left waiting for as long as a run may take.
 func TestEventsOfARunThatNeverBeganEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("ok"), func(c *webmemory.Config) { c.Lease = 600 * time.Millisecond })
+	w := newWorld(t, answers("ok"), lease)
 	run := rand.Text()
 	_, err := redisstore.New(w.connect(), logger()).Runs.Begin(t.Context(), memory.MustChat("1"), run, "body")
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ func TestRecallByMeaning(t *testing.T) {
 	require.Eventually(t, func() bool {
 		hits := w.recall(t, "a", "What is my name?").Hits
 		return len(hits) > 0 && hits[0].Text == "I'm Aliya."
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.Equal(t, "a refused violet", w.recall(t, "a", "violet").Hits[0].Text)
 
 	down.Store(true)

@@ -545,7 +545,7 @@ func TestAWaitIsClosed(t *testing.T) {
 		s.mu.Lock()
 		before := s.script
 		s.script = asksFor(func(api.RunRequest) []event.Wait {
-			return approvals(event.Seconds(time.Now().Add(time.Second)), "w1")
+			return approvals(event.Seconds(time.Now().Add(3*time.Second)), "w1")
 		})
 		s.mu.Unlock()
 		run := w.wait("late", "Idempotency-Key", "k")

@@ -135,7 +135,7 @@ func TestAStuckClientDelaysNobodyAndIsDropped(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stuck" {
 			defer close(dropped)
-			api.ServeEvents(w, r, log, api.Pace{Write: 200 * time.Millisecond})
+			api.ServeEvents(w, r, log, api.Pace{Write: time.Second})
 			return
 		}
 		api.ServeEvents(w, r, log, api.Pace{})

@@ -493,7 +493,7 @@ func programTricks() []trick {
 			require.Eventually(t, func() bool { // the process that inherits an orphan may take its time to bury it
 				stat, err := os.ReadFile(filepath.Join("/proc", string(pid), "stat"))
 				return err != nil || strings.Contains(string(stat), ") Z ")
-			}, 20*time.Second, 5*time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 		}},
 	}
 }

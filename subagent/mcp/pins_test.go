@@ -44,7 +44,7 @@ func serve(t *testing.T, s *sdk.Server, stateless bool) (*httptest.Server, mcp.S
 func becomes(t *testing.T, c *mcp.Client, want mcp.Status) {
 	t.Helper()
 	want.Server = "crm"
-	require.Eventually(t, func() bool { return equal(c.Status()[0], want) }, 20*time.Second, 5*time.Millisecond,
+	require.Eventually(t, func() bool { return equal(c.Status()[0], want) }, time.Minute, 5*time.Millisecond,
 		"%+v", c.Status())
 }
 

@@ -219,7 +219,7 @@ func TestRecallByMeaningEndToEnd(t *testing.T) {
 			e.set(func() { require.Empty(t, e.batches) })
 			continue
 		}
-		require.Eventually(t, func() bool { return strings.Contains(search(), "shed") }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Contains(search(), "shed") }, time.Minute, 10*time.Millisecond)
 	}
 }
 

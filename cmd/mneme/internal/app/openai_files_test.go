@@ -94,7 +94,7 @@ func TestEmbeddingsAtWebmemory(t *testing.T) {
 	require.Eventually(t, func() bool { // records are written behind the call
 		_, rows := ask(t, "GET", s.url("/v1/usage?by=key"), reads, "")
 		return gjson.Get(rows, "rows.#").Int() == 1 && gjson.Get(rows, "rows.0.calls").Int() == 5
-	}, 20*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 
 	// What the vendor refuses with comes as from the gateway.
 	e.set(func() { e.down = 400 })

@@ -212,7 +212,7 @@ func TestBackpressureAndDeadline(t *testing.T) {
 		if err := control.Flush(); err != nil {
 			panic(err)
 		}
-		if err := control.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		if err := control.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
 			panic(err)
 		}
 		sum := 0
