@@ -12,9 +12,9 @@ import (
 	"mneme/subagent/rag/loader/pdfium"
 )
 
-// version is raised with every change after which a built-in reader may make
-// something else of a file.
-const version = "2"
+// version identifies the output of the built-in readers. Raise it with every change
+// that may alter the text of a file.
+const version = "3"
 
 // Loader reads files. The zero value reads the built-in formats within the default
 // limits. It is not changed while it is used, which many goroutines may do.
