@@ -18,9 +18,10 @@ func Plain(text string) string {
 	}, text))
 }
 
-// Title is the beginning of a message as one line without control characters, cut at a word.
+// Title returns the beginning of a message as one line of plain text, cut at a word. It has no control characters and no
+// lines of WithImages unless there is nothing else.
 func Title(message string) string {
-	message = strings.TrimSpace(message)
+	message, _, _ = strings.Cut(strings.TrimSpace(message), "\n\n[image")
 	message = strings.ToValidUTF8(message[:min(len(message), 64*titleLen)], "")
 	runes := []rune(Plain(message))
 	if len(runes) <= titleLen {

@@ -220,21 +220,19 @@ export function size(bytes) {
     maximumFractionDigits: bytes < 10 && at ? 1 : 0 }).format(bytes);
 }
 
-// oneLine is the beginning of a text in one line.
+// oneLine returns the beginning of a text as one line.
 export function oneLine(text, most = 120) {
   const line = String(text ?? "").replace(/\s+/g, " ").trim();
   return line.length > most ? line.slice(0, most - 1) + "…" : line;
 }
 
-// plainLine is oneLine of a text without the marks of Markdown, as for a title, and without those that say which images
-// came with it, unless there is nothing else.
+// plainLine returns oneLine of a model's Markdown without its marks. Marks inside words stay, and so do underscores. Titles
+// and the user's messages are plain text, so they do not go through it.
 export function plainLine(text, most) {
-  const line = oneLine(text, 2000)
+  return oneLine(oneLine(text, 2000)
     .replace(/!?\[([^[\]]*)\]\([^()\s]*\)/g, "$1") // links and images
     .replace(/^(#{1,6}|>|[-*+]|```\w*) /, "") // what begins a block
-    .replace(/(\*\*|__|~~|``?`?)(?=\S)([^*_~`]+)\1/g, "$2")
-    .replace(/(^|[\s(])([*_])(?=\S)([^*_]+)\2(?=[\s).,:;!?]|$)/g, "$1$3");
-  return oneLine(line.replace(/\s*\[image(\]|:[^\]]*(\]|…$))/g, "") || line, most);
+    .replace(/(^|[\s(])(\*\*?|~~|``?`?)(?=\S)([^*~`]+)\2(?=[\s).,:;!?]|$)/g, "$1$3"), most);
 }
 
 // pretty is JSON to be read: text that is JSON, or a value.

@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { readPage, useHistory } from "./history.js";
-import { keepSent } from "./images.js";
+import { keepSent, wordsOf } from "./images.js";
 import { chatPath, follow, get, href, path, post, send } from "./lib.js";
 import { may } from "./key.js";
 import { usePoll } from "./parts.js";
@@ -45,10 +45,11 @@ export function useTalk(chat, changed) {
     look();
   }, [chat]);
 
-  // entitle makes a title for a chat that has nothing but one run's messages. Without one it has its beginning.
+  // entitle asks for a title if the chat has one run only. Until then the beginning of its first message is its title.
   const entitle = async (page, id) => {
     if (!may("memory:write") || page?.from !== 0 || page.messages.some((m) => runOf(m) !== id)) return;
-    await makeTitle(chat, page.messages[0].content);
+    const { content, images } = page.messages[0];
+    await makeTitle(chat, wordsOf(content, images) || content);
     if (location.hash === href("chats", chat)) changed?.();
   };
 

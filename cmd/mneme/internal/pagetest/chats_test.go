@@ -1,6 +1,7 @@
 package pagetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	webapi "mneme/webmemory/api"
 )
 
 // Names of what the page offers, as a screen reader says them.
@@ -144,6 +147,66 @@ func TestATitle(t *testing.T) {
 	p.until("the question for a title", func() bool { return m.asked() == 2 })
 	p.idle()
 	p.seesIn("h1", "How it begins")
+}
+
+// A title is plain text: the page shows it as it is stored, and Rename edits the stored value.
+func TestATitleIsPlainText(t *testing.T) {
+	m, s, p := visit(t)
+	m.untitle()
+	titles := []string{"fix __init__.py", "snake_case_name", "**bold** text", "__init__", "a*b*c", "`code`", "<b>x</b>",
+		"# heading", "[a](b) ~~c~~", "_x_ and *y*", strings.Repeat("long__title ", 14) + "end"}
+	for i, title := range titles {
+		chat := fmt.Sprint("plain", i)
+		raw, err := json.Marshal(map[string]any{"message": map[string]string{"role": "user", "content": title}})
+		require.NoError(t, err)
+		s.request(http.StatusCreated, "POST", "/v1/chats/"+chat+"/import", "application/x-ndjson", string(raw))
+		if i%2 == 1 || len(title) > 80 { // else the title is the beginning of the message
+			raw, err = json.Marshal(map[string]string{"title": title})
+			require.NoError(t, err)
+			s.request(http.StatusOK, "PATCH", "/v1/chats/"+chat, "application/json", string(raw))
+		}
+		p.open("#/chats/" + chat)
+		p.until("the heading", func() bool { return p.textOf("h1") == title })
+		p.until("the entry", func() bool { return p.textOf(".entry[aria-current] > .cut") == title })
+		p.until("the tab's title", func() bool { return evaluate[string](p, "document.title") == title+" · Chats · mneme" })
+		p.has("button", "Erase "+title)
+		p.click("button", "Rename")
+		p.until("the field", func() bool {
+			return evaluate[string](p, `document.querySelector(".page-top form input")?.value ?? ""`) == title
+		})
+		p.click("button", "Rename")
+		p.until("the heading", func() bool { return p.textOf("h1") == title })
+		var info webapi.ChatInfo
+		s.get("/v1/chats/"+chat, &info)
+		require.Equal(t, title, info.Title)
+		p.open("#/runs/" + chat)
+		p.until("the heading of the runs", func() bool { return p.textOf("h1") == title })
+	}
+}
+
+// The page removes marks around a title that a model made, and none within it.
+func TestATitleOfAModel(t *testing.T) {
+	_, _, p := visit(t)
+	p.open("#/chats")
+	for said, want := range map[string]string{
+		"fix __init__": "fix __init__", "__init__.py": "__init__.py", "`code`": "`code`", "**Bold** text": "**Bold** text",
+		"“Tea.”": "Tea", "\"Tea\".": "Tea", "# Tea\nMore": "Tea", "**Tea**": "Tea", "'tis tea": "'tis tea", "*": "",
+		"“Tea” and “milk”": "“Tea” and “milk”", "<think>x</think>\n«Чай»": "Чай", "“.”": "", "C#": "C#", "Wait...": "Wait...",
+	} {
+		require.Equal(t, want, evaluate[string](p, `import("./ui/title.js").then((m) => m.cleaned(`+quoted(said)+`))`), said)
+	}
+}
+
+// The list of runs, a run's steps and the lane of a subagent show the words of messages unchanged.
+func TestWordsWithMarksInside(t *testing.T) {
+	_, s, p := visit(t)
+	s.say("marks", "ask both about __init__.py, a*b*c and x**y**z")
+	p.open("#/chats/marks")
+	p.seesIn(".lane-said", "Noted: Think about: ask both about __init__.py, a*b*c and x**y**z")
+	p.open("#/runs/marks")
+	p.seesIn(".rows", "ask both about __init__.py, a*b*c and x**y**z")
+	evaluate[bool](p, `document.querySelector(".rows a").click(), true`)
+	p.seesIn("ol.steps", "ask both about __init__.py, a*b*c and x**y**z")
 }
 
 // The agent that one writes to is chosen for each chat, by keyboard, and kept.

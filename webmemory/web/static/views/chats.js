@@ -5,7 +5,7 @@ import { addTexts, t } from "../i18n.js";
 import { Chat } from "../chat.js";
 import { Erase } from "../erase.js";
 import { may } from "../key.js";
-import { ago, chatPath, get, href, patch, path, plainLine, randomID } from "../lib.js";
+import { ago, chatPath, get, href, patch, path, randomID } from "../lib.js";
 import { Icon, IconButton, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
 
 addTexts({
@@ -92,7 +92,7 @@ export function useChats(query) {
   return { ...state, chats, more, reload, change };
 }
 
-// useTitle is how a chat is called, in the list or beside it; empty for one that has no title.
+// useTitle returns a chat's stored title, or "" if it has none.
 export function useTitle(chat, list, fresh) {
   const [seen] = useState(() => new Map()); // the titles of those listed so far, also by another search
   for (const c of list.chats ?? []) seen.set(c.chat_id, c.title);
@@ -100,7 +100,7 @@ export function useTitle(chat, list, fresh) {
   const ask = Boolean(chat && list.chats && !listed && !fresh && may("memory:read"));
   const read = async (signal) => (ask ? { chat, ...await get(chatPath(chat), {}, { signal }) } : {});
   const { value } = useLoad(read, [chat, ask]);
-  return plainLine(listed ? seen.get(chat) : value?.chat === chat ? value?.title : "");
+  return (listed ? seen.get(chat) : value?.chat === chat ? value?.title : "") ?? "";
 }
 
 export function View({ path: [chosen] }) {
@@ -145,7 +145,7 @@ export function View({ path: [chosen] }) {
         <${Title} key=${chat} chat=${chat} title=${title} fresh=${chat === fresh && !title} list=${list} /></div>
       <${Chat} key=${chat} chat=${chat} changed=${changed} />
     </div>
-    ${erasing ? html`<${Erase} chat=${erasing.chat_id} name=${plainLine(erasing.title) || erasing.chat_id}
+    ${erasing ? html`<${Erase} chat=${erasing.chat_id} name=${erasing.title || erasing.chat_id}
       onClose=${() => setErasing(null)} onDone=${erased} />` : null}
   </div>`;
 }
@@ -179,9 +179,9 @@ export function SearchField({ value, onChange, label, ...rest }) {
     onInput=${(e) => onChange(e.target.value)} onKeyDown=${escape} ...${rest} />`;
 }
 
-// Entry is a chat in a list; view is where it leads.
+// Entry shows a chat in a list as a link to a view.
 function Entry({ chat: c, current, view, acts }) {
-  const name = plainLine(c.title) || c.chat_id;
+  const name = c.title || c.chat_id;
   return html`<div class="listed"><a class="entry" href=${href(view, c.chat_id)}
     aria-current=${current ? "page" : undefined}>
     <div class="cut">${name}</div>
@@ -199,7 +199,7 @@ function Entry({ chat: c, current, view, acts }) {
 
 function Title({ chat, title, fresh, list }) {
   const [editing, setEditing] = useState(null);
-  const [set, setSet] = useState(null); // the title that was given here, until it is listed
+  const [set, setSet] = useState(null); // the stored title after Rename, until the list has it
   const [problem, setProblem] = useState(null);
   const field = useRef();
   useEffect(() => editing !== null && field.current?.select(), [editing !== null]);
@@ -209,7 +209,7 @@ function Title({ chat, title, fresh, list }) {
     try {
       const entry = await patch(path("chats", chat), { title: editing.trim() });
       setEditing(null);
-      setSet(plainLine(entry.title));
+      setSet(entry.title);
       list.change(chat, entry);
     } catch (err) {
       setProblem(err);

@@ -2,7 +2,8 @@
 
 import { html, useState } from "../html.js";
 import { addTexts, known, t } from "../i18n.js";
-import { chatPath, duration, get, href, number, path, plainLine, pretty } from "../lib.js";
+import { wordsOf } from "../images.js";
+import { chatPath, duration, get, href, number, oneLine, path, pretty } from "../lib.js";
 import { AgentName, dollars, recorded } from "../lanes.js";
 import { CopyButton, Empty, Fold, Icon, Loading, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
 import { Side, useChats, useTitle } from "./chats.js";
@@ -99,7 +100,8 @@ function Runs({ chat, title }) {
     (signal) => get(chatPath(chat, "", "history"), { offset: -200, limit: 200, runs: true }, { signal }), [chat]);
   const runs = Object.values(value?.runs ?? {}).sort((a, b) => b.started - a.started);
   usePoll(reload, every);
-  const messages = new Map((value?.messages ?? []).filter((m) => m.role === "user").map((m) => [m.id?.split(".")[0], m.content]));
+  const messages = new Map((value?.messages ?? []).filter((m) => m.role === "user").map((m) =>
+    [m.id?.split(".")[0], wordsOf(m.content, m.images) || m.content]));
   return html`
     <header class="page-top">
       <a class="icon-button back" href=${href("runs")} aria-label=${t("runs.toChats")}><${Icon} name="back" /></a>
@@ -112,7 +114,7 @@ function Runs({ chat, title }) {
       ${value && !runs.length ? html`<${Empty} title=${t("runs.none")}><p>${t("runs.kept")}</p><//>` : null}
       ${runs.length ? html`<ul class="plain-list card rows">${runs.map((r) => html`<li key=${r.run_id}>
           <a class="entry" href=${href("runs", chat, r.run_id)}>
-            <div class="row"><span class="grow cut">${plainLine(messages.get(r.run_id) ?? r.run_id)}</span><${Outcome} outcome=${r.outcome} /></div>
+            <div class="row"><span class="grow cut">${oneLine(messages.get(r.run_id) ?? r.run_id)}</span><${Outcome} outcome=${r.outcome} /></div>
             <div class="row wrap small soft"><${Time} at=${r.started} />
               ${r.ended ? html`<span>${duration(r.ended - r.started)}</span>` : null}
               ${r.delegations.length ? html`<span>${t("runs.delegations", { n: r.delegations.length })}</span>` : null}
@@ -181,7 +183,7 @@ function Step({ step: s, from, to }) {
   const head = html`<span class="step-head">
     <span class="kind"><${Icon} name=${stepIcons[s.kind] ?? "dots"} /><span>${known("runs.step.", s.kind)}</span></span>
     ${s.agent ? html`<${AgentName} name=${s.agent} />` : null}
-    <span class="what break">${plainLine(s.call ? called(s) : s.title, 200)}</span>
+    <span class="what break">${oneLine(s.call ? called(s) : s.title, 200)}</span>
     ${s.call ? html`<${CallBadges} call=${s.call} />` : null}
     ${s.status && s.kind !== "error" && !fine.includes(s.status) ? html`<span class=${"badge" + (bad(s) ? " danger" : "")}
       title=${s.status}>${t("runs.status." + (bad(s) ? "failed" : s.status))}</span>` : null}
