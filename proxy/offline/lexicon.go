@@ -11,7 +11,7 @@ import (
 //go:embed lexicon.txt
 var lexicon string
 
-// entry is a text of the lexicon.
+// entry returns a text of the lexicon.
 func entry(name string) string {
 	_, text, found := strings.Cut("\n"+lexicon, "\n"+name+": ")
 	if !found {
@@ -27,19 +27,23 @@ func entry(name string) string {
 	return strings.TrimSpace(strings.ReplaceAll(text[:end], "|\n\t", "|"))
 }
 
-// pattern is an expression of the lexicon, begins one of alternatives at a sentence's start, holds one of alternatives
-// anywhere, those each of whole words.
+// expanded returns an entry with the entries in capitals that it names.
+func expanded(name string) string {
+	text := strings.ReplaceAll(entry(name), "\n\t", "")
+	return strings.NewReplacer("FINITE", entry("FINITE"), "AGENT", entry("AGENT"), "WH", entry("WH")).Replace(text)
+}
+
+// pattern returns an expression of the lexicon.
 func pattern(name string) *lazyregexp.Regexp {
-	return lazyregexp.Made(func() string {
-		text := strings.ReplaceAll(entry(name), "\n\t", "")
-		return `(?i)` + strings.NewReplacer("FINITE", entry("FINITE"), "AGENT", entry("AGENT")).Replace(text)
-	})
+	return lazyregexp.Made(func() string { return `(?i)` + expanded(name) })
 }
 
+// begins returns an expression for one of the alternatives of an entry, as whole words, at the start of a sentence.
 func begins(name string) *lazyregexp.Regexp {
-	return lazyregexp.Made(func() string { return `^(?i)(?:` + entry(name) + `)(?:[\s,.:;!?—–-]+|$)` })
+	return lazyregexp.Made(func() string { return `^(?i)(?:` + expanded(name) + `)(?:[\s,.:;!?—–-]+|$)` })
 }
 
+// holds returns an expression for one of the alternatives of an entry, as whole words, anywhere.
 func holds(name string) *lazyregexp.Regexp {
 	return lazyregexp.Made(func() string {
 		return `(?i)(?:^|[\s,.:;!?«"“(-])(?:` + entry(name) + `)(?:[\s,.:;!?»"”)'’]|$)`
@@ -49,8 +53,8 @@ func holds(name string) *lazyregexp.Regexp {
 var (
 	filler, polite, askLead, noteLead, dropLead, restLead = begins("filler"), begins("polite"),
 		begins("askLead"), begins("noteLead"), begins("dropLead"), begins("restLead")
-	question, indirect, yesNo, howTo, smallTalk, asking, greeting, erasing = begins("question"), begins("indirect"),
-		begins("yesNo"), begins("howTo"), begins("smallTalk"), begins("asking"), pattern("greeting"),
+	question, asked, indirect, yesNo, howTo, smallTalk, asking, greeting, erasing = begins("question"), pattern("asked"),
+		begins("indirect"), begins("yesNo"), begins("howTo"), begins("smallTalk"), begins("asking"), pattern("greeting"),
 		begins("erasing")
 	imperative, wish, ambition, reminder, noName, sums = begins("imperative"), begins("wish"),
 		begins("ambition"), begins("reminder"), begins("noName"), begins("sums")
@@ -71,7 +75,7 @@ var (
 		strings.NewReplacer(list("cyrillic")...), strings.NewReplacer(list("operators")...)
 	iAm, unknown, notInDocs, noted, nameIs, youSaid = say("iAm"), say("unknown"), say("notInDocs"),
 		say("noted"), say("nameIs"), say("youSaid")
-	hello, notedOn                                       = say("hello"), say("notedOn")
+	hello, notedOn, understood                           = say("hello"), say("notedOn"), say("understood")
 	quoted, forgotten, forgotAll, noSuchNote, toolFailed = say("quoted"), say("forgotten"), say("forgotAll"),
 		say("noSuchNote"), say("toolFailed")
 	saidOn, remember, noTool, noAgent    = say("saidOn"), say("remember"), say("noTool"), say("noAgent")

@@ -7,11 +7,12 @@
 // canned answer to a known question: lexicon.go holds grammar and synonyms, never an answer.
 package offline
 
-// Where nothing fits the model says that it does not know. As the master, which it is when tools are offered with task as
-// their only required property, it splits a message into sentences and gives each to the subagent that the sentence names
-// or describes. As a subagent it notes statements, gives back the best of them when asked, forgets on request, and calls a
-// calculator, a date tool or a search of documents, of which it quotes the best sentence with its number. To chat
-// pages, which ask for a chat's title and the like, it gives the user's own first words.
+// The model is the master if a tool has task as its only required property. It splits a message into sentences. It keeps
+// a statement by the tool remember, answers a question about a statement, and gives other work to the subagent that the
+// sentence names or that does such work. As a subagent it answers from the statements of its history, forgets them on
+// request, and calls a calculator or a search of documents, of which it quotes the best sentence with its number. If
+// nothing fits, it says that it does not know. To chat pages, which ask for a chat's title and the like, it gives the
+// user's own first words.
 //
 // Of system prompts only the chat's notes are read. Sentences are compared by the stems of their words and a few
 // synonyms. Images, sampling parameters and max_tokens are ignored, a tool_choice that demands a call too; token counts

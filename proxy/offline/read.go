@@ -28,6 +28,7 @@ const (
 type step struct {
 	kind     kind
 	text     string // in the user's words, without what leads to it
+	quote    string // the user's own sentence
 	explicit bool   // it is said to a subagent
 	to       string // the subagent's name, "" for one without a name
 	nobody   string // a name that is used as if there were such a subagent
@@ -140,9 +141,9 @@ func (s *speech) sentence(text string) (out []step) {
 	return out
 }
 
-// told is what a sentence does that is said to no subagent. One that tells something and asks about it has two steps.
+// told returns the steps of a sentence that addresses no subagent: two if it states something and asks about it.
 func told(text string) []step {
-	if m := both.FindStringSubmatch(text); m != nil {
+	if m := both.FindStringSubmatch(text); m != nil && asks(text) {
 		if head, tail := classify(m[1]), classify(m[2]); head.kind == note && tail.kind == ask {
 			return []step{head, tail}
 		}
@@ -160,8 +161,8 @@ func (s *speech) agent(word string) string {
 	return ""
 }
 
-// addressed is what is said to a subagent, made a sentence of its own. Asked without an object, it is asked for what
-// it was told.
+// addressed returns st with the sentence for its subagent. A question without an object asks for what the user told the
+// subagent last.
 func (s *speech) addressed(st step, part string) step {
 	rest := bare(restLead.ReplaceAllString(strings.TrimLeft(part, " \t,:;"), ""))
 	if st.kind == ask && len(keys(rest)) == 0 {
@@ -180,7 +181,7 @@ func (s *speech) addressed(st step, part string) step {
 		rest = inverted.ReplaceAllString(rest, "$1 $3 $2") + "?"
 	case said == ask:
 		st.kind = ask
-	case st.kind == ask || imperative.MatchString(rest):
+	case st.kind == ask || imperative.MatchString(rest) || asks(rest):
 		st.kind = other
 	default:
 		if s.told = rest; said == other && len(words(rest)) > 1 {
@@ -199,9 +200,14 @@ func stripped(s string) string {
 	return s
 }
 
-// classify says what a sentence does. A statement must have the form of one: what is not surely told is not kept.
+// asks reports whether a sentence asks something, with or without a question mark.
+func asks(s string) bool {
+	return strings.HasSuffix(strings.TrimRight(s, " \"»”).!"), "?") || question.MatchString(s) || asked.MatchString(bare(s))
+}
+
+// classify returns what a sentence does. A statement must have the form of one: what may be a question is not kept.
 func classify(text string) step {
-	s := corrected.ReplaceAllString(trailer.ReplaceAllString(stripped(text), "$1"), " ")
+	whole, s := strings.TrimSpace(text), corrected.ReplaceAllString(trailer.ReplaceAllString(stripped(text), "$1"), " ")
 	order, l := polite.ReplaceAllString(s, ""), langOf(s)
 	if order != s {
 		order = strings.TrimRight(order, " ?")
@@ -212,7 +218,7 @@ func classify(text string) step {
 		if !ok {
 			k, text = other, s
 		}
-		return step{kind: k, text: text}
+		return step{kind: k, text: text, quote: whole}
 	}
 	switch {
 	case greeting.MatchString(text):
@@ -224,25 +230,26 @@ func classify(text string) step {
 	case toNote != order:
 		// it says what to note about, and not what
 		empty := len(keys(toNote)) == 0 || matter.MatchString(bare(toNote)) && nameIn(toNote) == ""
-		return is(!empty && !reminder.MatchString(toNote) && !imperative.MatchString(toNote) &&
-			!strings.HasSuffix(toNote, "?"), note, toNote)
+		return is(!empty && !reminder.MatchString(toNote) && !imperative.MatchString(toNote) && !asks(toNote), note, toNote)
 	case toDrop != order:
 		return is(mine.MatchString(toDrop) || yours.MatchString(toDrop) || all.MatchString(toDrop) ||
 			!erasing.MatchString(order), dropping, order)
 	case expression(s) != "":
 		return is(true, sum, s)
 	case toKnow != order:
-		asked := indirect.MatchString(toKnow) || strings.HasSuffix(toKnow, "?") && !imperative.MatchString(order)
-		return is(asked && len(newFact(toKnow, "").keys) > 0 && !yours.MatchString(toKnow), ask, bare(toKnow)+"?")
+		known := indirect.MatchString(toKnow) || strings.HasSuffix(toKnow, "?") && !imperative.MatchString(order)
+		return is(known && len(newFact(toKnow, "").keys) > 0 && !yours.MatchString(toKnow), ask, bare(toKnow)+"?")
 	case whoAmI.MatchString(s):
 		return is(true, ask, whatName.in(l))
-	case nameIn(s) != "":
-		return is(true, note, s)
 	case smallTalk.MatchString(s), order != s && imperative.MatchString(order):
 		return is(false, other, s)
-	case strings.HasSuffix(strings.TrimRight(s, " \"»”)"), "?") || question.MatchString(s):
+	case asks(s):
 		return is(len(newFact(s, "").keys) > 0 && (!yours.MatchString(s) || mine.MatchString(s) != howTo.MatchString(s)), ask,
 			s)
+	case nameIn(s) != "":
+		return is(true, note, s)
+	case matter.MatchString(bare(s)) && len(keys(s)) == 1: // "my name", without a verb
+		return is(true, ask, s)
 	case wish.MatchString(s) && !ambition.MatchString(s), imperative.MatchString(order), yours.MatchString(s),
 		len(words(s)) < 2:
 		return is(false, other, s)

@@ -57,9 +57,9 @@ func TestThePythonOfTheTutorial(t *testing.T) {
 		out, err := exec.Command(python, file, chat, message).CombinedOutput()
 		return string(out), err
 	}
-	said, err := ask("7", "My name is Aliya, what is my name?")
+	said, err := ask("7", "Tell the analytic subagent that my name is Aliya, then ask it what my name is")
 	require.NoError(t, err, said)
-	require.Equal(t, "Noted: your name is Aliya. Your name is Aliya.", said)
+	require.Equal(t, "Understood: your name is Aliya. Your name is Aliya.", said)
 	require.Greater(t, int(calls.Load()), len(cut), "the connection broke as often")
 	resp, err := http.Get("http://" + s.web + "/v1/chats/7/history")
 	require.NoError(t, err)
