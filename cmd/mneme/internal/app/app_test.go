@@ -82,19 +82,19 @@ func sharePDF(t *testing.T, dataDir string) {
 	require.True(t, err == nil || os.IsExist(err), err)
 }
 
-// startOnly runs a part of mneme.
+// startOnly starts service with environ. Without MNEME_DATA_DIR it gets a temporary folder.
 func startOnly(t *testing.T, service func(context.Context, config.Config, app.Options) error, environ ...string) *up {
 	t.Helper()
 	return startWith(t, service, nil, environ...)
 }
 
-// startWith is startOnly with another way to the vendors of models.
+// startWith starts service like startOnly and reaches the model vendors through network.
 func startWith(t *testing.T, service func(context.Context, config.Config, app.Options) error, network http.RoundTripper,
 	environ ...string) *up {
 	t.Helper()
 	cfg, err := config.Load("", append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
-		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
+		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(),
 	}, environ...))
 	require.NoError(t, err)
 	sharePDF(t, cfg.DataDir)
@@ -104,10 +104,12 @@ func startWith(t *testing.T, service func(context.Context, config.Config, app.Op
 	return u
 }
 
-// running runs services in this process until stop, at the latest until the test ends.
+// running runs services in this process until stop or the end of the test. It rejects a relative data_dir,
+// which would be a folder among the sources.
 func running(t *testing.T, service func(context.Context, config.Config, app.Options) error, cfg config.Config,
 	o app.Options) (addrs app.Addrs, stop func()) {
 	t.Helper()
+	require.True(t, filepath.IsAbs(cfg.DataDir), "data_dir is %s: set MNEME_DATA_DIR to a folder of t.TempDir", cfg.DataDir)
 	addrs, end, err := app.Start(context.Background(), service, cfg, o)
 	require.NoError(t, err)
 	stop = sync.OnceFunc(func() { require.NoError(t, end()) })
