@@ -18,6 +18,7 @@ import (
 // Fault: behind an address of its own, and asked for a model of another name, a vendor
 // refuses the way in which the client asks for thinking, each time.
 func TestThinkingIsAskedForInTheWayOfAVendorThatNobodyKnows(t *testing.T) {
+	t.Parallel()
 	for name, fake := range map[string]upstreamtest.Config{
 		"kimi":                  {Vendor: upstreamtest.Kimi},
 		"kimi that only thinks": {Vendor: upstreamtest.Kimi, Thinking: upstreamtest.ThinkingRules{OnlyEnabled: true}},
@@ -57,6 +58,7 @@ func TestThinkingIsAskedForInTheWayOfAVendorThatNobodyKnows(t *testing.T) {
 // as the error has it, the model is remembered to want it so, and what the client asked
 // for stays.
 func TestRefusedWaysToAskForThinking(t *testing.T) {
+	t.Parallel()
 	const adaptive, enabled, disabled = `"thinking":{"type":"adaptive"}`,
 		`"thinking":{"type":"enabled","budget_tokens":2000}`, `"thinking":{"type":"disabled"}`
 	const ofAdaptive = `"thinking":{"type":"enabled","budget_tokens":7976}`
@@ -165,6 +167,7 @@ func TestRefusedWaysToAskForThinking(t *testing.T) {
 
 // Requests at one time may each pay for it once, and none fails.
 func TestARefusedWayToAskForThinkingUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, body := range []string{`"thinking":{"type":"adaptive"}`,
 		`"tools":[{"name":"look","input_schema":{"type":"object"}}],"tool_choice":{"type":"any"}`} {
 		v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi, Fault: func(r *upstreamtest.Request) (
@@ -196,6 +199,7 @@ func TestARefusedWayToAskForThinkingUnderLoad(t *testing.T) {
 
 // The name of a model may tell a generation that the server behind it is not.
 func TestARefusedWayToAskForThinkingThatTheModelsNameTells(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, claude)
 	v, g := w.vendors["claude"], w.gateway()
 	v.Fail(upstreamtest.Canned(400, body400("adaptive thinking is not supported on this model")), fine, fine)

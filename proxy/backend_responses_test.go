@@ -50,6 +50,7 @@ data: {"type":"response.completed","sequence_number":5,"response":{"id":"resp_1"
 // Same dialect, same bytes: of requests with members, items, parts and tools that are unknown here, of answers and of
 // streams. With a model that is called otherwise only its name differs.
 func TestResponsesToResponsesKeepTheirBytes(t *testing.T) {
+	t.Parallel()
 	for _, mapped := range []bool{false, true} {
 		v := vendor(t, byStream(ownBody, ownStream))
 		c := to(v, proxy.KindResponses)
@@ -85,6 +86,7 @@ func TestResponsesToResponsesKeepTheirBytes(t *testing.T) {
 
 // Clients of other dialects see neither what is sealed nor an empty block in its place.
 func TestClientsSeeNothingOfWhatIsKeptOfItems(t *testing.T) {
+	t.Parallel()
 	url, _ := gateway(t, to(vendor(t, says("application/json", ownBody)), proxy.KindResponses))
 	streams, _ := gateway(t, to(vendor(t, says("text/event-stream", ownStream)), proxy.KindResponses))
 	body := `{"model":"real-1","max_tokens":100,"messages":[{"role":"user","content":"hi"}]`
@@ -114,6 +116,7 @@ func renamed(content string) string {
 
 // An error at the beginning of a stream is one with a status, for every client.
 func TestAResponseThatFailsAtItsBeginning(t *testing.T) {
+	t.Parallel()
 	created, _, _ := strings.Cut(ownStream, "event: response.output_item.added")
 	for name, event := range map[string]string{
 		"failed": `{"type":"response.failed","response":{"id":"resp_1","status":"failed","error":{"code":"rate_limit_exceeded",` +
@@ -139,6 +142,7 @@ func TestAResponseThatFailsAtItsBeginning(t *testing.T) {
 
 // A stream that breaks off never looks complete.
 func TestAStreamOfAResponsesBackendThatBreaksOff(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("text/event-stream", firstEvents(ownStream, 6)))
 	url, _ := gateway(t, to(v, proxy.KindResponses))
 	got := post(t, url+"/v1/messages", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],"stream":true}`)
@@ -163,6 +167,7 @@ func TestAStreamOfAResponsesBackendThatBreaksOff(t *testing.T) {
 
 // What the vendor gets of a request of another dialect.
 func TestWhatAResponsesBackendGets(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", ownBody))
 	c := to(v, proxy.KindResponses)
 	b := c.Backends["v"]
@@ -192,6 +197,7 @@ func TestWhatAResponsesBackendGets(t *testing.T) {
 
 // Some vendors leave the items out of the last event; those that came before count.
 func TestReasoningOfAStreamWhoseEndHasNoItems(t *testing.T) {
+	t.Parallel()
 	head, end, _ := strings.Cut(ownStream, "event: response.completed")
 	_, end, _ = strings.Cut(end, `"usage"`)
 	v := vendor(t, says("text/event-stream", head+"event: response.completed\ndata: "+

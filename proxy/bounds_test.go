@@ -126,6 +126,7 @@ var bounding = map[string]struct {
 // Where a budget holds, calls at once take no more than what it has, whatever bounds their answers, and a bound that is
 // none is said to the client.
 func TestCallsAtOnceKeepABudget(t *testing.T) {
+	t.Parallel()
 	const calls, budget = 12, 100_000
 	vendor := &greedy{}
 	l := newLimited(t, "", "", vendor.ServeHTTP, vendor.ServeHTTP, limit.Options{})
@@ -205,6 +206,7 @@ func (l *limited) spent(t *testing.T) (spent int64) {
 
 // A bound that is the gateway's is told, has room for the thinking, and is sent where a budget holds alone.
 func TestABoundOfTheGatewayIsTold(t *testing.T) {
+	t.Parallel()
 	vendor := &greedy{arrive: func() {}, sent: make(chan []byte, 1)}
 	l := newLimited(t, "", "", vendor.ServeHTTP, vendor.ServeHTTP, limit.Options{})
 	for name, c := range map[string]struct {
@@ -242,6 +244,7 @@ func TestABoundOfTheGatewayIsTold(t *testing.T) {
 // A bound that no vendor takes is refused in words, whether a budget holds or not; one that a vendor gives a meaning to
 // is sent to that vendor as it came.
 func TestOddBoundsAreRefused(t *testing.T) {
+	t.Parallel()
 	vendor := &greedy{arrive: func() {}, sent: make(chan []byte, 1)}
 	l := newLimited(t, "", "", vendor.ServeHTTP, vendor.ServeHTTP, limit.Options{})
 	for _, to := range bounding {
@@ -264,6 +267,7 @@ func TestOddBoundsAreRefused(t *testing.T) {
 
 // What a budget in USD cannot count is refused in words, unless it is allowed; on this machine a model costs nothing.
 func TestAModelWithoutAPriceIsRefused(t *testing.T) {
+	t.Parallel()
 	local := vendor(t, (&greedy{arrive: func() {}}).ServeHTTP)
 	address, err := url.Parse(local.server.URL)
 	require.NoError(t, err)
@@ -320,6 +324,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 // What the gateway puts back into a request is reserved, too, and what it tries again is one call.
 func TestWhatIsPutBackIsReserved(t *testing.T) {
+	t.Parallel()
 	answer := strings.Replace(messagesAnswer, `[{"type":"text"`,
 		`[{"type":"thinking","thinking":"`+strings.Repeat("a", 40_000)+`","signature":"s"},{"type":"text"`, 1)
 	var l *limited

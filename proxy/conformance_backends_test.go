@@ -95,6 +95,7 @@ func agents(g *front, model, conversation string) map[string]agent {
 // sent thinking and signatures of the old one, and refuses them or reads what is
 // none of its business.
 func TestConformanceBackendSwitchInTheMiddleOfASession(t *testing.T) {
+	t.Parallel()
 	for _, pair := range [][2]backendCase{{claude, kimi}, {kimi, claude}, {deepSeek, claude}, {claude, deepSeekChat},
 		{kimiChat, claude}, {claude, claude.with("other", func(*upstreamtest.Config) {}).told(asBedrock)}} {
 		for _, endpoint := range []string{"messages", "chat"} {
@@ -120,6 +121,7 @@ func TestConformanceBackendSwitchInTheMiddleOfASession(t *testing.T) {
 // Fault: a switch between a call and its result leaves the new vendor a tool round
 // that begins without thinking, or with another vendor's.
 func TestConformanceBackendSwitchInsideAToolLoop(t *testing.T) {
+	t.Parallel()
 	for _, pair := range [][2]backendCase{{claude, kimi}, {kimi, claude}, {deepSeek, claude}, {claude, deepSeek},
 		{kimiChat, claude}, {claude, kimiChat}} {
 		for _, model := range []string{"claude-sonnet-4-5", "claude-opus-4-8"} {
@@ -151,6 +153,7 @@ func TestConformanceBackendSwitchInsideAToolLoop(t *testing.T) {
 
 // Fault: A → B → A loses A's thinking: it was stripped for B, or a counter went up.
 func TestConformanceThereAndBackAgainKeepsTheFirstOnesThinking(t *testing.T) {
+	t.Parallel()
 	for _, pair := range [][2]backendCase{{claude, kimi}, {prefixChecking, kimi}, {kimi, claude}, {deepSeek, claude}} {
 		for _, endpoint := range []string{"messages", "chat"} {
 			t.Run(fmt.Sprint(pair[0].name, ", ", pair[1].name, ", ", endpoint), func(t *testing.T) {
@@ -181,6 +184,7 @@ func TestConformanceThereAndBackAgainKeepsTheFirstOnesThinking(t *testing.T) {
 // request after a switch is refused, or each loses its own thinking for good. One
 // refusal of each is enough, and each keeps what it thought itself.
 func TestConformanceTwoAccountsOfOneVendor(t *testing.T) {
+	t.Parallel()
 	for _, of := range []backendCase{claude, prefixChecking} {
 		for _, conversation := range []string{"c1", ""} {
 			t.Run(of.name+", "+conversation, func(t *testing.T) {
@@ -219,6 +223,7 @@ func TestConformanceTwoAccountsOfOneVendor(t *testing.T) {
 // tools and another note about them, and its named conversation loses thinking that
 // the vendor would have taken.
 func TestConformanceACodingAgentGoesOnElsewhere(t *testing.T) {
+	t.Parallel()
 	for _, conversation := range []string{"c1", ""} {
 		for _, other := range []backendCase{kimi, kimiChat} {
 			t.Run(conversation+", "+other.name, func(t *testing.T) {
@@ -263,6 +268,7 @@ func TestConformanceACodingAgentGoesOnElsewhere(t *testing.T) {
 // at each change, and the first one its own thinking when it is asked again. One
 // refusal of the backend is enough.
 func TestConformanceAnotherModelOfTheSameVendor(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude.with("strict", func(c *upstreamtest.Config) { c.Thinking.RejectOtherModels = true }))
 	c := w.gateway().messages("claude-opus-4-8")
 	c.within("c1")
@@ -285,6 +291,7 @@ func TestConformanceAnotherModelOfTheSameVendor(t *testing.T) {
 // Fault: the state is lost at a restart, so that the next request ends in "must
 // start with a thinking block". With Redis nothing is lost.
 func TestConformanceRestartWithRedis(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"claude-sonnet-4-5", "claude-opus-4-8"} {
 		for _, endpoint := range []string{"messages", "chat"} {
 			t.Run(model+", "+endpoint, func(t *testing.T) {
@@ -363,6 +370,7 @@ func TestConformanceTwoGatewaysOverOneRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, b := range []backendCase{claude, prefixChecking, kimi, deepSeekChat} {
 		for _, endpoint := range []string{"messages", "chat"} {
 			t.Run(b.name+", "+endpoint, func(t *testing.T) {
@@ -387,6 +395,7 @@ func TestConformanceTwoGatewaysOverOneRedis(t *testing.T) {
 
 // Fault: what one replica was refused costs every other one a refusal, too.
 func TestConformanceARefusalIsSharedThroughRedis(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	w.shares(redistest.Start(t))
 	left := w.gateway()
@@ -413,6 +422,7 @@ func TestConformanceRedisGoesAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	w := newWorld(t, kimi)
 	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	w.config.Shared.Turns = redisstore.NewTurns(redis.Client(), redisstore.TurnLimits{})
@@ -441,6 +451,7 @@ func TestConformanceRedisGoesAway(t *testing.T) {
 
 // Fault: unknown thinking costs a refusal although the operator chose otherwise.
 func TestConformanceUnprovenThinking(t *testing.T) {
+	t.Parallel()
 	for policy, c := range map[thinking.Unproven]struct {
 		refusals int
 		shows    bool
@@ -470,6 +481,7 @@ func TestConformanceUnprovenThinking(t *testing.T) {
 // Fault: one tenant's turns complete another's requests, since their chats are
 // alike. Credentials keep them apart, whatever id the conversation has.
 func TestConformanceTenantsWithIdenticalChatsNeverMix(t *testing.T) {
+	t.Parallel()
 	for _, conversation := range []string{"", "c1"} {
 		for _, prefix := range []string{"", "/teammate/analytic"} {
 			t.Run(fmt.Sprint("conversation=", conversation, prefix), func(t *testing.T) {
@@ -512,6 +524,7 @@ func TestConformanceTenantsWithIdenticalChatsNeverMix(t *testing.T) {
 // Fault: the main route's turns complete a teammate's requests, or the other way
 // round: their chats have the same id and begin alike.
 func TestConformanceRoutesOfOneTenantNeverMix(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, kimi)
 	v := w.vendors["kimi"]
 	g := w.gateway()
@@ -530,6 +543,7 @@ func TestConformanceRoutesOfOneTenantNeverMix(t *testing.T) {
 
 // Fault: a conversation id guessed from the first message joins two chats of a user.
 func TestConformanceChatsThatBeginAlikeAreTwo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	g := w.gateway()
 	ids := map[string]bool{}
@@ -551,6 +565,7 @@ func TestConformanceChatsThatBeginAlikeAreTwo(t *testing.T) {
 // A client that cannot read headers asks for the id in the body, by any member _gateway. No
 // other client gets it there.
 func TestConformanceTheIdInTheBody(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []backendCase{claude, kimiChat} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, stream %v", backend.name, stream), func(t *testing.T) {
@@ -582,6 +597,7 @@ func TestConformanceTheIdInTheBody(t *testing.T) {
 // Fault: the conversation is named and the name is not heard: by the header, in metadata,
 // in _gateway. The name goes no further, the answer has it.
 func TestConformanceWaysToNameAConversation(t *testing.T) {
+	t.Parallel()
 	for name, set := range map[string]func(*messagesClient){
 		"header":          func(c *messagesClient) { c.within("chat:12345") },
 		"metadata":        func(c *messagesClient) { c.more = `,"metadata":{"conversation_id":"chat:12345"}` },

@@ -24,6 +24,7 @@ import (
 // gone and the call has another name. The conversation dies of its signature, or goes
 // on without its thinking.
 func TestConformanceAnEditorsDeformedReplay(t *testing.T) {
+	t.Parallel()
 	for _, backend := range thinkers {
 		t.Run(backend.name, func(t *testing.T) {
 			w := newWorld(t, backend.of)
@@ -58,6 +59,7 @@ func TestConformanceAnEditorsDeformedReplay(t *testing.T) {
 // Fault: a chat client that keeps what was said in the end only makes the model
 // forget what it did, and with it what it thought.
 func TestConformanceRoundsThatAChatClientForgot(t *testing.T) {
+	t.Parallel()
 	for _, b := range []backendCase{claude, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat} {
 		t.Run(b.name, func(t *testing.T) {
 			w := newWorld(t, b.told(budgeted))
@@ -94,6 +96,7 @@ func TestConformanceRoundsThatAChatClientForgot(t *testing.T) {
 // Fault: models of an older generation think between tools only if a header asks
 // for it, which a client of the other dialect has no way to send.
 func TestConformanceChatClientsGetThinkingBetweenTools(t *testing.T) {
+	t.Parallel()
 	for _, stream := range []bool{false, true} {
 		w := newWorld(t, claude.told(budgeted))
 		v := w.vendors["claude"]
@@ -111,6 +114,7 @@ func TestConformanceChatClientsGetThinkingBetweenTools(t *testing.T) {
 
 // Fault: it cannot be seen from outside what becomes of conversations.
 func TestConformanceConversationsShow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	v := w.vendors["claude"]
 	g := w.gateway()
@@ -154,6 +158,7 @@ func (g *front) erase(id, key string) answered {
 // Fault: what was erased comes back from another replica, a teammate's route or
 // after a restart; or a caller erases what is not its own.
 func TestConformanceAnErasedConversation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	redis := redistest.Start(t)
 	w.shares(redis)
@@ -244,6 +249,7 @@ var agentNames = regexp.MustCompile(`\[agent [0-9]\]`)
 // Fault: answers that say the same to questions that say the same are taken for one
 // another, or for nothing.
 func TestConformanceYesFiveTimes(t *testing.T) {
+	t.Parallel()
 	for _, backend := range thinkers {
 		w := newWorld(t, backend.of)
 		v := w.vendors[backend.of.name]
@@ -268,6 +274,7 @@ func TestConformanceYesFiveTimes(t *testing.T) {
 // Fault: a client shows its newest two turns, and each time the vendor refuses what it thought
 // before a front that is gone. On both routes that is known beforehand.
 func TestConformanceASlidingWindowIsNeverRefused(t *testing.T) {
+	t.Parallel()
 	for _, prefix := range []string{"", "/teammate/analytic"} {
 		for _, endpoint := range []string{"messages", "chat"} {
 			w := newWorld(t, prefixChecking.told(budgeted))
@@ -315,6 +322,7 @@ func TestConformanceASlidingWindowIsNeverRefused(t *testing.T) {
 
 // Fault: a replica that knows an older part of a conversation takes that for all.
 func TestConformanceAReplicaCatchesUpWithAConversation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, prefixChecking)
 	w.shares(redistest.Start(t))
 	v := w.vendors["bound"]
@@ -342,6 +350,7 @@ func (awayTurns) Keep(context.Context, string, string, time.Time) error { return
 
 // Fault: an erasure that Redis did not hear of is called done.
 func TestConformanceAnErasureThatFails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	w.shares(redistest.Start(t))
 	w.config.Shared.Turns = awayTurns{w.turns}
@@ -354,6 +363,7 @@ func TestConformanceAnErasureThatFails(t *testing.T) {
 // Fault: with the state machine off something of it is left: histories are stored, or
 // messages are put in.
 func TestConformanceWithoutConversations(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	redis := redistest.Start(t)
 	w.shares(redis)
@@ -380,6 +390,7 @@ func TestConformanceWithoutConversations(t *testing.T) {
 // Fault: what users said lies in Redis although no client asked for a conversation to be
 // kept. A request without an id leaves its turn; its history comes with the id.
 func TestConformanceNoHistoryIsKeptWithoutAnID(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	w := newWorld(t, claude)
 	w.shares(redis)
@@ -421,6 +432,7 @@ func kept(t *testing.T, redis *redistest.Server) string {
 // Fault: a client that holds no history sends a tool's result alone, or the next
 // question alone, and the vendor is asked without what it belongs to.
 func TestConformanceAThinClient(t *testing.T) {
+	t.Parallel()
 	for _, of := range []backendCase{prefixChecking, kimiChat} {
 		for _, endpoint := range []string{"messages", "chat"} {
 			t.Run(of.name+", "+endpoint, func(t *testing.T) {

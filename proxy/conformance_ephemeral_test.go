@@ -441,6 +441,7 @@ func userSays(content string) string { return `{"role":"user","content":` + cont
 // Fault: what was recalled is lost, torn off its question, sent as a list to a vendor that
 // takes a text only, or comes back out of the gateway's own memory.
 func TestConformanceEphemeralPartsAsTheyAreSent(t *testing.T) {
+	t.Parallel()
 	type backends []backendCase
 	openAI := backendCase{name: "openai", vendor: upstreamtest.Config{Vendor: upstreamtest.Chat},
 		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "openai"}}
@@ -526,6 +527,7 @@ func TestConformanceEphemeralPartsAsTheyAreSent(t *testing.T) {
 // Fault: a header that means nothing is taken for something, and what the user said is
 // not recorded.
 func TestConformanceEphemeralPartsThatAreNone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	v, g := w.vendors["claude"], w.gateway()
 	two := userSays(`[` + recalledPart + `,` + questionPart + `]`)
@@ -556,6 +558,7 @@ func TestConformanceEphemeralPartsThatAreNone(t *testing.T) {
 // Fault: a client without a conversation's id gets its thinking refused, request after
 // request, since it was bound to what was recalled.
 func TestConformanceEphemeralPartsWithoutAConversation(t *testing.T) {
+	t.Parallel()
 	for _, stateless := range []bool{false, true} {
 		w := newWorld(t, prefixChecking)
 		w.config.Stateless = stateless
@@ -575,6 +578,7 @@ func TestConformanceEphemeralPartsWithoutAConversation(t *testing.T) {
 // Fault: a client recalls something for the first turn, and the vendor gets none of what
 // was thought in all turns after it.
 func TestConformanceThinkingBehindEphemeralPartsStays(t *testing.T) {
+	t.Parallel()
 	for _, of := range []backendCase{claude, prefixChecking} {
 		for _, endpoint := range []string{"messages", "chat"} {
 			w := newWorld(t, of.told(budgeted))
@@ -602,6 +606,7 @@ func TestConformanceThinkingBehindEphemeralPartsStays(t *testing.T) {
 // Fault: a client that holds no history recalls something for its question, and that goes to
 // the front of the history, or into it.
 func TestConformanceEphemeralPartsOfAThinClient(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, prefixChecking)
 	v := w.vendors["bound"]
 	c := w.gateway().messages("claude-opus-5-5")
@@ -634,6 +639,7 @@ func TestConformanceEphemeralPartsOfAThinClient(t *testing.T) {
 // Fault: a client recalls something else in the middle of a turn, and the vendor refuses what it
 // thought before.
 func TestConformanceEphemeralPartsThatChangeInATurn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, prefixChecking)
 	v := w.vendors["bound"]
 	g := w.gateway()

@@ -92,6 +92,7 @@ func TestConformanceRefusalsInOtherClothes(t *testing.T) {
 
 // Fault: a stream's first event is the refusal, and its status says that all is well.
 func TestConformanceARefusalAsTheFirstEvent(t *testing.T) {
+	t.Parallel()
 	for _, stream := range []bool{false, true} {
 		for _, endpoint := range []string{"messages", "chat"} {
 			t.Run(fmt.Sprint(endpoint, ", stream=", stream), func(t *testing.T) {
@@ -123,6 +124,7 @@ func TestConformanceARefusalAsTheFirstEvent(t *testing.T) {
 // Fault: refusals of thinking that come as a 500 or a 429 count as failures of the
 // backend, and its circuit opens for all callers.
 func TestConformanceRefusalsAreNoFailures(t *testing.T) {
+	t.Parallel()
 	for _, status := range []int{429, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			var failing atomic.Pointer[upstreamtest.Fault]
@@ -150,6 +152,7 @@ func TestConformanceRefusalsAreNoFailures(t *testing.T) {
 // Fault: reasoning is missing and the gateway takes more of it away. It puts back
 // what it knows, else the vendor's placeholder, else thinking is off.
 func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		backend backendCase
 		fault   string
@@ -191,6 +194,7 @@ func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
 // Fault: the profile knows nothing of a vendor that wants its reasoning back, or says otherwise, and
 // every request is refused once, or for good. One refusal teaches better.
 func TestConformanceWhatMustBePassedBackWhateverTheProfile(t *testing.T) {
+	t.Parallel()
 	for _, b := range []backendCase{deepSeek, deepSeekChat, kimi, kimiChat} {
 		for _, vendor := range []string{"", "anthropic", "openai", "gemini"} {
 			for _, agent := range [][2]string{{"messages", "claude-sonnet-4-5"}, {"chat", "claude-sonnet-4-5"},
@@ -216,6 +220,7 @@ func TestConformanceWhatMustBePassedBackWhateverTheProfile(t *testing.T) {
 // Fault: the retry fails too, and the client is told of the retry, or of neither. It
 // gets the first error, byte for byte where it speaks the vendor's dialect.
 func TestConformanceTheFirstErrorIsWhatTheClientGets(t *testing.T) {
+	t.Parallel()
 	first := `{ "type":"error","error":{"message":"` + badSignature +
 		`","type":"invalid_request_error"},"request_id":"req_first"}` + "\n"
 	second := `{"type":"error","error":{"type":"invalid_request_error","message":"messages: something ` +
@@ -310,6 +315,7 @@ func recordedErrors(t *testing.T) (all []recordedError) {
 // or what is one is passed on. Real errors of vendors, each through the gateway. How
 // well they are told apart is a matter of package thinking.
 func TestConformanceErrorsOutsideData(t *testing.T) {
+	t.Parallel()
 	recorded := recordedErrors(t)
 	var failing atomic.Pointer[upstreamtest.Fault]
 	w := newWorld(t, claude.with("claude", func(c *upstreamtest.Config) {
@@ -358,6 +364,7 @@ func TestConformanceErrorsOutsideData(t *testing.T) {
 
 // Fault: the user's own words, echoed in an error, decide of the error.
 func TestConformanceAnEchoOfTheUserDecidesNothing(t *testing.T) {
+	t.Parallel()
 	for name, body := range map[string]string{
 		"FastAPI": `{"detail":[{"type":"missing","loc":["body","messages",0,"name"],"msg":"Field ` +
 			`required","input":{"content":"why ` + badSignature + `?"}}]}`,
@@ -384,6 +391,7 @@ func TestConformanceAnEchoOfTheUserDecidesNothing(t *testing.T) {
 // Fault: a rate limit counts as a failure of the backend, is tried again at once, or
 // its Retry-After is lost.
 func TestConformanceRateLimits(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		fault upstreamtest.Fault
 		after string

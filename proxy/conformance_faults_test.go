@@ -18,6 +18,7 @@ func TestConformanceKnownFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, fault := range []struct {
 		name string
 		run  func(t *testing.T)

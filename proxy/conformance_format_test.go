@@ -23,6 +23,7 @@ const (
 // A client of chat completions that asks for JSON gets nothing but that, whatever the vendor has for
 // it, and its next turns go on from there.
 func TestConformanceStructuredOutput(t *testing.T) {
+	t.Parallel()
 	glm := backendCase{name: "glm", vendor: upstreamtest.Config{Vendor: upstreamtest.GLM},
 		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "glm"}}
 	for _, c := range []struct {
@@ -92,6 +93,7 @@ func must(b []byte, err error) []byte {
 
 // A model that has tools may look something up before it answers.
 func TestConformanceStructuredOutputBesideTools(t *testing.T) {
+	t.Parallel()
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprint(stream), func(t *testing.T) {
 			w := newWorld(t, kimi)
@@ -113,6 +115,7 @@ func TestConformanceStructuredOutputBesideTools(t *testing.T) {
 // A client of messages gets the form of the answer from a chat backend too: by the format of that dialect, or
 // told in words where the vendor takes any JSON object only, which costs one refusal.
 func TestConformanceStructuredOutputOfMessagesClients(t *testing.T) {
+	t.Parallel()
 	schema := gjson.Get(closedFormat, "json_schema.schema").Raw
 	for _, member := range []string{`,"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}`,
 		`,"output_format":{"type":"json_schema","schema":` + schema + `}`} {
@@ -148,6 +151,7 @@ func TestConformanceStructuredOutputOfMessagesClients(t *testing.T) {
 
 // On a messages backend that has no format of its own a messages client gets the answer by a tool, as text.
 func TestConformanceStructuredOutputByAToolForMessagesClients(t *testing.T) {
+	t.Parallel()
 	glm := backendCase{name: "glm", vendor: upstreamtest.Config{Vendor: upstreamtest.GLM},
 		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "glm"}}
 	schema := gjson.Get(closedFormat, "json_schema.schema").Raw
@@ -190,6 +194,7 @@ func TestConformanceStructuredOutputByAToolForMessagesClients(t *testing.T) {
 
 // A chat client's schema is told in words in the same way.
 func TestConformanceASchemaToldInWords(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, deepSeekChat)
 	v, g := w.vendors["deepseek-chat"], w.gateway()
 	client := g.chat("deepseek-chat")
@@ -204,6 +209,7 @@ func TestConformanceASchemaToldInWords(t *testing.T) {
 
 // A file is a document in the messages dialect.
 func TestConformanceFiles(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	client := w.gateway().chat("claude-opus-4-8")
 	pdf := base64.StdEncoding.EncodeToString([]byte("%PDF-1.4"))

@@ -73,6 +73,7 @@ func TestConformanceEdits(t *testing.T) {
 // Fault: strict comparison takes an answer that was edited inside the current tool
 // loop for the old one, and puts back what the user took out.
 func TestConformanceAnEditInsideTheCurrentLoopIsNotUndone(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"claude-opus-4-8", "claude-sonnet-4-5"} {
 		t.Run(model, func(t *testing.T) {
 			w := newWorld(t, claude)
@@ -96,6 +97,7 @@ func TestConformanceAnEditInsideTheCurrentLoopIsNotUndone(t *testing.T) {
 // Fault: an edit inside a tool loop of several rounds leaves a part of the loop's
 // thinking. Vendors want all of it, or none.
 func TestConformanceAnEditInsideALongLoop(t *testing.T) {
+	t.Parallel()
 	for name, edited := range map[string]int{"the first answer": 1, "the second": 3, "the newest": 5} {
 		for _, backend := range thinkers {
 			t.Run(backend.name+", "+name, func(t *testing.T) {
@@ -126,6 +128,7 @@ func TestConformanceAnEditInsideALongLoop(t *testing.T) {
 // Fault: a block that says nothing, as some vendors send them without a signature,
 // is taken for a link of the chain on one side only, and what stood before it goes.
 func TestConformanceFaithfulReplayWithEmptyThinking(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, deepSeek)
 	v := w.vendors["deepseek"]
 	v.Queue(
@@ -146,6 +149,7 @@ func TestConformanceFaithfulReplayWithEmptyThinking(t *testing.T) {
 // binds thinking to it refuses every turn. One refusal per conversation, and the
 // gateway knows.
 func TestConformanceTimeOfDayInTheSystemPrompt(t *testing.T) {
+	t.Parallel()
 	for _, endpoint := range []string{"messages", "chat"} {
 		for _, model := range []string{"claude-opus-5-5", "claude-fable-5-1", "claude-sonnet-4-5"} {
 			t.Run(endpoint+", "+model, func(t *testing.T) {
@@ -180,6 +184,7 @@ func TestConformanceTimeOfDayInTheSystemPrompt(t *testing.T) {
 // Fault: a side request of the same conversation, without thinking or tools, evicts
 // what was confirmed, or counting tokens wipes it.
 func TestConformanceSideRequestsEvictNothing(t *testing.T) {
+	t.Parallel()
 	for _, backend := range thinkers {
 		t.Run(backend.name, func(t *testing.T) {
 			w := newWorld(t, backend.of)
@@ -226,6 +231,7 @@ func TestConformanceSideRequestsEvictNothing(t *testing.T) {
 // Fault: counting the tokens of a history with bad thinking fails, though answering
 // it would not.
 func TestConformanceCountTokensWithBadThinking(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	g := w.gateway()
 	c := g.messages("claude-opus-4-8")
@@ -246,6 +252,7 @@ func TestConformanceCountTokensWithBadThinking(t *testing.T) {
 
 // Fault: counting the tokens of one teammate's history looks into another's.
 func TestConformanceTeammatesCountTheirOwn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	v := w.vendors["claude"]
 	g := w.gateway()
@@ -268,6 +275,7 @@ func TestConformanceTeammatesCountTheirOwn(t *testing.T) {
 // Fault: after a stream that was cut the client asks again, without streaming, and
 // half an answer is taken for a turn.
 func TestConformanceACutStreamAndAnotherTry(t *testing.T) {
+	t.Parallel()
 	for _, backend := range thinkers {
 		for name, broken := range map[string]upstreamtest.Answer{
 			"in the thinking": upstreamtest.Reply(upstreamtest.Think("half a thought, and more of it"),
@@ -308,6 +316,7 @@ func TestConformanceACutStreamAndAnotherTry(t *testing.T) {
 
 // Fault: a client that leaves in the middle of an answer leaves half a turn behind.
 func TestConformanceAnAbortedAnswer(t *testing.T) {
+	t.Parallel()
 	for _, backend := range thinkers {
 		t.Run(backend.name, func(t *testing.T) {
 			w := newWorld(t, backend.of)
@@ -353,6 +362,7 @@ func TestConformanceAnAbortedAnswer(t *testing.T) {
 // Fault: a turn is recorded when the connection ends. The client has had the last
 // event by then, and its next request is here already.
 func TestConformanceTheNextRequestComesBeforeTheEndOfTheLast(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	late := kimi
 	late.after = func(r *http.Request) {
@@ -403,6 +413,7 @@ func TestConformanceTheNextRequestComesBeforeTheEndOfTheLast(t *testing.T) {
 // Fault: what a vendor refused of a teammate's history is refused again on each of
 // its turns, or what was refused for one teammate is taken from another.
 func TestConformanceWhatWasRefusedForATeammateIsRemembered(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	g := w.gateway()
 	history := []message{
@@ -428,6 +439,7 @@ func TestConformanceWhatWasRefusedForATeammateIsRemembered(t *testing.T) {
 // Fault: retries and filters cannot be seen from outside. Each has a counter and a
 // line.
 func TestConformanceRetriesAndFiltersShow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude, kimi)
 	g := w.gateway()
 	c := g.messages("claude-opus-4-8")

@@ -101,6 +101,7 @@ func (c *chatClient) answer(m chatMessage) {
 
 // Fault: a conversation is called kept that is not, or for ever.
 func TestConformanceWhatCanBeKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	g := w.gateway()
 	for body, says := range map[string]string{

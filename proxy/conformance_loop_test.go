@@ -51,6 +51,7 @@ func loopClient(g *front, endpoint, model string, rounds int, stream bool) (agen
 
 // Fault: a client that shows a tool loop without the question that began it has the vendor asked "(no content)".
 func TestConformanceAToolLoopWithoutItsQuestion(t *testing.T) {
+	t.Parallel()
 	for model, of := range map[string]backendCase{"claude-opus-5-5": prefixChecking, "kimi-k2-thinking": kimiChat,
 		"gpt-5.1": gpt} {
 		for _, endpoint := range []string{"messages", "chat", "responses"} {
@@ -92,6 +93,7 @@ func TestConformanceAToolLoopWithoutItsQuestion(t *testing.T) {
 // What was put in front is told. A call that the conversation does not know, and a request that has a question, be it a
 // newer one, go as they are shown.
 func TestWhatIsPutBeforeAToolLoopIsTold(t *testing.T) {
+	t.Parallel()
 	ask := func(first, id, more string) map[string]string {
 		return map[string]string{
 			"/v1/messages": `{"model":"m","max_tokens":99,"messages":[` + first + `{"role":"assistant","content":[{"type":"tool_use","id":"` +

@@ -323,6 +323,7 @@ func TestConformanceMangledPairs(t *testing.T) {
 
 // Fault: calls that a client forgot are put back in the dialect of the vendor that made them, which another one refuses.
 func TestConformanceForgottenCallsThroughASwitchOfDialects(t *testing.T) {
+	t.Parallel()
 	for _, pair := range [][2]backendCase{
 		{claude.told(budgeted), deepSeekChat}, {deepSeekChat, claude.told(budgeted)}, {gpt, deepSeekChat},
 	} {

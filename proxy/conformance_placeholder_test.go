@@ -86,6 +86,7 @@ func lostReasoningIsStoodFor(t *testing.T) {
 // Fault: the vendor is not known by its name, and what its refusal asks for is given as an empty text. One refusal,
 // and the gateway knows.
 func TestConformanceLostReasoningOfAnUnknownVendor(t *testing.T) {
+	t.Parallel()
 	for _, dialect := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
 		for _, kind := range []string{"messages", "chat"} {
 			for _, loss := range []string{"dropped", "emptied"} {

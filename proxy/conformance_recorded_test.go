@@ -28,6 +28,7 @@ var recordedReasons = map[string]string{
 // costs no more calls than its cure needs, and a client of the backend's own dialect gets the vendor's words
 // byte for byte.
 func TestConformanceRecordedErrorsOutsideData(t *testing.T) {
+	t.Parallel()
 	const said = `"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":%s},` +
 		`{"role":"user","content":"go on"}]}`
 	bodies := map[string]string{

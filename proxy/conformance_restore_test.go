@@ -49,6 +49,7 @@ var itemLosses = map[string]func([]json.RawMessage) []json.RawMessage{
 // Fault: items that a client lost or forged end its conversation at a vendor of Responses, or cost a call more each time:
 // where the ledger knows them, in this process or another one, and where no ledger does.
 func TestConformanceLostItems(t *testing.T) {
+	t.Parallel()
 	for loss, damage := range itemLosses {
 		for _, named := range []bool{true, false} {
 			for _, kept := range []string{"kept", "kept in another process", "forgotten"} {
@@ -95,6 +96,7 @@ func TestConformanceLostItems(t *testing.T) {
 
 // Fault: reasoning that the vendor wants back is gone, so that it refuses every further request.
 func TestConformanceReasoningThatAVendorOfResponsesWantsBack(t *testing.T) {
+	t.Parallel()
 	for _, vendor := range []string{"deepseek", "generic"} {
 		for _, kind := range []string{"messages", "chat", "responses"} {
 			for _, named := range []bool{true, false} {

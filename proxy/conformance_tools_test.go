@@ -104,6 +104,7 @@ func TestConformanceToolLoops(t *testing.T) {
 // Fault: ids that a vendor counts anew in each answer collide in the client's
 // history, and results reach the wrong call.
 func TestConformanceRecurringToolIDsAreReplacedAndGivenBack(t *testing.T) {
+	t.Parallel()
 	own := regexp.MustCompile(`^call_[A-Za-z0-9]{24}$`)
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprint("messages, stream=", stream), func(t *testing.T) {
@@ -155,6 +156,7 @@ func TestConformanceRecurringToolIDsAreReplacedAndGivenBack(t *testing.T) {
 // Fault: reasoning that a vendor demands on tool turns never reached a plain client,
 // so the client cannot send it back. It is restored in full, never replaced.
 func TestConformanceReasoningIsRestoredForClientsThatNeverSendIt(t *testing.T) {
+	t.Parallel()
 	for _, b := range []backendCase{kimiChat, deepSeekChat, kimi, deepSeek} {
 		t.Run(b.name, func(t *testing.T) {
 			w := newWorld(t, b.told(budgeted))
@@ -181,6 +183,7 @@ func TestConformanceReasoningIsRestoredForClientsThatNeverSendIt(t *testing.T) {
 // Fault: interleaved thinking is lost for plain OpenAI clients, or all its texts and
 // calls are joined to one string when it is written back.
 func TestConformanceInterleavedThinkingSurvivesChatClients(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"claude-opus-4-8", "claude-opus-5", "claude-sonnet-4-5", "claude-opus-4-6"} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprint(model, ", stream=", stream), func(t *testing.T) {
@@ -217,6 +220,7 @@ func strs(body []byte, path string) (list []string) {
 // Fault: with parallel calls, results that come back in another order, or not all
 // of them, tear the chain.
 func TestConformanceResultsInAnyOrder(t *testing.T) {
+	t.Parallel()
 	for _, b := range []backendCase{claude, kimi, deepSeek, chatVendor("openai", "openai", upstreamtest.ChatRules{})} {
 		t.Run(b.name, func(t *testing.T) {
 			w := newWorld(t, b)
@@ -325,6 +329,7 @@ func TestConformanceCarelessChatClients(t *testing.T) {
 // Fault: within a tool loop only the newest call goes back to Gemini with its signature, others with the placeholder,
 // where the answer had shown its reasoning as well: that is not sent back, and what was sent was not known again.
 func TestConformanceAllSignaturesOfALoopComeBack(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"messages", "chat", "responses"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t, gemini)

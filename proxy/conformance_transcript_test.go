@@ -346,6 +346,7 @@ func damaged(name, fault string) transcribed {
 // The wire of the main cases, in testdata/transcripts. With -update they are written
 // anew; then read them, and ask of each line whether it should be so.
 func TestConformanceTranscripts(t *testing.T) {
+	t.Parallel()
 	for _, c := range transcripts {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, c.backends...)

@@ -99,6 +99,7 @@ func mannersOf(c agent) *manners {
 // Fault: what the model thought is lost inside a tool loop, or comes back otherwise than it was; parallel calls come back
 // in another order, or without their results.
 func TestConformanceThoughtsComeBack(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"messages", "chat", "responses", "chat, unnamed"} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, stream=%t", kind, stream), func(t *testing.T) {
@@ -139,6 +140,7 @@ func TestConformanceThoughtsComeBack(t *testing.T) {
 // Fault: thinking of one vendor goes to another one, or its own is gone when the conversation returns in the middle of a
 // tool loop.
 func TestConformanceThoughtsThroughASwitchOfFourDialects(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"messages", "chat", "responses"} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, stream=%t", kind, stream), func(t *testing.T) {
@@ -173,6 +175,7 @@ func TestConformanceThoughtsThroughASwitchOfFourDialects(t *testing.T) {
 
 // Fault: a signature that the vendor refuses, since it is of another account, ends the conversation.
 func TestConformanceThoughtsOfAnotherAccount(t *testing.T) {
+	t.Parallel()
 	other := google.with("google-b", func(c *upstreamtest.Config) { c.Name = "b" })
 	w := newWorld(t, google, other)
 	for name, v := range w.vendors {
@@ -195,6 +198,7 @@ func TestConformanceThoughtsOfAnotherAccount(t *testing.T) {
 
 // Fault: an answer that is cut off, that fails or is refused looks like one that is whole.
 func TestInteractionsThatEndBadly(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		answer upstreamtest.Answer
 		status int
@@ -232,6 +236,7 @@ func TestInteractionsThatEndBadly(t *testing.T) {
 
 // Fault: what the client asked for is not what the vendor is asked for, or the counts are not those of the vendor.
 func TestInteractionsCarryTheRequest(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, google)
 	w.checked = true
 	v := w.vendors["google"]
@@ -259,6 +264,7 @@ func TestInteractionsCarryTheRequest(t *testing.T) {
 
 // Fault: an error before the answer is none with a status; it is not tried again, or a caller's key is not presented.
 func TestErrorsBeforeAnInteraction(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, google.with("google", func(c *upstreamtest.Config) { c.APIKey = "caller" }).told(
 		func(b *proxy.BackendConfig) { b.Auth = "passthrough" }))
 	w.checked = true
@@ -285,6 +291,7 @@ func TestErrorsBeforeAnInteraction(t *testing.T) {
 
 // Fault: a route leaves a vendor that failed and loses what it thought, or what was thought elsewhere goes to it.
 func TestARouteOverInteractions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, google, claude.told(budgeted))
 	w.config.Active = "main"
 	w.config.Routes = map[string]proxy.RouteConfig{"main": {Use: []string{"google", "claude"}}}
@@ -307,6 +314,7 @@ func TestARouteOverInteractions(t *testing.T) {
 
 // Google lists its models in a form of its own.
 func TestTheModelsOfABackendOfInteractions(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", `{"models":[{"name":"models/gemini-3.8-flash","version":"3"}],"nextPageToken":"x"}`))
 	url, _ := gateway(t, to(v, proxy.KindInteractions))
 	got := call(t, http.MethodGet, url+"/v1/models", "").body

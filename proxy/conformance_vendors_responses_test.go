@@ -30,6 +30,7 @@ func encrypted(body []byte) (out []string) {
 
 // Fault: what the model thought is lost inside a tool loop, or comes back otherwise than it was.
 func TestConformanceReasoningItemsComeBack(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"messages", "chat", "responses", "responses, keeping all"} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, stream=%t", kind, stream), func(t *testing.T) {
@@ -75,6 +76,7 @@ func TestConformanceReasoningItemsComeBack(t *testing.T) {
 // Fault: a client that has nothing stored and does not ask for encrypted reasoning loses all of it. It is asked for, the
 // client is told so and shown it, and it comes back whether or not the client sends it.
 func TestConformanceReasoningComesBackUnasked(t *testing.T) {
+	t.Parallel()
 	for _, keeps := range []bool{false, true} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("keeps=%t, stream=%t", keeps, stream), func(t *testing.T) {
@@ -107,6 +109,7 @@ func TestConformanceReasoningComesBackUnasked(t *testing.T) {
 
 // Fault: how a client of messages asks to think, or not to, becomes an effort that the model does not take.
 func TestConformanceAModeOfThinkingIsAnEffortThatTheModelTakes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ model, thinking, more, effort string }{
 		{"gpt-5", `{"type":"disabled"}`, "", `"minimal"`},
 		{"gpt-5", `{"type":"disabled"}`, `,"output_config":{"effort":"max"}`, `"high"`},
@@ -143,6 +146,7 @@ func TestConformanceAModeOfThinkingIsAnEffortThatTheModelTakes(t *testing.T) {
 // Fault: after a switch in the middle of a tool loop and back, a vendor's own reasoning is gone, or another vendor's
 // is sent.
 func TestConformanceResponsesThroughSwitchesAndBack(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"messages", "chat", "responses"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t, gpt, claude.told(budgeted), deepSeekChat)
@@ -210,6 +214,7 @@ func (w *world) stepper(g *front, kind string) (step func()) {
 
 // Fault: after a change of the account the conversation is dead, or pays for a refusal at each turn.
 func TestConformanceResponsesOfAnotherAccount(t *testing.T) {
+	t.Parallel()
 	for name, rules := range map[string]upstreamtest.ResponsesRules{
 		"OpenAI": {}, "OpenAI, in the stream": {InStream: true}, "Azure": {Azure: true}, "in older words": {OldWording: true},
 		"Azure, in the stream": {Azure: true, InStream: true, FlatErrors: true},
@@ -241,6 +246,7 @@ func TestConformanceResponsesOfAnotherAccount(t *testing.T) {
 
 // Fault: a client of the vendor's own dialect gets, or the vendor is sent, other bytes than there were.
 func TestConformanceResponsesKeepTheirBytes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gpt)
 	v := w.vendors["gpt"]
 	for range 2 {
@@ -259,6 +265,7 @@ func TestConformanceResponsesKeepTheirBytes(t *testing.T) {
 
 // Fault: what the vendor thought is lost with the process of the gateway.
 func TestConformanceReasoningItemsOutliveTheGateway(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gpt)
 	w.shares(redistest.Start(t))
 	w.vendors["gpt"].Queue(
@@ -284,6 +291,7 @@ func TestConformanceReasoningItemsOutliveTheGateway(t *testing.T) {
 
 // Fault: a model that does not reason cannot be used, since it is asked for encrypted reasoning.
 func TestConformanceAModelOfResponsesThatDoesNotReason(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"messages", "chat", "responses"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t, gpt)
@@ -316,6 +324,7 @@ func TestConformanceAModelOfResponsesThatDoesNotReason(t *testing.T) {
 // Fault: a client sends back what it got, and the vendor refuses it: members that OpenAI's SDKs add to what they have
 // parsed, and reasoning that another vendor's model was shown to have. No conversation has a name.
 func TestConformanceWhatClientsOfResponsesSendBack(t *testing.T) {
+	t.Parallel()
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
 			w := newWorld(t, gpt, claude.told(budgeted), deepSeekChat)

@@ -83,6 +83,7 @@ var asking = map[string]string{
 // An answer that carries nothing is counted, by backend and the vendor's name of the model, whatever the dialects; the
 // client gets it as it is, after one call. One that was thought about, or broke off, is not counted.
 func TestEmptyAnswersAreCounted(t *testing.T) {
+	t.Parallel()
 	for kind, empties := range emptyAnswers {
 		for path, body := range asking {
 			for _, stream := range []bool{false, true} {
@@ -128,6 +129,7 @@ func TestEmptyAnswersAreCounted(t *testing.T) {
 
 // Clients choose the names of models, so metrics tell a bounded number of them apart.
 func TestEmptyAnswersOfManyModels(t *testing.T) {
+	t.Parallel()
 	url, _ := gateway(t, to(vendor(t, says("application/json", emptyAnswers[proxy.KindOpenAI][0][0])), proxy.KindOpenAI))
 	for n := range 70 {
 		post(t, url+"/v1/chat/completions", fmt.Sprintf(`{"model":"m-%d","messages":[{"role":"user","content":"hi"}]}`, n))

@@ -37,6 +37,7 @@ func (w *world) calls(name string) int { return len(w.vendors[name].Requests()) 
 // A backend that fails is tried once more, and then the next one of the route is asked; what it says of the request
 // itself is the client's.
 func TestARouteGoesOnToItsNextBackend(t *testing.T) {
+	t.Parallel()
 	twice := func(f upstreamtest.Fault) []upstreamtest.Fault { return []upstreamtest.Fault{f, f} }
 	for name, test := range map[string]struct {
 		faults []upstreamtest.Fault
@@ -76,6 +77,7 @@ func TestARouteGoesOnToItsNextBackend(t *testing.T) {
 }
 
 func TestARouteWhoseFirstBackendIsDown(t *testing.T) {
+	t.Parallel()
 	w := routed(t, claude, kimiChat)
 	b := w.config.Backends["claude"]
 	b.BaseURL = "http://127.0.0.1:1"
@@ -94,12 +96,13 @@ func TestARouteWhoseFirstBackendIsDown(t *testing.T) {
 
 // A backend that hangs is left when its time is over, and all together have the time of one call.
 func TestARouteLeavesABackendThatHangs(t *testing.T) {
+	t.Parallel()
 	w := routed(t, claude, kimi)
 	released := make(chan struct{})
 	defer close(released)
 	hang := upstreamtest.Canned(500, "")
 	hang.Pause = upstreamtest.Until(released)
-	w.config.Limits.Upstream.FirstByte = 100 * time.Millisecond
+	w.config.Limits.Upstream.FirstByte = 2 * time.Second // kimi must answer within it
 	w.vendors["claude"].Fail(hang, hang)
 	c := w.gateway().messages("claude-opus-4-8")
 	c.user(textOf("Hello"))
@@ -116,6 +119,7 @@ func TestARouteLeavesABackendThatHangs(t *testing.T) {
 
 // What the last one says is the client's, in its dialect.
 func TestARouteOfWhichAllFail(t *testing.T) {
+	t.Parallel()
 	w := routed(t, claude, kimiChat)
 	w.vendors["claude"].Fail(upstreamtest.Overloaded(), upstreamtest.Overloaded())
 	for range 3 {
@@ -132,6 +136,7 @@ func TestARouteOfWhichAllFail(t *testing.T) {
 
 // Behind the first byte of an answer nothing moves.
 func TestARouteStaysWithAnAnswerThatHasBegun(t *testing.T) {
+	t.Parallel()
 	w := routed(t, claude, kimi)
 	c := w.gateway().messages("claude-opus-4-8")
 	c.stream = true
@@ -146,6 +151,7 @@ func TestARouteStaysWithAnAnswerThatHasBegun(t *testing.T) {
 // A tool loop stays where it went, through whichever gateway; the next question goes to a first choice that is well,
 // which gets its own thinking back.
 func TestAToolLoopStaysWhereItWent(t *testing.T) {
+	t.Parallel()
 	for _, second := range []backendCase{kimi, kimiChat} {
 		for _, client := range []string{
 			"messages", "chat", "responses", "messages without an id", "chat without an id", "responses without an id",
@@ -184,6 +190,7 @@ func TestAToolLoopStaysWhereItWent(t *testing.T) {
 
 // The same of tools whose input is a text, which Responses have.
 func TestALoopOfCustomToolsStaysWhereItWent(t *testing.T) {
+	t.Parallel()
 	w := routed(t, claude, kimi)
 	c := w.gateway().responses("claude-opus-4-8")
 	c.within("talk")
@@ -242,6 +249,7 @@ func notesResults(c agent) {
 
 // Keys of a backend: a conversation keeps to one; one that is refused, or is to wait, is left alone for a while.
 func TestKeysOfABackend(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	asked := map[string]int{}
 	revoked := ""
@@ -308,6 +316,7 @@ func TestKeysOfABackend(t *testing.T) {
 
 // The share of the prompts that each account of a route has read from its cache is what its metrics say.
 func TestTheCachedShareOfEachKey(t *testing.T) {
+	t.Parallel()
 	type counted struct{ prompt, read float64 }
 	var mu sync.Mutex
 	told := map[string]*counted{"claude:KEY_A": {}, "claude:KEY_B": {}}
@@ -358,6 +367,7 @@ func TestTheCachedShareOfEachKey(t *testing.T) {
 
 // What is wrong with routes is said with the setting's name.
 func TestFaultsOfRoutes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude, kimi)
 	w.checked = true
 	w.config.Routes = map[string]proxy.RouteConfig{

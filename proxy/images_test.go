@@ -18,6 +18,7 @@ const seenImage = `{"type":"image_url","image_url":{"url":"data:image/png;base64
 // What vendors say when a model takes no images is told by one code; what they say about an image that is broken or too
 // large, and the same words about a request without an image, is not that.
 func TestRefusalsOfImages(t *testing.T) {
+	t.Parallel()
 	said := func(message string) string { return `{"error":{"message":"` + message + `"}}` }
 	var body atomic.Value
 	var status, calls atomic.Int64
@@ -82,6 +83,7 @@ func TestRefusalsOfImages(t *testing.T) {
 // A backend that is known to take no images is not asked, in either dialect and on either pipeline; what an earlier
 // message or a tool's result shows, and counting tokens, is not the gateway's to refuse.
 func TestImagesForABackendThatTakesNone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, deepSeekChat)
 	g := w.gateway()
 	const block = `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}`
@@ -105,6 +107,7 @@ func TestImagesForABackendThatTakesNone(t *testing.T) {
 
 // Up to 16 parts belong to a request alone.
 func TestConformanceSixteenEphemeralParts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	header := http.Header{"X-Ag-Conversation-Id": {"c1"}, ephemeralHeader: {"16"}}
 	got := w.gateway().send(t.Context(), "/v1/messages", header, []byte(`{"model":"claude-opus-4-8","max_tokens":10,`+

@@ -145,6 +145,7 @@ func (l *limited) told(t *testing.T, tokens, micros int64) {
 }
 
 func TestEveryWayIsCharged(t *testing.T) {
+	t.Parallel()
 	l := newLimited(t, "1000/m", "100000tokens/total,1usd/total", says("application/json", messagesAnswer),
 		func(w http.ResponseWriter, r *http.Request) {
 			body := chatAnswer
@@ -177,6 +178,7 @@ func TestEveryWayIsCharged(t *testing.T) {
 }
 
 func TestTheEndOfABudgetIsSaidInTheDialect(t *testing.T) {
+	t.Parallel()
 	l := newLimited(t, "", "120tokens/month", says("application/json", messagesAnswer),
 		says("application/json", chatAnswer), limit.Options{})
 	const body = `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hi"}]}`
@@ -206,6 +208,7 @@ func TestTheEndOfABudgetIsSaidInTheDialect(t *testing.T) {
 }
 
 func TestARateIsSaid(t *testing.T) {
+	t.Parallel()
 	l := newLimited(t, "1/h", "", says("application/json", messagesAnswer), nil, limit.Options{})
 	const body = `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hi"}]}`
 	resp, _ := l.post(t, "/v1/messages", body)
@@ -218,6 +221,7 @@ func TestARateIsSaid(t *testing.T) {
 }
 
 func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
+	t.Parallel()
 	begun, stuck, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	failures := 0
 	answers := map[string]http.HandlerFunc{
@@ -281,6 +285,7 @@ func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
 }
 
 func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {
+	t.Parallel()
 	for _, away := range []limit.Away{limit.Refuse, limit.Allow} {
 		l := newLimited(t, "", "100000tokens/total,1usd/total", says("application/json", messagesAnswer), nil,
 			limit.Options{Away: away, AwayCalls: 2, Patience: 100 * time.Millisecond})
@@ -305,6 +310,7 @@ func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {
 
 // A body that costs more to decode than a request may is refused in the dialect of its client, and no vendor is asked.
 func TestBodiesAreBoundedBeforeTheyAreDecoded(t *testing.T) {
+	t.Parallel()
 	none := func(http.ResponseWriter, *http.Request) { t.Error("a vendor is asked") }
 	l := newLimited(t, "", "", none, none, limit.Options{})
 	many := `{"model":"m","messages":[],"input":[1` + strings.Repeat(",1", 600_000) + `]}`
@@ -322,6 +328,7 @@ func TestBodiesAreBoundedBeforeTheyAreDecoded(t *testing.T) {
 
 // One tenant's calls leave a place to another's, and its failures are no reason to hold back another's.
 func TestTenantsAtOneGateway(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	var asked sync.WaitGroup
 	v := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -369,6 +376,7 @@ func TestTenantsAtOneGateway(t *testing.T) {
 
 // A call that goes on to another backend is charged once, by what that one took and costs.
 func TestARouteIsChargedOnce(t *testing.T) {
+	t.Parallel()
 	fails := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
 	l := limitedBy(t, limit.Options{}, func(c *proxy.Config) {
 		c.Active, c.Routes = "main", map[string]proxy.RouteConfig{"main": {Use: []string{"anthropic", "openai"}}}

@@ -11,6 +11,7 @@ import (
 
 // Clients choose the names of models, so what is learned of them is bounded.
 func TestLessonsAreBounded(t *testing.T) {
+	t.Parallel()
 	var k knowledge
 	configured := func(string) sanitize.Profile { return sanitize.For("generic", "") }
 	for m := range 3 * maxModels {

@@ -49,6 +49,7 @@ const tool = `"tools":[{"type":"function","function":{"name":"look","parameters"
 // A parameter that the model refuses is left out, or goes under the name that the
 // error gives; the next call does not pay for it again.
 func TestARefusedParameterIsCuredOnce(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ model, parameter, becomes string }{
 		"effort where there is none":  {"gpt-4.1", `"reasoning_effort":"medium"`, ``},
 		"effort where it has no such": {"gpt-5.1", `"reasoning_effort":"minimal"`, `"reasoning_effort":"low"`},
@@ -87,6 +88,7 @@ func TestARefusedParameterIsCuredOnce(t *testing.T) {
 
 // Another model and another backend do not suffer for one that refuses.
 func TestARefusedParameterIsRememberedByModel(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, unlisted)
 	v, g := w.vendors["openai"], w.gateway()
 	ask := func(model, effort string) {
@@ -117,6 +119,7 @@ func TestARefusedParameterIsRememberedByModel(t *testing.T) {
 
 // Requests at one time may each pay for it once, and none fails.
 func TestARefusedParameterUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, unlisted)
 	v, g := w.vendors["openai"], w.gateway()
 	const body = `{"model":"gpt-4.1","messages":[{"role":"user","content":"hi"}],"reasoning_effort":"low"}`
@@ -138,6 +141,7 @@ func TestARefusedParameterUnderLoad(t *testing.T) {
 
 // In the messages dialect, and from one dialect to the other.
 func TestARefusedParameterOfMessages(t *testing.T) {
+	t.Parallel()
 	const message = `"max_tokens":9000,"messages":[{"role":"user","content":"hi"}]`
 	t.Run("messages all the way", func(t *testing.T) {
 		w := knocked(t, claude.with("claude", func(c *upstreamtest.Config) { c.Thinking.NoContextManagement = true }))
@@ -181,6 +185,7 @@ func TestARefusedParameterOfMessages(t *testing.T) {
 // What a request means is never taken out of it, and an error that no cure helps
 // against comes as it was.
 func TestParametersThatARequestNeeds(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, unlisted)
 	v, g := w.vendors["openai"], w.gateway()
 	body := `{"model":"gpt-4.1","messages":[{"role":"user","content":"hi"}],` + tool +
@@ -202,6 +207,7 @@ func TestParametersThatARequestNeeds(t *testing.T) {
 // One parameter is cured for a request. If another one is refused then, the client
 // is told of the first, and its next request is spared that.
 func TestTwoRefusedParameters(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, unlisted.with("openai", func(c *upstreamtest.Config) {
 		c.Chat.NoParameters = []string{"seed", "store"}
 	}))
@@ -219,6 +225,7 @@ func TestTwoRefusedParameters(t *testing.T) {
 
 // A cure that does not help is not remembered.
 func TestAParameterThatWasNotAtFault(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, unlisted)
 	v, g := w.vendors["openai"], w.gateway()
 	said := `{"error":{"message":"Unsupported parameter: 'seed' is not supported with this model."}}`
@@ -232,6 +239,7 @@ func TestAParameterThatWasNotAtFault(t *testing.T) {
 
 // A refusal is seen whatever its status, and as a stream's first event.
 func TestRefusedParametersInOtherClothes(t *testing.T) {
+	t.Parallel()
 	const said = "Unsupported parameter: 'seed' is not supported with this model."
 	for name, fault := range map[string]upstreamtest.Fault{
 		"422": upstreamtest.Canned(422,
@@ -257,6 +265,7 @@ func TestRefusedParametersInOtherClothes(t *testing.T) {
 
 // A request may need both cures, in either order, and gets each once.
 func TestParametersAndThinkingAreCuredTogether(t *testing.T) {
+	t.Parallel()
 	const parameter = `{"type":"error","error":{"type":"invalid_request_error","message":"context_management: Extra ` +
 		`inputs are not permitted"}}`
 	signature := `{"type":"error","error":{"type":"invalid_request_error","message":` + string(wire.Quote(badSignature)) +
@@ -294,6 +303,7 @@ func TestParametersAndThinkingAreCuredTogether(t *testing.T) {
 // gone from the second attempt, or has a value that is taken, and anything else is
 // refused to the client as it was.
 func TestRecordedRefusalsOfParametersOutsideData(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile(outsidedata.Path(t, "errors", "parameters.jsonl"))
 	require.NoError(t, err)
 	w := knocked(t, unlisted)
@@ -344,6 +354,7 @@ func TestRecordedRefusalsOfParametersOutsideData(t *testing.T) {
 
 // Errors about thinking stay errors about thinking.
 func TestThinkingErrorsAreNoParameterErrors(t *testing.T) {
+	t.Parallel()
 	for _, said := range []string{
 		badSignature, "The reasoning_content in the thinking mode must be passed back to the API.",
 	} {

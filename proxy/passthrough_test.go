@@ -18,6 +18,7 @@ import (
 )
 
 func TestPassthroughIsByteExact(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ endpoint, kind, body, answer, stream string }{
 		"messages": {
 			"/v1/messages", proxy.KindAnthropic,
@@ -44,6 +45,7 @@ func TestPassthroughIsByteExact(t *testing.T) {
 }
 
 func TestMappedModelsAreMappedBack(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ endpoint, kind, body, stream string }{
 		"messages": {"/v1/messages", proxy.KindAnthropic, messagesBody, messagesStream},
 		"chat":     {"/v1/chat/completions", proxy.KindOpenAI, chatBody, chatStream},
@@ -69,6 +71,7 @@ func TestMappedModelsAreMappedBack(t *testing.T) {
 
 // Some servers spread the JSON of an event over several data lines.
 func TestEventsOfSeveralLinesAreEdited(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ endpoint, kind, stream, model, id string }{
 		"messages": {"/v1/messages", proxy.KindAnthropic, messagesStream, "message.model", "content_block.id"},
 		"chat": {"/v1/chat/completions", proxy.KindOpenAI, chatStream, "model",
@@ -113,6 +116,7 @@ func TestEventsOfSeveralLinesAreEdited(t *testing.T) {
 }
 
 func TestModelMap(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", messagesBody))
 	config := to(v, proxy.KindAnthropic)
 	b := config.Backends["v"]
@@ -132,6 +136,7 @@ func TestModelMap(t *testing.T) {
 }
 
 func TestHeadersOfRequests(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", messagesBody))
 	url, _ := gateway(t, to(v, proxy.KindAnthropic))
 	sent := []string{
@@ -164,6 +169,7 @@ func TestHeadersOfRequests(t *testing.T) {
 
 // A server of the operator's own is told what a call belongs to, in both dialects; a vendor never is.
 func TestRunsAreToldToABackendOfOnesOwn(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", messagesBody))
 	for _, own := range []bool{false, true} {
 		c := to(v, proxy.KindAnthropic)
@@ -182,6 +188,7 @@ func TestRunsAreToldToABackendOfOnesOwn(t *testing.T) {
 }
 
 func TestTheCallersCredentialPassesOnlyWhereConfigured(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", chatBody))
 	c := to(v, proxy.KindOpenAI)
 	c.Backends["v"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: v.server.URL, Auth: "passthrough"}
@@ -203,6 +210,7 @@ func TestTheCallersCredentialPassesOnlyWhereConfigured(t *testing.T) {
 
 // Requests of a real coding agent reach an Anthropic backend unchanged.
 func TestCodingAgentRequestsPassOutsideData(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(outsidedata.Path(t, "claude-code"), "*.json"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

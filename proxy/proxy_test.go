@@ -203,6 +203,7 @@ func post(t *testing.T, url, body string, header ...string) answered {
 // Every endpoint and every kind of backend, with a stream and without: what the
 // client gets says the same.
 func TestEndpointsAndBackends(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
 		answer, path := byStream(messagesBody, messagesStream), "/v1/messages"
 		if kind == proxy.KindOpenAI {
@@ -283,6 +284,7 @@ func checkMessages(t *testing.T, body string, stream bool) {
 }
 
 func TestAToolRoundReachesAMessagesBackend(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", messagesBody))
 	url, _ := gateway(t, to(v, proxy.KindAnthropic))
 	got := post(t, url+"/v1/chat/completions",
@@ -317,6 +319,7 @@ func firstEvents(stream string, n int) string {
 }
 
 func TestAClientThatLeavesEndsTheCall(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ endpoint, kind, begin string }{
 		"passthrough": {"/v1/messages", proxy.KindAnthropic, firstEvents(messagesStream, 4)},
 		"translated":  {"/v1/chat/completions", proxy.KindAnthropic, firstEvents(messagesStream, 4)},
@@ -351,6 +354,7 @@ func TestAClientThatLeavesEndsTheCall(t *testing.T) {
 // What was said waits neither for the rest of an event nor for one that says
 // something to the client.
 func TestWhatWasSaidIsShownAtOnce(t *testing.T) {
+	t.Parallel()
 	said := firstEvents(messagesStream, 4)
 	ping := "event: ping\ndata: {\"type\": \"ping\"}\n\n"
 	for name, c := range map[string]struct{ endpoint, begin string }{
@@ -388,6 +392,7 @@ func TestWhatWasSaidIsShownAtOnce(t *testing.T) {
 }
 
 func TestCutStreamsEndWithTheEndpointsErrorEvent(t *testing.T) {
+	t.Parallel()
 	cut := func(begin string, abort bool) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			says("text/event-stream", begin)(w, r)
@@ -425,6 +430,7 @@ func TestCutStreamsEndWithTheEndpointsErrorEvent(t *testing.T) {
 }
 
 func TestACompleteStreamIsCompleteHoweverTheConnectionEnds(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, func(w http.ResponseWriter, r *http.Request) {
 		says("text/event-stream", messagesStream)(w, r)
 		panic(http.ErrAbortHandler)
@@ -435,6 +441,7 @@ func TestACompleteStreamIsCompleteHoweverTheConnectionEnds(t *testing.T) {
 }
 
 func TestErrorEventsOfTheVendor(t *testing.T) {
+	t.Parallel()
 	overloaded := "event: error\ndata: " +
 		"{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"
 	v := vendor(t, says("text/event-stream", firstEvents(messagesStream, 4)+overloaded))
@@ -457,6 +464,7 @@ func TestErrorEventsOfTheVendor(t *testing.T) {
 // An error that comes before the answer begins is one of the status that it names, though the
 // stream began with 200: the call is made again, and in the end the client gets a status.
 func TestAnErrorBeforeTheAnswerIsItsStatus(t *testing.T) {
+	t.Parallel()
 	const (
 		overloaded  = `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`
 		serverError = `{"error":{"message":"The server had an error","type":"server_error","code":null}}`
@@ -513,6 +521,7 @@ func TestAnErrorBeforeTheAnswerIsItsStatus(t *testing.T) {
 }
 
 func TestErrorsOfTheVendor(t *testing.T) {
+	t.Parallel()
 	body := `{"type":"error", "error":{"type":"invalid_request_error","message":"messages: too odd"},"request_id":"r"}`
 	v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -531,6 +540,7 @@ func TestErrorsOfTheVendor(t *testing.T) {
 }
 
 func TestRateLimits(t *testing.T) {
+	t.Parallel()
 	wait := "0"
 	v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", wait)
@@ -551,6 +561,7 @@ func TestRateLimits(t *testing.T) {
 }
 
 func TestBackendsThatFail(t *testing.T) {
+	t.Parallel()
 	gone := vendor(t, nil)
 	c := to(gone, proxy.KindOpenAI)
 	gone.server.Close()

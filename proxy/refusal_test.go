@@ -68,6 +68,7 @@ func echoes(status int, kind, format string) http.HandlerFunc {
 // A vendor that repeats our credential, in a body, a header, an event or in base64, shows
 // it nowhere: to no client, in no log, in no metric.
 func TestNoKeyComesBack(t *testing.T) {
+	t.Parallel()
 	const message = `You sent Authorization: Bearer KEY, that is BASIC, and REDIS`
 	thinking := "messages.1.content.0: Invalid `signature` in `thinking` block. " + message
 	bodies := map[string]struct {
@@ -129,6 +130,7 @@ func TestNoKeyComesBack(t *testing.T) {
 
 // The caller's own credential, where it goes through to the vendor, stays out of the log.
 func TestACallersKeyIsNotLogged(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, echoes(401, "application/json", `{"error":{"message":"Incorrect API key provided: KEY"}}`))
 	config := to(v, proxy.KindOpenAI)
 	b := config.Backends["v"]
@@ -143,6 +145,7 @@ func TestACallersKeyIsNotLogged(t *testing.T) {
 
 // Short values are words: an answer that holds one stays as it is.
 func TestWordsAreNoSecrets(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", messagesBody))
 	config := to(v, proxy.KindAnthropic)
 	b := config.Backends["v"]
@@ -165,6 +168,7 @@ const (
 // Recorded errors about length, as they come from backends of the dialect of the client: a coding
 // agent on messages and a client of chat completions hear the words that they go by.
 func TestTooLongInTheClientsWordsOutsideData(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile(outsidedata.Path(t, "errors", "context-length.jsonl"))
 	require.NoError(t, err)
 	known := regexp.MustCompile(`^prompt is too long(: \d+ tokens > \d+ maximum)?$|exceed context limit: \d+ \+ \d+ > \d+`)
@@ -195,6 +199,7 @@ func TestTooLongInTheClientsWordsOutsideData(t *testing.T) {
 // A request that is too long is refused in the words that clients of its dialect go
 // by; a vendor of the same dialect that uses them is passed on as it is.
 func TestTooLongInTheEndpointsWords(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		kind, endpoint string
 		status         int
@@ -255,6 +260,7 @@ func TestTooLongInTheEndpointsWords(t *testing.T) {
 
 // The same as the first event of a stream that began as a success.
 func TestTooLongAsTheFirstEvent(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("text/event-stream", "event: error\ndata: "+anthropicLong+"\n\n"))
 	at, _ := logged(t, to(v, proxy.KindAnthropic))
 	got := post(t, at+"/v1/chat/completions", ask+`,"stream":true}`)
@@ -268,6 +274,7 @@ func TestTooLongAsTheFirstEvent(t *testing.T) {
 
 // A prompt that fits is not refused for an answer that would not: max_tokens is lowered.
 func TestMaxTokensThatLeaveNoRoomAreLowered(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ kind, endpoint, member, request string }{
 		"messages": {proxy.KindAnthropic, "/v1/messages", "max_tokens",
 			`{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
@@ -311,6 +318,7 @@ func TestMaxTokensThatLeaveNoRoomAreLowered(t *testing.T) {
 
 // Where even that fails the client gets what the vendor's first answer says.
 func TestMaxTokensAreLoweredOnce(t *testing.T) {
+	t.Parallel()
 	body := `{"error":{"message":"This model's maximum context length is 131072 tokens. However, you requested 131134 ` +
 		`tokens (122942 in the messages, 8192 in the completion). Please reduce the length of the messages or ` +
 		`completion.","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}`
@@ -329,6 +337,7 @@ func TestMaxTokensAreLoweredOnce(t *testing.T) {
 // The allowance of an account is no context window: nothing is learned, and nothing
 // is sent again.
 func TestAnAllowanceIsNoWindow(t *testing.T) {
+	t.Parallel()
 	const body = `{"error":{"message":"Request too large for gpt-4o in organization org-1 on tokens per min (TPM): ` +
 		`Limit 30000, Requested 31538.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`
 	v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -354,6 +363,7 @@ func TestAnAllowanceIsNoWindow(t *testing.T) {
 
 // What a vendor says is for an agent one of a few reasons.
 func TestReasonsOfRefusals(t *testing.T) {
+	t.Parallel()
 	for body, want := range map[string]struct {
 		status int
 		reason string
@@ -406,6 +416,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 
 // The log has the vendor's words, bounded, and not the user's.
 func TestTheLogHasNothingOfTheUsers(t *testing.T) {
+	t.Parallel()
 	const secret = "my doctor said that the lump on my left arm is harmless"
 	v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(400)
@@ -439,6 +450,7 @@ func TestTheLogHasNothingOfTheUsers(t *testing.T) {
 
 // Nor where the vendor refuses a request as wrong, in words that the gateway does not know.
 func TestARejectionThatQuotesTheUserIsLoggedWithoutHisWords(t *testing.T) {
+	t.Parallel()
 	const secret = "my doctor said that the lump on my left arm is harmless"
 	for _, said := range []string{
 		"messages[0].content: '" + secret + "' is not acceptable here (x7)",
@@ -468,6 +480,7 @@ func TestARejectionThatQuotesTheUserIsLoggedWithoutHisWords(t *testing.T) {
 
 // Every answer tells the window of its model, and so does the list of models.
 func TestContextTokensAreTold(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", chatBody))
 	config := to(v, proxy.KindOpenAI)
 	b := config.Backends["v"]

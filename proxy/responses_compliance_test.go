@@ -97,6 +97,7 @@ func complies(t *testing.T, url, model, members string, stream bool, item string
 }
 
 func TestOpenResponsesCompliance(t *testing.T) {
+	t.Parallel()
 	for _, c := range compliance {
 		for dialect, b := range map[string]backendCase{"messages": claude, "chat": kimiChat} {
 			t.Run(c.name+", "+dialect, func(t *testing.T) {

@@ -19,6 +19,7 @@ const askResponses = `{"model":"real-1","input":"hi","tools":[{"type":"function"
 
 // What a client of Responses gets says the same from every kind of backend, with a stream and without.
 func TestTheResponsesEndpoint(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
 		answer := byStream(messagesBody, messagesStream)
 		if kind == proxy.KindOpenAI {
@@ -64,6 +65,7 @@ func TestTheResponsesEndpoint(t *testing.T) {
 }
 
 func TestWhatAChatBackendGetsOfARequestOfResponses(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", chatBody))
 	url, _ := gateway(t, to(v, proxy.KindOpenAI))
 	got := post(t, url+"/v1/responses", `{"model":"m","input":"x","instructions":"s","temperature":1.5,"reasoning":{"effort":"high"},
@@ -79,6 +81,7 @@ func TestWhatAChatBackendGetsOfARequestOfResponses(t *testing.T) {
 // What Responses and chat completions have in common comes to a chat backend: penalties to all, the rest, and files,
 // to OpenAI, which alone has them. Elsewhere a file is refused in words that say what to do.
 func TestWhatResponsesAndChatCompletionsShare(t *testing.T) {
+	t.Parallel()
 	const pdf = `{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0="}`
 	v := vendor(t, byStream(chatBody, chatStream))
 	for _, vendor := range []string{"openai", "generic"} {
@@ -119,6 +122,7 @@ func TestWhatResponsesAndChatCompletionsShare(t *testing.T) {
 }
 
 func TestResponsesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", messagesBody))
 	url, _ := gateway(t, to(v, proxy.KindAnthropic))
 	for body, want := range map[string]struct {
@@ -150,6 +154,7 @@ func TestResponsesThatAreRefused(t *testing.T) {
 
 // A stream that breaks off ends as the dialect says, so that no client waits for the rest or takes it for whole.
 func TestAStreamOfResponsesThatBreaksOff(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ kind, stream, code string }{
 		"messages": {proxy.KindAnthropic, firstEvents(messagesStream, 5), "answer_cut"},
 		"chat":     {proxy.KindOpenAI, firstEvents(chatStream, 2), "answer_cut"},
@@ -277,6 +282,7 @@ func (c *responsesClient) step() (calls int, said string) {
 
 // Fault: thinking that a client of Responses cannot send back is lost inside a tool loop.
 func TestConformanceThinkingIsRestoredForClientsOfResponses(t *testing.T) {
+	t.Parallel()
 	for _, b := range []backendCase{claude, kimi, deepSeek, kimiChat, deepSeekChat} {
 		for _, keeps := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, keeps=%t", b.name, keeps), func(t *testing.T) {
@@ -310,6 +316,7 @@ func TestConformanceThinkingIsRestoredForClientsOfResponses(t *testing.T) {
 // Fault: what the user said in two messages is one text for a chat backend; after it the first vendor's thinking of
 // turns without a call was not known again. codex begins so.
 func TestConformanceTwoTextsOfTheUserThroughASwitchAndBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude.told(budgeted), kimiChat)
 	for _, v := range w.vendors {
 		for range 2 {
@@ -333,6 +340,7 @@ func TestConformanceTwoTextsOfTheUserThroughASwitchAndBack(t *testing.T) {
 
 // Fault: after a switch in the middle of a tool loop and back, the first vendor's own thinking is gone.
 func TestConformanceClientsOfResponsesThroughASwitchAndBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude.told(budgeted), deepSeekChat)
 	for _, v := range w.vendors {
 		v.Queue(upstreamtest.Reply(upstreamtest.Think("thought A"), upstreamtest.Use("look", `{"q":"a"}`)),

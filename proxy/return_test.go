@@ -18,6 +18,7 @@ import (
 // A conversation that a failure has moved stays where it went until the first choice has not failed for a while, whichever
 // conversation it failed, and then returns. One that the first choice answers stays there, and a new one begins there.
 func TestAConversationReturnsOnceTheFirstChoiceIsWell(t *testing.T) {
+	t.Parallel()
 	for _, client := range []string{
 		"messages", "chat", "responses", "messages without an id", "chat without an id", "responses without an id",
 	} {
@@ -70,6 +71,7 @@ func TestAConversationReturnsOnceTheFirstChoiceIsWell(t *testing.T) {
 
 // The same goes for the keys of a backend.
 func TestAConversationReturnsToItsKey(t *testing.T) {
+	t.Parallel()
 	var failing atomic.Value // a key
 	failing.Store("")
 	w := routed(t, claude.with("claude", func(c *upstreamtest.Config) {
@@ -113,6 +115,7 @@ func TestAConversationReturnsToItsKey(t *testing.T) {
 
 // The choices of a route are named in their order: to an operator who asks, and in the log.
 func TestTheChoicesOfARouteAreNamed(t *testing.T) {
+	t.Parallel()
 	w := routed(t, claude, kimi)
 	w.config.Routes["main"] = proxy.RouteConfig{Use: []string{"kimi", "claude"}, Keys: map[string][]proxy.Key{
 		"kimi": {{Name: "KEY_B", Value: "key-b-0123456789"}, {Name: "KEY_A", Value: "key-a-0123456789"}}}}

@@ -19,6 +19,7 @@ import (
 )
 
 func TestEachRouteOfTheGatewayNeedsItsScope(t *testing.T) {
+	t.Parallel()
 	s, err := proxy.New(proxy.Config{
 		Active: "offline", Backends: map[string]proxy.BackendConfig{"offline": {Kind: proxy.KindOffline}},
 		Gate: accesstest.Gate(),

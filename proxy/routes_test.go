@@ -17,6 +17,7 @@ import (
 )
 
 func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", messagesBody))
 	c := to(v, proxy.KindAnthropic)
 	c.Limits.MaxBody = 1000
@@ -101,6 +102,7 @@ func two(t *testing.T, change func(*proxy.Config)) (url string, server *proxy.Se
 }
 
 func TestTeammatesHaveBackendsOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	url, _, a, b := two(t, func(c *proxy.Config) {
 		c.TeammateBackend = "b"
 		c.Teammates = map[string]string{"analytic": "a"}
@@ -116,6 +118,7 @@ func TestTeammatesHaveBackendsOfTheirOwn(t *testing.T) {
 }
 
 func TestTheActiveBackendCanBeSwitched(t *testing.T) {
+	t.Parallel()
 	url, _, a, b := two(t, func(*proxy.Config) {})
 	require.JSONEq(t, `{"active":"a","backends":["a","b"]}`, call(t, "GET", url+"/admin/backend", "").body)
 	got := call(t, "PUT", url+"/admin/backend", `{"active":"b"}`)
@@ -142,6 +145,7 @@ func TestTheActiveBackendCanBeSwitched(t *testing.T) {
 }
 
 func TestModelsAreOurAliases(t *testing.T) {
+	t.Parallel()
 	url, _, _, _ := two(t, func(c *proxy.Config) { c.TeammateBackend = "b" })
 	require.JSONEq(t,
 		`{"object":"list","data":[{"id":"alpha","object":"model","created":0,"owned_by":"mneme"},{"id":"zeta","object":"model","created":0,"owned_by":"mneme"}]}`,
@@ -154,6 +158,7 @@ func TestModelsAreOurAliases(t *testing.T) {
 
 // Where no name is an alias, pickers show what the vendor has, which is asked once, or what is configured.
 func TestModelsOfABackendWithoutAliases(t *testing.T) {
+	t.Parallel()
 	every := map[string]string{"*": "real-1"}
 	for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
 		for _, auth := range []upstream.Auth{upstream.AuthKey, upstream.AuthPassthrough} {
@@ -204,6 +209,7 @@ func TestModelsOfABackendWithoutAliases(t *testing.T) {
 }
 
 func TestEmbeddingsGoToTheirBackendFromEveryEndpoint(t *testing.T) {
+	t.Parallel()
 	url, _, _, b := two(t, func(c *proxy.Config) { c.EmbeddingsBackend = "b" })
 	b.answer = says("application/json", `{"data":[{"embedding":[0.10]}],"model":"e"}`)
 	for _, prefix := range []string{"", "/teammate", "/teammate/knowledge"} {
@@ -215,6 +221,7 @@ func TestEmbeddingsGoToTheirBackendFromEveryEndpoint(t *testing.T) {
 }
 
 func TestCountingTokens(t *testing.T) {
+	t.Parallel()
 	url, _, a, b := two(t, func(c *proxy.Config) { c.TeammateBackend = "b" })
 	a.answer = says("application/json", `{"input_tokens": 12}`)
 	got := post(t, url+"/v1/messages/count_tokens", `{"model":"m","messages":[]}`)
@@ -232,6 +239,7 @@ func TestCountingTokens(t *testing.T) {
 }
 
 func TestHealthAndMetrics(t *testing.T) {
+	t.Parallel()
 	url, server, a, _ := two(t, func(*proxy.Config) {})
 	require.Equal(t, 200, call(t, "HEAD", url+"/", "").status)
 	for _, path := range []string{"/health", "/healthz", "/readyz"} {
@@ -259,6 +267,7 @@ func TestHealthAndMetrics(t *testing.T) {
 }
 
 func TestTheOfflineBackendAnswersBothEndpoints(t *testing.T) {
+	t.Parallel()
 	url, _ := gateway(t, proxy.Config{Backends: map[string]proxy.BackendConfig{"v": {Kind: proxy.KindOffline}}})
 	for _, stream := range []string{"", `,"stream":true`} {
 		got := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"My name is Aliya."}]`+
@@ -273,6 +282,7 @@ func TestTheOfflineBackendAnswersBothEndpoints(t *testing.T) {
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
+	t.Parallel()
 	_, err := proxy.New(proxy.Config{
 		Active: "nobody", TeammateBackend: "", EmbeddingsBackend: "a",
 		Teammates: map[string]string{"Bad": "a", "knowledge": "gone"},
@@ -312,6 +322,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 
 // A vendor that counts only when it is asked is asked, and the extra chunk goes only to clients that asked.
 func TestStreamsAreCountedWhetherTheClientAsksOrNot(t *testing.T) {
+	t.Parallel()
 	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
 	server := httptest.NewServer(v)
 	t.Cleanup(server.Close)
@@ -338,6 +349,7 @@ func TestStreamsAreCountedWhetherTheClientAsksOrNot(t *testing.T) {
 
 // A vendor that refuses to be asked is asked once.
 func TestAVendorThatRefusesStreamOptions(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	v := vendor(t, nil)
 	v.answer = func(w http.ResponseWriter, r *http.Request) {
@@ -361,6 +373,7 @@ func TestAVendorThatRefusesStreamOptions(t *testing.T) {
 
 // A picker shows something in front of the offline model, too.
 func TestTheOfflineModelHasAName(t *testing.T) {
+	t.Parallel()
 	server, err := proxy.New(proxy.Config{Active: "o", Backends: map[string]proxy.BackendConfig{
 		"o": {Kind: proxy.KindOffline},
 	}}, zerolog.Nop())

@@ -123,6 +123,7 @@ func echoing(b backendCase) backendCase {
 
 // Fault: a client that holds nothing but an id loses what was said, in another process, or once one was killed.
 func TestConformanceAChainOfStoredResponsesOverTwoGateways(t *testing.T) {
+	t.Parallel()
 	for _, b := range []backendCase{claude, kimiChat, gpt} {
 		for _, prefix := range []string{"", "/teammate", "/teammate/analytic"} {
 			t.Run(b.name+prefix, func(t *testing.T) {
@@ -154,6 +155,7 @@ func TestConformanceAChainOfStoredResponsesOverTwoGateways(t *testing.T) {
 
 // Fault: after a switch of backends what was said to the other one is gone, since it is kept in another dialect.
 func TestConformanceStoredResponsesThroughSwitchesOfBackends(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude), echoing(deepSeekChat))
 	w.shares(redistest.Start(t))
 	g, other := w.gateway(), w.gateway()
@@ -176,6 +178,7 @@ func TestConformanceStoredResponsesThroughSwitchesOfBackends(t *testing.T) {
 
 // Fault: a client shows the result of a call and nothing else, so that the call and the thinking before it are lost.
 func TestConformanceAToolLoopByStoredResponses(t *testing.T) {
+	t.Parallel()
 	const tools = `"reasoning":{"effort":"medium"},"tools":[{"type":"function","name":"look","parameters":` + lookSchema + `}]`
 	for _, b := range []backendCase{claude, kimi, deepSeek, kimiChat, deepSeekChat, gpt} {
 		t.Run(b.name, func(t *testing.T) {
@@ -216,6 +219,7 @@ func TestConformanceAToolLoopByStoredResponses(t *testing.T) {
 
 // Fault: instructions are told to requests that go on, or developers' messages are not.
 func TestWhatGoesOnFromAStoredResponse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(deepSeekChat))
 	g := w.gateway()
 	first := g.storer().post(`"instructions":"be brief","metadata":{"a":"b"},"input":[
@@ -235,6 +239,7 @@ func TestWhatGoesOnFromAStoredResponse(t *testing.T) {
 
 // Fault: of several requests that go on from one response, all but some are lost, or one hears of another.
 func TestConformanceManyRequestsGoOnFromOneResponse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	w.shares(redistest.Start(t))
 	gates := []*front{w.gateway(), w.gateway()}
@@ -256,6 +261,7 @@ func TestConformanceManyRequestsGoOnFromOneResponse(t *testing.T) {
 
 // Fault: the oldest of a long chain are displaced, and the model no longer knows what was said.
 func TestConformanceAChainThatIsLongerThanAConversationMayBe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	w.config.MaxTurns = 8
 	w.shares(redistest.Start(t))
@@ -275,6 +281,7 @@ func TestConformanceAChainThatIsLongerThanAConversationMayBe(t *testing.T) {
 
 // Fault: what was deleted is still there in another process, or with it goes what others went on from.
 func TestConformanceAStoredResponseIsDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	redis := redistest.Start(t)
 	w.shares(redis)
@@ -310,6 +317,7 @@ func TestConformanceAStoredResponseIsDeleted(t *testing.T) {
 
 // Fault: a caller gets at the responses of another caller, or at those of another route.
 func TestAStoredResponseOfSomebodyElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	w.shares(redistest.Start(t))
 	g := w.gateway()
@@ -330,6 +338,7 @@ func TestAStoredResponseOfSomebodyElse(t *testing.T) {
 
 // Fault: what a client does not want stored can be had, or it says store though it cannot.
 func TestAResponseThatIsNotStored(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	redis := redistest.Start(t)
 	w.shares(redis)
@@ -363,6 +372,7 @@ func TestAResponseThatIsNotStored(t *testing.T) {
 
 // Fault: a conversation that the client names does not know what was said by its responses.
 func TestConformanceStoredResponsesOfANamedConversation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	w.shares(redistest.Start(t))
 	g, other := w.gateway(), w.gateway()
@@ -387,6 +397,7 @@ func TestConformanceStoredResponsesOfANamedConversation(t *testing.T) {
 }
 
 func TestTheInputItemsOfAStoredResponse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	c := w.gateway().storer()
 	first := c.say("", "first").Get("id").Str
@@ -447,6 +458,7 @@ func (t *turnsAway) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.
 
 // Fault: while Redis is away a client is told that its history does not exist, and gives it up.
 func TestConformanceStoredResponsesWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	w.shares(redistest.Start(t))
 	turns := &turnsAway{Remote: w.turns}
@@ -467,6 +479,7 @@ func TestConformanceStoredResponsesWhileRedisIsAway(t *testing.T) {
 }
 
 func TestWhatOfStoredResponsesIsRefused(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", messagesBody))
 	url, _ := gateway(t, to(v, proxy.KindAnthropic))
 	got := post(t, url+"/v1/responses", `{"model":"m","input":"x","previous_response_id":"resp_1","conversation":"conv_1"}`)
@@ -483,6 +496,7 @@ func TestWhatOfStoredResponsesIsRefused(t *testing.T) {
 
 // Fault: a response that its vendor gave in this dialect cannot be gone on from elsewhere, or the other way round.
 func TestConformanceStoredResponsesBetweenABackendOfResponsesAndOthers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude, gpt, kimiChat)
 	w.shares(redistest.Start(t))
 	gates := []*front{w.gateway(), w.gateway()}
@@ -503,6 +517,7 @@ func TestConformanceStoredResponsesBetweenABackendOfResponsesAndOthers(t *testin
 
 // Fault: a client that shows stored items by their ids alone loses them, or the thinking before them.
 func TestConformanceItemsByTheirIDs(t *testing.T) {
+	t.Parallel()
 	const tools = `"reasoning":{"effort":"medium"},"tools":[{"type":"function","name":"look","parameters":` + lookSchema + `}]`
 	for _, b := range []backendCase{claude, kimiChat, deepSeekChat, gpt} {
 		t.Run(b.name, func(t *testing.T) {

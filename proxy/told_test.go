@@ -23,6 +23,7 @@ func tellsOf(h http.Header) string {
 
 // An answer, and an error, says which backend gave it and what that took.
 func TestAnswersSayWhoseTheyAre(t *testing.T) {
+	t.Parallel()
 	const unanswered = `{"model":"any","max_tokens":9,"messages":[{"role":"user","content":"hi"},{"role":"assistant",` +
 		`"content":"","tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
 		`{"role":"user","content":"and?"}]`
@@ -90,6 +91,7 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 
 // A backend that cannot be reached is named all the same; one that is left alone was sent nothing.
 func TestErrorsSayWhoWasAsked(t *testing.T) {
+	t.Parallel()
 	gone := vendor(t, nil)
 	c := to(gone, proxy.KindOpenAI)
 	gone.server.Close()
@@ -101,6 +103,7 @@ func TestErrorsSayWhoWasAsked(t *testing.T) {
 
 // The name of a model is the client's where no model_map has it, and no header may break on it.
 func TestAnOddModelIsNotTold(t *testing.T) {
+	t.Parallel()
 	v := vendor(t, says("application/json", chatBody))
 	url, _ := gateway(t, to(v, proxy.KindOpenAI))
 	for _, model := range []string{`a\r\nSet-Cookie: x`, `мнема`, strings.Repeat("m", 500)} {
@@ -112,6 +115,7 @@ func TestAnOddModelIsNotTold(t *testing.T) {
 
 // Thinking that a client leaves out is put back, and unknown thinking is taken out once it is refused.
 func TestAnswersSayWhatWasMended(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, claude)
 	g := w.gateway()
 	c := g.messages("claude-opus-4-8")
@@ -135,6 +139,7 @@ func TestAnswersSayWhatWasMended(t *testing.T) {
 
 // The documentation has every mend, and no other.
 func TestMendsAreDocumented(t *testing.T) {
+	t.Parallel()
 	source, err := os.ReadFile("told.go")
 	require.NoError(t, err)
 	docs, err := os.ReadFile("../docs/gateway.md")

@@ -46,6 +46,7 @@ func takes(schemas upstreamtest.Schemas, vendor string) backendCase {
 
 // Fault: one tool of an MCP server is refused by the vendor, and with it every request of the agent.
 func TestSchemasThatAVendorIsKnownToRefuse(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		backend backendCase
 		path    string
@@ -70,6 +71,7 @@ func TestSchemasThatAVendorIsKnownToRefuse(t *testing.T) {
 // A schema that is refused by a vendor of unknown rules goes in a plainer form, in this request and, without
 // another refusal, in the next ones. The others stay as they are.
 func TestARefusedSchemaIsLearned(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		schemas upstreamtest.Schemas
 		bad     string
@@ -109,6 +111,7 @@ func TestARefusedSchemaIsLearned(t *testing.T) {
 
 // The tool that the error names is changed, and all of them only if that was not enough.
 func TestARefusalNamesATool(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, takes(upstreamtest.OpenAISchemas, "generic"))
 	v, g := w.vendors["b"], w.gateway()
 	const path, strange = "/v1/chat/completions", `{"type":"object","properties":{"x":{"minimum":1}}}`
@@ -125,6 +128,7 @@ func TestARefusalNamesATool(t *testing.T) {
 }
 
 func TestAnthropicRefusesAnOldDraft(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, claude)
 	v, g := w.vendors["claude"], w.gateway()
 	const path = "/v1/messages"
@@ -136,6 +140,7 @@ func TestAnthropicRefusesAnOldDraft(t *testing.T) {
 
 // A schema that cannot be cured is refused to the client in the vendor's words, and nothing is learned of it.
 func TestASchemaThatCannotBeCured(t *testing.T) {
+	t.Parallel()
 	b := takes(upstreamtest.AnySchema, "generic")
 	w := knocked(t, b)
 	v, g := w.vendors["b"], w.gateway()
@@ -151,6 +156,7 @@ func TestASchemaThatCannotBeCured(t *testing.T) {
 
 // Requests at one time may each pay for it once, and none fails.
 func TestARefusedSchemaUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := knocked(t, takes(upstreamtest.PlainSchemas, "generic"))
 	g := w.gateway()
 	const path = "/v1/chat/completions"

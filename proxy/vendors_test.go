@@ -43,6 +43,7 @@ func at(t *testing.T, v *upstreamtest.Server, name, base string, c proxy.Backend
 // the name of their model: adaptive thinking is asked for in their way, and the loop of
 // a tool keeps the reasoning that they demand. The start says so.
 func TestVendorsAreFoundOut(t *testing.T) {
+	t.Parallel()
 	fakes := map[string]upstreamtest.Vendor{"kimi": upstreamtest.Kimi, "glm": upstreamtest.GLM,
 		"deepseek": upstreamtest.DeepSeek}
 	for _, c := range []struct{ vendor, kind, base, model, why string }{
@@ -83,6 +84,7 @@ func TestVendorsAreFoundOut(t *testing.T) {
 // Where nothing tells a backend's vendor, the kind's rules hold, and those of the model
 // that a request names.
 func TestAVendorThatNobodyKnows(t *testing.T) {
+	t.Parallel()
 	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.GLM})
 	w, g := at(t, v, "b", "http://relay.example", proxy.BackendConfig{Kind: proxy.KindAnthropic})
 	require.Equal(t, 1,
@@ -103,6 +105,7 @@ func TestAVendorThatNobodyKnows(t *testing.T) {
 // rules that take its reasoning out; every round of a tool dies, although the ledger has
 // the turn.
 func TestReasoningGoesBackWhateverTheProfileSays(t *testing.T) {
+	t.Parallel()
 	for _, fake := range []upstreamtest.Vendor{upstreamtest.DeepSeek, upstreamtest.Kimi} {
 		for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
 			for _, vendor := range []string{"anthropic", "generic", "openai", "mistral", "glm", "bedrock"} {
@@ -129,6 +132,7 @@ func TestReasoningGoesBackWhateverTheProfileSays(t *testing.T) {
 
 // The same for Google's signatures of calls, behind a name that tells nothing.
 func TestCallSignaturesGoBackWhateverTheProfileSays(t *testing.T) {
+	t.Parallel()
 	for _, vendor := range []string{"openai", "generic", "kimi"} {
 		t.Run(vendor, func(t *testing.T) {
 			v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{
@@ -149,6 +153,7 @@ func TestCallSignaturesGoBackWhateverTheProfileSays(t *testing.T) {
 // Fault: every level of effort makes the same request; a bound turns high into low,
 // or does not bound.
 func TestEffortsMakeADifference(t *testing.T) {
+	t.Parallel()
 	ask := func(t *testing.T, c backendCase, model, endpoint, rest string, header ...string) gjson.Result {
 		w := knocked(t, c)
 		g := w.gateway()

@@ -39,6 +39,7 @@ func hostile() *scope {
 
 // What an honest answer holds stays as it is, to the byte.
 func TestHonestAnswersStayAsTheyAre(t *testing.T) {
+	t.Parallel()
 	for _, text := range ragtest.Honest {
 		got, c := pieces(hostile(), text)
 		require.Equal(t, text, got)
@@ -57,6 +58,7 @@ func TestHonestAnswersStayAsTheyAre(t *testing.T) {
 
 // Without passages text flows: nothing but what may be an image waits.
 func TestWithoutPassagesTextFlows(t *testing.T) {
+	t.Parallel()
 	c := newChecker(&scope{})
 	for _, piece := range []string{"Hel", "lo", " world. ", "It is", " 5 ", "[1] and", "\nmore ", "- items", " of a",
 		" list"} {
@@ -74,6 +76,7 @@ func TestWithoutPassagesTextFlows(t *testing.T) {
 // What a program that shows an answer would load is text, and nothing of it is lost. Code between fences is as it was,
 // where it is clear to every reader where it ends.
 func TestWhatWouldBeLoadedIsText(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"Great![1] ![a](b)![c][d] !![e]":                       "Great! [1] ! [a](b)! [c][d] !! [e]",
 		"`vec![1, 2]` and `<img src=\"a.png\">`":               "`vec! [1, 2]` and `< img src=\"a.png\">`",
@@ -145,6 +148,7 @@ func loads(t require.TestingT, text string) string {
 }
 
 func TestRangesAndFootnotesAreRead(t *testing.T) {
+	t.Parallel()
 	given := numbered(append(append([]Passage{}, three...), three...)...)
 	for text, want := range map[string]string{
 		"So [1-3].":     "So [1][2][3].",
@@ -166,6 +170,7 @@ func TestRangesAndFootnotesAreRead(t *testing.T) {
 
 // A year in brackets is prose, and a figure as any other; no other number is.
 func TestAYearInBracketsIsNoMarker(t *testing.T) {
+	t.Parallel()
 	s := hostile()
 	s.supports = append(s.supports, &support{texts: []string{"It was so in 2019."}})
 	for text, want := range map[string]struct {
@@ -191,6 +196,7 @@ func TestAYearInBracketsIsNoMarker(t *testing.T) {
 
 // What looks like a host is taken for one, unless it is clearly the name of a file.
 func TestNamesOfFilesAndHosts(t *testing.T) {
+	t.Parallel()
 	for text, removed := range map[string]bool{
 		"See go.mod, main.rs and README.md [1].": false,
 		"See app.js/x or page.html/y [1].":       false,
@@ -205,6 +211,7 @@ func TestNamesOfFilesAndHosts(t *testing.T) {
 
 // A sentence that is clearly from another passage gets that one's number.
 func TestAWrongMarkerIsMended(t *testing.T) {
+	t.Parallel()
 	given := numbered(
 		Passage{Text: "A ferry ticket to the northern island costs 14 crowns for adults."},
 		Passage{Text: "The old bridge over the river opens for ships at half past two every afternoon."},
@@ -229,6 +236,7 @@ func TestAWrongMarkerIsMended(t *testing.T) {
 }
 
 func TestQuotationsStandInWhatIsCited(t *testing.T) {
+	t.Parallel()
 	for text, bad := range map[string]bool{
 		`It says "a ferry ticket costs 14 crowns" [1].`:              false,
 		`It says “A ferry  ticket costs 14 crowns.” [1]`:             false,
@@ -252,6 +260,7 @@ func TestQuotationsStandInWhatIsCited(t *testing.T) {
 }
 
 func TestAPassageThatSharesNothingIsNotQuoted(t *testing.T) {
+	t.Parallel()
 	a, _ := check("Whales sing [1].", numbered(Passage{ID: "a#0", Text: "A ferry ticket costs 14 crowns.", Start: 7}))
 	require.Len(t, a.Citations, 1)
 	require.Empty(t, a.Citations[0].Quote)

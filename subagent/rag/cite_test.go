@@ -48,6 +48,7 @@ func numbersOf(a event.Answer) []int {
 }
 
 func TestMarkersAreChecked(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		response, answer string
 		cites            []int
@@ -101,6 +102,7 @@ func TestMarkersAreChecked(t *testing.T) {
 }
 
 func TestASentenceCitesAtMostThree(t *testing.T) {
+	t.Parallel()
 	given := append(append([]Passage{}, three...), three...)
 	a, _ := check("So it is [1][2][3][4][1]. And then [5] and [6].\nOr [4]", numbered(given...))
 	require.Equal(t, "So it is [1][2][3][1]. And then [5] and [6].\nOr [4]", a.Answer)
@@ -113,6 +115,7 @@ func TestASentenceCitesAtMostThree(t *testing.T) {
 // Whatever a model writes, what is left of its markers stands for passages that it
 // was given.
 func TestNoBadMarkerIsLeft(t *testing.T) {
+	t.Parallel()
 	pieces := []string{"[", "]", "1", "2", "3", "4", "0", "9", ",", " ", ".", "word ", "【", "】", "［", "］", "１", "¹",
 		"†source", "`", "\n", "[1]", "[17]", "[2][2]"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -129,6 +132,7 @@ func TestNoBadMarkerIsLeft(t *testing.T) {
 }
 
 func TestNumbersAndDatesMustStandInACitedPassage(t *testing.T) {
+	t.Parallel()
 	for answer, unverified := range map[string][]string{
 		"There are 28 days [1].":                               {},
 		"There are 29 days [1].":                               {"29"},
@@ -164,6 +168,7 @@ func TestNumbersAndDatesMustStandInACitedPassage(t *testing.T) {
 // Numbers in words are figures, too, with either in the passage. What tells of others, or counts what the answer itself
 // lists, is none.
 func TestNumbersInWordsMustStandInACitedPassage(t *testing.T) {
+	t.Parallel()
 	given := numbered(
 		Passage{Text: "A cluster has 16384 hash slots, and 2,500,000 keys. " +
 			"Nine nodes hold 205 of them; the rule is of 2024."},
@@ -206,6 +211,7 @@ func TestNumbersInWordsMustStandInACitedPassage(t *testing.T) {
 // An answer that denies the only figure of a sentence is wrong where the passage states it. What the user asked about
 // may be denied.
 func TestADeniedFigureMustBeDeniedInThePassage(t *testing.T) {
+	t.Parallel()
 	s := numbered(
 		Passage{Text: "There are 16384 slots. A ticket costs 14 crowns, for children 7.\nIt does not cost nine crowns."},
 		Passage{Text: "В кластере 16384 слота. Рублей не 9."})
@@ -239,6 +245,7 @@ func TestADeniedFigureMustBeDeniedInThePassage(t *testing.T) {
 // What a passage says supports that: each is tried as an answer from itself, whole and sentence by sentence. A date that a
 // unit of time is attached to may be read otherwise where the sentence begins elsewhere.
 func TestPassagesSupportThemselvesOutsideData(t *testing.T) {
+	t.Parallel()
 	for _, set := range []string{"xquad-ru", "cranfield", "cacm", "mtrag-mini"} {
 		tried, flagged := 0, 0
 		for at, p := range sharedSet(t, set) {
@@ -259,6 +266,7 @@ func TestPassagesSupportThemselvesOutsideData(t *testing.T) {
 }
 
 func TestQuotesStandInTheirPassage(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		quote, want string
 		good        bool
@@ -293,6 +301,7 @@ func TestQuotesStandInTheirPassage(t *testing.T) {
 
 // A quote is always a piece of its text, and not longer than allowed.
 func TestEveryQuoteIsAPieceOfItsPassage(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(
 			rapid.SliceOf(rapid.OneOf(rapid.StringN(0, 300, -1),
@@ -311,6 +320,7 @@ func TestEveryQuoteIsAPieceOfItsPassage(t *testing.T) {
 }
 
 func TestStatuses(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		response, answer string
 		status           string
@@ -358,6 +368,7 @@ func TestStatuses(t *testing.T) {
 
 // Of a table a row is quoted, and not what happens to stand around it.
 func TestAQuoteOfATableIsARow(t *testing.T) {
+	t.Parallel()
 	table := Passage{
 		ID: "t#0", DocID: "t", Text: "| limit | metres |\n| --- | --- |\n| length | 40 |\n| draught | 3 |\n\nMore follows.",
 	}

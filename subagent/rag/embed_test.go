@@ -90,11 +90,12 @@ func embedded(t *testing.T, l *rag.Library, query string, c docstore.Collection)
 	require.Eventually(t, func() bool {
 		r = search(t, l, query, c)
 		return !r.Degraded
-	}, 20*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	return r
 }
 
 func TestAHybridSearchFindsWhatSharesNoWord(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	e := &hashing{space: "hash", size: 256}
 	l := hybrid(t, server, e)
@@ -130,6 +131,7 @@ func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	t.Run("kept", func(t *testing.T) {
@@ -162,7 +164,7 @@ func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 		fields, err := client.HKeys(ctx, "documents:{default:docs}:vectors").Result()
 		return err == nil && len(fields) == 2 && strings.HasPrefix(fields[0], "hash/64 ") &&
 			strings.HasPrefix(fields[1], "hash/64 ")
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	_, err = l.Drop(ctx, c)
 	require.NoError(t, err)
 	n, err := client.Exists(ctx, "documents:{default:docs}:vectors").Result()
@@ -176,6 +178,7 @@ func TestVectorsOfAnotherSizeAreRefusedAndAllMadeAnew(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	server := redistest.Start(t)
 	e := &hashing{space: "hash", size: 256}
 	l := hybrid(t, server, e)
@@ -192,11 +195,12 @@ func TestVectorsOfAnotherSizeAreRefusedAndAllMadeAnew(t *testing.T) {
 		fields, err := server.Client().HKeys(ctx, "documents:{default:docs}:vectors").Result()
 		return err == nil && len(fields) == 2 && strings.HasPrefix(fields[0], "hash/320 ") &&
 			strings.HasPrefix(fields[1], "hash/320 ")
-	}, 20*time.Second, 10*time.Millisecond, "the old ones go")
+	}, time.Minute, 10*time.Millisecond, "the old ones go")
 }
 
 // One text that the endpoint refuses keeps no other from its vector.
 func TestARefusedTextStandsAlone(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	e := &hashing{space: "hash", size: 256, hates: "endless"}
 	l := hybrid(t, server, e)
@@ -215,12 +219,13 @@ func TestARefusedTextStandsAlone(t *testing.T) {
 
 // An endpoint that refuses everything is not taken for texts that are at fault.
 func TestAnEndpointThatRefusesEverything(t *testing.T) {
+	t.Parallel()
 	e := &hashing{space: "hash", size: 256, hates: "e"}
 	l := hybrid(t, redistest.Start(t), e)
 	c := collection(t, l, "docs")
 	put(t, l, c, "a", "rope")
 	require.True(t, search(t, l, "rope", c).Degraded)
-	require.Eventually(t, func() bool { return e.calls.Load() > 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.calls.Load() > 0 }, time.Minute, time.Millisecond)
 	r := search(t, l, "rope", c)
 	require.True(t, r.Degraded)
 	require.Equal(t, []string{"a"}, documents(r))
@@ -228,6 +233,7 @@ func TestAnEndpointThatRefusesEverything(t *testing.T) {
 
 // A search waits once for an endpoint that hangs, and the next ones do not.
 func TestAnEndpointThatHangsIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	e := &hashing{space: "hash", size: 256}
 	e.hang.Store(true)
 	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{
@@ -246,6 +252,7 @@ func TestAnEndpointThatHangsIsLeftAlone(t *testing.T) {
 // By ranks, a passage that is second for words and first for vectors draws level
 // with its opposite, whatever the scores are.
 func TestFusionByReciprocalRanks(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	texts := map[string]string{"words": "automobiles automobiles rope", "both": "automobiles cars rope sail",
 		"vectors": "cars"}

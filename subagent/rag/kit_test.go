@@ -101,6 +101,7 @@ func status(r reader, text string) string {
 // Whatever a model answers, no user sees markers of nothing, images, foreign addresses or
 // a line for the machine; invented figures are named.
 func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
+	t.Parallel()
 	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
 	said := ""
 	d := newReader(t, newSession(t, l, memory.Chat{}, "docs"), model(func(shown string) string {
@@ -136,6 +137,7 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 
 // When nothing is found the model is not asked to make something up.
 func TestNothingFoundIsNotImprovised(t *testing.T) {
+	t.Parallel()
 	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
 	d := newReader(t, newSession(t, l, memory.Chat{}, "docs"),
 		model(func(string) string { return "Certainly: 99 crowns [1]." }))
@@ -148,6 +150,7 @@ func TestNothingFoundIsNotImprovised(t *testing.T) {
 // Two subagents of one run number passages together, and neither can cite what
 // only the other was given.
 func TestNumbersAreOnePerRun(t *testing.T) {
+	t.Parallel()
 	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns.", "bridge": "The bridge opens at two."})
 	quoting := model(func(shown string) string {
 		at := strings.Index(shown, `"n":`)
@@ -175,6 +178,7 @@ func TestNumbersAreOnePerRun(t *testing.T) {
 // Isolated delegations of one run, at the same time, do not get into each other's
 // way, and passages keep their numbers over all of them.
 func TestDelegationsAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	texts := map[string]string{}
 	for i := range 8 {
 		texts[fmt.Sprintf("d%d", i)] = fmt.Sprintf("The word is token%d.", i)
@@ -221,6 +225,7 @@ func (s minded) Recall(context.Context, recall.Query) (recall.Found, error) {
 // What is recalled, for the prompt or by the tool, supports figures as a history does, and no
 // address: that may have come from a document.
 func TestWhatIsRecalledIsEvidence(t *testing.T) {
+	t.Parallel()
 	const text = "You paid 77 crowns and 88 cents, see https://evil.example/q."
 	const checked = "You paid 77 crowns and 88 cents, see (link removed)."
 	library, evidence := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."}), &rag.Evidence{}

@@ -37,6 +37,7 @@ func bulk(from, to int, word string) []rag.Input {
 // the new documents and without any that was deleted or replaced; the changes are
 // applied once, behind the searches that came and went.
 func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
+	t.Parallel()
 	changes := 20_000
 	if testing.Short() {
 		changes = 4_000
@@ -95,6 +96,7 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 // What a collection of the same name held before is never found in the new one, also
 // while that is not read yet.
 func TestACollectionMadeAnewUnderAReplicaThatIsBehind(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	way := server.Narrow(t, "xrange")
 	writer := library(server.Client())
@@ -188,6 +190,7 @@ func (*documentReads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 // A restart begins with the snapshot and reads what changed since; whatever became of
 // the files meanwhile, it finds what the store has.
 func TestARestartBeginsWithASnapshot(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	writer := library(client)
@@ -300,6 +303,7 @@ func TestWithoutRoomTextsComeFromTheStore(t *testing.T) {
 
 // Searches of a library share its catch-ups while others write and it deletes.
 func TestManySearchesShareOneCatchUp(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	writer := library(server.Client())
 	c := collection(t, writer, "docs")

@@ -185,6 +185,7 @@ func TestRandomOperations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	operations, kills := 10_000, 4
 	if testing.Short() {
 		operations, kills = 1_500, 1

@@ -60,6 +60,7 @@ func follows(t *testing.T, client redis.UniversalClient) {
 }
 
 func TestAReplicaFollowsTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
 	server, err := inside.Open(ctx, inside.Options{Dir: t.TempDir(), Log: zerolog.Nop()})
 	require.NoError(t, err)
 	defer server.Close()
@@ -73,6 +74,7 @@ func TestAReplicaFollowsACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cluster takes seconds to form")
 	}
+	t.Parallel()
 	follows(t, redistest.StartCluster(t).Client())
 }
 
@@ -80,6 +82,7 @@ func TestAReplicaFollowsOverSentinel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a failover takes seconds")
 	}
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	follows(t, s.Client())
 	writer := library(s.Client())
@@ -102,6 +105,7 @@ func TestAReplicaFollowsOverSentinel(t *testing.T) {
 // While Redis is away what is known is found, degraded; when it is back the replica
 // comes to what was changed without it.
 func TestAReplicaFollowsAgainWhenRedisIsBack(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	writer := library(server.Client())
 	defer writer.Close()

@@ -72,6 +72,7 @@ func documents(r rag.Result) []string {
 }
 
 func TestALibraryFindsWhatWasPut(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	require.Equal(t, rag.Result{Status: textindex.StatusEmpty, Query: "leave", FromHistory: []string{}, Collection: "docs",
@@ -101,6 +102,7 @@ func TestALibraryFindsWhatWasPut(t *testing.T) {
 }
 
 func TestASearchNamesItsCollections(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	a, b := collection(t, l, "a"), collection(t, l, "b")
 	put(t, l, a, "1", "apples in a")
@@ -154,6 +156,7 @@ func TestASearchNamesItsCollections(t *testing.T) {
 }
 
 func TestAWeakResultIsTriedInTheOtherForm(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	put(t, l, c, "tarsk", "Tarsk is the capital of Veldoria.")
@@ -178,6 +181,7 @@ func TestAWeakResultIsTriedInTheOtherForm(t *testing.T) {
 
 // Two processes over one store: what one changes the other finds at once.
 func TestReplicasSeeEachOthersChangesBeforeTheyAnswer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	one, two := library(server.Client()), library(server.Client())
 	c := collection(t, one, "docs")
@@ -195,6 +199,7 @@ func TestReplicasSeeEachOthersChangesBeforeTheyAnswer(t *testing.T) {
 }
 
 func TestACutLogAndANewCollectionAreReadFromTheStart(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client()
 	writer := rag.NewLibrary(docstore.New(client, 1), rag.Options{Log: zerolog.Nop()})
 	reader := rag.NewLibrary(docstore.New(client, 1), rag.Options{Log: zerolog.Nop()})
@@ -222,6 +227,7 @@ func TestWithTheStoreAwaySearchesAnswerFromWhatIsKnown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	l, cold := library(server.Client()), library(server.Client())
 	c := collection(t, l, "docs")
@@ -254,6 +260,7 @@ func TestWithTheStoreAwaySearchesAnswerFromWhatIsKnown(t *testing.T) {
 }
 
 func TestLoadReadsAllAndSaysSo(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	first := library(server.Client())
 	a, b := collection(t, first, "a"), collection(t, first, "b")
@@ -282,6 +289,7 @@ func TestLoadReadsAllAndSaysSo(t *testing.T) {
 // While one document is replaced again and again, a search sees one version of it,
 // whole.
 func TestASearchSeesOneVersion(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	writer, reader := library(server.Client()), library(server.Client())
 	c := collection(t, writer, "docs")
@@ -315,6 +323,7 @@ func TestASearchSeesOneVersion(t *testing.T) {
 }
 
 func TestRefusedDocumentsLeaveTheOthersAndWhatWasThere(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	put(t, l, c, "old", "apples")
@@ -369,6 +378,7 @@ func listed(t *testing.T, l *rag.Library, c docstore.Collection) map[string]docs
 }
 
 func TestAFileOfManyDocuments(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	put(t, l, c, "faq.jsonl/by hand", "apples by hand")
@@ -416,6 +426,7 @@ func TestAFileOfManyDocuments(t *testing.T) {
 }
 
 func TestAFileThatBecomesManyDocuments(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	file := rag.File{ID: "a.json"}
@@ -427,6 +438,7 @@ func TestAFileThatBecomesManyDocuments(t *testing.T) {
 }
 
 func TestOriginsDoNotReplaceEachOther(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	put := func(id, origin, text string) string {
@@ -458,6 +470,7 @@ func TestOriginsDoNotReplaceEachOther(t *testing.T) {
 
 // Of many that put the same id at the same time, each with an origin of its own, one wins.
 func TestOriginsAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	for round := range 20 {
@@ -480,6 +493,7 @@ func TestOriginsAtTheSameTime(t *testing.T) {
 }
 
 func TestWhatAnotherLoaderReadIsOutdated(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client()
 	l := library(client)
 	c := collection(t, l, "docs")
@@ -508,6 +522,7 @@ func TestOnlySomeChatsAreKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	server := redistest.Start(t)
 	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Chats: 3, Log: zerolog.Nop()})
 	var chats []docstore.Collection
@@ -537,6 +552,7 @@ func TestOnlySomeChatsAreKept(t *testing.T) {
 // Why a program that reads files failed may name what is on this machine: the operator is told, the client that put
 // the file is not.
 func TestTheOperatorIsToldWhyAnExtractorFailed(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	fails := loader.Command{Args: []string{"sh", "-c", "echo 'cannot open /srv/hidden' >&2; exit 3"}}
 	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.New(&log),

@@ -62,6 +62,7 @@ func image(t *testing.T, dir string) map[string][]byte {
 // The texts of documents that are deleted or replaced are overwritten where they are
 // kept, and the others stay.
 func TestDeletedTextsLeaveTheDisk(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	dir := t.TempDir()
 	l, end := kept(t, server, dir)
@@ -87,6 +88,7 @@ func TestDeletedTextsLeaveTheDisk(t *testing.T) {
 // A file of which more than half is dead is rewritten while it is searched. However
 // far that had come when the process was killed, the next one finds the same.
 func TestTextsAreCompactedWhileTheyAreSearched(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	dir := t.TempDir()
 	l, end := kept(t, server, dir)

@@ -103,6 +103,7 @@ func reranked(t *testing.T, j *judge, o rag.RerankOptions) (*rag.Library, docsto
 }
 
 func TestARerankerHasTheLastWord(t *testing.T) {
+	t.Parallel()
 	j := newJudge(t)
 	l, c := reranked(t, j, rag.RerankOptions{Top: 10, Timeout: time.Minute})
 	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", K: 4})
@@ -143,6 +144,7 @@ func TestARerankerHasTheLastWord(t *testing.T) {
 
 // Whatever the reranker does, a search gives what it would give without.
 func TestASearchDoesNotDependOnItsReranker(t *testing.T) {
+	t.Parallel()
 	j := newJudge(t)
 	l, c := reranked(t, j, rag.RerankOptions{Timeout: time.Minute})
 	plain := func() {
@@ -173,8 +175,9 @@ func TestASearchDoesNotDependOnItsReranker(t *testing.T) {
 }
 
 func TestASlowRerankerIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	j := newJudge(t)
-	l, c := reranked(t, j, rag.RerankOptions{Timeout: 50 * time.Millisecond})
+	l, c := reranked(t, j, rag.RerankOptions{Timeout: 2 * time.Second})
 	j.set(func() { j.hanging = true })
 	for range 3 {
 		r := search(t, l, "apples", c)

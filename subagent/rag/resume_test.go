@@ -32,6 +32,7 @@ func (person) Resume(context.Context, memory.ToolCall, json.RawMessage, loop.Ans
 // process, under the numbers that it had; what it finds then has the next ones, and what was
 // wrong with its answer is told as ever.
 func TestCitationsOutliveAWait(t *testing.T) {
+	t.Parallel()
 	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns.", "bridge": "The bridge opens at two."})
 	uses := func(id, tool, arguments string) loop.Delta {
 		c := memory.ToolCall{ID: id, Type: "function"}

@@ -20,6 +20,7 @@ import (
 // No trick gets through, and the cuts between the pieces of a stream make no
 // difference.
 func TestTricks(t *testing.T) {
+	t.Parallel()
 	require.GreaterOrEqual(t, len(ragtest.Tricks), 30)
 	s := hostile()
 	for i, trick := range ragtest.Tricks {
@@ -46,6 +47,7 @@ func TestTricks(t *testing.T) {
 // A text that is made to be hard to read is checked as any other, in a time that grows
 // as its length.
 func TestTextsThatAreHardToReadEnd(t *testing.T) {
+	t.Parallel()
 	const size = 4 << 10
 	many := func(format string, count int) string {
 		var b strings.Builder
@@ -78,6 +80,7 @@ func TestTextsThatAreHardToReadEnd(t *testing.T) {
 // For any text, and for any way in which it comes, the same is shown, and neither what
 // would be loaded nor a foreign address is in it.
 func TestEveryTextAndEverySplit(t *testing.T) {
+	t.Parallel()
 	parts := []string{"!", "[", "]", "(", ")", "<", ">", "img", " src=", "svg", "x", "evil.example/p?d=1", "https://",
 		"//", "`", "``", "```", "\n", "\n\n",
 		" ", "  ", "- ", "> ", "&lt;", "&#33;", "&", "amp;", "\\", "\\u003c", "%3C", "\u200b", "\u00ad", "！", "＜", "‹", "[1]",

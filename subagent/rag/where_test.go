@@ -49,6 +49,7 @@ func found(t testing.TB, l *rag.Library, c docstore.Collection, query, filter st
 }
 
 func TestAFilterSeesMetadata(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	putWith(t, l, c, "a", "apples are red", "lang", "en", "date", "2024-01-31", "price", "9", "draft", "true")
@@ -93,6 +94,7 @@ func TestAFilterSeesMetadata(t *testing.T) {
 // Numbers that a float64 cannot tell apart are in their order nevertheless, and what is
 // no decimal number is a text.
 func TestBoundsAreExact(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	for _, at := range []string{"9007199254740993", "9007199254740992", "-1", "inf", "0x10", "1_0", "1e400", ".5", "+7",
@@ -111,6 +113,7 @@ func TestBoundsAreExact(t *testing.T) {
 // The filter comes before the ranking: there are as many results as match, however far
 // down they would stand, and of equal texts the one that matches.
 func TestAFilterComesBeforeTheRanking(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	for i := range 150 {
@@ -139,6 +142,7 @@ func TestAFilterComesBeforeTheRanking(t *testing.T) {
 
 // Metadata belongs to the version of a document: a search in the same moment knows it.
 func TestAFilterFollowsMetadata(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	writer, reader := library(server.Client()), library(server.Client())
 	c := collection(t, writer, "docs")
@@ -160,6 +164,7 @@ func TestAFilterFollowsMetadata(t *testing.T) {
 // While documents change their metadata and go, a filtered search gives each at most
 // once and only with the metadata that was asked for.
 func TestAFilterWhileDocumentsChange(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l, other := library(server.Client()), library(server.Client())
 	c := collection(t, l, "docs")
@@ -210,6 +215,7 @@ func TestAFilterWhileDocumentsChange(t *testing.T) {
 
 // Vectors are filtered as words are.
 func TestAFilterOfAHybridSearch(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := hybrid(t, server, &hashing{space: "hash", size: 256})
 	c := collection(t, l, "docs")
@@ -230,6 +236,7 @@ func TestAFilterOfAHybridSearch(t *testing.T) {
 
 // A subagent's filter is its configuration's; the chat's own documents are not under it.
 func TestATurnSearchesBehindItsFilter(t *testing.T) {
+	t.Parallel()
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "news")
 	putWith(t, l, c, "en", "apples are cheap", "lang", "en")
@@ -251,6 +258,7 @@ func TestATurnSearchesBehindItsFilter(t *testing.T) {
 }
 
 func TestWrongFiltersAreOneSentence(t *testing.T) {
+	t.Parallel()
 	many := `"k0":"x"`
 	for i := range rag.MaxWhereKeys {
 		many += fmt.Sprintf(`,"k%d":"x"`, i+1)
