@@ -68,7 +68,7 @@ func TestCommandFailures(t *testing.T) {
 		{"its child hangs", Command{Args: []string{"sh", "-c", "sleep 600 & wait"}, Time: 50 * time.Millisecond},
 			ExtractorFailed, "takes longer than 50ms", ""},
 		{"it floods", Command{Args: []string{"yes", "a line"}}, TooLarge, "more than 100000 bytes of text", ""},
-		{"it complains without end", shell("yes >&2 & sleep 0.1; kill $!; exit 1"), ExtractorFailed, "failed", ": y"},
+		{"it complains without end", shell("echo y >&2; yes >&2 & sleep 0.1; kill $!; exit 1"), ExtractorFailed, "failed", ": y"},
 		{"it gives bytes", shell(`printf '\377\376\200\201'`), ExtractorFailed, "gave no UTF-8", ""},
 		{"it gives nothing", shell("true"), Empty, "the file holds no text", ""},
 		{"it gives a garbled text", shell(`echo 'Ïðàâîïèñ íàóê Óêðà¿íè, ²íñòèòóò ìîâîçíàâñòâà ³ìåí³ Ïîòåáí³, âèäàííÿ ñüîìå'`),
@@ -107,7 +107,7 @@ func TestCommandLeavesNothingBehind(t *testing.T) {
 			text, _ := os.ReadFile(file)
 			pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 			return pid > 0
-		}, 20*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		if strings.Contains(script, "wait") {
 			cancel()
 			require.ErrorIs(t, <-done, context.Canceled)
@@ -115,7 +115,7 @@ func TestCommandLeavesNothingBehind(t *testing.T) {
 			require.NoError(t, <-done)
 			cancel()
 		}
-		require.Eventually(t, func() bool { return ended(pid) }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return ended(pid) }, time.Minute, time.Millisecond)
 		require.NoError(t, os.Remove(file))
 	}
 }
