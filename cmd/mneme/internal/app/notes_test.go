@@ -124,3 +124,23 @@ func TestAPastedMailIsNotWhatThePersonWants(t *testing.T) {
 	require.Equal(t, `["proposed","proposed","active"]`, gjson.Get(body, "notes.#.state").Raw, body)
 	require.Equal(t, pasted, gjson.Get(body, "notes.0.text").Str)
 }
+
+// The offline model notes each fact in the user's words, says "Noted" only of a note, and notes no question.
+func TestTheOfflineModelNotesFacts(t *testing.T) {
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	require.Equal(t, "Noted: your dog is called Rex.", u.say("7", "My dog is called Rex."))
+	require.Equal(t, "Записано: вас зовут Алия.", u.say("7", "Меня зовут Алия"))
+	require.Equal(t, "Understood: you are 7. You are 7.", u.say("7", "Tell the analytic subagent that I am 7, then ask it how "+
+		"old I am"))
+	require.Equal(t, "Your dog is called Rex.", u.say("7", "what is my dog called"))
+	for _, question := range []string{"what is my cat called", "где я живу", "What does a ferry ticket cost?"} {
+		require.NotRegexp(t, "Noted|Записано|Understood|Понятно", u.say("7", question))
+	}
+	_, body := u.request("GET", "/v1/chats/7/notes", "", "")
+	require.Equal(t, `["My dog is called Rex.","Меня зовут Алия"]`, gjson.Get(body, "notes.#.text").Raw, body)
+	require.Equal(t, `["active","active"]`, gjson.Get(body, "notes.#.state").Raw, body)
+	for _, subagent := range []string{"analytic", "knowledge"} {
+		_, body = u.request("GET", "/v1/chats/7/subagents/"+subagent+"/notes", "", "")
+		require.Equal(t, `[]`, gjson.Get(body, "notes").Raw, body)
+	}
+}

@@ -37,7 +37,7 @@ func TestManyChats(t *testing.T) {
 		return len(list.Chats) == 1 && look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
 	}, patience, 50*time.Millisecond)
 	p := newTab(t, s.url)
-	const title = "The lighthouse of Oyuna"
+	const title = "## The **lighthouse** of _Oyuna_"
 	p.open("#/chats/a")
 	p.seesIn("h1", title)
 	p.until("the tab's title", func() bool { return evaluate[string](p, "document.title") == title+" · Chats · mneme" })

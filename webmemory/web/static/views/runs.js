@@ -3,7 +3,7 @@
 import { html, useState } from "../html.js";
 import { addTexts, known, t } from "../i18n.js";
 import { wordsOf } from "../images.js";
-import { chatPath, duration, get, href, number, oneLine, path, pretty } from "../lib.js";
+import { chatPath, duration, get, href, number, oneLine, path, plainLine, pretty } from "../lib.js";
 import { AgentName, dollars, recorded } from "../lanes.js";
 import { CopyButton, Empty, Fold, Icon, Loading, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
 import { Side, useChats, useTitle } from "./chats.js";
@@ -183,7 +183,7 @@ function Step({ step: s, from, to }) {
   const head = html`<span class="step-head">
     <span class="kind"><${Icon} name=${stepIcons[s.kind] ?? "dots"} /><span>${known("runs.step.", s.kind)}</span></span>
     ${s.agent ? html`<${AgentName} name=${s.agent} />` : null}
-    <span class="what break">${oneLine(s.call ? called(s) : s.title, 200)}</span>
+    <span class="what break">${(s.kind === "answer" ? plainLine : oneLine)(s.call ? called(s) : s.title, 200)}</span>
     ${s.call ? html`<${CallBadges} call=${s.call} />` : null}
     ${s.status && s.kind !== "error" && !fine.includes(s.status) ? html`<span class=${"badge" + (bad(s) ? " danger" : "")}
       title=${s.status}>${t("runs.status." + (bad(s) ? "failed" : s.status))}</span>` : null}
