@@ -163,6 +163,9 @@ func TestTruncatedPDF(t *testing.T) {
 
 // What a bomb unpacks to does not fit the memory that a document may take.
 func TestPDFBomb(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	bomb := deflateTimes(t, strings.Repeat("0", 1<<20), 800)
 	code,
 		sentence := refusal(t, "a.pdf",

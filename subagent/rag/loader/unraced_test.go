@@ -17,6 +17,9 @@ import (
 )
 
 func TestHostilePDFs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	kids := func(n int) string { return strings.Repeat("3 0 R ", n) }
 	pages := func(tree string, more ...string) string {
 		objects := map[int]string{1: "<</Type/Catalog/Pages 2 0 R>>", 2: tree,

@@ -172,6 +172,9 @@ func (x *target) taps() map[string]*tap {
 // another port of the same address, from another local name and from a foreign one. Each
 // try comes as far as the service and no further.
 func TestHostilePagesInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	ctx := newBrowser(t)
 	x := newTarget(t)

@@ -151,6 +151,9 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 // What is another's in each of these is not there for a tenant: the answer is that to the same request about ids that
 // do not exist, and the other's data stays as it was, byte for byte.
 func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	s := withTenants(t, "acme", "beta", "default")
 	owned := map[string]string{} // what acme has, by the name in braces below
@@ -537,6 +540,9 @@ var braces = regexp.MustCompile(`{\w+}`)
 // Two tenants say and change what they like over all routes and two replicas, under the same names, keys of posts and
 // users, in turns: each gets what it gets where it is alone.
 func TestWhatATenantSeesDoesNotDependOnAnother(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	for path, methods := range gjson.GetBytes(openapi.Document(), "paths").Map() {
 		for method := range methods.Map() {

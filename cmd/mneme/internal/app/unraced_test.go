@@ -22,6 +22,9 @@ var buildFlags []string
 
 // A message has as many bytes of images as are taken, each as large as is taken.
 func TestTheLargestImagesAreSeen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
 	var large []string
@@ -36,6 +39,9 @@ func TestTheLargestImagesAreSeen(t *testing.T) {
 
 // More than that is refused before anything is stored.
 func TestImagesThatAreTooLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
 	five := make([]string, memory.MaxAllImages/memory.MaxImage+1)
