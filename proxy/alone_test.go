@@ -21,7 +21,7 @@ import (
 	"mneme/proxy/redisstore"
 )
 
-// aloneBeside are configurations in which only the backend claude is asked: without routes, beside a route, and as a
+// aloneBeside lists configurations that use only the backend claude: without routes, beside a route, and as a
 // route of one.
 var aloneBeside = []func(*proxy.Config){
 	func(*proxy.Config) {},

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// slowest is how many tests are listed.
+// slowest is the number of listed tests.
 const slowest = 10
 
 // event is one line of go test -json (see go doc test2json).
@@ -48,7 +48,7 @@ func main() {
 	s.print(os.Stdout)
 }
 
-// file adds the events of a file. A line that is not JSON is ignored: the tests of a crashed process end so.
+// file adds the events of a file. It ignores lines that are not JSON, because a crashed test process truncates its last line.
 func (s summary) file(name string) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -4,7 +4,7 @@ package app_test
 
 import "testing"
 
-// buildFlags give the services that run as processes the race detector, too.
+// buildFlags builds service processes with the race detector.
 var buildFlags = []string{"-race"}
 
 // With more of them the detector and the processes keep each other from the processors.
