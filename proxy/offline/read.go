@@ -202,7 +202,8 @@ func stripped(s string) string {
 
 // asks reports whether a sentence asks something, with or without a question mark.
 func asks(s string) bool {
-	return strings.HasSuffix(strings.TrimRight(s, " \"»”).!"), "?") || question.MatchString(s) || asked.MatchString(bare(s))
+	return strings.HasSuffix(strings.TrimRight(s, " \"»”).!"), "?") || question.MatchString(s) ||
+		asked.MatchString(bare(s))
 }
 
 // classify returns what a sentence does. A statement must have the form of one: what may be a question is not kept.

@@ -127,7 +127,8 @@ type chat struct {
 }
 
 func newChat(t testing.TB) *chat {
-	return &chat{t: t, tools: append([]simTool{recallTool, rememberTool}, simAgents...), history: map[string][]simMessage{},
+	return &chat{t: t, tools: append([]simTool{recallTool, rememberTool}, simAgents...),
+		history: map[string][]simMessage{},
 		kits: map[string][]simTool{"analytic": {calcTool, dateTool, rememberTool, recallTool},
 			"knowledge": {rememberTool, recallTool, searchTool}},
 		noting: func() simBlock {

@@ -109,7 +109,7 @@ func startWith(t *testing.T, service func(context.Context, config.Config, app.Op
 func running(t *testing.T, service func(context.Context, config.Config, app.Options) error, cfg config.Config,
 	o app.Options) (addrs app.Addrs, stop func()) {
 	t.Helper()
-	require.True(t, filepath.IsAbs(cfg.DataDir), "data_dir is %s: set MNEME_DATA_DIR to a folder of t.TempDir", cfg.DataDir)
+	require.True(t, filepath.IsAbs(cfg.DataDir), "data_dir is %s: set MNEME_DATA_DIR to t.TempDir()", cfg.DataDir)
 	addrs, end, err := app.Start(context.Background(), service, cfg, o)
 	require.NoError(t, err)
 	stop = sync.OnceFunc(func() { require.NoError(t, end()) })

@@ -130,8 +130,8 @@ func TestTheOfflineModelNotesFacts(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	require.Equal(t, "Noted: your dog is called Rex.", u.say("7", "My dog is called Rex."))
 	require.Equal(t, "Записано: вас зовут Алия.", u.say("7", "Меня зовут Алия"))
-	require.Equal(t, "Understood: you are 7. You are 7.", u.say("7", "Tell the analytic subagent that I am 7, then ask it how "+
-		"old I am"))
+	require.Equal(t, "Understood: you are 7. You are 7.", u.say("7",
+		"Tell the analytic subagent that I am 7, then ask it how old I am"))
 	require.Equal(t, "Your dog is called Rex.", u.say("7", "what is my dog called"))
 	for _, question := range []string{"what is my cat called", "где я живу", "What does a ferry ticket cost?"} {
 		require.NotRegexp(t, "Noted|Записано|Understood|Понятно", u.say("7", question))
