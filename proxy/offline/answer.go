@@ -381,7 +381,7 @@ func (r *run) keep(st step) {
 	r.notes.take(st)
 }
 
-// route returns the subagents for a step, in order: the one that it names, the one that was told about it, or the one
+// route returns the subagents for a step, in order: the named one, the one that knows the fact, or the one
 // for its kind. The next one is asked if the one before does not know. Without any, the master answers itself.
 func (r *run) route(st step) []string {
 	keeper, reader := r.like("remember", "recall", "memory", "запомина", "помнит"),

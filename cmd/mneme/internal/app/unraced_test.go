@@ -17,7 +17,7 @@ import (
 	"mneme/memory"
 )
 
-// buildFlags are the flags with which the services that run as processes are built.
+// buildFlags lists extra build flags for the service processes.
 var buildFlags []string
 
 // A message has as many bytes of images as are taken, each as large as is taken.

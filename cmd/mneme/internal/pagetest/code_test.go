@@ -71,7 +71,7 @@ func TestCodeThatTakesLong(t *testing.T) {
 	p.seesIn(".message", "and that is all")
 }
 
-// Code of 18 kB has colours in each language. The page's clock stands still, because on a busy machine the page gives up
+// Code of 18 kB has colours in each language. The test freezes the page's clock, because on a busy machine the page gives up
 // colouring after 250 ms.
 func TestLongCodeHasColours(t *testing.T) {
 	_, s, p := visit(t)
