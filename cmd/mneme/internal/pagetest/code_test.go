@@ -71,8 +71,8 @@ func TestCodeThatTakesLong(t *testing.T) {
 	p.seesIn(".message", "and that is all")
 }
 
-// Code of 18 kB has colours in each language. The test freezes the page's clock, because on a busy machine the page gives up
-// colouring after 250 ms.
+// Code of 18 kB has colours in each language. The test freezes the page's clock, because on a busy machine the page
+// gives up colouring after 250 ms.
 func TestLongCodeHasColours(t *testing.T) {
 	_, s, p := visit(t)
 	for _, language := range languages {
