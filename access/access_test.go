@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -344,6 +345,7 @@ func TestTheGate(t *testing.T) {
 
 // A request that was let in is ended when the key ends, however it does, and else stays.
 func TestNobodyStaysBehindAKey(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	store := open(t, redistest.Start(t))
 	g := &Gate{Keys: authenticator(t, nil, store)}

@@ -18,6 +18,7 @@ import (
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -290,6 +291,7 @@ func TestResultsAreStreamedWhileTheBodyIsOnItsWay(t *testing.T) {
 
 // What goes wrong for all in the middle is the last line.
 func TestAStreamOfResultsThatCannotGoOnSaysSo(t *testing.T) {
+	testtier.Slow(t)
 	s, _ := withDocuments(t, apiserver.Config{})
 	s.call(t, "PUT", "/v1/collections/c", "")
 	p := s.posting(t, "/v1/collections/c/documents?stream=true")
@@ -362,9 +364,7 @@ func TestDocumentsOfAChatGoWithIt(t *testing.T) {
 }
 
 func TestDocumentsWithoutRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	none := start(t, apiserver.Config{}, echo)
 	for _, path := range []string{"/v1/collections", "/v1/collections/c", "/v1/chats/1/documents"} {
 		status, body := none.call(t, "GET", path, "")

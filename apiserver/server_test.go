@@ -21,13 +21,15 @@ import (
 	"mneme/access"
 	"mneme/apiserver"
 	"mneme/apiserver/api"
+	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/subagent"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.IgnoreIdle()) }
 
 // agent is a scripted Agent.
 type agent func(ctx context.Context, r master.Request, say func(event.Payload))
@@ -275,6 +277,7 @@ func TestStop(t *testing.T) {
 }
 
 func TestTheLimitOfRunningRuns(t *testing.T) {
+	testtier.Slow(t)
 	s := start(t, apiserver.Config{MaxRuns: 1}, untilStopped)
 	first := s.post(t, request("r1"))
 	_, err := s.PostRun(t.Context(), request("r2"))
@@ -535,6 +538,7 @@ func TestARunWhoseCallerGaveUpDoesNotBegin(t *testing.T) {
 
 // A tenant that has as many runs as it may is refused; another one's run begins all the same.
 func TestATenantDoesNotTakeAllRuns(t *testing.T) {
+	testtier.Slow(t)
 	s := start(t, apiserver.Config{MaxRuns: 4, Gate: &access.Gate{Secret: "secret"}}, untilStopped)
 	asked := func(tenant, id string) int {
 		body, err := json.Marshal(request(id))

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -475,9 +476,7 @@ func TestARunThatCannotBeToldEnds(t *testing.T) {
 }
 
 func TestEndlessTextEndsTheRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	endless := endlessModel{}
 	l := run(t, agent(endless), ask("master"))
 	require.Equal(t, "run_too_long", last[*event.Error](l).Code)

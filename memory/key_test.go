@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -231,6 +232,7 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 // The shards of a list are in as many slots, and evenly: half of them in each half, and so on; that is what Redis says
 // of their keys, too.
 func TestShardsLieEvenlyOverTheSlots(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	client := redistest.StartCluster(t).Nodes[0].Client()
 	acme, err := memory.ParseTenant("acme")

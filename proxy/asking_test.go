@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/wire"
@@ -18,6 +19,7 @@ import (
 // Fault: behind an address of its own, and asked for a model of another name, a vendor
 // refuses the way in which the client asks for thinking, each time.
 func TestThinkingIsAskedForInTheWayOfAVendorThatNobodyKnows(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for name, fake := range map[string]upstreamtest.Config{
 		"kimi":                  {Vendor: upstreamtest.Kimi},
@@ -58,6 +60,7 @@ func TestThinkingIsAskedForInTheWayOfAVendorThatNobodyKnows(t *testing.T) {
 // as the error has it, the model is remembered to want it so, and what the client asked
 // for stays.
 func TestRefusedWaysToAskForThinking(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	const adaptive, enabled, disabled = `"thinking":{"type":"adaptive"}`,
 		`"thinking":{"type":"enabled","budget_tokens":2000}`, `"thinking":{"type":"disabled"}`

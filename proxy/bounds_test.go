@@ -22,6 +22,7 @@ import (
 
 	"mneme/access"
 	"mneme/access/limit"
+	"mneme/internal/testtier"
 	"mneme/proxy"
 	"mneme/proxy/usage"
 )
@@ -126,6 +127,7 @@ var bounding = map[string]struct {
 // Where a budget holds, calls at once take no more than what it has, whatever bounds their answers, and a bound that is
 // none is said to the client.
 func TestCallsAtOnceKeepABudget(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	const calls, budget = 12, 100_000
 	vendor := &greedy{}

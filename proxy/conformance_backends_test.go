@@ -14,6 +14,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/ledger"
@@ -291,6 +292,7 @@ func TestConformanceAnotherModelOfTheSameVendor(t *testing.T) {
 // Fault: the state is lost at a restart, so that the next request ends in "must
 // start with a thinking block". With Redis nothing is lost.
 func TestConformanceRestartWithRedis(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, model := range []string{"claude-sonnet-4-5", "claude-opus-4-8"} {
 		for _, endpoint := range []string{"messages", "chat"} {
@@ -367,9 +369,7 @@ func TestConformanceRestartWithoutRedis(t *testing.T) {
 
 // Fault: two replicas behind one address know half of the turns each.
 func TestConformanceTwoGatewaysOverOneRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	for _, b := range []backendCase{claude, prefixChecking, kimi, deepSeekChat} {
 		for _, endpoint := range []string{"messages", "chat"} {
@@ -419,9 +419,7 @@ func TestConformanceARefusalIsSharedThroughRedis(t *testing.T) {
 // Fault: Redis goes away, and model calls fail or forget for it. It comes back, and
 // a restart finds all there is.
 func TestConformanceRedisGoesAway(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, kimi)
 	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy/ledger"
 )
@@ -432,6 +433,7 @@ func kept(t *testing.T, redis *redistest.Server) string {
 // Fault: a client that holds no history sends a tool's result alone, or the next
 // question alone, and the vendor is asked without what it belongs to.
 func TestConformanceAThinClient(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, of := range []backendCase{prefixChecking, kimiChat} {
 		for _, endpoint := range []string{"messages", "chat"} {

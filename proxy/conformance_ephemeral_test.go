@@ -17,6 +17,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/ledger"
@@ -377,6 +378,7 @@ var genericChat = backendCase{name: "generic-chat", vendor: upstreamtest.Config{
 // thinking, or what was recalled lies in Redis for good. MNEME_TURNS says how many turns
 // each conversation has; with the race detector every third way to lead one is tried.
 func ephemeralPartsChangeNothing(t *testing.T) {
+	testtier.Slow(t)
 	var tried part
 	for _, of := range []struct {
 		backendCase
@@ -441,6 +443,7 @@ func userSays(content string) string { return `{"role":"user","content":` + cont
 // Fault: what was recalled is lost, torn off its question, sent as a list to a vendor that
 // takes a text only, or comes back out of the gateway's own memory.
 func TestConformanceEphemeralPartsAsTheyAreSent(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	type backends []backendCase
 	openAI := backendCase{name: "openai", vendor: upstreamtest.Config{Vendor: upstreamtest.Chat},

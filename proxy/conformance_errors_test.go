@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
@@ -194,6 +195,7 @@ func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
 // Fault: the profile knows nothing of a vendor that wants its reasoning back, or says otherwise, and
 // every request is refused once, or for good. One refusal teaches better.
 func TestConformanceWhatMustBePassedBackWhateverTheProfile(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, b := range []backendCase{deepSeek, deepSeekChat, kimi, kimiChat} {
 		for _, vendor := range []string{"", "anthropic", "openai", "gemini"} {

@@ -9,15 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
 // Faults of gateways that tried the same, beyond those that have a file of their
 // own, each by its name.
 func TestConformanceKnownFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	for _, fault := range []struct {
 		name string

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -15,9 +16,7 @@ import (
 // under load one agent's turns reach another's requests. 10,000 requests in all, an
 // eighth of that with the race detector or under -short.
 func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	const teammates, perTurn = 15, 2
 	requests := 10_000

@@ -11,6 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -51,6 +52,7 @@ func loopClient(g *front, endpoint, model string, rounds int, stream bool) (agen
 
 // Fault: a client that shows a tool loop without the question that began it has the vendor asked "(no content)".
 func TestConformanceAToolLoopWithoutItsQuestion(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for model, of := range map[string]backendCase{"claude-opus-5-5": prefixChecking, "kimi-k2-thinking": kimiChat,
 		"gpt-5.1": gpt} {

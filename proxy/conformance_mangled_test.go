@@ -16,6 +16,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -540,9 +541,7 @@ func (m *mangled) sameWords(client, vendor string) {
 // manyConversations is how many conversations a test of mangled replays plays, and from which seed: the given one unless
 // MNEME_SEED says otherwise.
 func manyConversations(t *testing.T, seed uint64) (int, uint64) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	if s := os.Getenv("MNEME_SEED"); s != "" {
 		var err error
 		seed, err = strconv.ParseUint(s, 10, 64)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/wire"
@@ -38,6 +39,7 @@ func loses(c agent, loss string) {
 // Fault: reasoning is lost, and an empty text stands for it, which Kimi K2.5 and K2.6 and DeepSeek V4 Pro refuse:
 // the conversation is at its end. The first attempt is right.
 func lostReasoningIsStoodFor(t *testing.T) {
+	testtier.Slow(t)
 	var tried part
 	for _, b := range []struct {
 		of     backendCase
@@ -116,6 +118,7 @@ func TestConformanceLostReasoningOfAnUnknownVendor(t *testing.T) {
 // Fault: a cure changes nothing, and the vendor is sent the same bytes again, which costs a call and the time of it.
 // The client gets the first error, as it came.
 func noAttemptIsSentTwice(t *testing.T) {
+	testtier.Slow(t)
 	var tried part
 	for name, said := range map[string]string{
 		"Kimi":       "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1",

@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -117,9 +118,7 @@ func TestConformancePropertyChatDialogues(t *testing.T) {
 
 // Property: with nothing to do a request leaves byte for byte as it came.
 func TestConformancePropertyFaithfulReplaysLeaveAsTheyCame(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SampledFrom([]struct {
@@ -237,9 +236,7 @@ func toldInChat(t require.TestingT, got answered) (a told) {
 // Property: in all four directions a stream, in whatever pieces it came, says what
 // the answer says that was not streamed.
 func TestConformancePropertyStreamsSayWhatBodiesSay(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SampledFrom([]backendCase{claude.told(budgeted), kimi.told(budgeted), deepSeek.told(budgeted), kimiChat,

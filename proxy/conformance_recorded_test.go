@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
@@ -28,6 +29,7 @@ var recordedReasons = map[string]string{
 // costs no more calls than its cure needs, and a client of the backend's own dialect gets the vendor's words
 // byte for byte.
 func TestConformanceRecordedErrorsOutsideData(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	const said = `"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":%s},` +
 		`{"role":"user","content":"go on"}]}`

@@ -10,6 +10,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 )
@@ -49,6 +50,7 @@ var itemLosses = map[string]func([]json.RawMessage) []json.RawMessage{
 // Fault: items that a client lost or forged end its conversation at a vendor of Responses, or cost a call more each time:
 // where the ledger knows them, in this process or another one, and where no ledger does.
 func TestConformanceLostItems(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for loss, damage := range itemLosses {
 		for _, named := range []bool{true, false} {

@@ -10,6 +10,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/wire"
@@ -140,6 +141,7 @@ func TestConformanceThoughtsComeBack(t *testing.T) {
 // Fault: thinking of one vendor goes to another one, or its own is gone when the conversation returns in the middle of a
 // tool loop.
 func TestConformanceThoughtsThroughASwitchOfFourDialects(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, kind := range []string{"messages", "chat", "responses"} {
 		for _, stream := range []bool{false, true} {

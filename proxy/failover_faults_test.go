@@ -23,6 +23,7 @@ import (
 	"mneme/access/limit"
 	"mneme/access/tally"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
@@ -447,9 +448,7 @@ func (s figures) cached() (faulty, calm float64) {
 // than faults make it necessary, prompt caches are found again, and budgets are exact. MNEME_CONVERSATIONS says how
 // many there are.
 func TestRoutesUnderFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	conversations, err := strconv.Atoi(cmp.Or(os.Getenv("MNEME_CONVERSATIONS"), "30"))
 	require.NoError(t, err)
 	vendors := []backendCase{cachingClaude, cachingGPT, kimi, gemini, gptChat}

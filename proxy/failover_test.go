@@ -14,6 +14,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/upstream"
@@ -96,6 +97,7 @@ func TestARouteWhoseFirstBackendIsDown(t *testing.T) {
 
 // A backend that hangs is left when its time is over, and all together have the time of one call.
 func TestARouteLeavesABackendThatHangs(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := routed(t, claude, kimi)
 	released := make(chan struct{})
@@ -151,6 +153,7 @@ func TestARouteStaysWithAnAnswerThatHasBegun(t *testing.T) {
 // A tool loop stays where it went, through whichever gateway; the next question goes to a first choice that is well,
 // which gets its own thinking back.
 func TestAToolLoopStaysWhereItWent(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, second := range []backendCase{kimi, kimiChat} {
 		for _, client := range []string{

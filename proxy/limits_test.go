@@ -23,6 +23,7 @@ import (
 	"mneme/access/price"
 	"mneme/access/tally"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/proxy"
 	"mneme/proxy/upstream"
@@ -221,6 +222,7 @@ func TestARateIsSaid(t *testing.T) {
 }
 
 func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	begun, stuck, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	failures := 0
@@ -285,6 +287,7 @@ func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
 }
 
 func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, away := range []limit.Away{limit.Refuse, limit.Allow} {
 		l := newLimited(t, "", "100000tokens/total,1usd/total", says("application/json", messagesAnswer), nil,
@@ -328,6 +331,7 @@ func TestBodiesAreBoundedBeforeTheyAreDecoded(t *testing.T) {
 
 // One tenant's calls leave a place to another's, and its failures are no reason to hold back another's.
 func TestTenantsAtOneGateway(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	release := make(chan struct{})
 	var asked sync.WaitGroup

@@ -17,11 +17,12 @@ import (
 	"github.com/tidwall/gjson"
 	"go.uber.org/goleak"
 
+	"mneme/internal/redistest"
 	"mneme/proxy"
 	"mneme/proxy/upstream"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.IgnoreIdle()) }
 
 // script is a vendor that answers every request with the same.
 type script struct {

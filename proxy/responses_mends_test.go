@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 )
@@ -112,6 +113,7 @@ var mendCases = map[string]mendCase{
 // Whatever is mended of a request of Responses, its input leaves in a form that the vendor takes: a text as the text that
 // it is, a list with the client's own items; and all else that no mend names as the client has it.
 func TestTheInputOfAMendedRequestOfResponses(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for name, c := range mendCases {
 		for _, input := range []string{`"Say  <hi> \u00e9"`, `[ {"role":"user", "content":"Say  <hi> \u00e9"} ]`,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 )
@@ -18,6 +19,7 @@ import (
 // A conversation that a failure has moved stays where it went until the first choice has not failed for a while, whichever
 // conversation it failed, and then returns. One that the first choice answers stays there, and a new one begins there.
 func TestAConversationReturnsOnceTheFirstChoiceIsWell(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, client := range []string{
 		"messages", "chat", "responses", "messages without an id", "chat without an id", "responses without an id",

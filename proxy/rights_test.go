@@ -15,6 +15,7 @@ import (
 	"mneme/access"
 	"mneme/access/accesstest"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/proxy"
 )
 
@@ -43,6 +44,7 @@ func TestEachRouteOfTheGatewayNeedsItsScope(t *testing.T) {
 
 // A client that still waits when its key is revoked is told so, in its dialect, and the vendor is left.
 func TestAnOpenCallEndsWithItsKey(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	called, left := make(chan struct{}), make(chan struct{})
 	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

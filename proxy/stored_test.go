@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/ledger"
@@ -123,6 +124,7 @@ func echoing(b backendCase) backendCase {
 
 // Fault: a client that holds nothing but an id loses what was said, in another process, or once one was killed.
 func TestConformanceAChainOfStoredResponsesOverTwoGateways(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, b := range []backendCase{claude, kimiChat, gpt} {
 		for _, prefix := range []string{"", "/teammate", "/teammate/analytic"} {
@@ -458,6 +460,7 @@ func (t *turnsAway) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.
 
 // Fault: while Redis is away a client is told that its history does not exist, and gives it up.
 func TestConformanceStoredResponsesWhileRedisIsAway(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	w.shares(redistest.Start(t))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 )
@@ -105,6 +106,7 @@ func TestAVendorThatNobodyKnows(t *testing.T) {
 // rules that take its reasoning out; every round of a tool dies, although the ledger has
 // the turn.
 func TestReasoningGoesBackWhateverTheProfileSays(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, fake := range []upstreamtest.Vendor{upstreamtest.DeepSeek, upstreamtest.Kimi} {
 		for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
@@ -117,6 +118,7 @@ func TestAPostBehindAMessage(t *testing.T) {
 // A post that takes another message for the last one, or stands behind one that is not there, changes nothing
 // and ends nothing.
 func TestAPostThatDoesNotFollow(t *testing.T) {
+	testtier.Slow(t)
 	w := newWorld(t, answers("hello"))
 	refused := func(chat string, p webapi.MessageRequest, status int, code string) {
 		t.Helper()
@@ -215,6 +217,7 @@ func TestOneOfSeveralThatFollowIsTaken(t *testing.T) {
 
 // A failure that may pass is tried once more under the same key, whatever its first attempt took back.
 func TestARetryOfAPostBehindAMessage(t *testing.T) {
+	testtier.Slow(t)
 	f := &flaky{errors: map[memory.Chat][]event.Error{}}
 	w := newWorld(t, f.agent)
 	w.talk(t, "c", 0, 2)

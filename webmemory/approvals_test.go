@@ -21,6 +21,7 @@ import (
 
 	"mneme/access/audit"
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
@@ -111,6 +112,7 @@ func TestAToolIsApprovedForGood(t *testing.T) {
 
 // The webhook is told with a signature, tried again, and never sent elsewhere or told arguments.
 func TestTheWebhookIsTold(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	bodies := make(chan []byte, 1)
 	var tries atomic.Int32

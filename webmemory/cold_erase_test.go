@@ -15,12 +15,14 @@ import (
 	"mneme/access"
 	"mneme/access/audit"
 	"mneme/access/tally"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cold"
 	"mneme/webmemory"
 )
 
 func TestAnErasureReachesTheColdStore(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, wakeful), shortened)
@@ -76,6 +78,7 @@ func TestAnErasureReachesTheColdStore(t *testing.T) {
 
 // A redaction, a rewind and the erasure of a history take out of the store what it has of the chat.
 func TestWhatIsTakenAwayLeavesTheColdStore(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, wakeful))
@@ -107,6 +110,7 @@ func TestWhatIsTakenAwayLeavesTheColdStore(t *testing.T) {
 
 // A tenant's sleeping chats are in its export, and go when it is erased.
 func TestChatsOfATenantSleep(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cold"
 	"mneme/webmemory"
@@ -22,9 +23,7 @@ import (
 
 // Whatever step a process dies at, on the way out and back, nothing of the chat is lost, and nothing is left.
 func TestAChatSurvivesADeathAtEveryStepOfItsSleep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), shortened)
@@ -128,6 +127,7 @@ func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 func TestChatsOfTheEmbeddedStoreSleep(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := newColdStore(t)
 	w := newSmall(t, t.TempDir(), answers("hello"), sleepy(s, wakeful), shortened)
@@ -142,9 +142,7 @@ func TestChatsOfTheEmbeddedStoreSleep(t *testing.T) {
 // Processes that are killed while chats fall asleep, wake and are erased lose nothing that was acknowledged, and leave
 // nothing of what was erased.
 func TestProcessesAreKilledWhileChatsSleep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), shortened)
@@ -208,6 +206,7 @@ func TestProcessesAreKilledWhileChatsSleep(t *testing.T) {
 
 // The lists of chats may be in shards, and a process may count them otherwise: it finds those that sleep.
 func TestChatsOfAListInShardsSleep(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"))

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cold"
 	"mneme/webmemory"
@@ -25,6 +26,7 @@ import (
 var score = regexp.MustCompile(`"score":[0-9.e-]+,`)
 
 func TestASleepingChatComesBackByteForByte(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, wakeful), shortened)
@@ -69,6 +71,7 @@ func TestASleepingChatComesBackByteForByte(t *testing.T) {
 
 // What another program writes under a sleeping chat's name stays, and is adopted as in a chat that is awake.
 func TestAForeignWriteToASleepingChatIsAdopted(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, wakeful), shortened)
@@ -86,6 +89,7 @@ func TestAForeignWriteToASleepingChatIsAdopted(t *testing.T) {
 
 // So is one to a chat of which a killed sweeper has left nothing but the place in the list.
 func TestAForeignWriteToAChatThatFallsAsleepStays(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, wakeful))
@@ -104,6 +108,7 @@ func TestAForeignWriteToAChatThatFallsAsleepStays(t *testing.T) {
 
 // An object that is damaged is told by its name, changes nothing, and can be erased.
 func TestADamagedObjectIsTold(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, wakeful))
@@ -138,6 +143,7 @@ func TestADamagedObjectIsTold(t *testing.T) {
 
 // Redis that lost everything is told by a list of the objects which chats sleep; until then each is found by its name.
 func TestChatsSleepThroughTheLossOfRedis(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, wakeful))
@@ -170,6 +176,7 @@ func TestChatsSleepThroughTheLossOfRedis(t *testing.T) {
 
 // Two processes that have the same chats fall asleep and wake them at once lose nothing.
 func TestTwoProcessesWakeTheSameChats(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, 10*time.Millisecond), shortened)
@@ -209,6 +216,7 @@ func TestTwoProcessesWakeTheSameChats(t *testing.T) {
 
 // What looks into several chats wakes those that sleep: a search in all of a user's, the user's erasure, and a fork.
 func TestWhatReadsOtherChatsWakesThem(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
 	w := newWorld(t, answers("hello"), sleepy(s, wakeful), func(c *webmemory.Config) { c.RecallEverywhere = 10 })

@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 const sentinel = "Zwetschgenknödel"
@@ -134,6 +136,7 @@ func anyTypeUnderAnyKey(t *testing.T, waysOf func(key, kind int) []string) {
 // What cannot be set aside is named, by the answer and by /readyz, and is not said to
 // pass by itself.
 func TestAKeyThatCannotBeSetAside(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	ctx := context.Background()

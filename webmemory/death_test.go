@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/webmemory"
 )
@@ -88,9 +89,7 @@ func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 
 // A turn that ended while Redis was away is given back when it returns.
 func TestATurnIsGivenBackWhenRedisReturns(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	s := newScript()
 	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, patiently)

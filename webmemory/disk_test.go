@@ -12,11 +12,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // The disk of the embedded store and the spool is full for a while: what is known is
 // shown, messages are refused in clear words, readyz says why, and then all goes on.
 func TestAFullDiskIsToldAndWaitedFor(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	mount := t.TempDir()
 	if err := syscall.Mount("none", mount, "tmpfs", 0, "size=1m"); err != nil {

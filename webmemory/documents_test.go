@@ -15,6 +15,7 @@ import (
 
 	"mneme/apiserver"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/webmemory"
@@ -33,6 +34,7 @@ func newLibraryWorld(t *testing.T, change ...func(*webmemory.Config)) *world {
 // Results of documents come in chunks over a connection that is not announced to close, so
 // that clients can tell results that broke off; the connection then takes further requests.
 func TestResultsThatBreakOffDoNotLookComplete(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newLibraryWorld(t)
 	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)

@@ -22,6 +22,7 @@ import (
 
 	"mneme/apiserver"
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
@@ -197,9 +198,7 @@ func kept(t testing.TB, n int) (disk, memory float64) {
 const keptAtMost = 8 << 10
 
 func TestATurnLeavesLittleInTheEmbeddedStore(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	disk, memory := kept(t, 100)
 	t.Logf("%.0f bytes on the disk and %.0f in memory per turn", disk, memory)
 	require.LessOrEqual(t, disk, float64(keptAtMost))

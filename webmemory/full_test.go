@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // A Redis that is nearly full is told before it refuses messages.
 func TestANearlyFullRedisIsTold(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	readyz := func() string { return string(w.do("GET", "/readyz", nil).body) }

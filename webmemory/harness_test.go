@@ -25,6 +25,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/apiserver/api/sse"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
@@ -132,9 +133,7 @@ func newWorldOver(t *testing.T, a agent, redisArgs []string, change ...func(*web
 // newSentinelWorld is newWorld over a Redis that fails over; it starts no process.
 func newSentinelWorld(t *testing.T, a agent) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	w := &world{t: t, sentinel: redistest.StartSentinel(t)}
 	w.look = w.sentinel.Client()
 	w.begin(a)

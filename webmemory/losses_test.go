@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
@@ -57,6 +58,7 @@ func exchanges(texts ...string) (all []string) {
 // A process writes back all it knows as soon as Redis has lost its data: it is listed
 // and readable through every process, before a chat is used.
 func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	second := w.process()
@@ -93,6 +95,7 @@ func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
 // A process has read chats, and Redis loses its data before the process could read the epoch: what it has cached comes
 // back, although it cannot know that another epoch was there before.
 func TestALossBeforeTheFirstEpochIsWrittenBack(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	require.False(t, w.says(w.url, "1", "one"))
@@ -144,9 +147,7 @@ func TestALossOfWhatNobodyHasIsTold(t *testing.T) {
 // Redis is started again with an older state, under the epoch that it had.
 func TestAnOlderStateIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	w := newWorld(t, answers("hi"))
 	second := w.process()
 	require.False(t, w.says(w.url, "1", "one"))
@@ -198,9 +199,7 @@ func TestAFailoverIsMadeGoodAtOnce(t *testing.T) {
 // chats and both in one. What was answered is there once.
 func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	w := newWorld(t, answers("hi"))
 	urls := []string{w.url, w.process()}
 	var mu sync.Mutex
@@ -270,6 +269,7 @@ func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
 // loses its data: the others have heard of it, and bring back what has been said since,
 // and nothing older.
 func TestWhatWasDeletedByHandStaysSoAfterALoss(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	disk := func() (string, func(*webmemory.Config)) {
 		list := filepath.Join(t.TempDir(), "cuts.ndjson")

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/webmemory"
 )
@@ -23,9 +24,7 @@ import (
 // said before.
 func TestFlushedInTheMiddleOfARun(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	for name, after := range map[string]int{"in a delegation": 4, "before its end": scriptEvents - 1} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
@@ -110,6 +109,7 @@ func TestFlushedJustBeforeTheEnd(t *testing.T) {
 // Redis loses everything, and another process takes the chat's turn before the owner
 // does: the owner's client is told, and its run is not paid for any longer.
 func TestFlushedAndTakenByAnother(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx := context.Background()
 	s := newScript()
@@ -187,6 +187,7 @@ func TestAnOlderLogGetsNoHole(t *testing.T) {
 
 // A reader of another process's run is told so if its log vanishes.
 func TestAReaderWhoseLogVanishes(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx := context.Background()
 	s := newScript()
@@ -211,6 +212,7 @@ func TestAReaderWhoseLogVanishes(t *testing.T) {
 
 // A stream of a run that never ends has a last moment all the same.
 func TestAStreamHasALastMoment(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
@@ -272,9 +274,7 @@ func TestEndedRunsComeBackFromTheDisk(t *testing.T) {
 // repeated post runs twice.
 func TestEndedRunsComeBackFromMemory(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	ctx := context.Background()
 	w := newWorld(t, answers("done"))
 	second := w.process()

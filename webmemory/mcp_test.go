@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory/event"
 	"mneme/webmemory"
@@ -150,6 +151,7 @@ func TestMCPTools(t *testing.T) {
 
 // A call is refused as the same request over HTTP, with the code and the sentence.
 func TestMCPRefuses(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := mcpWorld(t, answers("hello"))
 	for _, era := range eras {
@@ -385,6 +387,7 @@ func TestMCPFailedRun(t *testing.T) {
 // answers it, which no tool does. The same call gives the answer then, and another message closes
 // the wait.
 func TestMCPRunThatWaits(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w, _, _ := waitingWorld(t)
 	w.url, _ = w.mcpProcess()

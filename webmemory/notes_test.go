@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
@@ -102,6 +103,7 @@ func TestNotes(t *testing.T) {
 
 // What is no note is refused, and changes nothing.
 func TestNotesThatAreRefused(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	n := w.note(t, 201, "POST", "c/notes", `{"text":"`+strings.Repeat("ё", memory.MaxNote)+`"}`)

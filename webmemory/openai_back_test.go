@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
@@ -71,6 +72,7 @@ func users(words string) string {
 // An answer that is asked for once more, and a message that was changed, take the place of what
 // was there, which is set aside; what is no transcript of the chat changes nothing.
 func TestOpenAIGoesBack(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, repeats())
 	for _, c := range []struct {

@@ -16,6 +16,7 @@ import (
 
 	"mneme/apiserver"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/webmemory/openaiapi"
@@ -59,6 +60,7 @@ const question = `{"type":"text","text":"What is in it?"}`
 // Files of the newest message become documents of the chat, which it names in a line each; whatever is sent again, with
 // or without them, is neither a document nor a message once more.
 func TestOpenAIFiles(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w, _, _ := filesWorld(t)
 	pdf, err := os.ReadFile("../subagent/rag/loader/testdata/no-password-rc4.pdf")
@@ -125,6 +127,7 @@ func TestOpenAIFiles(t *testing.T) {
 
 // What cannot be a document is refused as the route of documents does, in OpenAI's shape, and no message is posted.
 func TestOpenAIFilesRefused(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w, _, _ := filesWorld(t)
 	password, err := os.ReadFile("../subagent/rag/loader/testdata/password-aes256.pdf")
@@ -237,6 +240,7 @@ func TestOpenAIFilesOfAProcessThatEnds(t *testing.T) {
 
 // Where the documents are away so is the answer, with the code of their route and when to try again.
 func TestOpenAIFilesWithoutDocuments(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w, _, documents := filesWorld(t)
 	body := asks(question, filePart("a.md", "", "77 pounds."))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory/event"
 	"mneme/webmemory/openaiapi"
@@ -34,6 +35,7 @@ func (l *libreChat) send(body, message string) answer {
 
 // What a chat holds after each of the things that people do in LibreChat.
 func TestOpenAILibreChat(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, repeats())
 	type step struct{ sent, id string }
@@ -116,6 +118,7 @@ func TestOpenAILibreChat(t *testing.T) {
 // messages and in one of a single one, and the attempts are no posts of their own. A chat with a history that cannot
 // be read takes a message all the same.
 func TestOpenAIRetriesAreStoredOnce(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	var fails atomic.Int64
 	w := openaiWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // messagesOf is a request with these messages, written as JSON.
@@ -69,6 +71,7 @@ func mangled(random *rand.Rand, words []string) string {
 // What clients make of a transcript on its way, without a word of the user's changed: the chat goes on, and every
 // message is stored once.
 func TestOpenAIMangledTranscriptsGoOn(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, repeats())
 	const first, second = "  Caf\u00e9 \u1112\u1161 number one\n", "number two"

@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
@@ -380,6 +381,7 @@ const lightTool = `"tools":[{"type":"function","name":"light","parameters":{"typ
 // The client's own tools: the answer ends with calls, and goes on with their results, whichever way the next request
 // says where it stands, through whichever process.
 func TestResponsesClientTools(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, nil)
 	w.suspends(clientCalls)

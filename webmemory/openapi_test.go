@@ -30,6 +30,7 @@ import (
 	"mneme/access/tally"
 	"mneme/apiserver"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -320,6 +321,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 
 // What every route answers, and what it refuses with, is as it is described.
 func TestOpenAPIAnswers(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	d := newDescribed(t)
 	w := &world{t: t, redis: redistest.Start(t), guard: d.watch}

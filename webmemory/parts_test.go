@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/webmemory"
 )
 
@@ -70,6 +71,7 @@ func readUnder(chat string, commands []string) (all, held int) {
 // What takes something out of a long chat, or copies it, reads the chat before it takes its turn, and after it:
 // under the turn no more than what changes, however long the chat is.
 func TestLittleIsReadUnderTheTurn(t *testing.T) {
+	testtier.Slow(t)
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	const exchanges = 12_000
 	status, body := w.ask(t, "POST", "/v1/chats/long/import", lines(exchanges, 10))

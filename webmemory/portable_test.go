@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/webmemory"
@@ -94,6 +95,7 @@ func TestExportAndImport(t *testing.T) {
 
 // An import that is refused says in which line, and leaves nothing behind.
 func TestImportsThatAreRefused(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	good := `{"message":{"role":"user","content":"a","id":"1"}}` + "\n"

@@ -26,6 +26,7 @@ import (
 	"mneme/internal/freeport"
 	"mneme/internal/redistest"
 	"mneme/internal/stack"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
@@ -440,9 +441,7 @@ func TestBothDie(t *testing.T) {
 // in its order.
 func TestRedisAwayDuringARun(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	for name, away := range map[string]time.Duration{"for a moment": 0, "for longer than the lease": shortLease +
 		shortLease/2} {
 		t.Run(name, func(t *testing.T) {
@@ -595,9 +594,7 @@ func TestTheSpoolOfADeadProcess(t *testing.T) {
 // What was erased does not come back from an old spool.
 func TestErasureBeatsAnOldSpool(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	w, spools, run := deadSpool(t, true)
 	w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles()
 	w.putApiserver(w.runs.Handler())
@@ -637,6 +634,7 @@ func TestNothingIsShownThatIsNotStored(t *testing.T) {
 
 // A process that is asked to end leaves its runs to others.
 func TestShutdownLeavesRuns(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
@@ -740,9 +738,7 @@ func TestErasureIsEverywhere(t *testing.T) {
 // Redis loses everything between two turns of one process: the next run says so.
 func TestResetIsTold(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	w := newWorld(t, answers("hi"))
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"one"}).status)
 	require.NoError(t, w.look.FlushAll(context.Background()).Err())

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -89,6 +90,7 @@ func TestRecall(t *testing.T) {
 // What was acknowledged is found by a search that begins after it, by whichever process,
 // also across trims that the other one made; what was erased is found by none.
 func TestRecallReadsWhatWasWritten(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 10 })
 	first := w.url

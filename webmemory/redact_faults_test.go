@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/event"
@@ -332,6 +333,7 @@ func TestRedactionReachesSpools(t *testing.T) {
 // A Redis that comes back as it was before a redaction is made to forget again, and the first post after it uses
 // nothing of what was redacted.
 func TestARedactionOutlivesRedis(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, gossip("no such text"))
 	urls, data := w.replicas(2)
@@ -365,6 +367,7 @@ func TestARedactionOutlivesRedis(t *testing.T) {
 // A process that knows of a redaction, and has an older copy than the one that was redacted, brings nothing of the text
 // back when Redis loses everything.
 func TestAnOlderCopyIsRedactedWhereItLies(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers(pin))
 	ctx := context.Background()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/erasures"
@@ -209,6 +210,7 @@ func (w *world) replicas(n int) (urls, data []string) {
 // is redacted which the first answer named, no byte of it is left: in Redis and its files, and on the disks of two
 // processes.
 func TestARedactionLeavesNoByte(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	const secret = "QX-4711-ZZ"
 	w := newWorldOver(t, gossip(secret), []string{"--appendonly", "yes", "--appendfsync", "always"})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/webmemory"
 )
@@ -75,6 +76,7 @@ func impatient(c *webmemory.Config) { c.Patience = 3 * time.Second }
 // A quiet run with connections that break again and again is a living one, however long
 // its model thinks.
 func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
@@ -98,6 +100,7 @@ func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
 // A run with an apiserver that is out of reach for longer than the patience is closed,
 // and stopped there once that can be reached again.
 func TestARunThatIsClosedIsStoppedWhereItIs(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)

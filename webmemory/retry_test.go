@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -260,6 +261,7 @@ func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
 // While Redis is away for longer than the lease, the apiserver loses a run. It has run, and another process may close
 // it, so a post that waits for it is not told that there is no such thing.
 func TestAPostWhoseRunIsLostWhileRedisIsAway(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)

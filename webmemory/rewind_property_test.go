@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -34,6 +35,7 @@ type taken struct {
 // A chat that is said to, goes back, is put back, forked and exported, by one process or the other, is what a
 // list is that is cut and put together; and what is stored can always be shown to a model.
 func TestRewindsAgainstAModel(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hello"), sixAtHand)
 	urls := []string{w.url, w.process(sixAtHand)}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
@@ -211,6 +212,7 @@ func TestARewindStopsWhatRuns(t *testing.T) {
 
 // What is erased is erased also where it is set aside.
 func TestAnErasureReachesWhatIsSetAside(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, path := range []string{"/v1/chats/c", "/v1/chats/c?scan=true", "/v1/chats/c/history",
 		"/v1/chats/c/subagents/analytic/history"} {

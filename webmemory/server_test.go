@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -31,6 +32,7 @@ import (
 )
 
 func TestBadInput(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	long := strings.Repeat("x", memory.MaxMessage+1)
@@ -370,6 +372,7 @@ func TestTurnsOfOneChatWait(t *testing.T) {
 }
 
 func TestTheQueueIsBounded(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
@@ -455,9 +458,7 @@ func TestTheApiserverLosesARun(t *testing.T) {
 
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	w := newWorld(t, answers("hi"))
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
 	eventually(t, "ready", func() bool { return w.do("GET", "/readyz", nil).status == 200 })
@@ -642,6 +643,7 @@ func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 // A run has a record, and no open run names it: its post was refused while Redis was away, so that the record could not
 // be taken back. Readers of its events are not left waiting for as long as a run may take.
 func TestEventsOfARunThatNeverBeganEnd(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("ok"), lease)
 	run := rand.Text()

@@ -15,6 +15,7 @@ import (
 	"mneme/access/audit"
 	"mneme/access/tally"
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/webmemory"
 )
@@ -34,6 +35,7 @@ func forTenants(h http.Handler) http.Handler {
 // A run of a tenant's goes on in one process while another one erases the tenant: it is stopped, and nothing that it,
 // or a message behind it, writes comes back.
 func TestARunElsewhereIsStoppedWhenItsTenantIsErased(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, waits(nil))
 	w.putApiserver(forTenants(w.runs.Handler()))

@@ -18,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -317,6 +318,7 @@ func TestUIStops(t *testing.T) {
 
 // The process that answers dies, and another one has the rest.
 func TestUIProcessDies(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	release := make(chan struct{})
 	w := openaiWorld(t, waits(release))
@@ -375,6 +377,7 @@ func respond(parts []string, run string, approved bool, reason string) map[strin
 
 // What a run waits for is an approval of the page, yes or no; the run goes on in the same message, in another step.
 func TestUIApprovals(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, nil)
 	w.suspends(asksFor(func(api.RunRequest) []event.Wait { return approvals(inTime(), "w1", "w2") }))

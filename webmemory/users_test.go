@@ -13,6 +13,7 @@ import (
 
 	"mneme/access"
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
@@ -307,6 +308,7 @@ func TestANoteOfAUserUnderALostLease(t *testing.T) {
 // Erasing a user takes the notes and the chats that were posted under that user alone, forks among them; those in
 // which another user posted, or a post named no user, stay. It is done in bounded steps, and twice does no harm.
 func TestErasingAUser(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	say := func(chat, user string) {
@@ -375,6 +377,7 @@ func TestErasingAUser(t *testing.T) {
 // Notes that were erased with their user stay erased when Redis comes back from before, also for a process that begins
 // then; what was noted since stays.
 func TestAnErasedUserStaysErased(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	dir := t.TempDir()
 	disk := func(c *webmemory.Config) { c.Ends = dir + "/ends" }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
@@ -215,6 +216,7 @@ func (w *world) answersItsCalls(key string) {
 // A process dies between the steps of a run's suspension, or of its going on: the process that
 // takes it over has it wait.
 func TestARunWaitsThoughItsProcessDied(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx := context.Background()
 	for name, lost := range map[string]bool{"its agents are there": false, "its agents are gone": true} {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
@@ -283,6 +284,7 @@ func TestARunWaitsAndGoesOn(t *testing.T) {
 }
 
 func TestAPostThatIsRepeatedWhileItsRunWaits(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, nil)
 	s := w.suspends(asksFor(one))
@@ -455,6 +457,7 @@ func TestARunThatDoesNotGoOnWaitsAgain(t *testing.T) {
 
 // A run may wait any number of times.
 func TestARunWaitsAgain(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, nil)
 	asks := asksFor(one)
@@ -496,6 +499,7 @@ func closed(reason string) (chat, analytic []string) {
 
 // At most one run of a chat is not over: what comes next ends one that waits.
 func TestAWaitIsClosed(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w, s, run := waitingWorld(t)
 	t.Run("not by a post that rejects", func(t *testing.T) {
@@ -592,6 +596,7 @@ func TestAWaitIsClosed(t *testing.T) {
 // A run is stopped as soon as its client knows that it waits, through this replica or another: it may not be suspended
 // yet, and does not wait after the stop all the same.
 func TestAStopOfARunThatIsAboutToWait(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.suspends(asksFor(one))
@@ -682,6 +687,7 @@ func TestAWaitOutlivesRedis(t *testing.T) {
 
 // A run that cannot be kept ends with a clear error, and not half.
 func TestARunThatCannotBeKept(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t, nil)
 	for name, p := range map[string]*event.RunWaiting{
@@ -731,9 +737,7 @@ func TestAWaitThatWasErasedStaysSo(t *testing.T) {
 // A run that cannot be kept since Redis is away ends, and its client is told.
 func TestARunIsToWaitWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	w := newWorldOver(t, nil, []string{"--appendonly", "yes", "--appendfsync", "always"}, func(c *webmemory.Config) {
 		c.Patience = time.Second
 	})

@@ -15,6 +15,7 @@ import (
 	"mneme/access/limit"
 	"mneme/access/tally"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -115,6 +116,7 @@ func TestReportsHoldWhenRedisForgets(t *testing.T) {
 // Charges that Redis has are not charged again, those of a tenant that was erased do not come back, and a call that
 // comes meanwhile waits and is admitted.
 func TestWhatIsWrittenAgainChangesNothing(t *testing.T) {
+	testtier.Slow(t)
 	stores(t, func(t *testing.T, client redis.UniversalClient) {
 		l, p := open(t, client, limit.Options{}), principal(t, "", "100tokens/total,1usd/day")
 		spend := func(name string) {
@@ -142,6 +144,7 @@ func TestWhatIsWrittenAgainChangesNothing(t *testing.T) {
 
 // What Redis no longer remembers as ended, since that is long ago, is not charged again, and that it does not is no loss.
 func TestOldChargesAreNotWrittenAgain(t *testing.T) {
+	testtier.Slow(t)
 	client := redistest.Start(t).Client()
 	l, p := open(t, client, limit.Options{}), principal(t, "", "100tokens/total")
 	spend := func(id string) {

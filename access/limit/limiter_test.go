@@ -22,6 +22,7 @@ import (
 	"mneme/access/limit"
 	"mneme/access/tally"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/embedded"
 )
@@ -38,9 +39,7 @@ func stores(t *testing.T, test func(t *testing.T, client redis.UniversalClient))
 		test(t, client)
 	})
 	t.Run("cluster", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("a cluster takes seconds to start")
-		}
+		testtier.Slow(t)
 		test(t, redistest.StartCluster(t).Client())
 	})
 }
@@ -243,6 +242,7 @@ func TestRates(t *testing.T) {
 // A client that has one call after the other is never refused for being beside itself: the end of a call is in the books
 // before the next one is looked at.
 func TestOneCallAfterTheOtherIsOneAtOnce(t *testing.T) {
+	testtier.Slow(t)
 	stores(t, func(t *testing.T, client redis.UniversalClient) {
 		gateway, another := open(t, client, limit.Options{}), open(t, client, limit.Options{})
 		p := principal(t, "1atonce", "")
@@ -274,6 +274,7 @@ func TestWhoHasNoLimitsAsksNothing(t *testing.T) {
 }
 
 func TestALeaseThatEndsIsChargedByThePolicy(t *testing.T) {
+	testtier.Slow(t)
 	for policy, want := range map[limit.Unclosed]int64{limit.ChargeEstimate: 50, limit.Release: 0} {
 		t.Run(string(policy), func(t *testing.T) {
 			stores(t, func(t *testing.T, client redis.UniversalClient) {
@@ -309,6 +310,7 @@ func TestALeaseThatEndsIsChargedByThePolicy(t *testing.T) {
 
 // TestManyAtOnce: four processes' limiters, each with 1,000 calls at once on a budget for 100.
 func TestManyAtOnce(t *testing.T) {
+	testtier.Slow(t)
 	stores(t, func(t *testing.T, client redis.UniversalClient) {
 		p := principal(t, "", "1000tokens/total")
 		var admitted atomic.Int64
@@ -399,6 +401,7 @@ func verdict(reply []byte) bool {
 
 // TestLostRepliesDriftNothing: one reply in ten is lost, after Redis did what it was told.
 func TestLostRepliesDriftNothing(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	addr, lost := server.Lossy(t, 0.1, verdict)
 	through := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 2, ContextTimeoutEnabled: true, PoolSize: 8})
@@ -426,6 +429,7 @@ func TestLostRepliesDriftNothing(t *testing.T) {
 }
 
 func TestWhenRedisIsAway(t *testing.T) {
+	testtier.Slow(t)
 	for _, away := range []limit.Away{limit.Refuse, limit.Allow} {
 		t.Run(string(away), func(t *testing.T) {
 			server := redistest.Start(t)

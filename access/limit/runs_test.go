@@ -15,6 +15,7 @@ import (
 	"mneme/access"
 	"mneme/access/limit"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 )
 
 func TestRunsAtOnce(t *testing.T) {
@@ -75,6 +76,7 @@ func TestManyRunsAtOnce(t *testing.T) {
 }
 
 func TestARunCountsUntilItsProcessIsDead(t *testing.T) {
+	testtier.Slow(t)
 	client, p := redistest.Start(t).Client(), principal(t, "1runs", "")
 	o := limit.Options{RunLease: 200 * time.Millisecond}
 	lives, dies := limit.New(client, o), limit.New(client, o)

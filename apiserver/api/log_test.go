@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/event"
 )
@@ -31,6 +32,7 @@ func TestLogTakesOnlyTheNextEvent(t *testing.T) {
 }
 
 func TestLogIsBoundedAndAlwaysTakesTheEnd(t *testing.T) {
+	testtier.Slow(t)
 	for name, limits := range map[string]api.Limits{
 		"by count": {Events: 1},
 		"by bytes": {Bytes: len(delta(1, "a").Line()) + 10},

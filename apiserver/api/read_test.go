@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory/event"
 )
 
@@ -97,6 +98,7 @@ func TestAFinishedStreamLeavesItsConnectionToTheNextOne(t *testing.T) {
 }
 
 func TestASilentStreamCountsAsCut(t *testing.T) {
+	testtier.Slow(t)
 	url := stream(t, frame(delta(1, "a")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c := client(t, url)
 	c.Idle = 2 * time.Second // in which the first event must come

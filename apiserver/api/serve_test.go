@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/memory/event"
 )
 
@@ -109,6 +110,7 @@ func TestMoreEventsThanAnyQueueHolds(t *testing.T) {
 }
 
 func TestLargeEvents(t *testing.T) {
+	testtier.Slow(t)
 	largest := api.MaxEvent - len(delta(2, "").Line())
 	sizes := []int{1 << 20, largest}
 	log := api.NewLog(runID, api.Limits{})
@@ -130,6 +132,7 @@ func TestLargeEvents(t *testing.T) {
 // A client that never reads is dropped by the write deadline; until then neither
 // the producer nor another reader waits for it.
 func TestAStuckClientDelaysNobodyAndIsDropped(t *testing.T) {
+	testtier.Slow(t)
 	log := api.NewLog(runID, api.Limits{})
 	dropped := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

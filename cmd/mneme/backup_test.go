@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 )
 
 // over runs a command line over the store of these variables.
@@ -22,6 +23,7 @@ func over(t *testing.T, environ []string, stdin string, args ...string) result {
 }
 
 func TestBackupIntoAFileAndThroughAPipe(t *testing.T) {
+	testtier.Slow(t)
 	t.Chdir(t.TempDir())
 	server := redistest.Start(t)
 	client := server.Client()

@@ -17,6 +17,7 @@ import (
 
 	"mneme/access"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -62,6 +63,7 @@ func TestDoctorOfAnInstallationThatIsWell(t *testing.T) {
 }
 
 func TestDoctorSaysWhatIsWrongWithRedis(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	environ := "MNEME_REDIS_URL=" + server.URL()
 	code, lines := examined(t, "{}\n", environ)
@@ -94,6 +96,7 @@ func TestDoctorSaysWhatIsWrongWithRedis(t *testing.T) {
 }
 
 func TestDoctorNamesTheServerOfAClusterThatMayThrowAway(t *testing.T) {
+	testtier.Slow(t)
 	cluster := redistest.StartCluster(t)
 	addrs := cluster.Addrs()
 	bad := redis.NewClient(&redis.Options{Addr: addrs[1]})
@@ -154,6 +157,7 @@ func TestDoctorNamesKeysWithoutLimits(t *testing.T) {
 }
 
 func TestDoctorShowsVersionsSideBySide(t *testing.T) {
+	testtier.Slow(t)
 	service := func(version string) *httptest.Server {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/metrics" && version != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/internal/webtest"
 )
 
@@ -189,6 +190,7 @@ func TestEnterAcceptsTheOfferedModel(t *testing.T) {
 
 // What a shell with the completion script offers, asked as readline asks.
 func TestCompletionInBash(t *testing.T) {
+	testtier.Slow(t)
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash is not installed")

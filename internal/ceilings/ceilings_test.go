@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 var (
@@ -25,6 +27,7 @@ const header = `# Ceilings, which no package may exceed: "go test ./internal/cei
 
 // The sources are read by this test itself: what another program read would not renew a result that is cached.
 func TestNoPackageExceedsItsCeilings(t *testing.T) {
+	testtier.Slow(t)
 	now, err := measure(filepath.Join("..", ".."))
 	require.NoError(t, err)
 	require.Greater(t, len(now.packages), 50, "the packages were found")

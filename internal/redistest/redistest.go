@@ -23,16 +23,20 @@ type Server struct {
 	t testing.TB
 }
 
-// Start starts a redis-server that keeps nothing, unless args say otherwise, and
-// ends with the test. A machine without redis-server fails the test, since one that
-// needs Redis and did not run has not passed; with SKIP_WITHOUT_REDIS in the
-// environment it is skipped, as scripts/test has it where it can install none.
+// Start returns an empty redis-server for this test alone. It stores nothing on disk unless args say so. Without args it
+// may be the server of a test that has ended (see reusable). Without redis-server on the PATH the test fails, or is
+// skipped if SKIP_WITHOUT_REDIS is set.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, func(dir, addr string) (*stack.Process, error) { return stack.Redis(dir, addr, args...), nil })
+	if len(args) == 0 && canMove() {
+		return startOrReuse(t)
+	}
+	s := start(t, func(dir, addr string) (*stack.Process, error) { return stack.Redis(dir, addr, args...), nil })
+	t.Cleanup(func() { s.Kill() })
+	return s
 }
 
-// start starts a process on a port that stays its own until the end of the test.
+// start starts a process on a port that is reserved until the end of the test. The caller registers its end.
 func start(t testing.TB, process func(dir, addr string) (*stack.Process, error)) *Server {
 	t.Helper()
 	if _, err := exec.LookPath(stack.RedisServer()); err != nil {
@@ -46,8 +50,8 @@ func start(t testing.TB, process func(dir, addr string) (*stack.Process, error))
 	if s.Process, err = process(t.TempDir(), s.Addr); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Kill() })
 	if err := s.Run(); err != nil {
+		s.Kill()
 		t.Fatal(err)
 	}
 	return s

@@ -59,9 +59,11 @@ func StartSentinel(t testing.TB) *Sentinel {
 // startGuard starts one sentinel.
 func startGuard(t testing.TB, master string) *Server {
 	t.Helper()
-	return start(t, func(dir, addr string) (*stack.Process, error) {
+	s := start(t, func(dir, addr string) (*stack.Process, error) {
 		return stack.Sentinel(dir, addr, MasterName, master, 2, 500*time.Millisecond)
 	})
+	t.Cleanup(func() { s.Kill() })
+	return s
 }
 
 // Addrs are the addresses of the sentinels.

@@ -129,10 +129,22 @@ func Sentinel(dir, addr, name, master string, agree int, silent time.Duration) (
 	return redisServer(dir, addr, file, "--sentinel"), os.WriteFile(file, []byte(text), 0o600)
 }
 
+// MoveRedis makes a process that Redis returned the server of another folder and address. If it runs, its port and
+// folder must have been set by CONFIG SET.
+func MoveRedis(p *Process, dir, addr string) {
+	p.Args, p.Dir, p.Log, p.Ready = Redis(dir, addr).Args, dir, filepath.Join(dir, "log"), redisReady(p, addr)
+}
+
 func redisServer(dir, addr string, args ...string) *Process {
 	p := &Process{Name: RedisServer(), Args: append([]string{RedisServer()}, args...), Dir: dir,
 		Log: filepath.Join(dir, "log")}
-	p.Ready = func() error {
+	p.Ready = redisReady(p, addr)
+	return p
+}
+
+// redisReady reports whether p answers at addr.
+func redisReady(p *Process, addr string) func() error {
+	return func() error {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			return err
@@ -148,5 +160,4 @@ func redisServer(dir, addr string, args ...string) *Process {
 		}
 		return nil
 	}
-	return p
 }

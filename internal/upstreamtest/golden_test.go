@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -301,6 +302,7 @@ func golden(t *testing.T, name, is string) {
 // Bodies with one defect, and with two, so that the order of the rules counts. Of refusals that differ only by places
 // and names one is kept to its letter, and of all of them, with the bodies that get them, a hash.
 func TestRefusalsAreWhatTheyWere(t *testing.T) {
+	testtier.Slow(t)
 	var out strings.Builder
 	for _, j := range judges() {
 		v := upstreamtest.New(j.config)

@@ -17,6 +17,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cold"
 	"mneme/memory/cold/s3"
@@ -42,6 +43,7 @@ func stores(t *testing.T) map[string]cold.Store {
 }
 
 func TestEachStoreKeepsTheContract(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx := context.Background()
 	for name, s := range stores(t) {

@@ -18,6 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // disk is a file system of size bytes.
@@ -61,6 +63,7 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 func TestAFullDiskIsWaitedFor(t *testing.T) {
+	testtier.Slow(t)
 	ctx := context.Background()
 	mount := disk(t, 1<<20)
 	dir := filepath.Join(mount, "redis")
@@ -113,6 +116,7 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 }
 
 func TestAFolderThatWasRemovedTakesNoWrites(t *testing.T) {
+	testtier.Slow(t)
 	ctx := context.Background()
 	for name, remove := range map[string]func(t *testing.T, dir string){
 		"removed": func(t *testing.T, dir string) { require.NoError(t, os.RemoveAll(dir)) },
@@ -153,6 +157,7 @@ func TestAFolderThatWasRemovedTakesNoWrites(t *testing.T) {
 
 // A quiet store notices that its folder is gone before any write.
 func TestARemovedFolderIsNoticedWithoutAWrite(t *testing.T) {
+	testtier.Slow(t)
 	dir := filepath.Join(t.TempDir(), "redis")
 	s := open(t, Options{Dir: dir})
 	c := once(t, s)
@@ -231,6 +236,7 @@ func TestWhatWasDeletedIsInNoFileAfterACompaction(t *testing.T) {
 // A quiet bot's journal holds little beside what lives, also below the size at which
 // a busy one is compacted.
 func TestAQuietStoreGivesRoomBack(t *testing.T) {
+	testtier.Slow(t)
 	ctx := context.Background()
 	s := open(t, Options{Dir: t.TempDir()})
 	c := insider(t, s)

@@ -21,6 +21,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"mneme/internal/testtier"
 )
 
 const (
@@ -85,6 +87,7 @@ func appendUntilKilled(dir string) error {
 }
 
 func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
+	testtier.Slow(t)
 	ctx, dir := context.Background(), t.TempDir()
 	total := 0
 	for round := range 8 {
@@ -189,6 +192,7 @@ func fillTheDisk(dir string) error {
 }
 
 func TestFullDisk(t *testing.T) {
+	testtier.Slow(t)
 	ctx, dir := context.Background(), t.TempDir()
 	var stderr bytes.Buffer
 	cmd := child("fill the disk", dir)

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory/journal"
 )
 
@@ -68,9 +69,7 @@ func outsider(t testing.TB, s *Server) redis.UniversalClient {
 }
 
 func TestWrittenDataIsThereAfterARestart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	ctx, dir := context.Background(), t.TempDir()
 	s := open(t, Options{Dir: dir, Listen: "127.0.0.1:0"})
 	c := insider(t, s)
@@ -305,6 +304,7 @@ func TestTransactions(t *testing.T) {
 }
 
 func TestLongPipelineWithLongReplies(t *testing.T) {
+	testtier.Slow(t)
 	ctx := context.Background()
 	c := insider(t, open(t, Options{Dir: t.TempDir()}))
 	value := strings.Repeat("x", 10_000)

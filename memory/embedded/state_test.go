@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"mneme/internal/testtier"
 )
 
 // state is everything that a client can see, key by key.
@@ -180,9 +182,7 @@ func TestOversizedJournalIsCompactedAtOpen(t *testing.T) {
 }
 
 func TestLargeCollectionsSurviveCompaction(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	ctx, dir := context.Background(), t.TempDir()
 	s := open(t, Options{Dir: dir})
 	c := insider(t, s)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"mneme/internal/testtier"
 )
 
 // reopen opens dir and returns what it replays. The journal is closed again when the test ends.
@@ -107,6 +109,7 @@ func TestTornAtEveryByteOfTheLastRecord(t *testing.T) {
 }
 
 func TestEveryFlippedBit(t *testing.T) {
+	testtier.Slow(t)
 	records := []string{"first", "second", "third"}
 	whole, err := os.ReadFile(filepath.Join(written(t, records...), fileName))
 	require.NoError(t, err)

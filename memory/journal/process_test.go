@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 const (
@@ -82,6 +84,7 @@ func writeUntilKilled(dir string) error {
 }
 
 func TestKilledWriterLosesNothingAcknowledged(t *testing.T) {
+	testtier.Slow(t)
 	dir := t.TempDir()
 	for round := range 10 {
 		cmd := child("write until killed", dir)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // damaged is a journal with records, and what a change makes of its bytes.
@@ -214,6 +216,7 @@ func checkSalvage(t testing.TB, seed uint64) {
 }
 
 func TestSalvageLosesNoSoundRecordAndInventsNone(t *testing.T) {
+	testtier.Slow(t)
 	for seed := range 10_000 { // FuzzSalvage takes more
 		checkSalvage(t, uint64(seed))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
@@ -44,9 +45,7 @@ func commands(lines ...string) func(*testing.T, *redistest.Server, *redis.Client
 }
 
 func TestAccidents(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	for name, a := range map[string]accident{
 		"restart with data":             {[]string{"--appendonly", "yes", "--appendfsync", "always"}, restart, 3, 0, 3},
@@ -169,9 +168,7 @@ func TestErasedIsNotLost(t *testing.T) {
 // Ten thousand chats in a cache that holds a few hundred of them: it stays within
 // its bound, and a chat that was evicted is read again as it was.
 func TestManyChatsInABoundedCache(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	const chats, bound = 10_000, 1 << 20
 	below := redisstore.New(redistest.Start(t).Client(), zerolog.Nop())

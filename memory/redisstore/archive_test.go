@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/redisstore"
 )
@@ -105,6 +106,7 @@ func TestWhatHadNoIdsIsArchivedWithThem(t *testing.T) {
 
 // A history of few, large messages is trimmed by its size, and never to nothing.
 func TestALargeHistoryIsTrimmed(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t)
 	h := memory.Empty(key)

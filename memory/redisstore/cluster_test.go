@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/internal/memorytest"
@@ -133,9 +134,7 @@ func (w *writer) stop() int64 {
 // A cluster refuses a script whose keys lie in more than one slot, so whatever
 // works here keeps to one.
 func TestCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	fresh := func(t *testing.T) *redisstore.Store {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/redisstore"
 )
@@ -150,9 +151,7 @@ func TestDamagedNotes(t *testing.T) {
 
 // A chat's notes are in the slots of its histories.
 func TestNotesOverACluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	s := redisstore.New(redistest.StartCluster(t).Client(), zerolog.Nop())
 	for i := range 5 {

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/redisstore"
 )
@@ -120,6 +121,7 @@ func TestRedactWithoutIDs(t *testing.T) {
 // A damaged segment blocks neither an erasure that Redis forgot nor a redaction: it goes if what is taken away
 // may be in it.
 func TestDamagedSegmentsBlockNothing(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for name, value := range map[string]string{
 		"no JSON":  `[{"role":"user","content":"user 0 ✓","timestamp":0,"id":"run0.1"`,

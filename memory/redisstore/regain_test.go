@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
@@ -145,6 +146,7 @@ func TestALookDoesNotLoseACopy(t *testing.T) {
 // What was done on purpose is not undone by a copy from before, whichever process has it and
 // whatever Redis loses afterwards.
 func TestWhatWasDeliberateIsNotUndone(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*testing.T, *redis.Client, process)
@@ -300,9 +302,7 @@ func TestCopiesOfTheVersionBeforeAreMerged(t *testing.T) {
 // turns that it gets, and write back what they hold. Nothing is lost and nothing
 // doubled, and what is stored is at all times what its meta says.
 func TestNothingIsLostUnderLossAfterLoss(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
@@ -18,9 +19,7 @@ import (
 // The replica that becomes the master never heard of the last writes. The process
 // that has them cached brings them back; the one that has nothing sees them then.
 func TestFailoverThatLosesWrites(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	below := redisstore.New(s.Client(), zerolog.Nop())
@@ -56,9 +55,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 // A writer goes on through a failover; whatever was acknowledged is there once,
 // in order, also what the new master had not heard of.
 func TestAppendsGoOnThroughAFailover(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	for name, cut := range map[string]bool{"the replica follows": false, "the replica was cut off": true} {
 		t.Run(name, func(t *testing.T) {
@@ -87,9 +84,7 @@ func cutWhileWriting(t *testing.T, s *redistest.Sentinel) {
 // With WaitReplicas what no replica has is not acknowledged, so a failover loses
 // nothing that was.
 func TestWaitReplicas(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	store := redisstore.New(s.Client(), zerolog.Nop())
@@ -110,9 +105,7 @@ func TestWaitReplicas(t *testing.T) {
 // Redis counts the replicas that have what was written on the connection that
 // asks. A pool must not ask on another one, which has written nothing lately.
 func TestWaitReplicasAsksForItsOwnWrite(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	client := redis.NewClient(&redis.Options{Addr: s.Master.Addr, PoolFIFO: true, PoolSize: 2, MinIdleConns: 2,

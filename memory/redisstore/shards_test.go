@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/redisstore"
 )
@@ -119,6 +120,7 @@ func TestShardsAreReadAsOneList(t *testing.T) {
 
 // A number of shards that is raised loses no chat and no pin, and neither do two processes with different numbers.
 func TestShardsThatBecomeMore(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	t.Run("one Redis", func(t *testing.T) { testShardsThatBecomeMore(t, redistest.Start(t).Client()) })
 	t.Run("a Cluster", func(t *testing.T) { testShardsThatBecomeMore(t, redistest.StartCluster(t).Client()) })
@@ -126,6 +128,7 @@ func TestShardsThatBecomeMore(t *testing.T) {
 
 // A chat that sleeps is found by processes with any number of shards, and is in no list once one of them woke it.
 func TestChatsThatSleepInShards(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for name, client := range map[string]redis.UniversalClient{"one Redis": redistest.Start(t).Client(),
 		"a Cluster": redistest.StartCluster(t).Client()} {
@@ -249,6 +252,7 @@ func testShardsThatBecomeMore(t *testing.T, client redis.UniversalClient) {
 // The start of a process with another number of shards brings the lists of all tenants into them, and is not over
 // before that: a process that comes next does it again if it was not.
 func TestListsAreGathered(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	client := redistest.Start(t).Client()
 	before, s := sharded(client, 1), sharded(client, 64)

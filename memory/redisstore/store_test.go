@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/internal/memorytest"
@@ -92,6 +93,7 @@ func TestForeignValues(t *testing.T) {
 }
 
 func TestForeignWriterAfterUs(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		value string
@@ -179,9 +181,7 @@ func TestLookingChangesNothing(t *testing.T) {
 }
 
 func TestWhatAbsenceMeans(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	first := memory.Mark{Run: "r", Seq: 1, Turn: 5}
 	t.Run("deleted by hand: empty, the copy is dropped", func(t *testing.T) {
@@ -300,9 +300,7 @@ func TestAppliedRemembersTheLastRuns(t *testing.T) {
 }
 
 func TestAFullHistoryRefusesAndStays(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	w := newWorld(t)
 	h := memory.Empty(key)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/redisstore"
 )
@@ -21,9 +22,7 @@ func TestUsers(t *testing.T) {
 		"one server": func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.Start(t).Client() },
 		"cluster": func(t *testing.T) redis.UniversalClient {
 			t.Helper()
-			if testing.Short() {
-				t.Skip("takes seconds")
-			}
+			testtier.Slow(t)
 			return redistest.StartCluster(t).Client()
 		},
 	} {

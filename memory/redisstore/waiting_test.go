@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/redisstore"
 )
@@ -202,6 +203,7 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 // A run that comes to its end while a process looks whether it waits is not taken for one of which
 // the memory lost what it goes on from.
 func TestARunThatEndsIsNotLost(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx := t.Context()
 	client := redistest.Start(t).Client()

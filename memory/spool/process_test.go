@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"mneme/internal/testtier"
 	"mneme/memory/journal"
 )
 
@@ -101,6 +102,7 @@ func workUntilKilled(dir string) error {
 }
 
 func TestKilledProcessesKeepTheirPromises(t *testing.T) {
+	testtier.Slow(t)
 	dir := t.TempDir()
 	promises := map[string]map[string]bool{"added": {}, "taken": {}, "removed": {}}
 	for round := range 15 {

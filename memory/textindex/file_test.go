@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // What was written is read as the same collection: it ranks alike, and changes as the
 // one it was written from.
 func TestACollectionIsReadAsItWasWritten(t *testing.T) {
+	testtier.Slow(t)
 	c := NewCollection()
 	var prepared []*Prepared
 	for i := range 20 {

@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 func TestTerms(t *testing.T) {
+	testtier.Slow(t)
 	for _, c := range []struct{ name, text, want string }{
 		{"English stems", "Running horses jumped", "run hors jump"},
 		{"Russian stems", "Собаки бежали по улицам", "собак бежа улиц"},

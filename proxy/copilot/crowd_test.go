@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/internal/copilottest"
+	"mneme/internal/testtier"
 	"mneme/proxy/copilot"
 )
 
@@ -88,6 +89,7 @@ func converse(ctx context.Context, r *copilot.Router, tag string, turns int) err
 var patient = copilot.RouterConfig{Grace: time.Minute, Inactivity: time.Hour}
 
 func TestManySessionsOnOneConnection(t *testing.T) {
+	testtier.Slow(t)
 	for _, n := range []int{7, 36, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			server, router := start(t, patient)
@@ -161,6 +163,7 @@ func TestOneSessionThatDoesNotRead(t *testing.T) {
 // A stalled reader of any number of small pieces of one message costs what the
 // text costs, and loses nothing.
 func TestPiecesOfOneMessageJoinWhileNobodyReads(t *testing.T) {
+	testtier.Slow(t)
 	const pieces = 20_000 // far above the bound on events
 	server, router := start(t, copilot.RouterConfig{})
 	var want strings.Builder

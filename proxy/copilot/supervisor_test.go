@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/copilottest"
+	"mneme/internal/testtier"
 	"mneme/proxy/copilot"
 )
 
@@ -70,6 +71,7 @@ func TestResumeOfAnUnknownSession(t *testing.T) {
 }
 
 func TestNobodyListens(t *testing.T) {
+	testtier.Slow(t)
 	server := copilottest.Start(t)
 	server.Stop()
 	sup := supervise(t, copilot.SupervisorConfig{Addr: server.Addr()})
@@ -153,6 +155,7 @@ func TestACLIThatNeverSaysItsPort(t *testing.T) {
 
 // A CLI that hangs costs one caller its time, not each of them; a sign of life ends that.
 func TestACLIThatHangs(t *testing.T) {
+	testtier.Slow(t)
 	t.Run("at once", func(t *testing.T) { hangs(t, func(*copilottest.Conn, copilottest.Message) {}) })
 	t.Run("after a last frame", func(t *testing.T) {
 		hangs(t, func(c *copilottest.Conn, _ copilottest.Message) { c.Notify("session.lifecycle", struct{}{}) })

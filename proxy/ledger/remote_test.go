@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"mneme/internal/testtier"
 	"mneme/proxy/ledger"
 )
 
@@ -95,6 +96,7 @@ func TestAnAbsentRemoteIsNotAskedByEveryRequest(t *testing.T) {
 }
 
 func TestAClientThatLeavesSaysNothingOfTheRemote(t *testing.T) {
+	testtier.Slow(t)
 	l := open(t, ledger.Config{Remote: remote{beats: true, load: func(ctx context.Context, _ ledger.Query) (ledger.Loaded,
 		error) {
 		<-ctx.Done()
@@ -188,6 +190,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 }
 
 func TestForgetReachesWhatWaits(t *testing.T) {
+	testtier.Slow(t)
 	var away atomic.Bool
 	away.Store(true)
 	var got atomic.Int64

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // What a note says is known as what was told is; nothing else of a system prompt is.
@@ -102,6 +104,7 @@ func TestAStatementWithAQuestionWordIsRemembered(t *testing.T) {
 
 // Questions are never remembered, whatever their form.
 func TestAQuestionIsNeverRemembered(t *testing.T) {
+	testtier.Slow(t)
 	for _, question := range []string{
 		"what is my name", "whats my name", "my name is what", "my name", "my name is Bob?", "My name is Bob, right",
 		"is my name Bob", "isn't my name Bob", "in which city do I live", "at what time is my train", "have I told you my age",

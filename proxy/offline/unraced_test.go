@@ -10,9 +10,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 func TestDialogues(t *testing.T) {
+	testtier.Slow(t)
 	for _, d := range dialogues {
 		for _, streamed := range []bool{false, true} {
 			t.Run(d.name, func(t *testing.T) {
@@ -37,6 +40,7 @@ func TestDialogues(t *testing.T) {
 
 // What a message that is no statement says is never kept.
 func TestAnInstructionIsNeverAFact(t *testing.T) {
+	testtier.Slow(t)
 	c := newChat(t)
 	for _, d := range dialogues {
 		if d.name != "everything else" {
@@ -51,6 +55,7 @@ func TestAnInstructionIsNeverAFact(t *testing.T) {
 
 // Each of these is a way to ask for work that grows much faster than the text.
 func TestLongAndNestedTextIsBounded(t *testing.T) {
+	testtier.Slow(t)
 	for name, text := range map[string]string{
 		"one endless sentence":  strings.Repeat("then tell it that ", 20_000),
 		"nested orders":         strings.Repeat("please ask it to ", 5_000),

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"mneme/internal/testtier"
 )
 
 func post(t testing.TB, ctx context.Context, method, path, body string) (*http.Response, error) {
@@ -58,6 +60,7 @@ func TestWrongRequestsGetAnErrorOfTheDialect(t *testing.T) {
 }
 
 func TestTooLargeBodyIsRefused(t *testing.T) {
+	testtier.Slow(t)
 	body := io.MultiReader(strings.NewReader(`{"model":"`), io.LimitReader(zeros{}, maxBody), strings.NewReader(`"}`))
 	resp, err := New().RoundTrip(httptest.NewRequest(http.MethodPost, "http://offline.invalid/v1/messages", body))
 	require.NoError(t, err)

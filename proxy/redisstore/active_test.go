@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/proxy/redisstore"
 )
 
@@ -100,9 +101,7 @@ func TestAnotherKindOfValueIsNoName(t *testing.T) {
 }
 
 func TestRedisAwayLeavesTheLastName(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	g := newGateway(server.Client(), "kimi", "kimi", "glm")
 	require.NoError(t, g.Use(t.Context(), "glm"))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory/embedded"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
@@ -42,6 +43,7 @@ func lasting(t testing.TB, client redis.UniversalClient, ttl time.Duration) *led
 // What leads to the turns of a conversation is there as long as the one of them that lives longest, and no longer; of an
 // erased conversation an hour's memory of that is left. No key stays for ever.
 func TestTheIndexOfAConversationEndsWithItsTurns(t *testing.T) {
+	testtier.Slow(t)
 	for name, client := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			with := func(ttl time.Duration) *ledger.Ledger { return lasting(t, client, ttl) }
@@ -98,6 +100,7 @@ func TestTheIndexOfAConversationEndsWithItsTurns(t *testing.T) {
 
 // Once the last turn is gone by its time, so is what led to it.
 func TestTheIndexOfAConversationIsGoneWithItsLastTurn(t *testing.T) {
+	testtier.Slow(t)
 	client := redistest.Start(t).Client()
 	l := lasting(t, client, time.Second)
 	l.Record(t.Context(), turnOf(ledger.Scope{Route: "main", Conversation: "c"}, 1))

@@ -8,14 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/redisstore"
 )
 
 func TestOwnersOfSessions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	for name, client := range map[string]func() redis.UniversalClient{
 		"redis":   func() redis.UniversalClient { return redistest.Start(t).Client() },
 		"cluster": func() redis.UniversalClient { return redistest.StartCluster(t).Client() },
@@ -53,9 +52,7 @@ func TestOwnersOfSessions(t *testing.T) {
 }
 
 func TestOwnersWithoutRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	owners := redisstore.NewOwners(server.Client(), time.Hour)
 	server.Kill()

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory/embedded"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
@@ -88,9 +89,7 @@ func saved(t testing.TB, l *ledger.Ledger) {
 // Redis comes back empty while a gateway goes on from memory: no request asks for what it
 // knows, so it has to notice by itself.
 func TestARedisThatComesBackEmptyIsFilledAgain(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	client := server.Client()
 	l := shared(t, client)
@@ -239,6 +238,7 @@ func TestBoundsInRedis(t *testing.T) {
 }
 
 func TestForgetEverywhere(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	client := server.Client()
 	one, two := shared(t, client), shared(t, server.Client())
@@ -343,9 +343,7 @@ func TestTurnsAreKeptBeforeTheyAreThere(t *testing.T) {
 }
 
 func TestRedisKilledAndBack(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	l := shared(t, server.Client())
 	l.Record(t.Context(), turnOf(turnScope, 0))
@@ -369,6 +367,7 @@ func TestRedisKilledAndBack(t *testing.T) {
 }
 
 func TestRedisHangs(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	l := ledger.New(ledger.Config{Remote: redisstore.NewTurns(server.Client(), redisstore.TurnLimits{})})
 	l.Record(t.Context(), turnOf(turnScope, 0))
@@ -390,9 +389,7 @@ func TestRedisHangs(t *testing.T) {
 }
 
 func TestCloseSaysWhatIsLost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	l := shared(t, server.Client())
 	server.Kill()

@@ -11,10 +11,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // References within references, each to two others, would be a schema of 2^60 nodes.
 func TestSchemasThatGrow(t *testing.T) {
+	testtier.Slow(t)
 	var defs []string
 	for i := range 60 {
 		defs = append(defs, fmt.Sprintf(`"d%d":{"type":"object","properties":{"l":{"$ref":"#/$defs/d%d"},"r":{"$ref":"#/$defs/d%d"}}}`,

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
+	"mneme/internal/testtier"
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
 )
@@ -372,6 +373,7 @@ func TestObserverKeepsCopies(t *testing.T) {
 }
 
 func TestObserverIsBounded(t *testing.T) {
+	testtier.Slow(t)
 	for _, d := range []wire.Dialect{wire.Messages, wire.Chat} {
 		o := NewObserver(d, true)
 		piece := strings.Repeat("x", 1<<20)

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // judgedEndpoint gives embeddings that throw words into dimensions, knows that who resides has a home, and reranks by how
@@ -234,6 +236,7 @@ func TestWhatVectorsAddToRecallIsMeasured(t *testing.T) {
 }
 
 func TestAnEndpointThatFailsIsAskedAgain(t *testing.T) {
+	testtier.Slow(t)
 	e := newJudgedEndpoint(t)
 	e.fail = []int{429, 500}
 	report, said := evaluated(t, "--embed-url", e.URL+"/v1/embeddings", "--embed-model", "embed-1", "--embed-key-env",

@@ -23,6 +23,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/subagent/external"
 	"mneme/subagent/mcp"
 )
@@ -501,6 +502,7 @@ func programTricks() []trick {
 // A server may do what it wants: a call of it ends with a sentence, which has no secrets, and
 // another server's tools work on.
 func TestHostileServers(t *testing.T) {
+	testtier.Slow(t)
 	good := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server {
 		s := sdk.NewServer(&sdk.Implementation{Name: "good", Version: "1"}, nil)
 		s.AddTool(&sdk.Tool{Name: "work", InputSchema: json.RawMessage(`{"type":"object"}`)},

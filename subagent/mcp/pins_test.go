@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/subagent/external"
 	"mneme/subagent/mcp"
 )
@@ -93,6 +94,7 @@ func TestToolsThatChange(t *testing.T) {
 
 // A server that goes away is answered for at once, with the same tools, and used when it is back.
 func TestAServerThatGoesAndComes(t *testing.T) {
+	testtier.Slow(t)
 	var down atomic.Bool
 	s, p := changing("find"), &pins{}
 	inner := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, nil)
@@ -128,6 +130,7 @@ func TestAServerThatGoesAndComes(t *testing.T) {
 
 // Where the pins cannot be read, nothing is known to be what was accepted, and nothing is used.
 func TestPinsThatCannotBeRead(t *testing.T) {
+	testtier.Slow(t)
 	_, config := serve(t, changing("find"), true)
 	p := &pins{fails: errors.New("redis://10.0.0.1: refused")}
 	c := open(t, map[string]mcp.ServerConfig{"crm": config}, p)

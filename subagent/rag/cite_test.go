@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/testtier"
 	"mneme/memory/event"
 )
 
@@ -245,6 +246,7 @@ func TestADeniedFigureMustBeDeniedInThePassage(t *testing.T) {
 // What a passage says supports that: each is tried as an answer from itself, whole and sentence by sentence. A date that a
 // unit of time is attached to may be read otherwise where the sentence begins elsewhere.
 func TestPassagesSupportThemselvesOutsideData(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, set := range []string{"xquad-ru", "cranfield", "cacm", "mtrag-mini"} {
 		tried, flagged := 0, 0

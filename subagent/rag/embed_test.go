@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag"
@@ -95,6 +96,7 @@ func embedded(t *testing.T, l *rag.Library, query string, c docstore.Collection)
 }
 
 func TestAHybridSearchFindsWhatSharesNoWord(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	e := &hashing{space: "hash", size: 256}
@@ -128,9 +130,7 @@ func TestAHybridSearchFindsWhatSharesNoWord(t *testing.T) {
 }
 
 func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
@@ -175,9 +175,7 @@ func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 // A model that is changed behind its name gives vectors that compare with nothing:
 // words alone count until all are made anew.
 func TestVectorsOfAnotherSizeAreRefusedAndAllMadeAnew(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	e := &hashing{space: "hash", size: 256}
@@ -200,6 +198,7 @@ func TestVectorsOfAnotherSizeAreRefusedAndAllMadeAnew(t *testing.T) {
 
 // One text that the endpoint refuses keeps no other from its vector.
 func TestARefusedTextStandsAlone(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	e := &hashing{space: "hash", size: 256, hates: "endless"}
@@ -233,6 +232,7 @@ func TestAnEndpointThatRefusesEverything(t *testing.T) {
 
 // A search waits once for an endpoint that hangs, and the next ones do not.
 func TestAnEndpointThatHangsIsLeftAlone(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	e := &hashing{space: "hash", size: 256}
 	e.hang.Store(true)
@@ -252,6 +252,7 @@ func TestAnEndpointThatHangsIsLeftAlone(t *testing.T) {
 // By ranks, a passage that is second for words and first for vectors draws level
 // with its opposite, whatever the scores are.
 func TestFusionByReciprocalRanks(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	texts := map[string]string{"words": "automobiles automobiles rope", "both": "automobiles cars rope sail",

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -124,6 +125,7 @@ func TestACollectionMadeAnewUnderAReplicaThatIsBehind(t *testing.T) {
 
 // Follow keeps a replica in step that is never searched, and leaves nothing behind.
 func TestReplicasFollowTheStoreWithoutBeingSearched(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	one := library(server.Client())
 	c := collection(t, one, "docs")
@@ -147,7 +149,7 @@ func TestReplicasFollowTheStoreWithoutBeingSearched(t *testing.T) {
 	done.Wait()
 	l.Close()
 	require.NoError(t, client.Close())
-	goleak.VerifyNone(t, others)
+	goleak.VerifyNone(t, others, redistest.IgnoreIdle())
 }
 
 // snapshots runs a library over a directory until it has written a snapshot.
@@ -190,6 +192,7 @@ func (*documentReads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 // A restart begins with the snapshot and reads what changed since; whatever became of
 // the files meanwhile, it finds what the store has.
 func TestARestartBeginsWithASnapshot(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
@@ -285,6 +288,7 @@ func TestARestartBeginsWithASnapshot(t *testing.T) {
 // Texts that cannot be kept on disk are read from the store, and what cannot be read
 // there either is left out.
 func TestWithoutRoomTextsComeFromTheStore(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "absent"))
 	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Log: zerolog.Nop(), Patience: 10 * time.Second})
@@ -303,6 +307,7 @@ func TestWithoutRoomTextsComeFromTheStore(t *testing.T) {
 
 // Searches of a library share its catch-ups while others write and it deletes.
 func TestManySearchesShareOneCatchUp(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	writer := library(server.Client())

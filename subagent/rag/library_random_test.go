@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -182,9 +183,7 @@ func (s *shelf) settle() {
 // deleted, nothing of another collection and nothing without its document is ever
 // found, and nothing that was put is missed.
 func TestRandomOperations(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	operations, kills := 10_000, 4
 	if testing.Short() {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	inside "mneme/memory/embedded"
 	"mneme/subagent/rag"
@@ -71,17 +72,13 @@ func TestAReplicaFollowsTheEmbeddedStore(t *testing.T) {
 }
 
 func TestAReplicaFollowsACluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a cluster takes seconds to form")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	follows(t, redistest.StartCluster(t).Client())
 }
 
 func TestAReplicaFollowsOverSentinel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a failover takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	follows(t, s.Client())

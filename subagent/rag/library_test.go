@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag"
@@ -224,9 +225,7 @@ func TestACutLogAndANewCollectionAreReadFromTheStart(t *testing.T) {
 }
 
 func TestWithTheStoreAwaySearchesAnswerFromWhatIsKnown(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	l, cold := library(server.Client()), library(server.Client())
@@ -260,6 +259,7 @@ func TestWithTheStoreAwaySearchesAnswerFromWhatIsKnown(t *testing.T) {
 }
 
 func TestLoadReadsAllAndSaysSo(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	first := library(server.Client())
@@ -519,9 +519,7 @@ func TestWhatAnotherLoaderReadIsOutdated(t *testing.T) {
 }
 
 func TestOnlySomeChatsAreKept(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Chats: 3, Log: zerolog.Nop()})

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -62,6 +63,7 @@ func image(t *testing.T, dir string) map[string][]byte {
 // The texts of documents that are deleted or replaced are overwritten where they are
 // kept, and the others stay.
 func TestDeletedTextsLeaveTheDisk(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	dir := t.TempDir()
@@ -88,6 +90,7 @@ func TestDeletedTextsLeaveTheDisk(t *testing.T) {
 // A file of which more than half is dead is rewritten while it is searched. However
 // far that had come when the process was killed, the next one finds the same.
 func TestTextsAreCompactedWhileTheyAreSearched(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	dir := t.TempDir()
@@ -146,6 +149,7 @@ func TestTextsAreCompactedWhileTheyAreSearched(t *testing.T) {
 
 // What was read is not kept in memory: neither texts, nor what an index was built of.
 func TestTextsTakeNoMemory(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	writer := library(server.Client())
 	c := collection(t, writer, "docs")

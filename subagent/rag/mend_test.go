@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/scripts/outsidedata"
 )
 
@@ -32,6 +33,7 @@ func sharedSet(t *testing.T, name string) []Passage {
 // Of real passages no sentence that is cited rightly is moved to another one, whole or
 // with a part of its words, and most of those that are cited wrongly are.
 func TestMendingOverOutsideData(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, set := range []string{"xquad-ru", "cranfield", "cacm", "mtrag-mini"} {
 		t.Run(set, func(t *testing.T) {

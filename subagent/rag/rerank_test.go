@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag"
@@ -175,6 +176,7 @@ func TestASearchDoesNotDependOnItsReranker(t *testing.T) {
 }
 
 func TestASlowRerankerIsNotWaitedFor(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	j := newJudge(t)
 	l, c := reranked(t, j, rag.RerankOptions{Timeout: 2 * time.Second})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/loop"
@@ -164,6 +165,7 @@ func TestAFilterFollowsMetadata(t *testing.T) {
 // While documents change their metadata and go, a filtered search gives each at most
 // once and only with the metadata that was asked for.
 func TestAFilterWhileDocumentsChange(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	l, other := library(server.Client()), library(server.Client())
@@ -215,6 +217,7 @@ func TestAFilterWhileDocumentsChange(t *testing.T) {
 
 // Vectors are filtered as words are.
 func TestAFilterOfAHybridSearch(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	l := hybrid(t, server, &hashing{space: "hash", size: 256})

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/apiserver/api"
+	"mneme/internal/testtier"
 	"mneme/internal/webtest"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -138,6 +139,7 @@ func TestTheEndOfTheContextEndsTheWalk(t *testing.T) {
 }
 
 func TestASilentConnectionIsOpenedAgain(t *testing.T) {
+	testtier.Slow(t)
 	var opened atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -15,6 +15,7 @@ import (
 
 	"mneme/internal/copilottest"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/proxy"
 	"mneme/proxy/redisstore"
 )
@@ -217,9 +218,7 @@ func TestTheCLIRestarts(t *testing.T) {
 // Two gateways over one Redis: the one that is asked takes the conversation over,
 // and the other frees its session.
 func TestAnotherReplicaTakesOver(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	shared := func(c *proxy.Config) {
 		client := server.Client()
@@ -369,6 +368,7 @@ func TestTwoRequestsOfOneConversation(t *testing.T) {
 // The connection ends while a request comes: whatever the moment, the answer is
 // right, and the prompt is there once.
 func TestAConnectionThatEndsAtAnyMoment(t *testing.T) {
+	testtier.Slow(t)
 	cli := fake(t)
 	c := start(t, cli).client(way{}, "c")
 	c.say("hello")

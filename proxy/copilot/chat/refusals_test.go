@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/copilottest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/copilot"
@@ -244,6 +245,7 @@ func TestTheCLIsAdviceAboutItsVariables(t *testing.T) {
 
 // A CLI that answers nothing is not ready, and is not waited for by every request.
 func TestACLIThatHangs(t *testing.T) {
+	testtier.Slow(t)
 	cli := fake(t)
 	for _, method := range []string{"session.create", "ping"} {
 		cli.Handle(method, func(*copilottest.Conn, copilottest.Message) {})

@@ -13,6 +13,8 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"mneme/internal/testtier"
 )
 
 func TestHeadersThatEndTheConnection(t *testing.T) {
@@ -72,6 +74,7 @@ func TestHeadersThatAreFine(t *testing.T) {
 
 // A length that promises gigabytes costs nothing.
 func TestAGiganticLengthAllocatesNothing(t *testing.T) {
+	testtier.Slow(t)
 	stream := []byte("Content-Length: 2147483647\r\n\r\n")
 	bytesPerRun := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/embedded"
 	"mneme/subagent/rag/docstore"
@@ -52,9 +53,7 @@ func TestOverTheEmbeddedStore(t *testing.T) {
 }
 
 func TestOverACluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a cluster takes seconds to form")
-	}
+	testtier.Slow(t)
 	client := redistest.StartCluster(t).Client()
 	run(t, client, func() error {
 		return client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {

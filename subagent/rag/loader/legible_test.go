@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/text/encoding/charmap"
 
+	"mneme/internal/testtier"
 	"mneme/scripts/outsidedata"
 )
 
@@ -122,6 +123,7 @@ func TestLegible(t *testing.T) {
 
 // No document of the judged sets is illegible, as a page or otherwise.
 func TestJudgedSetsAreLegibleOutsideData(t *testing.T) {
+	testtier.Slow(t)
 	files, err := filepath.Glob(filepath.Join(outsidedata.Path(t, "rag"), "*", "corpus.jsonl"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/text/encoding/simplifiedchinese"
 	"golang.org/x/text/encoding/unicode"
 
+	"mneme/internal/testtier"
 	"mneme/subagent/rag/chunk"
 )
 
@@ -308,6 +309,7 @@ func TestTypeByContent(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
+	testtier.Slow(t)
 	code, sentence := refusal(t, "a.txt", strings.Repeat("x", 2049), Limits{Bytes: 2048})
 	require.Equal(t, TooLarge, code)
 	require.Equal(t, "the file is larger than 2 KB", sentence)
@@ -324,6 +326,7 @@ func TestLimits(t *testing.T) {
 
 // One sparse file of many gigabytes: nothing of it is kept.
 func TestHugeFile(t *testing.T) {
+	testtier.Slow(t)
 	path := filepath.Join(t.TempDir(), "huge.txt")
 	require.NoError(t, os.WriteFile(path, []byte("start"), 0o644))
 	require.NoError(t, os.Truncate(path, 40<<30))

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // page is a page's content stream with lines of text.
@@ -163,9 +165,7 @@ func TestTruncatedPDF(t *testing.T) {
 
 // What a bomb unpacks to does not fit the memory that a document may take.
 func TestPDFBomb(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	bomb := deflateTimes(t, strings.Repeat("0", 1<<20), 800)
 	code,
 		sentence := refusal(t, "a.pdf",
@@ -177,6 +177,7 @@ func TestPDFBomb(t *testing.T) {
 
 // A page that draws without end is ended by the clock, and by its caller.
 func TestEndlessPDF(t *testing.T) {
+	testtier.Slow(t)
 	objects := map[int]string{1: "<</Type/Catalog/Pages 2 0 R>>", 2: "<</Type/Pages/Count 1/Kids[3 0 R]>>",
 		3: "<</Type/Page/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>/XObject<</X 10 0 R>>>>>>", 4: stream("", "/X Do"),
 		5: "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>"}

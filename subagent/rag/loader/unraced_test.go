@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 func TestHostilePDFs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	kids := func(n int) string { return strings.Repeat("3 0 R ", n) }
 	pages := func(tree string, more ...string) string {
 		objects := map[int]string{1: "<</Type/Catalog/Pages 2 0 R>>", 2: tree,
@@ -134,6 +134,7 @@ func TestHostileSheets(t *testing.T) {
 
 // A line of 100 MB is passed over without being kept, and the next one is read.
 func TestHugeLine(t *testing.T) {
+	testtier.Slow(t)
 	big := io.LimitReader(endless{}, 100<<20)
 	content := io.MultiReader(strings.NewReader(`{"text":"`), big, strings.NewReader("\"}\n{\"text\":\"small\"}\n"))
 	var lines []string

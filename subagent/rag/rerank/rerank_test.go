@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/subagent/rag/rerank"
 )
 
@@ -71,6 +72,7 @@ func TestTextEmbeddingsInference(t *testing.T) {
 }
 
 func TestWrongAnswers(t *testing.T) {
+	testtier.Slow(t)
 	for name, test := range map[string]struct {
 		status     int
 		body, want string

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag"
@@ -350,6 +351,7 @@ func TestALaggingEngine(t *testing.T) {
 
 // A process that ends between the store and the engine leaves what the follower of another feeds, without a search.
 func TestWhatAKilledProcessLeft(t *testing.T) {
+	testtier.Slow(t)
 	w := newWorld(t)
 	l := w.process(t, true)
 	c, dropped := named(t, memory.Tenant{}, "docs"), named(t, memory.Tenant{}, "dropped")

@@ -14,6 +14,7 @@ import (
 
 	"mneme/access"
 	"mneme/internal/freeport"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -174,6 +175,7 @@ func TestAnAgentOfAnotherMakerRemembers(t *testing.T) {
 // A vendor reads as much of the prompts from its cache as without a memory, within .02, though each turn has another
 // part: it stands behind all that the turns before it have in common.
 func TestAnAgentsMemoryLeavesThePromptCache(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	share := func(header ...string) float64 {
 		l := &library{}
@@ -276,6 +278,7 @@ func TestAnAgentsMemoryIsItsTenants(t *testing.T) {
 // A webmemory that is away, or that takes a request and never answers, keeps no call from its answer, and what an
 // erasure took away meanwhile does not come back by a turn that had begun before.
 func TestAnAgentsMemoryFails(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	l := &library{}
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -306,6 +309,7 @@ func TestAnAgentsMemoryFails(t *testing.T) {
 // Another gateway knows nothing of what was recalled in a session, and the session goes on there. A vendor that binds
 // signatures to what stands before them refuses one call of it, which the gateway makes again.
 func TestAnAgentsMemoryAtAnotherGateway(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for name, l := range map[string]*library{"unbound": {unbound: true}, "bound": {refuses: 1}} {
 		t.Run(name, func(t *testing.T) { atAnotherGateway(t, l) })

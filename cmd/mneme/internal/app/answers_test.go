@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -36,6 +37,7 @@ func reader(t *testing.T, say string) string {
 // completion of the stream, also when it is read again, and in the answer of a
 // post that waits.
 func TestAnswersFromDocumentsAsData(t *testing.T) {
+	testtier.Slow(t)
 	quote := "A ferry ticket costs 14 crowns."
 	for want, test := range map[string]struct {
 		say     string

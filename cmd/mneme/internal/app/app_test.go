@@ -23,6 +23,7 @@ import (
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -172,6 +173,7 @@ func (u *up) stream(chat, message string) []event.Event {
 // The three scenarios of the original design, with the offline model as the README
 // shows them, over both stores.
 func TestScenarios(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	stores := map[string]func(t *testing.T) (environ []string, look *redis.Client){
 		"embedded": func(t *testing.T) ([]string, *redis.Client) {

@@ -21,6 +21,7 @@ import (
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/freeport"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
 )
@@ -136,9 +137,7 @@ func (k kept) check(u *up, want map[string]string, c *redis.Client) {
 // the same bytes, and what was said is known.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	model, goOn := listener(t)
 	k := kept{t, []string{"MNEME_PROXY_ACTIVE=m", "MNEME_PROXY_BACKENDS_M_KIND=openai",
 		"MNEME_PROXY_BACKENDS_M_BASE_URL=" + model,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -180,6 +181,7 @@ const mostAsked = 9
 // A person is rarely asked about what the user wants themselves, in a chat in which documents, results of tools and
 // messages of long ago are read, and never in one without.
 func TestWhatAUserWantsSeldomAsks(t *testing.T) {
+	testtier.Slow(t)
 	d := newCounter(t, "")
 	require.Len(t, benigns, 60)
 	d.load(papers)

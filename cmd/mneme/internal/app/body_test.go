@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -58,6 +59,7 @@ func trickle(t *testing.T, addr, method, path, kind string, chunked bool) int {
 // Bodies that come byte by byte are given up on every service, also where no handler
 // reads them.
 func TestABodyThatNeverEnds(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	x := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_HTTP_BODY_TIMEOUT=3s")
 	x.load(map[string]string{"lion.md": "the key is under the lion"})
@@ -100,9 +102,7 @@ func TestABodyThatNeverEnds(t *testing.T) {
 // answer takes as long as it takes.
 func TestASlowBodyAndASlowAnswer(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+	testtier.Slow(t)
 	const wait = 3 * time.Second
 	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat,
 		Answer: func(*upstreamtest.Request) *upstreamtest.Answer {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // browserTime bounds a test with a browser, on a machine that has much else to do.
@@ -172,9 +174,7 @@ func (x *target) taps() map[string]*tap {
 // another port of the same address, from another local name and from a foreign one. Each
 // try comes as far as the service and no further.
 func TestHostilePagesInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	ctx := newBrowser(t)
 	x := newTarget(t)
@@ -223,6 +223,7 @@ func TestHostilePagesInABrowser(t *testing.T) {
 // A page with a name that suddenly means this machine is of the service's origin, as the
 // browser sees it, and may send and read anything. It gets nothing but refusals.
 func TestDNSRebindingInABrowser(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx := newBrowser(t)
 	x := newTarget(t)
@@ -247,6 +248,7 @@ func TestDNSRebindingInABrowser(t *testing.T) {
 
 // A page of an allowed origin, and one of the service itself, does all that a bot can.
 func TestAllowedPagesInABrowser(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	ctx := newBrowser(t)
 	allowed := "http://localhost:" + page(t)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory/event"
 )
@@ -14,6 +15,7 @@ import (
 // An answer that breaks off behind its first byte, which no gateway can repeat, is asked for once more by mneme's own
 // agents: the user gets it whole, and sees nothing of it twice.
 func TestAnAnswerThatBreaksOffIsAskedForOnceMore(t *testing.T) {
+	testtier.Slow(t)
 	const said = "These are enough words to come in more than one piece of a stream, as answers do."
 	whole := upstreamtest.Reply(upstreamtest.Say(said))
 	other := upstreamtest.Reply(upstreamtest.Say("Now it begins otherwise, and goes on for some words."))

@@ -19,6 +19,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory/event"
 	"mneme/subagent/rag"
 	webapi "mneme/webmemory/api"
@@ -130,6 +131,7 @@ func TestWhatTheDocumentsDoNotSay(t *testing.T) {
 
 // A document loaded into a chat is found there and nowhere else, and goes with it.
 func TestAnUploadBelongsToItsChat(t *testing.T) {
+	testtier.Slow(t)
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			u := start(t, scriptedModel{
@@ -230,6 +232,7 @@ func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
 
 // A big upload passes webmemory as a stream, and a bad one is refused in words.
 func TestUploadsThroughThePublicAPI(t *testing.T) {
+	testtier.Slow(t)
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	status, body := u.request("PUT", "/v1/collections/docs/documents/a", "application/json", `{"text":"x"}`)
 	require.Equal(t, http.StatusNotFound, status)

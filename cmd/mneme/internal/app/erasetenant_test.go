@@ -16,6 +16,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/access"
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -140,6 +141,7 @@ func (s *tenanted) admin(of memory.Tenant) (text, id string) {
 }
 
 func TestATenantIsExportedAndErased(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := withTenants(t, "acme", "beta", "default")
 	acme, err := memory.ParseTenant("acme")

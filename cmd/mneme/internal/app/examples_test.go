@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -113,6 +114,7 @@ func examples(t *testing.T) map[string]string {
 // Only the network is stood in: by fakes that refuse what the vendors refuse, behind
 // the hosts that the examples name.
 func TestTheExamplesOfTheDocumentationAreRefusedByNobody(t *testing.T) {
+	testtier.Slow(t)
 	all := examples(t)
 	require.GreaterOrEqual(t, len(all), 6, "they are found by their fences")
 	for place, text := range all {
@@ -160,6 +162,7 @@ func fakeCLI(t *testing.T) string {
 
 // How hard the master and a subagent think, as it reaches the vendor.
 func TestTheAgentsEffort(t *testing.T) {
+	testtier.Slow(t)
 	for name, c := range map[string]struct {
 		model   string
 		environ []string

@@ -16,14 +16,13 @@ import (
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 )
 
 // An operator that uses Sentinel is told at start what a failover loses, and how not to lose it.
 func TestSentinelIsAdvisedToWaitForReplicas(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	for replicas, told := range map[string]bool{"0": true, "1": false} {
 		cfg, err := config.Load("", []string{
 			"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0",

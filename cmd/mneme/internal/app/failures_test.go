@@ -17,6 +17,7 @@ import (
 
 	"mneme/access"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -145,6 +146,7 @@ func (f *failing) post(key, path, body string, args ...any) (out failureTold) {
 // Each way to a failure tells the same of it: the status that clients know what to do about, the party at fault, or
 // the one with the limit, and when trying again helps.
 func TestEverySurfaceTellsWhoseFaultItIs(t *testing.T) {
+	testtier.Slow(t)
 	f := newFailing(t)
 	free := f.key("default", "", "")
 	const day, vendors = 24 * 3600, "vendor"
@@ -219,6 +221,7 @@ func TestEverySurfaceTellsWhoseFaultItIs(t *testing.T) {
 
 // As many runs at once as a key may have are refused at the door, on every surface.
 func TestEverySurfaceTellsOfRunsAtOnce(t *testing.T) {
+	testtier.Slow(t)
 	f := newFailing(t)
 	key, release := f.key("default", "1runs", ""), make(chan struct{})
 	holding := upstreamtest.Canned(500, "")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/subagent/rag"
 )
 
@@ -166,6 +167,7 @@ var garage = map[string]string{
 
 // A search finds by vectors what shares no word with it, through every service.
 func TestHybridSearchEndToEnd(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		floats  bool
@@ -226,9 +228,7 @@ func TestRecallByMeaningEndToEnd(t *testing.T) {
 // Whatever becomes of the endpoint, a search answers by words and says so.
 func TestASearchWithoutTheEndpoint(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	byWords := func(u *up) {
 		u.t.Helper()
 		r := u.search("automobiles")
@@ -279,9 +279,7 @@ func TestASearchWithoutTheEndpoint(t *testing.T) {
 // everything embedded anew while searches go on.
 func TestAChangeOfDimensions(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	e := newEndpoint(t)
 	data := "MNEME_DATA_DIR=" + t.TempDir()
 	u := hybrid(t, e, data)

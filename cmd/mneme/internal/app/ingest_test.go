@@ -23,6 +23,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -186,6 +187,7 @@ func word(t *testing.T, text string) string {
 // result again takes the first record of a table for its head, the text of a Word file for
 // a damaged archive and an escaped tag for a tag.
 func TestEveryWayStoresTheSame(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	dir := files(t, t.TempDir(), map[string]string{

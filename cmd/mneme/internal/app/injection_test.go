@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -205,6 +206,7 @@ func injections() []injected {
 // Whatever a document, a tool, a pasted text or a message of long ago says, and whichever agent read it, nothing is
 // done that it asks for without a person's yes, and the person is told where the values are from.
 func TestInjectionsDoNothingWithoutAPerson(t *testing.T) {
+	testtier.Slow(t)
 	d := newCounter(t, "")
 	rows, waiting := injections(), 0
 	require.GreaterOrEqual(t, len(rows), 40)

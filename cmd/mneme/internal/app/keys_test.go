@@ -18,6 +18,7 @@ import (
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -43,6 +44,7 @@ func ask(t *testing.T, method, url, key, body string) (int, string) {
 // Two of everything over one Redis: a key that one makes opens both, what it lets in is answered by
 // agents behind the internal secret, and a revocation reaches the other one.
 func TestKeysOverTwoProcesses(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	environ := []string{"MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL=" + server.URL(),
 		"MNEME_INTERNAL_SECRET=" + strings.Repeat("secret-", 8)}
@@ -151,6 +153,7 @@ func TestWhoCanBeReachedFromElsewhereAsksForKeysOrSaysNo(t *testing.T) {
 // After FLUSHALL no key that was created opens anything, which the services that had let it in tell; a key that is
 // revoked, and one that goes with its tenant, are nothing to tell of.
 func TestKeysThatRedisLostAreTold(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),
 		"MNEME_INTERNAL_SECRET="+strings.Repeat("secret-", 8))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/memory/event"
 )
 
@@ -137,6 +138,7 @@ const liteLimited = `{"error":{"message":"litellm.RateLimitError: RateLimitError
 
 // mneme works behind LiteLLM as docs/beside.md configures it.
 func TestBehindLiteLLM(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	lite := &liteLLM{t: t}
 	server := httptest.NewServer(lite)

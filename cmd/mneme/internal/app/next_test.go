@@ -20,6 +20,7 @@ import (
 	"mneme/access"
 	"mneme/internal/freeport"
 	processes "mneme/internal/stack"
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -64,9 +65,7 @@ func nextExample(t *testing.T, source string, environ ...string) (url string) {
 // A page over useChat, in a browser: it says, asks for a yes, goes on with a run when it is loaded anew in the middle
 // of it, has an answer once more, and shows what is refused.
 func TestTheNextExample(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a minute")
-	}
+	testtier.Slow(t)
 	ctx := newBrowser(t)
 	source, err := filepath.Abs(filepath.Join("..", "..", "..", "..", "deploy", "examples", "next"))
 	require.NoError(t, err)

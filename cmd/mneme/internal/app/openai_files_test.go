@@ -13,6 +13,7 @@ import (
 
 	"mneme/access"
 	"mneme/cmd/mneme/internal/app"
+	"mneme/internal/testtier"
 )
 
 // withFile is a request for a completion, with a file beside the question.
@@ -63,6 +64,7 @@ func TestAFileTakesTheRightOfDocuments(t *testing.T) {
 
 // Embeddings are the gateway's: webmemory answers as that does, for the same key, which it counts there.
 func TestEmbeddingsAtWebmemory(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	e := newEndpoint(t)
 	secret := "MNEME_INTERNAL_SECRET=" + strings.Repeat("secret-", 8)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 )
 
 // completions is go-openai's client of a chat.
@@ -36,6 +37,7 @@ func user(text string) openai.ChatCompletionMessage {
 // mneme as it comes serves chat completions, over any replica, with what the chat remembers; what
 // a client's system message says holds for its run.
 func TestCompletionsOverTwoReplicas(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	redis := redistest.Start(t)
 	replica := func() *up {

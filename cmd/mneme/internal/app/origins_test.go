@@ -12,12 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
 // A yes makes the call once, with the arguments that the person wrote where they changed them, and a no none; also of
 // a run that waited over a restart, and however often the answer is given.
 func TestAPersonsAnswerToAValueOfADocument(t *testing.T) {
+	testtier.Slow(t)
 	d := newCounter(t, "")
 	ask := func(chat string) gjson.Result {
 		d.document(chat, "paper.md", "# Invoice Falcon\n\nThe falcon is paid 9,999.99 EUR.")

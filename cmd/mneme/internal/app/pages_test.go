@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/subagent/rag"
 )
 
@@ -32,6 +33,7 @@ func paged(pages ...string) string {
 // What is read on a page of a PDF is found, cited and answered with the number of that
 // page; pages with another text than a reader sees are named and not searched.
 func TestPagesOfAPDF(t *testing.T) {
+	testtier.Slow(t)
 	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir())...)
 	u.load(nil)
 	put := func(id, content string) (o rag.Outcome) {

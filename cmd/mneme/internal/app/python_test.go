@@ -19,6 +19,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/responsestest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -239,6 +240,7 @@ var pythonVendors = map[string]upstreamtest.Config{
 // The openai package for Python at a chat of webmemory: answers, a stream, a form, and retries that store nothing
 // twice.
 func TestOpenAIForPythonAtAChat(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	u, fault := pythonWorld(t, "openai", pythonVendors["openai"])
 	at := func(chat string) *python { return newPython(t, "openai.http", u.url("/c/"+chat+"/v1")) }

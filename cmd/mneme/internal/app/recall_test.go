@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -163,6 +164,7 @@ func texts(t *testing.T, body []byte) (out []string) {
 // turn, and is stored nowhere; the gateway finds conversations and puts turns back as it does
 // without. Without recall no search is made for it.
 func TestWhatIsRecalledIsOfOneTurn(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	redis := redistest.Start(t)
 	const n = 4

@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -108,6 +109,7 @@ var wantedTurns = os.Getenv("MNEME_TURNS")
 // are recognised, the same rounds put back, nothing is refused or made twice.
 // MNEME_TURNS=1000 leads longer chats.
 func TestRecalledMessagesChangeNothingElse(t *testing.T) {
+	testtier.Slow(t)
 	turns := 30
 	if n, err := strconv.Atoi(wantedTurns); err == nil {
 		turns = n

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	webapi "mneme/webmemory/api"
 )
@@ -22,9 +23,7 @@ import (
 // redacted, and each message that the answer named, no byte of the secret is in Redis, in its files or in either data
 // directory, and no model is sent it any more.
 func TestARedactionReachesEverythingThatKeepsText(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	vendor := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}})
 	server := httptest.NewServer(vendor)
 	defer server.Close()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 )
 
 // ready reports whether webmemory is ready.
@@ -28,6 +29,7 @@ func (u *up) logs(text string) {
 // A start without Redis names Redis, and nothing that is not configured. Once Redis answers, the service becomes ready
 // and logs what it could not check before.
 func TestAStartWithoutRedisNamesRedis(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
 	server.Kill()
@@ -49,6 +51,7 @@ func TestAStartWithoutRedisNamesRedis(t *testing.T) {
 
 // A Redis that returns with sleeping chats is reported then. Only requests for these chats are refused.
 func TestAStartWithoutRedisStillFindsSleepingChats(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	require.NoError(t, server.Client().ZAdd(t.Context(), "mneme:cold", redis.Z{Score: 1, Member: "asleep"}).Err())

@@ -9,12 +9,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // What a vendor says when it refuses is for no user of a chat: events and answers say it
 // in our own sentence. Our key, which this vendor repeats wherever it can, is in none of
 // them, and in no log, header or metric; nor is what the user wrote in the log.
 func TestAVendorsWordsStayBehindTheGateway(t *testing.T) {
+	testtier.Slow(t)
 	const key = "sk-live-4f9a8b7c6d5e4f3a2b1c0d9e"
 	const wrote = "my doctor found a harmless lump on my left arm"
 	for name, c := range map[string]struct {

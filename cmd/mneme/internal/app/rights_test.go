@@ -18,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/access"
+	"mneme/internal/testtier"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 )
@@ -127,6 +128,7 @@ func (d *desk) audited(target string) (actions []string) {
 // What an answer takes follows from what the run waits for, whatever the answer has: its decision, arguments and result
 // in all their combinations, by each kind of wait, with a chat and without one, by OpenAI's endpoint and by useChat's.
 func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
+	testtier.Slow(t)
 	d := withDesk(t)
 	keys := map[string]string{"chat": d.chat, "chat,approve": d.key("acme", access.Chat, access.Approve),
 		"memory:read": d.reader}
@@ -264,6 +266,7 @@ func TestNoToolOfMCPAnswersAWait(t *testing.T) {
 // A caller that may chat takes back the newest exchange, as by regenerating its answer, and nothing before it, by
 // whichever parameter of a request.
 func TestTakingBackMoreThanTheNewestExchangeTakesItsRight(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	s := withKeys(t)
 	chat, writer := s.key("acme", access.Chat), s.key("acme", access.Chat, access.MemoryWrite)

@@ -17,6 +17,7 @@ import (
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/redistest"
 	processes "mneme/internal/stack"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory/event"
 )
@@ -58,6 +59,7 @@ func oneName(t *testing.T, addrs ...string) string {
 // --scale` makes them: every stop finds the process that has the run, whichever
 // webmemory is asked, and the run's last events come.
 func TestStopsFindTheirRunBehindOneName(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	const chats = 12
 	ip := ownAddress(t)

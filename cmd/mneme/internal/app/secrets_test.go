@@ -18,12 +18,14 @@ import (
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 )
 
 // Keys are made, used, mistyped, rotated and revoked, at all that answers, while everything is logged: afterwards no
 // text of a key stands in any file, log, metric, answer or value of Redis, nor does the internal secret, but for the
 // file that it is read from and the answers that show a key when it is made.
 func TestNoSecretIsWrittenAnywhere(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	folder := t.TempDir()

@@ -23,6 +23,7 @@ import (
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/copilottest"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory/telemetry"
 	"mneme/proxy/usage"
@@ -337,9 +338,7 @@ func TestAVendorThatGoesOnRefusing(t *testing.T) {
 // Redis goes and comes back: said once by each service that needs it, and in /readyz
 // with the reason.
 func TestARedisThatIsAwayIsSeen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	server := redistest.Start(t)
 	s := startSeen(t, "MNEME_REDIS_URL="+server.URL())
 	ready := func(addr string) telemetry.Readiness {

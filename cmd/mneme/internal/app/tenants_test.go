@@ -19,6 +19,7 @@ import (
 
 	"mneme/access"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/webmemory/openapi"
 )
@@ -151,9 +152,7 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 // What is another's in each of these is not there for a tenant: the answer is that to the same request about ids that
 // do not exist, and the other's data stays as it was, byte for byte.
 func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	s := withTenants(t, "acme", "beta", "default")
 	owned := map[string]string{} // what acme has, by the name in braces below
@@ -540,9 +539,7 @@ var braces = regexp.MustCompile(`{\w+}`)
 // Two tenants say and change what they like over all routes and two replicas, under the same names, keys of posts and
 // users, in turns: each gets what it gets where it is alone.
 func TestWhatATenantSeesDoesNotDependOnAnother(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	for path, methods := range gjson.GetBytes(openapi.Document(), "paths").Map() {
 		for method := range methods.Map() {

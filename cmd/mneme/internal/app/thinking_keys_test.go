@@ -12,6 +12,7 @@ import (
 
 	"mneme/access"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
 )
@@ -59,6 +60,7 @@ func queueTurn(vendor *upstreamtest.Server, n string) {
 // A chat from before there were keys goes on with them, and without them again: what its agents have thought comes
 // back to their model each time.
 func TestTurningKeysOnLosesNoThinking(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	vendor, environ := strict(t)
 	server := redistest.Start(t)
@@ -99,6 +101,7 @@ func TestTurningKeysOnLosesNoThinking(t *testing.T) {
 // key of the tenant's goes on, for clients that never show thinking; it comes back to its vendor each time. A client
 // that says the same under the same name in another tenant gets none of it.
 func TestThinkingIsTheTenantsWhicheverKeyAsks(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	vendor, environ := strict(t)
 	s := withKeys(t, environ...)

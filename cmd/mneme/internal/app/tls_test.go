@@ -20,6 +20,7 @@ import (
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/freeport"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/internal/tlstest"
 )
 
@@ -110,6 +111,7 @@ func TestUpWithTLS(t *testing.T) {
 // The services as they are on machines of their own, with a certificate that has none of their addresses, before
 // and after all of them were started again.
 func TestServicesWithTLS(t *testing.T) {
+	testtier.Slow(t)
 	ca := tlstest.New(t)
 	cert, key := ca.Issue(t, month, month/2, "mneme.example.com").Write(t, t.TempDir())
 	apis, gateway := freeport.Addr(t), freeport.Addr(t)

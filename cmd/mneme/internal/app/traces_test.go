@@ -18,6 +18,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -314,6 +315,7 @@ func TestAWaitIsALink(t *testing.T) {
 
 // A collector that hangs, refuses or is away costs a run nothing, and an end only bounded time.
 func TestACollectorThatIsAwayCostsARunNothing(t *testing.T) {
+	testtier.Slow(t)
 	hang := make(chan struct{})
 	for name, answer := range map[string]http.HandlerFunc{
 		"hangs": func(_ http.ResponseWriter, r *http.Request) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
 )
@@ -22,9 +23,7 @@ var buildFlags []string
 
 // A message has as many bytes of images as are taken, each as large as is taken.
 func TestTheLargestImagesAreSeen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
 	var large []string
@@ -39,9 +38,7 @@ func TestTheLargestImagesAreSeen(t *testing.T) {
 
 // More than that is refused before anything is stored.
 func TestImagesThatAreTooLarge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	t.Parallel()
 	vendor, u := seeing(t, "openai", upstreamtest.Config{Vendor: upstreamtest.Chat})
 	five := make([]string, memory.MaxAllImages/memory.MaxImage+1)
@@ -59,9 +56,7 @@ func TestImagesThatAreTooLarge(t *testing.T) {
 // fits of it, and so is everything that is said after it. What is stored is whole.
 func TestALongPasteKillsNoChat(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	paste := "MINUTES " + strings.Repeat("The committee met and talked about the harbour, the lighthouse and the ferry. ",
 		7000) + "END. Who met?"
 	require.Greater(t, len(paste), 540_000)

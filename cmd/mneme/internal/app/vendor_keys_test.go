@@ -21,6 +21,7 @@ import (
 
 	"mneme/access"
 	"mneme/internal/copilottest"
+	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 )
 
@@ -123,6 +124,7 @@ agents:
 // Mneme calls models, tools, rerankers, webhooks and the Copilot CLI in every way, with mneme's key wherever a client
 // can put it: none of them gets a key, the internal secret, or what mneme's services tell each other.
 func TestNobodyOutsideIsToldAKey(t *testing.T) {
+	testtier.Slow(t)
 	const vendors, callers = "sk-of-the-operator-4711", "sk-of-the-caller-4711"
 	const secret = "internal-internal-internal-secret-4711"
 	vendor := func(kind upstreamtest.Vendor, key string) http.Handler {

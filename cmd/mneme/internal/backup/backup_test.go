@@ -21,6 +21,7 @@ import (
 	"mneme/access/tally"
 	"mneme/cmd/mneme/internal/backup"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/embedded"
 	"mneme/memory/redisstore"
@@ -312,6 +313,7 @@ func unpacked(file []byte) ([]byte, error) {
 
 // A backup that was cut or changed anywhere is refused.
 func TestADamagedFileIsRefused(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	c := client(t, redistest.Start(t))
 	fill(t, c)
@@ -338,6 +340,7 @@ func TestADamagedFileIsRefused(t *testing.T) {
 // While writers append, every saved history is one that a client could have read: its
 // meta describes exactly its bytes.
 func TestAHistoryAndItsMetaBelongTogether(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	c := client(t, server)
@@ -391,6 +394,7 @@ func TestAHistoryAndItsMetaBelongTogether(t *testing.T) {
 
 // A chat that is erased while the backup is made does not come back with it.
 func TestErasedDuringTheBackup(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	source, target := client(t, redistest.Start(t)), client(t, redistest.Start(t))
 	fill(t, source)
@@ -415,6 +419,7 @@ func TestErasedDuringTheBackup(t *testing.T) {
 
 // Documents that change meanwhile are saved each with its own head.
 func TestDocumentsChangeDuringTheBackup(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	source, target := client(t, server), client(t, redistest.Start(t))
@@ -468,6 +473,7 @@ func TestDocumentsChangeDuringTheBackup(t *testing.T) {
 
 // A SCAN that began on one server proves nothing on its successor.
 func TestARestartedServerFailsTheBackup(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	c := client(t, server)
@@ -486,6 +492,7 @@ func TestARestartedServerFailsTheBackup(t *testing.T) {
 // What had ended by the time of the restore does not come back; the log of an open
 // run does, since its end must be told.
 func TestExpiredKeysStayAway(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	source, target := client(t, redistest.Start(t)), client(t, redistest.Start(t))
 	fill(t, source)

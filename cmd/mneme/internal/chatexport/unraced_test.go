@@ -9,10 +9,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // An archive that unfolds to far more than it is does not fill the memory.
 func TestAnArchiveThatUnfoldsWithoutEnd(t *testing.T) {
+	testtier.Slow(t)
 	for name, before := range map[string]string{"a text": `[{"title":"`, "white space": "[", "depth": "["} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/cmd/mneme/internal/inprocess"
+	"mneme/internal/testtier"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -206,6 +207,7 @@ func TestABodyThatFails(t *testing.T) {
 // A handler waits for a client that does not read, until its deadline; then the answer is
 // broken for the client too. In process it is never more than 64 KiB ahead.
 func TestBackpressureAndDeadline(t *testing.T) {
+	testtier.Slow(t)
 	wrote := make(chan int, 1)
 	overBoth(t, func(w http.ResponseWriter, _ *http.Request) {
 		control := http.NewResponseController(w)

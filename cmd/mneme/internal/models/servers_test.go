@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/cmd/mneme/internal/models"
+	"mneme/internal/testtier"
 )
 
 // answers is a server with a JSON answer per "METHOD /path", 404 for the rest.
@@ -171,6 +172,7 @@ func TestFind(t *testing.T) {
 
 // A server that takes a connection and says nothing does not keep mneme from starting.
 func TestFindWaitsForNoServer(t *testing.T) {
+	testtier.Slow(t)
 	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(hangs.Close)
 	require.Empty(t,

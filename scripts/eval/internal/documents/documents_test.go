@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/scripts/outsidedata"
 )
 
@@ -118,9 +119,7 @@ func TestRunsAreEqual(t *testing.T) {
 // Questions lose little behind other topics, and so do conversations. CACM loses most, by .0314: all of its documents
 // and questions are of one topic, so that a question on another of its subjects is hardly told from one that goes on.
 func TestTopicsOfOutsideData(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	report := run(t, outsidedata.Path(t, "rag"), Options{Topics: true})
 	alone, pairs := map[string]Row{}, 0
 	for _, row := range report.Rows {
@@ -138,9 +137,7 @@ func TestTopicsOfOutsideData(t *testing.T) {
 
 // The judged sets, and what is to be reached on them.
 func TestReachesOutsideData(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testtier.Slow(t)
 	report := run(t, outsidedata.Path(t, "rag"), Options{Feedback: true})
 	require.NotEmpty(t, report.Reaches)
 	for _, r := range report.Reaches {
