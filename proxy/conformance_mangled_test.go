@@ -538,26 +538,30 @@ func (m *mangled) sameWords(client, vendor string) {
 	require.True(m, fits[len(shown)], "the vendor sees\n%s\nof a client that shows\n%s", vendor, client)
 }
 
-// manyConversations is how many conversations a test of mangled replays plays, and from which seed: the given one unless
-// MNEME_SEED says otherwise.
-func manyConversations(t *testing.T, seed uint64) (int, uint64) {
+// manyConversations returns how many conversations a test of mangled replays plays, and their seed. MNEME_CONVERSATIONS
+// and MNEME_SEED override both. With the race detector a test plays one of each kind.
+func manyConversations(t *testing.T, seed uint64) (conversations int, used uint64) {
 	testtier.Slow(t)
-	if s := os.Getenv("MNEME_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("seed %d", seed)
+	conversations = 1_500
 	if raced {
-		return 1, seed
+		conversations = 1
 	}
-	return 10_000, seed
+	for name, set := range map[string]func(uint64){
+		"MNEME_CONVERSATIONS": func(n uint64) { conversations = int(n) },
+		"MNEME_SEED":          func(n uint64) { seed = n },
+	} {
+		if s := os.Getenv(name); s != "" {
+			n, err := strconv.ParseUint(s, 10, 32)
+			require.NoError(t, err, name)
+			set(n)
+		}
+	}
+	t.Logf("%d conversations with seed %d", conversations, seed)
+	return conversations, seed
 }
 
-// Fault: a client replays its history as it likes, and the conversation dies, or
-// goes on as another one. 10,000 conversations from one seed, which MNEME_SEED
-// changes; with the race detector one of each kind, in which the conversation is
-// named on one vendor and not on the next.
+// A client may replay its history as it likes. The conversation must go on, and must not become another one. With the
+// race detector a conversation is named on one vendor and not on the next.
 func TestConformanceMangledReplays(t *testing.T) {
 	conversations, seed := manyConversations(t, 5)
 	redis := redistest.Start(t)
