@@ -9,75 +9,71 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Answer is what the model says to one request. Thinking is left out of it if the
-// request has thinking off. The other way round nothing is added: an answer to
-// Kimi's or DeepSeek's requests that calls a tool without a Think cannot be sent
-// back as it is.
+// Answer is the model's answer to one request. A Server leaves its thinking out if the request disables thinking. It
+// adds nothing. Kimi and DeepSeek refuse an answer that calls a tool without a Think when it comes back.
 type Answer struct {
 	Blocks []Block
-	// StopReason in the words of the messages dialect; empty is tool_use if a tool
-	// is called, else end_turn. Responses also know content_filter and, for a response
-	// that fails in the end, failed.
+	// StopReason is a word of the messages dialect. If it is empty, it is tool_use for an answer with a call, else
+	// end_turn. Responses also accept content_filter and, for a failing response, failed.
 	StopReason string
-	// Cut, if set, ends it early.
+	// Cut, if set, ends the answer early.
 	Cut *Cut
-	// Pause, if set, takes the place of StreamOptions.Pause.
+	// Pause, if set, replaces StreamOptions.Pause.
 	Pause Pause
 }
 
-// Block is a part of an Answer; Think, Omitted, Redacted, Say and Use make them.
+// Block is a part of an Answer. Think, Omitted, Redacted, Compact, Say and Use return blocks.
 type Block struct {
 	Type  string // as in the messages dialect
 	Text  string // of text and thinking
 	Name  string // of a tool
 	Input string // of a tool, a JSON object
-	ID    string // of a call; empty: one is made as the vendor makes them
+	ID    string // of a call; if empty, the vendor makes one
 }
 
-// Think is a thinking block.
+// Think returns a thinking block.
 func Think(text string) Block { return Block{Type: thinkingBlock, Text: text} }
 
-// Omitted is a thinking block with a signature and no text.
+// Omitted returns a thinking block with a signature and without text.
 func Omitted() Block { return Block{Type: thinkingBlock} }
 
-// Redacted is a redacted thinking block. Vendors that have none leave it out.
+// Redacted returns a redacted thinking block. Vendors without such blocks leave it out.
 func Redacted() Block { return Block{Type: redactedBlock} }
 
-// Compact is a compaction of everything before it, of Responses. Other endpoints leave it out.
+// Compact returns a compaction of everything before it. Only Responses send it.
 func Compact(text string) Block { return Block{Type: compactionBlock, Text: text} }
 
-// Say is a text block.
+// Say returns a text block.
 func Say(text string) Block { return Block{Type: textBlock, Text: text} }
 
-// Use calls a tool with a JSON object as its input.
+// Use returns a call of a tool. The input is a JSON object.
 func Use(name, input string) Block { return Block{Type: useBlock, Name: name, Input: input} }
 
-// Reply is an Answer of these blocks.
+// Reply returns an Answer of these blocks.
 func Reply(blocks ...Block) Answer { return Answer{Blocks: blocks} }
 
-// CutAfter is a with its connection cut after so many events of the stream: in
-// the middle of the next event, or between the two. Of a JSON answer half comes.
+// CutAfter returns a with its connection cut after this many events of the stream. If inside is set, half of the next
+// event arrives as well. Of a JSON answer half arrives.
 func (a Answer) CutAfter(events int, inside bool) Answer {
 	a.Cut = &Cut{After: events, Inside: inside}
 	return a
 }
 
-// FailAfter is a with a stream that ends with an error event of status 529 after so many
-// events.
+// FailAfter returns a with a stream that ends with an error event of status 529 after this many events.
 func (a Answer) FailAfter(events int) Answer {
 	a.Cut = &Cut{After: events, Error: 529}
 	return a
 }
 
-// Cut says where an answer ends early.
+// Cut is the place where an answer ends early.
 type Cut struct {
-	After  int  // events that come whole
-	Inside bool // and half of the next
-	Clean  bool // the stream ends as if it were over, as after a proxy between has lost the vendor
-	Error  int  // if not 0, an error event of this status instead of a cut connection
+	After  int  // events that arrive whole
+	Inside bool // half of the next event arrives
+	Clean  bool // the stream ends without an error, as behind a proxy that lost the vendor
+	Error  int  // if not 0, an error event of this status replaces the cut connection
 }
 
-// issued is a Block as it leaves.
+// issued is a Block with the parts that the vendor adds.
 type issued struct {
 	Block
 	signature string // or the data of a redacted block, or the encrypted content of an item
@@ -85,7 +81,7 @@ type issued struct {
 	unsigned  bool   // the vendor gives no signature
 }
 
-// stopReason is why a ends.
+// stopReason returns the reason why a ends.
 func (a Answer) stopReason() string {
 	switch {
 	case a.StopReason != "":
@@ -96,23 +92,22 @@ func (a Answer) stopReason() string {
 	return "end_turn"
 }
 
-// magicWords make the default answer call a tool.
+// magicWords in the user's text make the default answer call a tool.
 const magicWords = "use the tool"
 
-// defaultAnswer thinks if it may, calls the first tool on the words "use the
-// tool" and then says what the tool gave, else what the user said, or what the
-// format of the answer requires.
+// defaultAnswer returns an answer that thinks if it may. On the words "use the tool" it calls the first tool, and
+// then repeats the result. Else it repeats the user's text, or fills in the requested format.
 func defaultAnswer(r *Request) Answer {
 	var a Answer
 	if r.Thinking && !r.thought {
 		a.Blocks = append(a.Blocks,
 			Think(fmt.Sprintf("The user says %q. There are %d results so far.", clip(r.User), len(r.Results))))
 	}
-	asked := strings.Contains(strings.ToLower(r.User), magicWords) || r.forced != ""
+	calls := strings.Contains(strings.ToLower(r.User), magicWords) || r.forced != ""
 	switch {
 	case len(r.Results) > 0:
 		a.Blocks = append(a.Blocks, Say("The tool gave: "+strings.Join(r.Results, "; ")))
-	case asked && len(r.Tools) > 0:
+	case calls && len(r.Tools) > 0:
 		t := r.Tools[0]
 		if i := slices.IndexFunc(r.Tools, func(t Tool) bool { return t.Name == r.forced }); i >= 0 {
 			t = r.Tools[i]
@@ -126,7 +121,7 @@ func defaultAnswer(r *Request) Answer {
 	return a
 }
 
-// maxEcho bounds what of the user's text the default answer repeats, in bytes.
+// maxEcho is the most of the user's text that the default answer repeats, in bytes.
 const maxEcho = 500
 
 func clip(s string) string {
@@ -141,11 +136,11 @@ type Tool struct {
 	Name   string
 	Schema jsontext.Value // of its input; may be nil
 
-	namespace string // that it stands in, of Responses; empty for none
+	namespace string // the namespace of a Responses tool; may be empty
 	custom    bool   // its input is a text
 }
 
-// sampleInput fills in what the schema requires.
+// sampleInput returns an object with the required members of the schema.
 func (t Tool) sampleInput() string {
 	var schema struct {
 		Properties map[string]struct {
@@ -154,7 +149,7 @@ func (t Tool) sampleInput() string {
 		} `json:"properties"`
 		Required []string `json:"required"`
 	}
-	// A schema of another shape requires nothing that could be filled in.
+	// A schema of another shape has no known required members.
 	_ = json.Unmarshal(t.Schema, &schema, lenient)
 	input := obj()
 	for _, name := range schema.Required {

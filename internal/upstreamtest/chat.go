@@ -9,40 +9,40 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Roles of the chat dialect beside those of the messages dialect.
+// Roles of chat completions that the messages dialect does not have.
 const (
 	developer = "developer"
 	tool      = "tool"
 )
 
-// maxCallID is the longest id of a call that OpenAI takes.
+// maxCallID is OpenAI's maximum length of a call's id.
 const maxCallID = 40
 
-// ValidateChat checks a request of the chat-completions dialect. The error is
-// what a vendor would answer with status 400.
+// ValidateChat checks the structure of a chat-completions request. The error is the message of a vendor's answer of
+// status 400.
 func ValidateChat(body []byte) error {
 	x := &exchange{config: &Config{Vendor: Chat}, Request: &Request{Endpoint: EndpointChat}}
 	x.talk.ordered = true
 	return validate(body, x, dialogRule)
 }
 
-// mistralID is what Mistral takes as the id of a call.
+// mistralID is the form of a call's id at Mistral.
 var mistralID = regexp.MustCompile(`^[a-zA-Z0-9]{9}$`)
 
-// dialogue is what has been said so far, and by which rules.
+// dialogue is the state of a conversation while its messages are checked, and the rules for it.
 type dialogue struct {
-	ordered   bool           // roles follow each other as Mistral wants it
-	maxID     int            // longest id of a call; 0 is any
-	callID    *regexp.Regexp // what an id of a call looks like; nil is any
-	recurring bool           // an id may come again in a later answer
+	ordered   bool           // roles must follow Mistral's order
+	maxID     int            // maximum length of a call's id; 0 is unlimited
+	callID    *regexp.Regexp // form of a call's id; nil is any
+	recurring bool           // ids may recur in later answers
 
-	before string // role of the message before, system and developer as system
-	begun  bool   // something but a system prompt has been said
-	open   []string
-	used   map[string]bool
+	lastRole string // role of the previous message; developer counts as system
+	started  bool   // a message other than a system prompt has been checked
+	open     []string
+	used     map[string]bool
 }
 
-// beginTalk reads by which rules messages follow each other.
+// beginTalk selects the rules for the order of messages and the ids of calls.
 func beginTalk(x *exchange) {
 	d := &x.talk
 	switch vendor := x.config.vendor(); {
@@ -62,26 +62,26 @@ const noFunction = says("Invalid '{at}': expected an object of type 'function'."
 
 func isFunction(s *spot) bool { return s.is("type", "function") && isObjectAt("function")(s) }
 
-// settled holds if every call of the last answer has its result.
+// settled holds if every call of the last answer has a result.
 func settled(s *spot) bool { return s.finds(strings.Join(s.talk.open, ", ")) }
 
 const unsettled = says("An assistant message with 'tool_calls' must be followed by tool messages responding to each " +
 	"'tool_call_id'. The following tool_call_ids did not have response messages: {found}")
 
-// onlyCalls is an answer with calls whose content may be missing or empty.
+// onlyCalls holds for an answer with calls and without content.
 func onlyCalls(s *spot) bool {
 	return s.is("role", assistant) && s.has("tool_calls") && (!s.has("content") || s.is("content", ""))
 }
 
-// partKinds are the types of parts of a content, by the role.
+// partKinds are the allowed types of content parts by role.
 var partKinds = map[string][]string{
 	user: {textBlock, imagePart, "input_audio", "file"}, assistant: {textBlock, "refusal"}, tool: {textBlock},
 	system: {textBlock}, developer: {textBlock},
 }
 
-// dialogRows go through all messages with what has been said so far, in exchange.talk.
+// dialogRows check all messages in order. Their state is exchange.talk.
 var dialogRows = rowsOf([]row{
-	{"", notes(beginTalk), nil},
+	{"", run(beginTalk), nil},
 	{"", not(isOne("model", "")), says("you must provide a model parameter")},
 	{"", either(lacks("tools"), isFull("tools")), says("Invalid 'tools': expected an array with minimum length 1.")},
 	{"tools[]", isFunction, noFunction},
@@ -96,7 +96,7 @@ var dialogRows = rowsOf([]row{
 		says("Invalid value: '{role}'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool' " +
 			"({at}.role).")},
 	{"messages[]", func(s *spot) bool {
-		before, inside := s.talk.before, s.talk.before == tool || s.talk.before == assistant
+		before, inside := s.talk.lastRole, s.talk.lastRole == tool || s.talk.lastRole == assistant
 		switch role := roleOf(s.members); {
 		case role == system && inside, role == user && (before == tool || before == user):
 			s.found = role + "' after role '" + before
@@ -104,7 +104,7 @@ var dialogRows = rowsOf([]row{
 		}
 		return true
 	}, says("Unexpected role '{found}'")},
-	{"messages[]@assistant", func(s *spot) bool { return s.talk.begun || !s.talk.ordered },
+	{"messages[]@assistant", func(s *spot) bool { return s.talk.started || !s.talk.ordered },
 		says("Conversation must start with a user message or system message, and the first to speak is the user")},
 	{"messages[]@assistant", either(lacks("tool_calls"), isFull("tool_calls")),
 		says("[] is too short - '{at}.tool_calls'")},
@@ -136,7 +136,7 @@ var dialogRows = rowsOf([]row{
 		return true
 	}, nil},
 	{"messages[]@tool", func(s *spot) bool {
-		id, before := s.str("tool_call_id"), s.talk.before
+		id, before := s.str("tool_call_id"), s.talk.lastRole
 		return (before == assistant || before == tool) && (s.talk.used[id] || slices.Contains(s.talk.open, id))
 	}, says("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with " +
 		"'tool_calls' ({at}, id {tool_call_id}).")},
@@ -160,19 +160,19 @@ var dialogRows = rowsOf([]row{
 	{"messages[].content[]:image_url", func(s *spot) bool { return urlHolds(s, s.in(imagePart).str("url")) },
 		says("{found}")},
 	{"messages[]", func(s *spot) bool {
-		s.talk.before = roleOf(s.members)
-		s.talk.begun = s.talk.begun || s.talk.before != system
+		s.talk.lastRole = roleOf(s.members)
+		s.talk.started = s.talk.started || s.talk.lastRole != system
 		return true
 	}, nil},
 	{"", func(s *spot) bool {
-		before := s.talk.before
+		before := s.talk.lastRole
 		return !s.talk.ordered || before == user || before == tool || s.finds(before)
 	}, says("Expected last role User or Tool (or Assistant with prefix True) for serving but got {found}")},
 	{"", settled, unsettled},
-	{"", notes(hearMessages), nil},
+	{"", run(readMessages), nil},
 })
 
-// roleOf is the role of a message; a developer's is the system's.
+// roleOf returns the role of a message. A developer message counts as a system message.
 func roleOf(m members) string {
 	if m.is("role", developer) {
 		return system
@@ -180,8 +180,8 @@ func roleOf(m members) string {
 	return m.str("role")
 }
 
-// hearMessages notes what was said last.
-func hearMessages(x *exchange) {
+// readMessages stores the user's last text and the results after it.
+func readMessages(x *exchange) {
 	x.messages, _ = x.list(x.body, "messages")
 	for _, m := range x.messages {
 		switch text := strings.Join(texts(m), "\n"); m.str("role") {

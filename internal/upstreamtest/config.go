@@ -7,192 +7,173 @@ import (
 	"time"
 )
 
-// Vendor is the vendor with the rules that a Server follows.
+// Vendor selects the rules that a Server applies.
 type Vendor string
 
 const (
 	// Anthropic serves the messages dialect and signs thinking.
 	Anthropic Vendor = "anthropic"
-	// Kimi serves both dialects. Its signatures are random and never read; a turn
-	// that calls tools must come back with its reasoning, if only as one space. Its
-	// tool ids recur in every answer.
+	// Kimi serves both dialects. Its signatures are random and never verified. A turn with calls must come back with its
+	// reasoning, which may be one space. Its tool ids recur in every answer.
 	Kimi Vendor = "kimi"
-	// DeepSeek serves both dialects, and Responses. It signs nothing and wants the
-	// reasoning of every answer back once tools were called.
+	// DeepSeek serves both dialects and Responses. It signs nothing. Once tools were called, it requires the reasoning
+	// of every answer.
 	DeepSeek Vendor = "deepseek"
-	// GLM serves both dialects. It signs thinking and never reads a signature back,
-	// knows no adaptive thinking, and says of a wrong parameter only that it is wrong.
+	// GLM serves both dialects. It signs thinking and never verifies a signature. It has no adaptive thinking. It does
+	// not name a wrong parameter.
 	GLM Vendor = "glm"
-	// Chat is any vendor of chat completions only; Config.Chat says which.
+	// Chat is any vendor that only serves chat completions. Config.Chat has its rules.
 	Chat Vendor = "chat"
-	// OpenAI serves Responses, by Config.Responses, and chat completions like Chat with
-	// ChatRules.OpenAI.
+	// OpenAI serves Responses by the rules of Config.Responses, and chat completions like Chat with ChatRules.OpenAI.
 	OpenAI Vendor = "openai"
-	// Google serves Interactions, signs what its models think and is always asked with the whole conversation.
+	// Google serves Interactions and signs thinking. Every request contains the whole conversation.
 	Google Vendor = "google"
 )
 
-// Config says which vendor a Server is. The zero value is Anthropic with its
-// usual rules.
+// Config configures a Server. The zero value is Anthropic with its default rules.
 type Config struct {
-	// Vendor is the vendor with the rules that count; empty is Anthropic.
+	// Vendor selects the rules. Empty is Anthropic.
 	Vendor Vendor
-	// Name is the backend that signatures are bound to; empty is the vendor's. Two
-	// servers of one name accept each other's signatures, as two machines of one
-	// vendor do.
+	// Name is the backend that signatures are bound to. Empty is the vendor's name. Two servers with the same name
+	// accept each other's signatures, like two machines of one vendor.
 	Name string
-	// Models are the names served: any other is refused, and GET /v1/models lists
-	// them. Empty is any name. DeepSeek takes claude-* as well.
+	// Models are the served names. Requests for other models are refused, and GET /v1/models lists these. Empty serves
+	// every name. DeepSeek also serves claude-*.
 	Models []string
-	// APIKey is what a caller must present, as x-api-key or as bearer token; empty lets
-	// every caller in.
+	// APIKey is the key that a caller must send, as x-api-key or bearer token. Empty disables the check.
 	APIKey string
 
-	Thinking ThinkingRules // of Anthropic, except where said
+	Thinking ThinkingRules // of Anthropic, unless noted
 	Chat     ChatRules     // of Chat and OpenAI
-	// Responses are those of OpenAI.
+	// Responses are the rules of OpenAI's Responses.
 	Responses ResponsesRules
 	Stream    StreamOptions
 
-	// PromptCache keeps beginnings of prompts for five minutes, and tells in the answers what was read of them. The time
-	// is Clock's, or the real one.
+	// PromptCache keeps prefixes of prompts for five minutes and reports cache reads in the answers. Clock is the time;
+	// nil is the real time.
 	PromptCache bool
 	Clock       func() time.Time
 
-	// Answer, if set, answers the accepted requests that nothing queued is left
-	// for; nil from it is the default answer.
+	// Answer, if set, answers accepted requests once the queue is empty. If it returns nil, the default answer follows.
 	Answer func(*Request) *Answer
-	// Fault, if set, may fail a request before any rule is looked at, once the
-	// queued faults are used up; nil from it lets the request through.
+	// Fault, if set, may fail a request before any rule is applied, once the queued faults are used up. Nil lets the
+	// request through.
 	Fault func(*Request) *Fault
-	// Wrap, if set, makes of a refusal what a gateway in between would make of it:
-	// another status, another body.
+	// Wrap, if set, changes the status and the body of a refusal, as a gateway between client and vendor may.
 	Wrap func(status int, body []byte) (int, []byte)
-	// Observe, if set, is told of every request once it is judged. It is called
-	// from the requests' goroutines, one call at a time.
+	// Observe, if set, receives every request after its verdict. Calls come from the requests' goroutines, one at a
+	// time.
 	Observe func(Request)
-	// Remember bounds the requests that Requests returns and, ten times of it, the
-	// answers that the rule on the latest turn knows. 0 is 1000. The bodies of the
-	// requests take at most 64 MiB.
+	// Remember is the maximum number of requests that Requests returns. The rule on the latest turn remembers ten times
+	// as many answers. 0 is 1000. The bodies take at most 64 MiB.
 	Remember int
 }
 
-// ThinkingRules are what differs between the models, accounts and platforms of
-// Anthropic.
+// ThinkingRules are the differences between the models, accounts and platforms of Anthropic.
 type ThinkingRules struct {
-	// Generation says which modes of thinking the model has.
+	// Generation selects the modes of thinking.
 	Generation Generation
-	// PrefixCheck binds signatures to everything before them: system, tools and
-	// earlier messages. Without it that is so only for a request that sets
-	// thinking.block_binding.prefix_mismatch_behavior.
+	// PrefixCheck binds signatures to system, tools and all earlier messages. Without it, only requests with
+	// thinking.block_binding.prefix_mismatch_behavior are checked.
 	PrefixCheck bool
-	// StrictOff refuses any thinking block while thinking is off, as one gateway
-	// does. Otherwise only a trailing assistant message may hold none.
+	// StrictOff refuses every thinking block while thinking is off, as one gateway does. Otherwise only the final
+	// assistant message must not contain thinking.
 	StrictOff bool
-	// RejectOtherModels refuses blocks that another model of this vendor signed.
-	// Otherwise they are dropped silently. Another vendor's are always refused.
+	// RejectOtherModels refuses blocks that another model of this vendor signed. Otherwise they are dropped silently.
+	// Blocks of another vendor are always refused.
 	RejectOtherModels bool
-	// KeepAll keeps the thinking of older turns in the context; without it they
-	// are not counted as input.
+	// KeepAll counts the thinking of older turns as input.
 	KeepAll bool
-	// Omit leaves thinking out of the answers: an empty text with a signature.
-	// thinking.display in a request overrides it.
+	// Omit sends thinking as an empty text with a signature. thinking.display in a request overrides it.
 	Omit bool
-	// SkipSignatures leaves out the checks of signatures and of the latest turn,
-	// for recorded requests with signatures that cannot be made again.
+	// SkipSignatures disables the checks of signatures and of the latest turn, for recorded requests.
 	SkipSignatures bool
-	// Bedrock answers in the words of that platform where they differ.
+	// Bedrock refuses in the words of that platform.
 	Bedrock bool
 	// NoContextManagement refuses context_management even with its beta.
 	NoContextManagement bool
-	// Betas are the known values of the anthropic-beta header; nil is KnownBetas.
+	// Betas are the known values of the anthropic-beta header. Nil is KnownBetas.
 	Betas []string
-	// Window is how many input tokens are taken, by the estimate that count_tokens
-	// answers; 0 is any number.
+	// Window is the maximum number of input tokens, by the estimate of count_tokens. 0 is unlimited.
 	Window int
-	// OnlyEnabled, of Kimi, refuses every thinking.type but "enabled".
+	// OnlyEnabled makes Kimi refuse every thinking.type except "enabled".
 	OnlyEnabled bool
 }
 
-// ChatRules are what differs between vendors of chat completions.
+// ChatRules are the differences between vendors of chat completions.
 type ChatRules struct {
-	// ToolIDs are the ids of calls that are made and taken. With MistralIDs, roles
-	// must follow each other as Mistral wants it, too.
+	// ToolIDs is the form of call ids that the vendor makes and accepts. MistralIDs also enforce Mistral's order of
+	// roles.
 	ToolIDs ToolIDs
-	// Replay says what becomes of reasoning_content in the history.
+	// Replay is the vendor's treatment of reasoning_content in the history.
 	Replay Replay
-	// ReasoningField is where answers hold their reasoning; empty is
-	// "reasoning_content".
+	// ReasoningField is the name of the reasoning in answers. Empty is "reasoning_content".
 	ReasoningField string
-	// ThoughtSignatures gives the first call of an answer an
-	// extra_content.google.thought_signature and wants it back.
+	// ThoughtSignatures adds extra_content.google.thought_signature to the first call of an answer and requires it back.
 	ThoughtSignatures bool
 	// KnownArguments refuses members of a request that OpenAI does not know.
 	KnownArguments bool
-	// OpenAI refuses what OpenAI refuses of a model, by its name: an effort where
-	// there is none, max_tokens and a temperature where the model thinks, an effort
-	// beside tools. KnownArguments is part of it.
+	// OpenAI refuses what OpenAI refuses for a model's name: an unsupported effort, max_tokens and a temperature while
+	// the model thinks, and an effort next to tools. It includes KnownArguments.
 	OpenAI bool
-	// NoParameters are members that are refused for any model, in the words of
-	// Config.Vendor Chat: "Unsupported parameter: 'x' is not supported with this model."
+	// NoParameters are members that are refused for every model: "Unsupported parameter: 'x' is not supported with this
+	// model."
 	NoParameters []string
-	// Schemas is what is taken of the schemas of tools.
+	// Schemas selects the rules for the schemas of tools.
 	Schemas Schemas
-	// TextOnly refuses messages of the user with a content that is not one text.
+	// TextOnly refuses a user message whose content is not a string.
 	TextOnly bool
-	// NoImages refuses images, in OpenAI's words. DeepSeek always does, in its own.
+	// NoImages refuses images in OpenAI's words. DeepSeek always refuses them in its own words.
 	NoImages bool
 }
 
-// ResponsesRules are what differs between platforms, and ages, of OpenAI's Responses.
+// ResponsesRules are the differences between platforms and versions of OpenAI's Responses.
 type ResponsesRules struct {
-	// Azure refuses in the words of that platform: no code for encrypted content, status
-	// 400 for items that are not found.
+	// Azure refuses in the words of that platform: without a code for encrypted content, and with status 400 for missing
+	// items.
 	Azure bool
-	// OldWording names encrypted content by its ends instead of by its item.
+	// OldWording quotes the ends of encrypted content instead of the item's id.
 	OldWording bool
-	// InStream refuses encrypted content of streams by events, with status 200.
+	// InStream refuses encrypted content of streams with events and status 200.
 	InStream bool
-	// FlatErrors has the members of an error event beside its type, as OpenAI documents
-	// it; otherwise they are in an "error" of it, as users have seen it.
+	// FlatErrors writes the members of an error event next to its type, as OpenAI documents it. Otherwise they are in a
+	// member "error", as users report it.
 	FlatErrors bool
 }
 
-// ToolIDs is a style of ids for calls of tools.
+// ToolIDs is a form of call ids.
 type ToolIDs int
 
-// The styles.
+// The forms of call ids.
 const (
-	OpenAIIDs  ToolIDs = iota // call_ and 24 letters and digits; at most 40 characters are taken
+	OpenAIIDs  ToolIDs = iota // call_ and 24 letters and digits; at most 40 characters are accepted
 	MistralIDs                // exactly 9 letters and digits
 	AnyIDs                    // like OpenAIIDs, of any length
 )
 
-// Replay is what a vendor does with reasoning_content in the history.
+// Replay is a vendor's treatment of reasoning_content in the history.
 type Replay int
 
-// What there is.
+// The treatments of reasoning_content.
 const (
 	ReplayIgnored  Replay = iota
 	ReplayGroq            // refused with 400
-	ReplayCerebras        // refused with 400 and a body with its message on top
+	ReplayCerebras        // refused with 400 and a message at the top level of the body
 	ReplayMistral         // refused with 422 and a list of details
 )
 
-// StreamOptions say in which pieces an answer comes.
+// StreamOptions control how an answer is split.
 type StreamOptions struct {
-	// Chunk is how many characters a delta has; 0 is 12.
+	// Chunk is the number of characters per delta. 0 is 12.
 	Chunk int
-	// Split cuts what is written into pieces of so many bytes, each flushed; 0
-	// writes one event at a time.
+	// Split is the number of bytes per write, each flushed. 0 writes one event at a time.
 	Split int
-	// Pause, if set, is called before each event with its number from 0, and
-	// before a JSON answer with 0. It should return when ctx is done.
+	// Pause, if set, runs before each event with its number from 0, and before a JSON answer with 0. It should return
+	// when ctx is done.
 	Pause Pause
 }
 
-// KnownBetas are the values of the anthropic-beta header that are taken unless
-// ThinkingRules.Betas says otherwise.
+// KnownBetas returns the values of the anthropic-beta header that are accepted by default.
 func KnownBetas() []string {
 	return []string{
 		betaContext, betaInterleaved, betaBinding, betaMCP,
@@ -207,7 +188,7 @@ func KnownBetas() []string {
 	}
 }
 
-// Betas that rules speak of.
+// Betas that rules refer to.
 const (
 	betaContext     = "context-management-2025-06-27"
 	betaInterleaved = "interleaved-thinking-2025-05-14"
@@ -215,25 +196,25 @@ const (
 	betaMCP         = "mcp-client-2025-04-04"
 )
 
-// Generation is which modes of thinking a model has.
+// Generation is a set of modes of thinking.
 type Generation int
 
-// The generations.
+// The generations of Anthropic's models.
 const (
-	ByName         Generation = iota // what GenerationOf says of the request's model
-	Manual                           // 4.5 and older: enabled only
+	ByName         Generation = iota // as GenerationOf returns for the request's model
+	Manual                           // 4.5 and older: only enabled
 	Both                             // Opus and Sonnet 4.6
-	Adaptive                         // Opus 4.7 and 4.8: off unless asked for, no enabled
-	AdaptiveOn                       // Opus 5, Sonnet 5: on unless disabled, no enabled
+	Adaptive                         // Opus 4.7 and 4.8: off by default, not enabled
+	AdaptiveOn                       // Opus 5, Sonnet 5: on by default, not enabled
 	BetweenTools                     // Sonnet 5.5: like AdaptiveOn, with between_tools instead of disabled
 	AlwaysOn                         // Fable, Mythos 5, Opus 5.5: neither enabled nor disabled
-	BothWithoutOff                   // Mythos Preview: no disabled
+	BothWithoutOff                   // Mythos Preview: not disabled
 )
 
-// modes are the values of thinking.type that a generation takes.
+// modes are the values of thinking.type that a generation accepts.
 type modes struct {
 	types       []string
-	on          bool // thinks unless told otherwise
+	on          bool // thinks by default
 	effortBound bool // no effort above high while disabled
 }
 
@@ -247,10 +228,9 @@ var generations = map[Generation]modes{
 	BothWithoutOff: {types: []string{"enabled", "adaptive"}, on: true},
 }
 
-func (m modes) takes(kind string) bool { return slices.Contains(m.types, kind) }
+func (m modes) allows(kind string) bool { return slices.Contains(m.types, kind) }
 
-// GenerationOf guesses a model's generation from its name. One that it has never
-// heard of is Manual, like every model that is no newer than 4.5.
+// GenerationOf guesses a model's generation from its name. Unknown models are Manual, like all models up to 4.5.
 func GenerationOf(model string) Generation {
 	for _, g := range []struct {
 		part string
@@ -268,14 +248,14 @@ func GenerationOf(model string) Generation {
 	return Manual
 }
 
-// name is the backend's.
+// name returns the name of the backend.
 func (c Config) name() string { return cmp.Or(c.Name, string(c.vendor())) }
 
 func (c Config) vendor() Vendor { return cmp.Or(c.Vendor, Anthropic) }
 
 func (c Config) remember() int { return cmp.Or(c.Remember, 1000) }
 
-// serves says whether a model of this name is to be had.
+// serves reports whether the model is served.
 func (c Config) serves(model string) bool {
 	return len(c.Models) == 0 || slices.Contains(c.Models, model) ||
 		c.vendor() == DeepSeek && strings.HasPrefix(model, "claude-")

@@ -9,11 +9,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// said gives, for each message, the hash of everything before it: system, tools,
-// earlier messages. One more at the end is the hash of the whole. Thinking
-// and cache_control are left out, a string counts as one text block, neighbours of
-// one role as one message, and a message with nothing but thinking is none.
-func said(system, tools []members, turns []turn) []contextHash {
+// contextHashes returns, for each message, the hash of everything before it: system, tools and earlier messages. The
+// last hash covers the whole conversation. Thinking and cache_control are left out. A string equals one text block,
+// consecutive messages of one role equal one message, and a message of only thinking is skipped.
+func contextHashes(system, tools []members, turns []turn) []contextHash {
 	h := sha256.New()
 	for _, b := range slices.Concat(system, tools) {
 		writeBlock(h, b)
@@ -21,7 +20,7 @@ func said(system, tools []members, turns []turn) []contextHash {
 	hashes := []contextHash{sum(h)}
 	role := ""
 	for _, t := range turns {
-		for _, b := range spoken(t.blocks) {
+		for _, b := range withoutThinking(t.blocks) {
 			if t.role != role {
 				role = t.role
 				writeString(h, role)
@@ -33,25 +32,24 @@ func said(system, tools []members, turns []turn) []contextHash {
 	return hashes
 }
 
-// place is the hash of what an answer says before a block of it.
+// place returns the hash of an answer's blocks before a block of it.
 func place(before []members) contextHash {
 	h := sha256.New()
-	for _, b := range spoken(before) {
+	for _, b := range withoutThinking(before) {
 		writeBlock(h, b)
 	}
 	return sum(h)
 }
 
-// spoken are the blocks that are no thinking.
-func spoken(blocks []members) []members {
+// withoutThinking returns the blocks other than thinking.
+func withoutThinking(blocks []members) []members {
 	return slices.DeleteFunc(slices.Clone(blocks), thinks)
 }
 
 func sum(h hash.Hash) contextHash { return contextHash(h.Sum(nil)) }
 
-// writeBlock writes what a block says, so that two blocks are equal if and only
-// if they say the same: the order of a block's own members says nothing, the
-// order within a tool's input or schema does.
+// writeBlock writes the content of a block. The order of a block's own members does not count. The order within a
+// tool's input or schema does.
 func writeBlock(h hash.Hash, b members) {
 	for _, name := range slices.Sorted(maps.Keys(b)) {
 		v := b[name]
@@ -82,13 +80,12 @@ func writeContent(h hash.Hash, b members) {
 
 func writeValue(h hash.Hash, v jsontext.Value) {
 	v = v.Clone()
-	// The body has been read whole, so this cannot fail.
+	// The whole body is valid JSON, so this cannot fail.
 	_ = v.Format(jsontext.AllowDuplicateNames(true))
 	writeString(h, string(v))
 }
 
-// writeString ends s in a byte that JSON does not have, so that parts cannot run
-// into each other.
+// writeString ends s with a byte that JSON does not contain, so that parts cannot run into each other.
 func writeString(h hash.Hash, s string) {
 	h.Write([]byte(s))
 	h.Write([]byte{0})

@@ -1,82 +1,74 @@
-// Package upstreamtest is what tests run against in place of a vendor: a strict
-// fake that refuses what the real one refuses, in its words.
+// Package upstreamtest contains a strict fake of model vendors for tests. It refuses the requests that the real vendor
+// refuses, in the vendor's words.
 //
-// A Server is an http.Handler and one of seven vendors: Anthropic, Kimi, DeepSeek,
-// GLM, OpenAI, Google or, for all others that speak it, Chat completions. It applies the vendor's
-// rules in the vendor's order, signs thinking and verifies what comes back, answers what the
-// test has queued or something of its own, whole or streamed, and keeps what it saw and what
-// it thought of it. Package fakevendor beneath is the same as a program, for trials by hand.
+// A Server is an http.Handler and one of seven vendors: Anthropic, Kimi, DeepSeek, GLM, OpenAI, Google or any vendor of
+// chat completions. It applies the vendor's rules in the vendor's order. It signs thinking and verifies the signatures
+// that come back. It sends queued or default answers, whole or as streams, and records every request with its verdict.
+// The command fakevendor runs it for manual trials.
 //
 // # Rules
 //
-// What a vendor refuses stands in vendorRules, in the order in which it is applied. A rule has rows, each of a place
-// in the body, what must hold there and the refusal where it does not; one walker applies them all. A new refusal is
-// a row of the rule that has its source. A rule about more than one object (calls and results, signatures, units of
-// reasoning) is a function that a row names by "by"; it also may only read, by "notes".
+// vendorRules lists the rules of each vendor in the order of their application. A rule consists of rows. A row has a
+// place in the body, a condition and a refusal. One walker applies all rows. A rule about several objects, such as calls
+// and results, is a function in a row, wrapped by "by". A function wrapped by "run" only reads the request.
+//
+// Each rule names its source, which docs/conformance.md prints. The table refusals in refusals_test.go has at least one
+// request for each rule, with the vendor's answer. A new refusal is a row of a rule and a row of that table.
 //
 // # Signatures
 //
-// A signature, or the data of a redacted block, is a MAC over the backend's name,
-// the model, the block's text, what its answer said before it, the conversation
-// before the answer, and the thinking block before it. So it can be verified
-// without memory, by any Server of the same name. By itself a block holds if its
-// text is as it was (a block that was issued without text may have any) and it
-// stands where it stood in its answer. With the prefix check the conversation
-// before it must be the same, too: only cache_control and a leading run of
-// thinking blocks may differ. Thinking of older turns may be missing; without
-// the prefix check any answer's, with it a leading run only. The thinking of the
-// latest turn, which is everything since the user last said something that is no
-// result, must be there whole and in order or not at all; for that rule alone
-// the newest answers are remembered.
+// A signature, or the data of a redacted block, contains a MAC. The MAC covers the backend's name, the model, the block's
+// text, the earlier blocks of its answer, the conversation before the answer and the previous thinking block. So any
+// Server of the same name verifies it without memory.
+//
+// A block is valid if its text is unchanged and it has its original position in its answer. A block that was issued
+// without text may have any text. With the prefix check, the conversation before the block must be unchanged, too. Only
+// cache_control and a leading run of thinking blocks may differ.
+//
+// Thinking of older turns may be missing: without the prefix check that of any answer, with it a leading run only. The
+// latest turn is everything after the user's last message without results. Its thinking must be complete and in order,
+// or missing altogether. Only this rule needs memory of the newest answers.
 //
 // # Responses
 //
-// Encrypted content holds its item's id and a MAC under the backend's name, so it is verified without memory,
-// too. Everything else about items goes by memory of the newest answers: which reasoning item began the unit
-// of an item, what is persisted, which compaction came before. A reasoning item must have something of its
-// unit behind it, and an item that still has its id its reasoning item somewhere before it, the first one
-// right before it. Request.Kept and Request.Lost count the reasoning of the current tool loop,
-// Request.LostCompactions names compactions that were left out: the real vendor would go on without a word.
+// Encrypted content contains its item's id and a MAC under the backend's name, so it is verified without memory. All
+// other rules about items use memory of the newest answers: the reasoning item of a unit, persisted items and earlier
+// compactions. A reasoning item needs an item of its unit after it. An item with an id needs its reasoning item before
+// it, and the first item of a unit needs it directly before.
+//
+// The real vendor accepts requests without reasoning or compactions. Request.Kept and Request.Lost count the reasoning
+// of the current tool loop, and Request.LostCompactions names missing compactions.
 //
 // # Interactions
 //
-// The signature of a thought holds an id and a MAC under the backend's name over the thought's summary, so it is verified
-// without memory. Each answer begins with a thought, and the first call behind one has its signature, too. A call since the
-// user spoke last needs a thought before it in its step; the strings that Google documents in place of a signature are
-// for another API and are refused.
+// The signature of a thought contains an id and a MAC under the backend's name over the thought's summary, so it is
+// verified without memory. Each answer begins with a thought. The first call after a thought has its signature, too. A
+// call after the user's last step needs a thought before it in its step. The strings that Google documents as replacements
+// for signatures belong to another API and are refused.
 //
 // # Prompt cache
 //
-// With Config.PromptCache the vendor keeps the beginnings of prompts of at least 1,024 tokens, for five minutes from
-// their last use, each for the account of its key and the model: Anthropic those that end at a cache_control, which it
-// finds up to 20 blocks before one, others all in steps of 128 tokens. Answers tell what was read, and of Anthropic
-// what was put there, as the vendor does.
+// With Config.PromptCache, the vendor caches prefixes of prompts of at least 1,024 tokens. They expire five minutes after
+// their last use. Each API key and model has its own cache. Anthropic caches prefixes that end at a cache_control, and
+// finds them up to 20 blocks before one. Other vendors cache in steps of 128 tokens. Answers report the tokens read.
+// Those of Anthropic also report the tokens written.
 //
 // # Structure
 //
-// ValidateMessages and ValidateChat check the structure of a request by the union
-// of the rules of Anthropic, OpenAI and Mistral, and answer in the words of the vendor of
-// the broken rule. What depends on the model, the account or a header (modes of thinking,
-// betas, signatures) is no part of a request's structure and is left to a Server. So is
-// Mistral's demand for ids of exactly nine letters and digits, which no other vendor's
-// ids can meet.
+// ValidateMessages and ValidateChat check the structure of a request by the combined rules of Anthropic, OpenAI and
+// Mistral, in the words of the vendor of the broken rule. They ignore rules that depend on the model, the account or a
+// header: modes of thinking, betas and signatures. They also ignore Mistral's rule that ids have exactly nine letters and
+// digits, because no other vendor's ids have that form.
 //
 // # Schemas of tools
 //
-// What a vendor refuses of them is Config.Chat.Schemas, in the words that users of the vendor have reported;
-// the rules of Anthropic's messages always hold. Google's and Moonshot's are more than these.
+// Config.Chat.Schemas selects the rules for schemas, in words that users of the vendors have reported. The rules of
+// Anthropic always apply. Google and Moonshot have more rules than these.
 //
-// # What is known from where
+// # Assumptions
 //
-// Each rule names its source, which docs/conformance.md prints: threads and pages in which the vendor is seen to
-// refuse it, or belief.
-//
-// # What is not known
-//
-// Some rules have no text that is known by its letter: the refusal of any
-// thinking while it is off, of a temperature on newer models without thinking, of
-// "adaptive" by Kimi, and the reason "prefix_mismatch" in input_transformations.
-// These are made up after their neighbours. So are, of Responses, what is said of previous_response_id
-// beside conversation and of reasoning without both id and encrypted content; and how strictly OpenAI holds
-// a unit together. Tokens are estimated as a quarter of the bytes.
+// Some refusals are modelled on similar ones because their words are unknown: any thinking while it is off, a temperature
+// on newer models without thinking, and "adaptive" at Kimi. The reason "prefix_mismatch" in input_transformations is
+// assumed. In Responses, so are the refusals of previous_response_id together with conversation and of reasoning without
+// id and encrypted content, and the strictness of units. Tokens are estimated as a quarter of the bytes.
 package upstreamtest

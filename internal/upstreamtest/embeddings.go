@@ -11,10 +11,10 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// EmbeddingSize is how many numbers an embedding has.
+// EmbeddingSize is the number of dimensions of an embedding.
 const EmbeddingSize = 64
 
-// embed is a vector of length 1, near that of texts with the same words.
+// embed returns a vector of length 1. Texts with the same words have near vectors.
 func embed(text string) []float64 {
 	v := make([]float64, EmbeddingSize)
 	v[0] = 1 // so that no text has the zero vector
@@ -33,7 +33,7 @@ func embed(text string) []float64 {
 	return v
 }
 
-// inputs are the texts that a request of that endpoint wants embedded; none if there are others.
+// inputs returns the texts to embed, or none if the input is something else.
 func (x *exchange) inputs() (texts []string) {
 	if s, ok := x.body.text("input"); ok {
 		return []string{s}
@@ -44,7 +44,7 @@ func (x *exchange) inputs() (texts []string) {
 	return texts
 }
 
-// embeddings answers a request of that endpoint.
+// embeddings returns the answer to an embeddings request.
 func (x *exchange) embeddings() []byte {
 	var data []object
 	size := 0
@@ -58,7 +58,7 @@ func (x *exchange) embeddings() []byte {
 		"usage", obj("prompt_tokens", size, "total_tokens", size))
 }
 
-// writeVector writes v as numbers or, if the format is base64, as 32-bit floats.
+// writeVector writes v as numbers or, for the format base64, as 32-bit floats.
 func writeVector(v []float64, format string) []byte {
 	if format == "base64" {
 		var b []byte

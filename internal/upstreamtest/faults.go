@@ -9,11 +9,10 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Pause holds up an answer before one of its events; it should return when ctx,
-// which ends with the request, is done.
+// Pause delays an answer before one of its events. It should return when ctx, the request's context, is done.
 type Pause func(ctx context.Context, event int)
 
-// Until is a Pause before the first event that lasts until released is closed.
+// Until returns a Pause before the first event that lasts until released is closed.
 func Until(released <-chan struct{}) Pause {
 	return func(ctx context.Context, event int) {
 		if event > 0 {
@@ -26,21 +25,20 @@ func Until(released <-chan struct{}) Pause {
 	}
 }
 
-// Fault fails a request before any rule is looked at.
+// Fault fails a request before any rule is applied.
 type Fault struct {
-	// Status of the answer; 200 for an event inside a stream, 0 for a connection
-	// that is cut without any answer.
+	// Status is the status of the answer. 200 is an event inside a stream, 0 cuts the connection without an answer.
 	Status int
 	Header http.Header
-	// Body as it is sent; empty is an error of that status in the dialect of the endpoint.
+	// Body is sent unchanged. Empty is an error of that status in the endpoint's dialect.
 	Body string
-	// ContentType; empty is application/json.
+	// ContentType is application/json if it is empty.
 	ContentType string
-	// Pause, if set, holds the fault up.
+	// Pause, if set, delays the fault.
 	Pause Pause
 }
 
-// RateLimited is a 429 with a Retry-After of so many seconds; less than 0 is none.
+// RateLimited returns a 429 with a Retry-After of this many seconds. A negative number omits the header.
 func RateLimited(seconds int) Fault {
 	f := Fault{Status: http.StatusTooManyRequests}
 	if seconds >= 0 {
@@ -49,24 +47,23 @@ func RateLimited(seconds int) Fault {
 	return f
 }
 
-// Overloaded is a 529.
+// Overloaded returns a 529.
 func Overloaded() Fault { return Fault{Status: statusOverloaded} }
 
-// Canned is any status with any body.
+// Canned returns a fault with this status and body.
 func Canned(status int, body string) Fault { return Fault{Status: status, Body: body} }
 
-// Opaque is a 400 that says nothing of its cause.
+// Opaque returns a 400 that does not name its cause.
 func Opaque() Fault {
 	return Canned(http.StatusBadRequest, `{"error":{"message":"invalid request body","code":"invalid_request_body"}}`)
 }
 
-// ErrorFirst is a stream of status 200 with an error of this text as its first event,
-// named as an error of this status.
+// ErrorFirst returns a stream of status 200 whose first event is an error of this status and text.
 func ErrorFirst(d wire.Dialect, status int, message string) Fault {
 	return Fault{Status: http.StatusOK, ContentType: eventStream, Body: string(errorFrame(d, status, message))}
 }
 
-// Dropped is a connection that is cut without any answer.
+// Dropped returns a connection that is cut without an answer.
 func Dropped() Fault { return Fault{} }
 
 const (
@@ -74,7 +71,7 @@ const (
 	eventStream      = "text/event-stream"
 )
 
-// faultTexts are what a vendor says with a status.
+// faultTexts are the messages of faults by status.
 var faultTexts = map[int]string{
 	http.StatusTooManyRequests:     "This request would exceed your account's rate limit. Please try again later.",
 	http.StatusInternalServerError: "Internal server error",
@@ -98,30 +95,26 @@ func (f Fault) write(w http.ResponseWriter, r *http.Request, d wire.Dialect) {
 	for name, values := range f.Header {
 		w.Header()[http.CanonicalHeaderKey(name)] = values
 	}
-	kind := f.ContentType
-	if kind == "" {
-		kind = "application/json"
-	}
-	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Type", cmp.Or(f.ContentType, "application/json"))
 	w.WriteHeader(f.Status)
-	_, _ = w.Write(body) // a client that left gets nothing
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }
 
-// refusal is an answer that is an error.
+// refusal is an error as the vendor answers it.
 type refusal struct {
 	status  int
 	message string
-	code    string // of the chat dialect and of Responses; may be empty
-	param   string // likewise
-	body    string // if not empty, in place of the usual shape
-	listed  bool   // in the shape that Gemini has: a list
-	// inStream says that a stream is refused by events, with status 200.
+	code    string // of chat completions and Responses; may be empty
+	param   string // of chat completions and Responses; may be empty
+	body    string // if not empty, replaces the default body
+	listed  bool   // in Gemini's shape, a list
+	// inStream refuses a stream with events and status 200.
 	inStream bool
 }
 
 func (r refusal) Error() string { return r.message }
 
-// errorTypes are what the messages dialect calls an error, by status.
+// errorTypes are the error types of the messages dialect by status.
 var errorTypes = map[int]string{
 	401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
 	429: "rate_limit_error", 500: "api_error", 504: "timeout_error", 529: "overloaded_error",
@@ -152,7 +145,7 @@ func (r refusal) bodyIn(d wire.Dialect) []byte {
 	return obj("error", r.detailIn(d))
 }
 
-// detailIn is what stands in an error of chat completions or of Responses.
+// detailIn returns the error object of chat completions or Responses.
 func (r refusal) detailIn(d wire.Dialect) object {
 	kind := errorType(r.status)
 	switch {
@@ -164,7 +157,7 @@ func (r refusal) detailIn(d wire.Dialect) object {
 	return obj("message", r.message, "type", kind, "param", orNull(r.param), "code", orNull(r.code))
 }
 
-// errorFrame is an error as the events that end a stream.
+// errorFrame returns the events of an error that ends a stream.
 func errorFrame(d wire.Dialect, status int, message string) []byte {
 	r := refusal{status: status, message: message}
 	switch d {
@@ -179,7 +172,7 @@ func errorFrame(d wire.Dialect, status int, message string) []byte {
 	return frame("", r.bodyIn(d), false)
 }
 
-// frame is one server-sent event; tight leaves out the space behind "data:".
+// frame returns one server-sent event. If tight is set, no space follows "data:".
 func frame(name string, data []byte, tight bool) []byte {
 	var b []byte
 	if name != "" {

@@ -14,11 +14,11 @@ const (
 	kimiWhole    = 12946
 )
 
-// glmSignature is the length of GLM's, in characters; it is made up.
+// glmSignature is an assumed length of GLM's signatures, in characters.
 const glmSignature = 344
 
-// issue makes of an answer what leaves: ids, signatures, and no thinking where
-// the request has it off or the vendor has no such block. It remembers the answer.
+// issue adds ids and signatures to an answer and remembers it. It removes thinking if the request disables it or the
+// vendor has no such block.
 func (x *exchange) issue(a *Answer) []issued {
 	vendor := x.config.vendor()
 	a.Blocks = slices.DeleteFunc(slices.Clone(a.Blocks), func(b Block) bool {
@@ -63,7 +63,7 @@ func (x *exchange) issue(a *Answer) []issued {
 	return out
 }
 
-// callID is an id as the vendor makes them for the nth call of an answer.
+// callID returns an id for the nth call of an answer, in the vendor's form.
 func (x *exchange) callID(name string, n int) string {
 	switch x.config.vendor() {
 	case Kimi:
@@ -84,7 +84,7 @@ func (x *exchange) callID(name string, n int) string {
 	return "toolu_01" + randomText(22)
 }
 
-// omits says whether the answer's thinking comes without its text.
+// omits reports whether the answer's thinking has no text.
 func (x *exchange) omits() bool {
 	switch x.at("thinking").str("display") {
 	case "omitted":
@@ -114,7 +114,7 @@ func (x *exchange) seal(blocks []issued) {
 			record.turn = append(record.turn, placed{m.run, m.seal.id})
 		}
 	}
-	spoken := x.before(last, 0)
+	earlier := x.blocksBefore(last, 0)
 	for i := range blocks {
 		b := &blocks[i]
 		switch b.Type {
@@ -122,8 +122,8 @@ func (x *exchange) seal(blocks []issued) {
 			keys[b.ID] = record
 		case thinkingBlock, redactedBlock:
 			v := seal{
-				id: newID(), answer: record.id, before: before, first: len(record.own) == 0, said: x.said[x.runStart(last)],
-				place: place(spoken), redacted: b.Type == redactedBlock, model: x.Model,
+				id: newID(), answer: record.id, before: before, first: len(record.own) == 0, context: x.contexts[x.runStart(last)],
+				place: place(earlier), redacted: b.Type == redactedBlock, model: x.Model,
 			}
 			if x.omits() {
 				b.Text = ""
@@ -134,13 +134,13 @@ func (x *exchange) seal(blocks []issued) {
 			record.own = append(record.own, v.id)
 			record.turn = append(record.turn, placed{run, v.id})
 		}
-		spoken = append(spoken, b.asSent())
+		earlier = append(earlier, b.asSent())
 	}
 	keys[record.id.key()] = record
 	x.server.answered.add(keys, 0)
 }
 
-// asSent is b as it comes back in a request.
+// asSent returns b as a client sends it back, as far as signatures cover it.
 func (b issued) asSent() members {
 	m := members{"type": quoted(b.Type)}
 	switch b.Type {

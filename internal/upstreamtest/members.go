@@ -11,16 +11,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// lenient takes a name twice, as vendors do; broken Unicode they refuse.
+// lenient accepts duplicate names, as vendors do. Vendors refuse broken Unicode.
 var lenient = jsontext.AllowDuplicateNames(true)
 
-// members is a JSON object with values that are still undecoded.
+// members is a JSON object with undecoded values.
 type members map[string]jsontext.Value
 
-// has is false for a member that is null, too.
+// has reports whether a member exists and is not null.
 func (m members) has(name string) bool { return m[name] != nil && m[name].Kind() != 'n' }
 
-// text is the member's value if it is a string.
+// text returns the member if it is a string.
 func (m members) text(name string) (s string, ok bool) {
 	v := m[name]
 	if v.Kind() != '"' {
@@ -30,18 +30,18 @@ func (m members) text(name string) (s string, ok bool) {
 		return known, true
 	}
 	if bytes.IndexByte(v, '\\') < 0 {
-		return string(v[1 : len(v)-1]), true // the body has been read whole, so it is valid
+		return string(v[1 : len(v)-1]), true // the whole body is valid JSON
 	}
 	return s, json.Unmarshal(v, &s, lenient) == nil
 }
 
-// str is the member's value if it is a string, else empty.
+// str returns the member if it is a string, else "".
 func (m members) str(name string) string {
 	s, _ := m.text(name)
 	return s
 }
 
-// is says whether the member is this string.
+// is reports whether the member is this string.
 func (m members) is(name, value string) bool {
 	v := m[name]
 	if v.Kind() != '"' {
@@ -50,10 +50,10 @@ func (m members) is(name, value string) bool {
 	return string(v[1:len(v)-1]) == value || bytes.IndexByte(v, '\\') >= 0 && m.str(name) == value
 }
 
-// kind is the type that an object gives itself.
+// kind returns the member "type".
 func (m members) kind() string { return m.str("type") }
 
-// words are the types and roles that most objects have, so that they need no text of their own.
+// words are common types and roles. Sharing them saves allocations.
 var words = func() map[string]string {
 	all := map[string]string{}
 	for _, word := range slices.Concat(slices.Collect(maps.Keys(blockShapes)), slices.Collect(maps.Keys(itemShapes)),
@@ -63,13 +63,13 @@ var words = func() map[string]string {
 	return all
 }()
 
-// in is an object inside another one; nil if it is none.
+// in returns a member that is an object, else nil.
 func (m members) in(name string) members {
 	object, _ := m.object(name)
 	return object
 }
 
-// list is the member's value if it is an array of objects.
+// list returns the member if it is an array of objects.
 func (m members) list(name string) (objects []members, ok bool) {
 	return objects, m[name].Kind() == '[' && json.Unmarshal(m[name], &objects, lenient) == nil
 }
@@ -78,12 +78,12 @@ func (m members) object(name string) (object members, ok bool) {
 	return object, m[name].Kind() == '{' && json.Unmarshal(m[name], &object, lenient) == nil
 }
 
-// unknown names the first member, in order, that is none of these.
+// unknown returns the first member, in order, that is not in known.
 func (m members) unknown(known ...string) string {
 	return m.first(func(name string) bool { return !slices.Contains(known, name) })
 }
 
-// first is the first name, in order, that is such a one; empty for none.
+// first returns the first name, in order, for which such holds, or "".
 func (m members) first(such func(name string) bool) string {
 	first, found := "", false
 	for name := range m {
@@ -94,7 +94,7 @@ func (m members) first(such func(name string) bool) string {
 	return first
 }
 
-// read takes a body that is one JSON object and valid Unicode, escapes included.
+// read decodes a body, which must be one JSON object in valid Unicode.
 func read(body []byte) (members, error) {
 	var m members
 	if err := json.Unmarshal(body, &m, lenient); err != nil {

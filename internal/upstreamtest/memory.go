@@ -6,17 +6,16 @@ import (
 	"sync"
 )
 
-// key is what an answer is known by, beside the ids of its calls.
+// key returns the key of an answer, which has its calls' ids as further keys.
 func (id blockID) key() string { return "answer " + string(id[:]) }
 
-// placed is a thinking block of a turn: which run of assistant messages it is in,
-// counted from the user's question, and which block it is.
+// placed is a thinking block of a turn. A run is a series of assistant messages, counted from the user's question.
 type placed struct {
 	run int
 	id  blockID
 }
 
-// answered is an answer that was given.
+// answered is an issued answer.
 type answered struct {
 	id    blockID
 	model string
@@ -24,10 +23,10 @@ type answered struct {
 	turn  []placed  // the thinking of its turn as the model saw it, its own last
 }
 
-// newest knows what was added last, by keys.
+// newest is a bounded map. It forgets the oldest additions.
 type newest[T any] struct {
-	limit int // of additions
-	bytes int // of them, but for the newest; 0 is any number
+	limit int // maximum number of additions
+	bytes int // maximum size of the additions, except the newest; 0 is unlimited
 
 	mu    sync.Mutex // guards the rest
 	order []*added
@@ -35,18 +34,18 @@ type newest[T any] struct {
 	byKey map[string]entry[T]
 }
 
-// added is what was added at once.
+// added is one addition of several keys.
 type added struct {
 	keys []string
 	size int
 }
 
 type entry[T any] struct {
-	value T
-	of    *added
+	value    T
+	addition *added
 }
 
-// add remembers values of so many bytes under their keys.
+// add stores values of this total size under their keys.
 func (n *newest[T]) add(values map[string]T, size int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,23 +64,23 @@ func (n *newest[T]) add(values map[string]T, size int) {
 		n.order = n.order[1:]
 		n.size -= oldest.size
 		for _, key := range oldest.keys {
-			if n.byKey[key].of == oldest {
+			if n.byKey[key].addition == oldest {
 				delete(n.byKey, key)
 			}
 		}
 	}
 }
 
-// get is what a key stands for, the zero value if it is forgotten.
+// get returns the value of a key, or the zero value if it is forgotten.
 func (n *newest[T]) get(key string) T {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.byKey[key].value
 }
 
-// turn gives the thinking that the latest turn must have: all of what its
-// answers held, and what was sent of it when the newest of them was made. known
-// is false if none of its answers is, or if it holds thinking of one that is not.
+// turn returns the thinking that the latest turn must contain. all is the thinking of its answers, and sent is the
+// part that the newest of them was made with. known is false if all of its answers are forgotten, or if it contains
+// thinking of a forgotten answer.
 func (x *exchange) turn() (all, sent []placed, known bool) {
 	run := -1
 	seen := map[*answered]bool{}
@@ -107,8 +106,7 @@ func (x *exchange) turn() (all, sent []placed, known bool) {
 	return all, sent, known && !slices.ContainsFunc(x.marks, strange)
 }
 
-// answersIn are those that message i is made of, found by their calls; where there
-// are none, by their thinking.
+// answersIn returns the answers that message i consists of. It finds them by their calls, else by their thinking.
 func (x *exchange) answersIn(i int) (found []*answered) {
 	add := func(a *answered) {
 		if a != nil && a.model == x.Model && !slices.Contains(found, a) {

@@ -1,21 +1,21 @@
 package upstreamtest
 
-// made is an item of Responses that was given.
-type made struct {
-	// reasoning is the reasoning item that its unit begins with, empty for none; first says that it stood
-	// right behind it.
+// issuedItem is an item of an answer of Responses.
+type issuedItem struct {
+	// reasoning is the id of the reasoning item at the beginning of the unit, or "". first is set if the item directly
+	// follows it.
 	reasoning string
 	first     bool
-	// compaction is the newest one that the model knew or gave before; empty for none.
+	// compaction is the newest compaction that the model had received or made before; it may be empty.
 	compaction string
-	answer     *given
+	answer     *answerReasoning
 	stored     members // the item itself; nil if it is not persisted
 }
 
-// given is the reasoning of an answer that was given as items: ids, or texts where the vendor has those back.
-type given struct{ own []string }
+// answerReasoning is the reasoning of an answer: ids of items, or texts if the vendor has no ids.
+type answerReasoning struct{ own []string }
 
-// stored is the persisted item of this id, nil if there is none.
+// stored returns the persisted item of this id, or nil.
 func (s *Server) stored(id string) members {
 	if item := s.items.get(id); item != nil {
 		return item.stored
@@ -23,8 +23,9 @@ func (s *Server) stored(id string) members {
 	return nil
 }
 
-// madeOf is what is known of an item of a request, by its id or that of its call.
-func (s *Server) madeOf(item members) *made {
+// issuedOf returns the issued item behind an item of a request, by its id or its call's id. It returns nil if there
+// is none.
+func (s *Server) issuedOf(item members) *issuedItem {
 	if known := s.items.get(item.str("id")); known != nil {
 		return known
 	}

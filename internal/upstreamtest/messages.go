@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Roles and block types of the messages dialect that rules speak of.
+// Roles and block types of the messages dialect that rules refer to.
 const (
 	user      = "user"
 	assistant = "assistant"
@@ -24,18 +24,18 @@ const (
 	compactionBlock = "compaction" // of an Answer only
 )
 
-// legalName is what every vendor takes as the name of a tool, and Anthropic as the id of a call.
+// legalName is the form of a tool's name at every vendor, and of a call's id at Anthropic.
 var legalName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// maxMarkers is how many blocks Anthropic takes cache_control on.
+// maxMarkers is Anthropic's maximum number of blocks with cache_control.
 const maxMarkers = 4
 
-// structure is the part of a vendor's rules on messages that needs nothing but
-// the request. The zero value holds everything to the letter.
+// structure is the part of a vendor's rules on messages that depends only on the request. The zero value is the
+// strictest.
 type structure struct {
 	unsigned    bool     // a thinking block needs no signature
-	recurring   bool     // a call's id may come again in a later answer and holds any characters
-	unsupported []string // types of blocks that the vendor does not know
+	recurring   bool     // ids may recur in later answers and contain any character
+	unsupported []string // block types that the vendor does not know
 }
 
 var structures = map[Vendor]structure{
@@ -43,18 +43,18 @@ var structures = map[Vendor]structure{
 	DeepSeek: {true, true, []string{redactedBlock, imageBlock, "document"}},
 }
 
-// form is what the vendor wants of a request's form.
+// form returns the vendor's structural rules.
 func (x *exchange) form() structure { return structures[x.config.vendor()] }
 
-// shape says what an object of a type must and may have beside "type", where it may stand (a block) and what its id
-// begins with (an item). An object with a zero shape is not looked into.
+// shape describes an object of one type: its required and optional members beside "type", the roles of a block, and
+// the prefix of an item's id. Objects with a zero shape are not checked.
 type shape struct {
 	roles     []string
 	id        string
 	must, may []string
 }
 
-// stray is a member that the shape does not have.
+// stray returns a member that the shape does not allow, or "".
 func (h shape) stray(m members) string {
 	return m.first(func(name string) bool {
 		return name != "type" && (h.roles != nil || name != "id") && !slices.Contains(h.must, name) &&
@@ -77,13 +77,13 @@ var blockShapes = map[string]shape{
 
 var unsignedThinking = shape{[]string{assistant}, "", []string{"thinking"}, []string{"signature", "cache_control"}}
 
-// turn is a message as far as it has been read; a string is one text block.
+// turn is a message as far as it has been read. A string is one text block.
 type turn struct {
 	role   string
 	blocks []members
 }
 
-// Sentences of Anthropic's that are about many places.
+// Messages of Anthropic's refusals that several rows share.
 const extraInputs, emptyText = ": Extra inputs are not permitted", says("messages: text content blocks must {found}")
 
 var unlike = ": String should match pattern '" + legalName.String() + "'"
@@ -106,7 +106,7 @@ var (
 		{"messages[].content[]", either(not(bedrock), func(s *spot) bool {
 			return !s.is("type", thinkingBlock) || s.str("signature") != ""
 		}), says("{at}.thinking.signature: Field required")},
-		{"", notes(readTurns), nil},
+		{"", run(readTurns), nil},
 	})
 	blockRows = []row{
 		{"", func(s *spot) bool { return !slices.Contains(s.form().unsupported, s.kind()) },
@@ -150,7 +150,7 @@ var (
 	})
 	contentRows = rowsOf([]row{
 		{"messages[]", func(s *spot) bool {
-			return len(s.turns[s.i].blocks) > 0 || s.is("role", assistant) && s.i == s.of-1
+			return len(s.turns[s.i].blocks) > 0 || s.is("role", assistant) && s.i == s.count-1
 		}, says("{at}: all messages must have non-empty content except for the optional final assistant message")},
 		{"messages[]", either(isOne("content", ""), speaks("content")), emptyText},
 		{"messages[].content[]:tool_result.content[]:text", speaks("text"), emptyText},
@@ -161,11 +161,11 @@ var (
 	})
 	endingRows = rowsOf([]row{
 		{"messages[]", func(s *spot) bool {
-			said := s.turns[s.i].blocks
-			if !s.modes.takes("enabled") || s.mode == "adaptive" || !slices.ContainsFunc(said, thinks) || thinks(said[0]) {
+			blocks := s.turns[s.i].blocks
+			if !s.modes.allows("enabled") || s.mode == "adaptive" || !slices.ContainsFunc(blocks, thinks) || thinks(blocks[0]) {
 				return true // a model that thinks adaptively may begin with anything
 			}
-			return s.finds(said[0].kind())
+			return s.finds(blocks[0].kind())
 		}, says("{at}.content.0: If an assistant message contains any thinking blocks, the first block must be `thinking` " +
 			"or `redacted_thinking`. Found `{found}`.")},
 		{"messages[]", endsWith(func(last members) bool { return !thinks(last) }),
@@ -179,7 +179,7 @@ var (
 
 func init() { blocksAgain = rowsOf(blockRows) }
 
-// speaker is the role of the message that the block stands in.
+// speaker returns the role of the message that contains the block.
 func (s *spot) speaker() string {
 	for s.up.up != nil {
 		s = s.up
@@ -190,7 +190,7 @@ func (s *spot) speaker() string {
 	return s.str("role")
 }
 
-// shape is that of the block's type, as the vendor has it.
+// shape returns the shape of the block's type at this vendor.
 func (s *spot) shape() shape {
 	if kind := s.kind(); kind != thinkingBlock || !s.form().unsigned {
 		return blockShapes[kind]
@@ -198,7 +198,8 @@ func (s *spot) shape() shape {
 	return unsignedThinking
 }
 
-// lack says what the first member lacks that must be there, and be a text but for these.
+// lack returns the fault of the first required member that is missing or not a string. The other names need not be
+// strings.
 func (s *spot) lack(others ...string) string {
 	for _, name := range s.shape().must {
 		if !s.has(name) {
@@ -211,10 +212,10 @@ func (s *spot) lack(others ...string) string {
 	return ""
 }
 
-// vendorsOwn tools have no schema.
+// vendorsOwn holds for tools of the vendor, which have no schema.
 func vendorsOwn(s *spot) bool { return s.kind() != "" && s.kind() != "custom" }
 
-// speaks wants a text, if it is one, to say something.
+// speaks holds unless the member is a blank text.
 func speaks(name string) test {
 	return func(s *spot) bool {
 		switch text := s.str(name); {
@@ -227,16 +228,16 @@ func speaks(name string) test {
 	}
 }
 
-// endsWith is about the last block of a final assistant message, which the model is to go on with.
+// endsWith checks the last block of a final assistant message, which the model continues.
 func endsWith(holds func(last members) bool) test {
 	return func(s *spot) bool {
-		said := s.turns[s.i].blocks
-		return s.i < s.of-1 || !s.is("role", assistant) || len(said) == 0 || holds(said[len(said)-1])
+		blocks := s.turns[s.i].blocks
+		return s.i < s.count-1 || !s.is("role", assistant) || len(blocks) == 0 || holds(blocks[len(blocks)-1])
 	}
 }
 
-// ValidateMessages checks a request of the messages dialect. The error is what
-// the vendor would answer with status 400 and type invalid_request_error.
+// ValidateMessages checks the structure of a messages request. The error is the message of the vendor's answer of
+// status 400 and type invalid_request_error.
 func ValidateMessages(body []byte) error {
 	return validate(body, &exchange{config: &Config{}, Request: &Request{Endpoint: EndpointMessages},
 		modes: generations[Manual]}, blocksRule, pairsRule, emptyRule, markersRule, placedRule)
@@ -249,9 +250,8 @@ func validate(body []byte, x *exchange, rules ...rule) (err error) {
 	return x.hold(rules...)
 }
 
-// readTurns notes what was said, where the latest turn begins, and what was said in it. A
-// message of the user that holds a result does not begin a turn, whatever else it
-// says.
+// readTurns reads the messages, the user's last text, the results after it and the beginning of the latest turn. A
+// user message with a result does not begin a turn.
 func readTurns(x *exchange) {
 	messages, _ := x.list(x.body, "messages")
 	for i, m := range messages {
@@ -271,16 +271,15 @@ func readTurns(x *exchange) {
 			x.Results = append(x.Results, strings.Join(texts(b), "\n"))
 		}
 	}
-	// In manual mode without interleaving a model thinks only before its first call.
+	// In manual mode without interleaving, a model thinks only before its first call.
 	manual := x.config.vendor() == Anthropic && x.mode == "enabled" && !x.beta(betaInterleaved)
 	x.thought = manual && len(x.turns) > x.loop
 }
 
-// usesPair holds every tool_use to exactly one tool_result at the beginning of
-// the next message.
+// usesPair requires exactly one tool_result for every tool_use, at the beginning of the next message.
 func usesPair(x *exchange) error {
 	used := map[string]bool{}
-	var open []string // uses of the message before
+	var open []string // uses of the previous message
 	for i, t := range append(slices.Clone(x.turns), turn{}) {
 		if err := checkResults(t, i, open); err != nil {
 			return err
@@ -304,7 +303,7 @@ func usesPair(x *exchange) error {
 	return nil
 }
 
-// checkResults compares the results in message i with the uses before it.
+// checkResults compares the results in message i with the previous uses.
 func checkResults(t turn, i int, open []string) error {
 	answered := map[string]bool{}
 	leading := true
@@ -358,10 +357,10 @@ func markersFit(x *exchange) error {
 	return nil
 }
 
-// thinks says whether b is a thinking block, redacted or not.
+// thinks reports whether b is a thinking block, redacted or not.
 func thinks(b members) bool { return b.is("type", thinkingBlock) || b.is("type", redactedBlock) }
 
-// The types of content that are images.
+// Types of images.
 const (
 	imagePart  = "image_url" // of chat completions
 	imageBlock = "image"     // of the messages dialect
@@ -369,7 +368,7 @@ const (
 
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// imageFault is what is wrong with bytes that are said to be of a type.
+// imageFault returns the fault of an image with this media type, or "".
 func imageFault(kind, data string) string {
 	raw, err := base64.StdEncoding.DecodeString(data)
 	switch {
@@ -383,7 +382,7 @@ func imageFault(kind, data string) string {
 	return ""
 }
 
-// urlHolds wants an address, or bytes of the type that they are said to be.
+// urlHolds holds for an HTTP URL, or for a data URL whose bytes match its media type.
 func urlHolds(s *spot, url string) bool {
 	if rest, ok := strings.CutPrefix(url, "data:"); ok {
 		kind, data, _ := strings.Cut(rest, ";base64,")

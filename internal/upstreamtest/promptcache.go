@@ -13,31 +13,29 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Bounds of the prompt cache, in tokens, blocks and time. They are those of Anthropic and OpenAI; what others tell
-// of theirs is about the same.
+// Bounds of the prompt cache of Anthropic and OpenAI. Other vendors have similar ones.
 const (
-	leastCached = 1024 // tokens of a prefix
-	cacheStep   = 128  // tokens by which prefixes differ that are kept unasked
-	lookBack    = 20   // blocks before a mark at which an older one is found
+	leastCached = 1024 // minimum tokens of a prefix
+	cacheStep   = 128  // tokens between the prefixes that are cached without marks
+	lookBack    = 20   // blocks before a mark in which an older prefix is found
 	cacheKept   = 5 * time.Minute
 )
 
-// promptCache is what the vendor has kept of prompts.
+// promptCache contains the cached prefixes of prompts.
 type promptCache struct {
 	mu   sync.Mutex
-	kept map[contextHash]time.Time // until when; guarded by mu
+	kept map[contextHash]time.Time // expiry by hash; guarded by mu
 }
 
-// boundary is where a prefix of a prompt ends.
+// boundary is the end of a prefix of a prompt.
 type boundary struct {
 	tokens int
 	hash   contextHash
 	marked bool
 }
 
-// count counts prompt and answer, and notes how much of the prompt the cache has, which has the rest from then on: of
-// Anthropic up to the marks of the request, of others all of it in steps. What is kept is an
-// account's, which is its key.
+// count counts the tokens of prompt and answer, and those read from the prompt cache. It then caches the prompt: at
+// Anthropic up to the marks of the request, elsewhere in steps. Each API key has its own cache.
 func count(x *exchange, answer []issued) {
 	if !x.config.PromptCache {
 		return
@@ -78,8 +76,8 @@ func count(x *exchange, answer []issued) {
 	}
 }
 
-// boundaries are the ends of the prefixes of the prompt, and how many tokens all of it has. Where nothing is kept
-// unasked they are the ends of its blocks, else they come in steps, each as if it were marked.
+// boundaries returns the ends of the prompt's prefixes and the size of the prompt in tokens. With marks, prefixes end
+// with blocks. Without, they come in steps, each of them marked.
 func boundaries(x *exchange, byMark bool) (ends []boundary, all int) {
 	h := sha256.New()
 	writeString(h, x.Model)
@@ -103,7 +101,7 @@ func boundaries(x *exchange, byMark bool) (ends []boundary, all int) {
 	return ends, n/4 + 1
 }
 
-// promptParts are the tools, the system's texts and what was said, in the order in which the model reads them.
+// promptParts returns the tools, the system's texts and the conversation, in the order in which the model reads them.
 func promptParts(x *exchange) (parts []members) {
 	parts, _ = x.body.list("tools")
 	for _, name := range []string{system, "instructions"} {
@@ -124,13 +122,13 @@ func promptParts(x *exchange) (parts []members) {
 	return slices.Concat(parts, x.messages, x.items)
 }
 
-// promptText is what the model reads of a part: neither marks nor what items are called and how they ended, nor what
-// is empty.
+// promptText returns the text of a part that the model reads. Marks, ids of items, statuses and empty members are
+// left out.
 func promptText(part members) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(part)) {
-		said := part.has(name) && string(part[name]) != `""`
-		if said && name != "cache_control" && name != "status" && (name != "id" || part.kind() == useBlock) {
+		present := part.has(name) && string(part[name]) != `""`
+		if present && name != "cache_control" && name != "status" && (name != "id" || part.kind() == useBlock) {
 			b.WriteString(name)
 			b.Write(part[name])
 		}
@@ -138,13 +136,13 @@ func promptText(part members) string {
 	return b.String()
 }
 
-// presentedKey is the key by which a caller is known.
+// presentedKey returns the caller's API key.
 func presentedKey(h http.Header) string {
 	return cmp.Or(h.Get("X-Api-Key"), h.Get("X-Goog-Api-Key"), strings.TrimPrefix(h.Get("Authorization"), "Bearer "))
 }
 
-// input is what an answer tells of its prompt: the tokens that the cache has not read or written, and those that it
-// has. Without a cache it is an estimate, of which a vendor of Responses has read what it knew.
+// input returns the tokens of the prompt: uncached, read from the cache, and written to it. Without a cache they are
+// estimates, and Responses read the items that the vendor has seen before.
 func (v rendering) input() (fresh, read, written int) {
 	switch {
 	case v.config.PromptCache:

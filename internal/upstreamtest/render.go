@@ -6,13 +6,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// object is a JSON object that is written by hand, so that answers share no fault with the code under test.
+// object is a JSON object. It is written without an encoder, so that answers share no fault with the code under test.
 type object []byte
 
-// obj is an object of names and values in turn: texts, numbers, what is JSON already, or nil for null.
+// obj returns an object of alternating names and values: strings, numbers, JSON, or nil for null.
 func obj(pairs ...any) object { return object("{}").with(pairs...) }
 
-// with is o with more members.
+// with returns o with more members.
 func (o object) with(pairs ...any) object {
 	o = o[:len(o)-1]
 	for i := 0; i < len(pairs); i += 2 {
@@ -29,8 +29,6 @@ func (o object) with(pairs ...any) object {
 			o = append(o, "null"...)
 		case []byte:
 			o = append(o, value...)
-		case jsontext.Value:
-			o = append(o, value...)
 		case object:
 			o = append(o, value...)
 		}
@@ -38,7 +36,7 @@ func (o object) with(pairs ...any) object {
 	return append(o, '}')
 }
 
-// orNull is a text that may be missing.
+// orNull returns nil for an empty string, else s.
 func orNull(s string) any {
 	if s == "" {
 		return nil
@@ -65,7 +63,7 @@ func quoted(s string) []byte {
 	return b
 }
 
-// pieces cuts s into parts of n characters; an empty s has none.
+// pieces splits s into parts of n characters. An empty s has none.
 func pieces(s string, n int) []string {
 	var out []string
 	start, count := 0, 0

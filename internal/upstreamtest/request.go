@@ -10,7 +10,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Endpoint is what a request was sent to.
+// Endpoint is the kind of endpoint of a request.
 type Endpoint string
 
 // The endpoints.
@@ -24,12 +24,12 @@ const (
 	EndpointEmbeddings   Endpoint = "embeddings"   // POST /v1/embeddings
 )
 
-// model says whether a model answers behind d.
+// model reports whether a model answers at d.
 func (d Endpoint) model() bool {
 	return d == EndpointMessages || d == EndpointChat || d == EndpointResponses || d == EndpointInteractions
 }
 
-// dialect is how d speaks.
+// dialect returns the dialect of d.
 func (d Endpoint) dialect() wire.Dialect {
 	switch d {
 	case EndpointMessages, EndpointCount:
@@ -42,7 +42,7 @@ func (d Endpoint) dialect() wire.Dialect {
 	return wire.Chat
 }
 
-// Request is what a Server saw of one request, and what became of it.
+// Request is one request to a Server, with its verdict.
 type Request struct {
 	Endpoint Endpoint
 	Path     string // with its query
@@ -52,78 +52,77 @@ type Request struct {
 	Model    string
 	Stream   bool
 	Thinking bool     // the model may think
-	User     string   // the texts of the last message of the user that is no result
-	Results  []string // what tools gave since then
+	User     string   // the texts of the user's last message without results
+	Results  []string // results of tools since then
 	Tools    []Tool   // none if tool_choice is none
 
-	// Status that was answered with; 0 while the request is not judged yet.
+	// Status is the status of the answer. It is 0 until the verdict.
 	Status int
-	// Rejection is the text by which a rule refused the request, empty if none did.
+	// Rejection is the message of the refusal, or "".
 	Rejection string
-	// Dropped are the thinking blocks that were left out silently, as
-	// "messages.1.content.0".
+	// Dropped are the thinking blocks that were silently left out, for example "messages.1.content.0".
 	Dropped []string
-	// Lost is how many thinking blocks, or reasoning items, of the latest turn did not
-	// come back, though no rule refused that.
+	// Lost is the number of the latest turn's thinking blocks, or reasoning items, that did not come back without being
+	// refused.
 	Lost int
-	// Kept is how many reasoning items of the latest turn came back, of Responses only.
-	// Kept and Lost are about answers that can be told by the ids of their calls or items.
+	// Kept is the number of the latest turn's reasoning items that came back. Kept and Lost only cover answers that have
+	// calls or items with known ids.
 	Kept int
-	// LostCompactions are the ids of compactions that the model had given, or been given,
-	// before something that this request replays, and that are not in it.
+	// LostCompactions are the ids of compactions that precede a replayed item and are missing from the request.
 	LostCompactions []string
-	// Prompt is how many tokens the prompt has, CacheRead and CacheWritten how many of them were read from the prompt
-	// cache and put there, and Output how many the answer has. All are 0 without Config.PromptCache, and where a
-	// request was refused.
+	// Prompt and Output are the tokens of prompt and answer. CacheRead and CacheWritten are the tokens of the prompt
+	// that were read from the prompt cache and written to it. All are 0 without Config.PromptCache and in refused
+	// requests.
 	Prompt, CacheRead, CacheWritten, Output int
 
+	rule    *rule          // the rule that refused the request
 	forced  string         // the tool that must be called; anyTool for any
 	thought bool           // the model has thought in this turn and does not think between calls
-	format  jsontext.Value // the schema of the answer; nil for none
+	format  jsontext.Value // the schema of the answer; may be nil
 }
 
-// exchange is one request at a model's endpoint while it is judged.
+// exchange is one request during its validation.
 type exchange struct {
 	*Request
 	server *Server
 	config *Config
 	body   members
-	lists  map[*byte]decoded // those read so far, by where they begin
+	lists  map[*byte]decoded // decoded lists by the address of their first byte
 	betas  []string
 
-	// Of the messages dialect:
+	// Messages dialect:
 	modes    modes
 	mode     string // thinking.type; empty if absent
 	turns    []turn
-	begun    bool // something of the latest turn was looked at
-	loop     int  // first message after the last one of the user that is no result
-	said     []contextHash
+	checked  bool // the beginning of the latest turn has been checked
+	loop     int  // index after the user's last message without results
+	contexts []contextHash
 	marks    []mark
-	mismatch string   // what to do with blocks of another conversation; empty if it is not checked
-	reasons  []string // why each of Dropped was
+	mismatch string   // prefix_mismatch_behavior; empty disables the check
+	reasons  []string // of Dropped, in the same order
 
-	// Of chat completions:
+	// Chat completions:
 	messages []members
 	talk     dialogue
-	called   bool // tools, in any answer; of the messages dialect, too
+	called   bool // an answer has calls; also in the messages dialect
 
-	// Of Responses; loop is the item behind the user's last message:
-	items      []members // what the response before knew and said, then the input
-	input      int       // where the input begins in items
-	known      []string  // which reasoning item or compaction each of items is, by what it says itself
-	compaction string    // the newest in items; empty for none
-	reused     int       // how many of items have been read by the vendor before
+	// Responses. loop is the index after the user's last message.
+	items      []members // the previous response's context, then the input
+	input      int       // index of the input in items
+	origins    []string  // ids of the reasoning items and compactions, by index in items
+	compaction string    // the newest compaction in items; may be empty
+	reused     int       // number of items that the vendor has seen before
 	stop       string    // of the answer
 	responseID string
 }
 
-// beta says whether the request has that value of the anthropic-beta header.
+// beta reports whether the anthropic-beta header has this value.
 func (x *exchange) beta(name string) bool { return slices.Contains(x.betas, name) }
 
-// at is an object inside the request's body; nil if it is none.
+// at returns an object of the request's body, or nil.
 func (x *exchange) at(name string) members { return x.body.in(name) }
 
-// effort is what the request asks for in either dialect.
+// effort returns the requested effort in either dialect.
 func (x *exchange) effort() string {
 	if e, ok := x.body.text("reasoning_effort"); ok {
 		return e
@@ -131,7 +130,7 @@ func (x *exchange) effort() string {
 	return x.at("output_config").str("effort")
 }
 
-// readTools notes what may or must be called.
+// readTools reads the tools that may or must be called.
 func (x *exchange) readTools() {
 	choice, word := x.at("tool_choice"), x.body.str("tool_choice")
 	if config := x.at("generation_config"); config != nil {
@@ -161,7 +160,7 @@ func (x *exchange) readTools() {
 	})
 }
 
-// offer notes tools that the client runs.
+// offer adds tools that the client runs.
 func (x *exchange) offer(list []members, namespace string) {
 	for _, t := range list {
 		f, isFunction := t.object("function")
@@ -181,10 +180,10 @@ func (x *exchange) offer(list []members, namespace string) {
 	}
 }
 
-// anyTool is Request.forced where any tool will do.
+// anyTool in Request.forced requires a call of any tool.
 const anyTool = "any"
 
-// texts are the texts of a content in either dialect.
+// texts returns the texts of a content in either dialect.
 func texts(m members) (all []string) {
 	if s, ok := m.text("content"); ok {
 		return []string{s}

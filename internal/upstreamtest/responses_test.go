@@ -1,184 +1,63 @@
-package upstreamtest_test
+package upstreamtest
 
 import (
 	"fmt"
-	"slices"
+	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
-	"mneme/internal/upstreamtest"
 	"mneme/proxy/wire"
 )
 
-const (
-	said      = `{"role":"user","content":"hi"}`
-	encrypted = `"store":false,"include":["reasoning.encrypted_content"],`
-	offered   = `"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}],`
-)
+const summary = `"reasoning":{"summary":"auto"}`
 
-func openAI(c upstreamtest.Config) *upstreamtest.Server {
-	c.Vendor = upstreamtest.OpenAI
-	return upstreamtest.New(c)
-}
-
-// response asks for one with these items; rest are more members, each with a comma behind it.
-func response(rest string, items ...string) string {
-	return `{"model":"m",` + rest + `"input":[` + strings.Join(items, ",") + `]}`
-}
-
-// given is the output of an accepted request.
-func given(t tester, v *upstreamtest.Server, body string) []string {
+// respond posts a request for a response. It returns the response and, of a stream, the events.
+func respond(t tester, v *Server, body string) (whole string, all []string) {
 	t.Helper()
-	w := post(t, v, "/v1/responses", body)
-	require.Equal(t, 200, w.Code, "%s\n%s", w.Body, body)
-	var items []string
-	for _, item := range gjson.Get(w.Body.String(), "output").Array() {
+	whole = ok(t, v, "/v1/responses", body)
+	if v.Last().Stream {
+		all = itemEvents(t, whole)
+		whole = gjson.Get(all[len(all)-1], "response").Raw
+	}
+	return whole, all
+}
+
+// output posts a request for a response and returns the items of the answer.
+func output(t tester, v *Server, body string) (items []string) {
+	t.Helper()
+	whole, _ := respond(t, v, body)
+	for _, item := range gjson.Get(whole, "output").Array() {
 		items = append(items, item.Raw)
 	}
 	return items
 }
 
-func outputOf(item string) string {
+// outputOf returns the output of a call.
+func outputOf(call string) string {
 	kind := map[string]string{"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
-	return fmt.Sprintf(`{"type":%q,"call_id":%q,"output":"4"}`, kind[gjson.Get(item, "type").Str],
-		gjson.Get(item, "call_id").Str)
+	return fmt.Sprintf(`{"type":%q,"call_id":%q,"output":"4"}`, kind[gjson.Get(call, "type").Str], gjson.Get(call, "call_id").Str)
 }
 
-// lacking is an item without a member.
-func lacking(item, member string) string {
-	var rest []string
-	gjson.Parse(item).ForEach(func(k, v gjson.Result) bool {
-		if k.Str != member {
-			rest = append(rest, k.Raw+":"+v.Raw)
-		}
-		return true
-	})
-	return "{" + strings.Join(rest, ",") + "}"
+func idOf(item string) string { return gjson.Get(item, "id").Str }
+
+func bare(item string) string { return withoutMember(item, "id") }
+
+// altered changes one character of a member.
+func altered(item, member string, i int) string {
+	content := []byte(gjson.Get(item, member).Str)
+	content[i] = map[bool]byte{true: 'B', false: 'A'}[content[i] == 'A']
+	return withMember(item, member, fmt.Sprintf("%q", content))
 }
 
-// with is an item that has a member of this value, too.
-func with(item, member, value string) string {
-	item = lacking(item, member)
-	return strings.TrimSuffix(item, "}") + `,"` + member + `":` + value + `}`
-}
-
-func id(item string) string { return gjson.Get(item, "id").Str }
-
-// A client that gives back what it was given is never refused, and all of the model's thinking in the tool
-// loop comes back.
-func TestFaithfulClients(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v := openAI(upstreamtest.Config{})
-		mode := rapid.SampledFrom([]string{"encrypted", "no ids", "stored", "previous", "text"}).Draw(t, "mode")
-		rest := offered
-		if mode == "text" {
-			v = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.DeepSeek})
-		}
-		if mode == "encrypted" || mode == "no ids" {
-			rest += encrypted
-		}
-		items, fresh, previous := []string{said}, []string{said}, ""
-		loop := 0 // reasoning items in it
-		for range rapid.IntRange(1, 8).Draw(t, "steps") {
-			a, thoughts, ends := anyAnswer(t, mode == "text")
-			v.Queue(a)
-			body := response(rest, items...)
-			if mode == "previous" && previous != "" {
-				body = response(rest+fmt.Sprintf(`"previous_response_id":%q,`, previous), fresh...)
-			}
-			var output []string
-			output, previous = answerOf(t, v, body, rapid.Bool().Draw(t, "stream"))
-			last := v.Last()
-			require.Equal(t, loop, last.Kept)
-			require.Zero(t, last.Lost)
-			require.Empty(t, last.LostCompactions)
-			fresh = nil
-			for _, item := range output {
-				if kind := gjson.Get(item, "type").Str; strings.HasSuffix(kind, "_call") {
-					fresh = append(fresh, outputOf(item))
-				}
-				if mode == "no ids" {
-					item = lacking(item, "id")
-				}
-				items = append(items, item)
-			}
-			if mode != "text" && rapid.IntRange(0, 3).Draw(t, "another answers") == 0 {
-				call := fmt.Sprintf(`{"type":"function_call","call_id":"toolu_%d","name":"f","arguments":"{}"}`, len(items))
-				fresh = append(fresh, call, outputOf(call))
-			}
-			loop += thoughts
-			if ends || rapid.IntRange(0, 3).Draw(t, "interrupts") == 0 {
-				fresh, loop = append(fresh, said), 0
-			}
-			items = append(items, fresh...)
-		}
-	})
-}
-
-// anyAnswer is one with reasoning that is followed by something, and with some reasoning if it must; ends says that
-// it calls no tool.
-func anyAnswer(t *rapid.T, must bool) (a upstreamtest.Answer, thoughts int, ends bool) {
-	ends = true
-	for range rapid.IntRange(1, 3).Draw(t, "units") {
-		if rapid.IntRange(0, 5).Draw(t, "compacts") == 0 {
-			a.Blocks = append(a.Blocks, upstreamtest.Compact("So far."))
-		}
-		for range rapid.IntRange(map[bool]int{true: 1}[must], 2).Draw(t, "thoughts") {
-			thoughts++
-			a.Blocks = append(a.Blocks, upstreamtest.Think(rapid.String().Draw(t, "thought")))
-		}
-		said := rapid.Bool().Draw(t, "says")
-		if said {
-			a.Blocks = append(a.Blocks, upstreamtest.Say(rapid.StringN(1, 40, -1).Draw(t, "text")))
-		}
-		calls := rapid.IntRange(0, 3).Draw(t, "calls")
-		if calls == 0 && !said {
-			calls = 1
-		}
-		for range calls {
-			ends = false
-			a.Blocks = append(a.Blocks, upstreamtest.Use("f", `{"x":1}`))
-		}
-	}
-	return a, thoughts, ends
-}
-
-// answerOf is the output of an accepted request, and the response's id; a stream has to have the items of
-// its last event in its others, too.
-func answerOf(t tester, v *upstreamtest.Server, body string, stream bool) (items []string, id string) {
-	if stream {
-		body = `{"stream":true,` + body[1:]
-	}
-	w := post(t, v, "/v1/responses", body)
-	require.Equal(t, 200, w.Code, "%s\n%s", w.Body, body)
-	whole := w.Body.String()
-	if stream {
-		all := itemEvents(t, whole)
-		whole = gjson.Get(all[len(all)-1], "response").Raw
-		var done []string
-		for _, e := range all {
-			if gjson.Get(e, "type").Str == "response.output_item.done" {
-				done = append(done, gjson.Get(e, "item").Raw)
-			}
-		}
-		require.Equal(t, "["+strings.Join(done, ",")+"]", gjson.Get(whole, "output").Raw)
-	}
-	for _, item := range gjson.Get(whole, "output").Array() {
-		items = append(items, item.Raw)
-	}
-	return items, gjson.Get(whole, "id").Str
-}
-
-// itemEvents are the data of a stream of Responses, in order.
+// itemEvents returns the data of a stream of Responses.
 func itemEvents(t tester, stream string) (all []string) {
 	for f := range strings.SplitSeq(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
-		name, data, ok := strings.Cut(f, "\ndata: ")
-		require.True(t, ok, f)
+		name, data, found := strings.Cut(f, "\ndata: ")
+		require.True(t, found, f)
 		require.Equal(t, strings.TrimPrefix(name, "event: "), gjson.Get(data, "type").Str)
 		require.EqualValues(t, len(all), gjson.Get(data, "sequence_number").Int())
 		all = append(all, data)
@@ -186,119 +65,114 @@ func itemEvents(t tester, stream string) (all []string) {
 	return all
 }
 
-// Everything that a stream says piece by piece is what the JSON answer has.
-func TestResponsesStreamed(t *testing.T) {
-	for vendor, order := range map[upstreamtest.Vendor]string{
-		upstreamtest.OpenAI: "created in_progress " +
-			"output_item.added reasoning_summary_part.added reasoning_summary_text.delta reasoning_summary_text.delta " +
-			"reasoning_summary_text.done reasoning_summary_part.done output_item.done " +
-			"output_item.added content_part.added output_text.delta output_text.done content_part.done output_item.done " +
-			"output_item.added function_call_arguments.delta function_call_arguments.done output_item.done " +
-			"output_item.added custom_tool_call_input.delta custom_tool_call_input.done output_item.done completed",
-		upstreamtest.DeepSeek: "created in_progress " +
-			"output_item.added content_part.added reasoning_text.delta reasoning_text.delta " +
-			"reasoning_text.done content_part.done output_item.done " +
-			"output_item.added content_part.added output_text.delta output_text.done content_part.done output_item.done " +
-			"output_item.added function_call_arguments.delta function_call_arguments.done output_item.done " +
-			"output_item.added custom_tool_call_input.delta custom_tool_call_input.done output_item.done completed",
-	} {
-		v := upstreamtest.New(upstreamtest.Config{Vendor: vendor})
-		blocks := []upstreamtest.Block{
-			upstreamtest.Think("It is the first."), upstreamtest.Say("Look."),
-			upstreamtest.Use("f", `{"x":1}`), upstreamtest.Use("c", "a b"),
+// A faithful client is never refused. All of the model's reasoning in the tool loop comes back.
+func TestFaithfulClients(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		mode := rapid.SampledFrom([]string{"encrypted", "no ids", "stored", "previous", "text"}).Draw(t, "mode")
+		v := New(Config{Vendor: map[bool]Vendor{true: DeepSeek, false: OpenAI}[mode == "text"]})
+		members := offersF
+		if mode == "encrypted" || mode == "no ids" {
+			members += "," + encrypted
 		}
-		v.Queue(upstreamtest.Reply(blocks...), upstreamtest.Reply(blocks...))
-		rest := encrypted + `"reasoning":{"summary":"auto"},"tools":[{"type":"namespace","name":"n","tools":[
-			{"type":"function","name":"f","parameters":{"type":"object"}}]},{"type":"custom","name":"c"},{"type":"web_search"}],`
-		whole := post(t, v, "/v1/responses", response(rest, said)).Body.String()
-		all := itemEvents(t, post(t, v, "/v1/responses", response(`"stream":true,`+rest, said)).Body.String())
-		var kinds []string
-		texts := map[string]string{}
-		for _, e := range all {
-			kind := strings.TrimPrefix(gjson.Get(e, "type").Str, "response.")
-			kinds = append(kinds, kind)
-			texts[strings.TrimSuffix(kind, ".delta")] += gjson.Get(e, "delta").Str
-		}
-		require.Equal(t, order, strings.Join(kinds, " "), vendor)
-		require.Equal(t, "It is the first.", texts["reasoning_summary_text"]+texts["reasoning_text"])
-		require.Equal(t, "Look.", texts["output_text"])
-		require.Equal(t, `{"x":1}`, texts["function_call_arguments"])
-		require.Equal(t, "a b", texts["custom_tool_call_input"])
-
-		streamed := gjson.Get(all[len(all)-1], "response").Raw
-		for path, want := range map[string]string{
-			"output.#.type": `["reasoning","message","function_call","custom_tool_call"]`, "status": `"completed"`,
-			"output.1.content.0.text": `"Look."`, "output.2.arguments": `"{\"x\":1}"`, "output.2.namespace": `"n"`,
-			"output.3.input": `"a b"`, "reasoning.summary": `"auto"`, "error": "null", "incomplete_details": "null",
-			"store": "false",
-		} {
-			require.Equal(t, want, gjson.Get(whole, path).Raw, path)
-			require.Equal(t, want, gjson.Get(streamed, path).Raw, path)
-		}
-		require.Equal(t, gjson.Get(whole, "usage.output_tokens_details").Raw,
-			gjson.Get(streamed, "usage.output_tokens_details").Raw)
-		require.Positive(t, gjson.Get(whole, "usage.output_tokens_details.reasoning_tokens").Int())
-		for i, prefix := range []string{"rs_", "msg_", "fc_", "ctc_"} {
-			require.True(t, strings.HasPrefix(gjson.Get(whole, fmt.Sprintf("output.%d.id", i)).Str, prefix))
-		}
-		require.Equal(t, vendor == upstreamtest.OpenAI,
-			strings.HasPrefix(gjson.Get(whole, "output.0.encrypted_content").Str, "gAAAA"))
-	}
-}
-
-func TestReasoningIsShownAsAsked(t *testing.T) {
-	v := openAI(upstreamtest.Config{})
-	for rest, want := range map[string]string{
-		"":                                "[[] <nil>]",
-		encrypted:                         "[[] gAAAA]",
-		`"reasoning":{"summary":"auto"},`: `[[{"type":"summary_text","text":"Hm."}] <nil>]`,
-	} {
-		v.Queue(upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Yes.")))
-		item := given(t, v, response(rest, said))[0]
-		content := gjson.Get(item, "encrypted_content")
-		got := fmt.Sprint([]any{gjson.Get(item, "summary").Raw, content.Value()})
-		if content.Exists() {
-			got = fmt.Sprint([]any{gjson.Get(item, "summary").Raw, content.Str[:5]})
-		}
-		require.Equal(t, want, got, rest)
-		require.False(t, gjson.Get(item, "status").Exists())
-	}
-	v.Queue(upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Yes.")))
-	require.Len(t, given(t, v, response(`"reasoning":{"effort":"none"},`, said)), 1)
-	require.Len(t, given(t, v, strings.Replace(response("", said), `"m"`, `"gpt-4o"`, 1)), 1)
-	require.Len(t, given(t, v, strings.Replace(response("", said), `"m"`, `"gpt-5.2"`, 1)), 1, "none by itself")
-	require.Len(t, given(t, v, strings.Replace(response("", said), `"m"`, `"gpt-5"`, 1)), 2)
-}
-
-func TestResponsesThatEndEarly(t *testing.T) {
-	for stop, want := range map[string]string{
-		"max_tokens":     `incomplete {"reason":"max_output_tokens"} null incomplete`,
-		"content_filter": `incomplete {"reason":"content_filter"} null incomplete`,
-		"refusal":        `completed null null completed`,
-		"failed":         `failed null {"code":"server_error","message":"Internal server error"} completed`,
-	} {
-		for _, stream := range []string{"", `"stream":true,`} {
-			v := openAI(upstreamtest.Config{})
-			v.Queue(upstreamtest.Answer{Blocks: []upstreamtest.Block{upstreamtest.Say("No.")}, StopReason: stop})
-			body := post(t, v, "/v1/responses", response(stream, said)).Body.String()
-			if stream != "" {
-				all := itemEvents(t, body)
-				last := all[len(all)-1]
-				require.Equal(t, "response."+gjson.Get(last, "response.status").Str, gjson.Get(last, "type").Str)
-				body = gjson.Get(last, "response").Raw
+		items, fresh, previous := []string{hi}, []string{hi}, ""
+		loop := 0 // reasoning items in it
+		for range rapid.IntRange(1, 8).Draw(t, "steps") {
+			a, thoughts, ends := anyAnswer(t, mode == "text")
+			v.Queue(a)
+			more, sent := fmt.Sprintf(`,"stream":%t`, rapid.Bool().Draw(t, "stream")), items
+			if mode == "previous" && previous != "" {
+				more, sent = more+fmt.Sprintf(`,"previous_response_id":%q`, previous), fresh
 			}
-			require.Equal(t, want, strings.Join([]string{gjson.Get(body, "status").Str,
-				gjson.Get(body, "incomplete_details").Raw, gjson.Get(body, "error").Raw, gjson.Get(body, "output.0.status").Str},
-				" "), stop)
-			require.Equal(t, stop == "refusal", gjson.Get(body, "output.0.content.0.refusal").Str == "No.")
+			whole, all := respond(t, v, resp("m", members+more, sent...))
+			previous, fresh = idOf(whole), nil
+			var done []string
+			for _, e := range all {
+				if gjson.Get(e, "type").Str == "response.output_item.done" {
+					done = append(done, gjson.Get(e, "item").Raw)
+				}
+			}
+			require.True(t, all == nil || "["+strings.Join(done, ",")+"]" == gjson.Get(whole, "output").Raw)
+			last := v.Last()
+			require.Equal(t, []int{loop, 0, 0}, []int{last.Kept, last.Lost, len(last.LostCompactions)})
+			for _, output := range gjson.Get(whole, "output").Array() {
+				item := output.Raw
+				if strings.HasSuffix(output.Get("type").Str, "_call") {
+					fresh = append(fresh, outputOf(item))
+				}
+				if mode == "no ids" {
+					item = bare(item)
+				}
+				items = append(items, item)
+			}
+			if mode != "text" && rapid.IntRange(0, 3).Draw(t, "another vendor answers") == 0 {
+				call := withMember(fCall, "call_id", fmt.Sprintf(`"toolu_%d"`, len(items)))
+				fresh = append(fresh, call, outputOf(call))
+			}
+			loop += thoughts
+			if ends || rapid.IntRange(0, 3).Draw(t, "interrupts") == 0 {
+				fresh, loop = append(fresh, hi), 0
+			}
+			items = append(items, fresh...)
 		}
+	})
+}
+
+// anyAnswer returns an answer whose reasoning is followed by something. It has reasoning if it must. It ends the turn if
+// it calls no tool.
+func anyAnswer(t *rapid.T, must bool) (a Answer, thoughts int, ends bool) {
+	ends = true
+	for range rapid.IntRange(1, 3).Draw(t, "units") {
+		if rapid.IntRange(0, 5).Draw(t, "compacts") == 0 {
+			a.Blocks = append(a.Blocks, Compact("So far."))
+		}
+		for range rapid.IntRange(map[bool]int{true: 1}[must], 2).Draw(t, "thoughts") {
+			thoughts++
+			a.Blocks = append(a.Blocks, Think(rapid.String().Draw(t, "thought")))
+		}
+		calls := rapid.IntRange(0, 3).Draw(t, "calls")
+		if rapid.Bool().Draw(t, "says") {
+			a.Blocks = append(a.Blocks, Say(rapid.StringN(1, 40, -1).Draw(t, "text")))
+		} else {
+			calls = max(calls, 1)
+		}
+		for range calls {
+			ends = false
+			a.Blocks = append(a.Blocks, Use("f", `{"x":1}`))
+		}
+	}
+	return a, thoughts, ends
+}
+
+// Reasoning is encrypted, summarized or absent, as the request and the model have it.
+func TestReasoningIsShownAsRequested(t *testing.T) {
+	const none = "<none>"
+	for _, c := range []struct{ model, members, summary, content string }{
+		{"m", "", "[]", ""}, {"m", encrypted, "[]", "gAAAA"}, {"m", summary, `[{"type":"summary_text","text":"Hm."}]`, ""},
+		{"m", `"reasoning":{"effort":"none"}`, none, ""}, {"gpt-4o", "", none, ""}, {"gpt-5.2", "", none, ""}, {"gpt-5", "", "[]", ""},
+	} {
+		v := New(Config{Vendor: OpenAI})
+		v.Queue(Reply(Think("Hm."), Say("Yes.")))
+		o := output(t, v, resp(c.model, c.members, hi))
+		if c.summary == none {
+			require.Len(t, o, 1, c)
+			continue
+		}
+		require.Len(t, o, 2, c)
+		require.Equal(t, c.summary, gjson.Get(o[0], "summary").Raw)
+		require.Regexp(t, "^"+c.content, gjson.Get(o[0], "encrypted_content").Str)
+		require.Equal(t, c.content != "", gjson.Get(o[0], "encrypted_content").Exists())
+		require.False(t, gjson.Get(o[0], "status").Exists())
 	}
 }
 
 func TestResponsesStreamsThatFail(t *testing.T) {
-	v := openAI(upstreamtest.Config{})
-	v.Queue(upstreamtest.Reply(upstreamtest.Say("Yes.")).FailAfter(4))
-	all := itemEvents(t, post(t, v, "/v1/responses", response(`"stream":true,`, said)).Body.String())
+	v := New(Config{Vendor: OpenAI})
+	streamed := func(v *Server, items ...string) (all []string) {
+		_, all = respond(t, v, resp("m", `"stream":true`, items...))
+		return all
+	}
+	v.Queue(Reply(Say("Yes.")).FailAfter(4))
+	all := streamed(v, hi)
 	require.Len(t, all, 6)
 	require.Equal(t, `{"message":"Overloaded","type":"server_error","param":null,"code":"server_is_overloaded"}`,
 		gjson.Get(all[4], "error").Raw)
@@ -306,267 +180,148 @@ func TestResponsesStreamsThatFail(t *testing.T) {
 	require.Equal(t, gjson.Get(all[0], "response.id").Str, gjson.Get(all[5], "response.id").Str)
 	require.Equal(t, "Overloaded", gjson.Get(all[5], "response.error.message").Str)
 
-	v.Fail(upstreamtest.ErrorFirst(wire.Responses, 429, "Please try again in 1.2s."))
-	all = itemEvents(t, post(t, v, "/v1/responses", response(`"stream":true,`, said)).Body.String())
+	v.Fail(ErrorFirst(wire.Responses, 429, "Please try again in 1.2s."))
+	all = itemEvents(t, ok(t, v, "/v1/responses", resp("m", `"stream":true`, hi)))
 	require.Equal(t, "rate_limit_exceeded", gjson.Get(all[1], "response.error.code").Str)
 
-	v = openAI(upstreamtest.Config{Responses: upstreamtest.ResponsesRules{InStream: true, FlatErrors: true}})
-	forged := `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAAAA"}`
-	all = itemEvents(t, post(t, v, "/v1/responses", response(`"stream":true,`, said, forged, said)).Body.String())
+	v = New(Config{Vendor: OpenAI, Responses: ResponsesRules{InStream: true, FlatErrors: true}})
+	all = streamed(v, hi, reasoned, hi)
 	require.Len(t, all, 4)
 	require.Equal(t, "invalid_encrypted_content", gjson.Get(all[2], "code").Str)
 	require.Equal(t, "response.failed", gjson.Get(all[3], "type").Str)
 	require.Contains(t, v.Last().Rejection, "for item rs_1 could not be verified")
-	require.Equal(t, 400, post(t, v, "/v1/responses", response("", said, forged, said)).Code)
+	require.Equal(t, 400, post(t, v, "/v1/responses", resp("m", "", hi, reasoned, hi)).Code, "without a stream")
+	serve(v, firstWrite{httptest.NewRecorder(), func() { require.Equal(t, 200, v.Last().Status) }},
+		"/v1/responses", resp("m", `"stream":true`, hi, reasoned, hi))
+
+	v = New(Config{Vendor: OpenAI})
+	v.Queue(Answer{Blocks: []Block{Say("Yes.")}, Cut: &Cut{After: 3, Clean: true}})
+	all = streamed(v, hi)
+	require.Len(t, all, 3)
+	w := post(t, v, "/v1/responses", resp("m", `"previous_response_id":"`+gjson.Get(all[0], "response.id").Str+`"`, hi))
+	require.Equal(t, "previous_response_not_found", gjson.Get(w.Body.String(), "error.code").Str)
 }
 
-// unitOf is an answer of a server: reasoning, a message and two calls, then their outputs.
-func unitOf(t tester, v *upstreamtest.Server, rest string) (reasoning, text, first, second string, outputs []string) {
-	v.Queue(upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Look."),
-		upstreamtest.Use("f", "{}"), upstreamtest.Use("f", "{}")))
-	o := given(t, v, response(offered+rest, said))
+// unitOf has the vendor answer with reasoning, a message and two calls. It returns them and the outputs of the calls.
+func unitOf(t tester, v *Server, members string) (reasoning, text, first, second string, outputs []string) {
+	v.Queue(Reply(Think("Hm."), Say("Look."), Use("f", "{}"), Use("f", "{}")))
+	o := output(t, v, resp("m", offersF+","+members, hi))
 	require.Len(t, o, 4)
 	return o[0], o[1], o[2], o[3], []string{outputOf(o[2]), outputOf(o[3])}
 }
 
-// Reasoning and what it led to are one unit.
-func TestReasoningUnits(t *testing.T) {
-	v := openAI(upstreamtest.Config{})
-	rs, msg, fc, fc2, outs := unitOf(t, v, encrypted)
-	other, _, otherCall, otherCall2, otherOuts := unitOf(t, v, encrypted)
-	bare := func(item string) string { return lacking(item, "id") }
-	orphan := func(item string) string {
-		return fmt.Sprintf("Item '%s' of type 'reasoning' was provided without its required following item.", id(item))
-	}
-	missing := func(item string) string {
-		return fmt.Sprintf("Item '%s' of type '%s' was provided without its required 'reasoning' item: '%s'.", id(item),
-			gjson.Get(item, "type").Str, id(rs))
-	}
-	for name, c := range map[string]struct {
-		items []string
-		want  string
-	}{
-		"whole":                       {[]string{rs, msg, fc, fc2, outs[0], outs[1]}, ""},
-		"outputs between":             {[]string{rs, msg, fc, outs[0], fc2, outs[1]}, ""},
-		"no ids":                      {[]string{bare(rs), bare(msg), bare(fc), bare(fc2), outs[0], outs[1]}, ""},
-		"no message and no ids":       {[]string{rs, bare(fc), outs[0]}, ""},
-		"none of it":                  {nil, ""},
-		"ids dropped with reasoning":  {[]string{bare(msg), bare(fc), bare(fc2), outs[0], outs[1]}, ""},
-		"reasoning alone":             {[]string{rs}, orphan(rs)},
-		"reasoning alone, no id":      {[]string{bare(rs)}, orphan(rs)},
-		"an output behind":            {[]string{bare(fc), rs, outs[0]}, orphan(rs)},
-		"another's call behind":       {[]string{rs, bare(otherCall), otherOuts[0]}, orphan(rs)},
-		"calls cut from reasoning":    {[]string{fc, outs[0]}, missing(fc)},
-		"message cut":                 {[]string{msg}, missing(msg)},
-		"another's reasoning":         {[]string{other, fc, outs[0]}, orphan(other)},
-		"calls before the message":    {[]string{rs, bare(fc), outs[0], msg}, missing(msg)},
-		"reasoning behind its call":   {[]string{fc, outs[0], rs, msg}, missing(fc)},
-		"reasoning moved to the next": {[]string{rs, other, otherCall, otherCall2, otherOuts[0], otherOuts[1]}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			items := append(append([]string{said}, c.items...), said)
-			w := post(t, v, "/v1/responses", response(encrypted, items...))
-			require.Equal(t, c.want, message(w.Body.String()))
-			if c.want != "" {
-				require.Equal(t, 400, w.Code)
-				require.Equal(t, `["input",null,"invalid_request_error"]`,
-					gjson.Get(w.Body.String(), "[error.param,error.code,error.type]").Raw)
-			}
-		})
-	}
-}
-
-// What the vendor gave is verified, any other vendor's is refused.
-func TestEncryptedContent(t *testing.T) {
-	v := openAI(upstreamtest.Config{})
-	rs, msg, _, _, _ := unitOf(t, v, encrypted)
-	content := gjson.Get(rs, "encrypted_content").Str
-	changed := with(rs, "encrypted_content", fmt.Sprintf("%q", content[:40]+"A"+content[41:]))
-	if content[40] == 'A' {
-		changed = with(rs, "encrypted_content", fmt.Sprintf("%q", content[:40]+"B"+content[41:]))
-	}
-	foreign, _, _, _, _ := unitOf(t, openAI(upstreamtest.Config{Name: "another account"}), encrypted)
-	renamed := with(rs, "id", `"rs_1"`)
-	v.Queue(upstreamtest.Reply(upstreamtest.Compact("So far."), upstreamtest.Say("Yes.")))
-	cmp := given(t, v, response("", said))[0]
-	lone := lacking(msg, "id")
-	unverified := func(item, reason string) string {
-		return "The encrypted content for item " + id(item) + " could not be verified. Reason: Encrypted content " + reason
-	}
-	const unread, mismatch = "could not be decrypted or parsed.", "item_id did not match the target item id."
-	ends := func(item string) string {
-		c := gjson.Get(item, "encrypted_content").Str
-		return "The encrypted content gAAA..." + c[len(c)-4:] + " could not be verified."
-	}
-	notFound := "Item with id '" + id(rs) + "' not found. Items are not persisted when `store` is set to false. Try " +
-		"again with `store` set to true, or remove this item from your input."
-	for name, c := range map[string]struct {
-		rules      upstreamtest.ResponsesRules
-		item, want string
-		status     int
-		code       string
-	}{
-		"its own":             {item: rs, status: 200},
-		"changed":             {item: changed, want: unverified(rs, unread), code: `"invalid_encrypted_content"`},
-		"another account's":   {item: foreign, want: unverified(foreign, unread), code: `"invalid_encrypted_content"`},
-		"of another item":     {item: renamed, want: unverified(renamed, mismatch), code: `"invalid_encrypted_content"`},
-		"no id":               {item: lacking(foreign, "id"), want: ends(foreign), code: `"invalid_encrypted_content"`},
-		"its own, no id":      {item: lacking(rs, "id"), status: 200},
-		"not persisted":       {item: lacking(rs, "encrypted_content"), want: notFound, status: 404, code: "null"},
-		"null":                {item: with(rs, "encrypted_content", "null"), want: notFound, status: 404, code: "null"},
-		"a compaction":        {item: cmp, status: 200},
-		"another kind":        {item: with(cmp, "encrypted_content", fmt.Sprintf("%q", content)), want: unverified(cmp, unread), code: `"invalid_encrypted_content"`},
-		"a forged compaction": {item: with(cmp, "encrypted_content", `"gAAAAAxxxxxxxx"`), want: unverified(cmp, unread), code: `"invalid_encrypted_content"`},
-		"Azure":               {rules: upstreamtest.ResponsesRules{Azure: true, OldWording: true}, item: foreign, want: ends(foreign), code: "null"},
-		"Azure, not persisted": {rules: upstreamtest.ResponsesRules{Azure: true}, item: lacking(rs, "encrypted_content"),
-			want: notFound, code: "null"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := openAI(upstreamtest.Config{Responses: c.rules})
-			w := post(t, v, "/v1/responses", response("", said, c.item, lone, said))
-			require.Equal(t, c.want, message(w.Body.String()))
-			if c.status == 0 {
-				c.status = 400
-			}
-			require.Equal(t, c.status, w.Code)
-			require.Equal(t, c.code, gjson.Get(w.Body.String(), "error.code").Raw)
-		})
-	}
-}
-
-// What is persisted may be named by its id, and only that.
+// A request may refer to stored items and responses.
 func TestPersistedResponses(t *testing.T) {
-	v := openAI(upstreamtest.Config{})
-	rs, msg, fc, fc2, outs := unitOf(t, v, "")
-	reference := func(item string) string { return fmt.Sprintf(`{"type":"item_reference","id":%q}`, id(item)) }
-	given(t, v, response("", said, rs, msg, fc, fc2, outs[0], outs[1]))
-	given(t, v, response("", said, reference(rs), reference(msg), fc, fc2, outs[0], outs[1]))
-
-	kept := gjson.Get(post(t, v, "/v1/responses", response("", said)).Body.String(), "id").Str
-	lost := gjson.Get(post(t, v, "/v1/responses", response(`"store":false,`, said)).Body.String(), "id").Str
-	previous := func(id string) string { return fmt.Sprintf(`"previous_response_id":%q,`, id) }
-	require.Contains(t, given(t, v, `{"model":"m",`+previous(kept)+`"input":"and?"}`)[1], "You said: and?")
-	for body, want := range map[string]string{
-		response(previous(lost), said): "previous_response_not_found Previous response with id '" + lost + "' not found.",
-		response(previous(kept)+`"conversation":"conv_1",`, said): "mutually_exclusive_parameters Mutually exclusive " +
-			"parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'.",
-		response(`"conversation":"conv_1",`, said): " Conversation with id 'conv_1' not found.",
-		response(previous(kept), said, `{"role":"user"}`): "missing_required_parameter Missing required parameter: " +
-			"'input[1].content'.",
-		response(previous(kept), outs[0]): " No tool call found for function call output with call_id " +
-			gjson.Get(fc, "call_id").Str + ".",
-	} {
-		w := post(t, v, "/v1/responses", body)
-		require.Equal(t, want, gjson.Get(w.Body.String(), "error.code").Str+" "+message(w.Body.String()))
-	}
+	v := New(Config{Vendor: OpenAI})
+	rs, text, fc, fc2, outs := unitOf(t, v, `"store":true`)
+	reference := func(item string) string { return fmt.Sprintf(`{"type":"item_reference","id":%q}`, idOf(item)) }
+	output(t, v, resp("m", "", hi, rs, text, fc, fc2, outs[0], outs[1]))
+	output(t, v, resp("m", "", hi, reference(rs), reference(text), fc, fc2, outs[0], outs[1]))
+	whole, _ := respond(t, v, resp("m", "", hi))
+	next := output(t, v, fmt.Sprintf(`{"model":"m","previous_response_id":%q,"input":"and?"}`, idOf(whole)))
+	require.Contains(t, next[1], "You said: and?")
 }
 
-// The vendor sees what of its own thinking, and of its compactions, did not come back.
-func TestOwnThinkingIsCounted(t *testing.T) {
-	v := openAI(upstreamtest.Config{})
-	rs, msg, fc, fc2, outs := unitOf(t, v, encrypted)
-	bare := func(item string) string { return lacking(item, "id") }
+// The vendor counts its thinking, and names its compactions, that did not come back.
+func TestLostThinkingIsCounted(t *testing.T) {
+	v := New(Config{Vendor: OpenAI})
+	rs, text, fc, fc2, outs := unitOf(t, v, encrypted)
 	counted := func(items ...string) []int {
-		given(t, v, response(encrypted, items...))
+		output(t, v, resp("m", encrypted, items...))
 		return []int{v.Last().Kept, v.Last().Lost}
 	}
-	require.Equal(t, []int{1, 0}, counted(said, rs, msg, fc, fc2, outs[0], outs[1]))
-	require.Equal(t, []int{0, 1}, counted(said, bare(msg), bare(fc), bare(fc2), outs[0], outs[1]))
-	require.Equal(t, []int{0, 0}, counted(said, bare(msg), bare(fc), bare(fc2), outs[0], outs[1], said), "an older turn")
+	require.Equal(t, []int{1, 0}, counted(hi, rs, text, fc, fc2, outs[0], outs[1]))
+	require.Equal(t, []int{0, 1}, counted(hi, bare(text), bare(fc), bare(fc2), outs[0], outs[1]))
+	require.Equal(t, []int{0, 0}, counted(hi, bare(text), bare(fc), bare(fc2), outs[0], outs[1], hi), "an older turn")
+	for want, items := range map[bool][]string{false: {hi}, true: {hi, rs, text, fc, fc2, outs[0], outs[1]}} {
+		whole, _ := respond(t, v, resp("m", encrypted, items...))
+		require.Equal(t, want, gjson.Get(whole, "usage.input_tokens_details.cached_tokens").Int() > 0)
+	}
 
-	v.Queue(upstreamtest.Reply(upstreamtest.Compact("So far."), upstreamtest.Use("f", "{}")))
-	o := given(t, v, response(offered, said))
-	given(t, v, response("", said, o[1], outputOf(o[1])))
-	require.Equal(t, []string{id(o[0])}, v.Last().LostCompactions)
-	given(t, v, response("", o[0], o[1], outputOf(o[1])))
-	require.Empty(t, v.Last().LostCompactions)
+	v.Queue(Reply(Compact("So far."), Use("f", "{}")))
+	o := output(t, v, resp("m", offersF, hi))
+	v.Queue(Reply(Compact("Further."), Say("Yes.")))
+	newer := output(t, v, resp("m", "", hi, o[0], o[1], outputOf(o[1])))
+	for _, c := range []struct {
+		items []string
+		lost  string
+	}{
+		{[]string{hi, o[1], outputOf(o[1])}, idOf(o[0])}, {[]string{o[0], o[1], outputOf(o[1])}, ""},
+		{[]string{newer[0], newer[1], hi}, ""}, // the newer compaction replaces the older one
+		{[]string{hi, newer[1], hi}, idOf(newer[0])},
+	} {
+		output(t, v, resp("m", "", c.items...))
+		require.Equal(t, c.lost, strings.Join(v.Last().LostCompactions, " "))
+	}
 
-	// A newer compaction stands for the older one.
-	v.Queue(upstreamtest.Reply(upstreamtest.Compact("Further."), upstreamtest.Say("Yes.")))
-	newer := given(t, v, response("", said, o[0], o[1], outputOf(o[1])))
-	given(t, v, response("", newer[0], newer[1], said))
-	require.Empty(t, v.Last().LostCompactions)
-	given(t, v, response("", said, newer[1], said))
-	require.Equal(t, []string{id(newer[0])}, v.Last().LostCompactions)
+	// Interactions are counted, too.
+	google := New(Config{Vendor: Google})
+	google.Queue(Reply(Think("a"), Say("b"), Think("c"), Use("look", "{}")))
+	steps := gjson.Get(ok(t, google, "/v1beta/interactions", interact(lookTool, userInput)), "steps").Array()
+	result := `{"type":"function_result","call_id":"` + steps[3].Get("id").Str + `","name":"look","result":"four"}`
+	ok(t, google, "/v1beta/interactions", interact("", userInput, steps[1].Raw, steps[2].Raw, steps[3].Raw, result))
+	require.Equal(t, []int{1, 1}, []int{google.Last().Kept, google.Last().Lost})
 }
 
-// What is forgotten is not held against a client, but it cannot be gone on from either.
+// A server accepts items that it has forgotten. It cannot continue a forgotten response.
 func TestOldItemsAreForgotten(t *testing.T) {
-	v := openAI(upstreamtest.Config{Remember: 1})
-	rs, msg, _, _, _ := unitOf(t, v, encrypted)
-	w := post(t, v, "/v1/responses", response("", said))
-	first := gjson.Get(w.Body.String(), "id").Str
-	for range 10 {
-		given(t, v, response(`"store":false,`, said))
+	v := New(Config{Vendor: OpenAI, Remember: 1})
+	rs, text, _, _, _ := unitOf(t, v, encrypted)
+	first, _ := respond(t, v, resp("m", "", hi))
+	next := resp("m", fmt.Sprintf(`"previous_response_id":%q`, idOf(first)), hi)
+	for _, store := range []string{"false", "true"} {
+		for range 10 {
+			output(t, v, resp("m", `"store":`+store, hi))
+		}
+		if store == "false" {
+			output(t, v, next)
+		}
 	}
-	given(t, v, response(fmt.Sprintf(`"previous_response_id":%q,`, first), said))
-	for range 10 {
-		given(t, v, response("", said))
+	output(t, v, resp("m", "", hi, text, hi))
+	output(t, v, resp("m", "", hi, rs, bare(text), hi))
+	require.Contains(t, post(t, v, "/v1/responses", next).Body.String(), "previous_response_not_found")
+
+	// The newest response is kept, however large it is.
+	v = New(Config{})
+	for _, id := range []string{"a", "b", "c"} {
+		v.responses.add(map[string][]members{id: {}}, maxKept/2+1)
 	}
-	given(t, v, response("", said, msg, said))
-	given(t, v, response("", said, rs, lacking(msg, "id"), said))
-	w = post(t, v, "/v1/responses", response(fmt.Sprintf(`"previous_response_id":%q,`, first), said))
-	require.Equal(t, "previous_response_not_found", gjson.Get(w.Body.String(), "error.code").Str)
+	for id, want := range map[string]bool{"a": false, "b": false, "c": true} {
+		require.Equal(t, want, v.responses.get(id) != nil, id)
+	}
 }
 
-func TestResponsesAtOnce(t *testing.T) {
-	v := openAI(upstreamtest.Config{Remember: 2})
-	var clients sync.WaitGroup
-	for range 8 {
-		clients.Go(func() {
-			items := []string{said}
-			for range 10 {
-				items = append(append(items, given(t, v, response(encrypted, items...))...), said)
-			}
-		})
-	}
-	clients.Wait()
-	require.Equal(t, 80, v.Count())
-	require.Empty(t, v.Rejections())
-}
-
-// An answer that is cut leaves no response to go on from.
-func TestCutResponses(t *testing.T) {
-	v := openAI(upstreamtest.Config{})
-	v.Queue(upstreamtest.Answer{Blocks: []upstreamtest.Block{upstreamtest.Say("Yes.")},
-		Cut: &upstreamtest.Cut{After: 3, Clean: true}})
-	all := itemEvents(t, post(t, v, "/v1/responses", response(`"stream":true,`, said)).Body.String())
-	require.Len(t, all, 3)
-	w := post(t, v, "/v1/responses", response(fmt.Sprintf(`"previous_response_id":%q,`,
-		gjson.Get(all[0], "response.id").Str), said))
-	require.Equal(t, "previous_response_not_found", gjson.Get(w.Body.String(), "error.code").Str)
-}
-
-func TestCachedTokens(t *testing.T) {
-	v := openAI(upstreamtest.Config{})
-	rs, msg, fc, fc2, outs := unitOf(t, v, encrypted)
-	cached := func(items ...string) int64 {
-		w := post(t, v, "/v1/responses", response(encrypted, items...))
-		return gjson.Get(w.Body.String(), "usage.input_tokens_details.cached_tokens").Int()
-	}
-	require.Zero(t, cached(said))
-	require.Positive(t, cached(said, rs, msg, fc, fc2, outs[0], outs[1]))
-}
-
-// DeepSeek wants its reasoning back as text, whatever its ids.
+// DeepSeek requires its reasoning as text, with or without ids.
 func TestDeepSeekResponses(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.DeepSeek})
-	rs, msg, fc, fc2, outs := unitOf(t, v, encrypted)
+	v := New(Config{Vendor: DeepSeek})
+	rs, text, fc, fc2, outs := unitOf(t, v, encrypted)
 	require.Equal(t, `[{"type":"reasoning_text","text":"Hm."}]`, gjson.Get(rs, "content").Raw)
 	require.False(t, gjson.Get(rs, "encrypted_content").Exists())
-	given(t, v, response("", said, lacking(rs, "id"), msg, fc, fc2, outs[0], outs[1]))
-	require.Equal(t, []int{1, 0}, []int{v.Last().Kept, v.Last().Lost})
-	given(t, v, response("", said, with(rs, "content", `[{"type":"reasoning_text","text":""}]`), fc, outs[0]))
-	require.Equal(t, []int{0, 1}, []int{v.Last().Kept, v.Last().Lost})
-	for _, items := range [][]string{
-		{fc, outs[0]}, {lacking(rs, "content"), fc, outs[0]}, {rs, fc, outs[0], fc2, outs[1]},
+	for _, c := range []struct {
+		items []string
+		kept  int
+	}{
+		{[]string{hi, bare(rs), text, fc, fc2, outs[0], outs[1]}, 1},
+		{[]string{hi, withMember(rs, "content", `[{"type":"reasoning_text","text":""}]`), fc, outs[0]}, 0},
 	} {
-		w := post(t, v, "/v1/responses", response("", slices.Concat([]string{said}, items)...))
-		require.Equal(t, 400, w.Code)
-		require.Equal(t, "The `reasoning_text` in the thinking mode must be passed back to the API.",
-			message(w.Body.String()))
+		output(t, v, resp("m", "", c.items...))
+		require.Equal(t, []int{c.kept, 1 - c.kept}, []int{v.Last().Kept, v.Last().Lost})
 	}
-	given(t, v, response(`"reasoning":{"effort":"none"},`, said, fc, outs[0]))
-	w := post(t, v, "/v1/responses", response(`"previous_response_id":"resp_1",`, said))
-	require.Equal(t, "previous_response_not_found", gjson.Get(w.Body.String(), "error.code").Str)
+	w := post(t, v, "/v1/responses", resp("m", "", hi, rs, fc, outs[0], fc2, outs[1]))
+	require.Contains(t, errorText(w.Body.String()), "must be passed back", "the second call has no reasoning")
+}
+
+// A tool that must not be called is not called.
+func TestAllowedTools(t *testing.T) {
+	v := New(Config{Vendor: OpenAI})
+	for choice, want := range map[string]string{
+		`"required"`:                     "f",
+		`{"type":"function","name":"g"}`: "g",
+		`{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"}]}`: "g",
+		`"none"`: "",
+		`"auto"`: "",
+	} {
+		o := output(t, v, resp("m", `"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":`+choice, hi))
+		require.Equal(t, want, gjson.Get(o[len(o)-1], "name").Str, choice)
+	}
 }

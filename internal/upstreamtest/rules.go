@@ -2,7 +2,7 @@ package upstreamtest
 
 import "mneme/proxy/wire"
 
-// Rules that more than one list has.
+// Rules of several vendors.
 var (
 	keyRule     = rule{"keys", "any but `Config.APIKey`", keyRows, "continuedev/continue#9877 belief"}
 	inputRule   = rule{"embeddings", "an input that is neither a text nor texts", inputRows, belief}
@@ -10,7 +10,7 @@ var (
 	blocksRule  = rule{"blocks", "members, types and places that the dialect does not have", schemaRows, belief}
 	pairsRule   = rule{"calls and results", "one without the other; an id or a name twice", toolRows, belief}
 	emptyRule   = rule{"nothing said", "messages and texts without content", contentRows, belief}
-	markersRule = rule{"cache markers", "more than four", checked(markersFit), "hotovo/aider-desk#513"}
+	markersRule = rule{"cache markers", "more than four", checkRows(markersFit), "hotovo/aider-desk#513"}
 	placedRule  = rule{"thinking first", "behind other blocks, or last; a last answer that ends in white space",
 		endingRows, "lbjlaq/Antigravity-Manager#690 router-for-me/CLIProxyAPI#5321 tailcallhq/forgecode#1872"}
 	dialogRule = rule{"messages", "calls without all results behind them, results without calls; bad ids", dialogRows,
@@ -35,16 +35,16 @@ var (
 	toolsRule = rule{"tools", "types, members, names, schemas that there are not; a forced one not offered", typedToolRule,
 		belief}
 	contextRule = rule{"context", "a previous response that is not known, or beside a conversation; no input",
-		checked(readItems), "maximhq/bifrost#2441 belief"}
+		checkRows(readItems), "maximhq/bifrost#2441 belief"}
 	itemsRule = rule{"items", "types, members and ids that there are not, one twice, one not stored", itemRows,
 		"BerriAI/litellm#13420 lidge-jun/opencodex#4673 OpenRouterTeam/ai-sdk-provider#254 can1357/oh-my-pi#41 " +
 			"can1357/oh-my-pi#284 jlcodes99/cockpit-tools#2090 musistudio/claude-code-router#1783"}
-	outputsRule = rule{"calls and outputs", "one without the other", checked(outputsPair),
+	outputsRule = rule{"calls and outputs", "one without the other", checkRows(outputsPair),
 		"continuedev/continue#10092 router-for-me/CLIProxyAPI#2368"}
-	lossesRule = rule{"losses", "nothing: it counts reasoning that did not come back", noted(noteLosses), belief}
+	lossesRule = rule{"losses", "nothing: it counts reasoning that did not come back", runRows(countLosses), belief}
 )
 
-// openChatRules are those of the vendors of chat completions that ChatRules tells apart.
+// openChatRules are the rules of vendors that ChatRules distinguishes.
 var openChatRules = []rule{
 	modelRule.from("openai/openai-agents-python#458"),
 	{"arguments", "members that OpenAI does not know", argumentRows,
@@ -53,7 +53,7 @@ var openChatRules = []rule{
 	{"OpenAI's models", "efforts they do not have, or beside tools; `max_tokens` and sampling while thinking",
 		modelTakesRows, "fish2018/YPrompt#26 johny-b/llmcomp#69 GoogleChromeLabs/webmcp-tools#417 " +
 			"livekit/agents#7169 belief"},
-	{"asks for reasoning", "nothing: it reads whether the request does", noted(chatThinking), belief},
+	{"asks for reasoning", "nothing: it reads whether the request does", runRows(chatThinking), belief},
 	dialogRule.from("BerriAI/litellm#10083 microsoft/autogen#6377 anomalyco/opencode#1680 " +
 		"datapizza-labs/datapizza-ai#98 belief"),
 	schemasRule,
@@ -66,7 +66,7 @@ var openChatRules = []rule{
 	formatRule,
 }
 
-// vendorRules are the rules of each vendor in the order in which it applies them.
+// vendorRules are the rules of each vendor in the order of their application.
 var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 	wire.Messages: {
 		Anthropic: {
@@ -97,13 +97,13 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			{"thinking while off", "in a last answer; by `ThinkingRules.StrictOff` (belief) anywhere", offRows,
 				"tailcallhq/forgecode#1853 belief"},
 			placedRule,
-			{"latest turn", "its thinking in part, or in another order", checked(latestTurnKept),
+			{"latest turn", "its thinking in part, or in another order", checkRows(latestTurnKept),
 				"anthropics/claude-code#63404 anthropics/claude-code#63441"},
 			{"turn begins", "a latest turn that does so without thinking, in manual mode", beginRows,
 				"Kilo-Org/kilocode#5219 anthropics/claude-code#20727"},
-			{"signatures", "thinking that was changed, or signed elsewhere or in another conversation", checked(signaturesHold),
-				"anthropics/claude-code#71111 anthropics/anthropic-sdk-python#1598 https://platform.claude.com/docs/en/" +
-					"build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation"},
+			{"signatures", "thinking that was changed, or signed elsewhere or in another conversation",
+				checkRows(signaturesHold), "anthropics/claude-code#71111 anthropics/anthropic-sdk-python#1598 " +
+					"https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation"},
 		},
 		Kimi: {modelRule, kimiModeRule, blocksRule, pairsRule, emptyRule, kimiReasoningRule.from(
 			"YishenTu/claudian#759 NousResearch/hermes-agent#14018 belief")},
@@ -132,10 +132,10 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			{"models", "effort, sampling and encrypted reasoning where a model has none", responsesModelRows,
 				"pydantic/pydantic-ai#2865 openai/openai-python#2194 belief"},
 			toolsRule, contextRule, itemsRule,
-			{"encrypted content", "what is not the item's own, or missing", checked(encryptedIsOwn),
+			{"encrypted content", "what is not the item's own, or missing", checkRows(encryptedIsOwn),
 				"openai/codex#8145 openai/codex#35334 openai/openai-agents-python#2063"},
 			outputsRule,
-			{"units", "reasoning without what it led to, and the other way round", checked(unitsHold),
+			{"units", "reasoning without what it led to, and the other way round", checkRows(unitsHold),
 				"continuedev/continue#11466 mastra-ai/mastra#14048 openai/openai-node#1567"},
 			lossesRule,
 		},
@@ -144,7 +144,7 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			{"thinking", "forms of the answer that there are not; it reads the effort", deepSeekEffortRows,
 				"TypeWhisper/typewhisper-mac#1345 belief"},
 			toolsRule, contextRule.from(belief), itemsRule.from(belief), outputsRule.from(belief),
-			{"text of reasoning", "what was said without it, once tools were called", checked(deepSeekItems), belief},
+			{"text of reasoning", "what was said without it, once tools were called", checkRows(deepSeekItems), belief},
 			lossesRule,
 		},
 	},
@@ -155,20 +155,20 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 				interactionRows, "https://ai.google.dev/gemini-api/docs/api-errors " + googleTypes},
 			{"state", "what goes on from an interaction, or in the background, while nothing is stored", stateRows,
 				"https://ai.google.dev/gemini-api/docs/interactions belief"},
-			{"input", "none", checked(readSteps), belief},
+			{"input", "none", checkRows(readSteps), belief},
 			{"steps", "types, members and contents that there are not", stepRows, googleTypes},
-			{"calls and results", "one without the other, an id twice, another name than the call's", checked(resultsPair),
+			{"calls and results", "one without the other, an id twice, another name than the call's", checkRows(resultsPair),
 				googleTypes + " belief"},
-			{"signatures", "a thought without its own, or with another summary", checked(thoughtsAreOwn),
+			{"signatures", "a thought without its own, or with another summary", checkRows(thoughtsAreOwn),
 				"googleapis/js-genai#1735 https://ai.google.dev/gemini-api/docs/interactions/thinking"},
-			{"signed calls", "a step's first call since the user spoke without a thought before it", checked(callsAreSigned),
+			{"signed calls", "a step's first call since the user spoke without a thought before it", checkRows(callsAreSigned),
 				"https://ai.google.dev/gemini-api/docs/thought-signatures googleapis/js-genai#1735"},
 			lossesRule,
 		},
 	},
 }
 
-// otherRules are what a Server refuses before any of these, or at other endpoints.
+// otherRules apply before vendorRules or at other endpoints.
 var otherRules = []rule{
 	keyRule,
 	{"endpoints", "paths that the vendor does not serve", nil, belief},

@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// knownMembers are those of a request; of thinking, by its type.
+// The members of a request, and those of thinking by its type.
 var (
 	knownMembers = []string{
 		"cache_control", "container", "context_management", "inference_geo", "max_tokens", "mcp_servers", "messages",
@@ -25,7 +25,7 @@ var (
 	}
 )
 
-// minBudget is the least budget of thinking, in tokens.
+// minBudget is the minimum budget of thinking, in tokens.
 const minBudget = 1024
 
 const extended = "https://docs.claude.com/en/docs/build-with-claude/extended-thinking"
@@ -60,14 +60,14 @@ var (
 	})
 	modeRows = rowsOf([]row{
 		{"", readMode, says("thinking: Input should be a valid dictionary or object to extract fields from")},
-		{"", takes("enabled"), says(`"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" ` +
+		{"", allowsMode("enabled"), says(`"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" ` +
 			`and "output_config.effort" to control thinking behavior.`)},
-		{"", either(bedrock, takes("adaptive")), says("adaptive thinking is not supported on this model")},
-		{"", takes("disabled"), says(`"thinking.type.disabled" is not supported for this model. Thinking defaults to ` +
+		{"", either(bedrock, allowsMode("adaptive")), says("adaptive thinking is not supported on this model")},
+		{"", allowsMode("disabled"), says(`"thinking.type.disabled" is not supported for this model. Thinking defaults to ` +
 			`adaptive mode when not specified; use "thinking.type.enabled" with "budget_tokens" for extended thinking.`)},
 		{"", func(s *spot) bool {
 			s.found = strings.Join(slices.Sorted(slices.Values(s.modes.types)), "', '")
-			return !s.has("thinking") || s.modes.takes(s.mode)
+			return !s.has("thinking") || s.modes.allows(s.mode)
 		}, says("thinking: Input tag '{mode}' found using 'type' does not match any of the expected tags: '{found}'")},
 	})
 	effortRows = rowsOf([]row{{"", func(s *spot) bool {
@@ -102,7 +102,7 @@ var (
 		{"", either(usual("temperature", 1), not(thinking)), says("`temperature` may only be set to 1 when thinking is " +
 			"enabled. Please consult our documentation at https://docs.anthropic.com/en/docs/build-with-claude/" +
 			"extended-thinking#important-considerations-when-using-extended-thinking")},
-		{"", either(usual("temperature", 1), func(s *spot) bool { return s.modes.takes("enabled") }),
+		{"", either(usual("temperature", 1), func(s *spot) bool { return s.modes.allows("enabled") }),
 			says("`temperature` may only be set to 1 on this model.")},
 	})
 	choiceRows = rowsOf([]row{{"", either(not(thinking), func(s *spot) bool { return s.forced == "" }),
@@ -116,7 +116,7 @@ var (
 		return most == 0 || n <= most
 	}, says("prompt is too long: {found}")}})
 	offRows = rowsOf([]row{
-		{"messages[].content[]", either(thinking, func(s *spot) bool { return !thinks(s.members) || s.up.i < s.up.of-1 }),
+		{"messages[].content[]", either(thinking, func(s *spot) bool { return !thinks(s.members) || s.up.i < s.up.count-1 }),
 			says("{at}: When thinking is disabled, an `assistant` message in the final position cannot contain `thinking`. " +
 				"To use thinking blocks, enable `thinking` in your request.")},
 		{"messages[].content[]", either(thinking, func(s *spot) bool {
@@ -135,7 +135,7 @@ func betasKnown(s *spot) bool {
 	return len(unknown) == 0 || s.finds("`"+strings.Join(unknown, "`, `")+"`")
 }
 
-// readMode reads thinking.type and decides whether the model thinks.
+// readMode reads thinking.type and decides whether the model thinks. It fails if thinking is not an object.
 func readMode(s *spot) bool {
 	g := s.config.Thinking.Generation
 	if g == ByName {
@@ -154,12 +154,12 @@ func readMode(s *spot) bool {
 	return ok
 }
 
-// takes holds unless the request has this type of thinking and the model has not.
-func takes(kind string) test {
-	return func(s *spot) bool { return s.mode != kind || s.modes.takes(kind) }
+// allowsMode holds unless the request has this type of thinking and the model does not.
+func allowsMode(kind string) test {
+	return func(s *spot) bool { return s.mode != kind || s.modes.allows(kind) }
 }
 
-// usual wants a number, if there is one, to be what it is without it.
+// usual holds if the member is missing or equals value.
 func usual(name string, value float64) test {
 	return func(s *spot) bool {
 		var is float64
@@ -167,7 +167,8 @@ func usual(name string, value float64) test {
 	}
 }
 
-// openFault is what a schema of an answer has that is not taken, or leaves open.
+// openFault returns the first fault of an answer's schema: an open object or an unsupported bound. It returns "" if
+// there is none.
 func openFault(s members) string {
 	at := fmt.Sprintf("For '%s' type, ", s.kind())
 	if s.kind() == "object" && string(s["additionalProperties"]) != "false" {
@@ -196,13 +197,13 @@ func openFault(s members) string {
 	return ""
 }
 
-// number is the member's value if it is written as an integer.
+// number returns the member if it is written as an integer.
 func (m members) number(name string) (int, bool) {
 	n, err := strconv.Atoi(string(m[name]))
 	return n, err == nil
 }
 
-// tokens estimates the input: a token is four bytes of JSON.
+// tokens estimates the input: one token is four bytes of JSON.
 func (x *exchange) tokens() int {
 	n := len(x.body["system"]) + len(x.body["tools"]) + len(x.body["instructions"])
 	for i, t := range x.turns {

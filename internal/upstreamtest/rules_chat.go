@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// reasoningField is where chat completions hold reasoning in the history.
+// reasoningField is the member for reasoning in the history of chat completions.
 const reasoningField = "reasoning_content"
 
 // knownArguments are the members of a request that OpenAI knows.
@@ -28,7 +28,7 @@ var knownArguments = []string{
 const unsupportedReasoning = "body.messages.{i}.assistant.reasoning_content: property 'reasoning_content' is " +
 	"unsupported"
 
-// replays holds for an answer with reasoning in the history, at a vendor that does this with it.
+// replays holds for an answer with reasoning in the history, at a vendor with this treatment of it.
 func replays(how Replay) test {
 	return func(s *spot) bool { return s.config.Chat.Replay == how && s.members[reasoningField] != nil }
 }
@@ -72,9 +72,10 @@ var (
 				`"msg":"Extra inputs are not permitted","input":{found}}]}`,
 		}},
 	})
-	// A step's first call since the user spoke needs a thought signature, and wherever there is one it must be good.
+	// The first call of a step since the user's last message needs a thought signature. Every thought signature must be
+	// valid.
 	thoughtRows = rowsOf([]row{
-		{"", notes(func(x *exchange) {
+		{"", run(func(x *exchange) {
 			for x.loop = len(x.messages) - 1; x.loop > 0 && !x.messages[x.loop].is("role", user); x.loop-- {
 			}
 		}), nil},
@@ -95,7 +96,7 @@ var (
 				[]byte(s.server.signer.thought(s.Model, f.str("name"), f.str("arguments"))))
 		}), gemini("Corrupted thought signature.")},
 	})
-	// A strict schema leaves nothing open.
+	// A strict schema must be closed.
 	formatRows = rowsOf([]row{
 		{"response_format:json_schema", func(s *spot) bool {
 			_, ok := s.in("json_schema").object("schema")
@@ -111,7 +112,7 @@ var (
 		}, says("Invalid schema for response_format '{found}': In context=(), 'additionalProperties' is required to be " +
 			"supplied and to be false, and 'required' is required to include every key in properties.")},
 	})
-	// Any JSON object, of which the messages must speak, and no schema.
+	// DeepSeek accepts any JSON object if a message mentions JSON. It accepts no schema.
 	deepSeekFormatRows = rowsOf([]row{
 		{"response_format", isOne("type", "", "text", "json_object"), says("This response_format type is unavailable now")},
 		{"response_format:json_object", func(s *spot) bool {
@@ -123,23 +124,21 @@ var (
 	})
 )
 
-// chatThinking reads whether the request asks for reasoning, in any of the ways
-// that vendors know.
+// chatThinking reads whether the request enables reasoning, in any vendor's way.
 func chatThinking(x *exchange) {
 	effort, kind := x.effort(), x.at("thinking").kind()
 	x.Thinking = effort != "" && effort != "none" || kind == "enabled" || kind == "adaptive"
 }
 
-// sentinels are what Gemini takes in place of a thought signature for calls that
-// it did not make.
+// sentinels replace the thought signature of calls that Gemini did not make.
 var sentinels = []string{"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"}
 
 func unsigned(s *spot) bool { return !s.config.Chat.ThoughtSignatures }
 
-// thought is the thought signature of a call.
+// thought returns the thought signature of a call.
 func (s *spot) thought() string { return s.in("extra_content").in("google").str("thought_signature") }
 
-// thought is the signature of a call.
+// thought returns the thought signature for a call with these arguments.
 func (s signer) thought(model, name, arguments string) string {
 	sum := append([]byte{firstByte}, s.sum(model, "\x00", name, "\x00", arguments, "\x00")...)
 	for len(sum) < 300 { // as long as real ones
@@ -149,12 +148,12 @@ func (s signer) thought(model, name, arguments string) string {
 	return base64.StdEncoding.EncodeToString(sum)
 }
 
-// gemini is a refusal in the shape that Gemini has for it: a list.
+// gemini returns a refusal in Gemini's shape, a list.
 func gemini(message string) error {
 	return refusal{status: http.StatusBadRequest, message: message, listed: true}
 }
 
-// schemaIn is the schema of an object that messages speak of, the one of any object if there is none.
+// schemaIn returns the schema of an object that the messages contain, or {}.
 func schemaIn(messages []members) jsontext.Value {
 	for _, m := range messages {
 		text := strings.Join(texts(m), "\n")

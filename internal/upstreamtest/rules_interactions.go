@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// The rules of Google's Interactions, in the schema of steps that is the only one since June 2026, read on 2026-11-27.
-// The types are those of the vendor's own SDK, googleapis/js-genai@6e9b35c (2.18.0, 2026-08-21), in
-// src/gaos/models/interactions: create-model-interaction.ts, generation-config.ts, function.ts,
-// text-response-format.ts, the steps and contents.
+// The rules of Google's Interactions, in the schema of steps, which is the only one since June 2026. They were read
+// on 2026-11-27. The types are those of the vendor's SDK, googleapis/js-genai@6e9b35c (2.18.0, 2026-08-21), in
+// src/gaos/models/interactions: create-model-interaction.ts, generation-config.ts, function.ts, text-response-
+// format.ts, the steps and contents.
 
-// Types of steps that rules speak of; a call is one of callItem.
+// Types of steps that rules refer to. A call has the type callItem.
 const (
 	userStep    = "user_input"
 	outputStep  = "model_output"
@@ -18,25 +18,25 @@ const (
 	resultStep  = "function_result"
 )
 
-// stepShapes are the members that steps must have and may have.
+// stepShapes are the required and the optional members of steps.
 var stepShapes = map[string][2][]string{
 	userStep: {{"content"}}, outputStep: {{"content"}}, thoughtStep: {{"signature"}, {"summary"}},
-	// The signature of a call is not in the types, and in the vendor's answers.
+	// The vendor's answers have a signature of a call. The SDK's types do not.
 	callItem:   {{"id", "name", "arguments"}, {"signature"}},
 	resultStep: {{"call_id", "result"}, {"name", "is_error"}},
 }
 
-// contentMembers are those of contents, by type.
+// contentMembers are the members of contents by type.
 var contentMembers = map[string][]string{
 	"text": {"text", "annotations"}, "image": {"data", "mime_type", "resolution", "uri"},
 	"document": {"data", "mime_type", "uri"}, "audio": {"data", "mime_type", "uri"}, "video": {"data", "mime_type", "uri"},
 }
 
-// googleTypes are the types of the vendor's own SDK.
+// googleTypes are the types of the vendor's SDK.
 const googleTypes = "https://github.com/googleapis/js-genai/tree/6e9b35c45e21f0d37179a24d29dca01ebed698e6/src/gaos/" +
 	"models/interactions"
 
-// invalidArgument is all that the vendor says of much that is wrong.
+// invalidArgument is the vendor's message for many faults.
 const invalidArgument = "Request contains an invalid argument."
 
 func invalidRequest(message string) error { return refused("invalid_request", "", message) }
@@ -45,7 +45,7 @@ func unknownMember(name string) error {
 	return refused("parameter_unknown", "", "Unknown parameter: "+name)
 }
 
-// stepContentRows are about a content; the way to it stands before them.
+// stepContentRows check a content. Their place follows the content's.
 var stepContentRows = []row{
 	{"", func(s *spot) bool { return contentMembers[s.kind()] != nil },
 		invalidRequest("Unknown content type at {at}: {type}")},
@@ -101,7 +101,7 @@ var (
 		under("input[]:function_result.result[]", stepContentRows))
 )
 
-// readSteps reads the input, and what was said and given last.
+// readSteps reads the input, the user's last text and the results after it.
 func readSteps(x *exchange) error {
 	x.Thinking = true
 	x.User = x.body.str("input")
@@ -122,7 +122,8 @@ func readSteps(x *exchange) error {
 	return nil
 }
 
-// resultsPair wants a call before every result, the result of every call before the user speaks, and names that agree.
+// resultsPair requires a call before every result, the results of all calls before the next user step, and equal
+// names.
 func resultsPair(x *exchange) error {
 	open, names := []string{}, map[string]string{}
 	for _, it := range append(slices.Clone(x.items), members{"type": quoted(userStep)}) {
@@ -146,9 +147,9 @@ func resultsPair(x *exchange) error {
 	return nil
 }
 
-// thoughtsAreOwn verifies the signatures: each is of this vendor, for a thought with this summary.
+// thoughtsAreOwn verifies that this vendor made each signature, for a thought with this summary.
 func thoughtsAreOwn(x *exchange) error {
-	x.known = make([]string, len(x.items))
+	x.origins = make([]string, len(x.items))
 	newest := ""
 	for i, it := range x.items {
 		signature := it.str("signature")
@@ -159,7 +160,7 @@ func thoughtsAreOwn(x *exchange) error {
 			if !ok {
 				return invalidRequest(invalidArgument)
 			}
-			x.known[i], newest = id, signature
+			x.origins[i], newest = id, signature
 		case callItem:
 			if it.has("signature") && signature != newest {
 				return invalidRequest(invalidArgument)
@@ -169,7 +170,7 @@ func thoughtsAreOwn(x *exchange) error {
 	return nil
 }
 
-// callsAreSigned wants a thought before the first call of each step since the user spoke last.
+// callsAreSigned requires a thought before the first call of each step since the user's last input.
 func callsAreSigned(x *exchange) error {
 	thought := false
 	for _, it := range x.items[x.loop:] {
@@ -188,7 +189,7 @@ func callsAreSigned(x *exchange) error {
 	return nil
 }
 
-// googleCodes are what errors are called, by status.
+// googleCodes are the codes of errors by status.
 var googleCodes = map[int]string{
 	400: "invalid_request", 401: "authentication", 403: "permission_denied", 404: "not_found", 429: "rate_limit_exceeded",
 	500: "api_error", 503: "service_unavailable", 504: "gateway_timeout", statusOverloaded: "service_unavailable",

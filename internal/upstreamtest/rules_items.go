@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Types of items of Responses that rules speak of.
+// Types of items of Responses that rules refer to.
 const (
 	messageItem      = "message"
 	reasoningItem    = "reasoning"
@@ -21,7 +21,7 @@ const (
 	referenceItem    = "item_reference"
 )
 
-// maxItemID is the longest id of an item or of a call that Responses take.
+// maxItemID is the maximum length of an item's or a call's id in Responses.
 const maxItemID = 64
 
 var itemShapes = map[string]shape{
@@ -38,7 +38,7 @@ var itemShapes = map[string]shape{
 	"mcp_call": {}, "mcp_list_tools": {}, "local_shell_call": {}, "local_shell_call_output": {},
 }
 
-// itemKind is the type of an item; one with a role needs none.
+// itemKind returns the type of an item. An item with a role and no type is a message.
 func itemKind(item members) string {
 	if !item.has("type") && item.has("role") {
 		return messageItem
@@ -46,7 +46,7 @@ func itemKind(item members) string {
 	return item.kind()
 }
 
-// The types of parts that contents may have.
+// The allowed types of content parts.
 var (
 	userParts      = []string{"input_text", "input_image", "input_file"}
 	assistantParts = []string{"output_text", "refusal"}
@@ -59,7 +59,7 @@ const (
 	anOutput = "input[]:function_call_output|custom_tool_call_output"
 )
 
-// fits wants a text of at most maxItemID bytes.
+// fits limits a member to maxItemID bytes.
 func fits(name string) row {
 	return row{anItem, func(s *spot) bool {
 		n := len(s.str(name))
@@ -68,7 +68,7 @@ func fits(name string) row {
 		"with maximum length 64, but got a string with length {found} instead.")}
 }
 
-// partRows are about the parts of a content or an output.
+// partRows check the parts of a content or an output.
 var partRows = []row{
 	{":input_text|output_text", isText("text"), missingParameter("{at}.text")},
 	{":refusal", has("refusal"), missingParameter("{at}.refusal")},
@@ -77,7 +77,7 @@ var partRows = []row{
 		refused("invalid_value", "{at}.image_url", "{found}")},
 }
 
-// itemRows are the schema of every item of the input, and what references stand for.
+// itemRows check the schema of every item of the input and resolve references.
 var itemRows = rowsOf([]row{
 	{"input[]", func(s *spot) bool { return itemKind(s.members) != "" }, missingParameter("{at}.type")},
 	{"input[]", func(s *spot) bool { _, ok := itemShapes[itemKind(s.members)]; return ok },
@@ -125,13 +125,13 @@ var itemRows = rowsOf([]row{
 		s.err = s.notFound(s.str("id"))
 		return s.items[s.input+s.i] != nil
 	}, nil},
-	{"", notes((*exchange).hear), nil},
+	{"", run((*exchange).readItemTexts), nil},
 })
 
-// modelsOwn holds for a part of what the model said.
+// modelsOwn holds for a part of the model's message.
 func modelsOwn(s *spot) bool { return s.up.is("role", assistant) }
 
-// complete wants all members that an item must have, and most of them as texts.
+// complete requires all required members of an item. Most of them must be strings.
 func complete(s *spot) bool {
 	for _, name := range itemShapes[itemKind(s.members)].must {
 		if !s.has(name) {
@@ -146,7 +146,7 @@ func complete(s *spot) bool {
 	return true
 }
 
-// readItems puts together the context: what the response before knew and said, then the input.
+// readItems reads the context: the previous response's context and output, then the input.
 func readItems(x *exchange) error {
 	previous, conversation := x.body.str("previous_response_id"), x.body.str("conversation")
 	switch {
@@ -181,8 +181,8 @@ func readItems(x *exchange) error {
 	return nil
 }
 
-// hear notes what was said last.
-func (x *exchange) hear() {
+// readItemTexts reads the user's last text and the results after it.
+func (x *exchange) readItemTexts() {
 	for i, item := range x.items {
 		switch kind := itemKind(item); {
 		case kind == messageItem && item.is("role", user):
@@ -193,7 +193,7 @@ func (x *exchange) hear() {
 	}
 }
 
-// itemText is the text of a content or an output: a string, or parts.
+// itemText returns the text of a content or an output, which is a string or parts.
 func itemText(item members, name string) string {
 	if s, ok := item.text(name); ok {
 		return s
@@ -208,7 +208,7 @@ func itemText(item members, name string) string {
 	return strings.Join(all, "\n")
 }
 
-// notFound is about an item that only its id is known of.
+// notFound returns the refusal of an item that is not persisted.
 func (x *exchange) notFound(id string) error {
 	r := refusal{status: http.StatusNotFound, param: "input", message: "Item with id '" + id + "' not found. Items " +
 		"are not persisted when `store` is set to false. Try again with `store` set to true, or remove this item from " +

@@ -9,30 +9,31 @@ import (
 	"strings"
 )
 
-// openAIModel is what OpenAI's chat completions take for a model.
+// openAIModel is the support of a model in OpenAI's chat completions.
 type openAIModel struct {
-	efforts  []string // levels of reasoning_effort; nil: it is not even known
-	byItself string   // what the model does without one
-	aloof    bool     // tools only with the effort "none"
+	efforts       []string // accepted levels of reasoning_effort; nil if the parameter is unknown
+	defaultEffort string   // the effort of a request without one
+	toolsNeedNone bool     // tools require the effort "none"
 }
 
-// effort is what the model does when it is asked for this; empty is nothing.
-func (m openAIModel) effort(asked string) string { return cmp.Or(asked, m.byItself) }
+// effort returns the requested effort, or the default one.
+func (m openAIModel) effort(requested string) string { return cmp.Or(requested, m.defaultEffort) }
 
 var (
 	oSeries    = regexp.MustCompile(`^o[134](-|$)`)
+	newEfforts = []string{"none", "low", "medium", "high", "xhigh"} // since GPT 5.2
 	gptVersion = regexp.MustCompile(`^gpt-(\d+)(?:\.(\d+))?`)
 )
 
-// openAIModelOf goes by the name, as OpenAI's reference and its refusals have it. One
-// that it has never heard of takes no effort.
+// openAIModelOf returns the support of a model by its name, after OpenAI's reference and its refusals. An unknown
+// model has no effort.
 func openAIModelOf(name string) openAIModel {
 	m := gptVersion.FindStringSubmatch(name)
 	switch {
 	case strings.HasPrefix(name, "o1-mini"), strings.HasPrefix(name, "o1-preview"):
-		return openAIModel{efforts: []string{}, byItself: "medium"}
+		return openAIModel{efforts: []string{}, defaultEffort: "medium"}
 	case oSeries.MatchString(name):
-		return openAIModel{efforts: []string{"low", "medium", "high"}, byItself: "medium"}
+		return openAIModel{efforts: []string{"low", "medium", "high"}, defaultEffort: "medium"}
 	case m == nil, strings.HasPrefix(name, "gpt-5-chat"):
 		return openAIModel{}
 	}
@@ -42,25 +43,26 @@ func openAIModelOf(name string) openAIModel {
 	case major < 5:
 		return openAIModel{}
 	case major == 5 && strings.Contains(name, "-chat"):
-		return openAIModel{efforts: []string{"medium"}, byItself: "medium"}
+		return openAIModel{efforts: []string{"medium"}, defaultEffort: "medium"}
 	case major == 5 && minor == 0:
-		return openAIModel{efforts: []string{"minimal", "low", "medium", "high"}, byItself: "medium"}
+		return openAIModel{efforts: []string{"minimal", "low", "medium", "high"}, defaultEffort: "medium"}
 	case major == 5 && minor == 1:
-		return openAIModel{efforts: []string{"none", "low", "medium", "high"}, byItself: "none"}
+		return openAIModel{efforts: []string{"none", "low", "medium", "high"}, defaultEffort: "none"}
 	case major == 5 && minor < 5:
-		return openAIModel{efforts: []string{"none", "low", "medium", "high", "xhigh"}, byItself: "none", aloof: minor == 4}
+		return openAIModel{efforts: newEfforts, defaultEffort: "none", toolsNeedNone: minor == 4}
 	}
-	return openAIModel{efforts: []string{"none", "low", "medium", "high", "xhigh"}, byItself: "medium", aloof: true}
+	return openAIModel{efforts: newEfforts, defaultEffort: "medium", toolsNeedNone: true}
 }
 
-// ofModel is a test of OpenAI's chat completions that depends on the model, and on the effort that is asked for.
+// ofModel returns a test that depends on the model and the requested effort. It only applies to OpenAI's chat
+// completions.
 func ofModel(holds func(s *spot, m openAIModel, effort string) bool) test {
 	return func(s *spot) bool {
 		return !s.config.Chat.OpenAI || holds(s, openAIModelOf(s.Model), s.str("reasoning_effort"))
 	}
 }
 
-// sampling wants a number that a thinking model takes only as it is by itself.
+// sampling refuses a number other than the default while the model thinks.
 func sampling(name string, value float64) row {
 	return row{"", ofModel(func(s *spot, m openAIModel, effort string) bool {
 		s.found = string(s.members[name])
@@ -71,7 +73,7 @@ func sampling(name string, value float64) row {
 
 var asksChatEffort = isText("reasoning_effort")
 
-// modelTakesRows refuse what the model does not take.
+// modelTakesRows refuse parameters that the model does not support.
 var modelTakesRows = rowsOf([]row{
 	{"", ofModel(func(s *spot, m openAIModel, _ string) bool { return m.efforts != nil || !asksChatEffort(s) }),
 		unknownArgument("reasoning_effort")},
@@ -87,7 +89,7 @@ var modelTakesRows = rowsOf([]row{
 		unsupported("max_tokens", " Use 'max_completion_tokens' instead.")},
 	{"", ofModel(func(s *spot, m openAIModel, effort string) bool {
 		tools, _ := s.listed("tools")
-		return !m.aloof || m.effort(effort) == "none" || len(tools) == 0
+		return !m.toolsNeedNone || m.effort(effort) == "none" || len(tools) == 0
 	}), refusedWith(http.StatusBadRequest, "", "Function tools with reasoning_effort are not supported for {model} in "+
 		"/v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'.")},
 	sampling("temperature", 1), sampling("top_p", 1), sampling("presence_penalty", 0), sampling("frequency_penalty", 0),

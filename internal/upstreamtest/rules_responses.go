@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// refused is a refusal of status 400 that names a parameter.
+// refused returns a refusal of status 400 that names a parameter.
 func refused(code, param, message string) error {
 	return refusal{status: http.StatusBadRequest, code: code, param: param, message: message}
 }
@@ -31,7 +31,7 @@ func invalidValue(param, got string, supported ...string) error {
 	return refused("invalid_value", param, "Invalid value: '"+got+"'. Supported values are: "+inWords(supported)+".")
 }
 
-// inWords quotes and joins values as OpenAI does.
+// inWords quotes and joins values like OpenAI.
 func inWords(values []string) string {
 	last := len(values) - 1
 	if last < 1 {
@@ -58,7 +58,7 @@ var includable = []string{
 
 const encryptedContent = "reasoning.encrypted_content"
 
-// minOutputTokens is the least max_output_tokens that OpenAI takes.
+// minOutputTokens is OpenAI's minimum of max_output_tokens.
 const minOutputTokens = 16
 
 var (
@@ -139,9 +139,9 @@ var (
 
 func init() { toolsAgain = rowsOf(typedToolRows) }
 
-// includes are the values of include.
+// includes returns the values of include.
 func (x *exchange) includes() (names []string) {
-	_ = json.Unmarshal(x.body["include"], &names) // what is no list of strings includes nothing
+	_ = json.Unmarshal(x.body["include"], &names) // anything but a list of strings includes nothing
 	return names
 }
 
@@ -155,7 +155,7 @@ func canThink(s *spot) bool {
 
 func asksEffort(s *spot) bool { return s.in("reasoning")["effort"].Kind() == '"' }
 
-// unsampled is a number that a model of a known name does not take while it thinks.
+// unsampled refuses a number while a model of a known name thinks.
 func unsampled(name string) row {
 	return row{"", func(s *spot) bool {
 		m := openAIModelOf(s.Model)
@@ -164,7 +164,7 @@ func unsampled(name string) row {
 	}, refused("unsupported_parameter", name, "Unsupported parameter: '"+name+"' is not supported with this model.")}
 }
 
-// knownOfTools are the members of tools that have a schema; others OpenAI runs itself, or gives a form of their own.
+// The members of tools with a schema. OpenAI runs the other tools itself, or they have a form of their own.
 var (
 	knownOfTools = map[string][]string{
 		"function":  {"type", "name", "description", "parameters", "strict", "defer_loading"},
@@ -179,7 +179,7 @@ var (
 
 const ownTools = ":function|custom|namespace"
 
-// parametersFault is what is wrong with the schema of a function.
+// parametersFault returns the fault of a function's schema, or "".
 func parametersFault(t members) string {
 	schema, ok := t.object("parameters")
 	switch {

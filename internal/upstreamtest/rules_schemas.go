@@ -11,25 +11,25 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Schemas is what a vendor takes of the schemas of tools.
+// Schemas selects a vendor's rules for the schemas of tools.
 type Schemas int
 
-// AnySchema refuses only a top that is no object, which every vendor does.
+// AnySchema only refuses a schema whose type is not object, like every vendor.
 const (
 	AnySchema Schemas = iota
-	// OpenAISchemas have no composition at the top. It is part of ChatRules.OpenAI.
+	// OpenAISchemas have no composition at the top level. ChatRules.OpenAI includes them.
 	OpenAISchemas
 	// GeminiSchemas are Google's subset of OpenAPI 3.0.
 	GeminiSchemas
-	// MoonshotSchemas are "moonshot flavored": every node has a type, and it stands where the node is.
+	// MoonshotSchemas are "moonshot flavored": every node has its own type.
 	MoonshotSchemas
-	// PlainSchemas have nothing but types, descriptions, properties, items and lists of strings.
+	// PlainSchemas only have types, descriptions, properties, items and lists of strings.
 	PlainSchemas
 )
 
 var legalKey = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 
-// functionOf is a test of a function's schema at a vendor with such rules.
+// functionOf returns a test of a function's schema at vendors with these rules.
 func functionOf(kind Schemas, fault func(schema members) string) test {
 	return func(s *spot) bool {
 		is := s.config.Chat.Schemas
@@ -51,7 +51,7 @@ var (
 			says("{at}.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12 " +
 				"(https://json-schema.org/draft/2020-12). Learn more about tool use at https://docs.claude.com/en/docs/tool-use.")},
 	})
-	// Those of functions are refused in the words of a vendor that has such rules; Google's tells all faults at once.
+	// Each vendor refuses schemas in its own words. Google reports all faults at once.
 	functionSchemaRows = rowsOf([]row{
 		{"tools[].function", functionOf(OpenAISchemas, composed), says("Invalid schema for function '{name}': {found}")},
 		{"tools[].function", functionOf(MoonshotSchemas, func(s members) string { return moonshotFault(s, "root") }),
@@ -74,7 +74,7 @@ var (
 	})
 )
 
-// everyProperty is a test of the properties of a tool of Anthropic's.
+// everyProperty returns a test of all properties of a tool of the messages dialect.
 func everyProperty(holds func(name string, p members) bool) test {
 	return func(s *spot) bool {
 		properties := s.in("input_schema").in("properties")
@@ -94,7 +94,7 @@ func hasAny(schema members, words ...string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return schema[word] != nil })
 }
 
-// composed is the fault of a schema that has what OpenAI takes below the top only.
+// composed returns the fault of a schema with a composition at the top level, or "".
 func composed(schema members) string {
 	if hasAny(schema, "oneOf", "anyOf", "allOf", "enum", "const", "not") {
 		return composedText
@@ -107,7 +107,7 @@ var geminiWords = []string{"type", "format", "title", "description", "nullable",
 	"properties", "required", "minProperties", "maxProperties", "minLength", "maxLength", "pattern", "example", "anyOf",
 	"propertyOrdering", "default", "items", "minimum", "maximum"}
 
-// geminiFaults are all faults of a node, each a sentence of Google's.
+// geminiFaults returns all faults of a node, in Google's words.
 func geminiFaults(node members, at string) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for _, word := range slices.Sorted(maps.Keys(node)) {
@@ -173,7 +173,7 @@ func geminiFaults(node members, at string) (faults []string) {
 	return faults
 }
 
-// moonshotFault is the first fault of a node; empty for none.
+// moonshotFault returns the first fault of a node, or "".
 func moonshotFault(node members, at string) string {
 	typed, fault := node["type"] != nil, ""
 	switch {
@@ -205,7 +205,7 @@ func moonshotFault(node members, at string) string {
 	return ""
 }
 
-// unplain is a keyword that PlainSchemas do not have; empty for none.
+// unplain returns a keyword that PlainSchemas do not have, or "".
 func unplain(node members) string {
 	var enum []string
 	items, isObject := node.object("items")

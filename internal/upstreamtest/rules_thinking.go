@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// mark is a thinking block of a request, and what its signature says.
+// mark is a thinking block of a request and the content of its signature.
 type mark struct {
-	i, j  int // message and block
-	run   int // which run of assistant messages of the latest turn it is in; -1 in older turns
+	i, j  int // indices of message and block
+	run   int // index of its run of assistant messages in the latest turn; -1 in older turns
 	block members
 	seal  seal
 	state markState
@@ -20,19 +20,19 @@ type markState int
 const (
 	genuine    markState = iota
 	otherModel           // signed by this vendor for another model
-	forged               // not what was signed, or signed by another vendor
+	forged               // changed, or signed by another vendor
 )
 
 func (m mark) path() string { return fmt.Sprintf("messages.%d.content.%d", m.i, m.j) }
 
-// beginsRun says whether message i is the assistant's, of the latest turn, and the
-// one before it is not. Neighbours of one role are one message to the model.
+// beginsRun reports whether message i is the first of a run of assistant messages in the latest turn. Consecutive
+// messages of one role are one message to the model.
 func (x *exchange) beginsRun(i int) bool {
 	return i >= x.loop && x.turns[i].role == assistant && (i == x.loop || x.turns[i-1].role != assistant)
 }
 
-// runStart is the first of the assistant's messages that message i, or the next
-// answer if i is behind the last one, is a part of.
+// runStart returns the index of the first assistant message of the run that contains message i. If i is behind the
+// last message, it is the next answer's index.
 func (x *exchange) runStart(i int) int {
 	for i > 0 && x.turns[i-1].role == assistant && (i == len(x.turns) || x.turns[i].role == assistant) {
 		i--
@@ -40,8 +40,8 @@ func (x *exchange) runStart(i int) int {
 	return i
 }
 
-// before are the blocks of that run before block j of message i.
-func (x *exchange) before(i, j int) (blocks []members) {
+// blocksBefore returns the blocks of the run before block j of message i.
+func (x *exchange) blocksBefore(i, j int) (blocks []members) {
 	for k := x.runStart(i); k < i; k++ {
 		blocks = append(blocks, x.turns[k].blocks...)
 	}
@@ -51,7 +51,7 @@ func (x *exchange) before(i, j int) (blocks []members) {
 	return blocks
 }
 
-// readMarks verifies every thinking block of the request by itself.
+// readMarks verifies the signature of every thinking block.
 func (x *exchange) readMarks() {
 	run := -1
 	for i, t := range x.turns {
@@ -71,7 +71,7 @@ func (x *exchange) readMarks() {
 		}
 	}
 	tools, _ := x.list(x.body, "tools")
-	x.said = said(x.systemBlocks(), tools, x.turns)
+	x.contexts = contextHashes(x.systemBlocks(), tools, x.turns)
 }
 
 func (x *exchange) verify(b members) (seal, markState) {
@@ -89,7 +89,7 @@ func (x *exchange) verify(b members) (seal, markState) {
 	return v, genuine
 }
 
-// systemBlocks is the prompt; a string is one block.
+// systemBlocks returns the system prompt. A string is one block.
 func (x *exchange) systemBlocks() []members {
 	if v := x.body[system]; v.Kind() == '"' {
 		return []members{{"type": []byte(`"text"`), "text": v}}
@@ -98,11 +98,9 @@ func (x *exchange) systemBlocks() []members {
 	return blocks
 }
 
-// latestTurnKept compares the thinking since the user last spoke with what was
-// answered then: it must be all there, each block in its place. Thinking that is
-// missing altogether passes, since that is how a client recovers from a
-// signature that was refused. Blocks that are not genuine are left to
-// signaturesHold, and so is everything while thinking is off.
+// latestTurnKept compares the thinking since the user's last message with the issued thinking. It must be complete
+// and in order. A turn without any thinking passes, because clients recover from a refused signature that way.
+// signaturesHold checks blocks that are not genuine. Nothing is checked while thinking is off.
 func latestTurnKept(x *exchange) error {
 	x.readMarks()
 	if x.config.Thinking.SkipSignatures || !x.Thinking {
@@ -133,19 +131,19 @@ func latestTurnKept(x *exchange) error {
 		at = firstDifference(got, all)
 	}
 	for k, m := range marks {
-		if (at < 0 || k < at) && m.seal.place != place(x.before(m.i, m.j)) {
+		if (at < 0 || k < at) && m.seal.place != place(x.blocksBefore(m.i, m.j)) {
 			at = k
 		}
 	}
 	if at < 0 {
 		return nil
 	}
-	x.Lost = 0 // it is refused after all
+	x.Lost = 0 // the request is refused, so nothing is lost
 	return fmt.Errorf("%s: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "+
 		"These blocks must remain as they were in the original response.", marks[min(at, len(marks)-1)].path())
 }
 
-// firstDifference is where two lists part, or -1.
+// firstDifference returns the index of the first difference, or -1.
 func firstDifference(got, want []placed) int {
 	if slices.Equal(got, want) {
 		return -1
@@ -157,31 +155,29 @@ func firstDifference(got, want []placed) int {
 	return i
 }
 
-// beginRows hold manual mode to a latest turn that begins with thinking.
+// In manual mode, the latest turn must begin with thinking.
 var beginRows = rowsOf([]row{{"messages[]@assistant", func(s *spot) bool {
-	said := s.turns[s.i].blocks
-	if s.mode != "enabled" || s.begun || s.i < s.loop || len(said) == 0 {
+	blocks := s.turns[s.i].blocks
+	if s.mode != "enabled" || s.checked || s.i < s.loop || len(blocks) == 0 {
 		return true
 	}
-	s.begun = true
-	return thinks(said[0]) || s.finds(said[0].kind())
+	s.checked = true
+	return thinks(blocks[0]) || s.finds(blocks[0].kind())
 }, says("{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When `thinking` is " +
 	"enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` " +
 	"and `tool_result` blocks). We recommend you include thinking blocks from previous turns. To avoid this " +
 	"requirement, disable `thinking`. Please consult our documentation at " + extended)}})
 
-// Why a block was left out of the context, in input_transformations.
+// Reasons in input_transformations for dropping a block.
 const (
 	reasonModel  = "model_binding_mismatch"
 	reasonPrefix = "prefix_mismatch"
 )
 
-// dropBlock in thinking.block_binding.prefix_mismatch_behavior asks for blocks of
-// another conversation to be left out.
+// dropBlock is a value of thinking.block_binding.prefix_mismatch_behavior. It drops blocks of another conversation.
 const dropBlock = "drop_block"
 
-// signaturesHold goes through all thinking in order. What is left in x.marks is
-// what the model sees.
+// signaturesHold checks all thinking in order. It leaves the blocks that the model sees in x.marks.
 func signaturesHold(x *exchange) error {
 	if x.config.Thinking.SkipSignatures {
 		x.marks = nil
@@ -211,7 +207,7 @@ func signaturesHold(x *exchange) error {
 				x.drop(m, reasonPrefix)
 				continue
 			}
-			return x.elsewhere(m)
+			return x.boundElsewhere(m)
 		}
 		kept = append(kept, m)
 	}
@@ -224,11 +220,11 @@ func (x *exchange) drop(m mark, reason string) {
 	x.reasons = append(x.reasons, reason)
 }
 
-// inPlace says whether m stands in its answer where it stood. Blocks before it
-// may be missing only where no thinking at all is left before it.
+// inPlace reports whether m has its original position in its answer. Earlier blocks may be missing only if no
+// thinking is left before it.
 func (x *exchange) inPlace(m mark, before *mark) bool {
 	switch {
-	case m.seal.place != place(x.before(m.i, m.j)):
+	case m.seal.place != place(x.blocksBefore(m.i, m.j)):
 		return false
 	case before == nil:
 		return true
@@ -238,14 +234,13 @@ func (x *exchange) inPlace(m mark, before *mark) bool {
 	return m.seal.first
 }
 
-// follows says whether the conversation before m is the one that it was made in,
-// but for thinking that is missing from its beginning.
+// follows reports whether m follows its original conversation. Thinking at the beginning may be missing.
 func (x *exchange) follows(m mark, before *mark) bool {
-	return m.seal.said == x.said[x.runStart(m.i)] && m.seal.place == place(x.before(m.i, m.j)) &&
+	return m.seal.context == x.contexts[x.runStart(m.i)] && m.seal.place == place(x.blocksBefore(m.i, m.j)) &&
 		(before == nil || before.seal.id == m.seal.before)
 }
 
-// invalid refuses m; why follows the sentence.
+// invalid returns the refusal of m. why is appended to the sentence.
 func invalid(m mark, why string) error {
 	if m.block.kind() == redactedBlock {
 		return errors.New("Invalid `data` in `redacted_thinking` block" + why)
@@ -253,8 +248,8 @@ func invalid(m mark, why string) error {
 	return errors.New(m.path() + ": Invalid `signature` in `thinking` block" + why)
 }
 
-// elsewhere refuses m as a block of another conversation.
-func (x *exchange) elsewhere(m mark) error {
+// boundElsewhere returns the refusal of a block of another conversation.
+func (x *exchange) boundElsewhere(m mark) error {
 	why := `. The block is bound to a different conversation. Remove the block, or set ` +
 		"`thinking.block_binding.prefix_mismatch_behavior`" + ` to "drop_block".`
 	if !x.beta(betaBinding) {

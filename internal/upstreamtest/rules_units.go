@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Encrypted contents begin with "gAAAA", as real ones do.
+// Encrypted contents begin with "gAAAA", like real ones.
 var tokenHead = []byte{0x80, 0, 0, 0, 0}
 
-// encrypt makes the encrypted content of an item: its id and a MAC, as long as that of this text may be. It
-// can be verified without memory, by any Server of the same name.
+// encrypt returns the encrypted content of an item, which contains its id and a MAC. Its length depends on the text.
+// Any Server of the same name can verify it without memory.
 func (s signer) encrypt(kind, id, text string) string {
 	b := append(slices.Clone(tokenHead), byte(len(id)))
 	b = append(b, id...)
@@ -22,8 +22,8 @@ func (s signer) encrypt(kind, id, text string) string {
 	return base64.URLEncoding.EncodeToString(append(b, s.sum(kind, string(b))...))
 }
 
-// decrypt gives the id of the item that an encrypted content was made for; ok is false if this backend did
-// not make it for an item of this kind.
+// decrypt returns the id of the item of an encrypted content. ok is false if this backend did not make it for an item
+// of this kind.
 func (s signer) decrypt(kind, content string) (id string, ok bool) {
 	b, err := base64.URLEncoding.Strict().DecodeString(content)
 	if err != nil || len(b) < len(tokenHead)+1+macSize {
@@ -38,10 +38,9 @@ func (s signer) decrypt(kind, content string) (id string, ok bool) {
 	return string(rest[1 : 1+n]), true
 }
 
-// encryptedIsOwn verifies every encrypted content by itself, and finds out which items the reasoning items
-// and compactions are.
+// encryptedIsOwn verifies every encrypted content and identifies the reasoning items and compactions.
 func encryptedIsOwn(x *exchange) error {
-	x.known = make([]string, len(x.items))
+	x.origins = make([]string, len(x.items))
 	for i, item := range x.items {
 		kind := itemKind(item)
 		if kind != reasoningItem && kind != compactionItem {
@@ -50,7 +49,7 @@ func encryptedIsOwn(x *exchange) error {
 		id := item.str("id")
 		content, ok := item.text("encrypted_content")
 		if !ok {
-			switch x.known[i] = id; {
+			switch x.origins[i] = id; {
 			case i < x.input:
 			case id == "":
 				return missingParameter(fmt.Sprintf("input[%d].id", i-x.input))
@@ -59,15 +58,15 @@ func encryptedIsOwn(x *exchange) error {
 			}
 			continue
 		}
-		x.known[i], ok = x.server.signer.decrypt(kind, content)
+		x.origins[i], ok = x.server.signer.decrypt(kind, content)
 		switch {
 		case !ok:
 			return x.unverified(id, content, "Encrypted content could not be decrypted or parsed.")
-		case id != "" && id != x.known[i]:
+		case id != "" && id != x.origins[i]:
 			return x.unverified(id, content, "Encrypted content item_id did not match the target item id.")
 		}
 		if kind == compactionItem {
-			x.compaction = x.known[i]
+			x.compaction = x.origins[i]
 		}
 	}
 	return nil
@@ -88,12 +87,12 @@ func (x *exchange) unverified(id, content, reason string) error {
 	return r
 }
 
-// pairs are the types of calls and of their outputs, with what OpenAI calls the former.
+// pairs are the types of calls and outputs, with OpenAI's words for the calls.
 var pairs = []struct{ call, output, word string }{
 	{callItem, outputItem, "function call"}, {customItem, customOutputItem, "custom tool call"},
 }
 
-// outputsPair wants a call before every output, and an output behind every call.
+// outputsPair requires a call before every output, and an output after every call.
 func outputsPair(x *exchange) error {
 	for _, pair := range pairs {
 		var open []string
@@ -118,7 +117,7 @@ func outputsPair(x *exchange) error {
 	return nil
 }
 
-// answers says whether an item is the model's.
+// answers reports whether an item is the model's.
 func answers(item members) bool {
 	switch itemKind(item) {
 	case messageItem:
@@ -129,14 +128,14 @@ func answers(item members) bool {
 	return true
 }
 
-// unitsHold wants the items that a reasoning item led to behind it, and the reasoning item before those of
-// them that still have their ids.
+// unitsHold requires an item of its unit after every reasoning item. Items with ids require their reasoning item
+// before them.
 func unitsHold(x *exchange) error {
 	for i, item := range x.items {
 		if itemKind(item) == reasoningItem && !x.followed(i) {
 			id := item.str("id")
 			if id == "" {
-				id = x.known[i]
+				id = x.origins[i]
 			}
 			return refused("", "input", "Item '"+id+"' of type 'reasoning' was provided without its required following item.")
 		}
@@ -145,9 +144,9 @@ func unitsHold(x *exchange) error {
 		if m == nil || m.reasoning == "" || itemKind(item) == reasoningItem || itemKind(item) == compactionItem {
 			continue
 		}
-		before := x.known[:i]
+		before := x.origins[:i]
 		if m.first {
-			before = x.known[max(i-1, 0):i]
+			before = x.origins[max(i-1, 0):i]
 		}
 		if !slices.Contains(before, m.reasoning) {
 			return refused("", "input", "Item '"+id+"' of type '"+itemKind(item)+
@@ -157,8 +156,8 @@ func unitsHold(x *exchange) error {
 	return nil
 }
 
-// followed says whether the reasoning item i stands before an item of its own unit, or one that is forgotten; more
-// reasoning may stand between.
+// followed reports whether the reasoning item i precedes an item of its own unit or a forgotten item. More reasoning
+// may follow it.
 func (x *exchange) followed(i int) bool {
 	j := i
 	for j < len(x.items) && itemKind(x.items[j]) == reasoningItem {
@@ -167,27 +166,26 @@ func (x *exchange) followed(i int) bool {
 	if j == len(x.items) || !answers(x.items[j]) {
 		return false
 	}
-	m := x.server.madeOf(x.items[j])
-	if m == nil || x.server.items.get(x.known[j-1]) == nil {
+	m := x.server.issuedOf(x.items[j])
+	if m == nil || x.server.items.get(x.origins[j-1]) == nil {
 		return true
 	}
-	return m.reasoning == x.known[j-1] || itemKind(x.items[j]) == compactionItem
+	return m.reasoning == x.origins[j-1] || itemKind(x.items[j]) == compactionItem
 }
 
-// byText stands for the reasoning item of this text where items have no identity of their own.
+// byText returns the identity of a reasoning item at vendors without ids.
 func byText(reasoning string) string { return "text " + reasoning }
 
-// deepSeekItems wants the text of reasoning, be it empty, before whatever the model said once tools were
-// called.
+// deepSeekItems requires a reasoning text, which may be empty, before every item of the model once tools were called.
 func deepSeekItems(x *exchange) error {
-	x.known = make([]string, len(x.items))
+	x.origins = make([]string, len(x.items))
 	called := slices.ContainsFunc(x.items, func(item members) bool { return itemKind(item) == callItem })
 	reasons := false
 	for i, item := range x.items {
 		switch parts, ok := item.list("content"); {
 		case itemKind(item) == reasoningItem:
 			reasons = ok && !slices.ContainsFunc(parts, func(p members) bool { return p.kind() != "reasoning_text" })
-			x.known[i] = byText(itemText(item, "content"))
+			x.origins[i] = byText(itemText(item, "content"))
 		case !answers(item):
 			reasons = false
 		case called && !reasons && x.Thinking:
@@ -198,17 +196,17 @@ func deepSeekItems(x *exchange) error {
 	return nil
 }
 
-// noteLosses counts what the model thought in the current tool loop and what of it came back, and finds
-// compactions that did not.
-func noteLosses(x *exchange) {
-	seen := map[*given]bool{}
+// countLosses counts the reasoning of the current tool loop that came back or is missing. It also finds missing
+// compactions.
+func countLosses(x *exchange) {
+	seen := map[*answerReasoning]bool{}
 	for i, item := range x.items {
-		m := x.server.madeOf(item)
+		m := x.server.issuedOf(item)
 		if m == nil {
 			continue
 		}
 		newer := slices.ContainsFunc(x.items[i:], func(item members) bool { return itemKind(item) == compactionItem })
-		if c := m.compaction; c != "" && !newer && !slices.Contains(x.known, c) &&
+		if c := m.compaction; c != "" && !newer && !slices.Contains(x.origins, c) &&
 			!slices.Contains(x.LostCompactions, c) {
 			x.LostCompactions = append(x.LostCompactions, c)
 		}
@@ -218,7 +216,7 @@ func noteLosses(x *exchange) {
 		}
 		seen[m.answer] = true
 		for _, own := range m.answer.own {
-			if slices.Contains(x.known, own) {
+			if slices.Contains(x.origins, own) {
 				x.Kept++
 			} else {
 				x.Lost++
@@ -227,7 +225,7 @@ func noteLosses(x *exchange) {
 	}
 }
 
-// itemID is an id as OpenAI makes them.
+// itemID returns an id in OpenAI's form.
 func itemID(prefix string) string {
 	b := make([]byte, 25)
 	_, _ = rand.Read(b) // it never fails

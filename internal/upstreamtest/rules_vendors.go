@@ -8,10 +8,10 @@ import (
 	"mneme/proxy/wire"
 )
 
-// speaksIn holds for requests of a dialect.
-func speaksIn(d wire.Dialect) test { return func(s *spot) bool { return s.Endpoint.dialect() == d } }
+// inDialect holds for requests of a dialect.
+func inDialect(d wire.Dialect) test { return func(s *spot) bool { return s.Endpoint.dialect() == d } }
 
-// isNamed holds for models with this in their name.
+// isNamed holds for models whose name contains part.
 func isNamed(part string) test {
 	return func(s *spot) bool { return strings.Contains(strings.ToLower(s.Model), part) }
 }
@@ -30,20 +30,20 @@ func admitted(s *spot) bool {
 
 var (
 	keyRows = rowsOf([]row{
-		{"", either(admitted, not(speaksIn(wire.Messages))), refusedWith(http.StatusUnauthorized, "", "invalid x-api-key")},
+		{"", either(admitted, not(inDialect(wire.Messages))), refusedWith(http.StatusUnauthorized, "", "invalid x-api-key")},
 		{"", admitted, refusedWith(http.StatusUnauthorized, "invalid_api_key", "Incorrect API key provided.")},
 	})
 	inputRows = rowsOf([]row{{"", func(s *spot) bool { return len(s.inputs()) > 0 },
 		says("Invalid 'input': expected a string or an array of strings.")}})
-	// modelRows are the first of every vendor.
+	// modelRows are the first rows of every vendor.
 	modelRows = rowsOf([]row{
-		{"", either(named, not(speaksIn(wire.Responses))), missingParameter("model")},
-		{"", either(named, not(speaksIn(wire.Chat))), says("you must provide a model parameter")},
+		{"", either(named, not(inDialect(wire.Responses))), missingParameter("model")},
+		{"", either(named, not(inDialect(wire.Chat))), says("you must provide a model parameter")},
 		{"", named, says("model: Field required")},
 		{"", either(served, func(s *spot) bool { return s.config.vendor() != DeepSeek }), says("Model Not Exist")},
-		{"", either(served, not(speaksIn(wire.Responses))), refused("model_not_found", "model",
+		{"", either(served, not(inDialect(wire.Responses))), refused("model_not_found", "model",
 			"The requested model '{model}' does not exist.")},
-		{"", either(served, not(speaksIn(wire.Chat))), refusedWith(http.StatusNotFound, "model_not_found",
+		{"", either(served, not(inDialect(wire.Chat))), refusedWith(http.StatusNotFound, "model_not_found",
 			"The model `{model}` does not exist or you do not have access to it.")},
 		{"", served, refusedWith(http.StatusNotFound, "", "model: {model}")},
 	})
@@ -62,13 +62,13 @@ var (
 		{"", either(lacks("thinking"), inMode("enabled", "disabled")),
 			says("invalid thinking: only type=enabled or type=disabled is allowed for this model")},
 	})
-	// An empty text is thinking to kimi-k2-thinking alone; one space is to all.
+	// Only kimi-k2-thinking accepts an empty text as thinking. All models accept one space.
 	kimiReasoningRows = rowsOf([]row{{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
 		calls, has := s.reasoning()
 		return !calls || has == filled || has == empty && isNamed("k2-thinking")(s)
 	}), says("thinking is enabled but reasoning_content is missing in assistant tool call message at index {i}")}})
 
-	// Models since 4.7 think unless told otherwise, and GLM-5.3 whatever it is told. A wrong parameter is not named.
+	// Models since 4.7 think by default, and GLM-5.3 always thinks. The refusal does not name the parameter.
 	glmModeRows = rowsOf([]row{
 		{"", readThinking, nil},
 		{"", either(lacks("thinking"), inMode("enabled", "disabled")),
@@ -87,14 +87,14 @@ var (
 		{"", either(lacks("thinking"), thinking, func(s *spot) bool { return s.effort() == "" }),
 			says("thinking options type cannot be disabled when reasoning_effort is set")},
 	})
-	// Once a tool was called, an empty text is thinking to all models but V4 Pro; one space is to all.
+	// Once a tool was called, all models except V4 Pro accept an empty text as thinking. All accept one space.
 	deepSeekReasoningRows = rowsOf([]row{
 		{"messages[]@assistant", func(s *spot) bool {
 			calls, _ := s.reasoning()
 			s.called = s.called || calls
 			return true
 		}, nil},
-		onceMore, // all calls count before the first answer is judged
+		onceMore, // all calls count before the first answer is checked
 		{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
 			s.found = map[Endpoint]string{EndpointChat: reasoningField}[s.Endpoint]
 			if s.found == "" {
@@ -106,28 +106,28 @@ var (
 	})
 )
 
-// readThinking reads thinking; the model thinks unless told otherwise.
+// readThinking reads thinking. The model thinks by default.
 func readThinking(s *spot) bool {
 	s.mode = s.at("thinking").kind()
 	s.Thinking = s.mode != "disabled"
 	return true
 }
 
-// inMode wants one of these types of thinking.
+// inMode holds for these types of thinking.
 func inMode(kinds ...string) test {
 	return func(s *spot) bool { return slices.Contains(kinds, s.mode) }
 }
 
-// reasoning is how much of it a message has.
+// reasoning is the amount of reasoning in a message.
 type reasoning int
 
 const (
 	missing reasoning = iota
-	empty             // a place for it, without a text
+	empty             // the member exists, without a text
 	filled
 )
 
-// reasoning says of a message of the assistant, in either dialect, whether it calls tools and what it has of reasoning.
+// reasoning reports whether an assistant message calls tools, and how much reasoning it has.
 func (s *spot) reasoning() (calls bool, has reasoning) {
 	if s.Endpoint == EndpointChat {
 		if text, ok := s.text(reasoningField); text != "" {

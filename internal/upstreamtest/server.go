@@ -13,56 +13,53 @@ import (
 	"mneme/proxy/wire"
 )
 
-// maxBody bounds the body of a request, maxKept those of all requests that are
-// remembered, in bytes.
+// maxBody limits the body of a request, maxKept the bodies of all remembered requests, in bytes.
 const (
 	maxBody = 32 << 20
 	maxKept = 64 << 20
 )
 
-// Server is a vendor. It is an http.Handler with endpoints under /v1 and, for clients
-// with a base URL that ends in /v1 or /anthropic, where those expect them. It starts no
-// goroutines; its methods may be called at any time.
+// Server is a fake vendor. It is an http.Handler with endpoints under /v1 and under the other base URLs of vendors.
+// It starts no goroutines. Its methods are safe for concurrent use.
 type Server struct {
 	config Config
 	signer signer
 
-	answered  newest[*answered] // by their ids and those of their calls
-	items     newest[*made]     // of Responses, by their ids and those of their calls
-	responses newest[[]members] // the whole context behind each persisted response
+	answered  newest[*answered]   // by their ids and their calls' ids
+	items     newest[*issuedItem] // of Responses, by their ids and their calls' ids
+	responses newest[[]members]   // the whole context of each persisted response
 	prompts   *promptCache
 
 	mu       sync.Mutex // guards the rest
 	answers  []Answer
 	faults   []Fault
-	requests []*Request // the newest; what they point to changes only under mu
-	size     int        // of their bodies, in bytes
+	requests []*Request // the newest; the values change only under mu
+	size     int        // of the bodies of requests, in bytes
 	count    int
 
 	observing sync.Mutex // held while Config.Observe runs
 }
 
-// New is a vendor of this kind.
+// New returns a vendor with this configuration.
 func New(c Config) *Server {
 	if c.Vendor == OpenAI {
 		c.Chat.OpenAI = true
 	}
 	limit := 10 * c.remember()
 	return &Server{config: c, signer: newSigner(c.name()), prompts: &promptCache{kept: map[contextHash]time.Time{}},
-		answered: newest[*answered]{limit: limit}, items: newest[*made]{limit: limit},
+		answered: newest[*answered]{limit: limit}, items: newest[*issuedItem]{limit: limit},
 		responses: newest[[]members]{limit: limit, bytes: maxKept}}
 }
 
-// Queue adds answers. Each is given once, in order, to requests that no rule
-// refuses.
+// Queue adds answers. Each of them answers one accepted request, in order.
 func (s *Server) Queue(answers ...Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers = append(s.answers, answers...)
 }
 
-// Fail adds faults. Each fails one request to a model, in order, before any rule
-// is looked at. Without any, those that are still to be had are taken back.
+// Fail adds faults. Each of them fails one request to a model, in order, before any rule is applied. Without
+// arguments it removes the pending faults.
 func (s *Server) Fail(faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,15 +69,15 @@ func (s *Server) Fail(faults ...Fault) {
 	s.faults = append(s.faults, faults...)
 }
 
-// Pending is how many queued answers and faults are still to be had.
+// Pending returns the number of queued answers and faults.
 func (s *Server) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.answers) + len(s.faults)
 }
 
-// Requests are the newest requests at the endpoints of models, count_tokens
-// included, oldest first. Their headers and bodies must not be changed.
+// Requests returns the newest requests to models, including count_tokens, oldest first. Callers must not change their
+// headers and bodies.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +88,7 @@ func (s *Server) Requests() []Request {
 	return out
 }
 
-// Last is the newest of Requests, the zero Request if there is none.
+// Last returns the newest request, or the zero Request if there is none.
 func (s *Server) Last() Request {
 	if all := s.Requests(); len(all) > 0 {
 		return all[len(all)-1]
@@ -99,20 +96,19 @@ func (s *Server) Last() Request {
 	return Request{}
 }
 
-// Rejections are those of Requests that a rule refused.
+// Rejections returns the refused ones of Requests.
 func (s *Server) Rejections() []Request {
 	return slices.DeleteFunc(s.Requests(), func(r Request) bool { return r.Rejection == "" })
 }
 
-// Count is how many requests came to the endpoints that Requests is about, those
-// that are forgotten included.
+// Count returns the number of requests to models, including forgotten ones.
 func (s *Server) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
 }
 
-// endpoints are the paths behind the prefixes that base URLs may have, with their method.
+// endpoints are the endpoints by method and path behind a prefix.
 var endpoints = map[string]Endpoint{
 	"POST /messages":              EndpointMessages,
 	"POST /messages/count_tokens": EndpointCount,
@@ -123,10 +119,10 @@ var endpoints = map[string]Endpoint{
 	"POST /embeddings":            EndpointEmbeddings,
 }
 
-// prefixes are what vendors' base URLs have before /v1, or in place of it.
+// prefixes precede or replace /v1 in vendors' base URLs.
 var prefixes = []string{"/anthropic", "/api/anthropic", "/api/paas/v4", "/api", "/openai", "/v1beta/openai", "/v1beta"}
 
-// endpoint finds what a request is for; ok is false if the vendor has no such endpoint.
+// endpoint returns the endpoint of a request. ok is false if the vendor does not serve it.
 func (s *Server) endpoint(r *http.Request) (d Endpoint, ok bool) {
 	path := r.URL.Path
 	for _, before := range prefixes {
@@ -140,7 +136,7 @@ func (s *Server) endpoint(r *http.Request) (d Endpoint, ok bool) {
 	return d, d == EndpointModels || vendorRules[d.dialect()][s.config.vendor()] != nil && d != ""
 }
 
-// ServeHTTP answers one request; see Server for the paths.
+// ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Request-Id", "req_01"+randomText(22))
 	d, ok := s.endpoint(r)
@@ -166,8 +162,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serve(w, r, x)
 }
 
-// serve answers a request that came to an endpoint. It settles the verdict before it writes the answer: a test may look
-// for the verdict as soon as its client has the first byte.
+// serve answers a request to an endpoint. It settles the verdict before it writes the answer, because a test may read
+// the verdict when its client has the first byte.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 	settle := s.record(x.Request)
 	if err := x.hold(keyRule); err != nil {
@@ -208,7 +204,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 // unrecorded drops the verdict on a request that Requests does not list.
 func unrecorded(int, string) {}
 
-// record stores a request and returns the function that stores the verdict on it.
+// record stores a request and returns the function that stores its verdict.
 func (s *Server) record(r *Request) (settle func(status int, rejection string)) {
 	kept := *r
 	if r.Endpoint.model() || r.Endpoint == EndpointCount {
@@ -235,7 +231,7 @@ func (s *Server) record(r *Request) (settle func(status int, rejection string)) 
 	}
 }
 
-// fault is what the request fails with, nil if it does not.
+// fault returns the fault of the request, or nil.
 func (s *Server) fault(x *exchange) *Fault {
 	if x.Endpoint.model() {
 		if f := take(s, &s.faults); f != nil {
@@ -248,7 +244,7 @@ func (s *Server) fault(x *exchange) *Fault {
 	return s.config.Fault(x.Request)
 }
 
-// take is the first of what is queued, nil if there is none.
+// take removes and returns the first element of a queue, or nil.
 func take[T any](s *Server, queue *[]T) *T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +256,7 @@ func take[T any](s *Server, queue *[]T) *T {
 	return &first
 }
 
-// next is the answer to a request that was accepted.
+// next returns the answer to an accepted request.
 func (s *Server) next(x *exchange) Answer {
 	if a := take(s, &s.answers); a != nil {
 		return *a
@@ -273,7 +269,7 @@ func (s *Server) next(x *exchange) Answer {
 	return defaultAnswer(x.Request)
 }
 
-// judge reads the request and applies the vendor's rules to it.
+// judge reads the request and applies the vendor's rules.
 func (x *exchange) judge() (err error) {
 	if x.Endpoint == EndpointModels {
 		return nil
@@ -314,10 +310,10 @@ func (s *Server) refuse(w http.ResponseWriter, d wire.Dialect, err error, settle
 	settle(status, r.message)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that left gets nothing
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }
 
-// inBedrocksWords is what that platform makes of the model's own errors.
+// inBedrocksWords returns Bedrock's wording of the model's error.
 func inBedrocksWords(message string) string {
 	if !strings.HasPrefix(message, "messages.") {
 		return message
@@ -329,10 +325,10 @@ func inBedrocksWords(message string) string {
 func (s *Server) writeJSON(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // a client that left gets nothing
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }
 
-// models lists what is served, in a shape that both dialects read.
+// models lists the served models in a shape that both dialects accept.
 func (s *Server) models() []byte {
 	names := s.config.Models
 	if len(names) == 0 {

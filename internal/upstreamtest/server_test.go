@@ -1,4 +1,4 @@
-package upstreamtest_test
+package upstreamtest
 
 import (
 	"bufio"
@@ -17,143 +17,47 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
-	"go.uber.org/goleak"
 
-	"mneme/internal/upstreamtest"
 	"mneme/proxy/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// require's own interface, so that rapid's tests can use the helpers, too.
-type tester interface {
-	require.TestingT
-	Helper()
-}
-
-// post sends a request straight into the vendor. Headers come in pairs; the
-// version that Anthropic wants is set.
-func post(t tester, v http.Handler, path, body string, header ...string) *httptest.ResponseRecorder {
-	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
-	r.Header.Set("Anthropic-Version", "2023-06-01")
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	v.ServeHTTP(w, r)
-	return w
-}
-
-// message is the text of an error body of either dialect.
-func message(body string) string { return gjson.Get(body, "error.message").String() }
-
-func TestDoors(t *testing.T) {
-	anthropic := upstreamtest.New(upstreamtest.Config{Models: []string{"m", "n"}})
-	kimi := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi})
-	chatter := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Models: []string{"m"}})
-
-	openai := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.OpenAI, Models: []string{"m", "gpt-5"}})
-
-	for _, path := range []string{"/v1/responses", "/responses", "/openai/v1/responses?api-version=preview"} {
-		w := post(t, openai, path, `{"model":"m","input":"ask"}`)
-		require.Equal(t, "You said: ask", gjson.Get(w.Body.String(), "output.1.content.0.text").String(), w.Body)
-	}
-	w := post(t, openai, "/v1/responses", `{"model":"n","input":"ask"}`)
-	require.Equal(t, "The requested model 'n' does not exist.", message(w.Body.String()))
-	w = post(t, openai, "/v1/chat/completions", strings.Replace(chat(ask), `"m"`, `"gpt-5","max_tokens":9`, 1))
-	require.Contains(t, message(w.Body.String()), "Use 'max_completion_tokens' instead.")
-
-	w = post(t, anthropic, "/v1/messages?beta=true", messages(ask))
-	require.Equal(t, 200, w.Code, w.Body)
-	require.Equal(t, "You said: ask", gjson.Get(w.Body.String(), "content.0.text").String())
-	require.Equal(t, "m", gjson.Get(w.Body.String(), "model").String())
+// The record has the path with its query. The targets of TestRefusals have all other paths.
+func TestPaths(t *testing.T) {
+	v := New(Config{Models: []string{"m", "n"}})
+	w := post(t, v, "/v1/messages?beta=true", msg("m", ""))
+	require.Equal(t, "You said: ask", gjson.Get(w.Body.String(), "content.0.text").Str)
 	require.NotEmpty(t, w.Header().Get("Request-Id"))
-	require.Equal(t, "/v1/messages?beta=true", anthropic.Last().Path)
-
-	w = post(t, anthropic, "/v1/messages/count_tokens", `{"model":"m","messages":[`+ask+`]}`)
-	require.Equal(t, 200, w.Code, w.Body)
-	require.Positive(t, gjson.Get(w.Body.String(), "input_tokens").Int())
-
-	for _, path := range []string{"/v1/chat/completions", "/chat/completions"} {
-		for _, v := range []*upstreamtest.Server{kimi, chatter} {
-			w = post(t, v, path, chat(ask))
-			require.Equal(t, 200, w.Code, w.Body)
-			require.Equal(t, "You said: ask", gjson.Get(w.Body.String(), "choices.0.message.content").String())
-		}
-	}
-	w = post(t, kimi, "/anthropic/v1/messages", messages(ask))
-	require.Equal(t, 200, w.Code, w.Body)
-
+	require.Equal(t, "/v1/messages?beta=true", v.Last().Path)
+	count := ok(t, v, "/v1/messages/count_tokens", `{"model":"m","messages":[`+ask+`]}`)
+	require.Positive(t, gjson.Get(count, "input_tokens").Int())
 	w = httptest.NewRecorder()
-	anthropic.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/models", nil))
+	v.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/models", nil))
 	require.Equal(t, `["m","n"]`, gjson.Get(w.Body.String(), "data.#.id").Raw)
-
-	for _, c := range []struct {
-		v          *upstreamtest.Server
-		path, want string
-	}{
-		{anthropic, "/v1/chat/completions", "not_found_error"}, {chatter, "/v1/messages", "not_found_error"},
-		{kimi, "/v1/responses", "not_found_error"}, {anthropic, "/v1/responses", "not_found_error"},
-		{chatter, "/v1/responses", "not_found_error"}, {openai, "/v1/messages", "not_found_error"},
-	} {
-		w = post(t, c.v, c.path, messages(ask))
-		require.Equal(t, 404, w.Code)
-		require.Equal(t, c.want, gjson.Get(w.Body.String(), "error.type").String())
-	}
 }
 
-func TestModelsThatAreNotServed(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Models: []string{"other"}})
-	w := post(t, v, "/v1/messages", messages(ask))
-	require.Equal(t, 404, w.Code)
-	require.Equal(t, "model: m", message(w.Body.String()))
-	v = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Models: []string{"other"}})
-	w = post(t, v, "/v1/chat/completions", chat(ask))
-	require.Equal(t, 404, w.Code)
-	require.Contains(t, message(w.Body.String()), "The model `m` does not exist")
-	v = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.DeepSeek, Models: []string{"other"}})
-	w = post(t, v, "/v1/messages", messages(ask))
-	require.Equal(t, 400, w.Code)
-	require.Equal(t, 200, post(t, v, "/v1/messages", strings.Replace(messages(ask), `"m"`, `"claude-x"`, 1)).Code)
-}
-
-func TestKey(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi, APIKey: "k"})
-	w := post(t, v, "/v1/messages", messages(ask))
-	require.Equal(t, 401, w.Code)
-	require.Equal(t, "authentication_error", gjson.Get(w.Body.String(), "error.type").String())
-	require.Equal(t, "error", gjson.Get(w.Body.String(), "type").String())
-	w = post(t, v, "/v1/chat/completions", chat(ask), "Authorization", "Bearer wrong")
-	require.Equal(t, 401, w.Code)
-	require.Equal(t, "invalid_api_key", gjson.Get(w.Body.String(), "error.code").String())
-	require.Equal(t, 200, post(t, v, "/v1/messages", messages(ask), "X-Api-Key", "k").Code)
-	require.Equal(t, 200, post(t, v, "/v1/messages", messages(ask), "Authorization", "Bearer k").Code)
-}
-
-// A model keeps to the form that it is asked for, also where it is told in words.
-func TestAnswersOfAForm(t *testing.T) {
+// The default answer keeps to a requested format, also if only the prompt requests it.
+func TestAnswersOfAFormat(t *testing.T) {
 	const schema = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
-	asking := func(vendor upstreamtest.Vendor, format string, list ...string) string {
-		v := upstreamtest.New(upstreamtest.Config{Vendor: vendor})
-		body := post(t, v, "/v1/chat/completions", strings.TrimSuffix(chat(list...), "}")+`,"response_format":`+format+"}")
-		return gjson.Get(body.Body.String(), "choices.0.message.content").Str + message(body.Body.String())
+	format := `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":` + schema + `}}`
+	object := `"response_format":{"type":"json_object"}`
+	prompt := message("system", strconv.Quote("Answer in JSON: "+schema+" Nothing else."))
+	for _, c := range []struct {
+		vendor        Vendor
+		request, want string
+	}{
+		{Chat, chat("m", format), `{"n":1}`}, {Kimi, chat("m", format), `{"n":1}`},
+		{DeepSeek, chat("m", object, prompt, ask), `{"n":1}`},
+		{DeepSeek, chat("m", object, message("system", `"JSON"`), ask), `{}`},
+	} {
+		body := ok(t, New(Config{Vendor: c.vendor}), "/v1/chat/completions", c.request)
+		require.JSONEq(t, c.want, gjson.Get(body, "choices.0.message.content").Str)
 	}
-	form := `{"type":"json_schema","json_schema":{"name":"x","schema":` + schema + `}}`
-	require.JSONEq(t, `{"n":1}`, asking(upstreamtest.Chat, form, ask))
-	require.JSONEq(t, `{"n":1}`, asking(upstreamtest.Kimi, form, ask))
-	require.Contains(t, asking(upstreamtest.Chat, `{"type":"json_schema"}`, ask), "Missing required parameter")
-	require.Equal(t, "This response_format type is unavailable now", asking(upstreamtest.DeepSeek, form, ask))
-	told := says("system", strconv.Quote("Answer in JSON: "+schema+" Nothing else."))
-	require.JSONEq(t, `{"n":1}`, asking(upstreamtest.DeepSeek, `{"type":"json_object"}`, told, ask))
-	require.JSONEq(t, `{}`, asking(upstreamtest.DeepSeek, `{"type":"json_object"}`, says("system", `"JSON"`), ask))
 }
 
 func TestEmbeddings(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
-	w := post(t, v, "/v1/embeddings", `{"model":"e","input":["red apples","red apples too","blue sky"]}`)
-	require.Equal(t, 200, w.Code, w.Body)
-	vectors := gjson.Get(w.Body.String(), "data.#.embedding").Array()
+	v := New(Config{Vendor: Chat})
+	body := ok(t, v, "/v1/embeddings", `{"model":"e","input":["red apples","red apples too","blue sky"]}`)
+	vectors := gjson.Get(body, "data.#.embedding").Array()
 	require.Len(t, vectors, 3)
 	near := func(a, b gjson.Result) (dot float64) {
 		for i, x := range a.Array() {
@@ -161,277 +65,232 @@ func TestEmbeddings(t *testing.T) {
 		}
 		return dot
 	}
-	require.Len(t, vectors[0].Array(), upstreamtest.EmbeddingSize)
+	require.Len(t, vectors[0].Array(), EmbeddingSize)
 	require.InDelta(t, 1, near(vectors[0], vectors[0]), 1e-5)
 	require.Greater(t, near(vectors[0], vectors[1]), near(vectors[0], vectors[2]))
 
-	again := post(t, v, "/embeddings", `{"model":"e","input":"red apples","encoding_format":"base64"}`)
-	raw, err := base64.StdEncoding.DecodeString(gjson.Get(again.Body.String(), "data.0.embedding").String())
+	again := ok(t, v, "/embeddings", `{"model":"e","input":"red apples","encoding_format":"base64"}`)
+	raw, err := base64.StdEncoding.DecodeString(gjson.Get(again, "data.0.embedding").String())
 	require.NoError(t, err)
-	require.InDelta(t, vectors[0].Array()[0].Float(), float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))), 1e-6)
-	require.Equal(t, 400, post(t, v, "/v1/embeddings", `{"model":"e","input":7}`).Code)
-	require.Zero(t, v.Count(), "only the endpoints of models are recorded")
+	first := math.Float32frombits(binary.LittleEndian.Uint32(raw))
+	require.InDelta(t, vectors[0].Array()[0].Float(), float64(first), 1e-6)
+	require.Zero(t, v.Count(), "only requests to a model are recorded")
+}
+
+// A model without thinking ignores the thinking of older turns, unless the vendor keeps all.
+func TestOldThinkingIsCountedWhereItIsKept(t *testing.T) {
+	big := `{"type":"thinking","thinking":"` + strings.Repeat("t", 4000) + `","signature":"s"}`
+	older := []string{ask, answer(big, text), ask}
+	latest := []string{ask, answer(big, toolUse("a")), question(toolResult("a"))}
+	for _, c := range []struct {
+		keep     bool
+		messages []string
+		counted  bool
+	}{{true, older, true}, {false, older, false}, {false, latest, true}} {
+		v := New(Config{Thinking: ThinkingRules{KeepAll: c.keep, SkipSignatures: true}})
+		body := ok(t, v, "/v1/messages", msg(opus48, adaptive, c.messages...))
+		require.Equal(t, c.counted, gjson.Get(body, "usage.input_tokens").Int() > 1000)
+	}
 }
 
 func TestRecordIsBounded(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Remember: 3})
+	v := New(Config{Remember: 3})
 	require.Zero(t, v.Last())
 	for i := range 5 {
-		post(t, v, "/v1/messages", messages(says("user", fmt.Sprintf(`"ask %d"`, i))))
+		ok(t, v, "/v1/messages", msg("m", "", message(user, fmt.Sprintf(`"ask %d"`, i))))
 	}
-	post(t, v, "/v1/messages", messages())
+	post(t, v, "/v1/messages", msg("m", "", answer()))
 	require.Equal(t, 6, v.Count())
 	got := v.Requests()
 	require.Len(t, got, 3)
-	require.Equal(t, "ask 3", got[0].User)
-	require.Equal(t, 200, got[0].Status)
-	require.Equal(t, upstreamtest.EndpointMessages, got[0].Endpoint)
-	require.Equal(t, messages(says("user", `"ask 3"`)), string(got[0].Body))
-	require.Len(t, v.Rejections(), 1)
-	require.Equal(t, v.Last(), v.Rejections()[0])
-	require.Equal(t, "messages: at least one message is required", v.Last().Rejection)
-	require.Equal(t, 400, v.Last().Status)
-}
-
-// firstWrite calls before ahead of the first byte of an answer.
-type firstWrite struct {
-	*httptest.ResponseRecorder
-	before func()
-}
-
-func (w firstWrite) Write(b []byte) (int, error) {
-	if w.Body.Len() == 0 {
-		w.before()
-	}
-	return w.ResponseRecorder.Write(b)
-}
-
-// A client that has read a part of an answer finds the verdict on its request.
-func TestVerdictsAreRecordedBeforeAnswers(t *testing.T) {
-	forged := `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAAAA"}`
-	refused := response("", said, forged, said)
-	inStream := upstreamtest.ResponsesRules{InStream: true}
-	for name, c := range map[string]struct {
-		config   upstreamtest.Config
-		body     string
-		status   int
-		rejected bool
-	}{
-		"accepted": {body: response("", said), status: 200},
-		"refused":  {body: refused, status: 400, rejected: true},
-		"refused in a stream": {upstreamtest.Config{Responses: inStream},
-			response(`"stream":true,`, said, forged, said), 200, true},
-		"wrong key": {upstreamtest.Config{APIKey: "sk-1"}, response("", said), 401, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v, writes := openAI(c.config), 0
-			r := httptest.NewRequest(http.MethodPost, "/v1/responses", strings.NewReader(c.body))
-			w := firstWrite{httptest.NewRecorder(), func() {
-				writes++
-				require.Equal(t, c.status, v.Last().Status)
-				require.Equal(t, c.rejected, v.Last().Rejection != "", v.Last().Rejection)
-			}}
-			v.ServeHTTP(w, r)
-			require.Equal(t, c.status, w.Code, w.Body)
-			require.Equal(t, 1, writes)
-		})
-	}
+	require.Equal(t, []any{"ask 3", 200, EndpointMessages, msg("m", "", message(user, `"ask 3"`))},
+		[]any{got[0].User, got[0].Status, got[0].Endpoint, string(got[0].Body)})
+	require.Equal(t, v.Rejections(), got[2:])
 }
 
 func TestConcurrentRequests(t *testing.T) {
 	observed := 0
-	v := upstreamtest.New(upstreamtest.Config{Remember: 10, Observe: func(upstreamtest.Request) { observed++ }})
+	v := New(Config{Remember: 10, Observe: func(Request) { observed++ }})
+	openAI := New(Config{Vendor: OpenAI, Remember: 2})
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
 			q := fmt.Sprintf("ask %d", i)
 			if i%2 == 0 {
-				v.Queue(upstreamtest.Reply(upstreamtest.Say("queued")))
+				v.Queue(Reply(Say("queued")))
 			}
-			w := post(t, v, "/v1/messages", messages(says("user", fmt.Sprintf("%q", q))))
+			w := post(t, v, "/v1/messages", msg("m", "", message(user, strconv.Quote(q))))
 			if s := gjson.Get(w.Body.String(), "content.0.text").String(); s != "queued" {
 				require.Equal(t, "You said: "+q, s)
 			}
 			v.Requests()
+			body := post(t, openAI, "/v1/responses", resp("m", encrypted, hi)).Body.String()
+			post(t, openAI, "/v1/responses", resp("m", encrypted, hi, strings.Trim(gjson.Get(body, "output").Raw, "[]"), hi))
 		})
 	}
 	all.Wait()
-	require.Equal(t, 50, v.Count())
-	require.Equal(t, 50, observed)
-	require.Zero(t, v.Pending())
+	require.Equal(t, []int{50, 50, 0, 100}, []int{v.Count(), observed, v.Pending(), openAI.Count()})
+	require.Empty(t, openAI.Rejections())
 }
 
+// Queued answers come first, then those of Config.Answer, then the default answer.
 func TestAnswers(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
+	v := New(Config{Answer: func(r *Request) *Answer {
 		if r.User != "function" {
 			return nil
 		}
-		a := upstreamtest.Reply(upstreamtest.Say("from the function"))
-		a.StopReason = "max_tokens"
-		return &a
+		return &Answer{Blocks: []Block{Say("from the function")}, StopReason: "max_tokens"}
 	}})
-	v.Queue(upstreamtest.Reply(upstreamtest.Say("first")))
-	require.Equal(t, 400, post(t, v, "/v1/messages", messages()).Code, "a refused request uses no answer up")
-	require.Equal(t, 200, post(t, v, "/v1/messages/count_tokens", messages(ask)).Code, "nor does a count")
+	v.Queue(Reply(Say("first")))
+	require.Equal(t, 400, post(t, v, "/v1/messages", msg("m", "", answer())).Code, "a refused request uses no answer up")
+	ok(t, v, "/v1/messages/count_tokens", msg("m", "")) // neither does a count
 	for _, c := range []struct{ ask, want, stop string }{
 		{"x", "first", "end_turn"}, {"function", "from the function", "max_tokens"}, {"x", "You said: x", "end_turn"},
 	} {
-		body := post(t, v, "/v1/messages", messages(says("user", `"`+c.ask+`"`))).Body.String()
-		require.Equal(t, c.want, gjson.Get(body, "content.0.text").String())
-		require.Equal(t, c.stop, gjson.Get(body, "stop_reason").String())
+		body := ok(t, v, "/v1/messages", msg("m", "", message(user, strconv.Quote(c.ask))))
+		require.Equal(t, []string{c.want, c.stop},
+			[]string{gjson.Get(body, "content.0.text").String(), gjson.Get(body, "stop_reason").String()})
 	}
 }
 
-const weather = `"tools":[{"name":"weather","input_schema":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"},"unit":{"enum":["C","F"]}},"required":["city","days","unit"]}}]`
-
-// The default answer leads through a tool loop by itself.
+// The default answers lead through a tool loop.
 func TestDefaultAnswers(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{})
-	open := `{"model":"claude-opus-4-8","max_tokens":9000,"thinking":{"type":"adaptive"},` + weather + `,"messages":[`
-	body := post(t, v, "/v1/messages", open+says("user", `"please use the tool"`)+`]}`).Body.String()
+	v := New(Config{})
+	please := message(user, `"please use the tool"`)
+	body := ok(t, v, "/v1/messages", msg(opus48, adaptive+","+weather, please))
 	require.Equal(t, `["thinking","text","tool_use"]`, gjson.Get(body, "content.#.type").Raw, body)
 	require.Equal(t, `{"city":"sample","days":1,"unit":"C"}`, gjson.Get(body, "content.2.input").Raw)
 	require.Equal(t, "tool_use", gjson.Get(body, "stop_reason").String())
-	require.Regexp(t, "^toolu_01", gjson.Get(body, "content.2.id").String())
-	require.Regexp(t, "^E", gjson.Get(body, "content.0.signature").String())
-	body = post(t, v, "/v1/messages", open+says("user", `"please use the tool"`)+","+
-		says("assistant", gjson.Get(body, "content").Raw)+","+
-		says("user", `[`+gives(gjson.Get(body, "content.2.id").String())+`]`)+`]}`).Body.String()
+	id := gjson.Get(body, "content.2.id").String()
+	require.Regexp(t, "^toolu_01", id)
+	body = ok(t, v, "/v1/messages", msg(opus48, adaptive+","+weather, please,
+		message(assistant, gjson.Get(body, "content").Raw), question(toolResult(id))))
 	require.Equal(t, "The tool gave: 4", gjson.Get(body, "content.1.text").String(), body)
 	require.True(t, v.Last().Thinking)
 	require.Equal(t, []string{"4"}, v.Last().Results)
 
-	forced := strings.Replace(open, `"thinking":{"type":"adaptive"}`, `"tool_choice":{"type":"tool","name":"weather"}`, 1)
-	body = post(t, v, "/v1/messages", forced+ask+`]}`).Body.String()
-	require.Equal(t, `["text","tool_use"]`, gjson.Get(body, "content.#.type").Raw, body)
-	none := strings.Replace(forced, `"type":"tool"`, `"type":"none"`, 1)
-	body = post(t, v, "/v1/messages", none+says("user", `"use the tool"`)+`]}`).Body.String()
-	require.Equal(t, `["text"]`, gjson.Get(body, "content.#.type").Raw, body)
+	for choice, want := range map[string]string{"tool": `["text","tool_use"]`, "none": `["text"]`} {
+		body = ok(t, v, "/v1/messages", msg(opus48, weather+`,"tool_choice":{"type":"`+choice+`","name":"weather"}`, please))
+		require.Equal(t, want, gjson.Get(body, "content.#.type").Raw, body)
+	}
 }
 
 func TestFaults(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi,
-		Fault: func(r *upstreamtest.Request) *upstreamtest.Fault {
-			if r.Header.Get("X-Fail") == "" {
-				return nil
-			}
-			f := upstreamtest.Canned(503, "<html>")
-			f.ContentType = "text/html"
-			return &f
-		}})
-	v.Fail(upstreamtest.RateLimited(7), upstreamtest.Overloaded(), upstreamtest.RateLimited(-1), upstreamtest.Opaque(),
-		upstreamtest.ErrorFirst(wire.Messages, 400, "no"), upstreamtest.ErrorFirst(wire.Chat, 429, "slow"))
-	w := post(t, v, "/v1/messages", messages(ask))
-	require.Equal(t, 429, w.Code)
-	require.Equal(t, "7", w.Header().Get("Retry-After"))
-	require.Equal(t, "rate_limit_error", gjson.Get(w.Body.String(), "error.type").String())
-	require.Equal(t, 200, post(t, v, "/v1/messages/count_tokens", messages(ask)).Code, "a count uses no fault up")
-	w = post(t, v, "/v1/messages", messages(ask))
-	require.Equal(t, 529, w.Code)
-	require.Equal(t, "overloaded_error", gjson.Get(w.Body.String(), "error.type").String())
-	w = post(t, v, "/v1/chat/completions", chat(ask))
-	require.Equal(t, 429, w.Code)
-	require.Empty(t, w.Header().Get("Retry-After"))
-	require.Empty(t, gjson.Get(w.Body.String(), "type").String(), "the other dialect")
-	w = post(t, v, "/v1/messages", messages(ask))
-	require.Equal(t, 400, w.Code)
-	require.Equal(t, `{"error":{"message":"invalid request body","code":"invalid_request_body"}}`, w.Body.String())
-	w = post(t, v, "/v1/messages", messages(ask))
-	require.Equal(t, 200, w.Code)
-	require.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
-	require.Regexp(t, `^event: error\ndata: \{"type":"error","error":\{"type":"invalid_request_error","message":"no"\}`,
-		w.Body.String())
-	w = post(t, v, "/v1/chat/completions", chat(ask))
-	require.Regexp(t, `^data: \{"error":\{"message":"slow","type":"rate_limit_error"`, w.Body.String())
-	w = post(t, v, "/v1/messages", messages(ask), "X-Fail", "1")
-	require.Equal(t, 503, w.Code)
-	require.Equal(t, "<html>", w.Body.String())
+	v := New(Config{Vendor: Kimi, Fault: func(r *Request) *Fault {
+		if r.Header.Get("X-Fail") == "" {
+			return nil
+		}
+		return &Fault{Status: 503, Body: "<html>", ContentType: "text/html"}
+	}})
+	v.Fail(RateLimited(7), Overloaded(), RateLimited(-1), Opaque(), ErrorFirst(wire.Messages, 400, "no"),
+		ErrorFirst(wire.Chat, 429, "slow"), ErrorFirst(wire.Interactions, 503, "busy"))
+	ok(t, v, "/v1/messages/count_tokens", msg("m", "")) // uses no fault up
+	const messages, chats = "/v1/messages", "/v1/chat/completions"
+	for _, c := range []struct {
+		path, fail string
+		status     int
+		wait, body string
+	}{
+		{messages, "", 429, "7", `^\{"type":"error","error":\{"type":"rate_limit_error"`},
+		{messages, "", 529, "", `^\{"type":"error","error":\{"type":"overloaded_error"`},
+		{chats, "", 429, "", `^\{"error":\{"message":".*","type":"rate_limit_error"`},
+		{messages, "", 400, "", `^\{"error":\{"message":"invalid request body","code":"invalid_request_body"\}\}$`},
+		{messages, "", 200, "", `^event: error\ndata: \{"type":"error","error":\{"type":"invalid_request_error","message":"no"\}`},
+		{chats, "", 200, "", `^data: \{"error":\{"message":"slow","type":"rate_limit_error"`},
+		{chats, "", 200, "", `^event: error\ndata: \{"error":\{"message":"busy","code":"service_unavailable"\}`},
+		{messages, "1", 503, "", `^<html>$`},
+	} {
+		w := post(t, v, c.path, msg("m", ""), "X-Fail", c.fail)
+		require.Equal(t, []any{c.status, c.wait}, []any{w.Code, w.Header().Get("Retry-After")})
+		require.Regexp(t, c.body, w.Body.String())
+		require.Equal(t, c.status == 200, w.Header().Get("Content-Type") == "text/event-stream")
+	}
 	require.Equal(t, 503, v.Last().Status)
 	require.Empty(t, v.Rejections(), "a fault is no rejection")
+	v.Fail(Overloaded())
+	v.Fail()
 	require.Zero(t, v.Pending())
 }
 
 func TestWrappedRefusals(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Wrap: func(status int, body []byte) (int, []byte) {
-		return 429, []byte(`{"error":{"message":` + fmt.Sprintf("%q", fmt.Sprint(status, string(body))) + `}}`)
+	v := New(Config{Wrap: func(status int, body []byte) (int, []byte) {
+		return 429, []byte(`{"error":{"message":` + strconv.Quote(fmt.Sprint(status, string(body))) + `}}`)
 	}})
-	w := post(t, v, "/v1/messages", messages())
-	require.Equal(t, 429, w.Code)
-	require.Contains(t, message(w.Body.String()), `400{"type":"error"`)
-	require.Equal(t, 429, v.Last().Status)
+	w := post(t, v, "/v1/messages", msg("m", "", answer()))
+	require.Equal(t, []int{429, 429}, []int{w.Code, v.Last().Status})
+	require.Contains(t, errorText(w.Body.String()), `400{"type":"error"`)
 }
 
-func TestCutAnswers(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{})
+// client returns a function that posts a question to a vendor behind a real connection.
+func client(t *testing.T, v *Server) func(ctx context.Context, members string) (io.ReadCloser, error) {
 	server := httptest.NewServer(v)
-	defer server.Close()
-	send := func(stream string) (string, error) {
-		r, err := http.NewRequest(http.MethodPost, server.URL+"/v1/messages", strings.NewReader(one+`,"stream":`+stream+`}`))
+	t.Cleanup(server.Close)
+	return func(ctx context.Context, members string) (io.ReadCloser, error) {
+		body := strings.NewReader(msg("m", members))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/messages", body)
 		require.NoError(t, err)
 		r.Header.Set("Anthropic-Version", "1")
 		res, err := server.Client().Do(r)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		defer res.Body.Close()
-		body, err := io.ReadAll(res.Body)
-		return string(body), err
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res.Body, nil
 	}
-	hello := upstreamtest.Reply(upstreamtest.Say("hello"))
-	v.Queue(hello.CutAfter(3, false), hello.CutAfter(3, true), hello.FailAfter(3), hello.CutAfter(0, false), hello)
+}
 
-	body, err := send("true")
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Equal(t, 3, strings.Count(body, "\n\n"))
-	require.True(t, strings.HasSuffix(body, "\n\n"))
-	body, err = send("true")
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Equal(t, 3, strings.Count(body, "\n\n"))
-	require.False(t, strings.HasSuffix(body, "\n\n"))
-	body, err = send("true")
-	require.NoError(t, err)
-	require.Contains(t, body[strings.LastIndex(body[:len(body)-2], "\n\n"):], "event: error\n")
-	require.Contains(t, body, `"overloaded_error"`)
-	body, err = send("false")
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.NotEmpty(t, body)
-	body, err = send("true")
-	require.NoError(t, err)
-	require.Contains(t, body, "message_stop")
-	v.Queue(upstreamtest.Answer{Blocks: hello.Blocks, Cut: &upstreamtest.Cut{After: 3, Clean: true}})
-	body, err = send("true")
-	require.NoError(t, err)
-	require.Equal(t, 3, strings.Count(body, "\n\n"))
-	v.Fail(upstreamtest.Dropped())
-	_, err = send("true")
+func TestCutAnswers(t *testing.T) {
+	v := New(Config{})
+	send := client(t, v)
+	hello := Reply(Say("hello"))
+	for _, c := range []struct {
+		cut    *Cut
+		stream string
+		err    error
+		events int // that arrive whole
+		end    string
+	}{
+		{&Cut{After: 3}, "true", io.ErrUnexpectedEOF, 3, "\n\n"},
+		{&Cut{After: 3, Inside: true}, "true", io.ErrUnexpectedEOF, 3, `{"type":"content_block_delt`},
+		{&Cut{After: 3, Error: 529}, "true", nil, 4, ""},
+		{&Cut{After: 3, Clean: true}, "true", nil, 3, "\n\n"},
+		{&Cut{}, "false", io.ErrUnexpectedEOF, 0, ""},
+		{nil, "true", nil, 7, "data: {\"type\":\"message_stop\"}\n\n"},
+	} {
+		v.Queue(Answer{Blocks: hello.Blocks, Cut: c.cut})
+		answer, err := send(t.Context(), `"stream":`+c.stream)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer)
+		require.Equal(t, c.err, err)
+		require.NotEmpty(t, body)
+		require.Equal(t, c.events, strings.Count(string(body), "\n\n"))
+		require.True(t, strings.HasSuffix(string(body), c.end), "%q", body)
+		if c.cut != nil && c.cut.Error != 0 {
+			require.Regexp(t, `\n\nevent: error\ndata: .*"overloaded_error".*\n\n$`, string(body))
+		}
+	}
+	require.Equal(t, Answer{Blocks: hello.Blocks, Cut: &Cut{After: 2, Inside: true}}, hello.CutAfter(2, true))
+	v.Fail(Dropped())
+	_, err := send(t.Context(), "")
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// A held answer waits for the test, or for its client to leave.
+// A held answer waits until the test releases it or its client leaves.
 func TestHeldAnswers(t *testing.T) {
 	released := make(chan struct{})
-	v := upstreamtest.New(upstreamtest.Config{})
-	server := httptest.NewServer(v)
-	defer server.Close()
-	held := upstreamtest.Reply(upstreamtest.Say("hello"))
+	v := New(Config{})
+	held := Reply(Say("hello"))
 	held.Pause = func(ctx context.Context, event int) {
 		if event == 2 {
-			upstreamtest.Until(released)(ctx, 0)
+			Until(released)(ctx, 0)
 		}
 	}
 	v.Queue(held, held)
+	send := client(t, v)
 	ctx, leave := context.WithCancel(t.Context())
-	send := func() *bufio.Reader {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/messages",
-			strings.NewReader(one+`,"stream":true}`))
-		require.NoError(t, err)
-		r.Header.Set("Anthropic-Version", "1")
-		res, err := server.Client().Do(r)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = res.Body.Close() })
-		return bufio.NewReader(res.Body)
-	}
-	stuck := send()
+	body, err := send(ctx, `"stream":true`)
+	require.NoError(t, err)
+	stuck := bufio.NewReader(body)
 	line, err := stuck.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "event: message_start\n", line)
@@ -440,8 +299,8 @@ func TestHeldAnswers(t *testing.T) {
 	_, err = io.ReadAll(stuck)
 	require.ErrorIs(t, err, context.Canceled)
 
-	ctx = t.Context()
-	patient := send()
+	patient, err := send(t.Context(), `"stream":true`)
+	require.NoError(t, err)
 	close(released)
 	rest, err := io.ReadAll(patient)
 	require.NoError(t, err)

@@ -14,36 +14,33 @@ const (
 	idSize   = 8
 	hashSize = 16
 	macSize  = sha256.Size
-	// headSize is what a seal has before the model's name: first byte, flags, the
-	// length of the name.
+	// headSize is the length of a seal before the model's name: first byte, flags, length of the name.
 	headSize = 3
-	// maxPadding is the most that a seal is longer than it must be. Real ones are a
-	// few hundred to a few thousand characters long.
+	// maxPadding is the maximum padding of a seal. Real signatures have a few hundred to a few thousand characters.
 	maxPadding = 1024
 )
 
-// blockID names a thinking block, or an answer. The zero value is none.
+// blockID identifies a thinking block or an answer. The zero value is none.
 type blockID [idSize]byte
 
-// contextHash is what stood before something.
+// contextHash is the hash of a context.
 type contextHash [hashSize]byte
 
-// seal is what a signature, or the data of a redacted block, says. All of it is readable
-// to a client that knows the form; the MAC at its end also covers the text.
+// seal is the content of a signature or of a redacted block's data. Clients that know the form can read it. The MAC
+// at its end also covers the text.
 type seal struct {
 	id     blockID
 	answer blockID
-	// before is the thinking block before it, in the conversation as the model saw
-	// it; zero if there was none.
+	// before is the previous thinking block in the conversation that the model saw, or zero.
 	before blockID
-	// first says that its answer has no thinking before it.
+	// first is set if the answer has no earlier thinking.
 	first bool
-	// said is the conversation before the answer, thinking left out; place is the
-	// answer before the block, likewise.
-	said, place contextHash
-	redacted    bool
-	omitted     bool // the block was issued without text: whatever is put in counts for nothing
-	model       string
+	// context is the hash of the conversation before the answer, place that of the answer before the block. Both leave
+	// thinking out.
+	context, place contextHash
+	redacted       bool
+	omitted        bool // the block was issued without text, so its text is ignored
+	model          string
 }
 
 // Flags of a seal.
@@ -53,7 +50,7 @@ const (
 	flagFirst
 )
 
-// signer makes and reads the seals of one backend.
+// signer makes and verifies the seals of one backend.
 type signer struct{ key []byte }
 
 func newSigner(backend string) signer {
@@ -61,7 +58,7 @@ func newSigner(backend string) signer {
 	return signer{key[:]}
 }
 
-// sign gives the signature of a block with this text, or the data of a redacted one.
+// sign returns the signature of a block with this text, or the data of a redacted block.
 func (s signer) sign(v seal, text string) string {
 	var flags byte
 	for flag, on := range map[byte]bool{flagRedacted: v.redacted, flagOmitted: v.omitted, flagFirst: v.first} {
@@ -71,7 +68,7 @@ func (s signer) sign(v seal, text string) string {
 	}
 	b := []byte{firstByte, flags, byte(len(v.model))}
 	b = append(b, v.model[:b[2]]...)
-	for _, part := range [][]byte{v.id[:], v.answer[:], v.before[:], v.said[:], v.place[:]} {
+	for _, part := range [][]byte{v.id[:], v.answer[:], v.before[:], v.context[:], v.place[:]} {
 		b = append(b, part...)
 	}
 	b = append(b, padding(text)...)
@@ -85,7 +82,7 @@ func (s signer) mac(sealed []byte, v seal, text string) []byte {
 	return s.sum(string(sealed), text)
 }
 
-// sum is the MAC of parts one after the other.
+// sum returns the MAC of the concatenated parts.
 func (s signer) sum(parts ...string) []byte {
 	h := hmac.New(sha256.New, s.key)
 	for _, part := range parts {
@@ -94,15 +91,15 @@ func (s signer) sum(parts ...string) []byte {
 	return h.Sum(nil)
 }
 
-// padding makes what is sealed as long as that of this text may be.
+// padding returns random bytes whose number depends on the text.
 func padding(text string) []byte {
 	b := make([]byte, 128+min(len(text)/2, maxPadding))
 	_, _ = rand.Read(b) // it never fails
 	return b
 }
 
-// verify reads a signature, or data, that came back with this text. ok is false
-// if this backend never gave it, or gave it to another text.
+// verify reads the signature, or the data, of a block with this text. ok is false if this backend did not make it for
+// this text.
 func (s signer) verify(signature, text string) (v seal, ok bool) {
 	b, err := base64.StdEncoding.Strict().DecodeString(signature)
 	if err != nil || len(b) < headSize+macSize || b[0] != firstByte {
@@ -117,7 +114,7 @@ func (s signer) verify(signature, text string) (v seal, ok bool) {
 	v = seal{model: string(rest[:n]), redacted: b[1]&flagRedacted != 0, omitted: b[1]&flagOmitted != 0,
 		first: b[1]&flagFirst != 0}
 	rest = rest[n:]
-	for _, part := range [][]byte{v.id[:], v.answer[:], v.before[:], v.said[:], v.place[:]} {
+	for _, part := range [][]byte{v.id[:], v.answer[:], v.before[:], v.context[:], v.place[:]} {
 		rest = rest[copy(part, rest):]
 	}
 	return v, hmac.Equal(mac, s.mac(sealed, v, text))
@@ -130,7 +127,7 @@ func newID() (id blockID) {
 
 const alphanumerics = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// randomText is n letters and digits.
+// randomText returns n letters and digits.
 func randomText(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // it never fails
@@ -140,7 +137,7 @@ func randomText(n int) string {
 	return string(b)
 }
 
-// randomBase64 is n characters of base64 that mean nothing.
+// randomBase64 returns n random characters of base64.
 func randomBase64(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // it never fails

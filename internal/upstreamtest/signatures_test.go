@@ -1,8 +1,9 @@
-package upstreamtest_test
+package upstreamtest
 
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,46 +11,52 @@ import (
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
-	"mneme/internal/upstreamtest"
 	"mneme/proxy/wire"
 )
 
-// agent is a faithful client: it sends back what it got, block by block.
+// agent is a faithful client: it sends back every answer, block by block.
 type agent struct {
 	t        tester
-	v        *upstreamtest.Server
+	v        *Server
 	members  string // of every request, beside the messages
 	stream   bool
 	betas    string
 	messages []string
 }
 
-// send asks for the next answer and takes it up.
-func (a *agent) send() (status int, body string) {
+// send requests the next answer, which must come, and appends it to the messages.
+func (a *agent) send() (body string) {
 	a.t.Helper()
-	status, body = a.try(a.messages)
-	if status == 200 {
-		content := gjson.Get(body, "content").Raw
-		a.messages = append(a.messages, says("assistant", content))
-	}
-	return status, body
+	status, body := a.try(a.messages...)
+	require.Equal(a.t, 200, status, body)
+	a.messages = append(a.messages, message(assistant, gjson.Get(body, "content").Raw))
+	return body
 }
 
-// try sends these messages and gives the answer, put together if it is a stream.
-func (a *agent) try(list []string) (status int, body string) {
+// try sends these messages and returns the answer. It assembles a stream.
+func (a *agent) try(list ...string) (status int, body string) {
 	a.t.Helper()
-	request := "{" + a.members + `,"messages":[` + strings.Join(list, ",") + `]`
+	members := a.members
 	if a.stream {
-		request += `,"stream":true`
+		members += `,"stream":true`
 	}
-	w := post(a.t, a.v, "/v1/messages", request+"}", "Anthropic-Beta", a.betas)
+	w := post(a.t, a.v, "/v1/messages", join("messages", list, members), "Anthropic-Beta", a.betas)
 	if !a.stream || w.Code != 200 {
 		return w.Code, w.Body.String()
 	}
 	return w.Code, assembled(a.t, w.Body.Bytes())
 }
 
-// assembled is the answer that a stream of the messages dialect stands for.
+// check sends these messages and compares the refusal. An empty text means that the vendor accepts them.
+func (a *agent) check(want string, list ...string) (body string) {
+	a.t.Helper()
+	status, body := a.try(list...)
+	require.Equal(a.t, want, errorText(body))
+	require.Equal(a.t, want == "", status == 200, body)
+	return body
+}
+
+// assembled returns the answer that a stream of the messages dialect amounts to.
 func assembled(t tester, stream []byte) string {
 	t.Helper()
 	frames, all := wire.NewFrameReader(bytes.NewReader(stream)), wire.Assembler{}
@@ -67,95 +74,71 @@ func assembled(t tester, stream []byte) string {
 	return string(body)
 }
 
-// ask says something as the user.
 func (a *agent) ask(text string) {
-	a.messages = append(a.messages, says("user", fmt.Sprintf("%q", text)))
+	a.messages = append(a.messages, message(user, fmt.Sprintf("%q", text)))
 }
 
-// answerCalls gives every call of the last answer its result.
+// answerCalls appends a result for every call of the last answer. It reports whether there were any.
 func (a *agent) answerCalls() bool {
 	var list []string
 	for _, id := range gjson.Get(a.messages[len(a.messages)-1], `content.#(type=="tool_use")#.id`).Array() {
-		list = append(list, gives(id.String()))
+		list = append(list, toolResult(id.String()))
 	}
-	if len(list) == 0 {
-		return false
+	if len(list) > 0 {
+		a.messages = append(a.messages, question(list...))
 	}
-	a.messages = append(a.messages, results(list...))
-	return true
+	return len(list) > 0
 }
 
-func opusMembers(more string) string {
-	return `"model":"` + opus48 + `","max_tokens":9000,` + adaptive + `,"system":"You help.",` + weather + more
-}
+const opusMembers = `"model":"` + opus48 + `","max_tokens":9000,` + adaptive + `,"system":"You help.",` + weather
 
-var blocks = rapid.Custom(func(t *rapid.T) upstreamtest.Block {
+var blocks = rapid.Custom(func(t *rapid.T) Block {
 	text := rapid.StringMatching(`[a-z "\\é]{1,40}x`)
 	switch rapid.IntRange(0, 6).Draw(t, "kind") {
 	case 0, 1:
-		return upstreamtest.Think(text.Draw(t, "thinking"))
+		return Think(text.Draw(t, "thinking"))
 	case 2:
-		return upstreamtest.Omitted()
+		return Omitted()
 	case 3:
-		return upstreamtest.Redacted()
+		return Redacted()
 	case 4:
-		return upstreamtest.Use("weather",
-			fmt.Sprintf(`{"city":%q,"b":1.0, "a":[1]}`, rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "city")))
+		return Use("weather", fmt.Sprintf(`{"city":%q,"b":1.0, "a":[1]}`, rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "city")))
 	}
-	return upstreamtest.Say(text.Draw(t, "text"))
+	return Say(text.Draw(t, "text"))
 })
 
-// A client that sends back what it got is never refused, whatever the model said.
+// A client that sends back its answers unchanged is never refused. A client that drops all thinking is not refused either.
 func TestFaithfulReplayIsAccepted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := upstreamtest.New(upstreamtest.Config{
-			Thinking: upstreamtest.ThinkingRules{PrefixCheck: rapid.Bool().Draw(t, "prefix check"),
-				Omit: rapid.Bool().Draw(t, "omit")},
-			Stream: upstreamtest.StreamOptions{Chunk: rapid.IntRange(1, 9).Draw(t, "chunk"),
-				Split: rapid.IntRange(0, 9).Draw(t, "split")},
+		v := New(Config{
+			Thinking: ThinkingRules{PrefixCheck: rapid.Bool().Draw(t, "prefix check"), Omit: rapid.Bool().Draw(t, "omit")},
+			Stream:   StreamOptions{Chunk: rapid.IntRange(1, 9).Draw(t, "chunk"), Split: rapid.IntRange(0, 9).Draw(t, "split")},
 		})
-		a := &agent{t: t, v: v, members: opusMembers("")}
+		a := &agent{t: t, v: v, members: opusMembers}
 		for range rapid.IntRange(1, 6).Draw(t, "answers") {
 			if len(a.messages) == 0 || !a.answerCalls() {
 				a.ask(rapid.StringMatching(`[a-z]{1,9}`).Draw(t, "question"))
 			}
 			a.stream = rapid.Bool().Draw(t, "stream")
-			said := rapid.SliceOfN(blocks, 0, 6).Draw(t, "blocks")
-			v.Queue(upstreamtest.Reply(append(said, upstreamtest.Say("end"))...))
-			status, body := a.send()
-			require.Equal(t, 200, status, body)
+			v.Queue(Reply(append(rapid.SliceOfN(blocks, 0, 6).Draw(t, "blocks"), Say("end"))...))
+			a.send()
 			require.Zero(t, v.Last().Lost)
 		}
-		a.answerCalls()
-		a.ask("and")
-		a.tidy()
-		status, body := a.try(a.messages)
-		require.Equal(t, 200, status, body)
-		require.Empty(t, v.Rejections())
-
-		// Without any thinking it is taken, too: that is how clients recover.
-		bare := make([]string, len(a.messages))
-		for i := range bare {
-			bare[i] = without(a.messages[i], thinkingPlaces(a.messages[i])...)
+		if n := len(a.messages); a.answerCalls() { // a question in the message of the results
+			a.messages[n] = reorder(a.messages[n], func(blocks []string) []string { return append(blocks, text) })
+		} else {
+			a.ask("and")
 		}
-		status, body = a.try(bare)
-		require.Equal(t, 200, status, body)
+		a.check("", a.messages...)
+		require.Empty(t, v.Rejections())
+		for i, m := range a.messages {
+			a.messages[i] = drop(m, thinkingPlaces(m)...)
+		}
+		a.check("", a.messages...)
 	})
 }
 
-// tidy joins the last two messages if a question follows results.
-func (a *agent) tidy() {
-	n := len(a.messages)
-	if n < 2 || gjson.Get(a.messages[n-2], "role").String() != "user" {
-		return
-	}
-	question := fmt.Sprintf(`{"type":"text","text":%s}`, gjson.Get(a.messages[n-1], "content").Raw)
-	a.messages = append(a.messages[:n-2], reorder(a.messages[n-2], func(blocks []string) []string {
-		return append(blocks, question)
-	}))
-}
-
-// thinkingPlaces are the indices of the thinking in a message.
+// thinkingPlaces returns the indices of a message's thinking.
 func thinkingPlaces(message string) (at []int) {
 	for j, b := range gjson.Get(message, "content").Array() {
 		if strings.Contains(b.Get("type").String(), "thinking") {
@@ -165,15 +148,11 @@ func thinkingPlaces(message string) (at []int) {
 	return at
 }
 
-// without leaves blocks out of a message.
-func without(message string, places ...int) string {
-	gone := map[int]bool{}
-	for _, j := range places {
-		gone[j] = true
-	}
+// drop leaves blocks out of a message.
+func drop(message string, places ...int) string {
 	return reorder(message, func(blocks []string) (kept []string) {
 		for j, b := range blocks {
-			if !gone[j] {
+			if !slices.Contains(places, j) {
 				kept = append(kept, b)
 			}
 		}
@@ -181,17 +160,17 @@ func without(message string, places ...int) string {
 	})
 }
 
-// reorder makes other content of a message's blocks.
-func reorder(message string, change func([]string) []string) string {
-	content := gjson.Get(message, "content")
+// reorder changes the blocks of a message.
+func reorder(m string, change func([]string) []string) string {
+	content := gjson.Get(m, "content")
 	if !content.IsArray() {
-		return message
+		return m
 	}
 	var blocks []string
 	for _, b := range content.Array() {
 		blocks = append(blocks, b.Raw)
 	}
-	return says(gjson.Get(message, "role").String(), `[`+strings.Join(change(blocks), ",")+`]`)
+	return message(gjson.Get(m, "role").String(), `[`+strings.Join(change(blocks), ",")+`]`)
 }
 
 // set changes one string inside a message.
@@ -200,24 +179,18 @@ func set(message, path, value string) string {
 	return message[:was.Index] + fmt.Sprintf("%q", value) + message[was.Index+len(was.Raw):]
 }
 
-// conversation is one of nine messages: a question, a loop of two rounds, a
-// second question, and a loop that is not over.
+// conversation plays nine messages: a question, a loop of two rounds, a second question, and an unfinished loop.
 //
 //	0 ask  1 thinking text use  2 result  3 thinking redacted text thinking use  4 result
 //	5 thinking text  6 ask  7 thinking text thinking use  8 result
-func conversation(t tester, v *upstreamtest.Server, members string) *agent {
-	a := &agent{t: t, v: v, members: members}
-	think, say, act := upstreamtest.Think, upstreamtest.Say, upstreamtest.Use("weather", `{"city":"Oslo"}`)
-	v.Queue(
-		upstreamtest.Reply(think("one"), say("I look."), act),
-		upstreamtest.Reply(think("two"), upstreamtest.Redacted(), say("Again."), think("three"), act),
-		upstreamtest.Reply(think("four"), say("Done.")),
-		upstreamtest.Reply(think("five"), say("Look."), think("six"), act),
-	)
+func conversation(t tester, v *Server) *agent {
+	a := &agent{t: t, v: v, members: opusMembers}
+	act := Use("weather", `{"city":"Oslo"}`)
+	v.Queue(Reply(Think("one"), Say("I look."), act), Reply(Think("two"), Redacted(), Say("Again."), Think("three"), act),
+		Reply(Think("four"), Say("Done.")), Reply(Think("five"), Say("Look."), Think("six"), act))
 	a.ask("first")
 	for range 4 {
-		status, body := a.send()
-		require.Equal(t, 200, status, body)
+		a.send()
 		if !a.answerCalls() {
 			a.ask("second")
 		}
@@ -226,14 +199,23 @@ func conversation(t tester, v *upstreamtest.Server, members string) *agent {
 	return a
 }
 
-// What stands before the messages counts for the prefix check, other members do not.
+const (
+	invalidAt  = "messages.%s: Invalid `signature` in `thinking` block"
+	modifiedAt = "messages.%s: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be " +
+		"modified. These blocks must remain as they were in the original response."
+	elsewhere = ". The block is bound to a different conversation. Remove the block, or set " +
+		"`thinking.block_binding.prefix_mismatch_behavior` to \"drop_block\"."
+	needsBeta  = " That setting requires the `thinking-binding-controls-2026-08-01` value in the `anthropic-beta` header."
+	invalidRed = "Invalid `data` in `redacted_thinking` block"
+)
+
+// The prefix check covers system and tools. It ignores other members and cache_control.
 func TestPrefixOutsideOfMessages(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}})
-	a := conversation(t, v, opusMembers(""))
+	a := conversation(t, New(Config{Thinking: ThinkingRules{PrefixCheck: true}}))
 	want := fmt.Sprintf(invalidAt, "1.content.0") + elsewhere
 	for _, c := range []struct{ from, to, betas, want string }{
 		{`"You help."`, `"You  help."`, "", want + needsBeta},
-		{`"You help."`, `"You  help."`, bindingBeta, want},
+		{`"You help."`, `"You  help."`, betaBinding, want},
 		{`"name":"weather"`, `"name":"forecast"`, "", want + needsBeta},
 		{`"name":"weather"`, `"description":"new","name":"weather"`, "", want + needsBeta},
 		{`"You help."`, `[{"type":"text","text":"You help.","cache_control":{"type":"ephemeral"}}]`, "", ""},
@@ -242,218 +224,157 @@ func TestPrefixOutsideOfMessages(t *testing.T) {
 	} {
 		b := *a
 		b.members, b.betas = strings.Replace(a.members, c.from, c.to, 1), c.betas
-		_, body := b.try(b.messages)
-		require.Equal(t, c.want, message(body), c.to)
+		b.check(c.want, b.messages...)
 	}
 }
 
-// A request may ask for the prefix check, and for what shall become of blocks
-// that do not pass it.
+// A request may ask for the prefix check, and for dropping the blocks that fail it.
 func TestPrefixBehaviour(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{})
-	a := conversation(t, v, opusMembers(""))
+	a := conversation(t, New(Config{}))
 	a.messages[4] = set(a.messages[4], "content.0.content", "edited")
-	status, body := a.try(a.messages)
-	require.Equal(t, 200, status, body)
-
-	a.betas = bindingBeta
-	a.members = strings.Replace(a.members, adaptive,
-		`"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"error"}}`, 1)
-	_, body = a.try(a.messages)
-	require.Equal(t, fmt.Sprintf(invalidAt, "5.content.0")+elsewhere, message(body))
+	a.check("", a.messages...)
+	a.betas = betaBinding
+	binding := `"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"error"}}`
+	a.members = strings.Replace(a.members, adaptive, binding, 1)
+	a.check(fmt.Sprintf(invalidAt, "5.content.0")+elsewhere, a.messages...)
 
 	a.members = strings.Replace(a.members, `"error"`, `"drop_block"`, 1)
-	for _, stream := range []bool{false, true} {
-		a.stream = stream
-		w := post(t, v, "/v1/messages", "{"+a.members+`,"stream":`+fmt.Sprint(stream)+`,"messages":[`+
-			strings.Join(a.messages, ",")+`]}`, "Anthropic-Beta", bindingBeta)
-		require.Equal(t, 200, w.Code, w.Body)
-		require.Contains(t, w.Body.String(),
+	for _, stream := range []string{"false", "true"} {
+		body := ok(t, a.v, "/v1/messages", join("messages", a.messages, a.members, `"stream":`+stream), "Anthropic-Beta", a.betas)
+		require.Contains(t, body,
 			`"input_transformations":[{"type":"thinking_dropped","path":"messages.5.content.0","reason":"prefix_mismatch"},`)
-		require.Equal(t, []string{"messages.5.content.0", "messages.7.content.0", "messages.7.content.2"}, v.Last().Dropped)
+		require.Equal(t, []string{"messages.5.content.0", "messages.7.content.0", "messages.7.content.2"}, a.v.Last().Dropped)
 	}
 }
 
-// Blocks of another model of the vendor are dropped or refused, those of another
-// vendor are always refused.
+// A vendor drops or refuses thinking of its other models. It refuses thinking of another vendor, and accepts that of
+// another machine with its name.
 func TestForeignBlocks(t *testing.T) {
 	for _, reject := range []bool{false, true} {
-		rules := upstreamtest.ThinkingRules{RejectOtherModels: reject, PrefixCheck: true}
-		v := upstreamtest.New(upstreamtest.Config{Name: "a", Thinking: rules})
-		a := conversation(t, v, opusMembers(""))
-		other := *a
-		other.members = strings.Replace(a.members, opus48, "claude-opus-4-7", 1)
-		other.betas = bindingBeta
-		status, body := other.try(other.messages)
+		rules := ThinkingRules{RejectOtherModels: reject, PrefixCheck: true}
+		a := conversation(t, New(Config{Name: "a", Thinking: rules}))
+		refusal := fmt.Sprintf(invalidAt, "1.content.0")
+		for name, want := range map[string]string{"a": "", "b": refusal} {
+			other := *a
+			other.v = New(Config{Name: name, Thinking: rules})
+			other.check(want, other.messages...)
+		}
+		a.members, a.betas = strings.Replace(a.members, opus48, "claude-opus-4-7", 1), betaBinding
 		if reject {
-			require.Equal(t, fmt.Sprintf(invalidAt, "1.content.0"), message(body))
-		} else {
-			require.Equal(t, 200, status, body)
-			require.Len(t, v.Last().Dropped, 7)
-			require.Equal(t, "model_binding_mismatch", gjson.Get(body, "input_transformations.0.reason").String())
+			a.check(refusal, a.messages...)
+			continue
 		}
-		elsewhere := *a
-		elsewhere.v = upstreamtest.New(upstreamtest.Config{Name: "b", Thinking: rules})
-		_, body = elsewhere.try(elsewhere.messages)
-		require.Equal(t, fmt.Sprintf(invalidAt, "1.content.0"), message(body))
-		// Another machine of the same backend takes them, though it remembers nothing.
-		elsewhere.v = upstreamtest.New(upstreamtest.Config{Name: "a", Thinking: rules})
-		status, body = elsewhere.try(elsewhere.messages)
-		require.Equal(t, 200, status, body)
+		body := a.check("", a.messages...)
+		require.Len(t, a.v.Last().Dropped, 7)
+		require.Equal(t, "model_binding_mismatch", gjson.Get(body, "input_transformations.0.reason").String())
 	}
 }
 
-// From one model to another and back within a loop of tools, nothing is lost.
-func TestModelsTakeTurns(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}})
-	a := &agent{t: t, v: v, members: opusMembers("")}
-	a.ask("go")
-	for i := range 6 {
-		if i%2 == 1 {
-			a.members = strings.Replace(opusMembers(""), opus48, "claude-opus-4-7", 1)
-		} else {
-			a.members = opusMembers("")
+// A tool loop goes on if the model, the machine or the thinking in the history changes.
+func TestLoopsGoOn(t *testing.T) {
+	play := func(config Config, rounds int, each func(a *agent, i int)) *agent {
+		a := &agent{t: t, v: New(config), members: opusMembers}
+		a.ask("go")
+		for i := range rounds {
+			each(a, i)
+			a.v.Queue(Reply(Think("t"), Use("weather", "{}")))
+			a.send()
+			a.answerCalls()
 		}
-		v.Queue(upstreamtest.Reply(upstreamtest.Think("t"), upstreamtest.Use("weather", "{}")))
-		status, body := a.send()
-		require.Equal(t, 200, status, body)
-		a.answerCalls()
+		return a
 	}
-	require.Empty(t, v.Rejections())
-	require.Zero(t, v.Last().Lost)
-	require.Len(t, v.Last().Dropped, 3)
-}
+	checked := Config{Name: "one", Thinking: ThinkingRules{PrefixCheck: true}}
+	a := play(checked, 6, func(a *agent, i int) {
+		a.members = strings.Replace(opusMembers, opus48, []string{opus48, "claude-opus-4-7"}[i%2], 1)
+	})
+	require.Zero(t, a.v.Last().Lost, "the models take turns")
+	require.Len(t, a.v.Last().Dropped, 3)
 
-// A client that took thinking out of a loop may go on without it.
-func TestLoopGoesOnAfterRecovery(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{})
-	a := &agent{t: t, v: v, members: opusMembers("")}
-	a.ask("go")
-	for i := range 4 {
-		v.Queue(upstreamtest.Reply(upstreamtest.Think("t"), upstreamtest.Use("weather", "{}")))
-		status, body := a.send()
-		require.Equal(t, 200, status, body)
-		a.answerCalls()
-		if i == 1 {
-			a.messages[1], a.messages[3] = without(a.messages[1], 0), without(a.messages[3], 0)
+	machines := []*Server{New(checked), New(checked)}
+	play(checked, 5, func(a *agent, i int) { a.v = machines[i%2] })
+
+	a = play(Config{}, 4, func(a *agent, i int) {
+		if i == 2 {
+			a.messages[1], a.messages[3] = drop(a.messages[1], 0), drop(a.messages[3], 0)
 		}
-	}
-	require.Equal(t, 2, v.Last().Lost)
-	a.messages[5] = without(a.messages[5], 0)
-	_, body := a.try(a.messages)
-	require.Equal(t, fmt.Sprintf(modifiedAt, "7.content.0"), message(body))
+	})
+	require.Equal(t, 2, a.v.Last().Lost, "the client took all thinking out of the loop")
+	a.messages[5] = drop(a.messages[5], 0)
+	a.check(fmt.Sprintf(modifiedAt, "7.content.0"), a.messages...)
 }
 
-// Machines of one backend do not know each other's answers, and take them.
-func TestMachinesTakeTurns(t *testing.T) {
-	config := upstreamtest.Config{Name: "one", Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}}
-	machines := []*upstreamtest.Server{upstreamtest.New(config), upstreamtest.New(config)}
-	a := &agent{t: t, members: opusMembers("")}
-	a.ask("go")
-	for i := range 5 {
-		a.v = machines[i%2]
-		a.v.Queue(upstreamtest.Reply(upstreamtest.Think("t"), upstreamtest.Use("weather", "{}")))
-		status, body := a.send()
-		require.Equal(t, 200, status, body)
-		a.answerCalls()
-	}
-}
-
-// What a server has forgotten it cannot miss; signatures hold without memory.
+// A server does not miss thinking of an answer that it has forgotten. Signatures hold without memory.
 func TestForgottenAnswers(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Remember: 1})
-	a := conversation(t, v, opusMembers(""))
+	v := New(Config{Remember: 1})
+	a := conversation(t, v)
 	for range 10 {
-		require.Equal(t, 200, post(t, v, "/v1/messages", messages(ask)).Code)
+		ok(t, v, "/v1/messages", msg("m", ""))
 	}
-	dropped := without(a.messages[7], 2)
-	status, body := a.try(append(a.messages[:7:7], dropped, a.messages[8]))
-	require.Equal(t, 200, status, body)
-	_, body = a.try(append(a.messages[:7:7], set(a.messages[7], "content.0.thinking", "x"), a.messages[8]))
-	require.Equal(t, fmt.Sprintf(invalidAt, "7.content.0"), message(body))
+	m := a.messages
+	a.check("", append(m[:7:7], drop(m[7], 2), m[8])...)
+	a.check(fmt.Sprintf(invalidAt, "7.content.0"), append(m[:7:7], set(m[7], "content.0.thinking", "x"), m[8])...)
 }
 
 func TestOmittedThinking(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{Omit: true}})
-	a := conversation(t, v, opusMembers(""))
+	v := New(Config{Thinking: ThinkingRules{Omit: true}})
+	a := conversation(t, v)
 	require.Empty(t, gjson.Get(a.messages[1], "content.0.thinking").String())
 	require.NotEmpty(t, gjson.Get(a.messages[1], "content.0.signature").String())
 	a.messages[1] = set(a.messages[1], "content.0.thinking", "whatever a client puts in")
-	status, body := a.try(a.messages)
-	require.Equal(t, 200, status, body)
-
-	a.members = strings.Replace(a.members, adaptive, `"thinking":{"type":"adaptive","display":"summarized"}`, 1)
-	v.Queue(upstreamtest.Reply(upstreamtest.Think("shown"), upstreamtest.Say("x")))
-	_, body = a.send()
-	require.Equal(t, "shown", gjson.Get(body, "content.0.thinking").String())
-	a.members = strings.Replace(a.members, "summarized", "omitted", 1)
-	a.ask("more")
-	v.Queue(upstreamtest.Reply(upstreamtest.Think("hidden"), upstreamtest.Say("x")))
-	_, body = a.send()
-	require.Empty(t, gjson.Get(body, "content.0.thinking").String(), body)
+	for display, want := range map[string]string{"summarized": "shown", "omitted": ""} {
+		b := *a
+		b.members = strings.Replace(a.members, adaptive, `"thinking":{"type":"adaptive","display":"`+display+`"}`, 1)
+		v.Queue(Reply(Think("shown"), Say("x")))
+		require.Equal(t, want, gjson.Get(b.check("", b.messages...), "content.0.thinking").String())
+	}
 }
 
-// While thinking is off, the model does not think, and blocks of earlier turns are
-// verified all the same.
+// If thinking is off, the model does not think. The vendor still verifies the blocks of earlier turns.
 func TestThinkingOff(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{})
-	a := conversation(t, v, opusMembers(""))
+	v := New(Config{})
+	a := conversation(t, v)
+	m := a.messages
 	a.members = strings.Replace(a.members, adaptive, disabled, 1)
-	v.Queue(upstreamtest.Reply(upstreamtest.Think("never"), upstreamtest.Redacted(), upstreamtest.Say("x")))
-	status, body := a.try(a.messages)
-	require.Equal(t, 200, status, body)
-	require.Equal(t, `["text"]`, gjson.Get(body, "content.#.type").Raw)
+	v.Queue(Reply(Think("never"), Redacted(), Say("x")))
+	require.Equal(t, `["text"]`, gjson.Get(a.check("", m...), "content.#.type").Raw)
 	require.False(t, v.Last().Thinking)
 	for _, places := range [][]int{{0, 2}, {2}} {
-		status, body = a.try(append(a.messages[:7:7], without(a.messages[7], places...), a.messages[8]))
-		require.Equal(t, 200, status, body)
+		a.check("", append(m[:7:7], drop(m[7], places...), m[8])...)
 	}
-	_, body = a.try(append([]string{a.messages[0], set(a.messages[1], "content.0.thinking", "x")}, a.messages[2:]...))
-	require.Equal(t, fmt.Sprintf(invalidAt, "1.content.0"), message(body))
+	m[1] = set(m[1], "content.0.thinking", "x")
+	a.check(fmt.Sprintf(invalidAt, "1.content.0"), m...)
 }
 
-// A model in manual mode thinks before its first call only, and a loop that it
-// answered is taken back.
+// A model in manual mode thinks only before its first call.
 func TestManualMode(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{})
-	a := &agent{t: t, v: v, members: `"model":"` + sonnet45 + `","max_tokens":9000,` + enabled + "," + weather}
+	a := &agent{t: t, v: New(Config{}), members: `"model":"` + sonnet45 + `","max_tokens":9000,` + enabled + "," + weather}
 	a.ask("use the tool")
 	for i, want := range []string{`["thinking","text","tool_use"]`, `["text"]`} {
-		status, body := a.send()
-		require.Equal(t, 200, status, body)
-		require.Equal(t, want, gjson.Get(body, "content.#.type").Raw, i)
+		require.Equal(t, want, gjson.Get(a.send(), "content.#.type").Raw, i)
 		a.answerCalls()
 	}
-	bare := append([]string{a.messages[0], without(a.messages[1], 0)}, a.messages[2])
-	_, body := a.try(bare)
-	require.Equal(t, strings.Replace(mustStart, "found `tool_use`", "found `text`", 1), message(body))
+	_, body := a.try(a.messages[0], drop(a.messages[1], 0), a.messages[2])
+	require.Contains(t, errorText(body), "but found `text`")
 }
 
-// A signature looks like a real one: base64 of some length that begins with E.
-func TestShapeOfSignatures(t *testing.T) {
-	a := conversation(t, upstreamtest.New(upstreamtest.Config{}), opusMembers(""))
-	seen := map[string]bool{}
-	for _, path := range []string{"1.content.0.signature", "3.content.0.signature", "3.content.1.data",
-		"3.content.3.signature"} {
-		s := gjson.Get("["+strings.Join(a.messages, ",")+"]", path).String()
-		require.Regexp(t, `^E[A-Za-z0-9+/]{300,}={0,2}$`, s)
-		require.False(t, seen[s])
-		seen[s] = true
-	}
-}
-
-// Any change of a signature is noticed, and none makes the server stumble.
+// Signatures look like real ones. The vendor refuses every changed signature.
 func TestForgedSignatures(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{})
-	a := conversation(t, v, opusMembers(""))
-	good := gjson.Get(a.messages[1], "content.0.signature").String()
-	spare := strings.TrimSuffix(good, "==") // its last character holds bits that mean nothing
+	a := conversation(t, New(Config{}))
+	m := a.messages
+	for _, signature := range []gjson.Result{gjson.Get(m[1], "content.0.signature"), gjson.Get(m[3], "content.1.data")} {
+		require.Regexp(t, `^E[A-Za-z0-9+/]{300,}={0,2}$`, signature.Str)
+	}
+	good := gjson.Get(m[1], "content.0.signature").String()
+	refused := func(t tester, forged string) {
+		b := *a
+		b.t = t
+		changed := append([]string{m[0], set(m[1], "content.0.signature", forged)}, m[2:]...)
+		b.check(fmt.Sprintf(invalidAt, "1.content.0"), changed...)
+	}
+	spare := strings.TrimSuffix(good, "==") // its last character has unused bits
 	require.Len(t, spare, len(good)-2)
 	last := map[byte]string{'A': "B", 'Q': "R", 'g': "h", 'w': "x"}[spare[len(spare)-1]]
-	status,
-		_ := a.try(append([]string{a.messages[0], set(a.messages[1], "content.0.signature", spare[:len(spare)-1]+last+"==")},
-		a.messages[2:]...))
-	require.Equal(t, 400, status)
+	refused(t, spare[:len(spare)-1]+last+"==")
 	rapid.Check(t, func(t *rapid.T) {
 		bad := []byte(good)
 		switch at := rapid.IntRange(0, len(bad)-1).Draw(t, "at"); rapid.IntRange(0, 2).Draw(t, "how") {
@@ -467,10 +388,6 @@ func TestForgedSignatures(t *testing.T) {
 		if string(bad) == good {
 			t.Skip("unchanged")
 		}
-		forged := set(a.messages[1], "content.0.signature", string(bad))
-		b := *a
-		b.t = t
-		_, body := b.try(append([]string{a.messages[0], forged}, a.messages[2:]...))
-		require.Equal(t, fmt.Sprintf(invalidAt, "1.content.0"), message(body))
+		refused(t, string(bad))
 	})
 }

@@ -25,8 +25,8 @@ var (
 	certified = regexp.MustCompile(`^certified:(\d{4}-\d\d-\d\d)$`)
 )
 
-// told is a word of a source in Markdown; ok is false for what is none.
-func told(word string) (markdown string, ok bool) {
+// sourceLink returns a word of a source in Markdown. It reports whether the word is a source.
+func sourceLink(word string) (markdown string, valid bool) {
 	if m := thread.FindStringSubmatch(word); m != nil {
 		return fmt.Sprintf("[%s](https://github.com/%s/issues/%s)", word, m[1], m[2]), true
 	}
@@ -39,26 +39,26 @@ func told(word string) (markdown string, ok bool) {
 	return belief, word == belief
 }
 
-// table is the one of docs/conformance.md: a line for each rule and source of it, with all vendors that have it so.
-func table(t *testing.T) string {
+// ruleTable returns the table of docs/conformance.md: one line per rule and source, with all vendors that share it.
+func ruleTable(t *testing.T) string {
 	type line struct{ rule, refuses, source string }
 	var order []line
-	whose := map[line][]string{}
-	add := func(who string, rules []rule) {
+	owners := map[line][]string{}
+	add := func(owner string, rules []rule) {
 		for _, r := range rules {
 			require.NotEmpty(t, r.refuses, r.name)
-			require.NotEmpty(t, r.source, "%s of %s has no source", r.name, who)
+			require.NotEmpty(t, r.source, "%s of %s has no source", r.name, owner)
 			var words []string
-			for _, word := range strings.Fields(r.source) {
-				markdown, ok := told(word)
-				require.True(t, ok, "%s of %s: %q is no source", r.name, who, word)
+			for word := range strings.FieldsSeq(r.source) {
+				markdown, valid := sourceLink(word)
+				require.True(t, valid, "%s of %s: %q is no source", r.name, owner, word)
 				words = append(words, markdown)
 			}
 			l := line{r.name, r.refuses, strings.Join(words, ", ")}
-			if len(whose[l]) == 0 {
+			if len(owners[l]) == 0 {
 				order = append(order, l)
 			}
-			whose[l] = append(whose[l], who)
+			owners[l] = append(owners[l], owner)
 		}
 	}
 	for _, d := range []wire.Dialect{wire.Messages, wire.Chat, wire.Responses, wire.Interactions} {
@@ -67,26 +67,24 @@ func table(t *testing.T) string {
 		}
 	}
 	add("all", otherRules)
-	slices.SortStableFunc(order, func(a, b line) int { return cmp.Compare(whose[a][0], whose[b][0]) })
-	var b strings.Builder
-	b.WriteString("| vendor | rule | refused is | source |\n|---|---|---|---|\n")
+	slices.SortStableFunc(order, func(a, b line) int { return cmp.Compare(owners[a][0], owners[b][0]) })
+	table := "| vendor | rule | refused is | source |\n|---|---|---|---|\n"
 	for _, l := range order {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.Join(whose[l], ", "), l.rule, l.refuses, l.source)
+		table += fmt.Sprintf("| %s | %s | %s | %s |\n", strings.Join(owners[l], ", "), l.rule, l.refuses, l.source)
 	}
-	return b.String()
+	return table
 }
 
-// A fake that refuses what its vendor was never seen to refuse, or takes what was seen to be refused, makes a gateway
-// right in its own tests alone. So each rule says where it is known from, and users can read it.
-func TestRulesHaveSourcesAndTheDocumentTellsThem(t *testing.T) {
+// Every rule has a source, and docs/conformance.md lists them.
+func TestRulesHaveSources(t *testing.T) {
 	const begin, end = "<!-- made by go test ./internal/upstreamtest -update -->\n", "<!-- end -->\n"
 	path := filepath.Join(outsidedata.Root(t), "docs", "conformance.md")
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(data), begin)
+	before, rest, begun := strings.Cut(string(data), begin)
 	was, after, closed := strings.Cut(rest, end)
-	require.True(t, ok && closed, "docs/conformance.md has no place for the table")
-	now := table(t)
+	require.True(t, begun && closed, "docs/conformance.md has no place for the table")
+	now := ruleTable(t)
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(before+begin+now+end+after), 0o644))
 		return

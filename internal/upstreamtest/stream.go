@@ -10,7 +10,7 @@ import (
 
 const defaultChunk = 12
 
-// write sends an answer as it was asked for.
+// write sends an answer, whole or as a stream.
 func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, blocks []issued) {
 	if a.Pause == nil {
 		a.Pause = x.config.Stream.Pause
@@ -35,7 +35,7 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 	}
 	body := v.whole()
 	if a.Cut != nil {
-		// The length promises more than comes, so that no client takes it for whole.
+		// The length exceeds the body, so that clients notice the cut.
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		_, _ = w.Write(body[:len(body)/2])
@@ -44,7 +44,7 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 	x.server.writeJSON(w, body)
 }
 
-// spokenTokens estimates an answer, but for what Responses count as reasoning.
+// spokenTokens estimates the tokens of an answer, except those that Responses count as reasoning.
 func spokenTokens(blocks []issued) int {
 	n := 1
 	for _, b := range blocks {
@@ -53,7 +53,7 @@ func spokenTokens(blocks []issued) int {
 	return n
 }
 
-// reasoningTokens are what Responses count beside it.
+// reasoningTokens estimates the tokens that Responses count as reasoning.
 func reasoningTokens(blocks []issued) (n int) {
 	for _, b := range blocks {
 		if b.Type == thinkingBlock {
@@ -63,7 +63,7 @@ func reasoningTokens(blocks []issued) (n int) {
 	return n
 }
 
-// abort cuts the connection behind what was written.
+// abort cuts the connection after the written bytes.
 func abort(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).Flush()
 	panic(http.ErrAbortHandler)
@@ -98,14 +98,14 @@ func (x *exchange) writeStream(w http.ResponseWriter, r *http.Request, a Answer,
 	}
 }
 
-// flush writes b in the pieces that were asked for.
+// flush writes b in the configured pieces.
 func (x *exchange) flush(w http.ResponseWriter, b []byte) {
 	n := x.config.Stream.Split
 	if n <= 0 {
 		n = len(b)
 	}
 	for piece := range slices.Chunk(b, n) {
-		_, _ = w.Write(piece) // a client that left gets nothing
+		_, _ = w.Write(piece) // fails only if the client has disconnected
 		_ = http.NewResponseController(w).Flush()
 	}
 }
@@ -120,7 +120,7 @@ type rendering struct {
 	id     string
 }
 
-// whole is the answer in one piece.
+// whole returns the answer as JSON.
 func (v rendering) whole() []byte {
 	switch v.Endpoint {
 	case EndpointMessages:
@@ -146,7 +146,7 @@ func (v rendering) frames() [][]byte {
 	return v.chatFrames()
 }
 
-// failure is what ends the stream after n events with an error of this status.
+// failure returns the events that end the stream after n events with an error of this status.
 func (v rendering) failure(n, status int) []byte {
 	if r := (refusal{status: status, message: faultText(status)}); v.Endpoint == EndpointResponses {
 		return v.failed(numbered(n), r)
@@ -154,7 +154,7 @@ func (v rendering) failure(n, status int) []byte {
 	return errorFrame(v.Endpoint.dialect(), status, faultText(status))
 }
 
-// message is the answer in the messages dialect; without content, its head.
+// message returns the answer in the messages dialect. Without content it is the head of a stream.
 func (v rendering) message(content bool) object {
 	blocks, stop, output := [][]byte{}, orNull(""), 1
 	if content {
@@ -177,7 +177,7 @@ func (v rendering) message(content bool) object {
 	return o.with("input_transformations", array(dropped))
 }
 
-// whole is the block in one piece.
+// whole returns the complete block.
 func (b issued) whole() object {
 	o := obj("type", b.Type)
 	switch {
@@ -193,7 +193,7 @@ func (b issued) whole() object {
 	return o.with("id", b.ID, "name", b.Name, "input", []byte(b.Input))
 }
 
-// begin is the block as content_block_start has it: a redacted one is whole.
+// begin returns the block as in content_block_start. A redacted block is complete.
 func (b issued) begin() object {
 	if b.Type != redactedBlock {
 		b.Text, b.signature, b.Input = "", "", "{}"
@@ -201,13 +201,13 @@ func (b issued) begin() object {
 	return b.whole()
 }
 
-// deltaKinds are, by the type of a block, the type and the member of what a stream adds to it.
+// deltaKinds are the types and members of deltas by the type of their block.
 var deltaKinds = map[string][2]string{
 	textBlock: {"text_delta", "text"}, thinkingBlock: {"thinking_delta", "thinking"},
 	useBlock: {"input_json_delta", "partial_json"},
 }
 
-// deltas are what a stream adds to the block after its beginning.
+// deltas returns the deltas of the block in a stream.
 func (b issued) deltas(chunk int) (list []object) {
 	kind, ok := deltaKinds[b.Type]
 	if !ok {
@@ -226,7 +226,7 @@ func (b issued) deltas(chunk int) (list []object) {
 	return list
 }
 
-// messageFrames is the answer as events of the messages dialect.
+// messageFrames returns the answer as events of the messages dialect.
 func (v rendering) messageFrames() (frames [][]byte) {
 	add := func(kind string, pairs ...any) {
 		frames = append(frames, frame(kind, obj("type", kind).with(pairs...), v.config.vendor() == Kimi))
@@ -237,7 +237,7 @@ func (v rendering) messageFrames() (frames [][]byte) {
 		add(wire.BlockStart, "index", i, "content_block", b.begin())
 		for k, d := range b.deltas(v.chunk) {
 			if k == 1 && i%2 == 1 {
-				add("ping") // it may come anywhere
+				add("ping") // a ping may come anywhere
 			}
 			add(wire.BlockDelta, "index", i, "delta", d)
 		}

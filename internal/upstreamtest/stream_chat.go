@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// created is when every answer of chat completions was made, in Unix seconds.
+// created is the time of every answer of chat completions, in Unix seconds.
 const created = 1750000000
 
-// finishReasons are the words of chat completions for those of the messages dialect.
+// finishReasons translate stop reasons of the messages dialect.
 var finishReasons = map[string]string{"tool_use": "tool_calls", "max_tokens": "length", "refusal": "content_filter"}
 
 func (v rendering) finish() string { return cmp.Or(finishReasons[v.stop], "stop") }
 
-// field is where the vendor holds its reasoning.
+// field returns the name of the reasoning in answers.
 func (v rendering) field() string { return cmp.Or(v.config.Chat.ReasoningField, reasoningField) }
 
-// joined is all text, or all thinking, of the answer.
+// joined returns all texts of this kind.
 func (v rendering) joined(kind string) (s string) {
 	for _, b := range v.blocks {
 		if b.Type == kind {
@@ -30,7 +30,7 @@ func (v rendering) calls() []issued {
 	return slices.DeleteFunc(slices.Clone(v.blocks), func(b issued) bool { return b.Type != useBlock })
 }
 
-// call is the nth call, added to what tells its number or nothing.
+// call returns the nth call, appended to o.
 func (v rendering) call(o object, b issued, n int, arguments string) object {
 	o = o.with("id", b.ID, "type", "function", "function", obj("name", b.Name, "arguments", arguments))
 	if v.config.Chat.ThoughtSignatures && n == 0 {
@@ -54,12 +54,12 @@ func (v rendering) usage() object {
 	return o
 }
 
-// choices is an answer or a chunk; more follows its choices.
+// choices returns an answer or a chunk. more follows its choices.
 func (v rendering) choices(kind string, list []byte, more ...any) object {
 	return obj("id", "chatcmpl-"+v.id, "object", kind, "created", created, "model", v.Model, "choices", list).with(more...)
 }
 
-// chat is the answer as chat completions have it.
+// chat returns the answer of chat completions.
 func (v rendering) chat() object {
 	m := obj("role", assistant, "content", v.joined(textBlock))
 	var calls []object
@@ -79,7 +79,7 @@ func (v rendering) chat() object {
 	return v.choices("chat.completion", array([]object{choice}), "usage", v.usage())
 }
 
-// chatFrames is the answer as chunks.
+// chatFrames returns the answer as chunks.
 func (v rendering) chatFrames() (frames [][]byte) {
 	add := func(data []byte) { frames = append(frames, frame("", data, v.config.vendor() == Kimi)) }
 	delta := func(finish string, pairs ...any) {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// sealSteps signs the thoughts of an answer, which begins with one in any case, and remembers it. The first call
-// behind a thought has its signature, too.
+// sealSteps signs the thoughts of an answer and remembers it. An answer always begins with a thought. The first call
+// after a thought has the thought's signature.
 func sealSteps(x *exchange, blocks []issued) []issued {
 	if len(blocks) == 0 || blocks[0].Type != thinkingBlock {
 		blocks = slices.Insert(blocks, 0, issued{Block: Think("")})
 	}
-	answer, items, newest := &given{}, map[string]*made{}, ""
+	answer, items, newest := &answerReasoning{}, map[string]*issuedItem{}, ""
 	for i := range blocks {
 		b := &blocks[i]
 		switch b.Type {
@@ -24,7 +24,7 @@ func sealSteps(x *exchange, blocks []issued) []issued {
 			answer.own, newest = append(answer.own, b.item), b.signature
 		case useBlock:
 			b.signature, newest = newest, ""
-			items[b.ID] = &made{answer: answer}
+			items[b.ID] = &issuedItem{answer: answer}
 		}
 	}
 	x.responseID = itemID("v1")
@@ -32,7 +32,7 @@ func sealSteps(x *exchange, blocks []issued) []issued {
 	return blocks
 }
 
-// step is a block as a step, or as step.start has it.
+// step returns a block as a complete step, or as in step.start.
 func (b issued) step(whole bool) object {
 	switch {
 	case b.Type == thinkingBlock && !whole:
@@ -56,7 +56,7 @@ func (b issued) step(whole bool) object {
 	return obj("type", outputStep, "content", array([]object{obj("type", "text", "text", b.Text)}))
 }
 
-// interaction is the answer. With calls a stream says that it is completed, and else that it waits for their results.
+// interaction returns the answer. A stream with calls is completed. A JSON answer with calls requires action.
 func (v rendering) interaction(stream bool) object {
 	status := map[string]string{"max_tokens": "incomplete", "tool_use": "requires_action", stopFailed: "failed",
 		"content_filter": "failed"}[v.stop]
@@ -81,10 +81,10 @@ func (v rendering) interaction(stream bool) object {
 	return o
 }
 
-// badEnds are the codes of the errors by which an interaction fails.
+// badEnds are the error codes of failed interactions by stop reason.
 var badEnds = map[string]string{stopFailed: "api_error", "content_filter": "safety"}
 
-// interactionFrames is the answer as events.
+// interactionFrames returns the answer as events.
 func (v rendering) interactionFrames() (frames [][]byte) {
 	add := func(kind string, pairs ...any) {
 		frames = append(frames, frame(kind, obj(pairs...).with("event_type", kind), false))
@@ -117,7 +117,7 @@ func (v rendering) interactionFrames() (frames [][]byte) {
 	return append(frames, frame("done", []byte("[DONE]"), false))
 }
 
-// googleError is an error, be it an answer or an event.
+// googleError returns an error as an answer or an event.
 func googleError(status int, code, message string) object {
 	return obj("error", obj("message", message, "code", cmp.Or(code, googleCodes[status], "api_error")))
 }

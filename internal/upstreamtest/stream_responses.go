@@ -9,21 +9,21 @@ import (
 	"mneme/proxy/wire"
 )
 
-// stopFailed is the status, and the StopReason, of a response that failed.
+// stopFailed is the StopReason, and the status, of a failed response.
 const stopFailed = "failed"
 
-// sealItems gives the blocks of an answer what they have as items, and remembers them; whole says that the
-// response will be there to go on from.
+// sealItems adds the ids and encrypted contents of items to the blocks of an answer and remembers them. whole stores
+// the response, so that a request can continue it.
 func (x *exchange) sealItems(blocks []issued, whole bool) {
 	x.responseID = itemID("resp")
-	answer, items := &given{}, map[string]*made{}
+	answer, items := &answerReasoning{}, map[string]*issuedItem{}
 	unit, first, compaction := "", false, x.compaction
 	context := slices.Clone(x.items)
 	for i := range blocks {
 		b := &blocks[i]
 		kind := x.itemType(b.Block)
 		b.item = itemID(itemShapes[kind].id)
-		m := &made{reasoning: unit, first: first, compaction: compaction, answer: answer}
+		m := &issuedItem{reasoning: unit, first: first, compaction: compaction, answer: answer}
 		first = false
 		switch kind {
 		case reasoningItem:
@@ -46,7 +46,7 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 		items[b.item] = m
 		item, err := read(x.item(*b, "completed", true))
 		if err != nil {
-			panic(err) // it was written here
+			panic(err) // the body was written here
 		}
 		if context = append(context, item); x.persists() {
 			m.stored = item
@@ -58,12 +58,12 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 	}
 }
 
-// persists says whether the vendor keeps the response.
+// persists reports whether the vendor stores the response.
 func (x *exchange) persists() bool {
 	return x.config.vendor() == OpenAI && string(x.body["store"]) != "false"
 }
 
-// itemType is what a block is as an item.
+// itemType returns the item type of a block.
 func (x *exchange) itemType(b Block) string {
 	switch b.Type {
 	case thinkingBlock:
@@ -79,7 +79,7 @@ func (x *exchange) itemType(b Block) string {
 	return messageItem
 }
 
-// tool is the tool of this name that the request offers.
+// tool returns the offered tool of this name.
 func (x *exchange) tool(name string) (t Tool) {
 	if i := slices.IndexFunc(x.Tools, func(t Tool) bool { return t.Name == name }); i >= 0 {
 		t = x.Tools[i]
@@ -87,7 +87,7 @@ func (x *exchange) tool(name string) (t Tool) {
 	return t
 }
 
-// part is the kind of part that an item's content or summary has, and the member with its text; empty for none.
+// part returns the type of an item's part and the member with its text, or "".
 func (x *exchange) part(b issued) (kind, member string) {
 	switch {
 	case b.Type == textBlock && x.stop == "refusal":
@@ -104,7 +104,7 @@ func (x *exchange) part(b issued) (kind, member string) {
 	return "", ""
 }
 
-// partOf is a part of an item with this text.
+// partOf returns a part of an item with this text.
 func (x *exchange) partOf(b issued, text string) object {
 	kind, member := x.part(b)
 	o := obj("type", kind, member, text)
@@ -114,7 +114,7 @@ func (x *exchange) partOf(b issued, text string) object {
 	return o
 }
 
-// item is a block as an item; without content, as response.output_item.added has it.
+// item returns a block as an item. Without content it is as in response.output_item.added.
 func (x *exchange) item(b issued, status string, content bool) object {
 	kind := x.itemType(b.Block)
 	o := obj("id", b.item, "type", kind)
@@ -150,7 +150,7 @@ func (x *exchange) item(b issued, status string, content bool) object {
 
 func first(a, _ string) string { return a }
 
-// statusOf is how a response ends that stops for this reason, and why it is incomplete.
+// statusOf returns the status of a response with this stop reason, and the reason of an incomplete one.
 func statusOf(stop string) (status, reason string) {
 	switch stop {
 	case "max_tokens":
@@ -163,7 +163,7 @@ func statusOf(stop string) (status, reason string) {
 	return "completed", ""
 }
 
-// lastStatus is the status of item i of the answer.
+// lastStatus returns the status of item i of the answer.
 func (v rendering) lastStatus(i int) string {
 	if status, _ := statusOf(v.stop); status == "incomplete" && i == len(v.blocks)-1 {
 		return status
@@ -171,7 +171,7 @@ func (v rendering) lastStatus(i int) string {
 	return "completed"
 }
 
-// echoes are the members of a request that a response repeats, and what they are where the request has none.
+// echoes are the members of a request that a response repeats, and their default values.
 var echoes = []struct{ name, usual string }{
 	{"background", "false"}, {"instructions", "null"}, {"max_output_tokens", "null"}, {"max_tool_calls", "null"},
 	{"metadata", "{}"}, {"parallel_tool_calls", "true"}, {"previous_response_id", "null"},
@@ -181,7 +181,7 @@ var echoes = []struct{ name, usual string }{
 	{"user", "null"},
 }
 
-// response is the answer as Responses have it; one in progress has no output yet.
+// response returns the answer of Responses. A response in progress has no output.
 func (v rendering) response(status string, failure refusal) object {
 	var output []object
 	var usage, details, failed any
@@ -216,7 +216,7 @@ func (v rendering) itemUsage() object {
 		"output_tokens_details", obj("reasoning_tokens", reasoning), "total_tokens", in+out)
 }
 
-// bytesOf is how many bytes the members of objects have.
+// bytesOf returns the total size of the members.
 func bytesOf(list []members) (n int) {
 	for _, m := range list {
 		for _, value := range m {
@@ -228,13 +228,13 @@ func bytesOf(list []members) (n int) {
 
 const serverError = "server_error"
 
-// responseCode is what Responses call a failure of this status.
+// responseCode returns the error code of Responses for a status.
 func responseCode(status int) string {
 	codes := map[int]string{429: "rate_limit_exceeded", 503: "server_is_overloaded", 529: "server_is_overloaded"}
 	return cmp.Or(codes[status], serverError)
 }
 
-// numbered makes the events of a stream from the number it stands at.
+// numbered numbers the events of a stream.
 type numbered int
 
 func (n *numbered) event(kind string, rest ...any) []byte {
@@ -242,7 +242,7 @@ func (n *numbered) event(kind string, rest ...any) []byte {
 	return frame(kind, obj("type", kind, "sequence_number", int(*n)-1).with(rest...), false)
 }
 
-// failed are the events by which a stream fails that stands at n.
+// failed returns the events of a failed stream, from number n.
 func (v rendering) failed(n numbered, r refusal) []byte {
 	if r.code == "" && r.status != http.StatusBadRequest {
 		r.code = responseCode(r.status)
@@ -255,7 +255,7 @@ func (v rendering) failed(n numbered, r refusal) []byte {
 	return append(first, n.event("response."+stopFailed, "response", v.response(stopFailed, r))...)
 }
 
-// responseFrames is the answer as events.
+// responseFrames returns the answer as events.
 func (v rendering) responseFrames() (frames [][]byte) {
 	var n numbered
 	add := func(kind string, pairs ...any) { frames = append(frames, n.event("response."+kind, pairs...)) }
@@ -273,8 +273,7 @@ func (v rendering) responseFrames() (frames [][]byte) {
 	return frames
 }
 
-// refuseInStream settles a request as refused and answers with err as events of a stream, if the vendor refuses so. It
-// reports whether it did.
+// refuseInStream refuses a request with events of a stream if the vendor does so. It reports whether it did.
 func (x *exchange) refuseInStream(w http.ResponseWriter, err error, settle func(int, string)) bool {
 	var r refusal
 	if !errors.As(err, &r) || !r.inStream || !x.Stream {
@@ -291,10 +290,10 @@ func (x *exchange) refuseInStream(w http.ResponseWriter, err error, settle func(
 	return true
 }
 
-// stopped is why a response failed.
+// stopped is the refusal of a failed response.
 var stopped = refusal{status: http.StatusInternalServerError, message: faultText(http.StatusInternalServerError)}
 
-// deltas are the events between the first and the last one of an item.
+// deltas adds the events between the first and the last event of an item.
 func (v rendering) deltas(b issued, add func(kind string, pairs ...any)) {
 	kind, member := v.part(b)
 	name, open, text := kind, "content_part", b.Text

@@ -1,106 +1,43 @@
-package upstreamtest_test
+package upstreamtest
 
 import (
-	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
-
-	"mneme/internal/upstreamtest"
-	"mneme/proxy/wire"
 )
 
-var everything = upstreamtest.Reply(upstreamtest.Think("I think slowly, écoutez."), upstreamtest.Omitted(),
-	upstreamtest.Redacted(),
-	upstreamtest.Say("Let me look at it."), upstreamtest.Use("weather", `{"city":"Århus","days":3}`),
-	upstreamtest.Use("weather", `{}`))
+// everything is an answer with each kind of block.
+var everything = Reply(Think("I think slowly, écoutez."), Omitted(), Redacted(), Say("Let me look at it."),
+	Use("weather", `{"city":"Århus","days":3}`), Use("weather", `{}`))
 
-// events are the events of a stream, by name and data.
-func events(t tester, stream string) (names []string, data []gjson.Result) {
-	frames := wire.NewFrameReader(strings.NewReader(stream))
-	for {
-		f, err := frames.Next()
-		if err != nil {
-			return names, data
-		}
-		name, _, _ := bytes.Cut(bytes.TrimPrefix(f.Raw, []byte("event: ")), []byte("\n"))
-		names, data = append(names, string(name)), append(data, gjson.ParseBytes(f.Data))
-	}
-}
-
-func TestMessagesStream(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Stream: upstreamtest.StreamOptions{Chunk: 5}})
-	v.Queue(everything)
-	w := post(t, v, "/v1/messages", "{"+opusMembers("")+`,"stream":true,"messages":[`+ask+`]}`)
-	require.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
-	names, data := events(t, w.Body.String())
-	require.Equal(t, "message_start", names[0])
-	require.Equal(t, `[]`, data[0].Get("message.content").Raw)
-	require.Equal(t, "null", data[0].Get("message.stop_reason").Raw)
-	require.Equal(t, []string{"message_delta", "message_stop"}, names[len(names)-2:])
-	require.Equal(t, "tool_use", data[len(data)-2].Get("delta.stop_reason").String())
-	require.Positive(t, data[len(data)-2].Get("usage.output_tokens").Int())
-	require.Contains(t, names, "ping")
-
-	var kinds []string // the events, pings and repetitions left out
-	for i, d := range data {
-		require.Equal(t, names[i], d.Get("type").String())
-		kind := strings.TrimPrefix(d.Get("type").String()+" "+d.Get("content_block.type").String()+
-			d.Get("delta.type").String(), "content_block_")
-		if names[i] != "ping" && (len(kinds) == 0 || kinds[len(kinds)-1] != kind || strings.Contains(kind, "signature")) {
-			kinds = append(kinds, kind)
-		}
-	}
-	require.Equal(t, []string{
-		"message_start ",
-		"start thinking", "delta thinking_delta", "delta signature_delta", "stop ",
-		"start thinking", "delta signature_delta", "stop ",
-		"start redacted_thinking", "stop ",
-		"start text", "delta text_delta", "stop ",
-		"start tool_use", "delta input_json_delta", "stop ",
-		"start tool_use", "delta input_json_delta", "stop ",
-		"message_delta ", "message_stop ",
-	}, kinds)
-	require.Contains(t, w.Body.String(), `"content_block":{"type":"thinking","thinking":"","signature":""}`)
-	require.Regexp(t, `"content_block":\{"type":"redacted_thinking","data":"E[^"]{300,}"`, w.Body.String())
-	for _, d := range data {
-		require.LessOrEqual(t, len([]rune(d.Get("delta.thinking").String()+d.Get("delta.text").String())), 5)
-	}
-}
-
-// A stream that is put together says what the JSON answer says.
+// An assembled stream equals the JSON answer.
 func TestStreamsEqualAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		vendor := rapid.SampledFrom([]upstreamtest.Vendor{upstreamtest.Anthropic, upstreamtest.Kimi, upstreamtest.DeepSeek,
-			upstreamtest.Chat}).Draw(t, "vendor")
-		v := upstreamtest.New(upstreamtest.Config{Vendor: vendor, Stream: upstreamtest.StreamOptions{
+		vendor := rapid.SampledFrom([]Vendor{Anthropic, Kimi, DeepSeek, Chat}).Draw(t, "vendor")
+		v := New(Config{Vendor: vendor, Stream: StreamOptions{
 			Chunk: rapid.IntRange(0, 7).Draw(t, "chunk"), Split: rapid.IntRange(0, 50).Draw(t, "split"),
 		}})
-		said := upstreamtest.Reply(rapid.SliceOfN(blocks, 0, 5).Draw(t, "blocks")...)
-		v.Queue(said, said)
-		if vendor != upstreamtest.Chat {
-			members := `{"model":"m","max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":2000},` + weather +
-				`,"messages":[` + ask + `]`
-			whole := post(t, v, "/v1/messages", members+"}").Body.String()
-			streamed := assembled(t, post(t, v, "/v1/messages", members+`,"stream":true}`).Body.Bytes())
+		reply := Reply(rapid.SliceOfN(blocks, 0, 5).Draw(t, "blocks")...)
+		if vendor != Chat {
+			v.Queue(reply, reply)
+			whole := ok(t, v, "/v1/messages", msg("m", enabled+","+weather))
+			streamed := assembled(t, []byte(ok(t, v, "/v1/messages", msg("m", enabled+","+weather+`,"stream":true`))))
 			for _, path := range []string{"content.#.type", "content.#.text", "content.#.thinking", "content.#.input",
 				"stop_reason", "usage.output_tokens"} {
 				require.JSONEq(t, gjson.Get(whole, path).Raw, gjson.Get(streamed, path).Raw, path)
 			}
-			v.Queue(said, said)
 		}
-		if vendor == upstreamtest.Anthropic {
+		if vendor == Anthropic {
 			return
 		}
-		members := `{"model":"m","reasoning_effort":"low","messages":[` + ask + `]`
-		whole := gjson.Get(post(t, v, "/v1/chat/completions", members+"}").Body.String(), "choices.0")
-		text, reasoning, calls,
-			finish := joinedChat(t, post(t, v, "/v1/chat/completions", members+`,"stream":true}`).Body.String())
+		v.Queue(reply, reply)
+		whole := gjson.Get(ok(t, v, "/v1/chat/completions", chat("m", `"reasoning_effort":"low"`)), "choices.0")
+		stream := ok(t, v, "/v1/chat/completions", chat("m", `"reasoning_effort":"low","stream":true`))
+		text, reasoning, calls, finish := joinedChat(t, stream)
 		require.Equal(t, whole.Get("message.content").String(), text)
 		require.Equal(t, whole.Get("message.reasoning_content").String(), reasoning)
 		require.Equal(t, whole.Get("finish_reason").String(), finish)
@@ -112,11 +49,12 @@ func TestStreamsEqualAnswers(t *testing.T) {
 	})
 }
 
-// joinedChat puts a stream of chunks together.
+// joinedChat assembles a stream of chat completions.
 func joinedChat(t tester, stream string) (text, reasoning string, calls []string, finish string) {
-	_, data := events(t, stream)
-	require.True(t, strings.HasSuffix(stream, "[DONE]\n\n"))
-	for _, d := range data {
+	chunks, done := strings.CutSuffix(stream, "[DONE]\n\n")
+	require.True(t, done)
+	for chunk := range strings.SplitSeq(chunks, "\n\n") {
+		d := gjson.Parse(strings.TrimPrefix(chunk, "data:"))
 		delta := d.Get("choices.0.delta")
 		text += delta.Get("content").String()
 		reasoning += delta.Get("reasoning_content").String()
@@ -130,70 +68,48 @@ func joinedChat(t tester, stream string) (text, reasoning string, calls []string
 	return text, reasoning, calls, finish
 }
 
-func TestVendorsOwnWays(t *testing.T) {
-	kimi := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi})
-	kimi.Queue(everything, everything, everything)
-	streamed := post(t, kimi, "/v1/messages", one+`,"stream":true}`).Body.String()
-	require.Contains(t, streamed, "\ndata:{", "no space")
-	require.NotContains(t, streamed, "data: ")
-	_, data := events(t, streamed)
-	i := slices.IndexFunc(data, func(d gjson.Result) bool { return d.Get("delta.signature").Exists() })
-	require.Len(t, data[i].Get("delta.signature").String(), 4340)
-	whole := post(t, kimi, "/v1/messages", messages(ask)).Body.String()
-	require.Len(t, gjson.Get(whole, "content.0.signature").String(), 12946)
-	require.Equal(t, `["tool_0","tool_1"]`, gjson.Get(whole, `content.#(type=="tool_use")#.id`).Raw)
-	require.Empty(t, gjson.Get(whole, `content.#(type=="redacted_thinking")`).Raw)
-	chatted := post(t, kimi, "/v1/chat/completions", chat(ask)).Body.String()
-	require.Equal(t, `["functions.weather:0","functions.weather:1"]`,
-		gjson.Get(chatted, "choices.0.message.tool_calls.#.id").Raw)
-
-	deep := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.DeepSeek})
-	deep.Queue(everything, everything)
-	require.NotContains(t, post(t, deep, "/v1/messages", messages(ask)).Body.String(), "signature")
-	require.NotContains(t, post(t, deep, "/v1/messages", one+`,"stream":true}`).Body.String(), "signature")
-
-	mistral := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{
-		ToolIDs: upstreamtest.MistralIDs, ReasoningField: "reasoning",
-	}})
-	mistral.Queue(everything, everything)
-	ids := gjson.Get(post(t, mistral, "/v1/chat/completions", chat(ask)).Body.String(),
-		"choices.0.message.tool_calls.#.id").Array()
-	require.Len(t, ids, 2)
-	require.Regexp(t, "^[A-Za-z0-9]{9}$", ids[0].String())
-	body := post(t, mistral, "/v1/chat/completions",
-		strings.Replace(chat(ask), "{", `{"reasoning_effort":"low","stream":true,"stream_options":{"include_usage":true},`,
-			1)).Body.String()
-	require.Contains(t, body, `"delta":{"reasoning":"I think slow`)
-	require.Regexp(t,
-		`"choices":\[\],"usage":\{"prompt_tokens":\d+,"completion_tokens":\d+,"total_tokens":\d+\}\}\n\ndata: \[DONE\]\n\n$`,
-		body)
+// Vendors differ in the ids of calls and in the lengths of signatures.
+func TestIDsAndSignatures(t *testing.T) {
+	const ofChat, ofMessages = "choices.0.message.tool_calls.#.id", `content.#(type=="tool_use")#.id`
+	for _, c := range []struct {
+		config              Config
+		path, body, ids, is string
+		signature           int
+	}{
+		{Config{Vendor: Kimi}, "/v1/messages", msg("m", ""), ofMessages, `^\["tool_0","tool_1"\]$`, 12946},
+		{Config{Vendor: Kimi}, "/v1/messages", msg("m", `"stream":true`), ofMessages, `^\["tool_0","tool_1"\]$`, 4340},
+		{Config{Vendor: Kimi}, "/v1/chat/completions", chat("m", ""), ofChat, `^\["functions.weather:0","functions.weather:1"\]$`, 0},
+		{Config{Vendor: DeepSeek}, "/v1/messages", msg("m", ""), ofMessages, `^\["call_00_\w{24}","call_01_\w{24}"\]$`, 0},
+		{Config{Vendor: Chat}, "/v1/chat/completions", chat("m", ""), ofChat, `^\["call_\w{24}","call_\w{24}"\]$`, 0},
+		{Config{Vendor: Chat, Chat: ChatRules{ToolIDs: MistralIDs}}, "/v1/chat/completions", chat("m", ""), ofChat,
+			`^\["\w{9}","\w{9}"\]$`, 0},
+	} {
+		v := New(c.config)
+		v.Queue(everything)
+		body := ok(t, v, c.path, c.body)
+		if v.Last().Stream {
+			body = assembled(t, []byte(body))
+		}
+		require.Regexp(t, c.is, gjson.Get(body, c.ids).Raw)
+		require.Len(t, gjson.Get(body, "content.0.signature").Str, c.signature)
+	}
 }
 
-// A faithful client of the vendors that want reasoning back is never refused, in
-// either dialect.
+// Vendors that require reasoning never refuse a faithful client, in either dialect.
 func TestFaithfulReplayElsewhere(t *testing.T) {
-	for _, vendor := range []upstreamtest.Vendor{upstreamtest.Kimi, upstreamtest.DeepSeek} {
-		v := upstreamtest.New(upstreamtest.Config{Vendor: vendor})
+	for _, vendor := range []Vendor{Kimi, DeepSeek} {
+		v := New(Config{Vendor: vendor})
 		a := &agent{t: t, v: v, members: `"model":"m","max_tokens":10,` + weather}
 		var talk []string
 		for i := range 4 {
-			question := fmt.Sprintf("use the tool, %d", i)
-			a.ask(question)
-			for {
-				status, body := a.send()
-				require.Equal(t, 200, status, body)
-				if !a.answerCalls() {
-					break
-				}
+			text := fmt.Sprintf("use the tool, %d", i)
+			a.ask(text)
+			for a.send(); a.answerCalls(); a.send() {
 				a.stream = !a.stream
 			}
-			talk = append(talk, says("user", fmt.Sprintf("%q", question)))
+			talk = append(talk, message(user, fmt.Sprintf("%q", text)))
 			for calling := true; calling; {
-				body := post(t, v, "/v1/chat/completions",
-					`{"model":"m","tools":[{"type":"function","function":{"name":"weather"}}],"messages":[`+strings.Join(talk, ",")+
-						`]}`).Body.String()
-				answer := gjson.Get(body, "choices.0.message")
-				require.True(t, answer.Exists(), body)
+				answer := gjson.Get(ok(t, v, "/v1/chat/completions", chat("m", function(""), talk...)), "choices.0.message")
 				talk = append(talk, answer.Raw)
 				calling = answer.Get("tool_calls").Exists()
 				for _, id := range answer.Get("tool_calls.#.id").Array() {

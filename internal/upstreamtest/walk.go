@@ -10,12 +10,11 @@ import (
 	"mneme/proxy/wire"
 )
 
-// rule is one rule of a vendor: what it refuses, in the words of docs/conformance.md, and by which rows.
+// rule is one rule of a vendor. refuses describes the refused requests for docs/conformance.md.
 //
-// The source says where that is known from, with spaces between its words: owner/name#number is a public
-// thread at GitHub, and https://… a page, in which the vendor is seen to refuse it; certified:2026-01-31 a day on
-// which the vendor itself was asked; belief is for what has none of these, beside others for a part of it. Literals
-// have no names of fields, so that a rule without a source does not compile.
+// The source is a list of words. owner/name#number is a public thread, and https://… a page, that shows the vendor
+// refusing such a request. certified:2026-01-31 is a day on which the vendor itself was tested. belief marks a rule, or a
+// part of it, without evidence. Literals have no field names, so a rule without a source does not compile.
 type rule struct {
 	name, refuses string
 	rows          rows
@@ -24,42 +23,41 @@ type rule struct {
 
 const belief = "belief"
 
-// from is the rule at another vendor or endpoint, for which it is known from elsewhere.
+// from returns the rule with the source for another vendor or endpoint.
 func (r rule) from(source string) rule {
 	r.source = source
 	return r
 }
 
-// row says what must hold at a place of a body, and how a request is refused where it does not.
+// row is a condition at a place of a body, and the refusal if the condition fails.
 //
-// The place is the body itself if it is empty. "messages[].content[]" is each object of these lists in turn and
-// "thinking" an object; where there is none the row holds. ":text|image" stands for an object of one of these types,
-// "@user" for one of this role. Neighbours with the same beginning are applied together, one object after the other:
-// a body with two defects is refused for the one that stands first.
+// An empty place is the body. "messages[].content[]" is each object of these lists, and "thinking" an object. The row
+// holds if the object is missing. ":text|image" selects objects of these types, "@user" those of this role. Neighboring
+// rows with the same beginning run together, object by object. So the first of two defects in a body is refused.
 //
-// The refusal may name in braces what it is about: {at} is the place, {i} the object's number, {found} what the test
-// found, all else a member of the object. It is nil where the test tells its own.
+// The refusal may contain names in braces: {at} is the place, {i} the object's index, {found} the test's finding, and
+// any other name a member of the object. It is nil if the test has its own refusal.
 type row struct {
-	at   string
-	want test
-	no   error
+	at      string
+	want    test
+	refusal error
 }
 
-// onceMore parts rows of the same place, so that those behind it are applied when those before it hold everywhere.
+// onceMore separates rows of the same place. The rows after it run once the rows before it hold everywhere.
 var onceMore = row{"", func(*spot) bool { return true }, nil}
 
-// test says whether something holds; it may also note what the request says.
+// test reports whether a condition holds. It may also store parts of the request.
 type test func(s *spot) bool
 
-// says is the refusal of status 400 by a sentence.
+// says is a refusal of status 400 with this message.
 type says string
 
 func (s says) Error() string { return string(s) }
 
-// rows are applied in their order.
+// rows run in order.
 type rows []step
 
-// step is a row, or a way deeper into the body with the rows of what is found there.
+// step is a row, or a step down into the body and the rows for the objects there.
 type step struct {
 	row
 	way   string
@@ -67,7 +65,7 @@ type step struct {
 	inner rows
 }
 
-// rowsOf makes rows of several lists of them.
+// rowsOf groups lists of rows into steps.
 func rowsOf(lists ...[]row) (steps rows) {
 	var group []row
 	way := ""
@@ -79,7 +77,7 @@ func rowsOf(lists ...[]row) (steps rows) {
 		}
 		switch way = first; {
 		case way == "" && r.at != "":
-			panic("this is no place: " + r.at) // a row that is never applied would make the vendor mild
+			panic("this is no place: " + r.at) // such a row would never run
 		case way == "":
 			steps = append(steps, step{row: r})
 			continue
@@ -101,7 +99,7 @@ func stepInto(way string, inner rows) step {
 	return s
 }
 
-// under are rows for what stands at a place.
+// under prepends a place to the places of rows.
 func under(at string, list []row) []row {
 	list = slices.Clone(list)
 	for i := range list {
@@ -110,30 +108,31 @@ func under(at string, list []row) []row {
 	return list
 }
 
-// spot is an object of a body while rows are applied to it, and the way to it.
+// spot is an object of the body at which rows run, and the path to it.
 type spot struct {
 	*exchange
 	members
 	up    *spot
-	way   string // from up
-	i     int    // its number there, of so many
-	of    int
-	found string          // by the test that does not hold
-	err   error           // the refusal, where the test has its own
+	way   string          // from up
+	i     int             // its index there
+	count int             // of its siblings, itself included
+	found string          // by the test that failed
+	err   error           // the refusal of a test with its own refusal
 	seen  map[string]bool // among its siblings
 }
 
-// hold holds the request to rules in their order.
+// hold applies rules in order. It stores the rule that refuses the request.
 func (x *exchange) hold(rules ...rule) error {
-	for _, r := range rules {
-		if err := (&spot{exchange: x, members: x.body}).walk(r.rows); err != nil {
+	for i := range rules {
+		if err := (&spot{exchange: x, members: x.body}).walk(rules[i].rows); err != nil {
+			x.rule = &rules[i]
 			return err
 		}
 	}
 	return nil
 }
 
-// walk applies rows to an object and what is in it, and gives the first refusal.
+// walk applies rows to an object and its contents. It returns the first refusal.
 func (s *spot) walk(list rows) error {
 	for k := range list {
 		r := &list[k]
@@ -142,17 +141,17 @@ func (s *spot) walk(list rows) error {
 			if r.want(s) {
 				continue
 			}
-			if r.no == nil {
+			if r.refusal == nil {
 				return s.err
 			}
-			return s.refuse(r.no)
+			return s.refuse(r.refusal)
 		case r.way == ":" || r.way == "@":
 			inner := s
 			if r.way == "@" && !s.is("role", r.kinds[0]) || r.way == ":" && !slices.ContainsFunc(r.kinds, s.typed) {
 				continue
 			}
 			if r.way == ":" && s.dotted() {
-				inner = &spot{exchange: s.exchange, members: s.members, up: s, way: ":", i: s.i, of: s.of}
+				inner = &spot{exchange: s.exchange, members: s.members, up: s, way: ":", i: s.i, count: s.count}
 			}
 			if err := inner.walk(r.inner); err != nil {
 				return err
@@ -166,7 +165,7 @@ func (s *spot) walk(list rows) error {
 	return nil
 }
 
-// enter applies the rows of a step to what is there.
+// enter applies the rows of a step.
 func (s *spot) enter(r *step) error {
 	name, isList := strings.CutSuffix(r.way, "[]")
 	objects := []members{nil}
@@ -177,7 +176,7 @@ func (s *spot) enter(r *step) error {
 	} else {
 		return nil
 	}
-	inner := &spot{exchange: s.exchange, up: s, way: r.way, of: len(objects)}
+	inner := &spot{exchange: s.exchange, up: s, way: r.way, count: len(objects)}
 	for inner.i, inner.members = range objects {
 		if err := inner.walk(r.inner); err != nil {
 			return err
@@ -186,7 +185,7 @@ func (s *spot) enter(r *step) error {
 	return nil
 }
 
-// listed is a list of objects; each is decoded once for a request.
+// listed returns a list of objects. Each list is decoded once per request.
 func (s *spot) listed(name string) ([]members, bool) {
 	if s.up == nil && name == "input" {
 		return s.items[s.input:], true
@@ -210,21 +209,21 @@ func (x *exchange) list(m members, name string) ([]members, bool) {
 	return known.objects, known.ok
 }
 
-// decoded is a list of objects; if it holds something else, it is not ok and ends there.
+// decoded is a list of objects. If the list contains something else, it ends there and ok is false.
 type decoded struct {
 	objects []members
 	ok      bool
 }
 
-// typed says whether the object has this type.
+// typed reports whether the object has this type.
 func (s *spot) typed(kind string) bool {
 	return s.is("type", kind) || kind == messageItem && s.Endpoint == EndpointResponses && !s.has("type") && s.has("role")
 }
 
-// dotted says whether the dialect writes places with dots only, and with the types of objects on the way.
+// dotted reports whether the dialect writes places with dots only, and with the types of objects in between.
 func (s *spot) dotted() bool { return s.Endpoint.dialect() == wire.Messages }
 
-// place is where the object stands, as the dialect writes it.
+// place returns the place of the object in the dialect's notation.
 func (s *spot) place() string {
 	if s.up == nil {
 		return ""
@@ -265,23 +264,23 @@ func (s *spot) expand(text string) string {
 	})
 }
 
-// refuse fills in what a refusal is about.
-func (s *spot) refuse(no error) error {
+// refuse fills in the names in a refusal.
+func (s *spot) refuse(err error) error {
 	var r refusal
-	if !errors.As(no, &r) {
-		return errors.New(s.expand(no.Error()))
+	if !errors.As(err, &r) {
+		return errors.New(s.expand(err.Error()))
 	}
 	r.message, r.param, r.body = s.expand(r.message), s.expand(r.param), s.expand(r.body)
 	return r
 }
 
-// finds fails with what it found; an empty text holds.
+// finds stores a fault for {found}. It holds if the fault is empty.
 func (s *spot) finds(fault string) bool {
 	s.found = fault
 	return fault == ""
 }
 
-// by is a test that is about more than one object: it reads the whole request and tells its own refusal.
+// by returns a test of the whole request that has its own refusal.
 func by(check func(*exchange) error) test {
 	return func(s *spot) bool {
 		s.err = check(s.exchange)
@@ -289,20 +288,20 @@ func by(check func(*exchange) error) test {
 	}
 }
 
-// notes is a test that always holds.
-func notes(read func(*exchange)) test {
+// run returns a test that always holds.
+func run(read func(*exchange)) test {
 	return func(s *spot) bool {
 		read(s.exchange)
 		return true
 	}
 }
 
-// checked and noted are rules of one row.
-func checked(check func(*exchange) error) rows { return rowsOf([]row{{"", by(check), nil}}) }
+// checkRows and runRows return the rows of a rule with one row.
+func checkRows(check func(*exchange) error) rows { return rowsOf([]row{{"", by(check), nil}}) }
 
-func noted(read func(*exchange)) rows { return rowsOf([]row{{"", notes(read), nil}}) }
+func runRows(read func(*exchange)) rows { return rowsOf([]row{{"", run(read), nil}}) }
 
-// again applies rows to an object that stands inside of what they are about.
+// again applies rows to an object inside the one that they describe.
 func again(list *rows) test {
 	return func(s *spot) bool {
 		s.err = s.walk(*list)
@@ -325,12 +324,12 @@ func isList(name string) test {
 
 func isObjectAt(name string) test { return func(s *spot) bool { return s.members[name].Kind() == '{' } }
 
-// hasType wants an object of this type.
+// hasType holds for a member of this type.
 func hasType(name, kind string) test {
 	return func(s *spot) bool { return s.in(name).is("type", kind) }
 }
 
-// isFull wants a list with something in it.
+// isFull holds for a list that is not empty.
 func isFull(name string) test {
 	return func(s *spot) bool {
 		list, ok := s.listed(name)
@@ -338,7 +337,7 @@ func isFull(name string) test {
 	}
 }
 
-// isOne wants one of these texts.
+// isOne holds for a member with one of these texts.
 func isOne(name string, values ...string) test {
 	return func(s *spot) bool {
 		for _, value := range values {
@@ -350,15 +349,15 @@ func isOne(name string, values ...string) test {
 	}
 }
 
-// hasName wants a name of a form.
+// hasName holds for a name of this form.
 func hasName(pattern *regexp.Regexp) test {
 	return func(s *spot) bool { return pattern.MatchString(s.str("name")) }
 }
 
-// knows wants no other members than these, and finds the first.
+// knows holds if there are no other members, and finds the first one.
 func knows(names ...string) test { return func(s *spot) bool { return s.finds(s.unknown(names...)) } }
 
-// unique wants a text, if there is one, that none of the objects before it in its list has.
+// unique holds unless an earlier object of the list has the same text.
 func unique(text func(m members) string) test {
 	return func(s *spot) bool {
 		if s.seen == nil {
