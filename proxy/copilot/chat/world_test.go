@@ -17,11 +17,12 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/internal/copilottest"
+	"mneme/internal/redistest"
 	"mneme/proxy"
 	"mneme/proxy/copilot"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.IgnoreIdle()) }
 
 // Bounds for what the machine may take; nothing asserts a time.
 const (
