@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,8 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"mneme/access"
-	"mneme/access/tally"
-	"mneme/proxy/usage"
 )
 
 // backendState is what the admin group shows of the backends.
@@ -76,19 +73,4 @@ func (s *Server) switchBackend(c *gin.Context) {
 		s.log.Error().Err(err).Str("to", asked.Active).Msg("an entry of the audit log was not kept")
 	}
 	s.showBackend(c)
-}
-
-// showUsage adds up the tokens of ?since= by ?by=.
-func (s *Server) showUsage(c *gin.Context) {
-	report, err := usage.NewReport(c.Request.Context(), s.limiter.Usage, c.Query("since"), c.Query("by"))
-	report.Dropped = s.limiter.Dropped()
-	switch {
-	case errors.Is(err, tally.ErrQuery):
-		refuseRoute(c, http.StatusBadRequest, err.Error())
-	case err != nil:
-		s.log.Warn().Err(err).Msg("the counters of usage could not be read")
-		refuseRoute(c, http.StatusServiceUnavailable, "the usage could not be read; try again")
-	default:
-		c.JSON(http.StatusOK, report)
-	}
 }

@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,7 +26,6 @@ import (
 	"mneme/memory"
 	"mneme/proxy"
 	"mneme/proxy/upstream"
-	"mneme/proxy/usage"
 )
 
 // limited is a gateway in front of vendors of both dialects; its every request comes from a key with limits.
@@ -124,11 +122,10 @@ func (l *limited) books(t *testing.T, tokens, micros int64) {
 	l.told(t, tokens, micros)
 }
 
-// told awaits that what is reported is what is spent: of the key by what GET /v1/usage reads, and of all by the gateway.
+// told waits until the counters that GET /v1/usage reads have what the key spent.
 func (l *limited) told(t *testing.T, tokens, micros int64) {
 	t.Helper()
 	var rows []tally.Row
-	var report usage.Report
 	require.Eventually(t, func() bool {
 		now, sum := time.Now(), tally.Counts{}
 		page, err := tally.New(l.redis, 0).Read(t.Context(), tally.Query{Tenant: l.key.Tenant, By: tally.ByKey,
@@ -138,11 +135,8 @@ func (l *limited) told(t *testing.T, tokens, micros int64) {
 		for _, row := range rows {
 			sum.Add(row.Counts)
 		}
-		require.NoError(t, json.Unmarshal([]byte(call(t, "GET", l.URL+"/admin/usage", "").body), &report))
-		all := report.Total
-		return sum.Input+sum.Output == tokens && sum.Micros == micros &&
-			all.Input+all.CacheRead+all.CacheCreation+all.Output == tokens
-	}, 30*time.Second, 20*time.Millisecond, "%d %d %v %v", tokens, micros, &rows, &report)
+		return sum.Input+sum.Output == tokens && sum.Micros == micros
+	}, 30*time.Second, 20*time.Millisecond, "%d %d %v", tokens, micros, &rows)
 }
 
 func TestEveryWayIsCharged(t *testing.T) {

@@ -1,16 +1,21 @@
 package proxy_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access/limit"
+	"mneme/access/tally"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/upstream"
@@ -323,18 +328,18 @@ func TestNewNamesEveryFault(t *testing.T) {
 // A vendor that counts only when it is asked is asked, and the extra chunk goes only to clients that asked.
 func TestStreamsAreCountedWhetherTheClientAsksOrNot(t *testing.T) {
 	t.Parallel()
-	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
-	server := httptest.NewServer(v)
+	server := httptest.NewServer(upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat}))
 	t.Cleanup(server.Close)
-	url, _ := gateway(t, proxy.Config{Backends: map[string]proxy.BackendConfig{
-		"v": {Kind: proxy.KindOpenAI, BaseURL: server.URL + "/v1"},
-	}})
+	l := limitedBy(t, limit.Options{}, func(c *proxy.Config) {
+		c.Active = "v"
+		c.Backends = map[string]proxy.BackendConfig{"v": {Kind: proxy.KindOpenAI, BaseURL: server.URL + "/v1"}}
+	})
 	asks := map[string]bool{
 		``: false, `,"stream_options":null`: false, `,"stream_options":{"include_usage":false}`: false,
 		`,"stream_options":{"include_obfuscation":false}`: false, `,"stream_options":{"include_usage":true}`: true,
 	}
 	for more, shown := range asks {
-		got := post(t, url+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]`+
+		got := post(t, l.URL+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]`+
 			more+`}`)
 		require.Equal(t, 200, got.status, got.body)
 		require.True(t, strings.HasSuffix(got.body, "data: [DONE]\n\n"), got.body)
@@ -342,9 +347,16 @@ func TestStreamsAreCountedWhetherTheClientAsksOrNot(t *testing.T) {
 		require.Equal(t, shown, strings.Contains(got.body, `"choices":[]`), "%s: %s", more, got.body)
 		require.Equal(t, shown, strings.Contains(got.body, `"prompt_tokens"`), "%s: %s", more, got.body)
 	}
-	report := call(t, "GET", url+"/admin/usage?by=backend", "").body
-	require.Contains(t, report, `"estimated":0`)
-	require.Contains(t, report, `"calls":5`)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		page, err := tally.New(l.redis, 0).Read(context.Background(), tally.Query{By: tally.ByBackend, Name: "v",
+			Since: time.Now().AddDate(0, 0, -1), Until: time.Now()})
+		require.NoError(t, err)
+		calls, estimated := int64(0), int64(0)
+		for _, row := range page.Rows {
+			calls, estimated = calls+row.Calls, estimated+row.Estimated
+		}
+		require.Equal(t, [2]int64{5, 0}, [2]int64{calls, estimated})
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // A vendor that refuses to be asked is asked once.
@@ -382,4 +394,14 @@ func TestTheOfflineModelHasAName(t *testing.T) {
 	w := httptest.NewRecorder()
 	server.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/models", nil))
 	require.Contains(t, w.Body.String(), `"data":[{"id":"offline",`)
+}
+
+func TestRemovedRoutesNameTheirReplacement(t *testing.T) {
+	t.Parallel()
+	url, _ := gateway(t, proxy.Config{Backends: map[string]proxy.BackendConfig{
+		"v": {Kind: proxy.KindOpenAI, BaseURL: "http://127.0.0.1:1/v1"},
+	}})
+	got := call(t, "GET", url+"/admin/usage?by=backend", "")
+	require.Equal(t, http.StatusGone, got.status)
+	require.Contains(t, got.body, "use GET /v1/usage of webmemory or mneme usage")
 }

@@ -173,7 +173,9 @@ func (s *Server) routes() http.Handler {
 	admin := e.Group("/admin", operatorsOnly)
 	admin.GET("/backend", s.showBackend)
 	admin.PUT("/backend", s.switchBackend)
-	admin.GET("/usage", s.showUsage)
+	e.GET("/admin/usage", func(c *gin.Context) {
+		refuseRoute(c, http.StatusGone, "this route was removed in 0.3: use GET /v1/usage of webmemory or mneme usage")
+	})
 	e.HEAD("/", func(c *gin.Context) { c.Status(http.StatusOK) })
 	for _, path := range []string{"/health", "/healthz"} {
 		e.GET(path, func(c *gin.Context) { c.JSON(http.StatusOK, telemetry.Readiness{Status: "ok"}) })

@@ -61,7 +61,7 @@ var (
 		Message: "There is no tenant of this name; GET /v1/tenants lists them."}
 	errDefaultTenant = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeDefaultTenant,
 		Message: "The default tenant runs the service and is not erased as a whole: erase its chats, users and collections " +
-			"(mneme memory rm, mneme memory user erase, DELETE /v1/collections/…), or all of it with the service's Redis."}
+			"(mneme memory rm, mneme memory rm --user, DELETE /v1/collections/…), or all of it with the service's Redis."}
 )
 
 // on has a handler asked only where there are keys.

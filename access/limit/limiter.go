@@ -360,11 +360,8 @@ func (l *Limiter) passes(err error) bool {
 // anything bounds it, and into the counters. An empty call says that none came of the reservation.
 func (l *Limiter) Commit(r Reservation, c tally.Call) {
 	c.Counts.Calls = 1
-	switch {
-	case l.redis != nil && (r.id != "" || c.Request != ""):
+	if l.redis != nil && (r.id != "" || c.Request != "") {
 		l.charges.put(charge{Reservation: r, call: c})
-	case l.redis == nil && c.Request != "":
-		l.Usage.Add(c)
 	}
 }
 

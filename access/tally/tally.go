@@ -132,34 +132,22 @@ func (c *Call) Names(yield func(By, string) bool) {
 
 // Book is the counters of all tenants. It is safe for concurrent use.
 type Book struct {
-	redis redis.UniversalClient // nil: own are all there are
+	redis redis.UniversalClient
 	keep  time.Duration
-	began time.Time
-	own   own
 
 	mu    sync.Mutex
 	swept map[memory.Tenant]string // the day on which days that are too old were deleted last; guarded by mu
 }
 
-// New is a book over client, which the caller closes, that keeps a day for so long after its last call; 0 is Keep.
-// Without a client it is of the calls that it is told by Add.
+// New returns a book over client, which the caller closes. It keeps a day for keep after its last call; 0 is Keep.
 func New(client redis.UniversalClient, keep time.Duration) *Book {
-	return &Book{redis: client, keep: cmp.Or(keep, Keep), began: time.Now(), swept: map[memory.Tenant]string{},
-		own: own{counts: map[place]Counts{}}}
+	return &Book{redis: client, keep: cmp.Or(keep, Keep), swept: map[memory.Tenant]string{}}
 }
 
 // Head is how the keys of a tenant begin.
 func Head(t memory.Tenant) string { return Prefix + "{" + t.String() + "}" }
 
 func hash(t memory.Tenant, day string, by By) string { return Head(t) + ":" + day + ":" + string(by) }
-
-// Oldest is from when on nothing is missing, and whether that is since this process began, which has no Redis.
-func (b *Book) Oldest() (at time.Time, process bool) {
-	if b.redis == nil {
-		return b.began.UTC(), true
-	}
-	return b.oldest(time.Now()), false
-}
 
 // oldest is the first day that is kept.
 func (b *Book) oldest(now time.Time) time.Time {
@@ -270,9 +258,6 @@ func (b *Book) Read(ctx context.Context, q Query) (Page, error) {
 	days, err := q.days()
 	if err != nil {
 		return Page{}, err
-	}
-	if b.redis == nil {
-		return Page{Rows: b.own.rows(q, days)}, nil
 	}
 	page := Page{Rows: []Row{}}
 	kept := b.oldest(time.Now()).Format(time.DateOnly)

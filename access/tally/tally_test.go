@@ -86,41 +86,6 @@ func TestRowsWithFewerCounts(t *testing.T) {
 	require.Zero(t, client.Exists(t.Context(), "proxy:usage").Val(), "the records of versions before go")
 }
 
-// The sums of all tenants are those of Redis, or of a process without one.
-func TestSumsOfAllTenants(t *testing.T) {
-	client := redistest.Start(t).Client()
-	require.NoError(t, client.ZAdd(t.Context(), string(memory.KindTenants), redis.Z{Member: "acme"}).Err())
-	calls := []tally.Call{call(acme(t), "req_1", "12345", noon), call(memory.Tenant{}, "req_2", "12345", noon),
-		call(memory.Tenant{}, "req_3", "7", time.Now())}
-	alone := tally.New(nil, 0)
-	for i := range calls {
-		calls[i].Model = "m"
-		alone.Add(calls[i])
-	}
-	add(t, client, 0, calls...)
-	one := tally.Counts{Calls: 1, Input: 10, Cached: 4, Output: 2, Micros: 5}
-	all := one
-	all.Add(one)
-	all.Add(one)
-	for _, b := range []*tally.Book{tally.New(client, 0), alone} {
-		for by, want := range map[tally.By]map[string]tally.Counts{tally.ByModel: {"m": all},
-			tally.ByChat: {"acme/12345": one, "12345": one, "7": one}, tally.ByKey: {}} {
-			got, err := b.Sums(t.Context(), by, noon, time.Now())
-			require.NoError(t, err)
-			require.Equal(t, want, got)
-		}
-	}
-	for i := range 20_000 {
-		alone.Add(call(memory.Tenant{}, "", fmt.Sprint(i), time.Now()))
-	}
-	got, err := alone.Sums(t.Context(), tally.ByChat, noon, time.Now())
-	require.NoError(t, err)
-	require.Less(t, len(got), 10_000, "what a client names is bounded")
-	got, err = alone.Sums(t.Context(), tally.ByTenant, noon, time.Now())
-	require.NoError(t, err)
-	require.Equal(t, int64(20_001), got["default"].Calls, "and no call is missing in the sums of today")
-}
-
 func TestTenantsAreApart(t *testing.T) {
 	client := redistest.Start(t).Client()
 	b := tally.New(client, 0)
@@ -249,23 +214,4 @@ func TestParseDay(t *testing.T) {
 		require.ErrorIs(t, err, tally.ErrQuery, text)
 		require.ErrorContains(t, err, "24h", text)
 	}
-}
-
-// BenchmarkAdd compares a call of a book that has as many counters as it takes with one of a book that has few.
-func BenchmarkAdd(b *testing.B) {
-	few, full := tally.New(nil, 0), tally.New(nil, 0)
-	for i := range 20_000 {
-		full.Add(call(memory.Tenant{}, "", fmt.Sprint(i), noon))
-	}
-	var spent [2]time.Duration
-	for b.Loop() {
-		for i, book := range []*tally.Book{few, full} {
-			began := time.Now()
-			for range 100 {
-				book.Add(call(memory.Tenant{}, "", "another", noon))
-			}
-			spent[i] += time.Since(began)
-		}
-	}
-	b.ReportMetric(float64(spent[1])/float64(spent[0]), "full÷few")
 }

@@ -46,6 +46,28 @@ func group(name, short string, children ...*cobra.Command) *cobra.Command {
 	return c
 }
 
+// removedCommands maps commands and flags of earlier versions to their replacements.
+var (
+	removedCommands = map[string]string{
+		"memory set-aside": "mneme memory rewind with --list or --restore",
+		"memory tail":      "mneme memory get with --last",
+		"memory user":      "mneme memory note and mneme memory rm with --user",
+		"proxy serve":      "mneme proxy",
+		"proxy usage":      "mneme usage",
+	}
+	removedFlags = map[string]string{"proxy": "--url", "webmemory": "--url"}
+)
+
+// refuseRemoved adds hidden commands that fail and name the replacement of a removed command.
+func refuseRemoved(root *cobra.Command) {
+	for line, replacement := range removedCommands {
+		parent, name, _ := strings.Cut(line, " ")
+		at, _, _ := root.Find([]string{parent})
+		at.AddCommand(&cobra.Command{Use: name + " ...", Hidden: true, DisableFlagParsing: true,
+			RunE: func(*cobra.Command, []string) error { return wrong("mneme %s was removed: use %s", line, replacement) }})
+	}
+}
+
 // execute runs the command that args name. Errors of the command line are usageErrors.
 func execute(ctx context.Context, root *cobra.Command, args []string, con *console) error {
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -58,6 +80,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, con *conso
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolP("help", "h", false, "Show this help")
 	root.PersistentFlags().BoolFunc("version", "Print the version", func(string) error { return errVersion })
+	refuseRemoved(root)
 	prepare(root)
 	return root.ExecuteContext(ctx)
 }
@@ -146,6 +169,8 @@ func wrongFlag(c *cobra.Command, err error) error {
 		return err
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		return wrong("unknown flag -%s", unknown.GetSpecifiedName())
+	case errors.As(err, &unknown) && removedFlags[unknown.GetSpecifiedName()] != "":
+		return wrong("--%s was removed: use %s", unknown.GetSpecifiedName(), removedFlags[unknown.GetSpecifiedName()])
 	case errors.As(err, &unknown):
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -159,16 +184,6 @@ func wrongFlag(c *cobra.Command, err error) error {
 		return wrong("--%s: %w", value.GetFlag().Name, errors.Unwrap(value))
 	}
 	return usageError{err}
-}
-
-// alsoCalled lets a flag be given by an older name, which help does not show.
-func alsoCalled(c *cobra.Command, old, name string) {
-	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, given string) pflag.NormalizedName {
-		if given == old {
-			given = name
-		}
-		return pflag.NormalizedName(given)
-	})
 }
 
 // fromVariable lets an environment variable give a flag's value where the command line

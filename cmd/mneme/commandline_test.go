@@ -43,7 +43,7 @@ func typed(t *testing.T, line string, c *cobra.Command) []string {
 	if line == "memory rewind" {
 		args = append(args, "--start")
 	}
-	if line == "memory note set" || line == "memory user set" {
+	if line == "memory note set" {
 		args = append(args, "--active")
 	}
 	_, rest, _ := strings.Cut(c.Use, " ")
@@ -68,6 +68,9 @@ func TestEveryCommandTellsAWrongLineFromAFailure(t *testing.T) {
 	all := leaves((&console{}).root(), nil)
 	require.Greater(t, len(all), 40)
 	for line, c := range all {
+		if c.Hidden {
+			continue
+		}
 		t.Run(line, func(t *testing.T) {
 			right := typed(t, line, c)
 			fails := func(code int, args ...string) {
@@ -101,6 +104,27 @@ func TestEveryCommandTellsAWrongLineFromAFailure(t *testing.T) {
 	}
 }
 
+// A removed command or flag fails and names its replacement, which exists.
+func TestRemovedCommandsNameTheirReplacements(t *testing.T) {
+	t.Chdir(t.TempDir())
+	named := regexp.MustCompile(`mneme (\w+)( \w+)?`)
+	for line, replacement := range removedCommands {
+		for _, more := range []string{"", " ls 1 --url=x", " --help"} {
+			r := mneme(t, "", strings.Fields(line+more)...)
+			require.Equal(t, result{2, "", "mneme: mneme " + line + " was removed: use " + replacement + "; see mneme --help\n"}, r)
+		}
+		for _, command := range named.FindAllString(replacement, -1) {
+			command = strings.TrimSuffix(strings.TrimPrefix(command, "mneme "), " with")
+			require.Contains(t, mneme(t, "", append(strings.Fields(command), "--help")...).stdout, "Usage: mneme "+command)
+		}
+	}
+	require.NotContains(t, mneme(t, "", "--help").stdout, "set-aside")
+	for flag, command := range map[string]string{"webmemory": "memory ls", "proxy": "proxy use"} {
+		r := mneme(t, "", append(strings.Fields(command), "--"+flag, "http://127.0.0.1:1")...)
+		require.Equal(t, result{2, "", "mneme: --" + flag + " was removed: use --url; see mneme --help\n"}, r)
+	}
+}
+
 // What a command line says is wrong also where only the service knows that it is.
 func TestWrongValuesAreWrongCommandLines(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -118,9 +142,10 @@ func TestWrongValuesAreWrongCommandLines(t *testing.T) {
 		"usage --by run --chat 1 --json --tenant a" + at, "keys create --name a --scopes nonsense" + at,
 		"keys create --name a --scopes chat --rate x" + at,
 		"tools call x {}" + at, "tools call x {" + at,
-		"memory tail 1 -n 0", "memory rm 1 a --scan", "memory note set 1 n", "memory rewind 1", "memory rewind 1 x --start",
-		"memory user ls a/b", "memory user erase a/b", "memory user add a/b x", "tenants erase A/B", "tenants export A/B",
-		"proxy usage --since x", "proxy usage --by x", "audit --since x", "keys create --name a --scopes chat --expires x",
+		"memory get 1 --last 0", "memory rm 1 a --scan", "memory note set 1 n", "memory rewind 1", "memory rewind 1 x --start",
+		"memory note ls a/b --user", "memory rm a/b --user", "memory note add a/b x --user", "memory rm a --chats",
+		"memory rm a analytic --user", "memory note add a x --user --subagent analytic", "tenants erase A/B", "tenants export A/B",
+		"audit --since x", "keys create --name a --scopes chat --expires x",
 		"up --offline --model gpt-4.1", "up --model ftp://x", "health nope", "keys use --url nope", "chat --key a\tb",
 		"completion tcsh",
 	} {
@@ -135,7 +160,7 @@ func TestWrongValuesAreWrongCommandLines(t *testing.T) {
 
 // Behind each command's name stands what it does, all of them in one column.
 func TestHelpHasColumns(t *testing.T) {
-	for _, line := range []string{"", "memory", "memory set-aside", "proxy"} {
+	for _, line := range []string{"", "memory", "memory note", "proxy"} {
 		_, list, _ := strings.Cut(mneme(t, "", append(strings.Fields(line), "--help")...).stdout, "\nCommands:\n")
 		list, _, _ = strings.Cut(list, "\n\n")
 		at := -1

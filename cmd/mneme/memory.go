@@ -92,42 +92,24 @@ func listChat(ctx context.Context, table io.Writer, client *webapi.Client, chat 
 
 func (con *console) memoryGet() *cobra.Command {
 	c := &cobra.Command{
-		Use: "get <chat> [<subagent>]", Short: "Print a history.",
-		Long: `Without <subagent> it is the chat's own. A chat whose id begins with - is written behind --, as in the last example.
+		Use: "get <chat> [<subagent>]", Short: "Print a history, or its last messages.",
+		Long: `Without <subagent> it prints the chat's own history. Write -- before a chat whose id begins with -, as in the last example.
 
 Examples:
   mneme memory get 12345
   mneme memory get 12345 analytic --json | jq
+  mneme memory get 12345 --last 10
   mneme memory get -- -100123 analytic`,
 	}
-	return con.showing(c, nil)
-}
-
-func (con *console) memoryTail() *cobra.Command {
-	c := &cobra.Command{
-		Use: "tail <chat> [<subagent>]", Short: "Print the last messages of a history.",
-		Long: `Without <subagent> it is the chat's own. A chat whose id begins with - is written behind --.
-
-Examples:
-  mneme memory tail 12345
-  mneme memory tail 12345 analytic -n 2`,
-	}
-	n := c.Flags().IntP("n", "n", 10, "How many messages, a `NUMBER`")
-	return con.showing(c, n)
-}
-
-// showing makes a command of one that prints the history that its arguments name, or the last messages of it.
-func (con *console) showing(c *cobra.Command, last *int) *cobra.Command {
-	asJSON := c.Flags().Bool("json", false, "The messages as they are stored: one JSON array")
+	last := c.Flags().IntP("last", "n", 0, "Print only the last messages, a `NUMBER`")
+	asJSON := c.Flags().Bool("json", false, "Print the stored messages as one JSON array")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		_, key, err := historyKey(args)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case last == nil:
-			return printHistory(ctx, con.stdout, client, key, 0, *asJSON)
-		case *last < 1:
-			return wrong("-n must be 1 or more")
+		}
+		if *last < 0 || c.Flags().Changed("last") && *last == 0 {
+			return wrong("--last must be 1 or more")
 		}
 		return printHistory(ctx, con.stdout, client, key, -*last, *asJSON)
 	})
@@ -205,53 +187,103 @@ func writeMessage(out io.Writer, style term.Style, raw json.RawMessage) error {
 
 func (con *console) memoryRm() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rm <chat> [<subagent>]", Short: "Erase everything of a chat, or one subagent's history.",
-		Long: `Without <subagent> everything of the chat goes: its history, every subagent's, runs and what else is kept of it. It cannot be undone. A chat whose id begins with - is written behind --, as in the last example.
+		Use: "rm <chat> [<subagent>]", Short: "Erase a chat, a subagent's history or a user's notes.",
+		Long: `Without <subagent> it erases the whole chat: its history, its subagents' histories and its runs. With --user it erases the notes of a user and, with --chats, the chats in which only this user posted. It keeps and lists chats with other posts. An erasure cannot be undone. Write -- before a chat whose id begins with -, as in the last example.
 
---scan also finds histories that another program wrote for subagents that are not configured, and what versions before set aside. It takes seconds for each million keys in Redis.
+--scan also finds histories that another program wrote for subagents that are not configured, and data of older versions. It takes seconds per million keys in Redis.
 
 Examples:
   mneme memory rm 12345
   mneme memory rm 12345 analytic --yes
   mneme memory rm 12345 --scan
+  mneme memory rm ann --user --chats
   mneme memory rm --yes -- -100123`,
 	}
-	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
-	scan := c.Flags().Bool("scan", false, "Look through all keys of Redis for what no index of the chat names, too")
+	yes := c.Flags().BoolP("yes", "y", false, "Skip the prompt")
+	scan := c.Flags().Bool("scan", false, "Search all keys of Redis, too")
+	ofUser := userFlag(c)
+	chats := c.Flags().Bool("chats", false, "With --user: erase the chats in which only this user posted")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		chat, key, err := historyKey(args)
-		if err != nil {
-			return err
-		}
-		whole := len(args) == 1
-		if *scan && !whole {
-			return wrong("--scan is for a whole chat; leave <subagent> out")
-		}
-		if !*yes {
-			if err := con.confirm(ctx, client, chat, key, whole); err != nil {
-				return err
-			}
-		}
-		var erased []string
 		switch {
-		case *scan:
-			erased, err = client.ScanAndErase(ctx, chat)
-		case whole:
-			erased, err = client.EraseChat(ctx, chat)
-		default:
-			erased, err = client.EraseHistory(ctx, key)
+		case *ofUser && (*scan || len(args) > 1):
+			return wrong("use --user without <subagent> and --scan")
+		case *ofUser:
+			return con.eraseUser(ctx, client, args[0], *chats, *yes)
+		case *chats:
+			return wrong("--chats needs --user")
+		case *scan && len(args) > 1:
+			return wrong("use --scan without <subagent>")
 		}
+		return con.eraseHistories(ctx, client, args, *scan, *yes)
+	})
+}
+
+func (con *console) eraseHistories(ctx context.Context, client *webapi.Client, args []string, scan, yes bool) error {
+	chat, key, err := historyKey(args)
+	if err != nil {
+		return err
+	}
+	whole := len(args) == 1
+	if !yes {
+		if err := con.confirm(ctx, client, chat, key, whole); err != nil {
+			return err
+		}
+	}
+	var erased []string
+	switch {
+	case scan:
+		erased, err = client.ScanAndErase(ctx, chat)
+	case whole:
+		erased, err = client.EraseChat(ctx, chat)
+	default:
+		erased, err = client.EraseHistory(ctx, key)
+	}
+	if err != nil {
+		return err
+	}
+	if len(erased) == 0 {
+		fmt.Fprintln(con.stdout, "there was nothing to erase")
+	}
+	for _, key := range erased {
+		fmt.Fprintln(con.stdout, "erased", term.OneLine(key, 300))
+	}
+	return nil
+}
+
+func (con *console) eraseUser(ctx context.Context, client *webapi.Client, id string, chats, yes bool) error {
+	u, err := parseUser(id)
+	if err != nil {
+		return err
+	}
+	if !yes {
+		what := "the notes of the user %s"
+		if chats {
+			what = "the notes and the chats of the user %s"
+		}
+		fmt.Fprintf(con.stdout, what+"\n", u.ID())
+		if err := con.sure(); err != nil {
+			return err
+		}
+	}
+	for { // each request erases a limited number of chats
+		out, err := client.EraseUser(ctx, u, chats)
 		if err != nil {
 			return err
 		}
-		if len(erased) == 0 {
-			fmt.Fprintln(con.stdout, "there was nothing to erase")
+		if out.Notes > 0 {
+			fmt.Fprintf(con.stdout, "notes erased: %d\n", out.Notes)
 		}
-		for _, key := range erased {
-			fmt.Fprintln(con.stdout, "erased", term.OneLine(key, 300))
+		for _, chat := range out.Chats {
+			fmt.Fprintln(con.stdout, "erased the chat", term.OneLine(chat.ID(), 130))
 		}
-		return nil
-	})
+		for _, chat := range out.Kept {
+			fmt.Fprintln(con.stdout, "kept the chat", term.OneLine(chat.ID(), 130), "because other users posted in it")
+		}
+		if out.Left == 0 {
+			fmt.Fprintln(con.stdout, "done")
+			return nil
+		}
+	}
 }
 
 func (con *console) memorySearch() *cobra.Command {
@@ -319,7 +351,7 @@ Examples:
 	})
 }
 
-// confirm shows what would go, the whole chat or one history, and wants a yes.
+// confirm lists the histories that will be erased and asks for confirmation.
 func (con *console) confirm(ctx context.Context, client *webapi.Client, chat memory.Chat, key memory.Key,
 	whole bool,
 ) error {
@@ -335,17 +367,17 @@ func (con *console) confirm(ctx context.Context, client *webapi.Client, chat mem
 	return con.sure()
 }
 
-// sure asks whether what was just named is to be erased; anything but a yes is an error.
+// sure asks for confirmation. Any answer except yes is an error.
 func (con *console) sure() error {
 	fmt.Fprint(con.stdout, "Erase this? It cannot be undone. [y/N] ")
 	answer, err := bufio.NewReader(con.stdin).ReadString('\n')
 	if err != nil && answer == "" {
 		fmt.Fprintln(con.stdout)
-		return errors.New("nothing was erased: there was no answer; add --yes to erase without one")
+		return errors.New("nothing erased: not confirmed (use --yes to skip the prompt)")
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return nil
 	}
-	return errors.New("nothing was erased")
+	return errors.New("nothing erased")
 }

@@ -14,73 +14,71 @@ import (
 
 func (con *console) memoryRewind() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rewind <chat> [<message>]", Short: "Take back what was said in a chat behind a message.",
-		Long: `The messages of all runs that began behind the message go, from every history of the chat, archives too. A run that goes on is stopped. <message> is an id, as mneme memory search and get --json show it. What went is set aside for 24 hours: mneme memory set-aside.
+		Use: "rewind <chat> [<message>]", Short: "Take back the messages after one, or undo that.",
+		Long: `It removes the messages of all runs that began after <message> from every history of the chat, including archives. A running run is stopped. <message> is an id from mneme memory search or mneme memory get --json.
+
+Removed messages are kept for 24 hours. --list shows them, and --restore puts them back. A rewind can only be restored if the chat has no newer messages. Restore several rewinds in reverse order.
 
 Examples:
   mneme memory rewind 12345 4KZJ6XQPZ5W2T3M7N5A2C6DYRE.9
-  mneme memory rewind 12345 --start`,
+  mneme memory rewind 12345 --start
+  mneme memory rewind 12345 --list
+  mneme memory rewind 12345 --restore 1760000000000`,
 	}
-	start := c.Flags().Bool("start", false, "Take back all of it")
+	start := c.Flags().Bool("start", false, "Take back all messages")
+	list := c.Flags().Bool("list", false, "List the rewinds that can be restored")
+	restore := c.Flags().String("restore", "", "Restore the messages of a rewind, an `ID`")
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
-		if *start == (len(args) == 2) {
-			return wrong("name the last message that stays, or add --start to take back everything")
+		chosen := 0
+		for _, given := range []bool{len(args) == 2, *start, *list, c.Flags().Changed("restore")} {
+			if given {
+				chosen++
+			}
 		}
-		var to *string
+		switch {
+		case chosen != 1:
+			return wrong("give one of <message> (the last one to keep), --start, --list and --restore")
+		case *list:
+			return con.listRewinds(ctx, client, chat)
+		case !*start && len(args) == 1:
+			done, err := client.Restore(ctx, chat, *restore)
+			if err == nil {
+				fmt.Fprintf(con.stdout, "restored %d messages of %d histories\n", done.Messages, len(done.Histories))
+			}
+			return err
+		}
+		var last *string
 		if !*start {
-			to = &args[1]
+			last = &args[1]
 		}
-		done, err := client.Rewind(ctx, chat, to)
+		done, err := client.Rewind(ctx, chat, last)
 		switch {
 		case err != nil:
 			return err
 		case done.Messages == 0:
-			fmt.Fprintln(con.stdout, "nothing was said behind it")
+			fmt.Fprintln(con.stdout, "there are no messages after it")
 			return nil
 		}
-		fmt.Fprintf(con.stdout, "took back %d messages of %d histories; until %s they come back by\n  mneme memory "+
-			"set-aside restore %s %s\n", done.Messages, len(done.Histories), clock(done.Until), chat.ID(), done.ID)
+		fmt.Fprintf(con.stdout, "took back %d messages of %d histories; to restore them before %s, run\n"+
+			"  mneme memory rewind %s --restore %s\n", done.Messages, len(done.Histories), clock(done.Until), chat.ID(), done.ID)
 		return nil
 	})
 }
 
-func (con *console) memorySetAside() *cobra.Command {
-	ls := &cobra.Command{
-		Use: "ls <chat>", Short: "List what rewinds took back of a chat.",
-		Long: `Examples:
-  mneme memory set-aside ls 12345`,
+func (con *console) listRewinds(ctx context.Context, client *webapi.Client, chat memory.Chat) error {
+	all, err := client.SetAside(ctx, chat)
+	if err != nil {
+		return err
 	}
-	restore := &cobra.Command{
-		Use: "restore <chat> <id>", Short: "Put back what a rewind took back.",
-		Long: `It is put back only where it was taken: not after other messages. Of several rewinds the last one comes first.
-
-Examples:
-  mneme memory set-aside restore 12345 1760000000000`,
+	rows := [][]string{{"ID", "WHEN", "UNTIL", "BACK TO", "MESSAGES"}}
+	for _, a := range all {
+		to := "(start)"
+		if a.To != nil {
+			to = term.OneLine(*a.To, 128)
+		}
+		rows = append(rows, []string{term.OneLine(a.ID, 20), clock(a.TS), clock(a.Until), to, fmt.Sprint(a.Messages)})
 	}
-	return group("set-aside", "Look at what rewinds took back, and put it back.",
-		withChat(con, ls, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
-			all, err := client.SetAside(ctx, chat)
-			if err != nil {
-				return err
-			}
-			rows := [][]string{{"ID", "WHEN", "UNTIL", "BACK TO", "MESSAGES"}}
-			for _, a := range all {
-				to := "(start)"
-				if a.To != nil {
-					to = term.OneLine(*a.To, 128)
-				}
-				rows = append(rows, []string{term.OneLine(a.ID, 20), clock(a.TS), clock(a.Until), to, fmt.Sprint(a.Messages)})
-			}
-			return writeColumns(con.stdout, rows)
-		}),
-		withChat(con, restore, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
-			done, err := client.Restore(ctx, chat, args[1])
-			if err == nil {
-				fmt.Fprintf(con.stdout, "put back %d messages of %d histories\n", done.Messages, len(done.Histories))
-			}
-			return err
-		}),
-	)
+	return writeColumns(con.stdout, rows)
 }
 
 func (con *console) memoryFork() *cobra.Command {
@@ -106,5 +104,5 @@ Examples:
 	})
 }
 
-// clock is a time for people.
+// clock formats a Unix time in seconds for people.
 func clock(ts float64) string { return time.UnixMilli(int64(ts * 1000)).Format(time.DateTime) }

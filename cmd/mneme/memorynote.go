@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,28 +15,18 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// memoryNote are the commands about notes.
 func (con *console) memoryNote() *cobra.Command {
-	return group("note", "What must stand in every prompt of a chat: list, add, correct and remove notes.",
-		con.noteLs(), con.noteAdd(ofChat), con.noteSet(ofChat), con.noteRm(ofChat))
+	return group("note", "List, add, change and remove the notes of a chat or a user.",
+		con.noteLs(), con.noteAdd(), con.noteSet(), con.noteRm())
 }
 
-// holder is the owner of the notes that commands are about.
-type holder struct {
-	noun    string // of their first argument
-	command string // that they are below
-	id      string // in examples
-}
-
-var (
-	ofChat = holder{"chat", "note", "12345"} // or a subagent in it
-	ofUser = holder{"user", "user", "ann"}
-)
-
-// path is where the notes of an id are, or those of a subagent in a chat.
-func (h holder) path(id, subagent string) (string, error) {
-	if h == ofUser {
-		u, err := user(id)
+// notesPath returns the path of a user's notes, or of a chat's or its subagent's.
+func notesPath(id, subagent string, ofUser bool) (string, error) {
+	switch {
+	case ofUser && subagent != "":
+		return "", wrong("a user has no subagents: use --user without <subagent> and --subagent")
+	case ofUser:
+		u, err := parseUser(id)
 		return webapi.UserNotesPath(u), err
 	}
 	args := []string{id}
@@ -46,87 +37,120 @@ func (h holder) path(id, subagent string) (string, error) {
 	return webapi.NotesPath(key), err
 }
 
-// withNotes makes a command of one about notes, which are at a path. A flag makes it that of a subagent; a user has
-// none.
-func withNotes(con *console, c *cobra.Command, of holder,
-	run func(ctx context.Context, client *webapi.Client, at string, args []string) error,
-) *cobra.Command {
-	subagent := new(string)
-	if of == ofChat {
-		subagent = c.Flags().String("subagent", "", "Of this subagent in the chat, a `NAME`")
+func parseUser(id string) (memory.User, error) {
+	u, err := memory.Tenant{}.User(id)
+	if err != nil {
+		return u, wrong("<user>: %w", plain(err))
 	}
+	return u, nil
+}
+
+func userFlag(c *cobra.Command) *bool {
+	return c.Flags().Bool("user", false, "The first argument is a user, not a chat")
+}
+
+// withNotes adds the flags --user and --subagent. It calls run with the path of the notes.
+func withNotes(con *console, c *cobra.Command,
+	run func(ctx context.Context, client *webapi.Client, path string, args []string) error,
+) *cobra.Command {
+	ofUser := userFlag(c)
+	subagent := c.Flags().String("subagent", "", "The notes of this subagent of the chat, a `NAME`")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		at, err := of.path(args[0], *subagent)
+		path, err := notesPath(args[0], *subagent, *ofUser)
 		if err != nil {
 			return err
 		}
-		return run(ctx, client, at, args)
+		return run(ctx, client, path, args)
 	})
 }
 
 func (con *console) noteLs() *cobra.Command {
 	c := &cobra.Command{
-		Use: "ls <chat> [<subagent>]", Short: "List the notes of a chat and of its subagents, or of one subagent.",
-		Long: `Active notes are shown to models; proposed ones wait for a person's yes (mneme memory note set --active), superseded ones were replaced.
+		Use: "ls <chat> [<subagent>]", Short: "List the notes of a chat, a subagent or a user.",
+		Long: `Without <subagent> it lists the notes of the chat and of all its subagents. Models see active notes. Proposed notes need your approval (mneme memory note set --active). Superseded notes were replaced by newer ones. For a user, it also prints the chat that each note comes from.
 
 Examples:
   mneme memory note ls 12345
-  mneme memory note ls 12345 analytic --json | jq`,
+  mneme memory note ls 12345 analytic --json | jq
+  mneme memory note ls ann --user`,
 	}
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
+	ofUser := userFlag(c)
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
-		chat, key, err := historyKey(args)
-		if err != nil {
-			return err
-		}
-		keys := []memory.Key{key}
-		if len(args) == 1 {
-			info, err := client.Chat(ctx, chat)
+		if *ofUser {
+			path, err := notesPath(args[0], strings.Join(args[1:], ""), true)
 			if err != nil {
 				return err
 			}
-			keys = nil
-			for _, h := range info.Histories {
-				if key, ok := memory.ParseKey(h.Key); ok && h.Notes > 0 {
-					keys = append(keys, key)
-				}
-			}
+			notes, err := client.Notes(ctx, path)
+			return con.show(userNotes(notes), err, *asJSON)
 		}
-		list := noted{}
-		for _, key := range keys {
-			notes, err := client.Notes(ctx, webapi.NotesPath(key))
-			if err != nil {
-				return err
-			}
-			for _, n := range notes {
-				list = append(list, notedLine{key.Agent(), n})
-			}
-		}
-		return con.show(list, nil, *asJSON)
+		list, err := listNotes(ctx, client, args)
+		return con.show(list, err, *asJSON)
 	})
 }
 
-// noted are notes to be shown.
-type noted []notedLine
+// listNotes returns the notes of one history, or of all histories of a chat.
+func listNotes(ctx context.Context, client *webapi.Client, args []string) (list chatNotes, err error) {
+	chat, key, err := historyKey(args)
+	if err != nil {
+		return nil, err
+	}
+	keys := []memory.Key{key}
+	if len(args) == 1 {
+		info, err := client.Chat(ctx, chat)
+		if err != nil {
+			return nil, err
+		}
+		keys = nil
+		for _, h := range info.Histories {
+			if key, ok := memory.ParseKey(h.Key); ok && h.Notes > 0 {
+				keys = append(keys, key)
+			}
+		}
+	}
+	list = chatNotes{}
+	for _, key := range keys {
+		notes, err := client.Notes(ctx, webapi.NotesPath(key))
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range notes {
+			list = append(list, chatNote{key.Agent(), n})
+		}
+	}
+	return list, nil
+}
 
-type notedLine struct {
+type chatNotes []chatNote
+
+// chatNote is a note of a chat or, with a name, of a subagent in it.
+type chatNote struct {
 	Subagent memory.Agent `json:"subagent"`
 	memory.Note
 }
 
-func (list noted) WriteText(out io.Writer) error {
+func (list chatNotes) WriteText(out io.Writer) error {
 	return writeNotes(out, "HISTORY", len(list), func(i int) (string, memory.Note) {
 		return cmp.Or(string(list[i].Subagent), "(chat)"), list[i].Note
 	})
 }
 
-// writeNotes writes notes as a table, the first column of which says where they belong.
-func writeNotes(out io.Writer, column string, count int, at func(i int) (string, memory.Note)) error {
+type userNotes []memory.Note
+
+func (list userNotes) WriteText(out io.Writer) error {
+	return writeNotes(out, "CHAT", len(list), func(i int) (string, memory.Note) {
+		return cmp.Or(list[i].Chat, "-"), list[i]
+	})
+}
+
+// writeNotes writes a table. The first column, with the title origin, names the place that a note comes from.
+func writeNotes(out io.Writer, origin string, count int, at func(i int) (string, memory.Note)) error {
 	if count == 0 {
 		_, err := fmt.Fprintln(out, "there are no notes")
 		return err
 	}
-	rows := [][]string{{column, "ID", "STATE", "BY", "SINCE", "TEXT"}}
+	rows := [][]string{{origin, "ID", "STATE", "BY", "SINCE", "TEXT"}}
 	for i := range count {
 		name, n := at(i)
 		since := time.UnixMilli(int64(n.TS * 1000)).UTC().Format(time.DateTime)
@@ -136,22 +160,19 @@ func writeNotes(out io.Writer, column string, count int, at func(i int) (string,
 	return writeColumns(out, rows)
 }
 
-func (con *console) noteAdd(of holder) *cobra.Command {
+func (con *console) noteAdd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "add <" + of.noun + "> <text>", Short: "Add a note, which all models of the chat are shown from then on.",
-		Long: `With --subagent only that subagent is shown it.
+		Use: "add <chat> <text>", Short: "Add a note to the prompts of a chat or a user.",
+		Long: `All models of the chat see the note. With --subagent only that subagent sees it. With --user it is in the prompts of all chats of the user.
 
 Examples:
-  mneme memory note add 12345 "Answer in English, however the question is asked."
-  mneme memory note add 12345 "Count in euros." --subagent analytic`,
-	}
-	if of == ofUser {
-		c.Short = "Add a note, which all models are shown from then on in each chat of the user."
-		c.Long = "Examples:\n" + `  mneme memory user add ann "Answer in English, however the question is asked."`
+  mneme memory note add 12345 "Answer in English, even if the question is in another language."
+  mneme memory note add 12345 "Count in euros." --subagent analytic
+  mneme memory note add ann "My name is Ann." --user`,
 	}
 	replaces := c.Flags().String("replaces", "", "The note that it supersedes, an `ID`")
-	return withNotes(con, c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
-		n, err := client.AddNote(ctx, at, webapi.NoteRequest{Text: args[1], Replaces: *replaces})
+	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
+		n, err := client.AddNote(ctx, path, webapi.NoteRequest{Text: args[1], Replaces: *replaces})
 		if err == nil {
 			fmt.Fprintln(con.stdout, "noted as", term.OneLine(n.ID, 130))
 		}
@@ -159,24 +180,25 @@ Examples:
 	})
 }
 
-func (con *console) noteSet(of holder) *cobra.Command {
+func (con *console) noteSet() *cobra.Command {
 	c := &cobra.Command{
-		Use: "set <" + of.noun + "> <note>", Short: "Say yes to a note that was proposed, or correct one.",
-		Long: fmt.Sprintf(`Examples:
-  mneme memory %[1]s set %[2]s nabcdefghijk --active
-  mneme memory %[1]s set %[2]s nabcdefghijk --text "My name is Aliya."`, of.command, of.id),
+		Use: "set <chat> <note>", Short: "Accept or edit a proposed note.",
+		Long: `Examples:
+  mneme memory note set 12345 nabcdefghijk --active
+  mneme memory note set 12345 nabcdefghijk --text "My name is Aliya."
+  mneme memory note set ann nabcdefghijk --active --user`,
 	}
-	active := c.Flags().Bool("active", false, "Show it to models from now on")
-	text := c.Flags().String("text", "", "What it says from now on, a `TEXT`")
-	return withNotes(con, c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
+	active := c.Flags().Bool("active", false, "Show the note to models")
+	text := c.Flags().String("text", "", "The new `TEXT` of the note")
+	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
 		change := webapi.NoteChange{Text: *text}
 		if *active {
 			change.State = memory.NoteActive
 		}
 		if change == (webapi.NoteChange{}) {
-			return wrong("there is nothing to change: give --active or --text")
+			return wrong("nothing to change: add --active or --text")
 		}
-		n, err := client.ChangeNote(ctx, at, args[1], change)
+		n, err := client.ChangeNote(ctx, path, args[1], change)
 		if err == nil {
 			fmt.Fprintf(con.stdout, "%s: %s\n", term.OneLine(n.State, 20), term.OneLine(n.Text, 2*memory.MaxNote))
 		}
@@ -184,13 +206,15 @@ func (con *console) noteSet(of holder) *cobra.Command {
 	})
 }
 
-func (con *console) noteRm(of holder) *cobra.Command {
+func (con *console) noteRm() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rm <" + of.noun + "> <note>", Short: "Remove a note.",
-		Long: fmt.Sprintf("Examples:\n  mneme memory %s rm %s nabcdefghijk", of.command, of.id),
+		Use: "rm <chat> <note>", Short: "Remove a note.",
+		Long: `Examples:
+  mneme memory note rm 12345 nabcdefghijk
+  mneme memory note rm ann nabcdefghijk --user`,
 	}
-	return withNotes(con, c, of, func(ctx context.Context, client *webapi.Client, at string, args []string) error {
-		err := client.RemoveNote(ctx, at, args[1])
+	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
+		err := client.RemoveNote(ctx, path, args[1])
 		if err == nil {
 			fmt.Fprintln(con.stdout, "removed")
 		}

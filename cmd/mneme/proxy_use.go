@@ -31,7 +31,6 @@ func (con *console) gateway(c *cobra.Command) *gateway {
 	g := new(gateway)
 	c.Flags().StringVar(&g.url, "url", con.ownURL(con.own().Proxy.Listen), "The gateway's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_APISERVER_PROXY")
-	alsoCalled(c, "proxy", "url")
 	g.credential = con.keyFlag(c)
 	return g
 }

@@ -51,7 +51,6 @@ func askWebmemory(con *console, c *cobra.Command, run asked, keyless func(at str
 ) *cobra.Command {
 	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
-	alsoCalled(c, "webmemory", "url")
 	credential := con.keyFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		carry, err := credential(*url)

@@ -206,6 +206,6 @@ COMP_WORDS=(mneme restore "") COMP_CWORD=2; _mneme; echo "${#COMPREPLY[@]}"`)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "PATH="+bin+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Equal(t, "ls get tail search note user export import fork rewind set-aside redact rm\n--collection\n0\n",
+	require.Equal(t, "ls get search note export import fork rewind redact rm\n--collection\n0\n",
 		string(out))
 }

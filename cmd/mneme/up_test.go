@@ -480,13 +480,13 @@ func TestUnknownCollectionsAreSaid(t *testing.T) {
 	}
 	const unread = "No subagent searches wiki; subagents search docs, wikki. Load into one of those, or name wiki in " +
 		"the collections of a subagent in mneme.yaml (agents.subagents) and restart.\n"
-	r := mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--webmemory", s.web)
+	r := mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--url", s.web)
 	require.Zero(t, r.code, r.stderr)
 	require.Contains(t, r.stdout, "collection wiki: 1 new")
 	require.Contains(t, r.stdout, unread)
-	require.Contains(t, mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--webmemory", s.web, "--json").stdout,
+	require.Contains(t, mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--url", s.web, "--json").stdout,
 		`"unread": true`)
-	r = mneme(t, "", "ingest", "tea.md", "--collection", "wikki", "--webmemory", s.web)
+	r = mneme(t, "", "ingest", "tea.md", "--collection", "wikki", "--url", s.web)
 	require.Contains(t, r.stdout, "collection wikki: 1 new")
 	require.NotContains(t, r.stdout, "No subagent")
 	require.Zero(t, s.stop())

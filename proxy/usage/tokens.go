@@ -9,6 +9,3 @@ type Tokens struct {
 	Output        int64 `json:"output"`
 	Reasoning     int64 `json:"reasoning"` // part of Output
 }
-
-// all counts every token once.
-func (t Tokens) all() int64 { return t.Input + t.CacheRead + t.CacheCreation + t.Output }

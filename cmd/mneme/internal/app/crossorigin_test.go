@@ -98,7 +98,7 @@ var calls = []call{
 	{"apiserver", "POST", "/v1/collections/docs/documents", "", `{"id":"planted.md","text":"planted"}`},
 	{"apiserver", "POST", "/v1/runs", "application/json", `{"run_id":"r1","message":"planted","chat_id":"mine"}`},
 	{"apiserver", "DELETE", "/v1/collections/docs", "", ""},
-	{"proxy", "GET", "/admin/usage", "", ""},
+	{"proxy", "GET", "/admin/backend", "", ""},
 	{"proxy", "PUT", "/admin/backend", "text/plain", `{"active":"spare"}`},
 	{"proxy", "POST", "/v1/chat/completions", "text/plain",
 		`{"model":"m","messages":[{"role":"user","content":"spend"}]}`},

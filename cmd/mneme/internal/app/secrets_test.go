@@ -66,7 +66,7 @@ func TestNoSecretIsWrittenAnywhere(t *testing.T) {
 	secrets = append(secrets, wrong)
 	use := func(key string) {
 		for _, url := range []string{u.url("/v1/chats"), u.url("/v1/chats/1/history"), u.url("/v1/keys"), u.url("/nothing"),
-			u.url("/v1/models"), "http://" + u.addrs.Proxy + "/v1/models", "http://" + u.addrs.Proxy + "/admin/usage",
+			u.url("/v1/models"), "http://" + u.addrs.Proxy + "/v1/models", "http://" + u.addrs.Proxy + "/admin/backend",
 			"http://" + u.addrs.Apiserver + "/v1/subagents", u.url("/v1/collections")} {
 			do(key, "GET", url, "")
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/access/tally"
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/copilottest"
@@ -26,7 +27,6 @@ import (
 	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/memory/telemetry"
-	"mneme/proxy/usage"
 )
 
 // seen is a whole mneme with a log that is kept from level info on, with two vendors of
@@ -163,15 +163,15 @@ func TestARunIsSeenEverywhere(t *testing.T) {
 	}
 	require.Len(t, spans, len(asked), "each request has a parent of its own")
 
-	var report usage.Report
+	var page tally.Page
 	until(t, "the usage names the chat", func() bool {
-		resp, err := http.Get("http://" + s.addrs.Proxy + "/admin/usage?by=chat")
+		resp, err := http.Get("http://" + s.addrs.Webmemory + "/v1/usage?by=chat")
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		require.NoError(t, json.NewDecoder(resp.Body).Decode(&report))
-		return len(report.Rows) == 1 && report.Rows[0].Calls == int64(len(asked))
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&page))
+		return len(page.Rows) == 1 && page.Rows[0].Calls == int64(len(asked))
 	})
-	require.Equal(t, "tg:777:Ana", report.Rows[0].Name)
+	require.Equal(t, "tg:777:Ana", page.Rows[0].Name)
 }
 
 // A trace is made where none comes, or what comes is none.

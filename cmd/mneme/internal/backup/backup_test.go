@@ -176,8 +176,8 @@ func fillGateway(t *testing.T, c redis.UniversalClient) {
 		took.Commit(limit.Reservation{}, tally.Call{At: at, Request: fmt.Sprint(i), Chat: fmt.Sprint("chat-", i)})
 	}
 	require.Eventually(t, func() bool { // closing waits for seconds only
-		sums, err := took.Usage.Sums(ctx, tally.ByTenant, at, at)
-		return err == nil && sums["default"].Calls == 2500
+		page, err := took.Usage.Read(ctx, tally.Query{By: tally.ByTenant, Since: at, Until: at})
+		return err == nil && len(page.Rows) == 1 && page.Rows[0].Calls == 2500
 	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, took.Close())
 	require.NoError(t, proxystore.NewActive(c, "a", func(string) bool { return true }, zerolog.Nop()).Use(ctx, "kimi"))

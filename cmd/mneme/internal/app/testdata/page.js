@@ -114,7 +114,7 @@ async function attack(services) {
   at('webmemory', history, 'read blindly', cors({ mode: 'no-cors' }));
   at('apiserver', documents + '/lion.md', 'read', cors({}));
   at('apiserver', '/v1/collections/docs', 'delete', cors({ method: 'DELETE' }));
-  at('proxy', '/admin/usage', 'read', cors({}));
+  at('proxy', '/admin/backend', 'read', cors({}));
   at('proxy', '/admin/backend', 'put', cors({ method: 'PUT', body: '{"active":"spare"}' }));
   at('webmemory', history, 'image', url => element('img', 'src', url));
   at('webmemory', history, 'script', url => element('script', 'src', url));
