@@ -92,22 +92,27 @@ func plain(err error) error {
 func (con *console) chat() *cobra.Command {
 	c := &cobra.Command{
 		Use: "chat", Short: "Chat in the terminal.",
-		Long: `Ctrl-C stops a running answer; twice in a row it leaves, as Ctrl-D does. A line can be edited, the arrow keys bring earlier ones back (kept in ~/.local/state/mneme/chat_history), and a pasted text of several lines is one message. /help lists the commands: another chat, the list of chats, erasing this one. Without a terminal every line of the input is a message or a command, and the first error ends it.
+		Long: `Each line of the input is a message. A line that ends with \ continues on the next line. Ctrl-C stops a running answer, Ctrl-D leaves. Without a terminal the first error ends the chat. Earlier lines are kept in ~/.local/state/mneme/chat_history.
 
 Examples:
   mneme chat
   mneme chat --chat=-100123
+  mneme chat --agent discuss
   echo "What is my name?" | mneme chat --chat 12345 -q`,
 	}
 	o := chat.Options{Chat: memory.MustChat("terminal"), In: con.stdin, Out: con.stdout}
-	chatFlag(c, &o.Chat, "Chat `ID`; its history goes on where it was (terminal)")
-	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "Show answers only, no delegations")
+	chatFlag(c, &o.Chat, "The chat's `ID` (terminal)")
+	c.Flags().Func("agent", "Send messages to this agent, a `NAME`, instead of the master", func(s string) (err error) {
+		o.Agent, err = memory.ParseAgent(s)
+		return plain(err)
+	})
+	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "Print answers only, no delegations")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		return con.converse(ctx, client, o)
 	})
 }
 
-// converse runs a chat on the console, with a line editor if a person sits at it.
+// converse runs a chat, with a line editor if the console is a terminal.
 func (con *console) converse(ctx context.Context, client *webapi.Client, o chat.Options) error {
 	o.Style = term.StyleFor(con.stdout)
 	o.Interactive = term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout)
@@ -117,15 +122,9 @@ func (con *console) converse(ctx context.Context, client *webapi.Client, o chat.
 		interrupts := make(chan os.Signal, 2)
 		signal.Notify(interrupts, os.Interrupt)
 		defer signal.Stop(interrupts)
-		o.Interrupts = interrupts
-	}
-	if o.Interactive && con.stdin == os.Stdin {
-		editor, err := term.OpenEditor(term.StateFile("chat_history"), chat.Commands())
-		if err != nil {
-			return err
-		}
+		editor := term.OpenLineEditor(term.StateFile("chat_history"))
 		defer editor.Close()
-		o.Editor = editor
+		o.Interrupts, o.ReadLine = interrupts, editor.ReadLine
 	}
 	return chat.Run(ctx, client, o)
 }

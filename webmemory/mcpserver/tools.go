@@ -238,8 +238,8 @@ func place(title, section, source string, page int) string {
 // waitingNote says what a run waits for, and that it cannot be answered from here.
 func waitingNote(a Answer) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "There is no answer yet: the run waits for somebody to say yes or no, or to answer a question, and "+
-		"goes on then. That cannot be done with a tool; ask the user to do it with `mneme chat`, or a program by POST %s.",
+	fmt.Fprintf(&b, "There is no answer yet: the run waits for a person's decision or answer. A tool cannot give it. "+
+		"Ask the user to give it on the page or in `mneme chat`, or call POST %s.",
 		a.ResumePath)
 	for _, w := range a.Waits {
 		fmt.Fprintf(&b, "\n- %s (%s %s, until %s): %s", w.ID, w.Kind, w.Tool, stamp(w.ExpiresAt), w.Reason)

@@ -487,7 +487,7 @@ func (a *answer) waitText(people []event.Wait) string {
 			time.Unix(int64(w.ExpiresAt), 0).UTC().Format("2006-01-02 15:04 MST"))
 	}
 	if a.chat != nil {
-		fmt.Fprintf(&b, "\n\nIt is answered with `mneme chat --chat %s`, or by POST %s; then the chat has the answer. "+
+		fmt.Fprintf(&b, "\n\nAnswer it on the page, with `mneme chat --chat %s`, or with POST %s. The chat then gets the answer. "+
 			"A new message counts as a no.", a.chat, webapi.ResumePath(*a.chat, a.run))
 	}
 	return b.String()

@@ -110,13 +110,13 @@ func conveneWith(t *testing.T, claude, kimi, gpt func(*upstreamtest.Request) *up
 	return s
 }
 
-// types is what a user sees that types these lines into mneme chat.
-func (s *sitting) types(lines string) (string, error) {
+// types sends lines to an agent, or the master, with mneme chat. It returns the output.
+func (s *sitting) types(agent memory.Agent, lines string) (string, error) {
 	client, err := webapi.New("http://" + s.addrs.Webmemory)
 	require.NoError(s.t, err)
 	defer client.Close()
 	var out bytes.Buffer
-	err = chat.Run(context.Background(), client, chat.Options{Chat: memory.MustChat("1"), In: strings.NewReader(lines),
+	err = chat.Run(context.Background(), client, chat.Options{Chat: memory.MustChat("1"), Agent: agent, In: strings.NewReader(lines),
 		Out: &out})
 	return out.String(), err
 }
@@ -140,7 +140,7 @@ func models(s *upstreamtest.Server) map[string]int {
 
 func TestADiscussionOfThreeVendorsInTheChat(t *testing.T) {
 	s := convene(t)
-	shown, err := s.types("/discuss Should the API be REST or gRPC?\n")
+	shown, err := s.types("discuss", "Should the API be REST or gRPC?\n")
 	require.NoError(t, err)
 	for _, line := range []string{
 		"→ discuss: Should the API be REST or gRPC?\n",
@@ -165,7 +165,7 @@ func TestADiscussionOfThreeVendorsInTheChat(t *testing.T) {
 	require.Len(t, said, 2)
 	require.Equal(t, "Should the API be REST or gRPC?", said[0].Content)
 	require.Contains(t, said[1].Content, "REST for others")
-	_, err = s.types("/discuss And for a browser?\n")
+	_, err = s.types("discuss", "And for a browser?\n")
 	require.NoError(t, err)
 	for _, r := range s.gpt.Requests()[2:] {
 		require.Contains(t, string(r.Body), "REST for others, gRPC inside.")
@@ -174,7 +174,7 @@ func TestADiscussionOfThreeVendorsInTheChat(t *testing.T) {
 
 func TestAnEnsembleOfThreeVendorsInTheChat(t *testing.T) {
 	s := convene(t)
-	shown, err := s.types("/ensemble Give the API a second door\n")
+	shown, err := s.types("ensemble", "Give the API a second door\n")
 	require.NoError(t, err)
 	for _, line := range []string{
 		"  ensemble · create_plan ✓ opus: Use gRPC (tasks: 2)\n",
@@ -210,7 +210,7 @@ func TestASecondTryAtEveryVendor(t *testing.T) {
 		return &a
 	}
 	s := conveneWith(t, clumsy, clumsy, clumsy)
-	shown, err := s.types("/ensemble Give the API a second door\n")
+	shown, err := s.types("ensemble", "Give the API a second door\n")
 	require.NoError(t, err)
 	require.Equal(t, 6, strings.Count(shown, "\n- "), shown)
 	for _, v := range []*upstreamtest.Server{s.claude, s.kimi, s.gpt} {
@@ -266,8 +266,8 @@ func TestCommandsAreOffUnlessTheyAreOn(t *testing.T) {
 func TestSoloInAPanelsChat(t *testing.T) {
 	s := convene(t)
 	require.Equal(t, `The master heard "REST or gRPC?".`, s.say("1", "/solo REST or gRPC?"))
-	shown, err := s.types("/solo call: discuss\n/solo\n")
-	require.EqualError(t, err, "/solo needs what is to be answered: /solo QUESTION")
+	shown, err := s.types("", "/solo call: discuss\n/solo\n")
+	require.EqualError(t, err, "Write the question behind the command: /solo …")
 	require.NotContains(t, shown, "→ discuss")
 	require.Zero(t, s.gpt.Count())
 	for _, r := range s.claude.Requests() {
@@ -286,7 +286,7 @@ func TestAVendorThatIsDown(t *testing.T) {
 	s := convene(t)
 	s.gpt.Fail(upstreamtest.Canned(http.StatusUnauthorized,
 		`{"error":{"message":"bad key","type":"invalid_request_error"}}`))
-	shown, err := s.types("/discuss Should the API be REST or gRPC?\n")
+	shown, err := s.types("discuss", "Should the API be REST or gRPC?\n")
 	require.NoError(t, err)
 	require.Regexp(t, `discuss · answer failed: gpt \(C\): The model's vendor refused the key`, shown)
 	require.Regexp(t, `Answered: opus \(A\), kimi \(B\)\. Without an answer: gpt\. The model's vendor refused the key`,
@@ -332,13 +332,10 @@ func TestAStopEndsThePanelsCalls(t *testing.T) {
 		"subagent_completion", "run_finished"}, roles)
 }
 
-func TestWithoutAPanelTheChatSaysHowToGetOne(t *testing.T) {
+func TestWithoutAPanelThereIsNoAgentDiscuss(t *testing.T) {
 	s := &sitting{up: start(t, "MNEME_DATA_DIR="+t.TempDir())}
-	_, err := s.types("/discuss Should the API be REST or gRPC?\n")
-	require.EqualError(t, err,
-		"there are no models for /discuss: list them under panel.members in mneme.yaml (docs/panel.md)")
-	_, err = s.types("/ensemble\n")
-	require.EqualError(t, err, "/ensemble needs what it is to work on: /ensemble GOAL")
+	_, err := s.types("discuss", "Should the API be REST or gRPC?\n")
+	require.ErrorContains(t, err, `There is no agent_version "discuss"; there are: master`)
 }
 
 // The offline model answers and reviews; what it cannot do is said.
@@ -347,10 +344,10 @@ func TestAPanelOfOfflineModels(t *testing.T) {
 	require.NoError(t, os.WriteFile("mneme.yaml", []byte("panel: {members: [{name: one}, {name: two}, {name: three}]}\n"),
 		0o600))
 	s := &sitting{up: start(t)}
-	shown, err := s.types("/discuss Should the API be REST or gRPC?\n")
+	shown, err := s.types("discuss", "Should the API be REST or gRPC?\n")
 	require.NoError(t, err)
 	require.Contains(t, shown, "\nI am the offline extractive model: ")
 	require.Contains(t, shown, "Answered: one (A), two (B), three (C). Moderator: one.")
-	_, err = s.types("/ensemble Give the API a second door\n")
+	_, err = s.types("ensemble", "Give the API a second door\n")
 	require.ErrorContains(t, err, "None of the 3 models wrote a plan.")
 }

@@ -1,5 +1,4 @@
-// Package chat is the terminal chat: it reads lines, posts them to webmemory and
-// shows the events of their runs as they come.
+// Package chat is a line-mode chat client. It sends lines to webmemory and prints the events of their runs.
 package chat
 
 import (
@@ -15,220 +14,132 @@ import (
 	"strings"
 	"time"
 
-	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/subagent/panel"
 	webapi "mneme/webmemory/api"
 )
 
 const (
-	maxLine     = 1 << 20 // bytes of one message, webmemory's own bound
-	recalled    = 6       // messages of the history shown at the start
+	maxMessage  = 1 << 20 // bytes, the limit of webmemory
+	lastShown   = 6       // messages of the history that are printed at the start
 	stopTimeout = 10 * time.Second
 )
 
-// Options say where a talk takes place.
+// Options configure a chat.
 type Options struct {
 	Chat  memory.Chat
-	In    io.Reader // one message per line, if there is no Editor
+	Agent memory.Agent // answers instead of the master, if not empty
+	In    io.Reader    // one message per line; unused if ReadLine is set
 	Out   io.Writer
 	Style term.Style
-	// Interactive is a talk with a person: a prompt, the history at the start,
-	// and errors that are shown and leave the talk open. Otherwise the first
-	// error ends it.
+	// Interactive prints prompts, the last messages and errors. Otherwise the first error ends the chat.
 	Interactive bool
-	Quiet       bool             // answers only, no delegations
-	Interrupts  <-chan os.Signal // Ctrl-C: stops a run; a second one in a row leaves
-	Editor      Editor           // reads a person's lines; nil: they come from In
+	Quiet       bool             // print answers only, no delegations
+	Interrupts  <-chan os.Signal // the first one stops a run, the second one leaves
+	ReadLine    func(prompt string) (string, error)
 }
 
-// Editor is what a person types into.
-type Editor interface {
-	// ReadLine waits for a message or a command. Ctrl-C is term.ErrInterrupt, the
-	// wish to leave io.EOF.
-	ReadLine(prompt string) (string, error)
-	// Remember keeps a line to be called up again.
-	Remember(line string)
-}
-
-// errLeave is the user's wish to go.
+// errLeave indicates that the user leaves the chat.
 var errLeave = errors.New("leave")
 
-// Run talks until the input ends, the user leaves or ctx ends. It returns while
-// its Editor may still wait for a line, which only the end of its input could end.
+// Run chats until the input ends, the user leaves or ctx ends. A goroutine may still wait for a line after that.
 func Run(ctx context.Context, client *webapi.Client, o Options) error {
 	t := &talk{Options: o, client: client, view: view{out: o.Out, style: o.Style, quiet: o.Quiet}}
-	if t.Editor == nil {
-		scanner := bufio.NewScanner(o.In)
-		scanner.Buffer(make([]byte, 0, 4096), maxLine)
-		t.Editor, t.plain = lineReader{scanner}, true
+	if t.ReadLine == nil {
+		t.ReadLine = t.lines()
 	}
+	err := error(nil)
 	if o.Interactive {
-		if err := t.greet(ctx); err != nil {
-			return ignoreLeave(err)
-		}
+		err = t.greet(ctx)
 	}
-	for {
-		line, err := t.prompt(ctx)
-		if err != nil {
-			return ignoreLeave(err)
+	for err == nil {
+		var text string
+		if text, err = t.read(ctx); err == nil && text != "" {
+			err = t.send(ctx, text)
 		}
-		if line != "" {
-			t.Editor.Remember(line)
-		}
-		if err := t.take(ctx, line); err != nil {
-			if errors.Is(err, errLeave) || ctx.Err() != nil {
-				return ignoreLeave(err)
-			}
-			if !o.Interactive {
-				return err
-			}
+		if err != nil && o.Interactive && !ends(err) && ctx.Err() == nil {
 			t.view.problem(err.Error())
+			err = nil
 		}
 	}
-}
-
-func ignoreLeave(err error) error {
-	if errors.Is(err, errLeave) || errors.Is(err, context.Canceled) {
+	if ends(err) {
 		return nil
 	}
 	return err
+}
+
+func ends(err error) bool {
+	return errors.Is(err, errLeave) || errors.Is(err, io.EOF) || errors.Is(err, context.Canceled)
 }
 
 type talk struct {
 	Options
 	client *webapi.Client
 	view   view
-	plain  bool        // the Editor is a lineReader
-	edited <-chan line // of the Editor's ReadLine that goes on; nil for none
 }
 
-type line struct {
-	text string
-	err  error
-}
-
-// lineReader is an Editor over an input of lines, which shows no prompt.
-type lineReader struct{ *bufio.Scanner }
-
-// ReadLine implements Editor.
-func (r lineReader) ReadLine(string) (string, error) {
-	if r.Scan() {
-		return r.Text(), nil
-	}
-	if errors.Is(r.Err(), bufio.ErrTooLong) {
-		return "", fmt.Errorf("a line is longer than a message may be (%d bytes)", maxLine)
-	}
-	return "", cmp.Or(r.Err(), io.EOF)
-}
-
-// Remember implements Editor.
-func (lineReader) Remember(string) {}
-
-// prompt waits for the next message. The end of the input, the second of two
-// interrupts in a row and the end of ctx are errLeave.
-func (t *talk) prompt(ctx context.Context) (string, error) {
-	for try := 0; ; try++ {
-		text, err := t.read(ctx, "› ")
-		if !errors.Is(err, term.ErrInterrupt) {
-			return strings.TrimSpace(text), err
+// lines returns a ReadLine over In.
+func (t *talk) lines() func(prompt string) (string, error) {
+	scanner := bufio.NewScanner(t.In)
+	scanner.Buffer(make([]byte, 0, 4096), maxMessage)
+	return func(prompt string) (string, error) {
+		if t.Interactive {
+			fmt.Fprint(t.Out, prompt)
 		}
-		if try > 0 || !t.Interactive {
-			return "", errLeave
+		if scanner.Scan() {
+			return scanner.Text(), nil
 		}
-		t.view.note("(Ctrl-C again, or Ctrl-D, leaves)")
+		if errors.Is(scanner.Err(), bufio.ErrTooLong) {
+			return "", fmt.Errorf("a line exceeds the maximum size of a message (%d bytes)", maxMessage)
+		}
+		return "", cmp.Or(scanner.Err(), io.EOF)
 	}
 }
 
-// read waits for one line. The end of the input and that of ctx are errLeave.
-func (t *talk) read(ctx context.Context, prompt string) (string, error) {
-	switch {
-	case t.plain && t.Interactive:
-		fmt.Fprint(t.Out, t.Style.Bold(prompt))
-	case !t.plain && t.edited != nil: // a signal interrupted this method, but not the editor, which has shown its prompt
-		fmt.Fprint(t.Out, prompt)
+// read returns the next message. A line that ends with a backslash continues on the next line.
+func (t *talk) read(ctx context.Context) (string, error) {
+	text, err := t.readLine(ctx, "> ")
+	for err == nil && strings.HasSuffix(text, `\`) {
+		var next string
+		next, err = t.readLine(ctx, "… ")
+		text = strings.TrimSuffix(text, `\`) + "\n" + next
 	}
-	if t.edited == nil {
-		edited := make(chan line, 1)
-		go func() { // ends with the line, or with the process
-			text, err := t.Editor.ReadLine(prompt)
-			edited <- line{text, err}
-		}()
-		t.edited = edited
+	return strings.TrimSpace(text), err
+}
+
+func (t *talk) readLine(ctx context.Context, prompt string) (string, error) {
+	type line struct {
+		text string
+		err  error
 	}
-	err := errLeave
+	next := make(chan line, 1)
+	go func() { // ends with the line, or with the process
+		text, err := t.ReadLine(prompt)
+		next <- line{text, err}
+	}()
 	select {
-	case l := <-t.edited:
-		t.edited = nil
-		if !errors.Is(l.err, io.EOF) {
-			return l.text, l.err
-		}
+	case l := <-next:
+		return l.text, l.err
 	case <-t.Interrupts:
-		err = term.ErrInterrupt
+		return "", errLeave
 	case <-ctx.Done():
+		return "", ctx.Err()
 	}
-	if t.Interactive {
-		fmt.Fprintln(t.Out)
-	}
-	return "", err
 }
 
-// take does what a line asks for.
-func (t *talk) take(ctx context.Context, text string) error {
-	command, isCommand := strings.CutPrefix(text, "/")
-	switch {
-	case text == "":
-		return nil
-	case isCommand && strings.HasPrefix(command, "/"):
-		text = command // "//" sends a message that begins with a slash
-	case command == "quit" || command == "exit":
-		return errLeave
-	case isCommand:
-		return t.command(ctx, command)
-	}
-	return say(ctx, t, text)
+func (t *talk) send(ctx context.Context, text string) error {
+	return t.watch(ctx, func(ctx context.Context) iter.Seq2[event.Event, error] {
+		if t.Agent != "" {
+			return t.client.Ask(ctx, t.Chat, t.Agent, text, rand.Text())
+		}
+		return t.client.Say(ctx, t.Chat, text, rand.Text())
+	})
 }
 
-// say posts a message and shows its run to the end.
-func say(ctx context.Context, t *talk, text string) error {
-	ctx, leave := context.WithCancel(ctx)
-	defer leave()
-	return t.watch(ctx, t.client.Say(ctx, t.Chat, text, rand.Text()))
-}
-
-// panelTakes says what stands behind the command of a panel; empty for no such
-// command. It asks the panel past the master, whether or not what users type may
-// do so elsewhere.
-func panelTakes(command string) string {
-	switch memory.Agent(command) {
-	case panel.DiscussName:
-		return "QUESTION"
-	case panel.EnsembleName:
-		return "GOAL"
-	}
-	return ""
-}
-
-// ask has a panel work on a question.
-func (t *talk) ask(ctx context.Context, command, question string) error {
-	if question == "" {
-		return fmt.Errorf("/%s needs what it is to work on: /%s %s", command, command, panelTakes(command))
-	}
-	ctx, leave := context.WithCancel(ctx)
-	defer leave()
-	err := t.watch(ctx, t.client.Ask(ctx, t.Chat, memory.Agent(command), question, rand.Text()))
-	var refused *api.Problem
-	if errors.As(err, &refused) && refused.Code == "unknown_agent" {
-		return fmt.Errorf("there are no models for /%s: list them under panel.members in mneme.yaml (docs/panel.md)", command)
-	}
-	return err
-}
-
-// greet shows where the user is, the last messages, and a run under way.
+// greet prints the last messages and follows an unfinished run.
 func (t *talk) greet(ctx context.Context) error {
-	t.view.note(fmt.Sprintf("chat %s · /help lists commands, Ctrl-D leaves", t.Chat))
+	t.view.note(fmt.Sprintf("chat %s: Ctrl-C stops an answer, Ctrl-D leaves", t.Chat))
 	info, err := t.client.Chat(ctx, t.Chat)
 	if webapi.IsNotFound(err) {
 		return nil
@@ -236,7 +147,7 @@ func (t *talk) greet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	page, err := t.client.Page(ctx, memory.ChatKey(t.Chat), -recalled, recalled)
+	page, err := t.client.Page(ctx, memory.ChatKey(t.Chat), -lastShown, lastShown)
 	if err != nil && !webapi.IsNotFound(err) {
 		return err
 	}
@@ -245,24 +156,29 @@ func (t *talk) greet(ctx context.Context) error {
 		return err
 	}
 	for _, m := range messages {
-		t.view.recall(m)
+		t.view.message(m)
 	}
-	following, leave := context.WithCancel(ctx)
-	defer leave()
 	switch {
 	case info.Waiting != nil:
-		err = t.answer(following, &waiting{run: info.Waiting.RunID, waits: info.Waiting.Waits})
-	case info.Run == "":
-		return nil
-	default:
-		fmt.Fprintln(t.Out, t.Style.Dim("(an answer is under way)"))
-		err = t.watch(following, t.client.Follow(following, t.Chat, info.Run))
+		err = t.approve(ctx, &pending{run: info.Waiting.RunID, waits: info.Waiting.Waits})
+	case info.Run != "":
+		err = t.watch(ctx, func(ctx context.Context) iter.Seq2[event.Event, error] {
+			return t.client.Follow(ctx, t.Chat, info.Run)
+		})
 	}
-	if err != nil && !errors.Is(err, errLeave) && ctx.Err() == nil {
+	if err != nil && !ends(err) && ctx.Err() == nil {
 		t.view.problem(err.Error())
 		return nil
 	}
 	return err
+}
+
+// watch prints a run to its end. It asks for approvals in between.
+func (t *talk) watch(ctx context.Context, start func(context.Context) iter.Seq2[event.Event, error]) error {
+	if err := t.watchOne(ctx, start); err != nil {
+		return err
+	}
+	return t.approve(ctx, t.view.pending)
 }
 
 type received struct {
@@ -270,39 +186,24 @@ type received struct {
 	err   error
 }
 
-// watch shows a run to its end. What it waits for is asked in between.
-func (t *talk) watch(ctx context.Context, events iter.Seq2[event.Event, error]) error {
-	if err := t.watchOne(ctx, events); err != nil {
-		return err
-	}
-	return t.answer(ctx, t.view.waiting)
-}
-
-// watchOne shows a run to its end, or to where it waits. Events are read in a goroutine of their own, so that an
-// interrupt is seen while none comes. An interrupt stops the run; its id comes with the
-// first event, so that a stop that is asked for earlier is sent then. A second interrupt
-// leaves, and the run goes on by itself. The caller ends ctx, which must be that of
-// events, after watchOne returned: that ends the goroutine.
-func (t *talk) watchOne(ctx context.Context, events iter.Seq2[event.Event, error]) error {
+// watchOne prints a run until it ends or waits for a person. The first Ctrl-C stops the run, the second one leaves. Its
+// id arrives with the first event, so an earlier Ctrl-C stops the run then.
+func (t *talk) watchOne(ctx context.Context, start func(context.Context) iter.Seq2[event.Event, error]) error {
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
 	t.view.begin()
 	feed := make(chan received)
-	left := make(chan struct{})
-	go func() { // ends with the events, that is with ctx at the latest
+	go func() { // ends with the events, which end with reading
 		defer close(feed)
-		for e, err := range events {
+		for e, err := range start(reading) {
 			select {
 			case feed <- received{e, err}:
-			case <-left:
+			case <-reading.Done():
 				return
 			}
 		}
 	}()
-	defer close(left)
-	var (
-		run      string
-		stopping bool
-		asked    bool
-	)
+	run, interrupts := "", 0
 	for {
 		select {
 		case r, ok := <-feed:
@@ -313,33 +214,70 @@ func (t *talk) watchOne(ctx context.Context, events iter.Seq2[event.Event, error
 				t.view.breakLine()
 				return r.err
 			}
+			if run == "" && interrupts > 0 {
+				t.stop(ctx, r.event.RunID)
+			}
 			run = r.event.RunID
 			t.view.show(r.event)
 		case <-t.Interrupts:
-			t.view.breakLine()
-			if stopping {
+			if interrupts++; interrupts > 1 {
+				t.view.breakLine()
 				return errLeave
 			}
-			stopping = true
 			t.view.note("(stopping; Ctrl-C again leaves)")
+			if run != "" {
+				t.stop(ctx, run)
+			}
 		case <-ctx.Done():
 			return ctx.Err()
-		}
-		if stopping && !asked && run != "" {
-			asked = true
-			if err := t.stop(ctx, run); err != nil {
-				t.view.problem(err.Error())
-				stopping, asked = false, false
-			}
 		}
 	}
 }
 
-func (t *talk) stop(ctx context.Context, run string) error {
+func (t *talk) stop(ctx context.Context, run string) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	if err := t.client.Stop(ctx, t.Chat, run); err != nil {
-		return fmt.Errorf("the run could not be stopped: %w", err)
+		t.view.problem("the run could not be stopped: " + err.Error())
+	}
+}
+
+// pending is a run that waits for a person.
+type pending struct {
+	run   string
+	seq   int64 // the number of its last event, or 0
+	waits []event.Wait
+}
+
+// approve asks for a decision on each pending tool call and resumes the run, until the run ends.
+func (t *talk) approve(ctx context.Context, p *pending) error {
+	for p != nil {
+		var answers []event.WaitAnswer
+		for _, w := range p.waits {
+			t.view.note(fmt.Sprintf("%s wants to call %s %s (%s)", cmp.Or(term.OneLine(string(w.Subagent), 64), "master"),
+				term.OneLine(w.Tool, 64), term.OneLine(string(w.Arguments), maxMessageShown), term.OneLine(w.Reason, maxMessageShown)))
+			if w.Kind != event.Approval || !t.Interactive {
+				return fmt.Errorf("the run waits for an answer: give it on the page, or with POST %s (a new message denies it)",
+					webapi.ResumePath(t.Chat, p.run))
+			}
+			line, err := t.readLine(ctx, "Allow this call? [y/N] ")
+			if err != nil {
+				return err
+			}
+			decision := event.Deny
+			if yes := strings.ToLower(strings.TrimSpace(line)); yes == "y" || yes == "yes" {
+				decision = event.Approve
+			}
+			answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: decision})
+		}
+		run, seq := p.run, p.seq
+		err := t.watchOne(ctx, func(ctx context.Context) iter.Seq2[event.Event, error] {
+			return t.client.Resume(ctx, t.Chat, run, seq, answers...)
+		})
+		if err != nil {
+			return err
+		}
+		p = t.view.pending
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -107,7 +108,7 @@ func TestABrokenConnectionDoesNotShow(t *testing.T) {
 	require.Equal(t, want, out)
 }
 
-func TestAPersonSeesPromptHistoryAndErrors(t *testing.T) {
+func TestATerminalShowsPromptsHistoryAndErrors(t *testing.T) {
 	s := webtest.New(t, func(r *webtest.Run) {
 		r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.AssistantDelta{Text: "half"},
 			&event.Error{Code: "model_failed", Message: "The model did not answer."}, &event.RunFinished{Outcome: event.Failed})
@@ -117,20 +118,25 @@ func TestAPersonSeesPromptHistoryAndErrors(t *testing.T) {
 	} {
 		s.Remember(memory.ChatKey(memory.MustChat("12345")), m)
 	}
-	out, err := run(t, s, "hi\n/memory\n/nonsense\n//slash\n/help\n/quit\nnever\n", func(o *chat.Options) {
-		o.Interactive, o.Style = true, term.InColour()
-	})
+	out, err := run(t, s, "hi\n\n/slash\n", func(o *chat.Options) { o.Interactive, o.Style = true, term.InColour() })
 	require.NoError(t, err)
-	require.Equal(t, 2, s.Posts(), "hi and //slash")
+	require.Equal(t, 2, s.Posts())
 	dim := term.InColour().Dim
-	require.Contains(t, out, dim("› I am\nAliya")+"\n"+dim("Hello, [2JAliya")+"\n"+term.InColour().Bold("› "))
-	require.Contains(t, out, "half\n"+term.InColour().Red("! The model did not answer."))
-	require.Contains(t, out, "chat_history:12345  4 messages, ")
-	require.Contains(t, out, "! there is no command /nonsense; /help lists them")
-	require.Contains(t, out, "Ctrl-C stops a running answer")
+	require.Contains(t, out, dim("> I am\nAliya")+"\n"+dim("Hello, [2JAliya")+"\n> ")
+	require.Equal(t, 2, strings.Count(out, "half\n"+term.InColour().Red("! The model did not answer.")+"\n> "))
 }
 
-func TestAPanelIsAskedPastTheMaster(t *testing.T) {
+func TestAMessageContinuesAfterABackslash(t *testing.T) {
+	s := webtest.New(t, func(r *webtest.Run) {
+		r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.Assistant{Content: "You said: " + r.Message},
+			&event.RunFinished{Outcome: event.Completed})
+	})
+	out, err := run(t, s, "one \\\n  two\\\n\nthree\n", nil)
+	require.NoError(t, err)
+	require.Equal(t, "You said: one \n  two\nYou said: three\n", out)
+}
+
+func TestMessagesGoToANamedAgent(t *testing.T) {
 	s := webtest.New(t, func(r *webtest.Run) {
 		r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message})
 		r.EmitFrom(r.Agent, "c1",
@@ -141,32 +147,72 @@ func TestAPanelIsAskedPastTheMaster(t *testing.T) {
 			&event.Completion{Response: "Tea.", Status: event.Completed})
 		r.Emit(&event.Assistant{Content: "Tea."}, &event.RunFinished{Outcome: event.Completed})
 	})
-	out, err := run(t, s, "/discuss tea or coffee?\n/ensemble  make tea\n", nil)
+	out, err := run(t, s, "tea or coffee?\n", func(o *chat.Options) { o.Agent = "discuss" })
 	require.NoError(t, err)
-	require.Equal(t, strings.ReplaceAll(`→ NAME: tea or coffee?
-  NAME · answer gpt (A)
-  NAME · answer ✓ gpt (A): tea
-  NAME · review failed: gpt (A) on B: too slow
-← NAME: Tea.
+	require.Equal(t, `→ discuss: tea or coffee?
+  discuss · answer gpt (A)
+  discuss · answer ✓ gpt (A): tea
+  discuss · review failed: gpt (A) on B: too slow
+← discuss: Tea.
 Tea.
-`, "NAME", "discuss")+strings.ReplaceAll(`→ NAME: make tea
-  NAME · answer gpt (A)
-  NAME · answer ✓ gpt (A): tea
-  NAME · review failed: gpt (A) on B: too slow
-← NAME: Tea.
-Tea.
-`, "NAME", "ensemble"), out)
-
-	_, err = run(t, s, "/discuss \n", nil)
-	require.EqualError(t, err, "/discuss needs what it is to work on: /discuss QUESTION")
-	s.Refuse = func(*http.Request) (int, string, string) { return 400, "unknown_agent", "There is no agent_version" }
-	_, err = run(t, s, "/ensemble make tea\n", nil)
-	require.EqualError(t, err,
-		"there are no models for /ensemble: list them under panel.members in mneme.yaml (docs/panel.md)")
-	require.Equal(t, 2, s.Posts())
+`, out)
+	s.Refuse = func(*http.Request) (int, string, string) { return 400, "unknown_agent", "There is no such agent." }
+	_, err = run(t, s, "tea\n", func(o *chat.Options) { o.Agent = "nosuch" })
+	require.ErrorContains(t, err, "There is no such agent.")
 }
 
-func TestAnErrorEndsAPipedTalk(t *testing.T) {
+// waits returns a run that waits for a person and then finishes with the answers.
+func waits(t *testing.T, list ...event.Wait) func(*webtest.Run) {
+	return func(r *webtest.Run) {
+		r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.RunWaiting{Waits: list})
+		var answers []event.WaitAnswer
+		select {
+		case answers = <-r.Answers:
+		case <-t.Context().Done():
+			return
+		}
+		text, _ := json.Marshal(answers)
+		r.Emit(&event.RunResumed{Answers: answers}, &event.Assistant{Content: string(text)},
+			&event.RunFinished{Outcome: event.Completed})
+	}
+}
+
+var refund = event.Wait{ID: "w1", Kind: event.Approval, Subagent: "billing", Tool: "refund",
+	Arguments: json.RawMessage(`{"amount":5}`), Reason: "approve: always"}
+
+func interactive(o *chat.Options) { o.Interactive = true }
+
+func TestATerminalAsksForApprovals(t *testing.T) {
+	second := event.Wait{ID: "w2", Kind: event.Approval, Tool: "mail", Arguments: json.RawMessage(`{}`)}
+	for input, want := range map[string]string{
+		"y\nYES\n": `[{"id":"w1","decision":"approve"},{"id":"w2","decision":"approve"}]`,
+		"no\n\n":   `[{"id":"w1","decision":"deny"},{"id":"w2","decision":"deny"}]`,
+	} {
+		out, err := run(t, webtest.New(t, waits(t, refund, second)), "hi\n"+input, interactive)
+		require.NoError(t, err)
+		require.Contains(t, out, "billing wants to call refund {\"amount\":5} (approve: always)\nAllow this call? [y/N] ")
+		require.Contains(t, out, want)
+	}
+}
+
+// A run without an answer stays pending. The next chat asks again.
+func TestAPendingRunIsAskedAboutAgain(t *testing.T) {
+	s := webtest.New(t, waits(t, refund))
+	_, err := run(t, s, "hi\n", interactive)
+	require.NoError(t, err)
+	_, err = run(t, s, "hi\n", nil)
+	require.ErrorContains(t, err, "the run waits for an answer: give it on the page, or with POST /v1/chats/12345/runs/")
+	out, err := run(t, s, "y\ny\n", interactive)
+	require.NoError(t, err)
+	require.Contains(t, out, `"decision":"approve"`)
+
+	question := webtest.New(t, waits(t, event.Wait{ID: "w1", Kind: event.Question, Tool: "book"}))
+	out, err = run(t, question, "hi\n", interactive)
+	require.NoError(t, err)
+	require.Contains(t, out, "give it on the page")
+}
+
+func TestAnErrorEndsAPipedChat(t *testing.T) {
 	s := webtest.New(t, func(r *webtest.Run) {
 		r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.RunFinished{Outcome: event.Failed})
 	})
@@ -255,24 +301,16 @@ func endless(r *webtest.Run) {
 	r.Emit(&event.Assistant{Content: "and on", Partial: true}, &event.RunFinished{Outcome: event.Stopped})
 }
 
-func TestCtrlCStopsTheRunAndKeepsTheTalk(t *testing.T) {
+func TestCtrlCStopsTheRunAndKeepsTheChat(t *testing.T) {
 	p := sit(t, webtest.New(t, endless))
-	p.sees("› ")
-	p.types("go")
-	p.sees("and on")
-	p.interrupts <- os.Interrupt
-	p.sees("(stopping; Ctrl-C again leaves)\n")
-	p.sees("(stopped)\n› ")
-	p.types("go")
-	p.sees("and on")
-	p.interrupts <- os.Interrupt
-	p.sees("(stopped)\n› ")
-	p.interrupts <- os.Interrupt
-	p.sees("(Ctrl-C again, or Ctrl-D, leaves)\n› ")
-	p.types("/help")
-	p.sees("› ")
-	p.interrupts <- os.Interrupt
-	p.sees("leaves)\n› ")
+	p.sees("> ")
+	for range 2 {
+		p.types("go")
+		p.sees("and on")
+		p.interrupts <- os.Interrupt
+		p.sees("(stopping; Ctrl-C again leaves)\n")
+		p.sees("(stopped)\n> ")
+	}
 	p.interrupts <- os.Interrupt
 	p.leaves()
 }
@@ -284,7 +322,7 @@ func TestASecondCtrlCLeavesARunThatDoesNotStop(t *testing.T) {
 		r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.AssistantDelta{Text: "never"})
 		<-deaf
 	}))
-	p.sees("› ")
+	p.sees("> ")
 	p.types("go")
 	p.sees("never")
 	p.interrupts <- os.Interrupt
@@ -297,10 +335,9 @@ func TestARunUnderWayIsShownAtTheStart(t *testing.T) {
 	s := webtest.New(t, endless)
 	s.Start(memory.MustChat("12345"), "r1", "earlier")
 	p := sit(t, s)
-	p.sees("(an answer is under way)\n")
 	p.sees("and on")
 	p.interrupts <- os.Interrupt
-	p.sees("(stopped)\n› ")
+	p.sees("(stopped)\n> ")
 	p.keys.Close()
 	p.leaves()
 }
@@ -310,5 +347,5 @@ func TestALineMayBeLongButNotEndless(t *testing.T) {
 	_, err := run(t, s, strings.Repeat("ж", 100_000)+"\n", func(o *chat.Options) { o.Quiet = true })
 	require.NoError(t, err)
 	_, err = run(t, s, strings.Repeat("x", 2<<20), nil)
-	require.EqualError(t, err, "a line is longer than a message may be (1048576 bytes)")
+	require.EqualError(t, err, "a line exceeds the maximum size of a message (1048576 bytes)")
 }

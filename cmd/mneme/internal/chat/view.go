@@ -14,54 +14,51 @@ import (
 )
 
 const (
-	maxLineShown   = 300  // characters of a task, a tool's arguments or a subagent's answer
-	maxRecallShown = 1000 // characters of a message from before
+	maxLineShown    = 300  // characters of a task, a tool's arguments or a subagent's answer
+	maxMessageShown = 1000 // characters of an earlier message
 )
 
-// view writes the events of one run after the other.
+// view prints the events of runs.
 type view struct {
 	out   io.Writer
 	style term.Style
 	quiet bool
 
-	midLine bool            // the cursor stands behind text
-	shown   strings.Builder // the answer's text that was streamed
-	trouble string          // what the last error of the run itself said
-	outcome string          // of the run, when it is over
-	waiting *waiting        // what the run waits for; nil for one that does not
+	midLine  bool            // the current line has text
+	streamed strings.Builder // the text of the answer so far
+	failure  string          // the message of the run's last error
+	outcome  string          // of a finished run
+	pending  *pending        // set if the run waits for a person
 }
 
 func (v *view) begin() {
-	v.shown.Reset()
-	v.trouble, v.outcome, v.waiting = "", "", nil
+	v.streamed.Reset()
+	v.failure, v.outcome, v.pending = "", "", nil
 }
 
-// end says how the run ended, as an error unless it went well.
+// end returns the error of a failed run.
 func (v *view) end() error {
 	v.breakLine()
 	if v.outcome != event.Failed {
 		return nil
 	}
-	if v.trouble == "" {
-		return errors.New("the run failed")
-	}
-	return errors.New(v.trouble)
+	return errors.New(cmp.Or(v.failure, "the run failed"))
 }
 
 func (v *view) show(e event.Event) {
-	v.waiting = nil
+	v.pending = nil
 	switch p := e.Payload.(type) {
 	case *event.AssistantDelta:
 		if !v.quiet {
-			v.shown.WriteString(p.Text)
+			v.streamed.WriteString(p.Text)
 			v.text(p.Text)
 		}
 	case *event.Assistant:
 		v.answer(p)
 	case *event.Error:
-		v.failure(e, p)
+		v.problemOf(e, p)
 	case *event.RunWaiting:
-		v.waiting = &waiting{e.RunID, e.Seq, p.Waits}
+		v.pending = &pending{e.RunID, e.Seq, p.Waits}
 	case *event.RunFinished:
 		v.outcome = p.Outcome
 		if p.Outcome == event.Stopped {
@@ -74,7 +71,7 @@ func (v *view) show(e event.Event) {
 	}
 }
 
-// delegation shows an agent at work, a line for each thing.
+// delegation prints one line for each step of an agent.
 func (v *view) delegation(e event.Event) {
 	name := cmp.Or(term.OneLine(string(e.Subagent), 64), "master")
 	switch p := e.Payload.(type) {
@@ -91,7 +88,7 @@ func (v *view) delegation(e event.Event) {
 	}
 }
 
-// tool shows a tool at work; what it gave shows in the answer.
+// tool prints a tool call. Its result is part of the answer.
 func (v *view) tool(agent string, p event.ToolProgress) {
 	if p.Status == "done" && p.Detail == "" {
 		return
@@ -106,10 +103,10 @@ func (v *view) tool(agent string, p event.ToolProgress) {
 	v.note(strings.TrimRight(fmt.Sprintf("  %s · %s %s", agent, tool, term.OneLine(p.Detail, maxLineShown)), " "))
 }
 
-// answer completes what was streamed. Text from steps before the last may stand
-// in front of it; the answer itself is shown whole in any case.
+// answer prints the rest of the answer. Text of earlier steps may precede it. If the streamed text does not end with the
+// answer, it prints the whole answer.
 func (v *view) answer(p *event.Assistant) {
-	streamed, content := strings.TrimSpace(v.shown.String()), strings.TrimSpace(p.Content)
+	streamed, content := strings.TrimSpace(v.streamed.String()), strings.TrimSpace(p.Content)
 	if !strings.HasSuffix(streamed, content) {
 		v.breakLine()
 		v.text(content)
@@ -125,25 +122,25 @@ func (v *view) answer(p *event.Assistant) {
 	}
 }
 
-func (v *view) failure(e event.Event, p *event.Error) {
+func (v *view) problemOf(e event.Event, p *event.Error) {
 	if e.Subagent != "" {
 		if !v.quiet {
 			v.note(fmt.Sprintf("! %s: %s", term.OneLine(string(e.Subagent), 64), term.OneLine(p.Message, maxLineShown)))
 		}
 		return
 	}
-	v.trouble = p.Message
+	v.failure = p.Message
 }
 
-// recall shows a message from before.
-func (v *view) recall(m memory.Message) {
+// message prints a message of the history.
+func (v *view) message(m memory.Message) {
 	text := []rune(strings.TrimSpace(term.Clean(m.Content)))
-	if len(text) > maxRecallShown {
-		text = append(text[:maxRecallShown], '…')
+	if len(text) > maxMessageShown {
+		text = append(text[:maxMessageShown], '…')
 	}
 	mark := ""
 	if m.Role == memory.RoleUser {
-		mark = "› "
+		mark = "> "
 	}
 	v.note(mark + string(text))
 }
@@ -155,7 +152,7 @@ func (v *view) text(s string) {
 	}
 }
 
-// note writes a line in the background.
+// note prints a dim line.
 func (v *view) note(s string) {
 	v.breakLine()
 	fmt.Fprintln(v.out, v.style.Dim(s))
@@ -163,7 +160,7 @@ func (v *view) note(s string) {
 
 func (v *view) problem(s string) {
 	v.breakLine()
-	fmt.Fprintln(v.out, v.style.Red("! "+term.OneLine(s, maxRecallShown)))
+	fmt.Fprintln(v.out, v.style.Red("! "+term.OneLine(s, maxMessageShown)))
 }
 
 func (v *view) breakLine() {

@@ -1,17 +1,17 @@
-// Package term makes text from elsewhere safe and pleasant on a terminal.
+// Package term prints untrusted text safely on a terminal, and reads lines from one.
 package term
 
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"unicode"
 
 	"github.com/mattn/go-isatty"
 )
 
-// Clean drops what could steer a terminal or disguise text: control characters
-// other than tab and line feed, and the marks that turn the writing direction.
+// Clean removes control characters, except tab and line feed, and marks that change the writing direction.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -24,7 +24,7 @@ func Clean(s string) string {
 	}, s)
 }
 
-// OneLine is Clean text on one line, cut after limit characters.
+// OneLine returns s, cleaned, on one line of at most limit characters.
 func OneLine(s string, limit int) string {
 	s = strings.Join(strings.Fields(Clean(s)), " ")
 	count := 0
@@ -37,34 +37,33 @@ func OneLine(s string, limit int) string {
 	return s
 }
 
-// IsTerminal says whether f, a reader or a writer, is a terminal.
+// IsTerminal reports whether f, a reader or a writer, is a terminal.
 func IsTerminal(f any) bool {
 	file, ok := f.(*os.File)
 	return ok && isatty.IsTerminal(file.Fd())
 }
 
-// Style dresses text. The zero Style leaves it plain.
+// Style formats text. The zero Style leaves it plain.
 type Style struct{ colours bool }
 
-// StyleFor picks the Style for w: plain unless it is a terminal that takes
-// colours and NO_COLOR is empty.
+// StyleFor returns the Style for w. It uses colours if w is a terminal that supports them and NO_COLOR is empty.
 func StyleFor(w io.Writer) Style {
 	return Style{colours: IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// InColour is the Style of a terminal with colours.
+// InColour returns the Style of a terminal with colours.
 func InColour() Style { return Style{colours: true} }
 
-// Coloured says whether the Style uses colours.
+// Coloured reports whether the Style uses colours.
 func (s Style) Coloured() bool { return s.colours }
 
-// Dim is for what stands in the background.
+// Dim formats secondary text.
 func (s Style) Dim(text string) string { return s.wrap("2", text) }
 
-// Bold is for what the eye should find.
+// Bold formats headings.
 func (s Style) Bold(text string) string { return s.wrap("1", text) }
 
-// Red is for what went wrong.
+// Red formats errors.
 func (s Style) Red(text string) string { return s.wrap("31", text) }
 
 func (s Style) wrap(code, text string) string {
@@ -72,4 +71,17 @@ func (s Style) wrap(code, text string) string {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// StateFile returns the path of a file of the user's state, by the XDG Base Directory Specification, or "" without a home.
+func StateFile(name string) string {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(dir) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(dir, "mneme", name)
 }

@@ -39,3 +39,11 @@ func FuzzClean(f *testing.F) {
 		}
 	})
 }
+
+func TestStateFile(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "/state")
+	require.Equal(t, "/state/mneme/f", StateFile("f"))
+	t.Setenv("XDG_STATE_HOME", "relative")
+	t.Setenv("HOME", "/home/u")
+	require.Equal(t, "/home/u/.local/state/mneme/f", StateFile("f"))
+}
