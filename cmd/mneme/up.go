@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,11 +49,8 @@ Examples:
 		if !*offline && !cfg.ChoosesModel() {
 			s := search{
 				environ: con.environ, places: con.places, out: con.stdout, in: bufio.NewReader(con.stdin),
-				own:  []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
-				asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
-			}
-			if cfg.Limits.BoundsMoney() {
-				s.priced = cfg.Priced
+				listens: []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
+				asks:    term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
 			}
 			if cfg, err = s.configure(ctx, cfg, *model); err != nil {
 				return err
@@ -102,22 +98,20 @@ func agree(cfg config.Config, wanted string, offline bool) error {
 		"the flag", wanted, where)
 }
 
-// search looks for a model for an operator that has configured none.
+// search looks for a model if none is configured.
 type search struct {
 	environ []string
 	places  models.Places
-	own     []string // where this process will listen, which variables may name for other programs
+	listens []string // addresses of this process, which are no model servers
 	in      *bufio.Reader
 	out     io.Writer
-	asks    bool                             // there is a person to ask
-	priced  func(address, model string) bool // which models are proposed; nil: all
+	asks    bool // a person can answer
 }
 
-// errNone is that there is no model to be had, and that this is all right.
+// errNone indicates that the offline model is to answer.
 var errNone = errors.New("no model")
 
-// configure finds a model, has it confirmed, writes mneme.yaml and loads it. Without a
-// model, or without consent, cfg stays as it is.
+// configure finds a model, writes mneme.yaml and loads it. Without a model, or without consent, it returns cfg.
 func (s search) configure(ctx context.Context, cfg config.Config, name string) (config.Config, error) {
 	choice, err := s.find(ctx, name)
 	if errors.Is(err, errNone) {
@@ -138,7 +132,7 @@ func (s search) configure(ctx context.Context, cfg config.Config, name string) (
 	return chosen, nil
 }
 
-// create writes a file that is not there yet.
+// create writes a new file.
 func create(name string, text []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
@@ -154,56 +148,101 @@ func create(name string, text []byte) error {
 	return nil
 }
 
-// quietTime bounds the search of a start that asks no question.
+// quietTime limits the search of a start without a terminal.
 const quietTime = 2 * time.Second
 
-// find gives the model that name stands for, asking where it is not sure.
+// find returns the model that name stands for. Without a name it asks whether to use the first model that it finds.
 func (s search) find(ctx context.Context, name string) (models.Choice, error) {
+	if name == "" && !s.asks {
+		s.mention(ctx)
+		return models.Choice{}, errNone
+	}
+	candidates, model, err := s.candidates(ctx, name)
+	if err != nil {
+		return models.Choice{}, err
+	}
+	choice, problems := choose(ctx, candidates, model)
+	switch {
+	case choice.Model != "" && name != "":
+		return choice, nil
+	case name != "":
+		return choice, fmt.Errorf("--model %s: %s", name, strings.Join(problems, "; "))
+	}
+	for _, problem := range problems {
+		fmt.Fprintf(s.out, "Not used: %s.\n", term.OneLine(problem, 400))
+	}
+	if choice.Model == "" {
+		return choice, errNone
+	}
+	fmt.Fprintf(s.out, "%s found: use it with %s? [Y/n] ", sentence(choice.Found), term.OneLine(choice.Model, 100))
+	if s.yes() {
+		return choice, nil
+	}
+	fmt.Fprintln(s.out, "The offline model answers; --offline starts without this question.")
+	return choice, errNone
+}
+
+// candidates returns the places that may have the model that name stands for, and the model's name, which is empty if
+// name stands for any model or for a vendor.
+func (s search) candidates(ctx context.Context, name string) (found []models.Candidate, model string, err error) {
 	if strings.Contains(name, "://") {
 		server, err := models.NewServer(name)
 		if err != nil {
-			return models.Choice{}, usageError{err}
+			return nil, "", usageError{err}
 		}
-		return s.choose(ctx, server.Candidate(), "")
+		return []models.Candidate{server.Candidate()}, "", nil
 	}
-	if name == "" && !s.asks {
-		short, cancel := context.WithTimeout(ctx, quietTime)
-		defer cancel()
-		ctx = short
+	found = models.Find(ctx, s.environ, s.places, s.listens...)
+	if problem := s.places.Absent(s.environ, found, name); problem != "" {
+		return nil, "", fmt.Errorf("--model %s: %s", name, problem)
 	}
-	found := models.Find(ctx, s.environ, s.places, s.own...)
-	for i, c := range found {
-		if s.priced != nil {
-			found[i] = c.Priced(s.priced)
-		}
+	if name != "" && len(found) == 0 {
+		return nil, "", fmt.Errorf("--model %s: there is no model to use; export one of %s, start Ollama or LM Studio, "+
+			"or use --offline", name, strings.Join(models.KeyVars(), ", "))
 	}
-	switch {
-	case name == "" && !s.asks:
-		s.mention(ctx, found)
-		return models.Choice{}, errNone
-	case name == "":
-		return s.propose(ctx, found)
-	case s.places.Absent(s.environ, found, name) != "":
-		return models.Choice{}, fmt.Errorf("--model %s: %s", name, s.places.Absent(s.environ, found, name))
-	case len(found) == 0:
-		return models.Choice{},
-			fmt.Errorf("--model %s: there is no model to use; export one of %s, start Ollama or LM Studio, or use --offline",
-				name, strings.Join(models.KeyVars(), ", "))
-	case name == autoModel:
-		return s.first(ctx, found)
+	if name == "" || name == autoModel {
+		return found, "", nil
 	}
 	for _, c := range found {
 		if strings.EqualFold(c.Backend, name) {
-			return s.choose(ctx, c, "")
+			return []models.Candidate{c}, "", nil
 		}
 	}
-	return s.named(ctx, found, name)
+	return found, name, nil
+}
+
+// choose returns the first candidate that has the model or, without a name, any model that mneme proposes. It also
+// returns the problems of the others.
+func choose(ctx context.Context, candidates []models.Candidate, model string) (found models.Choice, problems []string) {
+	var names []string
+	for _, c := range candidates {
+		choice, err := c.Choose(ctx, model)
+		switch {
+		case err != nil:
+			problems = append(problems, err.Error())
+		case choice.Model != "":
+			return choice, problems
+		case model == "":
+			problems = append(problems, fmt.Sprintf("%s has no model that mneme proposes; name one with --model, such as %s",
+				c.BaseURL, some(choice.Models)))
+		}
+		names = append(names, choice.Models...)
+	}
+	if model != "" && len(candidates) > 0 {
+		problems = append(problems, "there is no such model")
+	}
+	if model != "" && len(names) > 0 {
+		problems = append(problems, "the nearest names: "+strings.Join(api.Closest(model, names, 3), ", "))
+	}
+	return found, problems
 }
 
 // mention prints how to use the first candidate. It sends no request to a vendor, because the key's owner has not
 // agreed to its use.
-func (s search) mention(ctx context.Context, found []models.Candidate) {
-	for _, c := range found {
+func (s search) mention(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, quietTime)
+	defer cancel()
+	for _, c := range models.Find(ctx, s.environ, s.places, s.listens...) {
 		if c.Local() {
 			if _, err := c.Choose(ctx, ""); err != nil {
 				if ctx.Err() == nil {
@@ -218,102 +257,7 @@ func (s search) mention(ctx context.Context, found []models.Candidate) {
 	}
 }
 
-// propose asks once whether to use the first candidate that works.
-func (s search) propose(ctx context.Context, found []models.Candidate) (models.Choice, error) {
-	for _, c := range found {
-		choice, err := c.Choose(ctx, "")
-		if err != nil {
-			fmt.Fprintf(s.out, "%s found, but %s.\n", sentence(c.Found), term.OneLine(err.Error(), 400))
-			continue
-		}
-		if choice.Model == "" {
-			return s.which(choice)
-		}
-		fmt.Fprintf(s.out, "%s found: use it with %s? [Y/n] ", sentence(c.Found), term.OneLine(choice.Model, 100))
-		if s.yes() {
-			return choice, nil
-		}
-		fmt.Fprintln(s.out, "The offline model answers; --offline starts without this question.")
-		return models.Choice{}, errNone
-	}
-	return models.Choice{}, errNone
-}
-
-// first is the first candidate that works.
-func (s search) first(ctx context.Context, found []models.Candidate) (models.Choice, error) {
-	var problems []string
-	for _, c := range found {
-		choice, err := s.choose(ctx, c, "")
-		if err == nil {
-			return choice, nil
-		}
-		problems = append(problems, err.Error())
-	}
-	return models.Choice{}, fmt.Errorf("%s; mend that, or use --offline", strings.Join(problems, "; "))
-}
-
-// choose takes one candidate, with its model of this name if one is given.
-func (s search) choose(ctx context.Context, c models.Candidate, name string) (models.Choice, error) {
-	choice, err := c.Choose(ctx, name)
-	switch {
-	case err != nil || choice.Model != "":
-		return choice, err
-	case s.asks:
-		return s.which(choice)
-	}
-	return choice, fmt.Errorf("%s lists none of the models that we would propose; name one with --model, such as %s",
-		c.BaseURL, some(choice.Models))
-}
-
-// named is the candidate that has a model of this name.
-func (s search) named(ctx context.Context, found []models.Candidate, name string) (models.Choice, error) {
-	var problems, known []string
-	for _, c := range found {
-		choice, err := c.Choose(ctx, name)
-		if err != nil {
-			problems = append(problems, err.Error())
-		}
-		if err == nil && choice.Model != "" {
-			return choice, nil
-		}
-		known = append(known, choice.Models...)
-	}
-	if len(known) > 0 {
-		problems = append(problems, "the nearest names: "+strings.Join(api.Closest(name, known, 3), ", "))
-	}
-	return models.Choice{}, fmt.Errorf("--model %s: there is no such model; %s", name, strings.Join(problems, "; "))
-}
-
-// maxQuestions bounds how often the operator may mistype a name.
-const maxQuestions = 3
-
-// which asks for the name of a model.
-func (s search) which(c models.Choice) (models.Choice, error) {
-	if len(c.Models) == 0 {
-		return c, errNone
-	}
-	fmt.Fprintf(s.out, "%s found. It has %d models, such as %s.\n", sentence(c.Found), len(c.Models), some(c.Models))
-	for range maxQuestions {
-		fmt.Fprint(s.out, "Use it with which model? (empty for none) ")
-		line, err := s.in.ReadString('\n')
-		name := strings.TrimSpace(line)
-		if name == "" {
-			if err != nil {
-				fmt.Fprintln(s.out)
-			}
-			return c, errNone
-		}
-		if slices.Contains(c.Models, name) {
-			c.Model = name
-			return c, nil
-		}
-		fmt.Fprintf(s.out, "There is no %s; the nearest names: %s\n", term.OneLine(name, 100),
-			strings.Join(api.Closest(name, c.Models, 3), ", "))
-	}
-	return c, errNone
-}
-
-// some are the first few names.
+// some lists the first few names.
 func some(names []string) string {
 	text := strings.Join(names[:min(8, len(names))], ", ")
 	if len(names) > 8 {
@@ -332,5 +276,5 @@ func (s search) yes() bool {
 	return answer == "y" || answer == "yes" || answer == "" && err == nil
 }
 
-// sentence begins with a capital letter.
+// sentence capitalizes the first letter.
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -107,12 +107,6 @@ type Candidate struct {
 	server    *Server
 }
 
-// Priced is c that proposes only models for which priced is true.
-func (c Candidate) Priced(priced func(address, model string) bool) Candidate {
-	c.preferred = slices.DeleteFunc(slices.Clone(c.preferred), func(m string) bool { return !priced(c.BaseURL, m) })
-	return c
-}
-
 // Local says whether it is a server without a key.
 func (c Candidate) Local() bool { return c.server != nil }
 
