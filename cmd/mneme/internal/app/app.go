@@ -6,6 +6,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -188,7 +189,7 @@ func between(a *app) http.RoundTripper {
 	// Of several replicas one that cannot be connected to is passed over within the time that a post has.
 	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
 		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DialTLSContext: a.dialTLS()}
-	return certificate.Explained{Base: &inprocess.Transport{Transport: network, Hosts: &a.hosts}}
+	return certificate.Explained{Base: a.hosts.Transport(network)}
 }
 
 func (a *app) clientOver(seen *telemetry.Service, to string, base http.RoundTripper) *http.Client {
@@ -230,7 +231,11 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 	leave := func(context.Context) error { return nil }
 	if a.together && !a.sockets {
 		_, host, _ := strings.Cut(a.url(l), "://")
-		leave = a.hosts.Serve(host, h)
+		inner := h
+		if a.pair != nil {
+			inner = secured(h)
+		}
+		leave = a.hosts.Serve(host, inner)
 	}
 	serve := server.Serve
 	if a.pair != nil {
@@ -258,6 +263,14 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 		return errors.Join(drained, err)
 	})
 	return server.Shutdown
+}
+
+// secured marks requests that arrive by a pipe as secured by TLS.
+func secured(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.TLS = &tls.ConnectionState{HandshakeComplete: true}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // url is how another service of this process reaches a listener, wherever it is

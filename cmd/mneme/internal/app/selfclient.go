@@ -23,7 +23,7 @@ const selfHost = "webmemory"
 func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, error) {
 	c := &selfClient{}
 	var err error
-	var inside http.RoundTripper = &inprocess.Transport{Transport: &http.Transport{}, Hosts: &c.hosts}
+	var inside http.RoundTripper = c.hosts.Transport(&http.Transport{})
 	if gate != nil {
 		inside = access.Carrier{Base: inside, Secret: gate.Secret, AsCaller: true}
 	}

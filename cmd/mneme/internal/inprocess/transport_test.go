@@ -29,7 +29,7 @@ func overBoth(t *testing.T, h http.HandlerFunc,
 		var hosts inprocess.Hosts
 		stop := hosts.Serve("test.local:80", h)
 		defer func() { require.NoError(t, stop(context.Background())) }()
-		client := &http.Client{Transport: &inprocess.Transport{Transport: &http.Transport{}, Hosts: &hosts}}
+		client := &http.Client{Transport: hosts.Transport(&http.Transport{})}
 		test(t, func(r *http.Request) (*http.Response, error) {
 			r.URL.Host = "test.local:80"
 			return client.Do(r)
@@ -301,21 +301,6 @@ func TestMany(t *testing.T) {
 	})
 }
 
-func TestHijackIsRefused(t *testing.T) {
-	var hosts inprocess.Hosts
-	stop := hosts.Serve("h:1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
-			w.WriteHeader(http.StatusInternalServerError)
-		}
-	}))
-	client := &http.Client{Transport: &inprocess.Transport{Transport: &http.Transport{}, Hosts: &hosts}}
-	resp, err := client.Get("http://h:1/")
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.NoError(t, stop(t.Context()))
-}
-
 // A stop waits for the requests that are being answered, for the time that it is given.
 func TestStop(t *testing.T) {
 	var hosts inprocess.Hosts
@@ -324,7 +309,7 @@ func TestStop(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	network := &http.Transport{}
-	client := &http.Client{Transport: &inprocess.Transport{Transport: network, Hosts: &hosts}}
+	client := &http.Client{Transport: hosts.Transport(network)}
 	resp, err := client.Get("http://h:1/")
 	require.NoError(t, err)
 	over, cancel := context.WithCancel(t.Context())
