@@ -45,8 +45,7 @@ const (
 	KindAudit Kind = "mneme:audit" // the audit log: acts that can hurt others, and their actors
 
 	// The default tenant, which is never erased as a whole, has none of these.
-	KindUsers    Kind = "mneme:users"    // users that have notes or chats, by when that was last noted
-	KindOneShots Kind = "mneme:oneshots" // runs without a chat that wait for their client's tools, by when that was noted
+	KindUsers Kind = "mneme:users" // users that have notes or chats, by when that was last noted
 )
 
 // KindTools is a kind of which there is one key for each server of tools: what its tools were
@@ -55,12 +54,6 @@ const KindTools Kind = "mneme:tools"
 
 // KindKey is a kind of which there is one Redis key for each API key: its hash, tenant and scopes.
 const KindKey Kind = "mneme:key"
-
-// Kinds of which there is one key for each run without a chat that waits for its client's tools.
-const (
-	KindOneShot      Kind = "mneme:oneshot"       // what it goes on from
-	KindOneShotCalls Kind = "mneme:oneshot-calls" // the calls of tools outside since then
-)
 
 // Kinds of which there is one key for each user, see UserKey.
 const (
@@ -72,10 +65,10 @@ const (
 var ofUsers = []Kind{KindUserNotes, KindUserChats}
 
 // numbered are the kinds of which there are many keys that are of no chat; their names are in RedisKey.Run.
-var numbered = []Kind{KindTools, KindKey, KindOneShot, KindOneShotCalls}
+var numbered = []Kind{KindTools, KindKey}
 
 // listed are the kinds of which there is one key for each tenant; its name is in RedisKey.Run.
-var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindUsers, KindOneShots}
+var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindUsers}
 
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
 func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
@@ -107,15 +100,10 @@ var types = map[Kind]string{
 	KindChats: "zset", KindCold: "zset",
 	KindAudit:     "stream",
 	KindProcesses: "hash",
-	KindTools:     "hash", KindOneShot: "string", KindOneShotCalls: "hash",
-	KindKeys: "zset", KindKey: "hash",
+	KindTools:     "hash",
+	KindKeys:      "zset", KindKey: "hash",
 	KindUserNotes: "string", KindUserChats: "zset",
-	KindTenants: "zset", KindErasing: "zset", KindUsers: "zset", KindOneShots: "zset",
-}
-
-// OneShotKey is the key of a kind of which there is one for each run of a tenant without a chat.
-func OneShotKey(kind Kind, of Tenant, run string) string {
-	return RedisKey{Kind: kind, Run: of.prefix() + run}.String()
+	KindTenants: "zset", KindErasing: "zset", KindUsers: "zset",
 }
 
 // UserKey is the key of a kind of which there is one for each user.

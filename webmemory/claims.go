@@ -81,11 +81,8 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run) error {
 // claim asks for a call by its id where the run's calls are.
 func (s *toolCalls) claim(ctx context.Context, r *run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
-	switch {
-	case r.alone == nil:
+	if r.alone == nil {
 		return s.claimOnce(ctx, r, id, c, repeatable)
-	case r.alone.kept:
-		return s.store.OneShots.Claim(ctx, r.chat.Tenant(), r.id, id, c, repeatable)
 	}
 	word, result = r.alone.claim(id, repeatable)
 	return word, result, nil
@@ -93,21 +90,14 @@ func (s *toolCalls) claim(ctx context.Context, r *run, id string, c redisstore.C
 
 // settle keeps what a call returned where the run's calls are.
 func (s *toolCalls) settle(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
-	switch {
-	case r.alone == nil:
+	if r.alone == nil {
 		return s.settleOnce(ctx, r, id, result)
-	case r.alone.kept:
-		return s.store.OneShots.Settle(ctx, r.chat.Tenant(), r.id, id, result)
 	}
 	return r.alone.settle(id, result), nil
 }
 
-// ownCalls are the calls of a one-shot, which no other process can make while the run lives in this process alone.
-// One that waited may go on in several processes, since its client may answer again: it is kept, and its calls from
-// then on are beside it in Redis. Those before are over, and counted in what it goes on from.
+// ownCalls are the calls of a one-shot. Only this process runs it.
 type ownCalls struct {
-	kept bool
-
 	mu      sync.Mutex
 	results map[string][]byte // by the call's id, nil for one that has none; guarded by mu
 }

@@ -136,6 +136,8 @@ func cure(path string) string {
 	case slices.Contains([]string{"/messages", "/messages/count_tokens", "/responses"}, rest):
 		return "the gateway serves it, at an address of its own (proxy.listen, port 8082 where nothing else is " +
 			"configured); here are POST /v1/chat/completions and /v1/responses"
+	case strings.HasPrefix(path, webapi.OneShotPath+"/"): // removed in 0.3
+		return "send the transcript with the tool's result as context to POST " + webapi.OneShotPath
 	case strings.Contains(path, "/v1/v1/"):
 		return "the client adds /v1 by itself, so leave it out of its base URL"
 	}

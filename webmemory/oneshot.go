@@ -15,16 +15,13 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about one-shots: runs without a chat. The request has all that is known; the run's events are
-// passed on to the one client that is there; its leaving stops the run, and nothing is stored. A run that waits for
-// its client's tools is the exception: it is kept for an hour, and goes on in any process.
-
-// oneShotRunner runs what has no chat. Nothing is kept of it but, in Redis, what a run that waits goes on from.
+// oneShotRunner runs one-shots: runs without a chat. Nothing is stored. The request carries all context, one client gets
+// the events, and its disconnect stops the run. If the model calls a tool of the client, the run ends there. The client
+// sends the result with the transcript in a new request.
 type oneShotRunner struct {
 	*core
 	registry  *registry
@@ -33,15 +30,7 @@ type oneShotRunner struct {
 	admission *admission
 }
 
-// oneShot is what a one-shot goes on from that waits for its client's tools.
-type oneShot struct {
-	Chat         memory.StoredChat `json:"chat"` // random
-	Conversation string            `json:"conversation"`
-	Events       []json.RawMessage `json:"events"`
-	State        json.RawMessage   `json:"state"`
-}
-
-// oneShotPosted is POST /v1/oneshot.
+// oneShotPosted handles POST /v1/oneshot.
 func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.OneShotRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
@@ -120,47 +109,7 @@ func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
 	return m, err
 }
 
-// oneShotResumed is POST /v1/oneshot/{run}/resume.
-func (s *oneShotRunner) oneShotResumed(c *gin.Context) (*admitted, error) {
-	var body webapi.ResumeRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxResume, &body); err != nil {
-		return nil, err
-	}
-	if err := checkAnswers(body.Answers); err != nil {
-		return nil, err
-	}
-	id := c.Param("run")
-	if !isRunID(id) { // with a slash in it, it could name another tenant's
-		return nil, errNoOneShot
-	}
-	raw, err := s.store.OneShots.State(c.Request.Context(), tenantOf(c), id)
-	if err != nil {
-		return nil, err
-	}
-	var kept oneShot
-	if raw == nil || json.Unmarshal(raw, &kept) != nil {
-		return nil, errNoOneShot
-	}
-	r := newRun(id, kept.Chat.Chat, "")
-	r.alone = &ownCalls{kept: true}
-	if r.log, err = api.GoOn(id, api.Limits{}, kept.Events); err != nil {
-		return nil, errors.Join(errNoOneShot, err)
-	}
-	if err := fit(c.Request.Context(), body.Answers, r.openWaits(), id); err != nil {
-		return nil, err
-	}
-	return s.oneShot(c, r, api.RunRequest{
-		RunID: id, ChatID: r.chat, ConversationID: kept.Conversation, AgentVersion: webapi.Master,
-		Resume: &api.Resume{Events: kept.Events, State: kept.State, Answers: body.Answers, Turn: time.Now().UnixMilli()},
-	}, body.Stream)
-}
-
-var errNoOneShot = &api.Problem{
-	Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
-	Message: "No such run waits; without a chat one is kept for an hour.",
-}
-
-// oneShot has the apiserver run a request, for as long as its client is there.
+// oneShot runs a request until it ends or the client disconnects.
 func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool) (*admitted, error) {
 	ctx := c.Request.Context()
 	telemetry.Concerns(ctx, r.chat.String(), r.id)
@@ -168,9 +117,9 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 	ctx = beginSpan(ctx, s.cfg.Traces, r, req.Message, req.User, "")
 	c.Header(webapi.RunID, r.id)
 	stream = stream || acceptsSSE(c.Request)
-	c.Request.Header.Del("Prefer") // a client that does not wait gets nothing
+	c.Request.Header.Del("Prefer") // an asynchronous client could not get the answer
 	c.Request.Header.Del("Last-Event-ID")
-	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", r.log.Last())
+	c.Request.URL.RawQuery = ""
 	waiting, stop := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer stop()
 	next, err := s.leaser.queue.enter(waiting, r.chat, behind, false) // one that goes on may be about to rest here
@@ -223,7 +172,7 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 	return &admitted{run: r, stream: stream}, nil
 }
 
-// relay passes a one-shot's events on until it ends, waits, or is left.
+// relay passes the events of a one-shot on until it ends or the client disconnects.
 func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events string) {
 	at, err := s.runs.At(events)
 	if err != nil {
@@ -231,7 +180,7 @@ func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events 
 	}
 	s.metrics.running.Inc()
 	defer s.metrics.running.Dec()
-	err = s.hear(ctx, r, at, conversation, events)
+	err = s.hear(ctx, r, at, events)
 	outcome := r.log.Outcome()
 	if r.log.Waiting() {
 		outcome = webapi.OutcomeWaiting
@@ -252,21 +201,19 @@ func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events 
 		_ = at.Stop(done, r.id)
 	default: // what fails is forgotten there after a while
 		_ = at.Done(done, r.id)
-		if r.log.Done() {
-			_ = s.runs.EraseConversation(done, r.chat.Tenant(), conversation)
-		}
+		_ = s.runs.EraseConversation(done, r.chat.Tenant(), conversation)
 	}
 	s.metrics.runs.WithLabelValues(outcome).Inc()
 	s.metrics.runSeconds.WithLabelValues(outcome).Observe(time.Since(r.began).Seconds())
 	log.Info().Str("outcome", outcome).Int64("events", r.log.Last()).Bool("one_shot", true).Msg("run finished")
 }
 
-// hear takes a one-shot's events, over as many connections as it takes. The error is why none will come.
-func (s *oneShotRunner) hear(ctx context.Context, r *run, at *api.Client, conversation, events string) error {
+// hear reads the events of a one-shot. It reconnects until the run ends, or returns an error.
+func (s *oneShotRunner) hear(ctx context.Context, r *run, at *api.Client, events string) error {
 	var failing time.Time // since when no connection could be made; zero while they can
 	for {
 		before := r.log.Last()
-		err := s.hearOnce(ctx, r, at, conversation, events)
+		err := s.hearOnce(ctx, r, at, events)
 		var failed failedError
 		if errors.As(err, &failed) {
 			return failed.error
@@ -285,8 +232,8 @@ func (s *oneShotRunner) hear(ctx context.Context, r *run, at *api.Client, conver
 
 var errOneShotLost = api.ProblemOf(event.Fail(event.RunLost, "", 0))
 
-// hearOnce takes events from one connection. What cannot be taken is a failedError.
-func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, conversation, events string) error {
+// hearOnce reads events from one connection. An event that cannot be handled is a failedError.
+func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, events string) error {
 	for some, err := range at.Batches(ctx, events, r.log.Last(), batch) {
 		if err != nil {
 			return err
@@ -294,10 +241,10 @@ func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, co
 		for _, e := range some {
 			p, waits := e.Payload.(*event.RunWaiting)
 			if waits || e.Terminal() {
-				r.counted.Leave() // before anybody sees it
+				r.counted.Leave() // before the client sees the event
 			}
 			if waits {
-				err = s.keepOneShot(ctx, r, at, conversation, e, p)
+				err = endWaiting(ctx, r, at, e, p)
 			} else {
 				err = r.log.Append(e)
 			}
@@ -309,38 +256,17 @@ func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, co
 	return nil
 }
 
-// keepOneShot keeps a run that waits for its client's tools. One that waits for another answer is ended as if that
-// was denied.
-func (s *oneShotRunner) keepOneShot(ctx context.Context, r *run, at *api.Client, conversation string, e event.Event,
-	p *event.RunWaiting) error {
-	waits, latest := slices.Clone(p.Waits), event.Seconds(time.Now().Add(redisstore.OneShotLife))
-	for i, w := range waits {
-		if w.Kind != event.ClientResult {
-			_ = at.Stop(ctx, r.id) // it has ended there
-			for _, e := range r.log.Denying("nobody is asked in a run without a chat", time.Now()) {
-				if err := r.log.Append(e); err != nil {
-					return err
-				}
-			}
-			return nil
+// endWaiting ends a one-shot that waits. If it waits only for tools of the client, the client gets the calls. Any other
+// wait is denied, because a run without a chat cannot ask a person.
+func endWaiting(ctx context.Context, r *run, at *api.Client, e event.Event, p *event.RunWaiting) error {
+	if !slices.ContainsFunc(p.Waits, func(w event.Wait) bool { return w.Kind != event.ClientResult }) {
+		return r.log.Append(event.New(e.Head, &event.RunWaiting{Waits: p.Waits, Usage: p.Usage}))
+	}
+	_ = at.Stop(ctx, r.id)
+	for _, e := range r.log.Denying("nobody is asked in a run without a chat", time.Now()) {
+		if err := r.log.Append(e); err != nil {
+			return err
 		}
-		waits[i].ExpiresAt = min(w.ExpiresAt, latest)
 	}
-	if err := checkWaits(p); err != nil {
-		return err
-	}
-	shown := event.New(e.Head, &event.RunWaiting{Waits: waits, Usage: p.Usage})
-	kept := oneShot{Chat: memory.StoredChat{Chat: r.chat}, Conversation: conversation, State: p.State}
-	for _, line := range r.log.Lines(0) {
-		kept.Events = append(kept.Events, line)
-	}
-	kept.Events = append(kept.Events, shown.Line())
-	raw, err := json.Marshal(kept)
-	if err == nil {
-		err = s.store.OneShots.Save(ctx, r.chat.Tenant(), r.id, raw)
-	}
-	if err != nil {
-		return errors.Join(errNotKept, err)
-	}
-	return r.log.Append(shown)
+	return nil
 }

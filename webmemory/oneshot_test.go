@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tidwall/gjson"
 
 	"mneme/apiserver/api"
 	"mneme/master"
@@ -136,8 +135,8 @@ func light(api.RunRequest) []event.Wait {
 		Reason: "light asks", ExpiresAt: event.Seconds(time.Now().Add(24 * time.Hour))}}
 }
 
-// A one-shot that waits for its client's tools is kept for an hour, and goes on in any process.
-func TestAOneShotWaits(t *testing.T) {
+// A one-shot ends with the calls of its client's tools. The client sends the results with the transcript in a new one.
+func TestAOneShotCallsItsClientsTools(t *testing.T) {
 	w := newWorld(t, nil)
 	s := w.suspends(asksFor(light))
 	const tools = `"tools":[{"name":"light","parameters":{"type":"object"}}]`
@@ -146,65 +145,40 @@ func TestAOneShotWaits(t *testing.T) {
 	var waiting webapi.Waiting
 	require.NoError(t, json.Unmarshal(got.body, &waiting))
 	require.Len(t, waiting.Waits, 1)
-	require.InDelta(t, float64(time.Now().Add(time.Hour).Unix()), waiting.Waits[0].ExpiresAt, 60)
+	require.Equal(t, "light", waiting.Waits[0].Tool)
 	require.True(t, s.requests()[0].Waits)
-	key := "mneme:oneshot:" + waiting.RunID
-	require.Equal(t, []string{key}, w.leftovers())
-	require.InDelta(t, 3600, w.look.TTL(t.Context(), key).Val().Seconds(), 60)
+	require.Empty(t, w.leftovers())
 
-	path := "/v1/oneshot/" + waiting.RunID + "/resume"
-	answer := webapi.ResumeRequest{Answers: []event.WaitAnswer{{ID: "w1", Decision: event.Approve, Result: json.RawMessage(`"lit"`)}}}
-	require.Equal(t, 404, w.do("POST", path, yes("w2")).status)
-	require.Equal(t, 400, w.do("POST", path, yes("w1")).status, "a result is missing")
-	s.forget()
-	other := w.process()
-	w.on(other, func() {
-		tr := w.open("POST", path, answer)
-		require.Equal(t, waiting.RunID, tr.resp.Header.Get("Mneme-Run-Id"))
-		roles := tr.roles()
-		require.Equal(t, "run_resumed", roles[0])
-		require.Equal(t, "run_finished", roles[len(roles)-1])
+	transcript := `"context":[{"role":"user","content":"on"},{"role":"assistant","tool_calls":[{"id":"t1","type":"function",` +
+		`"function":{"name":"light","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t1","content":"lit"}]`
+	w.on(w.process(), func() {
+		require.Equal(t, 202, w.do("POST", "/v1/oneshot", `{"message":"",`+transcript+`,`+tools+`}`).status, "it calls the tool again")
 	})
-	resumed := s.requests()[1]
-	require.Equal(t, s.requests()[0].ChatID, resumed.ChatID)
-	require.Equal(t, s.requests()[0].ConversationID, resumed.ConversationID)
-	require.JSONEq(t, `{"step":1}`, string(resumed.Resume.State))
-	require.Equal(t, answer.Answers, resumed.Resume.Answers)
-	// A client that lost the answer asks again.
-	got = w.do("POST", path, answer)
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Greater(t, s.requests()[2].Resume.Turn, resumed.Resume.Turn)
-	require.Equal(t, []string{key}, w.leftovers())
+	require.Len(t, s.requests()[1].Context, 3)
+	require.NotEqual(t, s.requests()[0].ConversationID, s.requests()[1].ConversationID)
+	old := w.do("POST", "/v1/oneshot/"+waiting.RunID+"/resume", yes("w1")).problem(t)
+	require.Contains(t, old.Message, "send the transcript with the tool's result as context to POST /v1/oneshot")
 
-	// What waits for a person is ended as if he had said no.
+	// A wait for a person is denied.
 	w.suspends(asksFor(one))
 	tr := w.open("POST", "/v1/oneshot", `{"message":"refund me",`+tools+`}`)
 	require.Contains(t, string(tr.until("subagent_completion")), "denied")
 	require.Contains(t, string(tr.until("run_finished")), `"stopped"`)
-	require.Equal(t, []string{key}, w.leftovers())
+	require.Empty(t, w.leftovers())
 }
 
-// A one-shot's calls of tools outside are granted once. After a wait that holds in whichever process, however often its
-// client answers, and whichever process is killed.
+// Each call of an outside tool by a one-shot is granted once.
 func TestCallsOfAOneShot(t *testing.T) {
 	ctx := context.Background()
 	w := newWorld(t, nil)
 	accesses := make(chan api.MemoryAccess)
 	over := make(chan struct{})
 	w.suspends(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
-		if r.Resume == nil {
-			emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
-		} else {
-			emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers})
-		}
+		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
 		accesses <- *r.Memory
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return
-		}
-		if r.Resume == nil && len(r.Tools) > 0 {
-			emit(event.Head{}, &event.RunWaiting{Waits: light(r), State: json.RawMessage(`{"step":1}`)})
 			return
 		}
 		emit(event.Head{}, &event.Assistant{Content: "done"})
@@ -246,43 +220,6 @@ func TestCallsOfAOneShot(t *testing.T) {
 		return err != nil
 	})
 	require.Empty(t, w.leftovers())
-
-	tr := w.open("POST", "/v1/oneshot", `{"message":"on","tools":[{"name":"light","parameters":{"type":"object"}}]}`)
-	at = <-accesses
-	settle(at, claim(at, refund(1)).CallID)
-	over <- struct{}{}
-	run := gjson.GetBytes(tr.until("run_waiting"), "run_id").Str
-	answer := webapi.ResumeRequest{Answers: []event.WaitAnswer{{ID: "w1", Decision: event.Approve,
-		Result: json.RawMessage(`"lit"`)}}}
-	resume := func(url string) (at api.MemoryAccess) {
-		w.on(url, func() { w.open("POST", "/v1/oneshot/"+run+"/resume", answer).until("run_resumed") })
-		return <-accesses
-	}
-	again, unsettled := refund(1), refund(1)
-	again.N, unsettled.N = 2, 3 // the next ones of the run with these arguments
-	url, process := w.child()
-	at = resume(url)
-	done, lost := claim(at, again), claim(at, unsettled)
-	require.Equal(t, []string{api.CallGranted, api.CallGranted}, []string{done.State, lost.State})
-	settle(at, done.CallID)
-	process.Kill()
-
-	at = resume(w.process())
-	require.Equal(t, api.Claimed{CallID: done.CallID, State: api.CallDone, Result: "paid"}, claim(at, again))
-	require.Equal(t, api.Claimed{CallID: lost.CallID, State: api.CallUnknown}, claim(at, unsettled))
-	kept := []string{"mneme:oneshot:" + run, "mneme:oneshot-calls:" + run}
-	require.ElementsMatch(t, kept, w.leftovers())
-	for _, key := range kept {
-		require.InDelta(t, 3600, w.look.TTL(ctx, key).Val().Seconds(), 60)
-	}
-
-	// A Redis that has forgotten the run grants nothing: what was called is not known.
-	require.NoError(t, w.look.FlushDB(ctx).Err())
-	again.N = 4
-	_, err = at.Claim(ctx, http.DefaultClient, again)
-	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
-	require.Empty(t, w.look.Keys(ctx, "mneme:oneshot*").Val())
-	over <- struct{}{}
 }
 
 // The client posts all that a message may say, and one-shots.
@@ -310,12 +247,6 @@ func TestTheClientPosts(t *testing.T) {
 	last, err = walk(c.OneShot(t.Context(), webapi.OneShotRequest{Message: "on"}))
 	require.NoError(t, err)
 	require.True(t, last.Waits())
-	last, err = walk(c.ResumeOneShot(t.Context(), last.RunID, event.WaitAnswer{ID: "w1", Decision: event.Approve,
-		Result: json.RawMessage(`"lit"`)}))
-	require.NoError(t, err)
-	require.True(t, last.Terminal())
-	_, err = walk(c.ResumeOneShot(t.Context(), "none", event.WaitAnswer{ID: "w1", Decision: event.Deny}))
-	require.True(t, webapi.IsNotFound(err))
 }
 
 // A process that is killed leaves nothing of its one-shots.

@@ -2,8 +2,6 @@ package webmemory_test
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -139,7 +137,7 @@ func TestOpenAITasks(t *testing.T) {
 	require.Len(t, w.stored("chat_history:c"), 4)
 }
 
-// The client's tools without a chat, through another process.
+// Without a chat, another process answers the results of the client's tools from the transcript.
 func TestOpenAIToolsWithoutAChat(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
@@ -160,25 +158,11 @@ func TestOpenAIToolsWithoutAChat(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, 400, refused.HTTPStatusCode, refused.Message)
 	require.Contains(t, refused.Message, said.ToolCalls[1].ID)
-	whole := returning(request, said, "one", "two")
-	stream, err := client(other).CreateChatCompletionStream(t.Context(), whole)
-	require.NoError(t, err)
-	text := ""
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-		text += chunk.Choices[0].Delta.Content
-	}
-	require.Equal(t, `approve "one", approve "two"`, text)
-
-	// What is not kept any more is answered from the transcript.
-	require.NoError(t, w.look.FlushDB(context.Background()).Err())
 	w.suspends(recites)
+	whole := returning(request, said, "one", "two")
 	whole.Tools = nil
-	got, err = client(w.url).CreateChatCompletion(t.Context(), whole)
+	got, err = client(other).CreateChatCompletion(t.Context(), whole)
 	require.NoError(t, err)
 	require.Equal(t, "to master, user turn it on, assistant I try., tool one, tool two: ", got.Choices[0].Message.Content)
+	require.Empty(t, w.leftovers())
 }

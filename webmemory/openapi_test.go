@@ -534,12 +534,9 @@ func TestOpenAPIAnswers(t *testing.T) {
 	require.Equal(t, 200, waiting.resume("5", asked, yes("w1"), "Accept", sse).status)
 	require.Equal(t, 409, waiting.resume("5", asked, decided(event.Deny, "w1")).status)
 
-	one := waiting.suspends(asksFor(light))
+	waiting.suspends(asksFor(light))
 	shot := `{"message":"light","tools":[{"name":"light","description":"x","parameters":{"type":"object"}}]}`
 	require.Equal(t, 202, waiting.do("POST", "/v1/oneshot", shot).status)
-	result := `{"answers":[{"id":"w1","decision":"approve","result":{"on":true}}]}`
-	require.Equal(t, 200, waiting.do("POST", "/v1/oneshot/"+one.requests()[0].RunID+"/resume", result).status)
-	does(404, "POST", "/v1/oneshot/none/resume", yes("w1"))
 
 	for path, operations := range d.paths {
 		for method := range operations {

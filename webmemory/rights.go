@@ -52,7 +52,6 @@ func (s *routes) acts() []act {
 		{"POST " + chat + "/runs/:run/stop", access.Chat, "", s.resumer.stopRun},
 		{"POST " + chat + "/runs/:run/resume", access.Chat, "", answering(s.resumer.resumePosted)},
 		{"POST " + webapi.OneShotPath, access.Chat, "", answering(s.oneShotRunner.oneShotPosted)},
-		{"POST " + webapi.OneShotResumePath(":run"), access.Chat, "", answering(s.oneShotRunner.oneShotResumed)},
 		{"GET " + webapi.ApprovalsPath, access.Approve, "", s.resumer.getApprovals},
 		{"POST /mcp", access.AnyKey, "", served(s.cfg.MCP)}, // what its tools ask is judged as any request
 

@@ -35,11 +35,10 @@ type tenancy struct {
 
 // Bounds of one request that erases what a tenant has.
 const (
-	maxTenantChats    = 200
-	maxTenantUsers    = 100
-	maxTenantOneShots = 200
-	tenantEraseTime   = 20 * time.Second // after which nothing further is begun with
-	tenantEraseMost   = 2 * time.Minute
+	maxTenantChats  = 200
+	maxTenantUsers  = 100
+	tenantEraseTime = 20 * time.Second // after which nothing further is begun with
+	tenantEraseMost = 2 * time.Minute
 	// keysKnown is for how long after its revocation a key may still open a process: access.Fresh, for a revocation
 	// is kept by the second, and a request that is let in may take a moment to begin.
 	keysKnown = access.Fresh + 2*time.Second
@@ -234,7 +233,7 @@ func (e *tenantErasure) keys(ctx context.Context) ([]access.Key, error) {
 func (e *tenantErasure) sweep(ctx context.Context) error {
 	e.out.Left = 0
 	done := e.done()
-	for _, step := range []func(context.Context) error{e.chats, e.users, e.oneShots, e.elsewhere} {
+	for _, step := range []func(context.Context) error{e.chats, e.users, e.elsewhere} {
 		if e.late() {
 			break
 		}
@@ -257,7 +256,7 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 // done is how much this request has erased.
 func (e *tenantErasure) done() int {
 	o := e.out
-	return o.Chats + o.Users + o.OneShots + o.Collections + o.Conversations
+	return o.Chats + o.Users + o.Collections + o.Conversations
 }
 
 // chats erases some chats as DELETE /v1/chats/{chat} does.
@@ -323,14 +322,6 @@ func (e *tenantErasure) users(ctx context.Context) error {
 	}
 	e.out.Left += all - len(page)
 	return nil
-}
-
-// oneShots erases some runs without a chat that wait.
-func (e *tenantErasure) oneShots(ctx context.Context) error {
-	gone, left, err := e.store.OneShots.Erase(ctx, e.of, maxTenantOneShots)
-	e.out.OneShots += gone
-	e.out.Left += left
-	return err
 }
 
 // elsewhere erases some of what the apiserver and the gateway have.

@@ -111,11 +111,9 @@ Examples:
 				return err
 			}
 			sum = webapi.ErasedTenant{Keys: sum.Keys + out.Keys, Chats: sum.Chats + out.Chats, Users: sum.Users + out.Users,
-				OneShots: sum.OneShots + out.OneShots, Collections: sum.Collections + out.Collections,
-				Conversations: sum.Conversations + out.Conversations}
-			fmt.Fprintf(con.stdout, "revoked keys: %d, erased chats: %d, users: %d, waiting runs: %d, collections: %d, "+
-				"conversations: %d, left: %d\n", sum.Keys, sum.Chats, sum.Users, sum.OneShots, sum.Collections, sum.Conversations,
-				out.Left)
+				Collections: sum.Collections + out.Collections, Conversations: sum.Conversations + out.Conversations}
+			fmt.Fprintf(con.stdout, "revoked keys: %d, erased chats: %d, users: %d, collections: %d, conversations: %d, "+
+				"left: %d\n", sum.Keys, sum.Chats, sum.Users, sum.Collections, sum.Conversations, out.Left)
 			if out.Done {
 				said := "done"
 				if (sum == webapi.ErasedTenant{}) {

@@ -37,7 +37,7 @@ package redisstore
 //	mneme:cold                        sorted set: chats that sleep, by their last run; *filled when all are in it
 //	mneme:cold#<number>               the same in shards, see coldKeys
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
-//	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants; mneme:oneshots:<tenant> as well
+//	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
 //	mneme:user-chats:<user>           sorted set: chats that a user posted in, by the user's last run there
 //	mneme:erasures                    sorted set: what was erased, by the turn
@@ -49,7 +49,6 @@ package redisstore
 //
 //	Turns       the lease of a chat and the number that fences, the run that is open, the conversation
 //	Runs        records, logs and calls of runs
-//	OneShots    runs without a chat
 //	Waits       runs that wait, their answers, and tools that were approved
 //	Rewinds     what was taken back, and is put back
 //	Archives    what trims cut off; imports
@@ -101,7 +100,6 @@ type Store struct {
 
 	Turns      Turns
 	Runs       Runs
-	OneShots   OneShots
 	Waits      Waits
 	Rewinds    Rewinds
 	Archives   Archives
@@ -136,7 +134,6 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	s.Turns = Turns{c, s.Users}
 	s.Waits = Waits{c}
 	s.Runs = Runs{c, s.Waits}
-	s.OneShots = OneShots{c}
 	s.Chats = Chats{c, s.Archives}
 	s.Cold = Cold{c, s}
 	s.Tenants = Tenants{c}

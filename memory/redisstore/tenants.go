@@ -85,10 +85,9 @@ func (s *core) chatLists(of memory.Tenant) []string {
 	return append(s.listKeys(memory.KindChats, of), s.listKeys(memory.KindCold, of)...)
 }
 
-// Holds says how much of a tenant there is that lists name: chats, users and runs without a chat.
+// Holds returns the number of a tenant's chats and users.
 func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
-	keys := append(s.chatLists(of), memory.ListKey(memory.KindUsers, of),
-		memory.ListKey(memory.KindOneShots, of))
+	keys := append(s.chatLists(of), memory.ListKey(memory.KindUsers, of))
 	all, err := counted(ctx, s.core, "-inf", keys...)
 	return all, failure(err, "counting what the tenant %s has", of)
 }
@@ -172,8 +171,7 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
-	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers,
-		memory.KindOneShots} {
+	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers} {
 		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, of), nil); err != nil {
 			return failure(err, "removing the lists of the tenant %s", of)
 		}

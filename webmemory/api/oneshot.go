@@ -6,7 +6,8 @@ import (
 	"mneme/apiserver/api"
 )
 
-// OneShotPath answers a message without a chat: what is sent is all that is known, and nothing is kept.
+// OneShotPath answers a message without a chat. The request carries all context, and nothing is stored. If the model
+// calls a tool of the client, the client sends the result with the transcript in a new request.
 const OneShotPath = "/v1/oneshot"
 
 // OneShotRequest is the body of POST /v1/oneshot, which is answered as a message to a chat is.
@@ -27,7 +28,3 @@ type OneShotRequest struct {
 	// Bare: the master's model alone answers, without the master's prompt, subagents and tools.
 	Bare bool `json:"bare,omitempty"`
 }
-
-// OneShotResumePath is where a run that waits for the results of its client's tools is answered, with a
-// ResumeRequest. It is kept for an hour.
-func OneShotResumePath(run string) string { return OneShotPath + "/" + run + "/resume" }

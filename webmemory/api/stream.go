@@ -51,16 +51,9 @@ func (c *Client) Post(ctx context.Context, chat memory.Chat, p MessageRequest,
 	return (&stream{client: c, chat: chat, path: MessagesPath(chat), body: p, key: cmp.Or(key, rand.Text())}).walk(ctx)
 }
 
-// OneShot posts a message without a chat and walks the events of its run. A connection that breaks ends the
-// run, and is an error. One that waits goes on by ResumeOneShot.
+// OneShot posts a message without a chat and walks the events of its run. A broken connection ends the run with an error.
 func (c *Client) OneShot(ctx context.Context, p OneShotRequest) iter.Seq2[event.Event, error] {
 	return (&stream{client: c, path: OneShotPath, body: p, once: true}).walk(ctx)
-}
-
-// ResumeOneShot answers what a one-shot waits for, and walks the events that follow.
-func (c *Client) ResumeOneShot(ctx context.Context, run string,
-	answers ...event.WaitAnswer) iter.Seq2[event.Event, error] {
-	return (&stream{client: c, path: OneShotResumePath(run), body: ResumeRequest{Answers: answers}, once: true}).walk(ctx)
 }
 
 // Follow walks the events of a run that is already there, from its first.

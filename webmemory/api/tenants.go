@@ -48,7 +48,6 @@ type ErasedTenant struct {
 	Keys          int `json:"keys"` // revoked
 	Chats         int `json:"chats"`
 	Users         int `json:"users"`         // whose notes were erased
-	OneShots      int `json:"oneshots"`      // runs without a chat that waited
 	Collections   int `json:"collections"`   // of documents, without those of chats
 	Conversations int `json:"conversations"` // at the gateway, without those of chats
 	// Left is how many of all these are known to be left; ask again until Done is true, also when it is 0.

@@ -369,28 +369,16 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 		return failed(errMismatch)
 	case foreign > 0:
 		return failed(invalid("messages", "A tool_call_id at the end is none that was given here."))
-	case c.chat != nil:
-		a.memory, a.chat, a.run = MemoryChat, c.chat, of
-		return resumed(a, answers, a.client().Resume(ctx, *c.chat, of, 0, answers...))
-	}
-	a.run = of
-	return func(yield func(event.Event, error) bool) {
-		again := false
-		goesOn := a.client().ResumeOneShot(ctx, of, answers...)
-		resumed(a, answers, goesOn)(func(e event.Event, err error) bool {
-			var p *api.Problem
-			if again = errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone); again {
-				return false
-			}
-			return yield(e, err)
-		})
-		switch {
-		case again && c.missing != nil:
-			yield(event.Event{}, c.missing)
-		case again: // it is not kept any more, and the client has all that was said
-			h.oneShot(ctx, c, a)(yield)
+	case c.chat == nil && c.missing != nil:
+		return failed(c.missing)
+	case c.chat == nil:
+		if missing := unanswered(c.said[:from], c.said[from:]); len(missing) > 0 {
+			return failed(missingResults(missing))
 		}
+		return h.oneShot(ctx, c, a)
 	}
+	a.memory, a.chat, a.run = MemoryChat, c.chat, of
+	return resumed(a, answers, a.client().Resume(ctx, *c.chat, of, 0, answers...))
 }
 
 // resumed is what follows some answers. A client that gives them once more may be shown the
@@ -428,6 +416,22 @@ func resultsError(a *answer, answers []event.WaitAnswer, err error) error {
 			missing = append(missing, callID(a, w.ID))
 		}
 	}
-	return invalid("messages", "The results of all tool calls are sent together; there is none for %s.",
-		strings.Join(missing, ", "))
+	return missingResults(missing)
+}
+
+func missingResults(ids []string) error {
+	return invalid("messages", "The results of all tool calls are sent together; there is none for %s.", strings.Join(ids, ", "))
+}
+
+// unanswered returns the ids of the last message's tool calls that have no result.
+func unanswered(before, results []chatMessage) (ids []string) {
+	if len(before) == 0 {
+		return nil
+	}
+	for _, call := range before[len(before)-1].ToolCalls {
+		if !slices.ContainsFunc(results, func(r chatMessage) bool { return r.ToolCallID == call.ID }) {
+			ids = append(ids, call.ID)
+		}
+	}
+	return ids
 }

@@ -353,31 +353,22 @@ func TestARunWithImagesWaits(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(), "MNEME_PROXY_ACTIVE=v",
 		"MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+server.URL+"/v1")
 	car, address := pngOf("car", 9_000), "https://x.example/cat.jpg"
-	for path, resume := range map[string]string{
-		"/v1/chats/1/messages": "/v1/chats/1/runs/%s/resume", "/v1/oneshot": "/v1/oneshot/%s/resume",
-	} {
-		status, got := u.post(path, map[string]any{"message": "Light what you see.", "images": []string{car, address},
-			"tools": []any{map[string]any{"name": "light", "description": "Lights.", "parameters": map[string]any{"type": "object"}}}})
-		require.Equal(t, 202, status, got)
-		kept, err := redis.Client().HGetAll(t.Context(), "{chat_history:1}:waiting").Result()
-		require.NoError(t, err)
-		if path == "/v1/oneshot" {
-			kept["shot"], err = redis.Client().Get(t.Context(), "mneme:oneshot:"+gjson.Get(got, "run_id").Str).Result()
-			require.NoError(t, err)
-		}
-		require.Contains(t, fmt.Sprint(kept), address, "what it goes on from is there")
-		require.NotContains(t, fmt.Sprint(kept), "iVBOR")
-		text := gjson.GetBytes(vendor.Last().Body, "messages.@reverse.0.content.@reverse.0.text").Str
-		require.Contains(t, text, "[image: image/png, 9 kB]")
-		status, got = u.post(fmt.Sprintf(resume, gjson.Get(got, "run_id").Str), map[string]any{"answers": []any{
-			map[string]any{
-				"id": gjson.Get(got, "waits.0.id").Str, "decision": "approve", "result": "lit"}}})
-		require.Equal(t, 200, status, got)
-		require.Equal(t, []string{address}, imagesIn(vendor.Last().Body))
-		said := gjson.GetBytes(vendor.Last().Body, `messages.#(role=="user").content`)
-		require.Contains(t, said.Raw, "cannot be shown again (1 of them)")
-		require.Equal(t, text, said.Get("@reverse.0.text").Str)
-	}
+	status, got := u.post("/v1/chats/1/messages", map[string]any{"message": "Light what you see.", "images": []string{car, address},
+		"tools": []any{map[string]any{"name": "light", "description": "Lights.", "parameters": map[string]any{"type": "object"}}}})
+	require.Equal(t, 202, status, got)
+	kept, err := redis.Client().HGetAll(t.Context(), "{chat_history:1}:waiting").Result()
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(kept), address, "the pending run is stored")
+	require.NotContains(t, fmt.Sprint(kept), "iVBOR")
+	text := gjson.GetBytes(vendor.Last().Body, "messages.@reverse.0.content.@reverse.0.text").Str
+	require.Contains(t, text, "[image: image/png, 9 kB]")
+	status, got = u.post(fmt.Sprintf("/v1/chats/1/runs/%s/resume", gjson.Get(got, "run_id").Str), map[string]any{"answers": []any{
+		map[string]any{"id": gjson.Get(got, "waits.0.id").Str, "decision": "approve", "result": "lit"}}})
+	require.Equal(t, 200, status, got)
+	require.Equal(t, []string{address}, imagesIn(vendor.Last().Body))
+	message := gjson.GetBytes(vendor.Last().Body, `messages.#(role=="user").content`)
+	require.Contains(t, message.Raw, "cannot be shown again (1 of them)")
+	require.Equal(t, text, message.Get("@reverse.0.text").Str)
 	require.Empty(t, vendor.Rejections())
 }
 

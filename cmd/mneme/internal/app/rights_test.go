@@ -82,25 +82,17 @@ type waiting struct {
 	run, wait, chat, resume string
 }
 
-// waitFor has a run of a kind wait in a chat, or without one.
+// waitFor returns a run of a chat that waits for an answer of a kind.
 func (d *desk) waitFor(kind, chat string) waiting {
 	d.t.Helper()
 	message := map[string]string{event.Approval: `use refund {\"id\":1}`, event.Question: "use book {}",
 		event.ClientResult: "use light {}"}[kind]
-	path := "/v1/oneshot"
-	if chat != "" {
-		path = "/v1/chats/" + chat + "/messages"
-	}
-	status, got := ask(d.t, "POST", d.url(path), d.chat, `{"message":"`+message+
+	status, got := ask(d.t, "POST", d.url("/v1/chats/"+chat+"/messages"), d.chat, `{"message":"`+message+
 		`","tools":[{"name":"light","description":"Lights.","parameters":{"type":"object"}}]}`)
 	require.Equal(d.t, http.StatusAccepted, status, got)
-	w := waiting{gjson.Get(got, "run_id").Str, gjson.Get(got, "waits.0.id").Str, chat, ""}
 	require.Equal(d.t, kind, gjson.Get(got, "waits.0.kind").Str, got)
-	w.resume = webapi.OneShotResumePath(w.run)
-	if chat != "" {
-		w.resume = "/v1/chats/" + chat + "/runs/" + w.run + "/resume"
-	}
-	return w
+	run := gjson.Get(got, "run_id").Str
+	return waiting{run, gjson.Get(got, "waits.0.id").Str, chat, "/v1/chats/" + chat + "/runs/" + run + "/resume"}
 }
 
 // waits is after the chat's run waits for what has a text in it; it is shown a moment before it does.
@@ -126,7 +118,7 @@ func (d *desk) audited(target string) (actions []string) {
 }
 
 // What an answer takes follows from what the run waits for, whatever the answer has: its decision, arguments and result
-// in all their combinations, by each kind of wait, with a chat and without one, by OpenAI's endpoint and by useChat's.
+// in all their combinations, by each kind of wait, by OpenAI's endpoint and by useChat's.
 func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
 	testtier.Slow(t)
 	d := withDesk(t)
@@ -145,9 +137,6 @@ func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
 	try := func(kind, place string, a answer, scopes string) {
 		n++
 		chat := fmt.Sprintf("c%d", n)
-		if place == "oneshot" {
-			chat = ""
-		}
 		w := d.waitFor(kind, chat)
 		name := fmt.Sprintf("%s of a wait %s/%s with %+v by %s", w.run, place, kind, a, scopes)
 		path, body := w.resume, `{"answers":[{"id":"`+w.wait+`","decision":"`+a.decision+`"`
@@ -194,9 +183,7 @@ func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
 		got, said := ask(t, "POST", d.url(path), keys[scopes], body)
 		require.Equal(t, status, got, "%s: %s", name, said)
 		require.Equal(t, calls, d.called.Load(), name)
-		if place != "oneshot" {
-			require.Equal(t, action, d.audited("chats/"+chat+"/"), name)
-		}
+		require.Equal(t, action, d.audited("chats/"+chat+"/"), name)
 		if status == http.StatusOK {
 			if a.result != "" && (place != "openai" || kind == event.ClientResult) { // where all results are texts, and no forms
 				require.Contains(t, said, "7a", name)
@@ -204,17 +191,13 @@ func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
 			again, said := ask(t, "POST", d.url(path), keys[scopes], body)
 			require.Equal(t, http.StatusOK, again, "%s, once more: %s", name, said)
 			require.Equal(t, calls, d.called.Load(), name)
-			if place != "oneshot" {
-				require.Equal(t, action, d.audited("chats/"+chat+"/"), "%s: what was done is told once", name)
-			}
+			require.Equal(t, action, d.audited("chats/"+chat+"/"), "%s: the action is logged once", name)
 			return
 		}
 		if status == http.StatusForbidden && scopes == "chat" {
 			require.Contains(t, said, "it needs the scope approve", name)
 		}
-		if place != "oneshot" {
-			d.waits(chat, w.wait)
-		}
+		d.waits(chat, w.wait)
 	}
 	for _, kind := range []string{event.Approval, event.Question, event.ClientResult} {
 		for _, decision := range []string{event.Approve, event.Edit, event.Deny} {
@@ -222,9 +205,6 @@ func TestAnAnswerTakesTheRightOfItsWait(t *testing.T) {
 				for _, result := range []string{"", `{"seat":"7a"}`} {
 					for _, scopes := range []string{"chat", "chat,approve"} {
 						try(kind, "chat", answer{decision, arguments, result}, scopes)
-						if kind == event.ClientResult {
-							try(kind, "oneshot", answer{decision, arguments, result}, scopes)
-						}
 					}
 				}
 			}

@@ -179,8 +179,6 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 	light := `{"message":"use light {\"secret\":\"lamp\"}"` + tool
 	waits := s.must("acme", "POST", "/v1/chats/acme-waits/messages", light).body
 	owned["waiting"], owned["wait"] = gjson.Get(waits, "run_id").Str, gjson.Get(waits, "waits.0.id").Str
-	waits = s.must("acme", "POST", "/v1/oneshot", light).body
-	owned["oneshot"], owned["oneshotwait"] = gjson.Get(waits, "run_id").Str, gjson.Get(waits, "waits.0.id").Str
 	stored := s.must("acme", "POST", s.gateway("/v1/responses"), `{"model":"m","input":"secret-input","store":true}`,
 		"X-Ag-Conversation-Id", "acme-conversation").body
 	owned["response"], owned["item"] = gjson.Get(stored, "id").Str, gjson.Get(stored, "output.0.id").Str
@@ -194,7 +192,7 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 	owned["conversation"], owned["idem"], owned["cursor"] = "acme-conversation", "acme-idem", list
 	nobodys := map[string]string{"cursor": list}
 	for name, id := range owned {
-		if name != "cursor" && name != "wait" && name != "oneshotwait" {
+		if name != "cursor" && name != "wait" {
 			nobodys[name] = id[:1] + strings.Map(func(r rune) rune { // of the same shape
 				switch {
 				case r >= 'a' && r <= 'y', r >= 'A' && r <= 'Y', r >= '2' && r <= '6':
@@ -242,9 +240,6 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 		"GET /v1/chats/acme%2F{chat}/documents", "GET /v1/chats/x/documents/..%2F..%2F{chat}%2Fdocuments%2F{paper}",
 		"GET /v1/chats/x/documents/../../{chat}/documents", "GET /v1/keys/{keyid}", "DELETE /v1/keys/{keyid}",
 		"POST /v1/keys/{keyid}/rotate {}",
-		`POST /v1/oneshot/{oneshot}/resume {"answers":[{"id":"{oneshotwait}","decision":"approve","result":{"x":1}}]}`,
-		`POST /v1/oneshot/acme%2F{oneshot}/resume {"answers":[{"id":"{oneshotwait}","decision":"approve",` +
-			`"result":{"x":1}}]}`,
 		"POST /v1/chats/{waitschat}/runs/{waiting}/resume " + yes, "POST /v1/chats/x/runs/{waiting}/resume " + yes,
 		"POST /v1/chats/acme%2F{waitschat}/runs/{waiting}/resume " + yes,
 		"GET /v1/chats/{waitschat}/ui/x/stream", "GET /v1/chats/acme%2F{waitschat}/ui/x/stream",
@@ -303,8 +298,6 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 			`"type":"message","id":"msg_{run}.1_{chat}_0","content":"Hi."},{"role":"user","content":"My locker number?"}]}`,
 		`POST /v1/responses {"model":"mneme","input":[{"type":"function_call_output","output":"x",` +
 			`"call_id":"call_{waiting}_{wait}_{waitschat}"}]}`,
-		`POST /v1/responses {"model":"mneme","input":[{"type":"function_call_output","output":"x",` +
-			`"call_id":"call_{oneshot}_{oneshotwait}"}],"store":false}`,
 		`POST /v1/responses {"model":"mneme","input":"What is my locker number?","conversation":"{chat}"}`,
 		`POST /v1/responses {"model":"mneme","input":"x","conversation":"acme/{chat}"}`,
 		"DELETE /v1/responses/resp_{run}.1_{chat}", "DELETE /c/{chat}/v1/responses/resp_{run}.1_{chat}",
@@ -372,8 +365,6 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 	require.Contains(t, says.body, "4711-secret")
 	require.Equal(t, http.StatusOK, keyed{method: "GET", url: s.gateway("/v1/responses/" + owned["response"]),
 		key: s.keys["acme"]}.do(t).status)
-	require.Equal(t, 200, keyed{"POST", s.url("/v1/oneshot/" + owned["oneshot"] + "/resume"), s.keys["acme"],
-		`{"answers":[{"id":"` + owned["oneshotwait"] + `","decision":"approve","result":{"x":1}}]}`, nil}.do(t).status)
 }
 
 var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?(\.fork-[0-9a-f]{16})*|(\.fork-[0-9a-f]{16})+|(resp|msg|rs|conv)_\w+` +
@@ -384,7 +375,7 @@ var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?(\.fork-[0-9a-f]{16})*|(\.
 // plainly is a body without ids and times.
 func plainly(body string, ids map[string]string) string {
 	for name, id := range ids {
-		if name != "cursor" && name != "wait" && name != "oneshotwait" {
+		if name != "cursor" && name != "wait" {
 			body = strings.ReplaceAll(body, id, "{"+name+"}")
 		}
 	}
@@ -477,7 +468,6 @@ var operations = [][2]string{
 	{"GET /v1/models/mneme", ""},
 	{"POST /v1/oneshot", `{"message":"use light {\"n\":{n}}","tools":[{"name":"light","description":"Lights.",` +
 		`"parameters":{"type":"object"}}]}`},
-	{"POST /v1/oneshot/{run}/resume", `{"answers":[{"id":"{wait}","decision":"approve","result":{n}}]}`},
 	{"POST /v1/chats/{chat}/runs/{run}/resume", `{"answers":[{"id":"{wait}","decision":"approve","result":{n}}]}`},
 	{"POST /v1/chats/{chat}/runs/{run}/stop", ""},
 	{"GET /v1/chats/{chat}/runs/{run}/events", ""}, {"GET /v1/chats/{chat}/runs/{run}/trace", ""},

@@ -77,8 +77,8 @@ func ofMemory(k memory.RedisKey) role {
 	case memory.KindMeta:
 		return meta
 	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools,
-		memory.KindOneShot, memory.KindOneShotCalls, memory.KindAudit, memory.KindUserNotes,
-		memory.KindUserChats, memory.KindKey, memory.KindUsers, memory.KindOneShots:
+		memory.KindAudit, memory.KindUserNotes,
+		memory.KindUserChats, memory.KindKey, memory.KindUsers:
 		return plain
 	case memory.KindKeys, memory.KindTenants, memory.KindErasing:
 		if k.Aside == "" {
