@@ -248,6 +248,12 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 		require.NoError(w.t, appends.Close())
 		_ = client.Close()
 	})
+	if w.hook == nil && w.look.Ping(context.Background()).Err() == nil {
+		// The next process lists this one. In production a process waits for a beat before it relies on the list.
+		eventually(w.t, "the process is announced", func() bool {
+			return w.look.HExists(context.Background(), string(memory.KindProcesses), appends.Name()).Val()
+		})
+	}
 	return door.URL
 }
 
