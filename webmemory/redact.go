@@ -3,7 +3,6 @@ package webmemory
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -62,9 +61,6 @@ func (s *redactRoutes) redactMessage(c *gin.Context) error {
 		return err
 	}
 	if dry {
-		if err := s.findRepeats(c.Request.Context(), &plan); err != nil {
-			return err
-		}
 		c.Set(nothingDone, true)
 		api.WriteJSON(c.Writer, http.StatusOK, plan.out)
 		return nil
@@ -78,23 +74,11 @@ func (s *redactRoutes) redactMessage(c *gin.Context) error {
 			}
 			return plan, err
 		})
-		if err != nil {
-			return plan.out, err
-		}
-		// What repeats the text is looked for when the chat's turn is given back: that takes the longest. The text is
-		// gone already, so that a failure is no reason to say that the redaction failed.
-		ctx, cancel := context.WithTimeout(s.life, redactTimeout)
-		defer cancel()
-		if err := s.findRepeats(ctx, &plan); err != nil {
-			plan.out.Partial = true
-			s.log.Warn().Err(err).Str("chat", key.Chat().String()).Msg("what repeats a redacted text is not known")
-		}
-		return plan.out, nil
+		return plan.out, err
 	})
 }
 
-// redactTimeout bounds a redaction, and the look for what repeats it, which reads all of a chat: 100,000 messages take
-// seconds.
+// redactTimeout limits a redaction, which reads the whole chat. 100,000 messages take seconds.
 const redactTimeout = 5 * time.Minute
 
 // maxRedacted bounds the messages of an exchange that are named one by one.
@@ -106,8 +90,7 @@ type redactionPlan struct {
 	keys []memory.Key // the chat's histories
 	out  webapi.Redacted
 
-	words *repeats // has learnt what goes
-	known heads    // what is known of the histories' segments
+	known heads // what is known of the histories' segments
 }
 
 // planRedaction finds the messages that a redaction takes the text of.
@@ -122,8 +105,7 @@ func (s *redactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 	if err != nil {
 		return plan, err
 	}
-	plan = redactionPlan{words: newRepeats(), known: known,
-		out: webapi.Redacted{Redacted: []webapi.MessageRef{}, AlsoIn: []webapi.MessageRef{}}}
+	plan = redactionPlan{known: known, out: webapi.Redacted{Redacted: []webapi.MessageRef{}}}
 	for k, p := range v {
 		p.lost = func(webapi.HistoryGap, error) error { plan.out.Partial = true; return nil }
 		v[k] = p
@@ -162,7 +144,6 @@ func (s *redactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 			for i := 0; i < len(one.heads) && err == nil; i++ {
 				if id := one.heads[i].ID; has(id) {
 					plan.out.Redacted = append(plan.out.Redacted, webapi.MessageRef{Subagent: k.Agent(), ID: id})
-					err = plan.words.learn(one.raw[i])
 				}
 			}
 			if err != nil {
@@ -171,41 +152,6 @@ func (s *redactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 		}
 	}
 	return plan, nil
-}
-
-// findRepeats finds the messages that repeat those of a redaction, which need not be made yet.
-func (s *redactRoutes) findRepeats(ctx context.Context, plan *redactionPlan) error {
-	others := func(see func(raw json.RawMessage, ref webapi.MessageRef) error) error {
-		for _, k := range plan.keys {
-			lost := func(webapi.HistoryGap, error) error { plan.out.Partial = true; return nil }
-			for raw, err := range s.histories.remembered(ctx, k, lost) {
-				if err != nil {
-					return err
-				}
-				if _, id := headOf(raw); !plan.what.Has(k, id) {
-					if err := see(raw, webapi.MessageRef{Subagent: k.Agent(), ID: id}); err != nil {
-						return err
-					}
-				}
-			}
-		}
-		return nil
-	}
-	number := 0
-	err := others(func(raw json.RawMessage, _ webapi.MessageRef) error {
-		number++
-		return plan.words.count(raw, number)
-	})
-	if err == nil {
-		err = others(plan.words.look)
-	}
-	if err != nil {
-		return err
-	}
-	var cut bool
-	plan.out.AlsoIn, cut = plan.words.found()
-	plan.out.Partial = plan.out.Partial || cut
-	return nil
 }
 
 // exchangeOf are the ids of the exchange around a message of a history: a user message and what follows it

@@ -190,14 +190,14 @@ func TestMemoryRedact(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = r.Method + " " + r.URL.String()
 		_, _ = io.WriteString(w, `{"redacted":[{"subagent":"","id":"R.1"},{"subagent":"analytic","id":"R.2"}],`+
-			`"also_in":[{"subagent":"","id":"m:5"}],"partial":true}`)
+			`"partial":true}`)
 	}))
 	defer s.Close()
 	run := func(args ...string) result {
 		return mneme(t, "", append([]string{"memory", "redact", "--url=" + s.URL}, args...)...)
 	}
-	require.Equal(t, result{0, "redacted  R.1\nredacted  R.2  analytic\nrepeats it  m:5\n" +
-		"(there may be more that repeat it)\n", ""}, run("12345", "R.1"))
+	require.Equal(t, result{0, "redacted  R.1\nredacted  R.2  analytic\n" +
+		"(a damaged part of an archive could not be searched)\n", ""}, run("12345", "R.1"))
 	require.Equal(t, "DELETE /v1/chats/12345/messages/R.1?dry_run=false&scope=exchange", asked)
 	require.Contains(t, run("12345", "R.2", "--subagent", "analytic", "--scope=message", "--dry-run").stdout,
 		"would be redacted  R.1\n")

@@ -72,9 +72,8 @@ func (r redaction) WriteText(out io.Writer) error {
 		what = "would be redacted"
 	}
 	list(what, r.Redacted.Redacted)
-	list("repeats it", r.AlsoIn)
 	if r.Partial {
-		b.WriteString("(there may be more that repeat it)\n")
+		b.WriteString("(a damaged part of an archive could not be searched)\n")
 	}
 	_, err := out.Write(b.Bytes())
 	return err

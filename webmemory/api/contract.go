@@ -281,10 +281,8 @@ const (
 
 // Redacted answers DELETE …/messages/{id}.
 type Redacted struct {
-	Redacted []MessageRef `json:"redacted"` // messages that say nothing any more
-	AlsoIn   []MessageRef `json:"also_in"`  // messages that repeat their words, and were not changed
-	// Partial: there are more than AlsoIn names, or a damaged part of an archive could not be looked at.
-	Partial bool `json:"partial,omitempty"`
+	Redacted []MessageRef `json:"redacted"`          // messages that say nothing any more
+	Partial  bool         `json:"partial,omitempty"` // a damaged part of an archive could not be searched
 }
 
 // MessageRef names a message of a chat.

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
+	"mneme/memory"
 	webapi "mneme/webmemory/api"
 )
 
@@ -34,8 +36,7 @@ func TestARedactionReachesEverythingThatKeepsText(t *testing.T) {
 		dir := t.TempDir()
 		folders = append(folders, dir)
 		ups = append(ups, start(t, "MNEME_DATA_DIR="+dir, "MNEME_REDIS_URL="+redis.URL(),
-			"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-			"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5",
+			"MNEME_PROXY_ACTIVE=claude", backend("claude", "anthropic", server.URL, `model_map: {"*": claude-opus-5-5}`),
 			"MNEME_AGENTS_MASTER_REASONING_EFFORT=medium"))
 	}
 	const secret = "QX-4711-ZZ"
@@ -91,9 +92,19 @@ func TestARedactionReachesEverythingThatKeepsText(t *testing.T) {
 		}
 		return "/subagents/" + string(ref.Subagent) + "/messages/" + ref.ID
 	}
-	done := redact(ups[0], path(webapi.MessageRef{Subagent: first.Subagent, ID: first.ID}))
-	for i, ref := range done.AlsoIn {
-		redact(ups[i%2], path(ref)+"?scope=message")
+	redact(ups[0], path(webapi.MessageRef{Subagent: first.Subagent, ID: first.ID}))
+	for i, history := range []string{"", "analytic", "knowledge"} {
+		key := memory.ChatKey(memory.MustChat("7"))
+		if history != "" {
+			key = memory.SubagentKey(memory.Agent(history), key.Chat())
+		}
+		status, body := ups[0].request("GET", webapi.HistoryPath(key)+"?archive=true&limit=1000", "", "")
+		require.Contains(t, []int{200, 404}, status, body)
+		for _, m := range gjson.Get(body, "messages").Array() {
+			if strings.Contains(m.Raw, secret) {
+				redact(ups[i%2], path(webapi.MessageRef{Subagent: memory.Agent(history), ID: m.Get("id").Str})+"?scope=message")
+			}
+		}
 	}
 	require.NoError(t, redis.Client().BgRewriteAOF(t.Context()).Err())
 	require.Eventually(t, func() bool { return len(places()) == 0 }, time.Minute, 20*time.Millisecond, "%v", places())

@@ -272,8 +272,8 @@ func TestWithoutTheVariablesOfToolsNothingStarts(t *testing.T) {
 	require.ErrorContains(t, err, "mneme.yaml:1: mcp.crm.env[0]: the environment variable NOT_SET is not set")
 }
 
-// Without a chat a REST call is made as in one: once, also when the request waits for a tool of the client's in
-// between. What needs a person's yes is not called, and the model is told why.
+// Without a chat a REST call is made once per request. A call that needs an approval is not made, and the model learns
+// why. A result of a client's tool is answered from the transcript.
 func TestARESTCallWithoutAChat(t *testing.T) {
 	o := newOrders(t)
 	u := withOrders(t, o, "      approve: always\n")
@@ -297,18 +297,16 @@ func TestARESTCallWithoutAChat(t *testing.T) {
 	require.Contains(t, complete(t, c, user(`use order_state {"id": "A 2"}`)).Message.Content, "sent to you.")
 	require.Len(t, o.requests(), 3)
 	request := openai.ChatCompletionRequest{Model: "mneme",
-		Messages: []openai.ChatCompletionMessage{user("use ping {}\nuse light {}")},
+		Messages: []openai.ChatCompletionMessage{user("use light {}")},
 		Tools: []openai.Tool{{Type: openai.ToolTypeFunction, Function: &openai.FunctionDefinition{Name: "light",
 			Description: "Turns a light on.", Parameters: json.RawMessage(`{"type":"object"}`)}}}}
 	got, err := c.CreateChatCompletion(t.Context(), request)
 	require.NoError(t, err)
 	require.Len(t, got.Choices[0].Message.ToolCalls, 1)
-	require.Len(t, o.requests(), 4)
 	request.Messages = append(request.Messages, got.Choices[0].Message, openai.ChatCompletionMessage{
 		Role: openai.ChatMessageRoleTool, ToolCallID: got.Choices[0].Message.ToolCalls[0].ID, Content: "it shines"})
 	got, err = c.CreateChatCompletion(t.Context(), request)
 	require.NoError(t, err)
 	require.Contains(t, got.Choices[0].Message.Content, "it shines")
-	require.Contains(t, got.Choices[0].Message.Content, `{"order":{"state":`)
-	require.Len(t, o.requests(), 4)
+	require.Len(t, o.requests(), 3)
 }

@@ -36,12 +36,7 @@ addTexts({
   "memory.willgo": [{ one: "{n} message loses its text:", other: "{n} messages lose their text:" },
     { one: "{n} сообщение потеряет текст:", few: "{n} сообщения потеряют текст:",
       many: "{n} сообщений потеряют текст:", other: "{n} сообщения потеряют текст:" }],
-  "memory.alsoin": [{ one: "{n} message repeats these words and stays as it is:",
-    other: "{n} messages repeat these words and stay as they are:" },
-    { one: "{n} сообщение повторяет эти слова и останется:", few: "{n} сообщения повторяют эти слова и останутся:",
-      many: "{n} сообщений повторяют эти слова и останутся:",
-      other: "{n} сообщения повторяют эти слова и останутся:" }],
-  "memory.partial": ["There may be more of them.", "Возможно, есть и другие."],
+  "memory.partial": ["A damaged part of the archive could not be searched.", "Повреждённую часть архива не удалось прочитать."],
   "memory.done": [{ one: "{n} message was redacted.", other: "{n} messages were redacted." },
     { one: "Вымарано {n} сообщение.", few: "Вымарано {n} сообщения.", many: "Вымарано {n} сообщений.",
       other: "Вымарано {n} сообщения." }],
@@ -300,8 +295,6 @@ function Redact({ chat, subagent, message, onClose, onDone }) {
     ${result ? html`<${Fragment}>
       ${done ? null : html`<${Refs} chat=${chat} title=${t("memory.willgo", { n: result.redacted.length })}
         refs=${result.redacted} ts=${message.timestamp} />`}
-      ${result.also_in.length ? html`<${Refs} chat=${chat} title=${t("memory.alsoin", { n: result.also_in.length })}
-        refs=${result.also_in} ts=${message.timestamp} />` : null}
       ${result.partial ? html`<p class="hint">
         ${t("memory.partial")}</p>` : null}<//>` : problem ? null : html`<${Loading} />`}
     <${ProblemNote} problem=${failed ?? problem} />
