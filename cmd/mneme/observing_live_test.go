@@ -64,7 +64,7 @@ agents: {master: {tools: [{http: {name: order_state, description: How far an ord
 `, shop.URL)), 0o600))
 	redis := redistest.Start(t)
 	environ := []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_URL=" + redis.URL(), "MNEME_PROXY_ACTIVE=scripted",
-		"MNEME_PROXY_BACKENDS_SCRIPTED_KIND=openai", "MNEME_PROXY_BACKENDS_SCRIPTED_BASE_URL=" + vendor.URL + "/v1"}
+		`MNEME_PROXY_BACKENDS={scripted: {kind: openai, base_url: "` + vendor.URL + `/v1"}}`}
 	for _, service := range []string{"WEBMEMORY", "APISERVER", "PROXY"} {
 		environ = append(environ, "MNEME_"+service+"_LISTEN=127.0.0.1:0")
 	}

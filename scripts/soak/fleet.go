@@ -39,7 +39,8 @@ func newFleet(o options, s *testbed, at map[string]string) (*fleet, error) {
 	models.Slow.Store(int64(o.slow))
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes, ContextTimeoutEnabled: true})
 	return &fleet{cluster: cluster, models: models, environ: []string{"MNEME_REDIS_URL=",
-		"MNEME_REDIS_ADDRS=" + strings.Join(nodes, ","), "MNEME_REDIS_WAIT_REPLICAS=1", "MNEME_APISERVER_MAX_RUNS=10000",
+		"MNEME_REDIS_ADDRS=[" + strings.Join(nodes, ", ") + "]",
+		"MNEME_REDIS_WAIT_REPLICAS=1", "MNEME_APISERVER_MAX_RUNS=10000",
 		"MNEME_WEBMEMORY_APISERVER=http://" + apis.Addr().String(),
 		"MNEME_APISERVER_PROXY=http://" + models.Addr().String()}}, nil
 }

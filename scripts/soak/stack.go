@@ -132,7 +132,7 @@ func newStack(o options) (*testbed, error) {
 		"MNEME_WEBMEMORY_MAX_HISTORY=" + history, "MNEME_REDIS_URL=redis://" + at[redisName]}
 	if o.fault == faultFailover {
 		s.order = slices.Insert(slices.Clone(s.order), 1, replicaName, sentinelName)
-		environ[4] = "MNEME_REDIS_ADDRS=" + at[sentinelName]
+		environ[4] = "MNEME_REDIS_ADDRS=[" + at[sentinelName] + "]"
 		environ = append(environ, "MNEME_REDIS_MASTER_NAME="+masterName, fmt.Sprint("MNEME_REDIS_WAIT_REPLICAS=", o.wait))
 	}
 	if o.losesData() {

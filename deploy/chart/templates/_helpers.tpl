@@ -29,5 +29,5 @@ gateway: {command: proxy, port: 8082, metric: mneme_http_requests_in_flight}
 {{- $name := printf "%s-%s.%s" (include "mneme.name" $) $part $.Release.Namespace }}
 {{- $hosts = concat $hosts (list $name (print $name ".svc") (print $name ".svc.cluster.local")) }}
 {{- end }}
-{{- join "," (uniq $hosts) }}
+{{- toJson (uniq $hosts) }}
 {{- end }}

@@ -130,8 +130,8 @@ func (l *library) environ(t *testing.T) []string {
 		server.Close()
 		require.Len(t, l.vendor.Rejections(), l.refuses)
 	})
-	return []string{"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" + server.URL, "MNEME_DATA_DIR=" + t.TempDir(),
+	return []string{"MNEME_PROXY_ACTIVE=claude",
+		backend("claude", "anthropic", server.URL), "MNEME_DATA_DIR=" + t.TempDir(),
 		"MNEME_PROXY_MEMORY_WAIT=1m"} // on a busy machine, too
 }
 

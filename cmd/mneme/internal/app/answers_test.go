@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -53,8 +52,8 @@ func TestAnswersFromDocumentsAsData(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir(),
-				"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, test.say),
-				"MNEME_PROXY_TEAMMATES=knowledge=model")...)
+				backend("model", "openai", reader(t, test.say)),
+				"MNEME_PROXY_TEAMMATES={knowledge: model}")...)
 			u.load(map[string]string{"ferry.md": quote})
 			check := func(a *event.Answer) {
 				t.Helper()
@@ -106,8 +105,6 @@ func TestAnswersFromDocumentsAsData(t *testing.T) {
 
 const twoReaders = `
 proxy:
-  backends:
-    model: {kind: openai, base_url: %q}
   teammates: {knowledge: model, archive: model}
 agents:
   subagents:
@@ -118,7 +115,6 @@ agents:
 
 // The passages of one message are numbered over all subagents that it is given to.
 func TestCitationsOfTwoSubagentsAreToldApart(t *testing.T) {
-	both := reader(t, "So it is [1]. And so [2].")
 	const question = "What does a ferry ticket cost, and when does the bridge open?"
 	master := scriptedModel{
 		tasks: map[string][]task{
@@ -126,8 +122,8 @@ func TestCitationsOfTwoSubagentsAreToldApart(t *testing.T) {
 		},
 	}
 	t.Chdir(t.TempDir())
-	require.NoError(t, os.WriteFile("mneme.yaml", fmt.Appendf(nil, twoReaders, both), 0o600))
-	u := start(t, master.environ(t)...)
+	require.NoError(t, os.WriteFile("mneme.yaml", []byte(twoReaders), 0o600))
+	u := start(t, master.environ(t, backend("model", "openai", reader(t, "So it is [1]. And so [2].")))...)
 	u.load(map[string]string{"ferry.md": "A ferry ticket costs 14 crowns."})
 	status, body := u.request("PUT", "/v1/collections/archive", "", "")
 	require.Equal(t, http.StatusCreated, status, body)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -93,16 +94,40 @@ func startOnly(t *testing.T, service func(context.Context, config.Config, app.Op
 func startWith(t *testing.T, service func(context.Context, config.Config, app.Options) error, network http.RoundTripper,
 	environ ...string) *up {
 	t.Helper()
-	cfg, err := config.Load("", append([]string{
+	cfg, err := config.Load("", mergeBackends(append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
 		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(),
-	}, environ...))
+	}, environ...)))
 	require.NoError(t, err)
 	sharePDF(t, cfg.DataDir)
 	u := &up{t: t}
 	u.addrs, u.stop = running(t, service, cfg, app.Options{Out: &u.out, Transport: network,
 		Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel)})
 	return u
+}
+
+// backend returns the variable of a model backend. members are more lines of its YAML.
+func backend(name, kind, baseURL string, members ...string) string {
+	members = append([]string{"kind: " + kind, fmt.Sprintf("base_url: %q", baseURL)}, members...)
+	return fmt.Sprintf("%s{%s: {%s}}", backendsVar, name, strings.Join(members, ", "))
+}
+
+const backendsVar = "MNEME_PROXY_BACKENDS="
+
+// mergeBackends merges the variables of several backends into one.
+func mergeBackends(environ []string) []string {
+	var backends, others []string
+	for _, v := range environ {
+		if text, ok := strings.CutPrefix(v, backendsVar); ok {
+			backends = append(backends, text[1:len(text)-1])
+			continue
+		}
+		others = append(others, v)
+	}
+	if backends == nil {
+		return others
+	}
+	return append(others, backendsVar+"{"+strings.Join(backends, ", ")+"}")
 }
 
 // running runs services in this process until stop or the end of the test. It rejects a relative data_dir,
@@ -303,9 +328,8 @@ func TestTheWelcomeNamesThreeCommands(t *testing.T) {
 
 // The backends of the route that answers are named, also those behind its first choice.
 func TestTheWelcomeNamesARoute(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_BACKENDS_FAR_KIND=openai",
-		"MNEME_PROXY_BACKENDS_FAR_BASE_URL=http://127.0.0.1:1/v1", "MNEME_PROXY_BACKENDS_NEAR_KIND=offline",
-		"MNEME_PROXY_ROUTES_MAIN_USE=far,near")
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), backend("far", "openai", "http://127.0.0.1:1/v1"),
+		backend("near", "offline", ""), "MNEME_PROXY_ROUTES={main: {use: [far, near]}}")
 	require.Contains(t, u.out.String(), "Model: master, of backend far, the first choice of route main (far, near).\n")
 }
 
@@ -313,7 +337,7 @@ func TestTheWelcomeNamesARoute(t *testing.T) {
 func TestIsolatedCallsEndToEnd(t *testing.T) {
 	server := redistest.Start(t)
 	u := start(t, introduction("Oyuna").environ(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+server.URL(),
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_CALLS=isolated")...)
+		"MNEME_AGENTS_SUBAGENTS=[{name: analytic, calls: isolated}, {name: knowledge}]")...)
 	events := u.stream("1", "Introduce me")
 	var responses []string
 	for _, e := range events {
@@ -338,7 +362,7 @@ func TestTheMastersPromptReachesTheModel(t *testing.T) {
 		"MNEME_AGENTS_MASTER_SYSTEM": true, "MNEME_AGENTS_MASTER_SYSTEM_REPLACE": false,
 	} {
 		u := start(t, "MNEME_DATA_DIR="+t.TempDir(), variable+"=You are Ada.",
-			"MNEME_PROXY_BACKENDS_REAL_KIND=openai", "MNEME_PROXY_BACKENDS_REAL_BASE_URL="+vendor.URL+"/v1")
+			backend("real", "openai", vendor.URL+"/v1"))
 		u.say("1", "Hello")
 		body := string(fake.Last().Body)
 		require.Contains(t, body, "You are Ada.", variable)
@@ -361,8 +385,7 @@ func TestOtherKindsOfBackends(t *testing.T) {
 				base += "/v1"
 			}
 			u := start(t, "MNEME_DATA_DIR="+t.TempDir(),
-				"MNEME_PROXY_BACKENDS_REAL_KIND="+kind, "MNEME_PROXY_BACKENDS_REAL_BASE_URL="+base,
-				"MNEME_PROXY_BACKENDS_REAL_MODEL_MAP=*=claude-opus-5-5")
+				backend("real", kind, base, `model_map: {"*": claude-opus-5-5}`))
 			require.NotContains(t, u.out.String(), "offline")
 			require.Contains(t, u.say("1", "Introduce me"), "My name is Oyuna. What is my name?")
 			events := u.stream("1", "What is my name?")

@@ -139,8 +139,7 @@ func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	testtier.Slow(t)
 	model, goOn := listener(t)
-	k := kept{t, []string{"MNEME_PROXY_ACTIVE=m", "MNEME_PROXY_BACKENDS_M_KIND=openai",
-		"MNEME_PROXY_BACKENDS_M_BASE_URL=" + model,
+	k := kept{t, []string{"MNEME_PROXY_ACTIVE=m", backend("m", "openai", model),
 		// The same port for all of them: on it the next process knows nothing of the open run.
 		"MNEME_APISERVER_LISTEN=" + freeport.Addr(t)}}
 	data := "MNEME_DATA_DIR=" + t.TempDir()

@@ -113,7 +113,7 @@ func TestASlowBodyAndASlowAnswer(t *testing.T) {
 	server := httptest.NewServer(vendor)
 	defer server.Close()
 	x := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_HTTP_BODY_TIMEOUT="+wait.String(), "MNEME_PROXY_ACTIVE=slow",
-		"MNEME_PROXY_BACKENDS_SLOW_KIND=openai", "MNEME_PROXY_BACKENDS_SLOW_BASE_URL="+server.URL+"/v1")
+		backend("slow", "openai", server.URL+"/v1"))
 	body := `{"message":"` + strings.Repeat("a", 255<<10) + `"}`
 	for _, path := range []string{"/v1/chats/1/messages", "/v1/chats/2/messages?last_event_id=0"} {
 		reader, writer := io.Pipe()

@@ -252,7 +252,7 @@ func TestAllowedPagesInABrowser(t *testing.T) {
 	t.Parallel()
 	ctx := newBrowser(t)
 	allowed := "http://localhost:" + page(t)
-	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS="+allowed)
+	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=["+allowed+"]")
 	for name, test := range map[string]struct{ page, webmemory, proxy string }{
 		"allowed": {allowed, x.url(""), "http://" + x.addrs.Proxy},
 		"own":     {x.url("/healthz"), "", ""},

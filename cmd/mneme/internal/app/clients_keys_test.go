@@ -167,8 +167,8 @@ func TestACopilotCLIWithKeys(t *testing.T) {
 	t.Parallel()
 	cli := copilottest.Start(t)
 	s := withKeys(t, "MNEME_PROXY_ACTIVE=cli", "MNEME_PROXY_TEAMMATE_BACKEND=off",
-		"MNEME_PROXY_BACKENDS_OFF_KIND=offline", "MNEME_PROXY_BACKENDS_CLI_KIND=copilot",
-		"MNEME_PROXY_BACKENDS_CLI_ADDR="+cli.Addr(), "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=off")
+		backend("off", "offline", ""),
+		backend("cli", "copilot", "", "provider_backend: off", fmt.Sprintf("addr: %q", cli.Addr())))
 	for round, message := range []string{"hello", "world"} {
 		for i, tenant := range []string{"acme", "beta", "default"} {
 			s.keys[tenant] = s.key(tenant, access.Chat)

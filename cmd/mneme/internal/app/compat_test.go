@@ -115,8 +115,7 @@ func scripted(t *testing.T, text string) (*upstreamtest.Server, []string) {
 	})
 	server := httptest.NewServer(vendor)
 	t.Cleanup(server.Close)
-	return vendor, []string{"MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai",
-		"MNEME_PROXY_BACKENDS_V_BASE_URL=" + server.URL + "/v1"}
+	return vendor, []string{"MNEME_PROXY_ACTIVE=v", backend("v", "openai", server.URL+"/v1")}
 }
 
 // stored are histories as Redis has them.

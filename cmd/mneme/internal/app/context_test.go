@@ -52,8 +52,7 @@ func (s *small) start(t *testing.T) (environ []string) {
 	s.vendor = upstreamtest.New(c)
 	h := httptest.NewServer(s.vendor)
 	t.Cleanup(h.Close)
-	return []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_BACKENDS_V_KIND=" + s.kind,
-		"MNEME_PROXY_BACKENDS_V_BASE_URL=" + h.URL + path}
+	return []string{"MNEME_DATA_DIR=" + t.TempDir(), backend("v", s.kind, h.URL+path)}
 }
 
 func openAIs(limit, sent int) *upstreamtest.Fault {
@@ -100,7 +99,7 @@ func perMinute(limit, sent int) *upstreamtest.Fault {
 func TestConfiguredContextTokens(t *testing.T) {
 	s := &small{kind: "openai", limit: 6_000, refuse: openAIs}
 	environ := append(s.start(t), "MNEME_AGENTS_MASTER_CONTEXT_TOKENS=6000",
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_CONTEXT_TOKENS=6000")
+		"MNEME_AGENTS_SUBAGENTS=[{name: analytic, context_tokens: 6000}, {name: knowledge}]")
 	u := start(t, environ...)
 	long := strings.Repeat("The ferry leaves at noon. ", 4000)
 	require.Equal(t, "Understood.", u.say("1", long))

@@ -22,8 +22,7 @@ func TestThinkingLivesAcrossRunsAndDiesWithTheChat(t *testing.T) {
 	defer server.Close()
 	redis := redistest.Start(t)
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(),
-		"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5",
+		"MNEME_PROXY_ACTIVE=claude", backend("claude", "anthropic", server.URL, `model_map: {"*": claude-opus-5-5}`),
 		"MNEME_AGENTS_MASTER_REASONING_EFFORT=medium")
 	think, say := upstreamtest.Think, upstreamtest.Say
 	turn := func(n string) {

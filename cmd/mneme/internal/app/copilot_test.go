@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -17,8 +18,8 @@ import (
 func TestACopilotCLIBehindTheMaster(t *testing.T) {
 	cli := copilottest.Start(t)
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=cli", "MNEME_PROXY_TEAMMATE_BACKEND=off",
-		"MNEME_PROXY_BACKENDS_OFF_KIND=offline", "MNEME_PROXY_BACKENDS_CLI_KIND=copilot",
-		"MNEME_PROXY_BACKENDS_CLI_ADDR="+cli.Addr(), "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=off")
+		backend("off", "offline", ""),
+		backend("cli", "copilot", "", "provider_backend: off", fmt.Sprintf("addr: %q", cli.Addr())))
 	require.Contains(t, u.say("1", "hello"), "echo: hello")
 	require.Contains(t, u.say("1", "world"), "echo: world")
 	made := cli.Seen("session.create")
@@ -29,11 +30,9 @@ func TestACopilotCLIBehindTheMaster(t *testing.T) {
 }
 
 func TestACopilotCLIThatIsNotInstalled(t *testing.T) {
-	cfg, err := config.Load("", []string{"MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(),
-		"MNEME_PROXY_ACTIVE=cli",
-		"MNEME_PROXY_BACKENDS_OFF_KIND=offline", "MNEME_PROXY_BACKENDS_CLI_KIND=copilot",
-		"MNEME_PROXY_BACKENDS_CLI_COMMAND=no-such-copilot", "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=off",
-		"MNEME_PROXY_TEAMMATE_BACKEND=off"})
+	cfg, err := config.Load("", mergeBackends([]string{"MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(),
+		"MNEME_PROXY_ACTIVE=cli", "MNEME_PROXY_TEAMMATE_BACKEND=off", backend("off", "offline", ""),
+		backend("cli", "copilot", "", "provider_backend: off", "command: [no-such-copilot]")}))
 	require.NoError(t, err)
 	err = app.Proxy(context.Background(), cfg, app.Options{Log: zerolog.Nop()})
 	require.ErrorContains(t, err, "proxy.backends.cli.command")

@@ -47,8 +47,8 @@ func newTarget(t *testing.T, environ ...string) *target {
 	}))
 	t.Cleanup(server.Close)
 	x.up = start(t, append([]string{
-		"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=paid", "MNEME_PROXY_BACKENDS_PAID_KIND=openai",
-		"MNEME_PROXY_BACKENDS_PAID_BASE_URL=" + server.URL + "/v1", "MNEME_PROXY_BACKENDS_SPARE_KIND=offline",
+		"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=paid", backend("paid", "openai", server.URL+"/v1"),
+		backend("spare", "offline", ""),
 	}, environ...)...)
 	x.load(map[string]string{"lion.md": secret})
 	x.say("mine", secret)
@@ -140,7 +140,7 @@ func send(t *testing.T, addr string, c call, headers ...string) (*http.Response,
 // Whatever a hostile page's browser would send, no service does it, and each says
 // so as it says its other errors.
 func TestPagesOfOthersAreRefused(t *testing.T) {
-	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=https://app.example")
+	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=[https://app.example]")
 	before := x.state()
 	for name, headers := range map[string][]string{
 		"foreign origin":  {"Origin: https://evil.test"},
@@ -182,12 +182,13 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 
 // A refusal names the setting that allows what was refused, and tells a stranger nothing of what is allowed.
 func TestARefusalNamesTheSettingThatAllows(t *testing.T) {
-	first := newTarget(t, "MNEME_HTTP_ALLOWED_HOSTS=chat.example.org", "MNEME_HTTP_ALLOWED_ORIGINS=https://app.example")
+	first := newTarget(t, "MNEME_HTTP_ALLOWED_HOSTS=[chat.example.org]",
+		"MNEME_HTTP_ALLOWED_ORIGINS=[https://app.example]")
 	read := calls[0]
 	for _, c := range []struct{ header, setting, allow string }{
-		{"Origin: http://[::1]:3000", "http.allowed_origins", "MNEME_HTTP_ALLOWED_ORIGINS=http://[::1]:3000"},
+		{"Origin: http://[::1]:3000", "http.allowed_origins", `MNEME_HTTP_ALLOWED_ORIGINS=["http://[::1]:3000"]`},
 		{"Host: webmemory.prod.svc.cluster.local:8080", "http.allowed_hosts",
-			"MNEME_HTTP_ALLOWED_HOSTS=webmemory.prod.svc.cluster.local"},
+			"MNEME_HTTP_ALLOWED_HOSTS=[webmemory.prod.svc.cluster.local]"},
 	} {
 		for _, service := range []string{first.addrs.Webmemory, first.addrs.Proxy} {
 			resp, body := send(t, service, read, c.header)
@@ -205,7 +206,7 @@ func TestARefusalNamesTheSettingThatAllows(t *testing.T) {
 // A page of an allowed origin uses all services; behind the first, webmemory's
 // documents lie with the apiserver, which judges no origin a second time.
 func TestPagesOfAllowedOrigins(t *testing.T) {
-	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=https://app.example")
+	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=[https://app.example]")
 	page := []string{"Origin: https://app.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}
 	for _, c := range []call{
 		{"webmemory", "GET", "/v1/chats/mine/history", "", ""},

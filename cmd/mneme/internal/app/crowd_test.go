@@ -36,8 +36,7 @@ func TestManyAnswersAtOnceUnderALimitOfDescriptors(t *testing.T) {
 		}},
 	}))
 	t.Cleanup(vendor.Close)
-	s := newStack(t, "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+
-		vendor.URL+"/v1")
+	s := newStack(t, "MNEME_PROXY_ACTIVE=v", backend("v", "openai", vendor.URL+"/v1"))
 	s.files = files
 	s.start("up")
 

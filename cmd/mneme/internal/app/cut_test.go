@@ -41,8 +41,7 @@ func TestAnAnswerThatBreaksOffIsAskedForOnceMore(t *testing.T) {
 			server := httptest.NewServer(vendor)
 			defer server.Close()
 			vendor.Queue(c.answers...)
-			u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_BACKENDS_REAL_KIND=openai",
-				"MNEME_PROXY_BACKENDS_REAL_BASE_URL="+server.URL+"/v1")
+			u := start(t, "MNEME_DATA_DIR="+t.TempDir(), backend("real", "openai", server.URL+"/v1"))
 			var shown, task strings.Builder
 			answer, responses := event.Assistant{}, []string{}
 			for _, e := range u.stream("1", "Hello") {

@@ -158,8 +158,8 @@ func TestAnUploadBelongsToItsChat(t *testing.T) {
 // Histories keep ids and quotes of what was found, not the passages.
 func TestHistoriesKeepNoPassages(t *testing.T) {
 	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, "It burns whale oil [1]."),
-		"MNEME_PROXY_TEAMMATES=knowledge=model")...)
+		backend("model", "openai", reader(t, "It burns whale oil [1].")),
+		"MNEME_PROXY_TEAMMATES={knowledge: model}")...)
 	filler := strings.Repeat("This sentence is nothing but filler about rope. ", 12)
 	u.load(map[string]string{"a.md": "# A\n\nThe lamp of the lighthouse burns whale oil. " + filler})
 	require.Contains(t, u.ask("1", "What does the lamp of the lighthouse burn?").Content, "whale oil")

@@ -23,7 +23,7 @@ func TestAStopWaitsForAnswersOfModels(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	u := startOnly(t, app.Proxy, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_DRAIN_TIMEOUT=5m", "MNEME_PROXY_ACTIVE=slow",
-		"MNEME_PROXY_BACKENDS_SLOW_KIND=openai", "MNEME_PROXY_BACKENDS_SLOW_BASE_URL="+g.url)
+		backend("slow", "openai", g.url))
 	said := make(chan string, 1)
 	go func() {
 		defer close(said)

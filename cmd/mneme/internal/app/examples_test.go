@@ -178,11 +178,10 @@ func TestTheAgentsEffort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			network := newElsewhere(t)
 			u := startWith(t, together, network, append([]string{
-				"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_BACKENDS_GPT_KIND=openai",
-				"MNEME_PROXY_BACKENDS_GPT_BASE_URL=https://api.openai.com/v1",
-				"MNEME_PROXY_BACKENDS_GPT_API_KEY_ENV=K", "K=a key", "MNEME_PROXY_BACKENDS_GPT_MODEL_MAP=master=" + c.model +
-					",analytic=gpt-4.1",
-				"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TEMPERATURE=0.25", "MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_TOKENS=600",
+				"MNEME_DATA_DIR=" + t.TempDir(), "K=a key",
+				backend("gpt", "openai", "https://api.openai.com/v1", "api_key_env: K",
+					"model_map: {master: "+c.model+", analytic: gpt-4.1}"),
+				"MNEME_AGENTS_SUBAGENTS=[{name: analytic, temperature: 0.25, max_tokens: 600}, {name: knowledge}]",
 			}, c.environ...)...)
 			require.Contains(t, u.say("1", "How much is 17 * 23?"), "391")
 			vendor := network.fakes["api.openai.com"]

@@ -26,7 +26,7 @@ func TestSentinelIsAdvisedToWaitForReplicas(t *testing.T) {
 	for replicas, told := range map[string]bool{"0": true, "1": false} {
 		cfg, err := config.Load("", []string{
 			"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0",
-			"MNEME_REDIS_ADDRS=127.0.0.1:1", "MNEME_REDIS_MASTER_NAME=mneme", "MNEME_REDIS_WAIT_REPLICAS=" + replicas,
+			"MNEME_REDIS_ADDRS=[127.0.0.1:1]", "MNEME_REDIS_MASTER_NAME=mneme", "MNEME_REDIS_WAIT_REPLICAS=" + replicas,
 		})
 		require.NoError(t, err)
 		log := &logged{}

@@ -39,9 +39,8 @@ func newFailing(t *testing.T) *failing {
 	redisServer := redistest.Start(t)
 	f.up = start(t, "MNEME_AUTH_MODE=keys", "MNEME_INTERNAL_SECRET="+strings.Repeat("secret-", 8),
 		"MNEME_REDIS_URL="+redisServer.URL(), "MNEME_DATA_DIR="+t.TempDir(), "MNEME_BUDGETS_ANSWER_TOKENS=100",
-		"MNEME_LIMITS_TENANTS_FULL_BUDGET=30000tokens/day", "MNEME_LIMITS_USERS_BUDGET=30000tokens/day",
-		"MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_TEAMMATE_BACKEND=v", "MNEME_PROXY_BACKENDS_V_KIND=openai",
-		"MNEME_PROXY_BACKENDS_V_BASE_URL="+server.URL+"/v1")
+		"MNEME_LIMITS_TENANTS={full: {budget: 30000tokens/day}}", "MNEME_LIMITS_USERS_BUDGET=30000tokens/day",
+		"MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_TEAMMATE_BACKEND=v", backend("v", "openai", server.URL+"/v1"))
 	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	var err error

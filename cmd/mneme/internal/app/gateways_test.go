@@ -120,8 +120,7 @@ func TestGatewaysKilledAtAnyMoment(t *testing.T) {
 	for range 2 {
 		// A turn is waited for until Redis has it, however slow the machine is.
 		s := newStack(t, "MNEME_REDIS_URL="+redis.URL(), "MNEME_PROXY_STATE_MACHINE_WAIT=1m", "MNEME_PROXY_ACTIVE=claude",
-			"MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-			"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_THINKING_BUDGET_TOKENS=4000")
+			backend("claude", "anthropic", server.URL, "thinking: {budget_tokens: 4000}"))
 		s.start("proxy")
 		gateways = append(gateways, s)
 	}

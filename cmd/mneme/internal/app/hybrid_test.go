@@ -122,7 +122,7 @@ func encoded(v []float32, base bool) []byte {
 // hybrid is a mneme with a scripted model and the embeddings of e.
 func hybrid(t *testing.T, e *endpoint, environ ...string) *up {
 	return start(t, scriptedModel{otherwise: "knowledge"}.environ(t, append([]string{
-		"MNEME_PROXY_BACKENDS_PLACES_KIND=openai", "MNEME_PROXY_BACKENDS_PLACES_BASE_URL=" + e.URL + "/v1",
+		backend("places", "openai", e.URL+"/v1"),
 		"MNEME_PROXY_EMBEDDINGS_BACKEND=places", "MNEME_RETRIEVAL_EMBEDDINGS_MODEL=embed-1",
 	}, environ...)...)...)
 }
@@ -238,7 +238,7 @@ func TestASearchWithoutTheEndpoint(t *testing.T) {
 	for name, environ := range map[string][]string{
 		"down from the start":      nil,
 		"vectors of another size":  {"MNEME_PROXY_EMBEDDINGS_BACKEND=short"},
-		"unreachable":              {"MNEME_PROXY_BACKENDS_PLACES_BASE_URL=http://127.0.0.1:1/v1"},
+		"unreachable":              nil,
 		"refuses the model's name": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,10 +252,12 @@ func TestASearchWithoutTheEndpoint(t *testing.T) {
 				e.down = 500
 			case "refuses the model's name":
 				e.down = 404
+			case "unreachable":
+				e.URL = "http://127.0.0.1:1"
 			}
 			u := hybrid(t, e, append([]string{
 				"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_RETRIEVAL_EMBEDDINGS_DIMENSIONS=96",
-				"MNEME_PROXY_BACKENDS_SHORT_KIND=openai", "MNEME_PROXY_BACKENDS_SHORT_BASE_URL=" + short.URL + "/v1",
+				backend("short", "openai", short.URL+"/v1"),
 			}, environ...)...)
 			u.load(garage)
 			byWords(u)

@@ -27,7 +27,7 @@ func pngOf(mark string, size int) string {
 }
 
 // seeing is a vendor that answers "I see." to whatever its rules take, and mneme over it.
-func seeing(t *testing.T, kind string, cfg upstreamtest.Config, environ ...string) (*upstreamtest.Server, *up) {
+func seeing(t *testing.T, kind string, cfg upstreamtest.Config, members ...string) (*upstreamtest.Server, *up) {
 	t.Helper()
 	cfg.Answer = func(*upstreamtest.Request) *upstreamtest.Answer {
 		answer := upstreamtest.Reply(upstreamtest.Say("I see."))
@@ -43,9 +43,8 @@ func seeing(t *testing.T, kind string, cfg upstreamtest.Config, environ ...strin
 	case "openai":
 		base += "/v1"
 	}
-	return vendor, start(t, append([]string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=v",
-		"MNEME_PROXY_BACKENDS_V_KIND=" + kind, "MNEME_PROXY_BACKENDS_V_BASE_URL=" + base,
-		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=blind-1"}, environ...)...)
+	return vendor, start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v",
+		backend("v", kind, base, append(members, `model_map: {"*": blind-1}`)...))
 }
 
 // post sends a message, and gives its answer.
@@ -199,20 +198,20 @@ func TestAModelThatTakesNoImages(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind    string
 		vendor  upstreamtest.Config
-		environ []string
+		members []string
 		asked   bool // the vendor is, since mneme did not know
 		names   []string
 	}{
 		"by the vendor's words":   {"openai", openAIs, nil, true, []string{"blind-1", "backend v"}},
 		"by DeepSeek's words":     {"openai", upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, nil, true, []string{"blind-1"}},
-		"as it is known":          {"openai", openAIs, []string{"MNEME_PROXY_BACKENDS_V_VENDOR=deepseek"}, false, []string{"blind-1"}},
-		"as it is configured":     {"openai", openAIs, []string{"MNEME_PROXY_BACKENDS_V_PROFILE={no_images: true}"}, false, []string{"blind-1"}},
+		"as it is known":          {"openai", openAIs, []string{"vendor: deepseek"}, false, []string{"blind-1"}},
+		"as it is configured":     {"openai", openAIs, []string{"profile: {no_images: true}"}, false, []string{"blind-1"}},
 		"the offline model":       {"offline", openAIs, nil, false, []string{"backend offline"}},
 		"a model that looks away": {"anthropic", upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, nil, true, []string{"blind-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			vendor, u := seeing(t, c.kind, c.vendor, c.environ...)
+			vendor, u := seeing(t, c.kind, c.vendor, c.members...)
 			car := pngOf("car", 900)
 			for _, path := range []string{"/v1/chats/1/messages", "/v1/oneshot"} {
 				for _, agent := range []string{"master", "analytic"} {
@@ -351,7 +350,7 @@ func TestARunWithImagesWaits(t *testing.T) {
 	t.Cleanup(server.Close)
 	redis := redistest.Start(t)
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(), "MNEME_PROXY_ACTIVE=v",
-		"MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+server.URL+"/v1")
+		backend("v", "openai", server.URL+"/v1"))
 	car, address := pngOf("car", 9_000), "https://x.example/cat.jpg"
 	status, got := u.post("/v1/chats/1/messages", map[string]any{"message": "Light what you see.", "images": []string{car, address},
 		"tools": []any{map[string]any{"name": "light", "description": "Lights.", "parameters": map[string]any{"type": "object"}}}})
@@ -392,8 +391,7 @@ func TestAnAddressThatIsGone(t *testing.T) {
 		vendor.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai",
-		"MNEME_PROXY_BACKENDS_V_BASE_URL="+server.URL+"/v1")
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v", backend("v", "openai", server.URL+"/v1"))
 	car := pngOf("car", 900)
 	status, got := u.post("/v1/chats/1/messages", map[string]any{"message": "And this?", "images": []string{car},
 		"images_before": []string{gone}})

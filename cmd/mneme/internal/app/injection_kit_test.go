@@ -141,7 +141,7 @@ agents:
 `)), 0o600))
 	d.environ = append([]string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_URL=" + d.redis.URL(),
 		"MNEME_WEBMEMORY_CONTEXT_WINDOW=4", "MNEME_RECALL_AUTO=off", "MNEME_PROXY_ACTIVE=v",
-		"MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL=" + server.URL + "/v1"}, environ...)
+		backend("v", "openai", server.URL+"/v1")}, environ...)
 	d.up = start(t, d.environ...)
 	d.ready()
 	return d

@@ -21,8 +21,8 @@ func TestWhatKeysHaveSpent(t *testing.T) {
 	server := redistest.Start(t)
 	vendor := counting(t, func(string) {})
 	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_TEAMMATE_BACKEND=v", "MNEME_PROXY_BACKENDS_V_KIND=openai",
-		"MNEME_PROXY_BACKENDS_V_BASE_URL="+vendor.URL+"/v1", "MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1")
+		"MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_TEAMMATE_BACKEND=v",
+		backend("v", "openai", vendor.URL+"/v1", `model_map: {"*": gpt-4.1}`))
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	store := access.NewStore(client)

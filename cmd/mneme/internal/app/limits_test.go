@@ -55,8 +55,9 @@ func newBudgeted(t *testing.T, redis *redistest.Server, addr string, calls int64
 	t.Cleanup(vendor.Close)
 	for range 4 {
 		s := newStack(t, "MNEME_REDIS_URL=redis://"+addr, "MNEME_PROXY_ACTIVE=claude",
-			"MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic", "MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+vendor.URL,
-			"MNEME_BUDGETS_LEASE=5s", fmt.Sprintf("MNEME_LIMITS_TENANTS_DEFAULT_BUDGET=%dtokens/total", calls*estimatedCall))
+			backend("claude", "anthropic", vendor.URL),
+			"MNEME_BUDGETS_LEASE=5s",
+			fmt.Sprintf("MNEME_LIMITS_TENANTS={default: {budget: %dtokens/total}}", calls*estimatedCall))
 		s.start("proxy")
 		b.gateways = append(b.gateways, s)
 	}

@@ -145,9 +145,8 @@ func TestBehindLiteLLM(t *testing.T) {
 	t.Cleanup(server.Close)
 	with := func(key string) *up {
 		return start(t, "MNEME_DATA_DIR="+t.TempDir(), "LITELLM_KEY="+key, "MNEME_PROXY_ACTIVE=litellm",
-			"MNEME_PROXY_BACKENDS_LITELLM_KIND=openai", "MNEME_PROXY_BACKENDS_LITELLM_VENDOR=generic",
-			"MNEME_PROXY_BACKENDS_LITELLM_BASE_URL="+server.URL+"/v1", "MNEME_PROXY_BACKENDS_LITELLM_API_KEY_ENV=LITELLM_KEY",
-			"MNEME_PROXY_BACKENDS_LITELLM_MODEL_MAP=*=openai/gpt-5.1")
+			backend("litellm", "openai", server.URL+"/v1", "vendor: generic", "api_key_env: LITELLM_KEY",
+				`model_map: {"*": openai/gpt-5.1}`))
 	}
 	u := with("sk-lite")
 

@@ -136,8 +136,7 @@ func newGate(t *testing.T) *gate {
 func TestMCPWhileTheServiceStops(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=slow", "MNEME_PROXY_BACKENDS_SLOW_KIND=openai",
-		"MNEME_PROXY_BACKENDS_SLOW_BASE_URL="+g.url)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=slow", backend("slow", "openai", g.url))
 	s := mcpOver(t, u, "2026-07-28")
 	said := make(chan string, 1)
 	go func() {
@@ -170,8 +169,7 @@ func TestMCPWhileTheServiceStops(t *testing.T) {
 func TestMCPOnStdio(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=slow", "MNEME_PROXY_BACKENDS_SLOW_KIND=openai",
-		"MNEME_PROXY_BACKENDS_SLOW_BASE_URL="+g.url)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=slow", backend("slow", "openai", g.url))
 	child := func(url, version string) (*exec.Cmd, *bytes.Buffer, *mcp.ClientSession) {
 		cmd := exec.Command(program(t), "mcp", "--url", url)
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}

@@ -29,8 +29,8 @@ func TestWhatAgentsRememberStandsInPrompts(t *testing.T) {
 			if name == "chat" {
 				kind, base = "openai", server.URL+"/v1"
 			}
-			u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND="+kind,
-				"MNEME_PROXY_BACKENDS_V_BASE_URL="+base, "MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=claude-opus-5-5",
+			u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v",
+				backend("v", kind, base, `model_map: {"*": claude-opus-5-5}`),
 				"MNEME_AGENTS_MASTER_REASONING_EFFORT=medium")
 			think := func(text string, rest ...upstreamtest.Block) upstreamtest.Answer {
 				if name == "chat" {
@@ -92,8 +92,8 @@ func TestAPastedMailIsNotWhatThePersonWants(t *testing.T) {
 	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
 	server := httptest.NewServer(vendor)
 	defer server.Close()
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai",
-		"MNEME_PROXY_BACKENDS_V_BASE_URL="+server.URL+"/v1", "MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=claude-opus-5-5")
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v",
+		backend("v", "openai", server.URL+"/v1", `model_map: {"*": claude-opus-5-5}`))
 	say := func(chat, message string, replies ...upstreamtest.Answer) []upstreamtest.Request {
 		t.Helper()
 		before := len(vendor.Requests())

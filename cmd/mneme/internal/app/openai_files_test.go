@@ -68,8 +68,7 @@ func TestEmbeddingsAtWebmemory(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
 	secret := "MNEME_INTERNAL_SECRET=" + strings.Repeat("secret-", 8)
-	s := withKeys(t, secret, "MNEME_PROXY_BACKENDS_PLACES_KIND=openai",
-		"MNEME_PROXY_BACKENDS_PLACES_BASE_URL="+e.URL+"/v1", "MNEME_PROXY_EMBEDDINGS_BACKEND=places")
+	s := withKeys(t, secret, backend("places", "openai", e.URL+"/v1"), "MNEME_PROXY_EMBEDDINGS_BACKEND=places")
 	models, chat := s.key("acme", access.Models), s.key("acme", access.Chat)
 	const body = `{"model":"embed-1","input":["red apples"]}`
 	for _, path := range []string{"/v1/embeddings", "/c/7/v1/embeddings"} {

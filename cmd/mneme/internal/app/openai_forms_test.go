@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -62,12 +63,8 @@ func backed(t *testing.T, kind, vendor, model string, c upstreamtest.Config) (*u
 	if kind == "anthropic" {
 		at = server.URL
 	}
-	environ := []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=" + kind,
-		"MNEME_PROXY_BACKENDS_V_BASE_URL=" + at, "MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=" + model}
-	if vendor != "" {
-		environ = append(environ, "MNEME_PROXY_BACKENDS_V_VENDOR="+vendor)
-	}
-	return v, start(t, environ...)
+	return v, start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v",
+		backend("v", kind, at, fmt.Sprintf("vendor: %q", vendor), `model_map: {"*": `+model+`}`))
 }
 
 // The form of the answer is asked of every vendor in the way that it takes, beside the tools of the master and of no

@@ -346,7 +346,7 @@ func TestAPanelOfOfflineModels(t *testing.T) {
 	s := &sitting{up: start(t)}
 	shown, err := s.types("discuss", "Should the API be REST or gRPC?\n")
 	require.NoError(t, err)
-	require.Contains(t, shown, "\nI am the offline extractive model: ")
+	require.Contains(t, shown, "\nI don't know how to answer that: ")
 	require.Contains(t, shown, "Answered: one (A), two (B), three (C). Moderator: one.")
 	_, err = s.types("ensemble", "Give the API a second door\n")
 	require.ErrorContains(t, err, "None of the 3 models wrote a plan.")

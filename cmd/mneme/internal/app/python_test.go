@@ -228,8 +228,8 @@ func pythonWorld(t *testing.T, kind string, cfg upstreamtest.Config) (*up, *atom
 	if kind == "openai" {
 		base, model = server.URL+"/v1", "generic-model"
 	}
-	return start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND="+kind,
-		"MNEME_PROXY_BACKENDS_V_BASE_URL="+base, "MNEME_PROXY_BACKENDS_V_MODEL_MAP=*="+model), fault
+	return start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v",
+		backend("v", kind, base, `model_map: {"*": `+model+`}`)), fault
 }
 
 var pythonVendors = map[string]upstreamtest.Config{

@@ -103,8 +103,8 @@ func turns(t *testing.T, n int, environ ...string) (*up, *upstreamtest.Server) {
 	server := httptest.NewServer(vendor)
 	t.Cleanup(server.Close)
 	u := start(t, append([]string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=claude",
-		"MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic", "MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" + server.URL,
-		"MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5", "MNEME_AGENTS_MASTER_REASONING_EFFORT=medium"}, environ...)...)
+		backend("claude", "anthropic", server.URL, `model_map: {"*": claude-opus-5-5}`),
+		"MNEME_AGENTS_MASTER_REASONING_EFFORT=medium"}, environ...)...)
 	u.told("7", "", 300, map[int]string{4: "My name is Aliya."})
 	think, say := upstreamtest.Think, upstreamtest.Say
 	for i := range n {
@@ -211,8 +211,8 @@ func TestALookUpIsRememberedWithoutItsWords(t *testing.T) {
 	server := httptest.NewServer(vendor)
 	t.Cleanup(server.Close)
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=claude", "MNEME_RECALL_AUTO=off",
-		"MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic", "MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL,
-		"MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5", "MNEME_AGENTS_SUBAGENTS_ANALYTIC_REASONING_EFFORT=medium")
+		backend("claude", "anthropic", server.URL, `model_map: {"*": claude-opus-5-5}`),
+		"MNEME_AGENTS_SUBAGENTS=[{name: analytic, reasoning_effort: medium}, {name: knowledge}]")
 	u.told("7", "analytic", 300, map[int]string{4: "The code is 4455."})
 	think, say := upstreamtest.Think, upstreamtest.Say
 	for i := range 3 {

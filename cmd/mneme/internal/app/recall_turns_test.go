@@ -37,8 +37,7 @@ func lead(t *testing.T, turns int, auto string) (l led) {
 	defer server.Close()
 	redis := redistest.Start(t)
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(),
-		"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5",
+		"MNEME_PROXY_ACTIVE=claude", backend("claude", "anthropic", server.URL, `model_map: {"*": claude-opus-5-5}`),
 		"MNEME_AGENTS_MASTER_REASONING_EFFORT=medium", "MNEME_WEBMEMORY_MAX_HISTORY=20",
 		"MNEME_WEBMEMORY_SUBAGENT_CONTEXT_WINDOW=10", "MNEME_RECALL_AUTO="+auto)
 	calls := 0

@@ -67,9 +67,8 @@ func TestAVendorsWordsStayBehindTheGateway(t *testing.T) {
 					_, _ = w.Write([]byte(body))
 				}))
 				defer vendor.Close()
-				u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_BACKENDS_V_KIND=openai",
-					"MNEME_PROXY_BACKENDS_V_BASE_URL="+vendor.URL+"/v1",
-					"MNEME_PROXY_BACKENDS_V_API_KEY_ENV=VENDOR_KEY", "VENDOR_KEY="+key)
+				u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "VENDOR_KEY="+key,
+					backend("v", "openai", vendor.URL+"/v1", "api_key_env: VENDOR_KEY"))
 				events := u.stream("1", wrote)
 				failure := failureOf(t, events)
 				if stream && (name == "a parameter") {

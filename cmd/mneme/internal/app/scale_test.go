@@ -77,7 +77,7 @@ func TestStopsFindTheirRunBehindOneName(t *testing.T) {
 	model := httptest.NewServer(vendor)
 	t.Cleanup(model.Close)
 	gateway := serve(t, app.Proxy, redis, "MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_PROXY_ACTIVE=v",
-		"MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+model.URL+"/v1")
+		backend("v", "openai", model.URL+"/v1"))
 
 	var apis, webs []string
 	for range 2 {

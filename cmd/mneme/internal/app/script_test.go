@@ -103,8 +103,7 @@ func (s scriptedModel) environ(t *testing.T, more ...string) []string {
 		require.Empty(t, vendor.Rejections())
 	})
 	return append([]string{
-		"MNEME_PROXY_ACTIVE=scripted", "MNEME_PROXY_BACKENDS_SCRIPTED_KIND=openai",
-		"MNEME_PROXY_BACKENDS_SCRIPTED_BASE_URL=" + server.URL + "/v1",
+		"MNEME_PROXY_ACTIVE=scripted", backend("scripted", "openai", server.URL+"/v1"),
 	}, more...)
 }
 

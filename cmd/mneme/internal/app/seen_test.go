@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -51,15 +52,13 @@ func startSeen(t *testing.T, environ ...string) *seen {
 	claude, teammate := httptest.NewServer(s.claude), httptest.NewServer(s.teammate)
 	t.Cleanup(claude.Close)
 	t.Cleanup(teammate.Close)
-	cfg, err := config.Load("", append([]string{
+	cfg, err := config.Load("", mergeBackends(append([]string{
 		"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0",
 		"MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
-		"MNEME_LOG_REQUESTS=all", "MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic", "MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" +
-			claude.URL,
-		"MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5",
-		"MNEME_PROXY_TEAMMATE_BACKEND=gpt", "MNEME_PROXY_BACKENDS_GPT_KIND=openai", "MNEME_PROXY_BACKENDS_GPT_BASE_URL=" +
-			teammate.URL + "/v1",
-	}, environ...))
+		"MNEME_LOG_REQUESTS=all", "MNEME_PROXY_ACTIVE=claude",
+		backend("claude", "anthropic", claude.URL, `model_map: {"*": claude-opus-5-5}`),
+		"MNEME_PROXY_TEAMMATE_BACKEND=gpt", backend("gpt", "openai", teammate.URL+"/v1"),
+	}, environ...)))
 	require.NoError(t, err)
 	services := make(chan map[string]*telemetry.Service, 1)
 	s.addrs, s.stop = running(t, app.UpSeen(services), cfg, app.Options{Out: io.Discard,
@@ -423,8 +422,8 @@ func TestTheTableOfFaults(t *testing.T) {
 
 func TestTheTableOfMetrics(t *testing.T) {
 	cli := copilottest.Start(t)
-	s := startSeen(t, "MNEME_PROXY_BACKENDS_CLI_KIND=copilot", "MNEME_PROXY_BACKENDS_CLI_ADDR="+cli.Addr(),
-		"MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=gpt")
+	s := startSeen(t,
+		backend("cli", "copilot", "", "provider_backend: gpt", fmt.Sprintf("addr: %q", cli.Addr())))
 	status, _, answer := s.post("/v1/chats/1/messages", `{"message":"How much is 6 times 7?"}`)
 	require.Equal(t, http.StatusOK, status, answer)
 

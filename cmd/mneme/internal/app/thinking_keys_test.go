@@ -42,8 +42,8 @@ func strict(t *testing.T) (*upstreamtest.Server, []string) {
 	vendor := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}})
 	server := httptest.NewServer(vendor)
 	t.Cleanup(server.Close)
-	return vendor, []string{"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" + server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5",
+	return vendor, []string{"MNEME_PROXY_ACTIVE=claude",
+		backend("claude", "anthropic", server.URL, `model_map: {"*": claude-opus-5-5}`),
 		"MNEME_AGENTS_MASTER_REASONING_EFFORT=medium"}
 }
 

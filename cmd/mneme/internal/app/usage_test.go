@@ -90,8 +90,7 @@ func counting(t *testing.T, see func(body string)) *httptest.Server {
 func TestWhatAChatCost(t *testing.T) {
 	vendor := counting(t, func(string) {})
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_TEAMMATE_BACKEND=v",
-		"MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+vendor.URL+"/v1",
-		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1")
+		backend("v", "openai", vendor.URL+"/v1", `model_map: {"*": gpt-4.1}`))
 	req, err := http.NewRequestWithContext(t.Context(), "POST", u.url("/v1/chats/12345/messages"),
 		strings.NewReader(`{"message":"Count."}`))
 	require.NoError(t, err)
@@ -129,8 +128,7 @@ func TestARecordOutlivesTheEventsOfItsRun(t *testing.T) {
 	vendor := counting(t, func(body string) { asked.Store(body) })
 	environ := func() []string {
 		return []string{"MNEME_REDIS_URL=" + server.URL(), "MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=v",
-			"MNEME_PROXY_TEAMMATE_BACKEND=v", "MNEME_PROXY_BACKENDS_V_KIND=openai",
-			"MNEME_PROXY_BACKENDS_V_BASE_URL=" + vendor.URL + "/v1", "MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1"}
+			"MNEME_PROXY_TEAMMATE_BACKEND=v", backend("v", "openai", vendor.URL+"/v1", `model_map: {"*": gpt-4.1}`)}
 	}
 	one := start(t, environ()...)
 	say := func(text string) (run string) {

@@ -128,8 +128,8 @@ func TestThinkingOutlivesAWait(t *testing.T) {
 	gateway := func() string {
 		// Redis is waited for, however slow the machine is.
 		u := startOnly(t, app.Proxy, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(),
-			"MNEME_PROXY_STATE_MACHINE_WAIT=1m", "MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-			"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5")
+			"MNEME_PROXY_STATE_MACHINE_WAIT=1m", "MNEME_PROXY_ACTIVE=claude",
+			backend("claude", "anthropic", server.URL, `model_map: {"*": claude-opus-5-5}`))
 		return "http://" + u.addrs.Proxy
 	}
 	p := &till{}

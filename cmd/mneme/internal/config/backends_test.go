@@ -111,9 +111,10 @@ func TestPastedKeysAreRefusedAndNotRepeated(t *testing.T) {
 		require.ErrorContains(t, err, "mneme.yaml:6: proxy.backends.gpt.api_key_env: this looks like a secret itself", pasted)
 		require.NotContains(t, err.Error(), pasted)
 
-		_, err = load(t, "proxy: {backends: {gpt: {kind: openai, base_url: 'https://x/v1'}}}\n",
-			"MNEME_PROXY_BACKENDS_GPT_API_KEY_ENV="+pasted)
-		require.ErrorContains(t, err, "MNEME_PROXY_BACKENDS_GPT_API_KEY_ENV: this looks like a secret itself", pasted)
+		_, err = load(t, "", fmt.Sprintf("MNEME_PROXY_BACKENDS={gpt: {kind: openai, base_url: 'https://x/v1', "+
+			"api_key_env: %q}}", pasted))
+		require.ErrorContains(t, err,
+			"MNEME_PROXY_BACKENDS: proxy.backends.gpt.api_key_env: this looks like a secret itself", pasted)
 		require.NotContains(t, err.Error(), pasted)
 
 		_, err = load(t, fmt.Sprintf("redis:\n  url: redis://h\n  password_env: %q\n", pasted))

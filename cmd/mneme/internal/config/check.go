@@ -26,7 +26,6 @@ import (
 //	oneof=A B       one of these words
 //	unique          the entries of a list have names of their own
 //	keys=FORM       the names in a map are of a form
-//	fixed, prefix=  see Config.setVar
 //	FORM            a text is of a form, see forms
 //	dive            the rules behind it are for the elements of a list or a map
 func (s setting) checkTag() (err error) {
@@ -42,7 +41,7 @@ func (s setting) checkTag() (err error) {
 		name, arg, _ := strings.Cut(rule, "=")
 		low, high, _ := strings.Cut(arg, "..")
 		switch name {
-		case "", "fixed", "prefix":
+		case "":
 		case "omitempty":
 			if v.IsZero() {
 				return nil

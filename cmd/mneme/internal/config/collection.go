@@ -11,21 +11,14 @@ import (
 	"mneme/subagent/rag"
 )
 
-// Collection is a collection of documents that a subagent searches. In a file it is a
-// name, or a name with a filter: {name: news, where: {lang: ru}}. In the environment it
-// is a name.
+// Collection is a collection of documents that a subagent searches: a
+// name, or a name with a filter: {name: news, where: {lang: ru}}.
 type Collection struct {
 	Name  string    `yaml:"name"`
 	Where rag.Where `yaml:"where,omitempty"` // which of its documents; nil for all
 }
 
-// UnmarshalText reads a name of a variable.
-func (c *Collection) UnmarshalText(text []byte) error {
-	*c = Collection{Name: string(text)}
-	return nil
-}
-
-// UnmarshalYAML reads an entry of a file. Errors are an *Error.
+// UnmarshalYAML reads an entry. Errors are an *Error.
 func (c *Collection) UnmarshalYAML(node ast.Node) error {
 	*c = Collection{}
 	if _, block := node.(ast.MapNode); !block {

@@ -49,7 +49,7 @@ type Config struct {
 	Budgets   Budgets   `yaml:"budgets"`
 	Usage     Usage     `yaml:"usage"`
 	// of models by their vendors' names, over the built-in ones
-	Prices map[string]Price `yaml:"prices" check:"fixed"`
+	Prices map[string]Price `yaml:"prices"`
 
 	origin origin // where the values came from, for error messages
 }
@@ -198,21 +198,9 @@ type AgentMemory struct {
 
 // Route is backends of which one answers: the first, or when that fails the next one.
 type Route struct {
-	Use  []string  `yaml:"use"`  // backends, the first choice first
-	Keys RouteKeys `yaml:"keys"` // of a backend of Use: the keys among which its calls are spread
-}
-
-// RouteKeys are variables by backend. In the environment it is one YAML value.
-type RouteKeys map[string][]Variable
-
-// UnmarshalYAML reads the value in a file.
-func (k *RouteKeys) UnmarshalYAML(decode func(any) error) error {
-	return decode((*map[string][]Variable)(k))
-}
-
-// UnmarshalText reads the value of a variable.
-func (k *RouteKeys) UnmarshalText(text []byte) error {
-	return yaml.UnmarshalWithOptions(text, (*map[string][]Variable)(k), yaml.Strict())
+	Use []string `yaml:"use"` // backends, the first choice first
+	// of a backend of Use: the variables of the keys among which its calls are spread
+	Keys map[string][]Variable `yaml:"keys"`
 }
 
 // Kinds of a backend.
@@ -251,22 +239,15 @@ type Backend struct {
 	CommandEnv []string `yaml:"-"`
 }
 
-// Profile are rules of a vendor in place of the built-in ones. In the environment
-// it is one YAML value.
+// Profile are rules of a vendor in place of the built-in ones.
 type Profile struct {
 	sanitize.Overrides
 }
 
-// UnmarshalYAML reads the value in a file.
+// UnmarshalYAML reads the rules.
 func (p *Profile) UnmarshalYAML(decode func(any) error) error {
 	p.Overrides = sanitize.Overrides{}
 	return decode(&p.Overrides)
-}
-
-// UnmarshalText reads the value of a variable.
-func (p *Profile) UnmarshalText(text []byte) error {
-	p.Overrides = sanitize.Overrides{}
-	return yaml.UnmarshalWithOptions(text, &p.Overrides, yaml.Strict())
 }
 
 // MarshalYAML writes the rules that are there.
@@ -298,7 +279,7 @@ type Retrieval struct {
 	Rerank       Rerank  `yaml:"rerank"`
 	Engine       Engine  `yaml:"engine"`
 	// Extractors read the files of an extension, such as .pdf, in place of what is built in.
-	Extractors map[string]Extractor `yaml:"extractors" check:"prefix=.,keys=extension"`
+	Extractors map[string]Extractor `yaml:"extractors" check:"keys=extension"`
 }
 
 // Embeddings are the vectors that make a search hybrid; Proxy.EmbeddingsBackend

@@ -2,7 +2,10 @@ package config
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
+
+	"github.com/goccy/go-yaml"
 
 	"mneme/memory/event"
 )
@@ -12,10 +15,15 @@ import (
 func Default() Config {
 	var c Config
 	_ = c.change(func(s setting) error {
-		if text := s.tag.Get("default"); text != "" {
-			setText(s.value, text)
+		text := s.tag.Get("default")
+		switch {
+		case text == "":
+			return nil
+		case s.value.Kind() == reflect.String:
+			s.value.SetString(text)
+			return nil
 		}
-		return nil
+		return yaml.Unmarshal([]byte(text), s.value.Addr().Interface())
 	})
 	c.OpenAI = defaultOpenAI()
 	return c

@@ -1,7 +1,7 @@
 package config
 
 import (
-	"encoding"
+	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/goccy/go-yaml/ast"
 
 	"mneme/subagent/openaimodel"
 )
@@ -85,119 +87,138 @@ func isServiceLink(name, value string) bool {
 		strings.HasSuffix(name, "_PORT") && (strings.HasPrefix(value, "tcp://") || strings.HasPrefix(value, "udp://"))
 }
 
-// setVar sets the key that the variable name stands for; said is what the user
-// calls the variable.
-//
-// The name of an entry stands in the middle: MNEME_PROXY_BACKENDS_KIMI_KIND. A map gets an entry that it does not have,
-// with what its tag "prefix" says before the name. A list has only the entries of the file, as has a map with the tag
-// "fixed", since a variable does not tell the letters of its names.
-func (c *Config) setVar(said, name, value string) error {
-	found := false
-	if err := c.change(func(s setting) error {
-		if s.env != name || isBlock(s.value.Type()) {
-			return nil
+// setVar sets the key that the variable name stands for. Errors call the variable alias, as the user does.
+func (c *Config) setVar(alias, name, text string) error {
+	var known []string
+	for _, k := range allKeys() {
+		path, variable := k.variable()
+		if variable == name {
+			return c.set(alias, path, text)
 		}
-		found, c.origin.vars[s.path] = true, said
-		if needed := setText(s.value, value); needed != "" {
-			return &Error{Where: said, Problem: fmt.Sprintf("%s, not %q", needed, value)}
-		}
-		return nil
-	}); found || err != nil {
+		known = append(known, variable)
+	}
+	if err := removedVariable(name, text); err != nil {
 		return err
 	}
-	var known, ends []string
-	at := ""
-	for _, k := range allKeys() {
-		known = append(known, k.env())
-		begin, end, _ := strings.Cut(k.env(), "*_")
-		rest, ok := strings.CutPrefix(name, begin)
-		if !ok || end == "" {
-			continue
-		}
-		at, _, _ = strings.Cut(k.path, ".*")
-		ends = append(ends, end)
-		if id := strings.TrimSuffix(rest, "_"+end); id != rest && id != "" {
-			if c.addEntry(at, strings.ToLower(id)) {
-				return c.setVar(said, name, value)
-			}
-			return &Error{Where: said, Problem: fmt.Sprintf("%s has no %q; add it in the file, variables only change those "+
-				"that exist", at, strings.ToLower(id))}
-		}
-	}
-	if at != "" {
-		return &Error{Where: said, Problem: fmt.Sprintf("no key of %s.NAME has this name; it must end in one of %s", at,
-			strings.Join(ends, ", "))}
-	}
-	return &Error{Where: said, Problem: "no key has this name; " + didYouMean(name, known)}
+	return &Error{Where: alias, Problem: "no key has this name; " + didYouMean(name, known)}
 }
 
-// addEntry adds an empty entry to a map that may have more.
-func (c *Config) addEntry(path, name string) (added bool) {
-	_ = c.change(func(s setting) error {
-		if s.path != path || s.value.Kind() != reflect.Map || s.check == "fixed" {
+// set gives a key the value of a variable. A text key takes the value as it is. Other values are YAML, which replaces
+// a list or a map as a whole.
+func (c *Config) set(variable, path, text string) error {
+	return c.change(func(s setting) error {
+		if s.path != path {
 			return nil
 		}
-		if s.value.IsNil() {
-			s.value.Set(reflect.MakeMap(s.value.Type()))
+		c.origin.replace(path, variable)
+		if name, ok := s.value.Addr().Interface().(*Variable); ok {
+			*name = Variable{Name: text}
+			return nil
 		}
-		prefix, _, _ := strings.Cut(s.check, ",")
-		if prefix, ok := strings.CutPrefix(prefix, "prefix="); ok {
-			name = prefix + name
+		if s.value.Kind() == reflect.String {
+			s.value.SetString(text)
+			return nil
 		}
-		s.value.SetMapIndex(reflect.ValueOf(name), reflect.Zero(s.value.Type().Elem()))
-		added = true
-		return nil
+		if b, err := strconv.ParseBool(text); err == nil && s.value.Kind() == reflect.Bool {
+			text = strconv.FormatBool(b) // 1 and 0 are booleans in variables only
+		}
+		from := source{variable, path}
+		body, err := from.parse([]byte(text))
+		if err != nil {
+			return err
+		}
+		if problem := misfit(s.value.Type(), body, text); problem != "" {
+			return &Error{Where: variable, Problem: problem}
+		}
+		s.value.SetZero()
+		return c.decode(from, body, s.value.Addr().Interface())
 	})
-	return added
 }
 
-// setText gives a value what a variable has for it, or says what is needed there.
-func setText(v reflect.Value, text string) (needed string) {
-	var err error
-	own, readsItself := v.Addr().Interface().(encoding.TextUnmarshaler)
-	switch kind := v.Kind(); {
-	case readsItself:
-		err = own.UnmarshalText([]byte(text))
-	case kind == reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		return setText(v.Elem(), text)
-	case kind == reflect.Slice:
-		parts := strings.Split(text, ",")
-		v.Set(reflect.MakeSlice(v.Type(), len(parts), len(parts)))
-		for i, part := range parts {
-			if needed = setText(v.Index(i), part); needed != "" {
-				return needed
-			}
-		}
-	case kind == reflect.Map:
-		v.Set(reflect.MakeMap(v.Type()))
-		for pair := range strings.SplitSeq(text, ",") {
-			name, value, ok := strings.Cut(pair, "=")
-			entry := reflect.New(v.Type().Elem()).Elem()
-			if !ok || setText(entry, value) != "" {
-				return "name=value,name=value is needed"
-			}
-			v.SetMapIndex(reflect.ValueOf(name), entry)
-		}
-	case kind == reflect.String:
-		v.SetString(text)
-	case kind == reflect.Bool:
-		err = parse(v, text, strconv.ParseBool)
-	case kind == reflect.Float64:
-		err = parse(v, text, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
-	case v.Type() == reflect.TypeFor[time.Duration]():
-		err = parse(v, text, time.ParseDuration)
-	default:
-		err = parse(v, text, strconv.Atoi)
-	}
-	if err != nil {
-		return wants(v.Type())
+// misfit says what is wrong with the kind of a variable's YAML. Lists and maps of 0.2 were texts with commas.
+func misfit(t reflect.Type, body ast.Node, text string) string {
+	_, list := body.(*ast.SequenceNode)
+	_, block := body.(ast.MapNode)
+	switch {
+	case t.Kind() == reflect.Slice && !list, t.Kind() == reflect.Map && !block:
+		return wants(t) + ", such as " + example(t, text)
+	case body == nil || body.Type() == ast.NullType:
+		return fmt.Sprintf("%s, not %q", wants(t), text)
 	}
 	return ""
 }
 
-func parse[T any](v reflect.Value, text string, read func(text string) (T, error)) error {
-	value, err := read(text)
-	v.Set(reflect.ValueOf(value).Convert(v.Type()))
-	return err
+// example returns the YAML of a list or a map, if possible with the values of text.
+func example(t reflect.Type, text string) string {
+	list, blocks := t.Kind() == reflect.Slice, isBlock(t.Elem())
+	switch {
+	case list && blocks:
+		return "[{name: a}, {name: b}]"
+	case list:
+		return cmp.Or(flowYAML(t, text), "[a, b]")
+	case blocks:
+		return "{name: {key: value}}"
+	}
+	return cmp.Or(flowYAML(t, text), "{name: value}")
+}
+
+// flowYAML turns a text that 0.2 took for a value into YAML. It returns "" if the text may be a secret.
+func flowYAML(t reflect.Type, text string) string {
+	parts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '=' })
+	switch {
+	case !plainWords.MatchString(text) || slices.ContainsFunc(parts, secretLike):
+		return ""
+	case t.Kind() == reflect.Slice:
+		return "[" + strings.Join(parts, ", ") + "]"
+	case t.Kind() == reflect.Map && strings.Contains(text, "="):
+		return "{" + strings.NewReplacer("*=", `"*": `, "=", ": ", ",", ", ").Replace(text) + "}"
+	case t.Kind() == reflect.Map:
+		return ""
+	}
+	return text
+}
+
+// plainWords matches texts that an error may repeat: names, numbers, and lists of them. URLs may hold a secret.
+var plainWords = regexp.MustCompile(`^[\w.:,=*-]{1,80}$`)
+
+// removedVariable refuses a variable of 0.2 that sets a member of a list or a map. It returns nil for other names.
+func removedVariable(name, text string) error {
+	var list, variable, id, member, value string
+	for _, k := range allKeys() {
+		path, whole := k.variable()
+		rest, below := strings.CutPrefix(name, whole+"_")
+		_, end, isMember := strings.Cut(k.path, ".*.")
+		if !below || !isMember {
+			continue
+		}
+		list, variable = path, whole
+		entry, ok := strings.CutSuffix(rest, "_"+envName(end))
+		if !ok || len(end) < len(member) { // CACHED_INPUT ends in INPUT
+			continue
+		}
+		id, member, value = strings.ToLower(entry), end, "…"
+		if end != "headers" && end != "command" { // these may hold secrets
+			value = cmp.Or(flowYAML(k.kind, text), value)
+		}
+	}
+	if list == "" {
+		return nil
+	}
+	if list == "retrieval.extractors" {
+		id = "." + id
+	}
+	line := strings.ReplaceAll(member, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(member, "."))
+	write, whole := join(list, id)+"."+member+": "+value, "{"+id+": {"+line+"}}"
+	switch {
+	case member == "":
+		write, whole = list, example(typeAt(list), "")
+	case typeAt(list).Kind() == reflect.Slice:
+		if member != "name" {
+			line = "name: " + id + ", " + line
+		}
+		whole = "[{" + line + "}, …]"
+		write = list + ": " + whole
+	}
+	return &Error{Where: name, Problem: fmt.Sprintf("variables for members of %s were removed in 0.3; write %s into "+
+		"mneme.yaml, or set %s to one YAML value such as %s", list, write, variable, whole)}
 }

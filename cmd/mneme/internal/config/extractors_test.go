@@ -10,11 +10,12 @@ import (
 )
 
 func TestExtractors(t *testing.T) {
-	c,
-		err := load(t,
-		"retrieval:\n  extractors:\n    .pdf: {command: [cat, -], timeout: 5s}\n    .png: {url: "+
-			"'http://127.0.0.1:9998/tika'}\n",
-		"MNEME_RETRIEVAL_EXTRACTORS_PNG_TIMEOUT=3m", "MNEME_RETRIEVAL_EXTRACTORS_TIFF_COMMAND=cat,-u")
+	c, err := load(t, `retrieval:
+  extractors:
+    .pdf: {command: [cat, -], timeout: 5s}
+    .png: {url: "http://127.0.0.1:9998/tika", timeout: 3m}
+    .tiff: {command: [cat, -u]}
+`)
 	require.NoError(t, err)
 	got, err := c.Loaders()
 	require.NoError(t, err)

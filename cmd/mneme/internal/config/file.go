@@ -1,9 +1,9 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -23,10 +23,10 @@ const maxFile = 1 << 20
 
 // origin remembers where values came from.
 type origin struct {
-	file  string            // empty when none was read
-	lines map[string]int    // path of a key → its line in file
-	vars  map[string]string // path of a key → the variable that set it
-	alone bool              // a gateway's, see LoadGateway
+	file   string            // empty when none was read
+	places map[string]string // path of a value → "mneme.yaml:12", or the variable that set it
+	vars   map[string]string // path of a key → the variable that set it
+	alone  bool              // a gateway's, see LoadGateway
 }
 
 // locate adds the place to an Error about a key.
@@ -35,35 +35,40 @@ func (o origin) locate(err error) error {
 	if !errors.As(err, &e) || e.Where != "" {
 		return err
 	}
+	if name := o.vars[e.Key]; name != "" {
+		return &Error{Where: name, Problem: e.Problem}
+	}
 	for path := e.Key; path != ""; path = parent(path) {
-		if name := o.vars[path]; name != "" {
-			return &Error{Where: name, Problem: e.Problem}
-		}
-		if place := o.place(path); place != "" {
+		if place := o.places[path]; place != "" {
 			return &Error{Where: place, Key: e.Key, Problem: e.Problem}
 		}
 	}
 	return &Error{Where: o.file, Key: e.Key, Problem: e.Problem}
 }
 
-// has says whether the file or a variable gave the key a value.
-func (o origin) has(path string) bool { return o.place(path) != "" }
+// has reports whether the file or a variable gave the key a value.
+func (o origin) has(path string) bool { return o.places[path] != "" }
 
-// place is the variable or the line that gave a key its value; empty for neither. What a variable has replaced as a
-// whole has no lines.
-func (o origin) place(path string) string {
-	if o.vars[path] != "" {
-		return o.vars[path]
+// replace records that a variable set the key at path. The key's earlier value has no places any more.
+func (o origin) replace(path, variable string) {
+	maps.DeleteFunc(o.places, func(below, _ string) bool {
+		return strings.HasPrefix(below, path+".") || strings.HasPrefix(below, path+"[")
+	})
+	o.places[path], o.vars[path] = variable, variable
+}
+
+// source is YAML that sets values: the file, or the value of a variable.
+type source struct {
+	name string
+	key  string // the path of the key that a variable sets; empty for a file
+}
+
+// place is a line of the file, or the variable. Line 0 is the file as a whole.
+func (s source) place(line int) string {
+	if s.key != "" || line == 0 {
+		return s.name
 	}
-	for up := parent(path); up != ""; up = parent(up) {
-		if o.vars[up] != "" {
-			return ""
-		}
-	}
-	if line, ok := o.lines[path]; ok {
-		return fmt.Sprintf("%s:%d", o.file, line)
-	}
-	return ""
+	return fmt.Sprintf("%s:%d", s.name, line)
 }
 
 // readFile lays the file over c.
@@ -76,31 +81,47 @@ func (c *Config) readFile(name string) error {
 		return &Error{Where: name, Problem: fmt.Sprintf("larger than %d bytes; this cannot be the configuration", maxFile)}
 	}
 	c.origin.file = name
+	s := source{name: name}
+	body, err := s.parse(text)
+	if err != nil || body == nil { // the decoder would take an empty file for an empty Config
+		return err
+	}
+	return c.decode(s, body, c)
+}
+
+// parse returns the only document of a YAML text; nil if the text is empty.
+func (s source) parse(text []byte) (body ast.Node, err error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return c.yamlError(err, nil)
+		return nil, s.yamlError(err, nil)
 	}
-	var body ast.Node
 	for _, doc := range file.Docs {
 		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
 			continue
 		}
 		if body != nil {
-			return &Error{Where: name, Problem: "holds more than one YAML document; keep one"}
+			return nil, &Error{Where: s.name, Problem: "holds more than one YAML document; keep one"}
 		}
 		body = doc.Body
 	}
-	if body == nil {
-		return nil // the decoder would take an empty file for an empty Config
+	return body, nil
+}
+
+// decode lays a document over a value of c: c itself, or the value of the key that a variable sets.
+func (c *Config) decode(s source, body ast.Node, value any) error {
+	tree := nodes{
+		root: s.key, lines: map[string]int{}, values: map[string]ast.Node{}, places: map[token.Position]string{},
 	}
-	tree := nodes{lines: map[string]int{}, values: map[string]ast.Node{}, places: map[token.Position]string{}}
 	ast.Walk(tree, body)
-	c.origin.lines = tree.lines
-	if err := tree.checkDurations(); err != nil {
-		return c.origin.locate(err)
+	for path, line := range tree.lines {
+		c.origin.places[path] = s.place(line)
 	}
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(c); err != nil {
-		return c.yamlError(err, tree.places)
+	err := tree.checkDurations()
+	if err == nil {
+		err = yaml.NodeToValue(body, value, yaml.Strict())
+	}
+	if err != nil {
+		return c.origin.locate(s.yamlError(err, tree.places))
 	}
 	return nil
 }
@@ -121,6 +142,7 @@ func readProblem(err error) string {
 
 // nodes is an ast.Visitor that collects where each key stands.
 type nodes struct {
+	root   string // path of the document, which the visitor puts before the paths of its nodes
 	lines  map[string]int
 	values map[string]ast.Node
 	places map[token.Position]string // of keys and values
@@ -129,7 +151,10 @@ type nodes struct {
 // Visit is called for the pair, then its key, then its value, all of one path;
 // so the line is the key's and the node the value's.
 func (n nodes) Visit(node ast.Node) ast.Visitor {
-	path := strings.TrimPrefix(strings.TrimPrefix(node.GetPath(), "$"), ".")
+	if n.root != "" {
+		node.SetPath("$." + n.root + strings.TrimPrefix(node.GetPath(), "$"))
+	}
+	path := pathOf(node)
 	position := node.GetToken().Position
 	if _, pair := node.(*ast.MappingValueNode); !pair {
 		if _, seen := n.lines[path]; !seen {
@@ -156,17 +181,17 @@ func (n nodes) checkDurations() error {
 }
 
 // yamlError turns the library's error into one sentence with a place.
-func (c *Config) yamlError(err error, places map[token.Position]string) error {
+func (s source) yamlError(err error, places map[token.Position]string) error {
 	var own *Error
 	if errors.As(err, &own) { // of a value that reads itself
-		return c.origin.locate(own)
+		return own
 	}
 	var located yaml.Error
 	if !errors.As(err, &located) || located.GetToken() == nil {
-		return &Error{Where: c.origin.file, Problem: "not valid YAML: " + firstLine(err.Error())}
+		return &Error{Where: s.name, Problem: "not valid YAML: " + firstLine(err.Error())}
 	}
 	tok := located.GetToken()
-	e := &Error{Where: fmt.Sprintf("%s:%d", c.origin.file, tok.Position.Line), Key: places[*tok.Position]}
+	e := &Error{Where: s.place(tok.Position.Line), Key: places[*tok.Position]}
 	switch found := located.(type) {
 	case *yaml.UnknownFieldError:
 		e.Problem = "unknown key; " + suggest(e.Key)
@@ -181,6 +206,9 @@ func (c *Config) yamlError(err error, places map[token.Position]string) error {
 		if strings.Contains(located.GetMessage(), "already defined") {
 			e.Problem = fmt.Sprintf("the key %s stands here a second time; keep one", tok.Value)
 		}
+	}
+	if e.Key == s.key { // the variable's name is enough
+		e.Key = ""
 	}
 	return e
 }

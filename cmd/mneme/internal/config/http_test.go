@@ -36,8 +36,9 @@ func TestAllowedHostsAndOriginsAreChecked(t *testing.T) {
 		_, err := load(t, text)
 		require.ErrorContains(t, err, want, text)
 	}
-	_, err := load(t, "", "MNEME_HTTP_ALLOWED_ORIGINS=https://a.example,b")
-	require.ErrorContains(t, err, "MNEME_HTTP_ALLOWED_ORIGINS: an origin is scheme://host[:port]")
+	_, err := load(t, "", "MNEME_HTTP_ALLOWED_ORIGINS=[https://a.example, b]")
+	require.ErrorContains(t, err,
+		"MNEME_HTTP_ALLOWED_ORIGINS: http.allowed_origins[1]: an origin is scheme://host[:port]")
 }
 
 func TestAllowedHostsAndOrigins(t *testing.T) {
@@ -51,7 +52,7 @@ func TestAllowedHostsAndOrigins(t *testing.T) {
 	require.Len(t, c.HTTP.AllowedHosts, 6)
 	require.Len(t, c.HTTP.AllowedOrigins, 5)
 	c, err = load(t, "http: {allowed_origins: [https://a.example]}",
-		"MNEME_HTTP_ALLOWED_ORIGINS=https://b.example,http://localhost:5173", "MNEME_HTTP_ALLOWED_HOSTS=b.example")
+		"MNEME_HTTP_ALLOWED_ORIGINS=[https://b.example, http://localhost:5173]", "MNEME_HTTP_ALLOWED_HOSTS=[b.example]")
 	require.NoError(t, err)
 	require.Equal(t, []string{"b.example"}, c.HTTP.AllowedHosts)
 	require.Equal(t, []string{"https://b.example", "http://localhost:5173"}, c.HTTP.AllowedOrigins)

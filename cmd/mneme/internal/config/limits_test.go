@@ -14,11 +14,10 @@ import (
 func TestLimits(t *testing.T) {
 	c, err := load(t, `
 limits:
-  tenants: {acme: {rate: "600/m,8atonce"}}
+  tenants: {acme: {rate: "600/m,8atonce", budget: 20usd/month}, shop: {rate: 1/s}}
   users: {budget: 0.50usd/day}
 prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
-`, "MNEME_LIMITS_TENANTS_ACME_BUDGET=20usd/month", "MNEME_LIMITS_TENANTS_SHOP_RATE=1/s", "MNEME_PRICES_MY_MODEL_OUTPUT=2",
-		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1")
+`, "MNEME_PRICES={my-model: {input: 0.4, cached_input: 0.1, output: 2}}")
 	require.NoError(t, err)
 	require.True(t, c.Limits.Any())
 	require.Equal(t, "600/m,8atonce", c.Limits.ForTenants()["acme"].Rate.String())

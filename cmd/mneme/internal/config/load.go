@@ -28,7 +28,7 @@ func LoadGateway(path string, environ []string) (Config, error) { return loaded(
 
 func loaded(path string, environ []string, alone bool) (Config, error) {
 	c := Default()
-	c.origin.vars, c.origin.alone = map[string]string{}, alone
+	c.origin = origin{places: map[string]string{}, vars: map[string]string{}, alone: alone}
 	vars := Environ(environ)
 	if path == "" {
 		if _, err := os.Stat(DefaultFile); err == nil {
@@ -102,15 +102,10 @@ func values(c Config) map[string]any {
 // File is the file that was read; empty for none.
 func (c Config) File() string { return c.origin.file }
 
-// ChoosesModel says whether the user configured something that settles which model
-// answers: a file, or a backend by variables.
+// ChoosesModel reports whether the user configured something that settles which model
+// answers: a file, or backends by a variable.
 func (c Config) ChoosesModel() bool {
-	for path := range c.origin.vars {
-		if strings.HasPrefix(path, "proxy.backends.") {
-			return true
-		}
-	}
-	return c.origin.file != ""
+	return c.origin.file != "" || c.origin.vars["proxy.backends"] != ""
 }
 
 // HasModel says whether there is a backend that is not the offline model.

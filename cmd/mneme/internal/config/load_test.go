@@ -37,7 +37,7 @@ func TestAGatewayAloneTakesAnySubagentsName(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, c.Proxy.Backends["offline"].Models)
 	_, err = Load("", nil)
 	require.ErrorContains(t, err, `proxy.teammates.reviewer: there is no subagent "reviewer"`)
-	_, err = LoadGateway("", []string{"MNEME_PROXY_TEAMMATES=Re.viewer=offline"})
+	_, err = LoadGateway("", []string{"MNEME_PROXY_TEAMMATES={Re.viewer: offline}"})
 	require.ErrorContains(t, err, `a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not "Re.viewer"`)
 }
 
@@ -455,15 +455,15 @@ func TestMembersOfAPanelAreCompleted(t *testing.T) {
 	require.Equal(t, Member{"a", "large"}, c.Panel.Moderator)
 	require.Equal(t, []memory.Agent{"analytic", "knowledge", "discuss", "ensemble"}, c.AgentNames())
 
-	c, err = load(t, file+"  moderator: {name: b}\n  commands: true\n", "MNEME_PANEL_MEMBERS_B_MODEL=small",
-		"MNEME_PANEL_LIMIT=2")
+	c, err = load(t, file+"  moderator: {name: b}\n  commands: true\n",
+		"MNEME_PANEL_MEMBERS=[{name: a}, {name: b, model: small}]", "MNEME_PANEL_LIMIT=2")
 	require.NoError(t, err)
 	require.Equal(t, Member{"b", "small"}, c.Panel.Moderator)
 	require.Equal(t, 2, c.Panel.Limit)
 	require.True(t, c.Panel.Commands)
 
 	c, err = load(t, file, "MNEME_PANEL_MODERATOR_NAME=judge", "MNEME_PANEL_MODERATOR_MODEL=x",
-		"MNEME_PROXY_TEAMMATES=a=offline,judge=offline")
+		"MNEME_PROXY_TEAMMATES={a: offline, judge: offline}")
 	require.NoError(t, err)
 	require.Equal(t, Member{"judge", "x"}, c.Panel.Moderator)
 
@@ -479,20 +479,23 @@ webmemory: {listen: "127.0.0.1:1", max_history: 7}
 proxy:
   backends:
     my-glm: {kind: openai, base_url: http://old/v1}
-agents: {subagents: [{name: analytic}]}
+  teammates: {knowledge: my-glm}
 `,
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0",
 		"MNEME_RUN_TIMEOUT=90s",
 		"MNEME_SESSION_LOGS=false",
-		"MNEME_REDIS_ADDRS=a:1,b:2",
-		"MNEME_PROXY_TEAMMATES=analytic=my-glm",
+		"MNEME_OTEL_CONTENT=1",
+		"MNEME_LOG_FILE=",
+		"MNEME_AGENTS_MASTER_SYSTEM={You: [are: Ada",
+		"MNEME_REDIS_ADDRS=[a:1, b:2]",
+		"MNEME_PROXY_TEAMMATES={analytic: local}",
 		"MNEME_PROXY_ACTIVE=local",
-		"MNEME_PROXY_BACKENDS_MY_GLM_BASE_URL=http://new/v1",
-		"MNEME_PROXY_BACKENDS_LOCAL_KIND=anthropic",
-		"MNEME_PROXY_BACKENDS_LOCAL_BASE_URL=http://local",
-		"MNEME_PROXY_BACKENDS_LOCAL_MODEL_MAP=opus=llama3:8b,haiku=tiny",
-		"MNEME_PROXY_BACKENDS_LOCAL_THINKING_BUDGET_TOKENS=5",
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_STEPS=3",
+		`MNEME_PROXY_BACKENDS=local:
+  kind: anthropic
+  base_url: http://local
+  model_map: {opus: "llama3:8b", haiku: tiny}
+  thinking: {budget_tokens: 5}`,
+		"MNEME_AGENTS_SUBAGENTS=[{name: analytic, max_steps: 3}]",
 		"MNEME_AGENTS_MASTER_MODEL=",
 		"MNEME_CONFIG=elsewhere", "MNEME_URL=http://x", "PATH=/bin",
 		"MNEME_WEBMEMORY_SERVICE_HOST=10.0.0.1", "MNEME_WEBMEMORY_PORT=tcp://10.0.0.1:80",
@@ -504,11 +507,16 @@ agents: {subagents: [{name: analytic}]}
 	require.Equal(t, 90*time.Second, c.RunTimeout)
 	require.False(t, c.SessionLogs)
 	require.Equal(t, []string{"a:1", "b:2"}, c.Redis.Addrs)
-	require.Equal(t, map[string]string{"analytic": "my-glm"}, c.Proxy.Teammates)
-	require.Equal(t, "http://new/v1", c.Proxy.Backends["my-glm"].BaseURL)
-	require.Equal(t, map[string]string{"opus": "llama3:8b", "haiku": "tiny"}, c.Proxy.Backends["local"].ModelMap)
-	require.Equal(t, 5, c.Proxy.Backends["local"].Thinking.BudgetTokens)
+	require.True(t, c.Otel.Content)
+	require.Equal(t, "{You: [are: Ada", c.Agents.Master.System, "text is no YAML")
+	require.Equal(t, map[string]string{"analytic": "local"}, c.Proxy.Teammates, "without the file's entry")
+	require.Equal(t, map[string]Backend{"local": {
+		Kind: "anthropic", BaseURL: "http://local", Thinking: Thinking{BudgetTokens: 5},
+		ModelMap: map[string]string{"opus": "llama3:8b", "haiku": "tiny"},
+	}}, c.Proxy.Backends, "without the file's backend")
+	require.Len(t, c.Agents.Subagents, 1)
 	require.Equal(t, 3, c.Agents.Subagents[0].MaxSteps)
+	require.Equal(t, analyticSystem, c.Agents.Subagents[0].System)
 	require.Equal(t, "master", c.Agents.Master.Model, "an empty variable counts as not set")
 }
 
@@ -531,32 +539,90 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_RUN_TIMEOUT=24":             `a duration such as 90s, 10m or 24h is needed, not "24"`,
 		"MNEME_WEBMEMORY_MAX_HISTORY=many": `a whole number is needed, not "many"`,
 		"MNEME_SESSION_LOGS=sure":          `true or false is needed, not "sure"`,
-		"MNEME_PROXY_TEAMMATES=analytic":   `name=value,name=value is needed, not "analytic"`,
 		"STATE_MACHINE_TTL_SECONDS=24h": `a whole number of seconds is needed, such as 86400 for 24h, not ` +
 			`"24h"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
 		"STATE_MACHINE_TTL_SECONDS=soon": `a whole number of seconds is needed, such as 86400, not "soon"; ` +
 			`MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
 		"MNEME_WEBMEMORY_LISTEN=localhost": `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
-		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x": `agents.subagents has no "poet"; add it in the file, variables only ` +
-			`change those that exist`,
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x": "no key of agents.subagents.NAME has this name; it must end in one of NAME, " +
-			"DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, REASONING_EFFORT, TEMPERATURE, MAX_TOKENS, " +
-			"CONTEXT_TOKENS, RECALL_TOOL, RECALL_AUTO, RECALL_BUDGET_TOKENS, NOTES_BUDGET_TOKENS, NOTES_TOOL",
-		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x": "no key of proxy.backends.NAME has this name; it must end in one of KIND, " +
-			"VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, MODELS, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, " +
-			"PASS_RUN, ADDR, COMMAND, PROVIDER_BACKEND",
-		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini": `"gemini" is none of: anthropic, openai, responses, interactions, copilot, offline`,
-		"MNEME_PANEL_MEMBERS_GPT_MODEL=x": `panel.members has no "gpt"; add it in the file, variables only ` +
-			`change those that exist`,
-		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x": "no key of panel.members.NAME has this name; it must end in one of NAME, " +
-			"MODEL",
-		"MNEME_PANEL_COMMANDS=often":                  `true or false is needed, not "often"`,
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TOOLS=shell": `"shell" is none of: calculator, date, documents`,
+		"MNEME_RUN_TIMEOUT=null":           `a duration such as 90s, 10m or 24h is needed, not "null"`,
+		"MNEME_SESSION_LOGS=[":             "not valid YAML: sequence end token ']' not found",
+		"MNEME_PANEL_COMMANDS=often":       `true or false is needed, not "often"`,
 	} {
 		t.Run(variable, func(t *testing.T) {
 			name, _, _ := strings.Cut(variable, "=")
 			_, err := load(t, "", variable)
 			require.EqualError(t, err, name+": "+want)
+		})
+	}
+}
+
+// The YAML of a variable gets the checks and sentences of the file.
+func TestWrongYAMLInVariables(t *testing.T) {
+	for variable, want := range map[string]string{
+		"MNEME_HTTP_ALLOWED_HOSTS=a.example,b.example":  "a list is needed, such as [a.example, b.example]",
+		"MNEME_HTTP_ALLOWED_HOSTS=# none":               "a list is needed, such as [a, b]",
+		"MNEME_HTTP_ALLOWED_HOSTS={a: b}":               "a list is needed, such as [a, b]",
+		"MNEME_HTTP_ALLOWED_HOSTS=[a]\n---\n[b]":        "holds more than one YAML document; keep one",
+		"MNEME_HTTP_ALLOWED_HOSTS=[a":                   "not valid YAML: sequence end token ']' not found",
+		"MNEME_HTTP_ALLOWED_HOSTS=[a, {b: c}]":          `http.allowed_hosts[1]: text is needed, not "{"`,
+		"MNEME_HTTP_ALLOWED_HOSTS=sk-proj-0123456789,b": "a list is needed, such as [a, b]",
+		"MNEME_AGENTS_SUBAGENTS=analytic":               "a list is needed, such as [{name: a}, {name: b}]",
+		"MNEME_PROXY_TEAMMATES=analytic=v,knowledge=w":  "a block of names and values is needed, such as {analytic: v, knowledge: w}",
+		"MNEME_PROXY_TEAMMATES=analytic":                "a block of names and values is needed, such as {name: value}",
+		"MNEME_PROXY_BACKENDS=[v]":                      "a block of names and values is needed, such as {name: {key: value}}",
+		"MNEME_PROXY_BACKENDS={v: openai}":              "proxy.backends.v: a block of keys is needed here, not a single value",
+		"MNEME_PROXY_BACKENDS={v: {kind: gemini}}": `proxy.backends.v.kind: "gemini" is none of: anthropic, openai, ` +
+			`responses, interactions, copilot, offline`,
+		"MNEME_PROXY_BACKENDS={v: {kind: offline, colour: red}}":          "proxy.backends.v.colour: unknown key; docs/configuration.md lists what there is",
+		"MNEME_PROXY_BACKENDS={v: {kind: offline, pass_run: x}}":          `proxy.backends.v.pass_run: true or false is needed, not "x"`,
+		"MNEME_PROXY_BACKENDS={v: {kind: offline}, v: {kind: offline}}":   "the key v stands here a second time; keep one",
+		"MNEME_PROXY_BACKENDS={v: {kind: openai, api_key_env: [sk-1]}}":   "proxy.backends.v.api_key_env: the name of an environment variable is needed",
+		"MNEME_RETRIEVAL_EXTRACTORS={.pdf: {command: [a], timeout: 5}}":   `retrieval.extractors.'.pdf'.timeout: a duration such as 90s, 10m or 24h is needed, not "5"`,
+		"MNEME_AGENTS_SUBAGENTS=[{name: analytic, tools: [date, shell]}]": `agents.subagents[0].tools[1]: "shell" is none of: calculator, date, documents`,
+		"MNEME_AGENTS_MASTER_TOOLS=[{mpc: crm}]":                          "agents.master.tools[0].mpc: unknown key; did you mean mcp?",
+	} {
+		t.Run(variable, func(t *testing.T) {
+			name, _, _ := strings.Cut(variable, "=")
+			_, err := load(t, "http: {allowed_hosts: [c.example]}\n", variable)
+			require.EqualError(t, err, name+": "+want)
+		})
+	}
+}
+
+// Variables of 0.2 for members of lists and maps are refused with their replacements. Values that may be secrets are
+// not repeated.
+func TestRemovedVariables(t *testing.T) {
+	for variable, want := range map[string]string{
+		"MNEME_PROXY_BACKENDS_KIMI_KIND=openai": "variables for members of proxy.backends were removed in 0.3; write " +
+			"proxy.backends.kimi.kind: openai into mneme.yaml, or set MNEME_PROXY_BACKENDS to one YAML value such as " +
+			"{kimi: {kind: openai}}",
+		"MNEME_PROXY_BACKENDS_MY_GLM_API_KEY_ENV=GLM_KEY":     "such as {my_glm: {api_key_env: GLM_KEY}}",
+		"MNEME_PROXY_BACKENDS_V_API_KEY_ENV=sk-hush":          "such as {v: {api_key_env: …}}",
+		"MNEME_PROXY_BACKENDS_V_BASE_URL=https://u:hush@x/v1": "write proxy.backends.v.base_url: … into mneme.yaml",
+		"MNEME_PROXY_BACKENDS_V_THINKING_BUDGET_TOKENS=5":     "such as {v: {thinking: {budget_tokens: 5}}}",
+		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1,a=b":      `such as {v: {model_map: {"*": gpt-4.1, a: b}}}`,
+		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=gpt-4.1":            "such as {v: {model_map: …}}",
+		"MNEME_PROXY_BACKENDS_V_COMMAND=copilot,--key=hush":   "such as {v: {command: …}}",
+		"MNEME_PROXY_BACKENDS_V_COLOUR=hush": "write proxy.backends into mneme.yaml, or set MNEME_PROXY_BACKENDS to one " +
+			"YAML value such as {name: {key: value}}",
+		"MNEME_PROXY_ROUTES_MAIN_USE=far,near": "write proxy.routes.main.use: [far, near] into mneme.yaml",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MODEL=small": "variables for members of agents.subagents were removed in 0.3; " +
+			"write agents.subagents: [{name: analytic, model: small}, …] into mneme.yaml, or set MNEME_AGENTS_SUBAGENTS to " +
+			"one YAML value such as [{name: analytic, model: small}, …]",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_REASONING_EFFORT=": "[{name: analytic, reasoning_effort: none}, …]",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_RECALL_TOOL=false": "[{name: analytic, recall: {tool: false}}, …]",
+		"MNEME_PANEL_MEMBERS_CLAUDE_NAME=opus":              "panel.members: [{name: opus}, …]",
+		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1":            "such as {my_model: {cached_input: 0.1}}",
+		"MNEME_LIMITS_TENANTS_ACME_RATE=600/m":              "such as {acme: {rate: …}}",
+		"MNEME_RETRIEVAL_EXTRACTORS_PDF_TIMEOUT=9s":         "write retrieval.extractors.'.pdf'.timeout: 9s into",
+		"MNEME_MCP_CRM_HEADERS=X-Api-Key=hush":              "such as {crm: {headers: …}}",
+	} {
+		t.Run(variable, func(t *testing.T) {
+			name, _, _ := strings.Cut(variable, "=")
+			_, err := load(t, "", variable)
+			require.ErrorContains(t, err, want)
+			require.Contains(t, err.Error(), name+": variables for members of ")
+			require.NotContains(t, err.Error(), "hush")
 		})
 	}
 }
@@ -615,8 +681,7 @@ func TestTuningOfSubagents(t *testing.T) {
 	c,
 		err := load(t,
 		"agents:\n  subagents:\n    - {name: analytic, reasoning_effort: high, temperature: 0, max_tokens: 500}\n    - "+
-			"name: knowledge\n",
-		"MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_TEMPERATURE=0.7", "MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_REASONING_EFFORT=auto")
+			"{name: knowledge, temperature: 0.7, reasoning_effort: auto}\n")
 	require.NoError(t, err)
 	analytic, knowledge := c.Agents.Subagents[0], c.Agents.Subagents[1]
 	require.Equal(t, "high", analytic.ReasoningEffort)

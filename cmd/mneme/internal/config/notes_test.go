@@ -15,8 +15,8 @@ agents:
   master: {notes: {tool: false}}
   subagents:
     - {name: analytic, notes: {budget_tokens: 300}}
-    - {name: knowledge}
-`, "MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_NOTES_TOOL=false")
+    - {name: knowledge, notes: {tool: false}}
+`)
 	require.NoError(t, err)
 	require.Equal(t, note.Settings{Budget: 600}, c.NotesOf(c.Agents.Master.Notes))
 	require.Equal(t, note.Settings{Budget: 300, Tool: true}, c.NotesOf(c.Agents.Subagents[0].Notes))

@@ -17,10 +17,6 @@ func TestProfile(t *testing.T) {
 	require.Equal(t, 12, p.ToolIDs.Max)
 	require.True(t, *p.Reasoning.Signed)
 
-	c, err = load(t, of(`{cache_markers: 2}`), `MNEME_PROXY_BACKENDS_KIMI_PROFILE={cache_markers: 3}`)
-	require.NoError(t, err)
-	require.Equal(t, 3, *c.Proxy.Backends["kimi"].Profile.CacheMarkers)
-
 	for profile, why := range map[string]string{
 		`{cache_marker: 2}`:   "unknown key",
 		`{cache_markers: -2}`: "must not be negative",
@@ -35,6 +31,6 @@ func TestProfile(t *testing.T) {
 		"proxy:\n  backends:\n    k:\n      kind: openai\n      base_url: http://x/v1\n      profile:\n        "+
 			"cache_marker: 2\n")
 	require.ErrorContains(t, err, "mneme.yaml:7: proxy.backends.k.profile.cache_marker: unknown key")
-	_, err = load(t, of(`{}`), `MNEME_PROXY_BACKENDS_KIMI_PROFILE={cache_marker: 3}`)
-	require.ErrorContains(t, err, "MNEME_PROXY_BACKENDS_KIMI_PROFILE")
+	_, err = load(t, "", "MNEME_PROXY_BACKENDS={k: {kind: offline, profile: {cache_marker: 3}}}")
+	require.ErrorContains(t, err, "MNEME_PROXY_BACKENDS: proxy.backends.k.profile.cache_marker: unknown key")
 }

@@ -15,8 +15,8 @@ agents:
   master: {recall: {auto: always}}
   subagents:
     - {name: analytic, recall: {tool: false, budget_tokens: 100}}
-    - {name: knowledge}
-`, "MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_RECALL_AUTO=question")
+    - {name: knowledge, recall: {auto: question}}
+`)
 	require.NoError(t, err)
 	require.Equal(t, recall.Settings{Tool: true, Auto: recall.Always, Budget: 500}, c.RecallOf(c.Agents.Master.Recall))
 	require.Equal(t, recall.Settings{Auto: recall.Off, Budget: 100}, c.RecallOf(c.Agents.Subagents[0].Recall))

@@ -45,7 +45,7 @@ func TestCollectionsMayHaveAFilter(t *testing.T) {
 	require.NoError(t, err, string(shown))
 	require.Equal(t, s.Collections, again.Agents.Subagents[0].Collections, string(shown))
 
-	c, err = load(t, collectionsFile, "MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS=wiki,docs")
+	c, err = load(t, collectionsFile, "MNEME_AGENTS_SUBAGENTS=[{name: knowledge, collections: [wiki, {name: docs}]}]")
 	require.NoError(t, err)
 	require.Equal(t, []*Collection{{Name: "wiki"}, {Name: "docs"}}, c.Agents.Subagents[0].Collections)
 }
@@ -85,10 +85,9 @@ func TestWrongCollections(t *testing.T) {
 		}
 		require.EqualError(t, err, want, entry)
 	}
-	_, err := load(t, "", "MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS={name: news}")
-	require.EqualError(t, err,
-		`MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS: a collection's name is 1 to 64 characters of a-z 0-9 _ -, not `+
-			`"{name: news}"`)
+	_, err := load(t, "", "MNEME_AGENTS_SUBAGENTS=[{name: knowledge, collections: [{name: news, were: {}}]}]")
+	require.EqualError(t, err, "MNEME_AGENTS_SUBAGENTS: agents.subagents[0].collections[0].were: unknown key; an entry of "+
+		"collections has name and where")
 }
 
 func TestTheWeightOfVectors(t *testing.T) {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,11 +29,11 @@ func TestRoutes(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(shown), "hush-hush")
 
-	c, err = load(t, routedFile, "KEY_A=one", "MNEME_PROXY_ROUTES_MAIN_USE=gpt,claude",
-		"MNEME_PROXY_ROUTES_MAIN_KEYS={claude: [KEY_A]}", "MNEME_PROXY_ACTIVE=gpt", "MNEME_PROXY_TEAMMATE_BACKEND=main")
+	c, err = load(t, routedFile, "KEY_A=one", "MNEME_PROXY_ROUTES={main: {use: [gpt, claude], keys: {claude: [KEY_A]}}}",
+		"MNEME_PROXY_ACTIVE=gpt", "MNEME_PROXY_TEAMMATE_BACKEND=main")
 	require.NoError(t, err)
 	require.Equal(t, []string{"gpt", "claude"}, c.Proxy.Routes["main"].Use)
-	require.Equal(t, RouteKeys{"claude": {{"KEY_A", "one"}}}, c.Proxy.Routes["main"].Keys)
+	require.Equal(t, map[string][]Variable{"claude": {{"KEY_A", "one"}}}, c.Proxy.Routes["main"].Keys)
 
 	c, err = load(t, routedFile, "KEY_A=one")
 	require.NoError(t, err)
@@ -43,21 +42,17 @@ func TestRoutes(t *testing.T) {
 
 func TestFaultsOfRoutes(t *testing.T) {
 	for fault, said := range map[string]string{
-		"MNEME_PROXY_ROUTES_MAIN_USE=claude,gemini":                             `there is no backend "gemini"`,
-		"MNEME_PROXY_ROUTES_MAIN_USE=claude,claude":                             `backend "claude" is named twice`,
-		"MNEME_PROXY_ROUTES_MAIN_USE=gpt":                                       `the route does not use backend "claude"`,
-		"MNEME_PROXY_ROUTES_GPT_USE=claude":                                     `a backend has this name`,
-		"MNEME_PROXY_ROUTES_MAIN_KEYS={near: [KEY_A]}":                          `the route does not use backend "near"`,
-		"MNEME_PROXY_ROUTES_MAIN_KEYS={claude: []}":                             `name the variables that hold the keys`,
-		"MNEME_PROXY_ROUTES_MAIN_KEYS=claude":                                   "{BACKEND: [VARIABLE, VARIABLE]} is needed",
-		"MNEME_PROXY_ACTIVE=other":                                              `there is no backend "other"`,
-		"MNEME_PROXY_ROUTES_MAIN_KEYS={claude: [sk-proj-0123456789abcdef0123]}": "this looks like a secret itself",
+		"{main: {use: [claude, gemini]}}":                          `main.use: there is no backend "gemini"`,
+		"{main: {use: [claude, claude]}}":                          `main.use: backend "claude" is named twice`,
+		"{main: {use: [gpt], keys: {claude: [KEY_A]}}}":            `the route does not use backend "claude"`,
+		"{main: {use: [gpt]}, gpt: {use: [claude]}}":               `routes.gpt: a backend has this name`,
+		"{main: {use: [claude], keys: {near: [KEY_A]}}}":           `the route does not use backend "near"`,
+		"{main: {use: [claude], keys: {claude: []}}}":              `name the variables that hold the keys`,
+		"{main: {use: [claude], keys: claude}}":                    "main.keys: a block of keys is needed here, not a single value",
+		"{main: {use: [claude], keys: {claude: [sk-0123456789]}}}": "this looks like a secret itself",
+		"{other: {use: [claude]}}":                                 `MNEME_PROXY_ACTIVE: there is no backend "main"`,
 	} {
-		environ := []string{"KEY_A=one", "KEY_B=two", fault}
-		if !strings.HasPrefix(fault, "MNEME_PROXY_ACTIVE") {
-			environ = append(environ, "MNEME_PROXY_ACTIVE=main")
-		}
-		_, err := load(t, routedFile, environ...)
+		_, err := load(t, routedFile, "KEY_A=one", "KEY_B=two", "MNEME_PROXY_ACTIVE=main", "MNEME_PROXY_ROUTES="+fault)
 		require.ErrorContains(t, err, said, fault)
 		require.NotContains(t, err.Error(), "0123456789")
 	}

@@ -42,13 +42,7 @@ func (v Variable) Reveal() string { return strings.TrimSpace(v.Value.Reveal()) }
 // MarshalText gives the name.
 func (v Variable) MarshalText() ([]byte, error) { return []byte(v.Name), nil }
 
-// UnmarshalText reads a name of a variable.
-func (v *Variable) UnmarshalText(text []byte) error {
-	*v = Variable{Name: string(text)}
-	return nil
-}
-
-// UnmarshalYAML reads a name of a file. Its error is an *Error, and does not repeat what stands there.
+// UnmarshalYAML reads a name. Its error is an *Error, and does not repeat what stands there.
 func (v *Variable) UnmarshalYAML(node ast.Node) error {
 	text, ok := scalarText(node)
 	*v = Variable{Name: text}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"encoding"
 	"fmt"
 	"iter"
 	"maps"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/goccy/go-yaml"
 
 	"mneme/apiserver/api"
 )
@@ -25,13 +26,14 @@ type key struct {
 	tag  reflect.StructTag
 }
 
-// env is the variable that sets the key.
-func (k key) env() string { return envRoot + envName(k.path) }
-
-// envName is a path as variables have it: in upper case, dots and dashes as underscores.
-func envName(path string) string {
-	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(path))
+// variable returns the path and the variable of the key, or of the list or map that holds it.
+func (k key) variable() (path, name string) {
+	path, _, _ = strings.Cut(k.path, ".*")
+	return path, envRoot + envName(path)
 }
+
+// envName returns a path as variables have it: in upper case, with underscores for dots.
+func envName(path string) string { return strings.ToUpper(strings.ReplaceAll(path, ".", "_")) }
 
 // members are the settings of a struct type by the names that a file has for them.
 func members(t reflect.Type) iter.Seq2[string, reflect.StructField] {
@@ -47,7 +49,7 @@ func members(t reflect.Type) iter.Seq2[string, reflect.StructField] {
 
 // isBlock says whether a type has settings of its own, and is not a value that reads itself.
 func isBlock(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.NodeUnmarshaler]())
 }
 
 func hasElements(t reflect.Type) bool { return t.Kind() == reflect.Map || t.Kind() == reflect.Slice }
@@ -101,7 +103,6 @@ next:
 // setting is a value of a configuration.
 type setting struct {
 	path  string            // "webmemory.listen", "proxy.backends.kimi.kind", "agents.subagents[0].name"
-	env   string            // the variable that sets it; empty for a value of a list or a map
 	tag   reflect.StructTag // of the setting itself
 	check string            // what its tag asks of it, or that of the list or the map in which it is
 	value reflect.Value
@@ -117,14 +118,6 @@ type walker struct {
 func (w walker) walk(s setting) (err error) {
 	var below string // of the tag is for the elements of a list or a map
 	s.check, below, _ = strings.Cut(s.check, "dive,")
-	// element is for one that variables call by its name.
-	element := func(path, name string, v reflect.Value) error {
-		e := setting{path: path, check: below, value: v}
-		if s.env != "" && isBlock(v.Type()) {
-			e.env = s.env + "_" + strings.TrimPrefix(envName(name), "_")
-		}
-		return w.walk(e)
-	}
 	switch v := s.value; v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
@@ -133,20 +126,13 @@ func (w walker) walk(s setting) (err error) {
 	case reflect.Struct:
 		for name, f := range members(v.Type()) {
 			in := setting{path: join(s.path, name), tag: f.Tag, check: f.Tag.Get("check"), value: v.FieldByIndex(f.Index)}
-			if s.env != "" {
-				in.env = s.env + "_" + envName(name)
-			}
 			if err = w.walk(in); err != nil {
 				return err
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			name := ""
-			if isBlock(v.Type().Elem()) {
-				name = v.Index(i).FieldByName("Name").String()
-			}
-			if err = element(fmt.Sprintf("%s[%d]", s.path, i), name, v.Index(i)); err != nil {
+			if err = w.walk(setting{path: fmt.Sprintf("%s[%d]", s.path, i), check: below, value: v.Index(i)}); err != nil {
 				return err
 			}
 		}
@@ -154,7 +140,7 @@ func (w walker) walk(s setting) (err error) {
 		for _, name := range names(v) {
 			entry := reflect.New(v.Type().Elem()).Elem()
 			entry.Set(v.MapIndex(reflect.ValueOf(name)))
-			if err = element(join(s.path, name), name, entry); err != nil {
+			if err = w.walk(setting{path: join(s.path, name), check: below, value: entry}); err != nil {
 				return err
 			}
 			if w.write {
@@ -174,7 +160,7 @@ func (c Config) each(visit func(setting) error) error {
 }
 
 func (c *Config) change(visit func(setting) error) error {
-	return walker{visit: visit, write: true}.walk(setting{env: "MNEME", value: reflect.ValueOf(c).Elem()})
+	return walker{visit: visit, write: true}.walk(setting{value: reflect.ValueOf(c).Elem()})
 }
 
 // names are those in a map, in their order.
@@ -191,11 +177,8 @@ func wants(t reflect.Type) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch {
-	case t == reflect.TypeFor[time.Duration]():
+	if t == reflect.TypeFor[time.Duration]() {
 		return "a duration such as 90s, 10m or 24h is needed"
-	case t == reflect.TypeFor[RouteKeys]():
-		return "{BACKEND: [VARIABLE, VARIABLE]} is needed"
 	}
 	return cmp.Or(map[reflect.Kind]string{
 		reflect.Bool: "true or false",

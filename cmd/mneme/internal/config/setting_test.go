@@ -35,7 +35,8 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	want := map[string]string{}
 	for _, k := range allKeys() {
 		path := strings.Replace(k.path, "*", "NAME", 1)
-		row := fmt.Sprintf("| `%s` | %s | `%s` | `%s` |", path, takes(k), defaults[k.path], envRoot+envName(path))
+		_, variable := k.variable()
+		row := fmt.Sprintf("| `%s` | %s | `%s` | `%s` |", path, takes(k), defaults[k.path], variable)
 		want[path] = strings.Replace(row, "| `` |", "| |", 1)
 	}
 	var made strings.Builder
@@ -66,11 +67,8 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 func takes(k key) string {
 	kind := strings.TrimPrefix(strings.TrimSuffix(wants(k.kind), " is needed"), "a ")
 	kind, _, _ = strings.Cut(kind, " such as")
-	switch k.kind {
-	case reflect.TypeFor[Variable]():
+	if k.kind == reflect.TypeFor[Variable]() {
 		kind = "name of a variable"
-	case reflect.TypeFor[RouteKeys]():
-		kind = "`" + kind + "`"
 	}
 	limits := ""
 	for rule := range strings.SplitSeq(strings.TrimPrefix(k.tag.Get("check"), "dive,"), ",") {

@@ -2,8 +2,6 @@ package config
 
 import (
 	"bytes"
-	"iter"
-	"maps"
 	"net/url"
 	"reflect"
 
@@ -21,11 +19,9 @@ func (c Config) YAML() ([]byte, error) {
 		}
 	}
 	comments := yaml.CommentMap{}
-	for _, places := range []iter.Seq[string]{maps.Keys(c.origin.lines), maps.Keys(c.origin.vars)} {
-		for path := range places {
-			if scalar(path) && c.origin.place(path) != "" {
-				comments["$."+path] = []*yaml.Comment{yaml.LineComment(" " + c.origin.place(path))}
-			}
+	for path, place := range c.origin.places {
+		if scalar(path) {
+			comments["$."+path] = []*yaml.Comment{yaml.LineComment(" " + place)}
 		}
 	}
 	text, err := yaml.MarshalWithOptions(c, yaml.UseLiteralStyleIfMultiline(true), yaml.WithComment(comments))

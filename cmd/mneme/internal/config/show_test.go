@@ -25,10 +25,10 @@ agents:
   subagents:
     - {name: analytic, tools: [], collections: []}
     - {name: poet, description: "x: #y", system: "a\nb"}
-panel: {members: [{name: p1}, {name: p2, model: big}]}
+panel: {members: [{name: p0}, {name: p2}]}
 `
 	environ := []string{"MNEME_REDIS_URL=redis://:hush1@h:1", "SOME_KEY=hush2", "MNEME_WEBMEMORY_MAX_HISTORY=7",
-		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=verse"}
+		`MNEME_PANEL_MEMBERS=[{name: p1}, {name: p2, model: big}]`}
 	first, err := load(t, file, environ...)
 	require.NoError(t, err)
 	shown, err := first.YAML()
@@ -36,7 +36,8 @@ panel: {members: [{name: p1}, {name: p2, model: big}]}
 	require.NotContains(t, string(shown), "hush")
 	require.Contains(t, string(shown), "max_history: 7 # MNEME_WEBMEMORY_MAX_HISTORY\n")
 	require.Contains(t, string(shown), "active: gpt-4.1 # mneme.yaml:4\n")
-	require.Contains(t, string(shown), "model: verse # MNEME_AGENTS_SUBAGENTS_POET_MODEL\n")
+	require.Contains(t, string(shown), "model: big # MNEME_PANEL_MEMBERS\n")
+	require.NotContains(t, string(shown), "p0")
 	require.Contains(t, string(shown), "context_window: 7\n", "a default says no place")
 
 	for _, again := range [][]string{environ, {"SOME_KEY=hush2"}} {
@@ -54,15 +55,17 @@ var comment = regexp.MustCompile(`(?m) # (mneme\.yaml:\d+|MNEME_\w+)$`)
 
 func withoutComments(s string) string { return comment.ReplaceAllString(s, "") }
 
-// What a variable has replaced has no lines of the file beside it.
+// The values in a variable's YAML have the variable beside them, and no lines of the file that they replace.
 func TestShownListsOfVariables(t *testing.T) {
 	c, err := load(t, collectionsFile+"proxy:\n  backends: {a: {kind: offline}, b: {kind: offline}}\n  active: a\n"+
 		"  teammates: {knowledge: a}\n  routes: {main: {use: [a, b]}}\n",
-		"MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS=wiki", "MNEME_PROXY_ROUTES_MAIN_USE=b",
-		"MNEME_PROXY_TEAMMATES=knowledge=b")
+		"MNEME_AGENTS_SUBAGENTS=[{name: knowledge, collections: [wiki]}]", "MNEME_PROXY_ROUTES={main: {use: [b]}}",
+		"MNEME_PROXY_TEAMMATES={knowledge: b}")
 	require.NoError(t, err)
 	shown, err := c.YAML()
 	require.NoError(t, err)
 	require.Contains(t, string(shown), "    - wiki\n")
-	require.Contains(t, string(shown), "    knowledge: b\n")
+	require.Contains(t, string(shown), "    knowledge: b # MNEME_PROXY_TEAMMATES\n")
+	require.Contains(t, string(shown), "      - b # MNEME_PROXY_ROUTES\n")
+	require.NotContains(t, string(shown), "use: # mneme.yaml")
 }

@@ -32,8 +32,7 @@ const (
 	ToolDocuments  = "documents"
 )
 
-// ToolEntry is an entry of an agent's tools: one that is built in, by its name, which is all that
-// the environment can hold; one REST call; or tools of an MCP server.
+// ToolEntry is an entry of an agent's tools: one that is built in, by its name; one REST call; or tools of an MCP server.
 type ToolEntry struct {
 	Name string    `yaml:"-"` // of a built-in one
 	HTTP *HTTPTool `yaml:"http,omitempty"`
@@ -105,13 +104,7 @@ type Webhook struct {
 	SecretEnv Variable `yaml:"secret_env"` // the key of the signature
 }
 
-// UnmarshalText reads a name of a variable.
-func (t *ToolEntry) UnmarshalText(text []byte) error {
-	*t = ToolEntry{Name: string(text)}
-	return nil
-}
-
-// UnmarshalYAML reads an entry of a file.
+// UnmarshalYAML reads an entry.
 func (t *ToolEntry) UnmarshalYAML(node ast.Node) error {
 	*t = ToolEntry{}
 	if _, block := node.(ast.MapNode); block {

@@ -43,11 +43,10 @@ func TestTools(t *testing.T) {
 `)
 	environ := []string{"WEATHER=Bearer sesame-weather\n", "CRM_TOKEN=Bearer sesame-crm", "HOME_OF_FILES=/sesame/files",
 		"HOOK=sesame-hook", "MNEME_APPROVALS_WEBHOOK_URL=https://hooks.example.com/x", "MNEME_APPROVALS_WEBHOOK_SECRET_ENV=HOOK",
-		"MNEME_MAX_TOOLS=7", "MNEME_APPROVALS_EXPIRY=1h", "MNEME_MCP_CRM_TIMEOUT=9s", "MNEME_MCP_SHOP_URL=http://shop:8000/mcp",
-		"MNEME_AGENTS_MASTER_TOOLS=date,calculator", "MNEME_AGENTS_SUBAGENTS_POET_TOOLS=calculator"}
+		"MNEME_MAX_TOOLS=7", "MNEME_APPROVALS_EXPIRY=1h", "MNEME_AGENTS_MASTER_TOOLS=[date, calculator]"}
 	check := func(c Config) {
 		require.Equal(t, builtins("date", "calculator"), c.Agents.Master.Tools)
-		require.Equal(t, builtins("calculator"), c.Agents.Subagents[0].Tools)
+		require.Equal(t, builtins("date"), c.Agents.Subagents[0].Tools)
 		tools := c.Agents.Subagents[1].Tools
 		require.Len(t, tools, 4)
 		h := tools[1].HTTP
@@ -72,8 +71,7 @@ func TestTools(t *testing.T) {
 		require.Equal(t, map[string]string{"Authorization": "Bearer sesame-crm"}, c.MCP["crm"].AllHeaders())
 		require.Equal(t, []string{"HOME_OF_FILES=/sesame/files"}, c.MCP["files"].Environ())
 		require.True(t, c.MCP["crm"].Pinned() && !c.MCP["files"].Pinned())
-		require.Equal(t, 9*time.Second, c.MCP["crm"].Timeout)
-		require.Equal(t, "http://shop:8000/mcp", c.MCP["shop"].URL)
+		require.Equal(t, 5*time.Second, c.MCP["files"].Timeout)
 		require.Equal(t, 7, c.MaxTools)
 		require.Equal(t, time.Hour, c.Approvals.Expiry)
 		require.Equal(t, "sesame-hook", c.Approvals.Webhook.SecretEnv.Reveal())
@@ -212,6 +210,6 @@ func TestWrongTools(t *testing.T) {
 		_, err := load(t, "mcp: {crm: {url: \""+host+"\", headers_env: {A: B}}}")
 		require.NoError(t, err, host)
 	}
-	_, err := load(t, "{}", "MNEME_MCP_CRM_UR=x")
-	require.ErrorContains(t, err, "no key of mcp.NAME has this name")
+	_, err := load(t, "", "MNEME_MCP={crm: {uri: x}}")
+	require.EqualError(t, err, "MNEME_MCP: mcp.crm.uri: unknown key; did you mean url?")
 }

@@ -107,9 +107,7 @@ func look(t *testing.T, chat upstreamtest.ChatRules) (*eyes, service, *tab) {
 			return &a
 		}}))
 	t.Cleanup(vendor.Close)
-	s := service{t, "http://" + run(t, "up", configuration(t), "MNEME_PROXY_ACTIVE=scripted",
-		"MNEME_PROXY_BACKENDS_SCRIPTED_KIND=openai",
-		"MNEME_PROXY_BACKENDS_SCRIPTED_BASE_URL="+vendor.URL+"/v1").Webmemory}
+	s := service{t, "http://" + run(t, "up", configuration(t), backendEnviron(vendor)...).Webmemory}
 	return e, s, newTab(t, s.url)
 }
 

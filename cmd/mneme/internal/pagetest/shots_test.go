@@ -93,8 +93,7 @@ func TestScreenshots(t *testing.T) {
 	require.NoError(t, os.MkdirAll(*shots, 0o755))
 	vendor := httptest.NewServer(upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: story}))
 	t.Cleanup(vendor.Close)
-	s := service{t, "http://" + run(t, "up", configuration(t), "MNEME_PROXY_ACTIVE=scripted",
-		"MNEME_PROXY_BACKENDS_SCRIPTED_KIND=openai", "MNEME_PROXY_BACKENDS_SCRIPTED_BASE_URL="+vendor.URL+"/v1").Webmemory}
+	s := service{t, "http://" + run(t, "up", configuration(t), backendEnviron(vendor)...).Webmemory}
 	p := newTab(t, s.url)
 	shoot := func(name string) {
 		for _, scheme := range []string{"light", "dark"} {

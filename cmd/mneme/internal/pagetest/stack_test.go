@@ -247,8 +247,13 @@ func (m *model) environ(t *testing.T) []string {
 		server.Close()
 		require.Empty(t, vendor.Rejections())
 	})
-	return []string{"MNEME_PROXY_ACTIVE=scripted", "MNEME_PROXY_BACKENDS_SCRIPTED_KIND=openai",
-		"MNEME_PROXY_BACKENDS_SCRIPTED_BASE_URL=" + server.URL + "/v1"}
+	return backendEnviron(server)
+}
+
+// backendEnviron returns the variables that make a vendor the backend.
+func backendEnviron(vendor *httptest.Server) []string {
+	return []string{"MNEME_PROXY_ACTIVE=scripted",
+		fmt.Sprintf("MNEME_PROXY_BACKENDS={scripted: {kind: openai, base_url: %q}}", vendor.URL+"/v1")}
 }
 
 // visit starts all services with a model and gives a tab for their page.
